@@ -1,0 +1,176 @@
+# Kirsch: every command, for people and for CI alike. `make help` lists them.
+#
+#   PYTHON=python3.12   the interpreter to build for (default: CPython 3.13, or the newest one >= 3.10)
+#   VENV=.venv          where the build and the tools are installed
+#   PROFILE=release     cargo's profile for the engine; `profiling` adds line tables
+#   BIND=127.0.0.1:8000 where `make serve` listens
+#   PYTEST_ARGS=...     e.g. PYTEST_ARGS='-k chunked -x'
+#   FUZZ_SECONDS=60     for each target; FUZZ_RUNS=10000000 bounds cases instead; FUZZ_TARGETS='a b' chooses
+#   PEERS=              a virtual environment that holds the servers to compare with; SCENARIO=ka,chrome,...
+#   SHARED=../shared    where the outside judges are looked for: the shared corpus and the yardstick
+
+SHELL := bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+MAKEFLAGS += --no-builtin-rules --no-print-directory
+
+VENV ?= .venv
+PROFILE ?= release
+BIND ?= 127.0.0.1:8000
+SHARED ?= ../shared
+FUZZ_SECONDS ?= 60
+RIVALS ?= bjoern,fastpysgi,granian
+SCENARIO ?= ka,chrome,mixed,pipe16,close,post8k,large,stream
+NIGHTLY ?= +nightly
+# Two test processes: most tests wait for a socket, but some watch the clock.
+PYTEST_ARGS ?= -n 2
+
+# Looked for once, and only by the commands that need it.
+PYTHON_GIVEN := $(PYTHON)
+override PYTHON = $(eval override PYTHON := $(shell .ci/pythons --find $(PYTHON_GIVEN)))$(PYTHON)
+
+BIN := $(VENV)/bin
+STAMPS := $(VENV)/.stamps
+PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
+# PyO3 asks this interpreter for its version; left to itself it would take the first python3 on PATH, and every change
+# between the two would compile PyO3 again.
+export PYO3_PYTHON = $(abspath $(BIN)/python)
+
+# What a wheel is made of. Directories are listed too, because a file that vanished shows only there.
+SOURCES := Cargo.toml $(wildcard Cargo.lock) pyproject.toml README.md LICENSE \
+	$(shell find crates python -name __pycache__ -prune -o \( -type d -o -name '*.rs' -o -name '*.toml' -o -name '*.py' -o -name '*.pyi' -o -name py.typed \) -print)
+
+.PHONY: help
+help: ## List the commands (this is also what a bare `make` does)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+	@sed -n 's/^#   /  /p' $(firstword $(MAKEFILE_LIST))
+
+.PHONY: serve
+serve: build ## Build, then serve examples/hello.py on http://127.0.0.1:8000
+	@echo "Serving examples/hello.py: open http://$(BIND)/, press Ctrl-C to stop."
+	@exec $(BIN)/kirsch --chdir examples --bind $(BIND) hello:app
+
+.PHONY: build
+build: same-python $(STAMPS)/kirsch ## Install a release build into VENV (quick when nothing changed)
+
+.PHONY: test
+test: build $(STAMPS)/test test-system test-rust test-python ## Build and run every test, the shared corpus too if it is there
+
+.PHONY: test-rust
+test-rust: ## Run the tests of the Rust crates alone
+	cargo test --workspace --exclude gateway
+
+.PHONY: test-python
+test-python: build $(STAMPS)/test ## Run the Python tests alone
+	SHARED=$(abspath $(SHARED)) $(BIN)/python -m pytest $(PYTEST_ARGS)
+	@[ -f $(SHARED)/corpus/run_corpus.py ] || echo "Not run: the shared corpus, which is not at $(SHARED)/corpus."
+
+# The programs that some tests drive (git, litmus, ...); says what it could not install.
+.PHONY: test-system
+test-system:
+	bash tests/system_packages.sh
+
+.PHONY: test-all
+test-all: test-system ## Run the Python tests on every CPython >= 3.10 that is found, each in .venvs/X.Y
+	@failed=""; found="$$(.ci/pythons)"; \
+	while read -r version python; do \
+		echo "== CPython $$version ($$python)"; \
+		$(MAKE) test-python VENV=.venvs/$$version PYTHON="$$python" </dev/null || failed="$$failed $$version"; \
+	done <<<"$$found"; \
+	for version in 3.10 3.11 3.12 3.13 3.14 3.14t 3.15 3.15t; do \
+		grep -q "^$$version " <<<"$$found" || echo "Not tested: CPython $$version is not on PATH and not in pyenv."; \
+	done; \
+	if [ -n "$$failed" ]; then echo "Failed on:$$failed"; exit 1; fi
+
+.PHONY: check
+check: build $(STAMPS)/check ## Check formats, lints, types, the stub against the module, and generated docs
+	cargo fmt --all --check
+	cargo clippy --workspace --all-targets --locked -- -D warnings
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/python -m mypy.stubtest kirsch._native
+	$(BIN)/python scripts/settings_page.py --check
+	$(BIN)/python scripts/readme_table.py --check
+
+.PHONY: fix
+fix: $(STAMPS)/check ## Apply the formatters and the lints' safe fixes
+	cargo fmt --all
+	$(BIN)/ruff check --fix-only .
+	$(BIN)/ruff format .
+
+.PHONY: docs
+docs: $(STAMPS)/venv ## Write the generated parts of the docs anew
+	$(BIN)/python scripts/settings_page.py
+	$(BIN)/python scripts/readme_table.py
+
+.PHONY: bench
+bench: build ## Measure processor time per request against the bare loop, and against the servers in PEERS
+	@if [ ! -f $(SHARED)/yardstick/yardstick.py ]; then \
+		echo "No yardstick at $(SHARED)/yardstick: set SHARED= to the folder that holds it."; exit 1; fi
+	@if ! command -v wrk >/dev/null; then echo "The yardstick needs wrk: apt-get install wrk"; exit 1; fi
+ifeq ($(PEERS),)
+	@echo "No peers: set PEERS= to a virtual environment that has them (see $(SHARED)/yardstick/peers.txt)."
+endif
+	$(BIN)/python $(SHARED)/yardstick/yardstick.py --scenario $(SCENARIO) \
+		--server 'kirsch=$(abspath $(BIN))/kirsch {app} --bind 127.0.0.1:{port}' \
+		$(if $(PEERS),--peers $(abspath $(PEERS)) --only $(RIVALS)) $(BENCH_ARGS)
+
+.PHONY: fuzz
+fuzz: ## Fuzz each target for FUZZ_SECONDS, from the seeds in tests/corpus
+	@cargo $(NIGHTLY) fuzz --version >/dev/null 2>&1 || { \
+		echo "cargo-fuzz on a nightly compiler is missing. To install both:"; \
+		echo "  rustup toolchain install nightly && cargo install cargo-fuzz"; exit 1; }
+	@for target in $${FUZZ_TARGETS:-$$(cargo $(NIGHTLY) fuzz list)}; do \
+		mkdir -p fuzz/corpus/$$target; \
+		echo "== $$target"; \
+		cargo $(NIGHTLY) fuzz run $$target fuzz/corpus/$$target tests/corpus -- \
+			-print_final_stats=1 $(if $(FUZZ_RUNS),-runs=$(FUZZ_RUNS),-max_total_time=$(FUZZ_SECONDS)); \
+	done
+
+.PHONY: miri
+miri: ## Run wire's tests under Miri, which sees undefined behaviour
+	@cargo $(NIGHTLY) miri --version >/dev/null 2>&1 || { \
+		echo "Miri is missing. To install it: rustup component add miri --toolchain nightly"; exit 1; }
+	MIRIFLAGS=-Zmiri-disable-isolation cargo $(NIGHTLY) miri test -p wire
+
+.PHONY: clean
+clean: ## Remove everything that these commands made
+	rm -rf target fuzz/target dist .venvs .mypy_cache .ruff_cache .pytest_cache
+	@# Only an environment that was made here: VENV may name anything.
+	@if [ -d $(STAMPS) ]; then rm -rf $(VENV); fi
+	find crates python tests examples -name __pycache__ -prune -exec rm -rf {} +
+
+# An environment keeps the interpreter that it was made with; a different one asked for must not be ignored in silence.
+.PHONY: same-python
+same-python: $(STAMPS)/venv
+ifneq ($(PYTHON_GIVEN),)
+	@version='import sys; print(sys.version)'; \
+	if [ -z "$(PYTHON)" ] || [ "$$("$(PYTHON)" -c "$$version")" != "$$($(BIN)/python -c "$$version")" ]; then \
+		echo "$(VENV) holds another Python than $(PYTHON_GIVEN): choose another place with VENV=, or 'make clean' first."; \
+		exit 1; \
+	fi
+endif
+
+$(STAMPS)/venv:
+	@[ -n "$(PYTHON)" ] || { echo "No CPython >= 3.10 with the module venv found$(PYTHON_GIVEN:%= as %): install one, or choose with PYTHON=."; exit 1; }
+	@command -v cargo >/dev/null || { echo "No cargo found: install Rust, e.g. from https://rustup.rs."; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+	$(PIP) install 'pip>=25.1'
+	@mkdir -p $(@D) && touch $@
+
+$(STAMPS)/build $(STAMPS)/check: $(STAMPS)/%: pyproject.toml $(STAMPS)/venv
+	$(PIP) install --group $*
+	@touch $@
+
+$(STAMPS)/test: pyproject.toml tests/requirements.txt $(STAMPS)/venv
+	$(PIP) install --group test -r tests/requirements.txt
+	@touch $@
+
+# A wheel, not an editable install: what is tested is what is shipped.
+$(STAMPS)/kirsch: $(SOURCES) $(STAMPS)/build
+	@rm -rf $(VENV)/.wheel
+	$(BIN)/maturin build --quiet --profile $(PROFILE) --interpreter $(PYO3_PYTHON) --compatibility linux --out $(VENV)/.wheel
+	$(PIP) install --force-reinstall --no-deps $(VENV)/.wheel/*.whl
+	@touch $@

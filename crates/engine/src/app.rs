@@ -1,0 +1,105 @@
+//! The one way up: what the engine asks of an application.
+
+use crate::{Body, Reply};
+use std::net::SocketAddr;
+use wire::http1::{Fault, Head};
+
+/// Who sits at the other end of a connection.
+#[derive(Clone, Copy, Debug)]
+pub struct Peer {
+    /// Its address; `None` on a Unix socket.
+    pub address: Option<SocketAddr>,
+    /// Which of the engine's listeners accepted it, counted from 0.
+    pub listener: usize,
+}
+
+/// Where a listener listens.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Local {
+    /// A TCP address.
+    Tcp(SocketAddr),
+    /// A Unix socket.
+    Unix,
+}
+
+/// How far an application got with a response.
+#[derive(Debug)]
+pub enum Progress<R> {
+    /// It has been written as a whole.
+    Done,
+    /// The peer reads slower than the application writes ([`Reply::is_full`]): go on when it has caught up.
+    Blocked(R),
+    /// There is more, and others wait: go on in the next turn.
+    Yield(R),
+    /// It broke off after its head had left; the peer has to see the cut.
+    Cut,
+}
+
+/// An answer that the engine gave by itself.
+#[derive(Clone, Copy, Debug)]
+pub struct Refusal {
+    /// The status that the peer got.
+    pub status: u16,
+    /// The rule that it broke; `None` if it was too slow or the engine could not serve it.
+    pub fault: Option<Fault>,
+}
+
+/// What somebody should be told.
+#[derive(Debug)]
+pub enum Report {
+    /// Accepting pauses until descriptors are free again.
+    AcceptPaused(std::io::Error),
+    /// Code of ours panicked while it served a connection; the message. That connection is gone.
+    Panicked(String),
+    /// A request body could not be kept in a file; its request got 507 or 500.
+    SpoolFailed(std::io::Error),
+}
+
+/// An application, as the engine sees it. All methods are called from within [`Engine::turn`](crate::Engine::turn).
+///
+/// The order for one connection is [`connect`](Self::connect), then for each request [`begin`](Self::begin) and
+/// either [`call`](Self::call) (and [`resume`](Self::resume) as long as it returns a response under way) or
+/// [`abandon_request`](Self::abandon_request); [`abandon`](Self::abandon) ends a response under way.
+pub trait App: Sized {
+    /// Kept with each connection.
+    type Connection;
+    /// A request whose head is here and whose body may not be.
+    type Request;
+    /// A response under way.
+    type Response;
+    /// Body bytes that the engine may keep until the peer has taken them.
+    type Chunk: AsRef<[u8]>;
+
+    /// A peer has connected.
+    fn connect(&mut self, peer: &Peer) -> Self::Connection;
+
+    /// A head has arrived. It is borrowed: what the request needs of it is taken now.
+    fn begin(&mut self, head: &Head<'_>, connection: &mut Self::Connection) -> Self::Request;
+
+    /// The request is here as a whole.
+    fn call(
+        &mut self,
+        request: Self::Request,
+        body: Body<'_>,
+        reply: &mut Reply<'_, Self>,
+    ) -> Progress<Self::Response>;
+
+    /// The response may go on.
+    fn resume(&mut self, response: Self::Response, reply: &mut Reply<'_, Self>) -> Progress<Self::Response>;
+
+    /// The response cannot go on, because its peer has left or was too slow.
+    fn abandon(&mut self, response: Self::Response);
+
+    /// The request will not be called, because its body did not come; `refusal` says what its peer was told, if it
+    /// was still there.
+    fn abandon_request(&mut self, request: Self::Request, refusal: Option<Refusal>);
+
+    /// The connection has been idle for a while: what is kept for speed alone can go.
+    fn idle(&mut self, connection: &mut Self::Connection);
+
+    /// The engine has answered by itself what never became a request.
+    fn refused(&mut self, refusal: Refusal, connection: &mut Self::Connection);
+
+    /// Something happened that an operator should know.
+    fn report(&mut self, report: Report);
+}

@@ -1,0 +1,69 @@
+//! What an engine is told once.
+
+use std::time::Duration;
+use wire::http1::Limits;
+
+/// Limits and times of an engine. A `None` time is no limit.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// Bounds on a message.
+    pub limits: Limits,
+    /// Connections at a time; at the bound, accepting pauses and the kernel's backlog fills.
+    pub connections: usize,
+    /// How long a connection may be idle between requests. The default outlasts the 60 s of the usual proxies and
+    /// load balancers, so that it is they who close: a server that closes first can cross a request on its way.
+    pub keep_alive: Option<Duration>,
+    /// From the first byte of a head, or from accepting, to its end.
+    pub header_timeout: Option<Duration>,
+    /// How long a request body may stand still, and the grace before `min_rate` counts.
+    pub body_timeout: Option<Duration>,
+    /// How long a response may stand still because the peer does not read, and the grace before `min_rate` counts.
+    pub write_timeout: Option<Duration>,
+    /// Bytes per second that a body or a response must average, once its grace is over; 0 for no limit. It is what
+    /// ends a peer that sends one byte every so often.
+    pub min_rate: u64,
+    /// Bytes of a request body kept in memory; a longer one goes to an unlinked file. Up to this much is held for
+    /// every connection that is sending a body.
+    pub body_memory: usize,
+    /// The Server field; empty leaves it out.
+    pub server: String,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            limits: Limits::default(),
+            connections: 65_536,
+            keep_alive: Some(Duration::from_secs(75)),
+            header_timeout: Some(Duration::from_secs(15)),
+            body_timeout: Some(Duration::from_secs(30)),
+            write_timeout: Some(Duration::from_secs(30)),
+            min_rate: 500,
+            body_memory: 256 << 10,
+            server: "kirsch".into(),
+        }
+    }
+}
+
+/// The shared read buffer: one `recv` takes this much at most.
+pub(crate) const READ_BUFFER: usize = 64 << 10;
+/// Output that is still being composed is sent when it exceeds this.
+pub(crate) const WRITE_BUFFER: usize = 64 << 10;
+/// Body parts up to this size are copied behind the head, so that one `send` takes both; larger ones are sent from
+/// where they lie. A copy of 16 KiB costs about as much as the second element of a gathered send.
+pub(crate) const COPY_AT_MOST: usize = 16 << 10;
+/// Steps that one connection takes in a turn before others get theirs: 1 MiB of upload, or 16 batches of requests.
+pub(crate) const STEPS_PER_TURN: usize = 16;
+/// Connections accepted from one listener in a turn.
+pub(crate) const ACCEPTS_PER_TURN: usize = 64;
+/// How long a connection lingers after its last response, so that the response is not destroyed by a reset while
+/// the peer still sends (RFC 9112 section 9.6), and how much it may send.
+pub(crate) const LINGER: Duration = Duration::from_secs(2);
+/// Bytes discarded while lingering.
+pub(crate) const LINGER_BYTES: u64 = 4 << 20;
+/// How long descriptors are given to become free before accepting is tried again.
+pub(crate) const ACCEPT_PAUSE: Duration = Duration::from_millis(200);
+/// After this long without a request a connection gives back what it keeps for speed.
+pub(crate) const IDLE_AFTER: Duration = Duration::from_secs(1);
+/// How long idle connections stay open once the engine stops, for the request that may be on its way to us.
+pub(crate) const STOP_GRACE: Duration = Duration::from_millis(500);

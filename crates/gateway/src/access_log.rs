@@ -1,0 +1,458 @@
+//! The access log: one line a request, written without the interpreter's help.
+//!
+//! A format is compiled once into pieces. Lines collect in a buffer that is written when the engine is about to wait,
+//! or when it is full, so a busy server makes one system call for many lines. By choice lines go to a Python callable
+//! instead (`logging`), which costs what `logging` costs.
+
+use crate::object::Object;
+use base64::Engine as _;
+use engine::Peer;
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+use std::fmt::Write as _;
+use std::fs::{File, OpenOptions};
+use std::io::{self, Write as _};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use wire::http1::{Field, Head, Version};
+
+/// Apache's and gunicorn's combined format.
+const COMBINED: &str = r#"%(h)s %(l)s %(u)s %(t)s "%(r)s" %(s)s %(b)s "%(f)s" "%(a)s""#;
+/// Collected lines are written beyond this.
+const BUFFER: usize = 64 << 10;
+
+/// What is remembered of a request until its line is written.
+pub(crate) struct Entry {
+    begun: Instant,
+    at: SystemTime,
+    peer: Peer,
+    method: Box<[u8]>,
+    target: Box<[u8]>,
+    path_end: usize,
+    has_query: bool,
+    version: Option<Version>,
+    block: Box<[u8]>,
+    fields: Box<[Field]>,
+}
+
+impl Entry {
+    pub(crate) fn new(head: &Head<'_>, peer: Peer) -> Self {
+        Self {
+            begun: Instant::now(),
+            at: SystemTime::now(),
+            peer,
+            method: head.method.into(),
+            target: head.target.raw.into(),
+            path_end: head.target.raw.len() - head.target.query.map_or(0, |query| query.len() + 1),
+            has_query: head.target.query.is_some(),
+            version: Some(head.version),
+            block: head.block.into(),
+            fields: head.fields.into(),
+        }
+    }
+
+    /// Of what never became a request.
+    pub(crate) fn unread(peer: Peer) -> Self {
+        Self {
+            begun: Instant::now(),
+            at: SystemTime::now(),
+            peer,
+            method: Box::default(),
+            target: Box::default(),
+            path_end: 0,
+            has_query: false,
+            version: None,
+            block: Box::default(),
+            fields: Box::default(),
+        }
+    }
+
+    fn field(&self, name: &[u8]) -> Option<&[u8]> {
+        self.fields.iter().find(|field| field.is(&self.block, name)).map(|field| field.value(&self.block))
+    }
+
+    fn protocol(&self) -> &'static str {
+        match self.version {
+            Some(Version::Http11) => "HTTP/1.1",
+            Some(Version::Http10) => "HTTP/1.0",
+            None => "-",
+        }
+    }
+
+    fn query(&self) -> &[u8] {
+        if self.has_query { &self.target[self.path_end + 1..] } else { b"" }
+    }
+
+    /// The user of Basic credentials (RFC 7617).
+    fn user(&self) -> Option<Vec<u8>> {
+        let value = self.field(b"authorization")?;
+        let (scheme, credentials) = value.split_at_checked(6)?;
+        if !scheme.eq_ignore_ascii_case(b"basic ") {
+            return None;
+        }
+        let decoded = base64::engine::general_purpose::STANDARD.decode(credentials.trim_ascii()).ok()?;
+        let colon = decoded.iter().position(|&b| b == b':')?;
+        Some(decoded[..colon].to_vec())
+    }
+}
+
+/// One piece of a compiled format.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Piece {
+    Text(String),
+    Address,
+    Dash,
+    User,
+    Time,
+    RequestLine,
+    Method,
+    Path,
+    Query,
+    Protocol,
+    Status,
+    BytesOrDash,
+    Bytes,
+    Referer,
+    Agent,
+    Seconds,
+    SecondsDecimal,
+    Milliseconds,
+    Microseconds,
+    Process,
+    RequestField(String),
+    ResponseField(String),
+    Variable(String),
+}
+
+/// What an access log line says of a response.
+struct Line<'a> {
+    entry: &'a Entry,
+    status: u16,
+    body_bytes: u64,
+    response_fields: Vec<(&'a [u8], &'a [u8])>,
+    environ: Option<&'a Object>,
+    took: Duration,
+}
+
+enum Shape {
+    Text(Vec<Piece>),
+    Json,
+}
+
+enum Sink {
+    Path(String, File),
+    Stdout,
+    Logger(Py<PyAny>),
+}
+
+/// Writes access log lines.
+pub(crate) struct AccessLog {
+    shape: Shape,
+    sink: Sink,
+    buffer: Vec<u8>,
+    line: String,
+    /// The time of a line is the same for all of a second.
+    second: u64,
+    time: String,
+}
+
+impl AccessLog {
+    /// A log to `path` (`-`: standard output) or to `logger`, in the format `combined`, `json` or of gunicorn's atoms.
+    ///
+    /// # Errors
+    /// `ValueError` for an unknown atom, `OSError` if the file cannot be opened.
+    pub(crate) fn new(path: Option<&str>, format: &str, logger: Option<Py<PyAny>>) -> PyResult<Option<Self>> {
+        let sink = match (logger, path) {
+            (Some(logger), _) => Sink::Logger(logger),
+            (None, Some("-")) => Sink::Stdout,
+            (None, Some(path)) => Sink::Path(path.to_owned(), open(path)?),
+            (None, None) => return Ok(None),
+        };
+        let shape = match format {
+            "json" => Shape::Json,
+            "combined" => Shape::Text(compile(COMBINED)?),
+            format => Shape::Text(compile(format)?),
+        };
+        Ok(Some(Self { shape, sink, buffer: Vec::new(), line: String::new(), second: u64::MAX, time: String::new() }))
+    }
+
+    /// Opens the path again, after a rotation. The old file stays in use if that fails.
+    pub(crate) fn reopen(&mut self) -> io::Result<()> {
+        self.flush()?;
+        if let Sink::Path(path, file) = &mut self.sink {
+            *file = open(path)?;
+        }
+        Ok(())
+    }
+
+    /// Writes what has collected.
+    pub(crate) fn flush(&mut self) -> io::Result<()> {
+        if self.buffer.is_empty() {
+            return Ok(());
+        }
+        let written = match &mut self.sink {
+            Sink::Path(_, file) => file.write_all(&self.buffer),
+            Sink::Stdout => io::stdout().lock().write_all(&self.buffer).and_then(|()| io::stdout().flush()),
+            Sink::Logger(_) => Ok(()),
+        };
+        // What cannot be written is lost rather than kept without bound; the next lines are tried again.
+        self.buffer.clear();
+        written
+    }
+
+    /// Takes a line in.
+    pub(crate) fn write<'a>(
+        &mut self,
+        py: Python<'_>,
+        entry: &'a Entry,
+        status: u16,
+        body_bytes: u64,
+        response_fields: impl Iterator<Item = (&'a [u8], &'a [u8])>,
+        environ: Option<&'a Object>,
+    ) {
+        self.set_time(entry.at);
+        let response_fields = response_fields.collect();
+        let took = entry.begun.elapsed();
+        let line = Line { entry, status, body_bytes, response_fields, environ, took };
+        self.line.clear();
+        match &self.shape {
+            Shape::Text(pieces) => {
+                for piece in pieces {
+                    line.push(py, piece, &self.time, &mut self.line);
+                }
+            }
+            Shape::Json => line.push_json(&mut self.line),
+        }
+        if let Sink::Logger(logger) = &self.sink {
+            let handed_on = line.atoms(py, &self.time).and_then(|atoms| logger.call1(py, (&self.line, atoms)));
+            if let Err(error) = handed_on {
+                error.write_unraisable(py, None);
+            }
+            return;
+        }
+        self.buffer.extend_from_slice(self.line.as_bytes());
+        self.buffer.push(b'\n');
+        if self.buffer.len() > BUFFER {
+            // Reported when the engine flushes next; a log that fails must not fail requests.
+            self.flush().ok();
+        }
+    }
+
+    fn set_time(&mut self, at: SystemTime) {
+        let second = at.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
+        if second != self.second {
+            self.second = second;
+            self.time = common_log_time(at);
+        }
+    }
+}
+
+fn open(path: &str) -> io::Result<File> {
+    OpenOptions::new().append(true).create(true).open(path)
+}
+
+/// `[20/Nov/2026:19:00:00 +0000]`, from the date that HTTP writes: `Fri, 20 Nov 2026 19:00:00 GMT`.
+fn common_log_time(at: SystemTime) -> String {
+    let date = httpdate::fmt_http_date(at);
+    format!("[{}/{}/{}:{} +0000]", &date[5..7], &date[8..11], &date[12..16], &date[17..25])
+}
+
+fn compile(format: &str) -> PyResult<Vec<Piece>> {
+    let mut pieces = Vec::new();
+    let mut rest = format;
+    while let Some(percent) = rest.find('%') {
+        let (text, from) = rest.split_at(percent);
+        if !text.is_empty() {
+            pieces.push(Piece::Text(text.to_owned()));
+        }
+        if let Some(after) = from.strip_prefix("%%") {
+            pieces.push(Piece::Text("%".to_owned()));
+            rest = after;
+            continue;
+        }
+        let atom = from.strip_prefix("%(").and_then(|atom| atom.split_once(")s"));
+        let Some((name, after)) = atom else {
+            let shown: String = from.chars().take(12).collect();
+            return Err(PyValueError::new_err(format!("access log format: {shown:?} is no atom; atoms look like %(h)s")));
+        };
+        pieces.push(piece(name)?);
+        rest = after;
+    }
+    if !rest.is_empty() {
+        pieces.push(Piece::Text(rest.to_owned()));
+    }
+    Ok(pieces)
+}
+
+fn piece(name: &str) -> PyResult<Piece> {
+    if let Some((name, kind)) = name.strip_prefix('{').and_then(|name| name.split_once('}')) {
+        match kind {
+            "i" => return Ok(Piece::RequestField(name.to_ascii_lowercase())),
+            "o" => return Ok(Piece::ResponseField(name.to_ascii_lowercase())),
+            "e" => return Ok(Piece::Variable(name.to_owned())),
+            _ => {}
+        }
+    }
+    Ok(match name {
+        "h" => Piece::Address,
+        "l" => Piece::Dash,
+        "u" => Piece::User,
+        "t" => Piece::Time,
+        "r" => Piece::RequestLine,
+        "m" => Piece::Method,
+        "U" => Piece::Path,
+        "q" => Piece::Query,
+        "H" => Piece::Protocol,
+        "s" => Piece::Status,
+        "b" => Piece::BytesOrDash,
+        "B" => Piece::Bytes,
+        "f" => Piece::Referer,
+        "a" => Piece::Agent,
+        "T" => Piece::Seconds,
+        "L" => Piece::SecondsDecimal,
+        "M" => Piece::Milliseconds,
+        "D" => Piece::Microseconds,
+        "p" => Piece::Process,
+        _ => {
+            return Err(PyValueError::new_err(format!(
+                "access log format: %({name})s is not known; known are h l u t r m U q H s b B f a T L M D p and \
+                 {{name}}i, {{name}}o, {{name}}e"
+            )));
+        }
+    })
+}
+
+impl Line<'_> {
+    fn push(&self, py: Python<'_>, piece: &Piece, time: &str, out: &mut String) {
+        let entry = self.entry;
+        // Writing to a String cannot fail.
+        let _ = match piece {
+            Piece::Text(text) => out.write_str(text),
+            Piece::Address => match entry.peer.address {
+                Some(address) => write!(out, "{}", address.ip().to_canonical()),
+                None => out.write_str("-"),
+            },
+            Piece::Dash => out.write_str("-"),
+            Piece::User => push_escaped(entry.user().as_deref(), out),
+            Piece::Time => out.write_str(time),
+            Piece::RequestLine => match entry.version {
+                Some(_) => {
+                    let _ = push_escaped(Some(&entry.method), out);
+                    out.push(' ');
+                    let _ = push_escaped(Some(&entry.target), out);
+                    write!(out, " {}", entry.protocol())
+                }
+                None => out.write_str("-"),
+            },
+            Piece::Method => push_escaped(Some(&entry.method).filter(|method| !method.is_empty()).map(|m| &**m), out),
+            Piece::Path => push_escaped(Some(&entry.target[..entry.path_end]), out),
+            Piece::Query => push_escaped(Some(entry.query()), out),
+            Piece::Protocol => out.write_str(entry.protocol()),
+            Piece::Status => write!(out, "{}", self.status),
+            Piece::BytesOrDash if self.body_bytes == 0 => out.write_str("-"),
+            Piece::Bytes | Piece::BytesOrDash => write!(out, "{}", self.body_bytes),
+            Piece::Referer => push_escaped(entry.field(b"referer"), out),
+            Piece::Agent => push_escaped(entry.field(b"user-agent"), out),
+            Piece::Seconds => write!(out, "{}", self.took.as_secs()),
+            Piece::SecondsDecimal => write!(out, "{:.6}", self.took.as_secs_f64()),
+            Piece::Milliseconds => write!(out, "{}", self.took.as_millis()),
+            Piece::Microseconds => write!(out, "{}", self.took.as_micros()),
+            Piece::Process => write!(out, "<{}>", std::process::id()),
+            Piece::RequestField(name) => push_escaped(entry.field(name.as_bytes()), out),
+            Piece::ResponseField(name) => push_escaped(self.response_field(name.as_bytes()), out),
+            Piece::Variable(name) => {
+                let value = self.environ.and_then(|environ| environ.bind(py).get_item(name).ok());
+                push_escaped(value.map(|value| value.to_string()).as_deref().map(str::as_bytes), out)
+            }
+        };
+    }
+
+    fn response_field(&self, name: &[u8]) -> Option<&[u8]> {
+        self.response_fields.iter().find(|(known, _)| known.eq_ignore_ascii_case(name)).map(|(_, value)| *value)
+    }
+
+    /// One object with fixed keys.
+    fn push_json(&self, out: &mut String) {
+        let entry = self.entry;
+        let text = |bytes: &[u8]| serde_json::Value::from(String::from_utf8_lossy(bytes).into_owned());
+        let optional = |bytes: Option<&[u8]>| bytes.map_or(serde_json::Value::Null, text);
+        let since = entry.at.duration_since(UNIX_EPOCH).unwrap_or_default();
+        let object = serde_json::json!({
+            "time": httpdate_rfc3339(entry.at, since),
+            "remote_addr": entry.peer.address.map(|address| address.ip().to_canonical().to_string()),
+            "remote_user": optional(entry.user().as_deref()),
+            "method": text(&entry.method),
+            "path": text(&entry.target[..entry.path_end]),
+            "query": text(entry.query()),
+            "protocol": entry.protocol(),
+            "status": self.status,
+            "response_bytes": self.body_bytes,
+            "duration_us": u64::try_from(self.took.as_micros()).unwrap_or(u64::MAX),
+            "host": optional(entry.field(b"host")),
+            "referer": optional(entry.field(b"referer")),
+            "user_agent": optional(entry.field(b"user-agent")),
+            "pid": std::process::id(),
+        });
+        let _ = write!(out, "{object}");
+    }
+
+    /// gunicorn's atoms, for `logging`'s `extra`.
+    fn atoms<'py>(&self, py: Python<'py>, time: &str) -> PyResult<Bound<'py, PyDict>> {
+        let atoms = PyDict::new(py);
+        for name in ["h", "l", "u", "t", "r", "m", "U", "q", "H", "s", "b", "B", "f", "a", "T", "L", "M", "D", "p"] {
+            let mut value = String::new();
+            self.push(py, &piece(name)?, time, &mut value);
+            atoms.set_item(name, value)?;
+        }
+        for field in &entry_fields(self.entry) {
+            atoms.set_item(format!("{{{}}}i", field.0), &field.1)?;
+        }
+        for (name, value) in &self.response_fields {
+            let name = String::from_utf8_lossy(name).to_ascii_lowercase();
+            atoms.set_item(format!("{{{name}}}o"), escaped(value))?;
+        }
+        Ok(atoms)
+    }
+}
+
+fn entry_fields(entry: &Entry) -> Vec<(String, String)> {
+    let fields = entry.fields.iter();
+    fields
+        .map(|field| {
+            let name = String::from_utf8_lossy(field.name(&entry.block)).to_ascii_lowercase();
+            (name, escaped(field.value(&entry.block)))
+        })
+        .collect()
+}
+
+/// `2026-11-20T19:00:00.123456Z`, put together from the date that HTTP writes.
+fn httpdate_rfc3339(at: SystemTime, since: Duration) -> String {
+    let date = httpdate::fmt_http_date(at);
+    let months = ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
+    let month = months.iter().position(|month| *month == &date[8..11]).map_or(0, |index| index + 1);
+    format!("{}-{month:02}-{}T{}.{:06}Z", &date[12..16], &date[5..7], &date[17..25], since.subsec_micros())
+}
+
+fn escaped(bytes: &[u8]) -> String {
+    let mut out = String::new();
+    let _ = push_escaped(Some(bytes), &mut out);
+    out
+}
+
+/// Text of a peer, such that it can neither end its quotes nor its line, nor speak to a terminal: Apache's escapes.
+/// What is not there is `-`.
+fn push_escaped(bytes: Option<&[u8]>, out: &mut String) -> std::fmt::Result {
+    let Some(bytes) = bytes else { return out.write_str("-") };
+    for &byte in bytes {
+        match byte {
+            b'"' | b'\\' => {
+                out.push('\\');
+                out.push(char::from(byte));
+            }
+            b'\t' => out.push_str("\\t"),
+            0x20..0x7f => out.push(char::from(byte)),
+            _ => write!(out, "\\x{byte:02x}")?,
+        }
+    }
+    Ok(())
+}

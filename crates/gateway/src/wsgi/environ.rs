@@ -1,0 +1,418 @@
+//! The environ of a request (PEP 3333, "environ Variables").
+//!
+//! Building one from nothing costs more than the rest of the server together, so it is never done:
+//!
+//! * Everything that does not depend on the request stands in a *base* for each listener, and an environ begins as
+//!   its copy, which CPython makes in one piece. The base has an entry for every variable that each request sets, so
+//!   that the copy has room and setting them moves nothing.
+//! * A header block that repeats on a connection ([`Head::repeated`]) copies the *template* that was made from it.
+//! * A single line that repeats, on any connection, is found in a table together with its key and value.
+//!
+//! Each request gets a dictionary of its own; only immutable values are shared. Values of `Cookie`, `Authorization`
+//! and the like never enter the table.
+
+use crate::object::Object;
+use crate::wsgi::input::EmptyInput;
+use crate::wsgi::table::Table;
+use engine::{Local, Peer};
+use pyo3::ffi;
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyString};
+use wire::http1::{Field, Form, Head, Version};
+
+/// Lines, targets and names that are remembered; the memory this may take is a few hundred KiB.
+const LINES: usize = 1024;
+const TARGETS: usize = 1024;
+const NAMES: usize = 256;
+
+/// What a connection keeps so that its next request is cheaper.
+pub(crate) struct ConnectionState {
+    pub(crate) peer: Peer,
+    /// REMOTE_ADDR and REMOTE_PORT.
+    address: Option<(Object, Object)>,
+    template: Option<Box<Template>>,
+}
+
+/// The environ that a header block became, before the application saw it.
+struct Template {
+    environ: Object,
+    method: Box<[u8]>,
+    target: Box<[u8]>,
+}
+
+impl ConnectionState {
+    pub(crate) fn new(peer: Peer) -> Self {
+        Self { peer, address: None, template: None }
+    }
+
+    /// Gives back what is kept for speed.
+    pub(crate) fn forget(&mut self) {
+        self.address = None;
+        self.template = None;
+    }
+}
+
+/// A request target's variables.
+struct TargetStrings {
+    raw: Object,
+    path: Object,
+    query: Object,
+}
+
+/// Makes environs.
+pub(crate) struct Environs {
+    bases: Vec<Object>,
+    keys: Keys,
+    methods: Vec<(&'static [u8], Object)>,
+    http10: Object,
+    http11: Object,
+    empty: Object,
+    targets: Table<TargetStrings>,
+    lines: Table<Option<(Object, Object)>>,
+    names: Table<Option<Object>>,
+}
+
+/// The keys that are set for every request.
+pub(crate) struct Keys {
+    request_method: Object,
+    path_info: Object,
+    query_string: Object,
+    raw_uri: Object,
+    request_uri: Object,
+    server_protocol: Object,
+    remote_addr: Object,
+    remote_port: Object,
+    http_host: Object,
+    content_length: Object,
+    wsgi_input: Object,
+}
+
+/// What is the same for every request of a server.
+pub(crate) struct Constants<'py> {
+    pub(crate) errors: Bound<'py, PyAny>,
+    pub(crate) file_wrapper: Bound<'py, PyAny>,
+    pub(crate) multiprocess: bool,
+    pub(crate) software: String,
+}
+
+impl Environs {
+    pub(crate) fn new(py: Python<'_>, locals: &[Local], constants: &Constants<'_>) -> PyResult<Self> {
+        let keys = Keys::new(py)?;
+        let empty: Object = PyString::new(py, "").into_any().unbind().into();
+        let http11 = Object::interned(py, c"HTTP/1.1")?;
+        let mut bases = Vec::new();
+        for local in locals {
+            let base = base(py, local, constants)?;
+            for key in keys.set_by_each_request() {
+                base.set_item(key.bind(py), empty.bind(py))?;
+            }
+            base.set_item(keys.server_protocol.bind(py), http11.bind(py))?;
+            base.set_item(keys.wsgi_input.bind(py), Py::new(py, EmptyInput)?)?;
+            bases.push(base.into_any().unbind().into());
+        }
+        let methods = [c"GET", c"POST", c"HEAD", c"PUT", c"PATCH", c"DELETE", c"OPTIONS"];
+        let methods = methods
+            .into_iter()
+            .map(|name| Ok((name.to_bytes(), Object::interned(py, name)?)))
+            .collect::<PyResult<_>>()?;
+        Ok(Self {
+            bases,
+            keys,
+            methods,
+            http10: Object::interned(py, c"HTTP/1.0")?,
+            http11,
+            empty,
+            targets: Table::new(TARGETS),
+            lines: Table::new(LINES),
+            names: Table::new(NAMES),
+        })
+    }
+
+    /// The environ of a request without a body; `None` with an exception set if memory is short.
+    pub(crate) fn make(&mut self, py: Python<'_>, head: &Head<'_>, connection: &mut ConnectionState) -> Option<Object> {
+        let is_origin_form = head.target.form != Form::Absolute;
+        if head.repeated
+            && is_origin_form
+            && let Some(template) = &connection.template
+        {
+            // SAFETY: the template is a live dict, and the thread is attached.
+            let environ = unsafe { Object::from_new(ffi::PyDict_Copy(template.environ.as_ptr())) }?;
+            if *template.target != *head.target.raw || *template.method != *head.method {
+                self.set_request_line(py, &environ, head)?;
+            }
+            return Some(environ);
+        }
+        let base = &self.bases[connection.peer.listener];
+        // SAFETY: the base is a live dict, and the thread is attached.
+        let environ = unsafe { Object::from_new(ffi::PyDict_Copy(base.as_ptr())) }?;
+        self.set_address(py, &environ, connection)?;
+        self.set_request_line(py, &environ, head)?;
+        if head.version == Version::Http10 {
+            set(&environ, &self.keys.server_protocol, self.http10.as_ptr())?;
+        }
+        self.set_fields(py, &environ, head)?;
+        if head.retained && is_origin_form {
+            // SAFETY: the environ is a live dict, and the thread is attached.
+            let copy = unsafe { Object::from_new(ffi::PyDict_Copy(environ.as_ptr())) }?;
+            connection.template = Some(Box::new(Template {
+                environ: copy,
+                method: head.method.into(),
+                target: head.target.raw.into(),
+            }));
+        } else if head.retained {
+            connection.template = None;
+        }
+        Some(environ)
+    }
+
+    /// Sets the input, if there is a body, and says how long it is: a chunked body arrives decoded, so its length
+    /// takes the place of Transfer-Encoding, as RFC 9112 section 7.1.3 has it.
+    pub(crate) fn set_body(
+        &self,
+        py: Python<'_>,
+        environ: &Object,
+        input: Option<&Object>,
+        chunked_length: Option<u64>,
+    ) -> Option<()> {
+        if let Some(input) = input {
+            set(environ, &self.keys.wsgi_input, input.as_ptr())?;
+        }
+        if let Some(length) = chunked_length {
+            let length = Object::latin1(py, length.to_string().as_bytes())?;
+            set(environ, &self.keys.content_length, length.as_ptr())?;
+        }
+        Some(())
+    }
+
+    fn set_address(&self, py: Python<'_>, environ: &Object, connection: &mut ConnectionState) -> Option<()> {
+        if connection.address.is_none() {
+            let (ip, port) = match connection.peer.address {
+                Some(address) => (address.ip().to_canonical().to_string(), address.port().to_string()),
+                None => (String::new(), String::new()),
+            };
+            connection.address = Some((Object::latin1(py, ip.as_bytes())?, Object::latin1(py, port.as_bytes())?));
+        }
+        let (address, port) = connection.address.as_ref()?;
+        set(environ, &self.keys.remote_addr, address.as_ptr())?;
+        set(environ, &self.keys.remote_port, port.as_ptr())
+    }
+
+    fn set_request_line(&mut self, py: Python<'_>, environ: &Object, head: &Head<'_>) -> Option<()> {
+        match self.methods.iter().find(|(name, _)| *name == head.method) {
+            Some((_, method)) => set(environ, &self.keys.request_method, method.as_ptr())?,
+            None => set(environ, &self.keys.request_method, Object::latin1(py, head.method)?.as_ptr())?,
+        }
+        match self.targets.get(head.target.raw) {
+            Ok(strings) => set_target(environ, &self.keys, strings),
+            Err(vacancy) => {
+                let strings = self.target_strings(py, head)?;
+                set_target(environ, &self.keys, &strings)?;
+                self.targets.offer(vacancy, head.target.raw, || strings);
+                Some(())
+            }
+        }
+    }
+
+    fn target_strings(&self, py: Python<'_>, head: &Head<'_>) -> Option<TargetStrings> {
+        let target = &head.target;
+        let raw = Object::latin1(py, target.raw)?;
+        let path = if memchr::memchr(b'%', target.path).is_some() {
+            Object::latin1(py, &percent_decoded(target.path))?
+        } else if target.path.len() == target.raw.len() {
+            raw.clone_ref(py)
+        } else {
+            Object::latin1(py, target.path)?
+        };
+        let query = match target.query {
+            Some(query) => Object::latin1(py, query)?,
+            None => self.empty.clone_ref(py),
+        };
+        Some(TargetStrings { raw, path, query })
+    }
+
+    fn set_fields(&mut self, py: Python<'_>, environ: &Object, head: &Head<'_>) -> Option<()> {
+        let mut has_host = false;
+        // SAFETY: the environ is a live dict, and the thread is attached.
+        let mut size = unsafe { ffi::PyDict_Size(environ.as_ptr()) };
+        for field in head.fields {
+            let line = field.line(head.block);
+            let vacancy = match self.lines.get(line) {
+                Ok(None) => continue,
+                Ok(Some((key, value))) => {
+                    set(environ, key, value.as_ptr())?;
+                    if key.as_ptr() == self.keys.http_host.as_ptr() {
+                        has_host = true;
+                        continue;
+                    }
+                    None
+                }
+                Err(vacancy) => Some(vacancy),
+            };
+            if let Some(vacancy) = vacancy {
+                let Some(key) = self.key(py, field.name(head.block))? else { continue };
+                let value = Object::latin1(py, field.value(head.block))?;
+                set(environ, &key, value.as_ptr())?;
+                let is_host = key.as_ptr() == self.keys.http_host.as_ptr();
+                if !is_secret(field, head.block) {
+                    self.lines.offer(vacancy, line, || Some((key, value)));
+                }
+                if is_host {
+                    has_host = true;
+                    continue;
+                }
+            }
+            // SAFETY: the environ is a live dict, and the thread is attached.
+            let grown = unsafe { ffi::PyDict_Size(environ.as_ptr()) };
+            if grown == size {
+                self.join_repeated(py, environ, field, head)?;
+            }
+            size = grown;
+        }
+        if head.target.form == Form::Absolute {
+            let authority = Object::latin1(py, head.target.authority)?;
+            set(environ, &self.keys.http_host, authority.as_ptr())
+        } else if has_host {
+            Some(())
+        } else {
+            // SAFETY: the environ is a live dict that has the key from its base, and the thread is attached.
+            let deleted = unsafe { ffi::PyDict_DelItem(environ.as_ptr(), self.keys.http_host.as_ptr()) };
+            (deleted == 0).then_some(())
+        }
+    }
+
+    /// The key that a field's name becomes, `Some(None)` if the field does not become a variable.
+    fn key(&mut self, py: Python<'_>, name: &[u8]) -> Option<Option<Object>> {
+        let vacancy = match self.names.get(name) {
+            Ok(key) => return Some(key.as_ref().map(|key| key.clone_ref(py))),
+            Err(vacancy) => vacancy,
+        };
+        let key = match variable(name) {
+            None => None,
+            Some(variable) if variable == b"HTTP_HOST" => Some(self.keys.http_host.clone_ref(py)),
+            Some(variable) => Some(Object::latin1(py, &variable)?),
+        };
+        self.names.offer(vacancy, name, || key.as_ref().map(|key| key.clone_ref(py)));
+        Some(key)
+    }
+
+    /// Sets the variable of a field that comes more than once to all its values (RFC 9110 section 5.3; RFC 6265
+    /// section 5.4 for cookies).
+    fn join_repeated(&mut self, py: Python<'_>, environ: &Object, field: &Field, head: &Head<'_>) -> Option<()> {
+        let name = field.name(head.block).to_ascii_lowercase();
+        let separator: &[u8] = if name == b"cookie" { b"; " } else { b"," };
+        let values: Vec<&[u8]> =
+            head.fields.iter().filter(|other| other.is(head.block, &name)).map(|other| other.value(head.block)).collect();
+        let joined = Object::latin1(py, &values.join(separator))?;
+        let key = self.key(py, &name)??;
+        set(environ, &key, joined.as_ptr())
+    }
+}
+
+impl Keys {
+    fn new(py: Python<'_>) -> PyResult<Self> {
+        Ok(Self {
+            request_method: Object::interned(py, c"REQUEST_METHOD")?,
+            path_info: Object::interned(py, c"PATH_INFO")?,
+            query_string: Object::interned(py, c"QUERY_STRING")?,
+            raw_uri: Object::interned(py, c"RAW_URI")?,
+            request_uri: Object::interned(py, c"REQUEST_URI")?,
+            server_protocol: Object::interned(py, c"SERVER_PROTOCOL")?,
+            remote_addr: Object::interned(py, c"REMOTE_ADDR")?,
+            remote_port: Object::interned(py, c"REMOTE_PORT")?,
+            http_host: Object::interned(py, c"HTTP_HOST")?,
+            content_length: Object::interned(py, c"CONTENT_LENGTH")?,
+            wsgi_input: Object::interned(py, c"wsgi.input")?,
+        })
+    }
+
+    fn set_by_each_request(&self) -> [&Object; 8] {
+        [
+            &self.request_method,
+            &self.path_info,
+            &self.query_string,
+            &self.raw_uri,
+            &self.request_uri,
+            &self.remote_addr,
+            &self.remote_port,
+            &self.http_host,
+        ]
+    }
+}
+
+fn base<'py>(py: Python<'py>, local: &Local, constants: &Constants<'py>) -> PyResult<Bound<'py, PyDict>> {
+    let (name, port) = match local {
+        Local::Tcp(address) => (address.ip().to_canonical().to_string(), address.port().to_string()),
+        // Neither may be empty (PEP 3333); what a URL without a host would mean comes closest.
+        Local::Unix => ("localhost".to_owned(), "80".to_owned()),
+    };
+    let base = PyDict::new(py);
+    base.set_item("wsgi.version", (1, 0))?;
+    base.set_item("wsgi.url_scheme", "http")?;
+    base.set_item("wsgi.errors", &constants.errors)?;
+    base.set_item("wsgi.multithread", false)?;
+    base.set_item("wsgi.multiprocess", constants.multiprocess)?;
+    base.set_item("wsgi.run_once", false)?;
+    base.set_item("wsgi.input_terminated", true)?;
+    base.set_item("wsgi.file_wrapper", &constants.file_wrapper)?;
+    base.set_item("SERVER_SOFTWARE", &constants.software)?;
+    base.set_item("GATEWAY_INTERFACE", "CGI/1.1")?;
+    base.set_item("SERVER_NAME", name)?;
+    base.set_item("SERVER_PORT", port)?;
+    base.set_item("SCRIPT_NAME", "")?;
+    Ok(base)
+}
+
+fn set(environ: &Object, key: &Object, value: *mut ffi::PyObject) -> Option<()> {
+    // SAFETY: all three are live, the first is a dict, and by `Object`'s invariant the thread is attached.
+    (unsafe { ffi::PyDict_SetItem(environ.as_ptr(), key.as_ptr(), value) } == 0).then_some(())
+}
+
+fn set_target(environ: &Object, keys: &Keys, strings: &TargetStrings) -> Option<()> {
+    set(environ, &keys.path_info, strings.path.as_ptr())?;
+    set(environ, &keys.query_string, strings.query.as_ptr())?;
+    set(environ, &keys.raw_uri, strings.raw.as_ptr())?;
+    set(environ, &keys.request_uri, strings.raw.as_ptr())
+}
+
+/// The variable that a field's name becomes (RFC 3875 section 4.1.18), or `None`:
+///
+/// * a name with an underscore could pose as one with a dash;
+/// * `Proxy` would become `HTTP_PROXY`, which libraries take for their own (CVE-2016-5385);
+/// * `Transfer-Encoding` is undone before the application sees the body.
+fn variable(name: &[u8]) -> Option<Vec<u8>> {
+    if name.contains(&b'_') {
+        return None;
+    }
+    let upper: Vec<u8> = name.iter().map(|&b| if b == b'-' { b'_' } else { b.to_ascii_uppercase() }).collect();
+    match upper.as_slice() {
+        b"PROXY" | b"TRANSFER_ENCODING" => None,
+        b"CONTENT_TYPE" | b"CONTENT_LENGTH" => Some(upper),
+        _ => Some([b"HTTP_", upper.as_slice()].concat()),
+    }
+}
+
+/// Fields whose values are one user's alone are not kept where other connections' requests look.
+fn is_secret(field: &Field, block: &[u8]) -> bool {
+    [&b"cookie"[..], b"authorization", b"proxy-authorization"].iter().any(|name| field.is(block, name))
+}
+
+/// Percent escapes undone; what is no escape stays as it is.
+fn percent_decoded(path: &[u8]) -> Vec<u8> {
+    let mut decoded = Vec::with_capacity(path.len());
+    let mut rest = path;
+    while let [first, tail @ ..] = rest {
+        let escape = match tail {
+            [high, low, after @ ..] if *first == b'%' => hex(*high).zip(hex(*low)).map(|(h, l)| (h << 4 | l, after)),
+            _ => None,
+        };
+        let (byte, after) = escape.unwrap_or((*first, tail));
+        decoded.push(byte);
+        rest = after;
+    }
+    decoded
+}
+
+fn hex(digit: u8) -> Option<u8> {
+    // A hexadecimal digit's value is below 16.
+    char::from(digit).to_digit(16).and_then(|value| u8::try_from(value).ok())
+}

@@ -1,0 +1,71 @@
+//! `wsgi.file_wrapper` (PEP 3333, "Optional Platform-Specific File Handling").
+
+use pyo3::exceptions::PyStopIteration;
+use pyo3::intern;
+use pyo3::prelude::*;
+use pyo3::types::PyBytes;
+use std::fs::File;
+use std::os::fd::BorrowedFd;
+
+/// An iterator over blocks of a file-like object, which the server sends with sendfile(2) where it can.
+#[pyclass(frozen, module = "kirsch._native")]
+pub(crate) struct FileWrapper {
+    file: Py<PyAny>,
+    block_size: usize,
+}
+
+#[pymethods]
+impl FileWrapper {
+    #[new]
+    #[pyo3(signature = (file, block_size = 8192))]
+    fn new(file: Py<PyAny>, block_size: usize) -> Self {
+        Self { file, block_size: block_size.max(1) }
+    }
+
+    fn __iter__(slf: Py<Self>) -> Py<Self> {
+        slf
+    }
+
+    fn __next__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        let block = self.file.bind(py).call_method1(intern!(py, "read"), (self.block_size,))?;
+        let is_end = block.cast::<PyBytes>().map_or_else(|_| Ok(false), |bytes| bytes.is_empty())?;
+        if is_end { Err(PyStopIteration::new_err(())) } else { Ok(block) }
+    }
+
+    /// Closes the file, if it can be closed.
+    fn close(&self, py: Python<'_>) -> PyResult<()> {
+        match self.file.bind(py).getattr_opt(intern!(py, "close"))? {
+            Some(close) => close.call0().map(drop),
+            None => Ok(()),
+        }
+    }
+}
+
+impl FileWrapper {
+    /// The file behind the object, from where it stands to its end: a handle of our own, the offset and the bytes
+    /// left. `None` if it is no regular file, and is to be read instead.
+    pub(crate) fn regular_file(&self, py: Python<'_>) -> Option<(File, u64, u64)> {
+        let object = self.file.bind(py);
+        // Objects that give out another's descriptor (gzip files, decrypting wrappers) read as something else than
+        // what lies in the file; only the plain ones are known not to.
+        let io = py.import(intern!(py, "io")).ok()?;
+        let kind = object.get_type();
+        let is_plain = ["BufferedReader", "BufferedRandom", "FileIO"]
+            .iter()
+            .any(|name| io.getattr(*name).is_ok_and(|plain| plain.is(&kind)));
+        if !is_plain {
+            return None;
+        }
+        // Whatever stands in the way of the short cut, the long way reports it if it is a fault.
+        let descriptor: i32 = object.call_method0(intern!(py, "fileno")).ok()?.extract().ok()?;
+        let offset: u64 = object.call_method0(intern!(py, "tell")).ok()?.extract().ok()?;
+        if descriptor < 0 {
+            return None;
+        }
+        // SAFETY: the object has just said that this is its descriptor, and it is alive and not closed while we hold
+        // the interpreter; the borrow ends before anything of Python runs again.
+        let file = File::from(unsafe { BorrowedFd::borrow_raw(descriptor) }.try_clone_to_owned().ok()?);
+        let metadata = file.metadata().ok()?;
+        metadata.is_file().then(|| (file, offset, metadata.len().saturating_sub(offset)))
+    }
+}

@@ -1,0 +1,201 @@
+//! Field blocks: what stands behind a request line or a status line up to and with the blank line, read alike by both
+//! roles, and what its fields say about the message around it.
+//!
+//! # Cut anywhere, the same answer
+//!
+//! However the bytes are cut, a whole block gives the same fields or the same [`Fault`]. Two things make it so. A rule
+//! is judged by the bytes up to the one that decides it and by none behind it; where that byte is not here yet, the
+//! line is partial. And a bound cuts the bytes off *before* they are judged, so that a line beyond the bound is too much
+//! whatever it says.
+//!
+//! # A trickle costs no more than a flood
+//!
+//! [`Progress`] remembers where the unfinished line begins. Bytes that end no line are looked at once, for a line feed;
+//! a line is read when it is whole, and the block once more when its blank line is here.
+
+use super::fault::Fault;
+use super::fields::{Field, Line, field_line};
+use super::grammar::{decimal, is_token, line_feed, list};
+use super::limits::Limits;
+use super::receive::Version;
+
+/// What one role learns from a block besides [`Facts`].
+pub(super) trait Own: Copy + Default {
+    fn learn(&mut self, name: &[u8], value: &[u8]) -> Result<(), Fault>;
+}
+
+/// How far an incomplete head has been looked at.
+///
+/// Lines before `line` have been judged and are whole; `block <= line <= seen`.
+#[derive(Debug, Default)]
+pub(super) struct Progress<O> {
+    /// Bytes looked at; 0 if the input has not been looked at yet, and then the other fields mean nothing.
+    seen: usize,
+    /// Where the block begins, once the first line is whole; else 0.
+    block: usize,
+    /// Where the first line begins that is not whole yet.
+    line: usize,
+    /// Field lines before `line`.
+    fields: usize,
+    /// What the field lines before `line` say.
+    facts: Facts<O>,
+}
+
+impl<O: Own> Progress<O> {
+    /// Whether no byte of the head has been looked at.
+    pub(super) fn is_fresh(&self) -> bool {
+        self.seen == 0
+    }
+
+    /// The head is whole; the next one begins.
+    pub(super) fn reset(&mut self) {
+        self.seen = 0;
+    }
+
+    /// The first line has been looked at and is not whole yet.
+    pub(super) fn wait_for_first_line(&mut self, input: &[u8]) {
+        *self = Self { seen: input.len(), ..Self::default() };
+    }
+
+    /// Looks at what came since; whether the head should be read (anew) now. `first_line` is the bound of the first
+    /// line.
+    pub(super) fn advance(&mut self, input: &[u8], first_line: usize, limits: &Limits) -> Result<bool, Fault> {
+        let has_line_end = line_feed(&input[self.seen..]).is_some();
+        self.seen = input.len();
+        if self.block == 0 {
+            return Ok(has_line_end || input.len() > first_line + 2);
+        }
+        let block = &input[self.block..];
+        let line_length = input.len() - self.line;
+        if !has_line_end && line_length <= limits.field_line + 2 && block.len() <= limits.head {
+            return Ok(false);
+        }
+        let bounded = &block[..block.len().min(limits.head)];
+        loop {
+            match field_line(bounded, self.line - self.block, limits.field_line)? {
+                Line::Field(field, next) => {
+                    if self.fields == limits.fields {
+                        return Err(Fault::FieldsTooMany);
+                    }
+                    self.facts.learn(field.name(bounded), field.value(bounded))?;
+                    self.line = self.block + next;
+                    self.fields += 1;
+                }
+                Line::End(_) => return Ok(true),
+                Line::Partial if block.len() > limits.head => return Err(Fault::HeadTooLarge),
+                Line::Partial => return Ok(false),
+            }
+        }
+    }
+
+    /// Reads the block that begins at `start` of `input`: what it says, and its length; `None` until it is whole.
+    #[inline]
+    pub(super) fn scan(
+        &mut self,
+        input: &[u8],
+        start: usize,
+        fields: &mut Vec<Field>,
+        limits: &Limits,
+    ) -> Result<Option<(Facts<O>, usize)>, Fault> {
+        let block = &input[start..];
+        let bounded = &block[..block.len().min(limits.head)];
+        fields.clear();
+        let mut facts = Facts::default();
+        let mut at = 0;
+        loop {
+            match field_line(bounded, at, limits.field_line)? {
+                Line::Field(field, next) => {
+                    if fields.len() == limits.fields {
+                        return Err(Fault::FieldsTooMany);
+                    }
+                    facts.learn(field.name(bounded), field.value(bounded))?;
+                    fields.push(field);
+                    at = next;
+                }
+                Line::End(end) => return Ok(Some((facts, end))),
+                Line::Partial if block.len() > limits.head => return Err(Fault::HeadTooLarge),
+                Line::Partial => {
+                    *self =
+                        Self { seen: input.len(), block: start, line: start + at, fields: fields.len(), facts };
+                    return Ok(None);
+                }
+            }
+        }
+    }
+}
+
+/// What a block says about its message's framing and about the connection, in requests and responses alike.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Facts<O> {
+    pub(super) content_length: Option<u64>,
+    pub(super) has_transfer_encoding: bool,
+    pub(super) chunked: bool,
+    unsupported_coding: bool,
+    close: bool,
+    keep_alive: bool,
+    pub(super) own: O,
+}
+
+impl<O: Own> Facts<O> {
+    #[inline]
+    fn learn(&mut self, name: &[u8], value: &[u8]) -> Result<(), Fault> {
+        match name.len() {
+            10 if name.eq_ignore_ascii_case(b"connection") => {
+                for member in list(value) {
+                    self.close |= member.eq_ignore_ascii_case(b"close");
+                    self.keep_alive |= member.eq_ignore_ascii_case(b"keep-alive");
+                }
+            }
+            14 if name.eq_ignore_ascii_case(b"content-length") => {
+                let length = decimal(value).ok_or(Fault::ContentLengthInvalid)?;
+                if self.content_length.replace(length).is_some() {
+                    return Err(Fault::ContentLengthRepeated);
+                }
+            }
+            17 if name.eq_ignore_ascii_case(b"transfer-encoding") => self.learn_codings(value)?,
+            _ => self.own.learn(name, value)?,
+        }
+        Ok(())
+    }
+
+    fn learn_codings(&mut self, value: &[u8]) -> Result<(), Fault> {
+        self.has_transfer_encoding = true;
+        let mut empty = true;
+        for coding in list(value) {
+            empty = false;
+            // Chunked is applied once and last (RFC 9112 section 6.1).
+            if self.chunked {
+                return Err(Fault::TransferEncodingInvalid);
+            }
+            if coding.eq_ignore_ascii_case(b"chunked") {
+                self.chunked = true;
+            } else if coding.split(|&b| b == b';').next().is_some_and(|name| is_token(name.trim_ascii_end())) {
+                self.unsupported_coding = true;
+            } else {
+                return Err(Fault::TransferEncodingInvalid);
+            }
+        }
+        if empty { Err(Fault::TransferEncodingInvalid) } else { Ok(()) }
+    }
+
+    /// The rules of RFC 9112 section 6.1 that need the whole block.
+    pub(super) fn check(&self, version: Version) -> Result<(), Fault> {
+        if self.has_transfer_encoding {
+            if version == Version::Http10 {
+                return Err(Fault::TransferEncodingOnHttp10);
+            }
+            if self.content_length.is_some() {
+                return Err(Fault::TransferEncodingWithContentLength);
+            }
+            if self.unsupported_coding {
+                return Err(Fault::TransferEncodingUnsupported);
+            }
+        }
+        Ok(())
+    }
+
+    /// RFC 9112 section 9.3.
+    pub(super) fn keeps_alive(&self, version: Version) -> bool {
+        !self.close && (version == Version::Http11 || self.keep_alive)
+    }
+}

@@ -1,0 +1,1 @@
+//! The client role: placeholder until the server role stands.

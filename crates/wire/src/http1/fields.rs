@@ -1,0 +1,124 @@
+//! Field lines, of heads and of trailer sections (RFC 9112 section 5).
+
+use super::fault::Fault;
+use super::grammar::{is_space, token_end, value_end};
+
+/// Where one field line lies in its block. `line <= name_end < value <= value_end <= block length`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Field {
+    line: u32,
+    name_end: u32,
+    value: u32,
+    value_end: u32,
+}
+
+impl Field {
+    /// The name as it came.
+    #[must_use]
+    pub fn name<'a>(&self, block: &'a [u8]) -> &'a [u8] {
+        &block[self.line as usize..self.name_end as usize]
+    }
+
+    /// The value without white space around it. It may hold obs-text (bytes from 0x80), and no control but HTAB.
+    #[must_use]
+    pub fn value<'a>(&self, block: &'a [u8]) -> &'a [u8] {
+        &block[self.value as usize..self.value_end as usize]
+    }
+
+    /// Name, colon and value as they came, without white space at the end: what a table of repeated lines is keyed by.
+    #[must_use]
+    pub fn line<'a>(&self, block: &'a [u8]) -> &'a [u8] {
+        &block[self.line as usize..self.value_end as usize]
+    }
+
+    /// Whether the name is `name`, which must be given in lower case.
+    #[must_use]
+    pub fn is(&self, block: &[u8], name: &[u8]) -> bool {
+        self.name(block).eq_ignore_ascii_case(name)
+    }
+}
+
+/// What stands at the start of a line of a block.
+pub(super) enum Line {
+    /// A field line, and where the next line begins.
+    Field(Field, usize),
+    /// The blank line, and where what follows the block begins.
+    End(usize),
+    /// The line is not here as a whole yet.
+    Partial,
+}
+
+/// Reads the line of `block` that begins at `at`.
+pub(super) fn field_line(block: &[u8], at: usize, limit: usize) -> Result<Line, Fault> {
+    let Some(&first) = block.get(at) else { return Ok(Line::Partial) };
+    if first == b'\r' {
+        return line_end(block, at).map(|end| end.map_or(Line::Partial, Line::End));
+    }
+    if is_space(first) {
+        return Err(if at == 0 { Fault::SpaceBeforeFirstField } else { Fault::LineFolded });
+    }
+    let name_end = token_end(block, at);
+    match block.get(name_end) {
+        Some(b':') if name_end > at => {}
+        Some(_) => return name_fault(block, at, name_end, limit),
+        None if block.len() - at > limit => return Err(Fault::FieldLineTooLong),
+        None => return Ok(Line::Partial),
+    }
+    let mut value = name_end + 1;
+    while block.get(value).is_some_and(|&b| is_space(b)) {
+        value += 1;
+    }
+    let stop = value_end(block, value);
+    if stop - at > limit {
+        return Err(Fault::FieldLineTooLong);
+    }
+    match block.get(stop) {
+        Some(b'\r' | b'\n') => {}
+        Some(_) => return Err(Fault::FieldValueInvalid),
+        None => return Ok(Line::Partial),
+    }
+    let Some(next) = line_end(block, stop)? else { return Ok(Line::Partial) };
+    let mut value_end = stop;
+    while value_end > value && is_space(block[value_end - 1]) {
+        value_end -= 1;
+    }
+    // Heads are bounded far below 4 GiB, so the offsets fit.
+    #[allow(clippy::cast_possible_truncation)]
+    let field = Field {
+        line: at as u32,
+        name_end: name_end as u32,
+        value: value as u32,
+        value_end: value_end as u32,
+    };
+    Ok(Line::Field(field, next))
+}
+
+/// Where the line that ends at `at` (a CR or LF) is over; `None` if the LF is not here yet.
+pub(super) fn line_end(bytes: &[u8], at: usize) -> Result<Option<usize>, Fault> {
+    match (bytes.get(at), bytes.get(at + 1)) {
+        (Some(b'\n'), _) => Err(Fault::BareLineFeed),
+        (Some(b'\r'), Some(b'\n')) => Ok(Some(at + 2)),
+        (Some(b'\r'), None) => Ok(None),
+        _ => Err(Fault::BareCarriageReturn),
+    }
+}
+
+/// What is wrong where the name that begins at `at` is not followed by a colon at `stop`; nothing yet, if the bytes that
+/// tell are not here.
+fn name_fault(block: &[u8], at: usize, stop: usize, limit: usize) -> Result<Line, Fault> {
+    let first = block[stop];
+    let spaces = block[stop..].iter().take_while(|&&b| is_space(b)).count();
+    if stop + spaces - at > limit {
+        return Err(Fault::FieldLineTooLong);
+    }
+    let tells = stop + if first == b'\r' { 1 } else { spaces };
+    let Some(&byte) = block.get(tells) else { return Ok(Line::Partial) };
+    Err(match (first, byte) {
+        (b':', _) => Fault::FieldNameEmpty,
+        (b'\n', _) => Fault::BareLineFeed,
+        (b'\r', b'\n') => Fault::ColonMissing,
+        (b'\r', _) => Fault::BareCarriageReturn,
+        (b' ' | b'\t', b':') => Fault::SpaceBeforeColon,
+        _ => Fault::FieldNameInvalid,
+    })
+}

@@ -1,0 +1,177 @@
+//! Character classes of RFC 9110 section 5.6 and RFC 3986, and the loops over them.
+
+const fn class(members: &[u8], alphanumeric: bool) -> [bool; 256] {
+    let mut table = [false; 256];
+    let mut i = 0;
+    while i < members.len() {
+        table[members[i] as usize] = true;
+        i += 1;
+    }
+    let mut byte = 0;
+    while alphanumeric && byte < 256 {
+        if (byte as u8).is_ascii_alphanumeric() {
+            table[byte] = true;
+        }
+        byte += 1;
+    }
+    table
+}
+
+/// tchar (RFC 9110 section 5.6.2).
+static TOKEN: [bool; 256] = class(b"!#$%&'*+-.^_`|~", true);
+/// reg-name without percent escapes (RFC 3986 section 3.2.2).
+static REG_NAME: [bool; 256] = class(b"-._~!$&'()*+,;=", true);
+
+pub(super) fn is_token_byte(byte: u8) -> bool {
+    TOKEN[usize::from(byte)]
+}
+
+pub(super) fn is_token(bytes: &[u8]) -> bool {
+    !bytes.is_empty() && bytes.iter().all(|&b| is_token_byte(b))
+}
+
+/// Index of the first byte at or after `at` that no token has, or the length.
+pub(super) fn token_end(bytes: &[u8], at: usize) -> usize {
+    scan(bytes, at, |b| !is_token_byte(b))
+}
+
+pub(super) fn is_reg_name_byte(byte: u8) -> bool {
+    REG_NAME[usize::from(byte)]
+}
+
+/// A byte that no field value has: a control character other than HTAB (RFC 9110 section 5.5).
+fn breaks_value(byte: u8) -> bool {
+    ((byte < 0x20) & (byte != b'\t')) | (byte == 0x7f)
+}
+
+/// Index of the first byte at or after `at` that no field value has, or the length.
+pub(super) fn value_end(bytes: &[u8], at: usize) -> usize {
+    scan_wide(bytes, at, breaks_value)
+}
+
+/// Whether no byte of a field value or a reason phrase is a control character.
+pub(super) fn is_value(bytes: &[u8]) -> bool {
+    value_end(bytes, 0) == bytes.len()
+}
+
+/// A byte that ends a request target: space, control, DEL, or `#`, which introduces a fragment that no request has
+/// (RFC 9112 section 3.2). What browsers send raw although RFC 3986 would have it escaped passes.
+fn breaks_target(byte: u8) -> bool {
+    (byte <= 0x20) | (byte == 0x7f) | (byte == b'#')
+}
+
+/// Index of the first byte at or after `at` that no request target has, or the length.
+pub(super) fn target_end(bytes: &[u8], at: usize) -> usize {
+    scan_wide(bytes, at, breaks_target)
+}
+
+/// Index of the first line feed.
+pub(super) fn line_feed(bytes: &[u8]) -> Option<usize> {
+    let found = memchr::memchr(b'\n', bytes);
+    #[cfg(test)]
+    examined::add(found.map_or(bytes.len(), |at| at + 1));
+    found
+}
+
+fn scan(bytes: &[u8], at: usize, stop: impl Fn(u8) -> bool) -> usize {
+    let end = bytes.get(at..).and_then(|rest| rest.iter().position(|&b| stop(b))).map_or(bytes.len(), |found| at + found);
+    #[cfg(test)]
+    examined::add((end + 1).saturating_sub(at));
+    end
+}
+
+/// [`scan`] in blocks of 16 bytes, each judged without a branch, which the compiler turns into vector compares.
+fn scan_wide(bytes: &[u8], mut at: usize, stop: impl Fn(u8) -> bool) -> usize {
+    while let Some(block) = bytes.get(at..).and_then(|rest| rest.first_chunk::<16>()) {
+        if block.iter().fold(false, |found, &b| found | stop(b)) {
+            break;
+        }
+        #[cfg(test)]
+        examined::add(16);
+        at += 16;
+    }
+    scan(bytes, at, stop)
+}
+
+pub(super) fn is_space(byte: u8) -> bool {
+    byte == b' ' || byte == b'\t'
+}
+
+/// Without optional white space at both ends (RFC 9110 section 5.6.3).
+pub(super) fn trim(bytes: &[u8]) -> &[u8] {
+    let start = bytes.iter().position(|&b| !is_space(b)).unwrap_or(bytes.len());
+    let end = bytes.iter().rposition(|&b| !is_space(b)).map_or(start, |last| last + 1);
+    &bytes[start..end]
+}
+
+/// The members of a comma-separated list, trimmed; empty ones are left out (RFC 9110 section 5.6.1.2).
+pub(super) fn list(value: &[u8]) -> impl Iterator<Item = &[u8]> {
+    value.split(|&b| b == b',').map(trim).filter(|member| !member.is_empty())
+}
+
+/// 1*DIGIT that fits a signed 64-bit number, as file offsets must.
+pub(super) fn decimal(bytes: &[u8]) -> Option<u64> {
+    if bytes.is_empty() {
+        return None;
+    }
+    bytes.iter().try_fold(0u64, |number, byte| {
+        let digit = byte.is_ascii_digit().then(|| u64::from(byte - b'0'))?;
+        number.checked_mul(10)?.checked_add(digit).filter(|&n| i64::try_from(n).is_ok())
+    })
+}
+
+/// How many bytes the loops above have looked at, for the tests that demand linear work.
+#[cfg(test)]
+pub(super) mod examined {
+    use std::cell::Cell;
+
+    thread_local! {
+        static COUNT: Cell<u64> = const { Cell::new(0) };
+    }
+
+    pub(in crate::http1) fn add(bytes: usize) {
+        COUNT.set(COUNT.get() + bytes as u64);
+    }
+
+    /// The count since it was last taken.
+    pub(in crate::http1) fn take() -> u64 {
+        COUNT.take()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn wide_scans_stop_where_the_narrow_ones_do() {
+        for length in 0..70 {
+            let mut bytes = vec![b'a'; length];
+            assert_eq!(value_end(&bytes, 0), length);
+            for stop in 0..length {
+                bytes[stop] = 0x7f;
+                for at in 0..=stop {
+                    assert_eq!(value_end(&bytes, at), stop);
+                    assert_eq!(target_end(&bytes, at), stop);
+                }
+                bytes[stop] = b'a';
+            }
+        }
+    }
+
+    #[test]
+    fn classes_are_the_grammar_s() {
+        let tokens: Vec<u8> = (0..=255).filter(|&b| is_token_byte(b)).collect();
+        assert_eq!(tokens.len(), 15 + 62);
+        assert!((0..=255u8).all(|b| is_value(&[b]) == (b == b'\t' || (b >= 0x20 && b != 0x7f))));
+    }
+
+    #[test]
+    fn decimals_are_digits_that_fit() {
+        assert_eq!(decimal(b"007"), Some(7));
+        assert_eq!(decimal(b"9223372036854775807"), Some(i64::MAX as u64));
+        for bad in [&b""[..], b"9223372036854775808", b"99999999999999999999999", b"+1", b"-1", b"1_0", b"0x1", b" 1"] {
+            assert_eq!(decimal(bad), None, "{bad:?}");
+        }
+    }
+}

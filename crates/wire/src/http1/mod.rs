@@ -1,0 +1,50 @@
+//! HTTP/1.1 as RFC 9112 and RFC 9110 write it, with no option to be lenient.
+//!
+//! # One message, top down
+//!
+//! ```text
+//!            Receiver::head            Receiver::body
+//!  bytes ──▶ request line, fields ──▶ length or chunks, trailers ──▶ next message
+//!               │                          │
+//!               ▼ Head                     ▼ BodyStep::Data / End
+//!            the application ──▶ Draft (status, fields, checked) ──▶ Sender (framing) ──▶ bytes
+//! ```
+//!
+//! * [`Receiver`] is the server's reading half. It is asked for a head, then for body steps until
+//!   [`BodyStep::End`], then for the next head. It keeps no input: what it could not use yet stays with the caller,
+//!   who offers it again with more behind it. Work is linear in the bytes received however they are cut.
+//! * [`Draft`] collects what the application wants to say, refusing what could become a second response;
+//!   [`Sender`] decides the framing once and then holds the application to it.
+//! * [`client`] is the other role, for the pair tests and the load generator.
+//!
+//! # The head that repeats
+//!
+//! A browser or a proxy sends nearly the same field lines with every request of a connection. The receiver keeps the
+//! last block (the bytes behind the request line up to and with the blank line) and what it learned from it. When the
+//! next request's block begins with the same bytes, it *is* that block, because a block ends at its first blank
+//! line: one comparison replaces the parse, and [`Head::repeated`] lets the application reuse what it built then.
+//!
+//! # Errors
+//!
+//! Three families, so that nobody is blamed for another's mistake: a [`Fault`] is the peer's and carries the status
+//! that it is answered with; a [`Misuse`] is the application's and becomes an exception in it; a panic is ours.
+
+pub mod client;
+
+mod block;
+mod body;
+mod fault;
+mod fields;
+mod grammar;
+mod limits;
+mod receive;
+mod send;
+mod target;
+
+pub use body::BodyStep;
+pub use fault::Fault;
+pub use fields::Field;
+pub use limits::Limits;
+pub use receive::{Framing, Head, Receiver, Version};
+pub use send::{CONTINUE, Draft, Misuse, Request, Sender, Stamp, refuse};
+pub use target::{Form, Target};

@@ -1,0 +1,358 @@
+//! The server's reading half: heads here, bodies in [`super::body`].
+
+use super::block::{Facts, Own, Progress};
+use super::body::{BodyReader, BodyStep};
+use super::fault::Fault;
+use super::fields::Field;
+use super::grammar::{line_feed, list, target_end, token_end};
+use super::limits::{self, Limits};
+use super::target::{Target, is_host};
+
+/// The minor version decides about persistence and framing; HTTP/1.2 and later minors count as 1.1
+/// (RFC 9110 section 2.5).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Version {
+    /// HTTP/1.0
+    Http10,
+    /// HTTP/1.1
+    Http11,
+}
+
+/// How the body of a request is delimited (RFC 9112 section 6).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Framing {
+    /// There is none.
+    None,
+    /// Content-Length, which may be 0.
+    Length(u64),
+    /// Transfer-Encoding: chunked.
+    Chunked,
+}
+
+/// One request's head, borrowed from the input and the receiver.
+#[derive(Clone, Copy, Debug)]
+pub struct Head<'a> {
+    /// The method, a token.
+    pub method: &'a [u8],
+    /// The request target.
+    pub target: Target<'a>,
+    /// The version.
+    pub version: Version,
+    /// The field lines with the blank line behind them; what [`Field`]s are read from.
+    pub block: &'a [u8],
+    /// The field lines in order.
+    pub fields: &'a [Field],
+    /// How the body is delimited.
+    pub framing: Framing,
+    /// Whether the peer would go on with this connection.
+    pub keep_alive: bool,
+    /// Whether the peer waits for `100 Continue` before it sends the body.
+    pub expects_continue: bool,
+    /// The block is byte for byte that of the last head for which `retained` was set.
+    pub repeated: bool,
+    /// The receiver keeps this block to compare the next one with: whoever builds something from a block should keep
+    /// it now, because [`repeated`](Self::repeated) will refer to it.
+    pub retained: bool,
+    /// Bytes of input that the head took.
+    pub length: usize,
+}
+
+impl<'a> Head<'a> {
+    /// The value of the first field called `name`, which must be given in lower case.
+    #[must_use]
+    pub fn field(&self, name: &[u8]) -> Option<&'a [u8]> {
+        self.fields.iter().find(|field| field.is(self.block, name)).map(|field| field.value(self.block))
+    }
+}
+
+/// Reads the requests of one connection, in the order *head, body until its end, head, …*.
+///
+/// After a [`Fault`] it must not be asked again. It is small, because ten thousand idle connections have one each;
+/// the table of field positions is the caller's and is shared.
+#[derive(Debug, Default)]
+pub struct Receiver {
+    body: BodyReader,
+    progress: Progress<RequestFacts>,
+    repeat: Option<Box<Repeat>>,
+    /// Heads until the next is worth keeping; `backoff` is what `patience` starts from. While heads do repeat both
+    /// are 0; where they never do, one in 64 is kept in case they begin to.
+    patience: u8,
+    backoff: u8,
+    heads_seen: bool,
+}
+
+#[derive(Debug)]
+struct Repeat {
+    block: Box<[u8]>,
+    fields: Box<[Field]>,
+    version: Version,
+    facts: Facts<RequestFacts>,
+}
+
+/// What a block says in requests only.
+#[derive(Clone, Copy, Debug, Default)]
+struct RequestFacts {
+    has_host: bool,
+    expectation: Expectation,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Expectation {
+    #[default]
+    None,
+    Continue,
+    Unknown,
+}
+
+impl Receiver {
+    /// Reads a head from the front of `input`: `None` until it is whole.
+    ///
+    /// `input` must begin with the same bytes as at the last call that returned `None`. `fields` is scratch.
+    ///
+    /// # Errors
+    /// The rule that the peer broke, as soon as the line that breaks it is whole.
+    pub fn head<'a>(
+        &'a mut self,
+        input: &'a [u8],
+        fields: &'a mut Vec<Field>,
+        limits: &Limits,
+    ) -> Result<Option<Head<'a>>, Fault> {
+        if !self.progress.is_fresh() && !self.progress.advance(input, limits.request_line, limits)? {
+            return Ok(None);
+        }
+        let Some(start) = skip_empty_lines(input)? else { return Ok(None) };
+        let Some(line) = request_line(&input[start..], limits)? else {
+            self.progress.wait_for_first_line(input);
+            return Ok(None);
+        };
+        let block_start = start + line.length;
+        let block = &input[block_start..];
+        let repeated = self
+            .repeat
+            .as_ref()
+            .is_some_and(|repeat| repeat.version == line.version && block.starts_with(&repeat.block));
+        let mut retained = false;
+        let (facts, block_length) = if repeated {
+            self.backoff = 0;
+            let repeat = self.repeat.as_deref().expect("compared just now");
+            (repeat.facts, repeat.block.len())
+        } else {
+            let Some((facts, length)) = self.progress.scan(input, block_start, fields, limits)? else {
+                return Ok(None);
+            };
+            check(&facts, line.version)?;
+            retained = self.is_worth_keeping();
+            if retained {
+                self.repeat = Some(Box::new(Repeat {
+                    block: block[..length].into(),
+                    fields: fields.as_slice().into(),
+                    version: line.version,
+                    facts,
+                }));
+            }
+            (facts, length)
+        };
+        if line.method == b"CONNECT" {
+            return Err(Fault::ConnectRefused);
+        }
+        let target = Target::read(line.target, line.method)?;
+        let framing = framing(&facts, limits)?;
+        self.body.begin(framing);
+        self.progress.reset();
+        let fields: &[Field] = match &self.repeat {
+            Some(repeat) if repeated => &repeat.fields,
+            _ => fields,
+        };
+        Ok(Some(Head {
+            method: line.method,
+            target,
+            version: line.version,
+            block: &block[..block_length],
+            fields,
+            framing,
+            keep_alive: facts.keeps_alive(line.version),
+            expects_continue: facts.own.expectation == Expectation::Continue && line.version == Version::Http11,
+            repeated,
+            retained,
+            length: block_start + block_length,
+        }))
+    }
+
+    /// Takes the next step through the body of the head read last: how many bytes of `input` it used, and what they
+    /// were. Steps are asked for until [`BodyStep::End`]; [`BodyStep::More`] asks for more input.
+    ///
+    /// # Errors
+    /// The rule that the peer broke.
+    pub fn body<'a>(&mut self, input: &'a [u8], limits: &Limits) -> Result<(usize, BodyStep<'a>), Fault> {
+        self.body.step(input, limits)
+    }
+
+    /// Judges the end of the peer's bytes, `rest` being what no message has used.
+    ///
+    /// # Errors
+    /// [`Fault::Truncated`] in the middle of a message.
+    pub fn end_of_input(&self, rest: &[u8]) -> Result<(), Fault> {
+        let between_messages = self.body.is_over() && rest.iter().all(|b| matches!(b, b'\r' | b'\n'));
+        if between_messages { Ok(()) } else { Err(Fault::Truncated) }
+    }
+
+    /// Gives back what is kept only for speed. An idle connection calls it; the next head is then parsed anew.
+    pub fn forget(&mut self) {
+        self.repeat = None;
+    }
+
+    /// Whether the block just parsed should be kept: not a connection's first, since many have one request only, and
+    /// ever more rarely where keeping did not pay.
+    fn is_worth_keeping(&mut self) -> bool {
+        if !std::mem::replace(&mut self.heads_seen, true) {
+            return false;
+        }
+        if self.patience > 0 {
+            self.patience -= 1;
+            return false;
+        }
+        self.backoff = (self.backoff * 2 + 1).min(63);
+        self.patience = self.backoff - 1;
+        true
+    }
+}
+
+/// RFC 9112 section 2.2: a server ignores at least one empty line before a request line. `None`: more may come.
+fn skip_empty_lines(input: &[u8]) -> Result<Option<usize>, Fault> {
+    let mut at = 0;
+    for _ in 0..=limits::EMPTY_LINES {
+        match (input.get(at), input.get(at + 1)) {
+            (Some(b'\n'), _) => return Err(Fault::BareLineFeed),
+            (Some(b'\r'), Some(b'\n')) => at += 2,
+            (Some(b'\r'), None) | (None, _) => return Ok(None),
+            (Some(b'\r'), Some(_)) => return Err(Fault::BareCarriageReturn),
+            (Some(_), _) => return Ok(Some(at)),
+        }
+    }
+    Err(Fault::RequestLineMalformed)
+}
+
+struct RequestLine<'a> {
+    method: &'a [u8],
+    target: &'a [u8],
+    version: Version,
+    length: usize,
+}
+
+/// method SP request-target SP HTTP-version CRLF (RFC 9112 section 3).
+fn request_line<'a>(input: &'a [u8], limits: &Limits) -> Result<Option<RequestLine<'a>>, Fault> {
+    let partial = || {
+        if input.len() > limits.request_line + 1 { Err(Fault::RequestLineTooLong) } else { Ok(None) }
+    };
+    let method_end = token_end(&input[..input.len().min(limits::METHOD + 1)], 0);
+    if method_end > limits::METHOD {
+        return Err(Fault::MethodTooLong);
+    }
+    match input.get(method_end) {
+        Some(b' ') if method_end > 0 => {}
+        Some(b' ' | b'\r' | b'\n') => return Err(Fault::RequestLineMalformed),
+        Some(_) => return Err(Fault::MethodInvalid),
+        None => return partial(),
+    }
+    let target_start = method_end + 1;
+    let stop = target_end(input, target_start);
+    if stop > limits.request_line {
+        return Err(Fault::RequestLineTooLong);
+    }
+    match input.get(stop) {
+        Some(b' ') if stop > target_start => {}
+        Some(b' ' | b'\r' | b'\n') => return Err(Fault::RequestLineMalformed),
+        Some(_) => return Err(Fault::TargetInvalid),
+        None => return partial(),
+    }
+    let version_start = stop + 1;
+    let (version, length) = match input.get(version_start..).and_then(|rest| rest.first_chunk::<10>()) {
+        Some(b"HTTP/1.1\r\n") => (Version::Http11, version_start + 10),
+        Some(b"HTTP/1.0\r\n") => (Version::Http10, version_start + 10),
+        _ => match unusual_version(&input[version_start..], (limits.request_line + 2).saturating_sub(version_start))? {
+            Some((version, length)) => (version, version_start + length),
+            None => return partial(),
+        },
+    };
+    if length - 2 > limits.request_line {
+        return Err(Fault::RequestLineTooLong);
+    }
+    Ok(Some(RequestLine { method: &input[..method_end], target: &input[target_start..stop], version, length }))
+}
+
+/// What follows the target where it is neither of the two usual versions: `None` until its line is whole. At most
+/// `most` bytes can be of the line; one that is longer is never whole.
+fn unusual_version(rest: &[u8], most: usize) -> Result<Option<(Version, usize)>, Fault> {
+    let rest = &rest[..rest.len().min(most)];
+    let Some(feed) = line_feed(rest) else { return Ok(None) };
+    let [line @ .., b'\r'] = &rest[..feed] else { return Err(Fault::BareLineFeed) };
+    match version(line) {
+        Ok(version) => Ok(Some((version, feed + 1))),
+        Err(Fault::VersionMalformed) if line.contains(&b'\r') => Err(Fault::BareCarriageReturn),
+        Err(Fault::VersionMalformed) if line.contains(&b' ') => Err(Fault::RequestLineMalformed),
+        Err(fault) => Err(fault),
+    }
+}
+
+/// HTTP-version (RFC 9112 section 2.3), of a request line or a status line.
+pub(super) fn version(text: &[u8]) -> Result<Version, Fault> {
+    match text {
+        [b'H', b'T', b'T', b'P', b'/', major, b'.', minor] if major.is_ascii_digit() && minor.is_ascii_digit() => {
+            match (major, minor) {
+                (b'1', b'0') => Ok(Version::Http10),
+                (b'1', _) => Ok(Version::Http11),
+                _ => Err(Fault::VersionUnsupported),
+            }
+        }
+        _ => Err(Fault::VersionMalformed),
+    }
+}
+
+impl Own for RequestFacts {
+    #[inline]
+    fn learn(&mut self, name: &[u8], value: &[u8]) -> Result<(), Fault> {
+        match name.len() {
+            4 if name.eq_ignore_ascii_case(b"host") => {
+                if std::mem::replace(&mut self.has_host, true) {
+                    return Err(Fault::HostRepeated);
+                }
+                if !is_host(value) {
+                    return Err(Fault::HostInvalid);
+                }
+            }
+            6 if name.eq_ignore_ascii_case(b"expect") => {
+                for member in list(value) {
+                    self.expectation = match self.expectation {
+                        Expectation::Unknown => Expectation::Unknown,
+                        _ if member.eq_ignore_ascii_case(b"100-continue") => Expectation::Continue,
+                        _ => Expectation::Unknown,
+                    };
+                }
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+}
+
+/// The rules that need the whole block.
+fn check(facts: &Facts<RequestFacts>, version: Version) -> Result<(), Fault> {
+    if version == Version::Http11 && !facts.own.has_host {
+        return Err(Fault::HostMissing);
+    }
+    facts.check(version)?;
+    // RFC 9110 section 10.1.1: an HTTP/1.0 peer's expectation is ignored.
+    if facts.own.expectation == Expectation::Unknown && version == Version::Http11 {
+        return Err(Fault::ExpectationUnknown);
+    }
+    Ok(())
+}
+
+fn framing(facts: &Facts<RequestFacts>, limits: &Limits) -> Result<Framing, Fault> {
+    match facts.content_length {
+        _ if facts.chunked => Ok(Framing::Chunked),
+        Some(length) if length > limits.body => Err(Fault::BodyTooLarge),
+        Some(length) => Ok(Framing::Length(length)),
+        None => Ok(Framing::None),
+    }
+}

@@ -1,0 +1,449 @@
+//! The server's writing half: what the application wants to say, checked, and the framing that it is held to.
+
+use super::grammar::{decimal, is_token, is_value, list};
+use super::receive::Version;
+use std::fmt;
+use std::time::{Duration, SystemTime};
+
+/// The interim response that lets a waiting peer send its body (RFC 9110 section 15.2.1).
+pub const CONTINUE: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\n";
+
+/// What the application did that no response may say. Nothing of it reaches the wire.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Misuse {
+    /// More body than Content-Length declared; what was declared has been written.
+    BodyTooLong,
+    /// Less body than Content-Length declared.
+    BodyTooShort,
+    /// Content-Length is not a number.
+    ContentLengthInvalid,
+    /// Two Content-Length fields.
+    ContentLengthRepeated,
+    /// A field that belongs to the connection, not to the application (RFC 9110 section 7.6.1, PEP 3333).
+    HopByHop,
+    /// A field name that is not a token.
+    NameInvalid,
+    /// A reason phrase with a control character.
+    ReasonInvalid,
+    /// 1xx: the server's to send.
+    StatusInformational,
+    /// Not three digits, a space and a reason phrase.
+    StatusMalformed,
+    /// A field value with a control character: CR and LF would begin another field, or another response.
+    ValueInvalid,
+}
+
+impl fmt::Display for Misuse {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str(match self {
+            Misuse::BodyTooLong => "the response body is longer than its Content-Length",
+            Misuse::BodyTooShort => "the response body is shorter than its Content-Length",
+            Misuse::ContentLengthInvalid => "Content-Length must be a decimal number",
+            Misuse::ContentLengthRepeated => "Content-Length is given twice",
+            Misuse::HopByHop => {
+                "this header belongs to the connection, which is the server's: leave it out (PEP 3333, 'Other HTTP \
+                 Features')"
+            }
+            Misuse::NameInvalid => "a header name must be a token: letters, digits and !#$%&'*+-.^_`|~",
+            Misuse::ReasonInvalid => "the reason phrase must not contain control characters",
+            Misuse::StatusInformational => "a final status is expected; the server sends 1xx itself",
+            Misuse::StatusMalformed => "the status must be like '200 OK': three digits, a space and a reason",
+            Misuse::ValueInvalid => "a header value must not contain control characters such as CR, LF or NUL",
+        })
+    }
+}
+
+/// A status line and fields, checked and ready to be written, kept back until the body begins so that
+/// they can still be replaced.
+#[derive(Debug, Default)]
+pub struct Draft {
+    bytes: Vec<u8>,
+    status: u16,
+    content_length: Option<u64>,
+    has_date: bool,
+    has_server: bool,
+    close: bool,
+}
+
+impl Draft {
+    /// Takes everything back.
+    pub fn clear(&mut self) {
+        self.bytes.clear();
+        self.status = 0;
+        self.content_length = None;
+        self.has_date = false;
+        self.has_server = false;
+        self.close = false;
+    }
+
+    /// Whether there is no status yet.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.status == 0
+    }
+
+    /// The status code; 0 if there is none yet.
+    #[must_use]
+    pub fn status(&self) -> u16 {
+        self.status
+    }
+
+    /// What Content-Length was declared to be.
+    #[must_use]
+    pub fn content_length(&self) -> Option<u64> {
+        self.content_length
+    }
+
+    /// The field lines so far, for a log.
+    pub fn fields(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
+        self.bytes.split(|&b| b == b'\n').skip(1).filter_map(|line| {
+            let line = line.strip_suffix(b"\r")?;
+            let colon = memchr::memchr(b':', line)?;
+            Some((&line[..colon], line[colon + 1..].trim_ascii()))
+        })
+    }
+
+    /// Begins anew with a status such as `200 OK`.
+    ///
+    /// # Errors
+    /// [`Misuse::StatusMalformed`], [`Misuse::StatusInformational`], [`Misuse::ReasonInvalid`].
+    pub fn start(&mut self, status: &[u8]) -> Result<(), Misuse> {
+        self.clear();
+        let [hundreds @ b'0'..=b'9', tens @ b'0'..=b'9', ones @ b'0'..=b'9', b' ', reason @ ..] = status else {
+            return Err(Misuse::StatusMalformed);
+        };
+        if !is_value(reason) {
+            return Err(Misuse::ReasonInvalid);
+        }
+        let code = [hundreds, tens, ones].iter().fold(0, |code, &&digit| code * 10 + u16::from(digit - b'0'));
+        match code {
+            0..100 => return Err(Misuse::StatusMalformed),
+            100..200 => return Err(Misuse::StatusInformational),
+            _ => self.status = code,
+        }
+        self.bytes.extend_from_slice(b"HTTP/1.1 ");
+        self.bytes.extend_from_slice(status);
+        self.bytes.extend_from_slice(b"\r\n");
+        Ok(())
+    }
+
+    /// Adds a field. `Connection` is taken as a wish: `close` is fulfilled, `keep-alive` is the default anyway.
+    ///
+    /// # Errors
+    /// Any [`Misuse`] of a field; the draft is then to be started anew.
+    pub fn field(&mut self, name: &[u8], value: &[u8]) -> Result<(), Misuse> {
+        if !is_token(name) {
+            return Err(Misuse::NameInvalid);
+        }
+        if !is_value(value) {
+            return Err(Misuse::ValueInvalid);
+        }
+        match name.len() {
+            2 | 4 | 6..=8 | 10 | 14 | 16..=19 if !self.note(name, value)? => return Ok(()),
+            _ => {}
+        }
+        self.bytes.extend_from_slice(name);
+        self.bytes.extend_from_slice(b": ");
+        self.bytes.extend_from_slice(value);
+        self.bytes.extend_from_slice(b"\r\n");
+        Ok(())
+    }
+
+    /// Looks at a field that could be of interest to the server; whether it is to be written as it is.
+    fn note(&mut self, name: &[u8], value: &[u8]) -> Result<bool, Misuse> {
+        let is = |known: &[u8]| name.eq_ignore_ascii_case(known);
+        if is(b"content-length") {
+            let length = decimal(value.trim_ascii()).ok_or(Misuse::ContentLengthInvalid)?;
+            if self.content_length.replace(length).is_some() {
+                return Err(Misuse::ContentLengthRepeated);
+            }
+            // The sender writes it, or leaves it out where the status has none.
+            return Ok(false);
+        }
+        if is(b"connection") {
+            for wish in list(value) {
+                if wish.eq_ignore_ascii_case(b"close") {
+                    self.close = true;
+                } else if !wish.eq_ignore_ascii_case(b"keep-alive") {
+                    return Err(Misuse::HopByHop);
+                }
+            }
+            return Ok(false);
+        }
+        let hop_by_hop: [&[u8]; 7] = [
+            b"keep-alive",
+            b"proxy-authenticate",
+            b"proxy-authorization",
+            b"te",
+            b"trailer",
+            b"transfer-encoding",
+            b"upgrade",
+        ];
+        if hop_by_hop.iter().any(|known| is(known)) || is(b"trailers") {
+            return Err(Misuse::HopByHop);
+        }
+        self.has_date |= is(b"date");
+        self.has_server |= is(b"server");
+        Ok(true)
+    }
+}
+
+/// What the framing of a response depends on in its request.
+#[derive(Clone, Copy, Debug)]
+pub struct Request {
+    /// The request's version.
+    pub version: Version,
+    /// Whether its method was HEAD: the response has no body, whatever its fields say.
+    pub is_head: bool,
+    /// Whether the connection goes on after this response, as far as the request and the server are concerned.
+    pub keep_alive: bool,
+}
+
+/// The fields that are the same for every response of a second.
+#[derive(Debug)]
+pub struct Stamp {
+    /// `Date: …` with its CRLF.
+    date: Vec<u8>,
+    /// `Server: …` with its CRLF, or nothing.
+    server: Vec<u8>,
+}
+
+impl Stamp {
+    /// A stamp that names the server; an empty `server` leaves the field out.
+    ///
+    /// # Errors
+    /// [`Misuse::ValueInvalid`] if `server` is no field value.
+    pub fn new(server: &str, unix_seconds: u64) -> Result<Self, Misuse> {
+        if !is_value(server.as_bytes()) {
+            return Err(Misuse::ValueInvalid);
+        }
+        let server = if server.is_empty() { Vec::new() } else { format!("Server: {server}\r\n").into_bytes() };
+        let mut stamp = Self { date: Vec::new(), server };
+        stamp.set_time(unix_seconds);
+        Ok(stamp)
+    }
+
+    /// Sets the Date (RFC 9110 section 6.6.1).
+    pub fn set_time(&mut self, unix_seconds: u64) {
+        let date = httpdate::fmt_http_date(SystemTime::UNIX_EPOCH + Duration::from_secs(unix_seconds));
+        self.date = format!("Date: {date}\r\n").into_bytes();
+    }
+}
+
+/// How a body is framed while it is written, and what of it is still owed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Body {
+    /// Bytes still owed.
+    Length(u64),
+    Chunked,
+    /// HTTP/1.0 without a length: the end of the connection is the end of the body.
+    UntilClose,
+    /// HEAD, 204 and 304: nothing is written, whatever the application yields.
+    None,
+}
+
+impl Body {
+    #[inline]
+    pub(super) fn open(&mut self, length: u64, out: &mut Vec<u8>) -> (u64, Result<(), Misuse>) {
+        match self {
+            Body::None => (0, Ok(())),
+            Body::UntilClose => (length, Ok(())),
+            Body::Length(left) if length > *left => (std::mem::take(left), Err(Misuse::BodyTooLong)),
+            Body::Length(left) => {
+                *left -= length;
+                (length, Ok(()))
+            }
+            // An empty chunk would end the body.
+            Body::Chunked if length == 0 => (0, Ok(())),
+            Body::Chunked => {
+                push_hex(length, out);
+                out.extend_from_slice(b"\r\n");
+                (length, Ok(()))
+            }
+        }
+    }
+
+    #[inline]
+    pub(super) fn close(self, admitted: u64, out: &mut Vec<u8>) {
+        if self == Body::Chunked && admitted > 0 {
+            out.extend_from_slice(b"\r\n");
+        }
+    }
+}
+
+/// Writes one response's head and frames its body.
+///
+/// The order is [`begin`](Self::begin), then for each part [`open`](Self::open), the bytes that it admits, and
+/// [`close`](Self::close), then [`finish`](Self::finish). A response that breaks off before `finish` must end its
+/// connection, so that the peer sees the cut ([`needs_reset`](Self::needs_reset) says how).
+#[derive(Debug)]
+pub struct Sender {
+    body: Body,
+    keep_alive: bool,
+    body_bytes: u64,
+}
+
+impl Sender {
+    /// Writes the head to `out`. `length` is the body's, if it is known though the application did not declare it.
+    pub fn begin(draft: &Draft, request: Request, length: Option<u64>, stamp: &Stamp, out: &mut Vec<u8>) -> Self {
+        out.extend_from_slice(&draft.bytes);
+        // RFC 9110 sections 15.3.5, 15.4.5 and 9.3.2, RFC 9112 section 6.3: these have no body. 204 has no
+        // Content-Length either; 304's and HEAD's say what GET would have got, so none is inferred for them. 205's
+        // body is empty and says so (RFC 9110 section 15.3.6).
+        let bodiless = request.is_head || matches!(draft.status, 204 | 304);
+        let declared = match draft.status {
+            204 => None,
+            205 => Some(0),
+            _ => draft.content_length.or(length.filter(|_| !bodiless)),
+        };
+        if let Some(length) = declared {
+            out.extend_from_slice(b"Content-Length: ");
+            out.extend_from_slice(itoa::Buffer::new().format(length).as_bytes());
+            out.extend_from_slice(b"\r\n");
+        }
+        let body = match declared {
+            _ if bodiless => Body::None,
+            _ if draft.status == 205 => Body::None,
+            Some(length) => Body::Length(length),
+            None if request.version == Version::Http11 => {
+                out.extend_from_slice(b"Transfer-Encoding: chunked\r\n");
+                Body::Chunked
+            }
+            None => Body::UntilClose,
+        };
+        if !draft.has_date {
+            out.extend_from_slice(&stamp.date);
+        }
+        if !draft.has_server {
+            out.extend_from_slice(&stamp.server);
+        }
+        let keep_alive = request.keep_alive && !draft.close && body != Body::UntilClose;
+        match (keep_alive, request.version) {
+            (false, _) => out.extend_from_slice(b"Connection: close\r\n"),
+            (true, Version::Http10) => out.extend_from_slice(b"Connection: keep-alive\r\n"),
+            (true, Version::Http11) => {}
+        }
+        out.extend_from_slice(b"\r\n");
+        Self { body, keep_alive, body_bytes: 0 }
+    }
+
+    /// Opens a part of `length` bytes: writes what stands before it and returns how many of its bytes go out.
+    ///
+    /// Fewer than `length` are admitted where the response has no body, and where it is longer than declared:
+    /// then [`Misuse::BodyTooLong`] comes back beside the number.
+    pub fn open(&mut self, length: u64, out: &mut Vec<u8>) -> (u64, Result<(), Misuse>) {
+        let (admitted, verdict) = self.body.open(length, out);
+        self.body_bytes += admitted;
+        (admitted, verdict)
+    }
+
+    /// Body bytes admitted so far, without framing.
+    #[must_use]
+    pub fn body_bytes(&self) -> u64 {
+        self.body_bytes
+    }
+
+    /// Closes the part that `open` admitted as `admitted` bytes.
+    pub fn close(&self, admitted: u64, out: &mut Vec<u8>) {
+        self.body.close(admitted, out);
+    }
+
+    /// Ends the response.
+    ///
+    /// # Errors
+    /// [`Misuse::BodyTooShort`]: the peer still waits, so the connection must be cut.
+    pub fn finish(&mut self, out: &mut Vec<u8>) -> Result<(), Misuse> {
+        match self.body {
+            Body::Length(0) | Body::None | Body::UntilClose => Ok(()),
+            Body::Length(_) => Err(Misuse::BodyTooShort),
+            Body::Chunked => {
+                out.extend_from_slice(b"0\r\n\r\n");
+                Ok(())
+            }
+        }
+    }
+
+    /// Whether the connection goes on after this response; the head has said so to the peer.
+    #[must_use]
+    pub fn keeps_alive(&self) -> bool {
+        self.keep_alive
+    }
+
+    /// Whether the response has no body on the wire: HEAD, 204, 205 and 304.
+    #[must_use]
+    pub fn is_bodiless(&self) -> bool {
+        self.body == Body::None
+    }
+
+    /// Whether a cut shows only as a reset: where the end of the connection is the end of the body, an orderly one
+    /// would pass for the whole.
+    #[must_use]
+    pub fn needs_reset(&self) -> bool {
+        self.body == Body::UntilClose
+    }
+}
+
+fn push_hex(number: u64, out: &mut Vec<u8>) {
+    let digits = (64 - number.leading_zeros()).div_ceil(4).max(1);
+    for place in (0..digits).rev() {
+        out.push(b"0123456789abcdef"[(number >> (4 * place) & 0xf) as usize]);
+    }
+}
+
+/// Writes a whole response of the server's own, which closes the connection: a status that it refuses a request with
+/// and one sentence why. The sentence must not repeat anything that the peer sent.
+pub fn refuse(status: u16, explanation: &str, is_head: bool, stamp: &Stamp, out: &mut Vec<u8>) -> Sender {
+    let reason = reason(status);
+    let page = format!("{status} {reason}\n{explanation}\n");
+    let mut draft = Draft::default();
+    let written = draft
+        .start(format!("{status} {reason}").as_bytes())
+        .and_then(|()| draft.field(b"Content-Type", b"text/plain; charset=utf-8"))
+        .and_then(|()| draft.field(b"Content-Length", page.len().to_string().as_bytes()));
+    debug_assert_eq!(written, Ok(()), "the server's own head is well-formed");
+    let request = Request { version: Version::Http11, is_head, keep_alive: false };
+    let mut sender = Sender::begin(&draft, request, None, stamp, out);
+    if sender.open(page.len() as u64, out).0 > 0 {
+        out.extend_from_slice(page.as_bytes());
+    }
+    sender
+}
+
+fn reason(status: u16) -> &'static str {
+    match status {
+        400 => "Bad Request",
+        408 => "Request Timeout",
+        413 => "Content Too Large",
+        414 => "URI Too Long",
+        417 => "Expectation Failed",
+        431 => "Request Header Fields Too Large",
+        500 => "Internal Server Error",
+        501 => "Not Implemented",
+        503 => "Service Unavailable",
+        505 => "HTTP Version Not Supported",
+        507 => "Insufficient Storage",
+        _ => "Error",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hex_has_no_leading_zeros() {
+        for (number, text) in [(0, "0"), (1, "1"), (15, "f"), (16, "10"), (5000, "1388"), (u64::MAX, "ffffffffffffffff")]
+        {
+            let mut out = Vec::new();
+            push_hex(number, &mut out);
+            assert_eq!(out, text.as_bytes());
+        }
+    }
+
+    #[test]
+    fn every_status_that_we_answer_with_has_its_phrase() {
+        for fault in super::super::Fault::ALL {
+            assert_ne!(reason(fault.status()), "Error", "{fault:?}");
+        }
+    }
+}

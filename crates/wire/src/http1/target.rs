@@ -1,0 +1,134 @@
+//! Request targets (RFC 9112 section 3.2) and hosts (RFC 9110 section 7.2).
+
+use super::fault::Fault;
+use super::grammar::is_reg_name_byte;
+
+/// Which of the four forms a target has; the authority form is CONNECT's and never gets here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Form {
+    /// `/path?query`
+    Origin,
+    /// `http://host/path?query`
+    Absolute,
+    /// `*`, of OPTIONS
+    Asterisk,
+}
+
+/// A request target and its parts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Target<'a> {
+    /// As it came.
+    pub raw: &'a [u8],
+    /// Its form.
+    pub form: Form,
+    /// The host and port of an absolute URI, which stands in for Host (RFC 9112 section 3.2.2); else empty.
+    pub authority: &'a [u8],
+    /// The path, percent escapes and all; `*` for the asterisk form. Never empty.
+    pub path: &'a [u8],
+    /// What follows the first `?`, if there is one.
+    pub query: Option<&'a [u8]>,
+}
+
+impl<'a> Target<'a> {
+    /// Reads a target, whose bytes [`target_end`](super::grammar::target_end) let pass.
+    pub(super) fn read(raw: &'a [u8], method: &[u8]) -> Result<Self, Fault> {
+        if raw.first() == Some(&b'/') {
+            return Ok(Self::with(raw, Form::Origin, b"", raw));
+        }
+        if raw == b"*" {
+            return if method == b"OPTIONS" {
+                Ok(Self::with(raw, Form::Asterisk, b"", raw))
+            } else {
+                Err(Fault::AsteriskWithoutOptions)
+            };
+        }
+        let rest = scheme_stripped(raw).ok_or(Fault::TargetFormInvalid)?;
+        let end = rest.iter().position(|&b| b == b'/' || b == b'?').unwrap_or(rest.len());
+        let (authority, path) = rest.split_at(end);
+        // Nor without a host: RFC 9110 section 4.2.1.
+        if matches!(authority, [] | [b':', ..]) || !is_host(authority) {
+            return Err(Fault::TargetFormInvalid);
+        }
+        Ok(Self::with(raw, Form::Absolute, authority, path))
+    }
+
+    fn with(raw: &'a [u8], form: Form, authority: &'a [u8], path_and_query: &'a [u8]) -> Self {
+        let (path, query) = match memchr::memchr(b'?', path_and_query) {
+            Some(mark) => (&path_and_query[..mark], Some(&path_and_query[mark + 1..])),
+            None => (path_and_query, None),
+        };
+        // An absolute URI may leave its path out; it means "/" (RFC 9112 section 3.2.1).
+        Self { raw, form, authority, path: if path.is_empty() { b"/" } else { path }, query }
+    }
+}
+
+fn scheme_stripped(raw: &[u8]) -> Option<&[u8]> {
+    [&b"http://"[..], b"https://"].into_iter().find_map(|scheme| {
+        let (start, rest) = raw.split_at_checked(scheme.len())?;
+        start.eq_ignore_ascii_case(scheme).then_some(rest)
+    })
+}
+
+/// uri-host [ ":" port ] (RFC 9110 section 7.2, RFC 3986 section 3.2.2). Empty is valid: reg-name may be.
+pub(super) fn is_host(value: &[u8]) -> bool {
+    let (host_valid, rest) = if value.first() == Some(&b'[') {
+        let Some(end) = value.iter().position(|&b| b == b']') else { return false };
+        (is_ip_literal(&value[1..end]), &value[end + 1..])
+    } else {
+        let end = value.iter().position(|&b| b == b':').unwrap_or(value.len());
+        (is_reg_name(&value[..end]), &value[end..])
+    };
+    host_valid
+        && match rest {
+            [] => true,
+            [b':', port @ ..] => port.len() <= 5 && port.iter().all(u8::is_ascii_digit),
+            _ => false,
+        }
+}
+
+fn is_ip_literal(inside: &[u8]) -> bool {
+    let Ok(text) = std::str::from_utf8(inside) else { return false };
+    text.parse::<std::net::Ipv6Addr>().is_ok() || is_ip_future(inside)
+}
+
+/// "v" 1*HEXDIG "." 1*( unreserved / sub-delims / ":" )
+fn is_ip_future(inside: &[u8]) -> bool {
+    let Some(dot) = inside.iter().position(|&b| b == b'.') else { return false };
+    let (version, address) = (&inside[..dot], &inside[dot + 1..]);
+    matches!(version, [b'v' | b'V', digits @ ..] if !digits.is_empty() && digits.iter().all(u8::is_ascii_hexdigit))
+        && !address.is_empty()
+        && address.iter().all(|&b| is_reg_name_byte(b) || b == b':')
+}
+
+fn is_reg_name(name: &[u8]) -> bool {
+    let mut rest = name;
+    while let [first, tail @ ..] = rest {
+        rest = match (first, tail) {
+            (b'%', [high, low, after @ ..]) if high.is_ascii_hexdigit() && low.is_ascii_hexdigit() => after,
+            (&byte, _) if is_reg_name_byte(byte) => tail,
+            _ => return false,
+        };
+    }
+    true
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hosts_follow_the_grammar() {
+        for good in ["", "a", "a.b:80", "a:", "1.2.3.4:1", "[::1]", "[::1]:80", "[v1.a:b]", "H%4fSt", "a_b-c~d"] {
+            assert!(is_host(good.as_bytes()), "{good}");
+        }
+        for bad in ["a b", "a/b", "a@b", "::1", "[::1", "[::1]x", "[]", "a:b", "a:1:2", "%4", "%zz", "{", "a:123456"] {
+            assert!(!is_host(bad.as_bytes()), "{bad}");
+        }
+    }
+
+    #[test]
+    fn an_absolute_uri_may_leave_its_path_out() {
+        let target = Target::read(b"http://a.b?q=1", b"GET").expect("valid");
+        assert_eq!((target.authority, target.path, target.query), (&b"a.b"[..], &b"/"[..], Some(&b"q=1"[..])));
+    }
+}

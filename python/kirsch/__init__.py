@@ -1,0 +1,36 @@
+"""Kirsch: a WSGI application server with a native engine.
+
+The whole public interface is the names in ``__all__``. They are looked up at their first use (PEP 562), so that
+``import kirsch`` costs next to nothing and loads neither the engine nor any of the tools around the server.
+"""
+
+from __future__ import annotations
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from kirsch._native import FileWrapper, __version__
+    from kirsch.server import Server, listen, run, serve
+
+__all__ = ["FileWrapper", "Server", "__version__", "listen", "run", "serve"]
+
+_HOMES = {
+    "FileWrapper": "_native",
+    "Server": "server",
+    "__version__": "_native",
+    "listen": "server",
+    "run": "server",
+    "serve": "server",
+}
+
+
+def __getattr__(name: str) -> object:
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module 'kirsch' has no attribute {name!r}")
+    value: object = getattr(__import__(f"kirsch.{home}", fromlist=[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

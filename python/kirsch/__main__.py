@@ -1,0 +1,8 @@
+"""``python -m kirsch``: the same as the ``kirsch`` command."""
+
+import sys
+
+from kirsch.cli import main
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,342 @@
+"""The server as an object: ``Server``, ``serve``, and picows's ``listen`` and ``run``.
+
+The native engine (``kirsch._native``) serves; this module gives it sockets, connects signals to it, and lets go of
+everything when it is done. Which thread does what::
+
+    the serving thread      start() ── listen, then the engine's run() ─────────────▶ sockets closed, paths removed
+    any other thread        stop()  ── tells the engine, waits until start() is done
+    a signal handler        stop()  ── tells the engine; does not wait, for it interrupts the serving thread itself
+"""
+
+from __future__ import annotations
+
+import _thread
+import os
+import signal
+
+from kirsch import _native
+from kirsch.options import DEFAULT_GRACEFUL_TIMEOUT, OPTION_NAMES
+from kirsch.reports import CRITICAL, ERROR, INFO, access_logger, report_to_logging
+from kirsch.sockets import DEFAULT_BACKLOG, DEFAULT_BIND, discard, parse_bind
+from kirsch.sockets import listen as listen_on
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+    from types import FrameType, TracebackType
+    from typing import Any
+
+    from typing_extensions import Self, Unpack
+
+    from kirsch.options import Options
+    from kirsch.sockets import Address, Listener
+
+    Application = Callable[..., Iterable[bytes]]
+
+# What SIGINT and SIGQUIT leave to requests in flight, in seconds: enough for an answer, too short to annoy.
+FAST_TIMEOUT = 1.0
+
+# The engine cuts what is late by itself, in coarse steps; an application call that does not return it cannot cut.
+_STUCK_AFTER = 2.0
+_STUCK_AFTER_SECOND = 0.5
+
+# An end that comes sooner needs no explanation.
+_SILENCE = 0.3
+
+
+class Server:
+    """One WSGI application on one or several addresses.
+
+    ``start()`` serves in the calling thread until ``stop()`` is called from another one::
+
+        server = kirsch.Server(app, bind="127.0.0.1:0")
+        with server:  # listens, and stops at the end
+            threading.Thread(target=server.start).start()
+            urlopen(server.urls[0])
+
+    ``bind`` is one address or several, each ``host:port``, ``:port``, ``[ipv6]:port`` or ``unix:path``; port 0 takes a
+    free one. A server serves once. Raises TypeError for an unknown or mistyped option, ValueError for a bad value.
+    """
+
+    def __init__(self, app: Application, bind: str | Iterable[str] = DEFAULT_BIND, **options: Unpack[Options]) -> None:
+        if not callable(app):
+            raise TypeError(f"the application must be callable, and {type(app).__name__!r} objects are not")
+        _check_options(options)
+        self._app = app
+        self._binds = (bind,) if isinstance(bind, str) else tuple(bind)
+        for text in self._binds:
+            parse_bind(text)
+        self._options = options
+        self.graceful_timeout = options.get("graceful_timeout", DEFAULT_GRACEFUL_TIMEOUT)
+        self._listeners: list[Listener] = []
+        self._native: _native.Server | None = None
+        self._serving_thread: int | None = None
+        # Held while start() is at work. A bare lock, because Event comes with the import of threading.
+        self._busy = _thread.allocate_lock()
+        self._started = False
+        self._stop_asked = False
+
+    @property
+    def addresses(self) -> tuple[Address, ...]:
+        """Where it listens: ``(host, port)`` with the real port, or the path of a ``unix:`` socket. Empty before."""
+        return tuple(listener.address for listener in self._listeners)
+
+    @property
+    def urls(self) -> tuple[str, ...]:
+        """The same as ``http://host:port`` or ``unix:path``."""
+        return tuple(listener.url for listener in self._listeners)
+
+    def listen(self) -> None:
+        """Bind and listen now, so that ``addresses`` are known and clients may connect; start() does it otherwise.
+
+        Raises OSError, with one line on what is wrong and how to mend it.
+        """
+        if not self._listeners:
+            self._listeners = listen_on(self._binds, self._options.get("backlog", DEFAULT_BACKLOG))
+
+    def adopt(self, listeners: list[Listener]) -> None:
+        """Serve on these instead of ``bind``; they are the server's to close from now on."""
+        self._listeners = listeners
+
+    def start(self, ready: Callable[[], None] | None = None) -> None:
+        """Serve until :meth:`stop`, which may also have come first.
+
+        ``ready`` is called just before, when all that can be refused has been accepted.
+
+        Raises OSError like :meth:`listen`, and RuntimeError when it serves or has served already.
+        """
+        if not self._busy.acquire(blocking=False):
+            raise RuntimeError("this server is running already")
+        try:
+            if self._started:
+                raise RuntimeError("this server has served already; make a new one")
+            self._serving_thread = _thread.get_ident()
+            if not self._stop_asked:
+                self.listen()
+                self._run(ready)
+        finally:
+            self._native = None
+            discard(self._listeners)
+            if not self._started:
+                self._listeners = []  # closed, and of no use to another attempt
+            self._serving_thread = None
+            self._busy.release()
+
+    def stop(self, graceful_timeout: float | None = None) -> bool:
+        """Stop accepting, let requests in flight finish for ``graceful_timeout`` seconds, cut the rest.
+
+        None takes the option ``graceful_timeout``; 0 cuts at once. From another thread it waits and tells whether
+        ``start()`` is done: False means that an application call has outlasted the time and still runs. From the
+        serving thread (the application, a signal handler) it returns at once. May be called again, with less time.
+        """
+        timeout = self.graceful_timeout if graceful_timeout is None else graceful_timeout
+        # This order, and the opposite one in _run: whichever thread comes second sees what the first one did.
+        self._stop_asked = True
+        native = self._native
+        if native is not None:
+            native.stop(timeout)
+        del native  # the engine closes its sockets when the last reference goes: that must be start()'s
+        if self._serving_thread == _thread.get_ident():
+            return False
+        return self.wait(timeout + _STUCK_AFTER)
+
+    def reopen_logs(self) -> None:
+        """Open the access log again after a rotation. Raises OSError, and keeps the old file, if it cannot."""
+        if self._native is not None:
+            self._native.reopen_logs()
+
+    def statistics(self) -> dict[str, int]:
+        """The engine's counters and gauges; empty when it does not run."""
+        return {} if self._native is None else self._native.statistics()
+
+    def __enter__(self) -> Self:
+        self.listen()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+        if not self._started:
+            discard(self._listeners)
+
+    def wait(self, seconds: float) -> bool:
+        """Wait up to ``seconds`` for ``start()`` to be done, and tell whether it is; it is where it never began."""
+        done = self._busy.acquire(timeout=min(seconds, _thread.TIMEOUT_MAX))
+        if done:
+            self._busy.release()
+        return done
+
+    def _run(self, ready: Callable[[], None] | None) -> None:
+        native = _native.Server(
+            self._app,
+            [listener.socket.fileno() for listener in self._listeners],
+            **_native_options(self._options),
+        )
+        # From here on only the engine holds the sockets: when it stops accepting, the kernel refuses newcomers
+        # instead of letting them queue for nobody.
+        for listener in self._listeners:
+            listener.close()
+        self._started = True
+        self._native = native
+        if self._stop_asked:
+            return
+        try:
+            previous = signal.set_wakeup_fd(native.wakeup_fd(), warn_on_full_buffer=False)
+        except ValueError:
+            previous = None  # not the main thread: no signal is handled here
+        try:
+            if ready is not None:
+                ready()
+            native.run()
+        except RuntimeError:
+            if not self._stop_asked:
+                raise
+            # stop() came between our look and the engine's start, which then refuses to run.
+        finally:
+            if previous is not None:
+                signal.set_wakeup_fd(previous)
+
+    def report(self, level: int, message: str, error: BaseException | None = None) -> None:
+        """Report as the engine does; ``level`` is that of ``logging``."""
+        self._options.get("report", report_to_logging)(level, message, error)
+
+
+def serve(app: Application, bind: str | Iterable[str] = DEFAULT_BIND, **options: Unpack[Options]) -> None:
+    """Serve ``app`` until a signal ends it. Arguments and errors are those of :class:`Server`.
+
+    In the main thread: TERM ends gracefully, INT and QUIT fast, a second one of them at once, USR1 reopens the access
+    log. The handlers that were there before are back when it returns.
+    """
+    serve_until_signal(Server(app, bind, **options))
+
+
+def serve_until_signal(
+    server: Server,
+    *,
+    ready: Callable[[], None] | None = None,
+    reopen: Callable[[], None] | None = None,
+    end_stuck_process: bool = False,
+) -> None:
+    """``start()`` with signal handlers around it, where this is the main thread.
+
+    ``ready`` is that of :meth:`Server.start`; ``reopen`` is called at USR1 too. With ``end_stuck_process`` the process
+    ends with status 1 when an application call does not return within the time that the signal left it.
+    """
+    with _Signals(server, reopen, end_stuck_process):
+        server.start(ready)
+
+
+class _Signals:
+    """Signal handlers for the time of a ``with`` block; none outside of the main thread.
+
+    A handler interrupts the main thread anywhere, also in the middle of a report or of an import. So it only sets
+    things going; what there is to say, another thread says.
+    """
+
+    def __init__(self, server: Server, reopen: Callable[[], None] | None, end_stuck_process: bool) -> None:
+        self._server = server
+        self._reopen = reopen
+        self._end_stuck_process = end_stuck_process
+        self._previous: dict[int, Any] = {}
+        self._ending = False
+
+    def __enter__(self) -> None:
+        handlers = {
+            signal.SIGTERM: self._on_end,
+            signal.SIGINT: self._on_end,
+            signal.SIGQUIT: self._on_end,
+            signal.SIGUSR1: self._on_reopen,
+        }
+        try:
+            for number, handler in handlers.items():
+                self._previous[number] = signal.signal(number, handler)
+        except ValueError:
+            pass  # not the main thread, and the first call has told us so
+
+    def __exit__(self, *_: object) -> None:
+        for number, handler in self._previous.items():
+            # None is a handler that Python did not install and cannot put back.
+            signal.signal(number, signal.SIG_DFL if handler is None else handler)
+
+    def _on_end(self, number: int, _frame: FrameType | None) -> None:
+        if self._ending:
+            timeout = 0.0
+        elif number == signal.SIGTERM:
+            timeout = self._server.graceful_timeout
+        else:
+            timeout = FAST_TIMEOUT
+        patience = timeout + (_STUCK_AFTER_SECOND if self._ending else _STUCK_AFTER)
+        self._ending = True
+        self._server.stop(timeout)
+        _thread.start_new_thread(self._watch_end, (signal.Signals(number).name, timeout, patience))
+
+    def _watch_end(self, name: str, timeout: float, patience: float) -> None:
+        """Explain an end that takes its time; force one that does not come."""
+        if self._server.wait(min(_SILENCE, patience)):
+            return
+        how = f"up to {timeout:g} s for the requests in flight" if timeout else "at once"
+        self._server.report(INFO, f"{name}: stopping, {how}", None)
+        if self._end_stuck_process and not self._server.wait(patience - _SILENCE):
+            self._server.report(CRITICAL, "an application call does not return; ending the process under it", None)
+            os._exit(1)
+
+    def _on_reopen(self, _number: int, _frame: FrameType | None) -> None:
+        for reopen in (self._server.reopen_logs, self._reopen):
+            try:
+                if reopen is not None:
+                    reopen()
+            except OSError as error:
+                message = f"SIGUSR1: a log cannot be opened again, and the old file stays: {error}"
+                _thread.start_new_thread(self._server.report, (ERROR, message, None))
+
+
+_pending: list[Listener] = []
+
+
+def listen(host: str, port: int) -> tuple[Address, ...]:
+    """Listen on one more address, for the next :func:`run`, and return where: port 0 takes a free one.
+
+    An empty host means every address of the machine. Raises OSError like :meth:`Server.listen`.
+    """
+    listeners = listen_on([f"[{host}]:{port}" if ":" in host else f"{host}:{port}"])
+    _pending.extend(listeners)
+    return tuple(listener.address for listener in listeners)
+
+
+def run(app: Application) -> None:
+    """Serve ``app`` on the addresses of :func:`listen` until a signal ends it, as :func:`serve` does.
+
+    Raises RuntimeError when there is none.
+    """
+    if not _pending:
+        raise RuntimeError("there is no address to serve on; call kirsch.listen(host, port) first")
+    server = Server(app)
+    server.adopt(_pending.copy())
+    _pending.clear()
+    serve_until_signal(server)
+
+
+def _check_options(options: Options) -> None:
+    for name, value in options.items():
+        if name not in OPTION_NAMES:
+            import difflib
+
+            near = difflib.get_close_matches(name, OPTION_NAMES, n=1)
+            hint = f"; did you mean {near[0]!r}?" if near else ""
+            raise TypeError(f"there is no option {name!r}{hint}")
+        if isinstance(value, (int, float)) and not isinstance(value, bool) and not value >= 0:
+            raise ValueError(f"{name} must not be negative, and is {value!r}")
+
+
+def _native_options(options: Options) -> dict[str, Any]:
+    """Our options under the engine's names; what is not given keeps the engine's default."""
+    given: dict[str, Any] = dict(options)
+    for ours in ("backlog", "graceful_timeout"):
+        given.pop(ours, None)
+    given["access_log"] = given.pop("access_logfile", "") or None
+    given["access_log_format"] = given.pop("access_logformat", "combined")
+    access = given.pop("access_logger", False)
+    given["access_logger"] = access_logger(stdout_by_default=False) if access is True else access or None
+    given.setdefault("report", report_to_logging)
+    return given

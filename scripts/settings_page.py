@@ -1,0 +1,59 @@
+"""Write docs/reference/settings.md from the declarations in kirsch.settings; ``--check`` only compares (status 1)."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+PAGE = ROOT / "docs" / "reference" / "settings.md"
+
+HEAD = """\
+# Settings
+
+<!-- Written by scripts/settings_page.py from python/kirsch/settings.py; edit that. -->
+
+`kirsch [options] module:app` takes each setting as a flag or from an environment variable. Flags win over variables,
+variables over defaults; `kirsch --print-config` shows which it was. In a program, `kirsch.Server` and `kirsch.serve`
+take those marked *also in programs* as keyword arguments, as numbers of seconds and bytes.
+
+A mistake is one line on stderr and exit status 2; an application or an address that cannot be had, status 1.
+"""
+
+
+def page() -> str:
+    """The whole page, from the package beside this script."""
+    sys.path.insert(0, str(ROOT / "python"))
+    from kirsch.options import OPTION_NAMES
+    from kirsch.settings import SECTIONS, SETTINGS
+
+    lines = [HEAD]
+    for section, prose in SECTIONS.items():
+        lines += [f"## {section}", "", prose, ""]
+        for each in SETTINGS:
+            if each.section == section:
+                value = f" {each.metavar}" if each.metavar else ""
+                flags = ", ".join(f"`{flag}{value}`" for flag in each.flags + each.negations)
+                default = "empty" if not each.default else f"`{each.default}`"
+                also = "; also in programs" if each.name in OPTION_NAMES else ""
+                lines += [f"### {each.name}", "", f"{flags}; `{each.variable}`; default {default}{also}", ""]
+                lines += [each.prose, ""]
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def main() -> int:
+    """Write the page, or with ``--check`` say whether it is what would be written."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--check", action="store_true", help="write nothing; status 1 if the page is not fresh")
+    fresh = page()
+    if not parser.parse_args().check:
+        PAGE.write_text(fresh, encoding="utf-8")
+    elif not PAGE.exists() or PAGE.read_text(encoding="utf-8") != fresh:
+        sys.stderr.write(f"{PAGE.relative_to(ROOT)} is not fresh; run `python scripts/settings_page.py`\n")
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,84 @@
+"""Fixtures that every test may use: a server as a real process, an application as a file, a system program.
+
+Developing a test against another server
+    ``KIRSCH_TEST_SERVER_COMMAND`` replaces the command that ``serve`` starts. It is split as a shell would; the words
+    ``{python}`` and ``{target}`` stand for the interpreter and the application, and a word ``{args}`` alone for the
+    command-line arguments of the test, which are otherwise left out. The server must bind 127.0.0.1 and port 0, and
+    is taken to listen when its standard error names an ``http://host:port``. For example::
+
+        KIRSCH_TEST_SERVER_COMMAND='{python} -m waitress --listen 127.0.0.1:0 {target}' pytest tests/real
+        KIRSCH_TEST_SERVER_COMMAND='{python} -m gunicorn --bind 127.0.0.1:0 --threads 1 {target}' pytest tests/real
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import shutil
+import textwrap
+from typing import TYPE_CHECKING
+
+import pytest
+from running import Running, Serve, start
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+    from pathlib import Path
+
+
+@pytest.fixture
+def serve() -> Iterator[Serve]:
+    """Start servers (see :class:`running.Serve`); end them afterwards and fail the test where one misbehaved:
+    a panic, a traceback through our own code, a crash, an end that nobody asked for, a refusal to end."""
+    started: list[Running] = []
+
+    def serve(
+        target: str,
+        *args: str,
+        env: Mapping[str, str] | None = None,
+        cwd: str | os.PathLike[str] | None = None,
+    ) -> Running:
+        running = start(target, args, env, cwd)
+        started.append(running)
+        return running
+
+    yield serve
+    complaints = []
+    for running in started:
+        complaints += [f"{running.target}: {complaint}" for complaint in running.finish()]
+        # pytest shows this with a test that failed, and only then.
+        print(f"---- standard error of {running.target} (pid {running.pid}) ----\n{running.stderr}")
+    if complaints:
+        pytest.fail("\n".join(complaints), pytrace=False)
+
+
+@pytest.fixture
+def write_app(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], str]:
+    """Write an application's source (indented as it stands in the test) to a module, and return the module's name.
+
+    The module's folder goes first on the PYTHONPATH of every process started afterwards in this test.
+    """
+    numbers = itertools.count(1)
+    folder = tmp_path / "apps"
+    folder.mkdir()
+    monkeypatch.setenv("PYTHONPATH", str(folder), prepend=os.pathsep)
+
+    def write_app(source: str) -> str:
+        name = f"app{next(numbers)}"
+        (folder / f"{name}.py").write_text(textwrap.dedent(source), encoding="utf-8")
+        return name
+
+    return write_app
+
+
+@pytest.fixture(scope="session")
+def program() -> Callable[[str], str]:
+    """The path of a system program; skips the test, saying so, where the machine lacks it."""
+
+    def program(name: str) -> str:
+        path = shutil.which(name)
+        if path is None:
+            pytest.skip(f"{name} is not installed (tests/system_packages.sh installs it where it may)")
+        return path
+
+    return program

@@ -1,0 +1,4 @@
+from django.contrib import admin
+from library.models import Book
+
+admin.site.register(Book)

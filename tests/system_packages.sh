@@ -1,0 +1,54 @@
+#!/usr/bin/env bash
+# Installs the system programs that some tests drive, where it may (as root, or with a sudo that asks nothing, and with
+# apt-get). Says nothing when all are there, one line when some cannot be had; the tests that need those then skip and
+# say so. Never fails: what it cannot do is no failure of the code under test.
+set -u
+
+# program:package
+wanted=(litmus:litmus git:git wrk:wrk curl:curl ab:apache2-utils)
+
+missing_packages() {
+    local pair
+    for pair in "${wanted[@]}"; do
+        command -v "${pair%%:*}" >/dev/null 2>&1 || echo "${pair##*:}"
+    done
+}
+
+apt() {
+    timeout 300 ${root[@]+"${root[@]}"} env DEBIAN_FRONTEND=noninteractive \
+        apt-get -qq -o DPkg::Lock::Timeout=60 "$@" </dev/null >/dev/null 2>&1
+}
+
+mapfile -t packages < <(missing_packages)
+[ "${#packages[@]}" -eq 0 ] && exit 0
+
+why=""
+root=()
+if ! command -v apt-get >/dev/null 2>&1; then
+    why="there is no apt-get here"
+elif [ "$(id -u)" -ne 0 ]; then
+    if sudo -n true >/dev/null 2>&1; then
+        root=(sudo -n)
+    else
+        why="installing needs root, or a sudo that asks nothing"
+    fi
+fi
+
+if [ -z "$why" ]; then
+    why="apt-get could not install them"
+    echo "Installing for the tests: ${packages[*]}"
+    if ! apt install -y --no-install-recommends "${packages[@]}"; then
+        # The package lists may be old or absent; and one unknown package must not keep the others away.
+        apt update
+        for package in "${packages[@]}"; do
+            apt install -y --no-install-recommends "$package"
+        done
+    fi
+    hash -r
+    mapfile -t packages < <(missing_packages)
+fi
+
+if [ "${#packages[@]}" -ne 0 ]; then
+    echo "Not installed: ${packages[*]} ($why). The tests that need them will skip."
+fi
+exit 0

@@ -1,0 +1,508 @@
+"""The command line: what it serves, what it prints, and that every mistake is one helpful line and a status."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import socket
+import subprocess
+import sys
+import textwrap
+import urllib.request
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+
+import kirsch
+import pytest
+from running import Serve
+
+APP = """
+def app(environ, start_response):
+    start_response("200 OK", [("Content-Type", "text/plain")])
+    return [b"here"]
+"""
+
+Write = Callable[..., None]
+
+
+@pytest.fixture
+def here(tmp_path: Path) -> Path:
+    """A working directory, short enough for unix sockets in it."""
+    folder = tmp_path / "here"
+    folder.mkdir()
+    return folder
+
+
+@pytest.fixture
+def write(here: Path) -> Write:
+    def write(**modules: str) -> None:
+        for name, source in modules.items():
+            (here / f"{name}.py").write_text(textwrap.dedent(source), encoding="utf-8")
+
+    return write
+
+
+def run(
+    *args: str, cwd: Path | None = None, env: Mapping[str, str] | None = None
+) -> subprocess.CompletedProcess[str]:
+    """The command, which is expected to end by itself."""
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("KIRSCH_")}
+    return subprocess.run(
+        [sys.executable, "-m", "kirsch", *args],
+        cwd=cwd,
+        env={**environment, **(env or {})},
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
+    )
+
+
+def refused(*args: str, cwd: Path | None = None, status: int = 1) -> str:
+    """The one line with which the command refuses ``args``."""
+    done = run(*args, cwd=cwd)
+    assert done.returncode == status, done.stderr
+    assert done.stdout == ""
+    assert re.fullmatch(r"kirsch: [^\n]+\n", done.stderr), done.stderr
+    return done.stderr.removeprefix("kirsch: ").rstrip("\n")
+
+
+def get(url: str) -> str:
+    with urllib.request.urlopen(url, timeout=10) as response:
+        body: bytes = response.read()
+    return body.decode()
+
+
+def get_unix(path: str | Path) -> bytes:
+    with socket.socket(socket.AF_UNIX) as client:
+        client.settimeout(10)
+        client.connect(str(path))
+        client.sendall(b"GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+        with client.makefile("rb") as stream:
+            return stream.read()
+
+
+# Serving
+
+
+def test_three_lines_say_what_is_served_where(serve: Serve, write: Write, here: Path) -> None:
+    write(hello=APP)
+    running = serve("hello:app", cwd=here)
+    assert get(running.url) == "here"
+    version = f"{sys.version_info.major}.{sys.version_info.minor}"
+    assert re.fullmatch(
+        rf"kirsch {re.escape(kirsch.__version__)} \(\w+ {re.escape(version)}\S*, pid {running.process.pid}\)\n"
+        rf"serving hello:app\non http://127\.0\.0\.1:{running.port}\n",
+        running.stderr,
+    )
+    assert running.stop() == 0
+
+
+@pytest.mark.parametrize(
+    ("target", "args", "name"),
+    [
+        ("one", [], "one:app"),
+        ("two", [], "two:application"),
+        ("made:make()", [], "made:make()"),
+        ("made:make", ["--factory"], "made:make()"),
+        ("made", ["--factory"], "made:create_app()"),
+        ("made:shelf.app", [], "made:shelf.app"),
+        ("package.inner:app", [], "package.inner:app"),
+    ],
+)
+def test_the_application_is_found_by_its_name(
+    target: str, args: list[str], name: str, serve: Serve, write: Write, here: Path
+) -> None:
+    made = APP + "def make():\n    return app\ncreate_app = make\nclass shelf:\n    app = staticmethod(app)\n"
+    write(one=APP, two=APP.replace("app(", "application("), made=made)
+    (here / "package").mkdir()
+    (here / "package" / "inner.py").write_text(APP, encoding="utf-8")
+    running = serve(target, *args, cwd=here)
+    assert get(running.url) == "here"
+    assert f"\nserving {name}\n" in running.stderr
+
+
+def test_chdir_and_pythonpath_say_where_modules_are(serve: Serve, write: Write, here: Path) -> None:
+    shown = """
+        import os, helper
+
+        def app(environ, start_response):
+            start_response("200 OK", [("Content-Type", "text/plain")])
+            return [f"{os.getcwd()} {helper.name}".encode()]
+        """
+    write(shown=shown)
+    for folder in ("first", "second"):
+        (here / folder).mkdir()
+        (here / folder / "helper.py").write_text(f"name = {folder!r}\n", encoding="utf-8")
+    running = serve("shown", "--chdir", str(here), "--pythonpath", "first,second", cwd=here.parent)
+    assert get(running.url) == f"{here} first"
+
+
+def test_settings_come_from_the_environment(serve: Serve, write: Write, here: Path) -> None:
+    write(made=APP.replace("app(", "made_app(") + "def make():\n    return made_app\n")
+    running = serve("made:make", env={"KIRSCH_FACTORY": "1", "KIRSCH_SERVER_HEADER": "elder"}, cwd=here)
+    with urllib.request.urlopen(running.url, timeout=10) as response:
+        assert response.headers["Server"] == "elder"
+
+
+def test_the_server_field_can_be_left_out(serve: Serve, write: Write, here: Path) -> None:
+    write(hello=APP)
+    with urllib.request.urlopen(serve("hello", "--server-header=", cwd=here).url, timeout=10) as response:
+        assert response.headers["Server"] is None
+
+
+def test_several_addresses_are_served_and_told(serve: Serve, write: Write, here: Path) -> None:
+    write(hello=APP)
+    running = serve("hello", "-b", "localhost:0", "-b", "unix:k.sock", cwd=here)
+    assert running.addresses[-1] == f"unix:{here}/k.sock"
+    assert len(running.addresses) >= 3
+    for address in running.addresses[:-1]:
+        assert get(address) == "here"
+    # A name with several addresses has one port on all of them.
+    assert len({address.rpartition(":")[2] for address in running.addresses[1:-1]}) == 1
+    assert get_unix(here / "k.sock").endswith(b"here")
+    assert running.stop() == 0
+    assert not (here / "k.sock").exists()
+
+
+def test_the_limit_on_open_files_is_raised(serve: Serve, write: Write, here: Path) -> None:
+    write(
+        limited="""
+        import resource
+
+        def app(environ, start_response):
+            start_response("200 OK", [("Content-Type", "text/plain")])
+            return [repr(resource.getrlimit(resource.RLIMIT_NOFILE)).encode()]
+        """
+    )
+    (here / "sitecustomize.py").write_text(
+        "import resource\nresource.setrlimit(resource.RLIMIT_NOFILE, "
+        "(64, min(4096, resource.getrlimit(resource.RLIMIT_NOFILE)[1])))\n",
+        encoding="utf-8",
+    )
+    running = serve("limited", env={"PYTHONPATH": str(here)}, cwd=here)
+    soft, hard = re.findall(r"\d+", get(running.url))
+    assert soft == hard != "64"
+
+
+# Answers
+
+
+def test_version() -> None:
+    done = run("--version")
+    assert re.fullmatch(rf"kirsch {re.escape(kirsch.__version__)} \(\w+ [\d.]+\S*\)\n", done.stdout)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.parametrize("flag", ["-h", "--help"])
+def test_help(flag: str) -> None:
+    done = run(flag)
+    assert done.stdout.startswith("usage: kirsch [options] module:app\n")
+    assert "KIRSCH_BIND" in done.stdout
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_check_config_imports_and_does_not_serve(write: Write, here: Path) -> None:
+    write(hello=APP)
+    with occupied() as port:
+        done = run("--check-config", "-b", f"127.0.0.1:{port}", "hello", cwd=here)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "hello:app is ok\n", "")
+
+
+def test_print_config_tells_values_and_origins() -> None:
+    done = run("--print-config", "--keep-alive", "5m", env={"KIRSCH_BIND": ":1,:2"})
+    assert (done.returncode, done.stderr) == (0, "")
+    rows = {line.split()[0]: line.split()[1:] for line in done.stdout.splitlines()}
+    assert rows["keep_alive"] == ["5m", "--keep-alive"]
+    assert rows["bind"] == [":1,:2", "KIRSCH_BIND"]
+    assert rows["backlog"] == ["2048", "default"]
+
+
+# Mistakes on the command line: status 2
+
+
+def test_no_application() -> None:
+    assert "Name it, as in `kirsch hello:app`" in refused(status=2)
+
+
+def test_an_unknown_flag() -> None:
+    assert refused("--bnid", ":80", "hello:app", status=2) == "there is no flag --bnid; did you mean --bind?"
+
+
+def test_a_bad_value_and_a_bad_variable() -> None:
+    assert refused("--keep-alive", "soon", "hello", status=2).startswith("--keep-alive: 'soon' is not a duration")
+    done = run("hello", env={"KIRSCH_BACKLOG": "many"})
+    assert (done.returncode, done.stderr) == (2, "kirsch: KIRSCH_BACKLOG: 'many' is not a whole number\n")
+
+
+def test_a_directory_that_is_not_there() -> None:
+    assert refused("--chdir", "/nowhere/at/all", "hello", status=2) == (
+        "--chdir: cannot change to '/nowhere/at/all': No such file or directory"
+    )
+
+
+# An application that cannot be had: status 1
+
+
+def test_a_module_that_is_not_there_suggests_one_that_is(write: Write, here: Path) -> None:
+    write(hello=APP)
+    assert refused("helo:app", cwd=here) == (
+        f"there is no module 'helo' in {here} or elsewhere on the Python path; did you mean hello:app?"
+    )
+    assert refused("Hello", cwd=here).endswith("did you mean hello?")
+    assert refused("xyzzy_frobnicate", cwd=here).endswith("--chdir or --pythonpath can say where it is")
+
+
+def test_a_submodule_that_is_not_there_suggests_its_sister(here: Path) -> None:
+    (here / "package").mkdir()
+    (here / "package" / "__init__.py").touch()
+    (here / "package" / "inner.py").write_text(APP, encoding="utf-8")
+    assert refused("package.iner:app", cwd=here) == (
+        "there is no module 'package.iner' in the package package; did you mean package.inner:app?"
+    )
+    assert refused("pakage.inner:app", cwd=here).endswith("did you mean package.inner:app?")
+
+
+def test_a_module_is_no_package(write: Write, here: Path) -> None:
+    write(hello=APP)
+    assert refused("hello.app", cwd=here) == "there is no module 'hello.app': hello is a module and not a package"
+
+
+def test_a_file_in_place_of_a_module(write: Write, here: Path) -> None:
+    write(hello=APP)
+    assert refused("hello.py", cwd=here).endswith("did you mean `kirsch hello:app`?")
+    assert refused("src/hello.py:api", cwd=here).endswith("did you mean `kirsch --chdir src hello:api`?")
+
+
+@pytest.mark.parametrize("target", ["hello:", "hello:a-b", "he llo", ":app", "hello:app:app", "hello:make(1)"])
+def test_a_name_that_is_none(target: str, write: Write, here: Path) -> None:
+    write(hello=APP)
+    if target == "hello:":
+        assert run("--check-config", target, cwd=here).stdout == "hello:app is ok\n"
+    else:
+        assert repr(target) in refused(target, cwd=here)
+
+
+def failed(target: str, *args: str, cwd: Path) -> tuple[str, str]:
+    """Traceback and last line of a command whose application raised; nothing in the former is ours or importlib's."""
+    done = run(target, *args, cwd=cwd)
+    assert (done.returncode, done.stdout) == (1, "")
+    trace, _, line = done.stderr.rstrip("\n").rpartition("\n")
+    assert line.startswith("kirsch: ")
+    for file in re.findall(r'File "([^"]+)"', trace):
+        assert file.startswith(str(cwd)), file
+    return trace, line.removeprefix("kirsch: ")
+
+
+def test_a_module_that_raises_shows_its_own_traceback(write: Write, here: Path) -> None:
+    write(outer="import inner\n", inner="def go():\n    return {}['gone']\ngo()\n")
+    trace, line = failed("outer:app", cwd=here)
+    assert trace.startswith("Traceback (most recent call last):\n")
+    assert re.findall(r'File ".*/(\w+)\.py", line (\d+)', trace) == [("outer", "1"), ("inner", "3"), ("inner", "2")]
+    assert trace.endswith("KeyError: 'gone'")
+    assert line == "outer could not be imported: it raised KeyError"
+
+
+def test_a_module_that_misses_another_is_not_taken_for_missing(write: Write, here: Path) -> None:
+    write(outer="import not_there_at_all\n")
+    trace, line = failed("outer", cwd=here)
+    assert trace.endswith("ModuleNotFoundError: No module named 'not_there_at_all'")
+    assert line == "outer could not be imported: No module named 'not_there_at_all'"
+
+
+def test_a_module_with_a_syntax_error_shows_where(write: Write, here: Path) -> None:
+    write(broken="x = 1\ndef f(:\n    pass\n")
+    trace, line = failed("broken:app", cwd=here)
+    assert 'broken.py", line 2' in trace
+    assert line == "broken could not be imported: it raised SyntaxError"
+
+
+def test_a_module_that_exits(write: Write, here: Path) -> None:
+    write(leaving="import sys\nsys.exit(5)\n")
+    _, line = failed("leaving", cwd=here)
+    assert line == "leaving ended the program while it was imported: it raised SystemExit(5)"
+
+
+def test_a_missing_attribute_suggests_what_there_is(write: Write, here: Path) -> None:
+    write(hello=APP, other="import json\nfrom os.path import join\ndef serve_me(environ, start_response): ...\nx = 1\n")
+    assert refused("hello:ap", cwd=here) == "hello has no 'ap'; did you mean hello:app?"
+    assert refused("hello:app.inner", cwd=here) == "hello:app has no 'inner'"
+    assert refused("other", cwd=here) == (
+        "other has neither 'app' nor 'application'; what can be called there: serve_me"
+    )
+    assert refused("other", "--factory", cwd=here).startswith("other has neither 'create_app' nor 'make_app'")
+
+
+def test_what_cannot_be_called(write: Write, here: Path) -> None:
+    write(hello=APP + "number = 7\nnothing = None\ndef make():\n    return None\n")
+    assert refused("hello:number", cwd=here).startswith("hello:number is an int, and an application is something that")
+    assert refused("hello:nothing", cwd=here).startswith("hello:nothing is None")
+    assert refused("hello:make()", cwd=here).startswith("hello:make() returned None")
+    assert refused("hello:number()", cwd=here) == "hello:number is an int and not a factory: it cannot be called"
+
+
+@pytest.mark.parametrize("name", ["function", "generator", "instance", "bound", "partial", "old", "double"])
+def test_asgi_is_recognised(name: str, write: Write, here: Path) -> None:
+    write(
+        other="""
+        import functools
+
+        async def function(scope, receive, send): ...
+        async def generator(scope, receive, send): yield
+
+        class Class:
+            async def __call__(self, scope, receive, send): ...
+            async def method(self, scope, receive, send): ...
+
+        instance = Class()
+        bound = instance.method
+        partial = functools.partial(function)
+        def old(scope, receive, send): ...
+        def double(scope): ...
+        """
+    )
+    assert refused(f"other:{name}", cwd=here).startswith(
+        f"other:{name} looks like an ASGI application, and Kirsch serves WSGI for now"
+    )
+
+
+@pytest.mark.parametrize("name", ["Class", "instance", "Inner.call", "partial", "loose", "decorated"])
+def test_wsgi_in_every_shape_is_not_refused(name: str, write: Write, here: Path) -> None:
+    write(
+        shapes="""
+        import functools
+
+        class Class:
+            def __init__(self, environ, start_response): ...
+            def __iter__(self): ...
+
+        class Callable:
+            def __call__(self, environ, start_response): ...
+        instance = Callable()
+
+        class Inner:
+            @staticmethod
+            def call(environ, start_response): ...
+
+        def wide(scope, environ, start_response): ...
+        partial = functools.partial(wide, 1)
+        def loose(*args): ...
+
+        @functools.lru_cache
+        def decorated(environ, start_response): ...
+        """
+    )
+    assert run("--check-config", f"shapes:{name}", cwd=here).stdout == f"shapes:{name} is ok\n"
+
+
+def test_factories_that_do_not_make(write: Write, here: Path) -> None:
+    write(
+        made="""
+        def picky(config): ...
+        def broken():
+            return len(None)
+        async def later(): ...
+        def make(): ...
+        """
+    )
+    assert "is called without arguments, and needs some" in refused("made:picky()", cwd=here)
+    assert "made:later is a coroutine function" in refused("made:later()", cwd=here)
+    assert refused("made:make", cwd=here) == (
+        "made:make takes no arguments, so it is no application; if it makes one, write made:make()"
+    )
+    trace, line = failed("made:broken", "--factory", cwd=here)
+    assert "in broken" in trace
+    assert line == "the factory made:broken raised TypeError"
+
+
+# An address that cannot be had: status 1
+
+
+@contextlib.contextmanager
+def occupied() -> Iterator[int]:
+    with socket.socket() as holder:
+        holder.bind(("127.0.0.1", 0))
+        holder.listen()
+        yield holder.getsockname()[1]
+
+
+def test_an_occupied_port_says_which_and_how_to_find_its_holder(write: Write, here: Path) -> None:
+    write(hello=APP)
+    with occupied() as port:
+        assert refused("hello", "-b", f"127.0.0.1:{port}", cwd=here) == (
+            f"cannot listen on 127.0.0.1:{port}: port {port} is taken; "
+            f"`ss -ltnp 'sport = :{port}'` shows by whom; or choose another"
+        )
+
+
+def test_a_privileged_port(write: Write, here: Path) -> None:
+    write(hello=APP)
+    # Without the capability, in a process of its own: root may bind every port.
+    program = (
+        "import sys, os\n"
+        "if os.getuid() == 0:\n    os.setgid(65534); os.setuid(65534)\n"
+        "from kirsch import sockets\n"
+        "try:\n    sockets.listen(['127.0.0.1:1'])\n"
+        "except PermissionError as error:\n    print(error.strerror)\n"
+    )
+    lowest = Path("/proc/sys/net/ipv4/ip_unprivileged_port_start")
+    if lowest.exists() and int(lowest.read_text()) <= 1:
+        pytest.skip("this machine lets everybody bind every port")
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=30, check=False)
+    assert "this user may not bind port 1; take one from 1024 up" in done.stdout, done.stderr
+
+
+def test_an_unknown_host_and_an_address_of_another_machine(write: Write, here: Path) -> None:
+    write(hello=APP)
+    # .invalid never resolves (RFC 6761, 6.4); 192.0.2.0/24 is nobody's (RFC 5737).
+    assert refused("hello", "-b", "nosuch.invalid:0", cwd=here).startswith(
+        "cannot listen on nosuch.invalid:0: no address is known for 'nosuch.invalid'"
+    )
+    assert refused("hello", "-b", "192.0.2.1:0", cwd=here).startswith(
+        "cannot listen on 192.0.2.1:0: this machine has no address 192.0.2.1"
+    )
+
+
+def test_unix_paths_that_cannot_be(write: Write, here: Path) -> None:
+    write(hello=APP)
+    (here / "file").write_text("precious", encoding="utf-8")
+    assert "and a socket's path at most 107" in refused("hello", "-b", f"unix:{'x' * 108}", cwd=here)
+    assert "exists and is not a socket" in refused("hello", "-b", "unix:file", cwd=here)
+    assert (here / "file").read_text(encoding="utf-8") == "precious"
+    assert "there is no directory" in refused("hello", "-b", "unix:no/k.sock", cwd=here)
+
+
+def test_a_unix_path_where_a_live_server_answers_is_left_to_it(serve: Serve, write: Write, here: Path) -> None:
+    write(hello=APP)
+    serve("hello", "-b", "unix:k.sock", cwd=here)
+    assert "a live server answers there" in refused("hello", "-b", "unix:k.sock", cwd=here)
+    assert get_unix(here / "k.sock").endswith(b"here")
+
+
+def test_the_socket_of_a_dead_server_is_replaced(serve: Serve, write: Write, here: Path) -> None:
+    write(hello=APP)
+    with socket.socket(socket.AF_UNIX) as dead:
+        dead.bind(str(here / "k.sock"))
+    running = serve("hello", "-b", "unix:k.sock", cwd=here)
+    assert get_unix(here / "k.sock").endswith(b"here")
+    assert running.stop() == 0
+    assert not (here / "k.sock").exists()
+
+
+def test_a_socket_that_became_anothers_is_not_removed(serve: Serve, write: Write, here: Path) -> None:
+    write(hello=APP)
+    running = serve("hello", "-b", "unix:k.sock", cwd=here)
+    (here / "k.sock").unlink()
+    with socket.socket(socket.AF_UNIX) as successor:
+        successor.bind(str(here / "k.sock"))
+        assert running.stop() == 0
+        assert (here / "k.sock").is_socket()
+
+
+@pytest.mark.parametrize("flag", ["--access-logfile", "--error-logfile"])
+def test_a_log_that_cannot_be_written(flag: str, write: Write, here: Path) -> None:
+    write(hello=APP)
+    line = refused("hello", "-b", "127.0.0.1:0", flag, str(here / "no" / "log"), cwd=here)
+    assert str(here / "no" / "log") in line
+    assert "No such file or directory" in line

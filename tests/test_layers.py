@@ -1,0 +1,115 @@
+"""The rules of the house that concern imports: who may import whom, and what is loaded when."""
+
+from __future__ import annotations
+
+import ast
+import json
+import subprocess
+import sys
+import urllib.request
+from collections.abc import Callable
+from pathlib import Path
+
+import kirsch
+import pytest
+from running import Serve
+
+PACKAGE = Path(__file__).resolve().parent.parent / "python" / "kirsch"
+
+# Each module may import those below it only. A new module takes its place here.
+LAYERS = ("__main__", "cli", "settings", "loading", "server", "options", "reports", "sockets", "_native")
+
+# Packages for users, which nothing in the layers above imports.
+LEAVES = frozenset({"web", "query", "bench", "middleware", "testing"})
+
+# Modules of the standard library that take milliseconds to import, and that serving has no use for.
+HEAVY = frozenset(
+    {"asyncio", "dataclasses", "importlib.metadata", "inspect", "logging", "shutil", "threading", "typing"}
+)
+
+
+def _imports(path: Path) -> set[str]:
+    """Modules of kirsch that a file imports: anywhere in it, also inside functions and for type checking."""
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            found |= {alias.name.split(".")[1] for alias in node.names if alias.name.startswith("kirsch.")}
+        elif isinstance(node, ast.ImportFrom):
+            module = node.module or ""
+            assert node.level == 0, f"{path.name} imports relatively, which this test does not follow"
+            if module == "kirsch":
+                found |= {alias.name for alias in node.names}
+            elif module.startswith("kirsch."):
+                found.add(module.split(".")[1])
+    return found
+
+
+def _loaded(code: str) -> set[str]:
+    """Names in sys.modules after ``code`` in a fresh interpreter, without those that every start loads."""
+    program = "import json, sys\nbefore = set(sys.modules)\n{}\nprint(json.dumps(sorted(set(sys.modules) - before)))"
+    done = subprocess.run(
+        [sys.executable, "-c", program.format(code)], capture_output=True, text=True, timeout=30, check=True
+    )
+    return set(json.loads(done.stdout))
+
+
+def test_every_module_has_its_place() -> None:
+    modules = {path.stem for path in PACKAGE.glob("*.py")} - {"__init__"}
+    assert modules == set(LAYERS) - {"_native"}
+
+
+@pytest.mark.parametrize("module", [name for name in LAYERS if name != "_native"])
+def test_a_module_imports_only_what_lies_below_it(module: str) -> None:
+    below = set(LAYERS[LAYERS.index(module) + 1 :])
+    assert _imports(PACKAGE / f"{module}.py") <= below
+
+
+def test_the_layers_are_really_read() -> None:
+    assert "settings" in _imports(PACKAGE / "cli.py")
+    assert "_native" in _imports(PACKAGE / "server.py")
+
+
+def test_importing_kirsch_loads_nothing_else() -> None:
+    assert _loaded("import kirsch") <= {"kirsch", "__future__"}
+
+
+def test_a_public_name_loads_the_server_and_no_leaf() -> None:
+    loaded = _loaded("import kirsch; kirsch.Server")
+    assert "kirsch.server" in loaded
+    assert "kirsch.cli" not in loaded
+    assert "kirsch.settings" not in loaded
+    assert not {name for name in loaded if name.startswith("kirsch.") and name.split(".")[1] in LEAVES}
+
+
+def test_public_names_are_those_that_all_names() -> None:
+    for name in kirsch.__all__:
+        assert getattr(kirsch, name) is not None
+    assert set(kirsch.__all__) <= set(dir(kirsch))
+    with pytest.raises(AttributeError, match="has no attribute 'nothing'"):
+        kirsch.nothing  # noqa: B018
+
+
+def test_the_package_is_typed() -> None:
+    assert (PACKAGE / "py.typed").is_file()
+
+
+def test_a_serving_process_has_loaded_no_leaf_and_nothing_heavy(serve: Serve, write_app: Callable[[str], str]) -> None:
+    module = write_app(
+        """
+        import sys
+
+        def app(environ, start_response):
+            start_response("200 OK", [("Content-Type", "text/plain")])
+            return ["\\n".join(sorted(sys.modules)).encode()]
+        """
+    )
+    with urllib.request.urlopen(serve(f"{module}:app").url, timeout=10) as response:
+        loaded = set(response.read().decode().split())
+    always = set(
+        subprocess.run(
+            [sys.executable, "-c", "import sys; print(*sys.modules)"], capture_output=True, text=True, check=True
+        ).stdout.split()
+    )
+    assert "kirsch.server" in loaded
+    assert loaded & HEAVY <= always
+    assert not {name for name in loaded if name.startswith("kirsch.") and name.split(".")[1] in LEAVES}

@@ -1,0 +1,279 @@
+"""Settings: what is written becomes a value, from the right place, or one line that says how to mend it."""
+
+from __future__ import annotations
+
+import ast
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from kirsch.options import DEFAULT_GRACEFUL_TIMEOUT, OPTION_NAMES, Options
+from kirsch.settings import (
+    SECTIONS,
+    SETTINGS,
+    Settings,
+    UsageError,
+    help_text,
+    parse_binds,
+    parse_count,
+    parse_duration,
+    parse_size,
+    parse_switch,
+    read,
+)
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [
+        ("90", 90.0),
+        ("0", 0.0),
+        ("90s", 90.0),
+        ("5m", 300.0),
+        ("1h30m", 5400.0),
+        ("1h1m1s1ms", 3661.001),
+        ("500ms", 0.5),
+        ("1.5", 1.5),
+        ("1.5s", 1.5),
+        ("2m30", 150.0),
+        (" 7s ", 7.0),
+    ],
+)
+def test_a_duration_is_read(text: str, seconds: float) -> None:
+    assert parse_duration(text) == pytest.approx(seconds)
+
+
+@pytest.mark.parametrize("text", ["", " ", "s", "-1", "9x", "1s1m", "1e3", "nan", "inf", "1..5", "٣", "9999999999"])
+def test_what_is_no_duration_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match=r"is (not a duration|more than a year)"):
+        parse_duration(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "size"),
+    [
+        ("65536", 65536),
+        ("0", 0),
+        ("64k", 65536),
+        ("64K", 65536),
+        ("64KiB", 65536),
+        ("64kb", 65536),
+        ("1MiB", 1 << 20),
+        ("1g", 1 << 30),
+        ("2T", 2 << 40),
+        ("1.5k", 1536),
+        ("10 b", 10),
+    ],
+)
+def test_a_size_is_read(text: str, size: int) -> None:
+    assert parse_size(text) == size
+
+
+@pytest.mark.parametrize("text", ["", "k", "-1", "1.5", "1x", "1kk", "1 e", "0x10", "9999999t", "1.0001k"])
+def test_what_is_no_size_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match=r"is not a|is more than"):
+        parse_size(text)
+
+
+@pytest.mark.parametrize("text", ["", "-1", "1.0", "one", "²", "1_0", "9" * 16])
+def test_what_is_no_count_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="not a whole number"):
+        parse_count(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "value"), [("1", True), ("Yes", True), ("on", True), ("0", False), ("off", False), ("", False)]
+)
+def test_a_switch_is_read(text: str, value: bool) -> None:
+    assert parse_switch(text) is value
+
+
+@pytest.mark.parametrize(
+    "text", ["127.0.0.1:0", ":8000", "[::1]:8000", "localhost:80", "unix:/run/x.sock", "unix:x", "a:1,unix:b , [::]:2"]
+)
+def test_an_address_is_read(text: str) -> None:
+    assert ",".join(parse_binds(text)) == text.replace(" ", "")
+
+
+@pytest.mark.parametrize(
+    ("text", "hint"),
+    [
+        ("8000", "did you mean :8000 or 127.0.0.1:8000?"),
+        ("localhost", "did you mean localhost:8000?"),
+        ("::1:8000", "put an IPv6 address in brackets"),
+        ("[::1]", "put an IPv6 address in brackets"),
+        ("[::1]8000", "put an IPv6 address in brackets"),
+        ("[localhost]:80", "did you mean localhost:80?"),
+        ("a:65536", "the port is a number"),
+        ("a:-1", "the port is a number"),
+        ("a:http", "the port is a number"),
+        ("http://a:80", "write HOST:PORT"),
+        ("a b:80", "write HOST:PORT"),
+        ("unix:", "write unix:/run/app.sock"),
+        ("", "names no address"),
+    ],
+)
+def test_what_is_no_address_is_refused_with_the_right_spelling(text: str, hint: str) -> None:
+    with pytest.raises(ValueError) as refused:
+        parse_binds(text)
+    assert hint in str(refused.value)
+
+
+def test_flags_win_over_variables_and_variables_over_defaults() -> None:
+    environ = {"KIRSCH_KEEP_ALIVE": "5m", "KIRSCH_BACKLOG": "7", "KIRSCH_FACTORY": "yes", "KIRSCH_BIND": ":1,:2"}
+    settings = read(["--keep-alive", "1s", "--no-factory", "hello:app"], environ)
+    assert (settings.keep_alive, settings.backlog, settings.factory) == (1.0, 7, False)
+    assert settings.bind == (":1", ":2")
+    assert settings.header_timeout == 15.0
+    assert settings.target == "hello:app"
+    assert settings.origins["keep_alive"] == "--keep-alive"
+    assert settings.origins["backlog"] == "KIRSCH_BACKLOG"
+    assert settings.origins["factory"] == "--no-factory"
+    assert settings.origins["header_timeout"] == "default"
+
+
+def test_a_repeated_bind_adds_and_replaces_the_variable() -> None:
+    assert read(["-b", ":1", "--bind=:2"], {"KIRSCH_BIND": ":3"}).bind == (":1", ":2")
+
+
+def test_of_another_repeated_flag_the_last_one_counts() -> None:
+    assert read(["--backlog", "1", "--backlog", "2"], {}).backlog == 2
+
+
+@pytest.mark.parametrize(
+    "argv", [["hello", "-b", ":1"], ["-b", ":1", "hello"], ["-b", ":1", "--", "hello"], ["--", "hello"]]
+)
+def test_the_application_may_stand_anywhere(argv: list[str]) -> None:
+    assert read(argv, {}).target == "hello"
+
+
+def test_gunicorns_spelling_with_the_underscore_is_known() -> None:
+    assert read(["--limit-request-field_size", "4k"], {}).limit_request_field_size == 4096
+
+
+@pytest.mark.parametrize(
+    ("argv", "line"),
+    [
+        (["--bnid", ":1"], "there is no flag --bnid; did you mean --bind?"),
+        (["--keepalive=3"], "there is no flag --keepalive; did you mean --keep-alive?"),
+        (["--access-logfil", "-"], "there is no flag --access-logfil; did you mean --access-logfile?"),
+        (["--xyzzy"], "there is no flag --xyzzy; kirsch --help lists those there are"),
+        (["-z"], "there is no flag -z; kirsch --help lists those there are"),
+        (["--workers", "4"], "there is no flag --workers; one process serves for now"),
+        (["--host", "x"], "there is no flag --host; write --bind HOST:PORT"),
+        (["--bind"], "-b/--bind: a value is missing"),
+        (["--factory=1"], "--factory: it stands alone, without '1'"),
+        (["a", "b"], "one application is served, and there are 2: a b"),
+        (["--log-level", "warn"], "--log-level: 'warn' is not one of debug, info, warning, error, critical; did you mean warning?"),  # noqa: E501
+        (["--access-logformat", "jsn"], "--access-logformat: 'jsn' is not one of combined, json; did you mean json?"),
+        (["--server-header", "a\r\nX: y"], "--server-header: 'a\\r\\nX: y' cannot be a header's value; write visible ASCII"),
+        (["--backlog", "0"], "--backlog: '0' is too little; 1 is the least"),
+        (["--body-memory", "1x"], "--body-memory: '1x' is not a size; write 65536, 64k, 1MiB or 1g"),
+    ],
+)  # fmt: skip
+def test_a_mistake_is_told_in_one_line(argv: list[str], line: str) -> None:
+    with pytest.raises(UsageError) as refused:
+        read(argv, {})
+    assert str(refused.value) == line
+
+
+def test_a_bad_variable_is_told_by_its_name() -> None:
+    with pytest.raises(UsageError, match=r"^KIRSCH_KEEP_ALIVE: 'soon' is not a duration"):
+        read([], {"KIRSCH_KEEP_ALIVE": "soon"})
+    with pytest.raises(UsageError, match=r"^KIRSCH_FACTORY: 'perhaps' is neither yes nor no"):
+        read([], {"KIRSCH_FACTORY": "perhaps"})
+
+
+def test_variables_that_are_no_settings_are_let_alone() -> None:
+    """Kubernetes sets KIRSCH_PORT and KIRSCH_SERVICE_HOST for a service that is called kirsch."""
+    read([], {"KIRSCH_PORT": "tcp://10.0.0.1:80", "KIRSCH_SERVICE_HOST": "10.0.0.1"})
+    assert not {"port", "service_host", "service_port"} & {each.name for each in SETTINGS}
+
+
+@pytest.mark.parametrize("each", SETTINGS, ids=lambda each: each.name)
+def test_every_setting_can_be_given_by_flag_and_by_variable(each: object) -> None:
+    assert each in SETTINGS
+    name, flags, default = each.name, each.flags, each.default  # type: ignore[attr-defined]
+    if each.is_switch:  # type: ignore[attr-defined]
+        assert getattr(read([flags[-1]], {}), name) is True
+        assert getattr(read([], {f"KIRSCH_{name.upper()}": "1"}), name) is True
+    else:
+        for flag in flags:
+            given = read([f"{flag}={default}"], {})
+            assert getattr(given, name) == getattr(read([], {}), name)
+            assert given.origins[name] == flag
+        given = read([], {f"KIRSCH_{name.upper()}": default})
+        assert given.origins[name] == f"KIRSCH_{name.upper()}"
+    assert f"--{name.replace('_', '-')}" in flags
+
+
+def test_settings_cannot_be_changed() -> None:
+    settings = read([], {})
+    for name in ("keep_alive", "target", "new"):
+        with pytest.raises(AttributeError, match=f"{name} cannot be set"):
+            setattr(settings, name, 1)
+    assert settings.keep_alive == 75.0
+
+
+def test_help_names_every_flag_variable_and_section() -> None:
+    text = help_text()
+    words = re.findall(r"[-\w]+", text)
+    for each in SETTINGS:
+        assert set(each.flags) <= set(words), each.name
+        assert each.variable in words
+    for section in SECTIONS:
+        assert f"\n{section}:\n" in text
+    assert max(map(len, text.splitlines())) <= 100
+
+
+def test_the_reference_page_is_fresh() -> None:
+    script = ROOT / "scripts" / "settings_page.py"
+    environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1"}
+    done = subprocess.run(
+        [sys.executable, str(script), "--check"],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def _native_parameters() -> dict[str, tuple[str, object]]:
+    """Name to (annotation, default) of the engine's constructor, from the stub that stubtest holds to the binary."""
+    stub = ast.parse((ROOT / "python" / "kirsch" / "_native.pyi").read_text(encoding="utf-8"))
+    server = next(node for node in stub.body if isinstance(node, ast.ClassDef) and node.name == "Server")
+    new = next(node for node in server.body if isinstance(node, ast.FunctionDef) and node.name == "__new__")
+    pairs = zip(new.args.kwonlyargs, new.args.kw_defaults, strict=True)
+    return {
+        argument.arg: (ast.unparse(argument.annotation), ast.literal_eval(default))
+        for argument, default in pairs
+        if argument.annotation is not None and default is not None
+    }
+
+
+def test_the_engine_has_the_defaults_that_are_documented() -> None:
+    settings = read([], {})
+    renamed = {"access_log": "access_logfile", "access_log_format": "access_logformat"}
+    compared = set()
+    for native_name, (_, default) in _native_parameters().items():
+        name = renamed.get(native_name, native_name)
+        if name in settings.origins:
+            compared.add(name)
+            assert getattr(settings, name) == (default or type(getattr(settings, name))()), name
+    # Every option of a program but those that Python itself takes care of reaches the engine.
+    assert OPTION_NAMES - compared == {"backlog", "graceful_timeout", "report"}
+    assert settings.graceful_timeout == DEFAULT_GRACEFUL_TIMEOUT
+
+
+def test_options_of_a_program_are_settings_of_the_same_type() -> None:
+    declared = {each.name for each in SETTINGS}
+    assert OPTION_NAMES - declared == {"report"}
+    for name in OPTION_NAMES & declared:
+        assert Options.__annotations__[name].split(" | ")[0] == Settings.__annotations__[name], name
