@@ -59,7 +59,7 @@ test: build $(STAMPS)/test test-system test-rust test-python ## Build and run ev
 
 .PHONY: test-rust
 test-rust: ## Run the tests of the Rust crates alone
-	cargo test --workspace --exclude gateway
+	cargo test --workspace --exclude gateway --no-fail-fast
 
 .PHONY: test-python
 test-python: build $(STAMPS)/test ## Run the Python tests alone
@@ -84,13 +84,25 @@ test-all: test-system ## Run the Python tests on every CPython >= 3.10 that is f
 	if [ -n "$$failed" ]; then echo "Failed on:$$failed"; exit 1; fi
 
 .PHONY: check
-check: build $(STAMPS)/check ## Check formats, lints, types, the stub against the module, and generated docs
+check: check-rust check-python check-module check-docs ## Check formats, lints, types, the stub against the module, and generated docs
+
+.PHONY: check-rust
+check-rust: $(STAMPS)/venv
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets --locked -- -D warnings
+
+.PHONY: check-python
+check-python: $(STAMPS)/check
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
+
+.PHONY: check-module
+check-module: build $(STAMPS)/check
 	$(BIN)/python -m mypy.stubtest kirsch._native
+
+.PHONY: check-docs
+check-docs: $(STAMPS)/venv
 	$(BIN)/python scripts/settings_page.py --check
 	$(BIN)/python scripts/readme_table.py --check
 

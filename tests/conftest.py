@@ -19,6 +19,7 @@ import textwrap
 from typing import TYPE_CHECKING
 
 import pytest
+
 from running import Running, Serve, start
 
 if TYPE_CHECKING:

@@ -159,7 +159,7 @@ class Running:
             complaints.append(f"it ended by itself with exit status {self.process.returncode}")
         if self.process.returncode is None:
             try:
-                self.stop()
+                self.stop(timeout=STOP_SECONDS)
             except AssertionError:
                 complaints.append(f"it did not end within {STOP_SECONDS} s of TERM")
                 self._kill_group()

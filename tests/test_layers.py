@@ -7,12 +7,17 @@ import json
 import subprocess
 import sys
 import urllib.request
-from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
 
 import kirsch
-import pytest
-from running import Serve
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from running import Serve
 
 PACKAGE = Path(__file__).resolve().parent.parent / "python" / "kirsch"
 

@@ -6,6 +6,7 @@ import socket
 from typing import TYPE_CHECKING
 
 import pytest
+
 from raw import MalformedResponse, Peer, PeerClosed, build_request
 
 if TYPE_CHECKING:

@@ -10,10 +10,12 @@ import sys
 from pathlib import Path
 
 import pytest
+
 from kirsch.options import DEFAULT_GRACEFUL_TIMEOUT, OPTION_NAMES, Options
 from kirsch.settings import (
     SECTIONS,
     SETTINGS,
+    Setting,
     Settings,
     UsageError,
     help_text,
@@ -169,9 +171,9 @@ def test_gunicorns_spelling_with_the_underscore_is_known() -> None:
         (["--bind"], "-b/--bind: a value is missing"),
         (["--factory=1"], "--factory: it stands alone, without '1'"),
         (["a", "b"], "one application is served, and there are 2: a b"),
-        (["--log-level", "warn"], "--log-level: 'warn' is not one of debug, info, warning, error, critical; did you mean warning?"),  # noqa: E501
+        (["--log-level", "x"], "--log-level: 'x' is not one of debug, info, warning, error, critical"),
         (["--access-logformat", "jsn"], "--access-logformat: 'jsn' is not one of combined, json; did you mean json?"),
-        (["--server-header", "a\r\nX: y"], "--server-header: 'a\\r\\nX: y' cannot be a header's value; write visible ASCII"),
+        (["--server-header", "a\nX:y"], "--server-header: 'a\\nX:y' cannot be a header's value; write visible ASCII"),
         (["--backlog", "0"], "--backlog: '0' is too little; 1 is the least"),
         (["--body-memory", "1x"], "--body-memory: '1x' is not a size; write 65536, 64k, 1MiB or 1g"),
     ],
@@ -196,10 +198,9 @@ def test_variables_that_are_no_settings_are_let_alone() -> None:
 
 
 @pytest.mark.parametrize("each", SETTINGS, ids=lambda each: each.name)
-def test_every_setting_can_be_given_by_flag_and_by_variable(each: object) -> None:
-    assert each in SETTINGS
-    name, flags, default = each.name, each.flags, each.default  # type: ignore[attr-defined]
-    if each.is_switch:  # type: ignore[attr-defined]
+def test_every_setting_can_be_given_by_flag_and_by_variable(each: Setting) -> None:
+    name, flags, default = each.name, each.flags, each.default
+    if each.is_switch:
         assert getattr(read([flags[-1]], {}), name) is True
         assert getattr(read([], {f"KIRSCH_{name.upper()}": "1"}), name) is True
     else:

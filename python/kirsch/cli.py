@@ -120,8 +120,12 @@ def _serve(app: Callable[..., Any], name: str, chosen: Settings) -> None:
 
     try:
         errors = reports.ErrorLog(chosen.error_logfile, reports.LEVELS[chosen.log_level])
+        if chosen.access_logfile not in ("", "-"):
+            # The engine opens it for itself, after the sockets; a path that cannot be is better told now, by name.
+            with open(chosen.access_logfile, "ab"):
+                pass
     except OSError as error:
-        raise _Exit(1, f"cannot write {chosen.error_logfile}: {error.strerror}") from None
+        raise _Exit(1, f"cannot write {error.filename}: {error.strerror}") from None
     server = Server(app, chosen.bind, **_options(chosen, errors))
     announced = False
 
@@ -141,7 +145,7 @@ def _serve(app: Callable[..., Any], name: str, chosen: Settings) -> None:
 def _reason(error: OSError | ValueError) -> str:
     if not isinstance(error, OSError) or not error.strerror:
         return str(error)
-    return f"cannot open {error.filename}: {error.strerror}" if error.filename else error.strerror
+    return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
 
 
 def _options(chosen: Settings, report: reports.Report) -> Options:

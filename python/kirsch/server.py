@@ -40,8 +40,8 @@ FAST_TIMEOUT = 1.0
 _STUCK_AFTER = 2.0
 _STUCK_AFTER_SECOND = 0.5
 
-# An end that comes sooner needs no explanation.
-_SILENCE = 0.3
+# An end that comes sooner needs no explanation. Closing idle connections properly takes the engine half a second.
+_SILENCE = 1.0
 
 
 class Server:
@@ -273,11 +273,12 @@ class _Signals:
 
     def _watch_end(self, name: str, timeout: float, patience: float) -> None:
         """Explain an end that takes its time; force one that does not come."""
-        if self._server.wait(min(_SILENCE, patience)):
+        silence = min(_SILENCE, patience)
+        if self._server.wait(silence):
             return
         how = f"up to {timeout:g} s for the requests in flight" if timeout else "at once"
         self._server.report(INFO, f"{name}: stopping, {how}", None)
-        if self._end_stuck_process and not self._server.wait(patience - _SILENCE):
+        if self._end_stuck_process and not self._server.wait(patience - silence):
             self._server.report(CRITICAL, "an application call does not return; ending the process under it", None)
             os._exit(1)
 

@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 import requests
+
 from raw import Peer, build_request
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
     from pathlib import Path
 
     from running import Running, Serve

@@ -9,6 +9,7 @@ import subprocess
 from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
+
 from running import foreign_server
 
 if TYPE_CHECKING:

@@ -14,11 +14,13 @@ from typing import TYPE_CHECKING
 
 import django.contrib.admin
 import pytest
-import requests
+
 from raw import Peer, build_request
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
+
+    import requests
 
     from running import Running, Serve
 

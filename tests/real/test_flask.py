@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 import requests
+
 from raw import Peer, build_request
 
 if TYPE_CHECKING:
@@ -24,7 +25,8 @@ APP = """
     import hashlib
     import os
 
-    from flask import Flask, Response, abort, jsonify, redirect, request, send_file, session, stream_with_context, url_for
+    from flask import Flask, Response, abort, jsonify, redirect, request, send_file, session
+    from flask import stream_with_context, url_for
 
     app = Flask(__name__)
     app.secret_key = "a key for tests alone"

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     import requests
+
     from running import Running, Serve
 
 APP = """

@@ -10,6 +10,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
+
 from raw import Peer, build_request, exchange
 
 if TYPE_CHECKING:

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 
 from django.http import FileResponse, HttpRequest, HttpResponse, JsonResponse, StreamingHttpResponse
 from django.views.decorators.csrf import csrf_exempt
+
 from library.models import Book
 
 

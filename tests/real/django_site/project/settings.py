@@ -5,7 +5,7 @@ from pathlib import Path
 
 DATA = Path(os.environ["DJANGO_SITE_DATA"])
 
-SECRET_KEY = "a key for tests alone"  # noqa: S105
+SECRET_KEY = "a key for tests alone"
 DEBUG = False
 ALLOWED_HOSTS = ["127.0.0.1"]
 

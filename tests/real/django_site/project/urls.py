@@ -1,6 +1,7 @@
 from django.contrib import admin
 from django.contrib.staticfiles.views import serve
 from django.urls import path, re_path
+
 from library import views
 
 urlpatterns = [

@@ -1,0 +1,27 @@
+#!/usr/bin/env bash
+# Copies the cases of tests/corpus/http1 into fuzz/corpus/<target>, where the fuzzer keeps what it finds. Inputs are
+# streams as a peer sends them, so a case is a seed as it is; for `chunked` it is what stands behind the first blank line.
+#
+#   fuzz/seed.sh [TARGET...]     default: every target
+set -euo pipefail
+cd "$(dirname "$0")"
+
+[ $# -gt 0 ] || set -- head chunked connection response
+for target in "$@"; do
+    mkdir -p "corpus/$target"
+    case $target in
+    response) cases=(seeds/response/*.http) ;;
+    *) cases=(../tests/corpus/http1/{valid,invalid}/*.http) ;;
+    esac
+    for case in "${cases[@]}"; do
+        name=$(basename "$(dirname "$case")")-$(basename "$case")
+        if [ "$target" = chunked ]; then
+            grep -qia '^transfer-encoding' "$case" || continue
+            # A head's lines are text; the rest must come through byte for byte.
+            LC_ALL=C sed '1,/^\r$/d' "$case" >"corpus/$target/$name"
+        else
+            cp "$case" "corpus/$target/$name"
+        fi
+    done
+    echo "$target: $(find "corpus/$target" -type f | wc -l) seeds and finds in fuzz/corpus/$target"
+done
