@@ -206,6 +206,35 @@ def test_help(flag: str) -> None:
     assert (done.returncode, done.stderr) == (0, "")
 
 
+def test_a_reader_that_has_gone_is_no_trouble() -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    try:
+        done = subprocess.run(
+            [sys.executable, "-m", "kirsch", "--help"], stdout=writer, stderr=subprocess.PIPE, timeout=30, check=False
+        )
+    finally:
+        os.close(writer)
+    assert (done.returncode, done.stderr) == (0, b"")
+
+
+def test_a_full_disc_is_told() -> None:
+    with open("/dev/full", "wb") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "kirsch", "--help"], stdout=full, stderr=subprocess.PIPE, timeout=30, check=False
+        )
+    assert (done.returncode, done.stderr) == (1, b"kirsch: cannot write to standard output: No space left on device\n")
+
+
+def test_an_installation_without_the_engine_says_so(here: Path) -> None:
+    (here / "sitecustomize.py").write_text(
+        "import sys\nsys.modules['kirsch._native'] = None  # importing it is an ImportError\n", encoding="utf-8"
+    )
+    done = run("--version", env={"PYTHONPATH": str(here)})
+    assert done.returncode == 1
+    assert re.fullmatch(r"kirsch: the compiled part of Kirsch is missing \(.*\); install it again .*\n", done.stderr)
+
+
 def test_check_config_imports_and_does_not_serve(write: Write, here: Path) -> None:
     write(hello=APP)
     with occupied() as port:

@@ -18,7 +18,8 @@ fn read(data: &[u8], cuts: &[usize], limits: &Limits) -> Outcome<wire::http1::Fa
 fuzz_target!(|data: &[u8]| {
     for limits in limit_sets() {
         let (events, _) = check_cuts(data, |data, cuts| read(data, cuts, &limits));
-        let decoded: usize = events.iter().map(|event| if let Event::Data(bytes) = event { bytes.len() } else { 0 }).sum();
+        let decoded: usize =
+            events.iter().map(|event| if let Event::Data(bytes) = event { bytes.len() } else { 0 }).sum();
         assert!(decoded <= data.len() && decoded as u64 <= limits.body);
     }
 

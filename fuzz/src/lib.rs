@@ -20,7 +20,10 @@ pub enum Event {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum End<F> {
     /// Nothing is wrong; `used` bytes have been used, and whether the stream may end here is `complete`.
-    Waiting { used: usize, complete: bool },
+    Waiting {
+        used: usize,
+        complete: bool,
+    },
     Fault(F),
 }
 
@@ -31,7 +34,10 @@ pub struct Random(u64);
 
 impl Random {
     pub fn of(data: &[u8], salt: u64) -> Self {
-        Self(data.iter().fold(0xcbf2_9ce4_8422_2325 ^ salt, |hash, &b| (hash ^ u64::from(b)).wrapping_mul(0x100_0000_01b3)))
+        Self(
+            data.iter()
+                .fold(0xcbf2_9ce4_8422_2325 ^ salt, |hash, &b| (hash ^ u64::from(b)).wrapping_mul(0x100_0000_01b3)),
+        )
     }
 
     pub fn next(&mut self) -> u64 {
@@ -179,7 +185,10 @@ pub fn responses(data: &[u8], cuts: &[usize], heads: u64, limits: &Limits) -> Ou
 /// Invariant: whatever `read` makes of `data` as a whole it makes of it in any pieces, with one freedom. Looking at a
 /// whole line that is not ended yet finds its faults early; looking at it in pieces waits for its end. So where the
 /// whole is faulty and the pieces still wait, one line feed more must show the same fault.
-pub fn check_cuts<F: PartialEq + std::fmt::Debug>(data: &[u8], read: impl Fn(&[u8], &[usize]) -> Outcome<F>) -> Outcome<F> {
+pub fn check_cuts<F: PartialEq + std::fmt::Debug>(
+    data: &[u8],
+    read: impl Fn(&[u8], &[usize]) -> Outcome<F>,
+) -> Outcome<F> {
     let whole = read(data, &[]);
     let compare = |cuts: &[usize]| {
         let pieces = read(data, cuts);

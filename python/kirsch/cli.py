@@ -54,14 +54,14 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _main(argv: Sequence[str]) -> int:
     flags = argv[: list(argv).index("--")] if "--" in argv else argv
     if "-h" in flags or "--help" in flags:
-        print(settings.help_text())
+        _answer(settings.help_text())
         return 0
     if "--version" in flags:
-        print(f"{_version()})")
+        _answer(f"{_version()})")
         return 0
     chosen = settings.read(argv)
     if chosen.print_config:
-        print(chosen.table())
+        _answer(chosen.table())
         return 0
     if chosen.target is None:
         raise settings.UsageError("which application? Name it, as in `kirsch hello:app`; kirsch --help tells more")
@@ -70,10 +70,21 @@ def _main(argv: Sequence[str]) -> int:
         _raise_descriptor_limit()
     app, name = loading.load(chosen.target, factory=chosen.factory)
     if chosen.check_config:
-        print(f"{name} is ok")
+        _answer(f"{name} is ok")
         return 0
     _serve(app, name, chosen)
     return 0
+
+
+def _answer(text: str) -> None:
+    """``text`` to stdout. A reader that has gone (``kirsch --help | head -1``) has seen what it wanted."""
+    try:
+        print(text, flush=True)
+    except OSError as error:
+        # What is left in the buffer would be tried again, and complained about, at the interpreter's end.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        if not isinstance(error, BrokenPipeError):
+            raise _Exit(1, f"cannot write to standard output: {error.strerror}") from None
 
 
 def _version() -> str:

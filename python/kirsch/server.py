@@ -15,7 +15,7 @@ import os
 import signal
 
 from kirsch import _native
-from kirsch.options import DEFAULT_GRACEFUL_TIMEOUT, OPTION_NAMES
+from kirsch.options import DEFAULT_GRACEFUL_TIMEOUT, OPTION_NAMES, Options
 from kirsch.reports import CRITICAL, ERROR, INFO, access_logger, report_to_logging
 from kirsch.sockets import DEFAULT_BACKLOG, DEFAULT_BIND, discard, parse_bind
 from kirsch.sockets import listen as listen_on
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 
     from typing_extensions import Self, Unpack
 
-    from kirsch.options import Options
     from kirsch.sockets import Address, Listener
 
     Application = Callable[..., Iterable[bytes]]
@@ -318,6 +317,10 @@ def run(app: Application) -> None:
     serve_until_signal(server)
 
 
+# What an annotation of Options admits; the others take several things, and the engine refuses what it cannot use.
+_KINDS: dict[str, tuple[type, ...]] = {"int": (int,), "float": (int, float), "str": (str,)}
+
+
 def _check_options(options: Options) -> None:
     for name, value in options.items():
         if name not in OPTION_NAMES:
@@ -326,7 +329,11 @@ def _check_options(options: Options) -> None:
             near = difflib.get_close_matches(name, OPTION_NAMES, n=1)
             hint = f"; did you mean {near[0]!r}?" if near else ""
             raise TypeError(f"there is no option {name!r}{hint}")
-        if isinstance(value, (int, float)) and not isinstance(value, bool) and not value >= 0:
+        wanted = Options.__annotations__[name]
+        kind = _KINDS.get(wanted)
+        if kind is not None and (not isinstance(value, kind) or isinstance(value, bool)):
+            raise TypeError(f"{name} must be {wanted}, and is {value!r}")
+        if isinstance(value, (int, float)) and not value >= 0:
             raise ValueError(f"{name} must not be negative, and is {value!r}")
 
 

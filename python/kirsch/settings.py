@@ -6,8 +6,8 @@ variable ``KIRSCH_<NAME>``, the check of its value, the typed attribute, and its
 
 Two libraries are absent here for what they would add to every start of the server. On CPython 3.13, with a bare
 interpreter at 10.5 ms, importing click takes 30 ms and argparse 7; dataclasses take 10 more than the descriptor below,
-because they import inspect. All that Kirsch imports and reads before it serves takes 16, out of the 60 that a start
-may take up to its first answer.
+because they import inspect. All of Kirsch, from the command to the first answer, takes 13 ms beyond importing the
+application, of the 60 that it may take.
 """
 
 from __future__ import annotations

@@ -67,8 +67,9 @@ pub trait App: Sized {
     type Request;
     /// A response under way.
     type Response;
-    /// Body bytes that the engine may keep until the peer has taken them.
-    type Chunk: AsRef<[u8]>;
+    /// Body bytes that the engine may keep until the peer has taken them. A thread of the engine may read them; it
+    /// drops none.
+    type Chunk: AsRef<[u8]> + Send + 'static;
 
     /// A peer has connected.
     fn connect(&mut self, peer: &Peer) -> Self::Connection;

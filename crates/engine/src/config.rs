@@ -48,10 +48,10 @@ impl Default for Config {
 /// The shared read buffer: one `recv` takes this much at most.
 pub(crate) const READ_BUFFER: usize = 64 << 10;
 /// Output that is still being composed is sent when it exceeds this.
-pub(crate) const WRITE_BUFFER: usize = 64 << 10;
-/// Body parts up to this size are copied behind the head, so that one `send` takes both; larger ones are sent from
-/// where they lie. A copy of 16 KiB costs about as much as the second element of a gathered send.
-pub(crate) const COPY_AT_MOST: usize = 16 << 10;
+pub(crate) const WRITE_BUFFER: usize = 128 << 10;
+/// Body parts up to this size are copied behind the head; larger ones are gathered from where they lie. The copy of a
+/// few KiB costs about as much as one more element of a gathered send.
+pub(crate) const COPY_AT_MOST: usize = 4 << 10;
 /// Steps that one connection takes in a turn before others get theirs: 1 MiB of upload, or 16 batches of requests.
 pub(crate) const STEPS_PER_TURN: usize = 16;
 /// Connections accepted from one listener in a turn.

@@ -15,30 +15,31 @@
 //! backpressure, in both directions.
 
 use crate::app::{App, Progress, Refusal, Report};
-use crate::config::{
-    COPY_AT_MOST, Config, IDLE_AFTER, LINGER, LINGER_BYTES, STEPS_PER_TURN, STOP_GRACE, WRITE_BUFFER,
-};
+use crate::compose::Composer;
+use crate::config::{Config, IDLE_AFTER, LINGER, LINGER_BYTES, STEPS_PER_TURN, STOP_GRACE};
+use crate::courier::Courier;
 use crate::deadline::{Millis, Sweep, millis, transfer};
 use crate::net::{self, Moved};
 use crate::output::Output;
-use crate::reply::Reply;
+use crate::reply::{self, Begun, Reply};
 use crate::spool::{Body, Spool};
 use crate::statistics::Statistics;
 use std::any::Any;
 use std::os::fd::{AsFd, OwnedFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
-use wire::http1::{self, BodyStep, CONTINUE, Fault, Field, Framing, Receiver, Request, Sender, Stamp};
+use wire::http1::{self, BodyStep, CONTINUE, Fault, Field, Framing, Receiver, Request, Stamp};
 
 /// What all connections of an engine share while one of them is driven.
-pub(crate) struct Hub {
+pub(crate) struct Hub<C> {
     pub(crate) config: Config,
     pub(crate) now: Millis,
     pub(crate) stamp: Stamp,
     pub(crate) statistics: Statistics,
     pub(crate) sweep: Sweep,
     /// Output being composed for the connection that is driven; empty between two.
-    pub(crate) out: Vec<u8>,
+    pub(crate) out: Composer<C>,
+    pub(crate) courier: Courier<C>,
     /// Scratch for heads.
     pub(crate) fields: Vec<Field>,
     /// Whether the engine is stopping: no connection goes on after its response.
@@ -70,7 +71,7 @@ pub(crate) struct Connection<A: App> {
     input: Vec<u8>,
     output: Output<A::Chunk>,
     /// The response that has begun, until it ends.
-    sender: Option<Sender>,
+    begun: Option<Begun>,
     app: A::Connection,
     wait: Wait,
     /// When what is waited for must have come; `Millis::MAX` for never.
@@ -78,7 +79,7 @@ pub(crate) struct Connection<A: App> {
     /// When it was last driven.
     touched: Millis,
     /// The transfer that is waited for: since when, and how many bytes have moved since.
-    begun: Millis,
+    since: Millis,
     moved: u64,
     /// The socket may have bytes for us: set by readiness, cleared by a short read.
     pub(crate) readable: bool,
@@ -158,13 +159,13 @@ impl<A: App> Connection<A> {
             receiver: Receiver::default(),
             input: Vec::new(),
             output: Output::new(),
-            sender: None,
+            begun: None,
             app,
             // Different from what the first `settle` finds, so that it sets a deadline.
             wait: Wait::App,
             deadline: Millis::MAX,
             touched: now,
-            begun: now,
+            since: now,
             moved: 0,
             readable: true,
             read_closed: false,
@@ -187,7 +188,7 @@ impl<A: App> Connection<A> {
     }
 
     /// Does all that can be done without waiting, and settles what is waited for next.
-    pub(crate) fn drive(&mut self, hub: &mut Hub, buffer: &mut [u8], app: &mut A) -> Fate {
+    pub(crate) fn drive(&mut self, hub: &mut Hub<A::Chunk>, buffer: &mut [u8], app: &mut A) -> Fate {
         self.touched = hub.now;
         let mut fate = Fate::Again;
         for _ in 0..STEPS_PER_TURN {
@@ -212,7 +213,7 @@ impl<A: App> Connection<A> {
     }
 
     /// One step: send, then go on with a response, or with input that is here, or receive.
-    fn step(&mut self, hub: &mut Hub, buffer: &mut [u8], app: &mut A) -> Step {
+    fn step(&mut self, hub: &mut Hub<A::Chunk>, buffer: &mut [u8], app: &mut A) -> Step {
         if !self.flush(hub) {
             return Step::Stop(Fate::Close);
         }
@@ -263,7 +264,7 @@ impl<A: App> Connection<A> {
     }
 
     /// Serves what was received, behind what was left over.
-    fn take_in(&mut self, received: &[u8], hub: &mut Hub, app: &mut A) {
+    fn take_in(&mut self, received: &[u8], hub: &mut Hub<A::Chunk>, app: &mut A) {
         if self.input.is_empty() {
             let used = self.serve(received, hub, app);
             if used < received.len() {
@@ -283,7 +284,7 @@ impl<A: App> Connection<A> {
     }
 
     /// Serves the requests in `input` as far as they are here and returns how many bytes of it are used.
-    fn serve(&mut self, input: &[u8], hub: &mut Hub, app: &mut A) -> usize {
+    fn serve(&mut self, input: &[u8], hub: &mut Hub<A::Chunk>, app: &mut A) -> usize {
         let mut used = 0;
         self.exhausted = false;
         // A response under way, or output that the peer does not take, ends the loop with input left.
@@ -326,7 +327,7 @@ impl<A: App> Connection<A> {
                     break;
                 }
             }
-            if hub.out.len() > WRITE_BUFFER && !self.flush(hub) {
+            if hub.out.is_full() && !self.flush(hub) {
                 break;
             }
         }
@@ -335,7 +336,7 @@ impl<A: App> Connection<A> {
 
     /// Reads a head and calls the application if the request has no body, or has it right behind. Returns the bytes
     /// used: none until the head is whole.
-    fn head(&mut self, input: &[u8], hub: &mut Hub, app: &mut A) -> usize {
+    fn head(&mut self, input: &[u8], hub: &mut Hub<A::Chunk>, app: &mut A) -> usize {
         let limits = &hub.config.limits;
         let head = match self.receiver.head(input, &mut hub.fields, limits) {
             Ok(Some(head)) => head,
@@ -377,14 +378,14 @@ impl<A: App> Connection<A> {
             return used + self.body(&input[used..], hub, app);
         }
         if expects_continue && input.len() == used {
-            hub.out.extend_from_slice(CONTINUE);
+            hub.out.bytes.extend_from_slice(CONTINUE);
         }
         self.phase = Phase::Body(Box::new(Receiving { request, facts, spool: Spool::default() }));
         used + self.body(&input[used..], hub, app)
     }
 
     /// Reads what is here of a body and calls the application at its end. Returns the bytes used.
-    fn body(&mut self, input: &[u8], hub: &mut Hub, app: &mut A) -> usize {
+    fn body(&mut self, input: &[u8], hub: &mut Hub<A::Chunk>, app: &mut A) -> usize {
         let mut used = 0;
         loop {
             match self.receiver.body(&input[used..], &hub.config.limits) {
@@ -414,7 +415,7 @@ impl<A: App> Connection<A> {
     }
 
     /// Keeps a part of a body; false if it could not be kept and the request has been refused.
-    fn spool(&mut self, data: &[u8], hub: &mut Hub, app: &mut A) -> bool {
+    fn spool(&mut self, data: &[u8], hub: &mut Hub<A::Chunk>, app: &mut A) -> bool {
         let Phase::Body(receiving) = &mut self.phase else { return false };
         match receiving.spool.push(data, hub.config.body_memory) {
             Ok(()) => true,
@@ -425,7 +426,7 @@ impl<A: App> Connection<A> {
         }
     }
 
-    fn body_ended(&mut self, hub: &mut Hub, app: &mut A) {
+    fn body_ended(&mut self, hub: &mut Hub<A::Chunk>, app: &mut A) {
         let Phase::Body(receiving) = std::mem::replace(&mut self.phase, Phase::Head) else { return };
         let Receiving { request, facts, spool } = *receiving;
         match spool.finish() {
@@ -438,18 +439,18 @@ impl<A: App> Connection<A> {
         }
     }
 
-    fn spool_failed(&mut self, error: std::io::Error, hub: &mut Hub, app: &mut A) {
+    fn spool_failed(&mut self, error: std::io::Error, hub: &mut Hub<A::Chunk>, app: &mut A) {
         let status = if error.kind() == std::io::ErrorKind::StorageFull { 507 } else { 500 };
         app.report(Report::SpoolFailed(error));
         self.refuse_request(Refusal { status, fault: None }, hub, app);
     }
 
-    fn call(&mut self, request: A::Request, facts: Request, body: Body<'_>, hub: &mut Hub, app: &mut A) {
+    fn call(&mut self, request: A::Request, facts: Request, body: Body<'_>, hub: &mut Hub<A::Chunk>, app: &mut A) {
         hub.statistics.requests += 1;
         self.exchange(facts, hub, app, |app, reply| app.call(request, body, reply));
     }
 
-    fn resume(&mut self, hub: &mut Hub, app: &mut A) -> Step {
+    fn resume(&mut self, hub: &mut Hub<A::Chunk>, app: &mut A) -> Step {
         let Phase::Response(responding) = std::mem::replace(&mut self.phase, Phase::Head) else { return Step::Next };
         let Responding { response, facts } = *responding;
         if self.exchange(facts, hub, app, |app, reply| app.resume(response, reply)) {
@@ -463,14 +464,15 @@ impl<A: App> Connection<A> {
     fn exchange(
         &mut self,
         facts: Request,
-        hub: &mut Hub,
+        hub: &mut Hub<A::Chunk>,
         app: &mut A,
         write: impl FnOnce(&mut A, &mut Reply<'_, A>) -> Progress<A::Response>,
     ) -> bool {
         let mut reply = Reply {
             out: &mut hub.out,
             output: &mut self.output,
-            sender: &mut self.sender,
+            courier: &mut hub.courier,
+            begun: &mut self.begun,
             statistics: &mut hub.statistics,
             socket: self.socket.as_fd(),
             stamp: &hub.stamp,
@@ -478,6 +480,7 @@ impl<A: App> Connection<A> {
             write_timeout: hub.config.write_timeout,
             produced: 0,
             gone: false,
+            lent: false,
         };
         let progress = match catch_unwind(AssertUnwindSafe(|| write(app, &mut reply))) {
             Ok(Progress::Done) if !reply.is_begun() => {
@@ -492,6 +495,7 @@ impl<A: App> Connection<A> {
                 if reply.refuse(500, "The server has failed.") { Progress::Done } else { Progress::Cut }
             }
         };
+        reply.recall();
         let gone = reply.gone;
         let yields = matches!(progress, Progress::Yield(_));
         self.phase = match progress {
@@ -503,15 +507,15 @@ impl<A: App> Connection<A> {
                 Phase::Response(Box::new(Responding { response, facts }))
             }
             Progress::Done | Progress::Cut if gone => Phase::Closing(Closing::Reset),
-            Progress::Done => match self.sender.take() {
-                Some(sender) if sender.keeps_alive() => Phase::Head,
+            Progress::Done => match self.begun.take() {
+                Some(begun) if begun.sender.keeps_alive() => Phase::Head,
                 _ if facts.keep_alive || hub.stopping => Phase::Closing(Closing::Linger),
                 _ => Phase::Closing(Closing::Orderly),
             },
             Progress::Cut => {
                 hub.statistics.cut += 1;
-                match self.sender.take() {
-                    Some(sender) if sender.needs_reset() => Phase::Closing(Closing::Reset),
+                match self.begun.take() {
+                    Some(begun) if begun.sender.needs_reset() => Phase::Closing(Closing::Reset),
                     _ => Phase::Closing(Closing::Linger),
                 }
             }
@@ -520,7 +524,7 @@ impl<A: App> Connection<A> {
     }
 
     /// The peer has closed its side.
-    fn end_of_input(&mut self, hub: &mut Hub, app: &mut A) -> Step {
+    fn end_of_input(&mut self, hub: &mut Hub<A::Chunk>, app: &mut A) -> Step {
         self.ended = true;
         self.readable = false;
         let truncated = Refusal { status: Fault::Truncated.status(), fault: Some(Fault::Truncated) };
@@ -534,22 +538,22 @@ impl<A: App> Connection<A> {
     }
 
     /// Answers what never became a request.
-    fn refuse_unread(&mut self, refusal: Refusal, hub: &mut Hub, app: &mut A) {
+    fn refuse_unread(&mut self, refusal: Refusal, hub: &mut Hub<A::Chunk>, app: &mut A) {
         app.refused(refusal, &mut self.app);
         self.write_refusal(refusal, false, hub);
     }
 
     /// Answers a request whose body did not come as it should.
-    fn refuse_request(&mut self, refusal: Refusal, hub: &mut Hub, app: &mut A) {
+    fn refuse_request(&mut self, refusal: Refusal, hub: &mut Hub<A::Chunk>, app: &mut A) {
         let Phase::Body(receiving) = std::mem::replace(&mut self.phase, Phase::Head) else { return };
         let is_head = receiving.facts.is_head;
         app.abandon_request(receiving.request, Some(refusal));
         self.write_refusal(refusal, is_head, hub);
     }
 
-    fn write_refusal(&mut self, Refusal { status, fault }: Refusal, is_head: bool, hub: &mut Hub) {
+    fn write_refusal(&mut self, Refusal { status, fault }: Refusal, is_head: bool, hub: &mut Hub<A::Chunk>) {
         let explanation = fault.map_or_else(|| explanation(status), Fault::explanation);
-        http1::refuse(status, explanation, is_head, &hub.stamp, &mut hub.out);
+        http1::refuse(status, explanation, is_head, &hub.stamp, &mut hub.out.bytes);
         hub.statistics.refused += 1;
         self.input = Vec::new();
         self.exhausted = true;
@@ -557,18 +561,18 @@ impl<A: App> Connection<A> {
     }
 
     /// Sends what is composed; false if the peer is gone.
-    fn flush(&mut self, hub: &mut Hub) -> bool {
+    fn flush(&mut self, hub: &mut Hub<A::Chunk>) -> bool {
         if hub.out.is_empty() && self.output.is_empty() {
             return true;
         }
-        let Ok(count) = self.output.flush(&mut hub.out, &self.socket) else { return false };
+        let Ok(count) = reply::flush(&mut hub.out, &mut self.output, self.socket.as_fd()) else { return false };
         hub.statistics.bytes_out += count;
         self.moved += count;
         true
     }
 
     /// Sets the deadline of what is waited for now.
-    fn settle(&mut self, hub: &mut Hub) {
+    fn settle(&mut self, hub: &mut Hub<A::Chunk>) {
         let now = hub.now;
         let config = &hub.config;
         let after = |timeout: Option<Duration>| timeout.map_or(Millis::MAX, |timeout| now + millis(timeout));
@@ -582,7 +586,7 @@ impl<A: App> Connection<A> {
         };
         let changed = std::mem::replace(&mut self.wait, wait) != wait;
         if changed {
-            self.begun = now;
+            self.since = now;
             self.moved = 0;
         }
         let rate = config.min_rate;
@@ -597,9 +601,9 @@ impl<A: App> Connection<A> {
                     Phase::Body(receiving) => receiving.spool.length(),
                     _ => 0,
                 };
-                transfer(config.body_timeout, rate, self.begun, now, received)
+                transfer(config.body_timeout, rate, self.since, now, received)
             }
-            Wait::Output => transfer(config.write_timeout, rate, self.begun, now, self.moved),
+            Wait::Output => transfer(config.write_timeout, rate, self.since, now, self.moved),
             Wait::App => Millis::MAX,
         };
         hub.sweep.note(self.deadline);
@@ -611,7 +615,7 @@ impl<A: App> Connection<A> {
     }
 
     /// Brings the deadline forward.
-    pub(crate) fn hurry(&mut self, deadline: Millis, hub: &mut Hub) {
+    pub(crate) fn hurry(&mut self, deadline: Millis, hub: &mut Hub<A::Chunk>) {
         self.deadline = self.deadline.min(deadline);
         hub.sweep.note(self.deadline);
     }
@@ -623,7 +627,7 @@ impl<A: App> Connection<A> {
 
     /// Gives back what is kept for speed, if the connection has been idle for a while; otherwise says when to look
     /// again.
-    pub(crate) fn rest(&mut self, hub: &mut Hub, app: &mut A) {
+    pub(crate) fn rest(&mut self, hub: &mut Hub<A::Chunk>, app: &mut A) {
         if self.wait != Wait::Idle || self.forgotten {
             return;
         }
@@ -638,12 +642,12 @@ impl<A: App> Connection<A> {
     }
 
     /// Says when the sweep has to look again.
-    pub(crate) fn note_deadline(&self, hub: &mut Hub) {
+    pub(crate) fn note_deadline(&self, hub: &mut Hub<A::Chunk>) {
         hub.sweep.note(self.deadline);
     }
 
     /// Time is up.
-    pub(crate) fn expire(&mut self, hub: &mut Hub, app: &mut A) -> Fate {
+    pub(crate) fn expire(&mut self, hub: &mut Hub<A::Chunk>, app: &mut A) -> Fate {
         match self.wait {
             Wait::Idle | Wait::Linger | Wait::App => {}
             Wait::Head if self.input.is_empty() => {}
@@ -667,7 +671,7 @@ impl<A: App> Connection<A> {
     }
 
     /// Cuts whatever is under way.
-    pub(crate) fn cut(&mut self, hub: &mut Hub, app: &mut A) {
+    pub(crate) fn cut(&mut self, hub: &mut Hub<A::Chunk>, app: &mut A) {
         if !self.is_between_requests() && !matches!(self.phase, Phase::Linger(_)) {
             hub.statistics.cut += 1;
             net::reset_on_close(&self.socket);
@@ -697,5 +701,3 @@ pub(crate) fn panic_message(panic: &(dyn Any + Send)) -> String {
     let text = panic.downcast_ref::<String>().map(String::as_str).or_else(|| panic.downcast_ref::<&str>().copied());
     text.unwrap_or("a panic without a message").to_owned()
 }
-
-const _: () = assert!(COPY_AT_MOST <= WRITE_BUFFER);

@@ -28,7 +28,7 @@ pub(crate) fn millis(duration: Duration) -> Millis {
 
 /// When the next sweep is due: not before the earliest deadline, and not more often than [`Sweep::GRAIN`].
 ///
-/// Invariant: every deadline of a connection is at or after `due - GRAIN`.
+/// Invariant: no deadline of a connection is before `due - GRAIN`.
 #[derive(Debug)]
 pub(crate) struct Sweep {
     due: Millis,
@@ -44,9 +44,7 @@ impl Sweep {
 
     /// Something has to be looked at when `deadline` has passed.
     pub(crate) fn note(&mut self, deadline: Millis) {
-        if deadline < self.due {
-            self.due = deadline.saturating_add(Self::GRAIN);
-        }
+        self.due = self.due.min(deadline.saturating_add(Self::GRAIN));
     }
 
     /// Whether a sweep is due; if so, it starts over and is told the remaining deadlines by [`note`](Self::note).

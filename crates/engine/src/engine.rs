@@ -1,8 +1,10 @@
 //! The loop's body: one turn of an engine.
 
 use crate::app::{App, Local, Peer, Report};
+use crate::compose::Composer;
 use crate::config::{ACCEPT_PAUSE, ACCEPTS_PER_TURN, Config, READ_BUFFER, STOP_GRACE};
 use crate::connection::{Connection, Fate, Hub, panic_message};
+use crate::courier::Courier;
 use crate::deadline::{Millis, Now, Sweep, millis};
 use crate::net::{self, Accepted};
 use crate::statistics::Statistics;
@@ -29,7 +31,7 @@ pub struct Engine<A: App> {
     listeners: Vec<Listener>,
     locals: Vec<Local>,
     connections: Slab<Connection<A>>,
-    hub: Hub,
+    hub: Hub<A::Chunk>,
     buffer: Box<[u8]>,
     /// Slots to be driven in the next turn without readiness.
     again: Vec<usize>,
@@ -101,7 +103,8 @@ impl<A: App> Engine<A> {
                 stamp,
                 statistics: Statistics::default(),
                 sweep: Sweep::new(),
-                out: Vec::new(),
+                out: Composer::new(),
+                courier: Courier::new(),
                 fields: Vec::new(),
                 stopping: false,
             },

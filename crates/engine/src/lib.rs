@@ -25,11 +25,13 @@
 //!
 //! Everything that a peer can make grow is bounded: bytes of a message by [`wire::http1::Limits`], connections and
 //! time by [`Config`], unsent output by stopping to produce it, unread input by stopping to read.
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
 
 mod app;
+mod compose;
 mod config;
 mod connection;
+mod courier;
 mod deadline;
 mod engine;
 mod net;

@@ -15,7 +15,7 @@ pub(crate) struct Output<C> {
 
 #[derive(Debug)]
 enum Piece<C> {
-    Bytes { bytes: Vec<u8>, sent: usize },
+    Bytes { bytes: Box<[u8]>, sent: usize },
     Chunk { chunk: C, sent: usize, end: usize },
     File { file: File, offset: u64, left: u64 },
 }
@@ -39,68 +39,28 @@ impl<C: AsRef<[u8]>> Output<C> {
         self.pieces.iter().map(of).sum::<usize>() as u64
     }
 
-    /// Queues `composed` and then a part of a file.
-    pub(crate) fn push_file(&mut self, composed: &mut Vec<u8>, file: File, offset: u64, length: u64) {
-        self.queue(composed);
+    pub(crate) fn push_bytes(&mut self, bytes: &[u8]) {
+        if !bytes.is_empty() {
+            self.pieces.push_back(Piece::Bytes { bytes: bytes.into(), sent: 0 });
+        }
+    }
+
+    /// Queues the part of `chunk` from `sent` to `end`, by reference.
+    pub(crate) fn push_chunk(&mut self, chunk: C, sent: usize, end: usize) {
+        if sent < end {
+            self.pieces.push_back(Piece::Chunk { chunk, sent, end });
+        }
+    }
+
+    pub(crate) fn push_file(&mut self, file: File, offset: u64, length: u64) {
         if length > 0 {
             self.pieces.push_back(Piece::File { file, offset, left: length });
         }
     }
 
-    /// Sends `composed` and then the first `end` bytes of `chunk`; what the socket does not take is queued, the chunk
-    /// by reference. Returns the bytes sent. An error means that the peer is gone.
-    pub(crate) fn send_chunk(
-        &mut self,
-        composed: &mut Vec<u8>,
-        chunk: C,
-        end: usize,
-        socket: impl AsFd,
-    ) -> io::Result<u64> {
-        let mut sent = 0;
-        if self.is_empty() {
-            let slices = [IoSlice::new(composed), IoSlice::new(&chunk.as_ref()[..end])];
-            if let Moved::Bytes(count) = net::send(socket, &slices, false)? {
-                sent = count;
-            }
-        }
-        let of_composed = sent.min(composed.len());
-        composed.drain(..of_composed);
-        self.queue(composed);
-        let of_chunk = sent - of_composed;
-        if of_chunk < end {
-            self.pieces.push_back(Piece::Chunk { chunk, sent: of_chunk, end });
-        }
-        Ok(sent as u64)
-    }
-
-    /// Sends what waits and then `composed`, which is empty afterwards; what the socket does not take is queued.
-    /// Returns the bytes sent. An error means that the peer is gone, or that a file is shorter than it was said to be.
-    pub(crate) fn flush(&mut self, composed: &mut Vec<u8>, socket: impl AsFd) -> io::Result<u64> {
-        if self.is_empty() {
-            if composed.is_empty() {
-                return Ok(0);
-            }
-            let sent = match net::send(socket, &[IoSlice::new(composed)], false)? {
-                Moved::Bytes(count) => count,
-                Moved::WouldBlock => 0,
-            };
-            composed.drain(..sent);
-            self.queue(composed);
-            return Ok(sent as u64);
-        }
-        self.queue(composed);
-        self.flush_queued(socket)
-    }
-
-    /// Puts `composed` behind what waits already.
-    fn queue(&mut self, composed: &mut Vec<u8>) {
-        if !composed.is_empty() {
-            self.pieces.push_back(Piece::Bytes { bytes: composed.as_slice().into(), sent: 0 });
-            composed.clear();
-        }
-    }
-
-    fn flush_queued(&mut self, socket: impl AsFd) -> io::Result<u64> {
+    /// Sends as much as the socket takes and returns how much that was. An error means that the peer is gone, or that
+    /// a file is shorter than it was said to be.
+    pub(crate) fn flush(&mut self, socket: impl AsFd) -> io::Result<u64> {
         let mut total = 0;
         loop {
             let file_follows = matches!(self.pieces.get(1), Some(Piece::File { .. }));

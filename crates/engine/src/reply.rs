@@ -1,8 +1,9 @@
 //! A response's way out, as the application sees it.
 
 use crate::app::App;
-use crate::config::{COPY_AT_MOST, WRITE_BUFFER};
-use crate::net;
+use crate::compose::Composer;
+use crate::courier::{Courier, Loan};
+use crate::net::{self, Moved};
 use crate::output::Output;
 use crate::statistics::Statistics;
 use std::fs::File;
@@ -38,9 +39,10 @@ impl Waiter<'_> {
 /// Parts are collected and leave together when the application returns, or at [`flush`](Self::flush). An application
 /// whose next part may take time to make flushes first (PEP 3333: no block may be delayed).
 pub struct Reply<'a, A: App> {
-    pub(crate) out: &'a mut Vec<u8>,
+    pub(crate) out: &'a mut Composer<A::Chunk>,
     pub(crate) output: &'a mut Output<A::Chunk>,
-    pub(crate) sender: &'a mut Option<Sender>,
+    pub(crate) courier: &'a mut Courier<A::Chunk>,
+    pub(crate) begun: &'a mut Option<Begun>,
     pub(crate) statistics: &'a mut Statistics,
     pub(crate) socket: BorrowedFd<'a>,
     pub(crate) stamp: &'a Stamp,
@@ -48,19 +50,47 @@ pub struct Reply<'a, A: App> {
     pub(crate) write_timeout: Option<Duration>,
     pub(crate) produced: u64,
     pub(crate) gone: bool,
+    /// `out` is lent to the courier.
+    pub(crate) lent: bool,
+}
+
+/// A response whose head has been written.
+#[derive(Debug)]
+pub(crate) struct Begun {
+    pub(crate) sender: Sender,
+    pace: Pace,
+}
+
+/// How soon after each other an application's parts come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Pace {
+    /// The first part has not left: it leaves at once, for whoever waits to see something.
+    First,
+    /// So far each came within a tick of the one before, so they are collected.
+    Fast,
+    /// One has kept others waiting: each leaves at once.
+    Slow,
+}
+
+impl Begun {
+    fn new(sender: Sender) -> Self {
+        Self { sender, pace: Pace::First }
+    }
 }
 
 impl<A: App> Reply<'_, A> {
     /// Whether the head has been written, so that the status can no longer change.
     #[must_use]
     pub fn is_begun(&self) -> bool {
-        self.sender.is_some()
+        self.begun.is_some()
     }
 
     /// Writes the head. `length` is the body's where it is known though the application did not declare it.
     pub fn begin(&mut self, draft: &Draft, length: Option<u64>) {
-        debug_assert!(self.sender.is_none(), "a response has one head");
-        *self.sender = Some(Sender::begin(draft, self.request, length, self.stamp, self.out));
+        debug_assert!(self.begun.is_none(), "a response has one head");
+        self.recall();
+        let sender = Sender::begin(draft, self.request, length, self.stamp, &mut self.out.bytes);
+        *self.begun = Some(Begun::new(sender));
     }
 
     /// Writes a part of the body.
@@ -71,22 +101,15 @@ impl<A: App> Reply<'_, A> {
     /// # Panics
     /// If the head has not been written.
     pub fn write(&mut self, chunk: A::Chunk) -> Result<(), Misuse> {
-        let sender = self.sender.as_mut().expect("the head comes first");
+        self.recall();
+        let sender = &mut self.begun.as_mut().expect("the head comes first").sender;
         let length = chunk.as_ref().len();
-        let (admitted, verdict) = sender.open(length as u64, self.out);
+        let (admitted, verdict) = sender.open(length as u64, &mut self.out.bytes);
         self.produced += admitted;
         // What is admitted is at most the chunk's length, which is a usize.
-        let end = usize::try_from(admitted).unwrap_or(length);
-        if end <= COPY_AT_MOST {
-            self.out.extend_from_slice(&chunk.as_ref()[..end]);
-        } else {
-            let sent = self.output.send_chunk(self.out, chunk, end, self.socket);
-            self.note_sent(sent);
-        }
-        if let Some(sender) = self.sender.as_ref() {
-            sender.close(admitted, self.out);
-        }
-        if self.out.len() > WRITE_BUFFER {
+        self.out.push(chunk, usize::try_from(admitted).unwrap_or(length));
+        sender.close(admitted, &mut self.out.bytes);
+        if self.out.is_full() {
             self.flush();
         }
         verdict
@@ -100,11 +123,13 @@ impl<A: App> Reply<'_, A> {
     /// # Panics
     /// If the head has not been written.
     pub fn write_file(&mut self, file: File, offset: u64, length: u64) -> Result<(), Misuse> {
-        let sender = self.sender.as_mut().expect("the head comes first");
-        let (admitted, verdict) = sender.open(length, self.out);
+        self.recall();
+        let sender = &mut self.begun.as_mut().expect("the head comes first").sender;
+        let (admitted, verdict) = sender.open(length, &mut self.out.bytes);
         self.produced += admitted;
-        self.output.push_file(self.out, file, offset, admitted);
-        sender.close(admitted, self.out);
+        self.out.move_to(0, self.output);
+        self.output.push_file(file, offset, admitted);
+        sender.close(admitted, &mut self.out.bytes);
         verdict
     }
 
@@ -116,7 +141,8 @@ impl<A: App> Reply<'_, A> {
     /// # Panics
     /// If the head has not been written.
     pub fn finish(&mut self) -> Result<(), Misuse> {
-        self.sender.as_mut().expect("the head comes first").finish(self.out)
+        self.recall();
+        self.begun.as_mut().expect("the head comes first").sender.finish(&mut self.out.bytes)
     }
 
     /// Answers with a page of the server's own and ends the response and the connection. If the head has been
@@ -125,19 +151,66 @@ impl<A: App> Reply<'_, A> {
         if self.is_begun() {
             return false;
         }
+        self.recall();
         let is_head = self.request.is_head;
-        *self.sender = Some(http1::refuse(status, explanation, is_head, self.stamp, self.out));
+        let sender = http1::refuse(status, explanation, is_head, self.stamp, &mut self.out.bytes);
+        *self.begun = Some(Begun::new(sender));
         true
     }
 
     /// Sends what has been written so far, as much as the peer takes.
     pub fn flush(&mut self) {
+        self.recall();
         if self.gone {
             self.out.clear();
+        } else {
+            let sent = flush(self.out, self.output, self.socket);
+            self.note_sent(sent);
+        }
+    }
+
+    /// Sends what has been written so far before the application goes on to produce more: at once where parts come
+    /// slowly, and the first always; otherwise together with what comes next, or after a tick even though the
+    /// application is still busy. An application that may take its time calls this, or [`flush`](Self::flush), first.
+    pub fn send_soon(&mut self) {
+        let pace = self.begun.as_ref().map_or(Pace::Slow, |begun| begun.pace);
+        if pace == Pace::Fast && !self.lent && !self.gone && self.output.is_empty() {
+            if self.out.is_empty() {
+                return;
+            }
+            if self.courier.lend(self.out, self.socket).is_ok() {
+                self.lent = true;
+                return;
+            }
+        }
+        self.flush();
+        if let Some(begun) = self.begun
+            && begun.pace == Pace::First
+        {
+            begun.pace = Pace::Fast;
+        }
+    }
+
+    /// Takes back what the courier may have sent meanwhile.
+    pub(crate) fn recall(&mut self) {
+        if !std::mem::take(&mut self.lent) {
             return;
         }
-        let sent = self.output.flush(self.out, self.socket);
-        self.note_sent(sent);
+        match self.courier.recall(self.out) {
+            Loan::Untouched => return,
+            Loan::Sent(count) => {
+                self.statistics.bytes_out += count as u64;
+                if count == self.out.length() {
+                    self.out.clear();
+                } else {
+                    self.out.move_to(count, self.output);
+                }
+            }
+            Loan::Failed => self.gone = true,
+        }
+        if let Some(begun) = self.begun {
+            begun.pace = Pace::Slow;
+        }
     }
 
     /// Whether the peer has not taken all that was flushed: what is produced now piles up here.
@@ -161,7 +234,7 @@ impl<A: App> Reply<'_, A> {
     /// Body bytes of the response so far, without framing.
     #[must_use]
     pub fn body_bytes(&self) -> u64 {
-        self.sender.as_ref().map_or(0, Sender::body_bytes)
+        self.begun.as_ref().map_or(0, |begun| begun.sender.body_bytes())
     }
 
     /// Whether the peer has left.
@@ -179,7 +252,7 @@ impl<A: App> Reply<'_, A> {
     /// Whether the response has no body on the wire, whatever the application produces.
     #[must_use]
     pub fn is_bodiless(&self) -> bool {
-        self.sender.as_ref().is_some_and(Sender::is_bodiless)
+        self.begun.as_ref().is_some_and(|begun| begun.sender.is_bodiless())
     }
 
     fn note_sent(&mut self, sent: io::Result<u64>) {
@@ -188,4 +261,29 @@ impl<A: App> Reply<'_, A> {
             Err(_) => self.gone = true,
         }
     }
+}
+
+/// Sends what waits and then what is composed; what the socket does not take waits. Returns the bytes sent.
+pub(crate) fn flush<C: AsRef<[u8]>>(
+    out: &mut Composer<C>,
+    output: &mut Output<C>,
+    socket: BorrowedFd<'_>,
+) -> io::Result<u64> {
+    if !output.is_empty() {
+        out.move_to(0, output);
+        return output.flush(socket);
+    }
+    if out.is_empty() {
+        return Ok(0);
+    }
+    let sent = match out.send(0, socket)? {
+        Moved::Bytes(count) => count,
+        Moved::WouldBlock => 0,
+    };
+    if sent == out.length() {
+        out.clear();
+    } else {
+        out.move_to(sent, output);
+    }
+    Ok(sent as u64)
 }

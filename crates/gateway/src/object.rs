@@ -69,12 +69,6 @@ impl Object {
         unsafe { Self::from_new(ffi::PyUnicode_DecodeLatin1(bytes.as_ptr().cast(), length, std::ptr::null())) }
     }
 
-    pub(crate) fn bytes(_py: Python<'_>, bytes: &[u8]) -> Option<Self> {
-        let length = bytes.len().cast_signed();
-        // SAFETY: the thread is attached; pointer and length are a slice's; the call copies.
-        unsafe { Self::from_new(ffi::PyBytes_FromStringAndSize(bytes.as_ptr().cast(), length)) }
-    }
-
     /// An interned string: dictionary look-ups find it by address.
     pub(crate) fn interned(py: Python<'_>, text: &CStr) -> PyResult<Self> {
         // SAFETY: the thread is attached and `text` is a C string.

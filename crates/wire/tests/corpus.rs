@@ -81,9 +81,7 @@ impl Case {
 }
 
 fn folder(kind: &str) -> PathBuf {
-    PathBuf::from(env!("CARGO_MANIFEST_DIR"))
-        .join("../../tests/corpus/http1")
-        .join(kind)
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../tests/corpus/http1").join(kind)
 }
 
 /// Every case of a folder by name, as its bytes and what stands beside them.
@@ -94,12 +92,7 @@ fn read_folder<T: for<'a> Deserialize<'a>>(kind: &str) -> Vec<(String, Vec<u8>, 
         if path.extension().is_none_or(|extension| extension != "http") {
             continue;
         }
-        let name = format!(
-            "{kind}/{}",
-            path.file_stem()
-                .and_then(|stem| stem.to_str())
-                .expect("names are ASCII")
-        );
+        let name = format!("{kind}/{}", path.file_stem().and_then(|stem| stem.to_str()).expect("names are ASCII"));
         let text = fs::read(path.with_extension("json")).unwrap_or_else(|error| panic!("{name}.json: {error}"));
         let said = serde_json::from_slice(&text).unwrap_or_else(|error| panic!("{name}.json: {error}"));
         cases.push((name, fs::read(&path).expect("a file can be read"), said));
@@ -118,26 +111,10 @@ fn limits(case: &CaseLimits) -> Limits {
 fn valid_cases() -> Vec<Case> {
     let case = |(name, bytes, said): (String, Vec<u8>, Valid)| {
         let persists = said.requests.last().expect("a valid case has a request").keep_alive;
-        assert!(
-            !persists || said.rest == 0,
-            "{name}: a connection that persists leaves nothing unread"
-        );
-        let end = if persists {
-            End::Waiting
-        } else {
-            End::Closed { rest: said.rest }
-        };
-        let expected = Outcome {
-            requests: said.requests,
-            end,
-        };
-        Case {
-            name,
-            bytes,
-            limits: limits(&said.limits),
-            expected,
-            ends: false,
-        }
+        assert!(!persists || said.rest == 0, "{name}: a connection that persists leaves nothing unread");
+        let end = if persists { End::Waiting } else { End::Closed { rest: said.rest } };
+        let expected = Outcome { requests: said.requests, end };
+        Case { name, bytes, limits: limits(&said.limits), expected, ends: false }
     };
     read_folder("valid").into_iter().map(case).collect()
 }
@@ -147,17 +124,8 @@ fn invalid_cases() -> Vec<Case> {
         let fault = Fault::ALL.iter().copied().find(|fault| fault.name() == said.fault);
         let fault = fault.unwrap_or_else(|| panic!("{name}: there is no fault {}", said.fault));
         assert_eq!(fault.status(), said.status, "{name}: the status of {}", said.fault);
-        let expected = Outcome {
-            requests: said.before,
-            end: End::Fault(fault),
-        };
-        Case {
-            name,
-            bytes,
-            limits: limits(&said.limits),
-            expected,
-            ends: said.eof,
-        }
+        let expected = Outcome { requests: said.before, end: End::Fault(fault) };
+        Case { name, bytes, limits: limits(&said.limits), expected, ends: said.eof }
     };
     read_folder("invalid").into_iter().map(case).collect()
 }
@@ -229,11 +197,7 @@ impl<'l> Reader<'l> {
 
     /// One step; whether there may be another without more input.
     fn step(&mut self, input: &[u8]) -> bool {
-        let result = if self.current.is_none() {
-            self.head(input)
-        } else {
-            self.body(input)
-        };
+        let result = if self.current.is_none() { self.head(input) } else { self.body(input) };
         match result {
             Ok((used, more)) => {
                 assert!(used <= input.len(), "more bytes are used than there are");
@@ -258,11 +222,7 @@ impl<'l> Reader<'l> {
                 Version::Http10 => "1.0".into(),
                 Version::Http11 => "1.1".into(),
             },
-            fields: head
-                .fields
-                .iter()
-                .map(|f| (latin1(f.name(head.block)), latin1(f.value(head.block))))
-                .collect(),
+            fields: head.fields.iter().map(|f| (latin1(f.name(head.block)), latin1(f.value(head.block)))).collect(),
             body: String::new(),
             keep_alive: head.keep_alive,
             trailers: 0,
@@ -275,10 +235,7 @@ impl<'l> Reader<'l> {
         let (used, step) = self.receiver.body(input, self.limits)?;
         match step {
             BodyStep::Data(data) => {
-                assert!(
-                    !data.is_empty(),
-                    "a step through a body brings data or says that there is none"
-                );
+                assert!(!data.is_empty(), "a step through a body brings data or says that there is none");
                 request.body.push_str(&latin1(data));
             }
             BodyStep::Trailer { .. } => request.trailers += 1,
@@ -306,13 +263,7 @@ impl<'l> Reader<'l> {
             None if self.current.is_none() && rest.is_empty() => End::Waiting,
             None => End::Partial,
         };
-        (
-            Outcome {
-                requests: self.requests,
-                end,
-            },
-            self.boundaries,
-        )
+        (Outcome { requests: self.requests, end }, self.boundaries)
     }
 }
 
@@ -348,10 +299,7 @@ impl Report {
     fn check(&mut self, name: &str, how: impl FnOnce() -> String, expected: &Outcome, found: &Outcome) {
         self.checks += 1;
         if expected != found {
-            self.failures.push(format!(
-                "{name}, {}:\n  expected {expected:?}\n  found    {found:?}",
-                how()
-            ));
+            self.failures.push(format!("{name}, {}:\n  expected {expected:?}\n  found    {found:?}", how()));
         }
     }
 
@@ -359,9 +307,7 @@ impl Report {
         assert!(self.checks > 0, "nothing was checked");
         let mut shown: BTreeMap<&str, &str> = BTreeMap::new();
         for failure in &self.failures {
-            shown
-                .entry(failure.split(',').next().expect("split gives one"))
-                .or_insert(failure);
+            shown.entry(failure.split(',').next().expect("split gives one")).or_insert(failure);
         }
         let text: Vec<&str> = shown.values().copied().collect();
         assert!(
@@ -403,8 +349,7 @@ impl Random {
 
 fn seed() -> u64 {
     let seed = std::env::var("KIRSCH_SEED").map_or(20_261_120, |text| {
-        text.parse()
-            .unwrap_or_else(|_| panic!("KIRSCH_SEED is a number of 64 bits, not {text:?}"))
+        text.parse().unwrap_or_else(|_| panic!("KIRSCH_SEED is a number of 64 bits, not {text:?}"))
     });
     println!("KIRSCH_SEED={seed}");
     seed
@@ -455,20 +400,12 @@ fn cases_read_at_random_splits() {
     let mut report = Report::default();
     for case in all_cases() {
         // A stream of its own for each case: adding one leaves the cuts of the others as they were.
-        let mut random = Random(
-            case.name
-                .bytes()
-                .fold(seed, |hash, b| (hash ^ u64::from(b)).wrapping_mul(0x100_0000_01b3)),
-        );
+        let mut random =
+            Random(case.name.bytes().fold(seed, |hash, b| (hash ^ u64::from(b)).wrapping_mul(0x100_0000_01b3)));
         for _ in 0..RANDOM_SPLITS {
             let cuts = random.cuts(case.bytes.len());
             let found = read_in_pieces(&case.bytes, &cuts, &case.limits, case.ends);
-            report.check(
-                &case.name,
-                || format!("KIRSCH_SEED={seed}, cut at {cuts:?}"),
-                &case.expected,
-                &found,
-            );
+            report.check(&case.name, || format!("KIRSCH_SEED={seed}, cut at {cuts:?}"), &case.expected, &found);
         }
     }
     report.finish();
@@ -489,12 +426,7 @@ fn what_follows_a_case_is_read_as_the_next_request_or_not_at_all() {
         }
         for cuts in [vec![], vec![case.bytes.len()], (1..bytes.len()).collect()] {
             let found = read_in_pieces(&bytes, &cuts, &case.limits, false);
-            report.check(
-                &case.name,
-                || format!("another behind it in {} pieces", cuts.len() + 1),
-                &expected,
-                &found,
-            );
+            report.check(&case.name, || format!("another behind it in {} pieces", cuts.len() + 1), &expected, &found);
         }
     }
     report.finish();
@@ -523,18 +455,10 @@ fn valid_cases_cut_off_are_truncated() {
                 _ if unread.iter().all(|byte| b"\r\n".contains(byte)) => End::Waiting,
                 _ => End::Fault(Fault::Truncated),
             };
-            let expected = Outcome {
-                requests: outcome.requests[..whole].to_vec(),
-                end,
-            };
+            let expected = Outcome { requests: outcome.requests[..whole].to_vec(), end };
             for cuts in [vec![], vec![cut / 2]] {
                 let found = read_in_pieces(&case.bytes[..cut], &cuts, &case.limits, true);
-                report.check(
-                    &case.name,
-                    || format!("cut off at {cut}, seed {seed}"),
-                    &expected,
-                    &found,
-                );
+                report.check(&case.name, || format!("cut off at {cut}, seed {seed}"), &expected, &found);
             }
         }
     }
@@ -545,10 +469,7 @@ fn valid_cases_cut_off_are_truncated() {
 fn every_fault_is_reached_twice() {
     let cases = invalid_cases();
     for &fault in Fault::ALL {
-        let count = cases
-            .iter()
-            .filter(|case| case.expected.end == End::Fault(fault))
-            .count();
+        let count = cases.iter().filter(|case| case.expected.end == End::Fault(fault)).count();
         assert!(count >= 2, "{fault:?} has {count} cases");
     }
     assert!(valid_cases().iter().all(Case::is_valid));
@@ -640,11 +561,7 @@ fn nothing_reads_beyond_its_input() {
             let used = reader.read(guarded.place(&case.bytes[..end]));
             // What is left alone is offered again with the rest behind it, flush with the page once more.
             reader.read(guarded.place(&case.bytes[used..]));
-            assert!(
-                reader.used <= case.bytes.len(),
-                "{}: more is used than there is",
-                case.name
-            );
+            assert!(reader.used <= case.bytes.len(), "{}: more is used than there is", case.name);
         }
     }
     report.finish();
@@ -658,15 +575,7 @@ fn the_guard_page_is_armed() {
     const MARK: &str = "KIRSCH_TOUCH_GUARD";
     if std::env::var_os(MARK).is_some() {
         // SAFETY: sets a limit of this process, which is about to die and should leave no core file behind.
-        unsafe {
-            libc::setrlimit(
-                libc::RLIMIT_CORE,
-                &libc::rlimit {
-                    rlim_cur: 0,
-                    rlim_max: 0,
-                },
-            )
-        };
+        unsafe { libc::setrlimit(libc::RLIMIT_CORE, &libc::rlimit { rlim_cur: 0, rlim_max: 0 }) };
         let byte = guard::Guarded::new(1).touch();
         unreachable!("the guard page was read as {byte}");
     }
@@ -678,8 +587,5 @@ fn the_guard_page_is_armed() {
         .status()
         .expect("the test can run itself");
     let signal = status.signal();
-    assert!(
-        matches!(signal, Some(libc::SIGSEGV | libc::SIGBUS)),
-        "it ended with {status} and not by the guard page"
-    );
+    assert!(matches!(signal, Some(libc::SIGSEGV | libc::SIGBUS)), "it ended with {status} and not by the guard page");
 }

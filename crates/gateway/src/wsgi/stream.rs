@@ -1,7 +1,8 @@
 //! A response that is produced bit by bit.
 //!
 //! The iterable is asked for its next block only when the peer has taken the one before, so a slow peer holds one
-//! block, not the response. Each block leaves before the next is asked for (PEP 3333, "Buffering and Streaming").
+//! block, not the response. No block waits for the next (PEP 3333, "Buffering and Streaming"): `Reply::send_soon` sees to
+//! it that it leaves within a tick, and the first at once.
 
 use super::{Call, Chunk, FileWrapper, Wsgi, chunk_of};
 use crate::object::Object;
@@ -127,7 +128,7 @@ impl Stream {
 
     fn send(&mut self, chunk: Chunk, reply: &mut Reply<'_, Wsgi>) -> Option<Pumped> {
         let written = reply.write(chunk);
-        reply.flush();
+        reply.send_soon();
         self.body_bytes = reply.body_bytes();
         if let Err(misuse) = written {
             self.misuse = Some(misuse);

@@ -115,8 +115,7 @@ impl<O: Own> Progress<O> {
                 Line::End(end) => return Ok(Some((facts, end))),
                 Line::Partial if block.len() > limits.head => return Err(Fault::HeadTooLarge),
                 Line::Partial => {
-                    *self =
-                        Self { seen: input.len(), block: start, line: start + at, fields: fields.len(), facts };
+                    *self = Self { seen: input.len(), block: start, line: start + at, fields: fields.len(), facts };
                     return Ok(None);
                 }
             }

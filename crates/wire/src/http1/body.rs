@@ -181,12 +181,7 @@ impl BodyReader {
         Ok(Some((size, feed + 1)))
     }
 
-    fn trailer<'a>(
-        &mut self,
-        input: &'a [u8],
-        used: usize,
-        limits: &Limits,
-    ) -> Result<(usize, BodyStep<'a>), Fault> {
+    fn trailer<'a>(&mut self, input: &'a [u8], used: usize, limits: &Limits) -> Result<(usize, BodyStep<'a>), Fault> {
         let block = &input[used..];
         // Never negative: a line that crossed the bound was partial, and too much.
         let left = limits::TRAILERS - self.overhead;

@@ -84,12 +84,7 @@ pub(super) fn field_line(block: &[u8], at: usize, limit: usize) -> Result<Line, 
     }
     // Heads are bounded far below 4 GiB, so the offsets fit.
     #[allow(clippy::cast_possible_truncation)]
-    let field = Field {
-        line: at as u32,
-        name_end: name_end as u32,
-        value: value as u32,
-        value_end: value_end as u32,
-    };
+    let field = Field { line: at as u32, name_end: name_end as u32, value: value as u32, value_end: value_end as u32 };
     Ok(Line::Field(field, next))
 }
 

@@ -74,7 +74,8 @@ pub(super) fn line_feed(bytes: &[u8]) -> Option<usize> {
 }
 
 fn scan(bytes: &[u8], at: usize, stop: impl Fn(u8) -> bool) -> usize {
-    let end = bytes.get(at..).and_then(|rest| rest.iter().position(|&b| stop(b))).map_or(bytes.len(), |found| at + found);
+    let end =
+        bytes.get(at..).and_then(|rest| rest.iter().position(|&b| stop(b))).map_or(bytes.len(), |found| at + found);
     #[cfg(test)]
     examined::add((end + 1).saturating_sub(at));
     end

@@ -37,6 +37,8 @@ mod fault;
 mod fields;
 mod grammar;
 mod limits;
+#[cfg(test)]
+mod linear;
 mod receive;
 mod send;
 mod target;

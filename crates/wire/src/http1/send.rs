@@ -432,7 +432,8 @@ mod tests {
 
     #[test]
     fn hex_has_no_leading_zeros() {
-        for (number, text) in [(0, "0"), (1, "1"), (15, "f"), (16, "10"), (5000, "1388"), (u64::MAX, "ffffffffffffffff")]
+        for (number, text) in
+            [(0, "0"), (1, "1"), (15, "f"), (16, "10"), (5000, "1388"), (u64::MAX, "ffffffffffffffff")]
         {
             let mut out = Vec::new();
             push_hex(number, &mut out);

@@ -23,7 +23,7 @@ pub struct Target<'a> {
     pub form: Form,
     /// The host and port of an absolute URI, which stands in for Host (RFC 9112 section 3.2.2); else empty.
     pub authority: &'a [u8],
-    /// The path, percent escapes and all; `*` for the asterisk form. Never empty.
+    /// The path, percent escapes and all; it is empty for the asterisk form alone, which has none.
     pub path: &'a [u8],
     /// What follows the first `?`, if there is one.
     pub query: Option<&'a [u8]>,
@@ -37,7 +37,7 @@ impl<'a> Target<'a> {
         }
         if raw == b"*" {
             return if method == b"OPTIONS" {
-                Ok(Self::with(raw, Form::Asterisk, b"", raw))
+                Ok(Self { raw, form: Form::Asterisk, authority: b"", path: b"", query: None })
             } else {
                 Err(Fault::AsteriskWithoutOptions)
             };

@@ -1,0 +1,168 @@
+//! Output while it is composed: bytes of the protocol and small parts copied behind each other, large parts where
+//! they lie, all sent in one call.
+
+use crate::config::{COPY_AT_MOST, WRITE_BUFFER};
+use crate::net::{self, Moved};
+use crate::output::Output;
+use std::io::{self, IoSlice};
+use std::os::fd::AsFd;
+
+/// Large parts that one call gathers.
+const CHUNKS: usize = 32;
+
+/// What one connection will send next. The buffer is shared: between two connections it is empty.
+#[derive(Debug)]
+pub(crate) struct Composer<C> {
+    /// What is written here follows all chunks so far.
+    pub(crate) bytes: Vec<u8>,
+    chunks: Vec<Chunk<C>>,
+    chunk_bytes: usize,
+}
+
+/// The first `end` bytes of `chunk`, to be sent when `bytes` has been sent up to `at`.
+#[derive(Debug)]
+struct Chunk<C> {
+    at: usize,
+    chunk: C,
+    end: usize,
+}
+
+impl<C: AsRef<[u8]>> Composer<C> {
+    pub(crate) fn new() -> Self {
+        Self { bytes: Vec::new(), chunks: Vec::new(), chunk_bytes: 0 }
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.bytes.is_empty() && self.chunks.is_empty()
+    }
+
+    /// Whether enough has come together to be sent.
+    pub(crate) fn is_full(&self) -> bool {
+        self.length() > WRITE_BUFFER || self.chunks.len() == CHUNKS
+    }
+
+    /// Bytes composed.
+    pub(crate) fn length(&self) -> usize {
+        self.bytes.len() + self.chunk_bytes
+    }
+
+    /// Adds the first `end` bytes of `chunk`.
+    pub(crate) fn push(&mut self, chunk: C, end: usize) {
+        if end <= COPY_AT_MOST {
+            self.bytes.extend_from_slice(&chunk.as_ref()[..end]);
+        } else {
+            self.chunks.push(Chunk { at: self.bytes.len(), chunk, end });
+            self.chunk_bytes += end;
+        }
+    }
+
+    pub(crate) fn clear(&mut self) {
+        self.bytes.clear();
+        self.chunks.clear();
+        self.chunk_bytes = 0;
+    }
+
+    /// Sends what is composed, but for its first `sent` bytes.
+    pub(crate) fn send(&self, sent: usize, socket: impl AsFd) -> io::Result<Moved> {
+        if self.chunks.is_empty() {
+            return net::send(socket, &[IoSlice::new(&self.bytes[sent..])], false);
+        }
+        let mut slices = [IoSlice::new(&[]); 2 * CHUNKS + 1];
+        let mut count = 0;
+        let mut skip = sent;
+        for part in self.parts() {
+            let skipped = skip.min(part.len());
+            skip -= skipped;
+            if skipped < part.len() {
+                slices[count] = IoSlice::new(&part[skipped..]);
+                count += 1;
+            }
+        }
+        net::send(socket, &slices[..count], false)
+    }
+
+    /// What is composed, in its order; at most two parts for each chunk and one behind the last.
+    fn parts(&self) -> impl Iterator<Item = &[u8]> {
+        let mut from = 0;
+        let behind_chunks = self.chunks.last().map_or(0, |last| last.at);
+        let with_chunks = self.chunks.iter().flat_map(move |chunk| {
+            let before = &self.bytes[std::mem::replace(&mut from, chunk.at)..chunk.at];
+            [before, &chunk.chunk.as_ref()[..chunk.end]]
+        });
+        with_chunks.chain(std::iter::once(&self.bytes[behind_chunks..]))
+    }
+
+    /// Moves what is composed, but for its first `sent` bytes, behind what waits in `output`.
+    pub(crate) fn move_to(&mut self, sent: usize, output: &mut Output<C>) {
+        let mut skip = sent;
+        let mut from = 0;
+        let mut skipped = |length: usize| {
+            let skipped = skip.min(length);
+            skip -= skipped;
+            skipped
+        };
+        for Chunk { at, chunk, end } in self.chunks.drain(..) {
+            let before = &self.bytes[std::mem::replace(&mut from, at)..at];
+            output.push_bytes(&before[skipped(before.len())..]);
+            output.push_chunk(chunk, skipped(end), end);
+        }
+        let rest = &self.bytes[from..];
+        output.push_bytes(&rest[skipped(rest.len())..]);
+        self.clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Read;
+    use std::os::unix::net::UnixStream;
+
+    fn composed() -> (Composer<Vec<u8>>, Vec<u8>) {
+        let mut composer = Composer::new();
+        let mut expected = Vec::new();
+        for (index, length) in [10, COPY_AT_MOST + 1, 0, COPY_AT_MOST + 7, COPY_AT_MOST].into_iter().enumerate() {
+            let text = format!("<{index}>");
+            composer.bytes.extend_from_slice(text.as_bytes());
+            expected.extend_from_slice(text.as_bytes());
+            let chunk = vec![b'a' + u8::try_from(index).unwrap(); length + 5];
+            expected.extend_from_slice(&chunk[..length]);
+            composer.push(chunk, length);
+        }
+        composer.bytes.extend_from_slice(b"end");
+        expected.extend_from_slice(b"end");
+        (composer, expected)
+    }
+
+    #[test]
+    fn all_parts_leave_in_their_order_from_any_place() {
+        let (composer, expected) = composed();
+        assert_eq!(composer.length(), expected.len());
+        for sent in [0, 1, 5, 13, 14, 3000, COPY_AT_MOST, expected.len() - 3, expected.len() - 1] {
+            let (near, mut far) = UnixStream::pair().unwrap();
+            let Moved::Bytes(count) = composer.send(sent, &near).unwrap() else { panic!("the socket is empty") };
+            drop(near);
+            let mut received = Vec::new();
+            far.read_to_end(&mut received).unwrap();
+            assert_eq!(received, expected[sent..sent + count]);
+        }
+    }
+
+    #[test]
+    fn what_was_not_sent_waits_in_its_order() {
+        for sent in [0, 2, 3, 14, 4000, COPY_AT_MOST + 20] {
+            let (mut composer, expected) = composed();
+            let mut output = Output::new();
+            composer.move_to(sent, &mut output);
+            assert!(composer.is_empty());
+            let (near, mut far) = UnixStream::pair().unwrap();
+            let count = output.flush(&near).unwrap();
+            assert!(output.is_empty());
+            assert_eq!(count, (expected.len() - sent) as u64);
+            drop(near);
+            let mut received = Vec::new();
+            far.read_to_end(&mut received).unwrap();
+            assert_eq!(received, expected[sent..]);
+        }
+    }
+}

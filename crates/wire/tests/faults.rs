@@ -1,0 +1,217 @@
+//! Every rule that a peer can break is reached: one table of rule and bytes a role, each complete over the rules, each
+//! case read whole and byte by byte.
+
+use std::collections::HashSet;
+use wire::http1::client::{self, ServerFault};
+use wire::http1::{BodyStep, Fault, Field, Limits, Receiver};
+
+/// Bytes at a time, where a case is read in pieces.
+const SMALLEST: usize = if cfg!(miri) { 97 } else { 1 };
+const POST: &str = "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n";
+const OK: &str = "HTTP/1.1 200 OK\r\n";
+
+fn limits() -> Limits {
+    Limits { body: 1000, ..Limits::default() }
+}
+
+/// The fault that a server sees in a stream that arrives `step` bytes at a time and then ends.
+fn server_sees(input: &[u8], step: usize) -> Option<Fault> {
+    let (limits, mut receiver, mut fields) = (limits(), Receiver::default(), Vec::<Field>::new());
+    let (mut at, mut in_body) = (0, false);
+    for end in (step..input.len()).step_by(step).chain([input.len()]) {
+        loop {
+            if in_body {
+                match receiver.body(&input[at..end], &limits) {
+                    Ok((used, found)) => {
+                        at += used;
+                        in_body = found != BodyStep::End;
+                        if found == BodyStep::More {
+                            break;
+                        }
+                    }
+                    Err(fault) => return Some(fault),
+                }
+            } else {
+                match receiver.head(&input[at..end], &mut fields, &limits) {
+                    Ok(Some(head)) => at += head.length,
+                    Ok(None) => break,
+                    Err(fault) => return Some(fault),
+                }
+                in_body = true;
+            }
+        }
+    }
+    receiver.end_of_input(&input[at..]).err()
+}
+
+fn client_sees(input: &[u8], step: usize) -> Option<ServerFault> {
+    let (limits, mut receiver, mut fields) = (limits(), client::Receiver::default(), Vec::<Field>::new());
+    let (mut at, mut in_body) = (0, false);
+    for end in (step..input.len()).step_by(step).chain([input.len()]) {
+        loop {
+            if in_body {
+                match receiver.body(&input[at..end], &limits) {
+                    Ok((used, found)) => {
+                        at += used;
+                        in_body = found != BodyStep::End;
+                        if found == BodyStep::More {
+                            break;
+                        }
+                    }
+                    Err(fault) => return Some(fault),
+                }
+            } else {
+                match receiver.head(&input[at..end], false, &mut fields, &limits) {
+                    Ok(Some(reply)) => at += reply.length,
+                    Ok(None) => break,
+                    Err(fault) => return Some(fault),
+                }
+                in_body = true;
+            }
+        }
+    }
+    receiver.end_of_input(&input[at..]).err()
+}
+
+/// A request with these field lines besides Host.
+fn with(lines: &str) -> String {
+    format!("GET / HTTP/1.1\r\nHost: a\r\n{lines}\r\n")
+}
+
+fn chunked(body: &str) -> String {
+    format!("{POST}{body}")
+}
+
+#[test]
+fn every_fault_is_reached() {
+    let long = |length| "x".repeat(length);
+    let table = [
+        (Fault::AsteriskWithoutOptions, "GET * HTTP/1.1\r\nHost: a\r\n\r\n".to_owned()),
+        (Fault::BareCarriageReturn, with("A: b\rc\r\n")),
+        (Fault::BareLineFeed, with("A: b\n")),
+        (Fault::BodyTooLarge, with("Content-Length: 1001\r\n")),
+        (Fault::ChunkEndMissing, chunked("1\r\nab\r\n")),
+        (Fault::ChunkExtensionInvalid, chunked("1;=\r\na\r\n")),
+        (Fault::ChunkLineTooLong, chunked(&format!("1;{}\r\n", long(4095)))),
+        (Fault::ChunkSizeInvalid, chunked("x\r\n")),
+        (Fault::ChunkSizeTooLarge, chunked("3e9\r\n")),
+        (Fault::ColonMissing, with("A\r\n")),
+        (Fault::ConnectRefused, "CONNECT a:1 HTTP/1.1\r\nHost: a:1\r\n\r\n".to_owned()),
+        (Fault::ContentLengthInvalid, with("Content-Length: +1\r\n")),
+        (Fault::ContentLengthRepeated, with("Content-Length: 1\r\nContent-Length: 1\r\n")),
+        (Fault::ExpectationUnknown, with("Expect: 200-ok\r\n")),
+        (Fault::FieldLineTooLong, with(&format!("A: {}\r\n", long(8188)))),
+        (Fault::FieldNameEmpty, with(": b\r\n")),
+        (Fault::FieldNameInvalid, with("A(: b\r\n")),
+        (Fault::FieldValueInvalid, with("A: \0\r\n")),
+        (Fault::FieldsTooMany, with(&"A: b\r\n".repeat(100))),
+        (Fault::HeadTooLarge, with(&format!("A: {}\r\n", long(8000)).repeat(9))),
+        (Fault::HostInvalid, "GET / HTTP/1.1\r\nHost: a/b\r\n\r\n".to_owned()),
+        (Fault::HostMissing, "GET / HTTP/1.1\r\n\r\n".to_owned()),
+        (Fault::HostRepeated, with("Host: a\r\n")),
+        (Fault::LineFolded, with(" b\r\n")),
+        (Fault::MethodInvalid, "G@T / HTTP/1.1\r\n\r\n".to_owned()),
+        (Fault::MethodTooLong, format!("{} / HTTP/1.1\r\n\r\n", long(33))),
+        (Fault::RequestLineMalformed, "GET  / HTTP/1.1\r\n\r\n".to_owned()),
+        (Fault::RequestLineTooLong, format!("GET /{} HTTP/1.1\r\n\r\n", long(8190))),
+        (Fault::SpaceBeforeColon, with("A : b\r\n")),
+        (Fault::SpaceBeforeFirstField, "GET / HTTP/1.1\r\n Host: a\r\n\r\n".to_owned()),
+        (Fault::TargetFormInvalid, "GET a HTTP/1.1\r\nHost: a\r\n\r\n".to_owned()),
+        (Fault::TargetInvalid, "GET /# HTTP/1.1\r\nHost: a\r\n\r\n".to_owned()),
+        (Fault::TrailerForbidden, chunked("0\r\nHost: a\r\n\r\n")),
+        (Fault::TrailersTooLarge, chunked(&format!("0\r\n{}\r\n", format!("A: {}\r\n", long(4093)).repeat(2)))),
+        (Fault::TransferEncodingInvalid, with("Transfer-Encoding: chunked, chunked\r\n")),
+        (Fault::TransferEncodingOnHttp10, "GET / HTTP/1.0\r\nTransfer-Encoding: chunked\r\n\r\n".to_owned()),
+        (Fault::TransferEncodingUnsupported, with("Transfer-Encoding: gzip, chunked\r\n")),
+        (Fault::TransferEncodingWithContentLength, with("Content-Length: 1\r\nTransfer-Encoding: chunked\r\n")),
+        (Fault::Truncated, "GET / HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\r\na".to_owned()),
+        (Fault::VersionMalformed, "GET / http/1.1\r\n\r\n".to_owned()),
+        (Fault::VersionUnsupported, "GET / HTTP/2.0\r\n\r\n".to_owned()),
+    ];
+    for (fault, input) in &table {
+        for step in [input.len(), SMALLEST] {
+            assert_eq!(server_sees(input.as_bytes(), step), Some(*fault), "{step} bytes at a time: {input:.80?}");
+        }
+    }
+    let reached: HashSet<Fault> = table.iter().map(|(fault, _)| *fault).collect();
+    let missing: Vec<_> = Fault::ALL.iter().filter(|fault| !reached.contains(fault)).collect();
+    assert!(missing.is_empty(), "not reached: {missing:?}");
+}
+
+#[test]
+fn every_server_fault_is_reached() {
+    let message = ServerFault::Message;
+    let ok = |rest: &str| format!("{OK}{rest}");
+    let table = [
+        (ServerFault::InterimsTooMany, "HTTP/1.1 102 Processing\r\n\r\n".repeat(65)),
+        (ServerFault::ReasonInvalid, "HTTP/1.1 200 O\0\r\n\r\n".to_owned()),
+        (ServerFault::StatusInvalid, "HTTP/1.1 099 Low\r\n\r\n".to_owned()),
+        (ServerFault::StatusInvalid, "HTTP/1.1 2x0 Odd\r\n\r\n".to_owned()),
+        (ServerFault::StatusLineMalformed, "HTTP/1.1 200\r\n\r\n".to_owned()),
+        (ServerFault::StatusLineMalformed, "HTTP/1.1  200 OK\r\n\r\n".to_owned()),
+        (ServerFault::StatusLineMalformed, "\r\nHTTP/1.1 200 OK\r\n\r\n".to_owned()),
+        (ServerFault::StatusLineMalformed, "HTTP/1.1 \n200 OK\r\n\r\n".to_owned()),
+        (ServerFault::StatusLineMalformed, "HTTP/1.1 2000 OK\r\n\r\n".to_owned()),
+        (ServerFault::StatusLineMalformed, "nonsense\r\n".to_owned()),
+        (ServerFault::StatusLineTooLong, format!("HTTP/1.1 200 {}\r\n\r\n", "x".repeat(8178))),
+        (ServerFault::SwitchUnasked, "HTTP/1.1 101 Switching Protocols\r\n\r\n".to_owned()),
+        (ServerFault::VersionMalformed, "http/1.1 200 OK\r\n\r\n".to_owned()),
+        (ServerFault::VersionUnsupported, "HTTP/2.0 200 OK\r\n\r\n".to_owned()),
+        (message(Fault::BareLineFeed), "HTTP/1.1 200 OK\n\n".to_owned()),
+        (message(Fault::BareCarriageReturn), "HTTP/1.1 200 O\rK\r\n\r\n".to_owned()),
+        (message(Fault::SpaceBeforeColon), ok("A : b\r\n\r\n")),
+        (message(Fault::LineFolded), ok("A: b\r\n c\r\n\r\n")),
+        (message(Fault::FieldsTooMany), ok(&"A: b\r\n".repeat(101))),
+        (message(Fault::ContentLengthInvalid), ok("Content-Length: 1, 1\r\n\r\n")),
+        (message(Fault::ContentLengthRepeated), ok("Content-Length: 1\r\nContent-Length: 1\r\n\r\n")),
+        (
+            message(Fault::TransferEncodingWithContentLength),
+            ok("Content-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n"),
+        ),
+        (message(Fault::TransferEncodingUnsupported), ok("Transfer-Encoding: gzip\r\n\r\n")),
+        (message(Fault::TransferEncodingOnHttp10), "HTTP/1.0 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n".to_owned()),
+        (message(Fault::ChunkSizeInvalid), ok("Transfer-Encoding: chunked\r\n\r\n-1\r\n")),
+        (message(Fault::BodyTooLarge), ok("Content-Length: 1001\r\n\r\n")),
+        (message(Fault::BodyTooLarge), ok(&format!("\r\n{}", "x".repeat(1001)))),
+        (message(Fault::Truncated), ok("Content-Length: 2\r\n\r\na")),
+        (message(Fault::Truncated), ok("Transfer-Encoding: chunked\r\n\r\n1\r\na\r\n")),
+        (message(Fault::Truncated), "HTTP/1.1 100 Continue\r\n\r\n".to_owned()),
+        (message(Fault::Truncated), "HTTP/1.1".to_owned()),
+    ];
+    for (fault, input) in &table {
+        for step in [input.len(), SMALLEST] {
+            assert_eq!(client_sees(input.as_bytes(), step), Some(*fault), "{step} bytes at a time: {input:.80?}");
+        }
+        assert!(!fault.explanation().is_empty() && !fault.name().is_empty());
+    }
+    let reached: HashSet<ServerFault> = table.iter().map(|(fault, _)| *fault).collect();
+    let missing: Vec<_> = ServerFault::ALL.iter().filter(|fault| !reached.contains(fault)).collect();
+    assert!(missing.is_empty(), "not reached: {missing:?}");
+}
+
+#[test]
+fn bounds_admit_what_they_name() {
+    let long = |length| "x".repeat(length);
+    for input in [
+        format!("GET /{} HTTP/1.1\r\nHost: a\r\n\r\n", long(8190 - 14)),
+        format!("{} / HTTP/1.1\r\nHost: a\r\n\r\n", long(32)),
+        with(&format!("A:{}\r\n", long(8188))),
+        with(&"A: b\r\n".repeat(99)),
+        with("Content-Length: 1000\r\n") + &long(1000),
+        chunked(&format!("1;{}\r\na\r\n0\r\n\r\n", long(4094))),
+        chunked(&format!("0\r\n{}\r\n", format!("A: {}\r\n", long(4090)).repeat(2))),
+    ] {
+        for step in [input.len(), SMALLEST] {
+            assert_eq!(server_sees(input.as_bytes(), step), None, "{step} bytes at a time: {input:.80?}");
+        }
+    }
+    for input in [
+        format!("HTTP/1.1 200 {}\r\nContent-Length: 0\r\n\r\n", long(8190 - 13)),
+        format!("{OK}\r\n{}", long(1000)),
+        "HTTP/1.1 102 Processing\r\n\r\n".repeat(64) + "HTTP/1.1 999 \r\nContent-Length: 0\r\n\r\n",
+    ] {
+        for step in [input.len(), SMALLEST] {
+            assert_eq!(client_sees(input.as_bytes(), step), None, "{step} bytes at a time: {input:.80?}");
+        }
+    }
+}
