@@ -33,7 +33,10 @@ kept: dict[str, Any] = {}
 
 
 def app(environ: Environ, start_response: StartResponse) -> Any:
-    return pages[environ["PATH_INFO"]](environ, start_response)
+    path = environ["PATH_INFO"]
+    # What a path becomes is asked below these two, and of the target that has none.
+    name = "/vandal" if path.startswith("/vandal") else "/environ" if path.startswith("/environ") or not path else path
+    return pages[name](environ, start_response)
 
 
 def page(function: Page) -> Page:
@@ -134,11 +137,7 @@ def environ(environ: Environ, start_response: StartResponse) -> Any:
     return say_json(start_response, answer)
 
 
-def any_path(environ: Environ, start_response: StartResponse) -> Any:
-    """``environ`` for every path, for what paths become."""
-    return pages["/environ"](environ, start_response)
-
-
+@page
 def vandal(environ: Environ, start_response: StartResponse) -> Any:
     """Answer with the environ as it came, then spoil it in every way that there is."""
     answer = {key: value for key, value in environ.items() if isinstance(value, (str, bool, tuple))}
@@ -167,7 +166,7 @@ def errors(environ: Environ, start_response: StartResponse) -> Any:
 @page
 def write_then_iterable(environ: Environ, start_response: StartResponse) -> Any:
     write = start_response("200 OK", TEXT)
-    assert write(b"one ") is None or True
+    write(b"one ")
     write(b"")
     write(b"two ")
     return Body(environ, [b"three ", b"", b"four"])

@@ -3,6 +3,8 @@
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, final
 
+__all__ = ["FileWrapper", "Server", "__version__"]
+
 __version__: str
 
 @final
@@ -51,7 +53,11 @@ class Server:
         """Make a waiting :meth:`run` look at pending signals now. May be called from any thread."""
 
     def reopen_logs(self) -> None:
-        """Open the access log's path again (after a rotation). Raises OSError, and keeps the old file, if it cannot."""
+        """Open the access log's path again, after a rotation; the old file stays in use if that fails.
+
+        Raises OSError then, if the server is not running; a running one does it in its own thread, soon, and reports
+        a failure.
+        """
 
     def fileno(self) -> int:
         """The poller's descriptor: readable when a turn has something to do."""
@@ -60,7 +66,7 @@ class Server:
         """A descriptor for :func:`signal.set_wakeup_fd`: a byte written to it ends the engine's wait."""
 
     def statistics(self) -> dict[str, int]:
-        """Counters since the start and gauges of now: connections, accepted, requests, and so on."""
+        """Counters since the start and gauges of now, as of the turn before: connections, accepted, requests, ..."""
 
 @final
 class FileWrapper:

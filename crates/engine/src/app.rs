@@ -78,12 +78,8 @@ pub trait App: Sized {
     fn begin(&mut self, head: &Head<'_>, connection: &mut Self::Connection) -> Self::Request;
 
     /// The request is here as a whole.
-    fn call(
-        &mut self,
-        request: Self::Request,
-        body: Body<'_>,
-        reply: &mut Reply<'_, Self>,
-    ) -> Progress<Self::Response>;
+    fn call(&mut self, request: Self::Request, body: Body<'_>, reply: &mut Reply<'_, Self>)
+    -> Progress<Self::Response>;
 
     /// The response may go on.
     fn resume(&mut self, response: Self::Response, reply: &mut Reply<'_, Self>) -> Progress<Self::Response>;

@@ -19,11 +19,11 @@ pub(crate) struct Composer<C> {
     chunk_bytes: usize,
 }
 
-/// The first `end` bytes of `chunk`, to be sent when `bytes` has been sent up to `at`.
+/// The first `end` bytes of `content`, to be sent when `bytes` has been sent up to `at`.
 #[derive(Debug)]
 struct Chunk<C> {
     at: usize,
-    chunk: C,
+    content: C,
     end: usize,
 }
 
@@ -51,7 +51,7 @@ impl<C: AsRef<[u8]>> Composer<C> {
         if end <= COPY_AT_MOST {
             self.bytes.extend_from_slice(&chunk.as_ref()[..end]);
         } else {
-            self.chunks.push(Chunk { at: self.bytes.len(), chunk, end });
+            self.chunks.push(Chunk { at: self.bytes.len(), content: chunk, end });
             self.chunk_bytes += end;
         }
     }
@@ -87,7 +87,7 @@ impl<C: AsRef<[u8]>> Composer<C> {
         let behind_chunks = self.chunks.last().map_or(0, |last| last.at);
         let with_chunks = self.chunks.iter().flat_map(move |chunk| {
             let before = &self.bytes[std::mem::replace(&mut from, chunk.at)..chunk.at];
-            [before, &chunk.chunk.as_ref()[..chunk.end]]
+            [before, &chunk.content.as_ref()[..chunk.end]]
         });
         with_chunks.chain(std::iter::once(&self.bytes[behind_chunks..]))
     }
@@ -101,10 +101,10 @@ impl<C: AsRef<[u8]>> Composer<C> {
             skip -= skipped;
             skipped
         };
-        for Chunk { at, chunk, end } in self.chunks.drain(..) {
+        for Chunk { at, content, end } in self.chunks.drain(..) {
             let before = &self.bytes[std::mem::replace(&mut from, at)..at];
             output.push_bytes(&before[skipped(before.len())..]);
-            output.push_chunk(chunk, skipped(end), end);
+            output.push_chunk(content, skipped(end), end);
         }
         let rest = &self.bytes[from..];
         output.push_bytes(&rest[skipped(rest.len())..]);

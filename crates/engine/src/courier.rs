@@ -61,15 +61,8 @@ pub(crate) enum Loan {
 
 impl<C: AsRef<[u8]> + Send + 'static> Courier<C> {
     pub(crate) fn new() -> Self {
-        let desk = Desk {
-            parcel: Composer::new(),
-            socket: None,
-            loan: 0,
-            sent: 0,
-            failed: false,
-            asleep: false,
-            quit: false,
-        };
+        let desk =
+            Desk { parcel: Composer::new(), socket: None, loan: 0, sent: 0, failed: false, asleep: false, quit: false };
         Self { shared: Arc::new(Shared { desk: Mutex::new(desk), wake: Condvar::new() }), thread: None }
     }
 

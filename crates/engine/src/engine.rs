@@ -61,9 +61,8 @@ pub struct Waker(Arc<pipe::Sender>);
 impl Waker {
     /// Makes the engine's current or next [`Engine::poll`] return at once.
     pub fn wake(&self) {
-        use std::io::Write;
         // A full pipe wakes as well as another byte would.
-        (&*self.0).write(&[0]).ok();
+        rustix::io::write(&*self.0, &[0]).ok();
     }
 }
 
@@ -382,7 +381,8 @@ fn watch<A: App>(registry: &Registry, connection: &mut Connection<A>, slot: usiz
         return Ok(());
     }
     connection.awaits_writable |= wants_writable;
-    let interest = if connection.awaits_writable { Interest::READABLE | Interest::WRITABLE } else { Interest::READABLE };
+    let interest =
+        if connection.awaits_writable { Interest::READABLE | Interest::WRITABLE } else { Interest::READABLE };
     let descriptor = connection.socket().as_raw_fd();
     let mut source = SourceFd(&descriptor);
     if std::mem::replace(&mut connection.registered, true) {

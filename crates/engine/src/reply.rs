@@ -165,7 +165,7 @@ impl<A: App> Reply<'_, A> {
             self.out.clear();
         } else {
             let sent = flush(self.out, self.output, self.socket);
-            self.note_sent(sent);
+            self.note_sent(&sent);
         }
     }
 
@@ -255,7 +255,7 @@ impl<A: App> Reply<'_, A> {
         self.begun.as_ref().is_some_and(|begun| begun.sender.is_bodiless())
     }
 
-    fn note_sent(&mut self, sent: io::Result<u64>) {
+    fn note_sent(&mut self, sent: &io::Result<u64>) {
         match sent {
             Ok(count) => self.statistics.bytes_out += count,
             Err(_) => self.gone = true,

@@ -32,13 +32,11 @@ impl Spool {
             file.write_all(&std::mem::take(&mut self.memory))?;
             self.file = Some(file);
         }
-        match &mut self.file {
-            Some(file) => file.write_all(data),
-            None => {
-                self.memory.extend_from_slice(data);
-                Ok(())
-            }
+        if let Some(file) = &mut self.file {
+            return file.write_all(data);
         }
+        self.memory.extend_from_slice(data);
+        Ok(())
     }
 
     pub(crate) fn length(&self) -> u64 {

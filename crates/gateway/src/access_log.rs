@@ -7,7 +7,7 @@
 use crate::object::Object;
 use base64::Engine as _;
 use engine::Peer;
-use pyo3::exceptions::PyValueError;
+use pyo3::exceptions::{PyOSError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use std::fmt::Write as _;
@@ -165,7 +165,10 @@ impl AccessLog {
         let sink = match (logger, path) {
             (Some(logger), _) => Sink::Logger(logger),
             (None, Some("-")) => Sink::Stdout,
-            (None, Some(path)) => Sink::Path(path.to_owned(), open(path)?),
+            (None, Some(path)) => {
+                let file = open(path).map_err(|error| os_error(&error, path))?;
+                Sink::Path(path.to_owned(), file)
+            }
             (None, None) => return Ok(None),
         };
         let shape = match format {
@@ -177,10 +180,13 @@ impl AccessLog {
     }
 
     /// Opens the path again, after a rotation. The old file stays in use if that fails.
-    pub(crate) fn reopen(&mut self) -> io::Result<()> {
+    ///
+    /// # Errors
+    /// `OSError` if it cannot be opened.
+    pub(crate) fn reopen(&mut self) -> PyResult<()> {
         self.flush()?;
         if let Sink::Path(path, file) = &mut self.sink {
-            *file = open(path)?;
+            *file = open(path).map_err(|error| os_error(&error, path))?;
         }
         Ok(())
     }
@@ -251,6 +257,14 @@ fn open(path: &str) -> io::Result<File> {
     OpenOptions::new().append(true).create(true).open(path)
 }
 
+/// As Python raises it: with the number, which chooses the class, and the path.
+fn os_error(error: &io::Error, path: &str) -> PyErr {
+    let text = error.to_string();
+    // Rust says "No such file or directory (os error 2)"; Python puts the number in front itself.
+    let text = text.split(" (os error").next().unwrap_or(&text).to_owned();
+    PyOSError::new_err((error.raw_os_error(), text, path.to_owned()))
+}
+
 /// `[20/Nov/2026:19:00:00 +0000]`, from the date that HTTP writes: `Fri, 20 Nov 2026 19:00:00 GMT`.
 fn common_log_time(at: SystemTime) -> String {
     let date = httpdate::fmt_http_date(at);
@@ -273,7 +287,9 @@ fn compile(format: &str) -> PyResult<Vec<Piece>> {
         let atom = from.strip_prefix("%(").and_then(|atom| atom.split_once(")s"));
         let Some((name, after)) = atom else {
             let shown: String = from.chars().take(12).collect();
-            return Err(PyValueError::new_err(format!("access log format: {shown:?} is no atom; atoms look like %(h)s")));
+            return Err(PyValueError::new_err(format!(
+                "access log format: {shown:?} is no atom; atoms look like %(h)s"
+            )));
         };
         pieces.push(piece(name)?);
         rest = after;

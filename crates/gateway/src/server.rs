@@ -3,7 +3,7 @@
 use crate::access_log::AccessLog;
 use crate::wsgi::{ERROR, Parts, WARNING, Wsgi};
 use engine::{Config, Engine, Now, Statistics, Waker};
-use pyo3::exceptions::{PyOSError, PyRuntimeError, PyTypeError, PyValueError};
+use pyo3::exceptions::{PyRuntimeError, PyTypeError, PyValueError};
 use pyo3::ffi;
 use pyo3::prelude::*;
 use std::collections::BTreeMap;
@@ -25,10 +25,15 @@ pub(crate) struct Server {
 /// What other threads ask of a running server, and what it tells them.
 #[derive(Default)]
 struct Control {
-    /// Stop, and cut what is left after so long.
-    stop: Option<Option<Duration>>,
+    stop: Option<Stop>,
     reopen_logs: bool,
     statistics: Statistics,
+}
+
+/// Stop, and cut what is left after `limit`, if there is one.
+#[derive(Clone, Copy)]
+struct Stop {
+    limit: Option<Duration>,
 }
 
 #[pymethods]
@@ -57,7 +62,7 @@ impl Server {
         access_logger = None,
         report = None,
     ))]
-    #[allow(clippy::too_many_arguments, reason = "they are Python's keyword arguments")]
+    #[allow(clippy::too_many_arguments, clippy::needless_pass_by_value, reason = "they are Python's keyword arguments")]
     fn new(
         py: Python<'_>,
         app: Bound<'_, PyAny>,
@@ -153,11 +158,9 @@ impl Server {
             ),
         };
         let mut control = lock(&self.control);
-        control.stop = Some(match control.stop {
-            // A limit that has been set can only become shorter.
-            Some(Some(earlier)) => Some(limit.map_or(earlier, |limit| limit.min(earlier))),
-            _ => limit,
-        });
+        // A limit that has been set can only become shorter.
+        let earlier = control.stop.and_then(|stop| stop.limit);
+        control.stop = Some(Stop { limit: limit.into_iter().chain(earlier).min() });
         drop(control);
         self.waker.wake();
         Ok(())
@@ -167,14 +170,13 @@ impl Server {
         self.waker.wake();
     }
 
-    fn reopen_logs(&self, py: Python<'_>) -> PyResult<()> {
+    fn reopen_logs(&self) -> PyResult<()> {
         if let Some((_, wsgi)) = lock(&self.idle).as_mut() {
             return match &mut wsgi.access_log {
-                Some(log) => log.reopen().map_err(PyOSError::new_err),
+                Some(log) => log.reopen(),
                 None => Ok(()),
             };
         }
-        let _ = py;
         lock(&self.control).reopen_logs = true;
         self.waker.wake();
         Ok(())
@@ -223,7 +225,7 @@ impl Server {
         let stop = control.stop.take();
         let reopen = std::mem::take(&mut control.reopen_logs);
         drop(control);
-        if let Some(limit) = stop {
+        if let Some(Stop { limit }) = stop {
             let now = Now::read();
             engine.stop(now, limit);
             engine.turn(now, wsgi);

@@ -2,7 +2,7 @@
 //! case read whole and byte by byte.
 
 use std::collections::HashSet;
-use wire::http1::client::{self, ServerFault};
+use wire::http1::client::{self, Body, ServerFault};
 use wire::http1::{BodyStep, Fault, Field, Limits, Receiver};
 
 /// Bytes at a time, where a case is read in pieces.
@@ -14,11 +14,16 @@ fn limits() -> Limits {
     Limits { body: 1000, ..Limits::default() }
 }
 
-/// The fault that a server sees in a stream that arrives `step` bytes at a time and then ends.
-fn server_sees(input: &[u8], step: usize) -> Option<Fault> {
+/// Where the pieces of `input` end that are `step` bytes long.
+fn every(input: &str, step: usize) -> Vec<usize> {
+    (step..input.len()).step_by(step).chain([input.len()]).collect()
+}
+
+/// The fault that a server sees in a stream whose pieces end at `ends`, after which it ends itself.
+fn server_sees(input: &[u8], ends: &[usize]) -> Option<Fault> {
     let (limits, mut receiver, mut fields) = (limits(), Receiver::default(), Vec::<Field>::new());
     let (mut at, mut in_body) = (0, false);
-    for end in (step..input.len()).step_by(step).chain([input.len()]) {
+    for &end in ends {
         loop {
             if in_body {
                 match receiver.body(&input[at..end], &limits) {
@@ -44,10 +49,10 @@ fn server_sees(input: &[u8], step: usize) -> Option<Fault> {
     receiver.end_of_input(&input[at..]).err()
 }
 
-fn client_sees(input: &[u8], step: usize) -> Option<ServerFault> {
+fn client_sees(input: &[u8], ends: &[usize]) -> Option<ServerFault> {
     let (limits, mut receiver, mut fields) = (limits(), client::Receiver::default(), Vec::<Field>::new());
     let (mut at, mut in_body) = (0, false);
-    for end in (step..input.len()).step_by(step).chain([input.len()]) {
+    for &end in ends {
         loop {
             if in_body {
                 match receiver.body(&input[at..end], &limits) {
@@ -130,7 +135,11 @@ fn every_fault_is_reached() {
     ];
     for (fault, input) in &table {
         for step in [input.len(), SMALLEST] {
-            assert_eq!(server_sees(input.as_bytes(), step), Some(*fault), "{step} bytes at a time: {input:.80?}");
+            assert_eq!(
+                server_sees(input.as_bytes(), &every(input, step)),
+                Some(*fault),
+                "{step} bytes at a time: {input:.80?}"
+            );
         }
     }
     let reached: HashSet<Fault> = table.iter().map(|(fault, _)| *fault).collect();
@@ -180,7 +189,11 @@ fn every_server_fault_is_reached() {
     ];
     for (fault, input) in &table {
         for step in [input.len(), SMALLEST] {
-            assert_eq!(client_sees(input.as_bytes(), step), Some(*fault), "{step} bytes at a time: {input:.80?}");
+            assert_eq!(
+                client_sees(input.as_bytes(), &every(input, step)),
+                Some(*fault),
+                "{step} bytes at a time: {input:.80?}"
+            );
         }
         assert!(!fault.explanation().is_empty() && !fault.name().is_empty());
     }
@@ -192,7 +205,7 @@ fn every_server_fault_is_reached() {
 #[test]
 fn bounds_admit_what_they_name() {
     let long = |length| "x".repeat(length);
-    for input in [
+    for input in &[
         format!("GET /{} HTTP/1.1\r\nHost: a\r\n\r\n", long(8190 - 14)),
         format!("{} / HTTP/1.1\r\nHost: a\r\n\r\n", long(32)),
         with(&format!("A:{}\r\n", long(8188))),
@@ -202,16 +215,99 @@ fn bounds_admit_what_they_name() {
         chunked(&format!("0\r\n{}\r\n", format!("A: {}\r\n", long(4090)).repeat(2))),
     ] {
         for step in [input.len(), SMALLEST] {
-            assert_eq!(server_sees(input.as_bytes(), step), None, "{step} bytes at a time: {input:.80?}");
+            assert_eq!(
+                server_sees(input.as_bytes(), &every(input, step)),
+                None,
+                "{step} bytes at a time: {input:.80?}"
+            );
         }
     }
-    for input in [
+    for input in &[
         format!("HTTP/1.1 200 {}\r\nContent-Length: 0\r\n\r\n", long(8190 - 13)),
         format!("{OK}\r\n{}", long(1000)),
         "HTTP/1.1 102 Processing\r\n\r\n".repeat(64) + "HTTP/1.1 999 \r\nContent-Length: 0\r\n\r\n",
     ] {
         for step in [input.len(), SMALLEST] {
-            assert_eq!(client_sees(input.as_bytes(), step), None, "{step} bytes at a time: {input:.80?}");
+            assert_eq!(
+                client_sees(input.as_bytes(), &every(input, step)),
+                None,
+                "{step} bytes at a time: {input:.80?}"
+            );
+        }
+    }
+}
+
+/// Where a stream breaks several rules, the first one counts, wherever the stream is cut; and what is beyond a bound is
+/// too much, whatever it says.
+#[test]
+fn the_first_broken_rule_counts_however_the_stream_is_cut() {
+    let long = |length| "x".repeat(length);
+    let large = format!("A: {}\r\n", long(8000)).repeat(8);
+    for (fault, input) in [
+        (Fault::HostRepeated, with("Host: b\r\nA(: b\r\n")),
+        (Fault::ContentLengthInvalid, with("Content-Length: x\r\nA\r\n")),
+        (Fault::TransferEncodingInvalid, with("Transfer-Encoding: ,\r\n b\r\n")),
+        (Fault::SpaceBeforeColon, with("A \t : b\r\n")),
+        (Fault::FieldNameInvalid, with("A \t b\r\n")),
+        (Fault::ColonMissing, with("A\r\n")),
+        (Fault::BareCarriageReturn, with("A\rb\r\n")),
+        (Fault::LineFolded, chunked("0\r\nA: b\r\n c\r\n\r\n")),
+        (Fault::ColonMissing, chunked("0\r\nA\r\n\r\n")),
+        (Fault::RequestLineTooLong, format!("GET / HTTP/1.1{}\r\n", long(8190))),
+        (Fault::FieldLineTooLong, with(&format!("{}(: b\r\n", long(8191)))),
+        (Fault::FieldLineTooLong, with(&format!("A{}: b\r\n", " ".repeat(8190)))),
+        (Fault::HeadTooLarge, with(&format!("{large}A: {}\0\r\n", long(4000)))),
+        (Fault::TrailersTooLarge, chunked(&format!("0\r\nA: {}\r\nB: {}\0\r\n", long(8000), long(200)))),
+        (Fault::ChunkLineTooLong, chunked(&format!("1;{}\n", long(4097)))),
+    ] {
+        let length = input.len();
+        let mut cuts = vec![vec![length], every(&input, SMALLEST)];
+        if length < 200 {
+            cuts.extend((1..length).map(|cut| vec![cut, length]));
+        }
+        for ends in cuts {
+            assert_eq!(server_sees(input.as_bytes(), &ends), Some(fault), "pieces end at {ends:.40?}: {input:.80?}");
+        }
+    }
+}
+
+#[test]
+fn a_response_says_how_its_body_ends_and_whether_the_connection_goes_on() {
+    let table = [
+        ("HTTP/1.1 200 OK\r\nContent-Length: 3\r\n", false, Body::Length(3), true),
+        ("HTTP/1.1 200 OK\r\nContent-Length: 3\r\nConnection: x, Close\r\n", false, Body::Length(3), false),
+        ("HTTP/1.1 200 OK\r\nTransfer-Encoding: Chunked\r\n", false, Body::Chunked, true),
+        ("HTTP/1.1 200 OK\r\n", false, Body::UntilClose, false),
+        ("HTTP/1.1 200 OK\r\nConnection: keep-alive\r\n", false, Body::UntilClose, false),
+        ("HTTP/1.0 200 OK\r\nContent-Length: 3\r\n", false, Body::Length(3), false),
+        ("HTTP/1.0 200 OK\r\nContent-Length: 3\r\nConnection: Keep-Alive\r\n", false, Body::Length(3), true),
+        ("HTTP/1.7 200 OK\r\nContent-Length: 3\r\n", false, Body::Length(3), true),
+        // No body, whatever the fields say (RFC 9112 section 6.3), even beyond the limit.
+        ("HTTP/1.1 204 \r\nContent-Length: 3\r\n", false, Body::None, true),
+        ("HTTP/1.1 304 \r\nTransfer-Encoding: chunked\r\n", false, Body::None, true),
+        ("HTTP/1.1 200 OK\r\nContent-Length: 1001\r\n", true, Body::None, true),
+        ("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n", true, Body::None, true),
+        ("HTTP/1.1 200 OK\r\n", true, Body::None, true),
+        ("HTTP/1.0 200 OK\r\n", true, Body::None, false),
+        ("HTTP/1.1 103 Early Hints\r\nConnection: close\r\n", false, Body::None, true),
+    ];
+    for (head, answers_head, body, keep_alive) in table {
+        let input = format!("{head}\r\nabc");
+        let (mut receiver, mut fields) = (client::Receiver::default(), Vec::new());
+        let reply = receiver.head(input.as_bytes(), answers_head, &mut fields, &limits()).unwrap().expect("whole");
+        assert_eq!((reply.body, reply.keep_alive), (body, keep_alive), "{head:?}");
+        assert_eq!(reply.is_interim, reply.status < 200);
+        let rest = &input.as_bytes()[reply.length..];
+        if body == Body::UntilClose {
+            assert_eq!(receiver.body(rest, &limits()), Ok((3, BodyStep::Data(b"abc"))));
+            assert_eq!(receiver.body(b"", &limits()), Ok((0, BodyStep::More)));
+            assert_eq!(receiver.end_of_input(b""), Ok(()));
+            assert_eq!(receiver.body(b"", &limits()), Ok((0, BodyStep::End)));
+        }
+        if body == Body::None {
+            assert_eq!(receiver.body(rest, &limits()), Ok((0, BodyStep::End)));
+            assert_eq!(receiver.end_of_input(b"").is_ok(), !reply.is_interim);
+            assert!(receiver.end_of_input(rest).is_err());
         }
     }
 }

@@ -28,7 +28,7 @@ const NAMES: usize = 256;
 /// What a connection keeps so that its next request is cheaper.
 pub(crate) struct ConnectionState {
     pub(crate) peer: Peer,
-    /// REMOTE_ADDR and REMOTE_PORT.
+    /// `REMOTE_ADDR` and `REMOTE_PORT`.
     address: Option<(Object, Object)>,
     template: Option<Box<Template>>,
 }
@@ -59,6 +59,23 @@ struct TargetStrings {
     query: Object,
 }
 
+/// What a field becomes.
+enum Variable {
+    /// A variable of this name.
+    Named(Object),
+    /// None.
+    Dropped,
+}
+
+impl Variable {
+    fn clone_ref(&self, py: Python<'_>) -> Self {
+        match self {
+            Variable::Named(key) => Variable::Named(key.clone_ref(py)),
+            Variable::Dropped => Variable::Dropped,
+        }
+    }
+}
+
 /// Makes environs.
 pub(crate) struct Environs {
     bases: Vec<Object>,
@@ -67,8 +84,8 @@ pub(crate) struct Environs {
     http10: Object,
     empty: Object,
     targets: Table<TargetStrings>,
-    lines: Table<Option<(Object, Object)>>,
-    names: Table<Option<Object>>,
+    lines: Table<(Object, Object)>,
+    names: Table<Variable>,
 }
 
 /// The keys that are set for every request.
@@ -152,11 +169,8 @@ impl Environs {
         if head.retained && is_origin_form {
             // SAFETY: the environ is a live dict, and the thread is attached.
             let copy = unsafe { Object::from_new(ffi::PyDict_Copy(environ.as_ptr())) }?;
-            connection.template = Some(Box::new(Template {
-                environ: copy,
-                method: head.method.into(),
-                target: head.target.raw.into(),
-            }));
+            connection.template =
+                Some(Box::new(Template { environ: copy, method: head.method.into(), target: head.target.raw.into() }));
         } else if head.retained {
             connection.template = None;
         }
@@ -235,8 +249,7 @@ impl Environs {
         for field in head.fields {
             let line = field.line(head.block);
             let vacancy = match self.lines.get(line) {
-                Ok(None) => continue,
-                Ok(Some((key, value))) => {
+                Ok((key, value)) => {
                     set(environ, key, value.as_ptr())?;
                     if key.as_ptr() == self.keys.http_host.as_ptr() {
                         has_host = true;
@@ -247,12 +260,12 @@ impl Environs {
                 Err(vacancy) => Some(vacancy),
             };
             if let Some(vacancy) = vacancy {
-                let Some(key) = self.key(py, field.name(head.block))? else { continue };
+                let Variable::Named(key) = self.variable(py, field.name(head.block))? else { continue };
                 let value = Object::latin1(py, field.value(head.block))?;
                 set(environ, &key, value.as_ptr())?;
                 let is_host = key.as_ptr() == self.keys.http_host.as_ptr();
                 if !is_secret(field, head.block) {
-                    self.lines.offer(vacancy, line, || Some((key, value)));
+                    self.lines.offer(vacancy, line, || (key, value));
                 }
                 if is_host {
                     has_host = true;
@@ -278,19 +291,19 @@ impl Environs {
         }
     }
 
-    /// The key that a field's name becomes, `Some(None)` if the field does not become a variable.
-    fn key(&mut self, py: Python<'_>, name: &[u8]) -> Option<Option<Object>> {
+    /// What a field of this name becomes; `None` if memory is short.
+    fn variable(&mut self, py: Python<'_>, name: &[u8]) -> Option<Variable> {
         let vacancy = match self.names.get(name) {
-            Ok(key) => return Some(key.as_ref().map(|key| key.clone_ref(py))),
+            Ok(variable) => return Some(variable.clone_ref(py)),
             Err(vacancy) => vacancy,
         };
-        let key = match variable(name) {
-            None => None,
-            Some(variable) if variable == b"HTTP_HOST" => Some(self.keys.http_host.clone_ref(py)),
-            Some(variable) => Some(Object::latin1(py, &variable)?),
+        let variable = match variable_name(name) {
+            None => Variable::Dropped,
+            Some(key) if key == b"HTTP_HOST" => Variable::Named(self.keys.http_host.clone_ref(py)),
+            Some(key) => Variable::Named(Object::latin1(py, &key)?),
         };
-        self.names.offer(vacancy, name, || key.as_ref().map(|key| key.clone_ref(py)));
-        Some(key)
+        self.names.offer(vacancy, name, || variable.clone_ref(py));
+        Some(variable)
     }
 
     /// Sets the variable of a field that comes more than once to all its values (RFC 9110 section 5.3; RFC 6265
@@ -298,11 +311,17 @@ impl Environs {
     fn join_repeated(&mut self, py: Python<'_>, environ: &Object, field: &Field, head: &Head<'_>) -> Option<()> {
         let name = field.name(head.block).to_ascii_lowercase();
         let separator: &[u8] = if name == b"cookie" { b"; " } else { b"," };
-        let values: Vec<&[u8]> =
-            head.fields.iter().filter(|other| other.is(head.block, &name)).map(|other| other.value(head.block)).collect();
+        let values: Vec<&[u8]> = head
+            .fields
+            .iter()
+            .filter(|other| other.is(head.block, &name))
+            .map(|other| other.value(head.block))
+            .collect();
         let joined = Object::latin1(py, &values.join(separator))?;
-        let key = self.key(py, &name)??;
-        set(environ, &key, joined.as_ptr())
+        match self.variable(py, field.name(head.block))? {
+            Variable::Named(key) => set(environ, &key, joined.as_ptr()),
+            Variable::Dropped => Some(()),
+        }
     }
 }
 
@@ -372,12 +391,12 @@ fn set_target(environ: &Object, keys: &Keys, strings: &TargetStrings) -> Option<
     set(environ, &keys.request_uri, strings.raw.as_ptr())
 }
 
-/// The variable that a field's name becomes (RFC 3875 section 4.1.18), or `None`:
+/// The name of the variable that a field becomes (RFC 3875 section 4.1.18), or `None`:
 ///
 /// * a name with an underscore could pose as one with a dash;
 /// * `Proxy` would become `HTTP_PROXY`, which libraries take for their own (CVE-2016-5385);
 /// * `Transfer-Encoding` is undone before the application sees the body.
-fn variable(name: &[u8]) -> Option<Vec<u8>> {
+fn variable_name(name: &[u8]) -> Option<Vec<u8>> {
     if name.contains(&b'_') {
         return None;
     }

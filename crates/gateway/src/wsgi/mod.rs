@@ -49,7 +49,7 @@ pub(crate) struct Wsgi {
     file_wrapper: Object,
     pub(crate) access_log: Option<AccessLog>,
     report: Option<Py<PyAny>>,
-    /// KeyboardInterrupt reached the application: the server is to end with it.
+    /// `KeyboardInterrupt` reached the application: the server is to end with it.
     pub(crate) interrupt: Option<PyErr>,
 }
 
@@ -115,8 +115,7 @@ impl Wsgi {
         // SAFETY: all are live; the slot before the arguments is ours to lend (PY_VECTORCALL_ARGUMENTS_OFFSET).
         call.pair.with_reply(reply, || unsafe {
             let count = 2 | ffi::PY_VECTORCALL_ARGUMENTS_OFFSET;
-            let result =
-                ffi::PyObject_Vectorcall(application, arguments.as_ptr().add(1), count, ptr::null_mut());
+            let result = ffi::PyObject_Vectorcall(application, arguments.as_ptr().add(1), count, ptr::null_mut());
             Object::from_new_or_error(py, result)
         })
     }
@@ -222,13 +221,7 @@ impl Wsgi {
     }
 
     /// The application failed: the peer gets a 500 if its response has not begun, and sees a cut if it has.
-    fn fail(
-        &mut self,
-        py: Python<'_>,
-        call: Call,
-        failure: Failure,
-        reply: &mut Reply<'_, Self>,
-    ) -> Progress<Stream> {
+    fn fail(&mut self, py: Python<'_>, call: Call, failure: Failure, reply: &mut Reply<'_, Self>) -> Progress<Stream> {
         match failure {
             Failure::Raised(error) => self.report_raised(py, &call, "on", error),
             Failure::Misused(misuse) => self.report_misuse(py, &call, misuse),
@@ -268,18 +261,15 @@ impl Wsgi {
     /// Hands a message to whoever reports; the last resort is Python's own place for what nobody can handle.
     pub(crate) fn tell(&self, py: Python<'_>, level: u8, message: &str, error: Option<PyErr>) {
         let error = error.map(|error| error.into_value(py));
-        match &self.report {
-            Some(report) => {
-                if let Err(error) = report.call1(py, (level, message, error)) {
-                    error.write_unraisable(py, Some(report.bind(py)));
-                }
+        if let Some(report) = &self.report {
+            if let Err(error) = report.call1(py, (level, message, error)) {
+                error.write_unraisable(py, Some(report.bind(py)));
             }
-            None => {
-                eprintln!("kirsch: {message}");
-                if let Some(error) = error {
-                    PyErr::from_value(error.into_bound(py).into_any()).display(py);
-                }
-            }
+            return;
+        }
+        eprintln!("kirsch: {message}");
+        if let Some(error) = error {
+            PyErr::from_value(error.into_bound(py).into_any()).display(py);
         }
     }
 }

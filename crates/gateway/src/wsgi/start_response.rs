@@ -1,4 +1,4 @@
-//! `start_response` and the `write` that it returns (PEP 3333, "The start_response() Callable").
+//! `start_response` and the `write` that it returns (PEP 3333, "The `start_response()` Callable").
 //!
 //! Both are C-level types with vectorcall, because the application calls one of them in every request. A pair of them
 //! shares one [`Exchange`]: it lives in the `StartResponse`, and the `Write` holds that one alive. The gateway keeps
@@ -96,9 +96,8 @@ impl Pairs {
         exchange.reply = ptr::null_mut();
         exchange.misuse = None;
         // SAFETY: both are live, and the thread is attached.
-        let unshared = unsafe {
-            ffi::Py_REFCNT(pair.start_response.as_ptr()) == 2 && ffi::Py_REFCNT(pair.write.as_ptr()) == 1
-        };
+        let unshared =
+            unsafe { ffi::Py_REFCNT(pair.start_response.as_ptr()) == 2 && ffi::Py_REFCNT(pair.write.as_ptr()) == 1 };
         if unshared {
             self.spare = Some(pair);
         }
@@ -251,7 +250,9 @@ unsafe fn start_response(
         let mut given = [ptr::null_mut::<ffi::PyObject>(); 3];
         let positional = ffi::PyVectorcall_NARGS(count).cast_unsigned();
         if positional > given.len() {
-            return Err(PyTypeError::new_err(format!("start_response takes 2 or 3 arguments, {positional} were given")));
+            return Err(PyTypeError::new_err(format!(
+                "start_response takes 2 or 3 arguments, {positional} were given"
+            )));
         }
         for (place, slot) in given.iter_mut().enumerate().take(positional) {
             *slot = *arguments.add(place);
@@ -277,7 +278,7 @@ unsafe fn start_response(
         }
         let replaces = !exc_info.is_null() && exc_info != ffi::Py_None();
         if replaces {
-            if exchange.reply().is_some_and(|reply| reply.is_begun()) {
+            if exchange.reply().is_some_and(Reply::is_begun) {
                 return Err(error_of(py, exc_info));
             }
         } else if !exchange.draft.is_empty() {
@@ -285,12 +286,17 @@ unsafe fn start_response(
                 "start_response was called again without exc_info: a response has one status (PEP 3333)",
             ));
         }
-        if let Err(error) = draft(py, &mut exchange.draft, status, headers) {
-            exchange.draft.clear();
-            return Err(error);
+        // Worked on outside of the exchange: making an error message runs Python code, which could call us again.
+        let write = exchange.write;
+        let mut new = std::mem::take(&mut exchange.draft);
+        let drafted = draft(py, &mut new, status, headers);
+        if drafted.is_err() {
+            new.clear();
         }
-        ffi::Py_INCREF(exchange.write);
-        Ok(exchange.write)
+        (*callable.cast::<StartResponse>()).exchange.draft = new;
+        drafted?;
+        ffi::Py_INCREF(write);
+        Ok(write)
     }
 }
 
@@ -363,7 +369,7 @@ unsafe fn refused(py: Python<'_>, object: *mut ffi::PyObject, misuse: Misuse) ->
     PyValueError::new_err(format!("{shown}: {misuse}"))
 }
 
-/// The exception of an exc_info, with its traceback.
+/// The exception of an `exc_info`, with its traceback.
 ///
 /// # Safety
 /// The thread is attached and `exc_info` is live.
@@ -437,7 +443,11 @@ unsafe fn write(py: Python<'_>, exchange: &mut Exchange, data: *mut ffi::PyObjec
     // write timeout bounds.
     while reply.is_overfull() {
         let waiter = reply.waiter();
-        if !py.detach(|| waiter.wait()) {
+        // Other threads run meanwhile, and must not write to the same reply.
+        let lent = std::mem::replace(&mut exchange.reply, ptr::null_mut());
+        let is_writable = py.detach(|| waiter.wait());
+        exchange.reply = lent;
+        if !is_writable {
             return Err(PyTimeoutError::new_err("the client does not read the response"));
         }
         reply.flush();

@@ -7,10 +7,10 @@ const fn class(members: &[u8], alphanumeric: bool) -> [bool; 256] {
         table[members[i] as usize] = true;
         i += 1;
     }
-    let mut byte = 0;
-    while alphanumeric && byte < 256 {
-        if (byte as u8).is_ascii_alphanumeric() {
-            table[byte] = true;
+    let mut byte = 0u8;
+    while alphanumeric && byte < 128 {
+        if byte.is_ascii_alphanumeric() {
+            table[byte as usize] = true;
         }
         byte += 1;
     }
@@ -146,7 +146,7 @@ mod tests {
 
     #[test]
     fn wide_scans_stop_where_the_narrow_ones_do() {
-        for length in 0..70 {
+        for length in 0..if cfg!(miri) { 34 } else { 70 } {
             let mut bytes = vec![b'a'; length];
             assert_eq!(value_end(&bytes, 0), length);
             for stop in 0..length {

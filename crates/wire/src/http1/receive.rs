@@ -127,15 +127,16 @@ impl Receiver {
         };
         let block_start = start + line.length;
         let block = &input[block_start..];
-        let repeated = self
+        let known = self
             .repeat
-            .as_ref()
-            .is_some_and(|repeat| repeat.version == line.version && block.starts_with(&repeat.block));
+            .as_deref()
+            .filter(|repeat| repeat.version == line.version && block.starts_with(&repeat.block))
+            .map(|repeat| (repeat.facts, repeat.block.len()));
+        let repeated = known.is_some();
         let mut retained = false;
-        let (facts, block_length) = if repeated {
+        let (facts, block_length) = if let Some(known) = known {
             self.backoff = 0;
-            let repeat = self.repeat.as_deref().expect("compared just now");
-            (repeat.facts, repeat.block.len())
+            known
         } else {
             let Some((facts, length)) = self.progress.scan(input, block_start, fields, limits)? else {
                 return Ok(None);

@@ -1,0 +1,282 @@
+//! The other end: a connection whose bytes the test moves, and the answers that came in.
+
+use super::{Address, set_receive_buffer};
+use rustix::event::PollFlags;
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, RecvFlags, SendFlags, Shutdown, SocketAddrUnix, SocketType, sockopt};
+use std::collections::VecDeque;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::Duration;
+use wire::http1::client::{Receiver, ServerFault};
+use wire::http1::{BodyStep, Field, Limits};
+
+/// How a connection ended, seen from here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum End {
+    /// In order: whatever was sent has arrived.
+    Closed,
+    /// By a reset.
+    Reset,
+}
+
+/// One whole final response.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Answer {
+    pub(crate) status: u16,
+    pub(crate) body: Vec<u8>,
+    pub(crate) keep_alive: bool,
+    pub(crate) chunked: bool,
+    /// The field lines.
+    pub(crate) head: String,
+}
+
+/// A connection to the engine.
+pub(crate) struct Client {
+    socket: OwnedFd,
+    outbox: VecDeque<u8>,
+    /// Whether what arrives is taken from the kernel.
+    pub(crate) reads: bool,
+    /// The connection takes no more of our bytes.
+    pub(crate) refused: bool,
+    ends_after_sending: bool,
+    pub(crate) end: Option<End>,
+    /// All bytes that arrived, as they came.
+    pub(crate) received: Vec<u8>,
+    /// The whole answers in `received`.
+    pub(crate) answers: Vec<Answer>,
+    /// Interim responses.
+    pub(crate) interims: usize,
+    /// What is wrong with what arrived.
+    pub(crate) fault: Option<ServerFault>,
+    parser: Parser,
+}
+
+impl Client {
+    /// Connects; the kernel does its side without the engine. `receive_buffer` bounds what it takes for us.
+    pub(crate) fn connect(address: &Address, receive_buffer: Option<usize>) -> Self {
+        let family = match address {
+            Address::Tcp(_) => AddressFamily::INET,
+            Address::Unix(_) => AddressFamily::UNIX,
+        };
+        let socket = rustix::net::socket(family, SocketType::STREAM, None).expect("a socket");
+        if let Some(bytes) = receive_buffer {
+            set_receive_buffer(&socket, bytes);
+        }
+        match address {
+            Address::Tcp(address) => {
+                rustix::net::connect(&socket, address).expect("somebody listens");
+                sockopt::set_tcp_nodelay(&socket, true).expect("a TCP socket");
+            }
+            Address::Unix(path) => {
+                let address = SocketAddrUnix::new(path).expect("a short path");
+                rustix::net::connect(&socket, &address).expect("somebody listens");
+            }
+        }
+        rustix::io::ioctl_fionbio(&socket, true).expect("a socket");
+        Self {
+            socket,
+            outbox: VecDeque::new(),
+            reads: true,
+            refused: false,
+            ends_after_sending: false,
+            end: None,
+            received: Vec::new(),
+            answers: Vec::new(),
+            interims: 0,
+            fault: None,
+            parser: Parser::default(),
+        }
+    }
+
+    /// Queues bytes, which [`pump`](Self::pump) sends.
+    pub(crate) fn send(&mut self, bytes: impl AsRef<[u8]>) {
+        self.outbox.extend(bytes.as_ref());
+    }
+
+    /// Bytes that are queued and have not been sent.
+    pub(crate) fn unsent(&self) -> usize {
+        self.outbox.len()
+    }
+
+    /// Announces that the next answer is one to HEAD.
+    pub(crate) fn expect_head(&mut self) {
+        self.parser.heads.push_back(self.parser.begun + self.parser.heads_known());
+    }
+
+    /// Announces that answer `index` (from 0) is one to HEAD.
+    pub(crate) fn expect_head_at(&mut self, index: usize) {
+        self.parser.heads.push_back(index);
+    }
+
+    /// Closes our sending side when all that is queued has left.
+    pub(crate) fn end_sending(&mut self) {
+        self.ends_after_sending = true;
+    }
+
+    /// Makes our close a reset.
+    pub(crate) fn reset(self) {
+        sockopt::set_socket_linger(&self.socket, Some(Duration::ZERO)).expect("a socket");
+    }
+
+    /// What to wait for; `None` if nothing.
+    pub(crate) fn interest(&self) -> Option<PollFlags> {
+        let mut interest = PollFlags::empty();
+        if self.reads && self.end.is_none() {
+            interest |= PollFlags::IN;
+        }
+        if !self.outbox.is_empty() && !self.refused {
+            interest |= PollFlags::OUT;
+        }
+        (!interest.is_empty()).then_some(interest)
+    }
+
+    /// Sends and receives what it can; whether anything moved.
+    pub(crate) fn pump(&mut self) -> bool {
+        let out = self.pump_out(usize::MAX);
+        let arrived = if self.reads { self.pump_in(usize::MAX) } else { 0 };
+        out + arrived > 0
+    }
+
+    /// Sends at most `limit` bytes of what is queued, and returns how many went.
+    pub(crate) fn pump_out(&mut self, limit: usize) -> usize {
+        let mut sent = 0;
+        while sent < limit && !self.outbox.is_empty() && !self.refused {
+            let (front, _) = self.outbox.as_slices();
+            match rustix::net::send(&self.socket, &front[..front.len().min(limit - sent)], SendFlags::NOSIGNAL) {
+                Ok(count) => {
+                    self.outbox.drain(..count);
+                    sent += count;
+                }
+                Err(Errno::WOULDBLOCK) => break,
+                Err(_) => self.refused = true,
+            }
+        }
+        if self.outbox.is_empty() && std::mem::take(&mut self.ends_after_sending) {
+            // The other side may have ended everything already.
+            rustix::net::shutdown(&self.socket, Shutdown::Write).ok();
+        }
+        sent
+    }
+
+    /// Receives at most `limit` bytes, and returns how many came.
+    pub(crate) fn pump_in(&mut self, limit: usize) -> usize {
+        let mut arrived = 0;
+        let mut buffer = [0; 16 << 10];
+        while arrived < limit && self.end.is_none() {
+            let room = buffer.len().min(limit - arrived);
+            match rustix::net::recv(&self.socket, &mut buffer[..room], RecvFlags::empty()) {
+                Ok((0, _)) => {
+                    self.end = Some(End::Closed);
+                    self.read_answers();
+                }
+                Ok((count, _)) => {
+                    self.received.extend_from_slice(&buffer[..count]);
+                    arrived += count;
+                    self.read_answers();
+                }
+                Err(Errno::WOULDBLOCK) => break,
+                Err(Errno::CONNRESET | Errno::PIPE) => {
+                    self.end = Some(End::Reset);
+                    self.read_answers();
+                }
+                Err(error) => panic!("recv: {error}"),
+            }
+        }
+        arrived
+    }
+
+    fn read_answers(&mut self) {
+        if self.fault.is_some() {
+            return;
+        }
+        let outcome = self.parser.read(&self.received, self.end, &mut self.answers, &mut self.interims);
+        self.fault = outcome.err();
+    }
+
+    /// Whether an answer has begun to arrive that is not whole.
+    pub(crate) fn has_part(&self) -> bool {
+        self.parser.current.is_some() || self.parser.used < self.received.len()
+    }
+
+    /// What arrived, for reading.
+    pub(crate) fn text(&self) -> String {
+        String::from_utf8_lossy(&self.received).into_owned()
+    }
+}
+
+impl AsFd for Client {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}
+
+/// Reads answers one after the other as they arrive.
+#[derive(Default)]
+struct Parser {
+    receiver: Receiver,
+    fields: Vec<Field>,
+    limits: Limits,
+    /// Bytes of what arrived that answers have used.
+    used: usize,
+    current: Option<Answer>,
+    /// Final heads read so far.
+    begun: usize,
+    /// Which answers, counted from 0, are ones to HEAD.
+    heads: VecDeque<usize>,
+}
+
+impl Parser {
+    fn heads_known(&self) -> usize {
+        self.heads.len()
+    }
+
+    fn read(
+        &mut self,
+        received: &[u8],
+        end: Option<End>,
+        answers: &mut Vec<Answer>,
+        interims: &mut usize,
+    ) -> Result<(), ServerFault> {
+        loop {
+            let rest = &received[self.used..];
+            let Some(answer) = &mut self.current else {
+                let answers_head = self.heads.contains(&self.begun);
+                let Some(head) = self.receiver.head(rest, answers_head, &mut self.fields, &self.limits)? else {
+                    break;
+                };
+                self.used += head.length;
+                if head.is_interim {
+                    *interims += 1;
+                    continue;
+                }
+                self.begun += 1;
+                self.current = Some(Answer {
+                    status: head.status,
+                    body: Vec::new(),
+                    keep_alive: head.keep_alive,
+                    chunked: head.body == wire::http1::client::Body::Chunked,
+                    head: String::from_utf8_lossy(head.block).into_owned(),
+                });
+                continue;
+            };
+            let (used, step) = self.receiver.body(rest, &self.limits)?;
+            self.used += used;
+            match step {
+                BodyStep::Data(data) => answer.body.extend_from_slice(data),
+                BodyStep::Trailer { .. } => {}
+                BodyStep::End => answers.extend(self.current.take()),
+                BodyStep::More => break,
+            }
+        }
+        if end == Some(End::Closed) {
+            self.receiver.end_of_input(&received[self.used..])?;
+            // A body that lasts until the close is whole now.
+            if self.current.is_some() {
+                let (_, step) = self.receiver.body(&[], &self.limits)?;
+                assert_eq!(step, BodyStep::End);
+                answers.extend(self.current.take());
+            }
+        }
+        Ok(())
+    }
+}
