@@ -693,7 +693,7 @@ class Reader:
 class CountedFile(io.FileIO):
     def close(self) -> None:
         if not self.closed:
-            closed["counted file"] += 1
+            closed[str(self.name)] += 1
         super().close()
 
 
@@ -713,9 +713,9 @@ def file_of(kind: str, path: Path) -> Any:
     if kind == "subclass":
         return CountedFile(path)
     if kind == "reader":
-        return Reader("reader", path.read_bytes())
+        return Reader(str(path), path.read_bytes())
     if kind == "no close":
-        reader = Reader("no close", path.read_bytes())
+        reader = Reader(str(path), path.read_bytes())
         return type("Plain", (), {"read": reader.read})()
     if kind == "temporary":
         temporary = tempfile.TemporaryFile()

@@ -122,6 +122,8 @@ struct Receiving<A: App> {
 struct Responding<A: App> {
     response: A::Response,
     facts: Request,
+    /// It lets others go on before it does.
+    yielded: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -221,12 +223,22 @@ impl<A: App> Connection<A> {
             return Step::Stop(Fate::Wait);
         }
         match &mut self.phase {
-            Phase::Response(_) => return self.resume(hub, app),
+            Phase::Response(responding) => {
+                if std::mem::take(&mut responding.yielded) {
+                    // It has had its share of this turn.
+                    return Step::Stop(Fate::Again);
+                }
+                self.resume(hub, app);
+                return Step::Next;
+            }
             Phase::Closing(Closing::Reset) => {
                 net::reset_on_close(&self.socket);
                 return Step::Stop(Fate::Close);
             }
-            Phase::Closing(Closing::Orderly) if self.input.is_empty() => return Step::Stop(Fate::Close),
+            // Closing while unread bytes lie in the socket would be a reset, which destroys what is on its way.
+            Phase::Closing(Closing::Orderly) if self.input.is_empty() && !self.readable => {
+                return Step::Stop(Fate::Close);
+            }
             Phase::Closing(_) if self.ended => return Step::Stop(Fate::Close),
             Phase::Closing(_) => {
                 net::end_output(&self.socket);
@@ -374,7 +386,9 @@ impl<A: App> Connection<A> {
                 return used;
             }
             self.phase = Phase::Body(Box::new(Receiving { request, facts, spool: Spool::default() }));
-            self.spool(data, hub, app);
+            if !self.spool(data, hub, app) {
+                return input.len();
+            }
             return used + self.body(&input[used..], hub, app);
         }
         if expects_continue && input.len() == used {
@@ -450,24 +464,21 @@ impl<A: App> Connection<A> {
         self.exchange(facts, hub, app, |app, reply| app.call(request, body, reply));
     }
 
-    fn resume(&mut self, hub: &mut Hub<A::Chunk>, app: &mut A) -> Step {
-        let Phase::Response(responding) = std::mem::replace(&mut self.phase, Phase::Head) else { return Step::Next };
-        let Responding { response, facts } = *responding;
-        if self.exchange(facts, hub, app, |app, reply| app.resume(response, reply)) {
-            // It has had its share.
-            return Step::Stop(Fate::Again);
-        }
-        Step::Next
+    fn resume(&mut self, hub: &mut Hub<A::Chunk>, app: &mut A) {
+        let Phase::Response(responding) = std::mem::replace(&mut self.phase, Phase::Head) else { return };
+        let Responding { response, facts, .. } = *responding;
+        self.exchange(facts, hub, app, |app, reply| app.resume(response, reply));
     }
 
-    /// Lets the application write, and takes note of how far it got. Whether it would go on at once.
+    /// Lets the application write, and takes note of how far it got.
     fn exchange(
         &mut self,
         facts: Request,
         hub: &mut Hub<A::Chunk>,
         app: &mut A,
         write: impl FnOnce(&mut A, &mut Reply<'_, A>) -> Progress<A::Response>,
-    ) -> bool {
+    ) {
+        let sent_before = hub.statistics.bytes_out;
         let mut reply = Reply {
             out: &mut hub.out,
             output: &mut self.output,
@@ -497,14 +508,15 @@ impl<A: App> Connection<A> {
         };
         reply.recall();
         let gone = reply.gone;
-        let yields = matches!(progress, Progress::Yield(_));
+        self.moved += hub.statistics.bytes_out - sent_before;
+        let yielded = matches!(progress, Progress::Yield(_));
         self.phase = match progress {
             Progress::Blocked(response) | Progress::Yield(response) if gone => {
                 app.abandon(response);
                 Phase::Closing(Closing::Reset)
             }
             Progress::Blocked(response) | Progress::Yield(response) => {
-                Phase::Response(Box::new(Responding { response, facts }))
+                Phase::Response(Box::new(Responding { response, facts, yielded }))
             }
             Progress::Done | Progress::Cut if gone => Phase::Closing(Closing::Reset),
             Progress::Done => match self.begun.take() {
@@ -520,7 +532,6 @@ impl<A: App> Connection<A> {
                 }
             }
         };
-        yields && !gone
     }
 
     /// The peer has closed its side.
@@ -565,7 +576,11 @@ impl<A: App> Connection<A> {
         if hub.out.is_empty() && self.output.is_empty() {
             return true;
         }
-        let Ok(count) = reply::flush(&mut hub.out, &mut self.output, self.socket.as_fd()) else { return false };
+        let Ok(count) = reply::flush(&mut hub.out, &mut self.output, self.socket.as_fd()) else {
+            // Where it was a file that failed, the peer is still there and has to see the cut.
+            net::reset_on_close(&self.socket);
+            return false;
+        };
         hub.statistics.bytes_out += count;
         self.moved += count;
         true
@@ -606,7 +621,8 @@ impl<A: App> Connection<A> {
             Wait::Output => transfer(config.write_timeout, rate, self.since, now, self.moved),
             Wait::App => Millis::MAX,
         };
-        hub.sweep.note(self.deadline);
+        let rests_at = if wait == Wait::Idle && !self.forgotten { now + millis(IDLE_AFTER) } else { Millis::MAX };
+        hub.sweep.note(self.deadline.min(rests_at));
     }
 
     /// Whether no request is under way and none has begun.
@@ -637,7 +653,8 @@ impl<A: App> Connection<A> {
             app.idle(&mut self.app);
             self.forgotten = true;
         } else {
-            hub.sweep.note(rests_at);
+            // Not at once when it may rest: with many busy connections that would be at every moment.
+            hub.sweep.note(hub.now + millis(IDLE_AFTER));
         }
     }
 

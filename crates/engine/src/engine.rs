@@ -154,7 +154,8 @@ impl<A: App> Engine<A> {
         }
         let now = self.millis_at(now);
         let pause = (self.paused_until != 0).then_some(self.paused_until);
-        let due = [self.hub.sweep.due(), self.stop_at, pause].into_iter().flatten().min()?;
+        let stop_at = self.stop_at.filter(|&at| at != Millis::MAX);
+        let due = [self.hub.sweep.due(), stop_at, pause].into_iter().flatten().min()?;
         Some(Duration::from_millis(due.saturating_sub(now)))
     }
 

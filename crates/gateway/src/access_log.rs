@@ -449,7 +449,8 @@ fn httpdate_rfc3339(at: SystemTime, since: Duration) -> String {
     format!("{}-{month:02}-{}T{}.{:06}Z", &date[12..16], &date[5..7], &date[17..25], since.subsec_micros())
 }
 
-fn escaped(bytes: &[u8]) -> String {
+/// [`push_escaped`] into a string of its own.
+pub(crate) fn escaped(bytes: &[u8]) -> String {
     let mut out = String::new();
     let _ = push_escaped(Some(bytes), &mut out);
     out

@@ -1,6 +1,6 @@
 //! The other end: a connection whose bytes the test moves, and the answers that came in.
 
-use super::{Address, set_receive_buffer};
+use super::Address;
 use rustix::event::PollFlags;
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, Shutdown, SocketAddrUnix, SocketType, sockopt};
@@ -60,7 +60,7 @@ impl Client {
         };
         let socket = rustix::net::socket(family, SocketType::STREAM, None).expect("a socket");
         if let Some(bytes) = receive_buffer {
-            set_receive_buffer(&socket, bytes);
+            sockopt::set_socket_recv_buffer_size(&socket, bytes).expect("a size that the kernel bounds itself");
         }
         match address {
             Address::Tcp(address) => {
@@ -98,14 +98,9 @@ impl Client {
         self.outbox.len()
     }
 
-    /// Announces that the next answer is one to HEAD.
-    pub(crate) fn expect_head(&mut self) {
-        self.parser.heads.push_back(self.parser.begun + self.parser.heads_known());
-    }
-
     /// Announces that answer `index` (from 0) is one to HEAD.
     pub(crate) fn expect_head_at(&mut self, index: usize) {
-        self.parser.heads.push_back(index);
+        self.parser.heads.push(index);
     }
 
     /// Closes our sending side when all that is queued has left.
@@ -222,14 +217,10 @@ struct Parser {
     /// Final heads read so far.
     begun: usize,
     /// Which answers, counted from 0, are ones to HEAD.
-    heads: VecDeque<usize>,
+    heads: Vec<usize>,
 }
 
 impl Parser {
-    fn heads_known(&self) -> usize {
-        self.heads.len()
-    }
-
     fn read(
         &mut self,
         received: &[u8],

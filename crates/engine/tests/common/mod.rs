@@ -13,8 +13,8 @@
 pub(crate) mod client;
 pub(crate) mod script;
 
-pub(crate) use client::{Answer, Client, End};
-pub(crate) use script::{Event, How, Op, Plan, Script, Told, pattern};
+pub(crate) use client::{Client, End};
+pub(crate) use script::{Event, How, Op, Plan, Script, pattern};
 
 use engine::{Config, Engine, Local, Now, Statistics};
 use rustix::event::{PollFd, PollFlags, Timespec};
@@ -104,8 +104,7 @@ impl World {
 
     pub(crate) fn on(listeners: Vec<OwnedFd>, addresses: Vec<Address>, config: Config, plans: Vec<Plan>) -> Self {
         // A wall clock that Date fields can be compared with: Sun, 06 Nov 1994 08:49:37 GMT.
-        let began =
-            Now { monotonic: Instant::now(), wall: SystemTime::UNIX_EPOCH + Duration::from_secs(784_111_777) };
+        let began = Now { monotonic: Instant::now(), wall: SystemTime::UNIX_EPOCH + Duration::from_secs(784_111_777) };
         let engine = Engine::new(listeners, config, began).expect("the listeners listen");
         Self { engine, app: Script::new(plans), addresses, began, elapsed: Duration::ZERO, _directory: None }
     }
@@ -256,9 +255,4 @@ pub(crate) fn local_of(address: &Address) -> Local {
         Address::Tcp(address) => Local::Tcp(*address),
         Address::Unix(_) => Local::Unix,
     }
-}
-
-/// Two pending connects on one descriptor cannot be told apart, so a client is connected before it is looked at.
-pub(crate) fn set_receive_buffer(socket: impl AsFd, bytes: usize) {
-    sockopt::set_socket_recv_buffer_size(socket, bytes).expect("a size that the kernel bounds itself");
 }

@@ -1,8 +1,10 @@
 //! An application that does what it is told and writes down what it was asked.
 
+use super::PATIENCE;
 use engine::{App, Body, Peer, Progress, Refusal, Reply, Report};
 use std::io::{Read, Seek, SeekFrom, Write};
 use std::rc::Rc;
+use std::sync::mpsc::Receiver;
 use wire::http1::{Draft, Head, Misuse};
 
 /// How a request is answered: the head, then one operation after the other.
@@ -28,11 +30,18 @@ pub(crate) enum Op {
     /// Writes so many bytes of the [`pattern`].
     Write(usize),
     /// The same from a file; the file is then cut so that `missing` bytes of them are not there.
-    File { length: usize, missing: usize },
+    File {
+        length: usize,
+        missing: usize,
+    },
     /// Sends the request's body back.
     Echo,
     Flush,
     SendSoon,
+    /// Keeps busy until the peer has received so many bytes, as [`Script::received`] tells.
+    Await(usize),
+    /// Waits while the peer is far behind.
+    CatchUp,
     /// Lets others go on.
     Yield,
     Panic(&'static str),
@@ -88,16 +97,41 @@ pub(crate) fn pattern(id: usize, from: usize, length: usize) -> Vec<u8> {
 /// What the application was asked, and what became of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Event {
-    Connect { listener: usize, has_address: bool },
-    Begin { id: usize, repeated: bool, retained: bool },
-    Call { id: usize, body: Told },
-    Resume { id: usize },
+    Connect {
+        listener: usize,
+        has_address: bool,
+    },
+    Begin {
+        id: usize,
+        repeated: bool,
+        retained: bool,
+    },
+    Call {
+        id: usize,
+        body: Told,
+    },
+    Resume {
+        id: usize,
+    },
     /// The application is through with a response.
-    End { id: usize, how: How },
-    Abandon { id: usize },
-    AbandonRequest { id: usize, status: Option<u16> },
-    Idle { connection: usize },
-    Refused { status: u16, fault: Option<&'static str> },
+    End {
+        id: usize,
+        how: How,
+    },
+    Abandon {
+        id: usize,
+    },
+    AbandonRequest {
+        id: usize,
+        status: Option<u16>,
+    },
+    Idle {
+        connection: usize,
+    },
+    Refused {
+        status: u16,
+        fault: Option<&'static str>,
+    },
     AcceptPaused,
     Panicked(String),
     SpoolFailed,
@@ -132,9 +166,11 @@ pub(crate) enum How {
 pub(crate) struct Script {
     pub(crate) plans: Vec<Plan>,
     pub(crate) log: Vec<Event>,
-    /// Panics in [`App::idle`], [`App::connect`] and so on are not scripted: only what handles requests is.
+    /// Held by every request and response, so that they can be counted.
     life: Rc<()>,
     connections: usize,
+    /// Tells how many bytes a peer has received.
+    pub(crate) received: Option<Receiver<usize>>,
 }
 
 /// A request that has begun.
@@ -158,7 +194,7 @@ pub(crate) struct Course {
 
 impl Script {
     pub(crate) fn new(plans: Vec<Plan>) -> Self {
-        Self { plans, log: Vec::new(), life: Rc::new(()), connections: 0 }
+        Self { plans, log: Vec::new(), life: Rc::new(()), connections: 0, received: None }
     }
 
     /// Requests and responses that exist.
@@ -198,7 +234,7 @@ impl Script {
         })
     }
 
-    fn begin(&self, plan: &Plan, reply: &mut Reply<'_, Self>) {
+    fn write_head(plan: &Plan, reply: &mut Reply<'_, Self>) {
         let mut draft = Draft::default();
         draft.start(plan.status.as_bytes()).expect("a status");
         for (name, value) in &plan.fields {
@@ -222,7 +258,7 @@ impl Script {
             course.at += 1;
             let writes = matches!(op, Op::Write(_) | Op::File { .. } | Op::Echo | Op::Finish | Op::Begin);
             if writes && !reply.is_begun() {
-                self.begin(&plan, reply);
+                Self::write_head(&plan, reply);
             }
             let verdict = match op {
                 Op::Begin => Ok(()),
@@ -248,6 +284,22 @@ impl Script {
                 }
                 Op::SendSoon => {
                     reply.send_soon();
+                    Ok(())
+                }
+                Op::Await(bytes) => {
+                    let received = self.received.as_ref().expect("somebody tells");
+                    while received.recv_timeout(PATIENCE).expect("the bytes leave while the application works") < bytes
+                    {
+                    }
+                    Ok(())
+                }
+                Op::CatchUp => {
+                    while reply.is_overfull() {
+                        if !reply.waiter().wait() {
+                            return end(self, How::Cut);
+                        }
+                        reply.flush();
+                    }
                     Ok(())
                 }
                 Op::Yield => return Progress::Yield(course),

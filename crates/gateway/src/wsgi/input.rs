@@ -87,8 +87,8 @@ impl Inputs {
         Ok(Self { bytes_io: io.getattr("BytesIO")?.unbind(), open: io.getattr("open")?.unbind() })
     }
 
-    /// The stream of a body, and its length; `None` if the body is empty.
-    pub(crate) fn make(&self, py: Python<'_>, body: Body<'_>) -> PyResult<Option<(Object, u64)>> {
+    /// The input of a body; `None` if the body is empty.
+    pub(crate) fn make(&self, py: Python<'_>, body: Body<'_>) -> PyResult<Option<Input>> {
         let bytes = match &body {
             Body::Empty => return Ok(None),
             Body::Borrowed(bytes) => *bytes,
@@ -96,11 +96,20 @@ impl Inputs {
             Body::File(..) => {
                 let Body::File(file, length) = body else { return Ok(None) };
                 let stream = self.open.call1(py, (file.into_raw_fd(), "rb"))?;
-                return Ok(Some((stream.into(), length)));
+                return Ok(Some(Input { stream: stream.into(), length, is_file: true }));
             }
         };
         // BytesIO shares the bytes object until somebody writes, and read() of all of it returns that very object.
         let stream = self.bytes_io.call1(py, (PyBytes::new(py, bytes),))?;
-        Ok(Some((stream.into(), bytes.len() as u64)))
+        Ok(Some(Input { stream: stream.into(), length: bytes.len() as u64, is_file: false }))
     }
+}
+
+/// A request's input stream.
+pub(crate) struct Input {
+    pub(crate) stream: Object,
+    /// Bytes in it.
+    pub(crate) length: u64,
+    /// It holds a file, which is to be closed when the request is over.
+    pub(crate) is_file: bool,
 }

@@ -19,7 +19,7 @@ mod table;
 
 pub(crate) mod file_wrapper;
 
-use crate::access_log::{AccessLog, Entry};
+use crate::access_log::{AccessLog, Entry, escaped};
 use crate::object::{Object, bytes_of};
 use engine::{App, Body, Local, Peer, Progress, Refusal, Reply, Report};
 use environ::{ConnectionState, Constants, Environs};
@@ -27,6 +27,7 @@ use file_wrapper::FileWrapper;
 use input::Inputs;
 use pyo3::exceptions::{PyKeyboardInterrupt, PyTypeError};
 use pyo3::ffi;
+use pyo3::intern;
 use pyo3::prelude::*;
 use start_response::{Pair, Pairs};
 use std::ptr;
@@ -75,6 +76,8 @@ pub(crate) struct Request {
 struct Call {
     environ: Object,
     pair: Pair,
+    /// The file that the body was spooled to, as a Python stream.
+    spooled: Option<Object>,
     entry: Option<Box<Entry>>,
 }
 
@@ -106,6 +109,15 @@ impl Wsgi {
             report: parts.report,
             interrupt: None,
         })
+    }
+
+    fn set_body(&self, py: Python<'_>, call: &mut Call, body: Body<'_>, is_chunked: bool) -> PyResult<()> {
+        let input = self.inputs.make(py, body)?;
+        let chunked_length = is_chunked.then_some(input.as_ref().map_or(0, |input| input.length));
+        let stream = input.as_ref().map(|input| &input.stream);
+        self.environs.set_body(py, &call.environ, stream, chunked_length).ok_or_else(|| PyErr::fetch(py))?;
+        call.spooled = input.filter(|input| input.is_file).map(|input| input.stream);
+        Ok(())
     }
 
     /// Calls the application; what it returned, or its exception.
@@ -215,8 +227,7 @@ impl Wsgi {
 
     /// The response is written as a whole.
     fn finish(&mut self, call: Call, reply: &Reply<'_, Self>) -> Progress<Stream> {
-        self.log(&call, reply.body_bytes());
-        self.pairs.give_back(call.pair);
+        self.release(call, reply.body_bytes());
         Progress::Done
     }
 
@@ -231,18 +242,24 @@ impl Wsgi {
             // What the log says is what the peer got.
             let _ = call.pair.exchange().draft.start(b"500 Internal Server Error");
         }
-        self.log(&call, reply.body_bytes());
-        self.pairs.give_back(call.pair);
+        self.release(call, reply.body_bytes());
         if refused { Progress::Done } else { Progress::Cut }
     }
 
-    fn log(&mut self, call: &Call, body_bytes: u64) {
+    /// The response is over, whole or not: it is logged, and what it held is let go.
+    fn release(&mut self, call: Call, body_bytes: u64) {
+        // SAFETY: see the module.
+        let py = unsafe { Python::assume_attached() };
         if let (Some(log), Some(entry)) = (&mut self.access_log, &call.entry) {
-            // SAFETY: see the module.
-            let py = unsafe { Python::assume_attached() };
             let draft = &call.pair.exchange().draft;
             log.write(py, entry, draft.status(), body_bytes, draft.fields(), Some(&call.environ));
         }
+        if let Some(file) = &call.spooled
+            && let Err(error) = file.bind(py).call_method0(intern!(py, "close"))
+        {
+            self.report_raised(py, &call, "while its input was closed, on", error);
+        }
+        self.pairs.give_back(call.pair);
     }
 
     fn report_raised(&mut self, py: Python<'_>, call: &Call, when: &str, error: PyErr) {
@@ -280,9 +297,12 @@ enum Failure {
     Misused(Misuse),
 }
 
-/// The request that a message is about, as method and target.
+/// The request that a message is about, as method and target, fit for a terminal.
 fn subject(py: Python<'_>, environ: &Object) -> String {
-    let get = |key: &str| environ.bind(py).get_item(key).map_or_else(|_| "?".to_owned(), |value| value.to_string());
+    let get = |key: &str| match environ.bind(py).get_item(key) {
+        Ok(value) => escaped(value.to_string().as_bytes()),
+        Err(_) => "?".to_owned(),
+    };
     format!("{} {}", get("REQUEST_METHOD"), get("RAW_URI"))
 }
 
@@ -326,19 +346,11 @@ impl App for Wsgi {
             reply.refuse(500, FAILED);
             return Progress::Done;
         };
-        let call = Call { environ, pair, entry: request.entry };
-        if !matches!(body, Body::Empty) || request.is_chunked {
-            let set = self.inputs.make(py, body).and_then(|made| {
-                let length = made.as_ref().map_or(0, |(_, length)| *length);
-                let chunked_length = request.is_chunked.then_some(length);
-                let input = made.map(|(input, _)| input);
-                self.environs
-                    .set_body(py, &call.environ, input.as_ref(), chunked_length)
-                    .ok_or_else(|| PyErr::fetch(py))
-            });
-            if let Err(error) = set {
-                return self.fail(py, call, Failure::Raised(error), reply);
-            }
+        let mut call = Call { environ, pair, spooled: None, entry: request.entry };
+        if (!matches!(body, Body::Empty) || request.is_chunked)
+            && let Err(error) = self.set_body(py, &mut call, body, request.is_chunked)
+        {
+            return self.fail(py, call, Failure::Raised(error), reply);
         }
         match self.run(py, &call, reply) {
             Ok(returned) => self.respond(py, call, returned, reply),
@@ -360,8 +372,7 @@ impl App for Wsgi {
         if let Err(error) = closed {
             self.report_raised(py, &call, "while its response was closed, on", error);
         }
-        self.log(&call, body_bytes);
-        self.pairs.give_back(call.pair);
+        self.release(call, body_bytes);
     }
 
     fn abandon_request(&mut self, request: Request, refusal: Option<Refusal>) {

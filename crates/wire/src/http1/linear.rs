@@ -70,13 +70,14 @@ fn block(length: usize) -> Vec<u8> {
 fn assert_linear(what: &str, input: &[u8], read: impl Fn(&[u8], usize) -> u64) {
     let whole = read(input, input.len());
     assert!(whole >= input.len() as u64 / 2, "{what}: the count is not armed: {whole} for {} bytes", input.len());
-    for step in if cfg!(miri) { vec![97] } else { vec![1, 2, 3, 7, 100, 1460] } {
+    for step in if cfg!(miri) { vec![1460] } else { vec![1, 2, 3, 7, 100, 1460] } {
         let pieces = read(input, step);
         assert!(pieces <= MOST * whole, "{what}, {step} bytes at a time: {pieces} examined, whole {whole}");
     }
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "heads of 64 KiB at every step take minutes there")]
 fn heads() {
     // The longest request line makes the input as a whole longer than the bound on its block.
     let longest = format!("GET /{} HTTP/1.1\r\n", "p".repeat(8190 - 14)).into_bytes();

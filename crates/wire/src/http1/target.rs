@@ -88,7 +88,7 @@ pub(super) fn is_host(value: &[u8]) -> bool {
 
 fn is_ip_literal(inside: &[u8]) -> bool {
     let Ok(text) = std::str::from_utf8(inside) else { return false };
-    text.parse::<std::net::Ipv6Addr>().is_ok() || is_ip_future(inside)
+    text.parse::<core::net::Ipv6Addr>().is_ok() || is_ip_future(inside)
 }
 
 /// "v" 1*HEXDIG "." 1*( unreserved / sub-delims / ":" )

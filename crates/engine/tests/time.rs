@@ -1,0 +1,308 @@
+//! What takes too long, by a clock that only the test moves.
+//!
+//! Connections are Unix sockets, where bytes pass at once: what a client has sent is there in the next turn.
+
+mod common;
+
+use common::{Client, End, Event, GRAIN, Op, Plan, World, ms, pattern, seconds, timeless};
+use engine::Config;
+use std::time::Duration;
+
+fn get(id: usize) -> String {
+    format!("GET /{id} HTTP/1.1\r\nHost: a.example\r\n\r\n")
+}
+
+/// Sends, turns, and receives.
+fn exchange(world: &mut World, client: &mut Client, bytes: impl AsRef<[u8]>) {
+    client.send(bytes);
+    client.pump();
+    assert_eq!(client.unsent(), 0);
+    world.settle();
+    client.pump();
+}
+
+/// Demands that nothing strikes until just before `limit` from now, that the engine asks to be turned in time, and
+/// that it strikes then.
+fn strikes_after(world: &mut World, limit: Duration, struck: impl Fn(&World) -> bool) {
+    world.settle();
+    assert!(!struck(world), "struck at once");
+    let timeout = world.timeout().expect("something is due");
+    assert!(!timeout.is_zero() && timeout <= limit + GRAIN, "asks for a turn in {timeout:?}");
+    world.advance(limit - ms(1));
+    assert!(!struck(world), "struck too early");
+    let passed = world.sleep_until(ms(1) + GRAIN, struck);
+    assert!(passed <= ms(1) + GRAIN);
+}
+
+#[test]
+fn a_head_has_to_be_whole_in_time() {
+    let config = Config { header_timeout: Some(seconds(15)), ..timeless() };
+    let mut world = World::unix(config, vec![Plan::sized(&[1])]);
+    let mut client = world.client();
+    exchange(&mut world, &mut client, "GET /0 HTTP/1.1\r\nHo");
+    // More of it does not buy time.
+    world.advance(seconds(10));
+    exchange(&mut world, &mut client, "st: a\r\n");
+    strikes_after(&mut world, seconds(5), |world| world.statistics().timeouts == 1);
+    assert_eq!(world.end(&mut client), End::Closed);
+    assert_eq!((client.answers[0].status, client.answers[0].keep_alive), (408, false));
+    assert_eq!(world.app.log.last(), Some(&Event::Refused { status: 408, fault: None }));
+    drop(client);
+    world.until_empty(&mut []);
+}
+
+#[test]
+fn who_says_nothing_is_told_nothing() {
+    let config = Config { header_timeout: Some(seconds(15)), ..timeless() };
+    let mut world = World::unix(config, vec![]);
+    let mut client = world.client();
+    strikes_after(&mut world, seconds(15), |world| world.statistics().connections == 0);
+    assert_eq!(world.end(&mut client), End::Closed);
+    assert!(client.received.is_empty());
+    assert_eq!((world.statistics().refused, world.app.log.len()), (0, 1));
+}
+
+#[test]
+fn heads_that_come_in_halves_have_each_their_time() {
+    let config = Config { header_timeout: Some(seconds(15)), keep_alive: Some(seconds(15)), ..timeless() };
+    let mut world = World::unix(config, vec![Plan::sized(&[1])]);
+    let mut client = world.client();
+    let request = get(0);
+    let (start, end) = request.split_at(20);
+    exchange(&mut world, &mut client, start);
+    for round in 1..=10 {
+        world.advance(seconds(10));
+        exchange(&mut world, &mut client, format!("{end}{start}"));
+        assert_eq!((client.answers.len(), client.end), (round, None), "{:?}", world.app.log.last());
+    }
+    // But the last half has only its own.
+    strikes_after(&mut world, seconds(15), |world| world.statistics().timeouts == 1);
+}
+
+#[test]
+fn a_head_has_its_time_from_its_first_byte() {
+    let config = Config { header_timeout: Some(seconds(5)), keep_alive: Some(seconds(75)), ..timeless() };
+    let mut world = World::unix(config, vec![Plan::sized(&[1])]);
+    let mut client = world.client();
+    exchange(&mut world, &mut client, get(0));
+    world.advance(seconds(70));
+    exchange(&mut world, &mut client, "G");
+    world.advance(ms(4900));
+    exchange(&mut world, &mut client, &get(0)[1..]);
+    assert_eq!(client.answers.len(), 2);
+}
+
+#[test]
+fn a_body_must_not_stand_still() {
+    let config = Config { body_timeout: Some(seconds(30)), ..timeless() };
+    let mut world = World::unix(config, vec![Plan::sized(&[1])]);
+    let mut client = world.client();
+    exchange(&mut world, &mut client, "PUT /0 HTTP/1.1\r\nHost: a\r\nContent-Length: 100\r\n\r\nabc");
+    for _ in 0..5 {
+        world.advance(seconds(29));
+        exchange(&mut world, &mut client, "d");
+    }
+    strikes_after(&mut world, seconds(30), |world| world.statistics().timeouts == 1);
+    assert_eq!(world.app.log.last(), Some(&Event::AbandonRequest { id: 0, status: Some(408) }));
+    assert_eq!(world.end(&mut client), End::Closed);
+    assert_eq!(client.answers[0].status, 408);
+    assert_eq!(world.app.alive(), 0);
+}
+
+#[test]
+fn a_body_must_keep_its_rate() {
+    let config = Config { body_timeout: Some(seconds(30)), min_rate: 500, ..timeless() };
+    let mut world = World::unix(config, vec![Plan::sized(&[1])]);
+    let head = "PUT /0 HTTP/1.1\r\nHost: a\r\nContent-Length: 60000\r\n\r\n";
+
+    let mut steady = world.client();
+    exchange(&mut world, &mut steady, head);
+    for second in 0..100 {
+        assert_eq!(world.statistics().timeouts, 0, "cut after {second} s although it kept the rate");
+        world.advance(seconds(1));
+        exchange(&mut world, &mut steady, [b'x'; 600]);
+    }
+    assert_eq!(steady.answers.len(), 1);
+    drop(steady);
+
+    let mut slow = world.client();
+    exchange(&mut world, &mut slow, head);
+    let mut passed = 0;
+    while world.statistics().timeouts == 0 {
+        assert!(passed < 60, "still there after {passed} s");
+        world.advance(seconds(1));
+        exchange(&mut world, &mut slow, [b'x'; 200]);
+        passed += 1;
+    }
+    // 30 s, and what 200 bytes a second have earned at 500 until then.
+    assert!((45..=55).contains(&passed), "cut after {passed} s");
+    assert_eq!(slow.answers[0].status, 408);
+    assert_eq!(world.app.log.last(), Some(&Event::AbandonRequest { id: 0, status: Some(408) }));
+}
+
+#[test]
+fn a_peer_that_does_not_read_is_cut() {
+    let config = Config { write_timeout: Some(seconds(30)), ..timeless() };
+    let (listener, address) = common::tcp_listener(Some(16 << 10));
+    let mut world = World::on(vec![listener], vec![address], config, vec![Plan::sized(&[50_000; 20])]);
+    let mut client = world.client();
+    client.reads = false;
+    client.send(get(0));
+    world.until("the application is called", &mut [&mut client], |world, _| !world.app.called().is_empty());
+    strikes_after(&mut world, seconds(30), |world| world.statistics().timeouts == 1);
+    assert_eq!((world.app.abandoned(0), world.statistics().connections), (1, 0));
+    client.reads = true;
+    assert_eq!(world.end(&mut client), End::Reset);
+    assert!(client.answers.is_empty());
+}
+
+/// Reads so many bytes a second, and says whether the answer arrived whole.
+fn reads_at(rate: usize, plan: Plan) -> bool {
+    let config = Config { write_timeout: Some(seconds(30)), min_rate: 10_000, ..timeless() };
+    let mut world = World::unix(config, vec![plan]);
+    let mut client = world.client();
+    client.reads = false;
+    client.send(get(0));
+    client.pump();
+    for _ in 0..4_000_000 / rate {
+        world.advance(seconds(1));
+        world.settle();
+        client.pump_in(rate);
+        if client.end.is_some() {
+            return false;
+        }
+        if let [answer] = &client.answers[..] {
+            assert!(answer.body == pattern(0, 0, 2_000_000));
+            return true;
+        }
+    }
+    panic!("neither cut nor whole: {} bytes", client.received.len());
+}
+
+#[test]
+fn a_peer_must_read_at_a_rate_however_the_application_writes() {
+    let mut flushed = vec![Op::Begin];
+    let mut yielding = vec![Op::Begin];
+    for _ in 0..400 {
+        flushed.extend([Op::Write(5000), Op::Flush]);
+        yielding.extend([Op::Write(5000), Op::Yield]);
+    }
+    let file = vec![Op::File { length: 2_000_000, missing: 0 }];
+    let plans = [Plan::of(flushed), Plan::of(yielding), Plan::of(file), Plan::sized(&[2_000_000]), Plan::sized(&[20_000; 100])];
+    for plan in plans {
+        assert!(reads_at(20_000, plan.clone()), "cut although it read fast enough: {:?}", &plan.ops[..2]);
+        assert!(!reads_at(2000, plan.clone()), "not cut although it was too slow: {:?}", &plan.ops[..2]);
+    }
+}
+
+#[test]
+fn an_idle_connection_is_closed_quietly() {
+    let config = Config { keep_alive: Some(seconds(75)), ..timeless() };
+    let mut world = World::unix(config, vec![Plan::sized(&[1])]);
+    let mut client = world.client();
+    for count in 1..=3 {
+        exchange(&mut world, &mut client, get(0));
+        assert_eq!(client.answers.len(), count);
+        world.advance(seconds(74));
+        assert_eq!(world.statistics().connections, 1);
+    }
+    exchange(&mut world, &mut client, get(0));
+    strikes_after(&mut world, seconds(75), |world| world.statistics().connections == 0);
+    assert_eq!(world.end(&mut client), End::Closed);
+    assert_eq!((client.answers.len(), client.has_part(), world.statistics().timeouts), (4, false, 0));
+}
+
+#[test]
+fn lingering_has_an_end() {
+    let mut world = World::unix(timeless(), vec![]);
+    let mut client = world.client();
+    exchange(&mut world, &mut client, "GET / HTTP/9.9\r\n\r\n");
+    assert_eq!((client.answers[0].status, client.end), (505, Some(End::Closed)));
+    assert_eq!(world.statistics().connections, 1);
+    // Sending on does not buy time.
+    world.advance(seconds(1));
+    exchange(&mut world, &mut client, "more");
+    strikes_after(&mut world, seconds(1), |world| world.statistics().connections == 0);
+}
+
+#[test]
+fn an_idle_connection_gives_back_what_it_keeps_for_speed() {
+    for keep_alive in [None, Some(seconds(75))] {
+        let mut world = World::unix(Config { keep_alive, ..timeless() }, vec![Plan::sized(&[1])]);
+        let mut client = world.client();
+        let idle = |world: &World| world.app.count(|event| *event == Event::Idle { connection: 0 });
+        let last_repeated = |world: &World| {
+            world.app.log.iter().rev().find_map(|event| match event {
+                Event::Begin { repeated, .. } => Some(*repeated),
+                _ => None,
+            })
+        };
+        for round in 0..3 {
+            for _ in 0..4 {
+                exchange(&mut world, &mut client, get(0));
+                world.advance(ms(800));
+            }
+            assert_eq!((idle(&world), last_repeated(&world)), (round, Some(true)), "round {round}");
+            let passed = world.sleep_until(seconds(3), |world| idle(world) == round + 1);
+            assert!(ms(800) + passed >= seconds(1), "idle after {passed:?}");
+            // Once is enough.
+            world.advance(seconds(5));
+            world.advance(seconds(5));
+            assert_eq!(idle(&world), round + 1);
+            exchange(&mut world, &mut client, get(0));
+            assert_eq!(last_repeated(&world), Some(false), "round {round}: what was forgotten is repeated");
+            assert_eq!(client.answers.len(), (round + 1) * 5);
+        }
+    }
+}
+
+#[test]
+fn an_engine_without_limits_waits_for_events_alone() {
+    let mut world = World::unix(timeless(), vec![Plan::sized(&[1])]);
+    assert_eq!(world.timeout(), Some(Duration::ZERO), "somebody may wait already");
+    world.settle();
+    assert_eq!(world.timeout(), None);
+    let mut client = world.client();
+    exchange(&mut world, &mut client, "GET /0 HTTP");
+    assert_eq!(world.timeout(), None);
+    exchange(&mut world, &mut client, "/1.1\r\nHost: a\r\n\r\n");
+    world.sleep_until(seconds(3), |world| world.app.log.contains(&Event::Idle { connection: 0 }));
+    assert_eq!(world.timeout(), None);
+}
+
+/// Every wait that the engine asks for leads somewhere, with all limits set and connections in all states.
+#[test]
+fn an_engine_that_is_turned_when_it_asks_does_not_spin() {
+    let mut world = World::unix(Config::default(), vec![Plan::sized(&[1]), Plan::sized(&[400_000; 10])]);
+    let mut clients = Vec::new();
+    let starts = [
+        String::new(),
+        "GET /0".into(),
+        get(0),
+        get(0) + "GET",
+        get(1),
+        "PUT /0 HTTP/1.1\r\nHost: a\r\nContent-Length: 9\r\n\r\nab".into(),
+        "GET / HTTP/7.0\r\n\r\n".into(),
+    ];
+    for start in starts {
+        let mut client = world.client();
+        client.reads = false;
+        client.send(start);
+        client.pump();
+        clients.push(client);
+    }
+    world.settle();
+    assert_eq!(world.statistics().connections, clients.len() as u64);
+    let mut turns = 0;
+    let mut time = Duration::ZERO;
+    while world.statistics().connections > 0 {
+        let wait = world.timeout().expect("every connection has a limit");
+        time += wait;
+        turns += 1;
+        assert!(time <= seconds(76) && turns < 50, "{turns} turns in {time:?}");
+        world.advance(wait);
+        world.settle();
+    }
+    assert!(time >= seconds(75), "the idle connection was closed after {time:?}");
+    assert_eq!(world.app.alive(), 0);
+}

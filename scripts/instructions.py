@@ -1,0 +1,108 @@
+"""Count the instructions that the server executes for one request, under callgrind.
+
+    python scripts/instructions.py [--profile callgrind.out]
+
+Processor time depends on the machine and on what else it does; the instructions of a given build do not, so a
+regression of a few per cent shows here first. Each request shape is served twice, a few and many times, on one
+keep-alive connection, and the difference is divided by the difference in requests: start-up and shut-down cancel out.
+What the kernel executes is not counted. Needs valgrind.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+APPLICATION = '''
+def app(environ, start_response):
+    start_response("200 OK", [("Content-Type", "text/plain"), ("Content-Length", "19")])
+    return [b"My Own Hello World!"]
+'''
+
+BROWSER = """\
+Host: localhost
+Accept: text/html,application/xhtml+xml,application/xml;q=0.9,image/avif,image/webp,*/*;q=0.8
+Accept-Encoding: gzip, deflate, br, zstd
+Accept-Language: en-US,en;q=0.9
+Cache-Control: max-age=0
+Cookie: sessionid=4f0d8a2c9b7e4d1f8a6c3b5e7d9f1a2b; csrftoken=Zk3hT8vQpLw2YxR5nMbC7sJdFgH1aKe4
+Sec-Ch-Ua: "Chromium";v="140", "Not=A?Brand";v="24", "Google Chrome";v="140"
+Sec-Ch-Ua-Mobile: ?0
+Sec-Ch-Ua-Platform: "Linux"
+Sec-Fetch-Dest: document
+Sec-Fetch-Mode: navigate
+Sec-Fetch-Site: none
+Sec-Fetch-User: ?1
+Upgrade-Insecure-Requests: 1
+User-Agent: Mozilla/5.0 (X11; Linux x86_64) AppleWebKit/537.36 (KHTML, like Gecko) Chrome/140.0.0.0 Safari/537.36
+"""
+
+# name: the request of a number
+SHAPES = {
+    "ka": lambda number: request("/", "Host: localhost\n"),
+    "chrome": lambda number: request("/", BROWSER),
+    "mixed": lambda number: request(f"/item/{number % 997}?page={number * 7 % 31}", BROWSER + f"X-Id: {number:08x}\n"),
+}
+
+FEW, MANY = 1000, 5000
+
+
+def request(target: str, fields: str) -> bytes:
+    return f"GET {target} HTTP/1.1\n{fields}\n".replace("\n", "\r\n").encode()
+
+
+def instructions(shape: str, count: int, profile: Path | None) -> int:
+    """Serve ``count`` requests under callgrind; the instructions of the whole process."""
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder, "counted.py").write_text(APPLICATION)
+        output = profile or Path(folder, "callgrind.out")
+        command = ["valgrind", "--tool=callgrind", f"--callgrind-out-file={output}", sys.executable, "-m", "kirsch"]
+        server = subprocess.Popen(
+            [*command, "--bind", "127.0.0.1:0", "--chdir", folder, "counted:app"], stderr=subprocess.PIPE, text=True
+        )
+        try:
+            assert server.stderr is not None
+            port = next(int(found[1]) for line in server.stderr if (found := re.match(r"on http://.*:(\d+)", line)))
+            drive(port, shape, count)
+        finally:
+            server.send_signal(signal.SIGTERM)
+            rest = server.communicate(timeout=120)[1]
+    collected = re.search(r"Collected : (\d+)", rest)
+    if collected is None:
+        raise SystemExit(f"valgrind did not say what it collected:\n{rest}")
+    return int(collected[1])
+
+
+def drive(port: int, shape: str, count: int) -> None:
+    with socket.create_connection(("127.0.0.1", port), timeout=120) as connection:
+        for number in range(count):
+            connection.sendall(SHAPES[shape](number))
+            answer = b""
+            while not answer.endswith(b"My Own Hello World!"):
+                piece = connection.recv(65536)
+                if not piece:
+                    raise SystemExit(f"{shape}: the server closed after {number} answers")
+                answer += piece
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--shape", choices=SHAPES, action="append", help="one of the request shapes (default: all)")
+    parser.add_argument("--profile", type=Path, help="keep callgrind's profile here, for callgrind_annotate")
+    arguments = parser.parse_args()
+    if shutil.which("valgrind") is None:
+        raise SystemExit("valgrind is missing: apt-get install valgrind")
+    for shape in arguments.shape or SHAPES:
+        few, many = instructions(shape, FEW, None), instructions(shape, MANY, arguments.profile)
+        print(f"{shape:8} {(many - few) / (MANY - FEW):8.0f} instructions a request", flush=True)
+
+
+if __name__ == "__main__":
+    main()

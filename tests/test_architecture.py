@@ -1,0 +1,76 @@
+"""What ARCHITECTURE.md says is absent, is."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+PROJECT = Path(__file__).resolve().parent.parent
+CRATES = PROJECT / "crates"
+
+
+def dependencies(crate: str) -> set[str]:
+    """Names in [dependencies] of a crate, without those of its tests."""
+    section = re.search(r"^\[dependencies\]\n(.*?)(?=^\[|\Z)", (CRATES / crate / "Cargo.toml").read_text(), re.M | re.S)
+    assert section is not None
+    return set(re.findall(r"^([\w-]+) *=", section[1], re.M))
+
+
+def sources(crate: str) -> dict[str, str]:
+    """The crate's code, without comments and without what follows the tests of a file."""
+    texts = {}
+    for path in sorted((CRATES / crate / "src").rglob("*.rs")):
+        code = path.read_text(encoding="utf-8").split("#[cfg(test)]\nmod tests")[0]
+        texts[path.name] = re.sub(r"//.*", "", code)
+    return texts
+
+
+def test_wire_can_reach_nothing() -> None:
+    assert dependencies("wire") == {"httpdate", "itoa", "memchr"}
+    for name, code in sources("wire").items():
+        assert not re.search(r"std::(net|fs|io|thread|env|process|os)\b|Instant|SystemTime::now", code), name
+
+
+def test_wire_is_safe() -> None:
+    assert "#![forbid(unsafe_code)]" in (CRATES / "wire" / "src" / "lib.rs").read_text()
+
+
+def test_the_engine_does_not_know_python() -> None:
+    assert dependencies("engine") == {"mio", "rustix", "slab", "tempfile", "wire"}
+
+
+def test_the_engine_is_told_the_time() -> None:
+    """Clocks are read in one place, for whoever turns the engine."""
+    for name, code in sources("engine").items():
+        readings = len(re.findall(r"(Instant|SystemTime)::now", code))
+        assert readings == (2 if name == "deadline.rs" else 0), name
+
+
+@pytest.mark.parametrize("crate", ["engine", "gateway"])
+def test_only_wire_writes_protocol_bytes(crate: str) -> None:
+    for name, code in sources(crate).items():
+        # The access log and the environ name versions; nobody else has a reason to write one, or a line end.
+        if name not in ("access_log.rs", "environ.rs"):
+            assert "HTTP/1" not in code, name
+        assert r"\r\n" not in code, name
+
+
+def test_the_order_of_the_crates() -> None:
+    assert not dependencies("wire") & {"engine", "gateway"}
+    assert "gateway" not in dependencies("engine")
+    assert {"engine", "wire"} <= dependencies("gateway")
+
+
+@pytest.mark.parametrize("crate", ["wire", "engine", "gateway"])
+def test_every_dependency_is_named_with_its_reason(crate: str) -> None:
+    page = (PROJECT / "ARCHITECTURE.md").read_text(encoding="utf-8")
+    for name in dependencies(crate) - {"wire", "engine"}:
+        assert f"`{name}`" in page, name
+
+
+def test_only_the_courier_is_unsafe_in_the_engine() -> None:
+    assert "#![deny(unsafe_code)]" in (CRATES / "engine" / "src" / "lib.rs").read_text()
+    unsafe = {name for name, code in sources("engine").items() if "unsafe " in code}
+    assert unsafe == {"courier.rs"}

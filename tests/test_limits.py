@@ -1,0 +1,736 @@
+"""Bounds on everything that a peer can make grow, and what happens at each: sizes, times, rates, connections,
+descriptors, disc space; and the end of the server itself."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import re
+import select
+import shutil
+import signal
+import socket
+import statistics
+import subprocess
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+
+import running
+from proc import cpu_share, open_files, raise_descriptor_limit, wait_until
+from raw import MalformedResponse, Peer, PeerClosed, build_request, exchange
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from running import Running, Serve
+
+MIB = 1 << 20
+SEED = 20_261_120
+
+APP = """
+    import os, sys, time
+
+    def app(environ, start_response):
+        path, query = environ["PATH_INFO"], environ["QUERY_STRING"]
+        if path == "/endless":
+            return Endless(environ, start_response)
+        if path == "/write":
+            write = start_response("200 OK", [])
+            try:
+                for _ in range(1000):
+                    write(b"x" * 65536)
+            except Exception as error:
+                print("write raised", type(error).__name__, file=environ["wsgi.errors"], flush=True)
+                raise
+            return []
+        if path == "/wait":
+            # Inside the call, so that the server can do nothing else, until a file is there.
+            print("waiting for", query, file=environ["wsgi.errors"], flush=True)
+            while not os.path.exists(query):
+                time.sleep(0.005)
+        if path == "/stream":
+            return stream(query, start_response)
+        body = environ["wsgi.input"].read()
+        start_response("200 OK", [("Content-Type", "text/plain")])
+        return [f"{len(body)} bytes".encode()]
+
+    def stream(query, start_response):
+        start_response("200 OK", [("Content-Type", "text/plain")])
+        yield b"begun "
+        while not os.path.exists(query):
+            time.sleep(0.002)
+            yield b""
+        yield b"ended"
+
+    class Endless:
+        def __init__(self, environ, start_response):
+            self.errors = environ["wsgi.errors"]
+            start_response("200 OK", [("Content-Type", "text/plain")])
+        def __iter__(self):
+            return self
+        def __next__(self):
+            return b"x" * 65536
+        def close(self):
+            print("closed", file=self.errors, flush=True)
+"""
+
+WriteApp = "Callable[[str], str]"
+
+
+def connect(site: Running, timeout: float = 20.0) -> Peer:
+    return Peer.connect(site.host, site.port, timeout)
+
+
+def connect_without_room(site: Running) -> Peer:
+    """A client whose kernel holds little that it has not read."""
+    sock = socket.socket()
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 32768)
+    sock.connect((site.host, site.port))
+    return Peer(sock, timeout=20)
+
+
+def assert_serves(site: Running, within: float = 5.0) -> None:
+    began = time.monotonic()
+    assert exchange(site.host, site.port, build_request("POST", "/", body=b"alive")).body == b"5 bytes"
+    assert time.monotonic() - began < within
+
+
+def start_through(monkeypatch: pytest.MonkeyPatch, *wrapper: str) -> None:
+    """Let ``serve`` start its server through ``wrapper``, a command that ends by executing its arguments."""
+    command = " ".join(f"'{word}'" if " " in word else word for word in wrapper)
+    # Doubled, braces are what they are; single, they are the variable's own syntax.
+    command = command.replace("{", "{{").replace("}", "}}")
+    monkeypatch.setenv(
+        running.COMMAND_VARIABLE, f"{command} {{python}} -m kirsch {{target}} --bind 127.0.0.1:0 {{args}}"
+    )
+
+
+# Sizes
+
+LINE, FIELDS, FIELD, HEAD, BODY = 200, 5, 300, 600, 1000
+
+
+@pytest.fixture(scope="module")
+def narrow(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    import textwrap
+
+    folder: Path = tmp_path_factory.mktemp("narrow")
+    (folder / "narrow_app.py").write_text(textwrap.dedent(APP), encoding="utf-8")
+    sizes = {"line": LINE, "fields": FIELDS, "field-size": FIELD, "head": HEAD, "body": BODY}
+    args = [f"--limit-request-{name}={size}" for name, size in sizes.items()]
+    site = running.start("narrow_app:app", args, cwd=folder)
+    yield site
+    assert site.finish() == []
+
+
+def line_of(size: int) -> bytes:
+    target = "/" + "a" * (size - len("GET / HTTP/1.1"))
+    return f"GET {target} HTTP/1.1\r\nHost: a\r\n\r\n".encode()
+
+
+def fields_of(count: int) -> bytes:
+    return b"GET / HTTP/1.1\r\nHost: a\r\n" + b"X: y\r\n" * (count - 1) + b"\r\n"
+
+
+def field_of(size: int) -> bytes:
+    return b"GET / HTTP/1.1\r\nHost: a\r\nX: " + b"y" * (size - 3) + b"\r\n\r\n"
+
+
+def head_of(size: int) -> bytes:
+    """Fields with the empty line behind them, of ``size`` bytes together and each within the limit of one."""
+    long = b"X: " + b"y" * 250 + b"\r\n"
+    rest = size - len(b"Host: a\r\n\r\n") - 2 * len(long) - len(b"Z: \r\n")
+    return b"GET / HTTP/1.1\r\nHost: a\r\n" + long * 2 + b"Z: " + b"y" * rest + b"\r\n\r\n"
+
+
+def body_of(size: int) -> bytes:
+    return build_request("POST", "/", body=b"b" * size)
+
+
+def chunk_of(size: int) -> bytes:
+    head = b"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n"
+    return head + b"%x\r\n%s\r\n0\r\n\r\n" % (size, b"b" * size)
+
+
+def chunks_of(size: int) -> bytes:
+    head = b"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n"
+    return head + b"1\r\nb\r\n" * size + b"0\r\n\r\n"
+
+
+@pytest.mark.parametrize(
+    ("make", "limit", "status"),
+    [
+        (line_of, LINE, 414),
+        (fields_of, FIELDS, 431),
+        (field_of, FIELD, 431),
+        (head_of, HEAD, 431),
+        (body_of, BODY, 413),
+        (chunk_of, BODY, 413),
+        (chunks_of, BODY, 413),
+    ],
+)
+def test_each_size_is_bounded(narrow: Running, make: Callable[[int], bytes], limit: int, status: int) -> None:
+    with connect(narrow) as peer:
+        for _ in range(2):
+            peer.send(make(limit))
+            assert peer.read_response().status == 200
+        peer.send(make(limit + 1))
+        response = peer.read_response()
+        assert (response.status, response.header("Connection")) == (status, "close")
+        assert peer.read_until_closed() == b""
+    assert_serves(narrow)
+
+
+@pytest.mark.parametrize(
+    ("start", "more", "statuses"),
+    [
+        (b"GET /", b"a", (414,)),
+        (b"A", b"A", (501,)),
+        (b"GET / HTTP/1.1\r\nX", b"x", (431,)),
+        (b"GET / HTTP/1.1\r\nX: ", b"y", (431,)),
+        (b"GET / HTTP/1.1\r\n", b"X: y\r\n", (431,)),
+        (b"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n1;", b"e", (400,)),
+        (b"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n", b"1;e\r\nb\r\n", (400, 413)),
+        (b"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n", b"X: y\r\n", (431,)),
+        (b"", b"\r\n", (400,)),
+    ],
+)
+def test_what_never_ends_is_refused(narrow: Running, start: bytes, more: bytes, statuses: tuple[int, ...]) -> None:
+    with connect(narrow) as peer:
+        peer.offer(start + more * 100_000)
+        assert peer.read_response().status in statuses
+
+
+# Times
+
+HASTY = ("--header-timeout=300ms", "--body-timeout=300ms", "--keep-alive=300ms", "--write-timeout=300ms")
+
+
+@pytest.fixture
+def hasty(serve: Serve, write_app: Callable[[str], str]) -> Running:
+    return serve(write_app(APP), *HASTY)
+
+
+def test_a_client_that_says_nothing_is_let_go(hasty: Running) -> None:
+    began = time.monotonic()
+    with connect(hasty) as peer:
+        assert peer.read_until_closed() == b""
+        assert not peer.reset
+    assert time.monotonic() - began > 0.25
+    assert_serves(hasty)
+
+
+@pytest.mark.parametrize("part", [b"G", b"GET / HTTP/1.1\r\nHost: a\r\nX-Half: "])
+def test_a_head_that_stands_still_is_answered_408(hasty: Running, part: bytes) -> None:
+    with connect(hasty) as peer:
+        peer.send(part)
+        assert_serves(hasty)
+        response = peer.read_response()
+        assert (response.status, response.header("Connection")) == (408, "close")
+        assert peer.read_until_closed() == b""
+
+
+def trickle(peer: Peer, piece: bytes, every: float, at_most: float = 15.0) -> float:
+    """Send ``piece`` at intervals until the server answers or closes; the seconds that it took."""
+    began = time.monotonic()
+    while not select.select([peer.sock], [], [], every)[0]:
+        assert time.monotonic() - began < at_most, "the server puts up with it"
+        peer.offer(piece)
+    return time.monotonic() - began
+
+
+def test_a_head_that_trickles_is_answered_408(hasty: Running) -> None:
+    with connect(hasty) as peer:
+        peer.send(b"GET / HTTP/1.1\r\nHost: a\r\nX-Slow: ")
+        assert trickle(peer, b"x", every=0.02) > 0.25
+        assert peer.read_response().status == 408
+    assert_serves(hasty)
+
+
+def test_a_second_head_has_its_own_time(hasty: Running) -> None:
+    with connect(hasty) as peer:
+        peer.send(build_request("GET", "/") + b"GET / HT")
+        assert peer.read_response().status == 200
+        assert peer.read_response().status == 408
+
+
+@pytest.mark.parametrize("framing", ["Content-Length: 100", "Transfer-Encoding: chunked"])
+def test_a_body_that_stands_still_is_answered_408(hasty: Running, framing: str) -> None:
+    with connect(hasty) as peer:
+        peer.send(f"POST / HTTP/1.1\r\nHost: a\r\n{framing}\r\n\r\n".encode())
+        assert_serves(hasty)
+        response = peer.read_response()
+        assert (response.status, response.header("Connection")) == (408, "close")
+        assert peer.read_until_closed() == b""
+
+
+def test_a_body_that_moves_may_take_its_time(hasty: Running) -> None:
+    with connect(hasty) as peer:
+        peer.send(build_request("POST", "/", headers={"Content-Length": "20000"}))
+        for _ in range(20):
+            # Twenty times 50 ms: three times the limit on standing still.
+            assert not select.select([peer.sock], [], [], 0.05)[0]
+            peer.send(b"x" * 1000)
+        assert peer.read_response().body == b"20000 bytes"
+
+
+def test_an_idle_connection_is_closed_without_a_word(hasty: Running) -> None:
+    with connect(hasty) as peer:
+        for _ in range(2):
+            peer.send(build_request("GET", "/"))
+            assert peer.read_response().status == 200
+        began = time.monotonic()
+        assert_serves(hasty)
+        assert peer.read_until_closed() == b""
+        assert not peer.reset
+        assert time.monotonic() - began > 0.25
+
+
+def test_a_client_that_does_not_read_is_cut(hasty: Running) -> None:
+    with connect_without_room(hasty) as peer:
+        peer.send(build_request("GET", "/endless"))
+        assert_serves(hasty)
+        hasty.wait_for("^closed$")
+        response = peer.read_response()
+        assert not response.complete
+        assert peer.reset
+    assert_serves(hasty)
+    assert hasty.stderr.count("closed") == 1
+
+
+def test_write_to_a_client_that_does_not_read_raises(hasty: Running) -> None:
+    with connect_without_room(hasty) as peer:
+        peer.send(build_request("GET", "/write"))
+        hasty.wait_for("^write raised TimeoutError$")
+        assert_serves(hasty)
+        assert not peer.read_response().complete
+
+
+def test_write_to_a_client_that_has_gone_ends(hasty: Running) -> None:
+    peer = connect_without_room(hasty)
+    peer.send(build_request("GET", "/write"))
+    peer.read_head()
+    peer.abort()
+    assert_serves(hasty)
+
+
+def test_a_body_below_the_minimum_rate_is_answered_408(serve: Serve, write_app: Callable[[str], str]) -> None:
+    """It never stands still, so that only its average ends it."""
+    site = serve(write_app(APP), "--body-timeout=300ms", "--min-rate=10000")
+    with connect(site) as peer:
+        peer.send(build_request("POST", "/", headers={"Content-Length": "100000"}))
+        assert 0.25 < trickle(peer, b"x", every=0.02) < 5
+        assert peer.read_response().status == 408
+    # The time without a byte is the rate's grace too: a body that is fast on average is let through.
+    with connect(site) as peer:
+        peer.send(build_request("POST", "/", headers={"Content-Length": "100000"}))
+        for _ in range(10):
+            assert not select.select([peer.sock], [], [], 0.05)[0]
+            peer.send(b"x" * 10_000)
+        assert peer.read_response().body == b"100000 bytes"
+
+
+def test_a_response_below_the_minimum_rate_is_cut(serve: Serve, write_app: Callable[[str], str]) -> None:
+    site = serve(write_app(APP), "--write-timeout=300ms", "--min-rate=1000000000")
+    with connect_without_room(site) as peer:
+        peer.send(build_request("GET", "/endless"))
+        deadline = time.monotonic() + 15
+        try:
+            while data := peer.sock.recv(16384):
+                assert data
+                assert time.monotonic() < deadline, "the server puts up with it"
+                time.sleep(0.005)  # the pace of the reader, some 3 MB a second
+        except ConnectionResetError:
+            pass
+    site.wait_for("^closed$")
+    assert_serves(site)
+
+
+def test_without_a_rate_a_trickle_is_put_up_with(serve: Serve, write_app: Callable[[str], str]) -> None:
+    site = serve(write_app(APP), "--body-timeout=300ms", "--min-rate=0")
+    with connect(site) as peer:
+        peer.send(build_request("POST", "/", headers={"Content-Length": "40"}))
+        for _ in range(40):
+            assert not select.select([peer.sock], [], [], 0.02)[0]
+            peer.send(b"x")
+        assert peer.read_response().body == b"40 bytes"
+
+
+# Numbers
+
+
+def test_connections_beyond_the_bound_wait_for_room(serve: Serve, write_app: Callable[[str], str]) -> None:
+    site = serve(write_app(APP), "--worker-connections=5")
+    peers = [connect(site) for _ in range(5)]
+    for peer in peers:
+        peer.send(build_request("GET", "/"))
+        assert peer.read_response().status == 200
+    with connect(site) as late:
+        late.send(build_request("GET", "/"))
+        report = site.wait_for("^.*accepting pauses.*$")[0]
+        assert "worker-connections" in report, "it names the bound that was reached"
+        assert "ulimit" not in report, "and no other"
+        for peer in peers:
+            peer.send(build_request("GET", "/"))
+            assert peer.read_response().status == 200, "those inside are served"
+        assert not select.select([late.sock], [], [], 0.3)[0]
+        assert cpu_share(site.pid, 0.3) < 0.3
+        peers.pop().close()
+        assert late.read_response().status == 200
+    for peer in peers:
+        peer.close()
+    assert_serves(site)
+
+
+def test_running_out_of_descriptors_is_survived(
+    serve: Serve, write_app: Callable[[str], str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    start_through(monkeypatch, "bash", "-c", 'ulimit -n 48 && exec "$@"', "bash")
+    site = serve(write_app(APP))
+    first = connect(site)
+    first.send(build_request("GET", "/"))
+    assert first.read_response().status == 200
+    peers = [connect(site) for _ in range(80)]
+    try:
+        site.wait_for("accepting pauses.*ulimit -n")
+        first.send(build_request("GET", "/"))
+        assert first.read_response().status == 200, "who is inside is served"
+        used = cpu_share(site.pid, 0.5)
+        print(f"out of descriptors: {used:.1%} of a processor")
+        assert used < 0.3
+        # Room for the others comes bit by bit.
+        while peers:
+            for peer in peers[:20]:
+                peer.send(build_request("GET", "/"))
+            for peer in peers[:20]:
+                assert peer.read_response().status == 200
+                peer.close()
+            del peers[:20]
+    finally:
+        for peer in peers:
+            peer.close()
+    assert_serves(site)
+    first.send(build_request("GET", "/"))
+    assert first.read_response().status == 200
+    first.close()
+    assert site.stop() == 0
+    assert site.stderr.count("accepting pauses") == 1
+
+
+def test_ten_thousand_slow_clients_do_not_delay_a_fast_one(serve: Serve, write_app: Callable[[str], str]) -> None:
+    number = 10_000
+    if not raise_descriptor_limit(number + 200):
+        pytest.skip(f"the hard limit on open files is below {number + 200} (ulimit -Hn)")
+    site = serve(write_app(APP), "--header-timeout=300s")
+    with contextlib.ExitStack() as stack:
+        slow: list[socket.socket] = []
+        for index in range(number):
+            # Several addresses, because one has fewer than 30,000 free ports.
+            sock = socket.socket()
+            stack.callback(sock.close)
+            sock.settimeout(20)
+            sock.bind((f"127.0.0.{2 + index % 5}", 0))
+            sock.connect((site.host, site.port))
+            sock.sendall(b"GET / HTTP/1.1\r\nHost: a\r\nX-Slow: ")
+            slow.append(sock)
+        fast = stack.enter_context(connect(site))
+        times = []
+        for _ in range(3):
+            for begin in range(0, number, 100):
+                for sock in slow[begin : begin + 100]:
+                    sock.sendall(b"x")
+                began = time.monotonic()
+                fast.send(build_request("GET", "/"))
+                assert fast.read_response().status == 200
+                times.append(time.monotonic() - began)
+        print(f"among {number} slow clients: median {statistics.median(times) * 1e3:.2f} ms, max {max(times):.3f} s")
+        assert statistics.median(times) < 0.05
+        assert max(times) < 2
+        for sock in slow:
+            sock.sendall(b"\r\n\r\n")
+        for sock in slow:
+            assert sock.recv(15) == b"HTTP/1.1 200 OK"
+
+
+# Request bodies in files
+
+
+def test_a_body_is_kept_in_a_file_without_a_name(
+    serve: Serve, write_app: Callable[[str], str], tmp_path: Path
+) -> None:
+    spool = tmp_path / "spool"
+    spool.mkdir()
+    site = serve(write_app(APP), "--body-memory=64k", env={"TMPDIR": str(spool)})
+    assert_serves(site)
+    with connect(site) as peer:
+        peer.send(build_request("GET", "/"))
+        peer.read_response()
+        before = open_files(site.pid)
+        peer.send(build_request("POST", "/", headers={"Content-Length": str(3 * MIB)}) + b"x" * 2 * MIB)
+        wait_until(lambda: open_files(site.pid) == before + 1, "the body is kept in a file")
+        held = [os.readlink(f"/proc/{site.pid}/fd/{fd}") for fd in os.listdir(f"/proc/{site.pid}/fd")]
+        assert any(path.startswith(str(spool)) for path in held), held
+        assert list(spool.iterdir()) == []
+        peer.send(b"x" * MIB)
+        assert peer.read_response().body == f"{3 * MIB} bytes".encode()
+        assert open_files(site.pid) == before
+    for farewell in ("close", "abort"):
+        peer = connect(site)
+        peer.send(build_request("POST", "/", headers={"Content-Length": str(3 * MIB)}) + b"x" * 2 * MIB)
+        wait_until(lambda: open_files(site.pid) >= before + 1, "the body is kept in a file")
+        getattr(peer, farewell)()
+        wait_until(lambda: open_files(site.pid) < before, "the file of a client that left is closed")
+    assert list(spool.iterdir()) == []
+
+
+def test_a_full_disc_is_answered_507(
+    serve: Serve, write_app: Callable[[str], str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spool = tmp_path / "spool"
+    spool.mkdir()
+    unshare = ["unshare", *([] if os.geteuid() == 0 else ["--user", "--map-root-user"]), "--mount"]
+    mount = f"mount -t tmpfs -o size=512k tmpfs {spool}"
+    if shutil.which("unshare") is None or subprocess.run([*unshare, "sh", "-c", mount], check=False).returncode:
+        pytest.skip("a small file system cannot be mounted here (unshare, mount -t tmpfs)")
+    start_through(monkeypatch, *unshare, "sh", "-c", f'{mount} && exec "$@"', "sh")
+    site = serve(write_app(APP), "--body-memory=64k", env={"TMPDIR": str(spool)})
+    for framing in ("length", "chunked"):
+        with connect(site) as peer:
+            if framing == "length":
+                peer.offer(build_request("POST", "/", body=b"x" * 3 * MIB))
+            else:
+                head = build_request("POST", "/", headers={"Transfer-Encoding": "chunked"})
+                peer.offer(head + b"%x\r\n%s\r\n0\r\n\r\n" % (3 * MIB, b"x" * 3 * MIB))
+            response = peer.read_response()
+            assert (response.status, response.header("Connection")) == (507, "close")
+        site.wait_for("could not be kept in a temporary file: No space left on device")
+        # What it had taken is given back.
+        fits = exchange(site.host, site.port, build_request("POST", "/", body=b"x" * 400_000))
+        assert fits.body == b"400000 bytes"
+
+
+# Nonsense and malice
+
+
+def test_storms_of_connections_leave_no_spin(serve: Serve, write_app: Callable[[str], str]) -> None:
+    site = serve(write_app(APP))
+    assert_serves(site)
+    before = open_files(site.pid)
+    for part in (b"", b"GET / HTTP/1.1\r\n", build_request("GET", "/"), build_request("GET", "/endless")):
+        for _ in range(100):
+            peer = connect(site)
+            if part:
+                peer.send(part)
+            peer.abort()
+    for _ in range(100):
+        peer = connect(site)
+        peer.end_sending()
+        peer.close()
+    assert_serves(site)
+    wait_until(lambda: open_files(site.pid) <= before, "all connections are let go")
+    used = cpu_share(site.pid, 0.5)
+    print(f"after the storms: {used:.1%} of a processor")
+    assert used < 0.1
+
+
+def test_half_open_clients_leave_no_spin(serve: Serve, write_app: Callable[[str], str]) -> None:
+    """Sockets that can be read (end of stream) and written at any time, while the response is not ready."""
+    site = serve(write_app(APP))
+    peers = [connect_without_room(site) for _ in range(20)]
+    for peer in peers:
+        peer.send(build_request("GET", "/endless"))
+        peer.end_sending()
+    for peer in peers:
+        peer.read_head()
+    assert_serves(site)
+    wait_until(lambda: cpu_share(site.pid, 0.2) < 0.1, "the server waits for its clients")
+    for peer in peers:
+        peer.close()
+    assert_serves(site)
+
+
+# A TLS 1.2 ClientHello as curl sends it, shortened.
+CLIENT_HELLO = bytes.fromhex("160301008d0100008903035c") + bytes(range(1, 130))
+GARBAGE = {
+    "TLS": CLIENT_HELLO,
+    "HTTP/2": b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\x00\x00\x12\x04\x00\x00\x00\x00\x00",
+    "SSH": b"SSH-2.0-OpenSSH_9.9\r\n",
+    "PROXY": b"PROXY TCP4 192.0.2.1 192.0.2.2 1 2\r\nGET / HTTP/1.1\r\nHost: a\r\n\r\n",
+    "SMTP": b"EHLO example.com\r\n",
+    "HTTP/0.9": b"GET /\r\n",
+    "zeros": bytes(100_000),
+    "line feeds": b"\n" * 100_000,
+    "UTF-16": "GET / HTTP/1.1\r\nHost: a\r\n\r\n".encode("utf-16"),
+}
+
+
+@pytest.mark.parametrize("name", GARBAGE)
+def test_garbage_is_refused(narrow: Running, name: str) -> None:
+    with connect(narrow) as peer:
+        peer.offer(GARBAGE[name])
+        response = peer.read_response()
+        assert response.status in (400, 414, 501, 505)
+        assert response.header("Connection") == "close"
+    assert_serves(narrow)
+
+
+def test_random_bytes_get_a_status_or_an_end(narrow: Running) -> None:
+    print("seed", SEED)
+    chance = random.Random(SEED)
+    for _ in range(200):
+        data = chance.randbytes(chance.choice([1, 10, 100, 5000]))
+        if chance.random() < 0.5:
+            cut = chance.randrange(1, 40)
+            data = build_request("POST", "/", body=b"body")[:cut] + data
+        with connect(narrow) as peer:
+            peer.offer(data)
+            with contextlib.suppress(OSError):
+                peer.end_sending()
+            with contextlib.suppress(PeerClosed, MalformedResponse):
+                # Whatever it is answered, it is answered, and not waited with.
+                assert peer.read_response().status in (200, 400, 413, 414, 417, 431, 501, 505), data
+    assert_serves(narrow)
+
+
+# The end
+
+
+def refuses(site: Running) -> bool:
+    try:
+        socket.create_connection((site.host, site.port), timeout=5).close()
+    except OSError:
+        return True
+    return False
+
+
+@pytest.mark.parametrize("part", ["head", "body"])
+def test_term_lets_a_request_arrive_and_be_answered(
+    serve: Serve, write_app: Callable[[str], str], part: str
+) -> None:
+    site = serve(write_app(APP))
+    request = build_request("POST", "/", body=b"x" * 100)
+    cut = 20 if part == "head" else len(request) - 50
+    with connect(site) as peer:
+        # A first request, so that the connection is known to be accepted.
+        peer.send(build_request("GET", "/"))
+        peer.read_response()
+        peer.send(request[:cut])
+        assert_serves(site)
+        site.process.send_signal(signal.SIGTERM)
+        wait_until(lambda: refuses(site), "new connections are refused")
+        peer.send(request[cut:])
+        response = peer.read_response()
+        assert (response.status, response.body) == (200, b"100 bytes")
+        assert response.header("Connection") == "close", "no further request may be sent on it"
+        assert peer.read_until_closed() == b""
+        assert not peer.reset
+    assert site.stop() == 0
+
+
+def test_term_lets_a_call_return(serve: Serve, write_app: Callable[[str], str], tmp_path: Path) -> None:
+    site = serve(write_app(APP))
+    gate = tmp_path / "gate"
+    with connect(site) as peer:
+        peer.send(build_request("GET", f"/wait?{gate}"))
+        site.wait_for(f"^waiting for {re.escape(str(gate))}$")
+        site.process.send_signal(signal.SIGTERM)
+        # Longer than the server gives idle connections: it must tell this one from them.
+        assert not select.select([peer.sock], [], [], 1.0)[0]
+        gate.touch()
+        response = peer.read_response()
+        assert (response.status, response.body) == (200, b"0 bytes")
+        assert response.header("Connection") == "close", "no further request may be sent on it"
+        assert peer.read_until_closed() == b""
+        assert not peer.reset
+    assert site.stop() == 0
+
+
+def test_term_lets_a_response_finish(serve: Serve, write_app: Callable[[str], str], tmp_path: Path) -> None:
+    site = serve(write_app(APP))
+    gate = tmp_path / "gate"
+    with connect(site) as peer, connect_without_room(site) as slow:
+        peer.send(build_request("GET", f"/stream?{gate}"))
+        assert peer.read_head().status == 200
+        assert peer.read_chunk() == b"begun "
+        slow.send(build_request("GET", f"/stream?{gate}"))
+        slow.read_head()
+        site.process.send_signal(signal.SIGTERM)
+        wait_until(lambda: refuses(site), "new connections are refused")
+        gate.touch()
+        assert peer.read_chunk() == b"ended"
+        assert peer.read_chunk() == b""
+        assert peer.read_until_closed() == b""
+        assert slow.read_until_closed().endswith(b"ended\r\n0\r\n\r\n")
+    assert site.stop() == 0
+
+
+def test_term_closes_idle_connections(serve: Serve, write_app: Callable[[str], str]) -> None:
+    site = serve(write_app(APP))
+    idle, fresh = connect(site), connect(site)
+    idle.send(build_request("GET", "/"))
+    idle.read_response()
+    assert_serves(site)
+    began = time.monotonic()
+    site.process.send_signal(signal.SIGTERM)
+    for peer in (idle, fresh):
+        assert peer.read_until_closed() == b""
+        assert not peer.reset
+        peer.close()
+    assert site.stop() == 0
+    assert time.monotonic() - began < 5, "far sooner than the graceful timeout"
+
+
+def test_term_answers_who_was_just_about_to_ask(serve: Serve, write_app: Callable[[str], str]) -> None:
+    """A request on its way to an idle connection, and one of a client that the kernel had already let in."""
+    site = serve(write_app(APP))
+    with connect(site) as idle:
+        idle.send(build_request("GET", "/"))
+        idle.read_response()
+        site.process.send_signal(signal.SIGTERM)
+        wait_until(lambda: refuses(site), "new connections are refused")
+        idle.send(build_request("GET", "/"))
+        response = idle.read_response()
+        assert (response.status, response.header("Connection")) == (200, "close")
+    assert site.stop() == 0
+
+
+@pytest.mark.parametrize("kind", ["upload", "download", "head"])
+def test_term_cuts_what_outlasts_the_graceful_timeout(
+    serve: Serve, write_app: Callable[[str], str], kind: str
+) -> None:
+    site = serve(write_app(APP), "--graceful-timeout=300ms")
+    with connect_without_room(site) as peer:
+        if kind == "upload":
+            peer.send(build_request("POST", "/", headers={"Content-Length": "100"}) + b"half")
+        elif kind == "head":
+            peer.send(b"GET / HTTP/1.1\r\n")
+        else:
+            peer.send(build_request("GET", "/endless"))
+            peer.read_head()
+        assert_serves(site)
+        began = time.monotonic()
+        assert site.stop() == 0
+        assert 0.25 < time.monotonic() - began < 5
+        if kind == "download":
+            with pytest.raises(PeerClosed):
+                while True:
+                    assert peer.read_chunk(), "a last chunk would say that this was all"
+            site.wait_for("^closed$")
+        else:
+            peer.read_until_closed()
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGQUIT])
+def test_int_is_fast(serve: Serve, write_app: Callable[[str], str], number: signal.Signals) -> None:
+    site = serve(write_app(APP), "--graceful-timeout=60s")
+    with connect_without_room(site) as peer:
+        peer.send(build_request("GET", "/endless"))
+        peer.read_head()
+        began = time.monotonic()
+        assert site.stop(number) == 0
+        assert time.monotonic() - began < 5
+    assert site.stderr.count("closed") == 1
