@@ -5,6 +5,7 @@
 #   PROFILE=release     cargo's profile for the engine; `profiling` adds line tables
 #   BIND=127.0.0.1:8000 where `make serve` listens
 #   PYTEST_ARGS=...     e.g. PYTEST_ARGS='-k chunked -x'
+#   FUZZ_ARGS='-s none'  for cargo fuzz: without a sanitizer it is many times faster, and wire has no unsafe code
 #   FUZZ_SECONDS=60     for each target; FUZZ_RUNS=10000000 bounds cases instead; FUZZ_TARGETS='a b' chooses
 #   PEERS=              a virtual environment that holds the servers to compare with; SCENARIO=ka,chrome,...
 #   SHARED=../shared    where the outside judges are looked for: the shared corpus and the yardstick
@@ -129,16 +130,20 @@ endif
 		--server 'kirsch=$(abspath $(BIN))/kirsch {app} --bind 127.0.0.1:{port}' \
 		$(if $(PEERS),--peers $(abspath $(PEERS)) --only $(RIVALS)) $(BENCH_ARGS)
 
+.PHONY: instructions
+instructions: build ## Count the instructions of a request under callgrind, which noise does not change
+	$(BIN)/python scripts/instructions.py
+
 .PHONY: fuzz
 fuzz: ## Fuzz each target for FUZZ_SECONDS, from the seeds in tests/corpus
 	@cargo $(NIGHTLY) fuzz --version >/dev/null 2>&1 || { \
 		echo "cargo-fuzz on a nightly compiler is missing. To install both:"; \
 		echo "  rustup toolchain install nightly && cargo install cargo-fuzz"; exit 1; }
 	@for target in $${FUZZ_TARGETS:-$$(cargo $(NIGHTLY) fuzz list)}; do \
-		mkdir -p fuzz/corpus/$$target; \
 		echo "== $$target"; \
-		cargo $(NIGHTLY) fuzz run $$target fuzz/corpus/$$target tests/corpus -- \
-			-print_final_stats=1 $(if $(FUZZ_RUNS),-runs=$(FUZZ_RUNS),-max_total_time=$(FUZZ_SECONDS)); \
+		fuzz/seed.sh $$target; \
+		cargo $(NIGHTLY) fuzz run $(FUZZ_ARGS) $$target fuzz/corpus/$$target -- \
+			-dict=fuzz/http1.dict -print_final_stats=1 $(if $(FUZZ_RUNS),-runs=$(FUZZ_RUNS),-max_total_time=$(FUZZ_SECONDS)); \
 	done
 
 .PHONY: miri

@@ -44,11 +44,24 @@ pub struct Refusal {
     pub fault: Option<Fault>,
 }
 
+/// Why accepting pauses.
+#[derive(Debug)]
+pub enum AcceptPause {
+    /// As many connections are open as were asked for.
+    Connections(usize),
+    /// As many are open as the limit on descriptors leaves room for, some being kept free for everything else.
+    Descriptors(usize),
+    /// The system refused.
+    Failed(std::io::Error),
+}
+
 /// What somebody should be told.
 #[derive(Debug)]
 pub enum Report {
-    /// Accepting pauses until descriptors are free again.
-    AcceptPaused(std::io::Error),
+    /// Accepting pauses until a connection has closed.
+    AcceptPaused(AcceptPause),
+    /// A file became shorter while it was sent; its response was cut.
+    FileShrank,
     /// Code of ours panicked while it served a connection; the message. That connection is gone.
     Panicked(String),
     /// A request body could not be kept in a file; its request got 507 or 500.

@@ -27,6 +27,8 @@ use crate::statistics::Statistics;
 use std::any::Any;
 use std::os::fd::{AsFd, OwnedFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use wire::http1::{self, BodyStep, CONTINUE, Fault, Field, Framing, Receiver, Request, Stamp};
 
@@ -42,8 +44,15 @@ pub(crate) struct Hub<C> {
     pub(crate) courier: Courier<C>,
     /// Scratch for heads.
     pub(crate) fields: Vec<Field>,
-    /// Whether the engine is stopping: no connection goes on after its response.
-    pub(crate) stopping: bool,
+    /// Whether the engine is stopping: no connection goes on after its response. Another thread may say so.
+    pub(crate) stopping: Arc<AtomicBool>,
+}
+
+impl<C> Hub<C> {
+    pub(crate) fn is_stopping(&self) -> bool {
+        // Nothing else is published with it.
+        self.stopping.load(Ordering::Relaxed)
+    }
 }
 
 /// What becomes of a connection that was driven.
@@ -207,6 +216,10 @@ impl<A: App> Connection<A> {
         }
         hub.out.clear();
         if fate == Fate::Close {
+            if self.output.has_file_shrunk() {
+                hub.statistics.cut += 1;
+                app.report(Report::FileShrank);
+            }
             self.leave(app);
         } else {
             self.settle(hub);
@@ -358,11 +371,7 @@ impl<A: App> Connection<A> {
                 return input.len();
             }
         };
-        let facts = Request {
-            version: head.version,
-            is_head: head.method == b"HEAD",
-            keep_alive: head.keep_alive && !hub.stopping,
-        };
+        let facts = Request { version: head.version, is_head: head.method == b"HEAD", keep_alive: head.keep_alive };
         let (framing, expects_continue) = (head.framing, head.expects_continue);
         let mut used = head.length;
         let request = app.begin(&head, &mut self.app);
@@ -488,6 +497,7 @@ impl<A: App> Connection<A> {
             socket: self.socket.as_fd(),
             stamp: &hub.stamp,
             request: facts,
+            stopping: &hub.stopping,
             write_timeout: hub.config.write_timeout,
             produced: 0,
             gone: false,
@@ -508,6 +518,7 @@ impl<A: App> Connection<A> {
         };
         reply.recall();
         let gone = reply.gone;
+        let is_stopping = hub.is_stopping();
         self.moved += hub.statistics.bytes_out - sent_before;
         let yielded = matches!(progress, Progress::Yield(_));
         self.phase = match progress {
@@ -521,7 +532,7 @@ impl<A: App> Connection<A> {
             Progress::Done | Progress::Cut if gone => Phase::Closing(Closing::Reset),
             Progress::Done => match self.begun.take() {
                 Some(begun) if begun.sender.keeps_alive() => Phase::Head,
-                _ if facts.keep_alive || hub.stopping => Phase::Closing(Closing::Linger),
+                _ if facts.keep_alive || is_stopping => Phase::Closing(Closing::Linger),
                 _ => Phase::Closing(Closing::Orderly),
             },
             Progress::Cut => {
@@ -551,7 +562,7 @@ impl<A: App> Connection<A> {
     /// Answers what never became a request.
     fn refuse_unread(&mut self, refusal: Refusal, hub: &mut Hub<A::Chunk>, app: &mut A) {
         app.refused(refusal, &mut self.app);
-        self.write_refusal(refusal, false, hub);
+        self.write_refusal(refusal, self.receiver.is_head(), hub);
     }
 
     /// Answers a request whose body did not come as it should.
@@ -606,7 +617,7 @@ impl<A: App> Connection<A> {
         }
         let rate = config.min_rate;
         self.deadline = match wait {
-            Wait::Idle if hub.stopping => now + millis(STOP_GRACE),
+            Wait::Idle if hub.is_stopping() => now + millis(STOP_GRACE),
             Wait::Idle => after(config.keep_alive),
             Wait::Head if changed => after(config.header_timeout),
             Wait::Linger if changed => after(Some(LINGER)),

@@ -1,6 +1,6 @@
 //! The loop's body: one turn of an engine.
 
-use crate::app::{App, Local, Peer, Report};
+use crate::app::{AcceptPause, App, Local, Peer, Report};
 use crate::compose::Composer;
 use crate::config::{ACCEPT_PAUSE, ACCEPTS_PER_TURN, Config, READ_BUFFER, STOP_GRACE};
 use crate::connection::{Connection, Fate, Hub, panic_message};
@@ -15,6 +15,7 @@ use std::io::{self, Read};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant, UNIX_EPOCH};
 use wire::http1::Stamp;
 
@@ -44,6 +45,9 @@ pub struct Engine<A: App> {
     pause_reported: bool,
     /// When what is left is cut, once the engine is stopping.
     stop_at: Option<Millis>,
+    /// The bound on connections, or what the limit on descriptors leaves to them.
+    most_connections: usize,
+    has_stopped_accepting: bool,
     wake_receiver: pipe::Receiver,
     waker: Waker,
 }
@@ -56,20 +60,30 @@ struct Listener {
 
 /// Ends an engine's wait from another thread or from a signal handler.
 #[derive(Clone, Debug)]
-pub struct Waker(Arc<pipe::Sender>);
+pub struct Waker {
+    pipe: Arc<pipe::Sender>,
+    stopping: Arc<AtomicBool>,
+}
 
 impl Waker {
     /// Makes the engine's current or next [`Engine::poll`] return at once.
     pub fn wake(&self) {
         // A full pipe wakes as well as another byte would.
-        rustix::io::write(&*self.0, &[0]).ok();
+        rustix::io::write(&*self.pipe, &[0]).ok();
+    }
+
+    /// [`Engine::stop`] will be called soon: responses that begin from now on say that their connection ends. An
+    /// application that is at work may not come back to the engine before its response has begun.
+    pub fn announce_stop(&self) {
+        self.stopping.store(true, Ordering::Relaxed);
+        self.wake();
     }
 }
 
 impl AsFd for Waker {
     /// Any byte written to it wakes: a descriptor for `signal.set_wakeup_fd`.
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.0.as_fd()
+        self.pipe.as_fd()
     }
 }
 
@@ -88,6 +102,8 @@ impl<A: App> Engine<A> {
             let token = Token(LISTENERS - index);
             poll.registry().register(&mut SourceFd(&socket.as_raw_fd()), token, Interest::READABLE)?;
         }
+        let most_connections = config.connections.min(net::descriptors_for_connections());
+        let stopping = Arc::new(AtomicBool::new(false));
         let stamp = Stamp::new(&config.server, 0)
             .map_err(|misuse| io::Error::new(io::ErrorKind::InvalidInput, format!("Server: {misuse}")))?;
         let mut engine = Self {
@@ -105,7 +121,7 @@ impl<A: App> Engine<A> {
                 out: Composer::new(),
                 courier: Courier::new(),
                 fields: Vec::new(),
-                stopping: false,
+                stopping: Arc::clone(&stopping),
             },
             buffer: vec![0; READ_BUFFER].into_boxed_slice(),
             again: Vec::new(),
@@ -115,7 +131,9 @@ impl<A: App> Engine<A> {
             pause_reported: false,
             stop_at: None,
             wake_receiver,
-            waker: Waker(Arc::new(wake_sender)),
+            waker: Waker { pipe: Arc::new(wake_sender), stopping },
+            most_connections,
+            has_stopped_accepting: false,
         };
         engine.set_time(now);
         Ok(engine)
@@ -162,6 +180,8 @@ impl<A: App> Engine<A> {
     /// Does what is ready, and what is due, and comes back.
     pub fn turn(&mut self, now: Now, app: &mut A) {
         self.set_time(now);
+        // Whoever asks for it in this turn goes on in the next.
+        let again = std::mem::take(&mut self.again);
         let events = std::mem::replace(&mut self.events, Events::with_capacity(0));
         for event in &events {
             match event.token() {
@@ -182,7 +202,7 @@ impl<A: App> Engine<A> {
         }
         self.events = events;
         self.events.clear();
-        self.drive_again(app);
+        self.drive_again(again, app);
         self.accept(app);
         if self.hub.sweep.begin(self.hub.now) {
             self.sweep(app);
@@ -194,6 +214,7 @@ impl<A: App> Engine<A> {
     /// after `timeout` (`None`: whenever). Called again it can only become shorter.
     pub fn stop(&mut self, now: Now, timeout: Option<Duration>) {
         let at = timeout.map_or(Millis::MAX, |timeout| self.millis_at(now).saturating_add(millis(timeout)));
+        self.hub.stopping.store(true, Ordering::Relaxed);
         for listener in &mut self.listeners {
             listener.ready = true;
         }
@@ -203,7 +224,7 @@ impl<A: App> Engine<A> {
     /// Whether the engine has stopped and nothing is left.
     #[must_use]
     pub fn is_stopped(&self) -> bool {
-        self.hub.stopping && self.connections.is_empty()
+        self.has_stopped_accepting && self.connections.is_empty()
     }
 
     /// What has been counted.
@@ -269,8 +290,8 @@ impl<A: App> Engine<A> {
         self.paused_until = 0;
     }
 
-    fn drive_again(&mut self, app: &mut A) {
-        for slot in std::mem::take(&mut self.again) {
+    fn drive_again(&mut self, slots: Vec<usize>, app: &mut A) {
+        for slot in slots {
             if let Some(connection) = self.connections.get_mut(slot)
                 && std::mem::take(&mut connection.queued)
             {
@@ -288,8 +309,17 @@ impl<A: App> Engine<A> {
             let mut left = ACCEPTS_PER_TURN;
             while self.listeners[index].ready && (left > 0 || self.stop_at.is_some()) {
                 left = left.saturating_sub(1);
-                if self.connections.len() >= self.hub.config.connections {
-                    self.pause_accepting(io::Error::other("the bound on connections is reached"), app);
+                if self.connections.len() >= self.most_connections {
+                    if !net::is_awaited(&self.listeners[index].socket) {
+                        self.nobody_waits(index);
+                        break;
+                    }
+                    let pause = if self.most_connections == self.hub.config.connections {
+                        AcceptPause::Connections(self.most_connections)
+                    } else {
+                        AcceptPause::Descriptors(self.most_connections)
+                    };
+                    self.pause_accepting(pause, app);
                     return;
                 }
                 match net::accept(&self.listeners[index].socket) {
@@ -301,13 +331,14 @@ impl<A: App> Engine<A> {
                         // watched.
                         self.drive(slot, app);
                     }
-                    Ok(Accepted::None) => {
-                        self.listeners[index].ready = false;
-                        self.pause_reported = false;
-                    }
+                    Ok(Accepted::None) => self.nobody_waits(index),
                     Ok(Accepted::Retry) => {}
+                    // Linux wants a descriptor before it looks whether somebody waits.
+                    Ok(Accepted::Exhausted(_)) if !net::is_awaited(&self.listeners[index].socket) => {
+                        self.nobody_waits(index);
+                    }
                     Ok(Accepted::Exhausted(error)) | Err(error) => {
-                        self.pause_accepting(error, app);
+                        self.pause_accepting(AcceptPause::Failed(error), app);
                         return;
                     }
                 }
@@ -315,12 +346,17 @@ impl<A: App> Engine<A> {
         }
     }
 
+    fn nobody_waits(&mut self, index: usize) {
+        self.listeners[index].ready = false;
+        self.pause_reported = false;
+    }
+
     /// Accepting goes on when a connection has closed, or after a while.
-    fn pause_accepting(&mut self, error: io::Error, app: &mut A) {
+    fn pause_accepting(&mut self, pause: AcceptPause, app: &mut A) {
         self.paused_until = self.hub.now + millis(ACCEPT_PAUSE);
         self.hub.statistics.accept_pauses += 1;
         if !std::mem::replace(&mut self.pause_reported, true) {
-            app.report(Report::AcceptPaused(error));
+            app.report(Report::AcceptPaused(pause));
         }
     }
 
@@ -347,7 +383,7 @@ impl<A: App> Engine<A> {
 
     fn go_on_stopping(&mut self, app: &mut A) {
         let Some(stop_at) = self.stop_at else { return };
-        if !std::mem::replace(&mut self.hub.stopping, true) {
+        if !std::mem::replace(&mut self.has_stopped_accepting, true) {
             for listener in self.listeners.drain(..) {
                 self.poll.registry().deregister(&mut SourceFd(&listener.socket.as_raw_fd())).ok();
             }

@@ -40,7 +40,7 @@ mod reply;
 mod spool;
 mod statistics;
 
-pub use app::{App, Local, Peer, Progress, Refusal, Report};
+pub use app::{AcceptPause, App, Local, Peer, Progress, Refusal, Report};
 pub use config::Config;
 pub use deadline::Now;
 pub use engine::{Engine, Waker};

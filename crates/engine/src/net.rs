@@ -4,6 +4,7 @@ use crate::app::Local;
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags, Shutdown, SocketAddrAny, SocketFlags, sockopt};
+use rustix::process::Resource;
 use std::io::{self, IoSlice};
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, OwnedFd};
@@ -39,6 +40,13 @@ pub(crate) fn accept(listener: impl AsFd) -> io::Result<Accepted> {
         // accept(2): errors of the new connection are handed on and are to be taken like "try again".
         Err(_) => Ok(Accepted::Retry),
     }
+}
+
+/// Whether somebody waits to be accepted, where accepting itself cannot tell.
+pub(crate) fn is_awaited(listener: impl AsFd) -> bool {
+    let mut descriptors = [PollFd::new(&listener, PollFlags::IN)];
+    // A failure tells nothing, so somebody might.
+    rustix::event::poll(&mut descriptors, Some(&Timespec::default())) != Ok(0)
 }
 
 pub(crate) fn receive(socket: impl AsFd, buffer: &mut [u8]) -> io::Result<Moved> {
@@ -96,6 +104,14 @@ pub(crate) fn end_output(socket: impl AsFd) {
 /// Makes closing the socket a reset. Best effort: if it fails, the peer sees an early end instead.
 pub(crate) fn reset_on_close(socket: impl AsFd) {
     sockopt::set_socket_linger(socket, Some(Duration::ZERO)).ok();
+}
+
+/// Connections that the process's limit on descriptors has room for. Some stay free, so that the application can
+/// open its files, and a report can be written, while all connections are taken.
+pub(crate) fn descriptors_for_connections() -> usize {
+    const FREE_AT_MOST: u64 = 64;
+    let limit = rustix::process::getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
+    usize::try_from(limit - FREE_AT_MOST.min(limit / 2)).unwrap_or(usize::MAX)
 }
 
 /// Prepares a listening socket and says where it listens.

@@ -11,6 +11,7 @@ use std::os::fd::AsFd;
 #[derive(Debug)]
 pub(crate) struct Output<C> {
     pieces: VecDeque<Piece<C>>,
+    file_shrank: bool,
 }
 
 #[derive(Debug)]
@@ -22,11 +23,16 @@ enum Piece<C> {
 
 impl<C: AsRef<[u8]>> Output<C> {
     pub(crate) fn new() -> Self {
-        Self { pieces: VecDeque::new() }
+        Self { pieces: VecDeque::new(), file_shrank: false }
     }
 
     pub(crate) fn is_empty(&self) -> bool {
         self.pieces.is_empty()
+    }
+
+    /// Whether a file was shorter than it was said to be, so that the response cannot go on.
+    pub(crate) fn has_file_shrunk(&self) -> bool {
+        self.file_shrank
     }
 
     /// Bytes that wait in memory.
@@ -74,7 +80,11 @@ impl<C: AsRef<[u8]>> Output<C> {
             };
             let Moved::Bytes(count) = moved else { break };
             total += count as u64;
-            if piece.advance(count)? {
+            if count == 0 {
+                self.file_shrank = true;
+                return Err(io::ErrorKind::UnexpectedEof.into());
+            }
+            if piece.advance(count) {
                 self.pieces.pop_front();
             }
         }
@@ -84,23 +94,20 @@ impl<C: AsRef<[u8]>> Output<C> {
 
 impl<C> Piece<C> {
     /// Takes note of `count` bytes sent; whether the piece is through.
-    fn advance(&mut self, count: usize) -> io::Result<bool> {
+    fn advance(&mut self, count: usize) -> bool {
         match self {
             Piece::Bytes { bytes, sent } => {
                 *sent += count;
-                Ok(*sent == bytes.len())
+                *sent == bytes.len()
             }
             Piece::Chunk { sent, end, .. } => {
                 *sent += count;
-                Ok(sent == end)
-            }
-            Piece::File { .. } if count == 0 => {
-                Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the file has become shorter than announced"))
+                sent == end
             }
             Piece::File { offset, left, .. } => {
                 *offset += count as u64;
                 *left -= count as u64;
-                Ok(*left == 0)
+                *left == 0
             }
         }
     }

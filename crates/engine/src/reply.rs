@@ -9,6 +9,7 @@ use crate::statistics::Statistics;
 use std::fs::File;
 use std::io;
 use std::os::fd::BorrowedFd;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use wire::http1::{self, Draft, Misuse, Request, Sender, Stamp};
 
@@ -47,6 +48,7 @@ pub struct Reply<'a, A: App> {
     pub(crate) socket: BorrowedFd<'a>,
     pub(crate) stamp: &'a Stamp,
     pub(crate) request: Request,
+    pub(crate) stopping: &'a AtomicBool,
     pub(crate) write_timeout: Option<Duration>,
     pub(crate) produced: u64,
     pub(crate) gone: bool,
@@ -89,7 +91,9 @@ impl<A: App> Reply<'_, A> {
     pub fn begin(&mut self, draft: &Draft, length: Option<u64>) {
         debug_assert!(self.begun.is_none(), "a response has one head");
         self.recall();
-        let sender = Sender::begin(draft, self.request, length, self.stamp, &mut self.out.bytes);
+        let keep_alive = self.request.keep_alive && !self.stopping.load(Ordering::Relaxed);
+        let request = Request { keep_alive, ..self.request };
+        let sender = Sender::begin(draft, request, length, self.stamp, &mut self.out.bytes);
         *self.begun = Some(Begun::new(sender));
     }
 

@@ -116,7 +116,7 @@ fn who_yields_lets_others_go_first() {
     assert_eq!(world.app.resumed(0), 1, "{:?}", world.app.log);
     world.turn();
     assert_eq!(world.app.resumed(0), 2, "{:?}", world.app.log);
-    assert_eq!(world.timeout(), None);
+    assert_ne!(world.timeout(), Some(ms(0)));
     world.until("both are answered", &mut [&mut first, &mut second], |_, clients| {
         clients.iter().all(|client| client.answers.len() == 1)
     });
@@ -163,6 +163,8 @@ fn a_file_that_becomes_shorter_cuts_the_response() {
             let until_close = version == "1.0" && plans[id].declared.is_none();
             assert!(end == End::Reset || !until_close);
             world.until_empty(&mut [&mut client]);
+            assert_eq!(world.app.count(|event| *event == Event::FileShrank), 1, "plan {id}, HTTP/{version}");
+            assert_eq!(world.statistics().cut, 1);
             let mut next = world.client();
             next.send("GET / HTTP/0.9");
             next.end_sending();

@@ -2,8 +2,7 @@
 
 mod common;
 
-use common::script::Told;
-use common::{Client, End, Event, Op, Plan, World, pattern, timeless};
+use common::{Client, End, Event, Op, Plan, Told, World, pattern, timeless};
 use engine::Config;
 
 fn get(id: usize) -> String {

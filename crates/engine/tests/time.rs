@@ -188,7 +188,8 @@ fn a_peer_must_read_at_a_rate_however_the_application_writes() {
         yielding.extend([Op::Write(5000), Op::Yield]);
     }
     let file = vec![Op::File { length: 2_000_000, missing: 0 }];
-    let plans = [Plan::of(flushed), Plan::of(yielding), Plan::of(file), Plan::sized(&[2_000_000]), Plan::sized(&[20_000; 100])];
+    let plans =
+        [Plan::of(flushed), Plan::of(yielding), Plan::of(file), Plan::sized(&[2_000_000]), Plan::sized(&[20_000; 100])];
     for plan in plans {
         assert!(reads_at(20_000, plan.clone()), "cut although it read fast enough: {:?}", &plan.ops[..2]);
         assert!(!reads_at(2000, plan.clone()), "not cut although it was too slow: {:?}", &plan.ops[..2]);

@@ -162,7 +162,7 @@ impl Server {
         let earlier = control.stop.and_then(|stop| stop.limit);
         control.stop = Some(Stop { limit: limit.into_iter().chain(earlier).min() });
         drop(control);
-        self.waker.wake();
+        self.waker.announce_stop();
         Ok(())
     }
 

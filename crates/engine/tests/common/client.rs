@@ -108,6 +108,12 @@ impl Client {
         self.ends_after_sending = true;
     }
 
+    /// Closes our sending side now, whatever is queued.
+    pub(crate) fn hang_up(&mut self) {
+        self.refused = true;
+        rustix::net::shutdown(&self.socket, Shutdown::Write).ok();
+    }
+
     /// Makes our close a reset.
     pub(crate) fn reset(self) {
         sockopt::set_socket_linger(&self.socket, Some(Duration::ZERO)).expect("a socket");

@@ -8,13 +8,13 @@
 //! All that it is asked, and what became of each response, stands in [`Script::log`] in its order.
 
 // Each test binary uses a part of it.
-#![allow(dead_code)]
+#![allow(dead_code, unused_imports)]
 
 pub(crate) mod client;
 pub(crate) mod script;
 
 pub(crate) use client::{Client, End};
-pub(crate) use script::{Event, How, Op, Plan, Script, pattern};
+pub(crate) use script::{Event, How, Op, Plan, Script, Told, pattern};
 
 use engine::{Config, Engine, Local, Now, Statistics};
 use rustix::event::{PollFd, PollFlags, Timespec};
@@ -174,7 +174,7 @@ impl World {
     }
 
     /// Waits until the engine or one of the clients has something to do; false if none ever has.
-    fn wait(&self, clients: &[&mut Client]) -> bool {
+    pub(crate) fn wait(&self, clients: &[&mut Client]) -> bool {
         let descriptor = self.engine.as_raw_fd();
         // SAFETY: it is the engine's poller, which lives as long as the engine that is borrowed here.
         let engine = unsafe { BorrowedFd::borrow_raw(descriptor) };

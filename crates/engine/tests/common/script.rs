@@ -135,10 +135,11 @@ pub(crate) enum Event {
     AcceptPaused,
     Panicked(String),
     SpoolFailed,
+    FileShrank,
 }
 
 /// How a body was handed over.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub(crate) enum Told {
     Empty,
     Borrowed(Vec<u8>),
@@ -151,6 +152,21 @@ impl Told {
         match self {
             Told::Empty => &[],
             Told::Borrowed(bytes) | Told::Memory(bytes) | Told::File(bytes) => bytes,
+        }
+    }
+}
+
+impl std::fmt::Debug for Told {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let how = match self {
+            Told::Empty => "Empty",
+            Told::Borrowed(_) => "Borrowed",
+            Told::Memory(_) => "Memory",
+            Told::File(_) => "File",
+        };
+        match self.bytes() {
+            short if short.len() <= 40 => write!(out, "{how}({})", short.escape_ascii()),
+            long => write!(out, "{how}({} bytes)", long.len()),
         }
     }
 }
@@ -404,6 +420,7 @@ impl App for Script {
             Report::AcceptPaused(_) => Event::AcceptPaused,
             Report::Panicked(message) => Event::Panicked(message),
             Report::SpoolFailed(_) => Event::SpoolFailed,
+            Report::FileShrank => Event::FileShrank,
         });
     }
 }

@@ -66,6 +66,12 @@ impl EmptyInput {
         0
     }
 
+    fn isatty(&self) -> bool {
+        false
+    }
+
+    fn flush(&self) {}
+
     fn close(&self) {}
 
     #[getter]

@@ -21,7 +21,7 @@ pub(crate) mod file_wrapper;
 
 use crate::access_log::{AccessLog, Entry, escaped};
 use crate::object::{Object, bytes_of};
-use engine::{App, Body, Local, Peer, Progress, Refusal, Reply, Report};
+use engine::{AcceptPause, App, Body, Local, Peer, Progress, Refusal, Reply, Report};
 use environ::{ConnectionState, Constants, Environs};
 use file_wrapper::FileWrapper;
 use input::Inputs;
@@ -400,9 +400,24 @@ impl App for Wsgi {
         // SAFETY: see the module.
         let py = unsafe { Python::assume_attached() };
         match report {
-            Report::AcceptPaused(error) => {
-                let message = format!("accepting pauses: {error}; raise the limit on open files (ulimit -n)");
+            Report::AcceptPaused(pause) => {
+                let message = match pause {
+                    AcceptPause::Connections(most) => {
+                        format!("accepting pauses: {most} connections are open; --worker-connections allows no more")
+                    }
+                    AcceptPause::Descriptors(most) => format!(
+                        "accepting pauses: {most} connections are open; the limit on open files allows no more: raise \
+                         it (ulimit -n)"
+                    ),
+                    AcceptPause::Failed(error) => {
+                        format!("accepting pauses: {error}; raise the limit on open files (ulimit -n)")
+                    }
+                };
                 self.tell(py, WARNING, &message, None);
+            }
+            Report::FileShrank => {
+                let message = "a file became shorter while it was sent, and its response was cut";
+                self.tell(py, ERROR, message, None);
             }
             Report::Panicked(message) => {
                 let message = format!("this is a bug in kirsch, please report it: {message}");

@@ -79,6 +79,8 @@ pub struct Receiver {
     patience: u8,
     backoff: u8,
     heads_seen: bool,
+    /// The request line read last asked for HEAD.
+    is_head: bool,
 }
 
 #[derive(Debug)]
@@ -125,6 +127,7 @@ impl Receiver {
             self.progress.wait_for_first_line(input);
             return Ok(None);
         };
+        self.is_head = line.method == b"HEAD";
         let block_start = start + line.length;
         let block = &input[block_start..];
         let known = self
@@ -177,6 +180,12 @@ impl Receiver {
             retained,
             length: block_start + block_length,
         }))
+    }
+
+    /// Whether the request line read last asked for HEAD: the answer to a [`Fault`] then has no body either.
+    #[must_use]
+    pub fn is_head(&self) -> bool {
+        self.is_head
     }
 
     /// Takes the next step through the body of the head read last: how many bytes of `input` it used, and what they

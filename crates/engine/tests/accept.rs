@@ -1,0 +1,149 @@
+//! Listeners: several at a time, of both kinds, and the bound on connections.
+
+mod common;
+
+use common::{Address, Client, End, Event, Plan, World, local_of, ms, tcp_listener, timeless};
+use engine::{Config, Local};
+use std::os::unix::net::UnixListener;
+
+const GET: &[u8] = b"GET /0 HTTP/1.1\r\nHost: a\r\n\r\n";
+
+#[test]
+fn every_listener_is_served() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("engine.sock");
+    let unix = UnixListener::bind(&path).unwrap();
+    let (first, first_address) = tcp_listener(None);
+    let (second, second_address) = tcp_listener(None);
+    let listeners = vec![first, unix.into(), second];
+    let addresses = vec![first_address, Address::Unix(path), second_address];
+    let mut world = World::on(listeners, addresses, timeless(), vec![Plan::sized(&[5])]);
+    let locals: Vec<Local> = world.addresses.iter().map(local_of).collect();
+    assert_eq!(world.engine.locals(), locals);
+    let mut clients: Vec<_> = world.addresses.iter().map(|address| Client::connect(address, None)).collect();
+    for index in [2, 0, 1, 1, 2, 0] {
+        let answers = clients[index].answers.len() + 1;
+        world.ask(&mut clients[index], GET, answers);
+    }
+    let mut connected: Vec<_> = world
+        .app
+        .log
+        .iter()
+        .filter_map(|event| match event {
+            Event::Connect { listener, has_address } => Some((*listener, *has_address)),
+            _ => None,
+        })
+        .collect();
+    connected.sort_unstable();
+    assert_eq!(connected, [(0, true), (1, false), (2, true)]);
+}
+
+#[test]
+fn a_descriptor_that_does_not_listen_is_refused() {
+    let file = tempfile::tempfile().unwrap();
+    let now = engine::Now::read();
+    assert!(engine::Engine::<common::Script>::new(vec![file.into()], timeless(), now).is_err());
+}
+
+#[test]
+fn a_server_field_that_could_be_two_is_refused() {
+    let config = Config { server: "kirsch\r\nX: y".into(), ..timeless() };
+    let (listener, _) = tcp_listener(None);
+    assert!(engine::Engine::<common::Script>::new(vec![listener], config, engine::Now::read()).is_err());
+}
+
+#[test]
+fn many_who_wait_are_accepted_without_a_new_event() {
+    let mut world = World::unix(timeless(), vec![Plan::sized(&[5])]);
+    world.settle();
+    // More than are accepted in one turn, all behind one event.
+    let clients: Vec<_> = (0..100).map(|_| world.client()).collect();
+    world.turn();
+    let first = world.statistics().accepted;
+    assert!(first > 0 && first < 100, "{first} in one turn");
+    assert_eq!(world.timeout(), Some(ms(0)));
+    world.settle();
+    assert_eq!(world.statistics().accepted, 100);
+    drop(clients);
+    world.until_empty(&mut []);
+}
+
+#[test]
+fn accepting_pauses_at_the_bound_and_goes_on() {
+    let config = Config { connections: 2, ..timeless() };
+    let mut world = World::unix(config, vec![Plan::sized(&[5])]);
+    let mut clients: Vec<_> = (0..4).map(|_| world.client()).collect();
+    for client in &mut clients {
+        client.send(GET);
+        client.pump();
+    }
+    world.settle();
+    assert_eq!((world.statistics().connections, world.statistics().requests), (2, 2));
+    assert_eq!(world.statistics().accept_pauses, 1);
+    assert_eq!(world.app.log.iter().filter(|event| **event == Event::AcceptPaused).count(), 1);
+    // It looks again now and then, and does not say the same again.
+    for round in 0..5 {
+        let timeout = world.timeout().expect("it will look again");
+        assert!(timeout > ms(0) && timeout <= ms(200), "round {round}: {timeout:?}");
+        world.advance(timeout);
+    }
+    assert_eq!(world.statistics().accepted, 2);
+    assert_eq!(world.app.count(|event| *event == Event::AcceptPaused), 1);
+    // Those who are in are served.
+    world.ask(&mut clients[1], GET, 2);
+    // Who leaves makes room at once.
+    drop(clients.remove(0));
+    world.until("the next one is answered", &mut [&mut clients[1]], |_, clients| clients[0].answers.len() == 1);
+    assert_eq!((world.statistics().accepted, world.statistics().connections), (3, 2));
+    clients[0].end_sending();
+    assert_eq!(world.end(&mut clients[0]), End::Closed);
+    world.until("so is the last", &mut [&mut clients[2]], |_, clients| clients[0].answers.len() == 1);
+    drop(clients);
+    world.until_empty(&mut []);
+}
+
+/// A connection that is over before it was ever watched makes room like any other.
+#[test]
+fn short_connections_pass_a_narrow_door() {
+    let config = Config { connections: 1, ..timeless() };
+    let mut world = World::unix(config, vec![Plan::sized(&[5])]);
+    let mut clients: Vec<_> = (0..20).map(|_| world.client()).collect();
+    for client in &mut clients {
+        client.send("GET /0 HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n");
+        client.pump();
+    }
+    world.settle();
+    for client in &mut clients {
+        client.pump();
+        assert_eq!((client.answers.len(), client.end), (1, Some(End::Closed)));
+    }
+    assert_eq!(world.statistics().accepted, 20);
+}
+
+#[test]
+fn a_bound_that_nobody_waits_at_is_not_reported() {
+    let config = Config { connections: 2, ..timeless() };
+    let mut world = World::unix(config, vec![Plan::sized(&[5])]);
+    let clients = [world.client(), world.client()];
+    world.settle();
+    assert_eq!(world.statistics().connections, 2);
+    assert_eq!((world.statistics().accept_pauses, world.app.count(|event| *event == Event::AcceptPaused)), (0, 0));
+    drop(clients);
+}
+
+#[test]
+fn a_waker_ends_a_wait_from_another_thread() {
+    let mut world = World::new(timeless(), vec![]);
+    world.settle();
+    let waker = world.engine.waker();
+    let thread = std::thread::spawn(move || waker.wake());
+    assert!(world.engine.poll(None).unwrap());
+    thread.join().unwrap();
+    world.settle();
+    // However often it was called, one turn is enough.
+    for _ in 0..100_000 {
+        world.engine.waker().wake();
+    }
+    world.settle();
+    assert!(!world.engine.poll(Some(ms(0))).unwrap());
+}

@@ -1,0 +1,94 @@
+//! What happens when the process has no descriptors left. This changes the whole process, so it is a test binary with
+//! one test.
+
+mod common;
+
+use common::{Client, Event, Op, Plan, World, ms, pattern, timeless};
+use engine::Config;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use std::fs::File;
+
+fn get() -> &'static [u8] {
+    b"GET /0 HTTP/1.1\r\nHost: a\r\n\r\n"
+}
+
+/// Every descriptor that is left.
+fn exhaust() -> Vec<File> {
+    let first = File::open("/dev/null").expect("some are left");
+    let mut held = vec![first];
+    while let Ok(another) = held[0].try_clone() {
+        held.push(another);
+    }
+    held
+}
+
+#[test]
+fn an_engine_without_descriptors_waits_for_some() {
+    let limit = getrlimit(Resource::Nofile);
+    setrlimit(Resource::Nofile, Rlimit { current: Some(64), maximum: limit.maximum }).expect("lower than before");
+
+    let config = Config { body_memory: 1000, ..timeless() };
+    let mut world = World::unix(config, vec![Plan::sized(&[5]), Plan::of(vec![Op::Echo])]);
+    let mut inside = world.client();
+    world.ask(&mut inside, get(), 1);
+    let mut waiting: Vec<Client> = (0..2).map(|_| world.client()).collect();
+    let mut held = exhaust();
+
+    for client in &mut waiting {
+        client.send(get());
+        client.pump();
+    }
+    world.settle();
+    assert_eq!(world.statistics().accepted, 1);
+    // One report, a bounded wait, and no turn in between that finds anything to do.
+    for round in 0..10 {
+        assert_eq!(world.app.count(|event| *event == Event::AcceptPaused), 1, "round {round}");
+        let timeout = world.timeout().expect("it looks again");
+        assert!(timeout > ms(0) && timeout <= ms(200), "round {round}: {timeout:?}");
+        assert!(!world.engine.poll(Some(ms(0))).unwrap(), "round {round}: an event for nothing");
+        world.advance(timeout);
+    }
+    // One of the turns may have been for something else.
+    assert!((10..=11).contains(&world.statistics().accept_pauses), "{:?}", world.statistics());
+
+    // Who is inside is served, also with a body that wants a file: 500, and nothing behind it is read.
+    world.ask(&mut inside, get(), 2);
+    let mut request = b"PUT /1 HTTP/1.1\r\nHost: a\r\nContent-Length: 2000\r\n\r\n".to_vec();
+    request.extend(pattern(1, 0, 2000));
+    request.extend(get());
+    inside.send(&request);
+    world.end(&mut inside);
+    let statuses: Vec<_> = inside.answers.iter().map(|answer| answer.status).collect();
+    assert_eq!(statuses, [200, 200, 500]);
+    assert_eq!(world.app.called(), [0, 0]);
+    let tail = &world.app.log[world.app.log.len() - 3..];
+    assert!(matches!(&tail[0], Event::Begin { id: 1, .. }), "{tail:?}");
+    assert_eq!(tail[1..], [Event::SpoolFailed, Event::AbandonRequest { id: 1, status: Some(500) }]);
+    assert_eq!(world.app.alive(), 0);
+
+    // Its descriptor is the next one's, at once and not only when the pause is over.
+    inside.end_sending();
+    inside.pump();
+    drop(inside);
+    world.until("the next is let in", &mut [], |world, _| world.statistics().accepted >= 2);
+    world.until("it is answered", &mut [&mut waiting[0]], |_, clients| clients[0].answers.len() == 1);
+
+    // The client's own end has freed another one, so both may be in; then take back what is left.
+    drop(held.split_off(1));
+    let timeout = world.timeout();
+    world.advance(timeout.unwrap_or(ms(0)));
+    world.until("the other is answered", &mut [&mut waiting[1]], |_, clients| clients[0].answers.len() == 1);
+
+    // The next time it is news again.
+    let mut late = world.client();
+    let held = exhaust();
+    late.send(get());
+    late.pump();
+    world.settle();
+    assert_eq!(world.app.count(|event| *event == Event::AcceptPaused), 2);
+    drop(held);
+    world.advance(ms(200));
+    world.until("it is answered after the pause", &mut [&mut late], |_, clients| clients[0].answers.len() == 1);
+    drop((waiting, late));
+    world.until_empty(&mut []);
+}

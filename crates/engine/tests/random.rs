@@ -1,0 +1,487 @@
+//! Random conversations: several clients at a time ask for answers of every kind, send and read at every pace, and leave
+//! when they like. Whatever happens, a request gets one whole answer or its peer sees that it did not, every request
+//! and response that begins ends once, and nothing is left.
+//!
+//! `KIRSCH_SEED` replays one conversation; a failure names its seed.
+
+mod common;
+
+use common::{Client, End, Event, Op, Plan, World, ms, pattern, seconds, tcp_listener, timeless};
+use engine::Config;
+use fastrand::Rng;
+use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::time::{Duration, Instant};
+
+/// Conversations of one run.
+const SEEDS: u64 = 400;
+/// As much time as passes in a conversation: less than a lingering connection is given.
+const TIME: Duration = Duration::from_millis(1800);
+/// How long the machine may take for one.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// What a client is to see.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Outcome {
+    /// A whole answer; whether the connection goes on.
+    Whole { status: u16, body: Vec<u8>, goes_on: bool },
+    /// Less than a whole answer. A reset may destroy what was on its way before.
+    Cut { by_reset: bool },
+}
+
+#[derive(Clone)]
+struct Asked {
+    /// The plan's number; `None` for what no application sees.
+    id: Option<usize>,
+    is_head: bool,
+    body: Vec<u8>,
+    bytes: Vec<u8>,
+    outcome: Outcome,
+    /// The client must not send anything behind it.
+    is_last: bool,
+    /// The client closes its side behind it, in the middle of the request.
+    truncated: bool,
+}
+
+impl fmt::Debug for Asked {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let head = self.bytes.split(|&b| b == b'\n').take_while(|line| line != b"\r").count();
+        let head: Vec<_> = self.bytes.split(|&b| b == b'\n').take(head + 1).map(<[u8]>::escape_ascii).collect();
+        let outcome = match &self.outcome {
+            Outcome::Whole { status, body, goes_on } => format!("{status}, {} bytes, goes on: {goes_on}", body.len()),
+            cut @ Outcome::Cut { .. } => format!("{cut:?}"),
+        };
+        write!(out, "\n  plan {:?}, {} bytes, {outcome}", self.id, self.body.len())?;
+        head.iter().try_for_each(|line| write!(out, "\n    {line}"))
+    }
+}
+
+struct Talker {
+    client: Option<Client>,
+    asked: Vec<Asked>,
+    /// Bytes at a time.
+    writes: usize,
+    reads: usize,
+    /// It leaves when it has received so many bytes; whether with a reset.
+    leaves: Option<(usize, bool)>,
+}
+
+#[test]
+fn every_request_gets_a_whole_answer_or_a_visible_cut() {
+    quiet();
+    let seeds = match std::env::var("KIRSCH_SEED") {
+        Ok(seed) => {
+            let seed = seed.parse().expect("KIRSCH_SEED is a number");
+            seed..=seed
+        }
+        Err(_) => 1..=SEEDS,
+    };
+    println!("seeds {seeds:?}");
+    for seed in seeds {
+        if let Err(panic) = catch_unwind(AssertUnwindSafe(|| converse(seed))) {
+            eprintln!("the conversation of KIRSCH_SEED={seed} failed");
+            resume_unwind(panic);
+        }
+    }
+}
+
+/// The scripted panics print nothing, so that an unexpected one is seen.
+fn quiet() {
+    let usual = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |info| {
+        if !is_planned(info.payload_as_str().unwrap_or_default()) {
+            usual(info);
+        }
+    }));
+}
+
+fn is_planned(message: &str) -> bool {
+    message.starts_with("a panic of plan")
+        || message == "as planned"
+        || message == "a response was called done and is empty"
+}
+
+// ---------------------------------------------------------------------------------------------------- what is asked
+
+/// So many bytes, small or large as likely as not.
+fn size(rng: &mut Rng) -> usize {
+    match rng.u8(0..8) {
+        0 => 0,
+        1..4 => rng.usize(1..100),
+        4..6 => rng.usize(3000..20_000),
+        _ => rng.usize(20_000..120_000),
+    }
+}
+
+/// Operations that write, yield, flush and so on, and how many body bytes they write.
+fn parts(rng: &mut Rng) -> (Vec<Op>, usize) {
+    let mut ops = Vec::new();
+    let mut length = 0;
+    if rng.bool() {
+        ops.push(Op::Begin);
+    }
+    for _ in 0..rng.usize(0..12) {
+        let op = match rng.u8(0..12) {
+            0 => Op::Flush,
+            1 => Op::SendSoon,
+            2 => Op::Yield,
+            3 => Op::File { length: size(rng), missing: 0 },
+            _ => Op::Write(size(rng)),
+        };
+        let added = match op {
+            Op::Write(length) | Op::File { length, .. } => length,
+            _ => 0,
+        };
+        if length + added > 300_000 {
+            break;
+        }
+        length += added;
+        // These make no sense before the head.
+        if !matches!(op, Op::Flush | Op::SendSoon) || ops.iter().any(|op| matches!(op, Op::Begin | Op::Write(_))) {
+            ops.push(op);
+        }
+    }
+    (ops, length)
+}
+
+/// A request for plan `id`, and that plan. `resets_show`: whether the connection can be reset at all.
+fn ask(id: usize, resets_show: bool, rng: &mut Rng) -> (Asked, Plan) {
+    let is_head = rng.u8(0..10) == 0;
+    let is_old = rng.u8(0..6) == 0;
+    let asks_to_close = rng.u8(0..8) == 0;
+    let body = if is_head || rng.bool() { Vec::new() } else { pattern(id + 1000, 0, size(rng)) };
+    let chunked = !is_old && !body.is_empty() && rng.bool();
+
+    let (ops, length) = parts(rng);
+    let mut plan = Plan { yields_to_peer: rng.u8(0..8) > 0, ..Plan::of(ops) };
+    if rng.bool() {
+        plan = plan.declaring(length);
+    }
+    if rng.u8(0..15) == 0 {
+        plan.fields.push(("Connection", "close"));
+    }
+    let until_close = |plan: &Plan| is_old && plan.declared.is_none();
+    let keeps_alive = !asks_to_close && plan.fields.is_empty();
+    let whole = |body| Outcome::Whole { status: 200, body, goes_on: keeps_alive };
+    let outcome = if is_head {
+        Outcome::Whole { status: 200, body: Vec::new(), goes_on: keeps_alive && !until_close(&plan) }
+    } else {
+        match rng.u8(0..24) {
+            0 => {
+                plan = Plan { ops: vec![Op::Echo], declared: Some(body.len() as u64), ..plan };
+                whole(body.clone())
+            }
+            1 => {
+                plan.ops.insert(0, Op::Begin);
+                plan.ops.push(Op::Cut);
+                plan.declared = plan.declared.map(|length| length + 1);
+                Outcome::Cut { by_reset: until_close(&plan) }
+            }
+            2 => {
+                plan.ops.insert(0, Op::Begin);
+                plan.ops.push(Op::Panic("as planned"));
+                plan.declared = plan.declared.map(|length| length + 1);
+                Outcome::Cut { by_reset: until_close(&plan) }
+            }
+            3 => {
+                plan.ops = vec![Op::Yield, Op::Panic("as planned")];
+                Outcome::Whole { status: 500, body: b"500 Internal Server Error\nThe server has failed.\n".to_vec(), goes_on: false }
+            }
+            4 => {
+                plan.panics_early = true;
+                Outcome::Cut { by_reset: true }
+            }
+            5 => {
+                plan.ops = vec![Op::Done];
+                Outcome::Whole { status: 500, body: b"500 Internal Server Error\nThe server has failed.\n".to_vec(), goes_on: false }
+            }
+            6 => {
+                plan.ops = vec![Op::Refuse(503)];
+                Outcome::Whole { status: 503, body: b"503 Service Unavailable\nAs the plan says.\n".to_vec(), goes_on: false }
+            }
+            7 => {
+                let cut = rng.usize(1..5000);
+                plan.ops.push(Op::File { length: 5000, missing: cut });
+                plan.declared = plan.declared.map(|length| length + 5000);
+                Outcome::Cut { by_reset: true }
+            }
+            8 if length > 0 => {
+                // Longer than declared: what was declared arrives, and the connection ends.
+                let declared = rng.usize(0..length);
+                plan = plan.declaring(declared);
+                Outcome::Whole { status: 200, body: pattern(id, 0, declared), goes_on: false }
+            }
+            9 => {
+                plan = plan.declaring(length + 1);
+                Outcome::Cut { by_reset: false }
+            }
+            10 => {
+                plan = Plan { status: "204 No Content", declared: None, ..plan };
+                Outcome::Whole { status: 204, body: Vec::new(), goes_on: keeps_alive }
+            }
+            _ if until_close(&plan) => {
+                Outcome::Whole { status: 200, body: pattern(id, 0, length), goes_on: false }
+            }
+            _ => whole(pattern(id, 0, length)),
+        }
+    };
+    // Where no reset shows, a cut until the close cannot be told from the whole: a Unix socket has none.
+    if matches!(outcome, Outcome::Cut { .. }) && !resets_show && until_close(&plan) {
+        return ask(id, resets_show, rng);
+    }
+
+    let mut bytes = Vec::new();
+    if rng.u8(0..10) == 0 {
+        bytes.extend(b"\r\n");
+    }
+    let method = if is_head { "HEAD" } else { "POST" };
+    bytes.extend(format!("{method} /{id} HTTP/1.{}\r\nHost: a.example\r\n", u8::from(!is_old)).bytes());
+    match (is_old, asks_to_close) {
+        (true, false) => bytes.extend(b"Connection: keep-alive\r\n"),
+        (false, true) => bytes.extend(b"Connection: close\r\n"),
+        _ => {}
+    }
+    if rng.u8(0..6) == 0 {
+        bytes.extend(b"Expect: 100-continue\r\n");
+    }
+    if chunked {
+        bytes.extend(b"Transfer-Encoding: chunked\r\n\r\n");
+        let mut rest = &body[..];
+        while !rest.is_empty() {
+            let length = rng.usize(1..=rest.len());
+            bytes.extend(format!("{length:x}\r\n").bytes());
+            bytes.extend(&rest[..length]);
+            bytes.extend(b"\r\n");
+            rest = &rest[length..];
+        }
+        bytes.extend(b"0\r\n\r\n");
+    } else {
+        bytes.extend(format!("Content-Length: {}\r\n\r\n", body.len()).bytes());
+        bytes.extend(&body);
+    }
+    let asked = Asked { id: Some(id), is_head, body, bytes, outcome, is_last: asks_to_close, truncated: false };
+    (asked, plan)
+}
+
+/// What the engine answers by itself.
+fn ask_wrongly(id: usize, rng: &mut Rng) -> (Asked, Plan) {
+    let (bytes, status, explanation, truncated, id) = match rng.u8(0..4) {
+        0 => ("GET / HTTP/9.1\r\nHost: a\r\n\r\n".into(), 505, "HTTP Version Not Supported\nThis server speaks HTTP/1.0 and HTTP/1.1.", false, None),
+        1 => (format!("PUT /{id} HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\nX"), 400, "Bad Request\nA chunk size is not a hexadecimal number.", false, Some(id)),
+        2 => ("GET /x HTTP/1.1\r\nHo".into(), 400, "Bad Request\nThe request ended early.", true, None),
+        _ => (format!("PUT /{id} HTTP/1.1\r\nHost: a\r\nContent-Length: 9\r\n\r\nabc"), 400, "Bad Request\nThe request ended early.", true, Some(id)),
+    };
+    let page = format!("{status} {explanation}\n").into_bytes();
+    let outcome = Outcome::Whole { status, body: page, goes_on: false };
+    let asked = Asked { id, is_head: false, body: Vec::new(), bytes: bytes.into_bytes(), outcome, is_last: false, truncated };
+    (asked, Plan::sized(&[]))
+}
+
+// ------------------------------------------------------------------------------------------------ the conversation
+
+fn converse(seed: u64) {
+    let mut rng = Rng::with_seed(seed);
+    let rng = &mut rng;
+    let on_tcp = rng.bool();
+    let mut plans = Vec::new();
+    let mut scripts = Vec::new();
+    for _ in 0..rng.usize(1..=4) {
+        let mut asked = Vec::new();
+        for _ in 0..rng.usize(1..=6) {
+            let (request, plan) =
+                if rng.u8(0..20) == 0 { ask_wrongly(plans.len(), rng) } else { ask(plans.len(), on_tcp, rng) };
+            plans.push(plan);
+            let ends = request.is_last || request.truncated;
+            asked.push(request);
+            if ends {
+                break;
+            }
+        }
+        scripts.push(asked);
+    }
+
+    // Every limit is set, and none is reached in the time that passes.
+    let config = Config { body_memory: rng.usize(1..50_000), connections: rng.usize(2..6), min_rate: 0, ..Config::default() };
+    let config = if rng.bool() { config } else { Config { body_memory: config.body_memory, ..timeless() } };
+    let buffer = |rng: &mut Rng| rng.bool().then(|| rng.usize(8 << 10..64 << 10));
+    let mut world = if on_tcp {
+        let (listener, address) = tcp_listener(buffer(rng));
+        World::on(vec![listener], vec![address], config, plans)
+    } else {
+        World::unix(config, plans)
+    };
+    let mut talkers: Vec<_> = scripts
+        .into_iter()
+        .map(|asked| {
+            let mut client = Client::connect(&world.addresses[0], buffer(rng));
+            for (index, request) in asked.iter().enumerate() {
+                if request.is_head {
+                    client.expect_head_at(index);
+                }
+                client.send(&request.bytes);
+            }
+            if rng.bool() || asked.last().is_some_and(|last| last.truncated) {
+                client.end_sending();
+            }
+            let appetite = |rng: &mut Rng| if rng.bool() { usize::MAX } else { 1 + rng.usize(0..20_000) };
+            Talker {
+                client: Some(client),
+                writes: appetite(rng),
+                reads: appetite(rng),
+                leaves: (rng.u8(0..5) == 0).then(|| (size(rng), rng.bool())),
+                asked,
+            }
+        })
+        .collect();
+
+    let mut time = Duration::ZERO;
+    let mut stopped = false;
+    let stops_after = (rng.u8(0..6) == 0).then(|| rng.usize(0..30));
+    let patience = Instant::now() + PATIENCE;
+    for round in 0.. {
+        let mut moved = false;
+        for talker in &mut talkers {
+            if rng.u8(0..4) > 0 {
+                moved |= talker.go_on(rng);
+            }
+        }
+        if stops_after == Some(round) {
+            stopped = true;
+            let now = world.now();
+            world.engine.stop(now, Some(seconds(60)));
+        }
+        if rng.u8(0..4) > 0 || !moved {
+            let step = if rng.u8(0..4) == 0 { ms(rng.u64(0..300)) } else { ms(0) };
+            if time + step <= TIME {
+                time += step;
+                world.advance(step);
+            } else {
+                world.turn();
+            }
+        }
+        talkers.iter_mut().for_each(Talker::conclude);
+        let mut here: Vec<_> = talkers.iter_mut().filter_map(|talker| talker.client.as_mut()).collect();
+        here.retain(|client| client.end.is_none());
+        if here.is_empty() {
+            break;
+        }
+        let idles = !moved && world.timeout() != Some(ms(0));
+        let stuck = (idles && !world.wait(&here)) || Instant::now() > patience;
+        if stuck {
+            let states: Vec<_> = here.iter().map(|client| (client.received.len(), client.unsent(), client.refused)).collect();
+            panic!("stuck in round {round}: {states:?} {:?} {:?}", world.statistics(), world.app.log);
+        }
+    }
+
+    for talker in &talkers {
+        if catch_unwind(|| talker.check(stopped, on_tcp)).is_err() {
+            panic!("see above; the plans are {:#?}", world.app.plans);
+        }
+    }
+    for asked in talkers.iter().flat_map(|talker| &talker.asked) {
+        if let Some(body) = asked.id.and_then(|id| world.app.body(id)) {
+            assert!(body.bytes() == asked.body, "the body that came is not the one that was sent: {asked:?}");
+        }
+    }
+    drop(talkers);
+    world.until_empty(&mut []);
+    check_log(&world, seed);
+    if stopped {
+        world.settle();
+        assert!(world.engine.is_stopped());
+    } else {
+        // And it still serves.
+        let mut client = world.client();
+        world.ask(&mut client, b"GET / HTTP/8.0\r\n\r\n", 1);
+    }
+}
+
+impl Talker {
+    /// Sends and reads a little; whether it could.
+    fn go_on(&mut self, rng: &mut Rng) -> bool {
+        let Some(client) = &mut self.client else { return false };
+        let wrote = client.pump_out(self.writes);
+        let read = if rng.u8(0..3) > 0 { client.pump_in(self.reads) } else { 0 };
+        if let Some((received, with_reset)) = self.leaves
+            && client.received.len() >= received
+            && let Some(client) = self.client.take()
+        {
+            if with_reset {
+                client.reset();
+            }
+            return true;
+        }
+        wrote + read > 0
+    }
+
+    /// Closes its side when it has what it came for, or will not get it.
+    fn conclude(&mut self) {
+        if let Some(client) = &mut self.client {
+            if client.end.is_some() {
+                client.hang_up();
+            } else if client.answers.len() == self.asked.len() {
+                client.end_sending();
+                client.pump_out(0);
+            }
+        }
+    }
+
+    /// Compares what came with what was to come.
+    fn check(&self, stopped: bool, on_tcp: bool) {
+        let Some(client) = &self.client else { return };
+        let mut expected = 0;
+        let mut exactly = !stopped;
+        for (index, asked) in self.asked.iter().enumerate() {
+            match &asked.outcome {
+                Outcome::Whole { status, body, goes_on } => {
+                    expected += 1;
+                    if let Some(answer) = client.answers.get(index) {
+                        assert_eq!(answer.status, *status, "answer {index}, to {asked:?}");
+                        assert!(answer.body == *body, "answer {index} differs, to {asked:?}");
+                        assert!(answer.keep_alive || !goes_on || stopped, "answer {index} ends the connection");
+                    }
+                    if !goes_on {
+                        break;
+                    }
+                }
+                Outcome::Cut { by_reset } => {
+                    exactly &= !by_reset;
+                    let shows = client.end == Some(End::Reset) || client.fault.is_some() || !client.has_part();
+                    assert!(shows || !on_tcp, "the cut of answer {index} does not show: {asked:?}");
+                    break;
+                }
+            }
+        }
+        let count = client.answers.len();
+        let asked = &self.asked;
+        assert!(count <= expected, "{count} answers, not {expected}, to {asked:?}");
+        assert!(!exactly || count == expected, "{count} answers, not {expected} ({:?}), to {asked:?}", client.end);
+    }
+}
+
+/// Every request and every response that began has ended, once.
+fn check_log(world: &World, seed: u64) {
+    let log = &world.app.log;
+    let mut calls = 0;
+    for (id, plan) in world.app.plans.iter().enumerate() {
+        let count = |of: &dyn Fn(&Event) -> bool| log.iter().filter(|event| of(event)).count();
+        let begun = count(&|event| matches!(event, Event::Begin { id: of, .. } if *of == id));
+        let called = count(&|event| matches!(event, Event::Call { id: of, .. } if *of == id));
+        let dismissed = count(&|event| matches!(event, Event::AbandonRequest { id: of, .. } if *of == id));
+        let ended = count(&|event| matches!(event, Event::End { id: of, .. } | Event::Abandon { id: of } if *of == id));
+        assert!(begun <= 1, "plan {id} of seed {seed}");
+        let panicked = usize::from(plan.panics_early && begun == 1);
+        assert_eq!(begun, called + dismissed + panicked, "plan {id} of seed {seed}: {log:?}");
+        assert_eq!(called, ended, "plan {id} of seed {seed}: {log:?}");
+        let last = log.iter().rposition(|event| matches!(event, Event::Resume { id: of } if *of == id));
+        let end =
+            log.iter().position(|event| matches!(event, Event::End { id: of, .. } | Event::Abandon { id: of } if *of == id));
+        assert!(last.is_none() || last < end, "plan {id} of seed {seed} is resumed after its end: {log:?}");
+        calls += called as u64;
+    }
+    for message in world.app.panics() {
+        assert!(is_planned(message), "seed {seed}: {message}");
+    }
+    assert_eq!(world.statistics().requests, calls);
+    assert_eq!((world.statistics().connections, world.app.alive()), (0, 0));
+}

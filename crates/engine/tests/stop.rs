@@ -1,0 +1,220 @@
+//! The graceful end: nobody is turned away who was let in, and everybody is gone in time.
+
+mod common;
+
+use common::{Client, End, Event, GRAIN, Op, Plan, World, ms, pattern, seconds, tcp_listener, timeless};
+use engine::Config;
+use std::time::Duration;
+
+/// How long an idle connection stays for the request that may be on its way.
+const GRACE: Duration = Duration::from_millis(500);
+
+fn get(id: usize) -> String {
+    format!("GET /{id} HTTP/1.1\r\nHost: a.example\r\n\r\n")
+}
+
+fn stop(world: &mut World, timeout: Option<Duration>) {
+    let now = world.now();
+    world.engine.stop(now, timeout);
+    assert!(!world.engine.is_stopped(), "it has not been turned");
+    assert_eq!(world.timeout(), Some(ms(0)), "stopping is something to do");
+}
+
+#[test]
+fn an_engine_without_connections_stops_in_one_turn() {
+    for timeout in [None, Some(seconds(30)), Some(ms(0))] {
+        let mut world = World::unix(Config::default(), vec![]);
+        world.settle();
+        stop(&mut world, timeout);
+        world.turn();
+        assert!(world.engine.is_stopped());
+    }
+}
+
+#[test]
+fn the_listeners_close() {
+    let (listener, address) = tcp_listener(None);
+    let common::Address::Tcp(tcp) = address.clone() else { unreachable!() };
+    let mut world = World::on(vec![listener], vec![address], timeless(), vec![]);
+    stop(&mut world, None);
+    world.turn();
+    let error = std::net::TcpStream::connect(tcp).expect_err("nobody listens");
+    assert_eq!(error.kind(), std::io::ErrorKind::ConnectionRefused);
+    assert_eq!(world.engine.locals().len(), 1, "where it listened is still known");
+}
+
+#[test]
+fn an_idle_connection_has_a_grace_and_no_more() {
+    let mut world = World::unix(Config::default(), vec![Plan::sized(&[5])]);
+    let mut idle = world.client();
+    let mut asks = world.client();
+    let mut fresh = world.client();
+    world.ask(&mut idle, get(0).as_bytes(), 1);
+    world.ask(&mut asks, get(0).as_bytes(), 1);
+    stop(&mut world, Some(seconds(30)));
+    world.settle();
+    assert_eq!(world.statistics().connections, 3);
+    // A request that was on its way is answered, and is the last one.
+    world.advance(GRACE - ms(10));
+    world.ask(&mut asks, get(0).as_bytes(), 2);
+    assert_eq!((asks.answers[0].keep_alive, asks.answers[1].keep_alive), (true, false));
+    assert_eq!(world.end(&mut asks), End::Closed);
+    drop(asks);
+    world.sleep_until(ms(10) + GRAIN, |world| world.engine.is_stopped());
+    assert_eq!(world.end(&mut idle), End::Closed);
+    assert_eq!(world.end(&mut fresh), End::Closed);
+    assert_eq!((idle.answers.len(), fresh.received.len()), (1, 0));
+    assert_eq!(world.statistics().cut, 0);
+}
+
+#[test]
+fn who_waits_in_the_backlog_is_let_in_first() {
+    let mut world = World::unix(Config::default(), vec![Plan::sized(&[5])]);
+    world.settle();
+    // More than a turn accepts otherwise.
+    let mut clients: Vec<Client> = (0..100).map(|_| world.client()).collect();
+    for client in &mut clients[1..] {
+        client.send(get(0));
+        client.pump();
+    }
+    stop(&mut world, Some(seconds(30)));
+    world.turn();
+    assert_eq!(world.statistics().accepted, 100);
+    world.settle();
+    for client in &mut clients[1..] {
+        client.pump();
+        assert_eq!(client.answers.len(), 1);
+    }
+    // The first has said nothing yet, and has its grace to do so.
+    assert_eq!(clients[0].end, None);
+    world.ask(&mut clients[0], get(0).as_bytes(), 1);
+    assert!(!clients[0].answers[0].keep_alive);
+    drop(clients);
+    world.until("it has stopped", &mut [], |world, _| world.engine.is_stopped());
+}
+
+#[test]
+fn what_is_under_way_is_finished() {
+    let plans = vec![Plan::sized(&[50_000; 20]), Plan::of(vec![Op::Echo])];
+    let mut world = World::unix(Config::default(), plans);
+    let mut answered = world.client();
+    answered.reads = false;
+    answered.send(get(0));
+    let mut uploads = world.client();
+    uploads.send("PUT /1 HTTP/1.1\r\nHost: a\r\nContent-Length: 8\r\n\r\nhalf");
+    let mut asks = world.client();
+    asks.send("GET /1 HTTP/1.1\r\nHo");
+    for client in [&mut answered, &mut uploads, &mut asks] {
+        client.pump();
+    }
+    world.settle();
+    assert_eq!((world.statistics().connections, world.app.alive()), (3, 2));
+    stop(&mut world, Some(seconds(30)));
+    world.settle();
+    // Longer than an idle connection's grace.
+    for _ in 0..3 {
+        world.advance(seconds(1));
+        world.settle();
+        assert_eq!(world.statistics().connections, 3);
+    }
+    world.ask(&mut uploads, b"half", 1);
+    world.ask(&mut asks, b"st: a\r\n\r\n", 1);
+    assert_eq!((uploads.answers[0].body.as_slice(), asks.answers[0].status), (&b"halfhalf"[..], 200));
+    assert!(!asks.answers[0].keep_alive, "its head came after the stop");
+    answered.reads = true;
+    world.until("the large answer is here", &mut [&mut answered], |_, clients| clients[0].answers.len() == 1);
+    assert!(answered.answers[0].body == pattern(0, 0, 1_000_000));
+    // Those that were promised to go on are closed like idle ones.
+    world.end(&mut asks);
+    drop(asks);
+    let passed = world.sleep_until(GRACE + GRAIN, |world| world.engine.is_stopped());
+    assert!(passed >= GRACE - GRAIN, "after {passed:?}");
+    assert_eq!(world.end(&mut answered), End::Closed);
+    assert_eq!((world.statistics().cut, world.app.alive()), (0, 0));
+}
+
+#[test]
+fn the_deadline_cuts_what_is_left() {
+    let plans = vec![Plan::sized(&[50_000; 20]), Plan::of(vec![Op::Echo])];
+    let (listener, address) = tcp_listener(Some(16 << 10));
+    let mut world = World::on(vec![listener], vec![address], timeless(), plans);
+    let mut answered = world.client();
+    answered.reads = false;
+    answered.send(get(0));
+    let mut uploads = world.client();
+    uploads.send("PUT /1 HTTP/1.1\r\nHost: a\r\nContent-Length: 8\r\n\r\nhalf");
+    world.until("both are under way", &mut [&mut answered, &mut uploads], |world, _| world.app.alive() == 2);
+    world.settle();
+    stop(&mut world, Some(seconds(10)));
+    world.settle();
+    let timeout = world.timeout().expect("the deadline is due");
+    assert!(timeout > ms(0) && timeout <= seconds(10));
+    world.advance(seconds(10) - ms(1));
+    assert!(!world.engine.is_stopped());
+    world.advance(ms(1));
+    assert!(world.engine.is_stopped());
+    assert_eq!((world.app.abandoned(0), world.app.alive()), (1, 0));
+    assert_eq!(world.app.count(|event| *event == Event::AbandonRequest { id: 1, status: None }), 1);
+    assert_eq!(world.statistics().cut, 2);
+    answered.reads = true;
+    assert_eq!((world.end(&mut answered), world.end(&mut uploads)), (End::Reset, End::Reset));
+}
+
+#[test]
+fn a_second_stop_can_only_be_sooner() {
+    let mut world = World::unix(timeless(), vec![]);
+    let mut client = world.client();
+    client.send("GET /0 HTTP");
+    client.pump();
+    world.settle();
+    stop(&mut world, None);
+    world.settle();
+    // Nothing will ever be due, so nothing is asked for.
+    assert_eq!(world.timeout(), None);
+    let again = |world: &mut World, timeout| {
+        let now = world.now();
+        world.engine.stop(now, timeout);
+        world.turn();
+    };
+    again(&mut world, Some(seconds(60)));
+    again(&mut world, Some(seconds(10)));
+    again(&mut world, Some(seconds(90)));
+    again(&mut world, None);
+    assert_eq!(world.timeout(), Some(seconds(10)));
+    world.advance(seconds(9));
+    assert!(!world.engine.is_stopped());
+    world.advance(seconds(1));
+    assert!(world.engine.is_stopped());
+    drop(client);
+}
+
+#[test]
+fn a_stop_at_once_cuts_at_once() {
+    let mut world = World::unix(timeless(), vec![Plan::sized(&[50_000; 20])]);
+    let mut client = world.client();
+    client.reads = false;
+    client.send(get(0));
+    client.pump();
+    world.settle();
+    assert_eq!(world.app.alive(), 1);
+    stop(&mut world, Some(ms(0)));
+    world.turn();
+    assert!(world.engine.is_stopped());
+    assert_eq!((world.app.abandoned(0), world.app.alive()), (1, 0));
+}
+
+/// Lingering is for those who are still sending; it does not hold up a stop beyond its own end.
+#[test]
+fn a_lingering_connection_does_not_hold_up_a_stop() {
+    let mut world = World::unix(Config::default(), vec![]);
+    let mut client = world.client();
+    client.send("GET / HTTP/5.0\r\n\r\n");
+    client.pump();
+    world.settle();
+    stop(&mut world, Some(seconds(30)));
+    world.settle();
+    assert!(!world.engine.is_stopped());
+    let passed = world.sleep_until(seconds(2) + GRAIN, |world| world.engine.is_stopped());
+    assert!(passed >= seconds(1));
+    assert_eq!(world.statistics().cut, 0);
+}

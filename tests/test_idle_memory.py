@@ -1,0 +1,92 @@
+"""What an idle keep-alive connection costs: at most 1 KiB of the server's memory, beyond what the kernel keeps."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+from typing import TYPE_CHECKING
+
+import pytest
+
+from proc import raise_descriptor_limit, rss, settled
+from raw import build_request
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from running import Running, Serve
+
+CONNECTIONS = 10_000
+WARM_UP = 200
+BYTES_EACH = 1024
+
+APP = """
+    def app(environ, start_response):
+        start_response("200 OK", [("Content-Type", "text/plain")])
+        return [b"Hello"]
+"""
+
+# The fields of a browser's request, some 900 bytes: what a connection may keep for the next one is as large.
+BROWSER = build_request(
+    "GET",
+    "/some/page?of=interest",
+    headers={
+        "Host": "www.example.com",
+        "Connection": "keep-alive",
+        "sec-ch-ua": '"Chromium";v="142", "Google Chrome";v="142", "Not_A Brand";v="99"',
+        "sec-ch-ua-mobile": "?0",
+        "sec-ch-ua-platform": '"Linux"',
+        "Upgrade-Insecure-Requests": "1",
+        "User-Agent": "Mozilla/5.0 (X11; Linux x86_64) AppleWebKit/537.36 (KHTML, like Gecko) Chrome/142.0.0.0 Safari/537",
+        "Accept": "text/html,application/xhtml+xml,application/xml;q=0.9,image/avif,image/webp,*/*;q=0.8",
+        "Sec-Fetch-Site": "same-origin",
+        "Sec-Fetch-Mode": "navigate",
+        "Sec-Fetch-User": "?1",
+        "Sec-Fetch-Dest": "document",
+        "Referer": "https://www.example.com/another/page",
+        "Accept-Encoding": "gzip, deflate, br, zstd",
+        "Accept-Language": "en-GB,en;q=0.9,de;q=0.8",
+        "Cookie": "session=0123456789abcdef0123456789abcdef; theme=dark; consent=1",
+    },
+)
+
+
+def open_and_ask(site: Running, count: int, times: int) -> list[socket.socket]:
+    """``count`` connections, each of which has made ``times`` requests and read the answers."""
+    socks: list[socket.socket] = []
+    for index in range(count):
+        sock = socket.socket()
+        sock.settimeout(20)
+        # Several addresses, because one has fewer than 30,000 free ports.
+        sock.bind((f"127.0.0.{2 + index % 5}", 0))
+        sock.connect((site.host, site.port))
+        socks.append(sock)
+    for _ in range(times):
+        for sock in socks:
+            sock.sendall(BROWSER)
+        for sock in socks:
+            received = b""
+            while not received.endswith(b"\r\n\r\nHello"):
+                data = sock.recv(4096)
+                assert data, received
+                received += data
+            assert received.startswith(b"HTTP/1.1 200 OK\r\n")
+    return socks
+
+
+def test_ten_thousand_idle_connections(serve: Serve, write_app: Callable[[str], str]) -> None:
+    if not raise_descriptor_limit(CONNECTIONS + WARM_UP + 200):
+        pytest.skip(f"the hard limit on open files is below {CONNECTIONS + WARM_UP + 200} (ulimit -Hn)")
+    site = serve(write_app(APP), "--keep-alive=300s")
+    with contextlib.ExitStack() as stack:
+        # What the first requests need once, and the most that a few connections at a time ever do.
+        for sock in open_and_ask(site, WARM_UP, 20):
+            sock.close()
+        before = settled(lambda: rss(site.pid), tolerance=64 << 10)
+        for sock in open_and_ask(site, CONNECTIONS, 3):
+            stack.callback(sock.close)
+        # The server takes a second to see that a connection is idle.
+        after = settled(lambda: rss(site.pid), tolerance=64 << 10, rounds=40, timeout=20)
+        each = (after - before) / CONNECTIONS
+        print(f"{CONNECTIONS} idle connections: {each:.0f} bytes each ({before >> 10} KiB -> {after >> 10} KiB)")
+        assert each <= BYTES_EACH
