@@ -122,7 +122,7 @@ def test_json(log: Log) -> None:
 
 
 def test_every_atom(log: Log) -> None:
-    atoms = "h l u t r m U q H s b B f a T L M D p".split()
+    atoms = list("hlutrmUqHsbBfaTLMDp")
     site, lines = log("|".join(f"%({atom})s" for atom in atoms))
     credentials = base64.b64encode(b"aladdin:open sesame").decode()
     fields = {"User-Agent": "agent", "Referer": "referer", "Authorization": f"basic {credentials}"}

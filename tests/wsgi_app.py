@@ -208,7 +208,8 @@ def write_large(environ: Environ, start_response: StartResponse) -> Any:
 
 @page
 def write_str(environ: Environ, start_response: StartResponse) -> Any:
-    start_response("200 OK", TEXT)("text")
+    write: Callable[[Any], Any] = start_response("200 OK", TEXT)
+    write("text")
     return []
 
 
@@ -218,7 +219,7 @@ def write_too_much(environ: Environ, start_response: StartResponse) -> Any:
     write(b"abc")
     try:
         write(b"too much")
-    except Exception as error:
+    except ValueError as error:
         environ["wsgi.errors"].write(f"write raised {type(error).__name__}\n")
     return []
 
@@ -233,11 +234,15 @@ def keep_callables(environ: Environ, start_response: StartResponse) -> Any:
 def use_kept_callables(environ: Environ, start_response: StartResponse) -> Any:
     outcomes = []
     old_start_response, old_write = kept.pop("callables")
-    for call in (lambda: old_start_response("200 OK", [("X-Stray", "1")]), lambda: old_write(b"stray")):
+    attempts: tuple[tuple[Callable[..., Any], tuple[Any, ...]], ...] = (
+        (old_start_response, ("200 OK", [("X-Stray", "1")])),
+        (old_write, (b"stray",)),
+    )
+    for call, arguments in attempts:
         try:
-            call()
+            call(*arguments)
             outcomes.append("nothing")
-        except Exception as error:
+        except (AssertionError, RuntimeError) as error:
             outcomes.append(type(error).__name__)
     return say_json(start_response, outcomes)
 
@@ -648,8 +653,7 @@ def exits(environ: Environ, start_response: StartResponse) -> Any:
 def raises_in_first_block(environ: Environ, start_response: StartResponse) -> Any:
     def blocks() -> Iterator[bytes]:
         start_response("200 OK", TEXT)
-        raise LookupError("in the first block")
-        yield b""
+        yield b"".join([kept["nothing of this name, in the first block"]])
 
     return Body(environ, blocks())
 
@@ -718,7 +722,7 @@ def file_of(kind: str, path: Path) -> Any:
         reader = Reader(str(path), path.read_bytes())
         return type("Plain", (), {"read": reader.read})()
     if kind == "temporary":
-        temporary = tempfile.TemporaryFile()
+        temporary = tempfile.TemporaryFile()  # noqa: SIM115 - the server closes it
         temporary.write(path.read_bytes())
         temporary.seek(0)
         return temporary
@@ -748,7 +752,7 @@ def file_after_write(environ: Environ, start_response: StartResponse) -> Any:
 def file_by_hand(environ: Environ, start_response: StartResponse) -> Any:
     """The wrapper is an iterator for everybody, middleware too."""
     path = environ["wsgi.input"].read().decode()
-    wrapper = environ["wsgi.file_wrapper"](Path(path).open("rb"), 1000)
+    wrapper = environ["wsgi.file_wrapper"](Path(path).open("rb"), 1000)  # noqa: SIM115 - close() below does it
     start_response("200 OK", TEXT)
     blocks = [block.upper() for block in wrapper]
     wrapper.close()

@@ -211,7 +211,9 @@ impl<A: App> Connection<A> {
                 }
             }
         }
-        if fate != Fate::Close && !self.flush(hub) {
+        // A step that stops to wait has just flushed. Doing so again could drain what is waited for, and then nobody
+        // would go on.
+        if fate == Fate::Again && !self.flush(hub) {
             fate = Fate::Close;
         }
         hub.out.clear();

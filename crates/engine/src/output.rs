@@ -112,3 +112,97 @@ impl<C> Piece<C> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::net::sockopt;
+    use std::io::{Read, Write};
+    use std::os::unix::net::UnixStream;
+
+    /// A connection that holds little, and does not block.
+    fn narrow() -> (UnixStream, UnixStream) {
+        let (near, far) = UnixStream::pair().unwrap();
+        sockopt::set_socket_send_buffer_size(&near, 4096).unwrap();
+        near.set_nonblocking(true).unwrap();
+        far.set_nonblocking(true).unwrap();
+        (near, far)
+    }
+
+    fn file(content: &[u8]) -> File {
+        let mut file = tempfile::tempfile().unwrap();
+        file.write_all(content).unwrap();
+        file
+    }
+
+    fn letters(first: u8, count: usize) -> Vec<u8> {
+        (b'a'..=b'z').cycle().skip(usize::from(first - b'a')).take(count).collect()
+    }
+
+    #[test]
+    fn what_the_socket_does_not_take_waits_in_order() {
+        let (near, mut far) = narrow();
+        let mut output = Output::new();
+        output.push_bytes(b"head");
+        output.push_chunk(letters(b'a', 30_000), 10, 29_000);
+        output.push_bytes(b"between");
+        output.push_file(file(&letters(b'b', 50_000)), 100, 40_000);
+        output.push_file(file(&letters(b'c', 10)), 0, 10);
+        output.push_chunk(letters(b'd', 20_000), 0, 20_000);
+        output.push_bytes(b"end");
+        let parts: [&[u8]; 7] = [
+            b"head",
+            &letters(b'a', 29_000)[10..],
+            b"between",
+            &letters(b'b', 40_100)[100..],
+            &letters(b'c', 10),
+            &letters(b'd', 20_000),
+            b"end",
+        ];
+        let in_memory = parts[0].len() + parts[1].len() + parts[2].len() + parts[5].len() + parts[6].len();
+        assert_eq!(output.length(), in_memory as u64);
+
+        let mut received = Vec::new();
+        let mut sent = 0;
+        let mut rounds = 0;
+        while !output.is_empty() {
+            sent += output.flush(&near).unwrap();
+            rounds += 1;
+            // It stops when the far end is not read; reading makes room.
+            let error = far.read_to_end(&mut received).unwrap_err();
+            assert_eq!((error.kind(), received.len() as u64), (io::ErrorKind::WouldBlock, sent));
+        }
+        assert!(rounds > 2, "all of it fitted in {rounds} rounds");
+        assert!(received == parts.concat());
+        assert_eq!(output.length(), 0);
+    }
+
+    #[test]
+    fn nothing_is_queued_for_nothing() {
+        let mut output = Output::new();
+        output.push_bytes(b"");
+        output.push_chunk(letters(b'a', 10), 5, 5);
+        output.push_file(file(b"x"), 0, 0);
+        assert!(output.is_empty());
+    }
+
+    #[test]
+    fn a_file_that_has_shrunk_is_not_a_peer_that_is_gone() {
+        let (near, mut far) = narrow();
+        let mut output: Output<Vec<u8>> = Output::new();
+        output.push_bytes(b"head");
+        output.push_file(file(b"short"), 2, 4);
+        assert_eq!(output.flush(&near).unwrap_err().kind(), io::ErrorKind::UnexpectedEof);
+        assert!(output.has_file_shrunk());
+        let mut received = [0; 20];
+        let count = far.read(&mut received).unwrap();
+        assert_eq!(received[..count], *b"headort");
+
+        let (near, far) = narrow();
+        drop(far);
+        let mut output: Output<Vec<u8>> = Output::new();
+        output.push_bytes(b"head");
+        assert_eq!(output.flush(&near).unwrap_err().kind(), io::ErrorKind::BrokenPipe);
+        assert!(!output.has_file_shrunk());
+    }
+}

@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{Address, Client, End, Event, Plan, World, local_of, ms, tcp_listener, timeless};
+use common::{Address, Client, End, Event, Pause, Plan, World, local_of, ms, tcp_listener, timeless};
 use engine::{Config, Local};
 use std::os::unix::net::UnixListener;
 
@@ -80,7 +80,7 @@ fn accepting_pauses_at_the_bound_and_goes_on() {
     world.settle();
     assert_eq!((world.statistics().connections, world.statistics().requests), (2, 2));
     assert_eq!(world.statistics().accept_pauses, 1);
-    assert_eq!(world.app.log.iter().filter(|event| **event == Event::AcceptPaused).count(), 1);
+    assert_eq!(world.app.pauses(), [Pause::Connections(2)]);
     // It looks again now and then, and does not say the same again.
     for round in 0..5 {
         let timeout = world.timeout().expect("it will look again");
@@ -88,7 +88,7 @@ fn accepting_pauses_at_the_bound_and_goes_on() {
         world.advance(timeout);
     }
     assert_eq!(world.statistics().accepted, 2);
-    assert_eq!(world.app.count(|event| *event == Event::AcceptPaused), 1);
+    assert_eq!(world.app.pauses().len(), 1);
     // Those who are in are served.
     world.ask(&mut clients[1], GET, 2);
     // Who leaves makes room at once.
@@ -127,7 +127,7 @@ fn a_bound_that_nobody_waits_at_is_not_reported() {
     let clients = [world.client(), world.client()];
     world.settle();
     assert_eq!(world.statistics().connections, 2);
-    assert_eq!((world.statistics().accept_pauses, world.app.count(|event| *event == Event::AcceptPaused)), (0, 0));
+    assert_eq!((world.statistics().accept_pauses, world.app.pauses().len()), (0, 0));
     drop(clients);
 }
 

@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::{Client, Event, Op, Plan, World, ms, pattern, timeless};
+use common::{Client, Event, Op, Pause, Plan, World, ms, pattern, timeless};
 use engine::Config;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::fs::File;
@@ -22,11 +22,37 @@ fn exhaust() -> Vec<File> {
     held
 }
 
+fn limit_to(descriptors: u64) {
+    let maximum = getrlimit(Resource::Nofile).maximum;
+    setrlimit(Resource::Nofile, Rlimit { current: Some(descriptors), maximum }).expect("lower than before");
+}
+
 #[test]
 fn an_engine_without_descriptors_waits_for_some() {
-    let limit = getrlimit(Resource::Nofile);
-    setrlimit(Resource::Nofile, Rlimit { current: Some(64), maximum: limit.maximum }).expect("lower than before");
+    limit_to(64);
+    the_system_refuses();
+    limit_to(20);
+    some_descriptors_stay_free();
+}
 
+/// Before the system refuses: half of so few are for everything else that the process does.
+fn some_descriptors_stay_free() {
+    let mut world = World::unix(timeless(), vec![Plan::sized(&[5])]);
+    // The clients live in this process too.
+    limit_to(64);
+    let mut clients: Vec<_> = (0..12).map(|_| world.client()).collect();
+    for client in &mut clients {
+        client.send(get());
+        client.pump();
+    }
+    world.settle();
+    assert_eq!((world.statistics().connections, world.app.pauses()), (10, vec![Pause::Descriptors(10)]));
+    clients.drain(..2);
+    let mut waiting: Vec<_> = clients.iter_mut().skip(8).collect();
+    world.until("all are answered", &mut waiting, |_, clients| clients.iter().all(|client| client.answers.len() == 1));
+}
+
+fn the_system_refuses() {
     let config = Config { body_memory: 1000, ..timeless() };
     let mut world = World::unix(config, vec![Plan::sized(&[5]), Plan::of(vec![Op::Echo])]);
     let mut inside = world.client();
@@ -42,7 +68,7 @@ fn an_engine_without_descriptors_waits_for_some() {
     assert_eq!(world.statistics().accepted, 1);
     // One report, a bounded wait, and no turn in between that finds anything to do.
     for round in 0..10 {
-        assert_eq!(world.app.count(|event| *event == Event::AcceptPaused), 1, "round {round}");
+        assert_eq!(world.app.pauses(), [Pause::Failed], "round {round}");
         let timeout = world.timeout().expect("it looks again");
         assert!(timeout > ms(0) && timeout <= ms(200), "round {round}: {timeout:?}");
         assert!(!world.engine.poll(Some(ms(0))).unwrap(), "round {round}: an event for nothing");
@@ -85,7 +111,7 @@ fn an_engine_without_descriptors_waits_for_some() {
     late.send(get());
     late.pump();
     world.settle();
-    assert_eq!(world.app.count(|event| *event == Event::AcceptPaused), 2);
+    assert_eq!(world.app.pauses(), [Pause::Failed; 2]);
     drop(held);
     world.advance(ms(200));
     world.until("it is answered after the pause", &mut [&mut late], |_, clients| clients[0].answers.len() == 1);

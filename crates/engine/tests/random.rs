@@ -2,7 +2,7 @@
 //! when they like. Whatever happens, a request gets one whole answer or its peer sees that it did not, every request
 //! and response that begins ends once, and nothing is left.
 //!
-//! `KIRSCH_SEED` replays one conversation; a failure names its seed.
+//! `KIRSCH_SEED` replays one conversation; a failure names its seed. `KIRSCH_SEEDS` says how many there are to be.
 
 mod common;
 
@@ -45,8 +45,8 @@ struct Asked {
 
 impl fmt::Debug for Asked {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let head = self.bytes.split(|&b| b == b'\n').take_while(|line| line != b"\r").count();
-        let head: Vec<_> = self.bytes.split(|&b| b == b'\n').take(head + 1).map(<[u8]>::escape_ascii).collect();
+        let lines = self.bytes.split(|&b| b == b'\n').skip_while(|line| *line == b"\r");
+        let head: Vec<_> = lines.take_while(|line| *line != b"\r").map(<[u8]>::escape_ascii).collect();
         let outcome = match &self.outcome {
             Outcome::Whole { status, body, goes_on } => format!("{status}, {} bytes, goes on: {goes_on}", body.len()),
             cut @ Outcome::Cut { .. } => format!("{cut:?}"),
@@ -74,7 +74,7 @@ fn every_request_gets_a_whole_answer_or_a_visible_cut() {
             let seed = seed.parse().expect("KIRSCH_SEED is a number");
             seed..=seed
         }
-        Err(_) => 1..=SEEDS,
+        Err(_) => 1..=std::env::var("KIRSCH_SEEDS").map_or(SEEDS, |count| count.parse().expect("a number")),
     };
     println!("seeds {seeds:?}");
     for seed in seeds {
@@ -164,7 +164,7 @@ fn ask(id: usize, resets_show: bool, rng: &mut Rng) -> (Asked, Plan) {
     let keeps_alive = !asks_to_close && plan.fields.is_empty();
     let whole = |body| Outcome::Whole { status: 200, body, goes_on: keeps_alive };
     let outcome = if is_head {
-        Outcome::Whole { status: 200, body: Vec::new(), goes_on: keeps_alive && !until_close(&plan) }
+        Outcome::Whole { status: 200, body: Vec::new(), goes_on: keeps_alive }
     } else {
         match rng.u8(0..24) {
             0 => {
@@ -369,13 +369,17 @@ fn converse(seed: u64) {
         let stuck = (idles && !world.wait(&here)) || Instant::now() > patience;
         if stuck {
             let states: Vec<_> = here.iter().map(|client| (client.received.len(), client.unsent(), client.refused)).collect();
-            panic!("stuck in round {round}: {states:?} {:?} {:?}", world.statistics(), world.app.log);
+            panic!("stuck in round {round} (on TCP: {on_tcp}): {states:?}\n{:?}\n{:?}\nplans {:?}", world.statistics(), world.app.log, world.app.plans);
         }
     }
 
     for talker in &talkers {
-        if catch_unwind(|| talker.check(stopped, on_tcp)).is_err() {
-            panic!("see above; the plans are {:#?}", world.app.plans);
+        if let Err(panic) = catch_unwind(AssertUnwindSafe(|| talker.check(stopped, on_tcp))) {
+            for id in talker.asked.iter().filter_map(|asked| asked.id) {
+                eprintln!("plan {id}: {:?}", world.app.plans[id]);
+            }
+            eprintln!("on TCP: {on_tcp}, stopped: {stopped}, log: {:?}", world.app.log);
+            resume_unwind(panic);
         }
     }
     for asked in talkers.iter().flat_map(|talker| &talker.asked) {

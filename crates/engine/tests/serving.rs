@@ -257,7 +257,8 @@ fn bytes_behind_the_last_request_do_not_destroy_its_answer() {
     client.reads = true;
     assert_eq!(world.end(&mut client), End::Closed);
     assert_eq!(client.answers.len(), 1, "the answer was cut after {} bytes", client.received.len());
-    assert_eq!(client.answers[0].body, pattern(0, 0, length));
+    assert!(client.answers[0].body == pattern(0, 0, length));
+    client.hang_up();
     world.until_empty(&mut [&mut client]);
 }
 
@@ -330,6 +331,28 @@ fn faults_have_their_statuses_and_end_the_connection() {
         assert_eq!(world.statistics().refused, 1);
         drop(client);
         world.until_empty(&mut []);
+    }
+}
+
+#[test]
+fn a_refusal_has_its_page_unless_head_was_asked_for() {
+    // What is refused; whether the answer to it has a body.
+    let cases = [
+        ("GET /0 HTTP/1.1\r\n\r\n", true),
+        ("HEAD /0 HTTP/1.1\r\n\r\n", false),
+        // That the request before was HEAD means nothing.
+        ("HEAD /0 HTTP/1.1\r\nHost: a\r\n\r\nGET /0 HTTP/9.9\r\n\r\n", true),
+        ("HEAD /0 HTTP/1.1\r\nHost: a\r\n\r\nGET", true),
+    ];
+    for (requests, has_page) in cases {
+        let mut world = World::new(timeless(), vec![Plan::sized(&[5])]);
+        let mut client = world.client();
+        client.send(requests);
+        client.end_sending();
+        world.end(&mut client);
+        let text = client.text();
+        let last = text.split("\r\n\r\n").last().unwrap();
+        assert_eq!(last.contains(".\n"), has_page, "{requests:?} got {text}");
     }
 }
 

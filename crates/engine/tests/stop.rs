@@ -120,13 +120,15 @@ fn what_is_under_way_is_finished() {
     world.ask(&mut uploads, b"half", 1);
     world.ask(&mut asks, b"st: a\r\n\r\n", 1);
     assert_eq!((uploads.answers[0].body.as_slice(), asks.answers[0].status), (&b"halfhalf"[..], 200));
-    assert!(!asks.answers[0].keep_alive, "its head came after the stop");
+    // Their answers began after the stop, and say so.
+    assert!(!asks.answers[0].keep_alive && !uploads.answers[0].keep_alive);
     answered.reads = true;
     world.until("the large answer is here", &mut [&mut answered], |_, clients| clients[0].answers.len() == 1);
     assert!(answered.answers[0].body == pattern(0, 0, 1_000_000));
-    // Those that were promised to go on are closed like idle ones.
     world.end(&mut asks);
-    drop(asks);
+    world.end(&mut uploads);
+    drop((asks, uploads));
+    // What was promised to go on is closed like an idle one.
     let passed = world.sleep_until(GRACE + GRAIN, |world| world.engine.is_stopped());
     assert!(passed >= GRACE - GRAIN, "after {passed:?}");
     assert_eq!(world.end(&mut answered), End::Closed);
@@ -201,6 +203,42 @@ fn a_stop_at_once_cuts_at_once() {
     world.turn();
     assert!(world.engine.is_stopped());
     assert_eq!((world.app.abandoned(0), world.app.alive()), (1, 0));
+}
+
+/// Before the driver comes to stop the engine, another thread may know that it will.
+#[test]
+fn an_announced_stop_ends_connections_with_their_answers() {
+    let mut world = World::unix(timeless(), vec![Plan::sized(&[5]), Plan::of(vec![Op::Yield, Op::Write(5)])]);
+    let mut client = world.client();
+    world.ask(&mut client, get(0).as_bytes(), 1);
+    let waker = world.engine.waker();
+    std::thread::spawn(move || waker.announce_stop()).join().unwrap();
+    assert!(world.engine.poll(Some(ms(0))).unwrap(), "it wakes");
+    world.ask(&mut client, get(0).as_bytes(), 2);
+    assert_eq!((client.answers[0].keep_alive, client.answers[1].keep_alive), (true, false));
+    assert_eq!(world.end(&mut client), End::Closed);
+    // It still accepts.
+    let mut late = world.client();
+    world.ask(&mut late, get(1).as_bytes(), 1);
+    assert!(!late.answers[0].keep_alive && !world.engine.is_stopped());
+    drop((client, late));
+    stop(&mut world, None);
+    world.until("it has stopped", &mut [], |world, _| world.engine.is_stopped());
+}
+
+/// Also to a call that is already at work, if its response has not begun.
+#[test]
+fn an_announced_stop_reaches_responses_that_have_not_begun() {
+    let mut world = World::unix(timeless(), vec![Plan::of(vec![Op::Yield, Op::Write(5)])]);
+    let mut client = world.client();
+    client.send(get(0));
+    client.pump();
+    world.turn();
+    assert_eq!((world.app.called(), world.app.resumed(0)), (vec![0], 0));
+    world.engine.waker().announce_stop();
+    world.until("it is answered", &mut [&mut client], |_, clients| clients[0].answers.len() == 1);
+    assert!(!client.answers[0].keep_alive);
+    assert_eq!(world.end(&mut client), End::Closed);
 }
 
 /// Lingering is for those who are still sending; it does not hold up a stop beyond its own end.

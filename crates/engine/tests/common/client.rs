@@ -38,6 +38,7 @@ pub(crate) struct Client {
     pub(crate) reads: bool,
     /// The connection takes no more of our bytes.
     pub(crate) refused: bool,
+    was_reset: bool,
     ends_after_sending: bool,
     pub(crate) end: Option<End>,
     /// All bytes that arrived, as they came.
@@ -78,6 +79,7 @@ impl Client {
             outbox: VecDeque::new(),
             reads: true,
             refused: false,
+            was_reset: false,
             ends_after_sending: false,
             end: None,
             received: Vec::new(),
@@ -149,7 +151,11 @@ impl Client {
                     sent += count;
                 }
                 Err(Errno::WOULDBLOCK) => break,
-                Err(_) => self.refused = true,
+                Err(error) => {
+                    self.refused = true;
+                    // The kernel tells of a reset once: receiving ends as if in order after that.
+                    self.was_reset |= error == Errno::CONNRESET;
+                }
             }
         }
         if self.outbox.is_empty() && std::mem::take(&mut self.ends_after_sending) {
@@ -167,7 +173,7 @@ impl Client {
             let room = buffer.len().min(limit - arrived);
             match rustix::net::recv(&self.socket, &mut buffer[..room], RecvFlags::empty()) {
                 Ok((0, _)) => {
-                    self.end = Some(End::Closed);
+                    self.end = Some(if self.was_reset { End::Reset } else { End::Closed });
                     self.read_answers();
                 }
                 Ok((count, _)) => {

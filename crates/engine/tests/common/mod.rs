@@ -14,7 +14,7 @@ pub(crate) mod client;
 pub(crate) mod script;
 
 pub(crate) use client::{Client, End};
-pub(crate) use script::{Event, How, Op, Plan, Script, Told, pattern};
+pub(crate) use script::{Event, How, Op, Pause, Plan, Script, Told, pattern};
 
 use engine::{Config, Engine, Local, Now, Statistics};
 use rustix::event::{PollFd, PollFlags, Timespec};

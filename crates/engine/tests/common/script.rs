@@ -1,7 +1,7 @@
 //! An application that does what it is told and writes down what it was asked.
 
 use super::PATIENCE;
-use engine::{App, Body, Peer, Progress, Refusal, Reply, Report};
+use engine::{AcceptPause, App, Body, Peer, Progress, Refusal, Reply, Report};
 use std::io::{Read, Seek, SeekFrom, Write};
 use std::rc::Rc;
 use std::sync::mpsc::Receiver;
@@ -132,10 +132,18 @@ pub(crate) enum Event {
         status: u16,
         fault: Option<&'static str>,
     },
-    AcceptPaused,
+    AcceptPaused(Pause),
     Panicked(String),
     SpoolFailed,
     FileShrank,
+}
+
+/// Why accepting paused, in a form that can be compared.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Pause {
+    Connections(usize),
+    Descriptors(usize),
+    Failed,
 }
 
 /// How a body was handed over.
@@ -233,6 +241,11 @@ impl Script {
 
     pub(crate) fn resumed(&self, wanted: usize) -> usize {
         self.count(|event| matches!(event, Event::Resume { id } if *id == wanted))
+    }
+
+    /// Reports that accepting paused.
+    pub(crate) fn pauses(&self) -> Vec<Pause> {
+        self.log.iter().filter_map(|event| if let Event::AcceptPaused(why) = event { Some(*why) } else { None }).collect()
     }
 
     pub(crate) fn panics(&self) -> Vec<&str> {
@@ -417,7 +430,11 @@ impl App for Script {
 
     fn report(&mut self, report: Report) {
         self.log.push(match report {
-            Report::AcceptPaused(_) => Event::AcceptPaused,
+            Report::AcceptPaused(pause) => Event::AcceptPaused(match pause {
+                AcceptPause::Connections(bound) => Pause::Connections(bound),
+                AcceptPause::Descriptors(bound) => Pause::Descriptors(bound),
+                AcceptPause::Failed(_) => Pause::Failed,
+            }),
             Report::Panicked(message) => Event::Panicked(message),
             Report::SpoolFailed(_) => Event::SpoolFailed,
             Report::FileShrank => Event::FileShrank,
