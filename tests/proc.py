@@ -42,6 +42,12 @@ def open_files(pid: int) -> int:
     return len(os.listdir(f"/proc/{pid}/fd"))
 
 
+def files_without_name(pid: int) -> int:
+    """Open files of process ``pid`` that have been unlinked, as those are that spooled bodies are kept in."""
+    descriptors = Path(f"/proc/{pid}/fd")
+    return sum(os.readlink(each).endswith(" (deleted)") for each in descriptors.iterdir() if each.is_symlink())
+
+
 def raise_descriptor_limit(wanted: int) -> bool:
     """Let this process open ``wanted`` files; False where its hard limit forbids it."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)

@@ -146,15 +146,17 @@ def _serve(app: Callable[..., Any], name: str, chosen: Settings) -> None:
         reports.say(f"{version}\nserving {name}\non {', '.join(server.urls)}")
 
     try:
-        serve_until_signal(server, ready=announce, reopen=errors.reopen, end_stuck_process=True)
+        serve_until_signal(server, ready=announce, reopen=errors.reopen, owns_process=True)
     except (OSError, ValueError) as error:
         if announced:
             raise  # an error of ours, and worth a traceback
-        raise _Exit(1, _reason(error)) from None
+        if isinstance(error, OSError):
+            raise _Exit(1, _reason(error)) from None
+        raise settings.UsageError(str(error)) from None
 
 
-def _reason(error: OSError | ValueError) -> str:
-    if not isinstance(error, OSError) or not error.strerror:
+def _reason(error: OSError) -> str:
+    if not error.strerror:
         return str(error)
     return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
 

@@ -215,14 +215,15 @@ def serve_until_signal(
     *,
     ready: Callable[[], None] | None = None,
     reopen: Callable[[], None] | None = None,
-    end_stuck_process: bool = False,
+    owns_process: bool = False,
 ) -> None:
     """``start()`` with signal handlers around it, where this is the main thread.
 
-    ``ready`` is that of :meth:`Server.start`; ``reopen`` is called at USR1 too. With ``end_stuck_process`` the process
-    ends with status 1 when an application call does not return within the time that the signal left it.
+    ``ready`` is that of :meth:`Server.start`; ``reopen`` is called at USR1 too. With ``owns_process`` the process is
+    there for this server alone: it ends with status 1 when an application call does not return within the time that
+    the signal left it, and signals that come while it is ending change nothing.
     """
-    with _Signals(server, reopen, end_stuck_process):
+    with _Signals(server, reopen, owns_process):
         server.start(ready)
 
 
@@ -233,10 +234,10 @@ class _Signals:
     things going; what there is to say, another thread says.
     """
 
-    def __init__(self, server: Server, reopen: Callable[[], None] | None, end_stuck_process: bool) -> None:
+    def __init__(self, server: Server, reopen: Callable[[], None] | None, owns_process: bool) -> None:
         self._server = server
         self._reopen = reopen
-        self._end_stuck_process = end_stuck_process
+        self._owns_process = owns_process
         self._previous: dict[int, Any] = {}
         self._ending = False
 
@@ -255,8 +256,11 @@ class _Signals:
 
     def __exit__(self, *_: object) -> None:
         for number, handler in self._previous.items():
-            # None is a handler that Python did not install and cannot put back.
-            signal.signal(number, signal.SIG_DFL if handler is None else handler)
+            if self._ending and self._owns_process:
+                signal.signal(number, signal.SIG_IGN)
+            else:
+                # None is a handler that Python did not install and cannot put back.
+                signal.signal(number, signal.SIG_DFL if handler is None else handler)
 
     def _on_end(self, number: int, _frame: FrameType | None) -> None:
         if self._ending:
@@ -277,7 +281,7 @@ class _Signals:
             return
         how = f"up to {timeout:g} s for the requests in flight" if timeout else "at once"
         self._server.report(INFO, f"{name}: stopping, {how}", None)
-        if self._end_stuck_process and not self._server.wait(patience - silence):
+        if self._owns_process and not self._server.wait(patience - silence):
             self._server.report(CRITICAL, "an application call does not return; ending the process under it", None)
             os._exit(1)
 

@@ -25,6 +25,7 @@ use crate::reply::{self, Begun, Reply};
 use crate::spool::{Body, Spool};
 use crate::statistics::Statistics;
 use std::any::Any;
+use std::io::ErrorKind;
 use std::os::fd::{AsFd, OwnedFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -465,7 +466,10 @@ impl<A: App> Connection<A> {
     }
 
     fn spool_failed(&mut self, error: std::io::Error, hub: &mut Hub<A::Chunk>, app: &mut A) {
-        let status = if error.kind() == std::io::ErrorKind::StorageFull { 507 } else { 500 };
+        let status = match error.kind() {
+            ErrorKind::StorageFull | ErrorKind::QuotaExceeded | ErrorKind::FileTooLarge => 507,
+            _ => 500,
+        };
         app.report(Report::SpoolFailed(error));
         self.refuse_request(Refusal { status, fault: None }, hub, app);
     }
@@ -500,7 +504,6 @@ impl<A: App> Connection<A> {
             stamp: &hub.stamp,
             request: facts,
             stopping: &hub.stopping,
-            write_timeout: hub.config.write_timeout,
             produced: 0,
             gone: false,
             lent: false,

@@ -262,18 +262,16 @@ impl<A: App> Engine<A> {
     fn follow(&mut self, slot: usize, driven: std::thread::Result<Fate>, app: &mut A) {
         let connection = &mut self.connections[slot];
         match driven {
-            Ok(Fate::Wait) => {
+            Ok(Fate::Close) => self.remove(slot),
+            // One that goes on is watched too: what its peer sends meanwhile decides how it is closed.
+            Ok(fate) => {
                 if watch(self.poll.registry(), connection, slot).is_err() {
                     connection.cut(&mut self.hub, app);
                     self.remove(slot);
-                }
-            }
-            Ok(Fate::Again) => {
-                if !std::mem::replace(&mut connection.queued, true) {
+                } else if fate == Fate::Again && !std::mem::replace(&mut connection.queued, true) {
                     self.again.push(slot);
                 }
             }
-            Ok(Fate::Close) => self.remove(slot),
             Err(panic) => {
                 self.hub.statistics.panics += 1;
                 self.hub.out.clear();

@@ -44,6 +44,6 @@ pub use app::{AcceptPause, App, Local, Peer, Progress, Refusal, Report};
 pub use config::Config;
 pub use deadline::Now;
 pub use engine::{Engine, Waker};
-pub use reply::{Reply, Waiter};
+pub use reply::Reply;
 pub use spool::Body;
 pub use statistics::Statistics;

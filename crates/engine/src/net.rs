@@ -75,19 +75,6 @@ pub(crate) fn send_file(socket: impl AsFd, file: impl AsFd, offset: u64, count: 
     moved(rustix::fs::sendfile(socket, file, Some(&mut offset), count))
 }
 
-/// Blocks until the socket takes output, or fails; false after `timeout`.
-pub(crate) fn wait_writable(socket: impl AsFd, timeout: Option<Duration>) -> bool {
-    let timeout = timeout.and_then(|timeout| Timespec::try_from(timeout).ok());
-    let mut descriptors = [PollFd::new(&socket, PollFlags::OUT)];
-    loop {
-        match rustix::event::poll(&mut descriptors, timeout.as_ref()) {
-            Err(Errno::INTR) => {}
-            Ok(0) => return false,
-            Ok(_) | Err(_) => return true,
-        }
-    }
-}
-
 fn moved(result: rustix::io::Result<usize>) -> io::Result<Moved> {
     match result {
         Ok(count) => Ok(Moved::Bytes(count)),

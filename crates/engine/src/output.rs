@@ -1,13 +1,17 @@
 //! What a connection has still to send.
+//!
+//! Whoever produces it stops while it is not empty, which is what bounds it: one write buffer and one part of a body.
+//! A producer that cannot stop ([`Reply::write`](crate::Reply::write) from within a call) has what piles up moved to a
+//! file without a name ([`Output::spill`]).
 
 use crate::net::{self, Moved};
 use std::collections::VecDeque;
 use std::fs::File;
 use std::io::{self, IoSlice};
 use std::os::fd::AsFd;
+use std::os::unix::fs::FileExt;
 
-/// Bytes that could not be sent yet, oldest first. While it is not empty nothing else of its connection is produced,
-/// which is what bounds it: one write buffer and one part of a body.
+/// Bytes that could not be sent yet, oldest first.
 #[derive(Debug)]
 pub(crate) struct Output<C> {
     pieces: VecDeque<Piece<C>>,
@@ -16,9 +20,26 @@ pub(crate) struct Output<C> {
 
 #[derive(Debug)]
 enum Piece<C> {
-    Bytes { bytes: Box<[u8]>, sent: usize },
-    Chunk { chunk: C, sent: usize, end: usize },
-    File { file: File, offset: u64, left: u64 },
+    Bytes {
+        bytes: Box<[u8]>,
+        sent: usize,
+    },
+    Chunk {
+        chunk: C,
+        sent: usize,
+        end: usize,
+    },
+    File {
+        file: File,
+        offset: u64,
+        left: u64,
+    },
+    /// A file of ours, which holds what memory should not.
+    Spill {
+        file: File,
+        offset: u64,
+        left: u64,
+    },
 }
 
 impl<C: AsRef<[u8]>> Output<C> {
@@ -40,7 +61,7 @@ impl<C: AsRef<[u8]>> Output<C> {
         let of = |piece: &Piece<C>| match piece {
             Piece::Bytes { bytes, sent } => bytes.len() - sent,
             Piece::Chunk { sent, end, .. } => end - sent,
-            Piece::File { .. } => 0,
+            Piece::File { .. } | Piece::Spill { .. } => 0,
         };
         self.pieces.iter().map(of).sum::<usize>() as u64
     }
@@ -64,19 +85,53 @@ impl<C: AsRef<[u8]>> Output<C> {
         }
     }
 
+    /// Moves what waits in memory to a file without a name, which goes on from where it ended the last time.
+    ///
+    /// If that fails nothing has changed, but that it still is in memory.
+    pub(crate) fn spill(&mut self) -> io::Result<()> {
+        let behind = self.pieces.iter().rposition(|piece| matches!(piece, Piece::File { .. } | Piece::Spill { .. }));
+        let first = behind.map_or(0, |last| last + 1);
+        let grows = behind.is_some_and(|last| matches!(self.pieces[last], Piece::Spill { .. }));
+        let new = if grows { None } else { Some(tempfile::tempfile()?) };
+        let (file, end) = match (&new, behind.map(|last| &self.pieces[last])) {
+            (None, Some(Piece::Spill { file, offset, left })) => (file, offset + left),
+            (Some(file), _) => (file, 0),
+            (None, _) => return Ok(()),
+        };
+        let mut written = 0;
+        for piece in self.pieces.range(first..) {
+            let bytes = match piece {
+                Piece::Bytes { bytes, sent } => &bytes[*sent..],
+                Piece::Chunk { chunk, sent, end } => &chunk.as_ref()[*sent..*end],
+                Piece::File { .. } | Piece::Spill { .. } => &[],
+            };
+            file.write_all_at(bytes, end + written)?;
+            written += bytes.len() as u64;
+        }
+        self.pieces.truncate(first);
+        match (new, self.pieces.back_mut()) {
+            (Some(file), _) => self.pieces.push_back(Piece::Spill { file, offset: 0, left: written }),
+            (None, Some(Piece::Spill { left, .. })) => *left += written,
+            (None, _) => {}
+        }
+        Ok(())
+    }
+
     /// Sends as much as the socket takes and returns how much that was. An error means that the peer is gone, or that
     /// a file is shorter than it was said to be.
     pub(crate) fn flush(&mut self, socket: impl AsFd) -> io::Result<u64> {
         let mut total = 0;
         loop {
-            let file_follows = matches!(self.pieces.get(1), Some(Piece::File { .. }));
+            let file_follows = matches!(self.pieces.get(1), Some(Piece::File { .. } | Piece::Spill { .. }));
             let Some(piece) = self.pieces.front_mut() else { break };
             let moved = match piece {
                 Piece::Bytes { bytes, sent } => net::send(&socket, &[IoSlice::new(&bytes[*sent..])], file_follows)?,
                 Piece::Chunk { chunk, sent, end } => {
                     net::send(&socket, &[IoSlice::new(&chunk.as_ref()[*sent..*end])], false)?
                 }
-                Piece::File { file, offset, left } => net::send_file(&socket, &*file, *offset, *left)?,
+                Piece::File { file, offset, left } | Piece::Spill { file, offset, left } => {
+                    net::send_file(&socket, &*file, *offset, *left)?
+                }
             };
             let Moved::Bytes(count) = moved else { break };
             total += count as u64;
@@ -104,7 +159,7 @@ impl<C> Piece<C> {
                 *sent += count;
                 sent == end
             }
-            Piece::File { offset, left, .. } => {
+            Piece::File { offset, left, .. } | Piece::Spill { offset, left, .. } => {
                 *offset += count as u64;
                 *left -= count as u64;
                 *left == 0
@@ -204,5 +259,44 @@ mod tests {
         output.push_bytes(b"head");
         assert_eq!(output.flush(&near).unwrap_err().kind(), io::ErrorKind::BrokenPipe);
         assert!(!output.has_file_shrunk());
+    }
+
+    #[test]
+    fn what_is_spilled_keeps_its_order() {
+        let (near, mut far) = narrow();
+        let mut output: Output<Vec<u8>> = Output::new();
+        let mut expected = Vec::new();
+        let mut received = Vec::new();
+        let mut buffer = vec![0; 1 << 16];
+        for round in 0..40usize {
+            let bytes = letters(b'a' + u8::try_from(round % 26).unwrap(), 3000 + round * 500);
+            expected.extend_from_slice(&bytes);
+            if round % 3 == 0 {
+                let length = bytes.len();
+                output.push_chunk(bytes, 0, length);
+            } else {
+                output.push_bytes(&bytes);
+            }
+            if round % 4 == 1 {
+                output.flush(&near).unwrap();
+            }
+            if round % 5 == 2 {
+                output.spill().unwrap();
+                assert_eq!(output.length(), 0);
+            }
+            if round % 7 == 3
+                && let Ok(count) = far.read(&mut buffer)
+            {
+                received.extend_from_slice(&buffer[..count]);
+            }
+        }
+        while received.len() < expected.len() {
+            output.flush(&near).unwrap();
+            if let Ok(count) = far.read(&mut buffer) {
+                received.extend_from_slice(&buffer[..count]);
+            }
+        }
+        assert!(output.is_empty());
+        assert_eq!(received, expected);
     }
 }

@@ -3,36 +3,20 @@
 use crate::app::App;
 use crate::compose::Composer;
 use crate::courier::{Courier, Loan};
-use crate::net::{self, Moved};
+use crate::net::Moved;
 use crate::output::Output;
 use crate::statistics::Statistics;
 use std::fs::File;
 use std::io;
 use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
 use wire::http1::{self, Draft, Misuse, Request, Sender, Stamp};
 
 /// Bytes that one response may produce in a turn while the peer keeps up; then others get theirs.
 const SHARE: u64 = 256 << 10;
 
-/// Output that waits beyond this makes those wait who cannot be suspended.
+/// Output that waits beyond this is moved to a file.
 const OVERFULL: u64 = 1 << 20;
-
-/// Waits for a peer to take more of what waits for it, without holding anything of its connection.
-#[derive(Clone, Copy, Debug)]
-pub struct Waiter<'a> {
-    socket: BorrowedFd<'a>,
-    timeout: Option<Duration>,
-}
-
-impl Waiter<'_> {
-    /// Blocks until the peer's socket takes output; false if the write timeout has passed before.
-    #[must_use]
-    pub fn wait(&self) -> bool {
-        net::wait_writable(self.socket, self.timeout)
-    }
-}
 
 /// Where one response is written: [`begin`](Self::begin), parts, [`finish`](Self::finish); or
 /// [`refuse`](Self::refuse) instead of all three.
@@ -49,7 +33,6 @@ pub struct Reply<'a, A: App> {
     pub(crate) stamp: &'a Stamp,
     pub(crate) request: Request,
     pub(crate) stopping: &'a AtomicBool,
-    pub(crate) write_timeout: Option<Duration>,
     pub(crate) produced: u64,
     pub(crate) gone: bool,
     /// `out` is lent to the courier.
@@ -223,16 +206,12 @@ impl<A: App> Reply<'_, A> {
         !self.output.is_empty()
     }
 
-    /// Whether more waits for the peer than any single part explains: whoever cannot stop to produce should wait.
-    #[must_use]
-    pub fn is_overfull(&self) -> bool {
-        !self.gone && self.output.length() > OVERFULL
-    }
-
-    /// Something to wait with until the peer takes more.
-    #[must_use]
-    pub fn waiter(&self) -> Waiter<'_> {
-        Waiter { socket: self.socket, timeout: self.write_timeout }
+    /// For whoever cannot stop to produce although the peer does not read: what piles up is kept in a file.
+    ///
+    /// # Errors
+    /// If it cannot be kept; the response should be broken off then.
+    pub fn relieve(&mut self) -> io::Result<()> {
+        if self.gone || self.output.length() <= OVERFULL { Ok(()) } else { self.output.spill() }
     }
 
     /// Body bytes of the response so far, without framing.

@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::{Client, Event, Op, Pause, Plan, World, ms, pattern, timeless};
+use common::{Client, Event, How, Op, Pause, Plan, World, ms, pattern, timeless};
 use engine::Config;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::fs::File;
@@ -54,9 +54,14 @@ fn some_descriptors_stay_free() {
 
 fn the_system_refuses() {
     let config = Config { body_memory: 1000, ..timeless() };
-    let mut world = World::unix(config, vec![Plan::sized(&[5]), Plan::of(vec![Op::Echo])]);
+    let relieved: Vec<_> = (0..60).map(|part| if part % 2 == 0 { Op::Write(100_000) } else { Op::Relieve }).collect();
+    let relieved = Plan { yields_to_peer: false, ..Plan::of(relieved) };
+    let mut world = World::unix(config, vec![Plan::sized(&[5]), Plan::of(vec![Op::Echo]), relieved]);
     let mut inside = world.client();
+    let mut greedy = world.client();
+    greedy.reads = false;
     world.ask(&mut inside, get(), 1);
+    world.settle();
     let mut waiting: Vec<Client> = (0..2).map(|_| world.client()).collect();
     let mut held = exhaust();
 
@@ -65,7 +70,7 @@ fn the_system_refuses() {
         client.pump();
     }
     world.settle();
-    assert_eq!(world.statistics().accepted, 1);
+    assert_eq!(world.statistics().accepted, 2);
     // One report, a bounded wait, and no turn in between that finds anything to do.
     for round in 0..10 {
         assert_eq!(world.app.pauses(), [Pause::Failed], "round {round}");
@@ -92,11 +97,21 @@ fn the_system_refuses() {
     assert_eq!(tail[1..], [Event::SpoolFailed, Event::AbandonRequest { id: 1, status: Some(500) }]);
     assert_eq!(world.app.alive(), 0);
 
-    // Its descriptor is the next one's, at once and not only when the pause is over.
+    // Nor can what piles up be moved to a file: the response is cut.
+    greedy.send(b"GET /2 HTTP/1.1\r\nHost: a\r\n\r\n");
+    greedy.pump();
+    world.settle();
+    assert_eq!(world.app.log.last(), Some(&Event::End { id: 2, how: How::Cut }));
+    greedy.reads = true;
+    world.end(&mut greedy);
+    assert!(greedy.answers.is_empty() && greedy.has_part());
+    assert!(greedy.received.len() > 1_000_000, "what has been written still arrives");
+
+    // Who leaves hands a descriptor on, at once and not only when the pause is over.
     inside.end_sending();
     inside.pump();
     drop(inside);
-    world.until("the next is let in", &mut [], |world, _| world.statistics().accepted >= 2);
+    world.until("the next is let in", &mut [], |world, _| world.statistics().accepted >= 3);
     world.until("it is answered", &mut [&mut waiting[0]], |_, clients| clients[0].answers.len() == 1);
 
     // The client's own end has freed another one, so both may be in; then take back what is left.
@@ -115,6 +130,6 @@ fn the_system_refuses() {
     drop(held);
     world.advance(ms(200));
     world.until("it is answered after the pause", &mut [&mut late], |_, clients| clients[0].answers.len() == 1);
-    drop((waiting, late));
+    drop((waiting, late, greedy));
     world.until_empty(&mut []);
 }

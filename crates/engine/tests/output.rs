@@ -3,7 +3,6 @@
 mod common;
 
 use common::{Client, End, Event, How, Op, Plan, World, ms, pattern, timeless};
-use engine::Config;
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::sync::mpsc;
@@ -359,39 +358,36 @@ fn what_is_written_leaves_while_the_application_works_on() {
     assert_eq!(world.statistics().bytes_out, (head.len() + 6 * 6010) as u64);
 }
 
+/// As an application that writes all from within one call.
 #[test]
-fn who_cannot_stop_waits_for_the_peer() {
+fn who_cannot_stop_is_relieved_of_what_piles_up() {
     let mut ops = vec![Op::Begin];
-    for _ in 0..80 {
-        ops.extend([Op::Write(100_000), Op::CatchUp]);
-    }
-    let plan = Plan { yields_to_peer: false, ..Plan::sized(&[]) };
-    let plan = Plan { ops, ..plan }.declaring(8_000_000);
-    let mut world = World::with_send_buffer(timeless(), vec![plan], SEND_BUFFER);
-    let (sender, _) = mpsc::channel();
-    let reader = reading_thread(&world, "GET /0 HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n".into(), sender);
-    world.until("it is answered", &mut [], |world, _| {
-        world.statistics().requests == 1 && world.statistics().connections == 0
-    });
-    let received = reader.join().unwrap();
-    assert!(received.ends_with(&pattern(0, 0, 8_000_000)));
-}
-
-#[test]
-fn waiting_for_a_peer_that_does_not_read_has_an_end() {
-    let mut ops = vec![Op::Begin];
-    for _ in 0..80 {
-        ops.extend([Op::Write(100_000), Op::CatchUp]);
+    for part in 0..60 {
+        ops.extend([Op::Write(90_000 + part), Op::Relieve]);
+        if part % 20 == 10 {
+            ops.extend([Op::File { length: 5000, missing: 0 }, Op::Relieve]);
+        }
     }
     let plan = Plan { yields_to_peer: false, ..Plan::of(ops) };
-    // This one passes in real time: whoever waits is not turned.
-    let config = Config { write_timeout: Some(ms(5)), ..timeless() };
-    let mut world = World::with_send_buffer(config, vec![plan], SEND_BUFFER);
-    let mut client = slow_client(&world);
-    client.send(get(0));
-    world.until("the application has given up", &mut [&mut client], |world, _| {
-        world.app.log.last() == Some(&Event::End { id: 0, how: How::Cut })
-    });
-    drop(client);
-    world.until_empty(&mut []);
+    let length = plan.length();
+    for plan in [plan.clone(), plan.declaring(length)] {
+        for leaves in [false, true] {
+            let mut world = World::with_send_buffer(timeless(), vec![plan.clone(), Plan::sized(&[5])], SEND_BUFFER);
+            let mut client = slow_client(&world);
+            client.send(get(0) + &get(1));
+            world.until("the application is through", &mut [&mut client], |world, _| {
+                world.app.log.last() == Some(&Event::End { id: 0, how: How::Done })
+            });
+            world.settle();
+            assert!(world.statistics().bytes_out < 500_000);
+            if leaves {
+                client.reset();
+                world.until_empty(&mut []);
+            } else {
+                client.reads = true;
+                world.until("both are answered", &mut [&mut client], |_, clients| clients[0].answers.len() == 2);
+                assert!(client.answers[0].body == pattern(0, 0, length));
+            }
+        }
+    }
 }

@@ -3,7 +3,6 @@
 mod common;
 
 use common::{Client, End, Event, Op, Plan, World, pattern, timeless};
-use std::sync::Once;
 use wire::http1::Fault;
 use wire::http1::client::ServerFault;
 
@@ -11,18 +10,8 @@ fn get(id: usize) -> String {
     format!("GET /{id} HTTP/1.1\r\nHost: a.example\r\n\r\n")
 }
 
-/// The scripted panics print nothing, so that an unexpected one is seen.
 fn quiet() {
-    static ONCE: Once = Once::new();
-    ONCE.call_once(|| {
-        let usual = std::panic::take_hook();
-        std::panic::set_hook(Box::new(move |info| {
-            let text = info.payload_as_str().unwrap_or_default();
-            if !text.starts_with("a panic of plan") && !text.starts_with("as planned") {
-                usual(info);
-            }
-        }));
-    });
+    common::quiet(|message| message.starts_with("a panic of plan") || message.starts_with("as planned"));
 }
 
 /// A world in which one request panics while another connection is under way.

@@ -68,7 +68,7 @@ struct Talker {
 
 #[test]
 fn every_request_gets_a_whole_answer_or_a_visible_cut() {
-    quiet();
+    common::quiet(is_planned);
     let seeds = match std::env::var("KIRSCH_SEED") {
         Ok(seed) => {
             let seed = seed.parse().expect("KIRSCH_SEED is a number");
@@ -83,16 +83,6 @@ fn every_request_gets_a_whole_answer_or_a_visible_cut() {
             resume_unwind(panic);
         }
     }
-}
-
-/// The scripted panics print nothing, so that an unexpected one is seen.
-fn quiet() {
-    let usual = std::panic::take_hook();
-    std::panic::set_hook(Box::new(move |info| {
-        if !is_planned(info.payload_as_str().unwrap_or_default()) {
-            usual(info);
-        }
-    }));
 }
 
 fn is_planned(message: &str) -> bool {
@@ -185,7 +175,11 @@ fn ask(id: usize, resets_show: bool, rng: &mut Rng) -> (Asked, Plan) {
             }
             3 => {
                 plan.ops = vec![Op::Yield, Op::Panic("as planned")];
-                Outcome::Whole { status: 500, body: b"500 Internal Server Error\nThe server has failed.\n".to_vec(), goes_on: false }
+                Outcome::Whole {
+                    status: 500,
+                    body: b"500 Internal Server Error\nThe server has failed.\n".to_vec(),
+                    goes_on: false,
+                }
             }
             4 => {
                 plan.panics_early = true;
@@ -193,11 +187,19 @@ fn ask(id: usize, resets_show: bool, rng: &mut Rng) -> (Asked, Plan) {
             }
             5 => {
                 plan.ops = vec![Op::Done];
-                Outcome::Whole { status: 500, body: b"500 Internal Server Error\nThe server has failed.\n".to_vec(), goes_on: false }
+                Outcome::Whole {
+                    status: 500,
+                    body: b"500 Internal Server Error\nThe server has failed.\n".to_vec(),
+                    goes_on: false,
+                }
             }
             6 => {
                 plan.ops = vec![Op::Refuse(503)];
-                Outcome::Whole { status: 503, body: b"503 Service Unavailable\nAs the plan says.\n".to_vec(), goes_on: false }
+                Outcome::Whole {
+                    status: 503,
+                    body: b"503 Service Unavailable\nAs the plan says.\n".to_vec(),
+                    goes_on: false,
+                }
             }
             7 => {
                 let cut = rng.usize(1..5000);
@@ -219,9 +221,7 @@ fn ask(id: usize, resets_show: bool, rng: &mut Rng) -> (Asked, Plan) {
                 plan = Plan { status: "204 No Content", declared: None, ..plan };
                 Outcome::Whole { status: 204, body: Vec::new(), goes_on: keeps_alive }
             }
-            _ if until_close(&plan) => {
-                Outcome::Whole { status: 200, body: pattern(id, 0, length), goes_on: false }
-            }
+            _ if until_close(&plan) => Outcome::Whole { status: 200, body: pattern(id, 0, length), goes_on: false },
             _ => whole(pattern(id, 0, length)),
         }
     };
@@ -266,14 +266,33 @@ fn ask(id: usize, resets_show: bool, rng: &mut Rng) -> (Asked, Plan) {
 /// What the engine answers by itself.
 fn ask_wrongly(id: usize, rng: &mut Rng) -> (Asked, Plan) {
     let (bytes, status, explanation, truncated, id) = match rng.u8(0..4) {
-        0 => ("GET / HTTP/9.1\r\nHost: a\r\n\r\n".into(), 505, "HTTP Version Not Supported\nThis server speaks HTTP/1.0 and HTTP/1.1.", false, None),
-        1 => (format!("PUT /{id} HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\nX"), 400, "Bad Request\nA chunk size is not a hexadecimal number.", false, Some(id)),
+        0 => (
+            "GET / HTTP/9.1\r\nHost: a\r\n\r\n".into(),
+            505,
+            "HTTP Version Not Supported\nThis server speaks HTTP/1.0 and HTTP/1.1.",
+            false,
+            None,
+        ),
+        1 => (
+            format!("PUT /{id} HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\nX"),
+            400,
+            "Bad Request\nA chunk size is not a hexadecimal number.",
+            false,
+            Some(id),
+        ),
         2 => ("GET /x HTTP/1.1\r\nHo".into(), 400, "Bad Request\nThe request ended early.", true, None),
-        _ => (format!("PUT /{id} HTTP/1.1\r\nHost: a\r\nContent-Length: 9\r\n\r\nabc"), 400, "Bad Request\nThe request ended early.", true, Some(id)),
+        _ => (
+            format!("PUT /{id} HTTP/1.1\r\nHost: a\r\nContent-Length: 9\r\n\r\nabc"),
+            400,
+            "Bad Request\nThe request ended early.",
+            true,
+            Some(id),
+        ),
     };
     let page = format!("{status} {explanation}\n").into_bytes();
     let outcome = Outcome::Whole { status, body: page, goes_on: false };
-    let asked = Asked { id, is_head: false, body: Vec::new(), bytes: bytes.into_bytes(), outcome, is_last: false, truncated };
+    let asked =
+        Asked { id, is_head: false, body: Vec::new(), bytes: bytes.into_bytes(), outcome, is_last: false, truncated };
     (asked, Plan::sized(&[]))
 }
 
@@ -301,7 +320,8 @@ fn converse(seed: u64) {
     }
 
     // Every limit is set, and none is reached in the time that passes.
-    let config = Config { body_memory: rng.usize(1..50_000), connections: rng.usize(2..6), min_rate: 0, ..Config::default() };
+    let config =
+        Config { body_memory: rng.usize(1..50_000), connections: rng.usize(2..6), min_rate: 0, ..Config::default() };
     let config = if rng.bool() { config } else { Config { body_memory: config.body_memory, ..timeless() } };
     let buffer = |rng: &mut Rng| rng.bool().then(|| rng.usize(8 << 10..64 << 10));
     let mut world = if on_tcp {
@@ -368,8 +388,14 @@ fn converse(seed: u64) {
         let idles = !moved && world.timeout() != Some(ms(0));
         let stuck = (idles && !world.wait(&here)) || Instant::now() > patience;
         if stuck {
-            let states: Vec<_> = here.iter().map(|client| (client.received.len(), client.unsent(), client.refused)).collect();
-            panic!("stuck in round {round} (on TCP: {on_tcp}): {states:?}\n{:?}\n{:?}\nplans {:?}", world.statistics(), world.app.log, world.app.plans);
+            let states: Vec<_> =
+                here.iter().map(|client| (client.received.len(), client.unsent(), client.refused)).collect();
+            panic!(
+                "stuck in round {round} (on TCP: {on_tcp}): {states:?}\n{:?}\n{:?}\nplans {:?}",
+                world.statistics(),
+                world.app.log,
+                world.app.plans
+            );
         }
     }
 
@@ -478,8 +504,9 @@ fn check_log(world: &World, seed: u64) {
         assert_eq!(begun, called + dismissed + panicked, "plan {id} of seed {seed}: {log:?}");
         assert_eq!(called, ended, "plan {id} of seed {seed}: {log:?}");
         let last = log.iter().rposition(|event| matches!(event, Event::Resume { id: of } if *of == id));
-        let end =
-            log.iter().position(|event| matches!(event, Event::End { id: of, .. } | Event::Abandon { id: of } if *of == id));
+        let end = log
+            .iter()
+            .position(|event| matches!(event, Event::End { id: of, .. } | Event::Abandon { id: of } if *of == id));
         assert!(last.is_none() || last < end, "plan {id} of seed {seed} is resumed after its end: {log:?}");
         calls += called as u64;
     }

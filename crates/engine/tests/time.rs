@@ -28,7 +28,7 @@ fn strikes_after(world: &mut World, limit: Duration, struck: impl Fn(&World) -> 
     assert!(!struck(world), "struck at once");
     let timeout = world.timeout().expect("something is due");
     assert!(!timeout.is_zero() && timeout <= limit + GRAIN, "asks for a turn in {timeout:?}");
-    world.advance(limit - ms(1));
+    world.advance(limit.saturating_sub(ms(1)));
     assert!(!struck(world), "struck too early");
     let passed = world.sleep_until(ms(1) + GRAIN, struck);
     assert!(passed <= ms(1) + GRAIN);

@@ -10,11 +10,12 @@ use engine::Peer;
 use pyo3::exceptions::{PyOSError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
+use std::borrow::Cow;
 use std::fmt::Write as _;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write as _};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
-use wire::http1::{Field, Head, Version};
+use wire::http1::{Draft, Field, Head, Version};
 
 /// Apache's and gunicorn's combined format.
 const COMBINED: &str = r#"%(h)s %(l)s %(u)s %(t)s "%(r)s" %(s)s %(b)s "%(f)s" "%(a)s""#;
@@ -129,7 +130,8 @@ struct Line<'a> {
     entry: &'a Entry,
     status: u16,
     body_bytes: u64,
-    response_fields: Vec<(&'a [u8], &'a [u8])>,
+    /// What the application said; `None` if it did not come to that.
+    draft: Option<&'a Draft>,
     environ: Option<&'a Object>,
     took: Duration,
 }
@@ -213,13 +215,11 @@ impl AccessLog {
         entry: &'a Entry,
         status: u16,
         body_bytes: u64,
-        response_fields: impl Iterator<Item = (&'a [u8], &'a [u8])>,
+        draft: Option<&'a Draft>,
         environ: Option<&'a Object>,
     ) {
         self.set_time(entry.at);
-        let response_fields = response_fields.collect();
-        let took = entry.begun.elapsed();
-        let line = Line { entry, status, body_bytes, response_fields, environ, took };
+        let line = Line { entry, status, body_bytes, draft, environ, took: entry.begun.elapsed() };
         self.line.clear();
         match &self.shape {
             Shape::Text(pieces) => {
@@ -375,7 +375,7 @@ impl Line<'_> {
             Piece::Microseconds => write!(out, "{}", self.took.as_micros()),
             Piece::Process => write!(out, "<{}>", std::process::id()),
             Piece::RequestField(name) => push_escaped(entry.field(name.as_bytes()), out),
-            Piece::ResponseField(name) => push_escaped(self.response_field(name.as_bytes()), out),
+            Piece::ResponseField(name) => push_escaped(self.response_field(name).as_deref(), out),
             Piece::Variable(name) => {
                 let value = self.environ.and_then(|environ| environ.bind(py).get_item(name).ok());
                 push_escaped(value.map(|value| value.to_string()).as_deref().map(str::as_bytes), out)
@@ -383,8 +383,17 @@ impl Line<'_> {
         };
     }
 
-    fn response_field(&self, name: &[u8]) -> Option<&[u8]> {
-        self.response_fields.iter().find(|(known, _)| known.eq_ignore_ascii_case(name)).map(|(_, value)| *value)
+    /// Fields that the application set, by their names in lower case.
+    fn response_fields(&self) -> impl Iterator<Item = (String, Cow<'_, [u8]>)> {
+        let length = self.draft.and_then(Draft::content_length);
+        let length = length.map(|length| ("content-length".to_owned(), Cow::from(length.to_string().into_bytes())));
+        let fields = self.draft.into_iter().flat_map(Draft::fields);
+        let fields = fields.map(|(name, value)| (String::from_utf8_lossy(name).to_ascii_lowercase(), value.into()));
+        fields.chain(length)
+    }
+
+    fn response_field(&self, wanted: &str) -> Option<Cow<'_, [u8]>> {
+        self.response_fields().find(|(name, _)| name == wanted).map(|(_, value)| value)
     }
 
     /// One object with fixed keys.
@@ -409,7 +418,14 @@ impl Line<'_> {
             "user_agent": optional(entry.field(b"user-agent")),
             "pid": std::process::id(),
         });
-        let _ = write!(out, "{object}");
+        for character in object.to_string().chars() {
+            // Legal in JSON, but a terminal obeys them, or shows a line as something else than it is.
+            if matches!(character, '\u{7f}'..='\u{9f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}') {
+                let _ = write!(out, "\\u{:04x}", u32::from(character));
+            } else {
+                out.push(character);
+            }
+        }
     }
 
     /// gunicorn's atoms, for `logging`'s `extra`.
@@ -423,9 +439,8 @@ impl Line<'_> {
         for field in &entry_fields(self.entry) {
             atoms.set_item(format!("{{{}}}i", field.0), &field.1)?;
         }
-        for (name, value) in &self.response_fields {
-            let name = String::from_utf8_lossy(name).to_ascii_lowercase();
-            atoms.set_item(format!("{{{name}}}o"), escaped(value))?;
+        for (name, value) in self.response_fields() {
+            atoms.set_item(format!("{{{name}}}o"), escaped(&value))?;
         }
         Ok(atoms)
     }

@@ -203,6 +203,7 @@ impl Server {
                 let timeout = engine.timeout(Now::read());
                 if timeout != Some(Duration::ZERO) {
                     flush(py, wsgi);
+                    wsgi.return_memory();
                     detached(py, || engine.poll(timeout))?;
                 }
             }

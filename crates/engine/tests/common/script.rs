@@ -40,8 +40,8 @@ pub(crate) enum Op {
     SendSoon,
     /// Keeps busy until the peer has received so many bytes, as [`Script::received`] tells.
     Await(usize),
-    /// Waits while the peer is far behind.
-    CatchUp,
+    /// Has what piles up kept elsewhere.
+    Relieve,
     /// Lets others go on.
     Yield,
     Panic(&'static str),
@@ -200,7 +200,7 @@ pub(crate) struct Script {
 /// A request that has begun.
 pub(crate) struct Ticket {
     id: usize,
-    _life: Rc<()>,
+    life: Rc<()>,
 }
 
 /// A response under way.
@@ -213,7 +213,7 @@ pub(crate) struct Course {
     /// It was stopped because the peer did not keep up.
     blocked: bool,
     body: Vec<u8>,
-    _life: Rc<()>,
+    life: Rc<()>,
 }
 
 impl Script {
@@ -245,7 +245,10 @@ impl Script {
 
     /// Reports that accepting paused.
     pub(crate) fn pauses(&self) -> Vec<Pause> {
-        self.log.iter().filter_map(|event| if let Event::AcceptPaused(why) = event { Some(*why) } else { None }).collect()
+        self.log
+            .iter()
+            .filter_map(|event| if let Event::AcceptPaused(why) = event { Some(*why) } else { None })
+            .collect()
     }
 
     pub(crate) fn panics(&self) -> Vec<&str> {
@@ -322,12 +325,9 @@ impl Script {
                     }
                     Ok(())
                 }
-                Op::CatchUp => {
-                    while reply.is_overfull() {
-                        if !reply.waiter().wait() {
-                            return end(self, How::Cut);
-                        }
-                        reply.flush();
+                Op::Relieve => {
+                    if reply.relieve().is_err() {
+                        return end(self, How::Cut);
                     }
                     Ok(())
                 }
@@ -382,7 +382,7 @@ impl App for Script {
         let id = path[1..].parse().expect("the path names a plan");
         self.log.push(Event::Begin { id, repeated: head.repeated, retained: head.retained });
         assert!(!self.plans[id].panics_early, "a panic of plan {id}");
-        Ticket { id, _life: Rc::clone(&self.life) }
+        Ticket { id, life: Rc::clone(&self.life) }
     }
 
     fn call(&mut self, request: Ticket, body: Body<'_>, reply: &mut Reply<'_, Self>) -> Progress<Course> {
@@ -398,8 +398,7 @@ impl App for Script {
                 Told::File(bytes)
             }
         };
-        let course =
-            Course { id, at: 0, written: 0, blocked: false, body: body.bytes().to_vec(), _life: request._life };
+        let course = Course { id, at: 0, written: 0, blocked: false, body: body.bytes().to_vec(), life: request.life };
         self.log.push(Event::Call { id, body });
         self.go_on(course, reply)
     }

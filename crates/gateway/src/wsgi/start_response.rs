@@ -7,7 +7,7 @@
 use crate::object::{Object, bytes_of, latin1_of};
 use crate::wsgi::{Chunk, Wsgi};
 use engine::Reply;
-use pyo3::exceptions::{PyAssertionError, PyRuntimeError, PyTimeoutError, PyTypeError, PyValueError};
+use pyo3::exceptions::{PyAssertionError, PyRuntimeError, PyTypeError, PyValueError};
 use pyo3::ffi;
 use pyo3::prelude::*;
 use std::ffi::{c_int, c_void};
@@ -439,20 +439,8 @@ unsafe fn write(py: Python<'_>, exchange: &mut Exchange, data: *mut ffi::PyObjec
         exchange.misuse = Some(misuse);
         return Err(PyValueError::new_err(misuse.to_string()));
     }
-    // The caller cannot be suspended as an iterable can, so what a slow peer does not take is waited for, which the
-    // write timeout bounds.
-    while reply.is_overfull() {
-        let waiter = reply.waiter();
-        // Other threads run meanwhile, and must not write to the same reply.
-        let lent = std::mem::replace(&mut exchange.reply, ptr::null_mut());
-        let is_writable = py.detach(|| waiter.wait());
-        exchange.reply = lent;
-        if !is_writable {
-            return Err(PyTimeoutError::new_err("the client does not read the response"));
-        }
-        reply.flush();
-    }
-    Ok(())
+    // The caller cannot be suspended as an iterable can, so what a slow peer does not take is kept elsewhere.
+    reply.relieve().map_err(PyErr::from)
 }
 
 impl Exchange {

@@ -79,7 +79,7 @@ pub struct Receiver {
     patience: u8,
     backoff: u8,
     heads_seen: bool,
-    /// The request line read last asked for HEAD.
+    /// The request line of the head that is being read asks for HEAD.
     is_head: bool,
 }
 
@@ -163,6 +163,7 @@ impl Receiver {
         let framing = framing(&facts, limits)?;
         self.body.begin(framing);
         self.progress.reset();
+        self.is_head = false;
         let fields: &[Field] = match &self.repeat {
             Some(repeat) if repeated => &repeat.fields,
             _ => fields,
@@ -182,7 +183,7 @@ impl Receiver {
         }))
     }
 
-    /// Whether the request line read last asked for HEAD: the answer to a [`Fault`] then has no body either.
+    /// Whether the head that could not be read, or is not whole yet, asks for HEAD: what answers it has no body then.
     #[must_use]
     pub fn is_head(&self) -> bool {
         self.is_head
