@@ -286,6 +286,24 @@ def test_an_absolute_target_overrides_host(site: Running) -> None:
             assert (values["PATH_INFO"], values["HTTP_HOST"], values["RAW_URI"]) == (path, host, target)
 
 
+def test_no_field_says_who_the_client_is(site: Running) -> None:
+    """Whoever trusts a proxy decides that in the application, or later by a setting; nobody is believed unasked."""
+    claims = {
+        "Forwarded": "for=192.0.2.1;proto=https;host=evil.example",
+        "X-Forwarded-For": "192.0.2.1",
+        "X-Forwarded-Proto": "https",
+        "X-Forwarded-Host": "evil.example",
+        "X-Real-IP": "192.0.2.1",
+        "X-Client-IP": "192.0.2.1",
+        "Script-Name": "/evil",
+    }
+    with connect(site) as peer:
+        peer.send(build_request("GET", "/environ", headers=claims))
+        values = json.loads(peer.read_response().body)["values"]
+    assert (values["REMOTE_ADDR"], values["wsgi.url_scheme"], values["SCRIPT_NAME"]) == ("127.0.0.1", "http", "")
+    assert values["SERVER_NAME"] == "127.0.0.1"
+
+
 def test_fields_become_variables(site: Running) -> None:
     fields = [
         ("X-One", "1"),

@@ -1,10 +1,10 @@
 //! A thread that sends while the application is busy.
 //!
 //! An application that produces its response in small parts, one soon after the other, would cost a system call for
-//! each. They are collected instead; but no part may be delayed while the application works on the next (PEP 3333,
-//! "Middleware Handling of Block Boundaries": a server may send "while the application is producing its next block"). So before the
-//! application goes on, what is collected is *lent* to this thread, and *recalled* when it comes back. If it does not come
-//! back within a [`TICK`], the courier sends what it was lent.
+//! each. They are collected instead. But no part may be held back while the application works on the next, unless
+//! somebody else goes on sending meanwhile (PEP 3333, "Buffering and Streaming"). So before the application goes on,
+//! what is collected is *lent* to this thread, and *recalled* when it comes back. If it does not come back within a
+//! [`TICK`], the courier sends what it was lent.
 //!
 //! The thread starts with the first loan, sleeps for ticks while loans are frequent and without end when they are
 //! not. It never touches a chunk but to read its bytes, and drops none.
