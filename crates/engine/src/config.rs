@@ -56,6 +56,8 @@ pub(crate) const COPY_AT_MOST: usize = 4 << 10;
 pub(crate) const STEPS_PER_TURN: usize = 16;
 /// Connections accepted from one listener in a turn.
 pub(crate) const ACCEPTS_PER_TURN: usize = 64;
+/// Connections accepted from one listener before it is closed: more than any backlog holds.
+pub(crate) const ACCEPTS_AT_STOP: usize = 65_536;
 /// How long a connection lingers after its last response, so that the response is not destroyed by a reset while
 /// the peer still sends (RFC 9112 section 9.6), and how much it may send.
 pub(crate) const LINGER: Duration = Duration::from_secs(2);

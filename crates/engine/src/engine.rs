@@ -2,7 +2,7 @@
 
 use crate::app::{AcceptPause, App, Local, Peer, Report};
 use crate::compose::Composer;
-use crate::config::{ACCEPT_PAUSE, ACCEPTS_PER_TURN, Config, READ_BUFFER, STOP_GRACE};
+use crate::config::{ACCEPT_PAUSE, ACCEPTS_AT_STOP, ACCEPTS_PER_TURN, Config, READ_BUFFER, STOP_GRACE};
 use crate::connection::{Connection, Fate, Hub, panic_message};
 use crate::courier::Courier;
 use crate::deadline::{Millis, Now, Sweep, millis};
@@ -152,7 +152,7 @@ impl<A: App> Engine<A> {
     }
 
     /// Waits until something is ready, at most for `timeout` (`None`: without limit); whether something is. What is
-    /// ready is done by the next [`turn`](Self::turn).
+    /// ready is done by the next [`turn`](Self::turn), which has to come before the next poll: each is told once.
     ///
     /// # Errors
     /// If the poller fails; being interrupted by a signal is not a failure.
@@ -203,11 +203,21 @@ impl<A: App> Engine<A> {
         self.events = events;
         self.events.clear();
         self.drive_again(again, app);
-        self.accept(app);
-        if self.hub.sweep.begin(self.hub.now) {
-            self.sweep(app);
+        // What is driven is guarded connection by connection; here the application hears of some besides.
+        let guarded = catch_unwind(AssertUnwindSafe(|| {
+            self.accept(app);
+            if self.hub.sweep.begin(self.hub.now) {
+                self.sweep(app);
+            }
+            self.go_on_stopping(app);
+        }));
+        if let Err(panic) = guarded {
+            self.hub.statistics.panics += 1;
+            self.hub.out.clear();
+            // It may have been the sweep that did not come to its end.
+            self.hub.sweep.note(self.hub.now);
+            app.report(Report::Panicked(panic_message(&*panic)));
         }
-        self.go_on_stopping(app);
     }
 
     /// Stops: accepts whom the kernel has already let in, then nobody; finishes what is under way; cuts what is left
@@ -304,9 +314,12 @@ impl<A: App> Engine<A> {
         }
         self.paused_until = 0;
         for index in 0..self.listeners.len() {
-            let mut left = ACCEPTS_PER_TURN;
-            while self.listeners[index].ready && (left > 0 || self.stop_at.is_some()) {
-                left = left.saturating_sub(1);
+            // A listener that is about to be closed is emptied, but not for as long as more keep coming.
+            let most = if self.stop_at.is_some() { ACCEPTS_AT_STOP } else { ACCEPTS_PER_TURN };
+            for attempt in 1..=most {
+                if !self.listeners[index].ready {
+                    break;
+                }
                 if self.connections.len() >= self.most_connections {
                     if !net::is_awaited(&self.listeners[index].socket) {
                         self.nobody_waits(index);
@@ -330,7 +343,12 @@ impl<A: App> Engine<A> {
                         self.drive(slot, app);
                     }
                     Ok(Accepted::None) => self.nobody_waits(index),
-                    Ok(Accepted::Retry) => {}
+                    // Now and then a peer leaves early; when it never ends, something else is wrong.
+                    Ok(Accepted::Failed(error)) if attempt == most => {
+                        self.pause_accepting(AcceptPause::Failed(error), app);
+                        return;
+                    }
+                    Ok(Accepted::Failed(_)) => {}
                     // Linux wants a descriptor before it looks whether somebody waits.
                     Ok(Accepted::Exhausted(_)) if !net::is_awaited(&self.listeners[index].socket) => {
                         self.nobody_waits(index);

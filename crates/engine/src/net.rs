@@ -21,8 +21,8 @@ pub(crate) enum Accepted {
     Connection(OwnedFd, Option<SocketAddr>),
     /// Nobody waits.
     None,
-    /// The peer left before it was accepted.
-    Retry,
+    /// This one failed, mostly because its peer left before it was accepted.
+    Failed(io::Error),
     /// Out of descriptors or memory; somebody still waits.
     Exhausted(io::Error),
 }
@@ -38,7 +38,7 @@ pub(crate) fn accept(listener: impl AsFd) -> io::Result<Accepted> {
         }
         Err(error @ (Errno::BADF | Errno::INVAL | Errno::NOTSOCK | Errno::OPNOTSUPP)) => Err(error.into()),
         // accept(2): errors of the new connection are handed on and are to be taken like "try again".
-        Err(_) => Ok(Accepted::Retry),
+        Err(error) => Ok(Accepted::Failed(error.into())),
     }
 }
 

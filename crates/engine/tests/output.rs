@@ -5,6 +5,7 @@ mod common;
 use common::{Client, End, Event, How, Op, Plan, World, ms, pattern, timeless};
 use std::io::{Read, Write};
 use std::net::TcpStream;
+use std::os::fd::AsFd;
 use std::sync::mpsc;
 use wire::http1::Fault;
 use wire::http1::client::ServerFault;
@@ -80,8 +81,9 @@ fn a_response_waits_until_its_peer_has_caught_up() {
 #[test]
 fn requests_wait_while_answers_do() {
     let count = 50;
-    let plans: Vec<_> = (0..count).map(|_| Plan::sized(&[60_000])).collect();
-    let mut world = World::with_send_buffer(timeless(), plans, SEND_BUFFER);
+    // Nor does an application that never stops by itself get more to do.
+    let plan = Plan { yields_to_peer: false, ..Plan::sized(&[60_000]) };
+    let mut world = World::with_send_buffer(timeless(), vec![plan; count], SEND_BUFFER);
     let mut client = slow_client(&world);
     client.send((0..count).map(get).collect::<String>());
     world.until("a request is served", &mut [&mut client], |world, _| !world.app.called().is_empty());
@@ -356,6 +358,28 @@ fn what_is_written_leaves_while_the_application_works_on() {
     });
     assert!(reader.join().unwrap() == [head.as_bytes(), &pattern(0, 0, 6 * 6010)].concat());
     assert_eq!(world.statistics().bytes_out, (head.len() + 6 * 6010) as u64);
+}
+
+/// What has left while the application worked may be a part only, and does not leave again.
+#[test]
+fn what_leaves_meanwhile_leaves_once() {
+    let mut ops = vec![Op::Begin, Op::Write(10), Op::SendSoon, Op::Write(100_000), Op::SendSoon];
+    // Beyond the head and the first part, and long before all: nobody reads.
+    ops.extend([Op::AwaitUnread(1000), Op::Write(7), Op::Write(90_000), Op::SendSoon, Op::Write(8)]);
+    let length = Plan::of(ops.clone()).length();
+    for plan in [Plan { yields_to_peer: false, ..Plan::of(ops.clone()) }, Plan::of(ops).declaring(length)] {
+        let mut world = World::with_send_buffer(timeless(), vec![plan], SEND_BUFFER);
+        let mut client = slow_client(&world);
+        world.app.peer = Some(client.as_fd().try_clone_to_owned().unwrap());
+        client.send(get(0));
+        world.until("the application is called", &mut [&mut client], |world, _| !world.app.called().is_empty());
+        world.settle();
+        assert!(world.statistics().bytes_out < length as u64);
+        client.reads = true;
+        world.until("it is answered", &mut [&mut client], |_, clients| clients[0].answers.len() == 1);
+        assert!(client.answers[0].body == pattern(0, 0, length));
+        assert_eq!(world.statistics().bytes_out, client.received.len() as u64);
+    }
 }
 
 /// As an application that writes all from within one call.

@@ -3,6 +3,8 @@
 mod common;
 
 use common::{Client, End, Event, Op, Plan, World, pattern, timeless};
+use engine::Config;
+use std::time::Duration;
 use wire::http1::Fault;
 use wire::http1::client::ServerFault;
 
@@ -113,4 +115,33 @@ fn a_panic_until_close_is_a_reset() {
     assert!(client.answers.is_empty());
     world.until_empty(&mut [&mut client]);
     assert_eq!(world.app.panics(), ["as planned: old"]);
+}
+
+#[test]
+fn a_panic_outside_of_requests_is_contained_too() {
+    let (mut world, client, bystander) = panicking(Plan::sized(&[1]));
+    drop(client);
+    world.settle();
+    world.app.panics_at_next = Some("as planned: at the door");
+    let mut refused = world.client();
+    world.settle();
+    assert_eq!(world.end(&mut refused), End::Closed);
+    drop(refused);
+    life_goes_on(world, bystander, "as planned: at the door");
+}
+
+#[test]
+fn a_panic_in_a_sweep_does_not_stop_the_clock() {
+    quiet();
+    let mut world = World::unix(Config::default(), vec![Plan::sized(&[7])]);
+    let mut client = world.client();
+    world.ask(&mut client, get(0).as_bytes(), 1);
+    world.app.panics_at_next = Some("as planned: at rest");
+    world.advance(Duration::from_secs(3));
+    world.settle();
+    assert_eq!(world.app.panics(), ["as planned: at rest"]);
+    // The connection is still there, and its time still comes.
+    world.ask(&mut client, get(0).as_bytes(), 2);
+    world.advance(Duration::from_secs(80));
+    assert_eq!(world.end(&mut client), End::Closed);
 }

@@ -3,6 +3,7 @@
 use pyo3::ffi;
 use pyo3::prelude::*;
 use std::ffi::CStr;
+use std::mem::ManuallyDrop;
 use std::ptr::NonNull;
 
 /// A strong reference whose every use needs an attached thread, as PyO3's [`Py`] does, but without asking for it at
@@ -49,6 +50,11 @@ impl Object {
     /// The object's address, valid as long as this reference.
     pub(crate) fn as_ptr(&self) -> *mut ffi::PyObject {
         self.0.as_ptr()
+    }
+
+    /// Gives the reference away.
+    pub(crate) fn into_ptr(self) -> *mut ffi::PyObject {
+        ManuallyDrop::new(self).as_ptr()
     }
 
     pub(crate) fn clone_ref(&self, _py: Python<'_>) -> Self {

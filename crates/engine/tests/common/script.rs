@@ -3,8 +3,10 @@
 use super::PATIENCE;
 use engine::{AcceptPause, App, Body, Peer, Progress, Refusal, Reply, Report};
 use std::io::{Read, Seek, SeekFrom, Write};
+use std::os::fd::OwnedFd;
 use std::rc::Rc;
 use std::sync::mpsc::Receiver;
+use std::time::Instant;
 use wire::http1::{Draft, Head, Misuse};
 
 /// How a request is answered: the head, then one operation after the other.
@@ -40,6 +42,8 @@ pub(crate) enum Op {
     SendSoon,
     /// Keeps busy until the peer has received so many bytes, as [`Script::received`] tells.
     Await(usize),
+    /// Keeps busy until so many bytes lie unread in the kernel at [`Script::peer`].
+    AwaitUnread(u64),
     /// Has what piles up kept elsewhere.
     Relieve,
     /// Lets others go on.
@@ -193,8 +197,12 @@ pub(crate) struct Script {
     /// Held by every request and response, so that they can be counted.
     life: Rc<()>,
     connections: usize,
+    /// Welcoming the next connection, or the rest of an idle one, panics.
+    pub(crate) panics_at_next: Option<&'static str>,
     /// Tells how many bytes a peer has received.
     pub(crate) received: Option<Receiver<usize>>,
+    /// The other end of a connection.
+    pub(crate) peer: Option<OwnedFd>,
 }
 
 /// A request that has begun.
@@ -218,7 +226,15 @@ pub(crate) struct Course {
 
 impl Script {
     pub(crate) fn new(plans: Vec<Plan>) -> Self {
-        Self { plans, log: Vec::new(), life: Rc::new(()), connections: 0, received: None }
+        Self {
+            plans,
+            log: Vec::new(),
+            life: Rc::new(()),
+            connections: 0,
+            panics_at_next: None,
+            received: None,
+            peer: None,
+        }
     }
 
     /// Requests and responses that exist.
@@ -325,6 +341,15 @@ impl Script {
                     }
                     Ok(())
                 }
+                Op::AwaitUnread(bytes) => {
+                    let peer = self.peer.as_ref().expect("somebody is looked at");
+                    let patience = Instant::now() + PATIENCE;
+                    while rustix::io::ioctl_fionread(peer).expect("a socket") < bytes {
+                        assert!(Instant::now() < patience, "nothing leaves while the application works");
+                        std::thread::yield_now();
+                    }
+                    Ok(())
+                }
                 Op::Relieve => {
                     if reply.relieve().is_err() {
                         return end(self, How::Cut);
@@ -372,6 +397,9 @@ impl App for Script {
     type Chunk = Vec<u8>;
 
     fn connect(&mut self, peer: &Peer) -> usize {
+        if let Some(message) = self.panics_at_next.take() {
+            panic!("{message}");
+        }
         self.log.push(Event::Connect { listener: peer.listener, has_address: peer.address.is_some() });
         self.connections += 1;
         self.connections - 1
@@ -420,6 +448,9 @@ impl App for Script {
     }
 
     fn idle(&mut self, connection: &mut usize) {
+        if let Some(message) = self.panics_at_next.take() {
+            panic!("{message}");
+        }
         self.log.push(Event::Idle { connection: *connection });
     }
 

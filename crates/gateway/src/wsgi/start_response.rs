@@ -225,12 +225,17 @@ unsafe extern "C" fn call_start_response(
     // the call.
     unsafe {
         let py = Python::assume_attached();
-        match start_response(py, callable, arguments, count, keywords) {
-            Ok(write) => write,
-            Err(error) => {
-                error.restore(py);
-                ptr::null_mut()
-            }
+        answer(py, start_response(py, callable, arguments, count, keywords))
+    }
+}
+
+/// A result as the C API has it: a new reference, or null with the exception set.
+fn answer(py: Python<'_>, result: PyResult<Object>) -> *mut ffi::PyObject {
+    match result {
+        Ok(object) => object.into_ptr(),
+        Err(error) => {
+            error.restore(py);
+            ptr::null_mut()
         }
     }
 }
@@ -243,7 +248,7 @@ unsafe fn start_response(
     arguments: *const *mut ffi::PyObject,
     count: usize,
     keywords: *mut ffi::PyObject,
-) -> PyResult<*mut ffi::PyObject> {
+) -> PyResult<Object> {
     // SAFETY: as the caller promises.
     unsafe {
         let exchange = &mut (*callable.cast::<StartResponse>()).exchange;
@@ -295,8 +300,7 @@ unsafe fn start_response(
         }
         (*callable.cast::<StartResponse>()).exchange.draft = new;
         drafted?;
-        ffi::Py_INCREF(write);
-        Ok(write)
+        Ok(Object::from_borrowed(write))
     }
 }
 
@@ -399,16 +403,7 @@ unsafe extern "C" fn call_write(
         } else {
             Err(PyTypeError::new_err("write takes one argument, the bytes to send"))
         };
-        match result {
-            Ok(()) => {
-                ffi::Py_INCREF(ffi::Py_None());
-                ffi::Py_None()
-            }
-            Err(error) => {
-                error.restore(py);
-                ptr::null_mut()
-            }
-        }
+        answer(py, result.map(|()| Object::from_borrowed(ffi::Py_None())))
     }
 }
 
