@@ -43,6 +43,8 @@ pub(crate) struct Hub<C> {
     /// Output being composed for the connection that is driven; empty between two.
     pub(crate) out: Composer<C>,
     pub(crate) courier: Courier<C>,
+    /// Whether the application produces the parts of a response without pauses, as far as is known.
+    pub(crate) parts_come_fast: bool,
     /// Scratch for heads.
     pub(crate) fields: Vec<Field>,
     /// Whether the engine is stopping: no connection goes on after its response. Another thread may say so.
@@ -507,6 +509,7 @@ impl<A: App> Connection<A> {
             produced: 0,
             gone: false,
             lent: false,
+            parts_come_fast: &mut hub.parts_come_fast,
         };
         let progress = match catch_unwind(AssertUnwindSafe(|| write(app, &mut reply))) {
             Ok(Progress::Done) if !reply.is_begun() => {

@@ -120,6 +120,7 @@ impl<A: App> Engine<A> {
                 sweep: Sweep::new(),
                 out: Composer::new(),
                 courier: Courier::new(),
+                parts_come_fast: false,
                 fields: Vec::new(),
                 stopping: Arc::clone(&stopping),
             },

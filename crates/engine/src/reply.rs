@@ -37,6 +37,8 @@ pub struct Reply<'a, A: App> {
     pub(crate) gone: bool,
     /// `out` is lent to the courier.
     pub(crate) lent: bool,
+    /// The last response whose parts could tell came without a pause.
+    pub(crate) parts_come_fast: &'a mut bool,
 }
 
 /// A response whose head has been written.
@@ -49,7 +51,8 @@ pub(crate) struct Begun {
 /// How soon after each other an application's parts come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Pace {
-    /// The first part has not left: it leaves at once, for whoever waits to see something.
+    /// The first part has not left: it leaves at once, for whoever waits to see something. Where the response before
+    /// was fast throughout, this one is taken to be fast from its first part on.
     First,
     /// So far each came within a tick of the one before, so they are collected.
     Fast,
@@ -58,8 +61,8 @@ enum Pace {
 }
 
 impl Begun {
-    fn new(sender: Sender) -> Self {
-        Self { sender, pace: Pace::First }
+    fn new(sender: Sender, pace: Pace) -> Self {
+        Self { sender, pace }
     }
 }
 
@@ -77,7 +80,8 @@ impl<A: App> Reply<'_, A> {
         let keep_alive = self.request.keep_alive && !self.stopping.load(Ordering::Relaxed);
         let request = Request { keep_alive, ..self.request };
         let sender = Sender::begin(draft, request, length, self.stamp, &mut self.out.bytes);
-        *self.begun = Some(Begun::new(sender));
+        let pace = if *self.parts_come_fast { Pace::Fast } else { Pace::First };
+        *self.begun = Some(Begun::new(sender, pace));
     }
 
     /// Writes a part of the body.
@@ -141,7 +145,7 @@ impl<A: App> Reply<'_, A> {
         self.recall();
         let is_head = self.request.is_head;
         let sender = http1::refuse(status, explanation, is_head, self.stamp, &mut self.out.bytes);
-        *self.begun = Some(Begun::new(sender));
+        *self.begun = Some(Begun::new(sender, Pace::First));
         true
     }
 
@@ -157,7 +161,7 @@ impl<A: App> Reply<'_, A> {
     }
 
     /// Sends what has been written so far before the application goes on to produce more: at once where parts come
-    /// slowly, and the first always; otherwise together with what comes next, or after a tick even though the
+    /// slowly, or could; otherwise together with what comes next, or after a tick even though the
     /// application is still busy. An application that may take its time calls this, or [`flush`](Self::flush), first.
     pub fn send_soon(&mut self) {
         let pace = self.begun.as_ref().map_or(Pace::Slow, |begun| begun.pace);
@@ -167,6 +171,7 @@ impl<A: App> Reply<'_, A> {
             }
             if self.courier.lend(self.out, self.socket).is_ok() {
                 self.lent = true;
+                *self.parts_come_fast = true;
                 return;
             }
         }
@@ -195,6 +200,7 @@ impl<A: App> Reply<'_, A> {
             }
             Loan::Failed => self.gone = true,
         }
+        *self.parts_come_fast = false;
         if let Some(begun) = self.begun {
             begun.pace = Pace::Slow;
         }
