@@ -20,11 +20,11 @@ import sys
 import tempfile
 from pathlib import Path
 
-APPLICATION = '''
+APPLICATION = """
 def app(environ, start_response):
     start_response("200 OK", [("Content-Type", "text/plain"), ("Content-Length", "19")])
     return [b"My Own Hello World!"]
-'''
+"""
 
 BROWSER = """\
 Host: localhost
@@ -44,17 +44,18 @@ Upgrade-Insecure-Requests: 1
 User-Agent: Mozilla/5.0 (X11; Linux x86_64) AppleWebKit/537.36 (KHTML, like Gecko) Chrome/140.0.0.0 Safari/537.36
 """
 
-# name: the request of a number
+# name: target and fields of a request; {n} is its number
 SHAPES = {
-    "ka": lambda number: request("/", "Host: localhost\n"),
-    "chrome": lambda number: request("/", BROWSER),
-    "mixed": lambda number: request(f"/item/{number % 997}?page={number * 7 % 31}", BROWSER + f"X-Id: {number:08x}\n"),
+    "ka": ("/", "Host: localhost\n"),
+    "chrome": ("/", BROWSER),
+    "mixed": ("/item/{n}?page={n}", BROWSER + "X-Id: {n:08x}\n"),
 }
 
 FEW, MANY = 1000, 5000
 
 
-def request(target: str, fields: str) -> bytes:
+def request(shape: str, number: int) -> bytes:
+    target, fields = (text.format(n=number) for text in SHAPES[shape])
     return f"GET {target} HTTP/1.1\n{fields}\n".replace("\n", "\r\n").encode()
 
 
@@ -64,7 +65,7 @@ def instructions(shape: str, count: int, profile: Path | None) -> int:
         Path(folder, "counted.py").write_text(APPLICATION)
         output = profile or Path(folder, "callgrind.out")
         command = ["valgrind", "--tool=callgrind", f"--callgrind-out-file={output}", sys.executable, "-m", "kirsch"]
-        server = subprocess.Popen(
+        server = subprocess.Popen(  # noqa: S603  # our own command line
             [*command, "--bind", "127.0.0.1:0", "--chdir", folder, "counted:app"], stderr=subprocess.PIPE, text=True
         )
         try:
@@ -83,7 +84,7 @@ def instructions(shape: str, count: int, profile: Path | None) -> int:
 def drive(port: int, shape: str, count: int) -> None:
     with socket.create_connection(("127.0.0.1", port), timeout=120) as connection:
         for number in range(count):
-            connection.sendall(SHAPES[shape](number))
+            connection.sendall(request(shape, number % 997))
             answer = b""
             while not answer.endswith(b"My Own Hello World!"):
                 piece = connection.recv(65536)
@@ -101,7 +102,8 @@ def main() -> None:
         raise SystemExit("valgrind is missing: apt-get install valgrind")
     for shape in arguments.shape or SHAPES:
         few, many = instructions(shape, FEW, None), instructions(shape, MANY, arguments.profile)
-        print(f"{shape:8} {(many - few) / (MANY - FEW):8.0f} instructions a request", flush=True)
+        sys.stdout.write(f"{shape:8} {(many - few) / (MANY - FEW):8.0f} instructions a request\n")
+        sys.stdout.flush()
 
 
 if __name__ == "__main__":
