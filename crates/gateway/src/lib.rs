@@ -12,7 +12,10 @@ mod wsgi;
 use pyo3::prelude::*;
 
 /// The native engine and WSGI gateway of Kirsch.
-#[pymodule]
+///
+/// On a free-threaded interpreter importing it turns the lock on: `start_response` and `write` rely on it while an
+/// application calls them from threads of its own.
+#[pymodule(gil_used = true)]
 mod _native {
     #[pymodule_export]
     use crate::server::Server;
