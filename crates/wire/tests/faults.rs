@@ -203,6 +203,7 @@ fn every_server_fault_is_reached() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "inputs at the bounds take minutes there")]
 fn bounds_admit_what_they_name() {
     let long = |length| "x".repeat(length);
     for input in &[
@@ -240,6 +241,7 @@ fn bounds_admit_what_they_name() {
 /// Where a stream breaks several rules, the first one counts, wherever the stream is cut; and what is beyond a bound is
 /// too much, whatever it says.
 #[test]
+#[cfg_attr(miri, ignore = "inputs at the bounds take minutes there")]
 fn the_first_broken_rule_counts_however_the_stream_is_cut() {
     let long = |length| "x".repeat(length);
     let large = format!("A: {}\r\n", long(8000)).repeat(8);
