@@ -161,8 +161,8 @@ impl<A: App> Reply<'_, A> {
     }
 
     /// Sends what has been written so far before the application goes on to produce more: at once where parts come
-    /// slowly, or could; otherwise together with what comes next, or after a tick even though the
-    /// application is still busy. An application that may take its time calls this, or [`flush`](Self::flush), first.
+    /// slowly, or could; otherwise together with what comes next, or after a tick even though the application is still
+    /// busy. An application that may take its time calls this, or [`flush`](Self::flush), first.
     pub fn send_soon(&mut self) {
         let pace = self.begun.as_ref().map_or(Pace::Slow, |begun| begun.pace);
         if pace == Pace::Fast && !self.lent && !self.gone && self.output.is_empty() {

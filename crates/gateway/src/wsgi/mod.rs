@@ -216,13 +216,10 @@ impl Wsgi {
             }
             Ok(stream::Pumped::Ended) => {
                 // The application may take its time to clean up; the peer need not wait for that.
-                let finished = if reply.is_begun() { reply.finish() } else { Ok(()) };
+                let finished = reply.finish();
                 reply.flush();
                 let misuse = stream.misuse().or(finished.err());
-                let (call, closed) = stream.close(py);
-                if let Err(error) = closed {
-                    self.report_raised(py, &call, "while its response was closed, on", error);
-                }
+                let call = self.close(py, stream);
                 match misuse {
                     None => self.finish(call, reply),
                     Some(Misuse::BodyTooLong) => {
@@ -233,13 +230,19 @@ impl Wsgi {
                 }
             }
             Err(error) => {
-                let (call, closed) = stream.close(py);
-                if let Err(error) = closed {
-                    self.report_raised(py, &call, "while its response was closed, on", error);
-                }
+                let call = self.close(py, stream);
                 self.fail(py, call, Failure::Raised(error), reply)
             }
         }
+    }
+
+    /// Lets go of a stream's iterable. What it raises then does not change the response, but is reported.
+    fn close(&mut self, py: Python<'_>, stream: Stream) -> Call {
+        let (call, closed) = stream.close(py);
+        if let Err(error) = closed {
+            self.report_raised(py, &call, "while its response was closed, on", error);
+        }
+        call
     }
 
     /// The response is written as a whole.
@@ -385,10 +388,7 @@ impl App for Wsgi {
         // SAFETY: see the module.
         let py = unsafe { Python::assume_attached() };
         let body_bytes = response.body_bytes();
-        let (call, closed) = response.close(py);
-        if let Err(error) = closed {
-            self.report_raised(py, &call, "while its response was closed, on", error);
-        }
+        let call = self.close(py, response);
         self.release(call, body_bytes);
     }
 

@@ -32,7 +32,7 @@ pub(crate) enum Pumped {
     Blocked,
     /// Others should have their turn.
     Due,
-    /// The iterable has ended, or nothing more of it is wanted.
+    /// The iterable has ended, or nothing more of it is wanted; the response has begun.
     Ended,
     /// The peer has left.
     Gone,
