@@ -59,8 +59,12 @@ build: same-python $(STAMPS)/kirsch ## Install a release build into VENV (quick 
 test: build $(STAMPS)/test test-system test-rust test-python ## Build and run every test, the shared corpus too if it is there
 
 .PHONY: test-rust
-test-rust: ## Run the tests of the Rust crates alone
+test-rust: ## Run the tests of the Rust crates alone, 200 simulated worlds among them
 	cargo test --workspace --exclude gateway --no-fail-fast
+
+.PHONY: sim
+sim: ## Simulate the engine's world: SEEDS=5000 of them, or SEED=7 alone with all that happens in it
+	@cargo run --quiet --profile test --package sim -- $(if $(SEED),$(SEED),1..$(or $(SEEDS),200))
 
 .PHONY: test-python
 test-python: build $(STAMPS)/test ## Run the Python tests alone

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import signal
 import socket
 import subprocess
 import sys
@@ -187,6 +188,95 @@ def test_the_limit_on_open_files_is_raised(serve: Serve, write: Write, here: Pat
     running = serve("limited", env={"PYTHONPATH": str(here)}, cwd=here)
     soft, hard = re.findall(r"\d+", get(running.url))
     assert soft == hard != "64"
+
+
+# Drivers
+
+
+def test_gevent_patches_before_the_application_is_imported(write: Write, here: Path) -> None:
+    pytest.importorskip("gevent")
+    write(early="import socket, sys\nprint(socket.socket.__module__, file=sys.stderr)\n" + APP)
+    done = run("--check-config", "early", "--driver", "gevent", cwd=here)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "early:app is ok\n", "gevent._socket3\n")
+    assert run("--check-config", "early", cwd=here).stderr == "socket\n"
+
+
+def test_gevent_that_is_not_installed_is_told(write: Write, here: Path) -> None:
+    write(hello=APP)
+    (here / "sitecustomize.py").write_text(
+        "import sys\nsys.modules['gevent'] = None  # importing it is a ModuleNotFoundError\n", encoding="utf-8"
+    )
+    done = run("hello", "--driver", "gevent", cwd=here, env={"PYTHONPATH": str(here)})
+    line = "kirsch: the driver gevent needs the package gevent: pip install 'kirsch[gevent]'\n"
+    assert (done.returncode, done.stdout, done.stderr) == (1, "", line)
+
+
+def test_an_application_that_eventlet_has_patched_is_told_what_to_use(serve: Serve, write: Write, here: Path) -> None:
+    # What Kirsch looks at is these two functions; eventlet itself no longer runs on every Python.
+    (here / "eventlet").mkdir()
+    (here / "eventlet" / "__init__.py").touch()
+    (here / "eventlet" / "patcher.py").write_text(
+        "import importlib\n\n\ndef is_monkey_patched(module):\n    return True\n\n\n"
+        "def original(name):\n    return importlib.import_module(name)\n",
+        encoding="utf-8",
+    )
+    write(patched="import eventlet.patcher\n" + APP)
+    running = serve("patched", cwd=here)
+    assert get(running.url) == "here"
+    assert re.search(r"\[WARNING\] eventlet has patched this process.* use --driver gevent", running.stderr)
+
+
+STUCK = """
+    import sys, time
+
+    def app(environ, start_response):
+        while True:
+            try:
+                print("stuck", file=sys.stderr, flush=True)
+                while True:
+                    time.sleep(0.01)
+            except BaseException:
+                pass
+    """
+
+
+@pytest.mark.parametrize("args", [["--threads", "1"], ["--threads", "4"], ["--driver", "gevent"]])
+def test_a_call_that_swallows_the_exception_of_its_deadline_ends_the_process_with_75(
+    args: list[str], serve: Serve, write: Write, here: Path
+) -> None:
+    if "gevent" in args:
+        pytest.importorskip("gevent")
+    write(stuck=STUCK)
+    running = serve("stuck", *args, "--timeout", "200ms", "--graceful-timeout", "200ms", cwd=here)
+    with socket.create_connection((running.host, running.port), timeout=10) as client:
+        client.sendall(b"GET /there?secret HTTP/1.1\r\nHost: x\r\nX-Request-ID: seven-7\r\n\r\n")
+        assert running.process.wait(20) == 75
+    assert running.stop() == 75
+    assert re.search(r"\[ERROR\] GET /there \(id seven-7\) has passed its deadline of 0\.2 s", running.stderr)
+    assert re.search(r"\[CRITICAL\] GET /there \(id seven-7\) is stuck: 1 s after", running.stderr)
+    assert re.search(r'^  File ".*/stuck\.py", line \d+, in app$', running.stderr, re.MULTILINE)
+    assert "secret" not in running.stderr
+
+
+def test_a_request_id_is_repeated_only_if_it_is_plain(serve: Serve, write: Write, here: Path) -> None:
+    write(stuck=STUCK)
+    running = serve("stuck", "--threads", "4", cwd=here)
+    with contextlib.ExitStack() as clients:
+        for given in (b"f81d4fae-7dec-11d0_A.1", b"a\xffb", b"a b", b"x" * 129, b"<b>"):
+            client = clients.enter_context(socket.create_connection((running.host, running.port), timeout=10))
+            client.sendall(b"GET /there?secret HTTP/1.1\r\nHost: x\r\nX-Request-ID: " + given + b"\r\n\r\n")
+        running.wait_for(r"(?s)(stuck.*){4}")
+        running.process.send_signal(getattr(signal, "SIGINFO", signal.SIGPWR))
+        running.wait_for(r"^kirsch, pid .*: 4 running, 0 suspended, 1 queued, 5 connections$")
+        running.wait_for(r"(^GET /there \(id .*\n(  .*\n)+\n?){4}")
+        ids = re.findall(r"^GET (\S+) \(id (.*?)\): ", running.stderr, re.MULTILINE)
+        # Where one is not, the number of the request stands in for it.
+        assert all(path == "/there" for path, _ in ids)
+        assert len(ids) == len(set(ids)) == 4
+        assert {name for _, name in ids} < {"f81d4fae-7dec-11d0_A.1", "1", "2", "3", "4", "5"}
+        assert "secret" not in running.stderr
+        running.process.kill()
+        running.process.wait(10)
 
 
 # Answers

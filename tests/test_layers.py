@@ -21,16 +21,37 @@ if TYPE_CHECKING:
 
 PACKAGE = Path(__file__).resolve().parent.parent / "python" / "kirsch"
 
-# Each module may import those below it only. A new module takes its place here.
-LAYERS = ("__main__", "cli", "settings", "loading", "server", "options", "reports", "sockets", "_native")
+# Each module or package may import those below it only. A new one takes its place here.
+LAYERS = (
+    "__main__",
+    "cli",
+    "settings",
+    "loading",
+    "server",
+    "deadlines",
+    "exchanges",
+    "drivers",
+    "stacks",
+    "options",
+    "reports",
+    "sockets",
+    "_native",
+)
 
 # Packages for users, which nothing in the layers above imports.
 LEAVES = frozenset({"web", "query", "bench", "middleware", "testing"})
 
-# Modules of the standard library that take milliseconds to import, and that serving has no use for.
+# Modules that take milliseconds to import, and that serving has no use for; threads have one for threading.
 HEAVY = frozenset(
-    {"asyncio", "dataclasses", "importlib.metadata", "inspect", "logging", "shutil", "threading", "typing"}
+    {"asyncio", "dataclasses", "gevent", "importlib.metadata", "inspect", "logging", "shutil", "traceback", "typing"}
 )
+
+
+def _files(module: str) -> list[Path]:
+    """Those of a module, or of a package with all that is in it."""
+    return (
+        [PACKAGE / f"{module}.py"] if (PACKAGE / f"{module}.py").exists() else sorted((PACKAGE / module).rglob("*.py"))
+    )
 
 
 def _imports(path: Path) -> set[str]:
@@ -60,18 +81,22 @@ def _loaded(code: str) -> set[str]:
 
 def test_every_module_has_its_place() -> None:
     modules = {path.stem for path in PACKAGE.glob("*.py")} - {"__init__"}
-    assert modules == set(LAYERS) - {"_native"}
+    packages = {path.parent.name for path in PACKAGE.glob("*/__init__.py")} - LEAVES
+    assert modules | packages == set(LAYERS) - {"_native"}
 
 
 @pytest.mark.parametrize("module", [name for name in LAYERS if name != "_native"])
 def test_a_module_imports_only_what_lies_below_it(module: str) -> None:
     below = set(LAYERS[LAYERS.index(module) + 1 :])
-    assert _imports(PACKAGE / f"{module}.py") <= below
+    for path in _files(module):
+        # What is in a package may import the package.
+        assert _imports(path) <= below | ({module} if path.parent != PACKAGE else set()), path
 
 
 def test_the_layers_are_really_read() -> None:
     assert "settings" in _imports(PACKAGE / "cli.py")
     assert "_native" in _imports(PACKAGE / "server.py")
+    assert "stacks" in set().union(*map(_imports, _files("drivers")))
 
 
 def test_importing_kirsch_loads_nothing_else() -> None:
@@ -86,6 +111,12 @@ def test_a_public_name_loads_the_server_and_no_leaf() -> None:
     assert not {name for name in loaded if name.startswith("kirsch.") and name.split(".")[1] in LEAVES}
 
 
+def test_the_exception_of_a_deadline_loads_no_server() -> None:
+    loaded = _loaded("import kirsch; kirsch.RequestTimeout")
+    assert {name for name in loaded if name.startswith("kirsch.")} == {"kirsch.drivers"}
+    assert not loaded & (HEAVY | {"threading"})
+
+
 def test_public_names_are_those_that_all_names() -> None:
     for name in kirsch.__all__:
         assert getattr(kirsch, name) is not None
@@ -98,7 +129,17 @@ def test_the_package_is_typed() -> None:
     assert (PACKAGE / "py.typed").is_file()
 
 
-def test_a_serving_process_has_loaded_no_leaf_and_nothing_heavy(serve: Serve, write_app: Callable[[str], str]) -> None:
+@pytest.mark.parametrize(
+    ("args", "absent"),
+    [
+        ([], {"kirsch.deadlines", "kirsch.exchanges", "kirsch.drivers.gevent"}),
+        (["--threads", "1"], {"kirsch.deadlines", "kirsch.exchanges", "kirsch.drivers.gevent", "threading"}),
+        (["--timeout", "1h"], {"kirsch.drivers.gevent"}),
+    ],
+)
+def test_a_serving_process_has_loaded_no_leaf_and_nothing_heavy(
+    args: list[str], absent: set[str], serve: Serve, write_app: Callable[[str], str]
+) -> None:
     module = write_app(
         """
         import sys
@@ -108,7 +149,7 @@ def test_a_serving_process_has_loaded_no_leaf_and_nothing_heavy(serve: Serve, wr
             return ["\\n".join(sorted(sys.modules)).encode()]
         """
     )
-    with urllib.request.urlopen(serve(f"{module}:app").url, timeout=10) as response:
+    with urllib.request.urlopen(serve(f"{module}:app", *args).url, timeout=10) as response:
         loaded = set(response.read().decode().split())
     always = set(
         subprocess.run(
@@ -116,5 +157,5 @@ def test_a_serving_process_has_loaded_no_leaf_and_nothing_heavy(serve: Serve, wr
         ).stdout.split()
     )
     assert "kirsch.server" in loaded
-    assert loaded & HEAVY <= always
+    assert loaded & (HEAVY | absent) <= always
     assert not {name for name in loaded if name.startswith("kirsch.") and name.split(".")[1] in LEAVES}

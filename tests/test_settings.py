@@ -11,7 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from kirsch.options import DEFAULT_GRACEFUL_TIMEOUT, OPTION_NAMES, Options
+from kirsch import _native
+from kirsch.exchanges import Statistics
+from kirsch.options import DEFAULT_GRACEFUL_TIMEOUT, OPTION_NAMES, Options, path_limits
 from kirsch.settings import (
     SECTIONS,
     SETTINGS,
@@ -22,6 +24,8 @@ from kirsch.settings import (
     parse_binds,
     parse_count,
     parse_duration,
+    parse_on_off,
+    parse_path_limits,
     parse_size,
     parse_switch,
     read,
@@ -95,6 +99,61 @@ def test_a_switch_is_read(text: str, value: bool) -> None:
     assert parse_switch(text) is value
 
 
+@pytest.mark.parametrize(("text", "value"), [("on", True), ("OFF", False), ("1", True), (" no ", False)])
+def test_what_is_on_or_off_is_read(text: str, value: bool) -> None:
+    assert parse_on_off(text) is value
+
+
+@pytest.mark.parametrize("text", ["", "maybe", "onoff"])
+def test_what_is_neither_on_nor_off_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="is neither on nor off"):
+        parse_on_off(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "limits"),
+    [
+        ("", ()),
+        ("/reports=300s", (("/reports", 300.0),)),
+        ("/reports/=5m , /=0", (("/reports", 300.0), ("/", 0.0))),
+        ("/a=b/c=1,", (("/a=b/c", 1.0),)),
+    ],
+)
+def test_limits_of_paths_are_read(text: str, limits: tuple[tuple[str, float], ...]) -> None:
+    assert parse_path_limits(text) == limits
+
+
+@pytest.mark.parametrize(
+    ("text", "hint"),
+    [
+        ("/reports", "'/reports' lacks a duration; write /reports=300s"),
+        ("/reports=soon", "'/reports=soon': 'soon' is not a duration"),
+        ("reports=1s", "did you mean '/reports'?"),
+        ("/reports?x=1", "leave out what comes after ? and #"),
+        ("/reports=1s,/reports/=2s", "'/reports/' is there twice"),
+        ("/größe=1s", "'/größe' stands in no request like this; write it percent-encoded"),
+        ("=1s", "'' is not the beginning of a path"),
+    ],
+)
+def test_limits_of_paths_that_cannot_be_meant_are_refused(text: str, hint: str) -> None:
+    with pytest.raises(ValueError) as refused:
+        parse_path_limits(text)
+    assert hint in str(refused.value)
+
+
+def test_limits_of_paths_in_a_program_are_a_mapping_or_pairs() -> None:
+    wanted = (("/a", 1.0), ("/b", 2.5))
+    assert path_limits({"/a": 1, "/b/": 2.5}) == wanted
+    assert path_limits([("/a", 1), ("/b", 2.5)]) == wanted
+    assert path_limits(iter(wanted)) == wanted
+    for wrong in ("/a=1", [("/a", "1s")], [("/a", True)], [("/a",)], [("/a", 1, 2)]):
+        with pytest.raises(TypeError, match=r"wanted|must be str and float"):
+            path_limits(wrong)  # type: ignore[arg-type]
+    for bad in ([("/a", -1)], [("/a", float("nan"))]):
+        with pytest.raises(ValueError, match="must not be negative"):
+            path_limits(bad)
+
+
 @pytest.mark.parametrize(
     "text", ["127.0.0.1:0", ":8000", "[::1]:8000", "localhost:80", "unix:/run/x.sock", "unix:x", "a:1,unix:b , [::]:2"]
 )
@@ -143,6 +202,12 @@ def test_a_repeated_bind_adds_and_replaces_the_variable() -> None:
     assert read(["-b", ":1", "--bind=:2"], {"KIRSCH_BIND": ":3"}).bind == (":1", ":2")
 
 
+def test_a_repeated_limit_of_a_path_adds_and_replaces_the_variable() -> None:
+    settings = read(["--timeout-path", "/a=1", "--timeout-path=/b=2"], {"KIRSCH_TIMEOUT_PATHS": "/c=3"})
+    assert settings.timeout_paths == (("/a", 1.0), ("/b", 2.0))
+    assert read([], {"KIRSCH_TIMEOUT_PATHS": "/c=3,/d=4"}).timeout_paths == (("/c", 3.0), ("/d", 4.0))
+
+
 def test_of_another_repeated_flag_the_last_one_counts() -> None:
     assert read(["--backlog", "1", "--backlog", "2"], {}).backlog == 2
 
@@ -174,6 +239,15 @@ def test_gunicorns_spelling_with_the_underscore_is_known() -> None:
         (["--log-level", "x"], "--log-level: 'x' is not one of debug, info, warning, error, critical"),
         (["--access-logformat", "jsn"], "--access-logformat: 'jsn' is not one of combined, json; did you mean json?"),
         (["--server-header", "a\nX:y"], "--server-header: 'a\\nX:y' cannot be a header's value; write visible ASCII"),
+        (["-k", "gevent"], "there is no flag -k; write --driver threads or --driver gevent"),
+        (["-t", "30"], "there is no flag -t; write --timeout; it is for each request"),
+        (["--no-request-buffering"], "there is no flag --no-request-buffering; write --request-buffering off"),
+        (["--request-buffering", "no way"], "--request-buffering: 'no way' is neither on nor off"),
+        (["--threads", "0"], "--threads: '0' is too little; 1 is the least"),
+        (["--queue", "0"], "--queue: '0' is too little; 1 is the least"),
+        (["--timeout-path", "x=1"], "--timeout-path: 'x' is not the beginning of a path; did you mean '/x'?"),
+        (["--driver", "gevnt"], "--driver: 'gevnt' is not one of threads, gevent; did you mean gevent?"),
+        (["--driver", "xyzzy"], "--driver: 'xyzzy' is not one of threads, gevent"),
         (["--backlog", "0"], "--backlog: '0' is too little; 1 is the least"),
         (["--body-memory", "1x"], "--body-memory: '1x' is not a size; write 65536, 64k, 1MiB or 1g"),
     ],
@@ -182,6 +256,26 @@ def test_a_mistake_is_told_in_one_line(argv: list[str], line: str) -> None:
     with pytest.raises(UsageError) as refused:
         read(argv, {})
     assert str(refused.value) == line
+
+
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [
+        ("eventlet", "use gevent; eventlet's own maintainers advise to migrate"),
+        ("greenlet", "use gevent"),
+        ("gthread", "write threads"),
+        ("sync", "for one request at a time --threads 1"),
+        ("asyncio", "ASGI is not there yet"),
+        ("uvicorn", "ASGI is not there yet"),
+        ("uvicorn.workers.UvicornWorker", "ASGI is not there yet"),
+    ],
+)
+def test_a_driver_of_another_server_is_told_what_to_use(name: str, hint: str) -> None:
+    with pytest.raises(UsageError) as refused:
+        read(["--driver", name], {})
+    assert str(refused.value).startswith(f"--driver: {name!r} is not one of threads, gevent; ")
+    assert hint in str(refused.value)
+    assert "\n" not in str(refused.value)
 
 
 def test_a_bad_variable_is_told_by_its_name() -> None:
@@ -262,15 +356,23 @@ def _native_parameters() -> dict[str, tuple[str, object]]:
 def test_the_engine_has_the_defaults_that_are_documented() -> None:
     settings = read([], {})
     renamed = {"access_log": "access_logfile", "access_log_format": "access_logformat"}
+    ours = {"threads"}  # of which the engine takes one, and the driver says how many
     compared = set()
     for native_name, (_, default) in _native_parameters().items():
         name = renamed.get(native_name, native_name)
-        if name in settings.origins:
+        if name in settings.origins and name not in ours:
             compared.add(name)
             assert getattr(settings, name) == (default or type(getattr(settings, name))()), name
     # Every option of a program but those that Python itself takes care of reaches the engine.
-    assert OPTION_NAMES - compared == {"backlog", "graceful_timeout", "report"}
+    assert OPTION_NAMES - compared == {"backlog", "driver", "graceful_timeout", "report"} | ours
     assert settings.graceful_timeout == DEFAULT_GRACEFUL_TIMEOUT
+
+
+def test_counters_are_typed() -> None:
+    """Names that the engine counts under are those that ``Server.statistics()`` promises."""
+    counted = _native.Server(lambda *_: [], []).statistics()
+    assert set(counted) == set(Statistics.__annotations__) - {"exchanges"}
+    assert set(map(type, counted.values())) == {int}
 
 
 def test_options_of_a_program_are_settings_of_the_same_type() -> None:

@@ -218,15 +218,15 @@ def test_environ_has_all_that_the_pep_asks_for(site: Running) -> None:
         "HTTP_USER_AGENT": "probe",
         "wsgi.version": [1, 0],
         "wsgi.url_scheme": "http",
-        "wsgi.multithread": False,
+        "wsgi.multithread": True,
         "wsgi.multiprocess": False,
         "wsgi.run_once": False,
         "wsgi.input_terminated": True,
     }
     assert re.fullmatch(r"kirsch/[0-9]+\.[0-9]+\.[0-9]+\S*", answer["values"]["SERVER_SOFTWARE"])
     others = set(answer["types"]) - set(answer["values"])
-    assert others == {"wsgi.input", "wsgi.errors", "wsgi.file_wrapper"}
-    text = {key for key, kind in answer["types"].items() if not key.startswith("wsgi.") and kind != "str"}
+    assert others == {"wsgi.input", "wsgi.errors", "wsgi.file_wrapper", "kirsch.disconnected"}
+    text = {key for key, kind in answer["types"].items() if not key.startswith(("wsgi.", "kirsch.")) and kind != "str"}
     assert text == set(), "CGI variables are of type str exactly"
 
 

@@ -9,12 +9,14 @@ from __future__ import annotations
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from kirsch._native import FileWrapper, __version__
+    from kirsch.drivers import RequestTimeout
     from kirsch.server import Server, listen, run, serve
 
-__all__ = ["FileWrapper", "Server", "__version__", "listen", "run", "serve"]
+__all__ = ["FileWrapper", "RequestTimeout", "Server", "__version__", "listen", "run", "serve"]
 
 _HOMES = {
     "FileWrapper": "_native",
+    "RequestTimeout": "drivers",
     "Server": "server",
     "__version__": "_native",
     "listen": "server",

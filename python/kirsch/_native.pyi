@@ -3,13 +3,16 @@
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, final
 
-__all__ = ["FileWrapper", "Server", "__version__"]
+__all__ = ["Call", "Exchange", "FileWrapper", "Server", "__version__"]
 
 __version__: str
 
 @final
 class Server:
-    """One engine and one WSGI application on listening sockets, turned by the thread that calls :meth:`run`.
+    """One engine and one WSGI application on listening sockets.
+
+    It is turned by the threads that are in :meth:`run` and :meth:`work`, or by a loop that hosts it: this watches
+    :meth:`fileno`, calls :meth:`turn` when that is readable and when :meth:`timeout` has passed, and runs what it gets.
 
     ``listeners`` are descriptors of listening stream sockets; they are duplicated, so the caller keeps and closes
     its own. Timeouts are seconds (0 means none), sizes are bytes, rates are bytes per second.
@@ -38,9 +41,68 @@ class Server:
         access_log_format: str = "combined",
         access_logger: Callable[[str, dict[str, str]], None] | None = None,
         report: Callable[[int, str, BaseException | None], None] | None = None,
-    ) -> Server: ...
+        threads: int = 1,
+        spawn: Callable[[int], None] | None = None,
+        request_buffering: bool = True,
+        queue: int = 1024,
+        queue_timeout: float = 60.0,
+        timeout: float = 0.0,
+        timeout_paths: Sequence[tuple[str, float]] = (),
+        timeout_exception: type[BaseException] | None = None,
+        waiter: Callable[[], object] | None = None,
+        wait: Callable[[Any], object] | None = None,
+    ) -> Server:
+        """``threads`` is how many calls :meth:`run` lets the application have at a time. Where that is more than one,
+        ``spawn(index)`` starts a thread that calls ``work(index)``; it may raise, and then there are fewer.
+
+        ``timeout`` is the deadline of a call, and ``timeout_paths`` are others for paths at and below a prefix;
+        :meth:`interrupt` raises ``timeout_exception``.
+
+        A loop that hosts the engine gives ``waiter`` and ``wait``: each exchange calls ``waiter()`` once, at its start
+        and where it runs, and ``wait(waiter)`` to let others run until a turn has given that object back. ``wait`` may
+        come back before that, and may raise what is to be raised in the application.
+        """
+
     def run(self) -> None:
-        """Serve until :meth:`stop`. Raises RuntimeError when it runs already or has been stopped."""
+        """Serve until :meth:`stop`: with one thread in this one, with more in those that ``spawn`` starts.
+
+        Signal handlers run in this thread, and what they raise ends it. Raises RuntimeError when it runs already or
+        has been stopped.
+        """
+
+    def work(self, index: int) -> None:
+        """Be the thread ``index`` of the server. Returns when the server has stopped and no call runs here."""
+
+    def turn(self) -> tuple[list[Exchange], list[Any]]:
+        """Do what is ready and due now, without waiting.
+
+        Returns exchanges that can start or go on, each to be run in a greenlet of its own, and the waiters whose wait
+        is over.
+        """
+
+    def timeout(self) -> float | None:
+        """Seconds until :meth:`turn` is due though :meth:`fileno` is not readable; 0: now; None: never."""
+
+    def is_stopped(self) -> bool:
+        """Whether all that :meth:`stop` left time for is over. A call that outlasts its connection does not count."""
+
+    def finish(self) -> None:
+        """The loop turns no more: what is open is cut, logs are flushed."""
+
+    def await_overdue(self) -> list[Call] | None:
+        """Wait, without the interpreter, until calls have passed their deadlines, and tell each once.
+
+        None: the server has ended. For one thread at a time.
+        """
+
+    def calls(self) -> list[Call]:
+        """All calls of the application that are not over, as they are now. From any thread."""
+
+    def interrupt(self, call: int) -> bool:
+        """Raise ``timeout_exception`` in the thread in which the call of this number runs.
+
+        False if it is over, or does not run there. The exception comes when that thread next executes Python.
+        """
 
     def stop(self, graceful_timeout: float | None = None) -> None:
         """Stop accepting, finish what is in flight, cut what is left after ``graceful_timeout`` seconds.
@@ -67,6 +129,56 @@ class Server:
 
     def statistics(self) -> dict[str, int]:
         """Counters since the start and gauges of now, as of the turn before: connections, accepted, requests, ..."""
+
+@final
+class Exchange:
+    """A request, or the rest of a response, to be run once."""
+
+    @property
+    def number(self) -> int:
+        """The server's requests are counted from 1."""
+
+    def run(self) -> None:
+        """Call the application, or go on with its iterable, and write the response.
+
+        Raises nothing that the application raised.
+        """
+
+@final
+class Call:
+    """A call of the application as it was at one moment."""
+
+    @property
+    def number(self) -> int:
+        """That of its request."""
+
+    @property
+    def environ(self) -> dict[str, Any]:
+        """The request's own, not a copy; to be read only."""
+
+    @property
+    def age(self) -> float:
+        """Seconds since the application was called."""
+
+    @property
+    def limit(self) -> float | None:
+        """Its deadline, in seconds from the call; None: it has none."""
+
+    @property
+    def thread(self) -> int | None:
+        """The ident of the thread in which it runs; None while it is suspended."""
+
+    @property
+    def waiter(self) -> Any:
+        """What ``waiter()`` returned for it; None where the driver has none."""
+
+    @property
+    def state(self) -> str:
+        """``running``, ``suspended`` (no thread; its peer is slow) or ``waiting`` (for its body or its peer)."""
+
+    @property
+    def worker(self) -> int | None:
+        """The index of the thread that it belongs to."""
 
 @final
 class FileWrapper:

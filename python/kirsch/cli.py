@@ -1,7 +1,8 @@
 """The command ``kirsch``: read settings, load the application, listen, say so in three lines, serve.
 
 Exit status: 0 when it served or did what was asked, 1 when the application or an address cannot be had, 2 when the
-command line or the environment is wrong. Each failure is one line on stderr; a traceback is the application's or none.
+command line or the environment is wrong, 75 (``kirsch.server.EXIT_STUCK``) when the server ended because a request was
+stuck. Each failure is one line on stderr; a traceback is the application's or none.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import os
 import sys
 
-from kirsch import loading, reports, settings
+from kirsch import drivers, loading, reports, settings
 from kirsch.options import OPTION_NAMES
 
 TYPE_CHECKING = False
@@ -68,12 +69,15 @@ def _main(argv: Sequence[str]) -> int:
     _prepare_path(chosen)
     if not chosen.check_config:
         _raise_descriptor_limit()
+    try:
+        drivers.prepare(chosen.driver)
+    except ImportError as error:
+        raise _Exit(1, str(error)) from None
     app, name = loading.load(chosen.target, factory=chosen.factory)
     if chosen.check_config:
         _answer(f"{name} is ok")
         return 0
-    _serve(app, name, chosen)
-    return 0
+    return _serve(app, name, chosen)
 
 
 def _answer(text: str) -> None:
@@ -125,7 +129,7 @@ def _raise_descriptor_limit() -> None:
             pass  # then fewer connections are served; the engine reports it if it comes to that
 
 
-def _serve(app: Callable[..., Any], name: str, chosen: Settings) -> None:
+def _serve(app: Callable[..., Any], name: str, chosen: Settings) -> int:
     version = f"{_version()}, pid {os.getpid()})"
     from kirsch.server import Server, serve_until_signal
 
@@ -146,7 +150,7 @@ def _serve(app: Callable[..., Any], name: str, chosen: Settings) -> None:
         reports.say(f"{version}\nserving {name}\non {', '.join(server.urls)}")
 
     try:
-        serve_until_signal(server, ready=announce, reopen=errors.reopen, owns_process=True)
+        return serve_until_signal(server, ready=announce, reopen=errors.reopen, owns_process=True)
     except (OSError, ValueError) as error:
         if announced:
             raise  # an error of ours, and worth a traceback

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from typing import TypedDict
+    from collections.abc import Callable, Iterable, Mapping
+    from typing import Any
+    from typing import TypedDict as TypedDict
 
     from kirsch.reports import Report
 else:
@@ -18,14 +19,23 @@ else:
 
 
 DEFAULT_GRACEFUL_TIMEOUT = 30.0
+DEFAULT_DRIVER = "threads"
+DEFAULT_THREADS = 16
 
 
 class Options(TypedDict, total=False):
     """Names and types; docs/reference/settings.md says what each means. Seconds (0: no limit), bytes, bytes per second.
 
-    What is not given keeps the engine's default, which is that of the command line too.
+    What is not given keeps its default, which is that of the command line too.
     """
 
+    driver: str
+    threads: int
+    timeout: float
+    timeout_paths: tuple[tuple[str, float], ...] | Mapping[str, float] | Iterable[tuple[str, float]]
+    queue: int
+    queue_timeout: float
+    request_buffering: bool
     backlog: int
     worker_connections: int
     keep_alive: float
@@ -48,3 +58,31 @@ class Options(TypedDict, total=False):
 
 
 OPTION_NAMES = frozenset(Options.__annotations__)
+
+
+def path_limits(given: Mapping[str, float] | Iterable[tuple[str, float]]) -> tuple[tuple[str, float], ...]:
+    """(Prefix, seconds) as the engine wants them: no slash at a prefix's end but for ``/`` itself, and each once.
+
+    Raises ValueError or TypeError for what cannot be meant.
+    """
+    limits: dict[str, float] = {}
+    pairs: Any = given.items() if hasattr(given, "items") else given
+    for pair in pairs:
+        if not isinstance(pair, (tuple, list)) or len(pair) != 2:
+            raise TypeError(f"pairs of a prefix and seconds are wanted, and there is {pair!r}")
+        prefix, seconds = pair
+        if not isinstance(prefix, str) or isinstance(seconds, bool) or not isinstance(seconds, (int, float)):
+            raise TypeError(f"a prefix and its seconds must be str and float, and are {prefix!r} and {seconds!r}")
+        if not prefix.startswith("/"):
+            raise ValueError(f"{prefix!r} is not the beginning of a path; did you mean {'/' + prefix!r}?")
+        if any(character in prefix for character in "?#"):
+            raise ValueError(f"{prefix!r} is more than a path; leave out what comes after ? and #")
+        if not all("!" <= character <= "~" for character in prefix):
+            raise ValueError(f"{prefix!r} stands in no request like this; write it percent-encoded")
+        if not seconds >= 0:
+            raise ValueError(f"{prefix!r} has {seconds!r} seconds, which must not be negative")
+        name = prefix.rstrip("/") or "/"
+        if name in limits:
+            raise ValueError(f"{prefix!r} is there twice; which of the two is meant?")
+        limits[name] = float(seconds)
+    return tuple(limits.items())

@@ -23,6 +23,8 @@ INFO, WARNING, ERROR, CRITICAL = 20, 30, 40, 50
 LEVELS = {"debug": 10, "info": INFO, "warning": WARNING, "error": ERROR, "critical": CRITICAL}
 
 _PACKAGE = os.path.dirname(os.path.abspath(__file__))
+OWN_DIRECTORIES = frozenset({_PACKAGE, os.path.join(_PACKAGE, "drivers")})
+"""Where the server's own modules are. kirsch.web and its sisters are part of the application."""
 
 
 def application_traceback(error: BaseException) -> TracebackType | None:
@@ -37,8 +39,7 @@ def application_traceback(error: BaseException) -> TracebackType | None:
 
 
 def _is_ours(filename: str) -> bool:
-    # Only the modules beside this one: kirsch.web and its sisters are part of the application.
-    return filename.startswith("<frozen importlib") or os.path.dirname(filename) == _PACKAGE
+    return filename.startswith("<frozen importlib") or os.path.dirname(filename) in OWN_DIRECTORIES
 
 
 def say(text: str) -> None:
@@ -49,6 +50,16 @@ def say(text: str) -> None:
             sys.stderr.flush()
         except OSError:
             pass  # a closed pipe; there is nobody left to tell
+
+
+def say_dump(text: str) -> None:
+    """``text`` to descriptor 2, past ``sys.stderr``, whose lock a thread that is stuck may hold."""
+    data = text.encode("utf-8", "backslashreplace")
+    try:
+        while data:
+            data = data[os.write(2, data) :]
+    except OSError:
+        pass  # a closed pipe; there is nobody left to tell
 
 
 def say_traceback(error: BaseException) -> None:

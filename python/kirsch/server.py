@@ -3,9 +3,14 @@
 The native engine (``kirsch._native``) serves; this module gives it sockets, connects signals to it, and lets go of
 everything when it is done. Which thread does what::
 
-    the serving thread      start() ── listen, then the engine's run() ─────────────▶ sockets closed, paths removed
+    the serving thread      start() ── listen, then the driver's run() ─────────────▶ sockets closed, paths removed
     any other thread        stop()  ── tells the engine, waits until start() is done
-    a signal handler        stop()  ── tells the engine; does not wait, for it interrupts the serving thread itself
+    a thread or greenlet    stop()  ── tells the engine; does not wait, for the end waits for it
+     of the server itself
+    a signal handler        tells the engine; does not wait, for it interrupts the serving thread itself
+
+The serving thread is the one that calls start(). Where the driver has one thread, or a hub, the application runs in it
+too; where it has more, the serving thread only waits, and signal handlers run there while every other thread is busy.
 """
 
 from __future__ import annotations
@@ -14,9 +19,16 @@ import _thread
 import os
 import signal
 
-from kirsch import _native
-from kirsch.options import DEFAULT_GRACEFUL_TIMEOUT, OPTION_NAMES, Options
-from kirsch.reports import CRITICAL, ERROR, INFO, access_logger, report_to_logging
+from kirsch import _native, drivers
+from kirsch.options import (
+    DEFAULT_DRIVER,
+    DEFAULT_GRACEFUL_TIMEOUT,
+    DEFAULT_THREADS,
+    OPTION_NAMES,
+    Options,
+    path_limits,
+)
+from kirsch.reports import CRITICAL, ERROR, INFO, WARNING, access_logger, report_to_logging, say_dump
 from kirsch.sockets import DEFAULT_BACKLOG, DEFAULT_BIND, discard, parse_bind
 from kirsch.sockets import listen as listen_on
 
@@ -28,6 +40,8 @@ if TYPE_CHECKING:
 
     from typing_extensions import Self, Unpack
 
+    from kirsch.drivers import Driver
+    from kirsch.exchanges import Statistics
     from kirsch.sockets import Address, Listener
 
     Application = Callable[..., Iterable[bytes]]
@@ -38,6 +52,13 @@ FAST_TIMEOUT = 1.0
 # The engine cuts what is late by itself, in coarse steps; an application call that does not return it cannot cut.
 _STUCK_AFTER = 2.0
 _STUCK_AFTER_SECOND = 0.5
+
+EXIT_STUCK = 75
+"""The exit status of a process that ended because a request did not end after its deadline: start it again. It is the
+number of EX_TEMPFAIL in sysexits.h, and no other end of ours has it."""
+
+# The signal for a dump: SIGINFO where there is one, on Linux its namesake SIGPWR. gunicorn has a use for neither.
+_SIGNAL_DUMP = getattr(signal, "SIGINFO", None) or getattr(signal, "SIGPWR", None)
 
 # An end that comes sooner needs no explanation. Closing idle connections properly takes the engine half a second.
 _SILENCE = 1.0
@@ -53,27 +74,40 @@ class Server:
             threading.Thread(target=server.start).start()
             urlopen(server.urls[0])
 
+    With ``driver="gevent"`` it serves in a greenlet of the calling thread's hub, as in ``gevent.spawn(server.start)``.
+
     ``bind`` is one address or several, each ``host:port``, ``:port``, ``[ipv6]:port`` or ``unix:path``; port 0 takes a
-    free one. A server serves once. Raises TypeError for an unknown or mistyped option, ValueError for a bad value.
+    free one. A server serves once. Raises TypeError for an unknown or mistyped option, ValueError for a bad value, and
+    ImportError where the driver needs a package that is not installed.
     """
 
     def __init__(self, app: Application, bind: str | Iterable[str] = DEFAULT_BIND, **options: Unpack[Options]) -> None:
         if not callable(app):
             raise TypeError(f"the application must be callable, and {type(app).__name__!r} objects are not")
         _check_options(options)
+        if "timeout_paths" in options:
+            try:
+                options["timeout_paths"] = path_limits(options["timeout_paths"])
+            except (TypeError, ValueError) as error:
+                raise type(error)(f"timeout_paths: {error}") from None
         self._app = app
         self._binds = (bind,) if isinstance(bind, str) else tuple(bind)
         for text in self._binds:
             parse_bind(text)
         self._options = options
         self.graceful_timeout = options.get("graceful_timeout", DEFAULT_GRACEFUL_TIMEOUT)
+        self._driver_name = options.get("driver", DEFAULT_DRIVER)
+        self._driver: Driver = drivers.make(self._driver_name, options.get("threads", DEFAULT_THREADS))
         self._listeners: list[Listener] = []
         self._native: _native.Server | None = None
-        self._serving_thread: int | None = None
-        # Held while start() is at work. A bare lock, because Event comes with the import of threading.
-        self._busy = _thread.allocate_lock()
+        # Held while start() is at work. A bare lock, because Event comes with the import of threading; and a real one
+        # in a process that gevent has patched, because other threads wait for it.
+        self._busy = drivers.original("allocate_lock")()
         self._started = False
         self._stop_asked = False
+        self._calls_left = False
+        self._stuck = False
+        self._owns_process = False
 
     @property
     def addresses(self) -> tuple[Address, ...]:
@@ -109,7 +143,7 @@ class Server:
         try:
             if self._started:
                 raise RuntimeError("this server has served already; make a new one")
-            self._serving_thread = _thread.get_ident()
+            self._driver.begin()
             if not self._stop_asked:
                 self.listen()
                 self._run(ready)
@@ -118,35 +152,62 @@ class Server:
             discard(self._listeners)
             if not self._started:
                 self._listeners = []  # closed, and of no use to another attempt
-            self._serving_thread = None
             self._busy.release()
+            self._driver.end()
 
     def stop(self, graceful_timeout: float | None = None) -> bool:
         """Stop accepting, let requests in flight finish for ``graceful_timeout`` seconds, cut the rest.
 
-        None takes the option ``graceful_timeout``; 0 cuts at once. From another thread it waits and tells whether
-        ``start()`` is done: False means that an application call has outlasted the time and still runs. From the
-        serving thread (the application, a signal handler) it returns at once. May be called again, with less time.
+        None takes the option ``graceful_timeout``; 0 cuts at once. From elsewhere in the program it waits and tells
+        whether all is over: False means that an application call has outlasted the time and still runs. From inside
+        the server (the application in whichever thread or greenlet it runs, a signal handler in the serving thread) it
+        returns False at once. May be called again, with less time.
         """
         timeout = self.graceful_timeout if graceful_timeout is None else graceful_timeout
+        self.begin_stop(timeout)
+        if self._driver.is_inside():
+            return False
+        return self.wait(timeout + _STUCK_AFTER) and not self._calls_left
+
+    def begin_stop(self, timeout: float) -> None:
+        """Tell the engine to stop, as :meth:`stop` does, and return at once wherever this is called."""
         # This order, and the opposite one in _run: whichever thread comes second sees what the first one did.
         self._stop_asked = True
         native = self._native
         if native is not None:
             native.stop(timeout)
         del native  # the engine closes its sockets when the last reference goes: that must be start()'s
-        if self._serving_thread == _thread.get_ident():
-            return False
-        return self.wait(timeout + _STUCK_AFTER)
 
     def reopen_logs(self) -> None:
         """Open the access log again after a rotation. Raises OSError, and keeps the old file, if it cannot."""
         if self._native is not None:
             self._native.reopen_logs()
 
-    def statistics(self) -> dict[str, int]:
-        """The engine's counters and gauges; empty when it does not run."""
-        return {} if self._native is None else self._native.statistics()
+    def statistics(self, *, exchanges: bool = True) -> Statistics:
+        """The engine's counters and gauges, and as ``exchanges`` a list of what runs now; empty when it does not run.
+
+        Each of the list is a dict: ``number``, ``id``, ``method``, ``path``, ``age`` and ``limit`` (seconds),
+        ``state``, ``thread`` and ``stack``, as :class:`kirsch.exchanges.RunningExchange` has them. To take a stack
+        costs tens of microseconds; with ``exchanges=False`` there are only numbers.
+        """
+        native = self._native
+        if native is None:
+            return {}
+        found: Statistics = native.statistics()  # type: ignore[assignment]  # names are held together by test_settings
+        if exchanges:
+            from kirsch.exchanges import running
+
+            found["exchanges"] = running(native, self._driver)
+        return found
+
+    def dump(self) -> str:
+        """The same as a text for people: a page of requests with their ages and stacks. From any thread."""
+        native = self._native
+        if native is None:
+            return "the server does not run\n"
+        from kirsch.exchanges import dump
+
+        return dump(native, self._driver, self._driver_name)
 
     def __enter__(self) -> Self:
         self.listen()
@@ -161,16 +222,22 @@ class Server:
 
     def wait(self, seconds: float) -> bool:
         """Wait up to ``seconds`` for ``start()`` to be done, and tell whether it is; it is where it never began."""
-        done = self._busy.acquire(timeout=min(seconds, _thread.TIMEOUT_MAX))
+        ended = self._driver.wait(seconds)
+        if ended is not None:
+            return ended
+        done: bool = self._busy.acquire(timeout=min(seconds, _thread.TIMEOUT_MAX))
         if done:
             self._busy.release()
         return done
 
     def _run(self, ready: Callable[[], None] | None) -> None:
+        for complaint in self._driver.complaints():
+            self.report(WARNING, complaint)
         native = _native.Server(
             self._app,
             [listener.socket.fileno() for listener in self._listeners],
             **_native_options(self._options),
+            **self._driver.options(),
         )
         # From here on only the engine holds the sockets: when it stops accepting, the kernel refuses newcomers
         # instead of letting them queue for nobody.
@@ -185,9 +252,14 @@ class Server:
         except ValueError:
             previous = None  # not the main thread: no signal is handled here
         try:
+            if self._driver_name == "gevent":
+                import kirsch.exchanges  # noqa: F401 - for dump() in another thread, which must not import there
+            if self._options.get("timeout") or self._options.get("timeout_paths"):
+                self._watch_deadlines(native)
             if ready is not None:
                 ready()
-            native.run()
+            self._driver.run(native)
+            self._calls_left = bool(native.calls())
         except RuntimeError:
             if not self._stop_asked:
                 raise
@@ -195,6 +267,29 @@ class Server:
         finally:
             if previous is not None:
                 signal.set_wakeup_fd(previous)
+
+    def _watch_deadlines(self, native: _native.Server) -> None:
+        # Up to 3.12 the thread that imports it first is taken for the main one, and a report would do so.
+        import threading  # noqa: F401
+
+        from kirsch.deadlines import Watch
+
+        watch = Watch(
+            native,
+            self._driver,
+            report=self.report,
+            graceful_timeout=self.graceful_timeout,
+            wait=self.wait,
+            give_up=self._give_up,
+        )
+        watch.start()
+
+    def _give_up(self) -> None:
+        """Stop because a call is stuck. In a thread of the watch."""
+        self._stuck = True
+        ended = self.stop()
+        if self._owns_process and not ended:
+            os._exit(EXIT_STUCK)
 
     def report(self, level: int, message: str, error: BaseException | None = None) -> None:
         """Report as the engine does; ``level`` is that of ``logging``."""
@@ -205,7 +300,8 @@ def serve(app: Application, bind: str | Iterable[str] = DEFAULT_BIND, **options:
     """Serve ``app`` until a signal ends it. Arguments and errors are those of :class:`Server`.
 
     In the main thread: TERM ends gracefully, INT and QUIT fast, a second one of them at once, USR1 reopens the access
-    log. The handlers that were there before are back when it returns.
+    log, PWR (INFO where there is such a signal) writes :meth:`Server.dump` to stderr. The handlers that were there
+    before are back when it returns.
     """
     serve_until_signal(Server(app, bind, **options))
 
@@ -216,15 +312,28 @@ def serve_until_signal(
     ready: Callable[[], None] | None = None,
     reopen: Callable[[], None] | None = None,
     owns_process: bool = False,
-) -> None:
+) -> int:
     """``start()`` with signal handlers around it, where this is the main thread.
 
     ``ready`` is that of :meth:`Server.start`; ``reopen`` is called at USR1 too. With ``owns_process`` the process is
     there for this server alone: it ends with status 1 when an application call does not return within the time that
-    the signal left it, and signals that come while it is ending change nothing.
+    the signal left it, with EXIT_STUCK when one does not return after its deadline, and signals that come while it is
+    ending change nothing.
+
+    Returns the exit status that fits: 0, or EXIT_STUCK.
     """
+    server._owns_process = owns_process
     with _Signals(server, reopen, owns_process):
         server.start(ready)
+        status = EXIT_STUCK if server._stuck else 0
+        if owns_process and server._calls_left:
+            server.report(CRITICAL, _DOES_NOT_RETURN)
+            # Its thread may hold any lock, so the interpreter's own way out might not end.
+            os._exit(status or 1)
+    return status
+
+
+_DOES_NOT_RETURN = "an application call does not return; ending the process under it"
 
 
 class _Signals:
@@ -248,6 +357,8 @@ class _Signals:
             signal.SIGQUIT: self._on_end,
             signal.SIGUSR1: self._on_reopen,
         }
+        if _SIGNAL_DUMP is not None:
+            handlers[_SIGNAL_DUMP] = self._on_dump
         try:
             for number, handler in handlers.items():
                 self._previous[number] = signal.signal(number, handler)
@@ -271,8 +382,8 @@ class _Signals:
             timeout = FAST_TIMEOUT
         patience = timeout + (_STUCK_AFTER_SECOND if self._ending else _STUCK_AFTER)
         self._ending = True
-        self._server.stop(timeout)
-        _thread.start_new_thread(self._watch_end, (signal.Signals(number).name, timeout, patience))
+        self._server.begin_stop(timeout)
+        _start_thread(self._watch_end, (signal.Signals(number).name, timeout, patience))
 
     def _watch_end(self, name: str, timeout: float, patience: float) -> None:
         """Explain an end that takes its time; force one that does not come."""
@@ -280,10 +391,10 @@ class _Signals:
         if self._server.wait(silence):
             return
         how = f"up to {timeout:g} s for the requests in flight" if timeout else "at once"
-        self._server.report(INFO, f"{name}: stopping, {how}", None)
+        self._server.report(INFO, f"{name}: stopping, {how}")
         if self._owns_process and not self._server.wait(patience - silence):
-            self._server.report(CRITICAL, "an application call does not return; ending the process under it", None)
-            os._exit(1)
+            self._server.report(CRITICAL, _DOES_NOT_RETURN)
+            os._exit(EXIT_STUCK if self._server._stuck else 1)
 
     def _on_reopen(self, _number: int, _frame: FrameType | None) -> None:
         for reopen in (self._server.reopen_logs, self._reopen):
@@ -292,7 +403,18 @@ class _Signals:
                     reopen()
             except OSError as error:
                 message = f"SIGUSR1: a log cannot be opened again, and the old file stays: {error}"
-                _thread.start_new_thread(self._server.report, (ERROR, message, None))
+                _start_thread(self._server.report, (ERROR, message, None))
+
+    def _on_dump(self, _number: int, _frame: FrameType | None) -> None:
+        _start_thread(self._dump, ())
+
+    def _dump(self) -> None:
+        say_dump(self._server.dump())
+
+
+def _start_thread(target: Callable[..., object], arguments: tuple[object, ...]) -> None:
+    """A real thread, also in a process where gevent makes threads greenlets: those may all be stuck."""
+    drivers.original("start_new_thread")(target, arguments)
 
 
 _pending: list[Listener] = []
@@ -322,7 +444,10 @@ def run(app: Application) -> None:
 
 
 # What an annotation of Options admits; the others take several things, and the engine refuses what it cannot use.
-_KINDS: dict[str, tuple[type, ...]] = {"int": (int,), "float": (int, float), "str": (str,)}
+_KINDS: dict[str, tuple[type, ...]] = {"int": (int,), "float": (int, float), "str": (str,), "bool": (bool,)}
+
+# 0 of these would be none at all.
+_AT_LEAST_ONE = frozenset({"queue", "threads"})
 
 
 def _check_options(options: Options) -> None:
@@ -335,17 +460,26 @@ def _check_options(options: Options) -> None:
             raise TypeError(f"there is no option {name!r}{hint}")
         wanted = Options.__annotations__[name]
         kind = _KINDS.get(wanted)
-        if kind is not None and (not isinstance(value, kind) or isinstance(value, bool)):
+        if kind is not None and (not isinstance(value, kind) or isinstance(value, bool) != (wanted == "bool")):
             raise TypeError(f"{name} must be {wanted}, and is {value!r}")
         if isinstance(value, (int, float)) and not value >= 0:
             raise ValueError(f"{name} must not be negative, and is {value!r}")
+        if name in _AT_LEAST_ONE and not value:
+            raise ValueError(f"{name} must be at least 1")
+        if name == "driver":
+            try:
+                drivers.check_name(str(value))
+            except ValueError as error:
+                raise ValueError(f"driver: {value!r} {error}") from None
 
 
 def _native_options(options: Options) -> dict[str, Any]:
     """Our options under the engine's names; what is not given keeps the engine's default."""
     given: dict[str, Any] = dict(options)
-    for ours in ("backlog", "graceful_timeout"):
+    for ours in ("backlog", "graceful_timeout", "driver", "threads"):
         given.pop(ours, None)
+    if given.get("timeout") or given.get("timeout_paths"):
+        given["timeout_exception"] = drivers.RequestTimeout
     given["access_log"] = given.pop("access_logfile", "") or None
     given["access_log_format"] = given.pop("access_logformat", "combined")
     access = given.pop("access_logger", False)

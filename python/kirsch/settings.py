@@ -15,6 +15,8 @@ from __future__ import annotations
 import argparse
 import os
 
+from kirsch.drivers import check_name
+from kirsch.options import DEFAULT_DRIVER, DEFAULT_THREADS, path_limits
 from kirsch.sockets import DEFAULT_BACKLOG, DEFAULT_BIND, parse_bind
 
 TYPE_CHECKING = False
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
 SECTIONS = {
     "Application": "Where the application is found.",
     "Sockets": "Where it is served.",
+    "Requests": "How the application is called: where, how often at a time, and how long a request may take.",
     "Time": "How long a peer may take. Durations are written 90, 90s, 5m, 1h30m or 500ms; a bare number is seconds.",
     "Size": "How much a peer may send. Sizes are written 65536, 64k, 1MiB or 1g; k, m and g are powers of 1024.",
     "Response": "What is added to responses.",
@@ -45,8 +48,11 @@ _FOREIGN = {
     "--working-dir": "write --chdir",
     "--working-directory": "write --chdir",
     "--access-log": "write --access-logfile -",
-    "--timeout": "--header-timeout, --body-timeout and --write-timeout say how long a peer may take",
-    "-t": "--header-timeout, --body-timeout and --write-timeout say how long a peer may take",
+    "-t": "write --timeout; it is for each request",
+    "-k": "write --driver threads or --driver gevent",
+    "--worker-class": "write --driver threads or --driver gevent",
+    "--request-timeout": "write --timeout",
+    "--no-request-buffering": "write --request-buffering off",
     "--timeout-keep-alive": "write --keep-alive",
     "--timeout-graceful-shutdown": "write --graceful-timeout",
     "--workers-kill-timeout": "write --graceful-timeout",
@@ -54,8 +60,8 @@ _FOREIGN = {
     "--backpressure": "write --worker-connections",
     "--workers": "one process serves for now",
     "-w": "one process serves for now",
-    "--threads": "one thread serves for now",
-    "--blocking-threads": "one thread serves for now",
+    "--blocking-threads": "write --threads",
+    "--worker-threads": "write --threads",
     "--reload": "restart the server to load changed code for now",
 }
 
@@ -105,7 +111,7 @@ class Setting:
 
     @property
     def is_repeatable(self) -> bool:
-        return self.parse is parse_binds
+        return self.parse in (parse_binds, parse_path_limits)
 
     @property
     def negations(self) -> tuple[str, ...]:
@@ -156,6 +162,36 @@ def parse_switch(text: str) -> bool:
     if lowered in ("", "0", "false", "no", "off"):
         return False
     raise ValueError("is neither yes nor no; write 1 or 0")
+
+
+def parse_on_off(text: str) -> bool:
+    """A switch that is on unless somebody turns it off, and so takes a value."""
+    try:
+        if text.strip():
+            return parse_switch(text)
+    except ValueError:
+        pass
+    raise ValueError("is neither on nor off")
+
+
+def parse_driver(text: str) -> str:
+    name = text.strip()
+    check_name(name)
+    return name
+
+
+def parse_path_limits(text: str) -> tuple[tuple[str, float], ...]:
+    """``/reports=300s,/upload=0`` as (prefix, seconds). Raises ValueError."""
+    limits = []
+    for part in filter(None, map(str.strip, text.split(","))):
+        prefix, equals, duration = part.rpartition("=")
+        if not equals:
+            raise ValueError(f"{part!r} lacks a duration; write {part}=300s")
+        try:
+            limits.append((prefix.strip(), parse_duration(duration)))
+        except ValueError as error:
+            raise ValueError(f"{part!r}: {duration!r} {error}") from None
+    return path_limits(limits)
 
 
 def parse_binds(text: str) -> tuple[str, ...]:
@@ -243,6 +279,46 @@ class Settings:
         "Sockets", "--worker-connections", "COUNT", _at_least(1, parse_count), "65536",
         "Open connections at most; further ones wait in the backlog. An idle one costs a file descriptor and less "
         "than 1 KiB beside what the kernel keeps for it.",
+    )  # fmt: skip
+
+    driver: str = setting(
+        "Requests", "--driver", "NAME", parse_driver, DEFAULT_DRIVER,
+        "threads or gevent. Threads serve any application. gevent runs each request in a greenlet, for applications "
+        "that wait much for others; it patches the standard library before the application is imported, and needs "
+        "pip install 'kirsch[gevent]'.",
+    )  # fmt: skip
+    threads: int = setting(
+        "Requests", "--threads", "COUNT", _at_least(1, parse_count), str(DEFAULT_THREADS),
+        "Calls of the application at a time, with the driver threads. A thread is started when a call needs it. 1 "
+        "calls in the main thread, one after another, for an application that is not thread-safe. More threads wait "
+        "for more at a time, and cost memory and, where they compute, patience.",
+    )  # fmt: skip
+    timeout: float = setting(
+        "Requests", "--timeout", "DURATION", parse_duration, "0",
+        "How long a request may be in the application, each for itself; gunicorn's limit of this name is for a whole "
+        "worker. At the limit its stack is reported, kirsch.RequestTimeout is raised in it, and its client gets 504; "
+        "others go on. A call that does not end within --graceful-timeout after that stops the server, with exit "
+        "status 75. Time in which a slow client holds up the response is left out. 0 sets no limit.",
+    )  # fmt: skip
+    timeout_paths: tuple[tuple[str, float], ...] = setting(
+        "Requests", "--timeout-path --timeout-paths", "PREFIX=DURATION", parse_path_limits, "",
+        "Another --timeout for a path and all below it: /reports=300s is for /reports and /reports/x, and not for "
+        "/reportsx. Repeat it, or separate several with commas; the longest prefix wins. 0 sets no limit there.",
+    )  # fmt: skip
+    queue: int = setting(
+        "Requests", "--queue", "COUNT", _at_least(1, parse_count), "1024",
+        "Requests that wait for a thread at most. While it is full nothing more is read, so clients wait in the "
+        "kernel's buffers; nothing is dropped.",
+    )  # fmt: skip
+    queue_timeout: float = setting(
+        "Requests", "--queue-timeout", "DURATION", parse_duration, "60s",
+        "How long a request may wait for a thread; then it is answered with 503 and Retry-After, and never run. 0 "
+        "waits for ever.",
+    )  # fmt: skip
+    request_buffering: bool = setting(
+        "Requests", "--request-buffering", "on|off", parse_on_off, "on",
+        "Whether a request body is received as a whole before the application is called, so that a slow client holds "
+        "no thread. off calls it after the head and hands the body over as it arrives.",
     )  # fmt: skip
 
     chdir: str = setting(

@@ -1,6 +1,7 @@
 //! The one way up: what the engine asks of an application.
 
-use crate::{Body, Reply};
+use crate::Body;
+use crate::net::Net;
 use std::net::SocketAddr;
 use wire::http1::{Fault, Head};
 
@@ -68,12 +69,32 @@ pub enum Report {
     SpoolFailed(std::io::Error),
 }
 
-/// An application, as the engine sees it. All methods are called from within [`Engine::turn`](crate::Engine::turn).
+/// Says which connection a call answers. It is given out with [`Work`] and goes back with
+/// [`Engine::put_back`](crate::Engine::put_back); until then the connection is kept, whatever its peer does.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Ticket {
+    pub(crate) slot: usize,
+}
+
+/// What the application has to do, which the engine leaves to whoever turns it: it may take its time.
+pub enum Work<A: App> {
+    /// A request to be answered.
+    Call(Ticket, A::Request),
+    /// A response that may go on.
+    Resume(Ticket, A::Response),
+    /// A response that cannot go on, because its peer has left or was too slow; its connection is gone.
+    Abandon(A::Response),
+}
+
+/// An application, as the engine sees it. All methods are called from within the engine's own: none of them may wait,
+/// or do what the application's user wrote.
 ///
-/// The order for one connection is [`connect`](Self::connect), then for each request [`begin`](Self::begin) and
-/// either [`call`](Self::call) (and [`resume`](Self::resume) as long as it returns a response under way) or
-/// [`abandon_request`](Self::abandon_request); [`abandon`](Self::abandon) ends a response under way.
+/// The order for one connection is [`connect`](Self::connect), then for each request [`begin`](Self::begin), with a
+/// body [`receive`](Self::receive), and then either it is handed out as [`Work`] or given up with
+/// [`abandon_request`](Self::abandon_request).
 pub trait App: Sized {
+    /// What stands for the operating system.
+    type Net: Net;
     /// Kept with each connection.
     type Connection;
     /// A request whose head is here and whose body may not be.
@@ -83,6 +104,8 @@ pub trait App: Sized {
     /// Body bytes that the engine may keep until the peer has taken them. A thread of the engine may read them; it
     /// drops none.
     type Chunk: AsRef<[u8]> + Send + 'static;
+    /// Whoever waits in the middle of a call.
+    type Waiter;
 
     /// A peer has connected.
     fn connect(&mut self, peer: &Peer) -> Self::Connection;
@@ -90,19 +113,16 @@ pub trait App: Sized {
     /// A head has arrived. It is borrowed: what the request needs of it is taken now.
     fn begin(&mut self, head: &Head<'_>, connection: &mut Self::Connection) -> Self::Request;
 
-    /// The request is here as a whole.
-    fn call(&mut self, request: Self::Request, body: Body<'_>, reply: &mut Reply<'_, Self>)
-    -> Progress<Self::Response>;
+    /// The request's body is here as a whole. Not called for a request without one, nor where bodies are not buffered.
+    fn receive(&mut self, request: &mut Self::Request, body: Body<'_>);
 
-    /// The response may go on.
-    fn resume(&mut self, response: Self::Response, reply: &mut Reply<'_, Self>) -> Progress<Self::Response>;
-
-    /// The response cannot go on, because its peer has left or was too slow.
-    fn abandon(&mut self, response: Self::Response);
-
-    /// The request will not be called, because its body did not come; `refusal` says what its peer was told, if it
-    /// was still there.
+    /// The request will not be called, because its body did not come, or because it waited for too long; `refusal` says
+    /// what its peer was told, if it was still there.
     fn abandon_request(&mut self, request: Self::Request, refusal: Option<Refusal>);
+
+    /// What was waited for ([`Engine::wait_for_input`](crate::Engine::wait_for_input),
+    /// [`Engine::wait_for_output`](crate::Engine::wait_for_output)) is the case, or never will be.
+    fn wake(&mut self, waiter: Self::Waiter);
 
     /// The connection has been idle for a while: what is kept for speed alone can go.
     fn idle(&mut self, connection: &mut Self::Connection);

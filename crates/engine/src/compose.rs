@@ -2,21 +2,28 @@
 //! they lie, all sent in one call.
 
 use crate::config::{COPY_AT_MOST, WRITE_BUFFER};
-use crate::net::{self, Moved};
+use crate::net::{Moved, Socket};
 use crate::output::Output;
 use std::io::{self, IoSlice};
-use std::os::fd::AsFd;
 
 /// Large parts that one call gathers.
 const CHUNKS: usize = 32;
 
-/// What one connection will send next. The buffer is shared: between two connections it is empty.
+/// What one connection will send next. It belongs to the connection only while it holds something; between two it is
+/// in the engine's store.
 #[derive(Debug)]
 pub(crate) struct Composer<C> {
     /// What is written here follows all chunks so far.
     pub(crate) bytes: Vec<u8>,
     chunks: Vec<Chunk<C>>,
     chunk_bytes: usize,
+    /// So many bytes have left already. What they belonged to is let go by [`clear`](Self::clear) or
+    /// [`move_to`](Self::move_to) only: sending drops no chunk.
+    sent: usize,
+    /// Sending has failed: the peer is gone.
+    pub(crate) failed: bool,
+    /// Held back until the tick after this one, if nobody sends it before.
+    pub(crate) held: Option<u64>,
 }
 
 /// The first `end` bytes of `content`, to be sent when `bytes` has been sent up to `at`.
@@ -29,11 +36,22 @@ struct Chunk<C> {
 
 impl<C: AsRef<[u8]>> Composer<C> {
     pub(crate) fn new() -> Self {
-        Self { bytes: Vec::new(), chunks: Vec::new(), chunk_bytes: 0 }
+        Self { bytes: Vec::new(), chunks: Vec::new(), chunk_bytes: 0, sent: 0, failed: false, held: None }
     }
 
+    /// Whether nothing is composed, sent or not.
     pub(crate) fn is_empty(&self) -> bool {
         self.bytes.is_empty() && self.chunks.is_empty()
+    }
+
+    /// Whether all of it has left.
+    pub(crate) fn is_sent(&self) -> bool {
+        self.sent == self.length()
+    }
+
+    /// Whether some of it has left, so that nothing may be added before the rest is dealt with.
+    pub(crate) fn is_begun(&self) -> bool {
+        self.sent > 0 || self.failed
     }
 
     /// Whether enough has come together to be sent.
@@ -42,7 +60,7 @@ impl<C: AsRef<[u8]>> Composer<C> {
     }
 
     /// Bytes composed.
-    pub(crate) fn length(&self) -> usize {
+    fn length(&self) -> usize {
         self.bytes.len() + self.chunk_bytes
     }
 
@@ -60,25 +78,40 @@ impl<C: AsRef<[u8]>> Composer<C> {
         self.bytes.clear();
         self.chunks.clear();
         self.chunk_bytes = 0;
+        self.sent = 0;
+        self.failed = false;
+        self.held = None;
     }
 
-    /// Sends what is composed, but for its first `sent` bytes.
-    pub(crate) fn send(&self, sent: usize, socket: impl AsFd) -> io::Result<Moved> {
-        if self.chunks.is_empty() {
-            return net::send(socket, &[IoSlice::new(&self.bytes[sent..])], false);
-        }
-        let mut slices = [IoSlice::new(&[]); 2 * CHUNKS + 1];
-        let mut count = 0;
-        let mut skip = sent;
-        for part in self.parts() {
-            let skipped = skip.min(part.len());
-            skip -= skipped;
-            if skipped < part.len() {
-                slices[count] = IoSlice::new(&part[skipped..]);
-                count += 1;
+    /// Sends as much of what has not left as the socket takes, in one call. Returns the bytes sent.
+    pub(crate) fn send(&mut self, socket: &impl Socket) -> io::Result<usize> {
+        let moved = if self.chunks.is_empty() {
+            socket.send(&[IoSlice::new(&self.bytes[self.sent..])], false)
+        } else {
+            let mut slices = [IoSlice::new(&[]); 2 * CHUNKS + 1];
+            let mut count = 0;
+            let mut skip = self.sent;
+            for part in self.parts() {
+                let skipped = skip.min(part.len());
+                skip -= skipped;
+                if skipped < part.len() {
+                    slices[count] = IoSlice::new(&part[skipped..]);
+                    count += 1;
+                }
+            }
+            socket.send(&slices[..count], false)
+        };
+        match moved {
+            Ok(Moved::Bytes(count)) => {
+                self.sent += count;
+                Ok(count)
+            }
+            Ok(Moved::WouldBlock) => Ok(0),
+            Err(error) => {
+                self.failed = true;
+                Err(error)
             }
         }
-        net::send(socket, &slices[..count], false)
     }
 
     /// What is composed, in its order; at most two parts for each chunk and one behind the last.
@@ -92,9 +125,9 @@ impl<C: AsRef<[u8]>> Composer<C> {
         with_chunks.chain(std::iter::once(&self.bytes[behind_chunks..]))
     }
 
-    /// Moves what is composed, but for its first `sent` bytes, behind what waits in `output`.
-    pub(crate) fn move_to(&mut self, sent: usize, output: &mut Output<C>) {
-        let mut skip = sent;
+    /// Moves what has not left behind what waits in `output`.
+    pub(crate) fn move_to(&mut self, output: &mut Output<C>) {
+        let mut skip = self.sent;
         let mut from = 0;
         let mut skipped = |length: usize| {
             let skipped = skip.min(length);
@@ -116,6 +149,7 @@ impl<C: AsRef<[u8]>> Composer<C> {
 mod tests {
     use super::*;
     use std::io::Read;
+    use std::os::fd::OwnedFd;
     use std::os::unix::net::UnixStream;
 
     fn composed() -> (Composer<Vec<u8>>, Vec<u8>) {
@@ -136,11 +170,13 @@ mod tests {
 
     #[test]
     fn all_parts_leave_in_their_order_from_any_place() {
-        let (composer, expected) = composed();
+        let (mut composer, expected) = composed();
         assert_eq!(composer.length(), expected.len());
         for sent in [0, 1, 5, 13, 14, 3000, COPY_AT_MOST, expected.len() - 3, expected.len() - 1] {
             let (near, mut far) = UnixStream::pair().unwrap();
-            let Moved::Bytes(count) = composer.send(sent, &near).unwrap() else { panic!("the socket is empty") };
+            composer.sent = sent;
+            let near = OwnedFd::from(near);
+            let count = composer.send(&near).unwrap();
             drop(near);
             let mut received = Vec::new();
             far.read_to_end(&mut received).unwrap();
@@ -153,10 +189,13 @@ mod tests {
         for sent in [0, 2, 3, 14, 4000, COPY_AT_MOST + 20] {
             let (mut composer, expected) = composed();
             let mut output = Output::new();
-            composer.move_to(sent, &mut output);
+            composer.sent = sent;
+            composer.move_to(&mut output);
             assert!(composer.is_empty());
             let (near, mut far) = UnixStream::pair().unwrap();
-            let count = output.flush(&near).unwrap();
+            let near = OwnedFd::from(near);
+            let mut count = 0;
+            output.flush(&near, &mut count).unwrap();
             assert!(output.is_empty());
             assert_eq!(count, (expected.len() - sent) as u64);
             drop(near);

@@ -25,6 +25,12 @@ pub struct Config {
     /// Bytes of a request body kept in memory; a longer one goes to an unlinked file. Up to this much is held for
     /// every connection that is sending a body.
     pub body_memory: usize,
+    /// Whether a request is handed out only when its body is here as a whole.
+    pub buffer_bodies: bool,
+    /// Requests that may wait for somebody to call the application. While as many do, no further one is read.
+    pub queue: usize,
+    /// How long a request may wait so.
+    pub queue_timeout: Option<Duration>,
     /// The Server field; empty leaves it out.
     pub server: String,
 }
@@ -40,6 +46,9 @@ impl Default for Config {
             write_timeout: Some(Duration::from_secs(30)),
             min_rate: 500,
             body_memory: 256 << 10,
+            buffer_bodies: true,
+            queue: 1024,
+            queue_timeout: Some(Duration::from_secs(60)),
             server: "kirsch".into(),
         }
     }
@@ -52,8 +61,11 @@ pub(crate) const WRITE_BUFFER: usize = 128 << 10;
 /// Body parts up to this size are copied behind the head; larger ones are gathered from where they lie. The copy of a
 /// few KiB costs about as much as one more element of a gathered send.
 pub(crate) const COPY_AT_MOST: usize = 4 << 10;
-/// Steps that one connection takes in a turn before others get theirs: 1 MiB of upload, or 16 batches of requests.
+/// Steps that one connection takes in a turn before others get theirs: 1 MiB of upload.
 pub(crate) const STEPS_PER_TURN: usize = 16;
+/// Requests of one connection that are answered one after the other before others get their turn, however many its peer
+/// has sent at once.
+pub(crate) const CALLS_PER_ROUND: usize = 64;
 /// Connections accepted from one listener in a turn.
 pub(crate) const ACCEPTS_PER_TURN: usize = 64;
 /// Connections accepted from one listener before it is closed: more than any backlog holds.
@@ -69,3 +81,5 @@ pub(crate) const ACCEPT_PAUSE: Duration = Duration::from_millis(200);
 pub(crate) const IDLE_AFTER: Duration = Duration::from_secs(1);
 /// How long idle connections stay open once the engine stops, for the request that may be on its way to us.
 pub(crate) const STOP_GRACE: Duration = Duration::from_millis(500);
+/// Body bytes that are read ahead of an application that takes a body as it arrives.
+pub(crate) const READ_AHEAD: usize = 64 << 10;

@@ -4,95 +4,123 @@
 //! be done without waiting and settles what is waited for next:
 //!
 //! ```text
-//!        ┌────────────────────────── keep-alive ──────────────────────────┐
-//!        ▼                                                                │
-//!      Head ──head, no body──▶ App::call ──┬─ Done ───────────────────────┴─▶ Closing ─▶ Linger ─▶ gone
-//!        │                        ▲        ├─ Cut ───────────────────────────▶ Closing
-//!        └─head──▶ Body ──its end─┘        └─ Blocked, Yield ─▶ Response ─▶ App::resume ─▶ (like call)
+//!        ┌────────────────────────────── keep-alive ────────────────────────────────┐
+//!        ▼                                                                          │
+//!      Head ──head, no body──▶ handed out ──▶ Running ── put back ─┬─ Done ─────────┴─▶ Closing ─▶ Linger ─▶ gone
+//!        │                      ▲   ▲            ▲                 ├─ Cut ────────────▶ Closing
+//!        └─head─▶ Body ──its end┘ Queued         └──── Response ◀──┴─ Blocked, Yield
 //! ```
 //!
 //! While output waits for the peer, nothing is read, parsed or produced for this connection: that is the
-//! backpressure, in both directions.
+//! backpressure, in both directions. While the application works on a request the connection is `Running`: the engine
+//! is free for others, and the connection's slot stays taken, whatever its peer does.
+
+mod incoming;
+mod waiting;
 
 use crate::app::{App, Progress, Refusal, Report};
 use crate::compose::Composer;
-use crate::config::{Config, IDLE_AFTER, LINGER, LINGER_BYTES, STEPS_PER_TURN, STOP_GRACE};
-use crate::courier::Courier;
-use crate::deadline::{Millis, Sweep, millis, transfer};
-use crate::net::{self, Moved};
+use crate::config::{CALLS_PER_ROUND, Config, LINGER_BYTES, STEPS_PER_TURN};
+use crate::deadline::{Millis, Sweep};
+use crate::hold::Held;
+use crate::net::{Moved, Net, Socket};
 use crate::output::Output;
 use crate::reply::{self, Begun, Reply};
 use crate::spool::{Body, Spool};
 use crate::statistics::Statistics;
+use incoming::Incoming;
 use std::any::Any;
 use std::io::ErrorKind;
-use std::os::fd::{AsFd, OwnedFd};
-use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
 use wire::http1::{self, BodyStep, CONTINUE, Fault, Field, Framing, Receiver, Request, Stamp};
 
+pub use incoming::Input;
+pub(crate) use waiting::Wait;
+
 /// What all connections of an engine share while one of them is driven.
-pub(crate) struct Hub<C> {
+pub(crate) struct Hub<A: App> {
     pub(crate) config: Config,
     pub(crate) now: Millis,
     pub(crate) stamp: Stamp,
     pub(crate) statistics: Statistics,
     pub(crate) sweep: Sweep,
-    /// Output being composed for the connection that is driven; empty between two.
-    pub(crate) out: Composer<C>,
-    pub(crate) courier: Courier<C>,
+    /// Composers that no connection needs now.
+    #[allow(clippy::vec_box, reason = "connections take them and give them back as they are")]
+    pub(crate) spare: Vec<Box<Composer<A::Chunk>>>,
+    pub(crate) held: Held,
     /// Whether the application produces the parts of a response without pauses, as far as is known.
     pub(crate) parts_come_fast: bool,
     /// Scratch for heads.
     pub(crate) fields: Vec<Field>,
-    /// Whether the engine is stopping: no connection goes on after its response. Another thread may say so.
-    pub(crate) stopping: Arc<AtomicBool>,
+    /// Whether the engine is stopping: no connection goes on after its response.
+    pub(crate) stopping: bool,
+    /// Requests that wait for somebody to call the application.
+    pub(crate) queued: usize,
+    /// Nobody can call the application now, and as many requests wait as may: no further one is read.
+    pub(crate) is_full: bool,
+    /// Counts how often there was nothing more to do.
+    pub(crate) round: u64,
 }
 
-impl<C> Hub<C> {
-    pub(crate) fn is_stopping(&self) -> bool {
-        // Nothing else is published with it.
-        self.stopping.load(Ordering::Relaxed)
+impl<A: App> Hub<A> {
+    #[allow(clippy::unnecessary_box_returns, reason = "a connection keeps it so, since most have none")]
+    fn composer(&mut self) -> Box<Composer<A::Chunk>> {
+        self.spare.pop().unwrap_or_else(|| Box::new(Composer::new()))
     }
 }
 
 /// What becomes of a connection that was driven.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Fate {
-    /// It waits for its socket or its deadline.
+pub(crate) enum Fate<A: App> {
+    /// It waits for its socket, its deadline, or whoever answers its request.
     Wait,
     /// It could go on, but others should have their turn.
     Again,
-    /// It is over.
-    Close,
+    /// A request may be there that cannot even wait now.
+    Hold,
+    /// A request is ready to be answered; the connection is `Running`.
+    Call(A::Request),
+    /// Its response may go on; the connection is `Running`.
+    Resume(A::Response),
+    /// It is over, and so is the response that was under way.
+    Close(Option<A::Response>),
 }
 
 /// What follows a step of [`Connection::drive`].
-enum Step {
+enum Step<A: App> {
     Next,
-    Stop(Fate),
+    Stop(Fate<A>),
 }
 
 pub(crate) struct Connection<A: App> {
-    socket: OwnedFd,
+    socket: <A::Net as Net>::Socket,
+    slot: usize,
     phase: Phase<A>,
     receiver: Receiver,
-    /// Received and not used yet.
+    /// Received, and used up to `input_used`.
     input: Vec<u8>,
+    input_used: usize,
+    /// The body of the request that is answered, where it is handed on as it arrives.
+    incoming: Option<Box<Incoming>>,
+    /// Output being composed; what could not be sent is in `output`.
+    out: Option<Box<Composer<A::Chunk>>>,
     output: Output<A::Chunk>,
     /// The response that has begun, until it ends.
     begun: Option<Begun>,
     app: A::Connection,
+    /// Waits in the middle of a call for this connection's input or output.
+    waiter: Option<(Awaited, A::Waiter)>,
     wait: Wait,
     /// When what is waited for must have come; `Millis::MAX` for never.
     deadline: Millis,
     /// When it was last driven.
     touched: Millis,
-    /// The transfer that is waited for: since when, and how many bytes have moved since.
+    /// Since when it waits for what it waits for.
     since: Millis,
+    /// When a transfer that is waited for last got on, and how far that was.
+    progressed: Millis,
+    transferred: u64,
+    /// Bytes sent since the last head, and for how long that had to wait, up to the wait that is under way.
     moved: u64,
+    waited: Millis,
     /// The socket may have bytes for us: set by readiness, cleared by a short read.
     pub(crate) readable: bool,
     /// The peer has said that it sends no more, so the end of input has still to be read even after a short read.
@@ -101,15 +129,22 @@ pub(crate) struct Connection<A: App> {
     ended: bool,
     /// `input` has been looked at and is not enough.
     exhausted: bool,
+    /// Requests that became ready in the round with this number.
+    round: u64,
+    called: usize,
     /// A request has come.
     served: bool,
     /// What was kept for speed has been given back.
     forgotten: bool,
+    /// The peer has been found to be gone.
+    gone: bool,
     /// The poller knows this socket; and tells when it takes output again.
     pub(crate) registered: bool,
     pub(crate) awaits_writable: bool,
     /// Queued to be driven in the next turn.
-    pub(crate) queued: bool,
+    pub(crate) again: bool,
+    /// Queued to be driven when there is room for its request.
+    pub(crate) held_back: bool,
 }
 
 enum Phase<A: App> {
@@ -117,7 +152,11 @@ enum Phase<A: App> {
     Head,
     /// A request's body is.
     Body(Box<Receiving<A>>),
-    /// A response is under way.
+    /// A request waits for somebody to call the application.
+    Queued(Box<Queued<A>>),
+    /// The application works on it.
+    Running(Request),
+    /// A response is under way, and waits for its peer or its turn.
     Response(Box<Responding<A>>),
     /// The last response is leaving.
     Closing(Closing),
@@ -129,6 +168,11 @@ struct Receiving<A: App> {
     request: A::Request,
     facts: Request,
     spool: Spool,
+}
+
+struct Queued<A: App> {
+    request: A::Request,
+    facts: Request,
 }
 
 struct Responding<A: App> {
@@ -148,52 +192,54 @@ enum Closing {
     Reset,
 }
 
-/// What a connection waits for; each has its deadline.
+/// What somebody waits for in the middle of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Wait {
-    /// When the next request begins.
-    Idle,
-    /// When a head is whole.
-    Head,
-    /// When more of a body comes.
-    Body,
-    /// When the peer takes more.
+enum Awaited {
+    Input,
     Output,
-    /// When the application goes on.
-    App,
-    /// When the peer closes.
-    Linger,
 }
 
 impl<A: App> Connection<A> {
-    pub(crate) fn new(socket: OwnedFd, app: A::Connection, now: Millis) -> Self {
+    pub(crate) fn new(socket: <A::Net as Net>::Socket, slot: usize, app: A::Connection, now: Millis) -> Self {
         Self {
             socket,
+            slot,
             phase: Phase::Head,
             receiver: Receiver::default(),
             input: Vec::new(),
+            input_used: 0,
+            incoming: None,
+            out: None,
             output: Output::new(),
             begun: None,
             app,
+            waiter: None,
             // Different from what the first `settle` finds, so that it sets a deadline.
             wait: Wait::App,
             deadline: Millis::MAX,
             touched: now,
             since: now,
+            progressed: now,
+            transferred: 0,
             moved: 0,
+            waited: 0,
             readable: true,
             read_closed: false,
             ended: false,
             exhausted: true,
+            round: 0,
+            called: 0,
             served: false,
             forgotten: true,
+            gone: false,
             registered: false,
             awaits_writable: false,
-            queued: false,
+            again: false,
+            held_back: false,
         }
     }
 
-    pub(crate) fn socket(&self) -> &OwnedFd {
+    pub(crate) fn socket(&self) -> &<A::Net as Net>::Socket {
         &self.socket
     }
 
@@ -201,11 +247,41 @@ impl<A: App> Connection<A> {
         !self.output.is_empty()
     }
 
+    /// Whether nothing has been said in answer to its request, and somebody is there to hear it.
+    pub(crate) fn is_unanswered(&self) -> bool {
+        self.begun.is_none() && !self.gone
+    }
+
+    /// Whether its response waits for its peer or its turn.
+    pub(crate) fn is_suspended(&self) -> bool {
+        matches!(self.phase, Phase::Response(_))
+    }
+
+    /// Whether nothing is left of it but a call that is out.
+    pub(crate) fn is_left_over(&self) -> bool {
+        self.gone && self.is_running()
+    }
+
+    /// Whether a call is out for it, so that its slot has to be kept.
+    pub(crate) fn is_running(&self) -> bool {
+        matches!(self.phase, Phase::Running(_))
+    }
+
+    /// Whether its request waits for somebody to call the application.
+    pub(crate) fn is_queued(&self) -> bool {
+        matches!(self.phase, Phase::Queued(_))
+    }
+
     /// Does all that can be done without waiting, and settles what is waited for next.
-    pub(crate) fn drive(&mut self, hub: &mut Hub<A::Chunk>, buffer: &mut [u8], app: &mut A) -> Fate {
+    pub(crate) fn drive(&mut self, hub: &mut Hub<A>, buffer: &mut [u8], app: &mut A) -> Fate<A> {
         self.touched = hub.now;
+        if self.round != hub.round {
+            self.round = hub.round;
+            self.called = 0;
+        }
+        let steps = if self.called < CALLS_PER_ROUND { STEPS_PER_TURN } else { 0 };
         let mut fate = Fate::Again;
-        for _ in 0..STEPS_PER_TURN {
+        for _ in 0..steps {
             match self.step(hub, buffer, app) {
                 Step::Next => {}
                 Step::Stop(stop) => {
@@ -214,132 +290,179 @@ impl<A: App> Connection<A> {
                 }
             }
         }
-        // A step that stops to wait has just flushed. Doing so again could drain what is waited for, and then nobody
-        // would go on.
-        if fate == Fate::Again && !self.flush(hub) {
-            fate = Fate::Close;
+        match fate {
+            // A step that stops to wait has just flushed. Doing so again could drain what is waited for, and then
+            // nobody would go on.
+            Fate::Again if !self.flush(hub) => fate = self.fall(app),
+            // What was composed for requests before this one goes with its response, if that comes within a tick.
+            Fate::Call(_) => self.hold(hub),
+            _ => {}
         }
-        hub.out.clear();
-        if fate == Fate::Close {
+        if let Fate::Close(response) = &mut fate {
             if self.output.has_file_shrunk() {
                 hub.statistics.cut += 1;
                 app.report(Report::FileShrank);
             }
-            self.leave(app);
+            if response.is_none() {
+                *response = self.leave(hub, app);
+            }
         } else {
             self.settle(hub);
         }
+        self.store(hub);
         fate
     }
 
     /// One step: send, then go on with a response, or with input that is here, or receive.
-    fn step(&mut self, hub: &mut Hub<A::Chunk>, buffer: &mut [u8], app: &mut A) -> Step {
+    fn step(&mut self, hub: &mut Hub<A>, buffer: &mut [u8], app: &mut A) -> Step<A> {
+        // Answers to pipelined requests leave together.
+        let is_composing =
+            self.output.is_empty() && self.out.as_ref().is_some_and(|out| !out.is_full()) && !hub.is_full;
+        if is_composing && matches!(self.phase, Phase::Head) && !self.exhausted && self.has_input() {
+            return self.serve_stored(hub, app);
+        }
         if !self.flush(hub) {
-            return Step::Stop(Fate::Close);
+            return Step::Stop(self.fall(app));
         }
         if !self.output.is_empty() {
             return Step::Stop(Fate::Wait);
         }
+        let has_input = self.has_input();
         match &mut self.phase {
             Phase::Response(responding) => {
                 if std::mem::take(&mut responding.yielded) {
                     // It has had its share of this turn.
                     return Step::Stop(Fate::Again);
                 }
-                self.resume(hub, app);
-                return Step::Next;
+                return Step::Stop(self.resume());
             }
             Phase::Closing(Closing::Reset) => {
-                net::reset_on_close(&self.socket);
-                return Step::Stop(Fate::Close);
+                self.socket.reset_on_drop();
+                return Step::Stop(Fate::Close(None));
             }
             // Closing while unread bytes lie in the socket would be a reset, which destroys what is on its way.
-            Phase::Closing(Closing::Orderly) if self.input.is_empty() && !self.readable => {
-                return Step::Stop(Fate::Close);
+            Phase::Closing(Closing::Orderly) if !has_input && !self.readable => {
+                return Step::Stop(Fate::Close(None));
             }
-            Phase::Closing(_) if self.ended => return Step::Stop(Fate::Close),
+            Phase::Closing(_) if self.ended => return Step::Stop(Fate::Close(None)),
             Phase::Closing(_) => {
-                net::end_output(&self.socket);
-                self.input = Vec::new();
+                self.socket.end_output();
+                self.drop_input();
                 self.phase = Phase::Linger(LINGER_BYTES);
             }
+            Phase::Running(_) => {
+                self.wake(Awaited::Output, app);
+                if !self.incoming.as_ref().is_some_and(|incoming| incoming.wants_more()) {
+                    return Step::Stop(Fate::Wait);
+                }
+            }
+            Phase::Queued(_) => return Step::Stop(Fate::Wait),
             Phase::Head | Phase::Body(_) | Phase::Linger(_) => {}
         }
-        if !self.exhausted && !self.input.is_empty() {
-            let mut input = std::mem::take(&mut self.input);
-            let used = self.serve(&input, hub, app);
-            input.drain(..used);
-            self.input = input;
-            return Step::Next;
+        if !self.exhausted && self.has_input() {
+            return self.serve_stored(hub, app);
         }
         if !self.readable {
             return Step::Stop(Fate::Wait);
         }
-        match net::receive(&self.socket, buffer) {
+        if hub.is_full && matches!(self.phase, Phase::Head) {
+            return Step::Stop(Fate::Hold);
+        }
+        match self.socket.receive(buffer) {
             Ok(Moved::Bytes(0)) => self.end_of_input(hub, app),
             Ok(Moved::Bytes(count)) => {
                 hub.statistics.bytes_in += count as u64;
                 // A short read has drained the socket: no second call to be told so (edge-triggered readiness comes
                 // again with the next byte), unless the end of input is behind it, which comes with no edge.
                 self.readable = count == buffer.len() || self.read_closed;
-                self.take_in(&buffer[..count], hub, app);
-                Step::Next
+                self.serve_received(&buffer[..count], hub, app)
             }
             Ok(Moved::WouldBlock) => {
                 self.readable = false;
                 Step::Stop(Fate::Wait)
             }
-            Err(_) => Step::Stop(Fate::Close),
+            Err(_) => Step::Stop(self.fall(app)),
         }
+    }
+
+    fn has_input(&self) -> bool {
+        self.input_used < self.input.len()
+    }
+
+    fn drop_input(&mut self) {
+        self.input = Vec::new();
+        self.input_used = 0;
+    }
+
+    /// Serves what lies here.
+    fn serve_stored(&mut self, hub: &mut Hub<A>, app: &mut A) -> Step<A> {
+        let input = std::mem::take(&mut self.input);
+        let (used, step) = self.serve(&input[self.input_used..], hub, app);
+        self.input_used += used;
+        if self.input_used < input.len() {
+            self.input = input;
+        } else {
+            self.input_used = 0;
+        }
+        step
     }
 
     /// Serves what was received, behind what was left over.
-    fn take_in(&mut self, received: &[u8], hub: &mut Hub<A::Chunk>, app: &mut A) {
-        if self.input.is_empty() {
-            let used = self.serve(received, hub, app);
-            if used < received.len() {
-                self.input.extend_from_slice(&received[used..]);
-            } else if self.input.capacity() > 0 {
-                self.input = Vec::new();
-            }
-        } else {
-            let mut input = std::mem::take(&mut self.input);
-            input.extend_from_slice(received);
-            let used = self.serve(&input, hub, app);
-            if used < input.len() {
-                input.drain(..used);
-                self.input = input;
-            }
+    fn serve_received(&mut self, received: &[u8], hub: &mut Hub<A>, app: &mut A) -> Step<A> {
+        if self.has_input() {
+            self.input.drain(..std::mem::take(&mut self.input_used));
+            self.input.extend_from_slice(received);
+            return self.serve_stored(hub, app);
         }
+        let (used, step) = self.serve(received, hub, app);
+        self.input_used = 0;
+        if used < received.len() {
+            self.input.clear();
+            self.input.extend_from_slice(&received[used..]);
+        } else if self.input.capacity() > 0 {
+            self.input = Vec::new();
+        }
+        step
     }
 
-    /// Serves the requests in `input` as far as they are here and returns how many bytes of it are used.
-    fn serve(&mut self, input: &[u8], hub: &mut Hub<A::Chunk>, app: &mut A) -> usize {
+    /// Serves the requests in `input` as far as they are here, until one is ready to be answered. Returns how many
+    /// bytes of it are used.
+    fn serve(&mut self, input: &[u8], hub: &mut Hub<A>, app: &mut A) -> (usize, Step<A>) {
         let mut used = 0;
         self.exhausted = false;
-        // A response under way, or output that the peer does not take, ends the loop with input left.
+        // Output that the peer does not take ends the loop with input left.
         while self.output.is_empty() {
             let rest = &input[used..];
             if rest.is_empty() {
                 self.exhausted = true;
                 break;
             }
-            match &mut self.phase {
+            let (count, ready) = match &mut self.phase {
+                Phase::Head if hub.is_full => return (used, Step::Stop(Fate::Hold)),
                 Phase::Head => match self.head(rest, hub, app) {
-                    0 => {
+                    (0, None) => {
                         self.exhausted = true;
                         break;
                     }
-                    count => used += count,
+                    done => done,
                 },
                 Phase::Body(_) => {
-                    used += self.body(rest, hub, app);
+                    let done = self.body(rest, hub, app);
                     if matches!(self.phase, Phase::Body(_)) {
                         self.exhausted = true;
+                        used += done.0;
                         break;
                     }
+                    done
                 }
-                Phase::Response(_) => break,
+                Phase::Running(_) => {
+                    used += self.take_in(rest, hub, app);
+                    // What is left is either kept for later or too little to be read.
+                    let wants_more = self.incoming.as_ref().is_some_and(|incoming| incoming.wants_more());
+                    self.exhausted = wants_more || used == input.len();
+                    break;
+                }
+                Phase::Queued(_) | Phase::Response(_) => break,
                 Phase::Closing(_) => {
                     // Nothing behind the last request is read as another one. That it is there is noted.
                     if let Phase::Closing(Closing::Orderly) = self.phase {
@@ -356,37 +479,42 @@ impl<A: App> Connection<A> {
                     used = input.len();
                     break;
                 }
+            };
+            used += count;
+            if let Some(request) = ready {
+                return (used, Step::Stop(Fate::Call(request)));
             }
-            if hub.out.is_full() && !self.flush(hub) {
+            if self.out.as_ref().is_some_and(|out| out.is_full()) {
                 break;
             }
         }
-        used
+        (used, Step::Next)
     }
 
-    /// Reads a head and calls the application if the request has no body, or has it right behind. Returns the bytes
-    /// used: none until the head is whole.
-    fn head(&mut self, input: &[u8], hub: &mut Hub<A::Chunk>, app: &mut A) -> usize {
+    /// Reads a head. The request is ready if it has no body, or has it right behind, or is not to wait for it. Returns
+    /// the bytes used: none until the head is whole.
+    fn head(&mut self, input: &[u8], hub: &mut Hub<A>, app: &mut A) -> (usize, Option<A::Request>) {
         let limits = &hub.config.limits;
         let head = match self.receiver.head(input, &mut hub.fields, limits) {
             Ok(Some(head)) => head,
-            Ok(None) => return 0,
+            Ok(None) => return (0, None),
             Err(fault) => {
                 self.refuse_unread(Refusal { status: fault.status(), fault: Some(fault) }, hub, app);
-                return input.len();
+                return (input.len(), None);
             }
         };
         let facts = Request { version: head.version, is_head: head.method == b"HEAD", keep_alive: head.keep_alive };
         let (framing, expects_continue) = (head.framing, head.expects_continue);
         let mut used = head.length;
-        let request = app.begin(&head, &mut self.app);
+        let mut request = app.begin(&head, &mut self.app);
         self.served = true;
         self.forgotten = false;
         // Whatever is waited for next is waited for from now on.
         self.wait = Wait::App;
+        self.moved = 0;
+        self.waited = 0;
         if matches!(framing, Framing::None | Framing::Length(0)) {
-            self.call(request, facts, Body::Empty, hub, app);
-            return used;
+            return (used, Some(self.ready(request, facts)));
         }
         // A body that lies here as a whole is lent, not copied.
         let whole = match framing {
@@ -396,24 +524,32 @@ impl<A: App> Connection<A> {
         if whole && let Ok((count, BodyStep::Data(data))) = self.receiver.body(&input[used..], limits) {
             used += count;
             if data.len() <= hub.config.body_memory {
-                self.call(request, facts, Body::Borrowed(data), hub, app);
-                return used;
+                app.receive(&mut request, Body::Borrowed(data));
+                return (used, Some(self.ready(request, facts)));
             }
             self.phase = Phase::Body(Box::new(Receiving { request, facts, spool: Spool::default() }));
             if !self.spool(data, hub, app) {
-                return input.len();
+                return (input.len(), None);
             }
-            return used + self.body(&input[used..], hub, app);
+            let (count, ready) = self.body(&input[used..], hub, app);
+            return (used + count, ready);
+        }
+        if !hub.config.buffer_bodies {
+            let mut incoming = Incoming::new(expects_continue && input.len() == used);
+            used += incoming.take(&mut self.receiver, &input[used..], limits);
+            self.incoming = Some(Box::new(incoming));
+            return (used, Some(self.ready(request, facts)));
         }
         if expects_continue && input.len() == used {
-            hub.out.bytes.extend_from_slice(CONTINUE);
+            self.out(hub).bytes.extend_from_slice(CONTINUE);
         }
         self.phase = Phase::Body(Box::new(Receiving { request, facts, spool: Spool::default() }));
-        used + self.body(&input[used..], hub, app)
+        let (count, ready) = self.body(&input[used..], hub, app);
+        (used + count, ready)
     }
 
-    /// Reads what is here of a body and calls the application at its end. Returns the bytes used.
-    fn body(&mut self, input: &[u8], hub: &mut Hub<A::Chunk>, app: &mut A) -> usize {
+    /// Reads what is here of a body; at its end the request is ready. Returns the bytes used.
+    fn body(&mut self, input: &[u8], hub: &mut Hub<A>, app: &mut A) -> (usize, Option<A::Request>) {
         let mut used = 0;
         loop {
             match self.receiver.body(&input[used..], &hub.config.limits) {
@@ -422,28 +558,25 @@ impl<A: App> Connection<A> {
                     match step {
                         BodyStep::Data(data) => {
                             if !self.spool(data, hub, app) {
-                                return input.len();
+                                return (input.len(), None);
                             }
                         }
                         // WSGI has no place for trailers; they are checked and dropped.
                         BodyStep::Trailer { .. } => {}
-                        BodyStep::More => return used,
-                        BodyStep::End => {
-                            self.body_ended(hub, app);
-                            return used;
-                        }
+                        BodyStep::More => return (used, None),
+                        BodyStep::End => return (used, self.body_ended(hub, app)),
                     }
                 }
                 Err(fault) => {
                     self.refuse_request(Refusal { status: fault.status(), fault: Some(fault) }, hub, app);
-                    return input.len();
+                    return (input.len(), None);
                 }
             }
         }
     }
 
     /// Keeps a part of a body; false if it could not be kept and the request has been refused.
-    fn spool(&mut self, data: &[u8], hub: &mut Hub<A::Chunk>, app: &mut A) -> bool {
+    fn spool(&mut self, data: &[u8], hub: &mut Hub<A>, app: &mut A) -> bool {
         let Phase::Body(receiving) = &mut self.phase else { return false };
         match receiving.spool.push(data, hub.config.body_memory) {
             Ok(()) => true,
@@ -454,20 +587,24 @@ impl<A: App> Connection<A> {
         }
     }
 
-    fn body_ended(&mut self, hub: &mut Hub<A::Chunk>, app: &mut A) {
-        let Phase::Body(receiving) = std::mem::replace(&mut self.phase, Phase::Head) else { return };
-        let Receiving { request, facts, spool } = *receiving;
+    fn body_ended(&mut self, hub: &mut Hub<A>, app: &mut A) -> Option<A::Request> {
+        let Phase::Body(receiving) = std::mem::replace(&mut self.phase, Phase::Head) else { return None };
+        let Receiving { mut request, facts, spool } = *receiving;
         match spool.finish() {
-            Ok(body) => self.call(request, facts, body, hub, app),
+            Ok(body) => {
+                app.receive(&mut request, body);
+                Some(self.ready(request, facts))
+            }
             Err(error) => {
                 let receiving = Receiving { request, facts, spool: Spool::default() };
                 self.phase = Phase::Body(Box::new(receiving));
                 self.spool_failed(error, hub, app);
+                None
             }
         }
     }
 
-    fn spool_failed(&mut self, error: std::io::Error, hub: &mut Hub<A::Chunk>, app: &mut A) {
+    fn spool_failed(&mut self, error: std::io::Error, hub: &mut Hub<A>, app: &mut A) {
         let status = match error.kind() {
             ErrorKind::StorageFull | ErrorKind::QuotaExceeded | ErrorKind::FileTooLarge => 507,
             _ => 500,
@@ -476,71 +613,99 @@ impl<A: App> Connection<A> {
         self.refuse_request(Refusal { status, fault: None }, hub, app);
     }
 
-    fn call(&mut self, request: A::Request, facts: Request, body: Body<'_>, hub: &mut Hub<A::Chunk>, app: &mut A) {
-        hub.statistics.requests += 1;
-        self.exchange(facts, hub, app, |app, reply| app.call(request, body, reply));
+    fn ready(&mut self, request: A::Request, facts: Request) -> A::Request {
+        self.phase = Phase::Running(facts);
+        self.called += 1;
+        request
     }
 
-    fn resume(&mut self, hub: &mut Hub<A::Chunk>, app: &mut A) {
-        let Phase::Response(responding) = std::mem::replace(&mut self.phase, Phase::Head) else { return };
-        let Responding { response, facts, .. } = *responding;
-        self.exchange(facts, hub, app, |app, reply| app.resume(response, reply));
+    /// The request has to wait for somebody to call the application.
+    pub(crate) fn enqueue(&mut self, request: A::Request, hub: &mut Hub<A>) {
+        let Phase::Running(facts) = self.phase else { return };
+        self.phase = Phase::Queued(Box::new(Queued { request, facts }));
+        hub.queued += 1;
+        // What was composed before it does not wait as long.
+        self.flush(hub);
+        self.settle(hub);
+        self.store(hub);
     }
 
-    /// Lets the application write, and takes note of how far it got.
-    fn exchange(
-        &mut self,
-        facts: Request,
-        hub: &mut Hub<A::Chunk>,
-        app: &mut A,
-        write: impl FnOnce(&mut A, &mut Reply<'_, A>) -> Progress<A::Response>,
-    ) {
-        let sent_before = hub.statistics.bytes_out;
-        let mut reply = Reply {
-            out: &mut hub.out,
+    /// The request that waits is to be answered now. `None` if its peer has left meanwhile: it is told to try again,
+    /// in case that it has only ended its side, and the connection has to be driven.
+    pub(crate) fn dequeue(&mut self, hub: &mut Hub<A>, app: &mut A) -> Option<A::Request> {
+        if !self.is_queued() {
+            return None;
+        }
+        if self.socket.has_peer_left() {
+            hub.statistics.left += 1;
+            self.refuse_request(Refusal { status: 503, fault: None }, hub, app);
+            return None;
+        }
+        let Phase::Queued(queued) = std::mem::replace(&mut self.phase, Phase::Head) else { return None };
+        hub.queued -= 1;
+        self.phase = Phase::Running(queued.facts);
+        self.settle(hub);
+        Some(queued.request)
+    }
+
+    fn resume(&mut self) -> Fate<A> {
+        let Phase::Response(responding) = std::mem::replace(&mut self.phase, Phase::Head) else { return Fate::Wait };
+        self.phase = Phase::Running(responding.facts);
+        Fate::Resume(responding.response)
+    }
+
+    /// Lends what a response is written with.
+    pub(crate) fn reply<R>(&mut self, hub: &mut Hub<A>, write: impl FnOnce(&mut Reply<'_, A>) -> R) -> R {
+        let Phase::Running(facts) = self.phase else { unreachable!("a ticket is for a connection that runs") };
+        let is_body_here = self.incoming.as_ref().is_none_or(|incoming| incoming.has_ended());
+        if self.out.is_none() {
+            self.out = Some(hub.composer());
+        }
+        let result = write(&mut Reply {
+            slot: self.slot,
+            out: self.out.as_mut().expect("it was set just now"),
             output: &mut self.output,
-            courier: &mut hub.courier,
+            held: &mut hub.held,
             begun: &mut self.begun,
             statistics: &mut hub.statistics,
-            socket: self.socket.as_fd(),
+            socket: &self.socket,
             stamp: &hub.stamp,
-            request: facts,
-            stopping: &hub.stopping,
-            produced: 0,
-            gone: false,
-            lent: false,
+            request: Request { keep_alive: facts.keep_alive && is_body_here && !hub.stopping, ..facts },
+            moved: &mut self.moved,
+            gone: &mut self.gone,
             parts_come_fast: &mut hub.parts_come_fast,
-        };
-        let progress = match catch_unwind(AssertUnwindSafe(|| write(app, &mut reply))) {
-            Ok(Progress::Done) if !reply.is_begun() => {
-                app.report(Report::Panicked("a response was called done and is empty".to_owned()));
-                reply.refuse(500, "The server has failed.");
-                Progress::Done
-            }
-            Ok(progress) => progress,
-            Err(panic) => {
-                app.report(Report::Panicked(panic_message(&*panic)));
-                reply.statistics.panics += 1;
-                if reply.refuse(500, "The server has failed.") { Progress::Done } else { Progress::Cut }
-            }
-        };
-        reply.recall();
-        let gone = reply.gone;
-        let is_stopping = hub.is_stopping();
-        self.moved += hub.statistics.bytes_out - sent_before;
-        let yielded = matches!(progress, Progress::Yield(_));
+        });
+        if self.gone {
+            self.discard_output();
+            self.end_incoming(truncated());
+        }
+        self.store(hub);
+        result
+    }
+
+    /// Takes note of how far the application got. The connection has to be driven then.
+    pub(crate) fn put_back(&mut self, progress: Progress<A::Response>, hub: &mut Hub<A>) -> Option<A::Response> {
+        let Phase::Running(facts) = self.phase else { unreachable!("a ticket is for a connection that runs") };
+        self.waiter = None;
+        if self.gone {
+            self.phase = Phase::Closing(Closing::Reset);
+            return match progress {
+                Progress::Blocked(response) | Progress::Yield(response) => Some(response),
+                Progress::Done | Progress::Cut => None,
+            };
+        }
+        let is_over = matches!(progress, Progress::Done | Progress::Cut);
+        if let Some(begun) = &mut self.begun {
+            begun.produced = 0;
+        }
+        // Where nobody has taken the rest of a body, nobody can tell where the next request begins.
+        let is_body_left = is_over && self.incoming.take().is_some_and(|incoming| !incoming.has_ended());
         self.phase = match progress {
-            Progress::Blocked(response) | Progress::Yield(response) if gone => {
-                app.abandon(response);
-                Phase::Closing(Closing::Reset)
-            }
-            Progress::Blocked(response) | Progress::Yield(response) => {
-                Phase::Response(Box::new(Responding { response, facts, yielded }))
-            }
-            Progress::Done | Progress::Cut if gone => Phase::Closing(Closing::Reset),
+            Progress::Blocked(response) => Phase::Response(Box::new(Responding { response, facts, yielded: false })),
+            Progress::Yield(response) => Phase::Response(Box::new(Responding { response, facts, yielded: true })),
             Progress::Done => match self.begun.take() {
-                Some(begun) if begun.sender.keeps_alive() => Phase::Head,
-                _ if facts.keep_alive || is_stopping => Phase::Closing(Closing::Linger),
+                Some(begun) if begun.sender.keeps_alive() && !is_body_left => Phase::Head,
+                _ if facts.keep_alive || hub.stopping || is_body_left => Phase::Closing(Closing::Linger),
                 _ => Phase::Closing(Closing::Orderly),
             },
             Progress::Cut => {
@@ -551,183 +716,220 @@ impl<A: App> Connection<A> {
                 }
             }
         };
+        None
     }
 
     /// The peer has closed its side.
-    fn end_of_input(&mut self, hub: &mut Hub<A::Chunk>, app: &mut A) -> Step {
+    fn end_of_input(&mut self, hub: &mut Hub<A>, app: &mut A) -> Step<A> {
         self.ended = true;
         self.readable = false;
-        let truncated = Refusal { status: Fault::Truncated.status(), fault: Some(Fault::Truncated) };
         match &self.phase {
-            Phase::Head if self.receiver.end_of_input(&self.input).is_ok() => return Step::Stop(Fate::Close),
-            Phase::Head => self.refuse_unread(truncated, hub, app),
-            Phase::Body(_) => self.refuse_request(truncated, hub, app),
-            _ => return Step::Stop(Fate::Close),
+            Phase::Head if self.receiver.end_of_input(&self.input).is_ok() => return Step::Stop(Fate::Close(None)),
+            Phase::Head => self.refuse_unread(truncated(), hub, app),
+            Phase::Body(_) => self.refuse_request(truncated(), hub, app),
+            Phase::Running(_) => self.break_incoming(truncated(), app),
+            _ => return Step::Stop(Fate::Close(None)),
         }
         Step::Next
     }
 
     /// Answers what never became a request.
-    fn refuse_unread(&mut self, refusal: Refusal, hub: &mut Hub<A::Chunk>, app: &mut A) {
+    fn refuse_unread(&mut self, refusal: Refusal, hub: &mut Hub<A>, app: &mut A) {
         app.refused(refusal, &mut self.app);
         self.write_refusal(refusal, self.receiver.is_head(), hub);
     }
 
-    /// Answers a request whose body did not come as it should.
-    fn refuse_request(&mut self, refusal: Refusal, hub: &mut Hub<A::Chunk>, app: &mut A) {
-        let Phase::Body(receiving) = std::mem::replace(&mut self.phase, Phase::Head) else { return };
-        let is_head = receiving.facts.is_head;
-        app.abandon_request(receiving.request, Some(refusal));
-        self.write_refusal(refusal, is_head, hub);
+    /// Answers a request that the application will not see: its body did not come as it should, or it waited too long.
+    fn refuse_request(&mut self, refusal: Refusal, hub: &mut Hub<A>, app: &mut A) {
+        let (request, facts) = match std::mem::replace(&mut self.phase, Phase::Head) {
+            Phase::Body(receiving) => (receiving.request, receiving.facts),
+            Phase::Queued(queued) => {
+                hub.queued -= 1;
+                (queued.request, queued.facts)
+            }
+            _ => return,
+        };
+        app.abandon_request(request, Some(refusal));
+        self.write_refusal(refusal, facts.is_head, hub);
     }
 
-    fn write_refusal(&mut self, Refusal { status, fault }: Refusal, is_head: bool, hub: &mut Hub<A::Chunk>) {
+    fn write_refusal(&mut self, Refusal { status, fault }: Refusal, is_head: bool, hub: &mut Hub<A>) {
         let explanation = fault.map_or_else(|| explanation(status), Fault::explanation);
-        http1::refuse(status, explanation, is_head, &hub.stamp, &mut hub.out.bytes);
+        let retry_after =
+            (status == 503).then(|| hub.config.queue_timeout.map_or(1, |timeout| timeout.as_secs().max(1)));
+        let mut out = self.out.take().unwrap_or_else(|| hub.composer());
+        if out.is_begun() {
+            out.move_to(&mut self.output);
+        }
+        http1::refuse(status, explanation, retry_after, is_head, &hub.stamp, &mut out.bytes);
+        self.out = Some(out);
         hub.statistics.refused += 1;
-        self.input = Vec::new();
+        self.incoming = None;
+        self.drop_input();
         self.exhausted = true;
         self.phase = Phase::Closing(Closing::Linger);
     }
 
-    /// Sends what is composed; false if the peer is gone.
-    fn flush(&mut self, hub: &mut Hub<A::Chunk>) -> bool {
-        if hub.out.is_empty() && self.output.is_empty() {
-            return true;
+    /// What is composed for this connection. Nothing of it has left.
+    fn out(&mut self, hub: &mut Hub<A>) -> &mut Composer<A::Chunk> {
+        self.out.get_or_insert_with(|| hub.composer())
+    }
+
+    /// Gives the composer back if it holds nothing.
+    fn store(&mut self, hub: &mut Hub<A>) {
+        if let Some(out) = self.out.take_if(|out| out.is_empty()) {
+            hub.spare.push(out);
         }
-        let Ok(count) = reply::flush(&mut hub.out, &mut self.output, self.socket.as_fd()) else {
-            // Where it was a file that failed, the peer is still there and has to see the cut.
-            net::reset_on_close(&self.socket);
-            return false;
+    }
+
+    /// Holds back what is composed, for the next response to leave with it.
+    fn hold(&mut self, hub: &mut Hub<A>) {
+        if let Some(out) = &mut self.out
+            && !out.is_empty()
+        {
+            reply::hold(out, &mut hub.held, self.slot);
+        }
+    }
+
+    /// A tick has passed: sends what is held back and was not touched since the tick before. Returns whether it is
+    /// still held. It drops nothing that belongs to the application.
+    pub(crate) fn tick(&mut self, tick: u64, statistics: &mut Statistics) -> bool {
+        let Some(out) = &mut self.out else { return false };
+        match out.held {
+            Some(at) if at < tick && self.output.is_empty() && !out.failed && !out.is_sent() => {
+                if let Ok(count) = out.send(&self.socket) {
+                    statistics.bytes_out += count as u64;
+                    self.moved += count as u64;
+                }
+                !out.failed && !out.is_sent()
+            }
+            Some(at) => at >= tick,
+            None => false,
+        }
+    }
+
+    /// Sends what is composed; false if the peer is gone.
+    fn flush(&mut self, hub: &mut Hub<A>) -> bool {
+        let mut count = 0;
+        let flushed = match &mut self.out {
+            Some(out) => reply::flush(out, &mut self.output, &self.socket, &mut count),
+            None => self.output.flush(&self.socket, &mut count),
         };
         hub.statistics.bytes_out += count;
         self.moved += count;
-        true
+        flushed.is_ok()
     }
 
-    /// Sets the deadline of what is waited for now.
-    fn settle(&mut self, hub: &mut Hub<A::Chunk>) {
-        let now = hub.now;
-        let config = &hub.config;
-        let after = |timeout: Option<Duration>| timeout.map_or(Millis::MAX, |timeout| now + millis(timeout));
-        let wait = match &self.phase {
-            _ if !self.output.is_empty() => Wait::Output,
-            Phase::Head if self.input.is_empty() && self.served => Wait::Idle,
-            Phase::Head => Wait::Head,
-            Phase::Body(_) => Wait::Body,
-            Phase::Response(_) | Phase::Closing(_) => Wait::App,
-            Phase::Linger(_) => Wait::Linger,
-        };
-        let changed = std::mem::replace(&mut self.wait, wait) != wait;
-        if changed {
-            self.since = now;
-            self.moved = 0;
+    fn discard_output(&mut self) {
+        if let Some(out) = &mut self.out {
+            out.clear();
         }
-        let rate = config.min_rate;
-        self.deadline = match wait {
-            Wait::Idle if hub.is_stopping() => now + millis(STOP_GRACE),
-            Wait::Idle => after(config.keep_alive),
-            Wait::Head if changed => after(config.header_timeout),
-            Wait::Linger if changed => after(Some(LINGER)),
-            Wait::Head | Wait::Linger => self.deadline,
-            Wait::Body => {
-                let received = match &self.phase {
-                    Phase::Body(receiving) => receiving.spool.length(),
-                    _ => 0,
-                };
-                transfer(config.body_timeout, rate, self.since, now, received)
-            }
-            Wait::Output => transfer(config.write_timeout, rate, self.since, now, self.moved),
-            Wait::App => Millis::MAX,
-        };
-        let rests_at = if wait == Wait::Idle && !self.forgotten { now + millis(IDLE_AFTER) } else { Millis::MAX };
-        hub.sweep.note(self.deadline.min(rests_at));
+        self.output.clear();
     }
 
-    /// Whether no request is under way and none has begun.
-    pub(crate) fn is_between_requests(&self) -> bool {
-        matches!(self.phase, Phase::Head) && self.input.is_empty() && self.output.is_empty()
-    }
-
-    /// Brings the deadline forward.
-    pub(crate) fn hurry(&mut self, deadline: Millis, hub: &mut Hub<A::Chunk>) {
-        self.deadline = self.deadline.min(deadline);
-        hub.sweep.note(self.deadline);
-    }
-
-    /// Looks at the clock: whether the time of what is waited for is up.
-    pub(crate) fn is_late(&self, now: Millis) -> bool {
-        self.deadline <= now
-    }
-
-    /// Gives back what is kept for speed, if the connection has been idle for a while; otherwise says when to look
-    /// again.
-    pub(crate) fn rest(&mut self, hub: &mut Hub<A::Chunk>, app: &mut A) {
-        if self.wait != Wait::Idle || self.forgotten {
-            return;
+    /// The peer is gone, or must see that something is missing because a file could not be sent: the connection is
+    /// over, once the call that is out for it comes back.
+    fn fall(&mut self, app: &mut A) -> Fate<A> {
+        self.socket.reset_on_drop();
+        if !self.is_running() {
+            return Fate::Close(None);
         }
-        let rests_at = self.touched + millis(IDLE_AFTER);
-        if rests_at <= hub.now {
-            self.receiver.forget();
-            app.idle(&mut self.app);
-            self.forgotten = true;
-        } else {
-            // Not at once when it may rest: with many busy connections that would be at every moment.
-            hub.sweep.note(hub.now + millis(IDLE_AFTER));
+        self.socket.cut();
+        self.gone = true;
+        self.readable = false;
+        self.discard_output();
+        self.break_incoming(truncated(), app);
+        self.wake(Awaited::Output, app);
+        Fate::Wait
+    }
+
+    /// Somebody waits in the middle of a call until there is input, or its end.
+    pub(crate) fn wait_for_input(&mut self, waiter: A::Waiter, hub: &mut Hub<A>, app: &mut A) {
+        if self.incoming.as_ref().is_none_or(|incoming| incoming.has_something()) {
+            return app.wake(waiter);
+        }
+        self.waiter = Some((Awaited::Input, waiter));
+        self.settle(hub);
+    }
+
+    /// Somebody waits in the middle of a call until the peer has taken all output, or is gone. The connection has to be
+    /// driven then, because some of it may not have been sent at all.
+    pub(crate) fn wait_for_output(&mut self, waiter: A::Waiter, app: &mut A) {
+        if self.gone || self.output.is_empty() {
+            return app.wake(waiter);
+        }
+        self.waiter = Some((Awaited::Output, waiter));
+    }
+
+    /// Nobody waits any more, because whoever did was told otherwise to stop.
+    pub(crate) fn stop_waiting(&mut self) {
+        self.waiter = None;
+    }
+
+    fn wake(&mut self, awaited: Awaited, app: &mut A) {
+        if let Some((_, waiter)) = self.waiter.take_if(|(what, _)| *what == awaited) {
+            app.wake(waiter);
         }
     }
 
-    /// Says when the sweep has to look again.
-    pub(crate) fn note_deadline(&self, hub: &mut Hub<A::Chunk>) {
-        hub.sweep.note(self.deadline);
+    /// Whether whoever waits for the response has left, as far as can be seen.
+    pub(crate) fn has_peer_left(&self) -> bool {
+        self.gone || self.ended || self.socket.has_peer_left()
     }
 
-    /// Time is up.
-    pub(crate) fn expire(&mut self, hub: &mut Hub<A::Chunk>, app: &mut A) -> Fate {
-        match self.wait {
-            Wait::Idle | Wait::Linger | Wait::App => {}
-            Wait::Head if self.input.is_empty() => {}
-            Wait::Head => {
-                hub.statistics.timeouts += 1;
-                self.refuse_unread(Refusal { status: 408, fault: None }, hub, app);
-                return Fate::Again;
-            }
-            Wait::Body => {
-                hub.statistics.timeouts += 1;
-                self.refuse_request(Refusal { status: 408, fault: None }, hub, app);
-                return Fate::Again;
-            }
-            Wait::Output => {
-                hub.statistics.timeouts += 1;
-                net::reset_on_close(&self.socket);
-            }
-        }
-        self.leave(app);
-        Fate::Close
-    }
-
-    /// Cuts whatever is under way.
-    pub(crate) fn cut(&mut self, hub: &mut Hub<A::Chunk>, app: &mut A) {
+    /// Cuts whatever is under way. The slot stays if a call is out.
+    pub(crate) fn cut(&mut self, hub: &mut Hub<A>, app: &mut A) -> Fate<A> {
         if !self.is_between_requests() && !matches!(self.phase, Phase::Linger(_)) {
-            hub.statistics.cut += 1;
-            net::reset_on_close(&self.socket);
+            if !self.gone {
+                hub.statistics.cut += 1;
+            }
+            return match self.fall(app) {
+                Fate::Close(_) => Fate::Close(self.leave(hub, app)),
+                fate => fate,
+            };
         }
-        self.leave(app);
+        Fate::Close(None)
     }
 
-    /// The connection is over: the application is told of what was under way.
-    fn leave(&mut self, app: &mut A) {
+    /// The connection is over: what was under way is given up.
+    fn leave(&mut self, hub: &mut Hub<A>, app: &mut A) -> Option<A::Response> {
+        if let Some(mut out) = self.out.take() {
+            out.clear();
+            hub.spare.push(out);
+        }
         match std::mem::replace(&mut self.phase, Phase::Closing(Closing::Orderly)) {
             Phase::Body(receiving) => app.abandon_request(receiving.request, None),
-            Phase::Response(responding) => app.abandon(responding.response),
+            Phase::Queued(queued) => {
+                hub.queued -= 1;
+                app.abandon_request(queued.request, None);
+            }
+            Phase::Response(responding) => return Some(responding.response),
             _ => {}
         }
+        None
     }
+
+    /// Code of ours panicked in driving it. If a call is out the slot has to be kept.
+    pub(crate) fn give_up(&mut self, app: &mut A) -> bool {
+        let is_running = self.is_running();
+        if is_running {
+            self.fall(app);
+        } else {
+            self.socket.reset_on_drop();
+        }
+        is_running
+    }
+}
+
+/// For a peer that has left in the middle of its request.
+fn truncated() -> Refusal {
+    Refusal { status: Fault::Truncated.status(), fault: Some(Fault::Truncated) }
 }
 
 fn explanation(status: u16) -> &'static str {
     match status {
         408 => "The request took too long to arrive.",
+        503 => "The server has too much to do at the moment.",
         507 => "The server has no room for the request body.",
         _ => "The server has failed.",
     }

@@ -1,22 +1,33 @@
 //! Coarse time: deadlines are fields, looked at by one sweep, not timers.
 
-use std::time::{Duration, Instant, SystemTime};
+use rustix::time::{ClockId, clock_gettime};
+use std::time::Duration;
 
 /// The time of a turn, read by whoever turns the engine.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Now {
-    /// For deadlines.
-    pub monotonic: Instant,
-    /// For the Date field.
-    pub wall: SystemTime,
+    /// For deadlines: since some moment in the past, never going back.
+    pub monotonic: Duration,
+    /// For the Date field: since 1970.
+    pub wall: Duration,
 }
 
 impl Now {
-    /// Reads both clocks.
+    /// Reads both clocks, which the system moves on every few milliseconds. Nothing here needs it finer, and a finer
+    /// reading costs several times as much.
     #[must_use]
     pub fn read() -> Self {
-        Self { monotonic: Instant::now(), wall: SystemTime::now() }
+        #[cfg(target_os = "linux")]
+        let (monotonic, wall) = (ClockId::MonotonicCoarse, ClockId::RealtimeCoarse);
+        #[cfg(not(target_os = "linux"))]
+        let (monotonic, wall) = (ClockId::Monotonic, ClockId::Realtime);
+        Self { monotonic: read(monotonic), wall: read(wall) }
     }
+}
+
+fn read(clock: ClockId) -> Duration {
+    // A wall clock before 1970 shows a wrong date, and nothing else.
+    Duration::try_from(clock_gettime(clock)).unwrap_or_default()
 }
 
 /// Milliseconds since the engine began.
@@ -61,11 +72,11 @@ impl Sweep {
     }
 }
 
-/// The deadline of a transfer that has to move: `timeout` after it last did, and on average at `rate` bytes per
-/// second (0: any) once a first `timeout` is over.
-pub(crate) fn transfer(timeout: Option<Duration>, rate: u64, begun: Millis, now: Millis, bytes: u64) -> Millis {
+/// The deadline of a transfer that has to move: `timeout` after it last did, at `moved`, and on average at `rate` bytes
+/// per second (0: any) once a first `timeout` is over.
+pub(crate) fn transfer(timeout: Option<Duration>, rate: u64, begun: Millis, moved: Millis, bytes: u64) -> Millis {
     let Some(timeout) = timeout else { return Millis::MAX };
-    let stalled = now.saturating_add(millis(timeout));
+    let stalled = moved.saturating_add(millis(timeout));
     if rate == 0 {
         return stalled;
     }

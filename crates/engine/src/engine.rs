@@ -1,42 +1,51 @@
 //! The loop's body: one turn of an engine.
 
-use crate::app::{AcceptPause, App, Local, Peer, Report};
-use crate::compose::Composer;
+use crate::app::{AcceptPause, App, Local, Peer, Progress, Report, Ticket, Work};
 use crate::config::{ACCEPT_PAUSE, ACCEPTS_AT_STOP, ACCEPTS_PER_TURN, Config, READ_BUFFER, STOP_GRACE};
-use crate::connection::{Connection, Fate, Hub, panic_message};
-use crate::courier::Courier;
+use crate::connection::{Connection, Fate, Hub, Input, panic_message};
 use crate::deadline::{Millis, Now, Sweep, millis};
-use crate::net::{self, Accepted};
+use crate::hold::Held;
+use crate::net::{Accepted, Net, Readiness};
+use crate::reply::Reply;
 use crate::statistics::Statistics;
-use mio::unix::{SourceFd, pipe};
-use mio::{Events, Interest, Poll, Registry, Token};
 use slab::Slab;
-use std::io::{self, Read};
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::collections::VecDeque;
+use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant, UNIX_EPOCH};
+use std::time::Duration;
 use wire::http1::Stamp;
-
-/// Readiness events looked at in a turn.
-const EVENTS: usize = 256;
-const WAKE: Token = Token(usize::MAX);
-/// Listener `i` has token `LISTENERS - i`; connections have their slots, from 0.
-const LISTENERS: usize = usize::MAX - 1;
 
 /// Sockets, connections and time limits of one application. See the crate's documentation for how it is turned.
 pub struct Engine<A: App> {
-    poll: Poll,
-    events: Events,
-    listeners: Vec<Listener>,
+    net: A::Net,
+    listeners: Vec<Listener<A::Net>>,
     locals: Vec<Local>,
     connections: Slab<Connection<A>>,
-    hub: Hub<A::Chunk>,
+    hub: Hub<A>,
     buffer: Box<[u8]>,
-    /// Slots to be driven in the next turn without readiness.
-    again: Vec<usize>,
-    began: Instant,
+    /// What the poller has told, looked at up to `looked`.
+    ready: Vec<Readiness>,
+    looked: usize,
+    /// The poller has been asked since the last turn; and when it had been at the last turn that came behind it. What
+    /// a peer did before that has been dealt with when a round comes to the clock, so it is this moment that deadlines
+    /// are compared with: while a call held up whoever turns the engine, peers were not late.
+    was_noticed: bool,
+    noticed_at: Millis,
+    /// Connections whose call has left output waiting, at a time that was not told.
+    unsettled: Vec<usize>,
+    stage: Stage,
+    /// The last turn found nothing more to do.
+    was_idle: bool,
+    /// Slots to be driven in the next round without readiness, and in this one.
+    again: VecDeque<usize>,
+    again_now: VecDeque<usize>,
+    /// Connections whose requests wait for somebody to call the application, oldest first; some may no longer.
+    queue: VecDeque<usize>,
+    /// Connections that are not even read, because the queue is full.
+    held_back: VecDeque<usize>,
+    /// Work that came up outside of a turn.
+    handed: VecDeque<Work<A>>,
+    began: Duration,
     /// The second that the stamp shows.
     stamped: u64,
     /// Accepting pauses until then; 0 if it does not.
@@ -45,70 +54,50 @@ pub struct Engine<A: App> {
     pause_reported: bool,
     /// When what is left is cut, once the engine is stopping.
     stop_at: Option<Millis>,
+    /// Since then all listeners have been emptied once more.
+    emptied: bool,
     /// The bound on connections, or what the limit on descriptors leaves to them.
     most_connections: usize,
     has_stopped_accepting: bool,
-    wake_receiver: pipe::Receiver,
-    waker: Waker,
+    /// What was left when the time for it was up has been cut.
+    has_cut: bool,
 }
 
-struct Listener {
-    socket: OwnedFd,
+struct Listener<N: Net> {
+    socket: N::Listener,
     /// Somebody may be waiting to be accepted.
     ready: bool,
 }
 
-/// Ends an engine's wait from another thread or from a signal handler.
-#[derive(Clone, Debug)]
-pub struct Waker {
-    pipe: Arc<pipe::Sender>,
-    stopping: Arc<AtomicBool>,
-}
-
-impl Waker {
-    /// Makes the engine's current or next [`Engine::poll`] return at once.
-    pub fn wake(&self) {
-        // A full pipe wakes as well as another byte would.
-        rustix::io::write(&*self.pipe, &[0]).ok();
-    }
-
-    /// [`Engine::stop`] will be called soon: responses that begin from now on say that their connection ends. An
-    /// application that is at work may not come back to the engine before its response has begun.
-    pub fn announce_stop(&self) {
-        self.stopping.store(true, Ordering::Relaxed);
-        self.wake();
-    }
-}
-
-impl AsFd for Waker {
-    /// Any byte written to it wakes: a descriptor for `signal.set_wakeup_fd`.
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.pipe.as_fd()
-    }
+/// Where a round through all that is ready stands. A turn that hands out work ends in the middle of a round, and the
+/// next one, by whomever, goes on there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    Ready,
+    Again,
+    Accept { index: usize, attempt: usize },
+    Clock,
+    Over,
 }
 
 impl<A: App> Engine<A> {
     /// An engine that accepts from `listeners`, which are listening stream sockets.
     ///
     /// # Errors
-    /// If one of them is no listening socket, or the poller cannot be made.
-    pub fn new(listeners: Vec<OwnedFd>, config: Config, now: Now) -> io::Result<Self> {
-        let poll = Poll::new()?;
-        let (wake_sender, mut wake_receiver) = pipe::new()?;
-        poll.registry().register(&mut wake_receiver, WAKE, Interest::READABLE)?;
-        let mut locals = Vec::new();
-        for (index, socket) in listeners.iter().enumerate() {
-            locals.push(net::listener(socket)?);
-            let token = Token(LISTENERS - index);
-            poll.registry().register(&mut SourceFd(&socket.as_raw_fd()), token, Interest::READABLE)?;
-        }
-        let most_connections = config.connections.min(net::descriptors_for_connections());
-        let stopping = Arc::new(AtomicBool::new(false));
+    /// If one of them is no listening socket, or cannot be watched.
+    pub fn new(
+        mut net: A::Net,
+        listeners: Vec<<A::Net as Net>::Listener>,
+        config: Config,
+        now: Now,
+    ) -> io::Result<Self> {
+        let locals =
+            listeners.iter().enumerate().map(|(index, socket)| net.listen(socket, index)).collect::<io::Result<_>>()?;
+        let most_connections = config.connections.min(net.room());
         let stamp = Stamp::new(&config.server, 0)
             .map_err(|misuse| io::Error::new(io::ErrorKind::InvalidInput, format!("Server: {misuse}")))?;
         let mut engine = Self {
-            poll,
-            events: Events::with_capacity(EVENTS),
+            net,
             listeners: listeners.into_iter().map(|socket| Listener { socket, ready: true }).collect(),
             locals,
             connections: Slab::new(),
@@ -118,23 +107,37 @@ impl<A: App> Engine<A> {
                 stamp,
                 statistics: Statistics::default(),
                 sweep: Sweep::new(),
-                out: Composer::new(),
-                courier: Courier::new(),
+                spare: Vec::new(),
+                held: Held::default(),
                 parts_come_fast: false,
                 fields: Vec::new(),
-                stopping: Arc::clone(&stopping),
+                stopping: false,
+                queued: 0,
+                is_full: false,
+                round: 0,
             },
             buffer: vec![0; READ_BUFFER].into_boxed_slice(),
-            again: Vec::new(),
+            ready: Vec::new(),
+            looked: 0,
+            was_noticed: false,
+            noticed_at: 0,
+            unsettled: Vec::new(),
+            stage: Stage::Over,
+            was_idle: true,
+            again: VecDeque::new(),
+            again_now: VecDeque::new(),
+            queue: VecDeque::new(),
+            held_back: VecDeque::new(),
+            handed: VecDeque::new(),
             began: now.monotonic,
             stamped: u64::MAX,
             paused_until: 0,
             pause_reported: false,
             stop_at: None,
-            wake_receiver,
-            waker: Waker { pipe: Arc::new(wake_sender), stopping },
+            emptied: false,
             most_connections,
             has_stopped_accepting: false,
+            has_cut: false,
         };
         engine.set_time(now);
         Ok(engine)
@@ -146,120 +149,375 @@ impl<A: App> Engine<A> {
         &self.locals
     }
 
-    /// Something that ends this engine's wait from elsewhere.
-    #[must_use]
-    pub fn waker(&self) -> Waker {
-        self.waker.clone()
-    }
-
-    /// Waits until something is ready, at most for `timeout` (`None`: without limit); whether something is. What is
-    /// ready is done by the next [`turn`](Self::turn), which has to come before the next poll: each is told once.
-    ///
-    /// # Errors
-    /// If the poller fails; being interrupted by a signal is not a failure.
-    pub fn poll(&mut self, timeout: Option<Duration>) -> io::Result<bool> {
-        match self.poll.poll(&mut self.events, timeout) {
-            Ok(()) => Ok(!self.events.is_empty()),
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => Ok(false),
-            Err(error) => Err(error),
+    /// Takes note of what became ready and empties `ready`. The next turns do what there is to do. It is to be told
+    /// also that nothing did: time is up only for those of whom nothing was heard until then.
+    pub fn notice(&mut self, ready: &mut Vec<Readiness>) {
+        self.was_noticed = true;
+        if self.ready.is_empty() {
+            std::mem::swap(&mut self.ready, ready);
+        } else {
+            self.ready.append(ready);
         }
     }
 
     /// How long to wait at most before the next turn, if nothing becomes ready.
     #[must_use]
     pub fn timeout(&self, now: Now) -> Option<Duration> {
-        if !self.again.is_empty() || (self.paused_until == 0 && self.listeners.iter().any(|listener| listener.ready)) {
-            return Some(Duration::ZERO);
-        }
-        let now = self.millis_at(now);
-        let pause = (self.paused_until != 0).then_some(self.paused_until);
-        let stop_at = self.stop_at.filter(|&at| at != Millis::MAX);
-        let due = [self.hub.sweep.due(), stop_at, pause].into_iter().flatten().min()?;
-        Some(Duration::from_millis(due.saturating_sub(now)))
+        self.due().map(|due| due.saturating_sub(now.monotonic))
     }
 
-    /// Does what is ready, and what is due, and comes back.
-    pub fn turn(&mut self, now: Now, app: &mut A) {
+    /// When the next turn should be at the latest, if nothing becomes ready: a moment of [`Now::monotonic`], or zero
+    /// if there is something to do.
+    #[must_use]
+    pub fn due(&self) -> Option<Duration> {
+        let is_accepting = self.paused_until == 0 && self.listeners.iter().any(|listener| listener.ready);
+        let has_room = !self.held_back.is_empty() && self.hub.queued < self.hub.config.queue;
+        let is_under_way = self.stage != Stage::Over || !self.ready.is_empty() || !self.handed.is_empty();
+        let is_to_stop = self.stop_at.is_some() && !self.has_stopped_accepting;
+        let has_more = !self.again.is_empty() || !self.unsettled.is_empty();
+        if is_accepting || has_room || is_under_way || is_to_stop || has_more {
+            return Some(Duration::ZERO);
+        }
+        let pause = (self.paused_until != 0).then_some(self.paused_until);
+        let stop_at = self.stop_at.filter(|&at| at != Millis::MAX && !self.has_cut);
+        let due = [self.hub.sweep.due(), stop_at, pause].into_iter().flatten().min()?;
+        Some(self.began + Duration::from_millis(due))
+    }
+
+    /// Does what is ready, and what is due, until there is work for the application, or nothing is left to do: `None`.
+    /// Without `may_call` requests that are ready wait in the queue, and only responses under way are handed out.
+    pub fn turn(&mut self, now: Now, app: &mut A, may_call: bool) -> Option<Work<A>> {
+        let was_noticed = std::mem::take(&mut self.was_noticed);
         self.set_time(now);
-        // Whoever asks for it in this turn goes on in the next.
-        let again = std::mem::take(&mut self.again);
-        let events = std::mem::replace(&mut self.events, Events::with_capacity(0));
-        for event in &events {
-            match event.token() {
-                WAKE => self.drain_wakes(),
-                Token(token) if token > LISTENERS - self.listeners.len().max(self.locals.len()) => {
-                    if let Some(listener) = self.listeners.get_mut(LISTENERS - token) {
-                        listener.ready = true;
-                    }
+        if was_noticed {
+            self.noticed_at = self.hub.now;
+        }
+        for slot in self.unsettled.drain(..) {
+            if let Some(connection) = self.connections.get_mut(slot) {
+                connection.settle(&mut self.hub);
+            }
+        }
+        // Before somebody goes on who had his turn, others are looked for: by whoever turns, once there is nothing to do.
+        if self.stage == Stage::Over && (self.was_idle || self.again.is_empty()) {
+            // Whoever asks for it in this round goes on in the next.
+            std::mem::swap(&mut self.again, &mut self.again_now);
+            self.stage = Stage::Ready;
+        }
+        loop {
+            if let Some(work) = self.take_work(app, may_call) {
+                self.hub.statistics.requests += u64::from(matches!(work, Work::Call(..)));
+                self.hub.statistics.running += u64::from(!matches!(work, Work::Abandon(_)));
+                if self.is_round_empty() {
+                    // Nobody has to come back for the rest of it.
+                    self.stage = Stage::Over;
+                    self.ready.clear();
+                    self.looked = 0;
                 }
-                Token(slot) => {
-                    if let Some(connection) = self.connections.get_mut(slot) {
-                        connection.readable |= event.is_readable() || event.is_read_closed() || event.is_error();
-                        connection.read_closed |= event.is_read_closed() || event.is_error();
+                self.was_idle = false;
+                return Some(work);
+            }
+            if self.stage == Stage::Over {
+                self.was_idle = true;
+                self.hub.round += 1;
+                return None;
+            }
+            self.hub.is_full = !may_call && self.hub.queued >= self.hub.config.queue;
+            // Who was held back comes before everybody else.
+            if !self.hub.is_full
+                && let Some(slot) = self.held_back.pop_front()
+            {
+                self.release(slot, app);
+            } else {
+                self.go_on(app);
+            }
+        }
+    }
+
+    /// Reads from a connection that was held back. If there is a request it is queued even if somebody could call the
+    /// application, because its peer may have left meanwhile.
+    fn release(&mut self, slot: usize, app: &mut A) {
+        let Some(connection) = self.connections.get(slot).filter(|connection| connection.held_back) else { return };
+        let deadline = connection.deadline();
+        self.drive(slot, app);
+        if let Some(connection) = self.connections.get_mut(slot) {
+            connection.hold_back(false, &mut self.hub);
+            if connection.is_queued() && !connection.has_output() {
+                // It has waited since then.
+                connection.hurry(deadline, &mut self.hub);
+            }
+        }
+    }
+
+    /// Whether nothing is left to do in the round that is under way.
+    fn is_round_empty(&self) -> bool {
+        self.looked == self.ready.len()
+            && self.again_now.is_empty()
+            && self.held_back.is_empty()
+            && self.listeners.iter().all(|listener| !listener.ready)
+            && self.stop_at.is_none()
+            && self.hub.sweep.due().is_none_or(|due| self.noticed_at < due)
+    }
+
+    fn take_work(&mut self, app: &mut A, may_call: bool) -> Option<Work<A>> {
+        while let Some(work) = self.handed.pop_front() {
+            match work {
+                Work::Call(Ticket { slot }, request) if !may_call => self.enqueue(slot, request, app),
+                work => return Some(work),
+            }
+        }
+        if !may_call {
+            return None;
+        }
+        while let Some(slot) = self.queue.pop_front() {
+            let Some(connection) = self.connections.get_mut(slot) else { continue };
+            let waited = connection.is_queued();
+            if let Some(request) = connection.dequeue(&mut self.hub, app) {
+                return Some(Work::Call(Ticket { slot }, request));
+            }
+            if waited {
+                self.drive(slot, app);
+            }
+        }
+        None
+    }
+
+    fn enqueue(&mut self, slot: usize, request: A::Request, app: &mut A) {
+        self.connections[slot].enqueue(request, &mut self.hub);
+        self.queue.push_back(slot);
+        // The answers before it may be on their way still.
+        if self.connections[slot].has_output() {
+            self.watch_or_cut(slot, app);
+        }
+    }
+
+    /// Takes those out of the queue that wait no longer.
+    fn tidy_queue(&mut self) {
+        if self.queue.len() > self.hub.queued {
+            let connections = &self.connections;
+            self.queue.retain(|&slot| connections.get(slot).is_some_and(Connection::is_queued));
+        }
+    }
+
+    /// One step of a round.
+    fn go_on(&mut self, app: &mut A) {
+        match self.stage {
+            Stage::Ready => {
+                if let Some(readiness) = self.ready.get(self.looked).copied() {
+                    self.looked += 1;
+                    self.look_at(readiness, app);
+                } else {
+                    self.ready.clear();
+                    self.looked = 0;
+                    self.stage = Stage::Again;
+                }
+            }
+            Stage::Again => match self.again_now.pop_front() {
+                Some(slot) => {
+                    if let Some(connection) = self.connections.get_mut(slot)
+                        && std::mem::take(&mut connection.again)
+                    {
                         self.drive(slot, app);
                     }
                 }
+                None => self.stage = Stage::Accept { index: 0, attempt: 1 },
+            },
+            // What is driven is guarded connection by connection; here the application hears of some besides.
+            Stage::Accept { index, attempt } => {
+                self.stage = Stage::Clock;
+                // Whoever is accepted may get the slot of somebody who was queued.
+                self.tidy_queue();
+                self.emptied |= self.stop_at.is_some() && (index, attempt) == (0, 1);
+                self.guarded(app, |engine, app| engine.stage = engine.accept(index, attempt, app));
             }
+            Stage::Clock => {
+                self.stage = Stage::Over;
+                self.guarded(app, |engine, app| {
+                    if engine.ready.is_empty() && engine.hub.sweep.begin(engine.noticed_at) {
+                        engine.sweep(app);
+                    }
+                    engine.go_on_stopping(app);
+                });
+            }
+            Stage::Over => {}
         }
-        self.events = events;
-        self.events.clear();
-        self.drive_again(again, app);
-        // What is driven is guarded connection by connection; here the application hears of some besides.
-        let guarded = catch_unwind(AssertUnwindSafe(|| {
-            self.accept(app);
-            if self.hub.sweep.begin(self.hub.now) {
-                self.sweep(app);
-            }
-            self.go_on_stopping(app);
-        }));
-        if let Err(panic) = guarded {
+    }
+
+    fn guarded(&mut self, app: &mut A, act: impl FnOnce(&mut Self, &mut A)) {
+        if let Err(panic) = catch_unwind(AssertUnwindSafe(|| act(self, app))) {
             self.hub.statistics.panics += 1;
-            self.hub.out.clear();
             // It may have been the sweep that did not come to its end.
             self.hub.sweep.note(self.hub.now);
             app.report(Report::Panicked(panic_message(&*panic)));
         }
     }
 
+    fn look_at(&mut self, readiness: Readiness, app: &mut A) {
+        match readiness {
+            Readiness::Woken => self.net.drain_wakes(),
+            Readiness::Listener(index) => {
+                if let Some(listener) = self.listeners.get_mut(index) {
+                    listener.ready = true;
+                }
+            }
+            Readiness::Connection { slot, readable, read_closed } => {
+                if let Some(connection) = self.connections.get_mut(slot) {
+                    connection.readable |= readable;
+                    connection.read_closed |= read_closed;
+                    if !connection.held_back {
+                        self.drive(slot, app);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Lends what the response of a call is written with. `write` must not wait.
+    pub fn reply<R>(&mut self, ticket: &Ticket, write: impl FnOnce(&mut Reply<'_, A>) -> R) -> R {
+        let connection = &mut self.connections[ticket.slot];
+        let result = connection.reply(&mut self.hub, write);
+        let is_unsettled = connection.has_output() || connection.awaits_output();
+        if connection.has_output() {
+            // What the peer did not take leaves as it does, whatever the application does meanwhile. If it cannot be
+            // watched, that is found out when the call comes back.
+            self.watch(ticket.slot);
+        }
+        if is_unsettled && !self.unsettled.contains(&ticket.slot) {
+            self.unsettled.push(ticket.slot);
+        }
+        result
+    }
+
+    /// Ends a call, and goes on with its connection. What comes up then is handed out by the next turn.
+    #[allow(clippy::needless_pass_by_value, reason = "a ticket goes back once")]
+    pub fn put_back(&mut self, ticket: Ticket, progress: Progress<A::Response>, now: Now, app: &mut A) {
+        self.set_time(now);
+        self.hub.statistics.running -= 1;
+        if matches!(progress, Progress::Done) && self.connections[ticket.slot].is_unanswered() {
+            app.report(Report::Panicked("a response was called done and is empty".to_owned()));
+            self.reply(&ticket, |reply| reply.refuse(500, "The server has failed."));
+        }
+        let slot = ticket.slot;
+        if let Some(response) = self.connections[slot].put_back(progress, &mut self.hub) {
+            self.handed.push_back(Work::Abandon(response));
+        }
+        self.drive(slot, app);
+    }
+
+    /// Reads what has arrived of the body of the request that `ticket` is for, where bodies are not buffered.
+    pub fn read(&mut self, ticket: &Ticket, buffer: &mut [u8], now: Now, app: &mut A) -> Input {
+        self.set_time(now);
+        let input = self.connections[ticket.slot].read(buffer, &mut self.hub);
+        self.drive(ticket.slot, app);
+        match input {
+            Input::Pending => self.connections[ticket.slot].read(buffer, &mut self.hub),
+            input => input,
+        }
+    }
+
+    /// Has `waiter` woken when [`read`](Self::read) would give something.
+    pub fn wait_for_input(&mut self, ticket: &Ticket, waiter: A::Waiter, now: Now, app: &mut A) {
+        self.set_time(now);
+        self.connections[ticket.slot].wait_for_input(waiter, &mut self.hub, app);
+        self.watch_or_cut(ticket.slot, app);
+    }
+
+    /// Has `waiter` woken when the peer has taken all that was written ([`Reply::is_full`]), or is gone.
+    pub fn wait_for_output(&mut self, ticket: &Ticket, waiter: A::Waiter, now: Now, app: &mut A) {
+        self.set_time(now);
+        self.connections[ticket.slot].wait_for_output(waiter, app);
+        self.drive(ticket.slot, app);
+    }
+
+    /// Whoever waits for the call's connection does so no longer.
+    pub fn stop_waiting(&mut self, ticket: &Ticket) {
+        self.connections[ticket.slot].stop_waiting();
+    }
+
+    /// Whether the peer of a call has ended its side of the connection, or is gone.
+    #[must_use]
+    pub fn has_peer_left(&self, ticket: &Ticket) -> bool {
+        self.connections[ticket.slot].has_peer_left()
+    }
+
+    /// Sends what is held back and was not touched since the last call. To be called every [`TICK`](crate::TICK) while
+    /// [`is_holding`](Self::is_holding), by a thread that need not be the application's.
+    pub fn tick(&mut self) {
+        let Hub { held, statistics, .. } = &mut self.hub;
+        let connections = &mut self.connections;
+        held.tick(|slot, tick| connections.get_mut(slot).is_some_and(|connection| connection.tick(tick, statistics)));
+    }
+
+    /// Whether output is held back.
+    #[must_use]
+    pub fn is_holding(&self) -> bool {
+        !self.hub.held.slots.is_empty()
+    }
+
     /// Stops: accepts whom the kernel has already let in, then nobody; finishes what is under way; cuts what is left
     /// after `timeout` (`None`: whenever). Called again it can only become shorter.
     pub fn stop(&mut self, now: Now, timeout: Option<Duration>) {
         let at = timeout.map_or(Millis::MAX, |timeout| self.millis_at(now).saturating_add(millis(timeout)));
-        self.hub.stopping.store(true, Ordering::Relaxed);
+        self.hub.stopping = true;
         for listener in &mut self.listeners {
             listener.ready = true;
         }
+        self.paused_until = 0;
         self.stop_at = Some(self.stop_at.map_or(at, |earlier| earlier.min(at)));
     }
 
-    /// Whether the engine has stopped and nothing is left.
+    /// Whether the engine is stopping.
+    #[must_use]
+    pub fn is_stopping(&self) -> bool {
+        self.hub.stopping
+    }
+
+    /// Whether the engine has stopped and nothing is left, but perhaps calls that have not returned in the time that was
+    /// left to them: they may still be put back.
     #[must_use]
     pub fn is_stopped(&self) -> bool {
-        self.has_stopped_accepting && self.connections.is_empty()
+        let is_left_over = || self.connections.iter().all(|(_, connection)| connection.is_left_over());
+        let is_over = self.connections.is_empty() || self.has_cut && is_left_over();
+        self.has_stopped_accepting && self.handed.is_empty() && is_over
+    }
+
+    /// Whether the peer of a call has been found to be gone.
+    #[must_use]
+    pub fn is_gone(&self, ticket: &Ticket) -> bool {
+        self.connections[ticket.slot].is_left_over()
+    }
+
+    /// Whether requests wait for somebody to call the application.
+    #[must_use]
+    pub fn has_queued(&self) -> bool {
+        self.hub.queued > 0
     }
 
     /// What has been counted.
     #[must_use]
     pub fn statistics(&self) -> Statistics {
-        Statistics { connections: self.connections.len() as u64, ..self.hub.statistics }
+        Statistics {
+            connections: self.connections.len() as u64,
+            queued: self.hub.queued as u64,
+            suspended: self.connections.iter().filter(|(_, connection)| connection.is_suspended()).count() as u64,
+            ..self.hub.statistics
+        }
     }
 
     fn millis_at(&self, now: Now) -> Millis {
-        millis(now.monotonic.saturating_duration_since(self.began))
+        millis(now.monotonic.saturating_sub(self.began))
     }
 
     fn set_time(&mut self, now: Now) {
-        self.hub.now = self.millis_at(now);
-        let second = now.wall.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
+        if std::mem::take(&mut self.was_noticed) {
+            // A call may have taken its time since.
+            self.noticed_at = self.hub.now;
+        }
+        self.hub.now = self.millis_at(now).max(self.hub.now);
+        let second = now.wall.as_secs();
         if second != self.stamped {
             self.stamped = second;
             self.hub.stamp.set_time(second);
         }
-    }
-
-    fn drain_wakes(&mut self) {
-        let mut bytes = [0; 64];
-        while matches!(self.wake_receiver.read(&mut bytes), Ok(count) if count > 0) {}
     }
 
     /// Drives one connection and does what its fate asks for.
@@ -270,96 +528,126 @@ impl<A: App> Engine<A> {
         self.follow(slot, driven, app);
     }
 
-    fn follow(&mut self, slot: usize, driven: std::thread::Result<Fate>, app: &mut A) {
-        let connection = &mut self.connections[slot];
+    fn follow(&mut self, slot: usize, driven: std::thread::Result<Fate<A>>, app: &mut A) {
         match driven {
-            Ok(Fate::Close) => self.remove(slot),
-            // One that goes on is watched too: what its peer sends meanwhile decides how it is closed.
-            Ok(fate) => {
-                if watch(self.poll.registry(), connection, slot).is_err() {
-                    connection.cut(&mut self.hub, app);
-                    self.remove(slot);
-                } else if fate == Fate::Again && !std::mem::replace(&mut connection.queued, true) {
-                    self.again.push(slot);
+            Ok(Fate::Close(response)) => self.remove(slot, response),
+            // A short-lived connection never needs to be watched.
+            Ok(Fate::Call(request)) => {
+                if self.queue.is_empty() && !self.connections[slot].held_back {
+                    self.handed.push_back(Work::Call(Ticket { slot }, request));
+                } else {
+                    self.enqueue(slot, request, app);
                 }
+            }
+            Ok(Fate::Resume(response)) => self.handed.push_back(Work::Resume(Ticket { slot }, response)),
+            Ok(Fate::Hold) => {
+                self.connections[slot].hold_back(true, &mut self.hub);
+                self.held_back.push_back(slot);
+                self.watch_or_cut(slot, app);
+            }
+            // One that goes on is watched too: what its peer sends meanwhile decides how it is closed.
+            Ok(Fate::Again) => {
+                if self.watch_or_cut(slot, app) && !std::mem::replace(&mut self.connections[slot].again, true) {
+                    self.again.push_back(slot);
+                }
+            }
+            Ok(Fate::Wait) => {
+                self.watch_or_cut(slot, app);
             }
             Err(panic) => {
                 self.hub.statistics.panics += 1;
-                self.hub.out.clear();
-                net::reset_on_close(connection.socket());
-                self.remove(slot);
+                if !self.connections[slot].give_up(app) {
+                    self.remove(slot, None);
+                }
                 app.report(Report::Panicked(panic_message(&*panic)));
             }
         }
     }
 
-    fn remove(&mut self, slot: usize) {
-        // Closing the descriptor takes it out of the poller.
+    /// Makes sure that the poller knows the connection, and tells when it takes output again if it has some. False if
+    /// that failed.
+    fn watch(&mut self, slot: usize) -> bool {
+        let connection = &mut self.connections[slot];
+        let wants_writable = connection.has_output() && !connection.awaits_writable;
+        if connection.registered && !wants_writable {
+            return true;
+        }
+        let output = connection.awaits_writable || wants_writable;
+        let is_watched = self.net.watch(connection.socket(), slot, output, connection.registered).is_ok();
+        if is_watched {
+            connection.registered = true;
+            connection.awaits_writable = output;
+        }
+        is_watched
+    }
+
+    /// The same; if it fails the connection is gone.
+    fn watch_or_cut(&mut self, slot: usize, app: &mut A) -> bool {
+        if self.watch(slot) {
+            return true;
+        }
+        if let Fate::Close(response) = self.connections[slot].cut(&mut self.hub, app) {
+            self.remove(slot, response);
+        }
+        false
+    }
+
+    fn remove(&mut self, slot: usize, response: Option<A::Response>) {
+        self.handed.extend(response.map(Work::Abandon));
+        // Dropping the socket takes it out of the poller.
         drop(self.connections.remove(slot));
         self.paused_until = 0;
     }
 
-    fn drive_again(&mut self, slots: Vec<usize>, app: &mut A) {
-        for slot in slots {
-            if let Some(connection) = self.connections.get_mut(slot)
-                && std::mem::take(&mut connection.queued)
-            {
-                self.drive(slot, app);
-            }
-        }
-    }
-
-    fn accept(&mut self, app: &mut A) {
+    /// Accepts one peer, and returns where the round goes on.
+    fn accept(&mut self, index: usize, attempt: usize, app: &mut A) -> Stage {
         if self.hub.now < self.paused_until {
-            return;
+            return Stage::Clock;
         }
         self.paused_until = 0;
-        for index in 0..self.listeners.len() {
-            // A listener that is about to be closed is emptied, but not for as long as more keep coming.
-            let most = if self.stop_at.is_some() { ACCEPTS_AT_STOP } else { ACCEPTS_PER_TURN };
-            for attempt in 1..=most {
-                if !self.listeners[index].ready {
-                    break;
-                }
-                if self.connections.len() >= self.most_connections {
-                    if !net::is_awaited(&self.listeners[index].socket) {
-                        self.nobody_waits(index);
-                        break;
-                    }
-                    let pause = if self.most_connections == self.hub.config.connections {
-                        AcceptPause::Connections(self.most_connections)
-                    } else {
-                        AcceptPause::Descriptors(self.most_connections)
-                    };
-                    self.pause_accepting(pause, app);
-                    return;
-                }
-                match net::accept(&self.listeners[index].socket) {
-                    Ok(Accepted::Connection(socket, address)) => {
-                        self.hub.statistics.accepted += 1;
-                        let connection = app.connect(&Peer { address, listener: index });
-                        let slot = self.connections.insert(Connection::new(socket, connection, self.hub.now));
-                        // Often the first request is here already, and a short-lived connection never needs to be
-                        // watched.
-                        self.drive(slot, app);
-                    }
-                    Ok(Accepted::None) => self.nobody_waits(index),
-                    // Now and then a peer leaves early; when it never ends, something else is wrong.
-                    Ok(Accepted::Failed(error)) if attempt == most => {
-                        self.pause_accepting(AcceptPause::Failed(error), app);
-                        return;
-                    }
-                    Ok(Accepted::Failed(_)) => {}
-                    // Linux wants a descriptor before it looks whether somebody waits.
-                    Ok(Accepted::Exhausted(_)) if !net::is_awaited(&self.listeners[index].socket) => {
-                        self.nobody_waits(index);
-                    }
-                    Ok(Accepted::Exhausted(error)) | Err(error) => {
-                        self.pause_accepting(AcceptPause::Failed(error), app);
-                        return;
-                    }
-                }
+        // A listener that is about to be closed is emptied, but not for as long as more keep coming.
+        let most = if self.stop_at.is_some() { ACCEPTS_AT_STOP } else { ACCEPTS_PER_TURN };
+        let Some(listener) = self.listeners.get(index) else { return Stage::Clock };
+        let next_listener = Stage::Accept { index: index + 1, attempt: 1 };
+        if !listener.ready || attempt > most {
+            return next_listener;
+        }
+        if self.connections.len() >= self.most_connections {
+            if !self.net.is_awaited(&listener.socket) {
+                self.nobody_waits(index);
+                return next_listener;
             }
+            let pause = if self.most_connections == self.hub.config.connections {
+                AcceptPause::Connections(self.most_connections)
+            } else {
+                AcceptPause::Descriptors(self.most_connections)
+            };
+            return self.pause_accepting(pause, app);
+        }
+        match self.net.accept(&listener.socket) {
+            Ok(Accepted::Connection(socket, address)) => {
+                self.hub.statistics.accepted += 1;
+                let app_connection = app.connect(&Peer { address, listener: index });
+                let vacancy = self.connections.vacant_entry();
+                let slot = vacancy.key();
+                vacancy.insert(Connection::new(socket, slot, app_connection, self.hub.now));
+                // Often the first request is here already.
+                self.drive(slot, app);
+                Stage::Accept { index, attempt: attempt + 1 }
+            }
+            Ok(Accepted::None) => {
+                self.nobody_waits(index);
+                next_listener
+            }
+            // Now and then a peer leaves early; when it never ends, something else is wrong.
+            Ok(Accepted::Failed(error)) if attempt == most => self.pause_accepting(AcceptPause::Failed(error), app),
+            Ok(Accepted::Failed(_)) => Stage::Accept { index, attempt: attempt + 1 },
+            // Linux wants a descriptor before it looks whether somebody waits.
+            Ok(Accepted::Exhausted(_)) if !self.net.is_awaited(&listener.socket) => {
+                self.nobody_waits(index);
+                next_listener
+            }
+            Ok(Accepted::Exhausted(error)) | Err(error) => self.pause_accepting(AcceptPause::Failed(error), app),
         }
     }
 
@@ -369,17 +657,18 @@ impl<A: App> Engine<A> {
     }
 
     /// Accepting goes on when a connection has closed, or after a while.
-    fn pause_accepting(&mut self, pause: AcceptPause, app: &mut A) {
+    fn pause_accepting(&mut self, pause: AcceptPause, app: &mut A) -> Stage {
         self.paused_until = self.hub.now + millis(ACCEPT_PAUSE);
         self.hub.statistics.accept_pauses += 1;
         if !std::mem::replace(&mut self.pause_reported, true) {
             app.report(Report::AcceptPaused(pause));
         }
+        Stage::Clock
     }
 
     /// Looks at every connection's clock.
     fn sweep(&mut self, app: &mut A) {
-        let now = self.hub.now;
+        let now = self.noticed_at;
         let mut late = Vec::new();
         for (slot, connection) in &mut self.connections {
             if connection.is_late(now) {
@@ -392,17 +681,17 @@ impl<A: App> Engine<A> {
         for slot in late {
             let connection = &mut self.connections[slot];
             match connection.expire(&mut self.hub, app) {
-                Fate::Close => self.remove(slot),
+                Fate::Close(response) => self.remove(slot, response),
                 _ => self.drive(slot, app),
             }
         }
     }
 
     fn go_on_stopping(&mut self, app: &mut A) {
-        let Some(stop_at) = self.stop_at else { return };
+        let Some(stop_at) = self.stop_at.filter(|_| self.emptied) else { return };
         if !std::mem::replace(&mut self.has_stopped_accepting, true) {
             for listener in self.listeners.drain(..) {
-                self.poll.registry().deregister(&mut SourceFd(&listener.socket.as_raw_fd())).ok();
+                self.net.unlisten(&listener.socket);
             }
             let grace = self.hub.now + millis(STOP_GRACE);
             for (_, connection) in &mut self.connections {
@@ -412,36 +701,15 @@ impl<A: App> Engine<A> {
             }
         }
         if self.hub.now >= stop_at {
-            for (_, mut connection) in std::mem::take(&mut self.connections) {
-                connection.cut(&mut self.hub, app);
+            self.has_cut = true;
+            let slots: Vec<_> = self.connections.iter().map(|(slot, _)| slot).collect();
+            for slot in slots {
+                if let Fate::Close(response) = self.connections[slot].cut(&mut self.hub, app) {
+                    self.remove(slot, response);
+                }
             }
+            // What is left now is left to the application: nothing more is due.
+            self.stop_at = Some(Millis::MAX);
         }
-    }
-}
-
-impl<A: App> AsRawFd for Engine<A> {
-    /// The poller's descriptor: readable when a turn has something to do.
-    fn as_raw_fd(&self) -> RawFd {
-        self.poll.as_raw_fd()
-    }
-}
-
-/// Makes sure that the poller knows the connection, and tells when it takes output again if it has some.
-///
-/// Once asked for, word about output keeps coming; edge-triggered it costs nothing while there is none.
-fn watch<A: App>(registry: &Registry, connection: &mut Connection<A>, slot: usize) -> io::Result<()> {
-    let wants_writable = connection.has_output() && !connection.awaits_writable;
-    if connection.registered && !wants_writable {
-        return Ok(());
-    }
-    connection.awaits_writable |= wants_writable;
-    let interest =
-        if connection.awaits_writable { Interest::READABLE | Interest::WRITABLE } else { Interest::READABLE };
-    let descriptor = connection.socket().as_raw_fd();
-    let mut source = SourceFd(&descriptor);
-    if std::mem::replace(&mut connection.registered, true) {
-        registry.reregister(&mut source, Token(slot), interest)
-    } else {
-        registry.register(&mut source, Token(slot), interest)
     }
 }

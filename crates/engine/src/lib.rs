@@ -25,25 +25,34 @@
 //!
 //! Everything that a peer can make grow is bounded: bytes of a message by [`wire::http1::Limits`], connections and
 //! time by [`Config`], unsent output by stopping to produce it, unread input by stopping to read.
-#![deny(unsafe_code)]
+#![forbid(unsafe_code)]
 
 mod app;
+pub mod baton;
 mod compose;
 mod config;
 mod connection;
-mod courier;
 mod deadline;
 mod engine;
+mod hold;
 mod net;
+mod os;
 mod output;
 mod reply;
 mod spool;
 mod statistics;
+mod sync;
+mod ticker;
 
-pub use app::{AcceptPause, App, Local, Peer, Progress, Refusal, Report};
+pub use app::{AcceptPause, App, Local, Peer, Progress, Refusal, Report, Ticket, Work};
 pub use config::Config;
+pub use connection::Input;
 pub use deadline::Now;
-pub use engine::{Engine, Waker};
+pub use engine::Engine;
+pub use hold::TICK;
+pub use net::{Accepted, Moved, Net, Readiness, Socket};
+pub use os::{Os, Poller, Waker};
 pub use reply::Reply;
 pub use spool::Body;
 pub use statistics::Statistics;
+pub use ticker::Ticker;

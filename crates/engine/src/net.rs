@@ -1,24 +1,24 @@
-//! The system calls, and what their errors mean here. Nothing else in the crate makes one.
+//! What the engine asks of the operating system, so that a simulation can stand in for it.
 
 use crate::app::Local;
-use rustix::event::{PollFd, PollFlags, Timespec};
-use rustix::io::Errno;
-use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags, Shutdown, SocketAddrAny, SocketFlags, sockopt};
-use rustix::process::Resource;
+use std::fs::File;
 use std::io::{self, IoSlice};
 use std::net::SocketAddr;
-use std::os::fd::{AsFd, OwnedFd};
-use std::time::Duration;
 
 /// Bytes went through, or none can for now; an error means that the peer is gone.
-pub(crate) enum Moved {
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Moved {
+    /// So many. None received is the end of input.
     Bytes(usize),
+    /// None for now; readiness tells when to try again.
     WouldBlock,
 }
 
 /// What became of an accept.
-pub(crate) enum Accepted {
-    Connection(OwnedFd, Option<SocketAddr>),
+#[derive(Debug)]
+pub enum Accepted<S> {
+    /// A peer, and its address unless it came by a Unix socket.
+    Connection(S, Option<SocketAddr>),
     /// Nobody waits.
     None,
     /// This one failed, mostly because its peer left before it was accepted.
@@ -27,90 +27,75 @@ pub(crate) enum Accepted {
     Exhausted(io::Error),
 }
 
-pub(crate) fn accept(listener: impl AsFd) -> io::Result<Accepted> {
-    match rustix::net::acceptfrom_with(listener, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK) {
-        Ok((socket, address)) => {
-            Ok(Accepted::Connection(socket, address.and_then(|address| SocketAddr::try_from(address).ok())))
-        }
-        Err(Errno::WOULDBLOCK) => Ok(Accepted::None),
-        Err(error @ (Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM)) => {
-            Ok(Accepted::Exhausted(error.into()))
-        }
-        Err(error @ (Errno::BADF | Errno::INVAL | Errno::NOTSOCK | Errno::OPNOTSUPP)) => Err(error.into()),
-        // accept(2): errors of the new connection are handed on and are to be taken like "try again".
-        Err(error) => Ok(Accepted::Failed(error.into())),
-    }
+/// Something that became ready, told once ("edge-triggered").
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Readiness {
+    /// The engine was woken ([`Waker::wake`](crate::Waker::wake)).
+    Woken,
+    /// Somebody waits at the listener with this index.
+    Listener(usize),
+    /// The connection in this slot.
+    Connection {
+        /// As it was given to [`Net::watch`].
+        slot: usize,
+        /// There may be input, or its end, or an error.
+        readable: bool,
+        /// The peer sends no more, or is gone.
+        read_closed: bool,
+    },
 }
 
-/// Whether somebody waits to be accepted, where accepting itself cannot tell.
-pub(crate) fn is_awaited(listener: impl AsFd) -> bool {
-    let mut descriptors = [PollFd::new(&listener, PollFlags::IN)];
-    // A failure tells nothing, so somebody might.
-    rustix::event::poll(&mut descriptors, Some(&Timespec::default())) != Ok(0)
+/// A connection's socket. None of its calls waits.
+pub trait Socket {
+    /// Receives into `buffer`.
+    fn receive(&self, buffer: &mut [u8]) -> io::Result<Moved>;
+
+    /// Sends the slices as one; `more` says that more follows at once, so that the last packet may wait to be filled.
+    fn send(&self, slices: &[IoSlice<'_>], more: bool) -> io::Result<Moved>;
+
+    /// Sends up to `count` bytes of `file` from `offset`; 0 if the file ends there.
+    fn send_file(&self, file: &File, offset: u64, count: u64) -> io::Result<Moved>;
+
+    /// Says that nothing more will be sent. The peer may be gone already, which changes nothing.
+    fn end_output(&self);
+
+    /// Makes dropping the socket a reset. Best effort: if it fails, the peer sees an early end instead.
+    fn reset_on_drop(&self);
+
+    /// Makes dropping the socket a reset, and resets the connection now, although the socket is still held, where the
+    /// system can do so. What the peer sees must never be an orderly end.
+    fn cut(&self);
+
+    /// Whether the peer has ended its side or is gone, seen past whatever it sent before.
+    fn has_peer_left(&self) -> bool;
 }
 
-pub(crate) fn receive(socket: impl AsFd, buffer: &mut [u8]) -> io::Result<Moved> {
-    match rustix::net::recv(socket, buffer, RecvFlags::empty()) {
-        Ok((count, _)) => Ok(Moved::Bytes(count)),
-        Err(Errno::WOULDBLOCK | Errno::INTR) => Ok(Moved::WouldBlock),
-        Err(error) => Err(error.into()),
-    }
-}
+/// The sockets of an engine and the poller that watches them.
+pub trait Net {
+    /// A listening socket. Dropping it closes it.
+    type Listener;
+    /// A connection. Dropping it closes it.
+    type Socket: Socket;
 
-/// Sends the slices as one; `more` says that more follows at once, so that the last packet may wait to be filled.
-pub(crate) fn send(socket: impl AsFd, slices: &[IoSlice<'_>], more: bool) -> io::Result<Moved> {
-    let flags = if more { SendFlags::NOSIGNAL | SendFlags::MORE } else { SendFlags::NOSIGNAL };
-    let sent = match slices {
-        [only] => rustix::net::send(socket, only, flags),
-        _ => rustix::net::sendmsg(socket, slices, &mut SendAncillaryBuffer::default(), flags),
-    };
-    moved(sent)
-}
+    /// Watches `listener` under `index` and says where it listens.
+    fn listen(&mut self, listener: &Self::Listener, index: usize) -> io::Result<Local>;
 
-/// Sends up to `count` bytes of `file` from `offset`.
-pub(crate) fn send_file(socket: impl AsFd, file: impl AsFd, offset: u64, count: u64) -> io::Result<Moved> {
-    // Linux moves at most 0x7ffff000 bytes in one call.
-    let count = usize::try_from(count.min(0x7fff_f000)).unwrap_or(usize::MAX);
-    let mut offset = offset;
-    moved(rustix::fs::sendfile(socket, file, Some(&mut offset), count))
-}
+    /// Watches it no more.
+    fn unlisten(&mut self, listener: &Self::Listener);
 
-fn moved(result: rustix::io::Result<usize>) -> io::Result<Moved> {
-    match result {
-        Ok(count) => Ok(Moved::Bytes(count)),
-        Err(Errno::WOULDBLOCK | Errno::INTR) => Ok(Moved::WouldBlock),
-        Err(error) => Err(error.into()),
-    }
-}
+    /// Takes in one peer.
+    fn accept(&mut self, listener: &Self::Listener) -> io::Result<Accepted<Self::Socket>>;
 
-/// Says that nothing more will be sent. The peer may be gone already, which changes nothing.
-pub(crate) fn end_output(socket: impl AsFd) {
-    rustix::net::shutdown(socket, Shutdown::Write).ok();
-}
+    /// Whether somebody waits to be accepted, where accepting itself cannot tell.
+    fn is_awaited(&self, listener: &Self::Listener) -> bool;
 
-/// Makes closing the socket a reset. Best effort: if it fails, the peer sees an early end instead.
-pub(crate) fn reset_on_close(socket: impl AsFd) {
-    sockopt::set_socket_linger(socket, Some(Duration::ZERO)).ok();
-}
+    /// Watches `socket` under `slot`, for its input and, if `output` says so, for room for output. `again`: it is
+    /// watched already. Dropping the socket ends it.
+    fn watch(&mut self, socket: &Self::Socket, slot: usize, output: bool, again: bool) -> io::Result<()>;
 
-/// Connections that the process's limit on descriptors has room for. Some stay free, so that the application can
-/// open its files, and a report can be written, while all connections are taken.
-pub(crate) fn descriptors_for_connections() -> usize {
-    const FREE_AT_MOST: u64 = 64;
-    let limit = rustix::process::getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
-    usize::try_from(limit - FREE_AT_MOST.min(limit / 2)).unwrap_or(usize::MAX)
-}
+    /// Connections that there is room for.
+    fn room(&self) -> usize;
 
-/// Prepares a listening socket and says where it listens.
-pub(crate) fn listener(socket: &OwnedFd) -> io::Result<Local> {
-    rustix::io::ioctl_fionbio(socket, true)?;
-    let address: SocketAddrAny = rustix::net::getsockname(socket)?;
-    match SocketAddr::try_from(address) {
-        Ok(address) => {
-            // On Linux accepted sockets inherit it. Responses leave in one piece; waiting for more only delays them.
-            sockopt::set_tcp_nodelay(socket, true)?;
-            Ok(Local::Tcp(address))
-        }
-        Err(_) => Ok(Local::Unix),
-    }
+    /// Takes note of having been woken, so that the next wake is told again.
+    fn drain_wakes(&mut self);
 }

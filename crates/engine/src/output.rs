@@ -4,11 +4,10 @@
 //! A producer that cannot stop ([`Reply::write`](crate::Reply::write) from within a call) has what piles up moved to a
 //! file without a name ([`Output::spill`]).
 
-use crate::net::{self, Moved};
+use crate::net::{Moved, Socket};
 use std::collections::VecDeque;
 use std::fs::File;
 use std::io::{self, IoSlice};
-use std::os::fd::AsFd;
 use std::os::unix::fs::FileExt;
 
 /// Bytes that could not be sent yet, oldest first.
@@ -49,6 +48,10 @@ impl<C: AsRef<[u8]>> Output<C> {
 
     pub(crate) fn is_empty(&self) -> bool {
         self.pieces.is_empty()
+    }
+
+    pub(crate) fn clear(&mut self) {
+        self.pieces.clear();
     }
 
     /// Whether a file was shorter than it was said to be, so that the response cannot go on.
@@ -117,24 +120,23 @@ impl<C: AsRef<[u8]>> Output<C> {
         Ok(())
     }
 
-    /// Sends as much as the socket takes and returns how much that was. An error means that the peer is gone, or that
-    /// a file is shorter than it was said to be.
-    pub(crate) fn flush(&mut self, socket: impl AsFd) -> io::Result<u64> {
-        let mut total = 0;
+    /// Sends as much as the socket takes and adds to `moved` how much that was. An error means that the peer is gone,
+    /// or that a file is shorter than it was said to be; something may have been sent before.
+    pub(crate) fn flush(&mut self, socket: &impl Socket, moved: &mut u64) -> io::Result<()> {
         loop {
             let file_follows = matches!(self.pieces.get(1), Some(Piece::File { .. } | Piece::Spill { .. }));
             let Some(piece) = self.pieces.front_mut() else { break };
-            let moved = match piece {
-                Piece::Bytes { bytes, sent } => net::send(&socket, &[IoSlice::new(&bytes[*sent..])], file_follows)?,
+            let outcome = match piece {
+                Piece::Bytes { bytes, sent } => socket.send(&[IoSlice::new(&bytes[*sent..])], file_follows)?,
                 Piece::Chunk { chunk, sent, end } => {
-                    net::send(&socket, &[IoSlice::new(&chunk.as_ref()[*sent..*end])], false)?
+                    socket.send(&[IoSlice::new(&chunk.as_ref()[*sent..*end])], false)?
                 }
                 Piece::File { file, offset, left } | Piece::Spill { file, offset, left } => {
-                    net::send_file(&socket, &*file, *offset, *left)?
+                    socket.send_file(file, *offset, *left)?
                 }
             };
-            let Moved::Bytes(count) = moved else { break };
-            total += count as u64;
+            let Moved::Bytes(count) = outcome else { break };
+            *moved += count as u64;
             if count == 0 {
                 self.file_shrank = true;
                 return Err(io::ErrorKind::UnexpectedEof.into());
@@ -143,7 +145,7 @@ impl<C: AsRef<[u8]>> Output<C> {
                 self.pieces.pop_front();
             }
         }
-        Ok(total)
+        Ok(())
     }
 }
 
@@ -173,15 +175,16 @@ mod tests {
     use super::*;
     use rustix::net::sockopt;
     use std::io::{Read, Write};
+    use std::os::fd::OwnedFd;
     use std::os::unix::net::UnixStream;
 
     /// A connection that holds little, and does not block.
-    fn narrow() -> (UnixStream, UnixStream) {
+    fn narrow() -> (OwnedFd, UnixStream) {
         let (near, far) = UnixStream::pair().unwrap();
         sockopt::set_socket_send_buffer_size(&near, 4096).unwrap();
         near.set_nonblocking(true).unwrap();
         far.set_nonblocking(true).unwrap();
-        (near, far)
+        (near.into(), far)
     }
 
     fn file(content: &[u8]) -> File {
@@ -221,7 +224,7 @@ mod tests {
         let mut sent = 0;
         let mut rounds = 0;
         while !output.is_empty() {
-            sent += output.flush(&near).unwrap();
+            output.flush(&near, &mut sent).unwrap();
             rounds += 1;
             // It stops when the far end is not read; reading makes room.
             let error = far.read_to_end(&mut received).unwrap_err();
@@ -247,7 +250,9 @@ mod tests {
         let mut output: Output<Vec<u8>> = Output::new();
         output.push_bytes(b"head");
         output.push_file(file(b"short"), 2, 4);
-        assert_eq!(output.flush(&near).unwrap_err().kind(), io::ErrorKind::UnexpectedEof);
+        let mut sent = 0;
+        assert_eq!(output.flush(&near, &mut sent).unwrap_err().kind(), io::ErrorKind::UnexpectedEof);
+        assert_eq!(sent, 7);
         assert!(output.has_file_shrunk());
         let mut received = [0; 20];
         let count = far.read(&mut received).unwrap();
@@ -257,7 +262,8 @@ mod tests {
         drop(far);
         let mut output: Output<Vec<u8>> = Output::new();
         output.push_bytes(b"head");
-        assert_eq!(output.flush(&near).unwrap_err().kind(), io::ErrorKind::BrokenPipe);
+        assert_eq!(output.flush(&near, &mut sent).unwrap_err().kind(), io::ErrorKind::BrokenPipe);
+        assert_eq!(sent, 7);
         assert!(!output.has_file_shrunk());
     }
 
@@ -278,7 +284,7 @@ mod tests {
                 output.push_bytes(&bytes);
             }
             if round % 4 == 1 {
-                output.flush(&near).unwrap();
+                output.flush(&near, &mut 0).unwrap();
             }
             if round % 5 == 2 {
                 output.spill().unwrap();
@@ -291,7 +297,7 @@ mod tests {
             }
         }
         while received.len() < expected.len() {
-            output.flush(&near).unwrap();
+            output.flush(&near, &mut 0).unwrap();
             if let Ok(count) = far.read(&mut buffer) {
                 received.extend_from_slice(&buffer[..count]);
             }

@@ -2,41 +2,39 @@
 
 use crate::app::App;
 use crate::compose::Composer;
-use crate::courier::{Courier, Loan};
-use crate::net::Moved;
+use crate::hold::Held;
+use crate::net::{Net, Socket};
 use crate::output::Output;
 use crate::statistics::Statistics;
 use std::fs::File;
 use std::io;
-use std::os::fd::BorrowedFd;
-use std::sync::atomic::{AtomicBool, Ordering};
 use wire::http1::{self, Draft, Misuse, Request, Sender, Stamp};
 
-/// Bytes that one response may produce in a turn while the peer keeps up; then others get theirs.
+/// Bytes that one response may produce while the peer keeps up; then others get their turn.
 const SHARE: u64 = 256 << 10;
 
 /// Output that waits beyond this is moved to a file.
 const OVERFULL: u64 = 1 << 20;
 
 /// Where one response is written: [`begin`](Self::begin), parts, [`finish`](Self::finish); or
-/// [`refuse`](Self::refuse) instead of all three.
+/// [`refuse`](Self::refuse) instead of all three. They need not be written through one `Reply`: the engine lends one
+/// for as long as [`Engine::reply`](crate::Engine::reply) runs, which must not be while the application works.
 ///
-/// Parts are collected and leave together when the application returns, or at [`flush`](Self::flush). An application
+/// Parts are collected and leave together when the response is given back, or at [`flush`](Self::flush). An application
 /// whose next part may take time to make flushes first (PEP 3333: no block may be delayed).
 pub struct Reply<'a, A: App> {
+    pub(crate) slot: usize,
     pub(crate) out: &'a mut Composer<A::Chunk>,
     pub(crate) output: &'a mut Output<A::Chunk>,
-    pub(crate) courier: &'a mut Courier<A::Chunk>,
+    pub(crate) held: &'a mut Held,
     pub(crate) begun: &'a mut Option<Begun>,
     pub(crate) statistics: &'a mut Statistics,
-    pub(crate) socket: BorrowedFd<'a>,
+    pub(crate) socket: &'a <A::Net as Net>::Socket,
     pub(crate) stamp: &'a Stamp,
     pub(crate) request: Request,
-    pub(crate) stopping: &'a AtomicBool,
-    pub(crate) produced: u64,
-    pub(crate) gone: bool,
-    /// `out` is lent to the courier.
-    pub(crate) lent: bool,
+    /// Bytes sent for this response's connection.
+    pub(crate) moved: &'a mut u64,
+    pub(crate) gone: &'a mut bool,
     /// The last response whose parts could tell came without a pause.
     pub(crate) parts_come_fast: &'a mut bool,
 }
@@ -46,6 +44,8 @@ pub struct Reply<'a, A: App> {
 pub(crate) struct Begun {
     pub(crate) sender: Sender,
     pace: Pace,
+    /// Body bytes since the others had their turn.
+    pub(crate) produced: u64,
 }
 
 /// How soon after each other an application's parts come.
@@ -62,7 +62,7 @@ enum Pace {
 
 impl Begun {
     fn new(sender: Sender, pace: Pace) -> Self {
-        Self { sender, pace }
+        Self { sender, pace, produced: 0 }
     }
 }
 
@@ -77,9 +77,7 @@ impl<A: App> Reply<'_, A> {
     pub fn begin(&mut self, draft: &Draft, length: Option<u64>) {
         debug_assert!(self.begun.is_none(), "a response has one head");
         self.recall();
-        let keep_alive = self.request.keep_alive && !self.stopping.load(Ordering::Relaxed);
-        let request = Request { keep_alive, ..self.request };
-        let sender = Sender::begin(draft, request, length, self.stamp, &mut self.out.bytes);
+        let sender = Sender::begin(draft, self.request, length, self.stamp, &mut self.out.bytes);
         let pace = if *self.parts_come_fast { Pace::Fast } else { Pace::First };
         *self.begun = Some(Begun::new(sender, pace));
     }
@@ -93,13 +91,15 @@ impl<A: App> Reply<'_, A> {
     /// If the head has not been written.
     pub fn write(&mut self, chunk: A::Chunk) -> Result<(), Misuse> {
         self.recall();
-        let sender = &mut self.begun.as_mut().expect("the head comes first").sender;
+        // The part before this one is still here: they come faster than ticks.
+        *self.parts_come_fast |= self.out.held.is_some();
+        let begun = self.begun.as_mut().expect("the head comes first");
         let length = chunk.as_ref().len();
-        let (admitted, verdict) = sender.open(length as u64, &mut self.out.bytes);
-        self.produced += admitted;
+        let (admitted, verdict) = begun.sender.open(length as u64, &mut self.out.bytes);
+        begun.produced += admitted;
         // What is admitted is at most the chunk's length, which is a usize.
         self.out.push(chunk, usize::try_from(admitted).unwrap_or(length));
-        sender.close(admitted, &mut self.out.bytes);
+        begun.sender.close(admitted, &mut self.out.bytes);
         if self.out.is_full() {
             self.flush();
         }
@@ -115,19 +115,19 @@ impl<A: App> Reply<'_, A> {
     /// If the head has not been written.
     pub fn write_file(&mut self, file: File, offset: u64, length: u64) -> Result<(), Misuse> {
         self.recall();
-        let sender = &mut self.begun.as_mut().expect("the head comes first").sender;
-        let (admitted, verdict) = sender.open(length, &mut self.out.bytes);
-        self.produced += admitted;
-        self.out.move_to(0, self.output);
+        let begun = self.begun.as_mut().expect("the head comes first");
+        let (admitted, verdict) = begun.sender.open(length, &mut self.out.bytes);
+        begun.produced += admitted;
+        self.out.move_to(self.output);
         self.output.push_file(file, offset, admitted);
-        sender.close(admitted, &mut self.out.bytes);
+        begun.sender.close(admitted, &mut self.out.bytes);
         verdict
     }
 
     /// Ends the response.
     ///
     /// # Errors
-    /// [`Misuse::BodyTooShort`]: return [`Progress::Cut`](crate::Progress::Cut) then.
+    /// [`Misuse::BodyTooShort`]: give it back with [`Progress::Cut`](crate::Progress::Cut) then.
     ///
     /// # Panics
     /// If the head has not been written.
@@ -143,8 +143,7 @@ impl<A: App> Reply<'_, A> {
             return false;
         }
         self.recall();
-        let is_head = self.request.is_head;
-        let sender = http1::refuse(status, explanation, is_head, self.stamp, &mut self.out.bytes);
+        let sender = http1::refuse(status, explanation, None, self.request.is_head, self.stamp, &mut self.out.bytes);
         *self.begun = Some(Begun::new(sender, Pace::First));
         true
     }
@@ -152,28 +151,26 @@ impl<A: App> Reply<'_, A> {
     /// Sends what has been written so far, as much as the peer takes.
     pub fn flush(&mut self) {
         self.recall();
-        if self.gone {
+        if *self.gone {
             self.out.clear();
-        } else {
-            let sent = flush(self.out, self.output, self.socket);
-            self.note_sent(&sent);
+            return;
         }
+        let mut count = 0;
+        *self.gone = flush(self.out, self.output, self.socket, &mut count).is_err();
+        self.statistics.bytes_out += count;
+        *self.moved += count;
     }
 
     /// Sends what has been written so far before the application goes on to produce more: at once where parts come
-    /// slowly, or could; otherwise together with what comes next, or after a tick even though the application is still
+    /// slowly, or could; otherwise together with what comes next, or at the next tick although the application is still
     /// busy. An application that may take its time calls this, or [`flush`](Self::flush), first.
     pub fn send_soon(&mut self) {
         let pace = self.begun.as_ref().map_or(Pace::Slow, |begun| begun.pace);
-        if pace == Pace::Fast && !self.lent && !self.gone && self.output.is_empty() {
-            if self.out.is_empty() {
-                return;
+        if pace == Pace::Fast && !*self.gone && self.output.is_empty() && !self.out.is_begun() {
+            if !self.out.is_empty() {
+                hold(self.out, self.held, self.slot);
             }
-            if self.courier.lend(self.out, self.socket).is_ok() {
-                self.lent = true;
-                *self.parts_come_fast = true;
-                return;
-            }
+            return;
         }
         self.flush();
         if let Some(begun) = self.begun
@@ -183,23 +180,13 @@ impl<A: App> Reply<'_, A> {
         }
     }
 
-    /// Takes back what the courier may have sent meanwhile.
-    pub(crate) fn recall(&mut self) {
-        if !std::mem::take(&mut self.lent) {
+    /// Takes note of what a tick has sent.
+    fn recall(&mut self) {
+        if !self.out.is_begun() {
             return;
         }
-        match self.courier.recall(self.out) {
-            Loan::Untouched => return,
-            Loan::Sent(count) => {
-                self.statistics.bytes_out += count as u64;
-                if count == self.out.length() {
-                    self.out.clear();
-                } else {
-                    self.out.move_to(count, self.output);
-                }
-            }
-            Loan::Failed => self.gone = true,
-        }
+        *self.gone |= self.out.failed;
+        self.out.move_to(self.output);
         *self.parts_come_fast = false;
         if let Some(begun) = self.begun {
             begun.pace = Pace::Slow;
@@ -217,7 +204,7 @@ impl<A: App> Reply<'_, A> {
     /// # Errors
     /// If it cannot be kept; the response should be broken off then.
     pub fn relieve(&mut self) -> io::Result<()> {
-        if self.gone || self.output.length() <= OVERFULL { Ok(()) } else { self.output.spill() }
+        if *self.gone || self.output.length() <= OVERFULL { Ok(()) } else { self.output.spill() }
     }
 
     /// Body bytes of the response so far, without framing.
@@ -229,13 +216,13 @@ impl<A: App> Reply<'_, A> {
     /// Whether the peer has left.
     #[must_use]
     pub fn is_gone(&self) -> bool {
-        self.gone
+        *self.gone
     }
 
-    /// Whether the response has had its share of this turn and should let others go on.
+    /// Whether the response has had its share and should let others go on.
     #[must_use]
     pub fn is_due(&self) -> bool {
-        self.produced >= SHARE
+        self.begun.as_ref().is_some_and(|begun| begun.produced >= SHARE)
     }
 
     /// Whether the response has no body on the wire, whatever the application produces.
@@ -243,36 +230,38 @@ impl<A: App> Reply<'_, A> {
     pub fn is_bodiless(&self) -> bool {
         self.begun.as_ref().is_some_and(|begun| begun.sender.is_bodiless())
     }
+}
 
-    fn note_sent(&mut self, sent: &io::Result<u64>) {
-        match sent {
-            Ok(count) => self.statistics.bytes_out += count,
-            Err(_) => self.gone = true,
-        }
+/// Holds back what is composed for the connection in `slot`, until more is, or somebody sends it, or the tick after
+/// the next.
+pub(crate) fn hold<C>(out: &mut Composer<C>, held: &mut Held, slot: usize) {
+    if out.held.replace(held.tick).is_none() {
+        held.slots.push(slot);
     }
 }
 
-/// Sends what waits and then what is composed; what the socket does not take waits. Returns the bytes sent.
+/// Sends what waits and then what is composed; what the socket does not take waits. Adds the bytes
+/// sent to `moved`, if it fails too.
 pub(crate) fn flush<C: AsRef<[u8]>>(
     out: &mut Composer<C>,
     output: &mut Output<C>,
-    socket: BorrowedFd<'_>,
-) -> io::Result<u64> {
+    socket: &impl Socket,
+    moved: &mut u64,
+) -> io::Result<()> {
     if !output.is_empty() {
-        out.move_to(0, output);
-        return output.flush(socket);
+        out.move_to(output);
+        return output.flush(socket, moved);
     }
     if out.is_empty() {
-        return Ok(0);
+        return Ok(());
     }
-    let sent = match out.send(0, socket)? {
-        Moved::Bytes(count) => count,
-        Moved::WouldBlock => 0,
-    };
-    if sent == out.length() {
+    if !out.is_sent() {
+        *moved += out.send(socket)? as u64;
+    }
+    if out.is_sent() {
         out.clear();
     } else {
-        out.move_to(sent, output);
+        out.move_to(output);
     }
-    Ok(sent as u64)
+    Ok(())
 }

@@ -9,6 +9,16 @@ pub struct Statistics {
     pub accepted: u64,
     /// Requests given to the application.
     pub requests: u64,
+    /// Calls of the application that are out now, those included that wait for their peer.
+    pub running: u64,
+    /// Responses that wait for their peer or their turn without anybody waiting with them.
+    pub suspended: u64,
+    /// Requests that wait for somebody to call the application.
+    pub queued: u64,
+    /// Requests that waited for too long and were refused.
+    pub queue_timeouts: u64,
+    /// Requests whose peer had left when their turn came.
+    pub left: u64,
     /// Requests that the engine answered by itself.
     pub refused: u64,
     /// Connections or responses cut because time was up.
@@ -27,11 +37,16 @@ pub struct Statistics {
 
 impl Statistics {
     /// Each with its name.
-    pub fn entries(&self) -> [(&'static str, u64); 10] {
+    pub fn entries(&self) -> [(&'static str, u64); 15] {
         [
             ("connections", self.connections),
             ("accepted", self.accepted),
             ("requests", self.requests),
+            ("running", self.running),
+            ("suspended", self.suspended),
+            ("queued", self.queued),
+            ("queue_timeouts", self.queue_timeouts),
+            ("left", self.left),
             ("refused", self.refused),
             ("timeouts", self.timeouts),
             ("cut", self.cut),

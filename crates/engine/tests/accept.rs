@@ -3,7 +3,7 @@
 mod common;
 
 use common::{Address, Client, End, Event, Pause, Plan, World, local_of, ms, tcp_listener, timeless};
-use engine::{Config, Local};
+use engine::{Config, Engine, Local, Now, Os, Readiness};
 use std::os::unix::net::UnixListener;
 
 const GET: &[u8] = b"GET /0 HTTP/1.1\r\nHost: a\r\n\r\n";
@@ -41,15 +41,16 @@ fn every_listener_is_served() {
 #[test]
 fn a_descriptor_that_does_not_listen_is_refused() {
     let file = tempfile::tempfile().unwrap();
-    let now = engine::Now::read();
-    assert!(engine::Engine::<common::Script>::new(vec![file.into()], timeless(), now).is_err());
+    let (net, ..) = Os::new().unwrap();
+    assert!(Engine::<common::Script>::new(net, vec![file.into()], timeless(), Now::read()).is_err());
 }
 
 #[test]
 fn a_server_field_that_could_be_two_is_refused() {
     let config = Config { server: "kirsch\r\nX: y".into(), ..timeless() };
     let (listener, _) = tcp_listener(None);
-    assert!(engine::Engine::<common::Script>::new(vec![listener], config, engine::Now::read()).is_err());
+    let (net, ..) = Os::new().unwrap();
+    assert!(Engine::<common::Script>::new(net, vec![listener], config, Now::read()).is_err());
 }
 
 #[test]
@@ -135,15 +136,19 @@ fn a_bound_that_nobody_waits_at_is_not_reported() {
 fn a_waker_ends_a_wait_from_another_thread() {
     let mut world = World::new(timeless(), vec![]);
     world.settle();
-    let waker = world.engine.waker();
+    let waker = world.waker.clone();
     let thread = std::thread::spawn(move || waker.wake());
-    assert!(world.engine.poll(None).unwrap());
+    let mut ready = Vec::new();
+    world.poller.wait(None, &mut ready).unwrap();
+    assert_eq!(ready, [Readiness::Woken]);
     thread.join().unwrap();
+    world.engine.notice(&mut ready);
+    assert!(ready.is_empty());
     world.settle();
     // However often it was called, one turn is enough.
     for _ in 0..100_000 {
-        world.engine.waker().wake();
+        world.waker.wake();
     }
     world.settle();
-    assert!(!world.engine.poll(Some(ms(0))).unwrap());
+    assert!(!world.poll());
 }

@@ -55,7 +55,7 @@ fn some_descriptors_stay_free() {
 fn the_system_refuses() {
     let config = Config { body_memory: 1000, ..timeless() };
     let relieved: Vec<_> = (0..60).map(|part| if part % 2 == 0 { Op::Write(100_000) } else { Op::Relieve }).collect();
-    let relieved = Plan { yields_to_peer: false, ..Plan::of(relieved) };
+    let relieved = Plan::of(relieved).impolite();
     let mut world = World::unix(config, vec![Plan::sized(&[5]), Plan::of(vec![Op::Echo]), relieved]);
     let mut inside = world.client();
     let mut greedy = world.client();
@@ -76,7 +76,7 @@ fn the_system_refuses() {
         assert_eq!(world.app.pauses(), [Pause::Failed], "round {round}");
         let timeout = world.timeout().expect("it looks again");
         assert!(timeout > ms(0) && timeout <= ms(200), "round {round}: {timeout:?}");
-        assert!(!world.engine.poll(Some(ms(0))).unwrap(), "round {round}: an event for nothing");
+        assert!(!world.poll(), "round {round}: an event for nothing");
         world.advance(timeout);
     }
     // One of the turns may have been for something else.

@@ -38,7 +38,7 @@ fn mixed() -> Vec<Op> {
 #[test]
 fn parts_of_all_kinds_keep_their_order() {
     let length = Plan::of(mixed()).length();
-    let impolite = Plan { yields_to_peer: false, ..Plan::of(mixed()) };
+    let impolite = Plan::of(mixed()).impolite();
     let plans =
         vec![Plan::of(mixed()), Plan::of(mixed()).declaring(length), impolite.clone(), impolite.declaring(length)];
     let worlds = [World::with_send_buffer(timeless(), plans.clone(), SEND_BUFFER), World::unix(timeless(), plans)];
@@ -82,7 +82,7 @@ fn a_response_waits_until_its_peer_has_caught_up() {
 fn requests_wait_while_answers_do() {
     let count = 50;
     // Nor does an application that never stops by itself get more to do.
-    let plan = Plan { yields_to_peer: false, ..Plan::sized(&[60_000]) };
+    let plan = Plan::sized(&[60_000]).impolite();
     let mut world = World::with_send_buffer(timeless(), vec![plan; count], SEND_BUFFER);
     let mut client = slow_client(&world);
     client.send((0..count).map(get).collect::<String>());
@@ -124,6 +124,51 @@ fn who_yields_lets_others_go_first() {
     assert_eq!(first.answers[0].body, pattern(0, 0, 30));
 }
 
+/// However small its parts are, and although there is always something to do.
+#[test]
+fn who_yields_lets_those_come_in_who_were_not_ready() {
+    let mut ops = vec![Op::Begin];
+    for _ in 0..1000 {
+        ops.extend([Op::Write(1), Op::Yield]);
+    }
+    let mut world = World::unix(timeless(), vec![Plan::of(ops), Plan::sized(&[5])]);
+    let mut busy = world.client();
+    let mut quick = world.client();
+    world.settle();
+    busy.send(get(0));
+    busy.pump();
+    world.turn();
+    for _ in 0..5 {
+        world.turn();
+    }
+    quick.send(get(1));
+    quick.pump();
+    world.turn();
+    quick.pump();
+    assert_eq!((quick.answers.len(), world.app.resumed(0)), (1, 6));
+}
+
+#[test]
+fn many_requests_at_once_do_not_keep_others_waiting() {
+    let mut world = World::unix(timeless(), vec![Plan::sized(&[5]); 2]);
+    let mut busy = world.client();
+    let mut quick = world.client();
+    world.settle();
+    busy.send(get(0).repeat(1000));
+    busy.pump();
+    assert_eq!(busy.unsent(), 0);
+    world.turn();
+    let before = world.app.called().len();
+    quick.send(get(1));
+    quick.pump();
+    world.turn();
+    quick.pump();
+    assert_eq!(quick.answers.len(), 1);
+    let after = world.app.called().len();
+    assert!(before > 1 && after < 200, "{before} before, {after} after");
+    world.until("all are answered", &mut [&mut busy], |_, clients| clients[0].answers.len() == 1000);
+}
+
 #[test]
 fn a_busy_response_does_not_keep_others_waiting() {
     // Far more than a share, for a peer that keeps up.
@@ -148,9 +193,7 @@ fn a_file_that_becomes_shorter_cuts_the_response() {
     let ops = |last| vec![Op::Write(10), Op::File { length: 100_000, missing: 1 }, last];
     let plans: Vec<_> = [Op::Flush, Op::Write(7)]
         .into_iter()
-        .flat_map(|last| {
-            [Plan::of(ops(last.clone())).declaring(Plan::of(ops(last.clone())).length()), Plan::of(ops(last))]
-        })
+        .flat_map(|last| [Plan::of(ops(last)).declaring(Plan::of(ops(last)).length()), Plan::of(ops(last))])
         .collect();
     for id in 0..plans.len() {
         for version in ["1.0", "1.1"] {
@@ -212,7 +255,7 @@ fn an_impolite_application_is_told_that_its_peer_has_left() {
     for _ in 0..5 {
         ops.extend([Op::Write(50_000), Op::Flush, Op::Yield]);
     }
-    let plan = Plan { yields_to_peer: false, ..Plan::of(ops) };
+    let plan = Plan::of(ops).impolite();
     let mut world = World::with_send_buffer(timeless(), vec![plan], SEND_BUFFER);
     let mut client = slow_client(&world);
     client.send(get(0));
@@ -367,7 +410,7 @@ fn what_leaves_meanwhile_leaves_once() {
     // Beyond the head and the first part, and long before all: nobody reads.
     ops.extend([Op::AwaitUnread(1000), Op::Write(7), Op::Write(90_000), Op::SendSoon, Op::Write(8)]);
     let length = Plan::of(ops.clone()).length();
-    for plan in [Plan { yields_to_peer: false, ..Plan::of(ops.clone()) }, Plan::of(ops).declaring(length)] {
+    for plan in [Plan::of(ops.clone()).impolite(), Plan::of(ops).declaring(length)] {
         let mut world = World::with_send_buffer(timeless(), vec![plan], SEND_BUFFER);
         let mut client = slow_client(&world);
         world.app.peer = Some(client.as_fd().try_clone_to_owned().unwrap());
@@ -392,7 +435,7 @@ fn who_cannot_stop_is_relieved_of_what_piles_up() {
             ops.extend([Op::File { length: 5000, missing: 0 }, Op::Relieve]);
         }
     }
-    let plan = Plan { yields_to_peer: false, ..Plan::of(ops) };
+    let plan = Plan::of(ops).impolite();
     let length = plan.length();
     for plan in [plan.clone(), plan.declaring(length)] {
         for leaves in [false, true] {

@@ -1,12 +1,13 @@
 //! Random conversations: several clients at a time ask for answers of every kind, send and read at every pace, and leave
-//! when they like. Whatever happens, a request gets one whole answer or its peer sees that it did not, every request
-//! and response that begins ends once, and nothing is left.
+//! when they like. Few or many may call the application at a time, and the calls' operations are done in any order.
+//! Whatever happens, a request gets one whole answer or its peer sees that it did not, every request and response that
+//! begins ends once, and nothing is left.
 //!
 //! `KIRSCH_SEED` replays one conversation; a failure names its seed. `KIRSCH_SEEDS` says how many there are to be.
 
 mod common;
 
-use common::{Client, End, Event, Op, Plan, World, ms, pattern, seconds, tcp_listener, timeless};
+use common::{Client, End, Event, Manner, Op, Plan, Told, World, ms, pattern, seconds, tcp_listener, timeless};
 use engine::Config;
 use fastrand::Rng;
 use std::fmt;
@@ -41,6 +42,8 @@ struct Asked {
     is_last: bool,
     /// The client closes its side behind it, in the middle of the request.
     truncated: bool,
+    /// The connection may end behind its answer, which may begin before its body is here.
+    may_end: bool,
 }
 
 impl fmt::Debug for Asked {
@@ -64,6 +67,19 @@ struct Talker {
     reads: usize,
     /// It leaves when it has received so many bytes; whether with a reset.
     leaves: Option<(usize, bool)>,
+    /// It closes its side behind its last request, which looks as if it left.
+    ends: bool,
+}
+
+/// How the world is.
+#[derive(Clone, Copy)]
+struct Setting {
+    on_tcp: bool,
+    /// Bodies are handed on as they arrive.
+    streams: bool,
+    /// Requests may have to wait to be called.
+    queues: bool,
+    stopped: bool,
 }
 
 #[test]
@@ -134,8 +150,8 @@ fn parts(rng: &mut Rng) -> (Vec<Op>, usize) {
     (ops, length)
 }
 
-/// A request for plan `id`, and that plan. `resets_show`: whether the connection can be reset at all.
-fn ask(id: usize, resets_show: bool, rng: &mut Rng) -> (Asked, Plan) {
+/// A request for plan `id`, and that plan.
+fn ask(id: usize, setting: Setting, rng: &mut Rng) -> (Asked, Plan) {
     let is_head = rng.u8(0..10) == 0;
     let is_old = rng.u8(0..6) == 0;
     let asks_to_close = rng.u8(0..8) == 0;
@@ -143,7 +159,12 @@ fn ask(id: usize, resets_show: bool, rng: &mut Rng) -> (Asked, Plan) {
     let chunked = !is_old && !body.is_empty() && rng.bool();
 
     let (ops, length) = parts(rng);
-    let mut plan = Plan { yields_to_peer: rng.u8(0..8) > 0, ..Plan::of(ops) };
+    let manner = match rng.u8(0..8) {
+        0 => Manner::Impolite,
+        1..3 => Manner::Waits,
+        _ => Manner::Stops,
+    };
+    let mut plan = Plan { manner, ..Plan::of(ops) };
     if rng.bool() {
         plan = plan.declaring(length);
     }
@@ -158,7 +179,12 @@ fn ask(id: usize, resets_show: bool, rng: &mut Rng) -> (Asked, Plan) {
     } else {
         match rng.u8(0..24) {
             0 => {
-                plan = Plan { ops: vec![Op::Echo], declared: Some(body.len() as u64), ..plan };
+                let ops = match rng.bool() {
+                    true if setting.streams => vec![Op::EchoAll(appetite(rng))],
+                    false if setting.streams => vec![Op::ReadAll(appetite(rng)), Op::Echo],
+                    _ => vec![Op::Echo],
+                };
+                plan = Plan { ops, declared: Some(body.len() as u64), ..plan };
                 whole(body.clone())
             }
             1 => {
@@ -226,8 +252,15 @@ fn ask(id: usize, resets_show: bool, rng: &mut Rng) -> (Asked, Plan) {
         }
     };
     // Where no reset shows, a cut until the close cannot be told from the whole: a Unix socket has none.
-    if matches!(outcome, Outcome::Cut { .. }) && !resets_show && until_close(&plan) {
-        return ask(id, resets_show, rng);
+    if matches!(outcome, Outcome::Cut { .. }) && !setting.on_tcp && until_close(&plan) {
+        return ask(id, setting, rng);
+    }
+    if setting.streams && !matches!(plan.ops.first(), Some(Op::EchoAll(_) | Op::ReadAll(_))) {
+        match rng.u8(0..4) {
+            0..2 => plan.ops.insert(0, Op::ReadAll(appetite(rng))),
+            2 => plan.ops.insert(0, Op::Read(appetite(rng))),
+            _ => {}
+        }
     }
 
     let mut bytes = Vec::new();
@@ -259,12 +292,19 @@ fn ask(id: usize, resets_show: bool, rng: &mut Rng) -> (Asked, Plan) {
         bytes.extend(format!("Content-Length: {}\r\n\r\n", body.len()).bytes());
         bytes.extend(&body);
     }
-    let asked = Asked { id: Some(id), is_head, body, bytes, outcome, is_last: asks_to_close, truncated: false };
+    let may_end = setting.streams && !body.is_empty() && !matches!(plan.ops.first(), Some(Op::ReadAll(_)));
+    let asked =
+        Asked { id: Some(id), is_head, body, bytes, outcome, is_last: asks_to_close, truncated: false, may_end };
     (asked, plan)
 }
 
-/// What the engine answers by itself.
-fn ask_wrongly(id: usize, rng: &mut Rng) -> (Asked, Plan) {
+/// So many bytes of a body are read at a time.
+fn appetite(rng: &mut Rng) -> usize {
+    if rng.bool() { 1 + rng.usize(0..50) } else { 100_000 }
+}
+
+/// What the engine answers by itself, unless the application reads the body that is wrong.
+fn ask_wrongly(id: usize, setting: Setting, rng: &mut Rng) -> (Asked, Plan) {
     let (bytes, status, explanation, truncated, id) = match rng.u8(0..4) {
         0 => (
             "GET / HTTP/9.1\r\nHost: a\r\n\r\n".into(),
@@ -289,11 +329,20 @@ fn ask_wrongly(id: usize, rng: &mut Rng) -> (Asked, Plan) {
             Some(id),
         ),
     };
+    let explanation = if setting.streams && id.is_some() { "Bad Request\nAs the body went." } else { explanation };
     let page = format!("{status} {explanation}\n").into_bytes();
     let outcome = Outcome::Whole { status, body: page, goes_on: false };
-    let asked =
-        Asked { id, is_head: false, body: Vec::new(), bytes: bytes.into_bytes(), outcome, is_last: false, truncated };
-    (asked, Plan::sized(&[]))
+    let asked = Asked {
+        id,
+        is_head: false,
+        body: Vec::new(),
+        bytes: bytes.into_bytes(),
+        outcome,
+        is_last: false,
+        truncated,
+        may_end: false,
+    };
+    (asked, if setting.streams { Plan::of(vec![Op::ReadAll(appetite(rng))]) } else { Plan::sized(&[]) })
 }
 
 // ------------------------------------------------------------------------------------------------ the conversation
@@ -302,13 +351,18 @@ fn converse(seed: u64) {
     let mut rng = Rng::with_seed(seed);
     let rng = &mut rng;
     let on_tcp = rng.bool();
+    let callers = if rng.bool() { usize::MAX } else { rng.usize(1..=3) };
+    let mut setting = Setting { on_tcp, streams: rng.u8(0..3) == 0, queues: callers < usize::MAX, stopped: false };
     let mut plans = Vec::new();
     let mut scripts = Vec::new();
     for _ in 0..rng.usize(1..=4) {
         let mut asked = Vec::new();
         for _ in 0..rng.usize(1..=6) {
-            let (request, plan) =
-                if rng.u8(0..20) == 0 { ask_wrongly(plans.len(), rng) } else { ask(plans.len(), on_tcp, rng) };
+            let (request, plan) = if rng.u8(0..20) == 0 {
+                ask_wrongly(plans.len(), setting, rng)
+            } else {
+                ask(plans.len(), setting, rng)
+            };
             plans.push(plan);
             let ends = request.is_last || request.truncated;
             asked.push(request);
@@ -323,6 +377,8 @@ fn converse(seed: u64) {
     let config =
         Config { body_memory: rng.usize(1..50_000), connections: rng.usize(2..6), min_rate: 0, ..Config::default() };
     let config = if rng.bool() { config } else { Config { body_memory: config.body_memory, ..timeless() } };
+    let queue = if rng.bool() { rng.usize(0..3) } else { config.queue };
+    let config = Config { buffer_bodies: !setting.streams, queue, ..config };
     let buffer = |rng: &mut Rng| rng.bool().then(|| rng.usize(8 << 10..64 << 10));
     let mut world = if on_tcp {
         let (listener, address) = tcp_listener(buffer(rng));
@@ -330,6 +386,8 @@ fn converse(seed: u64) {
     } else {
         World::unix(config, plans)
     };
+    world.callers = callers;
+    world.keeps = rng.bool();
     let mut talkers: Vec<_> = scripts
         .into_iter()
         .map(|asked| {
@@ -340,7 +398,8 @@ fn converse(seed: u64) {
                 }
                 client.send(&request.bytes);
             }
-            if rng.bool() || asked.last().is_some_and(|last| last.truncated) {
+            let ends = rng.bool() || asked.last().is_some_and(|last| last.truncated);
+            if ends {
                 client.end_sending();
             }
             let appetite = |rng: &mut Rng| if rng.bool() { usize::MAX } else { 1 + rng.usize(0..20_000) };
@@ -349,13 +408,13 @@ fn converse(seed: u64) {
                 writes: appetite(rng),
                 reads: appetite(rng),
                 leaves: (rng.u8(0..5) == 0).then(|| (size(rng), rng.bool())),
+                ends,
                 asked,
             }
         })
         .collect();
 
     let mut time = Duration::ZERO;
-    let mut stopped = false;
     let stops_after = (rng.u8(0..6) == 0).then(|| rng.usize(0..30));
     let patience = Instant::now() + PATIENCE;
     for round in 0.. {
@@ -366,7 +425,7 @@ fn converse(seed: u64) {
             }
         }
         if stops_after == Some(round) {
-            stopped = true;
+            setting.stopped = true;
             let now = world.now();
             world.engine.stop(now, Some(seconds(60)));
         }
@@ -379,6 +438,13 @@ fn converse(seed: u64) {
                 world.turn();
             }
         }
+        moved |= go_on_with_calls(&mut world, rng);
+        if rng.bool() {
+            world.engine.tick();
+        }
+        let queued = usize::try_from(world.statistics().queued).unwrap();
+        // What comes up while a call is given back goes beyond the bound.
+        assert!(queued <= queue.saturating_add(callers), "{queued} are queued: {queue} and {callers} may be");
         talkers.iter_mut().for_each(Talker::conclude);
         let mut here: Vec<_> = talkers.iter_mut().filter_map(|talker| talker.client.as_mut()).collect();
         here.retain(|client| client.end.is_none());
@@ -400,23 +466,27 @@ fn converse(seed: u64) {
     }
 
     for talker in &talkers {
-        if let Err(panic) = catch_unwind(AssertUnwindSafe(|| talker.check(stopped, on_tcp))) {
+        if let Err(panic) = catch_unwind(AssertUnwindSafe(|| talker.check(setting))) {
             for id in talker.asked.iter().filter_map(|asked| asked.id) {
                 eprintln!("plan {id}: {:?}", world.app.plans[id]);
             }
-            eprintln!("on TCP: {on_tcp}, stopped: {stopped}, log: {:?}", world.app.log);
+            eprintln!("on TCP: {on_tcp}, stopped: {}, log: {:?}", setting.stopped, world.app.log);
             resume_unwind(panic);
         }
     }
     for asked in talkers.iter().flat_map(|talker| &talker.asked) {
-        if let Some(body) = asked.id.and_then(|id| world.app.body(id)) {
-            assert!(body.bytes() == asked.body, "the body that came is not the one that was sent: {asked:?}");
+        let Some(id) = asked.id else { continue };
+        let came = if setting.streams { world.app.body_read(id) } else { world.app.body(id).map(Told::bytes) };
+        if let Some(bytes) = came {
+            assert!(bytes == asked.body, "the body that came is not the one that was sent: {asked:?}");
         }
     }
     drop(talkers);
+    world.keeps = false;
+    world.go_on_with_woken();
     world.until_empty(&mut []);
     check_log(&world, seed);
-    if stopped {
+    if setting.stopped {
         world.settle();
         assert!(world.engine.is_stopped());
     } else {
@@ -424,6 +494,23 @@ fn converse(seed: u64) {
         let mut client = world.client();
         world.ask(&mut client, b"GET / HTTP/8.0\r\n\r\n", 1);
     }
+}
+
+/// Does some operations of calls that are out, in any order. Whether it did any.
+fn go_on_with_calls(world: &mut World, rng: &mut Rng) -> bool {
+    if !world.keeps {
+        return false;
+    }
+    world.note_woken();
+    let mut any = false;
+    for _ in 0..rng.usize(0..10) {
+        let able: Vec<_> = (0..world.calls.len()).filter(|&index| !world.calls[index].waits).collect();
+        let Some(&index) = rng.choice(&able) else { break };
+        world.step(index);
+        world.note_woken();
+        any = true;
+    }
+    any || world.calls.iter().any(|call| !call.waits)
 }
 
 impl Talker {
@@ -457,18 +544,39 @@ impl Talker {
     }
 
     /// Compares what came with what was to come.
-    fn check(&self, stopped: bool, on_tcp: bool) {
+    fn check(&self, setting: Setting) {
         let Some(client) = &self.client else { return };
+        let Setting { on_tcp, queues, stopped, .. } = setting;
         let mut expected = 0;
         let mut exactly = !stopped;
         for (index, asked) in self.asked.iter().enumerate() {
+            let answer = client.answers.get(index);
+            // Who waits to be called and has ended its side is taken to have left.
+            if let Some(answer) = answer
+                && (queues && self.ends && answer.body.ends_with(b"\nThe server has too much to do at the moment.\n"))
+            {
+                assert!(answer.status == 503 && answer.head.contains("Retry-After: ") && !answer.keep_alive);
+                expected += 1;
+                break;
+            }
+            // To HEAD, the same has no page.
+            if asked.is_head && queues && self.ends && answer.is_some_and(|answer| answer.status == 503) {
+                expected += 1;
+                break;
+            }
             match &asked.outcome {
                 Outcome::Whole { status, body, goes_on } => {
                     expected += 1;
-                    if let Some(answer) = client.answers.get(index) {
+                    if let Some(answer) = answer {
                         assert_eq!(answer.status, *status, "answer {index}, to {asked:?}");
                         assert!(answer.body == *body, "answer {index} differs, to {asked:?}");
-                        assert!(answer.keep_alive || !goes_on || stopped, "answer {index} ends the connection");
+                        let may_end = stopped || !goes_on || asked.may_end;
+                        assert!(answer.keep_alive || may_end, "answer {index} ends the connection");
+                    }
+                    if asked.may_end && client.answers.len() <= index + 1 {
+                        // It ended behind this one, if it came so far: a reset to come would destroy it too.
+                        exactly &= answer.is_some();
+                        break;
                     }
                     if !goes_on {
                         break;
@@ -513,6 +621,7 @@ fn check_log(world: &World, seed: u64) {
     for message in world.app.panics() {
         assert!(is_planned(message), "seed {seed}: {message}");
     }
-    assert_eq!(world.statistics().requests, calls);
+    assert_eq!((world.statistics().requests, world.statistics().running), (calls, 0));
+    assert_eq!(world.statistics().queued, 0);
     assert_eq!((world.statistics().connections, world.app.alive()), (0, 0));
 }

@@ -205,37 +205,16 @@ fn a_stop_at_once_cuts_at_once() {
     assert_eq!((world.app.abandoned(0), world.app.alive()), (1, 0));
 }
 
-/// Before the driver comes to stop the engine, another thread may know that it will.
+/// Also one that is already at work, if its response has not begun.
 #[test]
-fn an_announced_stop_ends_connections_with_their_answers() {
-    let mut world = World::unix(timeless(), vec![Plan::sized(&[5]), Plan::of(vec![Op::Yield, Op::Write(5)])]);
-    let mut client = world.client();
-    world.ask(&mut client, get(0).as_bytes(), 1);
-    let waker = world.engine.waker();
-    std::thread::spawn(move || waker.announce_stop()).join().unwrap();
-    assert!(world.engine.poll(Some(ms(0))).unwrap(), "it wakes");
-    world.ask(&mut client, get(0).as_bytes(), 2);
-    assert_eq!((client.answers[0].keep_alive, client.answers[1].keep_alive), (true, false));
-    assert_eq!(world.end(&mut client), End::Closed);
-    // It still accepts.
-    let mut late = world.client();
-    world.ask(&mut late, get(1).as_bytes(), 1);
-    assert!(!late.answers[0].keep_alive && !world.engine.is_stopped());
-    drop((client, late));
-    stop(&mut world, None);
-    world.until("it has stopped", &mut [], |world, _| world.engine.is_stopped());
-}
-
-/// Also to a call that is already at work, if its response has not begun.
-#[test]
-fn an_announced_stop_reaches_responses_that_have_not_begun() {
+fn a_stop_ends_connections_with_the_answers_that_have_not_begun() {
     let mut world = World::unix(timeless(), vec![Plan::of(vec![Op::Yield, Op::Write(5)])]);
     let mut client = world.client();
     client.send(get(0));
     client.pump();
     world.turn();
     assert_eq!((world.app.called(), world.app.resumed(0)), (vec![0], 0));
-    world.engine.waker().announce_stop();
+    stop(&mut world, None);
     world.until("it is answered", &mut [&mut client], |_, clients| clients[0].answers.len() == 1);
     assert!(!client.answers[0].keep_alive);
     assert_eq!(world.end(&mut client), End::Closed);

@@ -147,11 +147,19 @@ enum Sink {
     Logger(Py<PyAny>),
 }
 
+/// Lines that a logger has still to be given, each with its atoms.
+pub(crate) struct LoggerLines {
+    pub(crate) logger: Py<PyAny>,
+    pub(crate) lines: Vec<(String, Py<PyAny>)>,
+}
+
 /// Writes access log lines.
 pub(crate) struct AccessLog {
     shape: Shape,
     sink: Sink,
     buffer: Vec<u8>,
+    /// Lines that the logger has still to be given, with their atoms.
+    pending: Vec<(String, Py<PyAny>)>,
     line: String,
     /// The time of a line is the same for all of a second.
     second: u64,
@@ -178,7 +186,15 @@ impl AccessLog {
             "combined" => Shape::Text(compile(COMBINED)?),
             format => Shape::Text(compile(format)?),
         };
-        Ok(Some(Self { shape, sink, buffer: Vec::new(), line: String::new(), second: u64::MAX, time: String::new() }))
+        Ok(Some(Self {
+            shape,
+            sink,
+            buffer: Vec::new(),
+            pending: Vec::new(),
+            line: String::new(),
+            second: u64::MAX,
+            time: String::new(),
+        }))
     }
 
     /// Opens the path again, after a rotation. The old file stays in use if that fails.
@@ -208,6 +224,20 @@ impl AccessLog {
         written
     }
 
+    pub(crate) fn has_pending(&self) -> bool {
+        !self.pending.is_empty()
+    }
+
+    /// Lines for the logger, which may be called only while nothing is locked.
+    pub(crate) fn take_pending(&mut self, py: Python<'_>) -> Option<LoggerLines> {
+        match &self.sink {
+            Sink::Logger(logger) if !self.pending.is_empty() => {
+                Some(LoggerLines { logger: logger.clone_ref(py), lines: std::mem::take(&mut self.pending) })
+            }
+            _ => None,
+        }
+    }
+
     /// Takes a line in.
     pub(crate) fn write<'a>(
         &mut self,
@@ -229,10 +259,10 @@ impl AccessLog {
             }
             Shape::Json => line.push_json(&mut self.line),
         }
-        if let Sink::Logger(logger) = &self.sink {
-            let handed_on = line.atoms(py, &self.time).and_then(|atoms| logger.call1(py, (&self.line, atoms)));
-            if let Err(error) = handed_on {
-                error.write_unraisable(py, None);
+        if let Sink::Logger(_) = &self.sink {
+            match line.atoms(py, &self.time) {
+                Ok(atoms) => self.pending.push((self.line.clone(), atoms.into_any().unbind())),
+                Err(error) => error.write_unraisable(py, None),
             }
             return;
         }

@@ -5,8 +5,10 @@
 //! against the C API ([`object`], [`wsgi`]), because there the price of one call shows.
 
 mod access_log;
+mod calls;
 mod object;
 mod server;
+mod site;
 mod wsgi;
 
 use pyo3::prelude::*;
@@ -18,7 +20,9 @@ use pyo3::prelude::*;
 #[pymodule(gil_used = true)]
 mod _native {
     #[pymodule_export]
-    use crate::server::Server;
+    use crate::calls::Call;
+    #[pymodule_export]
+    use crate::server::{Exchange, Server};
     #[pymodule_export]
     use crate::wsgi::file_wrapper::FileWrapper;
     use pyo3::prelude::*;

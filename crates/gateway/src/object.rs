@@ -10,12 +10,15 @@ use std::ptr::NonNull;
 /// run time.
 ///
 /// Invariant: it is made, used and dropped only by threads that are attached to the interpreter. All of them live in
-/// [`Wsgi`](crate::wsgi::Wsgi) or in the engine that serves it, which `Server::run` creates, turns and drops attached.
+/// a [`Site`](crate::site::Site) or in calls that are out for it, whose threads let go of the interpreter only to wait;
+/// the ticker, which is never attached, sends what others made and drops nothing.
 #[derive(Debug)]
 pub(crate) struct Object(NonNull<ffi::PyObject>);
 
 // SAFETY: a reference may be used from any thread that is attached, which the type's invariant demands of every use.
 unsafe impl Send for Object {}
+// SAFETY: as above; what can be done with a shared reference to it is what the C API admits any attached thread to do.
+unsafe impl Sync for Object {}
 
 impl Object {
     /// Takes over a new reference; `None` if it is null, when the interpreter has an exception set.

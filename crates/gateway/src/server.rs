@@ -1,39 +1,38 @@
-//! The server that Python sees: an engine, its application, and the loop that turns it.
+//! The server that Python sees: an engine, its application, and the threads or the loop that turn it.
 
 use crate::access_log::AccessLog;
-use crate::wsgi::{ERROR, Parts, WARNING, Wsgi};
-use engine::{Config, Engine, Now, Statistics, Waker};
+use crate::calls::{Call, Limits as TimeLimits};
+use crate::object::Object;
+use crate::site::{Hooks, Plan, Site, Turned, detached};
+use crate::wsgi::file_wrapper::FileWrapper;
+use crate::wsgi::{Inputs, Job, Parts, Wsgi};
+use engine::{Config, Engine, Now, Os};
 use pyo3::exceptions::{PyRuntimeError, PyTypeError, PyValueError};
-use pyo3::ffi;
 use pyo3::prelude::*;
 use std::collections::BTreeMap;
+use std::io::{self, PipeReader, PipeWriter, Read, Write};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
-use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 use wire::http1::Limits;
 
-/// One engine and one WSGI application on listening sockets, turned by the thread that calls `run`.
+/// One engine and one WSGI application on listening sockets.
 #[pyclass(frozen, module = "kirsch._native")]
 pub(crate) struct Server {
-    /// What `run` takes and does not give back.
-    idle: Mutex<Option<(Engine<Wsgi>, Wsgi)>>,
-    control: Mutex<Control>,
-    waker: Waker,
+    site: Arc<Site>,
+    threads: usize,
+    /// It has been run, or is hosted by a loop.
+    begun: AtomicBool,
     poller: RawFd,
+    engine_wakeup: RawFd,
+    monitor: Monitor,
 }
 
-/// What other threads ask of a running server, and what it tells them.
-#[derive(Default)]
-struct Control {
-    stop: Option<Stop>,
-    reopen_logs: bool,
-    statistics: Statistics,
-}
-
-/// Stop, and cut what is left after `limit`, if there is one.
-#[derive(Clone, Copy)]
-struct Stop {
-    limit: Option<Duration>,
+/// Where the thread that called `run` waits while others serve: signals, and the last thread, write to it.
+struct Monitor {
+    reader: Mutex<PipeReader>,
+    writer: PipeWriter,
 }
 
 #[pymethods]
@@ -61,6 +60,16 @@ impl Server {
         access_log_format = "combined",
         access_logger = None,
         report = None,
+        threads = 1,
+        spawn = None,
+        request_buffering = true,
+        queue = 1024,
+        queue_timeout = 60.0,
+        timeout = 0.0,
+        timeout_paths = Vec::new(),
+        timeout_exception = None,
+        waiter = None,
+        wait = None,
     ))]
     #[allow(clippy::too_many_arguments, clippy::needless_pass_by_value, reason = "they are Python's keyword arguments")]
     fn new(
@@ -85,9 +94,28 @@ impl Server {
         access_log_format: &str,
         access_logger: Option<Py<PyAny>>,
         report: Option<Py<PyAny>>,
+        threads: usize,
+        spawn: Option<Py<PyAny>>,
+        request_buffering: bool,
+        queue: usize,
+        queue_timeout: f64,
+        timeout: f64,
+        timeout_paths: Vec<(String, f64)>,
+        timeout_exception: Option<Py<PyAny>>,
+        waiter: Option<Py<PyAny>>,
+        wait: Option<Py<PyAny>>,
     ) -> PyResult<Self> {
         if !app.is_callable() {
             return Err(PyTypeError::new_err(format!("the application {app} is not callable")));
+        }
+        if threads == 0 {
+            return Err(PyValueError::new_err("threads: at least one has to run the application"));
+        }
+        if threads > 1 && spawn.is_none() {
+            return Err(PyTypeError::new_err("threads: more than one need `spawn`, which starts them"));
+        }
+        if waiter.is_some() != wait.is_some() {
+            return Err(PyTypeError::new_err("waiter and wait belong together"));
         }
         let config = Config {
             limits: Limits {
@@ -98,14 +126,24 @@ impl Server {
                 body: limit_request_body,
             },
             connections: worker_connections,
-            keep_alive: timeout("keep_alive", keep_alive)?,
-            header_timeout: timeout("header_timeout", header_timeout)?,
-            body_timeout: timeout("body_timeout", body_timeout)?,
-            write_timeout: timeout("write_timeout", write_timeout)?,
+            keep_alive: seconds("keep_alive", keep_alive)?,
+            header_timeout: seconds("header_timeout", header_timeout)?,
+            body_timeout: seconds("body_timeout", body_timeout)?,
+            write_timeout: seconds("write_timeout", write_timeout)?,
             min_rate,
             body_memory,
+            buffer_bodies: request_buffering,
+            queue,
+            queue_timeout: seconds("queue_timeout", queue_timeout)?,
             server: server_header.to_owned(),
         };
+        let limits = TimeLimits::new(
+            seconds("timeout", timeout)?,
+            timeout_paths
+                .into_iter()
+                .map(|(prefix, limit)| Ok((prefix, seconds("timeout_paths", limit)?)))
+                .collect::<PyResult<_>>()?,
+        );
         let sockets = listeners
             .iter()
             .map(|&descriptor| {
@@ -116,40 +154,86 @@ impl Server {
                 Ok(unsafe { BorrowedFd::borrow_raw(descriptor) }.try_clone_to_owned()?)
             })
             .collect::<PyResult<_>>()?;
-        let engine = Engine::new(sockets, config, Now::read())?;
+        let (net, poller, waker) = Os::new()?;
+        let engine = Engine::new(net, sockets, config, Now::read())?;
         let parts = Parts {
-            application: app,
+            // Greenlets come in between each other as threads do.
+            multithread: threads > 1 || waiter.is_some(),
             multiprocess,
             software: format!("kirsch/{}", env!("CARGO_PKG_VERSION")),
             access_log: AccessLog::new(access_log, access_log_format, access_logger)?,
-            report,
+            limits,
+            buffers_bodies: request_buffering,
         };
         let wsgi = Wsgi::new(py, engine.locals(), parts)?;
+        let file_wrapper: Object = py.get_type::<FileWrapper>().into_any().unbind().into();
+        let (poller_fd, engine_wakeup) = (poller.as_raw_fd(), waker.as_fd().as_raw_fd());
+        let plan = Plan {
+            engine,
+            wsgi,
+            poller,
+            waker,
+            application: app.unbind().into(),
+            file_wrapper,
+            inputs: Inputs::new(py)?,
+            report,
+            hooks: Hooks { spawn, waiter, wait, timeout_exception },
+            threads,
+        };
         Ok(Self {
-            waker: engine.waker(),
-            poller: engine.as_raw_fd(),
-            idle: Mutex::new(Some((engine, wsgi))),
-            control: Mutex::default(),
+            site: Arc::new(Site::new(py, plan)?),
+            threads,
+            begun: AtomicBool::new(false),
+            poller: poller_fd,
+            engine_wakeup,
+            monitor: Monitor::new()?,
         })
     }
 
     fn run(&self, py: Python<'_>) -> PyResult<()> {
-        let taken = lock(&self.idle).take();
-        let (mut engine, mut wsgi) =
-            taken.ok_or_else(|| PyRuntimeError::new_err("the server is running already, or has been stopped"))?;
-        let result = self.turn_until_stopped(py, &mut engine, &mut wsgi);
-        if result.is_err() {
-            // An exception ends the loop at once; what is open is cut, so that no peer waits for an answer.
-            engine.stop(Now::read(), Some(Duration::ZERO));
-            engine.turn(Now::read(), &mut wsgi);
+        if self.begun.swap(true, Ordering::Relaxed) {
+            return Err(PyRuntimeError::new_err("the server is running already, or has been stopped"));
         }
-        lock(&self.control).statistics = engine.statistics();
-        flush(py, &mut wsgi);
-        result
+        if self.threads == 1 {
+            self.site.work(py, 0);
+        } else {
+            self.site.start_first(py)?;
+            self.monitor.wait(py, &self.site);
+        }
+        self.site.finish(py)?;
+        self.site.fail_if_failed()
+    }
+
+    fn work(&self, py: Python<'_>, index: usize) {
+        self.site.work(py, index);
+        self.monitor.wake();
+    }
+
+    fn turn(slf: &Bound<'_, Self>) -> PyResult<(Vec<Exchange>, Vec<Py<PyAny>>)> {
+        let this = slf.get();
+        this.begun.store(true, Ordering::Relaxed);
+        let Turned { jobs, woken } = this.site.turn(slf.py())?;
+        let exchanges = jobs
+            .into_iter()
+            .map(|(number, job)| Exchange { number, job: Mutex::new(Some(job)), server: slf.clone().unbind() })
+            .collect();
+        Ok((exchanges, woken))
+    }
+
+    fn timeout(&self, py: Python<'_>) -> PyResult<Option<f64>> {
+        Ok(self.site.timeout(py)?.map(|timeout| timeout.as_secs_f64()))
+    }
+
+    fn is_stopped(&self, py: Python<'_>) -> PyResult<bool> {
+        Ok(self.site.is_stopped(py)?)
+    }
+
+    fn finish(&self, py: Python<'_>) -> PyResult<()> {
+        self.site.finish(py)
     }
 
     #[pyo3(signature = (graceful_timeout = None))]
-    fn stop(&self, graceful_timeout: Option<f64>) -> PyResult<()> {
+    fn stop(&self, py: Python<'_>, graceful_timeout: Option<f64>) -> PyResult<()> {
         let limit = match graceful_timeout {
             None => None,
             Some(seconds) => Some(
@@ -157,29 +241,16 @@ impl Server {
                     .map_err(|error| PyValueError::new_err(format!("graceful_timeout: {error}")))?,
             ),
         };
-        let mut control = lock(&self.control);
-        // A limit that has been set can only become shorter.
-        let earlier = control.stop.and_then(|stop| stop.limit);
-        control.stop = Some(Stop { limit: limit.into_iter().chain(earlier).min() });
-        drop(control);
-        self.waker.announce_stop();
+        self.site.stop(py, limit);
         Ok(())
     }
 
-    fn wake(&self) {
-        self.waker.wake();
+    fn wake(&self, py: Python<'_>) {
+        self.site.wake(py);
     }
 
-    fn reopen_logs(&self) -> PyResult<()> {
-        if let Some((_, wsgi)) = lock(&self.idle).as_mut() {
-            return match &mut wsgi.access_log {
-                Some(log) => log.reopen(),
-                None => Ok(()),
-            };
-        }
-        lock(&self.control).reopen_logs = true;
-        self.waker.wake();
-        Ok(())
+    fn reopen_logs(&self, py: Python<'_>) -> PyResult<()> {
+        self.site.reopen_logs(py)
     }
 
     fn fileno(&self) -> RawFd {
@@ -187,87 +258,124 @@ impl Server {
     }
 
     fn wakeup_fd(&self) -> RawFd {
-        self.waker.as_fd().as_raw_fd()
+        // It has to wake the thread that may run signal handlers.
+        if self.threads == 1 { self.engine_wakeup } else { self.monitor.writer.as_raw_fd() }
     }
 
-    fn statistics(&self) -> BTreeMap<&'static str, u64> {
-        lock(&self.control).statistics.entries().into_iter().collect()
-    }
-}
-
-impl Server {
-    fn turn_until_stopped(&self, py: Python<'_>, engine: &mut Engine<Wsgi>, wsgi: &mut Wsgi) -> PyResult<()> {
+    fn await_overdue(&self, py: Python<'_>) -> PyResult<Option<Vec<Call>>> {
         loop {
-            // Work that is there already is done without letting go of the interpreter.
-            if !engine.poll(Some(Duration::ZERO))? {
-                let timeout = engine.timeout(Now::read());
-                if timeout != Some(Duration::ZERO) {
-                    flush(py, wsgi);
-                    wsgi.return_memory();
-                    detached(py, || engine.poll(timeout))?;
-                }
+            let (overdue, wait) = self.site.overdue(py)?;
+            if !overdue.is_empty() {
+                return Ok(Some(overdue));
             }
-            engine.turn(Now::read(), wsgi);
+            if self.site.wait_for_end(py, wait) {
+                return Ok(None);
+            }
             py.check_signals()?;
-            if let Some(interrupt) = wsgi.interrupt.take() {
-                return Err(interrupt);
+        }
+    }
+
+    fn calls(&self, py: Python<'_>) -> PyResult<Vec<Call>> {
+        Ok(self.site.with(py, |core| core.wsgi.calls.all(py, Now::read().monotonic))?)
+    }
+
+    fn interrupt(&self, py: Python<'_>, call: u64) -> PyResult<bool> {
+        Ok(self.site.interrupt(py, call)?)
+    }
+
+    fn statistics(&self, py: Python<'_>) -> PyResult<BTreeMap<&'static str, u64>> {
+        let (statistics, overdue, (running, suspended)) = self
+            .site
+            .with(py, |core| (core.engine.statistics(), core.wsgi.calls.overdue_ever(), core.wsgi.calls.count()))?;
+        let muster = self.site.muster(py)?;
+        let mut entries: BTreeMap<_, _> = statistics.entries().into_iter().collect();
+        // The engine does not know a greenlet that waits for its peer from one that works.
+        entries.insert("running", running);
+        entries.insert("suspended", suspended);
+        entries.insert("overdue", overdue);
+        entries.insert("threads", muster.threads as u64);
+        entries.insert("threads_idle", muster.idle as u64);
+        entries.insert("handovers", muster.handovers);
+        Ok(entries)
+    }
+}
+
+/// A request that a loop which hosts the engine can run, once.
+#[pyclass(frozen, module = "kirsch._native")]
+pub(crate) struct Exchange {
+    #[pyo3(get)]
+    number: u64,
+    job: Mutex<Option<Job>>,
+    /// It keeps the site alive.
+    server: Py<Server>,
+}
+
+#[pymethods]
+impl Exchange {
+    fn run(&self, py: Python<'_>) -> PyResult<()> {
+        let job = self.job.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let Some(job) = job else { return Err(PyRuntimeError::new_err("an exchange is run once")) };
+        self.server.get().site.run(py, job, None);
+        Ok(())
+    }
+}
+
+impl Monitor {
+    fn new() -> io::Result<Self> {
+        let (reader, writer) = io::pipe()?;
+        // A full pipe must not stop a signal handler.
+        // SAFETY: the descriptor is open; the call sets a flag of it.
+        if unsafe { libc::fcntl(writer.as_raw_fd(), libc::F_SETFL, libc::O_NONBLOCK) } != 0 {
+            return Err(io::Error::last_os_error());
+        }
+        Ok(Self { reader: Mutex::new(reader), writer })
+    }
+
+    fn wake(&self) {
+        // A full pipe wakes as well as another byte would.
+        (&self.writer).write_all(&[0]).ok();
+    }
+
+    /// Waits until no thread serves any more, and runs signal handlers meanwhile. Calls that are cut get a moment to
+    /// notice it.
+    fn wait(&self, py: Python<'_>, site: &Site) {
+        let mut left_over_since = None;
+        loop {
+            // A signal interrupts the wait or writes to the pipe, whichever thread the system chose for it.
+            let patience = left_over_since.map(|since: Instant| FAREWELL.saturating_sub(since.elapsed()));
+            detached(py, || self.sleep(patience));
+            if let Err(error) = py.check_signals() {
+                site.fail_with(py, error);
             }
-            self.exchange_words(py, engine, wsgi);
-            if engine.is_stopped() {
-                return Ok(());
+            match site.threads_left(py) {
+                Some(0) => return,
+                Some(_) if left_over_since.get_or_insert_with(Instant::now).elapsed() >= FAREWELL => return,
+                _ => {}
             }
         }
     }
 
-    /// Tells other threads what has been counted, and does what they have asked for.
-    fn exchange_words(&self, py: Python<'_>, engine: &mut Engine<Wsgi>, wsgi: &mut Wsgi) {
-        let mut control = lock(&self.control);
-        control.statistics = engine.statistics();
-        let stop = control.stop.take();
-        let reopen = std::mem::take(&mut control.reopen_logs);
-        drop(control);
-        if let Some(Stop { limit }) = stop {
-            let now = Now::read();
-            engine.stop(now, limit);
-            engine.turn(now, wsgi);
+    fn sleep(&self, patience: Option<Duration>) {
+        let mut reader = self.reader.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(patience) = patience {
+            let mut descriptor = libc::pollfd { fd: reader.as_raw_fd(), events: libc::POLLIN, revents: 0 };
+            // One more, because what is left of a millisecond is a wait too.
+            let millis = i32::try_from(patience.as_millis() + 1).unwrap_or(i32::MAX);
+            // SAFETY: the structure is one descriptor's, which is open.
+            if unsafe { libc::poll(&raw mut descriptor, 1, millis) } != 1 {
+                return;
+            }
         }
-        if reopen
-            && let Some(log) = &mut wsgi.access_log
-            && let Err(error) = log.reopen()
-        {
-            wsgi.tell(py, ERROR, &format!("the access log could not be opened again: {error}"), None);
-        }
+        // Being interrupted is as good as a byte.
+        let _read = reader.read(&mut [0; 64]);
     }
 }
 
-/// Runs `wait` without the interpreter.
-fn detached<R>(_py: Python<'_>, wait: impl FnOnce() -> R) -> R {
-    // SAFETY: the thread is attached, as `_py` shows, and is again when this returns. `wait` is only ever
-    // `Engine::poll`, which touches nothing of Python; PyO3's own `detach` cannot know that, because the engine also
-    // holds objects.
-    unsafe {
-        let state = ffi::PyEval_SaveThread();
-        let result = wait();
-        ffi::PyEval_RestoreThread(state);
-        result
-    }
-}
-
-fn flush(py: Python<'_>, wsgi: &mut Wsgi) {
-    if let Some(log) = &mut wsgi.access_log
-        && let Err(error) = log.flush()
-    {
-        wsgi.tell(py, WARNING, &format!("access log lines were lost: {error}"), None);
-    }
-}
-
-/// Nothing panics while it holds one of these locks, and the data are whole at every moment.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
+/// How long calls whose peers were cut off may take to come back before the server ends without them.
+const FAREWELL: Duration = Duration::from_secs(1);
 
 /// Seconds as a limit; 0 is none.
-fn timeout(name: &str, seconds: f64) -> PyResult<Option<Duration>> {
+fn seconds(name: &str, seconds: f64) -> PyResult<Option<Duration>> {
     let duration = Duration::try_from_secs_f64(seconds)
         .map_err(|error| PyValueError::new_err(format!("{name}: {seconds} seconds: {error}")))?;
     Ok((!duration.is_zero()).then_some(duration))

@@ -277,7 +277,7 @@ fn refusals_are_whole_and_close() {
     let page = "431 Request Header Fields Too Large\nThere are too many header lines.\n";
     for is_head in [false, true] {
         let mut out = Vec::new();
-        let sender = refuse(431, "There are too many header lines.", is_head, &stamp("kirsch"), &mut out);
+        let sender = refuse(431, "There are too many header lines.", None, is_head, &stamp("kirsch"), &mut out);
         assert!(!sender.keeps_alive());
         assert_eq!(sender.body_bytes(), if is_head { 0 } else { page.len() as u64 });
         let expected = format!(

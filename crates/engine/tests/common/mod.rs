@@ -6,6 +6,10 @@
 //!
 //! What the application does with a request is the [`Plan`] whose number the target names: `GET /3` follows plan 3.
 //! All that it is asked, and what became of each response, stands in [`Script::log`] in its order.
+//!
+//! A world drives its engine as a single thread does: what a turn hands out is done at once. A call that waits for its
+//! peer stays in [`World::calls`] until it is woken. With [`World::keeps`] every call stays there, and the test does its
+//! operations when it likes; [`World::callers`] says how many may be out.
 
 // Each test binary uses a part of it.
 #![allow(dead_code, unused_imports)]
@@ -14,9 +18,9 @@ pub(crate) mod client;
 pub(crate) mod script;
 
 pub(crate) use client::{Client, End};
-pub(crate) use script::{Event, How, Op, Pause, Plan, Script, Told, pattern};
+pub(crate) use script::{Course, Event, How, Manner, Next, Op, Pause, Plan, Script, Told, pattern};
 
-use engine::{Config, Engine, Local, Now, Statistics};
+use engine::{Config, Engine, Local, Now, Os, Poller, Progress, Readiness, Statistics, Ticket, Waker, Work};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::net::sockopt;
 use std::net::{SocketAddr, TcpListener};
@@ -24,7 +28,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixListener;
 use std::path::PathBuf;
 use std::sync::Once;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 
 /// How long the machine may take for what needs no time in the engine's eyes. Nothing waits this long but a test that
 /// fails.
@@ -49,6 +53,7 @@ pub(crate) fn timeless() -> Config {
         body_timeout: None,
         write_timeout: None,
         min_rate: 0,
+        queue_timeout: None,
         ..Config::default()
     }
 }
@@ -78,12 +83,31 @@ pub(crate) fn quiet(is_planned: fn(&str) -> bool) {
 /// An engine with its application and its time.
 pub(crate) struct World {
     pub(crate) engine: Engine<Script>,
+    pub(crate) poller: Poller,
+    pub(crate) waker: Waker,
+    ready: Vec<Readiness>,
     pub(crate) app: Script,
     pub(crate) addresses: Vec<Address>,
+    /// Calls that are out, in the order in which they went.
+    pub(crate) calls: Vec<Call>,
+    /// As many may be.
+    pub(crate) callers: usize,
+    /// Whether it is the test that does their operations.
+    pub(crate) keeps: bool,
+    /// One of the few callers has become free, and nobody has turned since.
+    has_become_free: bool,
     began: Now,
     elapsed: Duration,
     /// Its sockets' files go with it.
     directory: Option<tempfile::TempDir>,
+}
+
+/// A call that is out.
+pub(crate) struct Call {
+    pub(crate) ticket: Ticket,
+    pub(crate) course: Course,
+    /// It waits to be woken.
+    pub(crate) waits: bool,
 }
 
 /// A listening TCP socket on the loopback interface; `send_buffer` is what its connections inherit.
@@ -120,9 +144,24 @@ impl World {
 
     pub(crate) fn on(listeners: Vec<OwnedFd>, addresses: Vec<Address>, config: Config, plans: Vec<Plan>) -> Self {
         // A wall clock that Date fields can be compared with: Sun, 06 Nov 1994 08:49:37 GMT.
-        let began = Now { monotonic: Instant::now(), wall: SystemTime::UNIX_EPOCH + Duration::from_secs(784_111_777) };
-        let engine = Engine::new(listeners, config, began).expect("the listeners listen");
-        Self { engine, app: Script::new(plans), addresses, began, elapsed: Duration::ZERO, directory: None }
+        let began = Now { monotonic: seconds(1000), wall: seconds(784_111_777) };
+        let (net, poller, waker) = Os::new().expect("descriptors are left");
+        let engine = Engine::new(net, listeners, config, began).expect("the listeners listen");
+        Self {
+            engine,
+            poller,
+            waker,
+            ready: Vec::new(),
+            app: Script::new(plans),
+            addresses,
+            calls: Vec::new(),
+            callers: usize::MAX,
+            keeps: false,
+            has_become_free: false,
+            began,
+            elapsed: Duration::ZERO,
+            directory: None,
+        }
     }
 
     /// The time in this world.
@@ -130,9 +169,9 @@ impl World {
         Now { monotonic: self.began.monotonic + self.elapsed, wall: self.began.wall + self.elapsed }
     }
 
-    /// What the engine says how long to wait.
+    /// What the engine says how long to wait; not at all if somebody has become free to call the application.
     pub(crate) fn timeout(&self) -> Option<Duration> {
-        self.engine.timeout(self.now())
+        if self.has_become_free { Some(Duration::ZERO) } else { self.engine.timeout(self.now()) }
     }
 
     pub(crate) fn statistics(&self) -> Statistics {
@@ -144,11 +183,116 @@ impl World {
         Client::connect(&self.addresses[0], None)
     }
 
-    /// Does what is ready and due now.
+    /// Tells the engine what is ready, and says whether anything is.
+    pub(crate) fn poll(&mut self) -> bool {
+        self.poller.wait(Some(Duration::ZERO), &mut self.ready).expect("the poller works");
+        let any = !self.ready.is_empty();
+        self.engine.notice(&mut self.ready);
+        any
+    }
+
+    /// Does what is ready and due now: a round.
     pub(crate) fn turn(&mut self) {
-        self.engine.poll(Some(Duration::ZERO)).expect("the poller works");
+        self.poll();
+        self.go_round();
+    }
+
+    fn go_round(&mut self) {
         let now = self.now();
-        self.engine.turn(now, &mut self.app);
+        loop {
+            self.has_become_free = false;
+            let may_call = self.calls.len() < self.callers;
+            let Some(work) = self.engine.turn(now, &mut self.app, may_call) else { break };
+            self.take_up(work);
+        }
+        if !self.keeps {
+            self.go_on_with_woken();
+        }
+    }
+
+    fn take_up(&mut self, work: Work<Script>) {
+        let (ticket, course) = match work {
+            Work::Call(ticket, request) => (ticket, self.app.call(request)),
+            Work::Resume(ticket, mut course) => {
+                self.app.resume(&mut self.engine, &ticket, &mut course);
+                (ticket, course)
+            }
+            Work::Abandon(course) => return self.app.abandon(&course),
+        };
+        self.calls.push(Call { ticket, course, waits: false });
+        if !self.keeps {
+            self.go_on(self.calls.len() - 1);
+        }
+    }
+
+    /// Does the next operation of a call. Returns whether there is another one to be done now; a call that is over is
+    /// no longer in [`calls`](Self::calls).
+    pub(crate) fn step(&mut self, index: usize) -> bool {
+        let now = self.now();
+        let Call { ticket, course, waits } = &mut self.calls[index];
+        let next = self.app.step(&mut self.engine, ticket, course, now);
+        *waits = matches!(next, Next::AwaitInput | Next::AwaitOutput);
+        match next {
+            Next::GoOn => return true,
+            Next::AwaitInput => self.engine.wait_for_input(ticket, course.number, now, &mut self.app),
+            Next::AwaitOutput => self.engine.wait_for_output(ticket, course.number, now, &mut self.app),
+            Next::Blocked => self.put_back(index, Progress::Blocked),
+            Next::Yield => self.put_back(index, Progress::Yield),
+            Next::Done => self.put_back(index, |_| Progress::Done),
+            Next::Cut => self.put_back(index, |_| Progress::Cut),
+        }
+        false
+    }
+
+    /// Gives a call back.
+    pub(crate) fn put_back(&mut self, index: usize, progress: impl FnOnce(Course) -> Progress<Course>) {
+        let Call { ticket, course, .. } = self.calls.remove(index);
+        let now = self.now();
+        self.engine.put_back(ticket, progress(course), now, &mut self.app);
+        self.has_become_free = self.callers < usize::MAX;
+    }
+
+    /// Does a call's operations until it waits, or is over.
+    pub(crate) fn go_on(&mut self, index: usize) {
+        while self.step(index) {}
+    }
+
+    /// Does so with the only call of plan `id` that is out.
+    pub(crate) fn go_on_with(&mut self, id: usize) {
+        self.go_on(self.index_of(id));
+    }
+
+    /// Where the call of plan `id` is.
+    pub(crate) fn index_of(&self, id: usize) -> usize {
+        self.calls.iter().position(|call| call.course.id == id).unwrap_or_else(|| panic!("plan {id} is not out"))
+    }
+
+    /// Whether a call of plan `id` is out.
+    pub(crate) fn is_out(&self, id: usize) -> bool {
+        self.calls.iter().any(|call| call.course.id == id)
+    }
+
+    /// The ids of the calls that are out.
+    pub(crate) fn ids_out(&self) -> Vec<usize> {
+        self.calls.iter().map(|call| call.course.id).collect()
+    }
+
+    /// Takes note of who has been woken; they can go on.
+    pub(crate) fn note_woken(&mut self) {
+        for number in std::mem::take(&mut self.app.woken) {
+            let call = self.calls.iter_mut().find(|call| call.course.number == number);
+            let call = call.unwrap_or_else(|| panic!("{number} is woken and not out"));
+            assert!(std::mem::take(&mut call.waits), "{number} is woken and does not wait");
+        }
+    }
+
+    /// Does the operations of all calls that do not wait.
+    pub(crate) fn go_on_with_woken(&mut self) {
+        self.note_woken();
+        while let Some(index) = self.calls.iter().position(|call| !call.waits) {
+            self.go_on(index);
+            self.note_woken();
+        }
     }
 
     /// Lets time pass, and turns.
@@ -191,8 +335,8 @@ impl World {
 
     /// Waits until the engine or one of the clients has something to do; false if none ever has.
     pub(crate) fn wait(&self, clients: &[&mut Client]) -> bool {
-        let descriptor = self.engine.as_raw_fd();
-        // SAFETY: it is the engine's poller, which lives as long as the engine that is borrowed here.
+        let descriptor = self.poller.as_raw_fd();
+        // SAFETY: the poller lives as long as the world that is borrowed here.
         let engine = unsafe { BorrowedFd::borrow_raw(descriptor) };
         let mut descriptors = vec![PollFd::new(&engine, PollFlags::IN)];
         let interests: Vec<_> = clients.iter().map(|client| (client.interest(), client.as_fd())).collect();
@@ -208,10 +352,9 @@ impl World {
     /// Turns until nothing is left to do without another event, and demands that it comes to that.
     pub(crate) fn settle(&mut self) {
         for _ in 0..10_000 {
-            let ready = self.engine.poll(Some(Duration::ZERO)).expect("the poller works");
-            let now = self.now();
-            self.engine.turn(now, &mut self.app);
-            if !ready && self.engine.timeout(now) != Some(Duration::ZERO) {
+            let ready = self.poll();
+            self.go_round();
+            if !ready && self.timeout() != Some(Duration::ZERO) {
                 return;
             }
         }
@@ -239,10 +382,11 @@ impl World {
         client.end.expect("waited for just now")
     }
 
-    /// Waits until no connection is left.
+    /// Waits until no connection is left, nor any request or response, which must not outlive theirs.
     pub(crate) fn until_empty(&mut self, clients: &mut [&mut Client]) {
-        self.until("no connection is left", clients, |world, _| world.statistics().connections == 0);
-        assert_eq!(self.app.alive(), 0, "a request or a response outlived its connection");
+        self.until("no connection is left", clients, |world, _| {
+            world.statistics().connections == 0 && world.app.alive() == 0
+        });
     }
 
     /// Turns at one time after the other at which the engine says that something is due, up to `end` from now, and

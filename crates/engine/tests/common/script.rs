@@ -1,10 +1,12 @@
 //! An application that does what it is told and writes down what it was asked.
 
 use super::PATIENCE;
-use engine::{AcceptPause, App, Body, Peer, Progress, Refusal, Reply, Report};
+use engine::{AcceptPause, App, Body, Engine, Input, Now, Os, Peer, Refusal, Reply, Report, Ticket};
 use std::io::{Read, Seek, SeekFrom, Write};
 use std::os::fd::OwnedFd;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
+use std::sync::Arc;
 use std::sync::mpsc::Receiver;
 use std::time::Instant;
 use wire::http1::{Draft, Head, Misuse};
@@ -18,14 +20,25 @@ pub(crate) struct Plan {
     /// Fields besides.
     pub(crate) fields: Vec<(&'static str, &'static str)>,
     pub(crate) ops: Vec<Op>,
-    /// Whether it stops when the peer does not keep up.
-    pub(crate) yields_to_peer: bool,
+    /// What it does when the peer does not keep up.
+    pub(crate) manner: Manner,
     /// Panics when its head arrives.
     pub(crate) panics_early: bool,
 }
 
+/// What an application does that writes faster than its peer reads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Manner {
+    /// Stops, and gives its response back until the peer has caught up.
+    Stops,
+    /// Waits in the middle of its call.
+    Waits,
+    /// Goes on.
+    Impolite,
+}
+
 /// One step of an application.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Op {
     /// Writes the head, which the first part does otherwise.
     Begin,
@@ -36,8 +49,14 @@ pub(crate) enum Op {
         length: usize,
         missing: usize,
     },
-    /// Sends the request's body back.
+    /// Sends back what has come of the request's body.
     Echo,
+    /// Reads so many bytes of the body at most, and waits until there are some; the same again.
+    Read(usize),
+    /// Reads the body to its end, so many bytes at a time.
+    ReadAll(usize),
+    /// Does so, and sends each part back before it reads the next.
+    EchoAll(usize),
     Flush,
     SendSoon,
     /// Keeps busy until the peer has received so many bytes, as [`Script::received`] tells.
@@ -73,9 +92,14 @@ impl Plan {
         Self::of(ops)
     }
 
+    /// What it is, from an application that goes on whatever its peer does.
+    pub(crate) fn impolite(self) -> Self {
+        Self { manner: Manner::Impolite, ..self }
+    }
+
     /// A response of undeclared length that follows `ops`.
     pub(crate) fn of(ops: Vec<Op>) -> Self {
-        Self { status: "200 OK", declared: None, fields: Vec::new(), ops, yields_to_peer: true, panics_early: false }
+        Self { status: "200 OK", declared: None, fields: Vec::new(), ops, manner: Manner::Stops, panics_early: false }
     }
 
     pub(crate) fn declaring(self, length: usize) -> Self {
@@ -116,6 +140,19 @@ pub(crate) enum Event {
     },
     Resume {
         id: usize,
+    },
+    /// A body that was read as it came is over.
+    Body {
+        id: usize,
+        bytes: Vec<u8>,
+    },
+    /// The rest of it will not come.
+    Broken {
+        id: usize,
+        status: u16,
+    },
+    Wake {
+        waiter: usize,
     },
     /// The application is through with a response.
     End {
@@ -194,9 +231,14 @@ pub(crate) enum How {
 pub(crate) struct Script {
     pub(crate) plans: Vec<Plan>,
     pub(crate) log: Vec<Event>,
+    /// Who has been woken, until somebody looks.
+    pub(crate) woken: Vec<usize>,
     /// Held by every request and response, so that they can be counted.
     life: Rc<()>,
+    /// Held by every part of a body.
+    parts: Arc<()>,
     connections: usize,
+    calls: usize,
     /// Welcoming the next connection, or the rest of an idle one, panics.
     pub(crate) panics_at_next: Option<&'static str>,
     /// Tells how many bytes a peer has received.
@@ -206,22 +248,50 @@ pub(crate) struct Script {
 }
 
 /// A request that has begun.
-pub(crate) struct Ticket {
+pub(crate) struct Asked {
     id: usize,
+    body: Told,
     life: Rc<()>,
 }
 
 /// A response under way.
 pub(crate) struct Course {
-    id: usize,
+    pub(crate) id: usize,
+    /// Counts the calls; it waits under this number.
+    pub(crate) number: usize,
     /// The next operation.
     at: usize,
     /// Body bytes written.
     written: usize,
     /// It was stopped because the peer did not keep up.
     blocked: bool,
-    body: Vec<u8>,
+    /// What has come of the request's body.
+    pub(crate) body: Vec<u8>,
     life: Rc<()>,
+}
+
+/// A part of a body.
+pub(crate) struct Part {
+    bytes: Vec<u8>,
+    _life: Arc<()>,
+}
+
+impl AsRef<[u8]> for Part {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
+/// What follows an operation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Next {
+    GoOn,
+    AwaitInput,
+    AwaitOutput,
+    Blocked,
+    Yield,
+    Done,
+    Cut,
 }
 
 impl Script {
@@ -229,8 +299,11 @@ impl Script {
         Self {
             plans,
             log: Vec::new(),
+            woken: Vec::new(),
             life: Rc::new(()),
+            parts: Arc::new(()),
             connections: 0,
+            calls: 0,
             panics_at_next: None,
             received: None,
             peer: None,
@@ -240,6 +313,15 @@ impl Script {
     /// Requests and responses that exist.
     pub(crate) fn alive(&self) -> usize {
         Rc::strong_count(&self.life) - 1
+    }
+
+    /// Parts of bodies that exist.
+    pub(crate) fn parts_alive(&self) -> usize {
+        Arc::strong_count(&self.parts) - 1
+    }
+
+    fn part(&self, bytes: Vec<u8>) -> Part {
+        Part { bytes, _life: Arc::clone(&self.parts) }
     }
 
     pub(crate) fn count(&self, of: impl Fn(&Event) -> bool) -> usize {
@@ -282,6 +364,22 @@ impl Script {
         })
     }
 
+    /// The body that was read as it came.
+    pub(crate) fn body_read(&self, wanted: usize) -> Option<&[u8]> {
+        self.log.iter().find_map(|event| match event {
+            Event::Body { id, bytes } if *id == wanted => Some(bytes.as_slice()),
+            _ => None,
+        })
+    }
+
+    /// The status with which a body broke off.
+    pub(crate) fn broken(&self, wanted: usize) -> Option<u16> {
+        self.log.iter().find_map(|event| match event {
+            Event::Broken { id, status } if *id == wanted => Some(*status),
+            _ => None,
+        })
+    }
+
     fn write_head(plan: &Plan, reply: &mut Reply<'_, Self>) {
         let mut draft = Draft::default();
         draft.start(plan.status.as_bytes()).expect("a status");
@@ -294,107 +392,200 @@ impl Script {
         reply.begin(&draft, None);
     }
 
-    fn go_on(&mut self, mut course: Course, reply: &mut Reply<'_, Self>) -> Progress<Course> {
-        let id = course.id;
-        let plan = self.plans[id].clone();
-        let end = |script: &mut Self, how| {
-            script.log.push(Event::End { id, how });
-            if how == How::Done { Progress::Done } else { Progress::Cut }
-        };
-        loop {
-            let op = plan.ops.get(course.at).cloned().unwrap_or(Op::Finish);
-            course.at += 1;
-            let writes = matches!(op, Op::Write(_) | Op::File { .. } | Op::Echo | Op::Finish | Op::Begin);
-            if writes && !reply.is_begun() {
-                Self::write_head(&plan, reply);
-            }
-            let verdict = match op {
-                Op::Begin => Ok(()),
-                Op::Write(length) => {
-                    let from = course.written;
-                    course.written += length;
-                    reply.write(pattern(id, from, length))
-                }
-                Op::Echo => reply.write(std::mem::take(&mut course.body)),
-                Op::File { length, missing } => {
-                    let from = course.written;
-                    course.written += length;
-                    let mut file = tempfile::tempfile().expect("a temporary file");
-                    file.write_all(b"not this").expect("there is room");
-                    file.write_all(&pattern(id, from, length)).expect("there is room");
-                    file.set_len((8 + length - missing) as u64).expect("a file");
-                    file.seek(SeekFrom::Start(0)).expect("a file");
-                    reply.write_file(file, 8, length as u64)
-                }
-                Op::Flush => {
-                    reply.flush();
-                    Ok(())
-                }
-                Op::SendSoon => {
-                    reply.send_soon();
-                    Ok(())
-                }
-                Op::Await(bytes) => {
-                    let received = self.received.as_ref().expect("somebody tells");
-                    while received.recv_timeout(PATIENCE).expect("the bytes leave while the application works") < bytes
-                    {
-                    }
-                    Ok(())
-                }
-                Op::AwaitUnread(bytes) => {
-                    let peer = self.peer.as_ref().expect("somebody is looked at");
-                    let patience = Instant::now() + PATIENCE;
-                    while rustix::io::ioctl_fionread(peer).expect("a socket") < bytes {
-                        assert!(Instant::now() < patience, "nothing leaves while the application works");
-                        std::thread::yield_now();
-                    }
-                    Ok(())
-                }
-                Op::Relieve => {
-                    if reply.relieve().is_err() {
-                        return end(self, How::Cut);
-                    }
-                    Ok(())
-                }
-                Op::Yield => return Progress::Yield(course),
-                Op::Panic(message) => {
-                    self.log.push(Event::End { id, how: How::Panicked });
-                    panic!("{message}");
-                }
-                Op::Finish => {
-                    return match reply.finish() {
-                        Ok(()) => end(self, How::Done),
-                        Err(Misuse::BodyTooShort) => end(self, How::Cut),
-                        Err(other) => panic!("finish: {other}"),
-                    };
-                }
-                Op::Done => return end(self, How::Done),
-                Op::Cut => return end(self, How::Cut),
-                Op::Refuse(status) => {
-                    return if reply.refuse(status, "As the plan says.") {
-                        end(self, How::Done)
-                    } else {
-                        end(self, How::Cut)
-                    };
-                }
-            };
-            if verdict.is_err() {
-                return end(self, How::Cut);
-            }
-            if plan.yields_to_peer && (reply.is_full() || reply.is_gone()) {
-                course.blocked = !reply.is_gone();
-                return Progress::Blocked(course);
+    /// Takes up a request.
+    pub(crate) fn call(&mut self, request: Asked) -> Course {
+        let Asked { id, body, life } = request;
+        self.calls += 1;
+        let number = self.calls;
+        let course = Course { id, number, at: 0, written: 0, blocked: false, body: body.bytes().to_vec(), life };
+        self.log.push(Event::Call { id, body });
+        course
+    }
+
+    /// Takes up a response.
+    pub(crate) fn resume(&mut self, engine: &mut Engine<Self>, ticket: &Ticket, course: &mut Course) {
+        self.log.push(Event::Resume { id: course.id });
+        if std::mem::take(&mut course.blocked) {
+            assert!(!engine.reply(ticket, |reply| reply.is_full()), "resumed before the peer has caught up");
+        }
+    }
+
+    /// Takes note that a response cannot go on.
+    pub(crate) fn abandon(&mut self, course: &Course) {
+        self.log.push(Event::Abandon { id: course.id });
+    }
+
+    /// Does the next operation. A panic in it is dealt with as a driver has to.
+    pub(crate) fn step(&mut self, engine: &mut Engine<Self>, ticket: &Ticket, course: &mut Course, now: Now) -> Next {
+        match catch_unwind(AssertUnwindSafe(|| self.operate(engine, ticket, course, now))) {
+            Ok(next) => next,
+            Err(panic) => {
+                let message = panic.downcast_ref::<String>().cloned();
+                let message = message.or_else(|| panic.downcast_ref::<&str>().map(|&text| text.to_owned()));
+                self.report(Report::Panicked(message.expect("panics say something")));
+                let refused = engine.reply(ticket, |reply| reply.refuse(500, "The server has failed."));
+                if refused { Next::Done } else { Next::Cut }
             }
         }
+    }
+
+    fn end(&mut self, id: usize, how: How) -> Next {
+        self.log.push(Event::End { id, how });
+        if how == How::Done { Next::Done } else { Next::Cut }
+    }
+
+    fn operate(&mut self, engine: &mut Engine<Self>, ticket: &Ticket, course: &mut Course, now: Now) -> Next {
+        let plan = &self.plans[course.id];
+        let manner = plan.manner;
+        let op = plan.ops.get(course.at).copied().unwrap_or(Op::Finish);
+        course.at += 1;
+        match op {
+            Op::Await(bytes) => {
+                // What is held back leaves at the second tick.
+                engine.tick();
+                engine.tick();
+                let received = self.received.as_ref().expect("somebody tells");
+                while received.recv_timeout(PATIENCE).expect("the bytes leave while the application works") < bytes {}
+                return Next::GoOn;
+            }
+            Op::AwaitUnread(bytes) => {
+                engine.tick();
+                engine.tick();
+                let peer = self.peer.as_ref().expect("somebody is looked at");
+                let patience = Instant::now() + PATIENCE;
+                while rustix::io::ioctl_fionread(peer).expect("a socket") < bytes {
+                    assert!(Instant::now() < patience, "nothing leaves while the application works");
+                    std::thread::yield_now();
+                }
+                return Next::GoOn;
+            }
+            Op::Read(at_most) | Op::ReadAll(at_most) | Op::EchoAll(at_most) => {
+                let mut buffer = vec![0; at_most];
+                match engine.read(ticket, &mut buffer, now, self) {
+                    Input::Pending => {
+                        course.at -= 1;
+                        return Next::AwaitInput;
+                    }
+                    Input::Broken(Refusal { status, .. }) => {
+                        self.log.push(Event::Broken { id: course.id, status });
+                        let refused = engine.reply(ticket, |reply| reply.refuse(status, "As the body went."));
+                        return self.end(course.id, if refused { How::Done } else { How::Cut });
+                    }
+                    Input::End => {
+                        self.log.push(Event::Body { id: course.id, bytes: course.body.clone() });
+                        return Next::GoOn;
+                    }
+                    Input::Bytes(count) => {
+                        assert!(count > 0, "no bytes are not some");
+                        course.body.extend_from_slice(&buffer[..count]);
+                        course.at -= usize::from(!matches!(op, Op::Read(_)));
+                        if !matches!(op, Op::EchoAll(_)) {
+                            return Next::GoOn;
+                        }
+                        buffer.truncate(count);
+                        let (plan, part) = (&self.plans[course.id], self.part(buffer));
+                        let written = engine.reply(ticket, |reply| {
+                            if !reply.is_begun() {
+                                Self::write_head(plan, reply);
+                            }
+                            let verdict = reply.write(part);
+                            reply.send_soon();
+                            verdict
+                        });
+                        if written.is_err() {
+                            return self.end(course.id, How::Cut);
+                        }
+                    }
+                }
+            }
+            Op::Yield => return Next::Yield,
+            Op::Done => return self.end(course.id, How::Done),
+            Op::Cut => return self.end(course.id, How::Cut),
+            op => match engine.reply(ticket, |reply| self.write(&op, course, reply)) {
+                Next::GoOn => {}
+                next => return next,
+            },
+        }
+        let (is_gone, is_full) = engine.reply(ticket, |reply| (reply.is_gone(), reply.is_full()));
+        match manner {
+            Manner::Stops if is_gone || is_full => {
+                course.blocked = !is_gone;
+                Next::Blocked
+            }
+            Manner::Waits if is_gone => self.end(course.id, How::Cut),
+            Manner::Waits if is_full => Next::AwaitOutput,
+            _ => Next::GoOn,
+        }
+    }
+
+    /// The operations that write.
+    fn write(&mut self, op: &Op, course: &mut Course, reply: &mut Reply<'_, Self>) -> Next {
+        let id = course.id;
+        let writes = matches!(op, Op::Write(_) | Op::File { .. } | Op::Echo | Op::Finish | Op::Begin);
+        if writes && !reply.is_begun() {
+            Self::write_head(&self.plans[id], reply);
+        }
+        let verdict = match *op {
+            Op::Write(length) => {
+                let from = course.written;
+                course.written += length;
+                reply.write(self.part(pattern(id, from, length)))
+            }
+            Op::Echo => reply.write(self.part(std::mem::take(&mut course.body))),
+            Op::File { length, missing } => {
+                let from = course.written;
+                course.written += length;
+                let mut file = tempfile::tempfile().expect("a temporary file");
+                file.write_all(b"not this").expect("there is room");
+                file.write_all(&pattern(id, from, length)).expect("there is room");
+                file.set_len((8 + length - missing) as u64).expect("a file");
+                file.seek(SeekFrom::Start(0)).expect("a file");
+                reply.write_file(file, 8, length as u64)
+            }
+            Op::Flush => {
+                reply.flush();
+                Ok(())
+            }
+            Op::SendSoon => {
+                reply.send_soon();
+                Ok(())
+            }
+            Op::Relieve => {
+                if reply.relieve().is_err() {
+                    return self.end(id, How::Cut);
+                }
+                Ok(())
+            }
+            Op::Panic(message) => {
+                self.log.push(Event::End { id, how: How::Panicked });
+                panic!("{message}");
+            }
+            Op::Finish => {
+                return match reply.finish() {
+                    Ok(()) => self.end(id, How::Done),
+                    Err(Misuse::BodyTooShort) => self.end(id, How::Cut),
+                    Err(other) => panic!("finish: {other}"),
+                };
+            }
+            Op::Refuse(status) => {
+                let refused = reply.refuse(status, "As the plan says.");
+                return self.end(id, if refused { How::Done } else { How::Cut });
+            }
+            _ => Ok(()),
+        };
+        if verdict.is_err() { self.end(id, How::Cut) } else { Next::GoOn }
     }
 }
 
 impl App for Script {
+    type Net = Os;
     /// Its number.
     type Connection = usize;
-    type Request = Ticket;
+    type Request = Asked;
     type Response = Course;
-    type Chunk = Vec<u8>;
+    type Chunk = Part;
+    /// The number of a call.
+    type Waiter = usize;
 
     fn connect(&mut self, peer: &Peer) -> usize {
         if let Some(message) = self.panics_at_next.take() {
@@ -405,17 +596,17 @@ impl App for Script {
         self.connections - 1
     }
 
-    fn begin(&mut self, head: &Head<'_>, _connection: &mut usize) -> Ticket {
+    fn begin(&mut self, head: &Head<'_>, _connection: &mut usize) -> Asked {
         let path = std::str::from_utf8(head.target.path).expect("tests ask in ASCII");
         let id = path[1..].parse().expect("the path names a plan");
         self.log.push(Event::Begin { id, repeated: head.repeated, retained: head.retained });
         assert!(!self.plans[id].panics_early, "a panic of plan {id}");
-        Ticket { id, life: Rc::clone(&self.life) }
+        Asked { id, body: Told::Empty, life: Rc::clone(&self.life) }
     }
 
-    fn call(&mut self, request: Ticket, body: Body<'_>, reply: &mut Reply<'_, Self>) -> Progress<Course> {
-        let id = request.id;
-        let body = match body {
+    fn receive(&mut self, request: &mut Asked, body: Body<'_>) {
+        assert_eq!(request.body, Told::Empty, "a request has one body");
+        request.body = match body {
             Body::Empty => Told::Empty,
             Body::Borrowed(bytes) => Told::Borrowed(bytes.to_vec()),
             Body::Memory(bytes) => Told::Memory(bytes),
@@ -426,25 +617,15 @@ impl App for Script {
                 Told::File(bytes)
             }
         };
-        let course = Course { id, at: 0, written: 0, blocked: false, body: body.bytes().to_vec(), life: request.life };
-        self.log.push(Event::Call { id, body });
-        self.go_on(course, reply)
     }
 
-    fn resume(&mut self, mut course: Course, reply: &mut Reply<'_, Self>) -> Progress<Course> {
-        self.log.push(Event::Resume { id: course.id });
-        if std::mem::take(&mut course.blocked) {
-            assert!(!reply.is_full(), "resumed before the peer has caught up");
-        }
-        self.go_on(course, reply)
-    }
-
-    fn abandon(&mut self, course: Course) {
-        self.log.push(Event::Abandon { id: course.id });
-    }
-
-    fn abandon_request(&mut self, request: Ticket, refusal: Option<Refusal>) {
+    fn abandon_request(&mut self, request: Asked, refusal: Option<Refusal>) {
         self.log.push(Event::AbandonRequest { id: request.id, status: refusal.map(|refusal| refusal.status) });
+    }
+
+    fn wake(&mut self, waiter: usize) {
+        self.log.push(Event::Wake { waiter });
+        self.woken.push(waiter);
     }
 
     fn idle(&mut self, connection: &mut usize) {

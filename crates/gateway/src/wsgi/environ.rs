@@ -99,14 +99,15 @@ pub(crate) struct Keys {
     remote_addr: Object,
     remote_port: Object,
     http_host: Object,
-    content_length: Object,
     wsgi_input: Object,
+    disconnected: Object,
 }
 
 /// What is the same for every request of a server.
 pub(crate) struct Constants<'py> {
     pub(crate) errors: Bound<'py, PyAny>,
     pub(crate) file_wrapper: Bound<'py, PyAny>,
+    pub(crate) multithread: bool,
     pub(crate) multiprocess: bool,
     pub(crate) software: String,
 }
@@ -175,25 +176,6 @@ impl Environs {
             connection.template = None;
         }
         Some(environ)
-    }
-
-    /// Sets the input, if there is a body, and says how long it is: a chunked body arrives decoded, so its length
-    /// takes the place of Transfer-Encoding, as RFC 9112 section 7.1.3 has it.
-    pub(crate) fn set_body(
-        &self,
-        py: Python<'_>,
-        environ: &Object,
-        input: Option<&Object>,
-        chunked_length: Option<u64>,
-    ) -> Option<()> {
-        if let Some(input) = input {
-            set(environ, &self.keys.wsgi_input, input.as_ptr())?;
-        }
-        if let Some(length) = chunked_length {
-            let length = Object::latin1(py, length.to_string().as_bytes())?;
-            set(environ, &self.keys.content_length, length.as_ptr())?;
-        }
-        Some(())
     }
 
     fn set_address(&self, py: Python<'_>, environ: &Object, connection: &mut ConnectionState) -> Option<()> {
@@ -337,12 +319,12 @@ impl Keys {
             remote_addr: Object::interned(py, c"REMOTE_ADDR")?,
             remote_port: Object::interned(py, c"REMOTE_PORT")?,
             http_host: Object::interned(py, c"HTTP_HOST")?,
-            content_length: Object::interned(py, c"CONTENT_LENGTH")?,
             wsgi_input: Object::interned(py, c"wsgi.input")?,
+            disconnected: Object::interned(py, c"kirsch.disconnected")?,
         })
     }
 
-    fn set_by_each_request(&self) -> [&Object; 8] {
+    fn set_by_each_request(&self) -> [&Object; 9] {
         [
             &self.request_method,
             &self.path_info,
@@ -352,6 +334,7 @@ impl Keys {
             &self.remote_addr,
             &self.remote_port,
             &self.http_host,
+            &self.disconnected,
         ]
     }
 }
@@ -366,7 +349,7 @@ fn base<'py>(py: Python<'py>, local: &Local, constants: &Constants<'py>) -> PyRe
     base.set_item("wsgi.version", (1, 0))?;
     base.set_item("wsgi.url_scheme", "http")?;
     base.set_item("wsgi.errors", &constants.errors)?;
-    base.set_item("wsgi.multithread", false)?;
+    base.set_item("wsgi.multithread", constants.multithread)?;
     base.set_item("wsgi.multiprocess", constants.multiprocess)?;
     base.set_item("wsgi.run_once", false)?;
     base.set_item("wsgi.input_terminated", true)?;
@@ -379,7 +362,7 @@ fn base<'py>(py: Python<'py>, local: &Local, constants: &Constants<'py>) -> PyRe
     Ok(base)
 }
 
-fn set(environ: &Object, key: &Object, value: *mut ffi::PyObject) -> Option<()> {
+pub(crate) fn set(environ: &Object, key: &Object, value: *mut ffi::PyObject) -> Option<()> {
     // SAFETY: all three are live, the first is a dict, and by `Object`'s invariant the thread is attached.
     (unsafe { ffi::PyDict_SetItem(environ.as_ptr(), key.as_ptr(), value) } == 0).then_some(())
 }

@@ -1,11 +1,15 @@
 //! `wsgi.input` (PEP 3333, "Input and Error Streams").
 
-use crate::object::Object;
-use engine::Body;
-use pyo3::exceptions::PyStopIteration;
+use crate::object::{Object, bytes_of};
+use crate::wsgi::environ::set;
+use crate::wsgi::start_response::read_into;
+use pyo3::buffer::PyBuffer;
+use pyo3::exceptions::{PyStopIteration, PyTypeError};
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
+use std::fs::File;
 use std::os::fd::IntoRawFd;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// The input of a request without a body: a stream at its end. It has no state, so that all requests share one.
 #[pyclass(frozen, module = "kirsch._native")]
@@ -85,37 +89,162 @@ impl EmptyInput {
 pub(crate) struct Inputs {
     bytes_io: Py<PyAny>,
     open: Py<PyAny>,
+    buffered_reader: Py<PyAny>,
+    wsgi_input: Object,
+    content_length: Object,
+    disconnected: Object,
 }
 
 impl Inputs {
     pub(crate) fn new(py: Python<'_>) -> PyResult<Self> {
         let io = py.import("io")?;
-        Ok(Self { bytes_io: io.getattr("BytesIO")?.unbind(), open: io.getattr("open")?.unbind() })
+        Ok(Self {
+            bytes_io: io.getattr("BytesIO")?.unbind(),
+            open: io.getattr("open")?.unbind(),
+            buffered_reader: io.getattr("BufferedReader")?.unbind(),
+            wsgi_input: Object::interned(py, c"wsgi.input")?,
+            content_length: Object::interned(py, c"CONTENT_LENGTH")?,
+            disconnected: Object::interned(py, c"kirsch.disconnected")?,
+        })
     }
 
-    /// The input of a body; `None` if the body is empty.
-    pub(crate) fn make(&self, py: Python<'_>, body: Body<'_>) -> PyResult<Option<Input>> {
-        let bytes = match &body {
-            Body::Empty => return Ok(None),
-            Body::Borrowed(bytes) => *bytes,
-            Body::Memory(bytes) => bytes.as_slice(),
-            Body::File(..) => {
-                let Body::File(file, length) = body else { return Ok(None) };
-                let stream = self.open.call1(py, (file.into_raw_fd(), "rb"))?;
-                return Ok(Some(Input { stream: stream.into(), length, is_file: true }));
-            }
-        };
-        // BytesIO shares the bytes object until somebody writes, and read() of all of it returns that very object.
-        let stream = self.bytes_io.call1(py, (PyBytes::new(py, bytes),))?;
-        Ok(Some(Input { stream: stream.into(), length: bytes.len() as u64, is_file: false }))
+    /// Sets `kirsch.disconnected`.
+    pub(crate) fn set_disconnected(
+        &self,
+        py: Python<'_>,
+        environ: &Object,
+        callable: *mut pyo3::ffi::PyObject,
+    ) -> PyResult<()> {
+        set(environ, &self.disconnected, callable).ok_or_else(|| PyErr::fetch(py))
+    }
+
+    /// Says how long a body is that came in chunks: it arrives decoded, so its length takes the place of
+    /// Transfer-Encoding, as RFC 9112 section 7.1.3 has it.
+    pub(crate) fn set_length(&self, py: Python<'_>, environ: &Object, length: u64) -> PyResult<()> {
+        let text = Object::latin1(py, length.to_string().as_bytes()).ok_or_else(|| PyErr::fetch(py))?;
+        set(environ, &self.content_length, text.as_ptr()).ok_or_else(|| PyErr::fetch(py))
+    }
+
+    /// Sets the input to one that reads `bytes`, and returns how many they are. `BytesIO` shares them until somebody
+    /// writes, and `read()` of all of it returns that very object.
+    pub(crate) fn set_bytes(&self, py: Python<'_>, environ: &Object, bytes: &Object) -> PyResult<u64> {
+        let stream: Object = self.bytes_io.call1(py, (bytes.bind(py),))?.into();
+        set(environ, &self.wsgi_input, stream.as_ptr()).ok_or_else(|| PyErr::fetch(py))?;
+        // SAFETY: `bytes` is a live bytes object.
+        Ok(unsafe { bytes_of(bytes.as_ptr()) }.len() as u64)
+    }
+
+    /// Sets the input to one that reads `file`. It is to be closed when the request is over.
+    pub(crate) fn set_file(&self, py: Python<'_>, environ: &Object, file: File) -> PyResult<Object> {
+        let stream: Object = self.open.call1(py, (file.into_raw_fd(), "rb"))?.into();
+        set(environ, &self.wsgi_input, stream.as_ptr()).ok_or_else(|| PyErr::fetch(py))?;
+        Ok(stream)
+    }
+
+    /// Sets the input to one that hands the body on as it arrives.
+    pub(crate) fn set_arriving(
+        &self,
+        py: Python<'_>,
+        environ: &Object,
+        start_response: *mut pyo3::ffi::PyObject,
+    ) -> PyResult<()> {
+        // SAFETY: it is live, and the thread attached.
+        let start_response = unsafe { Object::from_borrowed(start_response) };
+        let reader = BodyReader { start_response, closed: AtomicBool::new(false) };
+        let stream: Object = self.buffered_reader.call1(py, (reader, READ_SIZE))?.into();
+        set(environ, &self.wsgi_input, stream.as_ptr()).ok_or_else(|| PyErr::fetch(py))
     }
 }
 
-/// A request's input stream.
-pub(crate) struct Input {
-    pub(crate) stream: Object,
-    /// Bytes in it.
-    pub(crate) length: u64,
-    /// It holds a file, which is to be closed when the request is over.
-    pub(crate) is_file: bool,
+/// What one read asks the engine for at most; it has about as much ready.
+const READ_SIZE: usize = 64 << 10;
+
+/// A body as it arrives: what `io.BufferedReader` makes a whole stream of. It is no `io.RawIOBase`, which a class of
+/// ours cannot extend, but has all of its methods that are asked for, so that no frame of ours stands in a traceback.
+#[pyclass(frozen, module = "kirsch._native")]
+pub(crate) struct BodyReader {
+    /// The `StartResponse` whose exchange the body belongs to.
+    start_response: Object,
+    closed: AtomicBool,
+}
+
+#[pymethods]
+#[allow(clippy::unused_self, reason = "Python calls them as methods")]
+impl BodyReader {
+    /// Fills a writable buffer with what is here, waits if nothing is, and returns how many bytes; 0 is the end.
+    fn readinto(&self, py: Python<'_>, buffer: &Bound<'_, PyAny>) -> PyResult<usize> {
+        let buffer = PyBuffer::<u8>::get(buffer)?;
+        if buffer.readonly() || !buffer.is_c_contiguous() {
+            return Err(PyTypeError::new_err("the buffer must be writable and contiguous"));
+        }
+        // SAFETY: the buffer is writable, contiguous and of so many bytes, and stays where it is while it is held here.
+        // Whoever lends it leaves it alone until this returns.
+        let bytes = unsafe { std::slice::from_raw_parts_mut(buffer.buf_ptr().cast::<u8>(), buffer.item_count()) };
+        // SAFETY: it was made by `HandleTypes::make`.
+        unsafe { read_into(py, &self.start_response, bytes) }
+    }
+
+    /// All that is left.
+    fn readall<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyBytes>> {
+        let mut all = Vec::new();
+        loop {
+            let end = all.len();
+            all.resize(end + READ_SIZE, 0);
+            // SAFETY: as above.
+            let count = unsafe { read_into(py, &self.start_response, &mut all[end..]) }?;
+            all.truncate(end + count);
+            if count == 0 {
+                return Ok(PyBytes::new(py, &all));
+            }
+        }
+    }
+
+    fn readable(&self) -> bool {
+        true
+    }
+
+    fn writable(&self) -> bool {
+        false
+    }
+
+    fn seekable(&self) -> bool {
+        false
+    }
+
+    fn isatty(&self) -> bool {
+        false
+    }
+
+    fn fileno(&self, py: Python<'_>) -> PyResult<i32> {
+        Err(unsupported(py, "fileno"))
+    }
+
+    fn tell(&self, py: Python<'_>) -> PyResult<u64> {
+        Err(unsupported(py, "tell"))
+    }
+
+    #[pyo3(signature = (offset, whence = 0, /))]
+    fn seek(&self, py: Python<'_>, offset: i64, whence: i32) -> PyResult<u64> {
+        let _ = (offset, whence);
+        Err(unsupported(py, "seek"))
+    }
+
+    fn flush(&self) {}
+
+    fn close(&self) {
+        self.closed.store(true, Ordering::Relaxed);
+    }
+
+    #[getter]
+    fn closed(&self) -> bool {
+        self.closed.load(Ordering::Relaxed)
+    }
+}
+
+/// `io.UnsupportedOperation`, as streams of the standard library raise it.
+fn unsupported(py: Python<'_>, what: &str) -> PyErr {
+    match py.import("io").and_then(|io| io.getattr("UnsupportedOperation")?.call1((what.to_owned(),))) {
+        Ok(error) => PyErr::from_value(error),
+        Err(error) => error,
+    }
 }

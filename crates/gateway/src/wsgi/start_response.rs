@@ -1,28 +1,39 @@
-//! `start_response` and the `write` that it returns (PEP 3333, "The `start_response()` Callable").
+//! What an application is given to answer with: `start_response`, the `write` that it returns (PEP 3333, "The
+//! `start_response()` Callable"), and `kirsch.disconnected`.
 //!
-//! Both are C-level types with vectorcall, because the application calls one of them in every request. A pair of them
-//! shares one [`Exchange`]: it lives in the `StartResponse`, and the `Write` holds that one alive. The gateway keeps
-//! the pair for the next request if nobody else holds on to it; whoever does finds it closed.
+//! They are C-level types with vectorcall, because the application calls one of them in every request. All three share
+//! one [`Exchange`]: it lives in the `StartResponse`, and the others hold that one alive. The gateway keeps the three
+//! for the next request if nobody else holds on to them; whoever does finds them closed.
+//!
+//! An application may call them from any thread that is attached to the interpreter, and at any time: the exchange is
+//! touched under the interpreter's lock only, and never while the engine's is held.
 
-use crate::object::{Object, bytes_of, latin1_of};
-use crate::wsgi::{Chunk, Wsgi};
-use engine::Reply;
+use crate::object::{Object, latin1_of};
+use crate::site::{Reentered, Site};
+use crate::wsgi::chunk_of;
+use engine::Ticket;
 use pyo3::exceptions::{PyAssertionError, PyRuntimeError, PyTypeError, PyValueError};
 use pyo3::ffi;
 use pyo3::prelude::*;
 use std::ffi::{c_int, c_void};
 use std::mem::offset_of;
-use std::ptr::{self, NonNull};
+use std::ptr;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use wire::http1::{Draft, Misuse};
 
-/// What the application has said of one response, and where `write` goes.
+/// What the application has said of one response, and where it is written.
 #[derive(Debug)]
 pub(crate) struct Exchange {
     pub(crate) draft: Draft,
-    /// Where the response is written while the application runs; null at any other time. It stands for a
-    /// `&mut Reply<'_, Wsgi>`, whose lifetimes a Python object cannot carry.
-    reply: *mut c_void,
-    /// The `Write` of the pair, borrowed; null once the response is over.
+    /// Which of the engine's connections is answered; `None` once the response is over, and while it is suspended.
+    pub(crate) ticket: Option<Ticket>,
+    /// The key of the call among [`Calls`](crate::calls::Calls).
+    pub(crate) key: usize,
+    /// Its server: valid while there is a ticket.
+    site: *const Site,
+    /// The head has been written.
+    pub(crate) begun: bool,
+    /// The `Write` of the three, borrowed; null once the response is over.
     write: *mut ffi::PyObject,
     /// What `write` was not allowed to send, kept for the report: exceptions raised in it can be swallowed.
     pub(crate) misuse: Option<Misuse>,
@@ -35,28 +46,34 @@ struct StartResponse {
     exchange: Exchange,
 }
 
+/// A `Write` or a `Disconnected`.
 #[repr(C)]
-struct Write {
+struct Companion {
     head: ffi::PyObject,
     vectorcall: Option<ffi::vectorcallfunc>,
     start_response: *mut ffi::PyObject,
 }
 
-/// Makes pairs and keeps one that has come back.
-pub(crate) struct Pairs {
+/// Makes handles and keeps some that have come back.
+pub(crate) struct HandleTypes {
     start_response: Object,
     write: Object,
-    spare: Option<Pair>,
+    disconnected: Object,
+    spare: Mutex<Vec<Handles>>,
 }
 
-/// A `StartResponse` and its `Write`.
+/// The three callables of one response.
 #[derive(Debug)]
-pub(crate) struct Pair {
+pub(crate) struct Handles {
     start_response: Object,
     write: Object,
+    disconnected: Object,
 }
 
-impl Pairs {
+/// Handles that are kept: more come back at once only after many calls were out at once.
+const SPARE: usize = 16;
+
+impl HandleTypes {
     pub(crate) fn new(py: Python<'_>) -> PyResult<Self> {
         Ok(Self {
             start_response: make_type(
@@ -69,41 +86,62 @@ impl Pairs {
             write: make_type(
                 py,
                 c"kirsch._native.Write",
-                size_of::<Write>(),
-                offset_of!(Write, vectorcall),
-                drop_write as *mut c_void,
+                size_of::<Companion>(),
+                offset_of!(Companion, vectorcall),
+                drop_companion as *mut c_void,
             )?,
-            spare: None,
+            disconnected: make_type(
+                py,
+                c"kirsch._native.Disconnected",
+                size_of::<Companion>(),
+                offset_of!(Companion, vectorcall),
+                drop_companion as *mut c_void,
+            )?,
+            spare: Mutex::default(),
         })
     }
 
-    /// A pair for a new response; `None` with an exception set if memory is short.
-    pub(crate) fn take(&mut self) -> Option<Pair> {
-        let pair = match self.spare.take() {
-            Some(pair) => pair,
+    /// Handles for a new response; `None` with an exception set if memory is short.
+    pub(crate) fn take(&self, site: &Site, ticket: Ticket, key: usize) -> Option<Handles> {
+        let spare = self.spare().pop();
+        let handles = match spare {
+            Some(handles) => handles,
             None => self.make()?,
         };
-        let write = pair.write.as_ptr();
-        pair.exchange().write = write;
-        Some(pair)
+        let write = handles.write.as_ptr();
+        let exchange = handles.exchange();
+        exchange.write = write;
+        exchange.ticket = Some(ticket);
+        exchange.key = key;
+        exchange.site = ptr::from_ref(site);
+        Some(handles)
     }
 
-    /// The response is over: the pair is closed, and kept if nobody else holds it.
-    pub(crate) fn give_back(&mut self, pair: Pair) {
-        let exchange = pair.exchange();
+    /// The response is over: the handles are closed, and kept if nobody else holds them.
+    pub(crate) fn give_back(&self, handles: Handles) {
+        let exchange = handles.exchange();
         exchange.draft.clear();
         exchange.write = ptr::null_mut();
-        exchange.reply = ptr::null_mut();
+        exchange.begun = false;
         exchange.misuse = None;
-        // SAFETY: both are live, and the thread is attached.
-        let unshared =
-            unsafe { ffi::Py_REFCNT(pair.start_response.as_ptr()) == 2 && ffi::Py_REFCNT(pair.write.as_ptr()) == 1 };
-        if unshared {
-            self.spare = Some(pair);
+        // SAFETY: all are live, and the thread is attached.
+        let unshared = unsafe {
+            ffi::Py_REFCNT(handles.start_response.as_ptr()) == 3
+                && ffi::Py_REFCNT(handles.write.as_ptr()) == 1
+                && ffi::Py_REFCNT(handles.disconnected.as_ptr()) == 1
+        };
+        let mut spare = self.spare();
+        if unshared && spare.len() < SPARE {
+            spare.push(handles);
         }
     }
 
-    fn make(&self) -> Option<Pair> {
+    fn spare(&self) -> MutexGuard<'_, Vec<Handles>> {
+        // Nothing panics while it is held.
+        self.spare.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn make(&self) -> Option<Handles> {
         // SAFETY: the types were made from the structures that are initialised here, all fields of them before
         // anybody else sees the objects; the thread is attached.
         unsafe {
@@ -112,39 +150,43 @@ impl Pairs {
             (&raw mut (*it).vectorcall).write(Some(call_start_response));
             (&raw mut (*it).exchange).write(Exchange {
                 draft: Draft::default(),
-                reply: ptr::null_mut(),
+                ticket: None,
+                key: 0,
+                site: ptr::null(),
+                begun: false,
                 write: ptr::null_mut(),
                 misuse: None,
             });
-            let write = Object::from_new(ffi::PyType_GenericAlloc(self.write.as_ptr().cast(), 0))?;
-            let it = write.as_ptr().cast::<Write>();
-            (&raw mut (*it).vectorcall).write(Some(call_write));
-            ffi::Py_INCREF(start_response.as_ptr());
-            (&raw mut (*it).start_response).write(start_response.as_ptr());
-            Some(Pair { start_response, write })
+            let companion = |kind: &Object, vectorcall: ffi::vectorcallfunc| {
+                let object = Object::from_new(ffi::PyType_GenericAlloc(kind.as_ptr().cast(), 0))?;
+                let it = object.as_ptr().cast::<Companion>();
+                (&raw mut (*it).vectorcall).write(Some(vectorcall));
+                ffi::Py_INCREF(start_response.as_ptr());
+                (&raw mut (*it).start_response).write(start_response.as_ptr());
+                Some(object)
+            };
+            let write = companion(&self.write, call_write)?;
+            let disconnected = companion(&self.disconnected, call_disconnected)?;
+            Some(Handles { start_response, write, disconnected })
         }
     }
 }
 
-impl Pair {
+impl Handles {
     pub(crate) fn start_response(&self) -> *mut ffi::PyObject {
         self.start_response.as_ptr()
     }
 
-    /// What the application has said so far.
-    #[allow(clippy::mut_from_ref, reason = "the pair is a handle; the exchange lives in the Python object")]
-    pub(crate) fn exchange(&self) -> &mut Exchange {
-        // SAFETY: the object was made by `Pairs::make`. The reference is used between two calls into Python, never
-        // across one, and the interpreter lock keeps other threads out of the callables meanwhile.
-        unsafe { &mut (*self.start_response.as_ptr().cast::<StartResponse>()).exchange }
+    pub(crate) fn disconnected(&self) -> *mut ffi::PyObject {
+        self.disconnected.as_ptr()
     }
 
-    /// Lets `write` reach the peer while `run` runs.
-    pub(crate) fn with_reply<R>(&self, reply: &mut Reply<'_, Wsgi>, run: impl FnOnce() -> R) -> R {
-        self.exchange().reply = ptr::from_mut(reply).cast();
-        let result = run();
-        self.exchange().reply = ptr::null_mut();
-        result
+    /// What the application has said so far.
+    #[allow(clippy::mut_from_ref, reason = "the handles are what the name says; the exchange lives in a Python object")]
+    pub(crate) fn exchange(&self) -> &mut Exchange {
+        // SAFETY: the object was made by `HandleTypes::make`. The reference is used between two calls into Python,
+        // never across one, and the interpreter lock keeps other threads out of the callables meanwhile.
+        unsafe { &mut (*self.start_response.as_ptr().cast::<StartResponse>()).exchange }
     }
 }
 
@@ -187,7 +229,7 @@ fn make_type(
 }
 
 unsafe extern "C" fn drop_start_response(object: *mut ffi::PyObject) {
-    // SAFETY: the interpreter calls this once, for an object of `Pairs::make` that nobody can reach any more. An
+    // SAFETY: the interpreter calls this once, for an object of `HandleTypes::make` that nobody can reach any more. An
     // instance of a heap type holds a reference to it.
     unsafe {
         ptr::drop_in_place(&raw mut (*object.cast::<StartResponse>()).exchange);
@@ -195,10 +237,10 @@ unsafe extern "C" fn drop_start_response(object: *mut ffi::PyObject) {
     }
 }
 
-unsafe extern "C" fn drop_write(object: *mut ffi::PyObject) {
-    // SAFETY: as above; the reference was taken by `Pairs::make`.
+unsafe extern "C" fn drop_companion(object: *mut ffi::PyObject) {
+    // SAFETY: as above; the reference was taken by `HandleTypes::make`.
     unsafe {
-        ffi::Py_XDECREF((*object.cast::<Write>()).start_response);
+        ffi::Py_XDECREF((*object.cast::<Companion>()).start_response);
         free(object);
     }
 }
@@ -221,7 +263,7 @@ unsafe extern "C" fn call_start_response(
     count: usize,
     keywords: *mut ffi::PyObject,
 ) -> *mut ffi::PyObject {
-    // SAFETY: the interpreter calls this attached, with an object of `Pairs::make` and arguments that live as long as
+    // SAFETY: the interpreter calls this attached, with an object of `HandleTypes::make` and arguments that live as long as
     // the call.
     unsafe {
         let py = Python::assume_attached();
@@ -283,7 +325,7 @@ unsafe fn start_response(
         }
         let replaces = !exc_info.is_null() && exc_info != ffi::Py_None();
         if replaces {
-            if exchange.reply().is_some_and(Reply::is_begun) {
+            if exchange.begun {
                 return Err(error_of(py, exc_info));
             }
         } else if !exchange.draft.is_empty() {
@@ -386,6 +428,15 @@ unsafe fn error_of(py: Python<'_>, exc_info: *mut ffi::PyObject) -> PyErr {
     }
 }
 
+/// The exchange of a `Write` or a `Disconnected`.
+///
+/// # Safety
+/// The thread is attached and `companion` is one, made by `HandleTypes::make`.
+unsafe fn exchange_of<'a>(companion: *mut ffi::PyObject) -> &'a mut Exchange {
+    // SAFETY: as the caller promises; a companion keeps its `StartResponse` alive.
+    unsafe { &mut (*(*companion.cast::<Companion>()).start_response.cast::<StartResponse>()).exchange }
+}
+
 /// `write(body_data)`
 unsafe extern "C" fn call_write(
     callable: *mut ffi::PyObject,
@@ -393,13 +444,12 @@ unsafe extern "C" fn call_write(
     count: usize,
     keywords: *mut ffi::PyObject,
 ) -> *mut ffi::PyObject {
-    // SAFETY: the interpreter calls this attached, with an object of `Pairs::make` and arguments that live as long as
-    // the call; the pair's other half lives as long as this one.
+    // SAFETY: the interpreter calls this attached, with an object of `HandleTypes::make` and arguments that live as
+    // long as the call.
     unsafe {
         let py = Python::assume_attached();
-        let exchange = &mut (*(*callable.cast::<Write>()).start_response.cast::<StartResponse>()).exchange;
         let result = if ffi::PyVectorcall_NARGS(count) == 1 && keywords.is_null() {
-            write(py, exchange, *arguments)
+            write(py, callable, *arguments)
         } else {
             Err(PyTypeError::new_err("write takes one argument, the bytes to send"))
         };
@@ -408,44 +458,96 @@ unsafe extern "C" fn call_write(
 }
 
 /// # Safety
-/// The thread is attached and `data` is live.
-unsafe fn write(py: Python<'_>, exchange: &mut Exchange, data: *mut ffi::PyObject) -> PyResult<()> {
+/// As for a vectorcall of a `Write` with `data`.
+unsafe fn write(py: Python<'_>, callable: *mut ffi::PyObject, data: *mut ffi::PyObject) -> PyResult<()> {
     // SAFETY: as the caller promises.
-    let (chunk, length) = unsafe {
+    let (chunk, exchange) = unsafe {
         if ffi::PyBytes_Check(data) == 0 {
             return Err(wrong_type(py, data, "write takes bytes"));
         }
-        (Chunk(Object::from_borrowed(data)), bytes_of(data).len())
+        (chunk_of(py, Object::from_borrowed(data))?, exchange_of(callable))
     };
-    if length == 0 {
+    if chunk.as_ref().is_empty() {
         return Ok(());
     }
-    let Some(mut reply) = exchange.reply_pointer() else {
+    let Some(ticket) = &exchange.ticket else {
         return Err(PyRuntimeError::new_err("write was called outside of the application's call for its response"));
     };
-    // SAFETY: the pointer is set only while the reply is lent to the application's call, which this is a part of.
-    let reply = unsafe { reply.as_mut() };
-    if !reply.is_begun() {
-        reply.begin(&exchange.draft, None);
-    }
-    let written = reply.write(chunk);
-    reply.flush();
+    // SAFETY: the site outlives every call that is out, and this one has its ticket.
+    let site = unsafe { &*exchange.site };
+    let draft = &exchange.draft;
+    let (written, is_full) = site.with(py, |core| {
+        core.engine.reply(ticket, |reply| {
+            if !reply.is_begun() {
+                reply.begin(draft, None);
+            }
+            let written = reply.write(chunk);
+            reply.flush();
+            (written, reply.is_full())
+        })
+    })?;
+    exchange.begun = true;
     if let Err(misuse) = written {
         exchange.misuse = Some(misuse);
         return Err(PyValueError::new_err(misuse.to_string()));
     }
-    // The caller cannot be suspended as an iterable can, so what a slow peer does not take is kept elsewhere.
-    reply.relieve().map_err(PyErr::from)
+    if is_full {
+        // The caller cannot be suspended as an iterable can: it waits here for its peer, if others can go on meanwhile.
+        // SAFETY: `callable` keeps the exchange alive, and nobody else ends the response while the application works.
+        site.wait_for_output(py, unsafe { exchange_of(callable) })?;
+    }
+    Ok(())
 }
 
-impl Exchange {
-    fn reply_pointer(&self) -> Option<NonNull<Reply<'static, Wsgi>>> {
-        NonNull::new(self.reply.cast())
+/// `environ['kirsch.disconnected']()`
+unsafe extern "C" fn call_disconnected(
+    callable: *mut ffi::PyObject,
+    _arguments: *const *mut ffi::PyObject,
+    count: usize,
+    keywords: *mut ffi::PyObject,
+) -> *mut ffi::PyObject {
+    // SAFETY: the interpreter calls this attached, with an object of `HandleTypes::make`.
+    unsafe {
+        let py = Python::assume_attached();
+        let result = if ffi::PyVectorcall_NARGS(count) == 0 && keywords.is_null() {
+            disconnected(py, exchange_of(callable)).map_err(PyErr::from)
+        } else {
+            Err(PyTypeError::new_err("kirsch.disconnected takes no arguments"))
+        };
+        answer(py, result.map(|left| Object::from_borrowed(if left { ffi::Py_True() } else { ffi::Py_False() })))
     }
+}
 
-    fn reply(&self) -> Option<&Reply<'_, Wsgi>> {
-        // SAFETY: the pointer is set only while the reply is lent to the application's call, which whoever asks is a
-        // part of.
-        self.reply_pointer().map(|reply| unsafe { reply.as_ref() })
+/// Whether whoever waits for the response has left. Once the response is over, nobody waits for it.
+fn disconnected(py: Python<'_>, exchange: &Exchange) -> Result<bool, Reentered> {
+    let Some(ticket) = &exchange.ticket else { return Ok(true) };
+    // SAFETY: the site outlives every call that is out, and this one has its ticket.
+    let site = unsafe { &*exchange.site };
+    site.with(py, |core| core.engine.has_peer_left(ticket))
+}
+
+/// Reads from the body of the request that `start_response` answers, waiting until some of it is here.
+///
+/// # Safety
+/// `start_response` was made by [`HandleTypes::make`].
+pub(crate) unsafe fn read_into(py: Python<'_>, start_response: &Object, buffer: &mut [u8]) -> PyResult<usize> {
+    // SAFETY: as the caller promises.
+    let exchange = unsafe { &(*start_response.as_ptr().cast::<StartResponse>()).exchange };
+    if exchange.ticket.is_none() {
+        return Err(PyRuntimeError::new_err("wsgi.input was read after the response had ended"));
+    }
+    // SAFETY: the site outlives every call that is out, and this one has its ticket.
+    unsafe { &*exchange.site }.read_body(py, exchange, buffer)
+}
+
+impl Drop for Handles {
+    /// A call that did not come to its end, because code of ours panicked, is cut off.
+    fn drop(&mut self) {
+        let exchange = self.exchange();
+        if let Some(ticket) = exchange.ticket.take() {
+            // SAFETY: references to Python objects are dropped attached; the site outlives every call that is out.
+            let (py, site) = unsafe { (Python::assume_attached(), &*exchange.site) };
+            site.cut_off(py, ticket, exchange.key);
+        }
     }
 }

@@ -391,15 +391,27 @@ fn push_hex(number: u64, out: &mut Vec<u8>) {
 }
 
 /// Writes a whole response of the server's own, which closes the connection: a status that it refuses a request with
-/// and one sentence why. The sentence must not repeat anything that the peer sent.
-pub fn refuse(status: u16, explanation: &str, is_head: bool, stamp: &Stamp, out: &mut Vec<u8>) -> Sender {
+/// and one sentence why. The sentence must not repeat anything that the peer sent. `retry_after`: seconds after which
+/// trying again may help (RFC 9110 section 10.2.3).
+pub fn refuse(
+    status: u16,
+    explanation: &str,
+    retry_after: Option<u64>,
+    is_head: bool,
+    stamp: &Stamp,
+    out: &mut Vec<u8>,
+) -> Sender {
     let reason = reason(status);
     let page = format!("{status} {reason}\n{explanation}\n");
     let mut draft = Draft::default();
     let written = draft
         .start(format!("{status} {reason}").as_bytes())
         .and_then(|()| draft.field(b"Content-Type", b"text/plain; charset=utf-8"))
-        .and_then(|()| draft.field(b"Content-Length", page.len().to_string().as_bytes()));
+        .and_then(|()| draft.field(b"Content-Length", page.len().to_string().as_bytes()))
+        .and_then(|()| match retry_after {
+            Some(seconds) => draft.field(b"Retry-After", seconds.to_string().as_bytes()),
+            None => Ok(()),
+        });
     debug_assert_eq!(written, Ok(()), "the server's own head is well-formed");
     let request = Request { version: Version::Http11, is_head, keep_alive: false };
     let mut sender = Sender::begin(&draft, request, None, stamp, out);
@@ -420,6 +432,7 @@ fn reason(status: u16) -> &'static str {
         500 => "Internal Server Error",
         501 => "Not Implemented",
         503 => "Service Unavailable",
+        504 => "Gateway Timeout",
         505 => "HTTP Version Not Supported",
         507 => "Insufficient Storage",
         _ => "Error",

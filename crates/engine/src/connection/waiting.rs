@@ -1,0 +1,184 @@
+//! What a connection waits for, and until when.
+
+use super::{Awaited, Connection, Fate, Hub, Phase};
+use crate::app::{App, Refusal};
+use crate::config::{IDLE_AFTER, LINGER, STOP_GRACE};
+use crate::deadline::{Millis, millis, transfer};
+use std::time::Duration;
+
+/// What a connection waits for; each has its deadline.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Wait {
+    /// When the next request begins.
+    Idle,
+    /// When a head is whole.
+    Head,
+    /// When more of a body comes.
+    Body,
+    /// When somebody can call the application.
+    Queue,
+    /// When the peer takes more.
+    Output,
+    /// When the application goes on.
+    App,
+    /// When the peer closes.
+    Linger,
+}
+
+impl<A: App> Connection<A> {
+    fn awaits(&self) -> Wait {
+        match &self.phase {
+            _ if self.gone => Wait::App,
+            _ if !self.output.is_empty() => Wait::Output,
+            _ if self.held_back => Wait::Queue,
+            Phase::Head if !self.has_input() && self.served => Wait::Idle,
+            Phase::Head => Wait::Head,
+            Phase::Body(_) => Wait::Body,
+            Phase::Queued(_) => Wait::Queue,
+            // While the application does not ask for more, it is not the peer who is slow.
+            Phase::Running(_) if matches!(self.waiter, Some((Awaited::Input, _))) => Wait::Body,
+            Phase::Running(_) | Phase::Response(_) | Phase::Closing(_) => Wait::App,
+            Phase::Linger(_) => Wait::Linger,
+        }
+    }
+
+    /// Sets the deadline of what is waited for now.
+    pub(crate) fn settle(&mut self, hub: &mut Hub<A>) {
+        let now = hub.now;
+        let config = &hub.config;
+        let after = |timeout: Option<Duration>| timeout.map_or(Millis::MAX, |timeout| now + millis(timeout));
+        let wait = self.awaits();
+        let before = std::mem::replace(&mut self.wait, wait);
+        if before != wait {
+            let passed = now.saturating_sub(self.since);
+            match (before, &mut self.incoming) {
+                (Wait::Body, Some(incoming)) => incoming.waited += passed,
+                (Wait::Output, _) => self.waited += passed,
+                _ => {}
+            }
+            self.since = now;
+        }
+        // A transfer that is interrupted goes on where it was: what was waited for earlier counts too.
+        let (begun, transferred) = match (wait, &self.phase, &self.incoming) {
+            (Wait::Body, Phase::Body(receiving), _) => (self.since, receiving.spool.length()),
+            (Wait::Body, _, Some(incoming)) => (self.since.saturating_sub(incoming.waited), incoming.arrived),
+            (Wait::Output, ..) => (self.since.saturating_sub(self.waited), self.moved),
+            _ => (now, 0),
+        };
+        if before != wait || transferred != self.transferred {
+            self.progressed = now;
+            self.transferred = transferred;
+        }
+        let until = |timeout| transfer(timeout, config.min_rate, begun, self.progressed, transferred);
+        self.deadline = match wait {
+            Wait::Idle if hub.stopping => now + millis(STOP_GRACE),
+            Wait::Head if before != wait && hub.stopping && !self.has_input() => now + millis(STOP_GRACE),
+            Wait::Idle => after(config.keep_alive),
+            Wait::Head if before != wait => after(config.header_timeout),
+            Wait::Queue if before != wait => after(config.queue_timeout),
+            Wait::Linger if before != wait => after(Some(LINGER)),
+            Wait::Head | Wait::Queue | Wait::Linger => self.deadline,
+            Wait::Body => until(config.body_timeout),
+            Wait::Output => until(config.write_timeout),
+            Wait::App => Millis::MAX,
+        };
+        let rests_at = if wait == Wait::Idle && !self.forgotten { now + millis(IDLE_AFTER) } else { Millis::MAX };
+        hub.sweep.note(self.deadline.min(rests_at));
+    }
+
+    /// Whether it was the peer's turn to take output when that was looked at last.
+    pub(crate) fn awaits_output(&self) -> bool {
+        self.wait == Wait::Output
+    }
+
+    /// Whether no request is under way and none has begun.
+    pub(crate) fn is_between_requests(&self) -> bool {
+        matches!(self.phase, Phase::Head) && !self.has_input() && self.output.is_empty() && !self.held_back
+    }
+
+    /// A request may be there that cannot even wait now, or has been read after all.
+    pub(crate) fn hold_back(&mut self, held_back: bool, hub: &mut Hub<A>) {
+        self.held_back = held_back;
+        self.settle(hub);
+    }
+
+    /// When what is waited for must have come.
+    pub(crate) fn deadline(&self) -> Millis {
+        self.deadline
+    }
+
+    /// Brings the deadline forward.
+    pub(crate) fn hurry(&mut self, deadline: Millis, hub: &mut Hub<A>) {
+        self.deadline = self.deadline.min(deadline);
+        hub.sweep.note(self.deadline);
+    }
+
+    /// Looks at the clock: whether the time of what is waited for is up.
+    pub(crate) fn is_late(&self, now: Millis) -> bool {
+        self.deadline <= now
+    }
+
+    /// Gives back what is kept for speed, if the connection has been idle for a while; otherwise says when to look
+    /// again.
+    pub(crate) fn rest(&mut self, hub: &mut Hub<A>, app: &mut A) {
+        if self.wait != Wait::Idle || self.forgotten {
+            return;
+        }
+        let rests_at = self.touched + millis(IDLE_AFTER);
+        if rests_at <= hub.now {
+            self.receiver.forget();
+            app.idle(&mut self.app);
+            self.forgotten = true;
+        } else {
+            // Not at once when it may rest: with many busy connections that would be at every moment.
+            hub.sweep.note(hub.now + millis(IDLE_AFTER));
+        }
+    }
+
+    /// Says when the sweep has to look again.
+    pub(crate) fn note_deadline(&self, hub: &mut Hub<A>) {
+        hub.sweep.note(self.deadline);
+    }
+
+    /// Time is up.
+    pub(crate) fn expire(&mut self, hub: &mut Hub<A>, app: &mut A) -> Fate<A> {
+        self.deadline = Millis::MAX;
+        match self.wait {
+            Wait::Idle | Wait::Linger | Wait::App => Fate::Close(self.leave(hub, app)),
+            Wait::Head if !self.has_input() => Fate::Close(self.leave(hub, app)),
+            Wait::Head => {
+                hub.statistics.timeouts += 1;
+                self.refuse_unread(Refusal { status: 408, fault: None }, hub, app);
+                Fate::Again
+            }
+            Wait::Body => {
+                hub.statistics.timeouts += 1;
+                let refusal = Refusal { status: 408, fault: None };
+                if self.is_running() {
+                    self.break_incoming(refusal, app);
+                } else {
+                    self.refuse_request(refusal, hub, app);
+                }
+                Fate::Again
+            }
+            Wait::Queue => {
+                hub.statistics.queue_timeouts += 1;
+                let refusal = Refusal { status: 503, fault: None };
+                if matches!(self.phase, Phase::Queued(_)) {
+                    self.refuse_request(refusal, hub, app);
+                } else {
+                    self.held_back = false;
+                    self.refuse_unread(refusal, hub, app);
+                }
+                Fate::Again
+            }
+            Wait::Output => {
+                hub.statistics.timeouts += 1;
+                match self.fall(app) {
+                    Fate::Close(_) => Fate::Close(self.leave(hub, app)),
+                    fate => fate,
+                }
+            }
+        }
+    }
+}

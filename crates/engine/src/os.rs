@@ -1,0 +1,253 @@
+//! The operating system as the engine's [`Net`]. Nothing else in the crate makes a system call on a socket.
+
+use crate::app::Local;
+use crate::net::{Accepted, Moved, Net, Readiness, Socket};
+use mio::unix::{SourceFd, pipe};
+use mio::{Events, Interest, Poll, Registry, Token};
+use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::io::Errno;
+use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags, Shutdown, SocketAddrAny, SocketFlags, sockopt};
+use rustix::process::Resource;
+use std::fs::File;
+use std::io::{self, IoSlice, Read};
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Readiness events looked at in a turn.
+const EVENTS: usize = 256;
+const WAKE: Token = Token(usize::MAX);
+/// Listener `i` has token `LISTENERS - i`; connections have their slots, from 0.
+const LISTENERS: usize = usize::MAX - 1;
+/// More listeners than anybody has.
+const LISTENERS_AT_MOST: usize = 1 << 16;
+
+/// Sockets of the operating system, watched by a [`Poller`].
+#[derive(Debug)]
+pub struct Os {
+    registry: Registry,
+    wakes: pipe::Receiver,
+}
+
+/// Waits for what an engine watches. Its descriptor is itself pollable, so any loop can host the engine.
+#[derive(Debug)]
+pub struct Poller {
+    poll: Poll,
+    events: Events,
+    /// What a wait has found and nobody has taken; an error too.
+    found: io::Result<Vec<Readiness>>,
+}
+
+/// Ends a [`Poller`]'s wait from another thread or from a signal handler.
+#[derive(Clone, Debug)]
+pub struct Waker {
+    pipe: Arc<pipe::Sender>,
+}
+
+impl Os {
+    /// A network, the poller that watches it, and what wakes the poller.
+    ///
+    /// # Errors
+    /// If the system gives no poller or no pipe.
+    pub fn new() -> io::Result<(Self, Poller, Waker)> {
+        let poll = Poll::new()?;
+        let (sender, mut wakes) = pipe::new()?;
+        poll.registry().register(&mut wakes, WAKE, Interest::READABLE)?;
+        let registry = poll.registry().try_clone()?;
+        let poller = Poller { poll, events: Events::with_capacity(EVENTS), found: Ok(Vec::new()) };
+        Ok((Self { registry, wakes }, poller, Waker { pipe: Arc::new(sender) }))
+    }
+}
+
+impl Poller {
+    /// Waits until something is ready, at most for `timeout` (`None`: without limit), and puts it into `ready`. Each
+    /// is told once.
+    ///
+    /// # Errors
+    /// If the poller fails; being interrupted by a signal is not a failure.
+    pub fn wait(&mut self, timeout: Option<Duration>, ready: &mut Vec<Readiness>) -> io::Result<()> {
+        self.wait_until_ready(timeout);
+        match &mut self.found {
+            Ok(found) => {
+                ready.append(found);
+                Ok(())
+            }
+            Err(_) => std::mem::replace(&mut self.found, Ok(Vec::new())).map(drop),
+        }
+    }
+
+    /// The same, and what is ready, or the failure, is kept for the next [`wait`](Self::wait), which does not wait then.
+    pub fn wait_until_ready(&mut self, timeout: Option<Duration>) {
+        let Ok(found) = &mut self.found else { return };
+        if !found.is_empty() {
+            return;
+        }
+        match self.poll.poll(&mut self.events, timeout) {
+            Ok(()) => {}
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => return,
+            Err(error) => {
+                self.found = Err(error);
+                return;
+            }
+        }
+        found.extend(self.events.iter().map(|event| match event.token() {
+            WAKE => Readiness::Woken,
+            Token(token) if token > LISTENERS - LISTENERS_AT_MOST => Readiness::Listener(LISTENERS - token),
+            Token(slot) => Readiness::Connection {
+                slot,
+                readable: event.is_readable() || event.is_read_closed() || event.is_error(),
+                read_closed: event.is_read_closed() || event.is_error(),
+            },
+        }));
+    }
+}
+
+impl AsRawFd for Poller {
+    /// Readable when a wait would not wait.
+    fn as_raw_fd(&self) -> RawFd {
+        self.poll.as_raw_fd()
+    }
+}
+
+impl Waker {
+    /// Makes the poller's current or next wait return at once.
+    pub fn wake(&self) {
+        // A full pipe wakes as well as another byte would.
+        rustix::io::write(&*self.pipe, &[0]).ok();
+    }
+}
+
+impl AsFd for Waker {
+    /// Any byte written to it wakes: a descriptor for `signal.set_wakeup_fd`.
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.pipe.as_fd()
+    }
+}
+
+impl Net for Os {
+    type Listener = OwnedFd;
+    type Socket = OwnedFd;
+
+    fn listen(&mut self, listener: &OwnedFd, index: usize) -> io::Result<Local> {
+        rustix::io::ioctl_fionbio(listener, true)?;
+        let address: SocketAddrAny = rustix::net::getsockname(listener)?;
+        let token = Token(LISTENERS - index);
+        self.registry.register(&mut SourceFd(&listener.as_raw_fd()), token, Interest::READABLE)?;
+        match SocketAddr::try_from(address) {
+            Ok(address) => {
+                // On Linux accepted sockets inherit it. Responses leave in one piece; waiting for more only delays
+                // them.
+                sockopt::set_tcp_nodelay(listener, true)?;
+                Ok(Local::Tcp(address))
+            }
+            Err(_) => Ok(Local::Unix),
+        }
+    }
+
+    fn unlisten(&mut self, listener: &OwnedFd) {
+        self.registry.deregister(&mut SourceFd(&listener.as_raw_fd())).ok();
+    }
+
+    fn accept(&mut self, listener: &OwnedFd) -> io::Result<Accepted<OwnedFd>> {
+        match rustix::net::acceptfrom_with(listener, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK) {
+            Ok((socket, address)) => {
+                Ok(Accepted::Connection(socket, address.and_then(|address| SocketAddr::try_from(address).ok())))
+            }
+            Err(Errno::WOULDBLOCK) => Ok(Accepted::None),
+            Err(error @ (Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM)) => {
+                Ok(Accepted::Exhausted(error.into()))
+            }
+            Err(error @ (Errno::BADF | Errno::INVAL | Errno::NOTSOCK | Errno::OPNOTSUPP)) => Err(error.into()),
+            // accept(2): errors of the new connection are handed on and are to be taken like "try again".
+            Err(error) => Ok(Accepted::Failed(error.into())),
+        }
+    }
+
+    fn is_awaited(&self, listener: &OwnedFd) -> bool {
+        // A failure tells nothing, so somebody might.
+        look(listener, PollFlags::IN).is_none_or(|flags| !flags.is_empty())
+    }
+
+    /// Once asked for, word about output keeps coming; edge-triggered it costs nothing while there is none.
+    fn watch(&mut self, socket: &OwnedFd, slot: usize, output: bool, again: bool) -> io::Result<()> {
+        let interest = if output { Interest::READABLE | Interest::WRITABLE } else { Interest::READABLE };
+        let descriptor = socket.as_raw_fd();
+        let mut source = SourceFd(&descriptor);
+        if again {
+            self.registry.reregister(&mut source, Token(slot), interest)
+        } else {
+            self.registry.register(&mut source, Token(slot), interest)
+        }
+    }
+
+    /// What the process's limit on descriptors leaves. Some stay free, so that the application can open its files,
+    /// and a report can be written, while all connections are taken.
+    fn room(&self) -> usize {
+        const FREE_AT_MOST: u64 = 64;
+        let limit = rustix::process::getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
+        usize::try_from(limit - FREE_AT_MOST.min(limit / 2)).unwrap_or(usize::MAX)
+    }
+
+    fn drain_wakes(&mut self) {
+        let mut bytes = [0; 64];
+        while matches!(self.wakes.read(&mut bytes), Ok(count) if count > 0) {}
+    }
+}
+
+impl Socket for OwnedFd {
+    fn receive(&self, buffer: &mut [u8]) -> io::Result<Moved> {
+        moved(rustix::net::recv(self, buffer, RecvFlags::empty()).map(|(count, _)| count))
+    }
+
+    fn send(&self, slices: &[IoSlice<'_>], more: bool) -> io::Result<Moved> {
+        let flags = if more { SendFlags::NOSIGNAL | SendFlags::MORE } else { SendFlags::NOSIGNAL };
+        moved(match slices {
+            [only] => rustix::net::send(self, only, flags),
+            _ => rustix::net::sendmsg(self, slices, &mut SendAncillaryBuffer::default(), flags),
+        })
+    }
+
+    fn send_file(&self, file: &File, offset: u64, count: u64) -> io::Result<Moved> {
+        // Linux moves at most 0x7ffff000 bytes in one call.
+        let count = usize::try_from(count.min(0x7fff_f000)).unwrap_or(usize::MAX);
+        let mut offset = offset;
+        moved(rustix::fs::sendfile(self, file, Some(&mut offset), count))
+    }
+
+    fn end_output(&self) {
+        rustix::net::shutdown(self, Shutdown::Write).ok();
+    }
+
+    fn reset_on_drop(&self) {
+        sockopt::set_socket_linger(self, Some(Duration::ZERO)).ok();
+    }
+
+    fn cut(&self) {
+        self.reset_on_drop();
+        // An orderly end of output would pass for the end of a response that lasts until the close. Linux resets a TCP
+        // connection that is dissolved (connect(2), AF_UNSPEC); elsewhere its peer sees the cut when it is dropped.
+        if rustix::net::connect_unspec(self).is_err() {
+            rustix::net::shutdown(self, Shutdown::Read).ok();
+        }
+    }
+
+    fn has_peer_left(&self) -> bool {
+        look(self, PollFlags::RDHUP).is_some_and(|flags| !flags.is_empty())
+    }
+}
+
+fn moved(result: rustix::io::Result<usize>) -> io::Result<Moved> {
+    match result {
+        Ok(count) => Ok(Moved::Bytes(count)),
+        Err(Errno::WOULDBLOCK | Errno::INTR) => Ok(Moved::WouldBlock),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// What is the case now with a descriptor, of `flags` and of errors; `None` if the system does not say.
+fn look(descriptor: &OwnedFd, flags: PollFlags) -> Option<PollFlags> {
+    let mut descriptors = [PollFd::new(descriptor, flags)];
+    rustix::event::poll(&mut descriptors, Some(&Timespec::default())).ok()?;
+    Some(descriptors[0].revents())
+}

@@ -1,0 +1,549 @@
+//! Bodies that are handed on as they arrive: whole and in pieces, as fast as the application reads, until their end or
+//! until it is clear that it will not come.
+
+mod common;
+
+use common::{Client, End, Event, GRAIN, How, Manner, Op, Plan, Told, World, pattern, seconds, timeless};
+use engine::Config;
+use std::time::Duration;
+
+/// Bytes that lie in the engine at most while nobody reads: what is read ahead, and one receive beyond it.
+const AHEAD: u64 = 128 << 10;
+
+fn get(id: usize) -> String {
+    format!("GET /{id} HTTP/1.1\r\nHost: a.example\r\n\r\n")
+}
+
+fn head(id: usize, length: usize) -> String {
+    format!("PUT /{id} HTTP/1.1\r\nHost: a.example\r\nContent-Length: {length}\r\n\r\n")
+}
+
+fn chunked(id: usize) -> String {
+    format!("PUT /{id} HTTP/1.1\r\nHost: a.example\r\nTransfer-Encoding: chunked\r\n\r\n")
+}
+
+fn streaming() -> Config {
+    Config { buffer_bodies: false, ..timeless() }
+}
+
+/// A world where a call that waits is woken and goes on by itself.
+fn world(config: Config, ops: Vec<Op>) -> World {
+    World::unix(config, vec![Plan::of(ops), Plan::sized(&[7])])
+}
+
+/// A world where the test says when the call goes on.
+fn keeping(config: Config, ops: Vec<Op>) -> World {
+    let mut world = world(config, ops);
+    world.keeps = true;
+    world
+}
+
+fn send(world: &mut World, client: &mut Client, bytes: impl AsRef<[u8]>) {
+    client.send(bytes);
+    client.pump();
+    assert_eq!(client.unsent(), 0);
+    world.settle();
+    client.pump();
+}
+
+/// Sends as much as is taken.
+fn push(world: &mut World, client: &mut Client) {
+    while client.pump_out(usize::MAX) > 0 {
+        world.settle();
+    }
+}
+
+/// Does the only call's operations until it waits, or is over.
+fn go_on(world: &mut World) {
+    world.note_woken();
+    while let [call] = &world.calls[..]
+        && !call.waits
+    {
+        world.step(0);
+        world.note_woken();
+    }
+    world.settle();
+}
+
+#[test]
+fn a_body_that_is_here_is_handed_over_with_its_request() {
+    let mut world = world(streaming(), vec![Op::ReadAll(10)]);
+    let mut client = world.client();
+    world.ask(&mut client, format!("{}hello{}", head(0, 5), get(1)).as_bytes(), 2);
+    assert_eq!(world.app.body(0), Some(&Told::Borrowed(b"hello".to_vec())));
+    assert_eq!(world.app.body_read(0), Some(&b"hello"[..]));
+    assert!(client.answers[0].keep_alive);
+    assert_eq!(client.answers[1].body, pattern(1, 0, 7));
+}
+
+#[test]
+fn a_request_without_a_body_has_an_empty_one() {
+    let mut world = world(streaming(), vec![Op::ReadAll(10)]);
+    let mut client = world.client();
+    world.ask(&mut client, (get(0) + &head(0, 0) + &get(1)).as_bytes(), 3);
+    assert_eq!(world.app.body_read(0), Some(&b""[..]));
+}
+
+#[test]
+fn a_body_may_come_byte_by_byte() {
+    let in_chunks = b"3\r\nabc\r\n4;x=y\r\ndefg\r\n0\r\nT: 1\r\n\r\n";
+    let bodies = [(head(0, 12), &b"twelve bytes"[..], &b"twelve bytes"[..]), (chunked(0), &in_chunks[..], b"abcdefg")];
+    for (head, body, decoded) in bodies {
+        let mut world = world(streaming(), vec![Op::ReadAll(5)]);
+        let mut client = world.client();
+        let mut sent = 0;
+        // What is behind the body is another request.
+        for byte in [head.as_bytes(), body, get(1).as_bytes()].concat() {
+            send(&mut world, &mut client, [byte]);
+            sent += 1;
+            assert_eq!(world.statistics().bytes_in, sent, "each byte is taken as it comes");
+            assert_eq!(world.app.called().is_empty(), sent < head.len() as u64, "called with its head");
+        }
+        assert_eq!(world.app.body_read(0), Some(decoded));
+        assert_eq!((client.answers.len(), client.answers[0].keep_alive), (2, true));
+        assert_eq!(client.answers[1].body, pattern(1, 0, 7));
+    }
+}
+
+/// The line of a chunk's size that is not whole is kept, and is no reason to be turned.
+#[test]
+fn a_chunk_size_may_come_in_halves() {
+    let mut world = world(streaming(), vec![Op::ReadAll(5)]);
+    let mut client = world.client();
+    send(&mut world, &mut client, chunked(0) + "3\r\nabc\r\n0000");
+    assert_eq!(world.timeout(), None);
+    send(&mut world, &mut client, "5\r\nde");
+    send(&mut world, &mut client, "fgh\r");
+    assert_eq!(world.timeout(), None);
+    send(&mut world, &mut client, format!("\n0\r\n\r\n{}", get(1)));
+    assert_eq!((world.app.body_read(0), client.answers.len()), (Some(&b"abcdefgh"[..]), 2));
+}
+
+#[test]
+fn nobody_who_waits_is_woken_for_nothing() {
+    let mut world = keeping(streaming(), vec![Op::ReadAll(5)]);
+    let mut client = world.client();
+    send(&mut world, &mut client, chunked(0) + "3\r\nabc");
+    go_on(&mut world);
+    assert!(world.calls[0].waits);
+    let wakes = |world: &World| world.app.count(|event| matches!(event, Event::Wake { .. }));
+    let before = wakes(&world);
+    // No byte of the body is in these.
+    for byte in b"\r\n5\r\n" {
+        send(&mut world, &mut client, [*byte]);
+    }
+    assert_eq!(wakes(&world), before);
+    send(&mut world, &mut client, "d");
+    assert_eq!(wakes(&world), before + 1);
+    // Nor twice, before it has looked.
+    send(&mut world, &mut client, "e");
+    assert_eq!(wakes(&world), before + 1);
+    world.note_woken();
+    world.engine.stop_waiting(&world.calls[0].ticket);
+    send(&mut world, &mut client, "fgh\r\n0\r\n\r\n");
+    assert_eq!(wakes(&world), before + 1);
+    go_on(&mut world);
+    assert_eq!(world.app.body_read(0), Some(&b"abcdefgh"[..]));
+}
+
+#[test]
+fn a_body_comes_no_faster_than_it_is_read() {
+    let length = 4 << 20;
+    let body = pattern(9, 0, length);
+    let mut in_chunks = Vec::new();
+    for chunk in body.chunks(10_000) {
+        in_chunks.extend(format!("{:x}\r\n", chunk.len()).bytes());
+        in_chunks.extend(chunk);
+        in_chunks.extend(b"\r\n");
+    }
+    in_chunks.extend(b"0\r\n\r\n");
+    for (head, sent) in [(head(0, length), &body), (chunked(0), &in_chunks)] {
+        let mut world = keeping(streaming(), vec![Op::ReadAll(3000)]);
+        let mut client = world.client();
+        client.send(&head);
+        client.send(sent);
+        push(&mut world, &mut client);
+        let bytes_in = world.statistics().bytes_in;
+        assert!(client.unsent() > length / 2 && bytes_in <= AHEAD, "{bytes_in} bytes");
+        assert_eq!(world.timeout(), None, "no reason to be turned");
+        let overhead = (head.len() + sent.len() - length) as u64;
+        while world.is_out(0) {
+            assert!(!world.calls[0].waits, "there is always something: {:?}", world.statistics());
+            let read = world.calls[0].course.body.len() as u64;
+            assert!(world.statistics().bytes_in <= read + overhead + AHEAD, "{:?}", world.statistics());
+            world.step(0);
+            push(&mut world, &mut client);
+            world.note_woken();
+        }
+        assert!(world.app.body_read(0).is_some_and(|read| read == body));
+        client.pump();
+        assert_eq!((client.answers.len(), client.answers[0].keep_alive), (1, true));
+    }
+}
+
+/// The end comes with the last byte, even if there is no room for more, and whatever comes behind.
+#[test]
+fn a_body_as_long_as_what_is_read_ahead_ends() {
+    for length in [64 << 10, (64 << 10) + 1, 76_717, 128 << 10, 200_000] {
+        for ends in [false, true] {
+            let mut world = keeping(streaming(), vec![Op::ReadAll(100_000)]);
+            let mut client = world.client();
+            client.send(head(0, length));
+            push(&mut world, &mut client);
+            client.send(pattern(9, 0, length));
+            if ends {
+                client.end_sending();
+            }
+            push(&mut world, &mut client);
+            for _ in 0..10 {
+                go_on(&mut world);
+                push(&mut world, &mut client);
+            }
+            assert!(world.app.body_read(0).is_some_and(|read| read == pattern(9, 0, length)), "{length} bytes");
+            client.pump();
+            assert_eq!((client.answers.len(), client.answers[0].status, client.answers[0].keep_alive), (1, 200, true));
+        }
+    }
+}
+
+#[test]
+fn a_body_that_ends_early_is_broken() {
+    for (head, sent, got) in
+        [(head(0, 100), "only this", "only this"), (chunked(0), "5\r\nhello\r\n5\r\nwor", "hellowor")]
+    {
+        for waits in [false, true] {
+            let mut world = keeping(streaming(), vec![Op::ReadAll(5), Op::Write(5)]);
+            let mut client = world.client();
+            send(&mut world, &mut client, format!("{head}{sent}"));
+            if waits {
+                go_on(&mut world);
+                assert!(world.calls[0].waits);
+            }
+            client.end_sending();
+            client.pump();
+            // What came is read first.
+            while world.app.broken(0).is_none() {
+                world.settle();
+                world.note_woken();
+                assert!(!world.calls[0].waits);
+                if world.calls[0].course.body.len() == got.len() {
+                    assert_eq!(world.calls[0].course.body, got.as_bytes());
+                }
+                world.step(0);
+            }
+            assert_eq!(world.app.broken(0), Some(400));
+            assert_eq!(world.end(&mut client), End::Closed);
+            assert_eq!((client.answers.len(), client.answers[0].status), (1, 400));
+            world.until_empty(&mut [&mut client]);
+        }
+    }
+}
+
+#[test]
+fn a_body_whose_peer_is_gone_is_broken() {
+    for waits in [false, true] {
+        let plans = vec![Plan::of(vec![Op::ReadAll(5), Op::Write(5)])];
+        let mut world = World::new(streaming(), plans);
+        world.keeps = true;
+        let mut client = world.client();
+        client.send(head(0, 100) + "some of it");
+        world.until("it is called", &mut [&mut client], |world, _| world.is_out(0));
+        if waits {
+            go_on(&mut world);
+            assert!(world.calls[0].waits);
+        } else {
+            // The first look at the body lets the engine look at the connection.
+            world.step(0);
+        }
+        client.reset();
+        world.until("it is found out", &mut [], |world, _| world.engine.is_gone(&world.calls[0].ticket));
+        world.note_woken();
+        assert!(!world.calls[0].waits);
+        go_on(&mut world);
+        assert_eq!(world.app.broken(0), Some(400));
+        world.until_empty(&mut []);
+        assert_eq!(world.statistics().bytes_out, 0);
+    }
+}
+
+/// Which the application may find out by writing, before the engine has looked.
+#[test]
+fn a_body_is_broken_where_writing_has_failed() {
+    let ops = vec![Op::Write(5), Op::Flush, Op::ReadAll(5)];
+    let plan = Plan { manner: Manner::Impolite, ..Plan::of(ops) };
+    let mut world = World::unix(streaming(), vec![plan]);
+    world.keeps = true;
+    let mut client = world.client();
+    send(&mut world, &mut client, head(0, 100));
+    drop(client);
+    world.step(0);
+    world.step(0);
+    let ticket = &world.calls[0].ticket;
+    assert!(world.engine.reply(ticket, |reply| reply.is_gone()));
+    world.step(0);
+    assert_eq!(world.app.broken(0), Some(400));
+    world.until_empty(&mut []);
+}
+
+#[test]
+fn a_wrong_chunk_breaks_a_body_and_ends_the_connection() {
+    let mut config = streaming();
+    config.limits.body = 1000;
+    for (wrong, status) in [("XYZ\r\n", 400), ("3e9\r\n", 413)] {
+        let mut world = world(config.clone(), vec![Op::ReadAll(50)]);
+        let mut client = world.client();
+        client.send(format!("{}5\r\nhello\r\n{wrong}{}", chunked(0), get(1)));
+        assert_eq!(world.end(&mut client), End::Closed);
+        assert_eq!((client.answers.len(), client.answers[0].status), (1, status));
+        assert_eq!((world.app.broken(0), world.app.called()), (Some(status), vec![0]));
+    }
+}
+
+#[test]
+fn a_body_must_not_stand_still_while_it_is_waited_for() {
+    let config = Config { body_timeout: Some(seconds(30)), ..streaming() };
+    let mut world = keeping(config, vec![Op::ReadAll(5)]);
+    let mut client = world.client();
+    send(&mut world, &mut client, head(0, 100) + "abc");
+    // While the application does not ask, it is not the peer who is slow.
+    world.advance(seconds(100));
+    go_on(&mut world);
+    for _ in 0..5 {
+        world.advance(seconds(29));
+        send(&mut world, &mut client, "d");
+        world.note_woken();
+        world.advance(seconds(100));
+        go_on(&mut world);
+        assert!(world.calls[0].waits);
+    }
+    world.advance(seconds(29));
+    assert!(world.app.woken.is_empty());
+    world.sleep_until(seconds(1) + GRAIN, |world| !world.app.woken.is_empty());
+    assert_eq!(world.statistics().timeouts, 1);
+    go_on(&mut world);
+    assert_eq!(world.app.broken(0), Some(408));
+    assert_eq!(world.end(&mut client), End::Closed);
+    assert_eq!(client.answers[0].status, 408);
+}
+
+/// Lets a peer send so many bytes in each second in which it is waited for; the application is busy in between. Returns
+/// for how many seconds it was waited for, until it was cut or all was here.
+fn sends_at(rate: usize, length: usize) -> (u32, Option<u16>) {
+    let config = Config { body_timeout: Some(seconds(30)), min_rate: 500, ..streaming() };
+    let mut world = keeping(config, vec![Op::ReadAll(100_000)]);
+    let mut client = world.client();
+    send(&mut world, &mut client, head(0, length));
+    let mut waited = 0;
+    loop {
+        go_on(&mut world);
+        if world.calls.is_empty() {
+            return (waited, world.app.broken(0));
+        }
+        assert!(waited < 1000, "neither cut nor whole");
+        world.advance(seconds(1));
+        waited += 1;
+        let left = length.saturating_sub(rate * waited as usize) + rate;
+        send(&mut world, &mut client, vec![b'x'; rate.min(left)]);
+        if !world.app.woken.is_empty() {
+            world.note_woken();
+            // Busy.
+            world.advance(seconds(20));
+        }
+    }
+}
+
+#[test]
+fn a_body_must_keep_its_rate_over_all_the_times_it_is_waited_for() {
+    let (waited, broken) = sends_at(600, 60_000);
+    assert_eq!((waited, broken), (100, None));
+    // 30 s, and what 200 bytes a second have earned at 500 until then.
+    let (waited, broken) = sends_at(200, 60_000);
+    assert!((45..=55).contains(&waited) && broken == Some(408), "{broken:?} after {waited} s");
+}
+
+#[test]
+fn a_peer_is_told_to_continue_when_its_body_is_wanted() {
+    let expecting = format!("{}Expect: 100-continue\r\n\r\n", head(0, 5).strip_suffix("\r\n").unwrap());
+    let mut world = keeping(streaming(), vec![Op::ReadAll(5), Op::Echo]);
+    let mut client = world.client();
+    send(&mut world, &mut client, &expecting);
+    assert_eq!((world.ids_out(), client.received.len()), (vec![0], 0), "nobody has asked for it");
+    world.step(0);
+    client.pump();
+    assert_eq!(client.text(), "HTTP/1.1 100 Continue\r\n\r\n");
+    // Once is enough.
+    world.note_woken();
+    world.calls[0].waits = false;
+    world.engine.stop_waiting(&world.calls[0].ticket);
+    world.step(0);
+    client.pump();
+    assert_eq!(client.interims, 1);
+    send(&mut world, &mut client, "hello");
+    go_on(&mut world);
+    client.pump();
+    assert_eq!((client.interims, client.answers[0].body.as_slice()), (1, &b"hello"[..]));
+    assert!(client.answers[0].keep_alive);
+}
+
+#[test]
+fn a_peer_is_not_told_to_continue_where_that_is_too_late() {
+    let expecting = format!("{}Expect: 100-continue\r\n\r\n", head(0, 5).strip_suffix("\r\n").unwrap());
+    // It sends at once; the answer has begun; nobody asks.
+    let mut one = keeping(streaming(), vec![Op::ReadAll(5), Op::Echo]);
+    let mut client = one.client();
+    send(&mut one, &mut client, format!("{expecting}he"));
+    go_on(&mut one);
+    send(&mut one, &mut client, "llo");
+    go_on(&mut one);
+    client.pump();
+    assert_eq!((client.interims, client.answers[0].body.as_slice()), (0, &b"hello"[..]));
+
+    let mut one = world(streaming(), vec![Op::Begin, Op::Flush, Op::ReadAll(5), Op::Echo]);
+    let mut client = one.client();
+    send(&mut one, &mut client, &expecting);
+    assert!(client.text().starts_with("HTTP/1.1 200 OK\r\n") && client.interims == 0);
+    send(&mut one, &mut client, "hello");
+    assert_eq!(one.end(&mut client), End::Closed);
+    assert_eq!((client.interims, client.answers[0].body.as_slice()), (0, &b"hello"[..]));
+    assert!(!client.answers[0].keep_alive);
+
+    let mut one = world(streaming(), vec![Op::Write(5)]);
+    let mut client = one.client();
+    send(&mut one, &mut client, &expecting);
+    assert_eq!(one.end(&mut client), End::Closed);
+    assert_eq!((client.interims, client.answers.len()), (0, 1));
+
+    // HTTP/1.0 has no interim responses (RFC 9110 section 15.2).
+    let mut one = world(streaming(), vec![Op::ReadAll(5), Op::Echo]);
+    let mut client = one.client();
+    send(&mut one, &mut client, expecting.replace("HTTP/1.1", "HTTP/1.0"));
+    send(&mut one, &mut client, "hello");
+    assert_eq!((client.interims, client.answers[0].body.as_slice()), (0, &b"hello"[..]));
+}
+
+#[test]
+fn what_nobody_read_of_a_body_is_no_request() {
+    let body = get(1).repeat(100);
+    for (head, body) in
+        [(head(0, body.len()), body.clone()), (chunked(0), format!("{:x}\r\n{body}\r\n0\r\n\r\n", body.len()))]
+    {
+        for ops in [vec![Op::Write(5)], vec![Op::Read(10), Op::Write(5)]] {
+            // The connection ends, because the rest has still to come.
+            let mut world = keeping(streaming(), ops);
+            let mut client = world.client();
+            send(&mut world, &mut client, format!("{head}{}", &body[..body.len() / 2]));
+            go_on(&mut world);
+            client.pump();
+            assert_eq!((client.answers.len(), client.answers[0].keep_alive), (1, false));
+            client.send(&body[body.len() / 2..]);
+            client.send(get(1));
+            assert_eq!(world.end(&mut client), End::Closed);
+            assert_eq!((client.answers.len(), client.fault, world.app.called()), (1, None, vec![0]));
+            drop(client);
+            world.until_empty(&mut []);
+        }
+    }
+}
+
+#[test]
+fn a_body_that_is_here_but_not_read_is_passed_over() {
+    let body = get(1).repeat(10);
+    let mut world = world(streaming(), vec![Op::Write(5)]);
+    let mut client = world.client();
+    for request in
+        [format!("{}{body}", head(0, body.len())), format!("{}{:x}\r\n{body}\r\n0\r\n\r\n", chunked(0), body.len())]
+    {
+        let answers = client.answers.len() + 2;
+        world.ask(&mut client, format!("{request}{}", get(1)).as_bytes(), answers);
+    }
+    assert!(client.answers.iter().all(|answer| answer.keep_alive));
+    assert_eq!(world.app.called(), [0, 1, 0, 1]);
+}
+
+#[test]
+fn a_body_can_be_sent_back_as_it_comes() {
+    let length = 1 << 20;
+    let body = pattern(9, 0, length);
+    for manner in [Manner::Stops, Manner::Waits, Manner::Impolite] {
+        let plan = Plan { manner, ..Plan::of(vec![Op::EchoAll(7000)]) };
+        let mut world = World::with_send_buffer(streaming(), vec![plan], Some(16 << 10));
+        let mut client = Client::connect(&world.addresses[0], Some(16 << 10));
+        client.send(head(0, length));
+        client.send(&body);
+        let mut came = 0;
+        world.until("it is answered", &mut [&mut client], |world, clients| {
+            if world.statistics().bytes_in < length as u64 {
+                came = clients[0].received.len();
+            }
+            clients[0].answers.len() == 1
+        });
+        assert!(came > length / 4, "{came} bytes came before all was read");
+        assert!(client.answers[0].body == body);
+        assert!(!client.answers[0].keep_alive, "it began before the body was here");
+        assert_eq!(world.app.log.last(), Some(&Event::End { id: 0, how: How::Done }));
+        assert!(world.app.body_read(0).is_some_and(|read| read == body));
+    }
+}
+
+#[test]
+fn while_the_peer_does_not_read_its_body_is_not_read_either() {
+    let length = 4 << 20;
+    let plan = Plan { manner: Manner::Waits, ..Plan::of(vec![Op::EchoAll(7000)]) };
+    let mut world = World::with_send_buffer(streaming(), vec![plan], Some(16 << 10));
+    let mut client = Client::connect(&world.addresses[0], Some(16 << 10));
+    client.reads = false;
+    client.send(head(0, length));
+    client.send(pattern(9, 0, length));
+    world.until("it is called", &mut [&mut client], |world, _| world.is_out(0));
+    // Far more than it takes to move all.
+    for _ in 0..500 {
+        client.pump();
+        world.settle();
+    }
+    let bytes_in = world.statistics().bytes_in;
+    assert!(bytes_in < 1 << 20, "{bytes_in} bytes were read");
+    assert!(world.engine.reply(&world.calls[0].ticket, |reply| reply.is_full()));
+    client.reads = true;
+    world.until("it is answered", &mut [&mut client], |_, clients| clients[0].answers.len() == 1);
+    assert!(client.answers[0].body == pattern(9, 0, length));
+}
+
+/// A body may come while its request waits to be called. It is not read then.
+#[test]
+fn a_queued_request_does_not_read_its_body() {
+    let mut world = keeping(streaming(), vec![Op::ReadAll(1000)]);
+    world.callers = 1;
+    let mut first = world.client();
+    send(&mut world, &mut first, get(1));
+    let mut client = world.client();
+    client.send(head(0, 1 << 20));
+    client.send(pattern(9, 0, 1 << 20));
+    push(&mut world, &mut client);
+    let bytes_in = world.statistics().bytes_in;
+    assert!(bytes_in <= AHEAD && world.statistics().queued == 1, "{bytes_in} bytes");
+    world.go_on_with(1);
+    world.settle();
+    assert_eq!(world.ids_out(), [0]);
+    while world.is_out(0) {
+        go_on(&mut world);
+        push(&mut world, &mut client);
+    }
+    assert!(world.app.body_read(0).is_some_and(|read| read == pattern(9, 0, 1 << 20)));
+}
+
+/// What lies between a response that stops for its peer and its going on does not lose the body.
+#[test]
+fn a_response_that_yields_goes_on_reading() {
+    let ops = vec![Op::Read(5), Op::Yield, Op::Read(5), Op::Yield, Op::ReadAll(5), Op::Write(3)];
+    let mut world = world(streaming(), ops);
+    let mut client = world.client();
+    send(&mut world, &mut client, head(0, 20) + "hello");
+    send(&mut world, &mut client, "world");
+    send(&mut world, &mut client, "and the re");
+    assert_eq!((world.app.resumed(0), client.answers.len()), (2, 1));
+    assert_eq!(world.app.body_read(0), Some(&b"helloworldand the re"[..]));
+    assert!(client.answers[0].keep_alive);
+    let passed: Duration =
+        world.sleep_until(seconds(3), |world| world.app.log.contains(&Event::Idle { connection: 0 }));
+    assert!(passed >= seconds(1));
+}

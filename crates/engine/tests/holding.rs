@@ -1,0 +1,243 @@
+//! What is held back for more to come, and the ticks at which it leaves all the same.
+
+mod common;
+
+use common::{Client, End, Op, Plan, World, pattern, timeless};
+
+fn get(id: usize) -> String {
+    format!("GET /{id} HTTP/1.1\r\nHost: a.example\r\n\r\n")
+}
+
+/// A world whose calls the test moves, and a client that has asked for `ids` in one piece.
+fn asked(plans: Vec<Plan>, ids: &[usize]) -> (World, Client) {
+    let mut world = World::unix(timeless(), plans);
+    world.keeps = true;
+    let mut client = world.client();
+    client.send(ids.iter().map(|&id| get(id)).collect::<String>());
+    client.pump();
+    world.settle();
+    assert_eq!(world.ids_out(), [ids[0]]);
+    (world, client)
+}
+
+fn steps(world: &mut World, count: usize) {
+    for _ in 0..count {
+        assert!(world.step(0));
+    }
+}
+
+/// Bytes that have left since the last look.
+fn left(world: &World, before: &mut u64) -> u64 {
+    let out = world.statistics().bytes_out;
+    out - std::mem::replace(before, out)
+}
+
+#[test]
+fn answers_to_pipelined_requests_leave_together() {
+    let (mut world, mut client) = asked((0..5).map(|id| Plan::sized(&[id + 5])).collect(), &[0, 1, 2, 3, 4]);
+    assert!(!world.engine.is_holding());
+    for id in 0..4 {
+        world.go_on_with(id);
+        world.settle();
+        assert_eq!((world.ids_out(), world.statistics().bytes_out), (vec![id + 1], 0));
+        assert!(world.engine.is_holding());
+    }
+    world.go_on_with(4);
+    client.pump();
+    assert_eq!(client.answers.len(), 5);
+    for (id, answer) in client.answers.iter().enumerate() {
+        assert_eq!(answer.body, pattern(id, 0, id + 5));
+    }
+    world.engine.tick();
+    assert!(!world.engine.is_holding());
+}
+
+#[test]
+fn an_answer_waits_two_ticks_at_most_for_the_next_one() {
+    let (mut world, mut client) = asked(vec![Plan::sized(&[5]), Plan::sized(&[6])], &[0, 1]);
+    world.go_on_with(0);
+    world.settle();
+    world.engine.tick();
+    assert_eq!((world.statistics().bytes_out, world.engine.is_holding()), (0, true));
+    world.engine.tick();
+    client.pump();
+    assert_eq!((client.answers.len(), world.engine.is_holding()), (1, false));
+    assert_eq!(world.statistics().bytes_out, client.received.len() as u64);
+    for _ in 0..5 {
+        world.engine.tick();
+    }
+    world.go_on_with(1);
+    client.pump();
+    assert_eq!((client.answers.len(), client.fault), (2, None));
+    assert_eq!(client.answers[1].body, pattern(1, 0, 6));
+    assert_eq!(world.statistics().bytes_out, client.received.len() as u64);
+}
+
+#[test]
+fn an_answer_does_not_wait_for_a_request_that_waits_itself() {
+    let (mut world, mut client) = asked(vec![Plan::sized(&[5]), Plan::sized(&[6])], &[0, 1]);
+    world.callers = 0;
+    world.go_on_with(0);
+    world.settle();
+    client.pump();
+    assert_eq!((client.answers.len(), world.statistics().queued), (1, 1));
+}
+
+/// What a tick has sent is not sent again, whatever comes behind it.
+#[test]
+fn what_a_tick_has_sent_is_not_sent_again() {
+    // The next answer, refusals, and a page by the application.
+    let plans = vec![Plan::sized(&[5]), Plan::sized(&[6]), Plan::of(vec![Op::Refuse(503)]), Plan::of(vec![Op::Done])];
+    for (behind, status) in [(1, 200), (2, 503), (3, 500)] {
+        let (mut world, mut client) = asked(plans.clone(), &[0, behind]);
+        world.go_on_with(0);
+        world.settle();
+        world.engine.tick();
+        world.engine.tick();
+        world.go_on_with(behind);
+        world.until("both are answered", &mut [&mut client], |_, clients| clients[0].answers.len() == 2);
+        assert_eq!((client.answers[0].body.len(), client.answers[1].status, client.fault), (5, status, None));
+        assert_eq!(world.statistics().bytes_out, client.received.len() as u64);
+    }
+}
+
+/// The first part for whoever waits to see something; the others together, unless one keeps the others waiting.
+#[test]
+fn parts_that_come_soon_leave_together() {
+    let mut ops = vec![Op::Begin];
+    ops.extend([Op::Write(100), Op::SendSoon].repeat(8));
+    let plan = Plan::of(ops).declaring(800);
+    let (mut world, mut client) = asked(vec![plan], &[0]);
+    let mut before = 0;
+    steps(&mut world, 3);
+    let head = left(&world, &mut before) - 100;
+    assert!(head > 50, "the first part leaves at once, with the head");
+    // The next two are held, the second of them anew.
+    steps(&mut world, 2);
+    world.engine.tick();
+    steps(&mut world, 2);
+    world.engine.tick();
+    assert_eq!((left(&world, &mut before), world.engine.is_holding()), (0, true));
+    world.engine.tick();
+    assert_eq!((left(&world, &mut before), world.engine.is_holding()), (200, false));
+    // It has shown to be slow: each leaves at once from now on.
+    for _ in 0..2 {
+        steps(&mut world, 2);
+        assert_eq!((left(&world, &mut before), world.engine.is_holding()), (100, false));
+    }
+    world.go_on_with(0);
+    client.pump();
+    assert_eq!(client.answers[0].body, pattern(0, 0, 800));
+    assert_eq!(world.statistics().bytes_out, client.received.len() as u64);
+}
+
+#[test]
+fn where_parts_came_soon_the_next_response_holds_its_first_one() {
+    let parts: Vec<_> = std::iter::once(Op::Begin).chain([Op::Write(100), Op::SendSoon].repeat(3)).collect();
+    let (mut world, mut client) = asked(vec![Plan::of(parts.clone()), Plan::of(parts)], &[0]);
+    world.go_on_with(0);
+    for slow in [false, true, false] {
+        client.send(get(1));
+        client.pump();
+        world.settle();
+        let mut before = world.statistics().bytes_out;
+        steps(&mut world, 3);
+        // The one behind a slow one begins anew.
+        assert_eq!(left(&world, &mut before) > 0, client.answers.len() == 3);
+        if slow {
+            world.engine.tick();
+            world.engine.tick();
+            assert!(left(&world, &mut before) > 100);
+        }
+        let count = client.answers.len();
+        world.go_on_with(1);
+        client.pump();
+        assert_eq!(client.answers.len(), count.max(1) + 1);
+    }
+}
+
+/// What an application hands over may belong to an interpreter that the ticking thread does not hold.
+#[test]
+fn a_tick_sends_and_lets_nothing_go() {
+    let mut ops = vec![Op::Begin];
+    ops.extend([Op::Write(10_000), Op::SendSoon].repeat(3));
+    let (mut world, mut client) = asked(vec![Plan::of(ops)], &[0]);
+    steps(&mut world, 3);
+    assert_eq!(world.app.parts_alive(), 0, "sent by the application itself");
+    steps(&mut world, 4);
+    assert_eq!(world.app.parts_alive(), 2);
+    let before = world.statistics().bytes_out;
+    for _ in 0..4 {
+        world.engine.tick();
+    }
+    assert!(world.statistics().bytes_out > before + 20_000);
+    assert!(!world.engine.is_holding());
+    assert_eq!(world.app.parts_alive(), 2);
+    client.pump();
+    world.go_on_with(0);
+    assert_eq!(world.app.parts_alive(), 0);
+    client.pump();
+    assert_eq!(client.answers[0].body, pattern(0, 0, 30_000));
+}
+
+#[test]
+fn ticks_go_on_where_the_peer_took_a_part_only() {
+    let ops = vec![Op::Write(10), Op::SendSoon, Op::Write(100_000), Op::SendSoon, Op::Write(10)];
+    let mut world = World::with_send_buffer(timeless(), vec![Plan::of(ops).impolite()], Some(16 << 10));
+    world.keeps = true;
+    let mut client = Client::connect(&world.addresses[0], Some(16 << 10));
+    client.send(get(0));
+    world.until("it is called", &mut [&mut client], |world, _| world.is_out(0));
+    steps(&mut world, 4);
+    for _ in 0..3 {
+        world.engine.tick();
+    }
+    let sent = world.statistics().bytes_out;
+    assert!(sent > 1000 && sent < 100_000, "{sent} bytes");
+    assert_eq!((world.engine.is_holding(), world.app.parts_alive()), (true, 1));
+    // No turn of the engine is needed.
+    let patience = std::time::Instant::now() + std::time::Duration::from_secs(20);
+    while client.received.len() < 100_000 {
+        client.pump_in(10_000);
+        world.engine.tick();
+        assert!(std::time::Instant::now() < patience, "{} bytes came", client.received.len());
+    }
+    world.engine.tick();
+    assert_eq!((world.engine.is_holding(), world.app.parts_alive()), (false, 1));
+    world.go_on_with(0);
+    world.until("it is answered", &mut [&mut client], |_, clients| clients[0].answers.len() == 1);
+    assert!(client.answers[0].body == pattern(0, 0, 100_020));
+    assert_eq!(world.statistics().bytes_out, client.received.len() as u64);
+}
+
+#[test]
+fn a_tick_finds_that_the_peer_is_gone() {
+    let ops = vec![Op::Write(10), Op::SendSoon, Op::Write(10_000), Op::SendSoon, Op::Write(10), Op::SendSoon];
+    let (mut world, client) = asked(vec![Plan::of(ops).impolite()], &[0]);
+    steps(&mut world, 4);
+    drop(client);
+    world.engine.tick();
+    world.engine.tick();
+    assert!(!world.engine.is_holding());
+    steps(&mut world, 1);
+    assert!(world.engine.reply(&world.calls[0].ticket, |reply| reply.is_gone()));
+    world.go_on_with(0);
+    world.until_empty(&mut []);
+    assert_eq!(world.app.parts_alive(), 0);
+}
+
+#[test]
+fn who_leaves_while_something_is_held_leaves_nothing_behind() {
+    let (mut world, mut client) = asked(vec![Plan::sized(&[5]), Plan::of(vec![Op::Write(5), Op::Cut])], &[0, 1]);
+    world.go_on_with(0);
+    world.settle();
+    assert!(world.engine.is_holding());
+    world.go_on_with(1);
+    assert_eq!(world.end(&mut client), End::Closed);
+    assert_eq!(client.answers.len(), 1);
+    drop(client);
+    world.until_empty(&mut []);
+    world.engine.tick();
+    world.engine.tick();
+    assert!(!world.engine.is_holding());
+}

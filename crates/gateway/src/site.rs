@@ -1,0 +1,730 @@
+//! What the threads of a server share: the engine and the gateway's state behind one lock, and what never changes.
+//!
+//! Nothing that the application's user wrote runs while the lock is held. What has to be told or logged meanwhile is
+//! put down as a note and delivered when the lock is open ([`Site::deliver`]).
+
+use crate::access_log::{AccessLog, LoggerLines};
+use crate::calls::Call;
+use crate::object::Object;
+use crate::wsgi::{ERROR, Inputs, Job, Note, WARNING, Wsgi};
+use crate::wsgi::{Exchange, HandleTypes};
+use engine::baton::{self, Baton, Crew};
+use engine::{Engine, Input, Now, Poller, Progress, Readiness, Ticker, Ticket, Waker};
+use pyo3::exceptions::{PyConnectionResetError, PyOSError, PyRuntimeError, PyTimeoutError};
+use pyo3::ffi;
+use pyo3::prelude::*;
+use std::cell::Cell;
+use std::io;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Duration;
+use wire::http1::Fault;
+
+thread_local! {
+    /// The number of this thread in its server's crew.
+    static WORKER: Cell<Option<usize>> = const { Cell::new(None) };
+}
+
+/// The number of this thread in its server's crew, if it belongs to one.
+pub(crate) fn worker() -> Option<usize> {
+    WORKER.get()
+}
+
+/// What the lock guards.
+pub(crate) struct Core {
+    pub(crate) engine: Engine<Wsgi>,
+    pub(crate) wsgi: Wsgi,
+    /// Room for what the poller tells.
+    ready: Vec<Readiness>,
+    waker: Waker,
+    /// The poller has failed: nothing can go on.
+    broken: Option<io::Error>,
+    over: bool,
+}
+
+/// One server, as its threads see it.
+pub(crate) struct Site {
+    /// First, because it ends before anything else goes: its thread looks at the rest.
+    ticker: OnceLock<Option<Ticker>>,
+    baton: Baton<Core>,
+    pub(crate) application: Object,
+    pub(crate) file_wrapper: Object,
+    pub(crate) inputs: Inputs,
+    pub(crate) handles: HandleTypes,
+    report: Option<Py<PyAny>>,
+    hooks: Hooks,
+    /// Calls at a time.
+    threads: usize,
+    waker: Waker,
+    /// What other threads and signal handlers ask for; it never waits for the engine.
+    control: Mutex<Control>,
+    asked: AtomicBool,
+    /// An exception that ends the server.
+    failure: Mutex<Option<PyErr>>,
+    /// The server has ended; whoever watches deadlines is told.
+    ended: Mutex<bool>,
+    end: Condvar,
+}
+
+/// What Python lends to a server.
+pub(crate) struct Hooks {
+    /// Starts a thread that calls `work(index)`.
+    pub(crate) spawn: Option<Py<PyAny>>,
+    /// Makes something that a greenlet can wait with, and waits with it.
+    pub(crate) waiter: Option<Py<PyAny>>,
+    pub(crate) wait: Option<Py<PyAny>>,
+    /// What is raised in a call whose time is up.
+    pub(crate) timeout_exception: Option<Py<PyAny>>,
+}
+
+/// What a turn has brought for a loop that hosts the engine.
+pub(crate) struct Turned {
+    /// What can start or go on, with the numbers of the calls.
+    pub(crate) jobs: Vec<(u64, Job)>,
+    /// Those whose wait is over.
+    pub(crate) woken: Vec<Py<PyAny>>,
+}
+
+#[derive(Default)]
+struct Control {
+    stop: Option<Stop>,
+    reopen_logs: bool,
+}
+
+/// Stop, and cut what is left after `limit`, if there is one.
+#[derive(Clone, Copy)]
+struct Stop {
+    limit: Option<Duration>,
+}
+
+/// Whoever waits in the middle of a call.
+pub(crate) enum Waiter {
+    /// A thread of the crew.
+    Worker(usize),
+    /// What the loop that hosts the engine waits with.
+    Hosted(Py<PyAny>),
+}
+
+/// The lock is held already by the thread that asks for it: something that the interpreter ran by itself meanwhile,
+/// such as a finalizer, came back to the server.
+#[derive(Debug)]
+pub(crate) struct Reentered;
+
+impl From<Reentered> for PyErr {
+    fn from(_: Reentered) -> Self {
+        PyRuntimeError::new_err("the server was called from within itself")
+    }
+}
+
+/// What makes up a [`Site`].
+pub(crate) struct Plan {
+    pub(crate) engine: Engine<Wsgi>,
+    pub(crate) wsgi: Wsgi,
+    pub(crate) poller: Poller,
+    pub(crate) waker: Waker,
+    pub(crate) application: Object,
+    pub(crate) file_wrapper: Object,
+    pub(crate) inputs: Inputs,
+    pub(crate) report: Option<Py<PyAny>>,
+    pub(crate) hooks: Hooks,
+    pub(crate) threads: usize,
+}
+
+impl Site {
+    pub(crate) fn new(py: Python<'_>, plan: Plan) -> PyResult<Self> {
+        let Plan { engine, wsgi, poller, waker, application, file_wrapper, inputs, report, hooks, threads } = plan;
+        let core = Core { engine, wsgi, ready: Vec::new(), waker: waker.clone(), broken: None, over: false };
+        Ok(Self {
+            ticker: OnceLock::new(),
+            baton: Baton::new(core, poller, threads),
+            application,
+            file_wrapper,
+            inputs,
+            handles: HandleTypes::new(py)?,
+            report,
+            hooks,
+            threads,
+            waker,
+            control: Mutex::default(),
+            asked: AtomicBool::new(false),
+            failure: Mutex::default(),
+            ended: Mutex::default(),
+            end: Condvar::new(),
+        })
+    }
+
+    /// Does something with the engine and the gateway's state, locked.
+    pub(crate) fn with<R>(&self, py: Python<'_>, act: impl FnOnce(&mut Core) -> R) -> Result<R, Reentered> {
+        let (result, holds) = self
+            .baton
+            .with(&Attached { site: self, py }, |core| {
+                let result = act(core);
+                (result, core.engine.is_holding())
+            })
+            .map_err(|baton::Reentered| Reentered)?;
+        if holds {
+            self.tick_along();
+        }
+        Ok(result)
+    }
+
+    /// Somebody has to tick from now on.
+    fn tick_along(&self) {
+        let ticker = self.ticker.get_or_init(|| {
+            struct Place(*const Site);
+            // SAFETY: what the thread does with the site, `Baton::tick`, touches nothing of Python.
+            unsafe impl Send for Place {}
+            let place = Place(self);
+            let tick = move || {
+                let place = &place;
+                // SAFETY: the site lies in an `Arc`, and its drop begins with the ticker's, which waits for the thread.
+                unsafe { &*place.0 }.baton.tick()
+            };
+            // Without the thread, blocks leave when the next one or the end comes, and calls wait for each other.
+            Ticker::new(tick).ok()
+        });
+        if let Some(ticker) = ticker {
+            ticker.want();
+        }
+    }
+
+    /// Starts the first thread of the crew, which starts others as they are needed.
+    pub(crate) fn start_first(&self, py: Python<'_>) -> PyResult<()> {
+        share_heaps();
+        match &self.hooks.spawn {
+            Some(spawn) => spawn.call1(py, (0,)).map(drop),
+            None => Ok(()),
+        }
+    }
+
+    /// Once all is over and only threads in calls are left: how many.
+    pub(crate) fn threads_left(&self, py: Python<'_>) -> Option<usize> {
+        let muster = self.muster(py).ok()?;
+        (self.is_stopped(py).ok()? && muster.threads <= muster.running).then_some(muster.threads)
+    }
+
+    pub(crate) fn wake(&self, py: Python<'_>) {
+        self.obey(py);
+        self.waker.wake();
+    }
+
+    /// Calls whose time is up, and how long to wait until there may be more.
+    pub(crate) fn overdue(&self, py: Python<'_>) -> Result<(Vec<Call>, Option<Duration>), Reentered> {
+        self.with(py, |core| {
+            let now = Now::read().monotonic;
+            let overdue = core.wsgi.calls.overdue(py, now);
+            let due = core.wsgi.calls.next_due().map(|due| due.saturating_sub(now));
+            // A call that begins meanwhile is not due before the shortest limit has passed. The clock moves on in
+            // steps, so a little is added to be behind the moment.
+            let wait = due.into_iter().chain(core.wsgi.shortest_limit()).min();
+            (overdue, wait.map(|wait| wait + Duration::from_millis(5)))
+        })
+    }
+
+    /// Is the thread `index` of the crew until the server has stopped.
+    pub(crate) fn work(&self, py: Python<'_>, index: usize) {
+        WORKER.set(Some(index));
+        let crew = Attached { site: self, py };
+        self.baton.work(&crew, index);
+        WORKER.set(None);
+        self.deliver(py);
+    }
+
+    pub(crate) fn is_stopped(&self, py: Python<'_>) -> Result<bool, Reentered> {
+        self.with(py, |core| baton::Core::is_over(core))
+    }
+
+    pub(crate) fn muster(&self, py: Python<'_>) -> Result<baton::Muster, Reentered> {
+        self.baton.muster(&Attached { site: self, py }).map_err(|baton::Reentered| Reentered)
+    }
+
+    /// For a loop that hosts the engine: seconds until it is to be turned at the latest.
+    pub(crate) fn timeout(&self, py: Python<'_>) -> Result<Option<Duration>, Reentered> {
+        self.with(py, |core| core.engine.timeout(Now::read()))
+    }
+
+    /// For a loop that hosts the engine: what can start or go on now, and whose wait is over.
+    pub(crate) fn turn(&self, py: Python<'_>) -> PyResult<Turned> {
+        let crew = Attached { site: self, py };
+        let mut jobs = Vec::new();
+        let (woken, broken, holds) = self
+            .baton
+            .turn(&crew, |core, poller| {
+                loop {
+                    while let Some(job) = baton::Core::next(core, true) {
+                        jobs.push((job.number(&core.wsgi), job));
+                    }
+                    if !baton::Core::look(core, poller) && baton::Core::due(core) != Some(Duration::ZERO) {
+                        break;
+                    }
+                }
+                (core.wsgi.take_hosted_wakes(), core.broken.take(), core.engine.is_holding())
+            })
+            .map_err(|baton::Reentered| Reentered)?;
+        if holds {
+            self.tick_along();
+        }
+        crew.between(true);
+        self.fail_if_failed()?;
+        match broken {
+            Some(error) => Err(error.into()),
+            None => Ok(Turned { jobs, woken }),
+        }
+    }
+
+    /// Everything is over, or has to be: what is open is cut.
+    pub(crate) fn finish(&self, py: Python<'_>) -> PyResult<()> {
+        let jobs = self.with(py, |core| {
+            core.engine.stop(Now::read(), Some(Duration::ZERO));
+            std::iter::from_fn(|| baton::Core::next(core, false)).collect::<Vec<_>>()
+        })?;
+        for job in jobs {
+            self.run(py, job, None);
+        }
+        self.flush_logs(py);
+        self.deliver(py);
+        *lock(&self.ended) = true;
+        self.end.notify_all();
+        Ok(())
+    }
+
+    /// Asks for the server's end; what is left after `limit` is cut. It may be called anywhere and does not wait.
+    pub(crate) fn stop(&self, py: Python<'_>, limit: Option<Duration>) {
+        let mut control = lock(&self.control);
+        // A limit that has been set can only become shorter.
+        let earlier = control.stop.and_then(|stop| stop.limit);
+        control.stop = Some(Stop { limit: limit.into_iter().chain(earlier).min() });
+        drop(control);
+        self.asked.store(true, Ordering::Relaxed);
+        self.obey(py);
+        self.waker.wake();
+    }
+
+    pub(crate) fn reopen_logs(&self, py: Python<'_>) -> PyResult<()> {
+        let reopened = self.with(py, |core| core.wsgi.access_log.as_mut().map_or(Ok(()), AccessLog::reopen));
+        if let Ok(result) = reopened {
+            return result;
+        }
+        // From within: somebody does it later.
+        lock(&self.control).reopen_logs = true;
+        self.asked.store(true, Ordering::Relaxed);
+        self.waker.wake();
+        Ok(())
+    }
+
+    /// Does what was asked for, unless it was asked for from within: then somebody else does.
+    fn obey(&self, py: Python<'_>) {
+        if !self.asked.swap(false, Ordering::Relaxed) {
+            return;
+        }
+        let Control { stop, reopen_logs } = std::mem::take(&mut *lock(&self.control));
+        let done = self.with(py, |core| {
+            if let Some(Stop { limit }) = stop {
+                core.engine.stop(Now::read(), limit);
+            }
+            if reopen_logs && let Some(Err(error)) = core.wsgi.access_log.as_mut().map(AccessLog::reopen) {
+                core.wsgi.note(ERROR, format!("the access log could not be opened again: {error}"), None);
+            }
+        });
+        if done.is_err() {
+            let mut control = lock(&self.control);
+            control.stop = control.stop.or(stop);
+            control.reopen_logs |= reopen_logs;
+            self.asked.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// A call is over without having come to an end.
+    pub(crate) fn cut_off(&self, py: Python<'_>, ticket: Ticket, key: usize) {
+        let ended = self.with(py, |core| {
+            let refused = core.engine.reply(&ticket, |reply| reply.refuse(500, "The server has failed."));
+            let progress = if refused { Progress::Done } else { Progress::Cut };
+            core.engine.put_back(ticket, progress, Now::read(), &mut core.wsgi);
+            core.wsgi.calls.end(key)
+        });
+        drop(ended);
+    }
+
+    /// An exception that is to end the server.
+    pub(crate) fn fail_with(&self, py: Python<'_>, error: PyErr) {
+        lock(&self.failure).get_or_insert(error);
+        self.stop(py, Some(Duration::ZERO));
+    }
+
+    pub(crate) fn fail_if_failed(&self) -> PyResult<()> {
+        lock(&self.failure).take().map_or(Ok(()), Err)
+    }
+
+    /// Waits, without the interpreter, for `timeout` or until the server has ended; whether it has.
+    pub(crate) fn wait_for_end(&self, py: Python<'_>, timeout: Option<Duration>) -> bool {
+        detached(py, || {
+            let ended = lock(&self.ended);
+            match timeout {
+                None => *self.end.wait_while(ended, |ended| !*ended).unwrap_or_else(PoisonError::into_inner),
+                Some(timeout) => {
+                    *self
+                        .end
+                        .wait_timeout_while(ended, timeout, |ended| !*ended)
+                        .unwrap_or_else(PoisonError::into_inner)
+                        .0
+                }
+            }
+        })
+    }
+
+    /// Waits in the middle of a call until its peer has taken what was written. Where nobody else could go on meanwhile,
+    /// what piles up is kept elsewhere instead.
+    pub(crate) fn wait_for_output(&self, py: Python<'_>, exchange: &Exchange) -> PyResult<()> {
+        let Some(ticket) = &exchange.ticket else { return Ok(()) };
+        let key = exchange.key;
+        if self.hooks.waiter.is_none() && (self.threads == 1 || worker().is_none()) {
+            return Ok(self.with(py, |core| core.engine.reply(ticket, |reply| reply.relieve()))??);
+        }
+        // A wait may be over early.
+        while self.with(py, |core| core.engine.reply(ticket, |reply| reply.is_full() && !reply.is_gone()))? {
+            self.wait(py, key, false, |core, waiter| {
+                core.engine.wait_for_output(ticket, waiter, Now::read(), &mut core.wsgi);
+            })?;
+        }
+        Ok(())
+    }
+
+    /// Waits in the middle of a call. `counts`: the time belongs to the request's deadline.
+    fn wait(&self, py: Python<'_>, key: usize, counts: bool, begin: impl FnOnce(&mut Core, Waiter)) -> PyResult<()> {
+        let now = || Now::read().monotonic;
+        if let (Some(make), Some(wait)) = (&self.hooks.waiter, &self.hooks.wait) {
+            let waiter = match self.with(py, |core| core.wsgi.calls.waiter(py, key))? {
+                Some(waiter) => waiter,
+                None => make.call0(py)?,
+            };
+            self.with(py, |core| {
+                core.wsgi.calls.set_waiting(key, true, counts, now());
+                begin(core, Waiter::Hosted(waiter.clone_ref(py)));
+            })?;
+            let waited = wait.call1(py, (waiter,));
+            self.with(py, |core| core.wsgi.calls.set_waiting(key, false, counts, now()))?;
+            return waited.map(drop);
+        }
+        let Some(worker) = worker() else {
+            return Err(PyRuntimeError::new_err("only the thread of a request can wait for its peer"));
+        };
+        self.baton
+            .wait(&Attached { site: self, py }, worker, |core| {
+                core.wsgi.calls.set_waiting(key, true, counts, now());
+                begin(core, Waiter::Worker(worker));
+            })
+            .map_err(|baton::Reentered| Reentered)?;
+        let interrupted = self.with(py, |core| {
+            core.wsgi.calls.set_waiting(key, false, counts, now());
+            core.wsgi.calls.is_interrupted(key)
+        })?;
+        if interrupted && let Some(exception) = &self.hooks.timeout_exception {
+            return Err(PyErr::from_value(exception.bind(py).call0()?));
+        }
+        self.fail_if_failed()
+    }
+
+    /// Reads from a body that is handed on as it arrives, and waits until some of it is here. None read is its end.
+    ///
+    /// # Errors
+    /// `ConnectionResetError` if the peer has left before its end, `TimeoutError` if it did not come in time, `OSError`
+    /// if it is malformed or too long.
+    pub(crate) fn read_body(&self, py: Python<'_>, exchange: &Exchange, buffer: &mut [u8]) -> PyResult<usize> {
+        let over = || PyRuntimeError::new_err("wsgi.input was read after the response had ended");
+        loop {
+            let ticket = exchange.ticket.as_ref().ok_or_else(over)?;
+            let input = self.with(py, |core| core.engine.read(ticket, buffer, Now::read(), &mut core.wsgi))?;
+            match input {
+                Input::Bytes(count) => return Ok(count),
+                Input::End => return Ok(0),
+                Input::Broken(refusal) => {
+                    return Err(match refusal.fault {
+                        None => PyTimeoutError::new_err("the request body took too long to arrive"),
+                        Some(Fault::Truncated) => {
+                            PyConnectionResetError::new_err("the client left before its request body was complete")
+                        }
+                        Some(fault) => {
+                            PyOSError::new_err(format!("the request body is broken: {}", fault.explanation()))
+                        }
+                    });
+                }
+                Input::Pending => self.wait(py, exchange.key, true, |core, waiter| {
+                    core.engine.wait_for_input(ticket, waiter, Now::read(), &mut core.wsgi);
+                })?,
+            }
+        }
+    }
+
+    /// Raises `timeout_exception` in the thread in which the call with this number runs.
+    pub(crate) fn interrupt(&self, py: Python<'_>, number: u64) -> Result<bool, Reentered> {
+        let Some(exception) = &self.hooks.timeout_exception else { return Ok(false) };
+        self.with(py, |core| {
+            let Some((key, thread)) = core.wsgi.calls.running(number) else { return false };
+            if let Some(worker) = core.wsgi.calls.interrupt(key) {
+                core.wsgi.wake_worker(worker);
+            }
+            // The identifier of a thread is the same number in Python and in C, whichever sign it is given.
+            let thread = std::ffi::c_long::from_ne_bytes(thread.to_ne_bytes());
+            // SAFETY: the thread is attached; a thread that is gone is not found, and nothing happens.
+            unsafe { ffi::PyThreadState_SetAsyncExc(thread, exception.as_ptr()) == 1 }
+        })
+    }
+
+    /// The call has ended although an exception was to be raised in it: it must not reach what runs here next.
+    pub(crate) fn take_back_interrupt() {
+        // SAFETY: as above; null takes back what has not been raised yet.
+        unsafe {
+            let thread = std::ffi::c_long::from_ne_bytes(libc::pthread_self().to_ne_bytes());
+            ffi::PyThreadState_SetAsyncExc(thread, std::ptr::null_mut());
+        }
+    }
+
+    /// Whether `error` is what [`interrupt`](Self::interrupt) raises.
+    pub(crate) fn is_timeout(&self, py: Python<'_>, error: &PyErr) -> bool {
+        self.hooks.timeout_exception.as_ref().is_some_and(|exception| error.is_instance(py, exception.bind(py)))
+    }
+
+    /// Makes what a greenlet waits with, at the beginning of its call.
+    pub(crate) fn make_waiter(&self, py: Python<'_>) -> Option<PyResult<Py<PyAny>>> {
+        self.hooks.waiter.as_ref().map(|make| make.call0(py))
+    }
+
+    /// Delivers what was put down while the lock was held.
+    pub(crate) fn deliver(&self, py: Python<'_>) {
+        let taken = self.with(py, |core| core.wsgi.has_notes().then(|| core.wsgi.take_notes(py)));
+        let Ok(Some((notes, lines))) = taken else { return };
+        if let Some(LoggerLines { logger, lines }) = lines {
+            for line in lines {
+                if let Err(error) = logger.call1(py, line) {
+                    error.write_unraisable(py, Some(logger.bind(py)));
+                }
+            }
+        }
+        for Note { level, message, error } in notes {
+            self.tell(py, level, &message, error);
+        }
+    }
+
+    /// Hands a message to whoever reports; the last resort is Python's own place for what nobody can handle.
+    pub(crate) fn tell(&self, py: Python<'_>, level: u8, message: &str, error: Option<PyErr>) {
+        let error = error.map(|error| error.into_value(py));
+        if let Some(report) = &self.report {
+            if let Err(error) = report.call1(py, (level, message, error)) {
+                error.write_unraisable(py, Some(report.bind(py)));
+            }
+            return;
+        }
+        eprintln!("kirsch: {message}");
+        if let Some(error) = error {
+            PyErr::from_value(error.into_bound(py).into_any()).display(py);
+        }
+    }
+
+    fn flush_logs(&self, py: Python<'_>) {
+        let flushed = self.with(py, |core| {
+            core.wsgi.return_memory();
+            core.wsgi.access_log.as_mut().map_or(Ok(()), AccessLog::flush)
+        });
+        if let Ok(Err(error)) = flushed {
+            self.tell(py, WARNING, &format!("access log lines were lost: {error}"), None);
+        }
+    }
+}
+
+impl baton::Core for Core {
+    type Work = Job;
+    type Watch = Poller;
+
+    fn next(&mut self, may_call: bool) -> Option<Job> {
+        let now = Now::read();
+        let work = self.engine.turn(now, &mut self.wsgi, may_call)?;
+        Some(self.wsgi.begin_job(work, now))
+    }
+
+    fn owner(job: &Job) -> Option<usize> {
+        job.worker()
+    }
+
+    fn has_queued(&self) -> bool {
+        self.engine.has_queued()
+    }
+
+    fn bound(&self, worker: usize) -> usize {
+        self.wsgi.calls.suspended(worker)
+    }
+
+    fn look(&mut self, poller: &mut Poller) -> bool {
+        self.fill(poller, Some(Duration::ZERO));
+        let is_ready = !self.ready.is_empty();
+        self.engine.notice(&mut self.ready);
+        is_ready
+    }
+
+    fn due(&self) -> Option<Duration> {
+        self.engine.due()
+    }
+
+    fn now(&self) -> Duration {
+        Now::read().monotonic
+    }
+
+    fn wake_watch(&self) {
+        self.waker.wake();
+    }
+
+    fn woken(&mut self) -> Option<usize> {
+        self.wsgi.take_worker_wake()
+    }
+
+    fn tick(&mut self) -> bool {
+        self.engine.tick();
+        self.engine.is_holding()
+    }
+
+    fn is_over(&self) -> bool {
+        self.over || self.engine.is_stopped()
+    }
+}
+
+impl Core {
+    fn fill(&mut self, poller: &mut Poller, timeout: Option<Duration>) {
+        if let Err(error) = poller.wait(timeout, &mut self.ready) {
+            self.broken = Some(error);
+            self.over = true;
+        }
+    }
+}
+
+/// A thread that is attached to the interpreter, at work for a site.
+struct Attached<'a> {
+    site: &'a Site,
+    py: Python<'a>,
+}
+
+impl Crew for Attached<'_> {
+    type Core = Core;
+
+    fn detached<R>(&self, wait: impl FnOnce() -> R) -> R {
+        detached(self.py, wait)
+    }
+
+    fn watch(&self, poller: &mut Poller, timeout: Option<Duration>) {
+        // What it tells it keeps until the next look.
+        poller.wait_until_ready(timeout);
+    }
+
+    fn run(&self, worker: usize, job: Job) {
+        self.site.run(self.py, job, Some(worker));
+    }
+
+    fn run_measured(&self, worker: usize, job: Job) -> Duration {
+        let before = Usage::read();
+        self.run(worker, job);
+        before.waited()
+    }
+
+    fn start(&self, worker: usize) -> bool {
+        let Some(spawn) = &self.site.hooks.spawn else { return false };
+        match spawn.call1(self.py, (worker,)) {
+            Ok(_) => true,
+            Err(error) => {
+                let message = "no further thread can be started; those that are there go on";
+                self.site.tell(self.py, WARNING, message, Some(error));
+                false
+            }
+        }
+    }
+
+    fn between(&self, is_idle: bool) {
+        let site = self.site;
+        site.obey(self.py);
+        site.deliver(self.py);
+        if is_idle {
+            site.flush_logs(self.py);
+        }
+        // Where there is one thread, it is the one that may run signal handlers.
+        if site.threads == 1
+            && let Err(error) = self.py.check_signals()
+        {
+            site.fail_with(self.py, error);
+        }
+    }
+
+    fn want_ticks(&self) {
+        if self.site.threads > 1 {
+            self.site.tick_along();
+        }
+    }
+}
+
+/// Keeps glibc from giving every thread a heap of its own: what connections keep would lie scattered over all of them,
+/// and twice as much memory would stay with the process. Threads that take turns gain nothing by it. Whoever has set
+/// `MALLOC_ARENA_MAX` knows better.
+fn share_heaps() {
+    #[cfg(target_env = "gnu")]
+    if std::env::var_os("MALLOC_ARENA_MAX").is_none() {
+        // SAFETY: the call takes two numbers and may be made at any time.
+        unsafe { libc::mallopt(libc::M_ARENA_MAX, 2) };
+    }
+}
+
+/// What a thread has used so far.
+struct Usage {
+    time: Duration,
+    worked: Duration,
+    /// Times that it let go of the processor because it had to wait. Being pushed off it by others is no waiting.
+    #[cfg(target_os = "linux")]
+    waits: libc::c_long,
+}
+
+impl Usage {
+    fn read() -> Self {
+        Self {
+            time: read_clock(libc::CLOCK_MONOTONIC),
+            worked: read_clock(libc::CLOCK_THREAD_CPUTIME_ID),
+            #[cfg(target_os = "linux")]
+            waits: {
+                // SAFETY: all zeros is a valid value of this structure of numbers, and the call fills it.
+                unsafe {
+                    let mut usage: libc::rusage = std::mem::zeroed();
+                    libc::getrusage(libc::RUSAGE_THREAD, &raw mut usage);
+                    usage.ru_nvcsw
+                }
+            },
+        }
+    }
+
+    /// For how long the thread has waited since.
+    fn waited(self) -> Duration {
+        let now = Self::read();
+        #[cfg(target_os = "linux")]
+        if now.waits == self.waits {
+            return Duration::ZERO;
+        }
+        now.time.saturating_sub(self.time).saturating_sub(now.worked.saturating_sub(self.worked))
+    }
+}
+
+fn read_clock(clock: libc::clockid_t) -> Duration {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: the call fills the structure; for a clock that does not exist it stays zero.
+    unsafe { libc::clock_gettime(clock, &raw mut time) };
+    Duration::new(u64::try_from(time.tv_sec).unwrap_or(0), u32::try_from(time.tv_nsec).unwrap_or(0))
+}
+
+/// Runs `wait` without the interpreter.
+pub(crate) fn detached<R>(_py: Python<'_>, wait: impl FnOnce() -> R) -> R {
+    // SAFETY: the thread is attached, as `_py` shows, and is again when this returns. What waits touches nothing of
+    // Python; PyO3's own `detach` cannot know that, because the engine also holds objects.
+    unsafe {
+        let state = ffi::PyEval_SaveThread();
+        let result = wait();
+        ffi::PyEval_RestoreThread(state);
+        result
+    }
+}
+
+/// Nothing panics while it holds one of these locks, and the data are whole at every moment.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,494 @@
+//! One call of the application, from its request to the end of its response. All of this runs unlocked; where the
+//! response is written, and where it ends, the engine is locked for a moment.
+
+use super::stream::{Pumped, Stream};
+use super::{Chunk, ERROR, FileWrapper, Request, RequestBody, WARNING, Wsgi};
+use crate::access_log::{Entry, escaped};
+use crate::calls::Current;
+use crate::object::Object;
+use crate::site::Site;
+use crate::wsgi::start_response::Handles;
+use engine::{Now, Progress, Reply, Ticket};
+use pyo3::exceptions::{PyKeyboardInterrupt, PyOSError, PyTypeError};
+use pyo3::ffi;
+use pyo3::intern;
+use pyo3::prelude::*;
+use pyo3::types::PyType;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::ptr;
+use wire::http1::Misuse;
+
+/// What the user sees when the application fails.
+const FAILED: &str = "The application has failed.";
+const TOO_LATE: &str = "The application did not answer in time.";
+
+/// Something to be run for the application.
+pub(crate) enum Job {
+    /// A request; `key`: of the call that has begun, `None` if memory was short.
+    Call { ticket: Ticket, request: Request, key: Option<usize> },
+    /// A response that may go on.
+    Resume(Ticket, Stream),
+    /// A response that cannot go on.
+    Abandon(Stream),
+}
+
+impl Job {
+    /// The thread that has to run it: an iterable stays where it was made.
+    pub(crate) fn worker(&self) -> Option<usize> {
+        match self {
+            Job::Call { .. } => None,
+            Job::Resume(_, stream) | Job::Abandon(stream) => stream.worker(),
+        }
+    }
+
+    /// The number of its call.
+    pub(crate) fn number(&self, wsgi: &Wsgi) -> u64 {
+        match self {
+            Job::Call { key, .. } => key.map_or(0, |key| wsgi.calls.number(key)),
+            Job::Resume(_, stream) | Job::Abandon(stream) => wsgi.calls.number(stream.key()),
+        }
+    }
+}
+
+/// A call of the application, while its response is written.
+pub(crate) struct Call {
+    pub(super) environ: Object,
+    pub(super) handles: Handles,
+    /// The input, where it has to be closed: it holds a file.
+    spooled: Option<Object>,
+    /// The input hands the body on as it arrives.
+    pub(super) is_arriving: bool,
+    pub(super) entry: Option<Box<Entry>>,
+}
+
+/// Why a response could not be as the application wanted it.
+pub(super) enum Failure {
+    Raised(PyErr),
+    Misused(Misuse),
+}
+
+impl Site {
+    /// Runs a job, by the crew's thread `worker` or by a loop that hosts the engine.
+    pub(crate) fn run(&self, py: Python<'_>, job: Job, worker: Option<usize>) {
+        // The call that unwinds ends with its handles, see `Call::drop`.
+        let run = catch_unwind(AssertUnwindSafe(|| match job {
+            Job::Call { ticket, request, key: Some(key) } => self.call(py, ticket, request, key, worker),
+            Job::Call { ticket, key: None, .. } => self.refuse(py, ticket),
+            Job::Resume(ticket, stream) => {
+                stream.call().handles.exchange().ticket = Some(ticket);
+                self.resume(py, &stream);
+                self.pump(py, stream);
+            }
+            Job::Abandon(stream) => {
+                self.resume(py, &stream);
+                self.abandon(py, stream);
+            }
+        }));
+        if run.is_err() {
+            self.tell(py, ERROR, "this is a bug in kirsch, please report it: a panic in a call", None);
+        }
+    }
+
+    /// The stream's call counts again: from now on, for it may have waited for its thread.
+    fn resume(&self, py: Python<'_>, stream: &Stream) {
+        let resumed = self.with(py, |core| core.wsgi.calls.resume(stream.key(), Now::read().monotonic));
+        debug_assert!(resumed.is_ok(), "a call does not run while the engine is locked");
+    }
+
+    fn refuse(&self, py: Python<'_>, ticket: Ticket) {
+        let _ = self.with(py, |core| {
+            core.engine.reply(&ticket, |reply| reply.refuse(500, FAILED));
+            core.engine.put_back(ticket, Progress::Done, Now::read(), &mut core.wsgi);
+        });
+    }
+
+    fn call(&self, py: Python<'_>, ticket: Ticket, request: Request, key: usize, worker: Option<usize>) {
+        let Request { environ: Some(environ), body, is_chunked, entry, .. } = request else { return };
+        let Some(handles) = self.handles.take(self, ticket, key) else {
+            // The ticket went with the attempt; memory this short ends the process soon in any case.
+            let error = PyErr::take(py);
+            return self.tell(py, ERROR, "no memory for a request", error);
+        };
+        let mut call = Call { environ, handles, spooled: None, is_arriving: false, entry };
+        if let Err(error) = self.prepare(py, &mut call, body, is_chunked) {
+            return self.fail(py, call, Failure::Raised(error));
+        }
+        match self.run_application(py, &call) {
+            Ok(returned) => self.respond(py, call, returned, worker),
+            Err(error) => self.fail(py, call, Failure::Raised(error)),
+        }
+    }
+
+    /// Completes the environ with what is this call's alone.
+    fn prepare(&self, py: Python<'_>, call: &mut Call, body: RequestBody, is_chunked: bool) -> PyResult<()> {
+        self.inputs.set_disconnected(py, &call.environ, call.handles.disconnected())?;
+        if let Some(waiter) = self.make_waiter(py) {
+            let waiter = waiter?;
+            let key = call.handles.exchange().key;
+            self.with(py, |core| core.wsgi.calls.set_waiter(key, waiter))?;
+        }
+        match body {
+            RequestBody::Empty => {
+                if is_chunked {
+                    self.inputs.set_length(py, &call.environ, 0)?;
+                }
+            }
+            RequestBody::Bytes(bytes) => {
+                let length = self.inputs.set_bytes(py, &call.environ, &bytes)?;
+                if is_chunked {
+                    self.inputs.set_length(py, &call.environ, length)?;
+                }
+            }
+            RequestBody::File(file, length) => {
+                call.spooled = Some(self.inputs.set_file(py, &call.environ, file)?);
+                if is_chunked {
+                    self.inputs.set_length(py, &call.environ, length)?;
+                }
+            }
+            RequestBody::Arriving => {
+                call.is_arriving = true;
+                self.inputs.set_arriving(py, &call.environ, call.handles.start_response())?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Calls the application; what it returned, or its exception.
+    fn run_application(&self, py: Python<'_>, call: &Call) -> PyResult<Object> {
+        let arguments = [ptr::null_mut(), call.environ.as_ptr(), call.handles.start_response()];
+        // SAFETY: all are live; the slot before the arguments is ours to lend (PY_VECTORCALL_ARGUMENTS_OFFSET).
+        unsafe {
+            let count = 2 | ffi::PY_VECTORCALL_ARGUMENTS_OFFSET;
+            let application = self.application.as_ptr();
+            let result = ffi::PyObject_Vectorcall(application, arguments.as_ptr().add(1), count, ptr::null_mut());
+            Object::from_new_or_error(py, result)
+        }
+    }
+
+    /// Writes the response that the application returned.
+    fn respond(&self, py: Python<'_>, call: Call, returned: Object, worker: Option<usize>) {
+        // SAFETY: `returned` is live, an exact list or tuple has `Py_SIZE` items, and nothing of Python runs between
+        // looking at the item and taking a reference to it.
+        let only_item = unsafe {
+            let object = returned.as_ptr();
+            if ffi::PyList_CheckExact(object) != 0 && ffi::PyList_GET_SIZE(object) == 1 {
+                Some(Object::from_borrowed(ffi::PyList_GET_ITEM(object, 0)))
+            } else if ffi::PyTuple_CheckExact(object) != 0 && ffi::Py_SIZE(object) == 1 {
+                Some(Object::from_borrowed(ffi::PyTuple_GET_ITEM(object, 0)))
+            } else {
+                None
+            }
+        };
+        if let Some(item) = only_item
+            && !call.handles.exchange().draft.is_empty()
+        {
+            return match chunk_of(py, item) {
+                Ok(chunk) => self.respond_with_one(py, call, chunk),
+                Err(error) => self.fail(py, call, Failure::Raised(error)),
+            };
+        }
+        // SAFETY: `returned` is live.
+        let is_file = unsafe { ffi::Py_TYPE(returned.as_ptr()) } == self.file_wrapper.as_ptr().cast();
+        let stream = Stream::new(call, returned, worker);
+        match if is_file { self.send_file(py, stream) } else { Err(stream) } {
+            Ok(()) => {}
+            Err(stream) => match stream.start(py) {
+                Ok(stream) => self.pump(py, stream),
+                Err((call, error)) => self.fail(py, call, Failure::Raised(error)),
+            },
+        }
+    }
+
+    /// The usual response: everything is here, so its length is known and head and body leave together.
+    fn respond_with_one(&self, py: Python<'_>, mut call: Call, chunk: Chunk) {
+        self.close_input(py, &mut call);
+        let length = chunk.as_ref().len() as u64;
+        let outcome = self.with(py, |core| {
+            let exchange = call.handles.exchange();
+            let Some(ticket) = exchange.ticket.take() else { unreachable!("the call has not ended") };
+            let (written, finished, body_bytes) = core.engine.reply(&ticket, |reply| {
+                if !reply.is_begun() {
+                    reply.begin(&exchange.draft, Some(length));
+                }
+                let written = reply.write(chunk);
+                (written, reply.finish(), reply.body_bytes())
+            });
+            if let Err(misuse) = finished {
+                exchange.ticket = Some(ticket);
+                return Err(misuse);
+            }
+            let ended = core.wsgi.end_call(py, &call, body_bytes);
+            core.engine.put_back(ticket, Progress::Done, Now::read(), &mut core.wsgi);
+            Ok((written.err(), ended))
+        });
+        match outcome {
+            Ok(Ok((misuse, ended))) => {
+                if let Some(misuse) = misuse {
+                    self.report_misuse(py, &call, misuse);
+                }
+                self.let_go(py, call, ended);
+            }
+            Ok(Err(misuse)) => self.fail(py, call, Failure::Misused(misuse)),
+            Err(error) => self.fail(py, call, Failure::Raised(error.into())),
+        }
+    }
+
+    /// Sends a regular file without reading it; gives the stream back if it has to be read.
+    fn send_file(&self, py: Python<'_>, stream: Stream) -> Result<(), Stream> {
+        let exchange = stream.call().handles.exchange();
+        if exchange.draft.is_empty() || exchange.begun {
+            return Err(stream);
+        }
+        let regular = {
+            let wrapper = stream.iterable().bind(py);
+            wrapper.cast::<FileWrapper>().ok().and_then(|wrapper| wrapper.get().regular_file(py))
+        };
+        let Some((file, offset, left)) = regular else { return Err(stream) };
+        let length = exchange.draft.content_length().map_or(left, |declared| declared.min(left));
+        let written = self.write(py, stream.call(), |reply, draft| {
+            reply.begin(draft, Some(left));
+            // The length is at most what was declared.
+            reply.write_file(file, offset, length).err()
+        });
+        stream.call().handles.exchange().begun = true;
+        match written {
+            Ok(misuse) => self.complete(py, stream, misuse),
+            Err(error) => self.break_off(py, stream, error),
+        }
+        Ok(())
+    }
+
+    /// Pulls a stream as far as the peer reads.
+    pub(super) fn pump(&self, py: Python<'_>, mut stream: Stream) {
+        loop {
+            match stream.pump(py, self) {
+                Ok(Pumped::Blocked) if stream.worker().is_some() => return self.suspend(py, stream, Progress::Blocked),
+                // A greenlet waits for its peer where it is.
+                Ok(Pumped::Blocked) => {
+                    if let Err(error) = self.wait_for_output(py, stream.call().handles.exchange()) {
+                        return self.break_off(py, stream, error);
+                    }
+                }
+                Ok(Pumped::Due) => return self.suspend(py, stream, Progress::Yield),
+                Ok(Pumped::Gone) => return self.abandon_running(py, stream),
+                Ok(Pumped::Ended(misuse)) => return self.complete(py, stream, misuse),
+                Err(error) => return self.break_off(py, stream, error),
+            }
+        }
+    }
+
+    /// Leaves the stream to the engine until it may go on.
+    fn suspend(&self, py: Python<'_>, stream: Stream, how: fn(Stream) -> Progress<Stream>) {
+        let suspended = self.with(py, |core| {
+            let exchange = stream.call().handles.exchange();
+            let Some(ticket) = exchange.ticket.take() else { unreachable!("the call has not ended") };
+            let now = Now::read();
+            core.wsgi.calls.suspend(exchange.key, now.monotonic);
+            core.engine.put_back(ticket, how(stream), now, &mut core.wsgi);
+        });
+        debug_assert!(suspended.is_ok(), "a call does not run while the engine is locked");
+    }
+
+    /// The iterable has ended: so does the response.
+    fn complete(&self, py: Python<'_>, stream: Stream, misuse: Option<Misuse>) {
+        // The application may take its time to clean up; the peer need not wait for that.
+        let finished = self.write(py, stream.call(), |reply, _| {
+            let finished = reply.finish();
+            reply.flush();
+            finished.err()
+        });
+        let call = self.close(py, stream);
+        let misuse = match finished {
+            Ok(finished) => misuse.or(finished),
+            Err(error) => return self.fail(py, call, Failure::Raised(error)),
+        };
+        match misuse {
+            None => self.end(py, call, Progress::Done),
+            Some(Misuse::BodyTooLong) => {
+                self.report_misuse(py, &call, Misuse::BodyTooLong);
+                self.end(py, call, Progress::Done);
+            }
+            Some(misuse) => self.fail(py, call, Failure::Misused(misuse)),
+        }
+    }
+
+    fn break_off(&self, py: Python<'_>, stream: Stream, error: PyErr) {
+        let call = self.close(py, stream);
+        self.fail(py, call, Failure::Raised(error));
+    }
+
+    fn abandon_running(&self, py: Python<'_>, stream: Stream) {
+        let call = self.close(py, stream);
+        self.end(py, call, Progress::Cut);
+    }
+
+    /// The peer of a suspended stream has left; its connection is gone already.
+    fn abandon(&self, py: Python<'_>, stream: Stream) {
+        let body_bytes = stream.body_bytes();
+        let call = self.close(py, stream);
+        if let Ok(ended) = self.with(py, |core| core.wsgi.end_call(py, &call, body_bytes)) {
+            self.let_go(py, call, ended);
+        }
+    }
+
+    /// Lets go of a stream's iterable. What it raises then does not change the response, but is reported.
+    fn close(&self, py: Python<'_>, stream: Stream) -> Call {
+        let (call, closed) = stream.close(py);
+        if let Err(error) = closed {
+            self.report_raised(py, &call, "while its response was closed, on", error);
+        }
+        call
+    }
+
+    /// Writes a part of a call's response.
+    pub(super) fn write<R>(
+        &self,
+        py: Python<'_>,
+        call: &Call,
+        write: impl FnOnce(&mut Reply<'_, Wsgi>, &wire::http1::Draft) -> R,
+    ) -> PyResult<R> {
+        let exchange = call.handles.exchange();
+        let Some(ticket) = &exchange.ticket else { unreachable!("the call has not ended") };
+        let draft = &exchange.draft;
+        Ok(self.with(py, |core| core.engine.reply(ticket, |reply| write(reply, draft)))?)
+    }
+
+    /// The application failed: the peer gets a 500 if its response has not begun, and sees a cut if it has.
+    fn fail(&self, py: Python<'_>, call: Call, failure: Failure) {
+        let mut refusal = (500, FAILED);
+        match failure {
+            Failure::Raised(error) if self.is_timeout(py, &error) => {
+                refusal = (504, TOO_LATE);
+                // Its stack was told when its time was up.
+                drop(error);
+                let message = format!("its deadline has ended {}", subject(py, &call.environ));
+                self.tell(py, WARNING, &message, None);
+            }
+            // Whoever hosts the engine ends what is left in this way.
+            Failure::Raised(error) if is_greenlet_exit(py, &error) && self.is_gone(py, &call) => drop(error),
+            Failure::Raised(error) => match self.broken_body(py, &call) {
+                // What our own read() raised is the peer's fault, not the application's.
+                Some(status) if error.is_instance_of::<PyOSError>(py) => {
+                    refusal = (status, "The request body did not arrive as announced.");
+                    let message = format!("{}, of {}", error.value(py), subject(py, &call.environ));
+                    self.tell(py, WARNING, &message, None);
+                }
+                _ => self.report_raised(py, &call, "on", error),
+            },
+            Failure::Misused(misuse) => self.report_misuse(py, &call, misuse),
+        }
+        let (status, explanation) = refusal;
+        let refused = self.write(py, &call, |reply, _| reply.refuse(status, explanation)).unwrap_or(false);
+        if refused {
+            // What the log says is what the peer got.
+            let _ = call.handles.exchange().draft.start(line_of(status));
+        }
+        self.end(py, call, if refused { Progress::Done } else { Progress::Cut });
+    }
+
+    fn is_gone(&self, py: Python<'_>, call: &Call) -> bool {
+        let ticket = call.handles.exchange().ticket.as_ref();
+        ticket.is_some_and(|ticket| self.with(py, |core| core.engine.is_gone(ticket)).unwrap_or(false))
+    }
+
+    /// The status for a request whose body broke, if it did.
+    fn broken_body(&self, py: Python<'_>, call: &Call) -> Option<u16> {
+        let ticket = call.handles.exchange().ticket.as_ref().filter(|_| call.is_arriving)?;
+        let input = self.with(py, |core| core.engine.read(ticket, &mut [], Now::read(), &mut core.wsgi)).ok()?;
+        if let engine::Input::Broken(refusal) = input { Some(refusal.status) } else { None }
+    }
+
+    /// The response is over, whole or not: it is logged, and what it held is let go.
+    fn end(&self, py: Python<'_>, mut call: Call, progress: Progress<Stream>) {
+        self.close_input(py, &mut call);
+        let ended = self.with(py, |core| {
+            let exchange = call.handles.exchange();
+            let Some(ticket) = exchange.ticket.take() else { unreachable!("the call has not ended") };
+            let body_bytes = core.engine.reply(&ticket, |reply| reply.body_bytes());
+            let ended = core.wsgi.end_call(py, &call, body_bytes);
+            core.engine.put_back(ticket, progress, Now::read(), &mut core.wsgi);
+            ended
+        });
+        if let Ok(ended) = ended {
+            self.let_go(py, call, ended);
+        }
+    }
+
+    fn close_input(&self, py: Python<'_>, call: &mut Call) {
+        if let Some(file) = call.spooled.take()
+            && let Err(error) = file.bind(py).call_method0(intern!(py, "close"))
+        {
+            self.report_raised(py, call, "while its input was closed, on", error);
+        }
+    }
+
+    /// What a call held goes, where what goes may do what it likes.
+    fn let_go(&self, py: Python<'_>, mut call: Call, ended: Current) {
+        if ended.interrupted {
+            Self::take_back_interrupt();
+        }
+        self.close_input(py, &mut call);
+        drop(ended);
+        let Call { environ, handles, .. } = call;
+        drop(environ);
+        self.handles.give_back(handles);
+    }
+
+    fn report_raised(&self, py: Python<'_>, call: &Call, when: &str, error: PyErr) {
+        let message = format!("the application raised an exception {when} {}", subject(py, &call.environ));
+        let is_interrupt = error.is_instance_of::<PyKeyboardInterrupt>(py);
+        let again = is_interrupt.then(|| error.clone_ref(py));
+        self.tell(py, ERROR, &message, Some(error));
+        if let Some(interrupt) = again {
+            self.fail_with(py, interrupt);
+        }
+    }
+
+    fn report_misuse(&self, py: Python<'_>, call: &Call, misuse: Misuse) {
+        let message = format!("{misuse}, on {}", subject(py, &call.environ));
+        self.tell(py, ERROR, &message, None);
+    }
+}
+
+/// Whether it is what ends a greenlet without further words.
+fn is_greenlet_exit(py: Python<'_>, error: &PyErr) -> bool {
+    let mut kinds = error.get_type(py).mro().into_iter();
+    kinds.any(|kind| kind.cast::<PyType>().is_ok_and(|kind| kind.name().is_ok_and(|name| name == "GreenletExit")))
+}
+
+fn line_of(status: u16) -> &'static [u8] {
+    match status {
+        400 => b"400 Bad Request",
+        408 => b"408 Request Timeout",
+        413 => b"413 Content Too Large",
+        504 => b"504 Gateway Timeout",
+        _ => b"500 Internal Server Error",
+    }
+}
+
+/// The request that a message is about, as method and target, fit for a terminal.
+fn subject(py: Python<'_>, environ: &Object) -> String {
+    let get = |key: &str| match environ.bind(py).get_item(key) {
+        Ok(value) => escaped(value.to_string().as_bytes()),
+        Err(_) => "?".to_owned(),
+    };
+    format!("{} {}", get("REQUEST_METHOD"), get("RAW_URI"))
+}
+
+/// A block that the application produced. A subclass is copied: its content could be let go by code of its own, at a
+/// time that is ours.
+pub(crate) fn chunk_of(py: Python<'_>, item: Object) -> PyResult<Chunk> {
+    // SAFETY: `item` is live.
+    unsafe {
+        if ffi::PyBytes_CheckExact(item.as_ptr()) != 0 {
+            return Ok(Chunk(item));
+        }
+        if ffi::PyBytes_Check(item.as_ptr()) != 0 {
+            let bytes = crate::object::bytes_of(item.as_ptr());
+            return Ok(Chunk(pyo3::types::PyBytes::new(py, bytes).into_any().unbind().into()));
+        }
+    }
+    let kind = item.bind(py).get_type();
+    let name = kind.name().map_or_else(|_| "object".to_owned(), |name| name.to_string());
+    Err(PyTypeError::new_err(format!("the response must consist of bytes (PEP 3333), not {name}")))
+}

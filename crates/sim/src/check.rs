@@ -1,0 +1,428 @@
+//! What has to hold: at every step, and when all is over.
+
+use crate::app::{How, Record};
+use crate::clock::{MILLI, Micros};
+use crate::driver::micros;
+use crate::net::Story;
+use crate::peer::{Answer, Ending, Peer};
+use crate::plan::{Act, Garbage, pattern};
+use crate::world::World;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+/// As much as a time limit may be late: the engine's grain, the clock's, and what calling a thread takes.
+pub(crate) const SLACK: Micros = 120 * MILLI;
+/// As much as it may be early, for the clock's grain.
+const EARLY: Micros = 5 * MILLI;
+
+/// What the engine says of itself, as bounds: a write buffer and one part; besides what is kept before it is moved to a
+/// file; what is read ahead of a body, and the buffer of one receive.
+const OUTPUT_AT_MOST: i64 = (128 << 10) + 250_000;
+const UNRELIEVED_AT_MOST: i64 = 1 << 20;
+const READ_AHEAD_AT_MOST: u64 = (64 << 10) + (64 << 10) + 16;
+/// How long a connection lingers.
+const LINGER: Micros = 2000 * MILLI;
+/// How long idle connections stay open once the engine stops.
+const STOP_GRACE: Micros = 500 * MILLI;
+
+impl World {
+    // ---------------------------------------------------------------------------------------------- at every step
+
+    pub(crate) fn check_step(&self) {
+        let shared = &self.shared;
+        let statistics = self.engine().statistics();
+        let network = self.network.borrow();
+        if statistics.connections != network.open() as u64 {
+            shared.fail(|| format!("{} connections have {} sockets", statistics.connections, network.open()));
+        }
+        if network.open() > self.plan.config.connections {
+            shared.fail(|| format!("{} connections are open", network.open()));
+        }
+        let room = self.plan.weather.descriptors - self.plan.weather.reserve;
+        if network.open() > room {
+            shared.fail(|| format!("{} connections are open where there is room for {room}", network.open()));
+        }
+        // Bodies whose heads came earlier are received all the same, and whoever puts a call back may find another one.
+        let waits = |record: &&Record| record.ready.is_some() && record.called.is_none() && record.dismissed.is_none();
+        let with_bodies = self.book.records.iter().filter(waits).filter(|record| record.read > 0).count();
+        if statistics.queued > (self.plan.config.queue + self.plan.most_calls + with_bodies) as u64 {
+            shared.fail(|| format!("{} requests are queued", statistics.queued));
+        }
+        let ledger = &self.book.ledger;
+        if ledger.dropped_in_tick.load(Ordering::Relaxed) > 0 {
+            shared.fail(|| "a tick drops what belongs to the application".to_owned());
+        }
+        if ledger.lost.load(Ordering::Relaxed) > 0 {
+            shared.fail(|| "a request or a response was dropped and not handed back".to_owned());
+        }
+        for (number, guest) in self.book.guests.iter().enumerate() {
+            let Some(&id) = guest.begun.last() else { continue };
+            let record = &self.book.records[id];
+            let request = &self.plan.requests[id];
+            let held = ledger.held[id].load(Ordering::Relaxed);
+            let most = if request.script.writes { OUTPUT_AT_MOST + UNRELIEVED_AT_MOST } else { OUTPUT_AT_MOST };
+            if held > most {
+                shared.fail(|| format!("{held} bytes of the answer to {id} are held in memory"));
+            }
+            let (Some(_), None, None) = (record.ready, record.ended, record.dismissed) else { continue };
+            let Some(place) = self.place_of(number, id) else { continue };
+            // Of a body in chunks it is not known here what lies on the wire before a byte of it.
+            let used = match (self.plan.config.buffer_bodies, request.is_chunked) {
+                (true, _) | (false, true) => place.end,
+                (false, false) => place.head + record.read,
+            };
+            let ahead = network.taken(number).saturating_sub(used as u64);
+            if ahead > READ_AHEAD_AT_MOST {
+                shared.fail(|| format!("{ahead} bytes are read ahead of request {id}"));
+            }
+        }
+    }
+
+    fn peer_of(&self, connection: usize) -> Option<&Peer> {
+        self.peers.iter().find(|peer| peer.connection == Some(connection))
+    }
+
+    fn place_of(&self, connection: usize, id: usize) -> Option<crate::peer::Place> {
+        let peer = self.peer_of(connection)?;
+        let index = peer.plan.requests.iter().position(|&other| other == id)?;
+        peer.places.get(index).copied()
+    }
+
+    // ----------------------------------------------------------------------------------------------- when all is over
+
+    pub(crate) fn check_end(&self) {
+        let (hanging, unfinished) = self.crew.unfinished();
+        let fail = |what: String| self.shared.fail(|| format!("{what}; {}", self.describe()));
+        if !unfinished.is_empty() {
+            return fail(format!("the calls of requests {unfinished:?} never go on"));
+        }
+        let statistics = self.engine().statistics();
+        // Where calls hang, what depends on their threads waits for ever.
+        let is_free = hanging.is_empty();
+        let is_cut_off = self.stopped.is_some_and(|(_, until)| until != Micros::MAX);
+        if is_free && (statistics.connections != 0 || self.crew.mail() != 0) {
+            return fail(format!("nothing moves any more, and {} mails are left", self.crew.mail()));
+        }
+        if is_free && self.stopped.is_some() && !self.engine().is_stopped() {
+            return fail("the engine is told to stop and never has".to_owned());
+        }
+        if is_cut_off && !is_free && statistics.connections > (hanging.len() + self.crew.mail()) as u64 {
+            return fail("more is left than calls that hang".to_owned());
+        }
+        for peer in &self.peers {
+            if self.shared.has_failed() {
+                return;
+            }
+            self.check_peer(peer, is_free);
+        }
+        self.check_statistics(hanging.len() as u64, is_free);
+    }
+
+    fn check_statistics(&self, hanging: u64, is_free: bool) {
+        let statistics = self.engine().statistics();
+        let network = self.network.borrow();
+        let records = &self.book.records;
+        let count = |of: &dyn Fn(&Record) -> bool| records.iter().filter(|record| of(record)).count() as u64;
+        let called = count(&|record| record.called.is_some());
+        let busy = count(&|record| record.dismissed.is_some_and(|(_, status)| status == Some(503)))
+            + self.book.guests.iter().filter(|guest| guest.refused.is_some_and(|(_, status)| status == 503)).count()
+                as u64;
+        let equal = [
+            ("accepted", statistics.accepted, network.accepted),
+            ("requests", statistics.requests, called),
+            ("refused", statistics.refused, self.book.refusals),
+            ("busy", statistics.queue_timeouts + statistics.left, busy),
+            ("bytes_in", statistics.bytes_in, network.received),
+            ("bytes_out", statistics.bytes_out, network.sent),
+            ("panics", statistics.panics, 0),
+        ];
+        for (name, counted, expected) in equal {
+            if counted != expected {
+                self.shared.fail(|| format!("{name} is counted as {counted} and was {expected}"));
+            }
+        }
+        if is_free {
+            let left = [statistics.running, statistics.queued, statistics.connections];
+            if left != [0; 3] {
+                self.shared.fail(|| format!("nothing is left, but counted: {left:?}"));
+            }
+        } else if statistics.running < hanging {
+            self.shared.fail(|| format!("{} calls run and {hanging} hang", statistics.running));
+        }
+        if statistics.accept_pauses < self.book.pauses_reported {
+            self.shared.fail(|| "more pauses are reported than were made".to_owned());
+        }
+    }
+
+    fn check_peer(&self, peer: &Peer, is_free: bool) {
+        let fail = |what: String| self.shared.fail(|| format!("peer {}: {what}", peer.index));
+        let Some(connection) = peer.connection else { return fail("it never connected".to_owned()) };
+        let story = self.network.borrow().story(connection);
+        for (index, answer) in peer.answers.iter().enumerate() {
+            let id = peer.plan.requests[index];
+            if let Err(what) = self.check_answer(connection, id, answer) {
+                return fail(format!(
+                    "{what}; the answer to {id} is {} with {} bytes, {:?}; {:?}",
+                    answer.status,
+                    answer.body.len(),
+                    answer.keep_alive,
+                    self.book.records[id]
+                ));
+            }
+        }
+        for &id in &peer.plan.requests {
+            let waits =
+                self.plan.requests[id].waits_for_continue == Some(Micros::MAX) && self.plan.config.buffer_bodies;
+            let is_late = self.book.records[id].dismissed.is_some_and(|(_, status)| status == Some(408));
+            let is_there = peer.acted.is_none();
+            if waits && is_late && is_there && !peer.told_to_continue.contains(&id) {
+                return fail(format!("request {id} is refused because nobody told it to continue"));
+            }
+        }
+        let missing = peer.answers.len();
+        let goes_on = peer.answers.last().is_none_or(|last| last.keep_alive);
+        if !goes_on {
+            let begun = peer.plan.requests[missing..].iter().find(|&&id| self.book.records[id].begun.is_some());
+            if let Some(id) = begun {
+                return fail(format!("request {id} begins behind the last answer"));
+            }
+        }
+        let Some(&id) = peer.plan.requests.get(missing).filter(|_| goes_on) else {
+            return self.check_idle(peer, &story);
+        };
+        if let Err(what) = self.excuse(peer, missing, &story, is_free) {
+            let record = &self.book.records[id];
+            return fail(format!("request {id} has no answer: {what}; {:?}, {record:?}, {story:?}", peer.ending));
+        }
+        self.check_idle(peer, &story);
+    }
+
+    /// Whether the answer is the right one.
+    fn check_answer(&self, connection: usize, id: usize, answer: &Answer) -> Result<(), String> {
+        let (request, record) = (&self.plan.requests[id], &self.book.records[id]);
+        let script = &request.script;
+        let says = |what: &str| Err(what.to_owned());
+        if answer.id.is_some_and(|other| other != id) {
+            return says("it answers another request");
+        }
+        let is_refusal = answer.id.is_none();
+        if is_refusal && answer.keep_alive {
+            return says("the connection goes on behind a refusal");
+        }
+        let by_engine = match (record.called, record.dismissed) {
+            (Some(_), _) => None,
+            (None, Some((_, Some(status)))) => Some(status),
+            (None, Some((_, None))) => return says("it was given up"),
+            (None, None) => match self.book.guests[connection].refused {
+                Some((_, status)) => Some(status),
+                None => return says("nobody gave it"),
+            },
+        };
+        if let Some(status) = by_engine {
+            if answer.status != status {
+                return says("the engine refused with another status");
+            }
+            if answer.has_retry_after != (status == 503) {
+                return says("only 503 says when to try again");
+            }
+            return self.check_refusal(connection, id, status);
+        }
+        let shown = |length: usize| if request.is_bodiless() { Vec::new() } else { pattern(id, 0, length) };
+        let length = script.length();
+        match record.ended.map(|(_, how)| how) {
+            Some(How::Refused(status)) if is_refusal && answer.status == status => Ok(()),
+            Some(How::Refused(_)) => says("it is not the page that the application asked for"),
+            _ if is_refusal => says("the engine refused what was called"),
+            _ if answer.status != script.status => says("it has another status"),
+            Some(How::Whole) if answer.body == shown(length) => self.check_keep_alive(id, answer),
+            Some(How::TooLong) if answer.body == shown(declared(script.declared)) => Ok(()),
+            Some(How::Whole | How::TooLong) => says("its body is another one"),
+            // One that breaks off behind the last byte is whole for the peer.
+            Some(How::Cut | How::Abandoned) | None if request.is_bodiless() => Ok(()),
+            Some(How::Cut | How::Abandoned) | None
+                if script.declared == Some(answer.body.len() as u64) && answer.body == shown(answer.body.len()) =>
+            {
+                Ok(())
+            }
+            Some(How::Cut | How::Abandoned) | None => says("it was cut, and passes for the whole"),
+        }
+    }
+
+    /// The connection goes on if nothing speaks against it.
+    fn check_keep_alive(&self, id: usize, answer: &Answer) -> Result<(), String> {
+        let request = &self.plan.requests[id];
+        let is_last = request.asks_to_close || request.script.closes || request.is_until_close();
+        let may_end = is_last || self.stopped.is_some() || !self.plan.config.buffer_bodies;
+        match answer.keep_alive {
+            true if is_last => Err("the connection goes on".to_owned()),
+            false if !may_end => Err("the connection does not go on".to_owned()),
+            _ => Ok(()),
+        }
+    }
+
+    /// Whether the engine had a reason to refuse.
+    fn check_refusal(&self, connection: usize, id: usize, status: u16) -> Result<(), String> {
+        let (request, record) = (&self.plan.requests[id], &self.book.records[id]);
+        let config = &self.plan.config;
+        let story = self.network.borrow().story(connection);
+        let has_ended = |at: Micros| story.left_at.is_some_and(|left| left <= at);
+        let limit = |time: Option<Duration>| time.map_or(Micros::MAX, micros);
+        let at = record.dismissed.map(|(at, _)| at).or(self.book.guests[connection].refused.map(|(at, _)| at));
+        let at = at.unwrap_or_default() + EARLY;
+        let accepted = story.accepted.unwrap_or_default();
+        let is_right = match (status, request.garbage) {
+            (505, Some(Garbage::Head(505))) | (400, Some(_)) => true,
+            (400, None) => has_ended(at),
+            (408, _) => match record.begun {
+                Some(begun) => self.is_stalled(begun, record.heard, record.heard.max(begun), at),
+                None => {
+                    let graced = self.stopped.map_or(Micros::MAX, |(stopped, _)| stopped + STOP_GRACE);
+                    at >= accepted.saturating_add(limit(config.header_timeout)).min(graced)
+                }
+            },
+            (503, _) => {
+                // It may have been held back before it was read.
+                let before = id.checked_sub(1).map(|before| &self.book.records[before]);
+                let before =
+                    before.filter(|before| before.connection == Some(connection)).and_then(|before| before.ended);
+                let since = before.map_or(accepted, |(ended, _)| ended);
+                at >= since.saturating_add(limit(config.queue_timeout)) || has_ended(at)
+            }
+            _ => false,
+        };
+        if is_right { Ok(()) } else { Err(format!("there is no reason for {status}")) }
+    }
+
+    /// Whether it is right that a body, of which something was heard last then, is given up as too slow `at` that time.
+    /// It was waited for since then.
+    pub(crate) fn is_stalled(&self, begun: Micros, heard: Micros, since: Micros, at: Micros) -> bool {
+        let config = &self.plan.config;
+        let limit = config.body_timeout.map_or(Micros::MAX, micros);
+        let stalls_at = heard.max(begun).saturating_add(limit);
+        // One that sends all the time but too little is given up no earlier than that.
+        let earliest = if config.min_rate > 0 { begun.saturating_add(limit) } else { stalls_at };
+        let latest = since.max(heard).saturating_add(limit).saturating_add(SLACK);
+        at + EARLY >= earliest && (self.plan.most_calls == 1 || at <= latest + EARLY)
+    }
+
+    /// Whether it is right that a request has no whole answer.
+    fn excuse(&self, peer: &Peer, index: usize, story: &Story, is_free: bool) -> Result<(), String> {
+        let id = peer.plan.requests[index];
+        let record = &self.book.records[id];
+        let place = peer.places[index];
+        let config = &self.plan.config;
+        let limit = |time: Option<Duration>| time.map_or(Micros::MAX, micros);
+        // It has left, or does not read: nobody is there to be answered.
+        let is_away = peer.ending == Some(Ending::Left) || peer.acted.is_some_and(|(_, act)| act == Act::StallReading);
+        if is_away || story.was_refused {
+            return Ok(());
+        }
+        let hangs = record.hangs || !is_free;
+        let Some(ending) = peer.ending else {
+            return if hangs { Ok(()) } else { Err("it waits for ever".to_owned()) };
+        };
+        let shows = ending == Ending::Reset || peer.is_broken || !peer.has_part();
+        if !shows {
+            return Err("the cut does not show".to_owned());
+        }
+        // An empty line before a request line is nothing yet.
+        let blank = if self.plan.requests[id].bytes.starts_with(b"\r\n") { 2 } else { 0 };
+        if peer.sent <= place.start + blank || hangs {
+            return Ok(());
+        }
+        let Some((dropped, _)) = story.dropped else { return Err("the server still holds it".to_owned()) };
+        let late = dropped + EARLY;
+        let is_stopping = self.stopped.is_some_and(|(at, _)| at <= dropped);
+        if self.stopped.is_some_and(|(_, until)| until <= late) {
+            return Ok(());
+        }
+        let has_stalled =
+            story.full_since.is_some_and(|since| since.saturating_add(limit(config.write_timeout)) <= late);
+        // One that reads all the time but too little is cut no earlier than that.
+        let by_rate = record.called.filter(|_| config.min_rate > 0);
+        let is_too_slow = by_rate.is_some_and(|at| at.saturating_add(limit(config.write_timeout)) <= late);
+        if has_stalled || is_too_slow {
+            return Ok(());
+        }
+        // An answer of which the rest is destroyed because the peer goes on sending for longer than anybody lingers.
+        let answered = record.ended.map(|(at, _)| at).or(record.dismissed.map(|(at, _)| at));
+        let answered = answered.or(self.book.guests[peer.connection.unwrap_or_default()].refused.map(|(at, _)| at));
+        if ending == Ending::Reset && answered.is_some_and(|at| at + LINGER <= late) {
+            return Ok(());
+        }
+        // It lies unread at a peer that then sends a request to where it has been idle for too long.
+        let idle = if is_stopping { STOP_GRACE } else { limit(config.keep_alive) };
+        let was_idle = story.last_send.saturating_add(idle) <= late && story.last_arrival > dropped;
+        if ending == Ending::Reset && answered.is_some() && was_idle {
+            return Ok(());
+        }
+        // A reset that shows the cut of an answer destroys those before it that were not read.
+        let breaks = |&id: &usize| {
+            let was_cut = self.book.records[id].ended.is_some_and(|(_, how)| how == How::Cut);
+            self.has_missing_file(id) || (was_cut && self.plan.requests[id].is_until_close())
+        };
+        if ending == Ending::Reset && peer.plan.requests[index..].iter().any(breaks) {
+            return Ok(());
+        }
+        // A response without a body can break off behind its head.
+        let before = index.checked_sub(1).and_then(|before| self.book.records[peer.plan.requests[before]].ended);
+        if before.is_some_and(|(_, how)| matches!(how, How::Cut | How::Abandoned)) {
+            return Ok(());
+        }
+        match (record.begun, record.ended.map(|(_, how)| how), record.dismissed) {
+            // The application broke off.
+            (_, Some(How::Cut), _) => Ok(()),
+            (_, Some(how), _) => Err(format!("it has ended: {how:?}")),
+            (Some(_), None, Some((_, status))) => Err(format!("it was given up: {status:?}")),
+            (Some(_), None, None) => Err("nothing became of it".to_owned()),
+            // It came when the connection was idle for so long that it had been closed, or was about to be.
+            (None, None, _) if story.taken <= place.start as u64 => {
+                if story.unread_since.is_some_and(|since| since + SLACK < dropped) && !is_stopping {
+                    return Err("it was there and was not read".to_owned());
+                }
+                let since = if index == 0 { story.accepted.unwrap_or_default() } else { story.last_send };
+                let idle = limit(if index == 0 { config.header_timeout } else { config.keep_alive });
+                let is_idle =
+                    since.saturating_add(idle) <= late || since.saturating_add(idle).saturating_add(LINGER) <= late;
+                if is_stopping || is_idle { Ok(()) } else { Err("it was not read".to_owned()) }
+            }
+            (None, None, _) => Err("it never began".to_owned()),
+        }
+    }
+
+    fn has_missing_file(&self, id: usize) -> bool {
+        let is_missing = |op: &crate::plan::Op| matches!(op, crate::plan::Op::File { missing: 1.., .. });
+        self.plan.requests[id].script.ops.iter().any(is_missing)
+    }
+
+    /// A connection that was idle was closed when its time was up, neither before nor long after.
+    fn check_idle(&self, peer: &Peer, story: &Story) {
+        let Some((dropped, _)) = story.dropped else { return };
+        let has_answers_only = peer.answers.last().is_some_and(|last| last.keep_alive)
+            && story.taken == peer.places[peer.answers.len() - 1].end as u64;
+        let (Some(limit), true, None) = (self.plan.config.keep_alive.map(micros), has_answers_only, self.stopped)
+        else {
+            return;
+        };
+        let left = story.left_at.is_some_and(|at| at <= dropped);
+        if left || story.was_refused || story.full_since.is_some() {
+            return;
+        }
+        // The end of a response without a body is not sent.
+        let last = self.book.records[peer.plan.requests[peer.answers.len() - 1]].ended;
+        let Some((last, How::Whole | How::TooLong)) = last else { return };
+        let last = last.max(story.last_send);
+        if dropped + EARLY < last.saturating_add(limit) {
+            self.shared.fail(|| format!("peer {} was idle and is closed too early; {story:?}", peer.index));
+        }
+        let is_prompt = self.plan.most_calls > 1 && peer.plan.reads.pause == 0;
+        let latest = last.max(story.last_arrival) + 2 * peer.plan.latency + limit + SLACK;
+        if is_prompt && dropped > latest && !peer.acted.is_some_and(|(_, act)| act == Act::StallReading) {
+            self.shared.fail(|| format!("peer {} was idle and is closed too late; {story:?}", peer.index));
+        }
+    }
+}
+
+fn declared(declared: Option<u64>) -> usize {
+    declared.and_then(|length| usize::try_from(length).ok()).unwrap_or(usize::MAX)
+}

@@ -1,0 +1,948 @@
+//! The network: listeners, and connections as pairs of pipes with latency and bounds.
+//!
+//! The server's side is the engine's [`engine::Net`] and behaves as Linux does, in what a server can come to rely on:
+//!
+//! * Readiness is edge-triggered as epoll's: told once, again with new bytes, an end or a reset, and with room once a
+//!   send has found too little; registering reports what is already the case; what is told is what is the case when it
+//!   is asked for. A receive that comes back short has drained what is there.
+//! * Closing with unread input, or when more arrives later, resets the connection (RFC 9112 section 9.6 is about that),
+//!   and a reset destroys what the peer has not read yet.
+//! * A peer that vanished answers nothing, so nothing is lost and nothing arrives.
+
+use crate::clock::{Event, Micros, Shared};
+use engine::{Accepted, Local, Moved, Net, Readiness, Socket};
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::fs::File;
+use std::io::{self, IoSlice};
+use std::net::{Ipv4Addr, SocketAddr};
+use std::os::unix::fs::FileExt;
+use std::rc::Rc;
+
+/// A connection's number is told to the application as its peer's address.
+const FIRST_PORT: u16 = 1024;
+
+/// One direction of a connection.
+#[derive(Debug)]
+struct Pipe {
+    /// Under way, with the moment of arrival; never out of order.
+    under_way: VecDeque<(Micros, Vec<u8>)>,
+    under_way_bytes: usize,
+    /// Arrived and not read, from `read` on.
+    arrived: Vec<u8>,
+    read: usize,
+    /// Bytes that fit in, under way and unread ones together.
+    capacity: usize,
+    latest: Micros,
+    end: End,
+    /// The sender has found too little room.
+    wants_room: bool,
+    /// Bytes that were sent in all, that have arrived, and that were read.
+    sent: u64,
+    taken: u64,
+    last_arrival: Micros,
+    last_send: Micros,
+    /// Since when what is sent does not fit in as a whole.
+    full_since: Option<Micros>,
+}
+
+/// The end of a direction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum End {
+    Open,
+    /// Under way, behind all bytes.
+    At(Micros),
+    Here(Micros),
+}
+
+impl Pipe {
+    fn new(capacity: usize) -> Self {
+        Self {
+            under_way: VecDeque::new(),
+            under_way_bytes: 0,
+            arrived: Vec::new(),
+            read: 0,
+            capacity,
+            latest: 0,
+            end: End::Open,
+            wants_room: false,
+            sent: 0,
+            taken: 0,
+            last_arrival: 0,
+            last_send: 0,
+            full_since: None,
+        }
+    }
+
+    fn unread(&self) -> usize {
+        self.arrived.len() - self.read
+    }
+
+    fn room(&self) -> usize {
+        self.capacity.saturating_sub(self.under_way_bytes + self.unread())
+    }
+
+    /// Lets arrive what is due; whether anything was.
+    fn deliver(&mut self, now: Micros) -> bool {
+        let mut any = false;
+        while let Some((at, _)) = self.under_way.front()
+            && *at <= now
+        {
+            let Some((_, bytes)) = self.under_way.pop_front() else { break };
+            self.under_way_bytes -= bytes.len();
+            self.arrived.drain(..std::mem::take(&mut self.read));
+            self.arrived.extend_from_slice(&bytes);
+            self.last_arrival = now;
+            any = true;
+        }
+        if let End::At(at) = self.end
+            && at <= now
+            && self.under_way.is_empty()
+        {
+            self.end = End::Here(now);
+            any = true;
+        }
+        any
+    }
+
+    fn take(&mut self, most: usize) -> &[u8] {
+        let count = most.min(self.unread());
+        let from = self.read;
+        self.read += count;
+        self.taken += count as u64;
+        &self.arrived[from..self.read]
+    }
+
+    fn is_ended(&self) -> bool {
+        matches!(self.end, End::Here(_))
+    }
+
+    /// What has not arrived never will.
+    fn lose(&mut self) {
+        self.under_way.clear();
+        self.under_way_bytes = 0;
+    }
+
+    fn discard(&mut self) {
+        self.lose();
+        self.arrived.clear();
+        self.read = 0;
+    }
+}
+
+/// How one side of a connection stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Reset {
+    None,
+    /// The other side has sent one, which arrives then.
+    At(Micros),
+    /// It is here; the next call fails with it.
+    Here(Micros),
+    /// It has been told.
+    Told(Micros),
+}
+
+impl Reset {
+    fn here(self) -> Option<Micros> {
+        match self {
+            Reset::Here(at) | Reset::Told(at) => Some(at),
+            Reset::None | Reset::At(_) => None,
+        }
+    }
+}
+
+#[derive(Debug)]
+struct Connection {
+    /// Which peer has it.
+    peer: usize,
+    listener: usize,
+    latency: Micros,
+    /// Bytes are cut into packets of this much at most.
+    packet: usize,
+    to_server: Pipe,
+    to_peer: Pipe,
+    // The server's side.
+    arrived: bool,
+    accepted: Option<Micros>,
+    /// Dropped by the server, and whether with a reset.
+    dropped: Option<(Micros, bool)>,
+    /// Since when there was input that the server has left unread, when it dropped the connection.
+    unread_since: Option<Micros>,
+    watched: Option<Watched>,
+    resets_on_drop: bool,
+    is_cut: bool,
+    has_ended_output: bool,
+    reset_of_server: Reset,
+    /// In the list of what is ready.
+    is_listed: bool,
+    /// A send was short for want of memory, and there will be some soon.
+    is_short_of_memory: bool,
+    /// A watch on it was refused, or accepting it.
+    was_refused: bool,
+    // The peer's side.
+    is_closed: bool,
+    has_vanished: bool,
+    reset_of_peer: Reset,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Watched {
+    slot: usize,
+    output: bool,
+}
+
+#[derive(Debug)]
+struct Listener {
+    backlog: VecDeque<usize>,
+    is_open: bool,
+    is_watched: bool,
+    is_listed: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Listed {
+    Listener(usize),
+    Connection(usize),
+}
+
+/// What happens to the server's calls besides.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Weather {
+    /// Descriptors that the process may have open, and those that [`Net::room`] keeps free.
+    pub(crate) descriptors: usize,
+    pub(crate) reserve: usize,
+    /// One in so many accepts fails; 0 for none.
+    pub(crate) failing_accepts: u32,
+    /// One in so many watches fails; 0 for none.
+    pub(crate) failing_watches: u32,
+    /// One in so many sends takes less than there is room for; 0 for none.
+    pub(crate) short_sends: u32,
+    /// A connection that is still held can be reset.
+    pub(crate) cuts_at_once: bool,
+    /// Readiness is told so many at a time.
+    pub(crate) events: usize,
+}
+
+/// How a connection is made.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Route {
+    pub(crate) peer: usize,
+    pub(crate) listener: usize,
+    pub(crate) latency: Micros,
+    pub(crate) packet: usize,
+    pub(crate) capacity: usize,
+}
+
+/// What a peer gets when it reads.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Got {
+    Bytes(Vec<u8>),
+    Nothing,
+    End,
+    Reset,
+}
+
+/// What is known of a connection when all is over.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Story {
+    pub(crate) accepted: Option<Micros>,
+    pub(crate) dropped: Option<(Micros, bool)>,
+    pub(crate) unread_since: Option<Micros>,
+    pub(crate) was_refused: bool,
+    pub(crate) last_arrival: Micros,
+    pub(crate) last_send: Micros,
+    pub(crate) taken: u64,
+    /// The last thing sent did not fit, since then.
+    pub(crate) full_since: Option<Micros>,
+    /// When the peer's end, or reset, was at the server.
+    pub(crate) left_at: Option<Micros>,
+}
+
+#[derive(Debug)]
+pub(crate) struct Network {
+    shared: Rc<Shared>,
+    weather: Weather,
+    connections: Vec<Connection>,
+    listeners: Vec<Listener>,
+    listed: VecDeque<Listed>,
+    is_woken: bool,
+    /// Descriptors that the process has open for other things.
+    pub(crate) other_files: usize,
+    open: usize,
+    pub(crate) most_open: usize,
+    pub(crate) accepted: u64,
+    pub(crate) received: u64,
+    pub(crate) sent: u64,
+}
+
+impl Network {
+    pub(crate) fn new(shared: Rc<Shared>, weather: Weather) -> Self {
+        Self {
+            shared,
+            weather,
+            connections: Vec::new(),
+            listeners: Vec::new(),
+            listed: VecDeque::new(),
+            is_woken: false,
+            other_files: 0,
+            open: 0,
+            most_open: 0,
+            accepted: 0,
+            received: 0,
+            sent: 0,
+        }
+    }
+
+    // ------------------------------------------------------------------------------------------- the peers' side
+
+    /// Begins a connection, which arrives after its latency.
+    pub(crate) fn connect(&mut self, route: Route) -> usize {
+        let number = self.connections.len();
+        self.connections.push(Connection {
+            peer: route.peer,
+            listener: route.listener,
+            latency: route.latency,
+            packet: route.packet,
+            to_server: Pipe::new(route.capacity),
+            to_peer: Pipe::new(route.capacity),
+            arrived: false,
+            accepted: None,
+            dropped: None,
+            unread_since: None,
+            watched: None,
+            resets_on_drop: false,
+            is_cut: false,
+            has_ended_output: false,
+            reset_of_server: Reset::None,
+            is_listed: false,
+            is_short_of_memory: false,
+            was_refused: false,
+            is_closed: false,
+            has_vanished: false,
+            reset_of_peer: Reset::None,
+        });
+        self.shared.schedule(self.shared.now() + route.latency, Event::ArriveAtServer(number));
+        number
+    }
+
+    /// Sends towards the server, as much as there is room for.
+    pub(crate) fn peer_sends(&mut self, number: usize, bytes: &[u8]) -> usize {
+        let now = self.shared.now();
+        let connection = &mut self.connections[number];
+        if connection.is_closed || connection.reset_of_peer.here().is_some() {
+            return 0;
+        }
+        let count = bytes.len().min(connection.to_server.room());
+        connection.to_server.wants_room = count < bytes.len();
+        if !connection.has_vanished {
+            let latency = connection.latency;
+            let arrivals = post(&self.shared, &mut connection.to_server, &bytes[..count], latency, connection.packet);
+            for at in arrivals {
+                self.shared.schedule(at, Event::ArriveAtServer(number));
+            }
+            connection.to_server.last_send = now;
+        }
+        count
+    }
+
+    pub(crate) fn peer_reads(&mut self, number: usize, most: usize) -> Got {
+        let connection = &mut self.connections[number];
+        if connection.reset_of_peer.here().is_some() {
+            return Got::Reset;
+        }
+        if connection.to_peer.unread() > 0 {
+            let bytes = connection.to_peer.take(most).to_vec();
+            let pipe = &mut connection.to_peer;
+            // A sender is told of room when there is some that is worth it.
+            if pipe.wants_room && pipe.room() >= pipe.capacity.div_ceil(3) && !connection.has_vanished {
+                pipe.wants_room = false;
+                self.shared.schedule(self.shared.now() + connection.latency, Event::RoomAtServer(number));
+            }
+            return Got::Bytes(bytes);
+        }
+        if connection.to_peer.is_ended() { Got::End } else { Got::Nothing }
+    }
+
+    /// Whether a peer could read, or would be told that all is over.
+    pub(crate) fn peer_is_ready(&self, number: usize) -> bool {
+        let connection = &self.connections[number];
+        connection.reset_of_peer.here().is_some() || connection.to_peer.unread() > 0 || connection.to_peer.is_ended()
+    }
+
+    /// The peer sends no more.
+    pub(crate) fn peer_ends(&mut self, number: usize) {
+        let now = self.shared.now();
+        let connection = &mut self.connections[number];
+        if connection.has_vanished || connection.to_server.end != End::Open {
+            return;
+        }
+        let at = connection.to_server.latest.max(now + connection.latency);
+        connection.to_server.end = End::At(at);
+        self.shared.schedule(at, Event::ArriveAtServer(number));
+    }
+
+    /// The peer closes its socket: an end, or a reset if it has not read all that came.
+    pub(crate) fn peer_closes(&mut self, number: usize) {
+        if self.connections[number].to_peer.unread() > 0 {
+            return self.peer_resets(number);
+        }
+        self.peer_ends(number);
+        self.connections[number].is_closed = true;
+    }
+
+    pub(crate) fn peer_resets(&mut self, number: usize) {
+        let now = self.shared.now();
+        let connection = &mut self.connections[number];
+        connection.is_closed = true;
+        if connection.has_vanished || connection.reset_of_server != Reset::None {
+            return;
+        }
+        connection.to_server.lose();
+        connection.reset_of_server = Reset::At(now + connection.latency);
+        self.shared.schedule(now + connection.latency, Event::ArriveAtServer(number));
+    }
+
+    /// The peer is not there any more, and nobody is told.
+    pub(crate) fn peer_vanishes(&mut self, number: usize) {
+        let connection = &mut self.connections[number];
+        connection.has_vanished = true;
+        connection.to_server.lose();
+        if !connection.to_server.is_ended() {
+            connection.to_server.end = End::Open;
+        }
+        if let Reset::At(_) = connection.reset_of_server {
+            connection.reset_of_server = Reset::None;
+        }
+    }
+
+    // ----------------------------------------------------------------------------------------------- what happens
+
+    /// Something arrives at the server.
+    pub(crate) fn arrive_at_server(&mut self, number: usize) {
+        let now = self.shared.now();
+        let connection = &mut self.connections[number];
+        if connection.has_vanished && connection.arrived {
+            return;
+        }
+        if !connection.arrived {
+            connection.arrived = true;
+            let listener = connection.listener;
+            if !self.listeners[listener].is_open {
+                connection.was_refused = true;
+                return self.reset_peer(number);
+            }
+            self.listeners[listener].backlog.push_back(number);
+            self.list_listener(listener);
+        }
+        let connection = &mut self.connections[number];
+        let mut any = connection.to_server.deliver(now);
+        if let Reset::At(at) = connection.reset_of_server
+            && at <= now
+        {
+            connection.reset_of_server = Reset::Here(now);
+            connection.to_peer.lose();
+            any = true;
+        }
+        if !any {
+            return;
+        }
+        if connection.dropped.is_some() {
+            // Nobody is there to take it.
+            let has_data = connection.to_server.unread() > 0;
+            connection.to_server.discard();
+            if has_data && connection.reset_of_server.here().is_none() {
+                self.reset_peer(number);
+            }
+            return;
+        }
+        self.shared.trace(|| {
+            let connection = &self.connections[number];
+            format!(
+                "c{number} at the server: {} unread{}{}",
+                connection.to_server.unread(),
+                if connection.to_server.is_ended() { ", end" } else { "" },
+                if connection.reset_of_server.here().is_some() { ", reset" } else { "" }
+            )
+        });
+        self.list(number);
+    }
+
+    /// Something arrives at the peer: bytes, an end, a reset. Returns which peer has to act.
+    pub(crate) fn arrive_at_peer(&mut self, number: usize) -> Option<usize> {
+        let now = self.shared.now();
+        let connection = &mut self.connections[number];
+        if connection.has_vanished {
+            return None;
+        }
+        let mut any = connection.to_peer.deliver(now);
+        if let Reset::At(at) = connection.reset_of_peer
+            && at <= now
+        {
+            connection.reset_of_peer = Reset::Here(now);
+            // What was not read is lost.
+            connection.to_peer.discard();
+            any = true;
+        }
+        if connection.is_closed {
+            if connection.to_peer.unread() > 0 {
+                connection.to_peer.discard();
+                if connection.reset_of_server == Reset::None {
+                    connection.reset_of_server = Reset::At(now + connection.latency);
+                    self.shared.schedule(now + connection.latency, Event::ArriveAtServer(number));
+                }
+            }
+            return None;
+        }
+        any.then_some(connection.peer)
+    }
+
+    pub(crate) fn room_at_server(&mut self, number: usize) {
+        self.connections[number].is_short_of_memory = false;
+        if self.connections[number].dropped.is_none() {
+            self.list(number);
+        }
+    }
+
+    /// Which peer may go on to send.
+    pub(crate) fn room_at_peer(&self, number: usize) -> usize {
+        self.connections[number].peer
+    }
+
+    fn reset_peer(&mut self, number: usize) {
+        let now = self.shared.now();
+        let connection = &mut self.connections[number];
+        if connection.reset_of_peer == Reset::None && !connection.has_vanished {
+            connection.to_peer.lose();
+            connection.reset_of_peer = Reset::At(now + connection.latency);
+            self.shared.schedule(now + connection.latency, Event::ArriveAtPeer(number));
+        }
+    }
+
+    fn list(&mut self, number: usize) {
+        let connection = &mut self.connections[number];
+        if connection.watched.is_some() && !std::mem::replace(&mut connection.is_listed, true) {
+            self.listed.push_back(Listed::Connection(number));
+        }
+    }
+
+    fn list_listener(&mut self, index: usize) {
+        let listener = &mut self.listeners[index];
+        if listener.is_watched && !std::mem::replace(&mut listener.is_listed, true) {
+            self.listed.push_back(Listed::Listener(index));
+        }
+    }
+
+    /// Ends whoever waits for readiness.
+    pub(crate) fn wake(&mut self) {
+        self.is_woken = true;
+    }
+
+    /// Whether asking for readiness would give some.
+    pub(crate) fn is_ready(&self) -> bool {
+        self.is_woken || !self.listed.is_empty()
+    }
+
+    /// What became ready, each told once, some of it at a time and in any order.
+    pub(crate) fn poll(&mut self, ready: &mut Vec<Readiness>) {
+        if std::mem::take(&mut self.is_woken) {
+            ready.push(Readiness::Woken);
+        }
+        let mut left = self.weather.events;
+        while left > 0
+            && let Some(listed) = self.listed.pop_front()
+        {
+            match listed {
+                Listed::Listener(index) => {
+                    let listener = &mut self.listeners[index];
+                    listener.is_listed = false;
+                    if listener.is_open && !listener.backlog.is_empty() {
+                        ready.push(Readiness::Listener(index));
+                    }
+                }
+                Listed::Connection(number) => {
+                    let connection = &mut self.connections[number];
+                    connection.is_listed = false;
+                    let Some(watched) = connection.watched.filter(|_| connection.dropped.is_none()) else { continue };
+                    let has_failed = connection.reset_of_server.here().is_some() || connection.is_cut;
+                    let read_closed = has_failed || connection.to_server.is_ended();
+                    let readable = read_closed || connection.to_server.unread() > 0;
+                    let writable = watched.output && (has_failed || connection.to_peer.room() > 0);
+                    if readable || writable {
+                        self.shared.trace(|| format!("c{number} is ready: {readable} {read_closed} {writable}"));
+                        ready.push(Readiness::Connection { slot: watched.slot, readable, read_closed });
+                    }
+                }
+            }
+            left -= 1;
+        }
+    }
+
+    // -------------------------------------------------------------------------------------------------- questions
+
+    /// When the peer's end or reset was at the server, or nothing of the kind has come.
+    pub(crate) fn left_at(&self, number: usize) -> Option<Micros> {
+        let connection = &self.connections[number];
+        let ended = match connection.to_server.end {
+            End::Here(at) => Some(at),
+            End::Open | End::At(_) => None,
+        };
+        [ended, connection.reset_of_server.here()].into_iter().flatten().min()
+    }
+
+    /// Whether the peer has left as far as the server can tell, which cannot once it has cut the connection itself.
+    pub(crate) fn has_left_or_was_cut(&self, number: usize) -> bool {
+        self.connections[number].is_cut || self.left_at(number).is_some()
+    }
+
+    /// Bytes that the server has sent on a connection.
+    pub(crate) fn sent_on(&self, number: usize) -> u64 {
+        self.connections[number].to_peer.sent
+    }
+
+    /// Bytes that the server has received on a connection.
+    pub(crate) fn taken(&self, number: usize) -> u64 {
+        self.connections[number].to_server.taken
+    }
+
+    pub(crate) fn story(&self, number: usize) -> Story {
+        let connection = &self.connections[number];
+        Story {
+            accepted: connection.accepted,
+            dropped: connection.dropped,
+            unread_since: connection.unread_since,
+            was_refused: connection.was_refused,
+            last_arrival: connection.to_server.last_arrival,
+            last_send: connection.to_peer.last_send,
+            taken: connection.to_server.taken,
+            full_since: connection.to_peer.full_since,
+            left_at: self.left_at(number),
+        }
+    }
+
+    /// Connections that the server holds.
+    pub(crate) fn open(&self) -> usize {
+        self.open
+    }
+
+    fn has_descriptor(&self) -> bool {
+        self.open + self.other_files < self.weather.descriptors
+    }
+
+    fn failed(&self, odds: u32) -> bool {
+        odds > 0 && self.shared.one_in(odds)
+    }
+}
+
+/// Puts bytes under way in packets, and returns when they arrive.
+fn post(shared: &Shared, pipe: &mut Pipe, bytes: &[u8], latency: Micros, packet: usize) -> Vec<Micros> {
+    let mut arrivals = Vec::new();
+    let mut rest = bytes;
+    while !rest.is_empty() {
+        let count = if packet >= rest.len() { rest.len() } else { 1 + shared.index(packet) };
+        // Packets are late by a little and never overtake each other.
+        let at = pipe.latest.max(shared.now() + latency + shared.below(latency / 4 + 1));
+        pipe.latest = at;
+        pipe.under_way.push_back((at, rest[..count].to_vec()));
+        pipe.under_way_bytes += count;
+        if arrivals.last() != Some(&at) {
+            arrivals.push(at);
+        }
+        rest = &rest[count..];
+    }
+    pipe.sent += bytes.len() as u64;
+    arrivals
+}
+
+// ------------------------------------------------------------------------------------------------ the server's side
+
+/// The network as the engine has it.
+#[derive(Debug)]
+pub(crate) struct Side(pub(crate) Rc<RefCell<Network>>);
+
+/// A listening socket.
+#[derive(Debug)]
+pub(crate) struct Listening {
+    network: Rc<RefCell<Network>>,
+    index: usize,
+}
+
+/// A connection's socket.
+#[derive(Debug)]
+pub(crate) struct Plug {
+    network: Rc<RefCell<Network>>,
+    number: usize,
+}
+
+impl Listening {
+    pub(crate) fn new(network: &Rc<RefCell<Network>>) -> Self {
+        let mut inner = network.borrow_mut();
+        inner.listeners.push(Listener { backlog: VecDeque::new(), is_open: true, is_watched: false, is_listed: false });
+        Self { network: Rc::clone(network), index: inner.listeners.len() - 1 }
+    }
+}
+
+impl Drop for Listening {
+    fn drop(&mut self) {
+        let mut network = self.network.borrow_mut();
+        let listener = &mut network.listeners[self.index];
+        listener.is_open = false;
+        listener.is_watched = false;
+        // Whoever was not accepted is turned away.
+        for number in std::mem::take(&mut listener.backlog) {
+            network.connections[number].was_refused = true;
+            network.reset_peer(number);
+        }
+    }
+}
+
+impl Net for Side {
+    type Listener = Listening;
+    type Socket = Plug;
+
+    fn listen(&mut self, listener: &Listening, index: usize) -> io::Result<Local> {
+        let mut network = self.0.borrow_mut();
+        assert_eq!(index, listener.index, "listeners are watched in their order");
+        network.listeners[index].is_watched = true;
+        if !network.listeners[index].backlog.is_empty() {
+            network.list_listener(index);
+        }
+        Ok(Local::Unix)
+    }
+
+    fn unlisten(&mut self, listener: &Listening) {
+        self.0.borrow_mut().listeners[listener.index].is_watched = false;
+    }
+
+    fn accept(&mut self, listener: &Listening) -> io::Result<Accepted<Plug>> {
+        let mut network = self.0.borrow_mut();
+        let network = &mut *network;
+        if !network.has_descriptor() {
+            return Ok(Accepted::Exhausted(io::Error::other("out of descriptors")));
+        }
+        let Some(number) = network.listeners[listener.index].backlog.pop_front() else { return Ok(Accepted::None) };
+        network.shared.moved();
+        let has_left = network.connections[number].reset_of_server.here().is_some();
+        if (has_left && network.shared.one_in(2)) || network.failed(network.weather.failing_accepts) {
+            network.shared.trace(|| format!("c{number} cannot be accepted"));
+            network.connections[number].was_refused = true;
+            network.reset_peer(number);
+            return Ok(Accepted::Failed(io::ErrorKind::ConnectionAborted.into()));
+        }
+        network.connections[number].accepted = Some(network.shared.now());
+        network.accepted += 1;
+        network.open += 1;
+        network.most_open = network.most_open.max(network.open);
+        network.shared.trace(|| format!("c{number} accepted"));
+        Ok(Accepted::Connection(Plug { network: Rc::clone(&self.0), number }, Some(address_of(number))))
+    }
+
+    fn is_awaited(&self, listener: &Listening) -> bool {
+        !self.0.borrow().listeners[listener.index].backlog.is_empty()
+    }
+
+    fn watch(&mut self, socket: &Plug, slot: usize, output: bool, again: bool) -> io::Result<()> {
+        let mut network = self.0.borrow_mut();
+        let shared = Rc::clone(&network.shared);
+        let was_watched = network.connections[socket.number].watched.is_some();
+        if was_watched != again {
+            shared.fail(|| format!("c{} is watched: {was_watched}, but the engine says {again}", socket.number));
+        }
+        if network.failed(network.weather.failing_watches) {
+            shared.trace(|| format!("c{} cannot be watched", socket.number));
+            network.connections[socket.number].was_refused = true;
+            return Err(io::Error::other("no memory to watch it"));
+        }
+        network.connections[socket.number].watched = Some(Watched { slot, output });
+        // Whether there is anything to tell is found out when it is asked for.
+        network.list(socket.number);
+        Ok(())
+    }
+
+    fn room(&self) -> usize {
+        let network = self.0.borrow();
+        network.weather.descriptors - network.weather.reserve
+    }
+
+    fn drain_wakes(&mut self) {}
+}
+
+/// Where the connection with this number comes from.
+fn address_of(number: usize) -> SocketAddr {
+    let port = FIRST_PORT + u16::try_from(number).expect("a world has fewer connections");
+    (Ipv4Addr::LOCALHOST, port).into()
+}
+
+/// The connection that comes from there.
+pub(crate) fn number_of(address: SocketAddr) -> usize {
+    usize::from(address.port() - FIRST_PORT)
+}
+
+impl Plug {
+    fn send_bytes(&self, bytes: &[u8], whole: usize) -> io::Result<Moved> {
+        let mut network = self.network.borrow_mut();
+        let network = &mut *network;
+        let shared = Rc::clone(&network.shared);
+        let now = shared.now();
+        let is_short = network.failed(network.weather.short_sends);
+        let connection = &mut network.connections[self.number];
+        if let Reset::Here(at) = connection.reset_of_server {
+            connection.reset_of_server = Reset::Told(at);
+            return Err(io::ErrorKind::ConnectionReset.into());
+        }
+        if connection.reset_of_server.here().is_some() || connection.has_ended_output || connection.is_cut {
+            return Err(io::ErrorKind::BrokenPipe.into());
+        }
+        let mut count = bytes.len().min(connection.to_peer.room());
+        if is_short && count > 0 {
+            // Memory is short for a moment: what was not taken is asked for again soon.
+            count = shared.index(count);
+        }
+        let pipe = &mut connection.to_peer;
+        if count < whole {
+            pipe.full_since.get_or_insert(now);
+            if is_short {
+                if !std::mem::replace(&mut connection.is_short_of_memory, true) {
+                    shared.schedule(now + 1 + shared.below(3_000), Event::RoomAtServer(self.number));
+                }
+            } else {
+                pipe.wants_room = true;
+            }
+        } else {
+            pipe.full_since = None;
+        }
+        if count == 0 {
+            return Ok(Moved::WouldBlock);
+        }
+        let arrivals = post(&shared, pipe, &bytes[..count], connection.latency, connection.packet);
+        pipe.last_send = now;
+        if !connection.has_vanished {
+            for at in arrivals {
+                shared.schedule(at, Event::ArriveAtPeer(self.number));
+            }
+        }
+        network.sent += count as u64;
+        shared.moved();
+        shared.trace(|| format!("c{} sends {count} of {whole}", self.number));
+        Ok(Moved::Bytes(count))
+    }
+
+    fn end(&self) {
+        let mut network = self.network.borrow_mut();
+        let network = &mut *network;
+        let connection = &mut network.connections[self.number];
+        if connection.to_peer.end != End::Open || connection.has_vanished {
+            return;
+        }
+        let at = connection.to_peer.latest.max(network.shared.now() + connection.latency);
+        connection.to_peer.end = End::At(at);
+        network.shared.schedule(at, Event::ArriveAtPeer(self.number));
+    }
+}
+
+impl Socket for Plug {
+    fn receive(&self, buffer: &mut [u8]) -> io::Result<Moved> {
+        let mut network = self.network.borrow_mut();
+        let network = &mut *network;
+        let shared = &network.shared;
+        let connection = &mut network.connections[self.number];
+        if connection.is_cut {
+            return Ok(Moved::Bytes(0));
+        }
+        if connection.to_server.unread() > 0 {
+            let bytes = connection.to_server.take(buffer.len());
+            let count = bytes.len();
+            buffer[..count].copy_from_slice(bytes);
+            network.received += count as u64;
+            shared.moved();
+            shared.trace(|| format!("c{} receives {count}", self.number));
+            if std::mem::take(&mut connection.to_server.wants_room) {
+                // The peer learns of room.
+                shared.schedule(shared.now() + connection.latency, Event::RoomAtPeer(self.number));
+            }
+            return Ok(Moved::Bytes(count));
+        }
+        match connection.reset_of_server {
+            Reset::Here(at) => {
+                connection.reset_of_server = Reset::Told(at);
+                shared.moved();
+                return Err(io::ErrorKind::ConnectionReset.into());
+            }
+            Reset::Told(_) => return Ok(Moved::Bytes(0)),
+            Reset::None | Reset::At(_) => {}
+        }
+        if connection.to_server.is_ended() { Ok(Moved::Bytes(0)) } else { Ok(Moved::WouldBlock) }
+    }
+
+    fn send(&self, slices: &[IoSlice<'_>], _more: bool) -> io::Result<Moved> {
+        let bytes: Vec<u8> = slices.iter().flat_map(|slice| slice.iter().copied()).collect();
+        self.send_bytes(&bytes, bytes.len())
+    }
+
+    fn send_file(&self, file: &File, offset: u64, count: u64) -> io::Result<Moved> {
+        let mut bytes = vec![0; usize::try_from(count.min(1 << 20)).unwrap_or(usize::MAX)];
+        let mut length = 0;
+        while length < bytes.len() {
+            match file.read_at(&mut bytes[length..], offset + length as u64)? {
+                0 => break,
+                read => length += read,
+            }
+        }
+        if length == 0 {
+            return Ok(Moved::Bytes(0));
+        }
+        self.send_bytes(&bytes[..length], length)
+    }
+
+    fn end_output(&self) {
+        self.end();
+        self.network.borrow_mut().connections[self.number].has_ended_output = true;
+    }
+
+    fn reset_on_drop(&self) {
+        self.network.borrow_mut().connections[self.number].resets_on_drop = true;
+    }
+
+    fn cut(&self) {
+        self.reset_on_drop();
+        let mut network = self.network.borrow_mut();
+        network.connections[self.number].is_cut = true;
+        network.shared.trace(|| format!("c{} is cut", self.number));
+        if network.weather.cuts_at_once {
+            network.reset_peer(self.number);
+        }
+        network.list(self.number);
+    }
+
+    fn has_peer_left(&self) -> bool {
+        self.network.borrow().has_left_or_was_cut(self.number)
+    }
+}
+
+impl Drop for Plug {
+    fn drop(&mut self) {
+        let is_reset = {
+            let network = self.network.borrow();
+            let connection = &network.connections[self.number];
+            let is_over = connection.reset_of_server.here().is_some();
+            !is_over && (connection.resets_on_drop || connection.to_server.unread() > 0)
+        };
+        if !is_reset {
+            self.end();
+        }
+        let mut network = self.network.borrow_mut();
+        if is_reset {
+            network.reset_peer(self.number);
+        }
+        let now = network.shared.now();
+        let connection = &mut network.connections[self.number];
+        connection.dropped = Some((now, is_reset));
+        connection.unread_since = (connection.to_server.unread() > 0).then_some(connection.to_server.last_arrival);
+        connection.watched = None;
+        connection.to_server.discard();
+        network.open -= 1;
+        network.shared.moved();
+        network
+            .shared
+            .trace(|| format!("c{} closed by the server{}", self.number, if is_reset { " with a reset" } else { "" }));
+    }
+}

@@ -1,0 +1,417 @@
+//! Peers: they ask, at their pace, and read what comes, at theirs, as a client would, with the client role of
+//! [`wire`]. Some leave, stall or vanish on the way.
+
+use crate::clock::{Micros, Shared};
+use crate::net::{Got, Network, Route};
+use crate::plan::{Act, PeerPlan, Plan, Trigger};
+use std::rc::Rc;
+use wire::http1::client::{Body, Receiver};
+use wire::http1::{BodyStep, Field, Limits};
+
+/// A whole answer.
+#[derive(Clone, Debug)]
+pub(crate) struct Answer {
+    pub(crate) status: u16,
+    /// Which request it says that it answers; the server's own pages do not.
+    pub(crate) id: Option<usize>,
+    pub(crate) body: Vec<u8>,
+    pub(crate) keep_alive: bool,
+    pub(crate) has_retry_after: bool,
+    pub(crate) at: Micros,
+}
+
+/// How a connection came to its end for a peer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Ending {
+    /// The server has ended its side, between two answers or in the middle of one.
+    End,
+    Reset,
+    /// The peer has left before.
+    Left,
+}
+
+pub(crate) struct Peer {
+    pub(crate) index: usize,
+    pub(crate) plan: PeerPlan,
+    world: Rc<Plan>,
+    shared: Rc<Shared>,
+    pub(crate) connection: Option<usize>,
+    pub(crate) round: u64,
+    connected_at: Micros,
+    /// All that it would say, and where each request begins, its head ends, and it ends.
+    out: Vec<u8>,
+    pub(crate) places: Vec<Place>,
+    pub(crate) sent: usize,
+    got: usize,
+    may_send_at: Micros,
+    may_read_at: Micros,
+    /// When the head of the request that is being sent had left.
+    head_left_at: Option<(usize, Micros)>,
+    /// `100 Continue` has come for the request that is to be answered next.
+    is_told_to_continue: bool,
+    /// For which requests it has come.
+    pub(crate) told_to_continue: Vec<usize>,
+    input: Vec<u8>,
+    receiver: Receiver,
+    fields: Vec<Field>,
+    partial: Option<Answer>,
+    pub(crate) answers: Vec<Answer>,
+    pub(crate) ending: Option<Ending>,
+    /// What it has done that it should not.
+    pub(crate) acted: Option<(Micros, Act)>,
+    /// What the server said could not be read, or stopped in the middle.
+    pub(crate) is_broken: bool,
+    /// It is not interested in what comes behind the last answer.
+    is_deaf: bool,
+}
+
+/// Where a request lies in all that a peer says.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Place {
+    pub(crate) start: usize,
+    pub(crate) head: usize,
+    pub(crate) end: usize,
+}
+
+impl Peer {
+    pub(crate) fn new(index: usize, plan: &PeerPlan, world: &Rc<Plan>, shared: &Rc<Shared>) -> Self {
+        let mut out = Vec::new();
+        let mut places = Vec::new();
+        for &id in &plan.requests {
+            let request = &world.requests[id];
+            let start = out.len();
+            out.extend_from_slice(&request.bytes);
+            places.push(Place { start, head: start + request.head, end: out.len() });
+        }
+        Self {
+            index,
+            plan: plan.clone(),
+            world: Rc::clone(world),
+            shared: Rc::clone(shared),
+            connection: None,
+            round: 0,
+            connected_at: 0,
+            out,
+            places,
+            sent: 0,
+            got: 0,
+            may_send_at: 0,
+            may_read_at: 0,
+            head_left_at: None,
+            is_told_to_continue: false,
+            told_to_continue: Vec::new(),
+            input: Vec::new(),
+            receiver: Receiver::default(),
+            fields: Vec::new(),
+            partial: None,
+            answers: Vec::new(),
+            ending: None,
+            acted: None,
+            is_broken: false,
+            is_deaf: false,
+        }
+    }
+
+    /// Does what can be done now, and says when it wants to act again if nothing happens before.
+    pub(crate) fn act(&mut self, network: &mut Network) -> Option<Micros> {
+        let now = self.shared.now();
+        if self.ending.is_some() {
+            return None;
+        }
+        let Some(connection) = self.connection else {
+            let plan = &self.plan;
+            self.connection = Some(network.connect(Route {
+                peer: self.index,
+                listener: plan.listener % self.world.listeners,
+                latency: plan.latency,
+                packet: plan.packet,
+                capacity: plan.capacity,
+            }));
+            self.connected_at = now;
+            self.shared.trace(|| format!("peer {} connects as c{}", self.index, self.connection.unwrap_or_default()));
+            return Some(now);
+        };
+        self.misbehave_if_due(network);
+        let mut next = Micros::MAX;
+        if self.ending.is_none() {
+            next = next.min(self.send(connection, network));
+            next = next.min(self.read(connection, network));
+            self.misbehave_if_due(network);
+            self.conclude(connection, network);
+        }
+        if let (Some((Trigger::After(time), _)), None) = (self.plan.acts, self.acted) {
+            next = next.min(self.connected_at + time);
+        }
+        (self.ending.is_none() && next != Micros::MAX).then_some(next.max(now))
+    }
+
+    // ------------------------------------------------------------------------------------------------ misbehaviour
+
+    fn misbehave_if_due(&mut self, network: &mut Network) {
+        let Some((trigger, _)) = self.plan.acts.filter(|_| self.acted.is_none() && self.ending.is_none()) else {
+            return;
+        };
+        let is_due = match trigger {
+            Trigger::After(time) => self.shared.now() >= self.connected_at + time,
+            Trigger::Sent(bytes) => self.sent >= bytes,
+            Trigger::Got(bytes) => self.got >= bytes,
+            Trigger::Waited(_) => false,
+        };
+        if is_due {
+            self.misbehave(network);
+        }
+    }
+
+    /// Its request has waited for as long as it has patience, if that is how it is.
+    pub(crate) fn lose_patience(&mut self, network: &mut Network) {
+        if self.acted.is_none() && self.ending.is_none() {
+            self.misbehave(network);
+        }
+    }
+
+    fn misbehave(&mut self, network: &mut Network) {
+        let (Some((_, act)), Some(connection)) = (self.plan.acts, self.connection) else { return };
+        self.shared.trace(|| format!("peer {}: {act:?}", self.index));
+        self.acted = Some((self.shared.now(), act));
+        match act {
+            Act::Vanish => network.peer_vanishes(connection),
+            Act::Reset => network.peer_resets(connection),
+            Act::Close => network.peer_closes(connection),
+            Act::HalfClose => network.peer_ends(connection),
+            Act::StallSending | Act::StallReading => {}
+        }
+        if matches!(act, Act::Vanish | Act::Reset | Act::Close) {
+            self.ending = Some(Ending::Left);
+        }
+    }
+
+    fn has_done(&self, act: Act) -> bool {
+        self.acted.is_some_and(|(_, done)| done == act)
+    }
+
+    // ----------------------------------------------------------------------------------------------------- sending
+
+    /// Sends what may be sent now; returns when there may be more.
+    fn send(&mut self, connection: usize, network: &mut Network) -> Micros {
+        let now = self.shared.now();
+        if self.has_done(Act::HalfClose) || self.has_done(Act::StallSending) {
+            return Micros::MAX;
+        }
+        let (limit, next) = self.may_send();
+        // Where a byte matters, the trigger decides how much is sent before.
+        let limit = match self.plan.acts {
+            Some((Trigger::Sent(bytes), _)) if self.acted.is_none() => limit.min(bytes.max(self.sent)),
+            _ => limit,
+        };
+        if self.sent >= limit {
+            return next;
+        }
+        if now < self.may_send_at {
+            return self.may_send_at;
+        }
+        let end = limit.min(self.sent.saturating_add(self.plan.sends.burst));
+        let count = network.peer_sends(connection, &self.out[self.sent..end]);
+        self.sent += count;
+        if count > 0 {
+            self.shared.trace(|| format!("peer {} sends {count}, {} in all", self.index, self.sent));
+            self.may_send_at = now + self.plan.sends.pause;
+            let index = self.answers.len();
+            if self.places.get(index).is_some_and(|place| self.sent >= place.head) {
+                self.head_left_at.get_or_insert((index, now));
+            }
+            return if self.plan.sends.pause == 0 && count == end && self.sent < limit {
+                now
+            } else {
+                self.may_send_at
+            };
+        }
+        Micros::MAX
+    }
+
+    /// Up to which byte it may send, and when it may send more, as far as that depends on time.
+    fn may_send(&self) -> (usize, Micros) {
+        let now = self.shared.now();
+        let answered = self.answers.len();
+        let begun = self.places.iter().filter(|place| place.start < self.sent).count();
+        let most = match self.answers.last() {
+            // The server goes on no more; what was begun may still be finished.
+            Some(last) if !last.keep_alive => {
+                let ends_politely = self.index.is_multiple_of(2);
+                if ends_politely {
+                    return (self.sent, Micros::MAX);
+                }
+                begun
+            }
+            Some(last) if now < last.at + self.plan.thinks && begun <= answered => {
+                return (self.sent, last.at + self.plan.thinks);
+            }
+            _ => (answered + self.plan.depth).min(self.places.len()),
+        };
+        let mut limit = most.checked_sub(1).map_or(0, |last| self.places[last].end);
+        let mut next = Micros::MAX;
+        for (index, place) in self.places[..most].iter().enumerate().skip(answered) {
+            let Some(patience) = self.world.requests[self.plan.requests[index]].waits_for_continue else { continue };
+            let is_told = index == answered && self.is_told_to_continue;
+            let waited_since = self.head_left_at.filter(|&(of, _)| of == index).map(|(_, at)| at);
+            if !is_told && waited_since.is_none_or(|since| now < since.saturating_add(patience)) {
+                limit = limit.min(place.head.max(self.sent));
+                next = waited_since.map_or(Micros::MAX, |since| since.saturating_add(patience));
+                break;
+            }
+        }
+        (limit, next)
+    }
+
+    // ----------------------------------------------------------------------------------------------------- reading
+
+    /// Reads what may be read now; returns when it may read more.
+    fn read(&mut self, connection: usize, network: &mut Network) -> Micros {
+        let now = self.shared.now();
+        if self.has_done(Act::StallReading) || !network.peer_is_ready(connection) {
+            return Micros::MAX;
+        }
+        if now < self.may_read_at {
+            return self.may_read_at;
+        }
+        let limit = match self.plan.acts {
+            Some((Trigger::Got(bytes), _)) if self.acted.is_none() => bytes.saturating_sub(self.got).max(1),
+            _ => usize::MAX,
+        };
+        match network.peer_reads(connection, self.plan.reads.burst.min(limit)) {
+            Got::Bytes(bytes) => {
+                self.got += bytes.len();
+                self.input.extend(bytes);
+                self.parse();
+                self.may_read_at = now + self.plan.reads.pause;
+                self.may_read_at
+            }
+            Got::End => {
+                self.shared.trace(|| format!("peer {} sees the end", self.index));
+                let is_whole = self.receiver.end_of_input(&self.input).is_ok();
+                self.parse();
+                self.is_broken |= !is_whole;
+                self.ending = Some(Ending::End);
+                network.peer_closes(connection);
+                Micros::MAX
+            }
+            Got::Reset => {
+                self.shared.trace(|| format!("peer {} sees a reset", self.index));
+                self.ending = Some(Ending::Reset);
+                Micros::MAX
+            }
+            Got::Nothing => Micros::MAX,
+        }
+    }
+
+    fn parse(&mut self) {
+        let limits = Limits::default();
+        let mut used = 0;
+        while !self.is_deaf {
+            if self.partial.is_none() {
+                let index = self.answers.len();
+                if used == self.input.len() {
+                    break;
+                }
+                let Some(&id) = self.plan.requests.get(index) else {
+                    self.shared.fail(|| format!("peer {} gets more answers than it asked for", self.index));
+                    return;
+                };
+                let is_head = self.world.requests[id].is_head;
+                match self.receiver.head(&self.input[used..], is_head, &mut self.fields, &limits) {
+                    Ok(None) => break,
+                    Ok(Some(head)) => {
+                        let number = |value: &[u8]| str::from_utf8(value).ok()?.parse().ok();
+                        used += head.length;
+                        if head.is_interim {
+                            if self.world.requests[id].waits_for_continue.is_none()
+                                && !self.world.requests[id].bytes.windows(7).any(|window| window == b"Expect:")
+                            {
+                                self.shared.fail(|| format!("request {id} gets {}, unasked", head.status));
+                            }
+                            self.is_told_to_continue = true;
+                            self.told_to_continue.push(id);
+                            continue;
+                        }
+                        self.partial = Some(Answer {
+                            status: head.status,
+                            id: head.field(b"x-id").and_then(number),
+                            body: Vec::new(),
+                            keep_alive: head.keep_alive && !self.world.requests[id].asks_to_close,
+                            has_retry_after: head.field(b"retry-after").is_some(),
+                            at: 0,
+                        });
+                        if head.body == Body::UntilClose && head.keep_alive {
+                            self.shared.fail(|| format!("the answer to {id} has no end"));
+                        }
+                    }
+                    Err(fault) => {
+                        let partly = self.input[used..].escape_ascii().to_string();
+                        self.shared.fail(|| format!("peer {} cannot read {partly:.200}: {fault:?}", self.index));
+                        return;
+                    }
+                }
+            }
+            match self.receiver.body(&self.input[used..], &limits) {
+                Ok((count, step)) => {
+                    match step {
+                        BodyStep::Data(data) => {
+                            if let Some(partial) = &mut self.partial {
+                                partial.body.extend_from_slice(data);
+                            }
+                        }
+                        BodyStep::Trailer { .. } => {}
+                        BodyStep::More => {
+                            used += count;
+                            break;
+                        }
+                        BodyStep::End => self.finish(),
+                    }
+                    used += count;
+                }
+                Err(fault) => {
+                    self.shared.fail(|| format!("peer {} cannot read a body: {fault:?}", self.index));
+                    return;
+                }
+            }
+        }
+        if self.is_deaf {
+            self.input.clear();
+        } else {
+            self.input.drain(..used);
+        }
+    }
+
+    fn finish(&mut self) {
+        let Some(answer) = self.partial.take() else { return };
+        let id = self.plan.requests[self.answers.len()];
+        let (status, length) = (answer.status, answer.body.len());
+        self.shared.trace(|| format!("peer {} has the answer to {id}: {status}, {length} bytes", self.index));
+        // A server that has not read the method cannot know that it is HEAD.
+        self.is_deaf = self.world.requests[id].is_head && !answer.keep_alive;
+        self.answers.push(Answer { at: self.shared.now(), ..answer });
+        self.is_told_to_continue = false;
+        self.head_left_at = None;
+        let next = self.answers.len();
+        if self.places.get(next).is_some_and(|place| self.sent >= place.head) {
+            self.head_left_at = Some((next, self.shared.now()));
+        }
+    }
+
+    /// Whether part of an answer has come.
+    pub(crate) fn has_part(&self) -> bool {
+        self.partial.is_some() || (!self.input.is_empty() && !self.is_deaf)
+    }
+
+    /// Closes when it has what it came for.
+    fn conclude(&mut self, connection: usize, network: &mut Network) {
+        if self.ending.is_some() || self.plan.stays || self.has_done(Act::StallReading) {
+            return;
+        }
+        let has_all = self.answers.len() == self.places.len();
+        if has_all {
+            self.shared.trace(|| format!("peer {} has all and closes", self.index));
+            self.ending = Some(Ending::Left);
+            network.peer_closes(connection);
+        }
+    }
+}

@@ -1,0 +1,554 @@
+//! What a world is made of, drawn from its seed before anything happens: limits, weather, threads, what each peer asks
+//! and how it behaves, and what the application does with each request.
+//!
+//! Which kinds of trouble a world has is drawn first (*swarm testing*): a world with all of them at once would hide
+//! what only shows where most things go well.
+
+use crate::clock::{MILLI, Micros, SECOND};
+use crate::net::Weather;
+use engine::Config;
+use fastrand::Rng;
+use std::time::Duration;
+
+/// Everything that is known beforehand.
+#[derive(Debug)]
+pub(crate) struct Plan {
+    pub(crate) config: Config,
+    pub(crate) weather: Weather,
+    pub(crate) listeners: usize,
+    /// Calls of the application that may run at a time. One is a thread alone; otherwise there is one thread more.
+    pub(crate) most_calls: usize,
+    /// Somebody is called to turn the engine before each call, not after a tick.
+    pub(crate) passes_beforehand: bool,
+    /// The clock that the engine is told moves on in steps of this.
+    pub(crate) grain: Micros,
+    /// A called thread is there after at most this.
+    pub(crate) wake_time: Micros,
+    /// The rest of the process opens and closes files.
+    pub(crate) has_files: bool,
+    pub(crate) peers: Vec<PeerPlan>,
+    pub(crate) requests: Vec<RequestPlan>,
+    /// When the server is told to stop, and how long it has then.
+    pub(crate) stop: Option<(Micros, Option<Duration>)>,
+    /// When it is told so again, to be quicker.
+    pub(crate) stop_again: Option<(Micros, Option<Duration>)>,
+}
+
+/// So many bytes at a time, with pauses.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Pace {
+    pub(crate) burst: usize,
+    pub(crate) pause: Micros,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct PeerPlan {
+    pub(crate) connects_at: Micros,
+    pub(crate) listener: usize,
+    pub(crate) latency: Micros,
+    pub(crate) packet: usize,
+    pub(crate) capacity: usize,
+    /// Ids, in their order.
+    pub(crate) requests: Vec<usize>,
+    /// Requests that it sends ahead of their answers, the one that is answered included.
+    pub(crate) depth: usize,
+    pub(crate) sends: Pace,
+    pub(crate) reads: Pace,
+    /// Between an answer and the next request.
+    pub(crate) thinks: Micros,
+    /// Stays when it has got everything, until the server closes.
+    pub(crate) stays: bool,
+    pub(crate) acts: Option<(Trigger, Act)>,
+}
+
+/// When a peer does what it should not.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Trigger {
+    /// So long after it has connected.
+    After(Micros),
+    /// When it has sent so many bytes.
+    Sent(usize),
+    /// When it has got so many bytes.
+    Got(usize),
+    /// When a request of its has waited for so long to be called.
+    Waited(Micros),
+}
+
+/// What it does then.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Act {
+    Vanish,
+    Reset,
+    Close,
+    /// Sends no more, and says so.
+    HalfClose,
+    /// Sends no more, and says nothing.
+    StallSending,
+    StallReading,
+}
+
+/// How a request goes wrong on its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Garbage {
+    /// The head is none, which gets this status.
+    Head(u16),
+    /// A chunk size in the middle of the body is none.
+    Chunk,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct RequestPlan {
+    pub(crate) is_head: bool,
+    pub(crate) is_old: bool,
+    /// It is the connection's last, as far as it is concerned.
+    pub(crate) asks_to_close: bool,
+    /// Waits for so long, at most, for `100 Continue` before it sends the body; `Micros::MAX` for ever.
+    pub(crate) waits_for_continue: Option<Micros>,
+    pub(crate) garbage: Option<Garbage>,
+    pub(crate) body: usize,
+    pub(crate) is_chunked: bool,
+    /// As it is on the wire; the head ends at `head`.
+    pub(crate) bytes: Vec<u8>,
+    pub(crate) head: usize,
+    pub(crate) script: Script,
+}
+
+/// What the application does with a request.
+#[derive(Clone, Debug)]
+pub(crate) struct Script {
+    pub(crate) status: u16,
+    pub(crate) declared: Option<u64>,
+    pub(crate) closes: bool,
+    /// It writes from within the call and cannot be left alone while its peer is slow.
+    pub(crate) writes: bool,
+    /// What piles up while it writes is put into a file, instead of waiting for the peer.
+    pub(crate) relieves: bool,
+    /// It waits for its peer in the middle of a call for this long at most, and is then told to stop.
+    pub(crate) patience: Option<Micros>,
+    pub(crate) ops: Vec<Op>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Op {
+    /// Takes time, in which the thread may be needed by nobody else.
+    Work(Micros),
+    /// The same, and says before that it will.
+    Block(Micros),
+    Begin,
+    Write(usize),
+    /// So many bytes from a file, which lacks the last `missing`.
+    File {
+        length: usize,
+        missing: usize,
+    },
+    Flush,
+    SendSoon,
+    /// Reads so many bytes of the body, in parts of at most the second number.
+    Read(usize, usize),
+    /// Looks whether the peer has left.
+    Look,
+    Yield,
+    Raise,
+    /// Never comes back.
+    Hang,
+}
+
+/// Bytes `from` to `from + length` of body number `id`: every place in every body has its own look.
+pub(crate) fn pattern(id: usize, from: usize, length: usize) -> Vec<u8> {
+    let of = |place: usize| ((place as u64 ^ (id as u64) << 40).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as u8;
+    (from..from + length).map(of).collect()
+}
+
+/// The number of the body that a request comes with.
+pub(crate) fn upload(id: usize) -> usize {
+    id + 100_000
+}
+
+/// The kinds of trouble that a world has.
+#[derive(Clone, Copy, Debug)]
+struct Swarm {
+    vanishing: bool,
+    leaving: bool,
+    half_closing: bool,
+    stalling: bool,
+    garbage: bool,
+    hanging: bool,
+    raising: bool,
+    slow_sending: bool,
+    slow_reading: bool,
+    large: bool,
+    long_calls: bool,
+    timeless: bool,
+    unbuffered: bool,
+    pipelining: bool,
+}
+
+impl Swarm {
+    fn draw(rng: &mut Rng) -> Self {
+        let timeless = rng.u8(0..8) == 0;
+        let mut one_in = |count: u8| rng.u8(0..count) == 0;
+        Self {
+            // Where time limits end nothing, nobody who never leaves may be left alone.
+            vanishing: !timeless && one_in(3),
+            leaving: one_in(2),
+            half_closing: one_in(3),
+            stalling: !timeless && one_in(3),
+            garbage: one_in(3),
+            hanging: one_in(6),
+            raising: one_in(2),
+            slow_sending: one_in(3),
+            slow_reading: one_in(3),
+            large: one_in(2),
+            long_calls: one_in(2),
+            timeless,
+            unbuffered: one_in(2),
+            pipelining: one_in(2),
+        }
+    }
+}
+
+impl Script {
+    /// Body bytes that all operations write together.
+    pub(crate) fn length(&self) -> usize {
+        let of = |op: &Op| match op {
+            Op::Write(length) | Op::File { length, .. } => *length,
+            _ => 0,
+        };
+        self.ops.iter().map(of).sum()
+    }
+}
+
+impl RequestPlan {
+    /// Whether no answer of the application has a body.
+    pub(crate) fn is_bodiless(&self) -> bool {
+        self.is_head || matches!(self.script.status, 204 | 304)
+    }
+
+    /// Whether the end of its answer is the end of the connection.
+    pub(crate) fn is_until_close(&self) -> bool {
+        self.is_old && self.script.declared.is_none() && !self.is_bodiless()
+    }
+}
+
+impl Plan {
+    pub(crate) fn draw(rng: &mut Rng) -> Self {
+        let most_calls = pick(&[1, 1, 2, 3, 5, 16], rng);
+        let swarm = Swarm::draw(rng);
+        // Nobody turns the engine while a thread alone hangs.
+        let swarm = Swarm { hanging: swarm.hanging && most_calls > 1, ..swarm };
+        let config = config(&swarm, rng);
+        let mut requests = Vec::new();
+        // A thread alone holds everybody up, for longer than time limits last.
+        let busy = match (swarm.long_calls, most_calls) {
+            (true, 1) => 10 * SECOND,
+            (true, _) => 3 * SECOND,
+            (false, _) => 300 * MILLI,
+        };
+        let peers: Vec<_> = (0..rng.usize(1..=24)).map(|_| peer(&swarm, busy, &config, &mut requests, rng)).collect();
+        let most = config.connections;
+        let descriptors = if rng.u8(0..5) == 0 { rng.usize(4..30) } else { 1000 };
+        let odds = |one_in: u8, from: u32, rng: &mut Rng| if rng.u8(0..one_in) == 0 { rng.u32(from..80) } else { 0 };
+        let stop = (rng.u8(0..3) == 0).then(|| {
+            let limit = (rng.u8(0..4) > 0 || swarm.hanging).then(|| Duration::from_micros(rng.u64(0..20 * SECOND)));
+            (rng.u64(0..8 * SECOND), limit)
+        });
+        let stop_again = stop
+            .filter(|_| rng.u8(0..4) == 0)
+            .map(|(at, _)| (at + rng.u64(0..5 * SECOND), Some(Duration::from_micros(rng.u64(0..3 * SECOND)))));
+        Self {
+            config: Config { connections: most, ..config },
+            weather: Weather {
+                descriptors,
+                reserve: rng.usize(1..descriptors.min(4)),
+                failing_accepts: odds(6, 2, rng),
+                failing_watches: odds(8, 10, rng),
+                short_sends: odds(3, 2, rng),
+                cuts_at_once: rng.u8(0..4) > 0,
+                // A thread alone that asks seldom would not be told what happened long before.
+                events: if rng.bool() || most_calls == 1 { 256 } else { rng.usize(1..5) },
+            },
+            listeners: rng.usize(1..=2),
+            most_calls,
+            passes_beforehand: rng.bool(),
+            grain: pick(&[1, MILLI, 4 * MILLI], rng),
+            wake_time: pick(&[1, 50, 2 * MILLI], rng),
+            has_files: descriptors < 1000 && rng.bool(),
+            peers,
+            requests,
+            stop,
+            stop_again,
+        }
+    }
+}
+
+fn config(swarm: &Swarm, rng: &mut Rng) -> Config {
+    let seconds =
+        |most: u64, rng: &mut Rng| (!swarm.timeless).then(|| Duration::from_micros(rng.u64(SECOND / 2..most * SECOND)));
+    Config {
+        connections: if rng.u8(0..4) == 0 { rng.usize(1..8) } else { 1000 },
+        keep_alive: seconds(80, rng),
+        header_timeout: seconds(15, rng),
+        body_timeout: seconds(30, rng),
+        write_timeout: seconds(30, rng),
+        min_rate: pick(&[0, 0, 100, 500, 5000], rng),
+        body_memory: rng.usize(1..100_000),
+        buffer_bodies: !swarm.unbuffered,
+        queue: pick(&[0, 1, 2, 5, 1024], rng),
+        queue_timeout: (rng.u8(0..3) > 0).then(|| Duration::from_micros(rng.u64(20 * MILLI..20 * SECOND))),
+        ..Config::default()
+    }
+}
+
+fn pick<T: Copy>(from: &[T], rng: &mut Rng) -> T {
+    from[rng.usize(0..from.len())]
+}
+
+/// So many bytes, small or large as likely as not.
+fn size(swarm: &Swarm, rng: &mut Rng) -> usize {
+    match rng.u8(0..8) {
+        0 => 0,
+        1..5 => rng.usize(1..200),
+        5..7 => rng.usize(200..10_000),
+        _ if swarm.large => rng.usize(10_000..250_000),
+        _ => rng.usize(10_000..30_000),
+    }
+}
+
+fn peer(swarm: &Swarm, busy: Micros, config: &Config, requests: &mut Vec<RequestPlan>, rng: &mut Rng) -> PeerPlan {
+    let mut ids = Vec::new();
+    let mut length = 0;
+    for _ in 0..rng.usize(1..=6) {
+        let id = requests.len();
+        let request = request(id, swarm, busy, config, rng);
+        let is_last = request.asks_to_close || request.garbage.is_some();
+        length += request.bytes.len();
+        requests.push(request);
+        ids.push(id);
+        if is_last {
+            break;
+        }
+    }
+    let slow = |length: usize, rng: &mut Rng| {
+        // One byte a second where that comes to an end.
+        let burst = if length < 300 { 1 } else { rng.usize(1..=1 + length / 100) };
+        Pace { burst, pause: pick(&[SECOND, SECOND, 300 * MILLI, 7 * SECOND], rng) }
+    };
+    let fast = |rng: &mut Rng| match rng.u8(0..3) {
+        0 => Pace { burst: rng.usize(50..5000), pause: rng.u64(1..20 * MILLI) },
+        _ => Pace { burst: usize::MAX, pause: 0 },
+    };
+    let sends = if swarm.slow_sending && rng.u8(0..4) == 0 { slow(length, rng) } else { fast(rng) };
+    let reads = if swarm.slow_reading && rng.u8(0..3) == 0 { slow(20_000, rng) } else { fast(rng) };
+    let mut acts = Vec::new();
+    if swarm.vanishing {
+        acts.push(Act::Vanish);
+    }
+    if swarm.leaving {
+        acts.extend([Act::Reset, Act::Close]);
+    }
+    if swarm.half_closing {
+        acts.extend([Act::HalfClose, Act::HalfClose]);
+    }
+    if swarm.stalling {
+        acts.extend([Act::StallSending, Act::StallReading]);
+    }
+    let act = rng.choice(&acts).copied().filter(|_| rng.u8(0..3) == 0);
+    let acts = act.map(|act| {
+        let trigger = match rng.u8(0..6) {
+            0 => Trigger::After(rng.u64(0..5 * SECOND)),
+            1 => Trigger::Sent(length),
+            2 => Trigger::Sent(rng.usize(0..=length)),
+            3 => Trigger::Got(rng.usize(0..40_000)),
+            4 => Trigger::Got(rng.usize(0..1000)),
+            _ => Trigger::Waited(rng.u64(0..300 * MILLI)),
+        };
+        (trigger, act)
+    });
+    let latest = if rng.bool() { 50 * MILLI } else { 5 * SECOND };
+    PeerPlan {
+        connects_at: rng.u64(0..latest),
+        listener: rng.usize(0..2),
+        latency: pick(&[1, 100, 5 * MILLI, 120 * MILLI], rng),
+        packet: if rng.u8(0..3) == 0 { rng.usize(1..30) * 40 } else { usize::MAX },
+        capacity: pick(&[1000, 8_000, 70_000, 200_000], rng),
+        requests: ids,
+        depth: if swarm.pipelining && rng.bool() { rng.usize(2..=6) } else { 1 },
+        sends,
+        reads,
+        thinks: if rng.bool() { 0 } else { rng.u64(0..2 * SECOND) },
+        stays: !swarm.timeless && rng.u8(0..4) == 0,
+        acts,
+    }
+}
+
+fn request(id: usize, swarm: &Swarm, busy: Micros, config: &Config, rng: &mut Rng) -> RequestPlan {
+    let garbage = (swarm.garbage && rng.u8(0..10) == 0)
+        .then(|| pick(&[Garbage::Head(505), Garbage::Head(400), Garbage::Chunk], rng));
+    let is_chunk = garbage == Some(Garbage::Chunk);
+    let is_head = garbage.is_none() && rng.u8(0..10) == 0;
+    let is_old = garbage.is_none() && rng.u8(0..6) == 0;
+    let asks_to_close = rng.u8(0..8) == 0;
+    let has_body = is_chunk || (garbage.is_none() && !is_head && rng.bool());
+    let body = if has_body { 1 + size(swarm, rng) } else { 0 };
+    let is_chunked = is_chunk || (has_body && !is_old && rng.bool());
+    let waits = has_body && !is_old && rng.u8(0..5) == 0;
+    let mut request = RequestPlan {
+        is_head,
+        is_old,
+        asks_to_close,
+        waits_for_continue: (waits && rng.u8(0..4) > 0)
+            .then(|| if rng.u8(0..3) == 0 { Micros::MAX } else { rng.u64(0..4 * SECOND) }),
+        garbage,
+        body,
+        is_chunked,
+        bytes: Vec::new(),
+        head: 0,
+        script: script(body, is_head, swarm, busy, config, rng),
+    };
+    write(&mut request, id, waits, rng);
+    request
+}
+
+/// Puts a request as it is on the wire.
+fn write(request: &mut RequestPlan, id: usize, waits: bool, rng: &mut Rng) {
+    let bytes = &mut request.bytes;
+    match request.garbage {
+        Some(Garbage::Head(505)) => bytes.extend(format!("GET /{id} HTTP/9.1\r\nHost: a.example\r\n\r\n").bytes()),
+        Some(Garbage::Head(_)) => {
+            bytes.extend(format!("GET /{id} HTTP/1.1\r\nHost: a.example\r\n\x01: \r\n\r\n").bytes());
+        }
+        _ => {
+            if rng.u8(0..10) == 0 {
+                bytes.extend(b"\r\n");
+            }
+            let method = if request.is_head { "HEAD" } else { "POST" };
+            let minor = u8::from(!request.is_old);
+            bytes.extend(format!("{method} /{id} HTTP/1.{minor}\r\nHost: a.example\r\n").bytes());
+            match (request.is_old, request.asks_to_close) {
+                (true, false) => bytes.extend(b"Connection: keep-alive\r\n"),
+                (false, true) => bytes.extend(b"Connection: close\r\n"),
+                _ => {}
+            }
+            if waits {
+                bytes.extend(b"Expect: 100-continue\r\n");
+            }
+            if rng.u8(0..3) == 0 {
+                bytes.extend(format!("X-Noise: {}\r\n", "n".repeat(rng.usize(0..3000))).bytes());
+            }
+            if request.is_chunked {
+                bytes.extend(b"Transfer-Encoding: chunked\r\n");
+            } else {
+                bytes.extend(format!("Content-Length: {}\r\n", request.body).bytes());
+            }
+            bytes.extend(b"\r\n");
+        }
+    }
+    request.head = bytes.len();
+    let body = pattern(upload(id), 0, request.body);
+    if !request.is_chunked {
+        return bytes.extend(body);
+    }
+    let most = if rng.bool() { body.len() } else { body.len().min(1 + body.len() / 50) };
+    let breaks_at = if request.garbage.is_some() { rng.usize(0..=body.len()) } else { usize::MAX };
+    let mut at = 0;
+    while at < body.len() && at < breaks_at {
+        let count = rng.usize(1..=most).min(body.len() - at).min(breaks_at - at);
+        bytes.extend(format!("{count:x}\r\n").bytes());
+        bytes.extend(&body[at..at + count]);
+        bytes.extend(b"\r\n");
+        at += count;
+    }
+    if request.garbage.is_some() {
+        request.body = at;
+        bytes.extend(b"nonsense\r\n\r\n");
+    } else {
+        bytes.extend(b"0\r\n\r\n");
+    }
+}
+
+fn script(body: usize, is_head: bool, swarm: &Swarm, busy: Micros, config: &Config, rng: &mut Rng) -> Script {
+    let time = |rng: &mut Rng| match rng.u8(0..4) {
+        0 => rng.u64(0..100),
+        1 => rng.u64(0..MILLI),
+        2 => rng.u64(0..20 * MILLI),
+        _ => rng.u64(0..busy),
+    };
+    let mut ops = Vec::new();
+    let mut length = 0;
+    if rng.u8(0..3) == 0 {
+        ops.push(if rng.bool() { Op::Work(time(rng)) } else { Op::Block(time(rng)) });
+    }
+    // One that reads nothing, or not all, is right too.
+    if !config.buffer_bodies && body > 0 && rng.u8(0..6) > 0 {
+        let count = if rng.u8(0..5) == 0 { rng.usize(1..=body) } else { usize::MAX };
+        ops.push(Op::Read(count, 1 + size(swarm, rng)));
+    }
+    if rng.u8(0..3) == 0 {
+        ops.push(Op::Look);
+    }
+    if rng.bool() {
+        ops.push(Op::Begin);
+    }
+    for _ in 0..rng.usize(0..8) {
+        let op = match rng.u8(0..16) {
+            0 => Op::Flush,
+            1 => Op::SendSoon,
+            2 => Op::Yield,
+            3 => Op::File { length: size(swarm, rng), missing: 0 },
+            4 => Op::Block(time(rng)),
+            5 => Op::Work(time(rng)),
+            6 => Op::Look,
+            _ => Op::Write(size(swarm, rng)),
+        };
+        let added = match op {
+            Op::Write(length) | Op::File { length, .. } => length,
+            _ => 0,
+        };
+        if length + added <= 300_000 {
+            length += added;
+            ops.push(op);
+        }
+    }
+    // More than the engine keeps in memory for anybody.
+    let is_flood = swarm.large && !is_head && rng.u8(0..40) == 0;
+    for _ in 0..if is_flood { rng.usize(20..50) } else { 0 } {
+        let part = rng.usize(20_000..90_000);
+        ops.push(Op::Write(part));
+        length += part;
+    }
+    let mut script = Script {
+        status: 200,
+        declared: rng.bool().then_some(length as u64),
+        closes: rng.u8(0..15) == 0,
+        writes: is_flood || rng.u8(0..4) == 0,
+        relieves: rng.bool(),
+        patience: (rng.u8(0..4) == 0).then(|| rng.u64(0..5 * SECOND)),
+        ops,
+    };
+    let place = |ops: &[Op], rng: &mut Rng| rng.usize(0..=ops.len());
+    match rng.u8(0..30) {
+        0 | 1 if swarm.raising => {
+            let at = place(&script.ops, rng);
+            script.ops.insert(at, Op::Raise);
+            script.declared = script.declared.map(|length| length + 1);
+        }
+        2 if swarm.hanging => {
+            let at = place(&script.ops, rng);
+            script.ops.insert(at, Op::Hang);
+        }
+        3 if swarm.raising => {
+            let missing = rng.usize(1..5000);
+            script.ops.push(Op::File { length: 5000, missing });
+            script.declared = script.declared.map(|length| length + 5000);
+        }
+        4 if length > 0 && !is_head => script.declared = Some(rng.u64(0..length as u64)),
+        5 if !is_head => script.declared = Some(length as u64 + 1),
+        6 => {
+            script.status = pick(&[204, 304], rng);
+            script.declared = None;
+        }
+        7 => script.status = 404,
+        _ => {}
+    }
+    script
+}

@@ -1,0 +1,259 @@
+//! A world: the network, the peers, the engine, the threads, and what happens between them.
+
+use crate::app::Book;
+use crate::clock::{Event, MILLI, Micros, SECOND, Shared, moment};
+use crate::driver::Crew;
+use crate::net::{Listening, Network, Side};
+use crate::peer::Peer;
+use crate::plan::{Plan, Trigger};
+use engine::{Engine, Now};
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::time::Duration;
+
+/// All is over long before, or never will be.
+const HORIZON: Micros = 10_000 * 24 * 3600 * SECOND;
+/// As long as that is waited where a call hangs.
+const PATIENCE: Micros = 2 * 3600 * SECOND;
+/// Since 1970, for the Date field.
+const WALL: Duration = Duration::from_secs(1_700_000_000);
+
+/// What a seed has come to.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Summary {
+    /// Connections accepted.
+    pub connections: u64,
+    /// Requests that the application was called for.
+    pub called: u64,
+    /// Whole answers that peers got.
+    pub answers: u64,
+    /// Requests that the engine answered by itself.
+    pub refused: u64,
+    /// Responses that were taken back from the application and given to it again.
+    pub resumed: u64,
+    /// Connections cut because time was up.
+    pub timeouts: u64,
+    /// Virtual time that has passed.
+    pub time: Duration,
+}
+
+impl Summary {
+    pub(crate) fn add(&mut self, other: Self) {
+        self.connections += other.connections;
+        self.called += other.called;
+        self.answers += other.answers;
+        self.refused += other.refused;
+        self.resumed += other.resumed;
+        self.timeouts += other.timeouts;
+        self.time += other.time;
+    }
+}
+
+pub(crate) struct World {
+    pub(crate) shared: Rc<Shared>,
+    pub(crate) plan: Rc<Plan>,
+    pub(crate) network: Rc<RefCell<Network>>,
+    engine: Engine<Book>,
+    pub(crate) book: Book,
+    pub(crate) crew: Crew,
+    pub(crate) peers: Vec<Peer>,
+    /// Whose each request is.
+    owners: Vec<usize>,
+    /// When the server was told to stop, and until when it has to be over then.
+    pub(crate) stopped: Option<(Micros, Micros)>,
+}
+
+impl World {
+    pub(crate) fn new(seed: u64, traces: bool) -> Self {
+        let shared = Shared::new(seed, traces);
+        let plan = Rc::new(Plan::draw(&mut shared.fork()));
+        shared.trace(|| format!("{:#?}", plan.config));
+        shared.trace(|| {
+            let Plan { weather, most_calls, passes_beforehand, grain, wake_time, stop, stop_again, .. } = &*plan;
+            format!(
+                "{weather:?}\n{most_calls} calls at most, {passes_beforehand}, clock {grain}, wakes {wake_time}, \
+                 stop {stop:?} {stop_again:?}"
+            )
+        });
+        let network = Rc::new(RefCell::new(Network::new(Rc::clone(&shared), plan.weather)));
+        let listeners = (0..plan.listeners).map(|_| Listening::new(&network)).collect();
+        let now = Now { monotonic: Duration::ZERO, wall: WALL };
+        let engine = Engine::new(Side(Rc::clone(&network)), listeners, plan.config.clone(), now)
+            .expect("the network takes its own listeners");
+        let book = Book::new(Rc::clone(&shared), Rc::clone(&plan), Rc::clone(&network));
+        let peers: Vec<_> =
+            plan.peers.iter().enumerate().map(|(index, peer)| Peer::new(index, peer, &plan, &shared)).collect();
+        let mut owners = vec![0; plan.requests.len()];
+        for peer in &peers {
+            shared.trace(|| format!("peer {}: {:?}", peer.index, peer.plan));
+            for &id in &peer.plan.requests {
+                owners[id] = peer.index;
+                shared.trace(|| {
+                    let request = &plan.requests[id];
+                    let head = request.bytes[..request.head].escape_ascii().to_string();
+                    format!(
+                        "request {id}: {} bytes, body {}, {:?} {head:.150}\n                {:?}",
+                        request.bytes.len(),
+                        request.body,
+                        request.garbage,
+                        request.script
+                    )
+                });
+            }
+            shared.schedule(peer.plan.connects_at, Event::Peer(peer.index, 0));
+        }
+        for (at, _) in plan.stop.iter().chain(&plan.stop_again) {
+            shared.schedule(*at, Event::Stop);
+        }
+        if plan.has_files {
+            shared.schedule(shared.below(SECOND), Event::Files);
+        }
+        let crew = Crew::new(plan.most_calls);
+        Self { shared, plan, network, engine, book, crew, peers, owners, stopped: None }
+    }
+
+    /// Lets everything happen.
+    pub(crate) fn run(mut self) -> Result<Summary, String> {
+        self.begin_work();
+        self.wake_watcher();
+        while !self.shared.has_failed()
+            && let Some(event) = self.shared.advance()
+        {
+            self.happen(event);
+            self.wake_watcher();
+            // Whoever waits for a place that a call keeps for ever is looked after now and then, for ever.
+            let is_hanging = || !self.crew.unfinished().0.is_empty();
+            if self.shared.now() > PATIENCE && is_hanging() {
+                break;
+            }
+            if self.shared.now() > HORIZON {
+                self.shared.fail(|| format!("it never comes to an end; {}", self.describe()));
+            }
+        }
+        if !self.shared.has_failed() {
+            self.check_end();
+        }
+        let statistics = self.engine.statistics();
+        let summary = Summary {
+            connections: statistics.accepted,
+            called: statistics.requests,
+            answers: self.peers.iter().map(|peer| peer.answers.len() as u64).sum(),
+            refused: statistics.refused,
+            resumed: self.crew.calls - statistics.requests,
+            timeouts: statistics.timeouts,
+            time: Duration::from_micros(self.shared.now()),
+        };
+        let Self { shared, network, engine, book, crew, .. } = self;
+        // A call that hangs keeps what it was lent.
+        drop((engine, crew));
+        if !shared.has_failed() {
+            let (alive, open) = (book.ledger.alive.load(std::sync::atomic::Ordering::Relaxed), network.borrow().open());
+            if alive != 0 || open != 0 {
+                shared.fail(|| format!("{alive} objects and {open} sockets outlive the engine"));
+            }
+        }
+        match shared.failure() {
+            None => Ok(summary),
+            Some(failure) => Err(failure),
+        }
+    }
+
+    fn happen(&mut self, event: Event) {
+        match event {
+            Event::ArriveAtServer(number) => self.network.borrow_mut().arrive_at_server(number),
+            Event::ArriveAtPeer(number) => {
+                let peer = self.network.borrow_mut().arrive_at_peer(number);
+                if let Some(peer) = peer {
+                    self.act(peer);
+                }
+            }
+            Event::RoomAtServer(number) => self.network.borrow_mut().room_at_server(number),
+            Event::RoomAtPeer(number) => {
+                let peer = self.network.borrow().room_at_peer(number);
+                self.act(peer);
+            }
+            Event::Peer(peer, round) if self.peers[peer].round == round => self.act(peer),
+            Event::Peer(..) => {}
+            Event::Worker(worker, round) => self.go_on_with_worker(worker, round),
+            Event::Tick => self.tick(),
+            Event::Stop => self.stop(),
+            Event::Files => self.open_files(),
+            Event::Waits(id) => self.wait_on(id),
+        }
+    }
+
+    fn act(&mut self, peer: usize) {
+        let peer = &mut self.peers[peer];
+        let next = peer.act(&mut self.network.borrow_mut());
+        peer.round += 1;
+        if let Some(at) = next {
+            self.shared.schedule(at, Event::Peer(peer.index, peer.round));
+        }
+    }
+
+    fn stop(&mut self) {
+        let now = self.shared.now();
+        let plans = [self.plan.stop, self.plan.stop_again];
+        let Some((_, limit)) = plans.into_iter().flatten().find(|&(at, _)| at == now) else { return };
+        self.shared.trace(|| format!("stop within {limit:?}"));
+        let until = limit.map_or(Micros::MAX, |limit| now + crate::driver::micros(limit));
+        self.stopped = Some(match self.stopped {
+            None => (now, until),
+            Some((first, earlier)) => (first, earlier.min(until)),
+        });
+        let at = self.now();
+        self.engine.stop(at, limit);
+        self.network.borrow_mut().wake();
+    }
+
+    /// The rest of the process opens files, or closes them, for some seconds.
+    fn open_files(&mut self) {
+        let free = self.plan.weather.descriptors;
+        let count = if self.shared.one_in(2) { 0 } else { self.shared.index(free + 1) };
+        // In the end there is room for everybody.
+        let count = if self.shared.now() > 20 * SECOND { 0 } else { count };
+        self.shared.trace(|| format!("{count} files are open besides"));
+        self.network.borrow_mut().other_files = count;
+        if self.shared.now() <= 20 * SECOND {
+            self.shared.schedule(self.shared.now() + self.shared.below(2 * SECOND) + MILLI, Event::Files);
+        }
+    }
+
+    /// A request was ready to be called. If it still is, its peer may have no patience.
+    fn wait_on(&mut self, id: usize) {
+        let peer = &mut self.peers[self.owners[id]];
+        let Some((Trigger::Waited(patience), _)) = peer.plan.acts else { return };
+        let record = &self.book.records[id];
+        let (Some(ready), None, None) = (record.ready, record.called, record.dismissed) else { return };
+        if self.shared.now() < ready + patience {
+            self.shared.schedule(ready + patience, Event::Waits(id));
+        } else {
+            peer.lose_patience(&mut self.network.borrow_mut());
+            let index = peer.index;
+            self.act(index);
+        }
+    }
+
+    pub(crate) fn engine(&self) -> &Engine<Book> {
+        &self.engine
+    }
+
+    pub(crate) fn engine_mut(&mut self) -> &mut Engine<Book> {
+        &mut self.engine
+    }
+
+    pub(crate) fn engine_and_book(&mut self) -> (&mut Engine<Book>, &mut Book) {
+        (&mut self.engine, &mut self.book)
+    }
+
+    /// What the clock says to the engine.
+    pub(crate) fn now(&self) -> Now {
+        let now = Duration::from_micros(self.shared.now() / self.plan.grain * self.plan.grain);
+        Now { monotonic: now, wall: WALL + now }
+    }
+
+    /// What is left, for whoever reads of a failure.
+    pub(crate) fn describe(&self) -> String {
+        format!("{:?} at {}", self.engine.statistics(), moment(self.shared.now()))
+    }
+}

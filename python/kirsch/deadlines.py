@@ -1,0 +1,121 @@
+"""Request deadlines: a thread that waits for calls to pass theirs, tells what they do, and interrupts them.
+
+The native side knows when a call is late. What a person needs to know about it, and how its driver reaches it, is
+Python's part::
+
+    late      report the stack of this request alone; raise RequestTimeout in it
+              it unwinds: the peer gets a 504, or sees a cut, and the thread goes on
+    stuck     it is still there after the graceful timeout: report that, and give the server up
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+
+from kirsch import exchanges
+from kirsch.drivers import original
+from kirsch.reports import CRITICAL, ERROR, say_traceback
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from kirsch._native import Call
+    from kirsch._native import Server as NativeServer
+    from kirsch.drivers import Driver
+    from kirsch.reports import Report
+
+# To unwind takes a moment, also where SIGTERM leaves none.
+LEAST_PATIENCE = 1.0
+
+
+class Watch:
+    """The watch over one running server.
+
+    ``graceful_timeout`` is what an interrupted call has to unwind, in seconds. ``wait(seconds)`` waits for the end of
+    the server and tells whether it came. ``give_up()`` ends the server; called once, from a thread of the watch.
+    """
+
+    def __init__(
+        self,
+        native: NativeServer,
+        driver: Driver,
+        *,
+        report: Report,
+        graceful_timeout: float,
+        wait: Callable[[float], bool],
+        give_up: Callable[[], None],
+    ) -> None:
+        self._native = native
+        self._driver = driver
+        self._report = report
+        self._patience = max(graceful_timeout, LEAST_PATIENCE)
+        self._wait = wait
+        self._give_up = give_up
+        # Interrupted calls, (when to look after it, its number), and the thread that does, while there are any.
+        self._lock = original("allocate_lock")()
+        self._interrupted: deque[tuple[float, int]] = deque()
+        self._looking = False
+        self._given_up = False
+
+    def start(self) -> None:
+        """Watch in a thread of its own, until the server has ended."""
+        original("start_new_thread")(self._run, ())
+
+    def _run(self) -> None:
+        while (calls := self._native.await_overdue()) is not None:
+            self._tell(calls)
+            self._driver.interrupt(calls)
+            self._look_after(calls)
+
+    def _tell(self, calls: list[Call]) -> None:
+        for exchange in exchanges.describe(calls, self._native, self._driver):
+            stack = "".join(f"\n{line}" for line in exchange["stack"])
+            self._say(
+                ERROR,
+                f"{exchanges.title(exchange)} has passed its deadline of {exchange['limit'] or 0.0:g} s: "
+                f"{exchange['state']} for {exchange['age']:.3f} s, {exchange['thread']}; "
+                f"kirsch.RequestTimeout is raised in it{' at' if stack else ''}{stack}",
+            )
+
+    def _look_after(self, calls: list[Call]) -> None:
+        due = time.monotonic() + self._patience
+        with self._lock:
+            if not self._given_up:
+                self._interrupted.extend((due, call.number) for call in calls)
+                if not self._looking:
+                    self._looking = True
+                    original("start_new_thread")(self._find_stuck, ())
+
+    def _find_stuck(self) -> None:
+        """Come back to each interrupted call when its time is over; the first that is still there is the end."""
+        while True:
+            with self._lock:
+                if not self._interrupted:
+                    self._looking = False
+                    return
+                due, number = self._interrupted.popleft()
+            if self._wait(max(due - time.monotonic(), 0.0)):
+                return
+            stuck = [call for call in self._native.calls() if call.number == number]
+            if stuck:
+                break
+        with self._lock:
+            self._given_up = True
+            self._interrupted.clear()
+        for exchange in exchanges.describe(stuck, self._native, self._driver):
+            stack = "".join(f"\n{line}" for line in exchange["stack"])
+            self._say(
+                CRITICAL,
+                f"{exchanges.title(exchange)} is stuck: {self._patience:g} s after kirsch.RequestTimeout it is still "
+                f"{exchange['state']}, {exchange['thread']}; the server is stopped{', stuck at' if stack else ''}"
+                f"{stack}",
+            )
+        self._give_up()
+
+    def _say(self, level: int, message: str) -> None:
+        try:
+            self._report(level, message, None)
+        except Exception as error:  # noqa: BLE001 - the report is somebody's callable; the watch must go on
+            say_traceback(error)

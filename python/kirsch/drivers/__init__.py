@@ -1,0 +1,165 @@
+"""Drivers: who turns the engine, and where the application runs.
+
+A driver is one module here, imported when it is chosen and not before: ``threads`` calls the application in threads,
+``gevent`` in greenlets of a hub that hosts the engine. What both offer is :class:`Driver`.
+"""
+
+from __future__ import annotations
+
+import _thread
+import sys
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from typing import Any, Protocol
+
+    from kirsch._native import Call
+    from kirsch._native import Server as NativeServer
+    from kirsch.stacks import Stack
+
+    class Driver(Protocol):
+        """What the server asks of a driver. It serves once."""
+
+        def options(self) -> dict[str, Any]:
+            """Its arguments for the constructor of the native server."""
+
+        def begin(self) -> None:
+            """This thread, and where there are greenlets this one, is going to serve."""
+
+        def run(self, native: NativeServer) -> None:
+            """Serve until the native server has stopped."""
+
+        def is_inside(self) -> bool:
+            """Whether the caller runs in the server: to wait here for its end would be to wait for ever."""
+
+        def wait(self, seconds: float) -> bool | None:
+            """Wait for :meth:`end` and tell whether it came; None: wait as a thread does, on a lock."""
+
+        def end(self) -> None:
+            """All is over and tidied away; let those go who :meth:`wait`."""
+
+        def stacks(self, calls: Iterable[Call]) -> dict[int, Stack]:
+            """The application's stack of each call by its number; empty where it has none now. From any thread."""
+
+        def interrupt(self, calls: Iterable[Call]) -> None:
+            """Raise RequestTimeout in each call that is not over. From a thread that is none of the server's."""
+
+        def place(self, call: Call) -> str:
+            """Where a call runs, in words: the name of a thread."""
+
+        def complaints(self) -> list[str]:
+            """What is wrong with the process for this driver, one line each."""
+
+
+NAMES = ("threads", "gevent")
+
+_THREADS = "write threads"
+_GEVENT = "write gevent"
+_ASYNC = "ASGI is not there yet; a WSGI application is served by threads or gevent"
+
+# Names that fingers know from other servers, and what to use instead.
+_INSTEAD = {
+    "sync": "write threads, and for one request at a time --threads 1",
+    "gthread": _THREADS,
+    "thread": _THREADS,
+    "threaded": _THREADS,
+    "threading": _THREADS,
+    "tornado": _THREADS,
+    "eventlet": "use gevent; eventlet's own maintainers advise to migrate from it",
+    "greenlet": "use gevent, which runs each request in a greenlet and knows how to wait in it",
+    "greenlets": _GEVENT,
+    "green": _GEVENT,
+    "gevent_pywsgi": _GEVENT,
+    "gevent_wsgi": _GEVENT,
+    "egg:gunicorn#gevent": _GEVENT,
+    "asgi": _ASYNC,
+    "asyncio": _ASYNC,
+    "async": _ASYNC,
+    "uvloop": _ASYNC,
+    "trio": _ASYNC,
+    "uvicorn": _ASYNC,
+    "uvicorn.workers.uvicornworker": _ASYNC,
+    "uvicorn_worker.uvicornworker": _ASYNC,
+}
+
+
+class RequestTimeout(BaseException):
+    """Raised in an application call that has passed its deadline (``--timeout``), wherever it is just then.
+
+    Not an Exception, so that ``except Exception`` does not swallow it. An application may catch it to tidy up, and
+    should let it go on: the peer then gets a 504, or sees a cut if its response has begun.
+    """
+
+    __module__ = "kirsch"
+
+
+def check_name(name: str) -> None:
+    """Raise ValueError, with what to use instead, where there is no driver ``name``."""
+    if name not in NAMES:
+        import difflib
+
+        near = difflib.get_close_matches(name.lower(), NAMES, n=1)
+        hint = _INSTEAD.get(name.lower()) or (f"did you mean {near[0]}?" if near else "")
+        raise ValueError(f"is not one of {', '.join(NAMES)}{hint and '; '}{hint}")
+
+
+def make(name: str, threads: int) -> Driver:
+    """The driver ``name``. Raises ImportError, with one line on how to mend it, where what it needs is missing."""
+    if name == "gevent":
+        from kirsch.drivers import gevent
+
+        return gevent.GeventDriver()
+    from kirsch.drivers.threads import ThreadsDriver
+
+    return ThreadsDriver(threads)
+
+
+def prepare(name: str) -> None:
+    """Make this process fit for a driver, before the application is imported. Raises ImportError as :func:`make`."""
+    if name == "gevent":
+        from kirsch.drivers import gevent
+
+        gevent.patch()
+
+
+def original(name: str) -> Any:
+    """``_thread.<name>`` as it was before gevent or eventlet put something else in its place."""
+    if (monkey := sys.modules.get("gevent.monkey")) is not None:
+        return monkey.get_original("_thread", name)
+    if (patcher := sys.modules.get("eventlet.patcher")) is not None:
+        return getattr(patcher.original("_thread"), name)
+    return getattr(_thread, name)
+
+
+# What an application that waits in greenlets has patched. Some patch less than all of it.
+_WAITING = ("socket", "time", "threading", "select")
+
+
+def patched_by() -> list[str]:
+    """Which libraries have replaced the waiting functions of Python's own."""
+    found = []
+    monkey = sys.modules.get("gevent.monkey")
+    if monkey is not None and any(monkey.is_module_patched(module) for module in _WAITING):
+        found.append("gevent")
+    patcher = sys.modules.get("eventlet.patcher")
+    if patcher is not None and any(patcher.is_monkey_patched(module) for module in ("socket", "time", "thread")):
+        found.append("eventlet")
+    return found
+
+
+def patching_complaints(driver: str) -> list[str]:
+    """One line for each library that has patched this process though ``driver`` serves."""
+    flag = "--driver gevent (in a program: driver='gevent')"
+    lines = []
+    for library in patched_by():
+        if library == "eventlet":
+            lines.append(
+                f"eventlet has patched this process, which gains nothing under the driver {driver}; there is no driver "
+                f"for eventlet, whose own maintainers advise to migrate: patch with gevent and use {flag}"
+            )
+        elif library != driver:
+            lines.append(
+                f"{library} has patched this process, which gains nothing under the driver {driver}; use {flag}"
+            )
+    return lines

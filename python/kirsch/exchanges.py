@@ -1,0 +1,135 @@
+"""What runs in a server now, for people and programs: each request with its age and its stack, and the counters."""
+
+from __future__ import annotations
+
+import os
+
+from kirsch import stacks
+from kirsch.options import TypedDict
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from kirsch._native import Call
+    from kirsch._native import Server as NativeServer
+    from kirsch.drivers import Driver
+
+# A request id that somebody else has made is repeated in logs only if it can do no harm there.
+_ID_MAX = 128
+_ID_CHARACTERS = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~:/+=@")
+
+_PATH_MAX = 500
+
+
+class RunningExchange(TypedDict):
+    """One call of the application that is not over.
+
+    ``number`` counts the server's requests from 1. ``id`` is the request's X-Request-ID, or else its number. ``age``
+    and ``limit`` are seconds since the call and until its deadline (None: it has none). ``state`` is ``running``,
+    ``suspended`` (no thread; its peer is slow) or ``waiting`` (in its thread, for its body or its peer). ``stack`` is
+    that of the application alone, as in a traceback, a line of text each; empty where it has none now.
+    """
+
+    number: int
+    id: str
+    method: str
+    path: str
+    age: float
+    limit: float | None
+    state: str
+    thread: str
+    stack: list[str]
+
+
+class Statistics(TypedDict, total=False):
+    """Counters since the start, gauges of now, and the calls of the application that are not over."""
+
+    connections: int
+    accepted: int
+    requests: int
+    running: int
+    suspended: int
+    queued: int
+    queue_timeouts: int
+    overdue: int
+    left: int
+    refused: int
+    timeouts: int
+    cut: int
+    accept_pauses: int
+    panics: int
+    bytes_in: int
+    bytes_out: int
+    threads: int
+    threads_idle: int
+    handovers: int
+    exchanges: list[RunningExchange]
+
+
+def running(native: NativeServer, driver: Driver) -> list[RunningExchange]:
+    """The calls that are not over, the oldest first."""
+    return describe(sorted(native.calls(), key=lambda call: -call.age), native, driver)
+
+
+def describe(calls: list[Call], native: NativeServer, driver: Driver) -> list[RunningExchange]:
+    """These calls, with the stacks that they have now."""
+    taken = driver.stacks(calls)
+    # A thread whose call has ended meanwhile may be in another one already.
+    still = {(call.number, call.thread) for call in native.calls()}
+    return [
+        {
+            "number": call.number,
+            "id": request_id(call),
+            "method": _text(call.environ.get("REQUEST_METHOD")),
+            "path": _path(call),
+            "age": call.age,
+            "limit": call.limit,
+            "state": call.state,
+            "thread": driver.place(call),
+            "stack": stacks.lines(taken.get(call.number, [])) if (call.number, call.thread) in still else [],
+        }
+        for call in calls
+    ]
+
+
+def request_id(call: Call) -> str:
+    """The request's X-Request-ID if that is short and plain, else the number of the call."""
+    given = call.environ.get("HTTP_X_REQUEST_ID")
+    if isinstance(given, str) and 0 < len(given) <= _ID_MAX and _ID_CHARACTERS.issuperset(given):
+        return given
+    return str(call.number)
+
+
+def _path(call: Call) -> str:
+    # As it was sent, so percent-encoded and without control characters; but an application may change its environ.
+    return _text(call.environ.get("REQUEST_URI")).partition("?")[0][:_PATH_MAX]
+
+
+def _text(value: object) -> str:
+    return ascii(value)[1:-1] if isinstance(value, str) else ""
+
+
+def title(exchange: RunningExchange) -> str:
+    """A request in a log line: ``GET /reports (id 7f3a)``."""
+    return f"{exchange['method']} {exchange['path']} (id {exchange['id']})"
+
+
+def dump(native: NativeServer, driver: Driver, name: str) -> str:
+    """All of it on a page, for a person in haste."""
+    counters = native.statistics()
+    head = [f"{counters.get(gauge, 0)} {gauge}" for gauge in ("running", "suspended", "queued", "connections")]
+    lines = [f"kirsch, pid {os.getpid()}, driver {name}: {', '.join(head)}"]
+    lines.append(f"counters: {', '.join(f'{counter} {value}' for counter, value in counters.items())}")
+    lines += _pages(running(native, driver))
+    return "\n".join(lines) + "\n"
+
+
+def _pages(exchanges: Iterable[RunningExchange]) -> list[str]:
+    lines = []
+    for exchange in exchanges:
+        limit = "" if exchange["limit"] is None else f" of {exchange['limit']:g} s"
+        lines.append("")
+        lines.append(f"{title(exchange)}: {exchange['state']} for {exchange['age']:.3f} s{limit}, {exchange['thread']}")
+        lines += exchange["stack"] or ["  (no Python code of the application)"]
+    return lines or ["", "no request is in the application"]

@@ -1,0 +1,377 @@
+"""Deadlines: how long a request may be in the application (``--timeout``), and what happens then."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import re
+import threading
+from typing import TYPE_CHECKING
+
+import pytest
+
+from raw import Peer, Response, build_request
+from waiting import (
+    HERE,
+    Innocents,
+    ask,
+    assert_answered,
+    await_inside,
+    connect,
+    connect_without_room,
+    every_concurrent_driver,
+    every_driver,
+    flags,
+    get,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from running import Running, Serve
+
+SEED = 20_261_121
+EXIT_STUCK = 75
+TIMEOUT = "--timeout=300ms"
+
+APP = """
+import ctypes, os, threading, time
+import kirsch
+import waiting_app
+
+TEXT = [("Content-Type", "text/plain")]
+held = threading.Lock()
+held.acquire()
+
+def app(environ, start_response):
+    page = environ["PATH_INFO"].rpartition("/")[2]
+    if page not in globals():
+        environ["PATH_INFO"] = "/" + page
+        return waiting_app.app(environ, start_response)
+    return globals()[page](environ, start_response)
+
+def say(text):
+    os.write(2, f"{text}\\n".encode())
+
+# What does not end by itself; each is bounded, so that a deadline that never comes is seen as a wrong answer.
+
+def ends(seconds=20):
+    return time.monotonic() + seconds
+
+def in_a_loop(environ, start_response):
+    end, total = ends(), 0
+    while time.monotonic() < end:
+        total += sum(range(100))
+    return respond(start_response)
+
+def asleep_in_slices(environ, start_response):
+    end = ends()
+    while time.monotonic() < end:
+        time.sleep(0.01)
+    return respond(start_response)
+
+def at_a_lock(environ, start_response):
+    end = ends()
+    while time.monotonic() < end and not held.acquire(timeout=0.01):
+        pass
+    return respond(start_response)
+
+def catches_what_is_an_exception(environ, start_response):
+    try:
+        return asleep_in_slices(environ, start_response)
+    except Exception:
+        return respond(start_response)
+    finally:
+        say("finally was run")
+
+def catches_the_timeout(environ, start_response):
+    try:
+        return asleep_in_slices(environ, start_response)
+    except kirsch.RequestTimeout as error:
+        say(f"caught {type(error).__mro__[1].__name__}")
+    start_response("200 OK", TEXT)
+    return [b"caught"]
+
+def asleep_after_a_block(environ, start_response):
+    start_response("200 OK", TEXT)
+    try:
+        yield b"begun"
+        asleep_in_slices(environ, start_response)
+        yield b"never"
+    finally:
+        say("generator ended")
+
+def stuck_in_c(environ, start_response):
+    say("stuck in C")
+    ctypes.CDLL(None).sleep(120)
+    return respond(start_response)
+
+def about_until_the_deadline(environ, start_response):
+    time.sleep(int(environ["QUERY_STRING"]) / 1000)
+    return respond(start_response)
+
+def for_a_second(environ, start_response):
+    end = ends(1)
+    say("a second begins")
+    while time.monotonic() < end:
+        time.sleep(0.01)
+    return respond(start_response)
+
+def quick(environ, start_response):
+    total = 0
+    for _ in range(20_000):
+        total += 1
+    start_response("200 OK", TEXT)
+    return [environ["QUERY_STRING"].encode()]
+
+def thread(environ, start_response):
+    start_response("200 OK", TEXT)
+    return [str(threading.get_ident()).encode()]
+
+def respond(start_response):
+    start_response("200 OK", TEXT)
+    return [b"to its end"]
+"""
+
+
+@pytest.fixture
+def timed(serve: Serve, write_app: Callable[[str], str], monkeypatch: pytest.MonkeyPatch) -> Callable[..., Running]:
+    """Serve the application above, whose pages are those of ``waiting_app`` too."""
+
+    def timed(*args: str) -> Running:
+        monkeypatch.setenv("PYTHONPATH", HERE, prepend=os.pathsep)
+        return serve(write_app(APP), *args)
+
+    return timed
+
+
+def assert_timed_out(response: Response) -> None:
+    assert (response.status, response.complete) == (504, True)
+    assert b"RequestTimeout" not in response.body, "what happened inside is not the peer's business"
+
+
+# What happens at the deadline
+
+
+@every_driver
+@pytest.mark.parametrize("page", ["in_a_loop", "asleep_in_slices", "at_a_lock", "catches_what_is_an_exception"])
+def test_a_late_call_is_ended_and_its_peer_told(timed: Callable[..., Running], driver: str, page: str) -> None:
+    site = timed(*flags(driver), TIMEOUT)
+    assert_timed_out(get(site, f"/{page}"))
+    if page.startswith("catches"):
+        site.wait_for("^finally was run$")
+    # And the next one, in the same thread where there is only one.
+    assert_timed_out(get(site, f"/{page}"))
+    assert get(site, "/quick?again").body == b"again"
+    assert site.stop() == 0
+
+
+@every_concurrent_driver
+def test_the_log_shows_the_stack_of_that_request_alone(
+    timed: Callable[..., Running], driver: str, tmp_path: Path
+) -> None:
+    site = timed(*flags(driver), TIMEOUT, "--timeout-path=/patient=0")
+    gate = tmp_path / "gate"
+    with ask(site, f"/patient/wait?{gate}") as patient:
+        await_inside(site, gate)
+        log = len(site.stderr)
+        assert_timed_out(get(site, "/some/path/at_a_lock?q=1"))
+        site.wait_for("in at_a_lock$", after=log)
+        with ask(site, "/at_a_lock", "PUT", headers={"X-Request-ID": "abc-123"}) as named:
+            assert_timed_out(named.read_response())
+        gate.touch()
+        assert_answered(patient, b"waited")
+    assert site.stop() == 0
+    said = site.stderr[log:]
+    for title in (r"GET /some/path/at_a_lock \(id \d+\)", r"PUT /at_a_lock \(id abc-123\)"):
+        line = re.search(rf"^.*\[ERROR\] {title} .*$", said, re.MULTILINE)
+        assert line is not None, said
+        assert "deadline of 0.3 s" in line[0]
+        assert re.search(r"for 0\.[3-9]\d* s", line[0]), "so long it has run"
+    assert "wait_for_gate" not in said, "another request's stack is nobody's business here"
+    assert "/patient" not in said
+
+
+@every_driver
+def test_the_exception_can_be_caught(timed: Callable[..., Running], driver: str) -> None:
+    site = timed(*flags(driver), TIMEOUT)
+    for _ in range(2):
+        log = len(site.stderr)
+        response = get(site, "/catches_the_timeout")
+        site.wait_for("^caught BaseException$", after=log)
+        assert (response.status, response.body) == (200, b"caught")
+
+
+@every_driver
+def test_a_response_that_has_begun_is_cut(timed: Callable[..., Running], driver: str) -> None:
+    site = timed(*flags(driver), TIMEOUT)
+    with ask(site, "/asleep_after_a_block") as peer:
+        response = peer.read_response()
+        assert (response.status, response.body, response.complete) == (200, b"begun", False)
+    site.wait_for("^generator ended$")
+    site.wait_for("in asleep_after_a_block$")
+    assert get(site, "/quick?again").body == b"again"
+
+
+def test_the_thread_goes_on(timed: Callable[..., Running]) -> None:
+    site = timed("--threads=2", TIMEOUT)
+    used = set()
+    for turn in range(3):
+        both = [ask(site, f"/meeting?2&{turn}") for _ in range(2)]
+        used |= {peer.read_response().body for peer in both}
+        for peer in both:
+            peer.send(build_request("GET", "/asleep_in_slices"))
+        for peer in both:
+            assert_timed_out(peer.read_response())
+            peer.close()
+    assert len(used) <= 3, "two for calls and one for the engine, of which none was lost"
+
+
+# Which deadline
+
+
+@every_concurrent_driver
+def test_the_longest_prefix_decides(timed: Callable[..., Running], driver: str, tmp_path: Path) -> None:
+    site = timed(
+        *flags(driver), TIMEOUT, "--timeout-path=/slow=0", "--timeout-path=/slow/but/fast=250ms",
+        "--timeout-path=/quick/er=1ms",
+    )  # fmt: skip
+    gate = tmp_path / "gate"
+    unlimited = [ask(site, f"{path}/wait?{gate}") for path in ("/slow", "/slow/but")]
+    await_inside(site, gate, 2)
+    # Each of these takes as long as those would have had; a prefix matches whole segments.
+    for path in ("/slow/but/fast", "/slower", "/sl", ""):
+        assert_timed_out(get(site, f"{path}/asleep_in_slices"))
+    assert_timed_out(get(site, "/quick/er/asleep_in_slices"))
+    gate.touch()
+    for peer in unlimited:
+        assert_answered(peer, b"waited")
+        peer.close()
+
+
+@every_driver
+def test_without_a_deadline_nothing_is_ended(timed: Callable[..., Running], driver: str) -> None:
+    site = timed(*flags(driver), "--timeout-path=/only/here=200ms")
+    assert get(site, "/about_until_the_deadline?500").body == b"to its end"
+    assert_timed_out(get(site, "/only/here/asleep_in_slices"))
+
+
+@every_driver
+def test_time_that_the_peer_takes_is_not_counted(timed: Callable[..., Running], driver: str) -> None:
+    site = timed(*flags(driver), TIMEOUT)
+    with connect_without_room(site) as peer:
+        peer.send(build_request("GET", "/large?200&slow"))
+        assert peer.read_head().status == 200
+        # The clock: two that take the whole time, one after another.
+        for _ in range(2):
+            assert_timed_out(get(site, "/asleep_in_slices"))
+        size = 0
+        while chunk := peer.read_chunk():
+            size += len(chunk)
+        assert size == 200 << 16
+
+
+@every_driver
+def test_the_deadline_of_a_response_that_waits_its_turn_does_not_meet_the_call_that_has_it(
+    timed: Callable[..., Running], driver: str
+) -> None:
+    """An iterable whose client reads along shares its thread with other calls."""
+    site = timed(*flags(driver), TIMEOUT, "--timeout-path=/for_a_second=0")
+    clients = 1 if driver == "one thread" else 4
+    over = threading.Event()
+
+    def read_along(peer: Peer) -> None:
+        with contextlib.suppress(AssertionError, OSError):
+            while not over.is_set() and peer.read_chunk():
+                pass
+
+    readers = [ask(site, "/endless?reader") for _ in range(clients)]
+    for reader in readers:
+        assert reader.read_head().status == 200
+    reading = [threading.Thread(target=read_along, args=(reader,)) for reader in readers]
+    for thread in reading:
+        thread.start()
+    calls = [ask(site, "/for_a_second") for _ in range(clients)]
+    answers = [peer.read_response() for peer in calls]
+    over.set()
+    for thread in reading:
+        thread.join()
+    for peer in [*readers, *calls]:
+        peer.close()
+    assert [answer.status for answer in answers] == [200] * clients
+    assert "in for_a_second\n" not in site.stderr
+
+
+@every_driver
+def test_a_deadline_never_meets_the_next_request(timed: Callable[..., Running], driver: str) -> None:
+    """Calls that end right at their deadline, and quick ones behind them in the same thread."""
+    print("seed", SEED)
+    site = timed(*flags(driver), "--timeout=20ms", "--timeout-path=/quick=0")
+    lateness = random.Random(SEED)
+    clients = 1 if driver == "one thread" else 4
+    wrong: list[object] = []
+    seen: set[int] = set()
+
+    def talk(number: int, waits: list[int]) -> None:
+        try:
+            with connect(site) as peer:
+                for turn, wait in enumerate(waits):
+                    quick = b"".join(build_request("GET", f"/quick?{number}.{turn}.{n}") for n in range(3))
+                    with ask(site, f"/about_until_the_deadline?{wait}") as late:
+                        status = late.read_response().status
+                    peer.send(quick)
+                    assert status in (200, 504), status
+                    seen.add(status)
+                    for n in range(3):
+                        assert_answered(peer, f"{number}.{turn}.{n}".encode())
+        except (AssertionError, OSError) as error:
+            wrong.append(error)
+
+    # Around the deadline itself, and around the moment at which somebody next looks at deadlines.
+    waits = [lateness.choice([10, 18, 19, 20, 21, 22, 25, 40, 150]) for _ in range(60)]
+    talkers = [threading.Thread(target=talk, args=(number, waits)) for number in range(clients)]
+    for talker in talkers:
+        talker.start()
+    for talker in talkers:
+        talker.join()
+    assert wrong == []
+    assert seen == {200, 504}
+    assert site.stop() == 0
+
+
+# What cannot be ended
+
+
+def test_what_is_stuck_in_c_ends_the_process_and_harms_nobody_else(
+    timed: Callable[..., Running], tmp_path: Path
+) -> None:
+    site = timed("--threads=4", TIMEOUT, "--graceful-timeout=1s", "--timeout-path=/patient=0")
+    gate = tmp_path / "gate"
+    with ask(site, f"/patient/wait?{gate}") as patient, Innocents(site) as innocents:
+        await_inside(site, gate)
+        with ask(site, "/stuck_in_c") as stuck:
+            site.wait_for("^stuck in C$")
+            innocents.await_answers(10)
+            innocents.may_end = True
+            site.wait_for(r"\[CRITICAL\] .*/stuck_in_c")
+            gate.touch()
+            assert_answered(patient, b"waited")
+            stuck.read_until_closed()
+        status = site.process.wait(10)
+    assert status == EXIT_STUCK
+    site.stop()
+    assert "in stuck_in_c" in site.stderr
+
+
+@pytest.mark.parametrize("driver", ["one thread", "gevent"])
+def test_what_is_stuck_where_all_run_ends_the_process(timed: Callable[..., Running], driver: str) -> None:
+    site = timed(*flags(driver), TIMEOUT, "--graceful-timeout=400ms")
+    with ask(site, "/stuck_in_c") as stuck:
+        site.wait_for(r"\[CRITICAL\] .*/stuck_in_c")
+        status = site.process.wait(10)
+        assert b"to its end" not in stuck.read_until_closed()
+    assert status == EXIT_STUCK
+    site.stop()
+    assert "in stuck_in_c" in site.stderr

@@ -1,0 +1,71 @@
+"""Requests that wait for a thread: how long, how many, and that none of them is lost without a word."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from raw import Peer, build_request
+from waiting import ask, assert_answered, await_inside, await_turns, get_json, serve_waiting
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from running import Serve
+
+
+def test_a_request_that_waited_too_long_is_refused_and_never_run(serve: Serve, tmp_path: Path) -> None:
+    site = serve_waiting(serve, "--threads=2", "--queue-timeout=300ms")
+    gate = tmp_path / "gate"
+    blockers = [ask(site, f"/wait?{gate}") for _ in range(2)]
+    await_inside(site, gate, 2)
+    queued = [ask(site, f"/echo?{number}", "POST", body=b"x") for number in range(3)]
+    for peer in queued:
+        response = peer.read_response()
+        assert response.status == 503
+        assert re.fullmatch("[1-9][0-9]*", response.header("Retry-After") or "")
+        peer.close()
+    gate.touch()
+    for peer in blockers:
+        # These have run for longer than that: it is about waiting.
+        assert_answered(peer, b"waited")
+        peer.close()
+    assert get_json(site, "/records")["journal"] == [f"/wait?{gate}"] * 2 + ["/records"]
+
+
+def test_without_a_queue_timeout_a_request_waits(serve: Serve, tmp_path: Path) -> None:
+    site = serve_waiting(serve, "--threads=2", "--queue-timeout=0", "--timeout=300ms", "--timeout-path=/wait=0")
+    gate = tmp_path / "gate"
+    with ask(site, f"/wait?{gate}") as one, ask(site, f"/wait?{gate}") as other:
+        await_inside(site, gate, 2)
+        with ask(site, "/hello") as queued:
+            await_turns(site)
+            gate.touch()
+            assert_answered(queued, b"Hello")
+        assert_answered(one, b"waited")
+        assert_answered(other, b"waited")
+
+
+def test_a_full_queue_drops_nobody(serve: Serve, tmp_path: Path) -> None:
+    site = serve_waiting(serve, "--threads=2", "--queue=5")
+    gate = tmp_path / "gate"
+    blockers = [ask(site, f"/wait?{gate}") for _ in range(2)]
+    await_inside(site, gate, 2)
+    queued: list[Peer] = []
+    for number in range(60):
+        peer = ask(site, f"/echo?{number}", "POST", body=b"x" * number)
+        # Half of them leave the decision to the server how much it reads of them.
+        if number % 2:
+            peer.send(build_request("POST", f"/echo?{number}.2", body=b"second"))
+        queued.append(peer)
+    gate.touch()
+    for number, peer in enumerate(queued):
+        assert_answered(peer, b"x" * number)
+        if number % 2:
+            assert_answered(peer, b"second")
+        peer.close()
+    for peer in blockers:
+        assert_answered(peer, b"waited")
+        peer.close()
+    journal = get_json(site, "/records")["journal"]
+    assert len(journal) == len(set(journal)) + 1 == 2 + 60 + 30 + 1
