@@ -59,8 +59,14 @@ build: same-python $(STAMPS)/kirsch ## Install a release build into VENV (quick 
 test: build $(STAMPS)/test test-system test-rust test-python ## Build and run every test, the shared corpus too if it is there
 
 .PHONY: test-rust
-test-rust: ## Run the tests of the Rust crates alone, 200 simulated worlds among them
+test-rust: ## Run the tests of the Rust crates alone, 200 simulated worlds and the models under loom among them
 	cargo test --workspace --exclude gateway --no-fail-fast
+	@$(MAKE) loom
+
+# Everything is built anew for it, in a place of its own: otherwise each would throw away what the other has built.
+.PHONY: loom
+loom: ## Try the orders in which threads can share the engine; LOOM_MAX_PREEMPTIONS=3 tries more
+	RUSTFLAGS='--cfg loom' CARGO_TARGET_DIR=target/loom CARGO_PROFILE_TEST_DEBUG=0 cargo test -p engine --lib model::
 
 .PHONY: sim
 sim: ## Simulate the engine's world: SEEDS=5000 of them, or SEED=7 alone with all that happens in it

@@ -83,6 +83,20 @@ def test_a_client_that_is_there_has_not_left(serve: Serve, driver: str) -> None:
 
 
 @every_driver
+def test_a_client_that_reads_slowly_has_not_left(serve: Serve, driver: str) -> None:
+    """Also while its response is suspended, and holds no thread that could tell."""
+    site = serve_waiting(serve, *flags(driver))
+    with connect_without_room(site) as reader:
+        reader.send(build_request("GET", "/large?100&slow"))
+        assert reader.read_head().status == 200
+        for _ in range(5):
+            assert get_json(site, "/has_left?slow") is False
+        while reader.read_chunk():
+            pass
+        wait_until(lambda: get_json(site, "/has_left?slow") is True, "the response is over")
+
+
+@every_driver
 def test_it_may_be_asked_when_the_request_is_over(serve: Serve, driver: str) -> None:
     site = serve_waiting(serve, *flags(driver))
     with connect(site) as other:

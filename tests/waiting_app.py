@@ -191,9 +191,10 @@ def variables(environ: Environ, start_response: StartResponse) -> Any:
 
 @page
 def large(environ: Environ, start_response: StartResponse) -> Any:
-    """``?blocks&name``: so many blocks of 64 KiB."""
+    """``?blocks&name``: so many blocks of 64 KiB. Another request can ask whether the client is there."""
     count, _, name = environ["QUERY_STRING"].partition("&")
     idents[name].append(threading.get_ident())
+    kept[name] = environ["kirsch.disconnected"]
     start_response("200 OK", TEXT)
     return Body(name, (BLOCK for _ in range(int(count))))
 
@@ -423,6 +424,12 @@ def watch(environ: Environ, start_response: StartResponse) -> Any:
 def keep_watch(environ: Environ, start_response: StartResponse) -> Any:
     kept["disconnected"] = environ["kirsch.disconnected"]
     return say_json(start_response, kept["disconnected"]())
+
+
+@page
+def has_left(environ: Environ, start_response: StartResponse) -> Any:
+    """``?name``: whether the client of that ``large`` response has left."""
+    return say_json(start_response, kept[environ["QUERY_STRING"]]())
 
 
 @page

@@ -47,7 +47,7 @@ class Server:
         queue: int = 1024,
         queue_timeout: float = 60.0,
         timeout: float = 0.0,
-        timeout_paths: Sequence[tuple[str, float]] = (),
+        timeout_paths: Sequence[tuple[str, float]] | None = None,
         timeout_exception: type[BaseException] | None = None,
         waiter: Callable[[], object] | None = None,
         wait: Callable[[Any], object] | None = None,

@@ -24,10 +24,13 @@
 //! nobody waits for this lock while holding the interpreter ([`Crew::detached`]). The crew has one thread more than
 //! calls may run, so one is always left to turn the engine.
 
-use crate::sync::{AtomicUsize, Condvar, Mutex, MutexGuard, Ordering};
+use crate::sync::{AtomicUsize, Condvar, Mutex, MutexGuard, Ordering, me};
 use std::collections::VecDeque;
 use std::sync::{PoisonError, TryLockError};
 use std::time::Duration;
+
+#[cfg(all(test, loom))]
+mod model;
 
 /// Calls of which one is measured, once as many have been.
 const SAMPLE: u64 = 16;
@@ -113,6 +116,8 @@ pub struct State<C: Core> {
     started: usize,
     /// Until when the watch is waited for.
     watched_until: Option<Duration>,
+    /// Who waits for it in the middle of a call.
+    watches_alone: Option<usize>,
     /// Threads that have not left.
     present: usize,
     running: usize,
@@ -189,6 +194,7 @@ impl<C: Core> Baton<C> {
                 coming: 0,
                 started: 1,
                 watched_until: None,
+                watches_alone: None,
                 present: 1,
                 running: 0,
                 most,
@@ -309,7 +315,8 @@ impl<C: Core> Baton<C> {
     }
 
     /// Waits in the middle of a call. `begin` says what for; [`Core::woken`] tells when it is over. Others go on
-    /// meanwhile; a crew of one turns the engine itself, without beginning new calls.
+    /// meanwhile; where there are none, as in a crew of one, the thread turns the engine itself, without beginning new
+    /// calls.
     ///
     /// # Errors
     /// [`Reentered`], from within [`with`](Self::with).
@@ -319,11 +326,14 @@ impl<C: Core> Baton<C> {
         begin(&mut state.core);
         state.deliver_wakes();
         while !state.workers[worker].woken {
-            if state.most > 1 {
-                state.tell_watch();
-                let start = state.pass();
+            state.tell_watch();
+            let start = state.pass();
+            if start.is_some() {
                 self.unlock(state);
                 self.start(crew, start);
+                state = self.lock(crew);
+            } else if !state.is_alone() {
+                self.unlock(state);
                 crew.detached(|| {
                     let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
                     while !state.workers[worker].woken {
@@ -332,7 +342,7 @@ impl<C: Core> Baton<C> {
                 });
                 state = self.lock(crew);
             } else if let Some(work) = state.core.next(false) {
-                state.workers[worker].mail.push_back(work);
+                state.workers[C::owner(&work).unwrap_or(worker)].mail.push_back(work);
                 state.mail += 1;
                 state.deliver_wakes();
             } else {
@@ -340,16 +350,19 @@ impl<C: Core> Baton<C> {
                 if state.workers[worker].woken {
                     break;
                 }
-                let Some(mut watch) = state.watch.take() else { unreachable!("a crew of one has the baton") };
+                let Some(mut watch) = state.watch.take() else { unreachable!("who is alone has the baton") };
                 if state.core.look(&mut watch) {
                     state.watch = Some(watch);
                     continue;
                 }
                 let timeout = state.timeout();
+                state.watched_until = state.core.due();
+                state.watches_alone = Some(worker);
                 self.unlock(state);
                 crew.detached(|| crew.watch(&mut watch, timeout));
                 crew.between(true);
                 state = self.lock(crew);
+                state.watches_alone = None;
                 state.core.look(&mut watch);
                 state.watch = Some(watch);
             }
@@ -392,11 +405,15 @@ impl<C: Core> Baton<C> {
         state.running += 1;
         state.calls += 1;
         let called = if state.waits >= WORTH_CALLING { state.pass() } else { None };
-        let start = called.or_else(|| state.keep_one_in_reserve());
+        let start = called.or_else(|| state.keep_one_in_reserve(false));
         let is_measured = state.calls.is_multiple_of(SAMPLE) || state.calls <= SAMPLE;
+        // Where somebody is there or on his way already, no tick has to call one.
+        let is_covered = state.watch.is_none() || state.coming > 0;
         self.unlock(state);
         self.start(crew, start);
-        crew.want_ticks();
+        if !is_covered {
+            crew.want_ticks();
+        }
         let waited = if is_measured {
             Some(crew.run_measured(worker, work))
         } else {
@@ -421,7 +438,7 @@ impl<C: Core> Baton<C> {
         let State { core, watch, .. } = &mut *state;
         // Work that is there already is done without letting go of anything but the lock.
         let is_ready = watch.as_mut().is_some_and(|watch| core.look(watch)) || core.due() == Some(Duration::ZERO);
-        let start = if is_ready { None } else { state.keep_one_in_reserve() };
+        let start = if is_ready { None } else { state.keep_one_in_reserve(true) };
         self.unlock(state);
         self.start(crew, start);
         crew.between(!is_ready);
@@ -488,12 +505,15 @@ impl<C: Core> Baton<C> {
         state.watch = Some(watch);
     }
 
-    fn start(&self, crew: &impl Crew<Core = C>, worker: Option<usize>) {
-        let Some(worker) = worker else { return };
-        if !crew.start(worker) {
+    fn start(&self, crew: &impl Crew<Core = C>, mut worker: Option<usize>) {
+        while let Some(new) = worker
+            && !crew.start(new)
+        {
             let mut state = self.lock(crew);
             state.present -= 1;
             state.coming -= 1;
+            // Others may have counted on it.
+            worker = state.pass();
             self.unlock(state);
         }
     }
@@ -599,6 +619,11 @@ impl<C: Core> State<C> {
         }
     }
 
+    /// Whether nobody turns the engine, or is about to, unless the caller does: all threads are in calls.
+    fn is_alone(&self) -> bool {
+        self.watch.is_some() && self.coming == 0 && self.present <= self.running
+    }
+
     /// Whether this thread had better stand by, because work is bound to it that would have to wait while it runs
     /// something else, and another can go on in its place: that one is called, or to be started.
     fn spare(&mut self, worker: usize) -> Option<Successor> {
@@ -606,6 +631,8 @@ impl<C: Core> State<C> {
         if self.core.bound(worker) == 0 || own.may_run || !own.mail.is_empty() {
             return None;
         }
+        // Work of others may have waited for this thread's call to be over.
+        self.distribute(worker);
         let is_covered = self.coming > 0 || self.watch.is_none() && !self.core.has_queued();
         if is_covered {
             return Some(Successor::There);
@@ -618,9 +645,11 @@ impl<C: Core> State<C> {
         self.recruit().map(Successor::Start)
     }
 
-    /// A thread cannot be started by a tick, so one stands by from the beginning on.
-    fn keep_one_in_reserve(&mut self) -> Option<usize> {
-        if self.standby.is_empty() && self.coming == 0 { self.recruit() } else { None }
+    /// A tick cannot start a thread, so besides the caller one more is there that runs nothing. `is_idle`: the caller
+    /// does not either.
+    fn keep_one_in_reserve(&mut self, is_idle: bool) -> Option<usize> {
+        let free = self.present.saturating_sub(self.running + usize::from(is_idle));
+        if free == 0 { self.recruit() } else { None }
     }
 
     fn recruit(&mut self) -> Option<usize> {
@@ -650,7 +679,11 @@ impl<C: Core> State<C> {
     fn deliver_wakes(&mut self) {
         while let Some(worker) = self.core.woken() {
             self.workers[worker].woken = true;
-            self.to_signal.push(worker);
+            if self.watches_alone == Some(worker) {
+                self.core.wake_watch();
+            } else {
+                self.to_signal.push(worker);
+            }
         }
     }
 
@@ -690,10 +723,4 @@ impl<C: Core> State<C> {
         let share = if waited >= nanos(WORTH_CALLING) { ALL } else { 0 };
         self.waiting_calls = self.waiting_calls - self.waiting_calls / MEMORY + share / MEMORY;
     }
-}
-
-/// A number for this thread, never 0.
-fn me() -> usize {
-    std::thread_local!(static PLACE: u8 = const { 0 });
-    PLACE.with(|place| std::ptr::from_ref(place).addr())
 }

@@ -27,7 +27,8 @@ pub struct Config {
     pub body_memory: usize,
     /// Whether a request is handed out only when its body is here as a whole.
     pub buffer_bodies: bool,
-    /// Requests that may wait for somebody to call the application. While as many do, no further one is read.
+    /// Requests that may wait for somebody to call the application. While as many do, no further one is read; those
+    /// whose bodies were under way, or that came behind an answer on their connection, may still join them.
     pub queue: usize,
     /// How long a request may wait so.
     pub queue_timeout: Option<Duration>,

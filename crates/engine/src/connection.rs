@@ -670,6 +670,7 @@ impl<A: App> Connection<A> {
             statistics: &mut hub.statistics,
             socket: &self.socket,
             stamp: &hub.stamp,
+            now: hub.now,
             request: Request { keep_alive: facts.keep_alive && is_body_here && !hub.stopping, ..facts },
             moved: &mut self.moved,
             gone: &mut self.gone,

@@ -1,33 +1,14 @@
 //! Coarse time: deadlines are fields, looked at by one sweep, not timers.
 
-use rustix::time::{ClockId, clock_gettime};
 use std::time::Duration;
 
-/// The time of a turn, read by whoever turns the engine.
+/// The time of a turn, read by whoever turns the engine. A clock that moves on every few milliseconds does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Now {
     /// For deadlines: since some moment in the past, never going back.
     pub monotonic: Duration,
     /// For the Date field: since 1970.
     pub wall: Duration,
-}
-
-impl Now {
-    /// Reads both clocks, which the system moves on every few milliseconds. Nothing here needs it finer, and a finer
-    /// reading costs several times as much.
-    #[must_use]
-    pub fn read() -> Self {
-        #[cfg(target_os = "linux")]
-        let (monotonic, wall) = (ClockId::MonotonicCoarse, ClockId::RealtimeCoarse);
-        #[cfg(not(target_os = "linux"))]
-        let (monotonic, wall) = (ClockId::Monotonic, ClockId::Realtime);
-        Self { monotonic: read(monotonic), wall: read(wall) }
-    }
-}
-
-fn read(clock: ClockId) -> Duration {
-    // A wall clock before 1970 shows a wrong date, and nothing else.
-    Duration::try_from(clock_gettime(clock)).unwrap_or_default()
 }
 
 /// Milliseconds since the engine began.

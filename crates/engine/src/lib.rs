@@ -1,30 +1,40 @@
-//! What the operating system gives: sockets, readiness, time limits, files. No Python type appears here.
+//! What the operating system gives: sockets, readiness, time limits, files; and threads that share it. No Python type
+//! appears here.
 //!
 //! # Turned, not running
 //!
-//! An [`Engine`] does nothing by itself. Whoever holds it asks [`Engine::poll`] whether something is ready and then
-//! calls [`Engine::turn`], which does what is ready and comes back. The poller is a file descriptor
-//! (`Engine::as_raw_fd`), itself pollable, so any loop can host the engine. Time is an argument ([`Now`]) and is never
-//! read inside.
+//! An [`Engine`] does nothing by itself. Whoever turns it waits for its [`Poller`], tells it what became ready
+//! ([`Engine::notice`]), and calls [`Engine::turn`], which does what there is to do and comes back: with [`Work`] for
+//! the application, or with nothing. The poller is a file descriptor, itself pollable, so any loop can host the engine.
+//! Time is an argument ([`Now`]) and never read inside; the operating system is one too ([`Net`]), which is [`Os`] or a
+//! simulation.
 //!
 //! ```text
-//!   poll ─▶ turn ─┬─ listener ready ──▶ accept ──┐
-//!                 ├─ connection ready ───────────┼─▶ Connection::drive: flush, resume, receive, serve
-//!                 ├─ asked to go on (`again`) ───┘              │              │
-//!                 └─ time is up ──▶ sweep                       ▼              ▼
-//!                                                        App::resume   App::begin, App::call ──▶ Reply
+//!   Poller ─▶ notice ─▶ turn ─┬─ connection ready ──────────┬─▶ Connection::drive: flush, receive, serve
+//!                             ├─ asked to go on (`again`) ──┤              │
+//!                             ├─ listener ready ──▶ accept ─┘              ▼
+//!                             └─ time is up ──▶ sweep               App::begin, receive ──▶ (queue) ──▶ Work
+//!
+//!   Work::Call(ticket, request) ─▶ run, with the engine free for others ─▶ reply(ticket) … put_back(ticket)
 //! ```
+//!
+//! # Work is handed out
+//!
+//! The engine never calls what may take its time. It hands out a request with a [`Ticket`] and goes on; whoever runs it
+//! borrows a [`Reply`] from [`Engine::reply`] for each part of the response, and gives the ticket back with
+//! [`Engine::put_back`], as done, as cut, or with a response that goes on when its peer has caught up. Until then the
+//! connection's slot is kept, whatever its peer does. How threads share an engine on these terms is [`baton`].
 //!
 //! # Upwards through one trait
 //!
-//! The engine knows its application as an [`App`] and hands each response's way out as a [`Reply`]. What the
-//! application keeps for a connection or for a response under way is an associated type, so that nothing is boxed on
-//! its way through here.
+//! The engine knows its application as an [`App`], of which no method waits. What the application keeps for a
+//! connection, a request or a response under way is an associated type, so that nothing is boxed on its way through
+//! here.
 //!
 //! # Bounds
 //!
-//! Everything that a peer can make grow is bounded: bytes of a message by [`wire::http1::Limits`], connections and
-//! time by [`Config`], unsent output by stopping to produce it, unread input by stopping to read.
+//! Everything that a peer can make grow is bounded: bytes of a message by [`wire::http1::Limits`], connections, waiting
+//! requests and time by [`Config`], unsent output by stopping to produce it, unread input by stopping to read.
 #![forbid(unsafe_code)]
 
 mod app;

@@ -2,6 +2,7 @@
 
 use crate::app::App;
 use crate::compose::Composer;
+use crate::deadline::Millis;
 use crate::hold::Held;
 use crate::net::{Net, Socket};
 use crate::output::Output;
@@ -12,6 +13,9 @@ use wire::http1::{self, Draft, Misuse, Request, Sender, Stamp};
 
 /// Bytes that one response may produce while the peer keeps up; then others get their turn.
 const SHARE: u64 = 256 << 10;
+
+/// A part that comes this much later than the one before did not come within a tick, however coarse the clock is.
+const SLOW: Millis = 10;
 
 /// Output that waits beyond this is moved to a file.
 const OVERFULL: u64 = 1 << 20;
@@ -31,6 +35,7 @@ pub struct Reply<'a, A: App> {
     pub(crate) statistics: &'a mut Statistics,
     pub(crate) socket: &'a <A::Net as Net>::Socket,
     pub(crate) stamp: &'a Stamp,
+    pub(crate) now: Millis,
     pub(crate) request: Request,
     /// Bytes sent for this response's connection.
     pub(crate) moved: &'a mut u64,
@@ -44,6 +49,8 @@ pub struct Reply<'a, A: App> {
 pub(crate) struct Begun {
     pub(crate) sender: Sender,
     pace: Pace,
+    /// When the part before was there, as coarsely as the engine's time is.
+    part_at: Millis,
     /// Body bytes since the others had their turn.
     pub(crate) produced: u64,
 }
@@ -62,7 +69,7 @@ enum Pace {
 
 impl Begun {
     fn new(sender: Sender, pace: Pace) -> Self {
-        Self { sender, pace, produced: 0 }
+        Self { sender, pace, part_at: 0, produced: 0 }
     }
 }
 
@@ -165,7 +172,14 @@ impl<A: App> Reply<'_, A> {
     /// slowly, or could; otherwise together with what comes next, or at the next tick although the application is still
     /// busy. An application that may take its time calls this, or [`flush`](Self::flush), first.
     pub fn send_soon(&mut self) {
-        let pace = self.begun.as_ref().map_or(Pace::Slow, |begun| begun.pace);
+        let now = self.now;
+        let pace = self.begun.as_mut().map_or(Pace::Slow, |begun| {
+            let took = now.saturating_sub(std::mem::replace(&mut begun.part_at, now));
+            if begun.pace == Pace::Fast && took > SLOW && took < now {
+                begun.pace = Pace::Slow;
+            }
+            begun.pace
+        });
         if pace == Pace::Fast && !*self.gone && self.output.is_empty() && !self.out.is_begun() {
             if !self.out.is_empty() {
                 hold(self.out, self.held, self.slot);

@@ -5,6 +5,7 @@ mod common;
 use common::{Address, Client, End, Event, Pause, Plan, World, local_of, ms, tcp_listener, timeless};
 use engine::{Config, Engine, Local, Now, Os, Readiness};
 use std::os::unix::net::UnixListener;
+use std::time::Duration;
 
 const GET: &[u8] = b"GET /0 HTTP/1.1\r\nHost: a\r\n\r\n";
 
@@ -42,7 +43,15 @@ fn every_listener_is_served() {
 fn a_descriptor_that_does_not_listen_is_refused() {
     let file = tempfile::tempfile().unwrap();
     let (net, ..) = Os::new().unwrap();
-    assert!(Engine::<common::Script>::new(net, vec![file.into()], timeless(), Now::read()).is_err());
+    assert!(
+        Engine::<common::Script>::new(
+            net,
+            vec![file.into()],
+            timeless(),
+            Now { monotonic: Duration::ZERO, wall: Duration::ZERO }
+        )
+        .is_err()
+    );
 }
 
 #[test]
@@ -50,7 +59,15 @@ fn a_server_field_that_could_be_two_is_refused() {
     let config = Config { server: "kirsch\r\nX: y".into(), ..timeless() };
     let (listener, _) = tcp_listener(None);
     let (net, ..) = Os::new().unwrap();
-    assert!(Engine::<common::Script>::new(net, vec![listener], config, Now::read()).is_err());
+    assert!(
+        Engine::<common::Script>::new(
+            net,
+            vec![listener],
+            config,
+            Now { monotonic: Duration::ZERO, wall: Duration::ZERO }
+        )
+        .is_err()
+    );
 }
 
 #[test]

@@ -1,11 +1,21 @@
 //! The gateway between the engine and Python: the only crate that knows the interpreter. It builds the module
 //! `kirsch._native`, whose Python face is described in `python/kirsch/_native.pyi`.
 //!
+//! ```text
+//!   server   the class that Python sees ──▶ site   the engine and the gateway's state behind one lock (the baton)
+//!                                             ├── wsgi    requests made ready (locked), the application called (not)
+//!                                             └── calls   who works on what, since when, and until when
+//! ```
+//!
+//! Two rules hold everywhere: the interpreter is taken first and the engine's lock second, and nothing that the
+//! application's user wrote runs while that lock is held ([`site`]).
+//!
 //! Ordinary PyO3 is used where a connection or a server begins and ends. What happens for every request is written
 //! against the C API ([`object`], [`wsgi`]), because there the price of one call shows.
 
 mod access_log;
 mod calls;
+mod clock;
 mod object;
 mod server;
 mod site;

@@ -2,11 +2,12 @@
 
 use crate::access_log::AccessLog;
 use crate::calls::{Call, Limits as TimeLimits};
+use crate::clock;
 use crate::object::Object;
 use crate::site::{Hooks, Plan, Site, Turned, detached};
 use crate::wsgi::file_wrapper::FileWrapper;
 use crate::wsgi::{Inputs, Job, Parts, Wsgi};
-use engine::{Config, Engine, Now, Os};
+use engine::{Config, Engine, Os};
 use pyo3::exceptions::{PyRuntimeError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use std::collections::BTreeMap;
@@ -66,7 +67,7 @@ impl Server {
         queue = 1024,
         queue_timeout = 60.0,
         timeout = 0.0,
-        timeout_paths = Vec::new(),
+        timeout_paths = None,
         timeout_exception = None,
         waiter = None,
         wait = None,
@@ -100,7 +101,7 @@ impl Server {
         queue: usize,
         queue_timeout: f64,
         timeout: f64,
-        timeout_paths: Vec<(String, f64)>,
+        timeout_paths: Option<Vec<(String, f64)>>,
         timeout_exception: Option<Py<PyAny>>,
         waiter: Option<Py<PyAny>>,
         wait: Option<Py<PyAny>>,
@@ -140,6 +141,7 @@ impl Server {
         let limits = TimeLimits::new(
             seconds("timeout", timeout)?,
             timeout_paths
+                .unwrap_or_default()
                 .into_iter()
                 .map(|(prefix, limit)| Ok((prefix, seconds("timeout_paths", limit)?)))
                 .collect::<PyResult<_>>()?,
@@ -155,7 +157,7 @@ impl Server {
             })
             .collect::<PyResult<_>>()?;
         let (net, poller, waker) = Os::new()?;
-        let engine = Engine::new(net, sockets, config, Now::read())?;
+        let engine = Engine::new(net, sockets, config, clock::now())?;
         let parts = Parts {
             // Greenlets come in between each other as threads do.
             multithread: threads > 1 || waiter.is_some(),
@@ -276,7 +278,7 @@ impl Server {
     }
 
     fn calls(&self, py: Python<'_>) -> PyResult<Vec<Call>> {
-        Ok(self.site.with(py, |core| core.wsgi.calls.all(py, Now::read().monotonic))?)
+        Ok(self.site.with(py, |core| core.wsgi.calls.all(py, clock::now().monotonic))?)
     }
 
     fn interrupt(&self, py: Python<'_>, call: u64) -> PyResult<bool> {

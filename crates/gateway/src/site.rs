@@ -1,15 +1,16 @@
 //! What the threads of a server share: the engine and the gateway's state behind one lock, and what never changes.
 //!
 //! Nothing that the application's user wrote runs while the lock is held. What has to be told or logged meanwhile is
-//! put down as a note and delivered when the lock is open ([`Site::deliver`]).
+//! put down as a note and delivered when the lock is open ([`Site::tidy`]).
 
 use crate::access_log::{AccessLog, LoggerLines};
 use crate::calls::Call;
+use crate::clock::{self, Usage};
 use crate::object::Object;
 use crate::wsgi::{ERROR, Inputs, Job, Note, WARNING, Wsgi};
 use crate::wsgi::{Exchange, HandleTypes};
 use engine::baton::{self, Baton, Crew};
-use engine::{Engine, Input, Now, Poller, Progress, Readiness, Ticker, Ticket, Waker};
+use engine::{Engine, Input, Poller, Progress, Readiness, Ticker, Ticket, Waker};
 use pyo3::exceptions::{PyConnectionResetError, PyOSError, PyRuntimeError, PyTimeoutError};
 use pyo3::ffi;
 use pyo3::prelude::*;
@@ -211,7 +212,7 @@ impl Site {
     /// Calls whose time is up, and how long to wait until there may be more.
     pub(crate) fn overdue(&self, py: Python<'_>) -> Result<(Vec<Call>, Option<Duration>), Reentered> {
         self.with(py, |core| {
-            let now = Now::read().monotonic;
+            let now = clock::now().monotonic;
             let overdue = core.wsgi.calls.overdue(py, now);
             let due = core.wsgi.calls.next_due().map(|due| due.saturating_sub(now));
             // A call that begins meanwhile is not due before the shortest limit has passed. The clock moves on in
@@ -227,7 +228,7 @@ impl Site {
         let crew = Attached { site: self, py };
         self.baton.work(&crew, index);
         WORKER.set(None);
-        self.deliver(py);
+        self.tidy(py, true);
     }
 
     pub(crate) fn is_stopped(&self, py: Python<'_>) -> Result<bool, Reentered> {
@@ -240,7 +241,7 @@ impl Site {
 
     /// For a loop that hosts the engine: seconds until it is to be turned at the latest.
     pub(crate) fn timeout(&self, py: Python<'_>) -> Result<Option<Duration>, Reentered> {
-        self.with(py, |core| core.engine.timeout(Now::read()))
+        self.with(py, |core| core.engine.timeout(clock::now()))
     }
 
     /// For a loop that hosts the engine: what can start or go on now, and whose wait is over.
@@ -275,14 +276,13 @@ impl Site {
     /// Everything is over, or has to be: what is open is cut.
     pub(crate) fn finish(&self, py: Python<'_>) -> PyResult<()> {
         let jobs = self.with(py, |core| {
-            core.engine.stop(Now::read(), Some(Duration::ZERO));
+            core.engine.stop(clock::now(), Some(Duration::ZERO));
             std::iter::from_fn(|| baton::Core::next(core, false)).collect::<Vec<_>>()
         })?;
         for job in jobs {
             self.run(py, job, None);
         }
-        self.flush_logs(py);
-        self.deliver(py);
+        self.tidy(py, true);
         *lock(&self.ended) = true;
         self.end.notify_all();
         Ok(())
@@ -320,7 +320,7 @@ impl Site {
         let Control { stop, reopen_logs } = std::mem::take(&mut *lock(&self.control));
         let done = self.with(py, |core| {
             if let Some(Stop { limit }) = stop {
-                core.engine.stop(Now::read(), limit);
+                core.engine.stop(clock::now(), limit);
             }
             if reopen_logs && let Some(Err(error)) = core.wsgi.access_log.as_mut().map(AccessLog::reopen) {
                 core.wsgi.note(ERROR, format!("the access log could not be opened again: {error}"), None);
@@ -339,7 +339,7 @@ impl Site {
         let ended = self.with(py, |core| {
             let refused = core.engine.reply(&ticket, |reply| reply.refuse(500, "The server has failed."));
             let progress = if refused { Progress::Done } else { Progress::Cut };
-            core.engine.put_back(ticket, progress, Now::read(), &mut core.wsgi);
+            core.engine.put_back(ticket, progress, clock::now(), &mut core.wsgi);
             core.wsgi.calls.end(key)
         });
         drop(ended);
@@ -383,7 +383,7 @@ impl Site {
         // A wait may be over early.
         while self.with(py, |core| core.engine.reply(ticket, |reply| reply.is_full() && !reply.is_gone()))? {
             self.wait(py, key, false, |core, waiter| {
-                core.engine.wait_for_output(ticket, waiter, Now::read(), &mut core.wsgi);
+                core.engine.wait_for_output(ticket, waiter, clock::now(), &mut core.wsgi);
             })?;
         }
         Ok(())
@@ -391,7 +391,7 @@ impl Site {
 
     /// Waits in the middle of a call. `counts`: the time belongs to the request's deadline.
     fn wait(&self, py: Python<'_>, key: usize, counts: bool, begin: impl FnOnce(&mut Core, Waiter)) -> PyResult<()> {
-        let now = || Now::read().monotonic;
+        let now = || clock::now().monotonic;
         if let (Some(make), Some(wait)) = (&self.hooks.waiter, &self.hooks.wait) {
             let waiter = match self.with(py, |core| core.wsgi.calls.waiter(py, key))? {
                 Some(waiter) => waiter,
@@ -433,7 +433,7 @@ impl Site {
         let over = || PyRuntimeError::new_err("wsgi.input was read after the response had ended");
         loop {
             let ticket = exchange.ticket.as_ref().ok_or_else(over)?;
-            let input = self.with(py, |core| core.engine.read(ticket, buffer, Now::read(), &mut core.wsgi))?;
+            let input = self.with(py, |core| core.engine.read(ticket, buffer, clock::now(), &mut core.wsgi))?;
             match input {
                 Input::Bytes(count) => return Ok(count),
                 Input::End => return Ok(0),
@@ -449,7 +449,7 @@ impl Site {
                     });
                 }
                 Input::Pending => self.wait(py, exchange.key, true, |core, waiter| {
-                    core.engine.wait_for_input(ticket, waiter, Now::read(), &mut core.wsgi);
+                    core.engine.wait_for_input(ticket, waiter, clock::now(), &mut core.wsgi);
                 })?,
             }
         }
@@ -489,10 +489,25 @@ impl Site {
         self.hooks.waiter.as_ref().map(|make| make.call0(py))
     }
 
-    /// Delivers what was put down while the lock was held.
-    pub(crate) fn deliver(&self, py: Python<'_>) {
-        let taken = self.with(py, |core| core.wsgi.has_notes().then(|| core.wsgi.take_notes(py)));
-        let Ok(Some((notes, lines))) = taken else { return };
+    /// Delivers what was put down while the lock was held. `is_idle`: there is time to write the access log and to give
+    /// memory back.
+    pub(crate) fn tidy(&self, py: Python<'_>, is_idle: bool) {
+        let tidied = self.with(py, |core| {
+            let notes = core.wsgi.has_notes().then(|| core.wsgi.take_notes(py));
+            let flushed = if is_idle {
+                core.wsgi.return_memory();
+                core.wsgi.access_log.as_mut().map_or(Ok(()), AccessLog::flush)
+            } else {
+                Ok(())
+            };
+            (notes, flushed)
+        });
+        // From within, somebody else does it later.
+        let Ok((notes, flushed)) = tidied else { return };
+        if let Err(error) = flushed {
+            self.tell(py, WARNING, &format!("access log lines were lost: {error}"), None);
+        }
+        let Some((notes, lines)) = notes else { return };
         if let Some(LoggerLines { logger, lines }) = lines {
             for line in lines {
                 if let Err(error) = logger.call1(py, line) {
@@ -519,16 +534,6 @@ impl Site {
             PyErr::from_value(error.into_bound(py).into_any()).display(py);
         }
     }
-
-    fn flush_logs(&self, py: Python<'_>) {
-        let flushed = self.with(py, |core| {
-            core.wsgi.return_memory();
-            core.wsgi.access_log.as_mut().map_or(Ok(()), AccessLog::flush)
-        });
-        if let Ok(Err(error)) = flushed {
-            self.tell(py, WARNING, &format!("access log lines were lost: {error}"), None);
-        }
-    }
 }
 
 impl baton::Core for Core {
@@ -536,7 +541,7 @@ impl baton::Core for Core {
     type Watch = Poller;
 
     fn next(&mut self, may_call: bool) -> Option<Job> {
-        let now = Now::read();
+        let now = clock::now();
         let work = self.engine.turn(now, &mut self.wsgi, may_call)?;
         Some(self.wsgi.begin_job(work, now))
     }
@@ -565,7 +570,7 @@ impl baton::Core for Core {
     }
 
     fn now(&self) -> Duration {
-        Now::read().monotonic
+        clock::now().monotonic
     }
 
     fn wake_watch(&self) {
@@ -638,10 +643,7 @@ impl Crew for Attached<'_> {
     fn between(&self, is_idle: bool) {
         let site = self.site;
         site.obey(self.py);
-        site.deliver(self.py);
-        if is_idle {
-            site.flush_logs(self.py);
-        }
+        site.tidy(self.py, is_idle);
         // Where there is one thread, it is the one that may run signal handlers.
         if site.threads == 1
             && let Err(error) = self.py.check_signals()
@@ -666,50 +668,6 @@ fn share_heaps() {
         // SAFETY: the call takes two numbers and may be made at any time.
         unsafe { libc::mallopt(libc::M_ARENA_MAX, 2) };
     }
-}
-
-/// What a thread has used so far.
-struct Usage {
-    time: Duration,
-    worked: Duration,
-    /// Times that it let go of the processor because it had to wait. Being pushed off it by others is no waiting.
-    #[cfg(target_os = "linux")]
-    waits: libc::c_long,
-}
-
-impl Usage {
-    fn read() -> Self {
-        Self {
-            time: read_clock(libc::CLOCK_MONOTONIC),
-            worked: read_clock(libc::CLOCK_THREAD_CPUTIME_ID),
-            #[cfg(target_os = "linux")]
-            waits: {
-                // SAFETY: all zeros is a valid value of this structure of numbers, and the call fills it.
-                unsafe {
-                    let mut usage: libc::rusage = std::mem::zeroed();
-                    libc::getrusage(libc::RUSAGE_THREAD, &raw mut usage);
-                    usage.ru_nvcsw
-                }
-            },
-        }
-    }
-
-    /// For how long the thread has waited since.
-    fn waited(self) -> Duration {
-        let now = Self::read();
-        #[cfg(target_os = "linux")]
-        if now.waits == self.waits {
-            return Duration::ZERO;
-        }
-        now.time.saturating_sub(self.time).saturating_sub(now.worked.saturating_sub(self.worked))
-    }
-}
-
-fn read_clock(clock: libc::clockid_t) -> Duration {
-    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: the call fills the structure; for a clock that does not exist it stays zero.
-    unsafe { libc::clock_gettime(clock, &raw mut time) };
-    Duration::new(u64::try_from(time.tv_sec).unwrap_or(0), u32::try_from(time.tv_nsec).unwrap_or(0))
 }
 
 /// Runs `wait` without the interpreter.

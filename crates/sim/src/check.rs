@@ -93,7 +93,7 @@ impl World {
     pub(crate) fn check_end(&self) {
         let (hanging, unfinished) = self.crew.unfinished();
         let fail = |what: String| self.shared.fail(|| format!("{what}; {}", self.describe()));
-        if !unfinished.is_empty() {
+        if !unfinished.is_empty() && !self.is_unfinished {
             return fail(format!("the calls of requests {unfinished:?} never go on"));
         }
         let statistics = self.engine().statistics();
@@ -174,7 +174,7 @@ impl World {
             let waits =
                 self.plan.requests[id].waits_for_continue == Some(Micros::MAX) && self.plan.config.buffer_bodies;
             let is_late = self.book.records[id].dismissed.is_some_and(|(_, status)| status == Some(408));
-            let is_there = peer.acted.is_none();
+            let is_there = peer.acted.is_none() && matches!(peer.ending, Some(Ending::End | Ending::Left));
             if waits && is_late && is_there && !peer.told_to_continue.contains(&id) {
                 return fail(format!("request {id} is refused because nobody told it to continue"));
             }
@@ -273,13 +273,13 @@ impl World {
         let is_right = match (status, request.garbage) {
             (505, Some(Garbage::Head(505))) | (400, Some(_)) => true,
             (400, None) => has_ended(at),
-            (408, _) => match record.begun {
-                Some(begun) => self.is_stalled(begun, record.heard, record.heard.max(begun), at),
-                None => {
-                    let graced = self.stopped.map_or(Micros::MAX, |(stopped, _)| stopped + STOP_GRACE);
-                    at >= accepted.saturating_add(limit(config.header_timeout)).min(graced)
-                }
-            },
+            (408, _) => {
+                let graced = self.stopped.map_or(Micros::MAX, |(stopped, _)| stopped + STOP_GRACE);
+                let is_slow_head = at >= accepted.saturating_add(limit(config.header_timeout)).min(graced);
+                record
+                    .begun
+                    .map_or(is_slow_head, |begun| self.is_stalled(begun, record.heard, record.heard.max(begun), at))
+            }
             (503, _) => {
                 // It may have been held back before it was read.
                 let before = id.checked_sub(1).map(|before| &self.book.records[before]);
@@ -377,11 +377,13 @@ impl World {
             (Some(_), None, None) => Err("nothing became of it".to_owned()),
             // It came when the connection was idle for so long that it had been closed, or was about to be.
             (None, None, _) if story.taken <= place.start as u64 => {
-                if story.unread_since.is_some_and(|since| since + SLACK < dropped) && !is_stopping {
-                    return Err("it was there and was not read".to_owned());
-                }
                 let since = if index == 0 { story.accepted.unwrap_or_default() } else { story.last_send };
                 let idle = limit(if index == 0 { config.header_timeout } else { config.keep_alive });
+                let was_there =
+                    story.unread_since.is_some_and(|at| at + SLACK < dropped && at < since.saturating_add(idle));
+                if was_there && !is_stopping {
+                    return Err("it was there in time and was not read".to_owned());
+                }
                 let is_idle =
                     since.saturating_add(idle) <= late || since.saturating_add(idle).saturating_add(LINGER) <= late;
                 if is_stopping || is_idle { Ok(()) } else { Err("it was not read".to_owned()) }

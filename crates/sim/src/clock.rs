@@ -47,6 +47,7 @@ pub(crate) struct Shared {
     traces: bool,
     /// Counts what moved, so that a server that is busy without doing anything is seen.
     moves: Cell<u64>,
+    moved_at: Cell<Micros>,
     failure: RefCell<Option<String>>,
 }
 
@@ -59,6 +60,7 @@ impl Shared {
             rng: RefCell::new(Rng::with_seed(seed)),
             traces,
             moves: Cell::new(0),
+            moved_at: Cell::new(0),
             failure: RefCell::new(None),
         })
     }
@@ -101,6 +103,12 @@ impl Shared {
 
     pub(crate) fn moved(&self) {
         self.moves.set(self.moves.get() + 1);
+        self.moved_at.set(self.now());
+    }
+
+    /// When something moved last.
+    pub(crate) fn moved_at(&self) -> Micros {
+        self.moved_at.get()
     }
 
     pub(crate) fn moves(&self) -> u64 {

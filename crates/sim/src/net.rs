@@ -341,6 +341,7 @@ impl Network {
                 self.shared.schedule(at, Event::ArriveAtServer(number));
             }
             connection.to_server.last_send = now;
+            self.shared.moved();
         }
         count
     }
@@ -352,6 +353,7 @@ impl Network {
         }
         if connection.to_peer.unread() > 0 {
             let bytes = connection.to_peer.take(most).to_vec();
+            self.shared.moved();
             let pipe = &mut connection.to_peer;
             // A sender is told of room when there is some that is worth it.
             if pipe.wants_room && pipe.room() >= pipe.capacity.div_ceil(3) && !connection.has_vanished {
@@ -497,8 +499,9 @@ impl Network {
     }
 
     pub(crate) fn room_at_server(&mut self, number: usize) {
-        self.connections[number].is_short_of_memory = false;
-        if self.connections[number].dropped.is_none() {
+        let connection = &mut self.connections[number];
+        connection.is_short_of_memory = false;
+        if connection.dropped.is_none() && connection.to_peer.full_since.is_some() {
             self.list(number);
         }
     }
@@ -944,5 +947,199 @@ impl Drop for Plug {
         network
             .shared
             .trace(|| format!("c{} closed by the server{}", self.number, if is_reset { " with a reset" } else { "" }));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const CALM: Weather = Weather {
+        descriptors: 10,
+        reserve: 1,
+        failing_accepts: 0,
+        failing_watches: 0,
+        short_sends: 0,
+        cuts_at_once: true,
+        events: 256,
+    };
+
+    struct Bench {
+        shared: Rc<Shared>,
+        network: Rc<RefCell<Network>>,
+        side: Side,
+        listener: Listening,
+    }
+
+    impl Bench {
+        fn new() -> Self {
+            let shared = Shared::new(1, false);
+            let network = Rc::new(RefCell::new(Network::new(Rc::clone(&shared), CALM)));
+            let listener = Listening::new(&network);
+            let mut side = Side(Rc::clone(&network));
+            side.listen(&listener, 0).unwrap();
+            Self { shared, network, side, listener }
+        }
+
+        /// A connection through which 10 bytes fit.
+        fn connect(&mut self) -> (usize, Plug) {
+            let route = Route { peer: 0, listener: 0, latency: 5, packet: usize::MAX, capacity: 10 };
+            let number = self.network.borrow_mut().connect(route);
+            self.settle();
+            let Ok(Accepted::Connection(socket, address)) = self.side.accept(&self.listener) else {
+                panic!("nobody is there to be accepted");
+            };
+            assert_eq!(address.map(number_of), Some(number));
+            self.side.watch(&socket, 7, true, false).unwrap();
+            (number, socket)
+        }
+
+        /// Lets everything arrive.
+        fn settle(&mut self) {
+            while let Some(event) = self.shared.advance() {
+                let mut network = self.network.borrow_mut();
+                match event {
+                    Event::ArriveAtServer(number) => network.arrive_at_server(number),
+                    Event::ArriveAtPeer(number) => {
+                        network.arrive_at_peer(number);
+                    }
+                    Event::RoomAtServer(number) => network.room_at_server(number),
+                    _ => {}
+                }
+            }
+        }
+
+        fn poll(&self) -> Vec<Readiness> {
+            let mut ready = Vec::new();
+            self.network.borrow_mut().poll(&mut ready);
+            ready
+        }
+
+        fn peer_sends(&mut self, number: usize, bytes: &[u8]) -> usize {
+            let count = self.network.borrow_mut().peer_sends(number, bytes);
+            self.settle();
+            count
+        }
+
+        fn peer_reads(&mut self, number: usize) -> Got {
+            let got = self.network.borrow_mut().peer_reads(number, usize::MAX);
+            self.settle();
+            got
+        }
+    }
+
+    fn readable(read_closed: bool) -> Readiness {
+        Readiness::Connection { slot: 7, readable: true, read_closed }
+    }
+
+    #[test]
+    fn readiness_is_told_once_and_again_with_something_new() {
+        let mut bench = Bench::new();
+        let (number, socket) = bench.connect();
+        bench.poll();
+        assert_eq!(bench.poll(), []);
+        bench.peer_sends(number, b"ab");
+        assert_eq!(bench.poll(), [readable(false)]);
+        assert_eq!(bench.poll(), []);
+        bench.peer_sends(number, b"c");
+        bench.network.borrow_mut().peer_ends(number);
+        bench.settle();
+        assert_eq!(bench.poll(), [readable(true)]);
+        let mut buffer = [0; 10];
+        assert_eq!(socket.receive(&mut buffer).unwrap(), Moved::Bytes(3));
+        assert_eq!(socket.receive(&mut buffer).unwrap(), Moved::Bytes(0));
+        assert_eq!(bench.poll(), []);
+        // Watching again tells what is the case.
+        bench.side.watch(&socket, 7, true, true).unwrap();
+        assert_eq!(bench.poll(), [readable(true)]);
+    }
+
+    #[test]
+    fn room_is_told_to_whoever_found_too_little() {
+        let mut bench = Bench::new();
+        let (number, socket) = bench.connect();
+        bench.poll();
+        assert_eq!(socket.send(&[IoSlice::new(&[b'x'; 8])], false).unwrap(), Moved::Bytes(8));
+        bench.settle();
+        assert!(matches!(bench.peer_reads(number), Got::Bytes(bytes) if bytes.len() == 8));
+        assert_eq!(bench.poll(), [], "nobody asked for room");
+        assert_eq!(socket.send(&[IoSlice::new(&[b'x'; 15])], false).unwrap(), Moved::Bytes(10));
+        assert_eq!(socket.send(&[IoSlice::new(b"x")], false).unwrap(), Moved::WouldBlock);
+        bench.settle();
+        assert_eq!(bench.poll(), []);
+        assert!(matches!(bench.peer_reads(number), Got::Bytes(bytes) if bytes.len() == 10));
+        assert_eq!(bench.poll(), [Readiness::Connection { slot: 7, readable: false, read_closed: false }]);
+    }
+
+    #[test]
+    fn closing_with_unread_input_destroys_what_the_peer_has_not_read() {
+        for (sends, unread_at_close) in [(&b"more"[..], true), (b"more", false), (b"", false)] {
+            let mut bench = Bench::new();
+            let (number, socket) = bench.connect();
+            if unread_at_close {
+                bench.peer_sends(number, sends);
+            }
+            socket.send(&[IoSlice::new(b"answer")], false).unwrap();
+            bench.settle();
+            drop(socket);
+            if !unread_at_close {
+                bench.peer_sends(number, sends);
+            }
+            bench.settle();
+            if sends.is_empty() {
+                assert_eq!(bench.peer_reads(number), Got::Bytes(b"answer".to_vec()));
+                assert_eq!(bench.peer_reads(number), Got::End);
+            } else {
+                assert_eq!(bench.peer_reads(number), Got::Reset);
+            }
+        }
+    }
+
+    #[test]
+    fn a_reset_comes_behind_what_was_received() {
+        let mut bench = Bench::new();
+        let (number, socket) = bench.connect();
+        bench.peer_sends(number, b"abc");
+        bench.network.borrow_mut().peer_resets(number);
+        bench.settle();
+        assert!(socket.has_peer_left());
+        let mut buffer = [0; 10];
+        assert_eq!(socket.receive(&mut buffer).unwrap(), Moved::Bytes(3));
+        assert_eq!(socket.receive(&mut buffer).unwrap_err().kind(), io::ErrorKind::ConnectionReset);
+        assert_eq!(socket.send(&[IoSlice::new(b"x")], false).unwrap_err().kind(), io::ErrorKind::BrokenPipe);
+    }
+
+    #[test]
+    fn of_a_peer_that_vanished_nothing_is_heard() {
+        let mut bench = Bench::new();
+        let (number, socket) = bench.connect();
+        bench.poll();
+        bench.network.borrow_mut().peer_sends(number, b"lost");
+        bench.network.borrow_mut().peer_vanishes(number);
+        assert_eq!(socket.send(&[IoSlice::new(&[b'x'; 12])], false).unwrap(), Moved::Bytes(10));
+        bench.settle();
+        assert_eq!(bench.poll(), []);
+        assert_eq!(socket.receive(&mut [0; 4]).unwrap(), Moved::WouldBlock);
+        assert!(!socket.has_peer_left());
+    }
+
+    #[test]
+    fn a_cut_is_a_reset_although_the_socket_is_held() {
+        let mut bench = Bench::new();
+        let (number, socket) = bench.connect();
+        socket.send(&[IoSlice::new(b"half")], false).unwrap();
+        socket.cut();
+        bench.settle();
+        assert_eq!(bench.peer_reads(number), Got::Reset);
+        assert!(socket.has_peer_left());
+    }
+
+    #[test]
+    fn without_descriptors_nobody_is_accepted() {
+        let mut bench = Bench::new();
+        bench.network.borrow_mut().other_files = CALM.descriptors;
+        assert!(matches!(bench.side.accept(&bench.listener), Ok(Accepted::Exhausted(_))));
+        bench.network.borrow_mut().other_files = 0;
+        assert!(matches!(bench.side.accept(&bench.listener), Ok(Accepted::None)));
     }
 }

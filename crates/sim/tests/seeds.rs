@@ -19,3 +19,10 @@ fn what_has_to_hold_holds_in_every_world() {
     println!("seeds {seeds:?}");
     assert_eq!(sim::run_all(seeds), 0, "the seeds that failed are named above");
 }
+
+#[test]
+fn a_seed_always_tells_the_same_story() {
+    for seed in 1..=20 {
+        assert_eq!(sim::run(seed, false), sim::run(seed, false), "seed {seed}");
+    }
+}

@@ -5,10 +5,11 @@ use super::stream::{Pumped, Stream};
 use super::{Chunk, ERROR, FileWrapper, Request, RequestBody, WARNING, Wsgi};
 use crate::access_log::{Entry, escaped};
 use crate::calls::Current;
+use crate::clock;
 use crate::object::Object;
 use crate::site::Site;
 use crate::wsgi::start_response::Handles;
-use engine::{Now, Progress, Reply, Ticket};
+use engine::{Progress, Reply, Ticket};
 use pyo3::exceptions::{PyKeyboardInterrupt, PyOSError, PyTypeError};
 use pyo3::ffi;
 use pyo3::intern;
@@ -91,14 +92,14 @@ impl Site {
 
     /// The stream's call counts again: from now on, for it may have waited for its thread.
     fn resume(&self, py: Python<'_>, stream: &Stream) {
-        let resumed = self.with(py, |core| core.wsgi.calls.resume(stream.key(), Now::read().monotonic));
+        let resumed = self.with(py, |core| core.wsgi.calls.resume(stream.key(), clock::now().monotonic));
         debug_assert!(resumed.is_ok(), "a call does not run while the engine is locked");
     }
 
     fn refuse(&self, py: Python<'_>, ticket: Ticket) {
         let _ = self.with(py, |core| {
             core.engine.reply(&ticket, |reply| reply.refuse(500, FAILED));
-            core.engine.put_back(ticket, Progress::Done, Now::read(), &mut core.wsgi);
+            core.engine.put_back(ticket, Progress::Done, clock::now(), &mut core.wsgi);
         });
     }
 
@@ -218,7 +219,7 @@ impl Site {
                 return Err(misuse);
             }
             let ended = core.wsgi.end_call(py, &call, body_bytes);
-            core.engine.put_back(ticket, Progress::Done, Now::read(), &mut core.wsgi);
+            core.engine.put_back(ticket, Progress::Done, clock::now(), &mut core.wsgi);
             Ok((written.err(), ended))
         });
         match outcome {
@@ -282,7 +283,7 @@ impl Site {
         let suspended = self.with(py, |core| {
             let exchange = stream.call().handles.exchange();
             let Some(ticket) = exchange.ticket.take() else { unreachable!("the call has not ended") };
-            let now = Now::read();
+            let now = clock::now();
             core.wsgi.calls.suspend(exchange.key, now.monotonic);
             core.engine.put_back(ticket, how(stream), now, &mut core.wsgi);
         });
@@ -394,7 +395,7 @@ impl Site {
     /// The status for a request whose body broke, if it did.
     fn broken_body(&self, py: Python<'_>, call: &Call) -> Option<u16> {
         let ticket = call.handles.exchange().ticket.as_ref().filter(|_| call.is_arriving)?;
-        let input = self.with(py, |core| core.engine.read(ticket, &mut [], Now::read(), &mut core.wsgi)).ok()?;
+        let input = self.with(py, |core| core.engine.read(ticket, &mut [], clock::now(), &mut core.wsgi)).ok()?;
         if let engine::Input::Broken(refusal) = input { Some(refusal.status) } else { None }
     }
 
@@ -406,7 +407,7 @@ impl Site {
             let Some(ticket) = exchange.ticket.take() else { unreachable!("the call has not ended") };
             let body_bytes = core.engine.reply(&ticket, |reply| reply.body_bytes());
             let ended = core.wsgi.end_call(py, &call, body_bytes);
-            core.engine.put_back(ticket, progress, Now::read(), &mut core.wsgi);
+            core.engine.put_back(ticket, progress, clock::now(), &mut core.wsgi);
             ended
         });
         if let Ok(ended) = ended {

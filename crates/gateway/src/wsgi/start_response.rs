@@ -518,9 +518,10 @@ unsafe extern "C" fn call_disconnected(
     }
 }
 
-/// Whether whoever waits for the response has left. Once the response is over, nobody waits for it.
+/// Whether whoever waits for the response has left. Once the response is over, nobody waits for it. While it is
+/// suspended the engine watches its peer: it is there, or the response would be over soon.
 fn disconnected(py: Python<'_>, exchange: &Exchange) -> Result<bool, Reentered> {
-    let Some(ticket) = &exchange.ticket else { return Ok(true) };
+    let Some(ticket) = &exchange.ticket else { return Ok(exchange.write.is_null()) };
     // SAFETY: the site outlives every call that is out, and this one has its ticket.
     let site = unsafe { &*exchange.site };
     site.with(py, |core| core.engine.has_peer_left(ticket))

@@ -1,0 +1,58 @@
+//! The clocks, for the engine, which is told the time, and for finding out how long a call waits.
+
+use engine::Now;
+use std::time::Duration;
+
+/// The time for the engine. Nothing there needs it finer than the few milliseconds in which the system moves these
+/// clocks on, and a finer reading costs several times as much.
+pub(crate) fn now() -> Now {
+    #[cfg(target_os = "linux")]
+    let (monotonic, wall) = (libc::CLOCK_MONOTONIC_COARSE, libc::CLOCK_REALTIME_COARSE);
+    #[cfg(not(target_os = "linux"))]
+    let (monotonic, wall) = (libc::CLOCK_MONOTONIC, libc::CLOCK_REALTIME);
+    Now { monotonic: read(monotonic), wall: read(wall) }
+}
+
+/// What a thread has used so far.
+pub(crate) struct Usage {
+    time: Duration,
+    worked: Duration,
+    /// Times that it let go of the processor because it had to wait. Being pushed off it by others is no waiting.
+    #[cfg(target_os = "linux")]
+    waits: libc::c_long,
+}
+
+impl Usage {
+    pub(crate) fn read() -> Self {
+        Self {
+            time: read(libc::CLOCK_MONOTONIC),
+            worked: read(libc::CLOCK_THREAD_CPUTIME_ID),
+            #[cfg(target_os = "linux")]
+            waits: {
+                // SAFETY: all zeros is a valid value of this structure of numbers, and the call fills it.
+                unsafe {
+                    let mut usage: libc::rusage = std::mem::zeroed();
+                    libc::getrusage(libc::RUSAGE_THREAD, &raw mut usage);
+                    usage.ru_nvcsw
+                }
+            },
+        }
+    }
+
+    /// For how long the thread has waited since.
+    pub(crate) fn waited(self) -> Duration {
+        let now = Self::read();
+        #[cfg(target_os = "linux")]
+        if now.waits == self.waits {
+            return Duration::ZERO;
+        }
+        now.time.saturating_sub(self.time).saturating_sub(now.worked.saturating_sub(self.worked))
+    }
+}
+
+fn read(clock: libc::clockid_t) -> Duration {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: the call fills the structure; for a clock that does not exist it stays zero.
+    unsafe { libc::clock_gettime(clock, &raw mut time) };
+    Duration::new(u64::try_from(time.tv_sec).unwrap_or(0), u32::try_from(time.tv_nsec).unwrap_or(0))
+}
