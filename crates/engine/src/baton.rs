@@ -7,9 +7,8 @@
 //!
 //! * it outlasts a tick ([`Baton::tick`], called by a thread of its own);
 //! * it says so, by waiting in the middle of a call ([`Baton::wait`]);
-//! * calls have been found to wait a lot lately, so somebody is called beforehand. Under an interpreter with a global
-//!   lock the one who was called then stands at its door, and is in as soon as the call waits for anything. Where nearly
-//!   every call waits, the one who was called goes to wait for the poller at once.
+//! * nearly every call has been found to wait lately, so somebody is called beforehand, and goes to wait for the poller
+//!   at once. Where only some do, ticks come more often.
 //!
 //! ```text
 //!                 ┌────────────────────────── call over ◀──────────────────────────┐
@@ -24,6 +23,7 @@
 //! nobody waits for this lock while holding the interpreter ([`Crew::detached`]). The crew has one thread more than
 //! calls may run, so one is always left to turn the engine.
 
+use crate::hold::TICK;
 use crate::sync::{AtomicUsize, Condvar, Mutex, MutexGuard, Ordering, me};
 use std::collections::VecDeque;
 use std::sync::{PoisonError, TryLockError};
@@ -36,9 +36,11 @@ mod model;
 const SAMPLE: u64 = 16;
 /// The mean time that a call waits is taken over about so many measured calls.
 const MEMORY: u64 = 32;
-/// From this mean on it is cheaper to call somebody beforehand than to keep others waiting; at half of it no longer.
-/// It is what calling a thread costs.
+/// From this mean on it is worth while to look more often for calls that wait; at half of it no longer. It is what
+/// calling a thread costs.
 const WORTH_CALLING: Duration = Duration::from_micros(20);
+/// So many ticks come in the time of one where calls are known to wait.
+const EAGER: u32 = 8;
 /// A share of calls is counted in parts of this.
 const ALL: u64 = 1 << 16;
 
@@ -67,8 +69,10 @@ pub trait Core {
     fn wake_watch(&self);
     /// Threads whose wait in the middle of a call is over.
     fn woken(&mut self) -> Option<usize>;
-    /// A tick has passed; whether the next one is needed.
-    fn tick(&mut self) -> bool;
+    /// Whether there is something that ticks are needed for.
+    fn is_holding(&self) -> bool;
+    /// A tick has passed.
+    fn tick(&mut self);
     /// Whether all is over and the threads can go.
     fn is_over(&self) -> bool;
 }
@@ -128,6 +132,7 @@ pub struct State<C: Core> {
     /// Counts what is done, so that a tick sees whether anything was.
     steps: u64,
     steps_at_tick: u64,
+    ticks: u32,
     /// How long calls wait in the mean.
     waits: Duration,
     /// How many of [`ALL`] calls wait at all.
@@ -201,6 +206,7 @@ impl<C: Core> Baton<C> {
                 mail: 0,
                 steps: 0,
                 steps_at_tick: 0,
+                ticks: 0,
                 waits: Duration::ZERO,
                 waiting_calls: 0,
                 to_signal: Vec::new(),
@@ -372,21 +378,31 @@ impl<C: Core> Baton<C> {
     }
 
     /// A tick has passed, says a thread that is detached all the time: if the baton lies there and nothing was done
-    /// since the tick before, somebody is called to take it. Returns whether the next tick is needed.
-    pub fn tick(&self) -> bool {
+    /// since the tick before, somebody is called to take it. Returns after what time the next tick is needed, if it is.
+    ///
+    /// Where some calls wait and most do not, ticks are [`EAGER`]: to call somebody for every call would cost more than
+    /// the few that wait keep others waiting until the next tick.
+    pub fn tick(&self) -> Option<Duration> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         self.owner.store(me(), Ordering::Relaxed);
-        let holds = state.core.tick();
-        let is_lying = state.running > 0 && state.watch.is_some() && state.coming == 0;
-        let is_slow = is_lying && state.steps == state.steps_at_tick && state.most > 1;
-        if is_slow && let Some(worker) = state.best_standby() {
+        state.ticks = state.ticks.wrapping_add(1);
+        let period = if state.waits >= WORTH_CALLING && state.most > 1 { TICK / EAGER } else { TICK };
+        let is_whole = period == TICK || state.ticks.is_multiple_of(EAGER);
+        let holds = state.core.is_holding();
+        if is_whole && holds {
+            state.core.tick();
+        }
+        let is_lying = state.most > 1 && state.running > 0 && state.watch.is_some() && state.coming == 0;
+        if is_lying
+            && state.steps == state.steps_at_tick
+            && let Some(worker) = state.best_standby()
+        {
             state.handovers += 1;
             state.call(worker);
         }
         state.steps_at_tick = state.steps;
-        let is_needed = holds || is_lying && state.most > 1;
         self.unlock(state);
-        is_needed
+        (holds || is_lying).then_some(period)
     }
 
     fn tidy<'a>(&'a self, state: MutexGuard<'a, State<C>>, crew: &impl Crew<Core = C>) -> MutexGuard<'a, State<C>> {
@@ -404,7 +420,7 @@ impl<C: Core> Baton<C> {
     ) -> MutexGuard<'a, State<C>> {
         state.running += 1;
         state.calls += 1;
-        let called = if state.waits >= WORTH_CALLING { state.pass() } else { None };
+        let called = if state.mostly_waits() { state.pass() } else { None };
         let start = called.or_else(|| state.keep_one_in_reserve(false));
         let is_measured = state.calls.is_multiple_of(SAMPLE) || state.calls <= SAMPLE;
         // Where somebody is there or on his way already, no tick has to call one.
@@ -491,7 +507,7 @@ impl<C: Core> Baton<C> {
     fn watch_at_once(&self, mut state: MutexGuard<'_, State<C>>, crew: &impl Crew<Core = C>, worker: usize) {
         let has_mail = !state.workers[worker].mail.is_empty();
         let due = state.core.due();
-        if state.waiting_calls < ALL * 3 / 4 || has_mail || due == Some(Duration::ZERO) || state.core.is_over() {
+        if !state.mostly_waits() || has_mail || due == Some(Duration::ZERO) || state.core.is_over() {
             return;
         }
         let Some(mut watch) = state.watch.take() else { return };
@@ -707,6 +723,11 @@ impl<C: Core> State<C> {
 
     fn timeout(&self) -> Option<Duration> {
         self.core.due().map(|due| due.saturating_sub(self.core.now()))
+    }
+
+    /// Whether nearly every call waits.
+    fn mostly_waits(&self) -> bool {
+        self.waiting_calls >= ALL * 3 / 4
     }
 
     /// A call has waited for so long.

@@ -5,11 +5,12 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{JoinHandle, Thread};
+use std::time::Duration;
 
-/// Ticks that nobody needed before the thread goes to sleep: waking it costs more than a few of them.
-const IDLE_TICKS: u32 = 50;
+/// After so long that nobody needed a tick the thread goes to sleep: waking it costs more than a few of them.
+const IDLE: Duration = Duration::from_millis(50);
 
-/// Calls a function every [`TICK`] while it is wanted. The thread never touches what belongs to the application.
+/// Calls a function every now and then while it is wanted: every [`TICK`], or sooner if the function says so. The thread never touches what belongs to the application.
 #[derive(Debug)]
 pub struct Ticker {
     shared: Arc<Shared>,
@@ -24,11 +25,11 @@ struct Shared {
 }
 
 impl Ticker {
-    /// Starts the thread. `tick` says whether the next tick is needed.
+    /// Starts the thread. `tick` says after what time the next tick is needed, if it is.
     ///
     /// # Errors
     /// If the system gives no thread.
-    pub fn new(tick: impl FnMut() -> bool + Send + 'static) -> io::Result<Self> {
+    pub fn new(tick: impl FnMut() -> Option<Duration> + Send + 'static) -> io::Result<Self> {
         let shared = Arc::new(Shared::default());
         let own = Arc::clone(&shared);
         let thread = std::thread::Builder::new().name("kirsch-ticker".to_owned()).spawn(move || own.run(tick))?;
@@ -46,22 +47,24 @@ impl Ticker {
 }
 
 impl Shared {
-    fn run(&self, mut tick: impl FnMut() -> bool) {
-        let mut idle = 0;
+    fn run(&self, mut tick: impl FnMut() -> Option<Duration>) {
+        let mut idle = Duration::ZERO;
+        let mut period = TICK;
         while !self.quit.load(Ordering::Relaxed) {
-            if tick() {
-                idle = 0;
+            if let Some(wanted) = tick() {
+                idle = Duration::ZERO;
+                period = wanted;
                 self.asleep.store(false, Ordering::SeqCst);
             } else {
-                idle += 1;
+                idle += period;
             }
-            if idle > IDLE_TICKS && self.asleep.swap(true, Ordering::SeqCst) {
+            if idle > IDLE && self.asleep.swap(true, Ordering::SeqCst) {
                 while self.asleep.load(Ordering::SeqCst) && !self.quit.load(Ordering::Relaxed) {
                     std::thread::park();
                 }
-                idle = 0;
+                idle = Duration::ZERO;
             } else {
-                std::thread::park_timeout(TICK);
+                std::thread::park_timeout(period);
             }
         }
     }
@@ -97,7 +100,7 @@ mod tests {
                 own.store(left - 1, Ordering::SeqCst);
                 told.send(left).unwrap();
             }
-            left > 1
+            (left > 1).then_some(TICK)
         })
         .unwrap();
         for _ in 0..3 {

@@ -581,9 +581,12 @@ impl baton::Core for Core {
         self.wsgi.take_worker_wake()
     }
 
-    fn tick(&mut self) -> bool {
-        self.engine.tick();
+    fn is_holding(&self) -> bool {
         self.engine.is_holding()
+    }
+
+    fn tick(&mut self) {
+        self.engine.tick();
     }
 
     fn is_over(&self) -> bool {
