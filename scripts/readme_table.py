@@ -19,7 +19,8 @@ def table() -> str:
 
     rows = ["| flag | default | what it says |", "|---|---|---|"]
     for each in SETTINGS:
-        value = f" {each.metavar}" if each.metavar else ""
+        # A bar ends a cell of a table, in code too.
+        value = f" {each.metavar}".replace("|", r"\|") if each.metavar else ""
         flags = ", ".join(f"`{flag}`" for flag in each.flags[:-1]) + (", " if len(each.flags) > 1 else "")
         default = f"`{each.default}`" if each.default else ""
         sentence = each.prose.split(". ")[0].rstrip(".").replace("\n", " ").replace("|", r"\|")

@@ -313,7 +313,7 @@ class Settings:
     queue_timeout: float = setting(
         "Requests", "--queue-timeout", "DURATION", parse_duration, "60s",
         "How long a request may wait for a thread; then it is answered with 503 and Retry-After, and never run. 0 "
-        "waits for ever.",
+        "waits for ever. With --threads 1 nobody reads while a call runs, so requests wait in the kernel, uncounted.",
     )  # fmt: skip
     request_buffering: bool = setting(
         "Requests", "--request-buffering", "on|off", parse_on_off, "on",

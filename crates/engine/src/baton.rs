@@ -232,16 +232,6 @@ impl<C: Core> Baton<C> {
         Ok(result)
     }
 
-    /// The same for a thread that is detached all the time.
-    pub fn with_detached<R>(&self, act: impl FnOnce(&mut C) -> R) -> R {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        self.owner.store(me(), Ordering::Relaxed);
-        let result = act(&mut state.core);
-        state.deliver_wakes();
-        self.unlock(state);
-        result
-    }
-
     /// Does something with the core and the watch, for a loop that hosts the engine: there is no thread at work.
     ///
     /// # Errors
