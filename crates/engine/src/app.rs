@@ -45,6 +45,12 @@ pub struct Refusal {
     pub fault: Option<Fault>,
 }
 
+impl From<Fault> for Refusal {
+    fn from(fault: Fault) -> Self {
+        Self { status: fault.status(), fault: Some(fault) }
+    }
+}
+
 /// Why accepting pauses.
 #[derive(Debug)]
 pub enum AcceptPause {

@@ -331,7 +331,7 @@ impl<C: Core> Baton<C> {
             } else if !state.is_alone() {
                 self.unlock(state);
                 crew.detached(|| {
-                    let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+                    let mut state = self.lock_detached();
                     while !state.workers[worker].woken {
                         state = self.signals[worker].wait(state).unwrap_or_else(PoisonError::into_inner);
                     }
@@ -346,13 +346,11 @@ impl<C: Core> Baton<C> {
                 if state.workers[worker].woken {
                     break;
                 }
-                let Some(mut watch) = state.watch.take() else { unreachable!("who is alone has the baton") };
-                if state.core.look(&mut watch) {
-                    state.watch = Some(watch);
+                let State { core, watch, .. } = &mut *state;
+                if watch.as_mut().is_some_and(|watch| core.look(watch)) {
                     continue;
                 }
-                let timeout = state.timeout();
-                state.watched_until = state.core.due();
+                let Some((mut watch, timeout)) = state.take_watch() else { unreachable!("who is alone has the baton") };
                 state.watches_alone = Some(worker);
                 self.unlock(state);
                 crew.detached(|| crew.watch(&mut watch, timeout));
@@ -373,7 +371,7 @@ impl<C: Core> Baton<C> {
     /// Where some calls wait and most do not, ticks are [`EAGER`]: to call somebody for every call would cost more than
     /// the few that wait keep others waiting until the next tick.
     pub fn tick(&self) -> Option<Duration> {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.lock_detached();
         self.owner.store(me(), Ordering::Relaxed);
         state.ticks = state.ticks.wrapping_add(1);
         let period = if state.waits >= WORTH_CALLING && state.most > 1 { TICK / EAGER } else { TICK };
@@ -454,9 +452,7 @@ impl<C: Core> Baton<C> {
         if is_ready || has_mail || state.core.is_over() || state.core.due() == Some(Duration::ZERO) {
             return state;
         }
-        let Some(mut watch) = state.watch.take() else { return state };
-        let timeout = state.timeout();
-        state.watched_until = state.core.due();
+        let Some((mut watch, timeout)) = state.take_watch() else { return state };
         state.workers[worker].is_watching = true;
         self.unlock(state);
         crew.detached(|| crew.watch(&mut watch, timeout));
@@ -483,7 +479,7 @@ impl<C: Core> Baton<C> {
         self.unlock(state);
         self.start(crew, start);
         crew.detached(|| {
-            let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut state = self.lock_detached();
             while !state.workers[worker].called {
                 state = self.signals[worker].wait(state).unwrap_or_else(PoisonError::into_inner);
             }
@@ -496,17 +492,15 @@ impl<C: Core> Baton<C> {
     /// which that call needs for a moment more, and nobody before the next event.
     fn watch_at_once(&self, mut state: MutexGuard<'_, State<C>>, crew: &impl Crew<Core = C>, worker: usize) {
         let has_mail = !state.workers[worker].mail.is_empty();
-        let due = state.core.due();
-        if !state.mostly_waits() || has_mail || due == Some(Duration::ZERO) || state.core.is_over() {
+        let is_due = state.core.due() == Some(Duration::ZERO);
+        if !state.mostly_waits() || has_mail || is_due || state.core.is_over() {
             return;
         }
-        let Some(mut watch) = state.watch.take() else { return };
-        let timeout = state.timeout();
-        state.watched_until = due;
+        let Some((mut watch, timeout)) = state.take_watch() else { return };
         state.workers[worker].is_watching = true;
         drop(state);
         crew.watch(&mut watch, timeout);
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.lock_detached();
         state.workers[worker].is_watching = false;
         state.watch = Some(watch);
     }
@@ -529,11 +523,16 @@ impl<C: Core> Baton<C> {
         self.try_lock(crew).expect("no thread comes here while it does something with the core")
     }
 
+    /// Locks, by a thread that does not hold the interpreter.
+    fn lock_detached(&self) -> MutexGuard<'_, State<C>> {
+        // What panics while it holds the lock leaves the data whole.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn try_lock(&self, crew: &impl Crew<Core = C>) -> Result<MutexGuard<'_, State<C>>, Reentered> {
         loop {
             let state = match self.state.try_lock() {
                 Ok(state) => Some(state),
-                // What panics while it holds the lock leaves the data whole.
                 Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
                 Err(TryLockError::WouldBlock) => None,
             };
@@ -545,7 +544,7 @@ impl<C: Core> Baton<C> {
                 return Err(Reentered);
             }
             // Whoever holds it may be waiting for nothing else, but only without the interpreter may it be waited for.
-            crew.detached(|| drop(self.state.lock()));
+            crew.detached(|| drop(self.lock_detached()));
         }
     }
 
@@ -711,8 +710,12 @@ impl<C: Core> State<C> {
         }
     }
 
-    fn timeout(&self) -> Option<Duration> {
-        self.core.due().map(|due| due.saturating_sub(self.core.now()))
+    /// Takes the baton up, if it lies there: the watch, and how long to wait for it.
+    fn take_watch(&mut self) -> Option<(C::Watch, Option<Duration>)> {
+        let watch = self.watch.take()?;
+        let due = self.core.due();
+        self.watched_until = due;
+        Some((watch, due.map(|due| due.saturating_sub(self.core.now()))))
     }
 
     /// Whether nearly every call waits.
@@ -727,10 +730,10 @@ impl<C: Core> State<C> {
         let waited = nanos(waited.min(Duration::from_millis(100)));
         let before = nanos(self.waits);
         let mean = before - before / MEMORY + waited / MEMORY;
-        // Calling beforehand starts at the full mark and ends at half of it: in between it stays as it is.
-        let was_calling = self.waits >= WORTH_CALLING;
+        // Looking often starts at the full mark and ends at half of it: in between it stays as it is.
+        let was_eager = self.waits >= WORTH_CALLING;
         let is_between = mean < nanos(WORTH_CALLING) && mean >= nanos(WORTH_CALLING) / 2;
-        self.waits = if was_calling && is_between { WORTH_CALLING } else { Duration::from_nanos(mean) };
+        self.waits = if was_eager && is_between { WORTH_CALLING } else { Duration::from_nanos(mean) };
         let share = if waited >= nanos(WORTH_CALLING) { ALL } else { 0 };
         self.waiting_calls = self.waiting_calls - self.waiting_calls / MEMORY + share / MEMORY;
     }

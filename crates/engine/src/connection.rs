@@ -499,7 +499,7 @@ impl<A: App> Connection<A> {
             Ok(Some(head)) => head,
             Ok(None) => return (0, None),
             Err(fault) => {
-                self.refuse_unread(Refusal { status: fault.status(), fault: Some(fault) }, hub, app);
+                self.refuse_unread(fault.into(), hub, app);
                 return (input.len(), None);
             }
         };
@@ -568,7 +568,7 @@ impl<A: App> Connection<A> {
                     }
                 }
                 Err(fault) => {
-                    self.refuse_request(Refusal { status: fault.status(), fault: Some(fault) }, hub, app);
+                    self.refuse_request(fault.into(), hub, app);
                     return (input.len(), None);
                 }
             }
@@ -658,12 +658,9 @@ impl<A: App> Connection<A> {
     pub(crate) fn reply<R>(&mut self, hub: &mut Hub<A>, write: impl FnOnce(&mut Reply<'_, A>) -> R) -> R {
         let Phase::Running(facts) = self.phase else { unreachable!("a ticket is for a connection that runs") };
         let is_body_here = self.incoming.as_ref().is_none_or(|incoming| incoming.has_ended());
-        if self.out.is_none() {
-            self.out = Some(hub.composer());
-        }
         let result = write(&mut Reply {
             slot: self.slot,
-            out: self.out.as_mut().expect("it was set just now"),
+            out: self.out.get_or_insert_with(|| hub.composer()),
             output: &mut self.output,
             held: &mut hub.held,
             begun: &mut self.begun,
@@ -678,7 +675,7 @@ impl<A: App> Connection<A> {
         });
         if self.gone {
             self.discard_output();
-            self.end_incoming(truncated());
+            self.end_incoming(Fault::Truncated.into());
         }
         self.store(hub);
         result
@@ -726,9 +723,9 @@ impl<A: App> Connection<A> {
         self.readable = false;
         match &self.phase {
             Phase::Head if self.receiver.end_of_input(&self.input).is_ok() => return Step::Stop(Fate::Close(None)),
-            Phase::Head => self.refuse_unread(truncated(), hub, app),
-            Phase::Body(_) => self.refuse_request(truncated(), hub, app),
-            Phase::Running(_) => self.break_incoming(truncated(), app),
+            Phase::Head => self.refuse_unread(Fault::Truncated.into(), hub, app),
+            Phase::Body(_) => self.refuse_request(Fault::Truncated.into(), hub, app),
+            Phase::Running(_) => self.break_incoming(Fault::Truncated.into(), app),
             _ => return Step::Stop(Fate::Close(None)),
         }
         Step::Next
@@ -758,12 +755,11 @@ impl<A: App> Connection<A> {
         let explanation = fault.map_or_else(|| explanation(status), Fault::explanation);
         let retry_after =
             (status == 503).then(|| hub.config.queue_timeout.map_or(1, |timeout| timeout.as_secs().max(1)));
-        let mut out = self.out.take().unwrap_or_else(|| hub.composer());
+        let out = self.out.get_or_insert_with(|| hub.composer());
         if out.is_begun() {
             out.move_to(&mut self.output);
         }
         http1::refuse(status, explanation, retry_after, is_head, &hub.stamp, &mut out.bytes);
-        self.out = Some(out);
         hub.statistics.refused += 1;
         self.incoming = None;
         self.drop_input();
@@ -839,7 +835,7 @@ impl<A: App> Connection<A> {
         self.gone = true;
         self.readable = false;
         self.discard_output();
-        self.break_incoming(truncated(), app);
+        self.break_incoming(Fault::Truncated.into(), app);
         self.wake(Awaited::Output, app);
         Fate::Wait
     }
@@ -920,11 +916,6 @@ impl<A: App> Connection<A> {
         }
         is_running
     }
-}
-
-/// For a peer that has left in the middle of its request.
-fn truncated() -> Refusal {
-    Refusal { status: Fault::Truncated.status(), fault: Some(Fault::Truncated) }
 }
 
 fn explanation(status: u16) -> &'static str {

@@ -179,7 +179,7 @@ impl<A: App> Engine<A> {
             return Some(Duration::ZERO);
         }
         let pause = (self.paused_until != 0).then_some(self.paused_until);
-        let stop_at = self.stop_at.filter(|&at| at != Millis::MAX && !self.has_cut);
+        let stop_at = self.stop_at.filter(|&at| at != Millis::MAX);
         let due = [self.hub.sweep.due(), stop_at, pause].into_iter().flatten().min()?;
         Some(self.began + Duration::from_millis(due))
     }
@@ -463,12 +463,6 @@ impl<A: App> Engine<A> {
         }
         self.paused_until = 0;
         self.stop_at = Some(self.stop_at.map_or(at, |earlier| earlier.min(at)));
-    }
-
-    /// Whether the engine is stopping.
-    #[must_use]
-    pub fn is_stopping(&self) -> bool {
-        self.hub.stopping
     }
 
     /// Whether the engine has stopped and nothing is left, but perhaps calls that have not returned in the time that was

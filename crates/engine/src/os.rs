@@ -146,6 +146,7 @@ impl Net for Os {
     }
 
     fn unlisten(&mut self, listener: &OwnedFd) {
+        // It is about to be dropped, which takes it out of the poller too.
         self.registry.deregister(&mut SourceFd(&listener.as_raw_fd())).ok();
     }
 

@@ -203,7 +203,7 @@ impl Server {
             self.monitor.wait(py, &self.site);
         }
         self.site.finish(py)?;
-        self.site.fail_if_failed()
+        self.site.fail_if_failed(py)
     }
 
     fn work(&self, py: Python<'_>, index: usize) {

@@ -248,7 +248,7 @@ impl Site {
     pub(crate) fn turn(&self, py: Python<'_>) -> PyResult<Turned> {
         let crew = Attached { site: self, py };
         let mut jobs = Vec::new();
-        let (woken, broken, holds) = self
+        let (woken, holds) = self
             .baton
             .turn(&crew, |core, poller| {
                 loop {
@@ -259,18 +259,15 @@ impl Site {
                         break;
                     }
                 }
-                (core.wsgi.take_hosted_wakes(), core.broken.take(), core.engine.is_holding())
+                (core.wsgi.take_hosted_wakes(), core.engine.is_holding())
             })
             .map_err(|baton::Reentered| Reentered)?;
         if holds {
             self.tick_along();
         }
         crew.between(true);
-        self.fail_if_failed()?;
-        match broken {
-            Some(error) => Err(error.into()),
-            None => Ok(Turned { jobs, woken }),
-        }
+        self.fail_if_failed(py)?;
+        Ok(Turned { jobs, woken })
     }
 
     /// Everything is over, or has to be: what is open is cut.
@@ -334,13 +331,13 @@ impl Site {
         }
     }
 
-    /// A call is over without having come to an end.
-    pub(crate) fn cut_off(&self, py: Python<'_>, ticket: Ticket, key: usize) {
+    /// A call is over without having come to an end; `key`: of the call, if it has begun.
+    pub(crate) fn cut_off(&self, py: Python<'_>, ticket: Ticket, key: Option<usize>) {
         let ended = self.with(py, |core| {
             let refused = core.engine.reply(&ticket, |reply| reply.refuse(500, "The server has failed."));
             let progress = if refused { Progress::Done } else { Progress::Cut };
             core.engine.put_back(ticket, progress, clock::now(), &mut core.wsgi);
-            core.wsgi.calls.end(key)
+            key.map(|key| core.wsgi.calls.end(key))
         });
         drop(ended);
     }
@@ -351,8 +348,12 @@ impl Site {
         self.stop(py, Some(Duration::ZERO));
     }
 
-    pub(crate) fn fail_if_failed(&self) -> PyResult<()> {
-        lock(&self.failure).take().map_or(Ok(()), Err)
+    /// Raises what has ended the server, if something has.
+    pub(crate) fn fail_if_failed(&self, py: Python<'_>) -> PyResult<()> {
+        if let Some(error) = lock(&self.failure).take() {
+            return Err(error);
+        }
+        self.with(py, |core| core.broken.take())?.map_or(Ok(()), |error| Err(error.into()))
     }
 
     /// Waits, without the interpreter, for `timeout` or until the server has ended; whether it has.
@@ -376,13 +377,12 @@ impl Site {
     /// what piles up is kept elsewhere instead.
     pub(crate) fn wait_for_output(&self, py: Python<'_>, exchange: &Exchange) -> PyResult<()> {
         let Some(ticket) = &exchange.ticket else { return Ok(()) };
-        let key = exchange.key;
         if self.hooks.waiter.is_none() && (self.threads == 1 || worker().is_none()) {
             return Ok(self.with(py, |core| core.engine.reply(ticket, |reply| reply.relieve()))??);
         }
         // A wait may be over early.
         while self.with(py, |core| core.engine.reply(ticket, |reply| reply.is_full() && !reply.is_gone()))? {
-            self.wait(py, key, false, |core, waiter| {
+            self.wait(py, exchange, false, |core, waiter| {
                 core.engine.wait_for_output(ticket, waiter, clock::now(), &mut core.wsgi);
             })?;
         }
@@ -390,38 +390,50 @@ impl Site {
     }
 
     /// Waits in the middle of a call. `counts`: the time belongs to the request's deadline.
-    fn wait(&self, py: Python<'_>, key: usize, counts: bool, begin: impl FnOnce(&mut Core, Waiter)) -> PyResult<()> {
-        let now = || clock::now().monotonic;
-        if let (Some(make), Some(wait)) = (&self.hooks.waiter, &self.hooks.wait) {
-            let waiter = match self.with(py, |core| core.wsgi.calls.waiter(py, key))? {
-                Some(waiter) => waiter,
-                None => make.call0(py)?,
-            };
-            self.with(py, |core| {
-                core.wsgi.calls.set_waiting(key, true, counts, now());
-                begin(core, Waiter::Hosted(waiter.clone_ref(py)));
+    fn wait(
+        &self,
+        py: Python<'_>,
+        exchange: &Exchange,
+        counts: bool,
+        begin: impl FnOnce(&mut Core, Waiter),
+    ) -> PyResult<()> {
+        let key = exchange.key;
+        let begin = |core: &mut Core, waiter| {
+            core.wsgi.calls.set_waiting(key, true, counts, clock::now().monotonic);
+            begin(core, waiter);
+        };
+        // Returns whether the call was interrupted meanwhile.
+        let end = |core: &mut Core| {
+            if let Some(ticket) = &exchange.ticket {
+                core.engine.stop_waiting(ticket);
+            }
+            core.wsgi.calls.set_waiting(key, false, counts, clock::now().monotonic);
+            core.wsgi.calls.is_interrupted(key)
+        };
+        if let Some(wait) = &self.hooks.wait {
+            let waiter = self.with(py, |core| {
+                let waiter = core.wsgi.calls.waiter(py, key);
+                if let Some(waiter) = &waiter {
+                    begin(core, Waiter::Hosted(waiter.clone_ref(py)));
+                }
+                waiter
             })?;
             let waited = wait.call1(py, (waiter,));
-            self.with(py, |core| core.wsgi.calls.set_waiting(key, false, counts, now()))?;
+            self.with(py, end)?;
             return waited.map(drop);
         }
         let Some(worker) = worker() else {
             return Err(PyRuntimeError::new_err("only the thread of a request can wait for its peer"));
         };
         self.baton
-            .wait(&Attached { site: self, py }, worker, |core| {
-                core.wsgi.calls.set_waiting(key, true, counts, now());
-                begin(core, Waiter::Worker(worker));
-            })
+            .wait(&Attached { site: self, py }, worker, |core| begin(core, Waiter::Worker(worker)))
             .map_err(|baton::Reentered| Reentered)?;
-        let interrupted = self.with(py, |core| {
-            core.wsgi.calls.set_waiting(key, false, counts, now());
-            core.wsgi.calls.is_interrupted(key)
-        })?;
+        let interrupted = self.with(py, end)?;
         if interrupted && let Some(exception) = &self.hooks.timeout_exception {
             return Err(PyErr::from_value(exception.bind(py).call0()?));
         }
-        self.fail_if_failed()
+        // The server's end is the call's too.
+        lock(&self.failure).as_ref().map_or(Ok(()), |error| Err(error.clone_ref(py)))
     }
 
     /// Reads from a body that is handed on as it arrives, and waits until some of it is here. None read is its end.
@@ -448,7 +460,7 @@ impl Site {
                         }
                     });
                 }
-                Input::Pending => self.wait(py, exchange.key, true, |core, waiter| {
+                Input::Pending => self.wait(py, exchange, true, |core, waiter| {
                     core.engine.wait_for_input(ticket, waiter, clock::now(), &mut core.wsgi);
                 })?,
             }

@@ -62,7 +62,7 @@ impl Incoming {
                     }
                 }
                 Err(fault) => {
-                    self.end = Some(Err(Refusal { status: fault.status(), fault: Some(fault) }));
+                    self.end = Some(Err(fault.into()));
                     return input.len();
                 }
             }

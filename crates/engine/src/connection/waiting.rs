@@ -164,7 +164,7 @@ impl<A: App> Connection<A> {
             Wait::Queue => {
                 hub.statistics.queue_timeouts += 1;
                 let refusal = Refusal { status: 503, fault: None };
-                if matches!(self.phase, Phase::Queued(_)) {
+                if self.is_queued() {
                     self.refuse_request(refusal, hub, app);
                 } else {
                     self.held_back = false;

@@ -71,10 +71,10 @@ pub(super) enum Failure {
 impl Site {
     /// Runs a job, by the crew's thread `worker` or by a loop that hosts the engine.
     pub(crate) fn run(&self, py: Python<'_>, job: Job, worker: Option<usize>) {
-        // The call that unwinds ends with its handles, see `Call::drop`.
+        // The call that unwinds ends with its handles, see their drop.
         let run = catch_unwind(AssertUnwindSafe(|| match job {
             Job::Call { ticket, request, key: Some(key) } => self.call(py, ticket, request, key, worker),
-            Job::Call { ticket, key: None, .. } => self.refuse(py, ticket),
+            Job::Call { ticket, key: None, .. } => self.cut_off(py, ticket, None),
             Job::Resume(ticket, stream) => {
                 stream.call().handles.exchange().ticket = Some(ticket);
                 self.resume(py, &stream);
@@ -96,20 +96,16 @@ impl Site {
         debug_assert!(resumed.is_ok(), "a call does not run while the engine is locked");
     }
 
-    fn refuse(&self, py: Python<'_>, ticket: Ticket) {
-        let _ = self.with(py, |core| {
-            core.engine.reply(&ticket, |reply| reply.refuse(500, FAILED));
-            core.engine.put_back(ticket, Progress::Done, clock::now(), &mut core.wsgi);
-        });
-    }
-
     fn call(&self, py: Python<'_>, ticket: Ticket, request: Request, key: usize, worker: Option<usize>) {
-        let Request { environ: Some(environ), body, is_chunked, entry, .. } = request else { return };
-        let Some(handles) = self.handles.take(self, ticket, key) else {
-            // The ticket went with the attempt; memory this short ends the process soon in any case.
+        let Request { environ: Some(environ), body, is_chunked, entry, .. } = request else {
+            return self.cut_off(py, ticket, Some(key));
+        };
+        let Some(mut handles) = self.handles.take() else {
             let error = PyErr::take(py);
+            self.cut_off(py, ticket, Some(key));
             return self.tell(py, ERROR, "no memory for a request", error);
         };
+        handles.open(self, ticket, key);
         let mut call = Call { environ, handles, spooled: None, is_arriving: false, entry };
         if let Err(error) = self.prepare(py, &mut call, body, is_chunked) {
             return self.fail(py, call, Failure::Raised(error));
@@ -128,30 +124,19 @@ impl Site {
             let key = call.handles.exchange().key;
             self.with(py, |core| core.wsgi.calls.set_waiter(key, waiter))?;
         }
-        match body {
-            RequestBody::Empty => {
-                if is_chunked {
-                    self.inputs.set_length(py, &call.environ, 0)?;
-                }
-            }
-            RequestBody::Bytes(bytes) => {
-                let length = self.inputs.set_bytes(py, &call.environ, &bytes)?;
-                if is_chunked {
-                    self.inputs.set_length(py, &call.environ, length)?;
-                }
-            }
+        let length = match body {
+            RequestBody::Empty => 0,
+            RequestBody::Bytes(bytes) => self.inputs.set_bytes(py, &call.environ, &bytes)?,
             RequestBody::File(file, length) => {
                 call.spooled = Some(self.inputs.set_file(py, &call.environ, file)?);
-                if is_chunked {
-                    self.inputs.set_length(py, &call.environ, length)?;
-                }
+                length
             }
             RequestBody::Arriving => {
                 call.is_arriving = true;
-                self.inputs.set_arriving(py, &call.environ, call.handles.start_response())?;
+                return self.inputs.set_arriving(py, &call.environ, call.handles.start_response());
             }
-        }
-        Ok(())
+        };
+        if is_chunked { self.inputs.set_length(py, &call.environ, length) } else { Ok(()) }
     }
 
     /// Calls the application; what it returned, or its exception.
@@ -227,7 +212,7 @@ impl Site {
                 if let Some(misuse) = misuse {
                     self.report_misuse(py, &call, misuse);
                 }
-                self.let_go(py, call, ended);
+                self.let_go(call, ended);
             }
             Ok(Err(misuse)) => self.fail(py, call, Failure::Misused(misuse)),
             Err(error) => self.fail(py, call, Failure::Raised(error.into())),
@@ -326,9 +311,10 @@ impl Site {
     /// The peer of a suspended stream has left; its connection is gone already.
     fn abandon(&self, py: Python<'_>, stream: Stream) {
         let body_bytes = stream.body_bytes();
-        let call = self.close(py, stream);
+        let mut call = self.close(py, stream);
+        self.close_input(py, &mut call);
         if let Ok(ended) = self.with(py, |core| core.wsgi.end_call(py, &call, body_bytes)) {
-            self.let_go(py, call, ended);
+            self.let_go(call, ended);
         }
     }
 
@@ -382,7 +368,7 @@ impl Site {
         let refused = self.write(py, &call, |reply, _| reply.refuse(status, explanation)).unwrap_or(false);
         if refused {
             // What the log says is what the peer got.
-            let _ = call.handles.exchange().draft.start(line_of(status));
+            let _ = call.handles.exchange().draft.start_refusal(status);
         }
         self.end(py, call, if refused { Progress::Done } else { Progress::Cut });
     }
@@ -411,7 +397,7 @@ impl Site {
             ended
         });
         if let Ok(ended) = ended {
-            self.let_go(py, call, ended);
+            self.let_go(call, ended);
         }
     }
 
@@ -424,11 +410,10 @@ impl Site {
     }
 
     /// What a call held goes, where what goes may do what it likes.
-    fn let_go(&self, py: Python<'_>, mut call: Call, ended: Current) {
+    fn let_go(&self, call: Call, ended: Current) {
         if ended.interrupted {
             Self::take_back_interrupt();
         }
-        self.close_input(py, &mut call);
         drop(ended);
         let Call { environ, handles, .. } = call;
         drop(environ);
@@ -455,16 +440,6 @@ impl Site {
 fn is_greenlet_exit(py: Python<'_>, error: &PyErr) -> bool {
     let mut kinds = error.get_type(py).mro().into_iter();
     kinds.any(|kind| kind.cast::<PyType>().is_ok_and(|kind| kind.name().is_ok_and(|name| name == "GreenletExit")))
-}
-
-fn line_of(status: u16) -> &'static [u8] {
-    match status {
-        400 => b"400 Bad Request",
-        408 => b"408 Request Timeout",
-        413 => b"413 Content Too Large",
-        504 => b"504 Gateway Timeout",
-        _ => b"500 Internal Server Error",
-    }
 }
 
 /// The request that a message is about, as method and target, fit for a terminal.

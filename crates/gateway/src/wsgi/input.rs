@@ -11,6 +11,8 @@ use std::fs::File;
 use std::os::fd::IntoRawFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+pyo3::import_exception!(io, UnsupportedOperation);
+
 /// The input of a request without a body: a stream at its end. It has no state, so that all requests share one.
 #[pyclass(frozen, module = "kirsch._native")]
 pub(crate) struct EmptyInput;
@@ -115,21 +117,21 @@ impl Inputs {
         environ: &Object,
         callable: *mut pyo3::ffi::PyObject,
     ) -> PyResult<()> {
-        set(environ, &self.disconnected, callable).ok_or_else(|| PyErr::fetch(py))
+        assign(py, environ, &self.disconnected, callable)
     }
 
     /// Says how long a body is that came in chunks: it arrives decoded, so its length takes the place of
     /// Transfer-Encoding, as RFC 9112 section 7.1.3 has it.
     pub(crate) fn set_length(&self, py: Python<'_>, environ: &Object, length: u64) -> PyResult<()> {
         let text = Object::latin1(py, length.to_string().as_bytes()).ok_or_else(|| PyErr::fetch(py))?;
-        set(environ, &self.content_length, text.as_ptr()).ok_or_else(|| PyErr::fetch(py))
+        assign(py, environ, &self.content_length, text.as_ptr())
     }
 
     /// Sets the input to one that reads `bytes`, and returns how many they are. `BytesIO` shares them until somebody
     /// writes, and `read()` of all of it returns that very object.
     pub(crate) fn set_bytes(&self, py: Python<'_>, environ: &Object, bytes: &Object) -> PyResult<u64> {
         let stream: Object = self.bytes_io.call1(py, (bytes.bind(py),))?.into();
-        set(environ, &self.wsgi_input, stream.as_ptr()).ok_or_else(|| PyErr::fetch(py))?;
+        assign(py, environ, &self.wsgi_input, stream.as_ptr())?;
         // SAFETY: `bytes` is a live bytes object.
         Ok(unsafe { bytes_of(bytes.as_ptr()) }.len() as u64)
     }
@@ -137,7 +139,7 @@ impl Inputs {
     /// Sets the input to one that reads `file`. It is to be closed when the request is over.
     pub(crate) fn set_file(&self, py: Python<'_>, environ: &Object, file: File) -> PyResult<Object> {
         let stream: Object = self.open.call1(py, (file.into_raw_fd(), "rb"))?.into();
-        set(environ, &self.wsgi_input, stream.as_ptr()).ok_or_else(|| PyErr::fetch(py))?;
+        assign(py, environ, &self.wsgi_input, stream.as_ptr())?;
         Ok(stream)
     }
 
@@ -152,8 +154,12 @@ impl Inputs {
         let start_response = unsafe { Object::from_borrowed(start_response) };
         let reader = BodyReader { start_response, closed: AtomicBool::new(false) };
         let stream: Object = self.buffered_reader.call1(py, (reader, READ_SIZE))?.into();
-        set(environ, &self.wsgi_input, stream.as_ptr()).ok_or_else(|| PyErr::fetch(py))
+        assign(py, environ, &self.wsgi_input, stream.as_ptr())
     }
+}
+
+fn assign(py: Python<'_>, environ: &Object, key: &Object, value: *mut pyo3::ffi::PyObject) -> PyResult<()> {
+    set(environ, key, value).ok_or_else(|| PyErr::fetch(py))
 }
 
 /// What one read asks the engine for at most; it has about as much ready.
@@ -215,18 +221,18 @@ impl BodyReader {
         false
     }
 
-    fn fileno(&self, py: Python<'_>) -> PyResult<i32> {
-        Err(unsupported(py, "fileno"))
+    fn fileno(&self) -> PyResult<i32> {
+        Err(UnsupportedOperation::new_err("fileno"))
     }
 
-    fn tell(&self, py: Python<'_>) -> PyResult<u64> {
-        Err(unsupported(py, "tell"))
+    fn tell(&self) -> PyResult<u64> {
+        Err(UnsupportedOperation::new_err("tell"))
     }
 
     #[pyo3(signature = (offset, whence = 0, /))]
-    fn seek(&self, py: Python<'_>, offset: i64, whence: i32) -> PyResult<u64> {
+    fn seek(&self, offset: i64, whence: i32) -> PyResult<u64> {
         let _ = (offset, whence);
-        Err(unsupported(py, "seek"))
+        Err(UnsupportedOperation::new_err("seek"))
     }
 
     fn flush(&self) {}
@@ -238,13 +244,5 @@ impl BodyReader {
     #[getter]
     fn closed(&self) -> bool {
         self.closed.load(Ordering::Relaxed)
-    }
-}
-
-/// `io.UnsupportedOperation`, as streams of the standard library raise it.
-fn unsupported(py: Python<'_>, what: &str) -> PyErr {
-    match py.import("io").and_then(|io| io.getattr("UnsupportedOperation")?.call1((what.to_owned(),))) {
-        Ok(error) => PyErr::from_value(error),
-        Err(error) => error,
     }
 }

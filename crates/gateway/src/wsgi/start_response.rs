@@ -101,20 +101,10 @@ impl HandleTypes {
         })
     }
 
-    /// Handles for a new response; `None` with an exception set if memory is short.
-    pub(crate) fn take(&self, site: &Site, ticket: Ticket, key: usize) -> Option<Handles> {
+    /// Handles for a new response, to be opened; `None` with an exception set if memory is short.
+    pub(crate) fn take(&self) -> Option<Handles> {
         let spare = self.spare().pop();
-        let handles = match spare {
-            Some(handles) => handles,
-            None => self.make()?,
-        };
-        let write = handles.write.as_ptr();
-        let exchange = handles.exchange();
-        exchange.write = write;
-        exchange.ticket = Some(ticket);
-        exchange.key = key;
-        exchange.site = ptr::from_ref(site);
-        Some(handles)
+        spare.or_else(|| self.make())
     }
 
     /// The response is over: the handles are closed, and kept if nobody else holds them.
@@ -173,6 +163,16 @@ impl HandleTypes {
 }
 
 impl Handles {
+    /// They are for the response to `ticket` from now on.
+    pub(crate) fn open(&mut self, site: &Site, ticket: Ticket, key: usize) {
+        let write = self.write.as_ptr();
+        let exchange = self.exchange();
+        exchange.write = write;
+        exchange.ticket = Some(ticket);
+        exchange.key = key;
+        exchange.site = ptr::from_ref(site);
+    }
+
     pub(crate) fn start_response(&self) -> *mut ffi::PyObject {
         self.start_response.as_ptr()
     }
@@ -548,7 +548,7 @@ impl Drop for Handles {
         if let Some(ticket) = exchange.ticket.take() {
             // SAFETY: references to Python objects are dropped attached; the site outlives every call that is out.
             let (py, site) = unsafe { (Python::assume_attached(), &*exchange.site) };
-            site.cut_off(py, ticket, exchange.key);
+            site.cut_off(py, ticket, Some(exchange.key));
         }
     }
 }

@@ -103,6 +103,14 @@ impl Draft {
         })
     }
 
+    /// Begins anew with the status line of a response that the server makes by itself.
+    ///
+    /// # Errors
+    /// As [`start`](Self::start), for a number that is no status.
+    pub fn start_refusal(&mut self, status: u16) -> Result<(), Misuse> {
+        self.start(format!("{status} {}", reason(status)).as_bytes())
+    }
+
     /// Begins anew with a status such as `200 OK`.
     ///
     /// # Errors
@@ -401,11 +409,10 @@ pub fn refuse(
     stamp: &Stamp,
     out: &mut Vec<u8>,
 ) -> Sender {
-    let reason = reason(status);
-    let page = format!("{status} {reason}\n{explanation}\n");
+    let page = format!("{status} {}\n{explanation}\n", reason(status));
     let mut draft = Draft::default();
     let written = draft
-        .start(format!("{status} {reason}").as_bytes())
+        .start_refusal(status)
         .and_then(|()| draft.field(b"Content-Type", b"text/plain; charset=utf-8"))
         .and_then(|()| draft.field(b"Content-Length", page.len().to_string().as_bytes()))
         .and_then(|()| match retry_after {
