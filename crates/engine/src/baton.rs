@@ -8,7 +8,8 @@
 //! * it outlasts a tick ([`Baton::tick`], called by a thread of its own);
 //! * it says so, by waiting in the middle of a call ([`Baton::wait`]);
 //! * nearly every call has been found to wait lately, so somebody is called beforehand, and goes to wait for the poller
-//!   at once. Where only some do, ticks come more often.
+//!   at once. Where only some do, ticks come more often. And where so many are out that one of them returns soon, that
+//!   one takes the baton up instead of somebody who would have to be woken for it, and ticks come more seldom.
 //!
 //! ```text
 //!                 ┌────────────────────────── call over ◀──────────────────────────┐
@@ -45,6 +46,8 @@ const MEMORY: u64 = 32;
 const WORTH_CALLING: Duration = Duration::from_micros(20);
 /// So many ticks come in the time of one where calls are known to wait.
 const EAGER: u32 = 8;
+/// Where so many calls are out that one returns within this time, that one takes the baton up.
+const SOON: Duration = Duration::from_millis(2);
 /// A share of calls is counted in parts of this.
 const ALL: u64 = 1 << 16;
 
@@ -143,6 +146,8 @@ pub struct State<C: Core> {
     waits: Duration,
     /// How many of [`ALL`] calls wait at all.
     waiting_calls: u64,
+    /// A tick has found that nobody came back to take the baton up, and what has waited since is not done yet.
+    is_late: bool,
     /// Measured calls since one has waited, or outlasted a tick.
     calm: u32,
     /// Threads to be signalled when the lock is open: whoever wakes earlier would find it closed.
@@ -217,6 +222,7 @@ impl<C: Core> Baton<C> {
                 ticks: 0,
                 waits: Duration::ZERO,
                 waiting_calls: 0,
+                is_late: false,
                 calm: 0,
                 to_signal: Vec::new(),
                 calls: 0,
@@ -378,14 +384,21 @@ impl<C: Core> Baton<C> {
     /// since the tick before, somebody is called to take it. Returns after what time the next tick is needed, if it is.
     ///
     /// Where some calls wait and most do not, ticks are [`EAGER`]: to call somebody for every call would cost more than
-    /// the few that wait keep others waiting until the next tick.
+    /// the few that wait keep others waiting until the next tick. Where one of many calls returns soon, a tick is only
+    /// for the case that none does; what has waited for it is then done without waiting for returns again.
     pub fn tick(&self) -> Option<Duration> {
         let mut state = self.lock_detached();
         self.owner.store(me(), Ordering::Relaxed);
         state.ticks = state.ticks.wrapping_add(1);
-        let period = if state.waits >= WORTH_CALLING && state.most > 1 { TICK / EAGER } else { TICK };
-        let is_whole = period == TICK || state.ticks.is_multiple_of(EAGER);
         let holds = state.core.is_holding();
+        let period = if state.is_lazy() {
+            if holds { TICK } else { SOON }
+        } else if state.waits >= WORTH_CALLING && state.most > 1 {
+            TICK / EAGER
+        } else {
+            TICK
+        };
+        let is_whole = period >= TICK || state.ticks.is_multiple_of(EAGER);
         if is_whole && holds {
             state.core.tick();
         }
@@ -396,6 +409,7 @@ impl<C: Core> Baton<C> {
         {
             state.handovers += 1;
             state.calm = 0;
+            state.is_late = true;
             state.call(worker);
         }
         state.steps_at_tick = state.steps;
@@ -418,7 +432,7 @@ impl<C: Core> Baton<C> {
     ) -> MutexGuard<'a, State<C>> {
         state.running += 1;
         state.calls += 1;
-        let called = if state.mostly_waits() { state.pass() } else { None };
+        let called = if state.mostly_waits() && (state.is_late || !state.is_lazy()) { state.pass() } else { None };
         let start = called.or_else(|| state.keep_one_in_reserve(false));
         let is_measured = state.is_to_measure();
         // Where somebody is there or on his way already, no tick has to call one.
@@ -727,6 +741,7 @@ impl<C: Core> State<C> {
     /// Takes the baton up, if it lies there: the watch, and how long to wait for it.
     fn take_watch(&mut self) -> Option<(C::Watch, Option<Duration>)> {
         let watch = self.watch.take()?;
+        self.is_late = false;
         let due = self.core.due();
         self.watched_until = due;
         Some((watch, due.map(|due| due.saturating_sub(self.core.now()))))
@@ -735,6 +750,13 @@ impl<C: Core> State<C> {
     /// Whether nearly every call waits.
     fn mostly_waits(&self) -> bool {
         self.waiting_calls >= ALL * 3 / 4
+    }
+
+    /// Whether nearly every call waits and so many are out that one of them returns soon: it takes the baton up, and
+    /// nobody has to be called, who would have to be woken, and put to sleep again, for each call.
+    fn is_lazy(&self) -> bool {
+        let running = u32::try_from(self.running).unwrap_or(u32::MAX).max(1);
+        self.mostly_waits() && self.waits / running <= SOON
     }
 
     /// Whether the call that begins is to be measured. Who is alone has nobody to call.

@@ -24,7 +24,7 @@
 //! pending while another thread takes the lock waits instead of failing; it fails in the executions in which it comes
 //! later.
 
-use super::{ALL, Baton, Core, Crew, WORTH_CALLING};
+use super::{ALL, Baton, Core, Crew, SOON, WORTH_CALLING};
 use loom::model::Builder;
 use loom::sync::{Condvar, Mutex, MutexGuard};
 use loom::thread::{self, JoinHandle};
@@ -97,6 +97,19 @@ enum Manner {
     Waiting,
     /// Nearly all wait: whoever is called takes the baton at once.
     AllWaiting,
+    /// Nearly all wait, and many are out: nobody is called until a tick, for one of them will return.
+    ManyOut,
+}
+
+impl Manner {
+    /// How long calls wait.
+    fn waits(self) -> Duration {
+        match self {
+            Manner::Fast => Duration::ZERO,
+            Manner::Waiting | Manner::ManyOut => WORTH_CALLING * 10,
+            Manner::AllWaiting => SOON * 10,
+        }
+    }
 }
 
 /// A model.
@@ -489,10 +502,8 @@ impl Site {
         };
         let baton = Baton::new(core, Watch, plan.most);
         let mut state = baton.state.lock().unwrap();
-        if plan.manner != Manner::Fast {
-            state.waits = WORTH_CALLING * 10;
-        }
-        if plan.manner == Manner::AllWaiting {
+        state.waits = plan.manner.waits();
+        if matches!(plan.manner, Manner::AllWaiting | Manner::ManyOut) {
             state.waiting_calls = ALL;
         }
         drop(state);
@@ -665,7 +676,7 @@ impl Crew for Attached<'_> {
 
     fn run_measured(&self, worker: usize, work: Work) -> Duration {
         self.run(worker, work);
-        if self.site.plan.manner == Manner::Fast { Duration::ZERO } else { WORTH_CALLING * 10 }
+        self.site.plan.manner.waits()
     }
 
     fn end(&self, core: &mut Fake) {
@@ -726,21 +737,23 @@ fn fast_calls_with_ticks() {
 
 #[test]
 fn calls_that_mostly_wait() {
-    for manner in [Manner::Waiting, Manner::AllWaiting] {
+    for manner in [Manner::Waiting, Manner::AllWaiting, Manner::ManyOut] {
         Plan::new(2, &[RETURN, RETURN, RETURN]).later(&[Event::Request(2)]).manner(manner).check(2);
     }
 }
 
 #[test]
 fn calls_that_mostly_wait_without_an_interpreter_lock() {
-    for manner in [Manner::Waiting, Manner::AllWaiting] {
+    for manner in [Manner::Waiting, Manner::AllWaiting, Manner::ManyOut] {
         Plan::new(2, &[RETURN, RETURN]).manner(manner).free_threaded().check(2);
     }
 }
 
 #[test]
 fn a_call_that_takes_long_keeps_nobody_waiting() {
-    Plan::new(2, &[RETURN, job(Act::Outlast(Fact::Over(2))), RETURN]).ticking().check(1);
+    for manner in [Manner::Fast, Manner::ManyOut] {
+        Plan::new(2, &[RETURN, job(Act::Outlast(Fact::Over(2))), RETURN]).manner(manner).ticking().check(1);
+    }
 }
 
 #[test]
@@ -755,7 +768,7 @@ fn a_call_that_takes_long_keeps_no_later_request_waiting() {
 
 #[test]
 fn a_call_that_waits_passes_the_baton() {
-    for manner in [Manner::Fast, Manner::Waiting, Manner::AllWaiting] {
+    for manner in [Manner::Fast, Manner::Waiting, Manner::AllWaiting, Manner::ManyOut] {
         Plan::new(2, &[WAIT, RETURN.begins_with(Event::Answer(0))]).manner(manner).check(2);
     }
 }
@@ -778,7 +791,7 @@ fn all_calls_wait_and_are_woken_with_a_request_behind_them() {
 
 #[test]
 fn a_suspended_call_goes_on_in_its_thread() {
-    for manner in [Manner::Fast, Manner::Waiting, Manner::AllWaiting] {
+    for manner in [Manner::Fast, Manner::Waiting, Manner::AllWaiting, Manner::ManyOut] {
         Plan::new(2, &[SUSPEND, RETURN.begins_with(Event::Answer(0))]).manner(manner).check(3);
     }
 }
