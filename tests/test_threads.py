@@ -326,3 +326,33 @@ def test_five_threads_drop_nobody(serve: Serve, number: int, milliseconds: int) 
     close_all(sent)
     answered = [target for target in get_json(site, "/records")["journal"] if target.startswith("/rest")]
     assert len(answered) == len(set(answered)) == (rounds + 1) * number, "each was called once"
+
+
+# What the interpreter is told
+
+INTERVAL = """
+import sys
+
+{first}
+
+def app(environ, start_response):
+    start_response("200 OK", [])
+    return [repr(sys.getswitchinterval()).encode()]
+"""
+
+
+@pytest.mark.parametrize(
+    ("first", "threads", "expected"),
+    [
+        ("", "16", "0.001"),
+        ("", "1", "0.005"),
+        ("sys.setswitchinterval(0.02)", "16", "0.02"),
+    ],
+    ids=["several threads", "one thread", "the application's own"],
+)
+def test_threads_let_each_other_to_the_interpreter_soon(
+    serve: Serve, tmp_path: Path, first: str, threads: str, expected: str
+) -> None:
+    (tmp_path / "interval.py").write_text(INTERVAL.format(first=first))
+    site = serve("interval:app", "--chdir", str(tmp_path), "--threads", threads)
+    assert get(site, "/").body.decode() == expected

@@ -22,6 +22,11 @@ if TYPE_CHECKING:
     from kirsch._native import Server as NativeServer
     from kirsch.stacks import Stack
 
+# How long a thread keeps the interpreter while others want it, in seconds: CPython's default, and ours. One that comes
+# back from waiting waits that long again where another has fast calls to run one after the other, and a peer sees it.
+_DEFAULT_SWITCH_INTERVAL = 0.005
+_SWITCH_INTERVAL = 0.001
+
 # Threads that are in no call leave at once; this is for a machine that has better things to do.
 _JOIN_SECONDS = 2.0
 
@@ -48,9 +53,14 @@ class ThreadsDriver:
         if self._count > 1:
             # Here and not in a thread: up to 3.12 the thread that imports it first is taken for the main one.
             import threading  # noqa: F401
+        interval = sys.getswitchinterval()
+        if self._count > 1 and interval == _DEFAULT_SWITCH_INTERVAL:  # else somebody knows better
+            sys.setswitchinterval(_SWITCH_INTERVAL)
         try:
             _run(native)
         finally:
+            if sys.getswitchinterval() == _SWITCH_INTERVAL:
+                sys.setswitchinterval(interval)
             self._join(native)
             self._native = None  # which has a reference to us
 
