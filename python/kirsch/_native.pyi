@@ -104,11 +104,22 @@ class Server:
         False if it is over, or does not run there. The exception comes when that thread next executes Python.
         """
 
-    def stop(self, graceful_timeout: float | None = None) -> None:
+    def stop(self, graceful_timeout: float | None = None, idle_timeout: float | None = None) -> None:
         """Stop accepting, finish what is in flight, cut what is left after ``graceful_timeout`` seconds.
 
-        None waits without limit, 0 cuts at once. May be called from any thread and from a signal handler, and again
-        with a shorter time. Returns at once; :meth:`run` returns when all is done.
+        None waits without limit, 0 cuts at once. An idle connection may ask once more within ``idle_timeout`` seconds
+        (None: 0.5), counted from now or from the end of its response, and is answered with ``Connection: close``; that
+        is never longer than ``graceful_timeout``, nor than ``keep_alive``.
+
+        May be called from any thread and from a signal handler, and again: both times can only become shorter. Returns
+        at once; :meth:`run` returns when all is done. Raises ValueError for times that are none.
+        """
+
+    def drain(self) -> None:
+        """Go on accepting and serving, but say ``Connection: close`` in each response.
+
+        So peers go elsewhere when they ask the next time; idle connections stay until then. :meth:`stop` goes on from
+        there. May be called from any thread and from a signal handler. Returns at once.
         """
 
     def wake(self) -> None:

@@ -55,6 +55,11 @@ class Statistics(TypedDict, total=False):
     overdue: int
     left: int
     refused: int
+    status_1xx: int
+    status_2xx: int
+    status_3xx: int
+    status_4xx: int
+    status_5xx: int
     timeouts: int
     cut: int
     accept_pauses: int

@@ -31,6 +31,7 @@ use crate::statistics::Statistics;
 use incoming::Incoming;
 use std::any::Any;
 use std::io::ErrorKind;
+use std::time::Duration;
 use wire::http1::{self, BodyStep, CONTINUE, Fault, Field, Framing, Receiver, Request, Stamp};
 
 pub use incoming::Input;
@@ -51,8 +52,10 @@ pub(crate) struct Hub<A: App> {
     pub(crate) parts_come_fast: bool,
     /// Scratch for heads.
     pub(crate) fields: Vec<Field>,
-    /// Whether the engine is stopping: no connection goes on after its response.
-    pub(crate) stopping: bool,
+    /// No connection goes on after its response.
+    pub(crate) draining: bool,
+    /// The engine is stopping: so long may a connection be idle still. It is draining too.
+    pub(crate) grace: Option<Duration>,
     /// Requests that wait for somebody to call the application.
     pub(crate) queued: usize,
     /// Nobody can call the application now, and as many requests wait as may: no further one is read.
@@ -541,7 +544,7 @@ impl<A: App> Connection<A> {
             return (used, Some(self.ready(request, facts)));
         }
         if expects_continue && input.len() == used {
-            self.out(hub).bytes.extend_from_slice(CONTINUE);
+            self.tell_to_continue(hub);
         }
         self.phase = Phase::Body(Box::new(Receiving { request, facts, spool: Spool::default() }));
         let (count, ready) = self.body(&input[used..], hub, app);
@@ -668,7 +671,7 @@ impl<A: App> Connection<A> {
             socket: &self.socket,
             stamp: &hub.stamp,
             now: hub.now,
-            request: Request { keep_alive: facts.keep_alive && is_body_here && !hub.stopping, ..facts },
+            request: Request { keep_alive: facts.keep_alive && is_body_here && !hub.draining, ..facts },
             moved: &mut self.moved,
             gone: &mut self.gone,
             parts_come_fast: &mut hub.parts_come_fast,
@@ -703,7 +706,7 @@ impl<A: App> Connection<A> {
             Progress::Yield(response) => Phase::Response(Box::new(Responding { response, facts, yielded: true })),
             Progress::Done => match self.begun.take() {
                 Some(begun) if begun.sender.keeps_alive() && !is_body_left => Phase::Head,
-                _ if facts.keep_alive || hub.stopping || is_body_left => Phase::Closing(Closing::Linger),
+                _ if facts.keep_alive || hub.draining || is_body_left => Phase::Closing(Closing::Linger),
                 _ => Phase::Closing(Closing::Orderly),
             },
             Progress::Cut => {
@@ -761,10 +764,17 @@ impl<A: App> Connection<A> {
         }
         http1::refuse(status, explanation, retry_after, is_head, &hub.stamp, &mut out.bytes);
         hub.statistics.refused += 1;
+        hub.statistics.count_status(status);
         self.incoming = None;
         self.drop_input();
         self.exhausted = true;
         self.phase = Phase::Closing(Closing::Linger);
+    }
+
+    /// The peer waits to be told that its body is wanted.
+    fn tell_to_continue(&mut self, hub: &mut Hub<A>) {
+        hub.statistics.count_status(100);
+        self.out(hub).bytes.extend_from_slice(CONTINUE);
     }
 
     /// What is composed for this connection. Nothing of it has left.

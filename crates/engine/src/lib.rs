@@ -55,7 +55,7 @@ mod sync;
 mod ticker;
 
 pub use app::{AcceptPause, App, Local, Peer, Progress, Refusal, Report, Ticket, Work};
-pub use config::Config;
+pub use config::{Config, STOP_GRACE};
 pub use connection::Input;
 pub use deadline::Now;
 pub use engine::Engine;

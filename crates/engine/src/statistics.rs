@@ -21,6 +21,9 @@ pub struct Statistics {
     pub left: u64,
     /// Requests that the engine answered by itself.
     pub refused: u64,
+    /// Responses by the first digit of their status, from 1 to 5: the application's, and pages of our own. What is
+    /// beyond 599 counts as 5; of 1 there is `100 Continue`.
+    pub statuses: [u64; 5],
     /// Connections or responses cut because time was up.
     pub timeouts: u64,
     /// Responses that broke off after their first byte.
@@ -36,8 +39,13 @@ pub struct Statistics {
 }
 
 impl Statistics {
+    /// The head of a response is written.
+    pub(crate) fn count_status(&mut self, status: u16) {
+        self.statuses[usize::from(status / 100).clamp(1, 5) - 1] += 1;
+    }
+
     /// Each with its name.
-    pub fn entries(&self) -> [(&'static str, u64); 15] {
+    pub fn entries(&self) -> [(&'static str, u64); 20] {
         [
             ("connections", self.connections),
             ("accepted", self.accepted),
@@ -48,6 +56,11 @@ impl Statistics {
             ("queue_timeouts", self.queue_timeouts),
             ("left", self.left),
             ("refused", self.refused),
+            ("status_1xx", self.statuses[0]),
+            ("status_2xx", self.statuses[1]),
+            ("status_3xx", self.statuses[2]),
+            ("status_4xx", self.statuses[3]),
+            ("status_5xx", self.statuses[4]),
             ("timeouts", self.timeouts),
             ("cut", self.cut),
             ("accept_pauses", self.accept_pauses),

@@ -4,10 +4,10 @@ use crate::access_log::AccessLog;
 use crate::calls::{Call, Limits as TimeLimits};
 use crate::clock;
 use crate::object::Object;
-use crate::site::{Hooks, Plan, Site, Turned, detached};
+use crate::site::{Hooks, Plan, Site, Stop, Turned, detached};
 use crate::wsgi::file_wrapper::FileWrapper;
 use crate::wsgi::{Inputs, Job, Parts, Wsgi};
-use engine::{Config, Engine, Os};
+use engine::{Config, Engine, Os, STOP_GRACE};
 use pyo3::exceptions::{PyRuntimeError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use std::collections::BTreeMap;
@@ -234,17 +234,22 @@ impl Server {
         self.site.finish(py)
     }
 
-    #[pyo3(signature = (graceful_timeout = None))]
-    fn stop(&self, py: Python<'_>, graceful_timeout: Option<f64>) -> PyResult<()> {
-        let limit = match graceful_timeout {
-            None => None,
-            Some(seconds) => Some(
-                Duration::try_from_secs_f64(seconds)
-                    .map_err(|error| PyValueError::new_err(format!("graceful_timeout: {error}")))?,
-            ),
+    #[pyo3(signature = (graceful_timeout = None, idle_timeout = None))]
+    fn stop(&self, py: Python<'_>, graceful_timeout: Option<f64>, idle_timeout: Option<f64>) -> PyResult<()> {
+        let time = |name: &str, seconds: Option<f64>| {
+            seconds
+                .map(Duration::try_from_secs_f64)
+                .transpose()
+                .map_err(|error| PyValueError::new_err(format!("{name}: {error}")))
         };
-        self.site.stop(py, limit);
+        let limit = time("graceful_timeout", graceful_timeout)?;
+        let grace = time("idle_timeout", idle_timeout)?.unwrap_or(STOP_GRACE);
+        self.site.stop(py, Stop { limit, grace });
         Ok(())
+    }
+
+    fn drain(&self, py: Python<'_>) {
+        self.site.drain(py);
     }
 
     fn wake(&self, py: Python<'_>) {

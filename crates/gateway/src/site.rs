@@ -86,16 +86,27 @@ pub(crate) struct Turned {
     pub(crate) woken: Vec<Py<PyAny>>,
 }
 
-#[derive(Default)]
+#[derive(Clone, Copy, Default)]
 struct Control {
     stop: Option<Stop>,
+    drain: bool,
     reopen_logs: bool,
 }
 
-/// Stop, and cut what is left after `limit`, if there is one.
+/// Stop: cut what is left after `limit`, if there is one, and wait for so long as `grace` for idle connections to ask
+/// once more.
 #[derive(Clone, Copy)]
-struct Stop {
-    limit: Option<Duration>,
+pub(crate) struct Stop {
+    pub(crate) limit: Option<Duration>,
+    pub(crate) grace: Duration,
+}
+
+impl Stop {
+    /// As both ask for: what has been set can only become shorter.
+    fn and(self, other: Option<Self>) -> Self {
+        let Some(other) = other else { return self };
+        Self { limit: self.limit.into_iter().chain(other.limit).min(), grace: self.grace.min(other.grace) }
+    }
 }
 
 /// Whoever waits in the middle of a call.
@@ -273,7 +284,7 @@ impl Site {
     /// Everything is over, or has to be: what is open is cut.
     pub(crate) fn finish(&self, py: Python<'_>) -> PyResult<()> {
         let jobs = self.with(py, |core| {
-            core.engine.stop(clock::now(), Some(Duration::ZERO));
+            core.engine.stop(clock::now(), Some(Duration::ZERO), Duration::ZERO);
             std::iter::from_fn(|| baton::Core::next(core, false)).collect::<Vec<_>>()
         })?;
         for job in jobs {
@@ -285,13 +296,18 @@ impl Site {
         Ok(())
     }
 
-    /// Asks for the server's end; what is left after `limit` is cut. It may be called anywhere and does not wait.
-    pub(crate) fn stop(&self, py: Python<'_>, limit: Option<Duration>) {
-        let mut control = lock(&self.control);
-        // A limit that has been set can only become shorter.
-        let earlier = control.stop.and_then(|stop| stop.limit);
-        control.stop = Some(Stop { limit: limit.into_iter().chain(earlier).min() });
-        drop(control);
+    /// Asks for the server's end. It may be called anywhere and does not wait.
+    pub(crate) fn stop(&self, py: Python<'_>, stop: Stop) {
+        self.ask(py, |control| control.stop = Some(stop.and(control.stop)));
+    }
+
+    /// Asks for each response to be the last one of its connection. It may be called anywhere and does not wait.
+    pub(crate) fn drain(&self, py: Python<'_>) {
+        self.ask(py, |control| control.drain = true);
+    }
+
+    fn ask(&self, py: Python<'_>, set: impl FnOnce(&mut Control)) {
+        set(&mut lock(&self.control));
         self.asked.store(true, Ordering::Relaxed);
         self.obey(py);
         self.waker.wake();
@@ -314,19 +330,25 @@ impl Site {
         if !self.asked.swap(false, Ordering::Relaxed) {
             return;
         }
-        let Control { stop, reopen_logs } = std::mem::take(&mut *lock(&self.control));
+        let asked = std::mem::take(&mut *lock(&self.control));
         let done = self.with(py, |core| {
-            if let Some(Stop { limit }) = stop {
-                core.engine.stop(clock::now(), limit);
+            if asked.drain {
+                core.engine.drain();
             }
-            if reopen_logs && let Some(Err(error)) = core.wsgi.access_log.as_mut().map(AccessLog::reopen) {
+            if let Some(Stop { limit, grace }) = asked.stop {
+                core.engine.stop(clock::now(), limit, grace);
+            }
+            if asked.reopen_logs
+                && let Some(Err(error)) = core.wsgi.access_log.as_mut().map(AccessLog::reopen)
+            {
                 core.wsgi.note(ERROR, format!("the access log could not be opened again: {error}"), None);
             }
         });
         if done.is_err() {
             let mut control = lock(&self.control);
-            control.stop = control.stop.or(stop);
-            control.reopen_logs |= reopen_logs;
+            control.stop = asked.stop.map(|stop| stop.and(control.stop)).or(control.stop);
+            control.drain |= asked.drain;
+            control.reopen_logs |= asked.reopen_logs;
             self.asked.store(true, Ordering::Relaxed);
         }
     }
@@ -345,7 +367,7 @@ impl Site {
     /// An exception that is to end the server.
     pub(crate) fn fail_with(&self, py: Python<'_>, error: PyErr) {
         lock(&self.failure).get_or_insert(error);
-        self.stop(py, Some(Duration::ZERO));
+        self.stop(py, Stop { limit: Some(Duration::ZERO), grace: Duration::ZERO });
     }
 
     /// Raises what has ended the server, if something has.
