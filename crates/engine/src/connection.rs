@@ -255,11 +255,6 @@ impl<A: App> Connection<A> {
         self.begun.is_none() && !self.gone
     }
 
-    /// Whether its response waits for its peer or its turn.
-    pub(crate) fn is_suspended(&self) -> bool {
-        matches!(self.phase, Phase::Response(_))
-    }
-
     /// Whether nothing is left of it but a call that is out.
     pub(crate) fn is_left_over(&self) -> bool {
         self.gone && self.is_running()
@@ -337,7 +332,7 @@ impl<A: App> Connection<A> {
                     // It has had its share of this turn.
                     return Step::Stop(Fate::Again);
                 }
-                return Step::Stop(self.resume());
+                return Step::Stop(self.resume(hub));
             }
             Phase::Closing(Closing::Reset) => {
                 self.socket.reset_on_drop();
@@ -651,8 +646,9 @@ impl<A: App> Connection<A> {
         Some(queued.request)
     }
 
-    fn resume(&mut self) -> Fate<A> {
+    fn resume(&mut self, hub: &mut Hub<A>) -> Fate<A> {
         let Phase::Response(responding) = std::mem::replace(&mut self.phase, Phase::Head) else { return Fate::Wait };
+        hub.statistics.suspended -= 1;
         self.phase = Phase::Running(responding.facts);
         Fate::Resume(responding.response)
     }
@@ -701,6 +697,7 @@ impl<A: App> Connection<A> {
         }
         // Where nobody has taken the rest of a body, nobody can tell where the next request begins.
         let is_body_left = is_over && self.incoming.take().is_some_and(|incoming| !incoming.has_ended());
+        hub.statistics.suspended += u64::from(!is_over);
         self.phase = match progress {
             Progress::Blocked(response) => Phase::Response(Box::new(Responding { response, facts, yielded: false })),
             Progress::Yield(response) => Phase::Response(Box::new(Responding { response, facts, yielded: true })),
@@ -910,21 +907,29 @@ impl<A: App> Connection<A> {
                 hub.queued -= 1;
                 app.abandon_request(queued.request, None);
             }
-            Phase::Response(responding) => return Some(responding.response),
+            Phase::Response(responding) => {
+                hub.statistics.suspended -= 1;
+                return Some(responding.response);
+            }
             _ => {}
         }
         None
     }
 
     /// Code of ours panicked in driving it. If a call is out the slot has to be kept.
-    pub(crate) fn give_up(&mut self, app: &mut A) -> bool {
+    pub(crate) fn give_up(&mut self, hub: &mut Hub<A>, app: &mut A) -> bool {
         let is_running = self.is_running();
         if is_running {
             self.fall(app);
-        } else {
-            self.socket.reset_on_drop();
+            return true;
         }
-        is_running
+        self.socket.reset_on_drop();
+        match self.phase {
+            Phase::Queued(_) => hub.queued -= 1,
+            Phase::Response(_) => hub.statistics.suspended -= 1,
+            _ => {}
+        }
+        false
     }
 }
 

@@ -285,7 +285,8 @@ impl<A: App> Engine<A> {
         None
     }
 
-    fn enqueue(&mut self, slot: usize, request: A::Request, app: &mut A) {
+    fn enqueue(&mut self, slot: usize, mut request: A::Request, app: &mut A) {
+        app.queued(&mut request);
         self.connections[slot].enqueue(request, &mut self.hub);
         self.queue.push_back(slot);
         // The answers before it may be on their way still.
@@ -504,12 +505,13 @@ impl<A: App> Engine<A> {
     /// What has been counted.
     #[must_use]
     pub fn statistics(&self) -> Statistics {
-        Statistics {
-            connections: self.connections.len() as u64,
-            queued: self.hub.queued as u64,
-            suspended: self.connections.iter().filter(|(_, connection)| connection.is_suspended()).count() as u64,
-            ..self.hub.statistics
-        }
+        Statistics { connections: self.connections.len() as u64, queued: self.hub.queued as u64, ..self.hub.statistics }
+    }
+
+    /// Whether each response is the last one of its connection, because the engine drains or stops.
+    #[must_use]
+    pub fn is_draining(&self) -> bool {
+        self.hub.draining
     }
 
     fn millis_at(&self, now: Now) -> Millis {
@@ -565,7 +567,7 @@ impl<A: App> Engine<A> {
             }
             Err(panic) => {
                 self.hub.statistics.panics += 1;
-                if !self.connections[slot].give_up(app) {
+                if !self.connections[slot].give_up(&mut self.hub, app) {
                     self.remove(slot, None);
                 }
                 app.report(Report::Panicked(panic_message(&*panic)));

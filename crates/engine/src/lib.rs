@@ -65,4 +65,4 @@ pub use os::{Os, Poller, Waker};
 pub use reply::Reply;
 pub use spool::Body;
 pub use statistics::Statistics;
-pub use ticker::Ticker;
+pub use ticker::{SLOW_TICK, Ticker, Wanted};

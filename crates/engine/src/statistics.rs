@@ -3,7 +3,7 @@
 /// Counters since the start, and gauges of now.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Statistics {
-    /// Connections open now.
+    /// Connections that are open now.
     pub connections: u64,
     /// Connections accepted.
     pub accepted: u64,
@@ -42,31 +42,5 @@ impl Statistics {
     /// The head of a response is written.
     pub(crate) fn count_status(&mut self, status: u16) {
         self.statuses[usize::from(status / 100).clamp(1, 5) - 1] += 1;
-    }
-
-    /// Each with its name.
-    pub fn entries(&self) -> [(&'static str, u64); 20] {
-        [
-            ("connections", self.connections),
-            ("accepted", self.accepted),
-            ("requests", self.requests),
-            ("running", self.running),
-            ("suspended", self.suspended),
-            ("queued", self.queued),
-            ("queue_timeouts", self.queue_timeouts),
-            ("left", self.left),
-            ("refused", self.refused),
-            ("status_1xx", self.statuses[0]),
-            ("status_2xx", self.statuses[1]),
-            ("status_3xx", self.statuses[2]),
-            ("status_4xx", self.statuses[3]),
-            ("status_5xx", self.statuses[4]),
-            ("timeouts", self.timeouts),
-            ("cut", self.cut),
-            ("accept_pauses", self.accept_pauses),
-            ("panics", self.panics),
-            ("bytes_in", self.bytes_in),
-            ("bytes_out", self.bytes_out),
-        ]
     }
 }

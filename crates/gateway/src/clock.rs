@@ -13,6 +13,20 @@ pub(crate) fn now() -> Now {
     Now { monotonic: read(monotonic), wall: read(wall) }
 }
 
+/// The time that [`now`] begins with, alone.
+pub(crate) fn coarse() -> Duration {
+    #[cfg(target_os = "linux")]
+    let monotonic = libc::CLOCK_MONOTONIC_COARSE;
+    #[cfg(not(target_os = "linux"))]
+    let monotonic = libc::CLOCK_MONOTONIC;
+    read(monotonic)
+}
+
+/// The same time in nanoseconds, as finely as the system has it.
+pub(crate) fn fine() -> u64 {
+    u64::try_from(read(libc::CLOCK_MONOTONIC).as_nanos()).unwrap_or(u64::MAX)
+}
+
 /// What a thread has used so far.
 pub(crate) struct Usage {
     time: Duration,

@@ -6,18 +6,20 @@
 use crate::access_log::{AccessLog, LoggerLines};
 use crate::calls::Call;
 use crate::clock::{self, Usage};
+use crate::limit::RequestLimit;
 use crate::object::Object;
+use crate::scoreboard::{Histogram, Scoreboard, Snapshot};
 use crate::wsgi::{ERROR, Inputs, Job, Note, WARNING, Wsgi};
 use crate::wsgi::{Exchange, HandleTypes};
-use engine::baton::{self, Baton, Crew};
-use engine::{Engine, Input, Poller, Progress, Readiness, Ticker, Ticket, Waker};
+use engine::baton::{self, Baton, Crew, Muster};
+use engine::{Engine, Input, Poller, Progress, Readiness, Ticker, Ticket, Waker, Wanted, Work};
 use pyo3::exceptions::{PyConnectionResetError, PyOSError, PyRuntimeError, PyTimeoutError};
 use pyo3::ffi;
 use pyo3::prelude::*;
 use std::cell::Cell;
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 use wire::http1::Fault;
 
@@ -41,6 +43,12 @@ pub(crate) struct Core {
     /// The poller has failed: nothing can go on.
     broken: Option<io::Error>,
     over: bool,
+    /// Until it is reached.
+    limit: Option<RequestLimit>,
+    scoreboard: Option<Arc<Scoreboard>>,
+    /// When the engine was turned last, and when it was told to others.
+    turned: Duration,
+    published: Duration,
 }
 
 /// One server, as its threads see it.
@@ -48,6 +56,7 @@ pub(crate) struct Site {
     /// First, because it ends before anything else goes: its thread looks at the rest.
     ticker: OnceLock<Option<Ticker>>,
     baton: Baton<Core>,
+    scoreboard: Option<Arc<Scoreboard>>,
     pub(crate) application: Object,
     pub(crate) file_wrapper: Object,
     pub(crate) inputs: Inputs,
@@ -140,15 +149,29 @@ pub(crate) struct Plan {
     pub(crate) report: Option<Py<PyAny>>,
     pub(crate) hooks: Hooks,
     pub(crate) threads: usize,
+    pub(crate) limit: Option<RequestLimit>,
+    pub(crate) scoreboard: Option<Arc<Scoreboard>>,
 }
 
 impl Site {
     pub(crate) fn new(py: Python<'_>, plan: Plan) -> PyResult<Self> {
-        let Plan { engine, wsgi, poller, waker, application, file_wrapper, inputs, report, hooks, threads } = plan;
-        let core = Core { engine, wsgi, ready: Vec::new(), waker: waker.clone(), broken: None, over: false };
+        let Plan { engine, wsgi, poller, waker, application, file_wrapper, inputs, report, hooks, threads, .. } = plan;
+        let core = Core {
+            engine,
+            wsgi,
+            ready: Vec::new(),
+            waker: waker.clone(),
+            broken: None,
+            over: false,
+            limit: plan.limit,
+            scoreboard: plan.scoreboard.clone(),
+            turned: Duration::ZERO,
+            published: Duration::ZERO,
+        };
         Ok(Self {
             ticker: OnceLock::new(),
             baton: Baton::new(core, poller, threads),
+            scoreboard: plan.scoreboard,
             application,
             file_wrapper,
             inputs,
@@ -182,6 +205,26 @@ impl Site {
 
     /// Somebody has to tick from now on.
     fn tick_along(&self) {
+        if let Some(ticker) = self.ticker() {
+            ticker.want();
+        }
+    }
+
+    /// Somebody has to look now and then how things are, if others are to know.
+    fn tick_slowly(&self) {
+        if self.is_watched()
+            && let Some(ticker) = self.ticker()
+        {
+            ticker.want_slowly();
+        }
+    }
+
+    /// Whether others are told how things are, so that somebody has to look also while nobody turns the engine.
+    fn is_watched(&self) -> bool {
+        self.scoreboard.is_some()
+    }
+
+    fn ticker(&self) -> Option<&Ticker> {
         let ticker = self.ticker.get_or_init(|| {
             struct Place(*const Site);
             // SAFETY: what the thread does with the site, `Baton::tick`, touches nothing of Python.
@@ -190,14 +233,17 @@ impl Site {
             let tick = move || {
                 let place = &place;
                 // SAFETY: the site lies in an `Arc`, and its drop begins with the ticker's, which waits for the thread.
-                unsafe { &*place.0 }.baton.tick()
+                let site = unsafe { &*place.0 };
+                match site.baton.tick() {
+                    Some(period) => Wanted::Soon(period),
+                    None if site.is_watched() && !*lock(&site.ended) => Wanted::Slowly,
+                    None => Wanted::No,
+                }
             };
             // Without the thread, blocks leave when the next one or the end comes, and calls wait for each other.
             Ticker::new(tick).ok()
         });
-        if let Some(ticker) = ticker {
-            ticker.want();
-        }
+        ticker.as_ref()
     }
 
     /// Starts the first thread of the crew, which starts others as they are needed.
@@ -236,6 +282,7 @@ impl Site {
     /// Is the thread `index` of the crew until the server has stopped.
     pub(crate) fn work(&self, py: Python<'_>, index: usize) {
         WORKER.set(Some(index));
+        self.tick_slowly();
         let crew = Attached { site: self, py };
         self.baton.work(&crew, index);
         WORKER.set(None);
@@ -246,8 +293,14 @@ impl Site {
         self.with(py, |core| baton::Core::is_over(core))
     }
 
-    pub(crate) fn muster(&self, py: Python<'_>) -> Result<baton::Muster, Reentered> {
+    pub(crate) fn muster(&self, py: Python<'_>) -> Result<Muster, Reentered> {
         self.baton.muster(&Attached { site: self, py }).map_err(|baton::Reentered| Reentered)
+    }
+
+    /// How things are.
+    pub(crate) fn snapshot(&self, py: Python<'_>) -> Result<Snapshot, Reentered> {
+        let muster = self.muster(py)?;
+        self.with(py, |core| core.snapshot(muster))
     }
 
     /// For a loop that hosts the engine: seconds until it is to be turned at the latest.
@@ -276,6 +329,7 @@ impl Site {
         if holds {
             self.tick_along();
         }
+        self.tick_slowly();
         crew.between(true);
         self.fail_if_failed(py)?;
         Ok(Turned { jobs, woken })
@@ -291,6 +345,7 @@ impl Site {
             self.run(py, job, None);
         }
         self.tidy(py, true);
+        self.baton.publish(&Attached { site: self, py }).ok();
         *lock(&self.ended) = true;
         self.end.notify_all();
         Ok(())
@@ -359,7 +414,7 @@ impl Site {
             let refused = core.engine.reply(&ticket, |reply| reply.refuse(500, "The server has failed."));
             let progress = if refused { Progress::Done } else { Progress::Cut };
             core.engine.put_back(ticket, progress, clock::now(), &mut core.wsgi);
-            key.map(|key| core.wsgi.calls.end(key))
+            key.map(|key| core.wsgi.end(key))
         });
         drop(ended);
     }
@@ -421,6 +476,7 @@ impl Site {
     ) -> PyResult<()> {
         let key = exchange.key;
         let begin = |core: &mut Core, waiter| {
+            core.wsgi.blocked += u64::from(!counts);
             core.wsgi.calls.set_waiting(key, true, counts, clock::now().monotonic);
             begin(core, waiter);
         };
@@ -429,6 +485,7 @@ impl Site {
             if let Some(ticket) = &exchange.ticket {
                 core.engine.stop_waiting(ticket);
             }
+            core.wsgi.blocked -= u64::from(!counts);
             core.wsgi.calls.set_waiting(key, false, counts, clock::now().monotonic);
             core.wsgi.calls.is_interrupted(key)
         };
@@ -576,7 +633,14 @@ impl baton::Core for Core {
 
     fn next(&mut self, may_call: bool) -> Option<Job> {
         let now = clock::now();
+        self.turned = now.monotonic;
         let work = self.engine.turn(now, &mut self.wsgi, may_call)?;
+        if let Some(limit) = &mut self.limit
+            && matches!(work, Work::Call(..))
+            && limit.count()
+        {
+            self.limit = None;
+        }
         Some(self.wsgi.begin_job(work, now))
     }
 
@@ -626,9 +690,34 @@ impl baton::Core for Core {
     fn is_over(&self) -> bool {
         self.over || self.engine.is_stopped()
     }
+
+    fn is_stale(&self) -> bool {
+        self.scoreboard.is_some() && self.turned > self.published
+    }
+
+    fn publish(&mut self, muster: &Muster) {
+        if let Some(scoreboard) = &self.scoreboard {
+            let snapshot = self.snapshot(*muster);
+            scoreboard.publish(&snapshot);
+            self.published = snapshot.at;
+        }
+    }
 }
 
 impl Core {
+    /// How things are. It touches nothing of Python.
+    fn snapshot(&self, muster: Muster) -> Snapshot {
+        Snapshot {
+            at: clock::coarse(),
+            engine: self.engine.statistics(),
+            is_draining: self.engine.is_draining(),
+            is_stalled: false,
+            blocked: self.wsgi.blocked,
+            overdue: self.wsgi.calls.overdue_ever(),
+            muster,
+        }
+    }
+
     fn fill(&mut self, poller: &mut Poller, timeout: Option<Duration>) {
         if let Err(error) = poller.wait(timeout, &mut self.ready) {
             self.broken = Some(error);
@@ -647,7 +736,10 @@ impl Crew for Attached<'_> {
     type Core = Core;
 
     fn detached<R>(&self, wait: impl FnOnce() -> R) -> R {
-        detached(self.py, wait)
+        let Some(scoreboard) = &self.site.scoreboard else { return detached(self.py, wait) };
+        let (result, back_at) = detached(self.py, || (wait(), clock::fine()));
+        scoreboard.count(Histogram::InterpreterWait, clock::fine().saturating_sub(back_at));
+        result
     }
 
     fn watch(&self, poller: &mut Poller, timeout: Option<Duration>) {

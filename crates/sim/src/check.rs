@@ -140,8 +140,8 @@ impl World {
             }
         }
         if is_free {
-            let left = [statistics.running, statistics.queued, statistics.connections];
-            if left != [0; 3] {
+            let left = [statistics.running, statistics.suspended, statistics.queued, statistics.connections];
+            if left != [0; 4] {
                 self.shared.fail(|| format!("nothing is left, but counted: {left:?}"));
             }
         } else if statistics.running < hanging {
