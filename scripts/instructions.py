@@ -45,18 +45,21 @@ Upgrade-Insecure-Requests: 1
 User-Agent: Mozilla/5.0 (X11; Linux x86_64) AppleWebKit/537.36 (KHTML, like Gecko) Chrome/140.0.0.0 Safari/537.36
 """
 
-# name: target and fields of a request; {n} is its number
+# name: target and fields of a request, where {n} is its number, and how many are sent at once
 SHAPES = {
-    "ka": ("/", "Host: localhost\n"),
-    "chrome": ("/", BROWSER),
-    "mixed": ("/item/{n}?page={n}", BROWSER + "X-Id: {n:08x}\n"),
+    "ka": ("/", "Host: localhost\n", 1),
+    "chrome": ("/", BROWSER, 1),
+    "mixed": ("/item/{n}?page={n}", BROWSER + "X-Id: {n:08x}\n", 1),
+    "pipe16": ("/", "Host: localhost\n", 16),
 }
 
-FEW, MANY = 1000, 5000
+BODY = "My Own Hello World!"
+
+FEW, MANY = 1024, 5120
 
 
 def request(shape: str, number: int) -> bytes:
-    target, fields = (text.format(n=number) for text in SHAPES[shape])
+    target, fields = (text.format(n=number) for text in SHAPES[shape][:2])
     return f"GET {target} HTTP/1.1\n{fields}\n".replace("\n", "\r\n").encode()
 
 
@@ -85,15 +88,16 @@ def instructions(shape: str, count: int, profile: Path | None) -> int:
 
 
 def drive(port: int, shape: str, count: int) -> None:
+    depth = SHAPES[shape][2]
     with socket.create_connection(("127.0.0.1", port), timeout=120) as connection:
-        for number in range(count):
-            connection.sendall(request(shape, number % 997))
-            answer = b""
-            while not answer.endswith(b"My Own Hello World!"):
+        for number in range(0, count, depth):
+            connection.sendall(b"".join(request(shape, (number + place) % 997) for place in range(depth)))
+            answers = b""
+            while answers.count(BODY.encode()) < depth:
                 piece = connection.recv(65536)
                 if not piece:
                     raise SystemExit(f"{shape}: the server closed after {number} answers")
-                answer += piece
+                answers += piece
 
 
 def main() -> None:

@@ -32,8 +32,12 @@ use std::time::Duration;
 #[cfg(all(test, loom))]
 mod model;
 
-/// Calls of which one is measured, once as many have been.
+/// Calls of which one is measured.
 const SAMPLE: u64 = 16;
+/// The same while none has been found to wait for a long time: measuring takes two system calls.
+const RARE_SAMPLE: u64 = 256;
+/// After so many measured calls that did not wait, measuring becomes rare.
+const CALM: u32 = 64;
 /// The mean time that a call waits is taken over about so many measured calls.
 const MEMORY: u64 = 32;
 /// From this mean on it is worth while to look more often for calls that wait; at half of it no longer. It is what
@@ -96,10 +100,12 @@ pub trait Crew {
     fn detached<R>(&self, wait: impl FnOnce() -> R) -> R;
     /// Waits for the watch, detached.
     fn watch(&self, watch: &mut <Self::Core as Core>::Watch, timeout: Option<Duration>);
-    /// Runs something, and puts it back before it returns.
+    /// Runs something, and puts it back before it returns, or at the next [`end`](Self::end).
     fn run(&self, worker: usize, work: <Self::Core as Core>::Work);
     /// The same; returns for how long the thread waited for something meanwhile.
     fn run_measured(&self, worker: usize, work: <Self::Core as Core>::Work) -> Duration;
+    /// Does what the last run has left to be done locked. It is called soon after each.
+    fn end(&self, core: &mut Self::Core);
     /// Starts the thread with this number; whether that was possible. It calls [`Baton::work`].
     fn start(&self, worker: usize) -> bool;
     /// What has to be done unlocked now and then; `is_idle`: the thread is about to wait.
@@ -147,6 +153,8 @@ pub struct State<C: Core> {
     waits: Duration,
     /// How many of [`ALL`] calls wait at all.
     waiting_calls: u64,
+    /// Measured calls since one has waited, or outlasted a tick.
+    calm: u32,
     /// Threads to be signalled when the lock is open: whoever wakes earlier would find it closed.
     to_signal: Vec<usize>,
     calls: u64,
@@ -221,6 +229,7 @@ impl<C: Core> Baton<C> {
                 ticks: 0,
                 waits: Duration::ZERO,
                 waiting_calls: 0,
+                calm: 0,
                 to_signal: Vec::new(),
                 calls: 0,
                 handovers: 0,
@@ -405,6 +414,7 @@ impl<C: Core> Baton<C> {
             && let Some(worker) = state.best_standby()
         {
             state.handovers += 1;
+            state.calm = 0;
             state.call(worker);
         }
         state.steps_at_tick = state.steps;
@@ -430,7 +440,7 @@ impl<C: Core> Baton<C> {
         state.calls += 1;
         let called = if state.mostly_waits() { state.pass() } else { None };
         let start = called.or_else(|| state.keep_one_in_reserve(false));
-        let is_measured = state.calls.is_multiple_of(SAMPLE) || state.calls <= SAMPLE;
+        let is_measured = state.is_to_measure();
         // Where somebody is there or on his way already, no tick has to call one.
         let is_covered = state.watch.is_none() || state.coming > 0;
         self.unlock(state);
@@ -446,6 +456,10 @@ impl<C: Core> Baton<C> {
         };
         let mut state = self.lock(crew);
         state.running -= 1;
+        crew.end(&mut state.core);
+        state.steps += 1;
+        state.deliver_wakes();
+        state.tell_watch();
         if let Some(waited) = waited {
             state.learn(waited);
         }
@@ -764,8 +778,15 @@ impl<C: Core> State<C> {
         self.waiting_calls >= ALL * 3 / 4
     }
 
-    /// A call has waited for so long.
+    /// Whether the call that begins is to be measured. Who is alone has nobody to call.
+    fn is_to_measure(&self) -> bool {
+        let one_in = if self.calm < CALM { SAMPLE } else { RARE_SAMPLE };
+        self.most > 1 && (self.calls <= SAMPLE || self.calls.is_multiple_of(one_in))
+    }
+
+    /// A measured call has waited for so long.
     fn learn(&mut self, waited: Duration) {
+        self.calm = if waited.is_zero() { self.calm.saturating_add(1) } else { 0 };
         let nanos = |duration: Duration| u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
         // A very long wait says no more than a long one.
         let waited = nanos(waited.min(Duration::from_millis(100)));

@@ -46,6 +46,8 @@ pub struct Engine<A: App> {
     /// Work that came up outside of a turn.
     handed: VecDeque<Work<A>>,
     began: Duration,
+    /// The time that was told last. Clocks move on in steps, so that it is often the same again.
+    told: Duration,
     /// The second that the stamp shows.
     stamped: u64,
     /// Accepting pauses until then; 0 if it does not.
@@ -133,6 +135,7 @@ impl<A: App> Engine<A> {
             held_back: VecDeque::new(),
             handed: VecDeque::new(),
             began: now.monotonic,
+            told: Duration::MAX,
             stamped: u64::MAX,
             paused_until: 0,
             pause_reported: false,
@@ -523,6 +526,10 @@ impl<A: App> Engine<A> {
             // A call may have taken its time since.
             self.noticed_at = self.hub.now;
         }
+        if now.monotonic == self.told {
+            return;
+        }
+        self.told = now.monotonic;
         self.hub.now = self.millis_at(now).max(self.hub.now);
         let second = now.wall.as_secs();
         if second != self.stamped {

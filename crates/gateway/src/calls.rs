@@ -6,12 +6,12 @@ use slab::Slab;
 use std::time::Duration;
 
 /// How long a request may take, by its path.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Limits {
     /// For paths that no prefix below fits; `None`: as long as it takes.
-    default: Option<Duration>,
+    default: Limit,
     /// Prefixes of whole segments, the longest first.
-    prefixes: Vec<(Box<[u8]>, Option<Duration>)>,
+    prefixes: Vec<(Box<[u8]>, Limit)>,
     /// The shortest of all.
     shortest: Option<Duration>,
 }
@@ -21,14 +21,14 @@ impl Limits {
         let shortest = prefixes.iter().filter_map(|(_, limit)| *limit).chain(default).min();
         let mut prefixes: Vec<_> = prefixes
             .into_iter()
-            .map(|(prefix, limit)| (prefix.trim_end_matches('/').as_bytes().into(), limit))
+            .map(|(prefix, limit)| (prefix.trim_end_matches('/').as_bytes().into(), limit.into()))
             .collect();
         prefixes.sort_by_key(|(prefix, _): &(Box<[u8]>, _)| std::cmp::Reverse(prefix.len()));
-        Self { default, prefixes, shortest }
+        Self { default: default.into(), prefixes, shortest }
     }
 
     /// The limit of a request for `path`, as it stands in the request line.
-    pub(crate) fn of(&self, path: &[u8]) -> Option<Duration> {
+    pub(crate) fn of(&self, path: &[u8]) -> Limit {
         let fits = |prefix: &[u8]| path.strip_prefix(prefix).is_some_and(|rest| matches!(rest, [] | [b'/', ..]));
         self.prefixes.iter().find(|(prefix, _)| fits(prefix)).map_or(self.default, |(_, limit)| *limit)
     }
@@ -39,38 +39,76 @@ impl Limits {
     }
 }
 
+/// Nanoseconds: what every request has is kept small.
+type Nanos = u64;
+
+/// No limit, or not running: a moment that never comes.
+const NEVER: Nanos = Nanos::MAX;
+
+fn nanos(duration: Duration) -> Nanos {
+    Nanos::try_from(duration.as_nanos()).unwrap_or(NEVER)
+}
+
+/// How long a request may take.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Limit(Nanos);
+
+impl From<Option<Duration>> for Limit {
+    fn from(limit: Option<Duration>) -> Self {
+        Self(limit.map_or(NEVER, nanos))
+    }
+}
+
 /// A call that is out.
-pub(crate) struct Current {
-    pub(crate) number: u64,
-    pub(crate) environ: Object,
+struct Current {
+    number: u64,
+    environ: Object,
     /// When the application was called.
-    began: Duration,
-    limit: Option<Duration>,
-    /// For how long it had run when it was last suspended, and since when it runs again; `None` while it is suspended.
-    spent: Duration,
-    since: Option<Duration>,
+    began: Nanos,
+    limit: Limit,
+    /// For how long it had run when it was last suspended, and since when it runs again; never while it is suspended.
+    spent: Nanos,
+    since: Nanos,
     /// The thread in which it runs, and its number in the crew.
     thread: libc::pthread_t,
-    worker: Option<usize>,
+    worker: Option<u32>,
     /// What the loop that hosts the engine waits with.
     waiter: Option<Py<PyAny>>,
     /// It waits in the middle, for its body or for its peer.
     waiting: bool,
     told: bool,
-    pub(crate) interrupted: bool,
+    interrupted: bool,
 }
 
 impl Current {
+    fn worker(&self) -> Option<usize> {
+        self.worker.map(|worker| worker as usize)
+    }
+
+    fn is_running(&self) -> bool {
+        self.since != NEVER
+    }
+
     /// The time from now on does not count.
-    fn pause(&mut self, now: Duration) {
-        if let Some(since) = self.since.take() {
-            self.spent += now.saturating_sub(since);
+    fn pause(&mut self, now: Nanos) {
+        if self.is_running() {
+            self.spent += now.saturating_sub(self.since);
+            self.since = NEVER;
         }
     }
 
-    fn due(&self) -> Option<Duration> {
-        Some(self.since? + self.limit?.saturating_sub(self.spent))
+    /// When its time is up; never if it has no limit, or does not run.
+    fn due(&self) -> Nanos {
+        self.since.saturating_add(self.limit.0.saturating_sub(self.spent))
     }
+}
+
+/// What a call that is over held, to be let go where that may run anything.
+pub(crate) struct Ended {
+    _environ: Object,
+    _waiter: Option<Py<PyAny>>,
+    /// An exception was to be raised in it.
+    pub(crate) interrupted: bool,
 }
 
 /// All of them.
@@ -86,25 +124,20 @@ pub(crate) struct Calls {
 
 impl Calls {
     /// A call begins, in this thread. Returns its key.
-    pub(crate) fn begin(
-        &mut self,
-        environ: Object,
-        limit: Option<Duration>,
-        worker: Option<usize>,
-        now: Duration,
-    ) -> usize {
+    pub(crate) fn begin(&mut self, environ: Object, limit: Limit, worker: Option<usize>, now: Duration) -> usize {
         self.last += 1;
         // SAFETY: the call takes nothing and cannot fail.
         let thread = unsafe { libc::pthread_self() };
+        let now = nanos(now);
         self.out.insert(Current {
             number: self.last,
             environ,
             began: now,
             limit,
-            spent: Duration::ZERO,
-            since: Some(now),
+            spent: 0,
+            since: now,
             thread,
-            worker,
+            worker: worker.and_then(|worker| u32::try_from(worker).ok()),
             waiter: None,
             waiting: false,
             told: false,
@@ -112,8 +145,9 @@ impl Calls {
         })
     }
 
-    pub(crate) fn end(&mut self, key: usize) -> Current {
-        self.out.remove(key)
+    pub(crate) fn end(&mut self, key: usize) -> Ended {
+        let Current { environ, waiter, interrupted, .. } = self.out.remove(key);
+        Ended { _environ: environ, _waiter: waiter, interrupted }
     }
 
     pub(crate) fn number(&self, key: usize) -> u64 {
@@ -131,8 +165,8 @@ impl Calls {
     /// Its peer has to catch up, and nobody waits with it.
     pub(crate) fn suspend(&mut self, key: usize, now: Duration) {
         let call = &mut self.out[key];
-        call.pause(now);
-        if let Some(worker) = call.worker {
+        call.pause(nanos(now));
+        if let Some(worker) = call.worker() {
             if self.suspended.len() <= worker {
                 self.suspended.resize(worker + 1, 0);
             }
@@ -143,8 +177,8 @@ impl Calls {
     /// It goes on, or will not.
     pub(crate) fn resume(&mut self, key: usize, now: Duration) {
         let call = &mut self.out[key];
-        call.since = Some(now);
-        if let Some(worker) = call.worker {
+        call.since = nanos(now);
+        if let Some(worker) = call.worker() {
             self.suspended[worker] -= 1;
         }
     }
@@ -160,9 +194,9 @@ impl Calls {
         call.waiting = waiting;
         if !counts {
             if waiting {
-                call.pause(now);
+                call.pause(nanos(now));
             } else {
-                call.since = Some(now);
+                call.since = nanos(now);
             }
         }
     }
@@ -175,7 +209,7 @@ impl Calls {
     pub(crate) fn overdue(&mut self, py: Python<'_>, now: Duration) -> Vec<Call> {
         let mut overdue = Vec::new();
         for (_, call) in &mut self.out {
-            if !call.told && call.due().is_some_and(|due| due <= now) {
+            if !call.told && call.due() <= nanos(now) {
                 call.told = true;
                 self.overdue += 1;
                 overdue.push(Call::of(py, call, now));
@@ -186,7 +220,8 @@ impl Calls {
 
     /// When the next one's will be.
     pub(crate) fn next_due(&self) -> Option<Duration> {
-        self.out.iter().filter(|(_, call)| !call.told).filter_map(|(_, call)| call.due()).min()
+        let dues = self.out.iter().filter(|(_, call)| !call.told).map(|(_, call)| call.due());
+        dues.min().filter(|&due| due != NEVER).map(Duration::from_nanos)
     }
 
     /// How many calls have passed their deadlines.
@@ -201,14 +236,14 @@ impl Calls {
     /// The call with this number, if it runs in a thread now: its key and the thread.
     pub(crate) fn running(&self, number: u64) -> Option<(usize, libc::pthread_t)> {
         let (key, call) = self.out.iter().find(|(_, call)| call.number == number)?;
-        call.since.map(|_| (key, call.thread))
+        call.is_running().then_some((key, call.thread))
     }
 
     /// Marks a call as interrupted; the worker that waits in the middle of it, if it does.
     pub(crate) fn interrupt(&mut self, key: usize) -> Option<usize> {
         let call = &mut self.out[key];
         call.interrupted = true;
-        if call.waiting { call.worker } else { None }
+        if call.waiting { call.worker() } else { None }
     }
 }
 
@@ -227,12 +262,12 @@ pub(crate) struct Call {
 
 impl Call {
     fn of(py: Python<'_>, call: &Current, now: Duration) -> Self {
-        let is_running = call.since.is_some();
+        let is_running = call.is_running();
         Self {
             number: call.number,
             environ: call.environ.bind(py).clone().unbind(),
-            age: now.saturating_sub(call.began).as_secs_f64(),
-            limit: call.limit.map(|limit| limit.as_secs_f64()),
+            age: now.saturating_sub(Duration::from_nanos(call.began)).as_secs_f64(),
+            limit: (call.limit.0 != NEVER).then(|| Duration::from_nanos(call.limit.0).as_secs_f64()),
             thread: (is_running || call.waiting).then_some(call.thread),
             waiter: call.waiter.as_ref().map(|waiter| waiter.clone_ref(py)),
             state: match (is_running, call.waiting) {
@@ -240,7 +275,7 @@ impl Call {
                 (true, false) => "running",
                 (false, _) => "suspended",
             },
-            worker: call.worker,
+            worker: call.worker(),
         }
     }
 }

@@ -6,20 +6,37 @@ use std::time::Duration;
 /// The time for the engine. Nothing there needs it finer than the few milliseconds in which the system moves these
 /// clocks on, and a finer reading costs several times as much.
 pub(crate) fn now() -> Now {
-    #[cfg(target_os = "linux")]
-    let (monotonic, wall) = (libc::CLOCK_MONOTONIC_COARSE, libc::CLOCK_REALTIME_COARSE);
-    #[cfg(not(target_os = "linux"))]
-    let (monotonic, wall) = (libc::CLOCK_MONOTONIC, libc::CLOCK_REALTIME);
-    Now { monotonic: read(monotonic), wall: read(wall) }
+    Now { monotonic: read(MONOTONIC), wall: read(WALL) }
+}
+
+#[cfg(target_os = "linux")]
+const MONOTONIC: libc::clockid_t = libc::CLOCK_MONOTONIC_COARSE;
+#[cfg(target_os = "linux")]
+const WALL: libc::clockid_t = libc::CLOCK_REALTIME_COARSE;
+#[cfg(not(target_os = "linux"))]
+const MONOTONIC: libc::clockid_t = libc::CLOCK_MONOTONIC;
+#[cfg(not(target_os = "linux"))]
+const WALL: libc::clockid_t = libc::CLOCK_REALTIME;
+
+/// The same for whoever asks often: both clocks move on together, so the second is read when the first has.
+#[derive(Debug, Default)]
+pub(crate) struct Clock {
+    last: Option<Now>,
+}
+
+impl Clock {
+    pub(crate) fn now(&mut self) -> Now {
+        let monotonic = read(MONOTONIC);
+        match self.last {
+            Some(last) if last.monotonic == monotonic => last,
+            _ => *self.last.insert(Now { monotonic, wall: read(WALL) }),
+        }
+    }
 }
 
 /// The time that [`now`] begins with, alone.
 pub(crate) fn coarse() -> Duration {
-    #[cfg(target_os = "linux")]
-    let monotonic = libc::CLOCK_MONOTONIC_COARSE;
-    #[cfg(not(target_os = "linux"))]
-    let monotonic = libc::CLOCK_MONOTONIC;
-    read(monotonic)
+    read(MONOTONIC)
 }
 
 /// The same time in nanoseconds, as finely as the system has it.
@@ -37,20 +54,29 @@ pub(crate) struct Usage {
 }
 
 impl Usage {
+    /// One system call, where the system tells all of it in one.
+    #[cfg(target_os = "linux")]
     pub(crate) fn read() -> Self {
+        // SAFETY: all zeros is a valid value of this structure of numbers, and the call fills it.
+        let usage = unsafe {
+            let mut usage: libc::rusage = std::mem::zeroed();
+            libc::getrusage(libc::RUSAGE_THREAD, &raw mut usage);
+            usage
+        };
+        let duration = |time: libc::timeval| {
+            let micros = u32::try_from(time.tv_usec).unwrap_or(0);
+            Duration::new(u64::try_from(time.tv_sec).unwrap_or(0), micros * 1000)
+        };
         Self {
             time: read(libc::CLOCK_MONOTONIC),
-            worked: read(libc::CLOCK_THREAD_CPUTIME_ID),
-            #[cfg(target_os = "linux")]
-            waits: {
-                // SAFETY: all zeros is a valid value of this structure of numbers, and the call fills it.
-                unsafe {
-                    let mut usage: libc::rusage = std::mem::zeroed();
-                    libc::getrusage(libc::RUSAGE_THREAD, &raw mut usage);
-                    usage.ru_nvcsw
-                }
-            },
+            worked: duration(usage.ru_utime) + duration(usage.ru_stime),
+            waits: usage.ru_nvcsw,
         }
+    }
+
+    #[cfg(not(target_os = "linux"))]
+    pub(crate) fn read() -> Self {
+        Self { time: read(libc::CLOCK_MONOTONIC), worked: read(libc::CLOCK_THREAD_CPUTIME_ID) }
     }
 
     /// For how long the thread has waited since.

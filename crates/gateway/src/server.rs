@@ -318,7 +318,7 @@ impl Exchange {
     fn run(&self, py: Python<'_>) -> PyResult<()> {
         let job = self.job.lock().unwrap_or_else(PoisonError::into_inner).take();
         let Some(job) = job else { return Err(PyRuntimeError::new_err("an exchange is run once")) };
-        self.server.get().site.run(py, job, None);
+        self.server.get().site.run_whole(py, job);
         Ok(())
     }
 }

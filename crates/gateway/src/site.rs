@@ -5,18 +5,17 @@
 
 use crate::access_log::{AccessLog, LoggerLines};
 use crate::calls::Call;
-use crate::clock::{self, Usage};
+use crate::clock::{self, Clock, Usage};
 use crate::limit::RequestLimit;
 use crate::object::Object;
 use crate::scoreboard::{Histogram, Scoreboard, Snapshot};
-use crate::wsgi::{ERROR, Inputs, Job, Note, WARNING, Wsgi};
-use crate::wsgi::{Exchange, HandleTypes};
+use crate::wsgi::{ERROR, Ending, Exchange, HandleTypes, Handles, Inputs, Job, Note, WARNING, Wsgi};
 use engine::baton::{self, Baton, Crew, Muster};
 use engine::{Engine, Input, Poller, Progress, Readiness, Ticker, Ticket, Waker, Wanted, Work};
 use pyo3::exceptions::{PyConnectionResetError, PyOSError, PyRuntimeError, PyTimeoutError};
 use pyo3::ffi;
 use pyo3::prelude::*;
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -37,6 +36,7 @@ pub(crate) fn worker() -> Option<usize> {
 pub(crate) struct Core {
     pub(crate) engine: Engine<Wsgi>,
     pub(crate) wsgi: Wsgi,
+    pub(crate) clock: Clock,
     /// Room for what the poller tells.
     ready: Vec<Readiness>,
     waker: Waker,
@@ -159,6 +159,7 @@ impl Site {
         let core = Core {
             engine,
             wsgi,
+            clock: Clock::default(),
             ready: Vec::new(),
             waker: waker.clone(),
             broken: None,
@@ -192,7 +193,7 @@ impl Site {
     pub(crate) fn with<R>(&self, py: Python<'_>, act: impl FnOnce(&mut Core) -> R) -> Result<R, Reentered> {
         let (result, holds) = self
             .baton
-            .with(&Attached { site: self, py }, |core| {
+            .with(&Attached::new(self, py), |core| {
                 let result = act(core);
                 (result, core.engine.is_holding())
             })
@@ -283,8 +284,9 @@ impl Site {
     pub(crate) fn work(&self, py: Python<'_>, index: usize) {
         WORKER.set(Some(index));
         self.tick_slowly();
-        let crew = Attached { site: self, py };
+        let crew = Attached::new(self, py);
         self.baton.work(&crew, index);
+        crew.let_go();
         WORKER.set(None);
         self.tidy(py, true);
     }
@@ -294,7 +296,7 @@ impl Site {
     }
 
     pub(crate) fn muster(&self, py: Python<'_>) -> Result<Muster, Reentered> {
-        self.baton.muster(&Attached { site: self, py }).map_err(|baton::Reentered| Reentered)
+        self.baton.muster(&Attached::new(self, py)).map_err(|baton::Reentered| Reentered)
     }
 
     /// How things are.
@@ -310,7 +312,7 @@ impl Site {
 
     /// For a loop that hosts the engine: what can start or go on now, and whose wait is over.
     pub(crate) fn turn(&self, py: Python<'_>) -> PyResult<Turned> {
-        let crew = Attached { site: self, py };
+        let crew = Attached::new(self, py);
         let mut jobs = Vec::new();
         let (woken, holds) = self
             .baton
@@ -342,10 +344,10 @@ impl Site {
             std::iter::from_fn(|| baton::Core::next(core, false)).collect::<Vec<_>>()
         })?;
         for job in jobs {
-            self.run(py, job, None);
+            self.run_whole(py, job);
         }
         self.tidy(py, true);
-        self.baton.publish(&Attached { site: self, py }).ok();
+        self.baton.publish(&Attached::new(self, py)).ok();
         *lock(&self.ended) = true;
         self.end.notify_all();
         Ok(())
@@ -505,7 +507,7 @@ impl Site {
             return Err(PyRuntimeError::new_err("only the thread of a request can wait for its peer"));
         };
         self.baton
-            .wait(&Attached { site: self, py }, worker, |core| begin(core, Waiter::Worker(worker)))
+            .wait(&Attached::new(self, py), worker, |core| begin(core, Waiter::Worker(worker)))
             .map_err(|baton::Reentered| Reentered)?;
         let interrupted = self.with(py, end)?;
         if interrupted && let Some(exception) = &self.hooks.timeout_exception {
@@ -632,7 +634,7 @@ impl baton::Core for Core {
     type Watch = Poller;
 
     fn next(&mut self, may_call: bool) -> Option<Job> {
-        let now = clock::now();
+        let now = self.clock.now();
         self.turned = now.monotonic;
         let work = self.engine.turn(now, &mut self.wsgi, may_call)?;
         if let Some(limit) = &mut self.limit
@@ -730,6 +732,27 @@ impl Core {
 struct Attached<'a> {
     site: &'a Site,
     py: Python<'a>,
+    /// The last call, while something is left to be done with it.
+    ending: RefCell<Option<Ending>>,
+    /// Handles for the next one.
+    handles: RefCell<Option<Handles>>,
+}
+
+impl<'a> Attached<'a> {
+    fn new(site: &'a Site, py: Python<'a>) -> Self {
+        Self { site, py, ending: RefCell::new(None), handles: RefCell::new(None) }
+    }
+
+    /// Lets go of what the last call held, unlocked.
+    fn let_go(&self) {
+        let ending = self.ending.take();
+        if let Some(ending) = ending
+            && let Some(handles) = self.site.let_go_of(self.py, ending)
+            && !handles.is_shared()
+        {
+            self.handles.replace(Some(handles));
+        }
+    }
 }
 
 impl Crew for Attached<'_> {
@@ -748,7 +771,15 @@ impl Crew for Attached<'_> {
     }
 
     fn run(&self, worker: usize, job: Job) {
-        self.site.run(self.py, job, Some(worker));
+        self.let_go();
+        let ending = self.site.run(self.py, job, Some(worker), &mut self.handles.borrow_mut());
+        *self.ending.borrow_mut() = ending;
+    }
+
+    fn end(&self, core: &mut Core) {
+        if let Some(ending) = &mut *self.ending.borrow_mut() {
+            ending.end(self.py, core);
+        }
     }
 
     fn run_measured(&self, worker: usize, job: Job) -> Duration {
@@ -771,6 +802,7 @@ impl Crew for Attached<'_> {
 
     fn between(&self, is_idle: bool) {
         let site = self.site;
+        self.let_go();
         site.obey(self.py);
         site.tidy(self.py, is_idle);
         // Where there is one thread, it is the one that may run signal handlers.

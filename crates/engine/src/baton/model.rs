@@ -560,11 +560,13 @@ struct Attached<'a> {
     site: &'a Rc<Site>,
     worker: usize,
     interpreter: RefCell<Option<MutexGuard<'a, ()>>>,
+    /// The call that is to be put back.
+    ending: Cell<Option<usize>>,
 }
 
 impl<'a> Attached<'a> {
     fn new(site: &'a Rc<Site>, worker: usize) -> Self {
-        let attached = Self { site, worker, interpreter: RefCell::new(None) };
+        let attached = Self { site, worker, interpreter: RefCell::new(None), ending: Cell::new(None) };
         attached.attach();
         attached
     }
@@ -588,9 +590,13 @@ impl<'a> Attached<'a> {
 
     /// The call is over, and what follows from that happens.
     fn finish(&self, number: usize) {
-        let site = self.site;
         self.tell("ends", number);
-        site.baton.with(self, |core| core.finish(number)).unwrap();
+        self.site.baton.with(self, |core| core.finish(number)).unwrap();
+        self.conclude(number);
+    }
+
+    fn conclude(&self, number: usize) {
+        let site = self.site;
         if let Some(event) = site.plan.jobs[number].at_end {
             site.poll.tell(event);
         }
@@ -607,7 +613,10 @@ impl<'a> Attached<'a> {
         }
         match job.act {
             // Every call lets others to the interpreter now and then.
-            Act::Return => self.detached(|| {}),
+            Act::Return => {
+                self.detached(|| {});
+                return self.ending.set(Some(number));
+            }
             Act::Outlast(fact) => self.detached(|| site.facts.wait(fact)),
             Act::Wait => {
                 self.tell("waits in", number);
@@ -657,6 +666,14 @@ impl Crew for Attached<'_> {
     fn run_measured(&self, worker: usize, work: Work) -> Duration {
         self.run(worker, work);
         if self.site.plan.manner == Manner::Fast { Duration::ZERO } else { WORTH_CALLING * 10 }
+    }
+
+    fn end(&self, core: &mut Fake) {
+        if let Some(number) = self.ending.take() {
+            self.tell("has ended", number);
+            core.finish(number);
+            self.conclude(number);
+        }
     }
 
     fn start(&self, worker: usize) -> bool {

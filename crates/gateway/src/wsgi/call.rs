@@ -4,10 +4,10 @@
 use super::stream::{Pumped, Stream};
 use super::{Chunk, ERROR, FileWrapper, Request, RequestBody, WARNING, Wsgi};
 use crate::access_log::{Entry, escaped};
-use crate::calls::Current;
+use crate::calls::Ended;
 use crate::clock;
 use crate::object::Object;
-use crate::site::Site;
+use crate::site::{Core, Site};
 use crate::wsgi::start_response::Handles;
 use engine::{Progress, Reply, Ticket};
 use pyo3::exceptions::{PyKeyboardInterrupt, PyOSError, PyTypeError};
@@ -28,9 +28,9 @@ pub(crate) enum Job {
     /// A request; `key`: of the call that has begun, `None` if memory was short.
     Call { ticket: Ticket, request: Request, key: Option<usize> },
     /// A response that may go on.
-    Resume(Ticket, Stream),
+    Resume(Ticket, Box<Stream>),
     /// A response that cannot go on.
-    Abandon(Stream),
+    Abandon(Box<Stream>),
 }
 
 impl Job {
@@ -62,6 +62,21 @@ pub(crate) struct Call {
     pub(super) entry: Option<Box<Entry>>,
 }
 
+/// A call whose response is one block: what is left to be done with it.
+pub(crate) struct Ending {
+    call: Call,
+    rest: Rest,
+}
+
+enum Rest {
+    /// To be written, locked.
+    Write(Chunk),
+    /// It has been. What is left is to be let go of; the block may have been too long.
+    LetGo(Ended, Option<Misuse>),
+    /// It could not be, because it is too short.
+    Fail(Misuse),
+}
+
 /// Why a response could not be as the application wanted it.
 pub(super) enum Failure {
     Raised(PyErr),
@@ -69,24 +84,50 @@ pub(super) enum Failure {
 }
 
 impl Site {
-    /// Runs a job, by the crew's thread `worker` or by a loop that hosts the engine.
-    pub(crate) fn run(&self, py: Python<'_>, job: Job, worker: Option<usize>) {
+    /// Runs a job, by the crew's thread `worker` or by a loop that hosts the engine. It has been put back afterwards,
+    /// but for what is returned: that is to be [ended](Self::end), locked, and then [let go of](Self::let_go).
+    pub(crate) fn run(
+        &self,
+        py: Python<'_>,
+        job: Job,
+        worker: Option<usize>,
+        handles: &mut Option<Handles>,
+    ) -> Option<Ending> {
         // The call that unwinds ends with its handles, see their drop.
         let run = catch_unwind(AssertUnwindSafe(|| match job {
-            Job::Call { ticket, request, key: Some(key) } => self.call(py, ticket, request, key, worker),
-            Job::Call { ticket, key: None, .. } => self.cut_off(py, ticket, None),
+            Job::Call { ticket, request, key: Some(key) } => {
+                self.call(py, ticket, request, key, worker, handles.take())
+            }
+            Job::Call { ticket, key: None, .. } => {
+                self.cut_off(py, ticket, None);
+                None
+            }
             Job::Resume(ticket, stream) => {
                 stream.call().handles.exchange().ticket = Some(ticket);
                 self.resume(py, &stream);
                 self.pump(py, stream);
+                None
             }
             Job::Abandon(stream) => {
                 self.resume(py, &stream);
-                self.abandon(py, stream);
+                self.abandon(py, *stream);
+                None
             }
         }));
-        if run.is_err() {
+        run.unwrap_or_else(|_| {
             self.tell(py, ERROR, "this is a bug in kirsch, please report it: a panic in a call", None);
+            None
+        })
+    }
+
+    /// Runs a job as a whole.
+    pub(crate) fn run_whole(&self, py: Python<'_>, job: Job) {
+        if let Some(mut ending) = self.run(py, job, None, &mut None) {
+            let ended = self.with(py, |core| ending.end(py, core));
+            debug_assert!(ended.is_ok(), "a call does not run while the engine is locked");
+            if let Some(handles) = self.let_go_of(py, ending) {
+                self.handles.give_back(handles);
+            }
         }
     }
 
@@ -96,23 +137,34 @@ impl Site {
         debug_assert!(resumed.is_ok(), "a call does not run while the engine is locked");
     }
 
-    fn call(&self, py: Python<'_>, ticket: Ticket, request: Request, key: usize, worker: Option<usize>) {
+    fn call(
+        &self,
+        py: Python<'_>,
+        ticket: Ticket,
+        request: Request,
+        key: usize,
+        worker: Option<usize>,
+        handles: Option<Handles>,
+    ) -> Option<Ending> {
         let Request { environ: Some(environ), body, is_chunked, entry, .. } = request else {
-            return self.cut_off(py, ticket, Some(key));
+            self.cut_off(py, ticket, Some(key));
+            return None;
         };
-        let Some(mut handles) = self.handles.take() else {
+        let Some(mut handles) = handles.or_else(|| self.handles.take()) else {
             let error = PyErr::take(py);
             self.cut_off(py, ticket, Some(key));
-            return self.tell(py, ERROR, "no memory for a request", error);
+            self.tell(py, ERROR, "no memory for a request", error);
+            return None;
         };
         handles.open(self, ticket, key);
         let mut call = Call { environ, handles, spooled: None, is_arriving: false, entry };
-        if let Err(error) = self.prepare(py, &mut call, body, is_chunked) {
-            return self.fail(py, call, Failure::Raised(error));
-        }
-        match self.run_application(py, &call) {
+        let returned = self.prepare(py, &mut call, body, is_chunked).and_then(|()| self.run_application(py, &call));
+        match returned {
             Ok(returned) => self.respond(py, call, returned, worker),
-            Err(error) => self.fail(py, call, Failure::Raised(error)),
+            Err(error) => {
+                self.fail(py, call, Failure::Raised(error));
+                None
+            }
         }
     }
 
@@ -132,7 +184,8 @@ impl Site {
         let length = match body {
             RequestBody::Empty => 0,
             RequestBody::Bytes(bytes) => self.inputs.set_bytes(py, &call.environ, &bytes)?,
-            RequestBody::File(file, length) => {
+            RequestBody::File(spooled) => {
+                let (file, length) = *spooled;
                 call.spooled = Some(self.inputs.set_file(py, &call.environ, file)?);
                 length
             }
@@ -157,7 +210,7 @@ impl Site {
     }
 
     /// Writes the response that the application returned.
-    fn respond(&self, py: Python<'_>, call: Call, returned: Object, worker: Option<usize>) {
+    fn respond(&self, py: Python<'_>, mut call: Call, returned: Object, worker: Option<usize>) -> Option<Ending> {
         // SAFETY: `returned` is live, an exact list or tuple has `Py_SIZE` items, and nothing of Python runs between
         // looking at the item and taking a reference to it.
         let only_item = unsafe {
@@ -173,14 +226,17 @@ impl Site {
         if let Some(item) = only_item
             && !call.handles.exchange().draft.is_empty()
         {
-            return match chunk_of(py, item) {
-                Ok(chunk) => self.respond_with_one(py, call, chunk),
+            // The usual response: everything is here, so its length is known and head and body leave together.
+            self.close_input(py, &mut call);
+            match chunk_of(py, item) {
+                Ok(chunk) => return Some(Ending { call, rest: Rest::Write(chunk) }),
                 Err(error) => self.fail(py, call, Failure::Raised(error)),
-            };
+            }
+            return None;
         }
         // SAFETY: `returned` is live.
         let is_file = unsafe { ffi::Py_TYPE(returned.as_ptr()) } == self.file_wrapper.as_ptr().cast();
-        let stream = Stream::new(call, returned, worker);
+        let stream = Box::new(Stream::new(call, returned, worker));
         match if is_file { self.send_file(py, stream) } else { Err(stream) } {
             Ok(()) => {}
             Err(stream) => match stream.start(py) {
@@ -188,44 +244,30 @@ impl Site {
                 Err((call, error)) => self.fail(py, call, Failure::Raised(error)),
             },
         }
+        None
     }
 
-    /// The usual response: everything is here, so its length is known and head and body leave together.
-    fn respond_with_one(&self, py: Python<'_>, mut call: Call, chunk: Chunk) {
-        self.close_input(py, &mut call);
-        let length = chunk.as_ref().len() as u64;
-        let outcome = self.with(py, |core| {
-            let exchange = call.handles.exchange();
-            let Some(ticket) = exchange.ticket.take() else { unreachable!("the call has not ended") };
-            let (written, finished, body_bytes) = core.engine.reply(&ticket, |reply| {
-                if !reply.is_begun() {
-                    reply.begin(&exchange.draft, Some(length));
-                }
-                let written = reply.write(chunk);
-                (written, reply.finish(), reply.body_bytes())
-            });
-            if let Err(misuse) = finished {
-                exchange.ticket = Some(ticket);
-                return Err(misuse);
-            }
-            let ended = core.wsgi.end_call(py, &call, body_bytes);
-            core.engine.put_back(ticket, Progress::Done, clock::now(), &mut core.wsgi);
-            Ok((written.err(), ended))
-        });
-        match outcome {
-            Ok(Ok((misuse, ended))) => {
+    /// Lets go of what an ending still holds, or answers that its response was too short. The handles may be used again
+    /// if they are returned.
+    pub(crate) fn let_go_of(&self, py: Python<'_>, Ending { call, rest }: Ending) -> Option<Handles> {
+        match rest {
+            Rest::LetGo(ended, misuse) => {
                 if let Some(misuse) = misuse {
                     self.report_misuse(py, &call, misuse);
                 }
-                self.let_go(call, ended);
+                Some(Self::let_go(call, ended))
             }
-            Ok(Err(misuse)) => self.fail(py, call, Failure::Misused(misuse)),
-            Err(error) => self.fail(py, call, Failure::Raised(error.into())),
+            Rest::Fail(misuse) => {
+                self.fail(py, call, Failure::Misused(misuse));
+                None
+            }
+            // Its handles' drop ends it.
+            Rest::Write(_) => None,
         }
     }
 
     /// Sends a regular file without reading it; gives the stream back if it has to be read.
-    fn send_file(&self, py: Python<'_>, stream: Stream) -> Result<(), Stream> {
+    fn send_file(&self, py: Python<'_>, stream: Box<Stream>) -> Result<(), Box<Stream>> {
         let exchange = stream.call().handles.exchange();
         if exchange.draft.is_empty() || exchange.begun {
             return Err(stream);
@@ -243,33 +285,33 @@ impl Site {
         });
         stream.call().handles.exchange().begun = true;
         match written {
-            Ok(misuse) => self.complete(py, stream, misuse),
-            Err(error) => self.break_off(py, stream, error),
+            Ok(misuse) => self.complete(py, *stream, misuse),
+            Err(error) => self.break_off(py, *stream, error),
         }
         Ok(())
     }
 
     /// Pulls a stream as far as the peer reads.
-    pub(super) fn pump(&self, py: Python<'_>, mut stream: Stream) {
+    pub(super) fn pump(&self, py: Python<'_>, mut stream: Box<Stream>) {
         loop {
             match stream.pump(py, self) {
                 Ok(Pumped::Blocked) if stream.worker().is_some() => return self.suspend(py, stream, Progress::Blocked),
                 // A greenlet waits for its peer where it is.
                 Ok(Pumped::Blocked) => {
                     if let Err(error) = self.wait_for_output(py, stream.call().handles.exchange()) {
-                        return self.break_off(py, stream, error);
+                        return self.break_off(py, *stream, error);
                     }
                 }
                 Ok(Pumped::Due) => return self.suspend(py, stream, Progress::Yield),
-                Ok(Pumped::Gone) => return self.abandon_running(py, stream),
-                Ok(Pumped::Ended(misuse)) => return self.complete(py, stream, misuse),
-                Err(error) => return self.break_off(py, stream, error),
+                Ok(Pumped::Gone) => return self.abandon_running(py, *stream),
+                Ok(Pumped::Ended(misuse)) => return self.complete(py, *stream, misuse),
+                Err(error) => return self.break_off(py, *stream, error),
             }
         }
     }
 
     /// Leaves the stream to the engine until it may go on.
-    fn suspend(&self, py: Python<'_>, stream: Stream, how: fn(Stream) -> Progress<Stream>) {
+    fn suspend(&self, py: Python<'_>, stream: Box<Stream>, how: fn(Box<Stream>) -> Progress<Box<Stream>>) {
         let suspended = self.with(py, |core| {
             let exchange = stream.call().handles.exchange();
             let Some(ticket) = exchange.ticket.take() else { unreachable!("the call has not ended") };
@@ -319,7 +361,7 @@ impl Site {
         let mut call = self.close(py, stream);
         self.close_input(py, &mut call);
         if let Ok(ended) = self.with(py, |core| core.wsgi.end_call(py, &call, body_bytes)) {
-            self.let_go(call, ended);
+            self.handles.give_back(Self::let_go(call, ended));
         }
     }
 
@@ -391,7 +433,7 @@ impl Site {
     }
 
     /// The response is over, whole or not: it is logged, and what it held is let go.
-    fn end(&self, py: Python<'_>, mut call: Call, progress: Progress<Stream>) {
+    fn end(&self, py: Python<'_>, mut call: Call, progress: Progress<Box<Stream>>) {
         self.close_input(py, &mut call);
         let ended = self.with(py, |core| {
             let exchange = call.handles.exchange();
@@ -402,7 +444,7 @@ impl Site {
             ended
         });
         if let Ok(ended) = ended {
-            self.let_go(call, ended);
+            self.handles.give_back(Self::let_go(call, ended));
         }
     }
 
@@ -414,15 +456,16 @@ impl Site {
         }
     }
 
-    /// What a call held goes, where what goes may do what it likes.
-    fn let_go(&self, call: Call, ended: Current) {
+    /// What a call held goes, where what goes may do what it likes. The handles are closed.
+    fn let_go(call: Call, ended: Ended) -> Handles {
         if ended.interrupted {
             Self::take_back_interrupt();
         }
         drop(ended);
         let Call { environ, handles, .. } = call;
         drop(environ);
-        self.handles.give_back(handles);
+        handles.close();
+        handles
     }
 
     fn report_raised(&self, py: Python<'_>, call: &Call, when: &str, error: PyErr) {
@@ -438,6 +481,33 @@ impl Site {
     fn report_misuse(&self, py: Python<'_>, call: &Call, misuse: Misuse) {
         let message = format!("{misuse}, on {}", subject(py, &call.environ));
         self.tell(py, ERROR, &message, None);
+    }
+}
+
+impl Ending {
+    /// Writes the response and puts its call back.
+    pub(crate) fn end(&mut self, py: Python<'_>, core: &mut Core) {
+        let Self { call, rest } = self;
+        let exchange = call.handles.exchange();
+        // Until it has been written, it is taken for one that cannot be.
+        let Rest::Write(chunk) = std::mem::replace(rest, Rest::Fail(Misuse::BodyTooShort)) else { return };
+        let Some(ticket) = exchange.ticket.take() else { unreachable!("the call has not ended") };
+        let length = chunk.as_ref().len() as u64;
+        let (written, finished, body_bytes) = core.engine.reply(&ticket, |reply| {
+            if !reply.is_begun() {
+                reply.begin(&exchange.draft, Some(length));
+            }
+            let written = reply.write(chunk);
+            (written, reply.finish(), reply.body_bytes())
+        });
+        if let Err(misuse) = finished {
+            exchange.ticket = Some(ticket);
+            *rest = Rest::Fail(misuse);
+            return;
+        }
+        let ended = core.wsgi.end_call(py, call, body_bytes);
+        core.engine.put_back(ticket, Progress::Done, core.clock.now(), &mut core.wsgi);
+        *rest = Rest::LetGo(ended, written.err());
     }
 }
 

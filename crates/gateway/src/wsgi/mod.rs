@@ -20,12 +20,12 @@ mod table;
 
 pub(crate) mod file_wrapper;
 
-pub(crate) use call::{Job, chunk_of};
+pub(crate) use call::{Ending, Job, chunk_of};
 pub(crate) use input::Inputs;
-pub(crate) use start_response::{Exchange, HandleTypes};
+pub(crate) use start_response::{Exchange, HandleTypes, Handles};
 
 use crate::access_log::{AccessLog, Entry, LoggerLines};
-use crate::calls::{Calls, Limits};
+use crate::calls::{Calls, Ended, Limit, Limits};
 use crate::object::{Object, bytes_of};
 use crate::scoreboard::{Moment, Stopwatch};
 use crate::site::Waiter;
@@ -89,7 +89,7 @@ pub(crate) struct Request {
     environ: Option<Object>,
     body: RequestBody,
     is_chunked: bool,
-    limit: Option<Duration>,
+    limit: Limit,
     entry: Option<Box<Entry>>,
     /// Since when it waits in the queue, or has, if the time is taken.
     queued_at: Option<Moment>,
@@ -102,7 +102,7 @@ enum RequestBody {
     /// A `bytes` object.
     Bytes(Object),
     /// A file without a name, at its start, and its length.
-    File(File, u64),
+    File(Box<(File, u64)>),
     /// It is still arriving.
     Arriving,
 }
@@ -216,7 +216,7 @@ impl Wsgi {
 
     /// A call is over: it counts no longer, and is logged. What the application knows of it is returned, to be let go
     /// when the lock is open.
-    fn end_call(&mut self, py: Python<'_>, call: &Call, body_bytes: u64) -> crate::calls::Current {
+    fn end_call(&mut self, py: Python<'_>, call: &Call, body_bytes: u64) -> Ended {
         if let (Some(log), Some(entry)) = (&mut self.access_log, &call.entry) {
             let draft = &call.handles.exchange().draft;
             log.write(py, entry, draft.status(), body_bytes, Some(draft), Some(&call.environ));
@@ -225,7 +225,7 @@ impl Wsgi {
     }
 
     /// A call is over, and counts no longer.
-    pub(crate) fn end(&mut self, key: usize) -> crate::calls::Current {
+    pub(crate) fn end(&mut self, key: usize) -> Ended {
         if let Some(stopwatch) = &mut self.stopwatch {
             stopwatch.end(key);
         }
@@ -237,7 +237,8 @@ impl App for Wsgi {
     type Net = Os;
     type Connection = ConnectionState;
     type Request = Request;
-    type Response = Stream;
+    // What a connection that waits would otherwise move about is larger than all else.
+    type Response = Box<Stream>;
     type Chunk = Chunk;
     type Waiter = Waiter;
 
@@ -277,7 +278,7 @@ impl App for Wsgi {
             Body::Memory(bytes) => bytes.as_slice(),
             Body::File(..) => {
                 if let Body::File(file, length) = body {
-                    request.body = RequestBody::File(file, length);
+                    request.body = RequestBody::File(Box::new((file, length)));
                 }
                 return;
             }

@@ -107,21 +107,11 @@ impl HandleTypes {
         spare.or_else(|| self.make())
     }
 
-    /// The response is over: the handles are closed, and kept if nobody else holds them.
+    /// Keeps closed handles, if nobody else holds them.
     pub(crate) fn give_back(&self, handles: Handles) {
-        let exchange = handles.exchange();
-        exchange.draft.clear();
-        exchange.write = ptr::null_mut();
-        exchange.begun = false;
-        exchange.misuse = None;
-        // SAFETY: all are live, and the thread is attached.
-        let unshared = unsafe {
-            ffi::Py_REFCNT(handles.start_response.as_ptr()) == 3
-                && ffi::Py_REFCNT(handles.write.as_ptr()) == 1
-                && ffi::Py_REFCNT(handles.disconnected.as_ptr()) == 1
-        };
+        let is_shared = handles.is_shared();
         let mut spare = self.spare();
-        if unshared && spare.len() < SPARE {
+        if !is_shared && spare.len() < SPARE {
             spare.push(handles);
         }
     }
@@ -171,6 +161,25 @@ impl Handles {
         exchange.ticket = Some(ticket);
         exchange.key = key;
         exchange.site = ptr::from_ref(site);
+    }
+
+    /// The response is over.
+    pub(crate) fn close(&self) {
+        let exchange = self.exchange();
+        exchange.draft.clear();
+        exchange.write = ptr::null_mut();
+        exchange.begun = false;
+        exchange.misuse = None;
+    }
+
+    /// Whether somebody else holds one of them, and would meet the next response with it.
+    pub(crate) fn is_shared(&self) -> bool {
+        // SAFETY: all are live, and the thread is attached. The two others hold the first.
+        unsafe {
+            ffi::Py_REFCNT(self.start_response.as_ptr()) != 3
+                || ffi::Py_REFCNT(self.write.as_ptr()) != 1
+                || ffi::Py_REFCNT(self.disconnected.as_ptr()) != 1
+        }
     }
 
     pub(crate) fn start_response(&self) -> *mut ffi::PyObject {

@@ -49,7 +49,7 @@ impl Stream {
     }
 
     /// Takes the iterator. An application may call `start_response` in `__iter__` or in the first `__next__`.
-    pub(super) fn start(mut self, py: Python<'_>) -> Result<Self, (Call, PyErr)> {
+    pub(super) fn start(mut self: Box<Self>, py: Python<'_>) -> Result<Box<Self>, (Call, PyErr)> {
         // SAFETY: the iterable is live and the thread attached.
         let iterator = unsafe { Object::from_new_or_error(py, ffi::PyObject_GetIter(self.iterable.as_ptr())) };
         match iterator {
