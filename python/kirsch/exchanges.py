@@ -45,6 +45,8 @@ class RunningExchange(TypedDict):
 class Statistics(TypedDict, total=False):
     """Counters since the start, gauges of now, and the calls of the application that are not over."""
 
+    draining: int
+    stalled: int
     connections: int
     accepted: int
     requests: int
@@ -68,6 +70,7 @@ class Statistics(TypedDict, total=False):
     bytes_out: int
     threads: int
     threads_idle: int
+    threads_most: int
     handovers: int
     exchanges: list[RunningExchange]
 

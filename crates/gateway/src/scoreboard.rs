@@ -153,7 +153,7 @@ pub(crate) fn bounds() -> Vec<f64> {
 /// The memory.
 pub(crate) struct Scoreboard {
     /// In memory that `_view` keeps alive.
-    words: &'static [AtomicU64],
+    words: &'static [AtomicU64; WORDS],
     _view: View,
 }
 
@@ -185,8 +185,8 @@ impl Scoreboard {
             )));
         }
         // SAFETY: the memory is writable, large enough and aligned, and lies there until the view is released, which is
-        // when the slice goes. All that is done with it here is atomic; what other processes do is not Rust's.
-        let words = unsafe { std::slice::from_raw_parts(start.cast::<AtomicU64>(), WORDS) };
+        // when the reference goes. All that is done with it here is atomic; what other processes do is not Rust's.
+        let words = unsafe { &*start.cast::<[AtomicU64; WORDS]>() };
         for word in words {
             word.store(0, Ordering::Relaxed);
         }

@@ -75,7 +75,7 @@ impl Server {
         wait = None,
         scoreboard = None,
         request_limit = 0,
-        limit_fd = -1,
+        limit_fd = None,
     ))]
     #[allow(clippy::too_many_arguments, clippy::needless_pass_by_value, reason = "they are Python's keyword arguments")]
     fn new(
@@ -112,7 +112,7 @@ impl Server {
         wait: Option<Py<PyAny>>,
         scoreboard: Option<Bound<'_, PyAny>>,
         request_limit: u64,
-        limit_fd: RawFd,
+        limit_fd: Option<RawFd>,
     ) -> PyResult<Self> {
         if !app.is_callable() {
             return Err(PyTypeError::new_err(format!("the application {app} is not callable")));
@@ -157,7 +157,7 @@ impl Server {
         let sockets = listeners.iter().map(|&listener| duplicate("listeners", listener)).collect::<PyResult<_>>()?;
         let limit = match request_limit {
             0 => None,
-            requests => Some(RequestLimit::new(requests, duplicate("limit_fd", limit_fd)?)),
+            requests => Some(RequestLimit::new(requests, duplicate("limit_fd", limit_fd.unwrap_or(-1))?)),
         };
         let scoreboard = scoreboard.as_ref().map(Scoreboard::new).transpose()?.map(Arc::new);
         let (net, poller, waker) = Os::new()?;
