@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import collections
 import contextvars
+import ctypes
 import hashlib
 import json
 import os
@@ -146,6 +147,29 @@ def wait(environ: Environ, start_response: StartResponse) -> Any:
             inside["now"] -= 1
     start_response("200 OK", TEXT)
     return [b"waited"]
+
+
+@page
+def block(environ: Environ, start_response: StartResponse) -> Any:
+    """Wait in C until somebody writes to the FIFO of the query: under gevent the hub waits too."""
+    return read_in_c(ctypes.CDLL(None), environ, start_response)
+
+
+@page
+def hold(environ: Environ, start_response: StartResponse) -> Any:
+    """The same without letting go of the interpreter, so that no Python code runs in this process meanwhile."""
+    return read_in_c(ctypes.PyDLL(None), environ, start_response)
+
+
+def read_in_c(library: ctypes.CDLL, environ: Environ, start_response: StartResponse) -> Any:
+    descriptor = os.open(environ["QUERY_STRING"], os.O_RDWR)
+    try:
+        say(f"in C at {environ['QUERY_STRING']}")
+        library.read(descriptor, ctypes.create_string_buffer(1), ctypes.c_size_t(1))
+    finally:
+        os.close(descriptor)
+    start_response("200 OK", TEXT)
+    return [b"waited in C"]
 
 
 @page

@@ -3,9 +3,37 @@
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, final
 
-__all__ = ["Call", "Exchange", "FileWrapper", "Server", "__version__"]
+__all__ = [
+    "SCOREBOARD_BOUNDS",
+    "SCOREBOARD_FIELDS",
+    "SCOREBOARD_SIZE",
+    "Call",
+    "Exchange",
+    "FileWrapper",
+    "Server",
+    "__version__",
+]
 
 __version__: str
+
+SCOREBOARD_SIZE: int
+"""Bytes of a server's scoreboard: an unsigned 64-bit word, in the machine's byte order, for each of the fields."""
+
+SCOREBOARD_FIELDS: tuple[str, ...]
+"""Names of the scoreboard's words, from offset 0 on.
+
+``published`` is when counters and gauges were told last (nanoseconds, as :func:`time.monotonic_ns`, a few milliseconds
+coarse). Then come those of :meth:`Server.statistics`, and for each histogram its ``_sum`` in nanoseconds and the
+numbers of observations in its buckets, ``_0`` to the last, which has no bound; they are not cumulative.
+
+``queue_wait``: from the moment at which a request is whole until the application is called; 0 for one that did not
+have to wait. Under a loop that hosts the engine, until whoever hosts it comes to it. ``service_time``: from the call of
+the application to the end of its response, the time in which its peer is slow to read included. ``interpreter_wait``:
+how long a thread of the server that comes back from waiting for the engine's work waits for the interpreter.
+"""
+
+SCOREBOARD_BOUNDS: tuple[float, ...]
+"""What the histograms' buckets hold at most, in seconds; the last bucket has no bound."""
 
 @final
 class Server:
@@ -51,6 +79,9 @@ class Server:
         timeout_exception: type[BaseException] | None = None,
         waiter: Callable[[], object] | None = None,
         wait: Callable[[Any], object] | None = None,
+        scoreboard: Any = None,
+        request_limit: int = 0,
+        limit_fd: int | None = None,
     ) -> Server:
         """``threads`` is how many calls :meth:`run` lets the application have at a time. Where that is more than one,
         ``spawn(index)`` starts a thread that calls ``work(index)``; it may raise, and then there are fewer.
@@ -61,6 +92,17 @@ class Server:
         A loop that hosts the engine gives ``waiter`` and ``wait``: each exchange calls ``waiter()`` once, at its start
         and where it runs, and ``wait(waiter)`` to let others run until a turn has given that object back. ``wait`` may
         come back before that, and may raise what is to be raised in the application.
+
+        ``scoreboard`` is a writable buffer of ``SCOREBOARD_SIZE`` bytes or more whose memory begins at a multiple of 8,
+        such as an mmap that other processes share. It is set to zero, and kept until the server is gone. What it holds
+        may be read at any time, word by word: nobody locks it, so the words are not of one moment. Counters and gauges
+        are told to it whenever a thread is about to wait, and every few hundred milliseconds at the latest.
+
+        When ``request_limit`` requests have begun (0: no limit), one byte is written, once, to ``limit_fd``, a pipe or
+        a socket, of which a duplicate is kept. It is not waited for: where there is no room, there is something to be
+        read.
+
+        Raises TypeError and ValueError for what cannot be used, and OSError for descriptors that cannot.
         """
 
     def run(self) -> None:
@@ -104,11 +146,22 @@ class Server:
         False if it is over, or does not run there. The exception comes when that thread next executes Python.
         """
 
-    def stop(self, graceful_timeout: float | None = None) -> None:
+    def stop(self, graceful_timeout: float | None = None, idle_timeout: float | None = None) -> None:
         """Stop accepting, finish what is in flight, cut what is left after ``graceful_timeout`` seconds.
 
-        None waits without limit, 0 cuts at once. May be called from any thread and from a signal handler, and again
-        with a shorter time. Returns at once; :meth:`run` returns when all is done.
+        None waits without limit, 0 cuts at once. An idle connection may ask once more within ``idle_timeout`` seconds
+        (None: 0.5), counted from now or from the end of its response, and is answered with ``Connection: close``; that
+        is never longer than ``graceful_timeout``, nor than ``keep_alive``.
+
+        May be called from any thread and from a signal handler, and again: both times can only become shorter. Returns
+        at once; :meth:`run` returns when all is done. Raises ValueError for times that are none.
+        """
+
+    def drain(self) -> None:
+        """Go on accepting and serving, but say ``Connection: close`` in each response.
+
+        So peers go elsewhere when they ask the next time; idle connections stay until then. :meth:`stop` goes on from
+        there. May be called from any thread and from a signal handler. Returns at once.
         """
 
     def wake(self) -> None:
@@ -128,7 +181,10 @@ class Server:
         """A descriptor for :func:`signal.set_wakeup_fd`: a byte written to it ends the engine's wait."""
 
     def statistics(self) -> dict[str, int]:
-        """Counters since the start and gauges of now, as of the turn before: connections, accepted, requests, ..."""
+        """Counters since the start and gauges of now, as of the turn before: connections, accepted, requests, ...
+
+        ``draining`` and ``stalled`` are 0 or 1; ``threads_most`` is how many calls may run at a time.
+        """
 
 @final
 class Exchange:

@@ -45,6 +45,8 @@ class RunningExchange(TypedDict):
 class Statistics(TypedDict, total=False):
     """Counters since the start, gauges of now, and the calls of the application that are not over."""
 
+    draining: int
+    stalled: int
     connections: int
     accepted: int
     requests: int
@@ -55,6 +57,11 @@ class Statistics(TypedDict, total=False):
     overdue: int
     left: int
     refused: int
+    status_1xx: int
+    status_2xx: int
+    status_3xx: int
+    status_4xx: int
+    status_5xx: int
     timeouts: int
     cut: int
     accept_pauses: int
@@ -63,6 +70,7 @@ class Statistics(TypedDict, total=False):
     bytes_out: int
     threads: int
     threads_idle: int
+    threads_most: int
     handovers: int
     exchanges: list[RunningExchange]
 

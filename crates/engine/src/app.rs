@@ -122,6 +122,11 @@ pub trait App: Sized {
     /// The request's body is here as a whole. Not called for a request without one, nor where bodies are not buffered.
     fn receive(&mut self, request: &mut Self::Request, body: Body<'_>);
 
+    /// The request is whole and has to wait for somebody to call the application.
+    fn queued(&mut self, request: &mut Self::Request) {
+        let _ = request;
+    }
+
     /// The request will not be called, because its body did not come, or because it waited for too long; `refusal` says
     /// what its peer was told, if it was still there.
     fn abandon_request(&mut self, request: Self::Request, refusal: Option<Refusal>);

@@ -82,6 +82,16 @@ pub trait Core {
     fn tick(&mut self);
     /// Whether all is over and the threads can go.
     fn is_over(&self) -> bool;
+
+    /// Whether time has passed since others were told how things are.
+    fn is_stale(&self) -> bool {
+        false
+    }
+
+    /// Tells others how things are.
+    fn publish(&mut self, muster: &Muster) {
+        let _ = muster;
+    }
 }
 
 /// The threads of a [`Baton`].
@@ -184,6 +194,8 @@ pub struct Muster {
     pub idle: usize,
     /// Threads in calls.
     pub running: usize,
+    /// As many calls may run at a time.
+    pub most: usize,
     /// Times that a thread was called to take the baton.
     pub handovers: u64,
 }
@@ -262,6 +274,7 @@ impl<C: Core> Baton<C> {
         let mut state = self.try_lock(crew)?;
         let State { core, watch, .. } = &mut *state;
         let result = act(core, watch.as_mut().expect("no thread waits for it"));
+        state.publish();
         self.unlock(state);
         Ok(result)
     }
@@ -272,15 +285,20 @@ impl<C: Core> Baton<C> {
     /// [`Reentered`], from within [`with`](Self::with).
     pub fn muster(&self, crew: &impl Crew<Core = C>) -> Result<Muster, Reentered> {
         let state = self.try_lock(crew)?;
-        let watching = usize::from(state.watch.is_none());
-        let muster = Muster {
-            threads: state.present,
-            idle: state.standby.len() + watching,
-            running: state.running,
-            handovers: state.handovers,
-        };
+        let muster = state.muster();
         self.unlock(state);
         Ok(muster)
+    }
+
+    /// Tells others how things are.
+    ///
+    /// # Errors
+    /// [`Reentered`], from within [`with`](Self::with).
+    pub fn publish(&self, crew: &impl Crew<Core = C>) -> Result<(), Reentered> {
+        let mut state = self.try_lock(crew)?;
+        state.publish();
+        self.unlock(state);
+        Ok(())
     }
 
     /// Is the thread `worker`, until all is over.
@@ -318,6 +336,7 @@ impl<C: Core> Baton<C> {
             }
         }
         state.present -= 1;
+        state.publish();
         for other in 0..state.workers.len() {
             state.call(other);
         }
@@ -413,6 +432,7 @@ impl<C: Core> Baton<C> {
             state.call(worker);
         }
         state.steps_at_tick = state.steps;
+        state.publish();
         self.unlock(state);
         (holds || is_lying).then_some(period)
     }
@@ -504,6 +524,7 @@ impl<C: Core> Baton<C> {
         }
         state.workers[worker].called = false;
         state.standby.push(worker);
+        state.publish();
         self.unlock(state);
         self.start(crew, start);
         crew.detached(|| {
@@ -606,6 +627,9 @@ impl<C: Core> State<C> {
             let may_call = self.running < self.most;
             let work = self.core.next(may_call);
             self.steps += 1;
+            if self.core.is_stale() {
+                self.publish();
+            }
             self.deliver_wakes();
             match work.map(|work| (C::owner(&work), work)) {
                 Some((Some(owner), work)) if owner != worker || !may_call => {
@@ -744,7 +768,24 @@ impl<C: Core> State<C> {
         self.is_late = false;
         let due = self.core.due();
         self.watched_until = due;
+        self.publish();
         Some((watch, due.map(|due| due.saturating_sub(self.core.now()))))
+    }
+
+    fn muster(&self) -> Muster {
+        Muster {
+            threads: self.present,
+            idle: self.standby.len() + usize::from(self.watch.is_none()),
+            running: self.running,
+            most: self.most,
+            handovers: self.handovers,
+        }
+    }
+
+    /// Tells others how things are: before a thread waits, with each tick, and now and then between.
+    fn publish(&mut self) {
+        let muster = self.muster();
+        self.core.publish(&muster);
     }
 
     /// Whether nearly every call waits.

@@ -31,6 +31,7 @@ use crate::statistics::Statistics;
 use incoming::Incoming;
 use std::any::Any;
 use std::io::ErrorKind;
+use std::time::Duration;
 use wire::http1::{self, BodyStep, CONTINUE, Fault, Field, Framing, Receiver, Request, Stamp};
 
 pub use incoming::Input;
@@ -51,8 +52,10 @@ pub(crate) struct Hub<A: App> {
     pub(crate) parts_come_fast: bool,
     /// Scratch for heads.
     pub(crate) fields: Vec<Field>,
-    /// Whether the engine is stopping: no connection goes on after its response.
-    pub(crate) stopping: bool,
+    /// No connection goes on after its response.
+    pub(crate) draining: bool,
+    /// The engine is stopping: so long may a connection be idle still. It is draining too.
+    pub(crate) grace: Option<Duration>,
     /// Requests that wait for somebody to call the application.
     pub(crate) queued: usize,
     /// Nobody can call the application now, and as many requests wait as may: no further one is read.
@@ -252,11 +255,6 @@ impl<A: App> Connection<A> {
         self.begun.is_none() && !self.gone
     }
 
-    /// Whether its response waits for its peer or its turn.
-    pub(crate) fn is_suspended(&self) -> bool {
-        matches!(self.phase, Phase::Response(_))
-    }
-
     /// Whether nothing is left of it but a call that is out.
     pub(crate) fn is_left_over(&self) -> bool {
         self.gone && self.is_running()
@@ -334,7 +332,7 @@ impl<A: App> Connection<A> {
                     // It has had its share of this turn.
                     return Step::Stop(Fate::Again);
                 }
-                return Step::Stop(self.resume());
+                return Step::Stop(self.resume(hub));
             }
             Phase::Closing(Closing::Reset) => {
                 self.socket.reset_on_drop();
@@ -541,7 +539,7 @@ impl<A: App> Connection<A> {
             return (used, Some(self.ready(request, facts)));
         }
         if expects_continue && input.len() == used {
-            self.out(hub).bytes.extend_from_slice(CONTINUE);
+            self.tell_to_continue(hub);
         }
         self.phase = Phase::Body(Box::new(Receiving { request, facts, spool: Spool::default() }));
         let (count, ready) = self.body(&input[used..], hub, app);
@@ -648,8 +646,9 @@ impl<A: App> Connection<A> {
         Some(queued.request)
     }
 
-    fn resume(&mut self) -> Fate<A> {
+    fn resume(&mut self, hub: &mut Hub<A>) -> Fate<A> {
         let Phase::Response(responding) = std::mem::replace(&mut self.phase, Phase::Head) else { return Fate::Wait };
+        hub.statistics.suspended -= 1;
         self.phase = Phase::Running(responding.facts);
         Fate::Resume(responding.response)
     }
@@ -668,7 +667,7 @@ impl<A: App> Connection<A> {
             socket: &self.socket,
             stamp: &hub.stamp,
             now: hub.now,
-            request: Request { keep_alive: facts.keep_alive && is_body_here && !hub.stopping, ..facts },
+            request: Request { keep_alive: facts.keep_alive && is_body_here && !hub.draining, ..facts },
             moved: &mut self.moved,
             gone: &mut self.gone,
             parts_come_fast: &mut hub.parts_come_fast,
@@ -698,12 +697,13 @@ impl<A: App> Connection<A> {
         }
         // Where nobody has taken the rest of a body, nobody can tell where the next request begins.
         let is_body_left = is_over && self.incoming.take().is_some_and(|incoming| !incoming.has_ended());
+        hub.statistics.suspended += u64::from(!is_over);
         self.phase = match progress {
             Progress::Blocked(response) => Phase::Response(Box::new(Responding { response, facts, yielded: false })),
             Progress::Yield(response) => Phase::Response(Box::new(Responding { response, facts, yielded: true })),
             Progress::Done => match self.begun.take() {
                 Some(begun) if begun.sender.keeps_alive() && !is_body_left => Phase::Head,
-                _ if facts.keep_alive || hub.stopping || is_body_left => Phase::Closing(Closing::Linger),
+                _ if facts.keep_alive || hub.draining || is_body_left => Phase::Closing(Closing::Linger),
                 _ => Phase::Closing(Closing::Orderly),
             },
             Progress::Cut => {
@@ -761,10 +761,17 @@ impl<A: App> Connection<A> {
         }
         http1::refuse(status, explanation, retry_after, is_head, &hub.stamp, &mut out.bytes);
         hub.statistics.refused += 1;
+        hub.statistics.count_status(status);
         self.incoming = None;
         self.drop_input();
         self.exhausted = true;
         self.phase = Phase::Closing(Closing::Linger);
+    }
+
+    /// The peer waits to be told that its body is wanted.
+    fn tell_to_continue(&mut self, hub: &mut Hub<A>) {
+        hub.statistics.count_status(100);
+        self.out(hub).bytes.extend_from_slice(CONTINUE);
     }
 
     /// What is composed for this connection. Nothing of it has left.
@@ -900,21 +907,29 @@ impl<A: App> Connection<A> {
                 hub.queued -= 1;
                 app.abandon_request(queued.request, None);
             }
-            Phase::Response(responding) => return Some(responding.response),
+            Phase::Response(responding) => {
+                hub.statistics.suspended -= 1;
+                return Some(responding.response);
+            }
             _ => {}
         }
         None
     }
 
     /// Code of ours panicked in driving it. If a call is out the slot has to be kept.
-    pub(crate) fn give_up(&mut self, app: &mut A) -> bool {
+    pub(crate) fn give_up(&mut self, hub: &mut Hub<A>, app: &mut A) -> bool {
         let is_running = self.is_running();
         if is_running {
             self.fall(app);
-        } else {
-            self.socket.reset_on_drop();
+            return true;
         }
-        is_running
+        self.socket.reset_on_drop();
+        match self.phase {
+            Phase::Queued(_) => hub.queued -= 1,
+            Phase::Response(_) => hub.statistics.suspended -= 1,
+            _ => {}
+        }
+        false
     }
 }
 

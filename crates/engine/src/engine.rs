@@ -1,7 +1,7 @@
 //! The loop's body: one turn of an engine.
 
 use crate::app::{AcceptPause, App, Local, Peer, Progress, Report, Ticket, Work};
-use crate::config::{ACCEPT_PAUSE, ACCEPTS_AT_STOP, ACCEPTS_PER_TURN, Config, READ_BUFFER, STOP_GRACE};
+use crate::config::{ACCEPT_PAUSE, ACCEPTS_AT_STOP, ACCEPTS_PER_TURN, Config, READ_BUFFER};
 use crate::connection::{Connection, Fate, Hub, Input, panic_message};
 use crate::deadline::{Millis, Now, Sweep, millis};
 use crate::hold::Held;
@@ -61,6 +61,8 @@ pub struct Engine<A: App> {
     /// The bound on connections, or what the limit on descriptors leaves to them.
     most_connections: usize,
     has_stopped_accepting: bool,
+    /// Since they were told so, idle connections have less time.
+    is_to_hurry: bool,
     /// What was left when the time for it was up has been cut.
     has_cut: bool,
 }
@@ -113,7 +115,8 @@ impl<A: App> Engine<A> {
                 held: Held::default(),
                 parts_come_fast: false,
                 fields: Vec::new(),
-                stopping: false,
+                draining: false,
+                grace: None,
                 queued: 0,
                 is_full: false,
                 round: 0,
@@ -140,6 +143,7 @@ impl<A: App> Engine<A> {
             emptied: false,
             most_connections,
             has_stopped_accepting: false,
+            is_to_hurry: false,
             has_cut: false,
         };
         engine.set_time(now);
@@ -176,7 +180,7 @@ impl<A: App> Engine<A> {
         let is_accepting = self.paused_until == 0 && self.listeners.iter().any(|listener| listener.ready);
         let has_room = !self.held_back.is_empty() && self.hub.queued < self.hub.config.queue;
         let is_under_way = self.stage != Stage::Over || !self.ready.is_empty() || !self.handed.is_empty();
-        let is_to_stop = self.stop_at.is_some() && !self.has_stopped_accepting;
+        let is_to_stop = self.stop_at.is_some() && !self.has_stopped_accepting || self.is_to_hurry;
         let has_more = !self.again.is_empty() || !self.unsettled.is_empty();
         if is_accepting || has_room || is_under_way || is_to_stop || has_more {
             return Some(Duration::ZERO);
@@ -284,7 +288,8 @@ impl<A: App> Engine<A> {
         None
     }
 
-    fn enqueue(&mut self, slot: usize, request: A::Request, app: &mut A) {
+    fn enqueue(&mut self, slot: usize, mut request: A::Request, app: &mut A) {
+        app.queued(&mut request);
         self.connections[slot].enqueue(request, &mut self.hub);
         self.queue.push_back(slot);
         // The answers before it may be on their way still.
@@ -456,11 +461,22 @@ impl<A: App> Engine<A> {
         !self.hub.held.slots.is_empty()
     }
 
+    /// From now on each response is the last one of its connection, so that peers go elsewhere when they ask the next
+    /// time. Nothing else changes: peers are accepted and served, and idle connections stay until they ask.
+    pub fn drain(&mut self) {
+        self.hub.draining = true;
+    }
+
     /// Stops: accepts whom the kernel has already let in, then nobody; finishes what is under way; cuts what is left
-    /// after `timeout` (`None`: whenever). Called again it can only become shorter.
-    pub fn stop(&mut self, now: Now, timeout: Option<Duration>) {
+    /// after `timeout` (`None`: whenever). A connection on which nothing is under way may ask once more for so long as
+    /// `grace`, counted from now or from the end of its response. Called again both can only become shorter.
+    pub fn stop(&mut self, now: Now, timeout: Option<Duration>, grace: Duration) {
         let at = timeout.map_or(Millis::MAX, |timeout| self.millis_at(now).saturating_add(millis(timeout)));
-        self.hub.stopping = true;
+        self.hub.draining = true;
+        if self.hub.grace.is_none_or(|earlier| grace < earlier) {
+            self.hub.grace = Some(grace);
+            self.is_to_hurry = true;
+        }
         for listener in &mut self.listeners {
             listener.ready = true;
         }
@@ -492,12 +508,13 @@ impl<A: App> Engine<A> {
     /// What has been counted.
     #[must_use]
     pub fn statistics(&self) -> Statistics {
-        Statistics {
-            connections: self.connections.len() as u64,
-            queued: self.hub.queued as u64,
-            suspended: self.connections.iter().filter(|(_, connection)| connection.is_suspended()).count() as u64,
-            ..self.hub.statistics
-        }
+        Statistics { connections: self.connections.len() as u64, queued: self.hub.queued as u64, ..self.hub.statistics }
+    }
+
+    /// Whether each response is the last one of its connection, because the engine drains or stops.
+    #[must_use]
+    pub fn is_draining(&self) -> bool {
+        self.hub.draining
     }
 
     fn millis_at(&self, now: Now) -> Millis {
@@ -557,7 +574,7 @@ impl<A: App> Engine<A> {
             }
             Err(panic) => {
                 self.hub.statistics.panics += 1;
-                if !self.connections[slot].give_up(app) {
+                if !self.connections[slot].give_up(&mut self.hub, app) {
                     self.remove(slot, None);
                 }
                 app.report(Report::Panicked(panic_message(&*panic)));
@@ -694,10 +711,14 @@ impl<A: App> Engine<A> {
             for listener in self.listeners.drain(..) {
                 self.net.unlisten(&listener.socket);
             }
-            let grace = self.hub.now + millis(STOP_GRACE);
+        }
+        if std::mem::take(&mut self.is_to_hurry)
+            && let Some(grace) = self.hub.grace
+        {
+            let until = self.hub.now.saturating_add(millis(grace));
             for (_, connection) in &mut self.connections {
                 if connection.is_between_requests() {
-                    connection.hurry(grace, &mut self.hub);
+                    connection.hurry(until, &mut self.hub);
                 }
             }
         }

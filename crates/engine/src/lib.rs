@@ -55,7 +55,7 @@ mod sync;
 mod ticker;
 
 pub use app::{AcceptPause, App, Local, Peer, Progress, Refusal, Report, Ticket, Work};
-pub use config::Config;
+pub use config::{Config, STOP_GRACE};
 pub use connection::Input;
 pub use deadline::Now;
 pub use engine::Engine;
@@ -65,4 +65,4 @@ pub use os::{Os, Poller, Waker};
 pub use reply::Reply;
 pub use spool::Body;
 pub use statistics::Statistics;
-pub use ticker::Ticker;
+pub use ticker::{SLOW_TICK, Ticker, Wanted};

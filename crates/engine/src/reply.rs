@@ -84,6 +84,7 @@ impl<A: App> Reply<'_, A> {
     pub fn begin(&mut self, draft: &Draft, length: Option<u64>) {
         debug_assert!(self.begun.is_none(), "a response has one head");
         self.recall();
+        self.statistics.count_status(draft.status());
         let sender = Sender::begin(draft, self.request, length, self.stamp, &mut self.out.bytes);
         let pace = if *self.parts_come_fast { Pace::Fast } else { Pace::First };
         *self.begun = Some(Begun::new(sender, pace));
@@ -150,6 +151,7 @@ impl<A: App> Reply<'_, A> {
             return false;
         }
         self.recall();
+        self.statistics.count_status(status);
         let sender = http1::refuse(status, explanation, None, self.request.is_head, self.stamp, &mut self.out.bytes);
         *self.begun = Some(Begun::new(sender, Pace::First));
         true

@@ -3,14 +3,17 @@
 use crate::hold::TICK;
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::thread::{JoinHandle, Thread};
 use std::time::Duration;
 
-/// After so long that nobody needed a tick the thread goes to sleep: waking it costs more than a few of them.
+/// After so long that nobody needed a tick soon the thread goes slow, or to sleep: waking it costs more than a few of
+/// them.
 const IDLE: Duration = Duration::from_millis(50);
+/// Between two ticks that are not needed soon.
+pub const SLOW_TICK: Duration = Duration::from_millis(100);
 
-/// Calls a function every now and then while it is wanted: every [`TICK`], or sooner if the function says so. The thread never touches what belongs to the application.
+/// Calls a function every now and then while it is wanted. The thread never touches what belongs to the application.
 #[derive(Debug)]
 pub struct Ticker {
     shared: Arc<Shared>,
@@ -18,18 +21,35 @@ pub struct Ticker {
     handle: Thread,
 }
 
+/// When the next tick is wanted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wanted {
+    /// After this time, which is no longer than [`TICK`].
+    Soon(Duration),
+    /// After [`SLOW_TICK`], if nobody wants it sooner meanwhile.
+    Slowly,
+    /// When somebody says so.
+    No,
+}
+
 #[derive(Debug, Default)]
 struct Shared {
-    asleep: AtomicBool,
+    pace: AtomicU8,
     quit: AtomicBool,
 }
 
+/// What [`Shared::pace`] is. The thread says that it goes slow, or sleeps, before it looks for the last time whether a
+/// tick is needed: whichever comes second, that look or somebody's wish, sees the other.
+const QUICK: u8 = 0;
+const SLOW: u8 = 1;
+const ASLEEP: u8 = 2;
+
 impl Ticker {
-    /// Starts the thread. `tick` says after what time the next tick is needed, if it is.
+    /// Starts the thread. `tick` says when the next one is wanted.
     ///
     /// # Errors
     /// If the system gives no thread.
-    pub fn new(tick: impl FnMut() -> Option<Duration> + Send + 'static) -> io::Result<Self> {
+    pub fn new(tick: impl FnMut() -> Wanted + Send + 'static) -> io::Result<Self> {
         let shared = Arc::new(Shared::default());
         let own = Arc::clone(&shared);
         let thread = std::thread::Builder::new().name("kirsch-ticker".to_owned()).spawn(move || own.run(tick))?;
@@ -37,34 +57,54 @@ impl Ticker {
         Ok(Self { shared, thread: Some(thread), handle })
     }
 
-    /// Ticks are wanted from now on. What they are wanted for has to be in place already.
+    /// Ticks are wanted soon from now on. What they are wanted for has to be in place already.
     pub fn want(&self) {
-        // The thread says that it sleeps before it looks for the last time: whichever comes second sees the other.
-        if self.shared.asleep.load(Ordering::SeqCst) && self.shared.asleep.swap(false, Ordering::SeqCst) {
+        let pace = &self.shared.pace;
+        if pace.load(Ordering::SeqCst) != QUICK && pace.swap(QUICK, Ordering::SeqCst) != QUICK {
+            self.handle.unpark();
+        }
+    }
+
+    /// The same, but slow ones are enough.
+    pub fn want_slowly(&self) {
+        let pace = &self.shared.pace;
+        let wake = || pace.compare_exchange(ASLEEP, SLOW, Ordering::SeqCst, Ordering::SeqCst).is_ok();
+        if pace.load(Ordering::SeqCst) == ASLEEP && wake() {
             self.handle.unpark();
         }
     }
 }
 
 impl Shared {
-    fn run(&self, mut tick: impl FnMut() -> Option<Duration>) {
+    fn run(&self, mut tick: impl FnMut() -> Wanted) {
         let mut idle = Duration::ZERO;
         let mut period = TICK;
         while !self.quit.load(Ordering::Relaxed) {
-            if let Some(wanted) = tick() {
-                idle = Duration::ZERO;
-                period = wanted;
-                self.asleep.store(false, Ordering::SeqCst);
-            } else {
-                idle += period;
-            }
-            if idle > IDLE && self.asleep.swap(true, Ordering::SeqCst) {
-                while self.asleep.load(Ordering::SeqCst) && !self.quit.load(Ordering::Relaxed) {
-                    std::thread::park();
+            let pace = match tick() {
+                Wanted::Soon(wanted) => {
+                    idle = Duration::ZERO;
+                    period = wanted;
+                    QUICK
                 }
-                idle = Duration::ZERO;
-            } else {
+                _ if idle <= IDLE => {
+                    idle += period;
+                    QUICK
+                }
+                Wanted::Slowly => SLOW,
+                Wanted::No => ASLEEP,
+            };
+            if self.pace.swap(pace, Ordering::SeqCst) != pace || pace == QUICK {
                 std::thread::park_timeout(period);
+                continue;
+            }
+            while self.pace.load(Ordering::SeqCst) == ASLEEP && !self.quit.load(Ordering::Relaxed) {
+                std::thread::park();
+            }
+            if self.pace.load(Ordering::SeqCst) == SLOW {
+                std::thread::park_timeout(SLOW_TICK);
+            }
+            if self.pace.load(Ordering::SeqCst) == QUICK {
+                idle = Duration::ZERO;
             }
         }
     }
@@ -87,10 +127,11 @@ impl Drop for Ticker {
 mod tests {
     use super::*;
     use std::sync::atomic::AtomicU32;
-    use std::sync::mpsc;
+    use std::sync::mpsc::{self, Receiver};
 
-    #[test]
-    fn it_ticks_when_wanted_and_sleeps_when_not() {
+    /// A ticker that is wanted soon for so many ticks as the number says, and tells of each of these what is left. In
+    /// between it is wanted as `otherwise` says, and tells 0 of each tick then.
+    fn ticker(otherwise: Wanted) -> (Ticker, Arc<AtomicU32>, Receiver<u32>) {
         let wanted = Arc::new(AtomicU32::new(0));
         let (told, ticks) = mpsc::channel();
         let own = Arc::clone(&wanted);
@@ -98,19 +139,54 @@ mod tests {
             let left = own.load(Ordering::SeqCst);
             if left > 0 {
                 own.store(left - 1, Ordering::SeqCst);
-                told.send(left).unwrap();
             }
-            (left > 1).then_some(TICK)
-        })
-        .unwrap();
+            told.send(left).ok();
+            if left > 1 { Wanted::Soon(TICK) } else { otherwise }
+        });
+        (ticker.unwrap(), wanted, ticks)
+    }
+
+    fn wait_until(ticker: &Ticker, pace: u8) {
+        while ticker.shared.pace.load(Ordering::SeqCst) != pace {
+            std::thread::yield_now();
+        }
+    }
+
+    #[test]
+    fn it_ticks_when_wanted_and_sleeps_when_not() {
+        let (ticker, wanted, ticks) = ticker(Wanted::No);
         for _ in 0..3 {
-            while !ticker.shared.asleep.load(Ordering::SeqCst) {
-                std::thread::yield_now();
-            }
+            wait_until(&ticker, ASLEEP);
             wanted.store(3, Ordering::SeqCst);
             ticker.want();
             // Each of these waits for a tick, and hangs if none comes.
-            assert_eq!([ticks.recv(), ticks.recv(), ticks.recv()], [Ok(3), Ok(2), Ok(1)]);
+            assert_eq!([3, 2, 1].map(|_| ticks.iter().find(|&left| left > 0)), [Some(3), Some(2), Some(1)]);
         }
+    }
+
+    #[test]
+    fn it_ticks_slowly_and_quickly_as_soon_as_wanted() {
+        let (ticker, wanted, ticks) = ticker(Wanted::Slowly);
+        for _ in 0..3 {
+            wait_until(&ticker, SLOW);
+            wanted.store(3, Ordering::SeqCst);
+            ticker.want();
+            assert_eq!([3, 2, 1].map(|_| ticks.iter().find(|&left| left > 0)), [Some(3), Some(2), Some(1)]);
+        }
+        // It goes on although nobody asks.
+        wait_until(&ticker, SLOW);
+        while ticks.try_recv().is_ok() {}
+        assert_eq!([0, 0].map(|_| ticks.recv()), [Ok(0), Ok(0)]);
+    }
+
+    #[test]
+    fn it_can_be_woken_to_tick_slowly() {
+        let (ticker, _, ticks) = ticker(Wanted::No);
+        wait_until(&ticker, ASLEEP);
+        // The last look has still to come, or has come.
+        std::thread::sleep(TICK * 10);
+        while ticks.try_recv().is_ok() {}
+        ticker.want_slowly();
+        assert_eq!(ticks.recv(), Ok(0));
     }
 }

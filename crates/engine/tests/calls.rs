@@ -4,7 +4,7 @@
 mod common;
 
 use common::{Call, Client, End, Event, GRAIN, How, Manner, Op, Plan, World, ms, pattern, seconds, timeless};
-use engine::{Config, Progress};
+use engine::{Config, Progress, STOP_GRACE};
 use std::time::Duration;
 
 /// Small enough that large answers do not fit.
@@ -134,7 +134,7 @@ fn the_end_of_a_stop_cuts_calls_that_are_out() {
             world.step(0);
         }
         let now = world.now();
-        world.engine.stop(now, Some(seconds(10)));
+        world.engine.stop(now, Some(seconds(10)), STOP_GRACE);
         world.settle();
         assert_eq!(world.timeout(), Some(seconds(10)));
         world.advance(seconds(10));
@@ -271,7 +271,7 @@ fn nothing_is_reported_of_an_empty_response_to_nobody() {
     let client = calling(&mut world, 0);
     drop(client);
     let now = world.now();
-    world.engine.stop(now, Some(ms(0)));
+    world.engine.stop(now, Some(ms(0)), STOP_GRACE);
     world.settle();
     world.go_on_with(0);
     world.until_empty(&mut []);
@@ -352,7 +352,7 @@ fn who_waits_for_its_peer_is_woken_when_its_time_is_up() {
 fn who_waits_for_its_peer_is_woken_at_the_end_of_a_stop() {
     let (mut world, _client) = waiting(timeless(), vec![Op::Write(300_000), Op::Write(10)]);
     let now = world.now();
-    world.engine.stop(now, Some(seconds(10)));
+    world.engine.stop(now, Some(seconds(10)), STOP_GRACE);
     world.settle();
     assert!(world.app.woken.is_empty());
     world.advance(seconds(10));

@@ -6,7 +6,7 @@
 mod common;
 
 use common::{Client, End, Event, GRAIN, Op, Plan, World, ms, pattern, seconds, timeless};
-use engine::Config;
+use engine::{Config, STOP_GRACE};
 
 fn get(id: usize) -> String {
     format!("GET /{id} HTTP/1.1\r\nHost: a.example\r\n\r\n")
@@ -285,7 +285,7 @@ fn who_waits_when_the_engine_stops_is_answered() {
     let mut quiet = world.client();
     world.settle();
     let now = world.now();
-    world.engine.stop(now, None);
+    world.engine.stop(now, None, STOP_GRACE);
     world.settle();
     // Longer than whoever is idle is given.
     world.advance(seconds(5));
@@ -308,7 +308,7 @@ fn who_still_waits_at_the_end_of_a_stop_is_cut() {
     let mut world = busy(Config { queue: 1, ..timeless() }, 3, 1);
     let mut clients = asking(&mut world, 3);
     let now = world.now();
-    world.engine.stop(now, Some(seconds(10)));
+    world.engine.stop(now, Some(seconds(10)), STOP_GRACE);
     world.settle();
     world.advance(seconds(10));
     assert_eq!((world.statistics().queued, world.statistics().connections), (0, 1));

@@ -8,7 +8,7 @@
 mod common;
 
 use common::{Client, End, Event, Manner, Op, Plan, Told, World, ms, pattern, seconds, tcp_listener, timeless};
-use engine::Config;
+use engine::{Config, STOP_GRACE};
 use fastrand::Rng;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -427,7 +427,7 @@ fn converse(seed: u64) {
         if stops_after == Some(round) {
             setting.stopped = true;
             let now = world.now();
-            world.engine.stop(now, Some(seconds(60)));
+            world.engine.stop(now, Some(seconds(60)), STOP_GRACE);
         }
         if rng.u8(0..4) > 0 || !moved {
             let step = if rng.u8(0..4) == 0 { ms(rng.u64(0..300)) } else { ms(0) };

@@ -421,6 +421,40 @@ fn responses_without_bodies_have_none() {
     assert!(client.answers[0].head.contains("Content-Length: 5000\r\n"));
 }
 
+/// Those of the engine's own too, and interim ones.
+#[test]
+fn statuses_are_counted_by_their_class() {
+    let of = |status, ops| Plan { status, ..Plan::of(ops) };
+    let plans = vec![
+        Plan::sized(&[3]),
+        of("204 No Content", vec![]),
+        of("302 Found", vec![]),
+        of("404 Not Found", vec![Op::Write(3)]),
+        of("503 Service Unavailable", vec![]),
+        of("999 Beyond", vec![]),
+        Plan::of(vec![Op::Refuse(504)]),
+        Plan::of(vec![Op::Done]),
+        Plan::of(vec![Op::Begin, Op::Refuse(500)]),
+    ];
+    let mut world = World::new(timeless(), plans);
+    for id in 0..9 {
+        let mut client = world.client();
+        world.ask(&mut client, get(id).as_bytes(), usize::from(id != 8));
+    }
+    assert_eq!(world.statistics().statuses, [0, 3, 1, 1, 4]);
+    let mut client = world.client();
+    client.send("PUT /0 HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\nExpect: 100-continue\r\n\r\n");
+    world.until("it may go on", &mut [&mut client], |_, clients| clients[0].interims == 1);
+    assert_eq!(world.statistics().statuses, [1, 3, 1, 1, 4]);
+    world.ask(&mut client, b"abc", 1);
+    assert_eq!(world.statistics().statuses, [1, 4, 1, 1, 4]);
+    let mut client = world.client();
+    world.ask(&mut client, b"GET / HTTP/5.0\r\n\r\n", 1);
+    let mut client = world.client();
+    world.ask(&mut client, b"GET / HTTP/1.1\r\n\r\n", 1);
+    assert_eq!((world.statistics().statuses, world.statistics().refused), ([1, 4, 1, 2, 5], 2));
+}
+
 #[test]
 fn an_old_client_reads_until_the_close() {
     let mut world = World::new(timeless(), vec![Plan::chunked(&[10, 20_000])]);

@@ -3,11 +3,8 @@
 mod common;
 
 use common::{Client, End, Event, GRAIN, Op, Plan, World, ms, pattern, seconds, tcp_listener, timeless};
-use engine::Config;
+use engine::{Config, STOP_GRACE};
 use std::time::Duration;
-
-/// How long an idle connection stays for the request that may be on its way.
-const GRACE: Duration = Duration::from_millis(500);
 
 fn get(id: usize) -> String {
     format!("GET /{id} HTTP/1.1\r\nHost: a.example\r\n\r\n")
@@ -15,7 +12,7 @@ fn get(id: usize) -> String {
 
 fn stop(world: &mut World, timeout: Option<Duration>) {
     let now = world.now();
-    world.engine.stop(now, timeout);
+    world.engine.stop(now, timeout, STOP_GRACE);
     assert!(!world.engine.is_stopped(), "it has not been turned");
     assert_eq!(world.timeout(), Some(ms(0)), "stopping is something to do");
 }
@@ -55,7 +52,7 @@ fn an_idle_connection_has_a_grace_and_no_more() {
     world.settle();
     assert_eq!(world.statistics().connections, 3);
     // A request that was on its way is answered, and is the last one.
-    world.advance(GRACE.saturating_sub(ms(10)));
+    world.advance(STOP_GRACE.saturating_sub(ms(10)));
     world.ask(&mut asks, get(0).as_bytes(), 2);
     assert_eq!((asks.answers[0].keep_alive, asks.answers[1].keep_alive), (true, false));
     assert_eq!(world.end(&mut asks), End::Closed);
@@ -65,6 +62,129 @@ fn an_idle_connection_has_a_grace_and_no_more() {
     assert_eq!(world.end(&mut fresh), End::Closed);
     assert_eq!((idle.answers.len(), fresh.received.len()), (1, 0));
     assert_eq!(world.statistics().cut, 0);
+}
+
+/// Stops, with so much time for idle connections.
+fn stop_gracing(world: &mut World, timeout: Option<Duration>, grace: Duration) {
+    let now = world.now();
+    world.engine.stop(now, timeout, grace);
+    world.settle();
+}
+
+#[test]
+fn a_longer_grace_waits_for_each_idle_connection_to_ask_once_more() {
+    let mut world = World::unix(Config::default(), vec![Plan::sized(&[5])]);
+    let mut idle = world.client();
+    let mut asks = world.client();
+    let mut fresh = world.client();
+    world.ask(&mut idle, get(0).as_bytes(), 1);
+    world.ask(&mut asks, get(0).as_bytes(), 1);
+    world.settle();
+    stop_gracing(&mut world, Some(seconds(60)), seconds(20));
+    world.advance(seconds(14));
+    assert_eq!(world.statistics().connections, 3);
+    // One that has never asked has no more time for it than it had before the stop.
+    world.sleep_until(seconds(1) + GRAIN, |world| world.statistics().connections == 2);
+    assert_eq!((world.end(&mut fresh), fresh.received.len()), (End::Closed, 0));
+    world.ask(&mut asks, get(0).as_bytes(), 2);
+    assert!(!asks.answers[1].keep_alive);
+    assert_eq!(world.end(&mut asks), End::Closed);
+    drop(asks);
+    assert!(!world.engine.is_stopped());
+    world.sleep_until(seconds(5) + GRAIN, |world| world.engine.is_stopped());
+    assert_eq!((world.end(&mut idle), world.statistics().cut), (End::Closed, 0));
+}
+
+#[test]
+fn an_idle_connection_stays_no_longer_than_it_would_have() {
+    let config = Config { keep_alive: Some(seconds(2)), ..Config::default() };
+    let mut world = World::unix(config, vec![Plan::sized(&[5])]);
+    let mut idle = world.client();
+    world.ask(&mut idle, get(0).as_bytes(), 1);
+    world.advance(seconds(1));
+    stop_gracing(&mut world, None, seconds(3600));
+    world.sleep_until(seconds(1) + GRAIN, |world| world.engine.is_stopped());
+    assert_eq!(world.end(&mut idle), End::Closed);
+}
+
+#[test]
+fn the_grace_ends_with_the_time_for_everything() {
+    for (timeout, grace) in [(seconds(3), seconds(60)), (seconds(3), Duration::MAX), (ms(0), seconds(60))] {
+        let mut world = World::unix(timeless(), vec![Plan::sized(&[5])]);
+        let mut idle = world.client();
+        world.ask(&mut idle, get(0).as_bytes(), 1);
+        stop_gracing(&mut world, Some(timeout), grace);
+        assert_eq!(world.engine.is_stopped(), timeout.is_zero());
+        world.sleep_until(timeout, |world| world.engine.is_stopped());
+        assert_eq!((world.end(&mut idle), world.statistics().cut), (End::Closed, 0));
+    }
+}
+
+#[test]
+fn a_second_stop_can_only_shorten_the_grace() {
+    let mut world = World::unix(timeless(), vec![Plan::sized(&[5])]);
+    let mut idle = world.client();
+    world.ask(&mut idle, get(0).as_bytes(), 1);
+    stop_gracing(&mut world, None, seconds(60));
+    stop_gracing(&mut world, None, seconds(90));
+    assert!(world.timeout().is_some_and(|due| due <= seconds(60) + GRAIN), "{:?}", world.timeout());
+    // From the moment on at which it is said.
+    world.advance(seconds(10));
+    stop_gracing(&mut world, None, seconds(5));
+    assert!(world.timeout().is_some_and(|due| due <= seconds(5) + GRAIN), "{:?}", world.timeout());
+    stop_gracing(&mut world, None, seconds(20));
+    world.sleep_until(seconds(5) + GRAIN, |world| world.engine.is_stopped());
+    assert_eq!(world.end(&mut idle), End::Closed);
+}
+
+#[test]
+fn no_grace_closes_idle_connections_at_once_and_nothing_else() {
+    let plans = vec![Plan::sized(&[5]), Plan::of(vec![Op::Yield, Op::Write(5)])];
+    let mut world = World::unix(timeless(), plans);
+    let mut idle = world.client();
+    let mut busy = world.client();
+    world.ask(&mut idle, get(0).as_bytes(), 1);
+    busy.send(get(1));
+    busy.pump();
+    world.turn();
+    let now = world.now();
+    world.engine.stop(now, None, ms(0));
+    world.ask(&mut busy, b"", 1);
+    assert!(!busy.answers[0].keep_alive);
+    world.sleep_until(GRAIN, |world| world.statistics().connections <= 1);
+    assert_eq!(world.end(&mut idle), End::Closed);
+}
+
+#[test]
+fn who_drains_goes_on_and_keeps_nobody() {
+    let mut world = World::unix(Config::default(), vec![Plan::sized(&[5])]);
+    let mut idle = world.client();
+    let mut asks = world.client();
+    for client in [&mut idle, &mut asks] {
+        world.ask(client, get(0).as_bytes(), 1);
+        assert!(client.answers[0].keep_alive);
+    }
+    world.engine.drain();
+    world.settle();
+    // Who asks is told to go elsewhere the next time, whoever is new too.
+    let mut new = world.client();
+    for (client, answers) in [(&mut asks, 2), (&mut new, 1)] {
+        world.ask(client, get(0).as_bytes(), answers);
+        assert!(!client.answers[answers - 1].keep_alive);
+        assert_eq!(world.end(client), End::Closed);
+    }
+    // Who does not, stays for as long as ever.
+    world.advance(seconds(60));
+    world.settle();
+    assert_eq!((world.statistics().connections, idle.end, world.engine.is_stopped()), (1, None, false));
+    world.ask(&mut idle, get(0).as_bytes(), 2);
+    assert!(!idle.answers[1].keep_alive);
+    assert_eq!(world.end(&mut idle), End::Closed);
+    drop((idle, asks, new));
+    world.until_empty(&mut []);
+    assert!(!world.engine.is_stopped());
+    stop_gracing(&mut world, Some(seconds(30)), STOP_GRACE);
+    assert!(world.engine.is_stopped());
 }
 
 #[test]
@@ -129,8 +249,8 @@ fn what_is_under_way_is_finished() {
     world.end(&mut uploads);
     drop((asks, uploads));
     // What was promised to go on is closed like an idle one.
-    let passed = world.sleep_until(GRACE + GRAIN, |world| world.engine.is_stopped());
-    assert!(passed >= GRACE.saturating_sub(GRAIN), "after {passed:?}");
+    let passed = world.sleep_until(STOP_GRACE + GRAIN, |world| world.engine.is_stopped());
+    assert!(passed >= STOP_GRACE.saturating_sub(GRAIN), "after {passed:?}");
     assert_eq!(world.end(&mut answered), End::Closed);
     assert_eq!((world.statistics().cut, world.app.alive()), (0, 0));
 }
@@ -175,7 +295,7 @@ fn a_second_stop_can_only_be_sooner() {
     assert_eq!(world.timeout(), None);
     let again = |world: &mut World, timeout| {
         let now = world.now();
-        world.engine.stop(now, timeout);
+        world.engine.stop(now, timeout, STOP_GRACE);
         world.turn();
     };
     again(&mut world, Some(seconds(60)));

@@ -224,12 +224,6 @@ impl Calls {
         dues.min().filter(|&due| due != NEVER).map(Duration::from_nanos)
     }
 
-    /// How many calls are at work or wait for their body, and how many wait for their peer or their turn.
-    pub(crate) fn count(&self) -> (u64, u64) {
-        let suspended = self.out.iter().filter(|(_, call)| !call.is_running()).count();
-        ((self.out.len() - suspended) as u64, suspended as u64)
-    }
-
     /// How many calls have passed their deadlines.
     pub(crate) fn overdue_ever(&self) -> u64 {
         self.overdue

@@ -34,6 +34,19 @@ impl Clock {
     }
 }
 
+/// The time that [`now`] begins with, alone.
+pub(crate) fn coarse() -> Duration {
+    read(MONOTONIC)
+}
+
+/// The same time in nanoseconds, as finely as the system has it.
+#[allow(clippy::cast_sign_loss, reason = "see there")]
+pub(crate) fn fine() -> u64 {
+    let time = read_raw(libc::CLOCK_MONOTONIC);
+    // Neither is negative, and the sum reaches for centuries.
+    (time.tv_sec as u64).wrapping_mul(1_000_000_000).wrapping_add(time.tv_nsec as u64)
+}
+
 /// What a thread has used so far.
 pub(crate) struct Usage {
     time: Duration,
@@ -80,9 +93,14 @@ impl Usage {
     }
 }
 
-fn read(clock: libc::clockid_t) -> Duration {
+fn read_raw(clock: libc::clockid_t) -> libc::timespec {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: the call fills the structure; for a clock that does not exist it stays zero.
     unsafe { libc::clock_gettime(clock, &raw mut time) };
+    time
+}
+
+fn read(clock: libc::clockid_t) -> Duration {
+    let time = read_raw(clock);
     Duration::new(u64::try_from(time.tv_sec).unwrap_or(0), u32::try_from(time.tv_nsec).unwrap_or(0))
 }

@@ -16,7 +16,9 @@
 mod access_log;
 mod calls;
 mod clock;
+mod limit;
 mod object;
+mod scoreboard;
 mod server;
 mod site;
 mod wsgi;
@@ -31,14 +33,20 @@ use pyo3::prelude::*;
 mod _native {
     #[pymodule_export]
     use crate::calls::Call;
+    use crate::scoreboard;
     #[pymodule_export]
     use crate::server::{Exchange, Server};
     #[pymodule_export]
     use crate::wsgi::file_wrapper::FileWrapper;
     use pyo3::prelude::*;
+    use pyo3::types::PyTuple;
 
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
-        module.add("__version__", env!("CARGO_PKG_VERSION"))
+        module.add("__version__", env!("CARGO_PKG_VERSION"))?;
+        let py = module.py();
+        module.add("SCOREBOARD_SIZE", scoreboard::SIZE)?;
+        module.add("SCOREBOARD_FIELDS", PyTuple::new(py, scoreboard::names())?)?;
+        module.add("SCOREBOARD_BOUNDS", PyTuple::new(py, scoreboard::bounds())?)
     }
 }

@@ -3,16 +3,18 @@
 use crate::access_log::AccessLog;
 use crate::calls::{Call, Limits as TimeLimits};
 use crate::clock;
+use crate::limit::RequestLimit;
 use crate::object::Object;
-use crate::site::{Hooks, Plan, Site, Turned, detached};
+use crate::scoreboard::{Scoreboard, Stopwatch};
+use crate::site::{Hooks, Plan, Site, Stop, Turned, detached};
 use crate::wsgi::file_wrapper::FileWrapper;
 use crate::wsgi::{Inputs, Job, Parts, Wsgi};
-use engine::{Config, Engine, Os};
+use engine::{Config, Engine, Os, STOP_GRACE};
 use pyo3::exceptions::{PyRuntimeError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use std::collections::BTreeMap;
 use std::io::{self, PipeReader, PipeWriter, Read, Write};
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -71,6 +73,9 @@ impl Server {
         timeout_exception = None,
         waiter = None,
         wait = None,
+        scoreboard = None,
+        request_limit = 0,
+        limit_fd = None,
     ))]
     #[allow(clippy::too_many_arguments, clippy::needless_pass_by_value, reason = "they are Python's keyword arguments")]
     fn new(
@@ -105,6 +110,9 @@ impl Server {
         timeout_exception: Option<Py<PyAny>>,
         waiter: Option<Py<PyAny>>,
         wait: Option<Py<PyAny>>,
+        scoreboard: Option<Bound<'_, PyAny>>,
+        request_limit: u64,
+        limit_fd: Option<RawFd>,
     ) -> PyResult<Self> {
         if !app.is_callable() {
             return Err(PyTypeError::new_err(format!("the application {app} is not callable")));
@@ -146,16 +154,12 @@ impl Server {
                 .map(|(prefix, limit)| Ok((prefix, seconds("timeout_paths", limit)?)))
                 .collect::<PyResult<_>>()?,
         );
-        let sockets = listeners
-            .iter()
-            .map(|&descriptor| {
-                if descriptor < 0 {
-                    return Err(PyValueError::new_err("a listener's descriptor is negative"));
-                }
-                // SAFETY: the caller owns the descriptor during this call; if it does not exist, duplicating fails.
-                Ok(unsafe { BorrowedFd::borrow_raw(descriptor) }.try_clone_to_owned()?)
-            })
-            .collect::<PyResult<_>>()?;
+        let sockets = listeners.iter().map(|&listener| duplicate("listeners", listener)).collect::<PyResult<_>>()?;
+        let limit = match request_limit {
+            0 => None,
+            requests => Some(RequestLimit::new(requests, duplicate("limit_fd", limit_fd.unwrap_or(-1))?)),
+        };
+        let scoreboard = scoreboard.as_ref().map(Scoreboard::new).transpose()?.map(Arc::new);
         let (net, poller, waker) = Os::new()?;
         let engine = Engine::new(net, sockets, config, clock::now())?;
         let parts = Parts {
@@ -166,6 +170,8 @@ impl Server {
             access_log: AccessLog::new(access_log, access_log_format, access_logger)?,
             limits,
             buffers_bodies: request_buffering,
+            stopwatch: scoreboard.clone().map(Stopwatch::new),
+            is_hosted: waiter.is_some(),
         };
         let wsgi = Wsgi::new(py, engine.locals(), parts)?;
         let file_wrapper: Object = py.get_type::<FileWrapper>().into_any().unbind().into();
@@ -181,6 +187,8 @@ impl Server {
             report,
             hooks: Hooks { spawn, waiter, wait, timeout_exception },
             threads,
+            limit,
+            scoreboard,
         };
         Ok(Self {
             site: Arc::new(Site::new(py, plan)?),
@@ -234,17 +242,22 @@ impl Server {
         self.site.finish(py)
     }
 
-    #[pyo3(signature = (graceful_timeout = None))]
-    fn stop(&self, py: Python<'_>, graceful_timeout: Option<f64>) -> PyResult<()> {
-        let limit = match graceful_timeout {
-            None => None,
-            Some(seconds) => Some(
-                Duration::try_from_secs_f64(seconds)
-                    .map_err(|error| PyValueError::new_err(format!("graceful_timeout: {error}")))?,
-            ),
+    #[pyo3(signature = (graceful_timeout = None, idle_timeout = None))]
+    fn stop(&self, py: Python<'_>, graceful_timeout: Option<f64>, idle_timeout: Option<f64>) -> PyResult<()> {
+        let time = |name: &str, seconds: Option<f64>| {
+            seconds
+                .map(Duration::try_from_secs_f64)
+                .transpose()
+                .map_err(|error| PyValueError::new_err(format!("{name}: {error}")))
         };
-        self.site.stop(py, limit);
+        let limit = time("graceful_timeout", graceful_timeout)?;
+        let grace = time("idle_timeout", idle_timeout)?.unwrap_or(STOP_GRACE);
+        self.site.stop(py, Stop { limit, grace });
         Ok(())
+    }
+
+    fn drain(&self, py: Python<'_>) {
+        self.site.drain(py);
     }
 
     fn wake(&self, py: Python<'_>) {
@@ -286,19 +299,7 @@ impl Server {
     }
 
     fn statistics(&self, py: Python<'_>) -> PyResult<BTreeMap<&'static str, u64>> {
-        let (statistics, overdue, (running, suspended)) = self
-            .site
-            .with(py, |core| (core.engine.statistics(), core.wsgi.calls.overdue_ever(), core.wsgi.calls.count()))?;
-        let muster = self.site.muster(py)?;
-        let mut entries: BTreeMap<_, _> = statistics.entries().into_iter().collect();
-        // The engine does not know a greenlet that waits for its peer from one that works.
-        entries.insert("running", running);
-        entries.insert("suspended", suspended);
-        entries.insert("overdue", overdue);
-        entries.insert("threads", muster.threads as u64);
-        entries.insert("threads_idle", muster.idle as u64);
-        entries.insert("handovers", muster.handovers);
-        Ok(entries)
+        Ok(self.site.snapshot(py)?.entries().collect())
     }
 }
 
@@ -375,6 +376,15 @@ impl Monitor {
 
 /// How long calls whose peers were cut off may take to come back before the server ends without them.
 const FAREWELL: Duration = Duration::from_secs(1);
+
+/// A descriptor of our own for what the caller's stands for.
+fn duplicate(name: &str, descriptor: RawFd) -> PyResult<OwnedFd> {
+    if descriptor < 0 {
+        return Err(PyValueError::new_err(format!("{name}: {descriptor} is no descriptor")));
+    }
+    // SAFETY: the caller owns the descriptor during this call; if it does not exist, duplicating fails.
+    Ok(unsafe { BorrowedFd::borrow_raw(descriptor) }.try_clone_to_owned()?)
+}
 
 /// Seconds as a limit; 0 is none.
 fn seconds(name: &str, seconds: f64) -> PyResult<Option<Duration>> {

@@ -6,17 +6,19 @@
 use crate::access_log::{AccessLog, LoggerLines};
 use crate::calls::Call;
 use crate::clock::{self, Clock, Usage};
+use crate::limit::RequestLimit;
 use crate::object::Object;
+use crate::scoreboard::{Histogram, Scoreboard, Snapshot};
 use crate::wsgi::{ERROR, Ending, Exchange, HandleTypes, Handles, Inputs, Job, Note, WARNING, Wsgi};
-use engine::baton::{self, Baton, Crew};
-use engine::{Engine, Input, Poller, Progress, Readiness, Ticker, Ticket, Waker};
+use engine::baton::{self, Baton, Crew, Muster};
+use engine::{Engine, Input, Poller, Progress, Readiness, Ticker, Ticket, Waker, Wanted, Work};
 use pyo3::exceptions::{PyConnectionResetError, PyOSError, PyRuntimeError, PyTimeoutError};
 use pyo3::ffi;
 use pyo3::prelude::*;
 use std::cell::{Cell, RefCell};
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 use wire::http1::Fault;
 
@@ -41,6 +43,12 @@ pub(crate) struct Core {
     /// The poller has failed: nothing can go on.
     broken: Option<io::Error>,
     over: bool,
+    /// Until it is reached.
+    limit: Option<RequestLimit>,
+    scoreboard: Option<Arc<Scoreboard>>,
+    /// When the engine was turned last, and when it was told to others.
+    turned: Duration,
+    published: Duration,
 }
 
 /// One server, as its threads see it.
@@ -48,6 +56,7 @@ pub(crate) struct Site {
     /// First, because it ends before anything else goes: its thread looks at the rest.
     ticker: OnceLock<Option<Ticker>>,
     baton: Baton<Core>,
+    scoreboard: Option<Arc<Scoreboard>>,
     pub(crate) application: Object,
     pub(crate) file_wrapper: Object,
     pub(crate) inputs: Inputs,
@@ -86,16 +95,27 @@ pub(crate) struct Turned {
     pub(crate) woken: Vec<Py<PyAny>>,
 }
 
-#[derive(Default)]
+#[derive(Clone, Copy, Default)]
 struct Control {
     stop: Option<Stop>,
+    drain: bool,
     reopen_logs: bool,
 }
 
-/// Stop, and cut what is left after `limit`, if there is one.
+/// Stop: cut what is left after `limit`, if there is one, and wait for so long as `grace` for idle connections to ask
+/// once more.
 #[derive(Clone, Copy)]
-struct Stop {
-    limit: Option<Duration>,
+pub(crate) struct Stop {
+    pub(crate) limit: Option<Duration>,
+    pub(crate) grace: Duration,
+}
+
+impl Stop {
+    /// As both ask for: what has been set can only become shorter.
+    fn and(self, other: Option<Self>) -> Self {
+        let Some(other) = other else { return self };
+        Self { limit: self.limit.into_iter().chain(other.limit).min(), grace: self.grace.min(other.grace) }
+    }
 }
 
 /// Whoever waits in the middle of a call.
@@ -129,11 +149,13 @@ pub(crate) struct Plan {
     pub(crate) report: Option<Py<PyAny>>,
     pub(crate) hooks: Hooks,
     pub(crate) threads: usize,
+    pub(crate) limit: Option<RequestLimit>,
+    pub(crate) scoreboard: Option<Arc<Scoreboard>>,
 }
 
 impl Site {
     pub(crate) fn new(py: Python<'_>, plan: Plan) -> PyResult<Self> {
-        let Plan { engine, wsgi, poller, waker, application, file_wrapper, inputs, report, hooks, threads } = plan;
+        let Plan { engine, wsgi, poller, waker, application, file_wrapper, inputs, report, hooks, threads, .. } = plan;
         let core = Core {
             engine,
             wsgi,
@@ -142,10 +164,15 @@ impl Site {
             waker: waker.clone(),
             broken: None,
             over: false,
+            limit: plan.limit,
+            scoreboard: plan.scoreboard.clone(),
+            turned: Duration::ZERO,
+            published: Duration::ZERO,
         };
         Ok(Self {
             ticker: OnceLock::new(),
             baton: Baton::new(core, poller, threads),
+            scoreboard: plan.scoreboard,
             application,
             file_wrapper,
             inputs,
@@ -179,6 +206,26 @@ impl Site {
 
     /// Somebody has to tick from now on.
     fn tick_along(&self) {
+        if let Some(ticker) = self.ticker() {
+            ticker.want();
+        }
+    }
+
+    /// Somebody has to look now and then how things are, if others are to know.
+    fn tick_slowly(&self) {
+        if self.is_watched()
+            && let Some(ticker) = self.ticker()
+        {
+            ticker.want_slowly();
+        }
+    }
+
+    /// Whether others are told how things are, so that somebody has to look also while nobody turns the engine.
+    fn is_watched(&self) -> bool {
+        self.scoreboard.is_some()
+    }
+
+    fn ticker(&self) -> Option<&Ticker> {
         let ticker = self.ticker.get_or_init(|| {
             struct Place(*const Site);
             // SAFETY: what the thread does with the site, `Baton::tick`, touches nothing of Python.
@@ -187,14 +234,17 @@ impl Site {
             let tick = move || {
                 let place = &place;
                 // SAFETY: the site lies in an `Arc`, and its drop begins with the ticker's, which waits for the thread.
-                unsafe { &*place.0 }.baton.tick()
+                let site = unsafe { &*place.0 };
+                match site.baton.tick() {
+                    Some(period) => Wanted::Soon(period),
+                    None if site.is_watched() && !*lock(&site.ended) => Wanted::Slowly,
+                    None => Wanted::No,
+                }
             };
             // Without the thread, blocks leave when the next one or the end comes, and calls wait for each other.
             Ticker::new(tick).ok()
         });
-        if let Some(ticker) = ticker {
-            ticker.want();
-        }
+        ticker.as_ref()
     }
 
     /// Starts the first thread of the crew, which starts others as they are needed.
@@ -233,6 +283,7 @@ impl Site {
     /// Is the thread `index` of the crew until the server has stopped.
     pub(crate) fn work(&self, py: Python<'_>, index: usize) {
         WORKER.set(Some(index));
+        self.tick_slowly();
         let crew = Attached::new(self, py);
         self.baton.work(&crew, index);
         crew.let_go();
@@ -244,8 +295,14 @@ impl Site {
         self.with(py, |core| baton::Core::is_over(core))
     }
 
-    pub(crate) fn muster(&self, py: Python<'_>) -> Result<baton::Muster, Reentered> {
+    pub(crate) fn muster(&self, py: Python<'_>) -> Result<Muster, Reentered> {
         self.baton.muster(&Attached::new(self, py)).map_err(|baton::Reentered| Reentered)
+    }
+
+    /// How things are.
+    pub(crate) fn snapshot(&self, py: Python<'_>) -> Result<Snapshot, Reentered> {
+        let muster = self.muster(py)?;
+        self.with(py, |core| core.snapshot(muster))
     }
 
     /// For a loop that hosts the engine: seconds until it is to be turned at the latest.
@@ -274,6 +331,7 @@ impl Site {
         if holds {
             self.tick_along();
         }
+        self.tick_slowly();
         crew.between(true);
         self.fail_if_failed(py)?;
         Ok(Turned { jobs, woken })
@@ -282,25 +340,31 @@ impl Site {
     /// Everything is over, or has to be: what is open is cut.
     pub(crate) fn finish(&self, py: Python<'_>) -> PyResult<()> {
         let jobs = self.with(py, |core| {
-            core.engine.stop(clock::now(), Some(Duration::ZERO));
+            core.engine.stop(clock::now(), Some(Duration::ZERO), Duration::ZERO);
             std::iter::from_fn(|| baton::Core::next(core, false)).collect::<Vec<_>>()
         })?;
         for job in jobs {
             self.run_whole(py, job);
         }
         self.tidy(py, true);
+        self.baton.publish(&Attached::new(self, py)).ok();
         *lock(&self.ended) = true;
         self.end.notify_all();
         Ok(())
     }
 
-    /// Asks for the server's end; what is left after `limit` is cut. It may be called anywhere and does not wait.
-    pub(crate) fn stop(&self, py: Python<'_>, limit: Option<Duration>) {
-        let mut control = lock(&self.control);
-        // A limit that has been set can only become shorter.
-        let earlier = control.stop.and_then(|stop| stop.limit);
-        control.stop = Some(Stop { limit: limit.into_iter().chain(earlier).min() });
-        drop(control);
+    /// Asks for the server's end. It may be called anywhere and does not wait.
+    pub(crate) fn stop(&self, py: Python<'_>, stop: Stop) {
+        self.ask(py, |control| control.stop = Some(stop.and(control.stop)));
+    }
+
+    /// Asks for each response to be the last one of its connection. It may be called anywhere and does not wait.
+    pub(crate) fn drain(&self, py: Python<'_>) {
+        self.ask(py, |control| control.drain = true);
+    }
+
+    fn ask(&self, py: Python<'_>, set: impl FnOnce(&mut Control)) {
+        set(&mut lock(&self.control));
         self.asked.store(true, Ordering::Relaxed);
         self.obey(py);
         self.waker.wake();
@@ -323,19 +387,25 @@ impl Site {
         if !self.asked.swap(false, Ordering::Relaxed) {
             return;
         }
-        let Control { stop, reopen_logs } = std::mem::take(&mut *lock(&self.control));
+        let asked = std::mem::take(&mut *lock(&self.control));
         let done = self.with(py, |core| {
-            if let Some(Stop { limit }) = stop {
-                core.engine.stop(clock::now(), limit);
+            if asked.drain {
+                core.engine.drain();
             }
-            if reopen_logs && let Some(Err(error)) = core.wsgi.access_log.as_mut().map(AccessLog::reopen) {
+            if let Some(Stop { limit, grace }) = asked.stop {
+                core.engine.stop(clock::now(), limit, grace);
+            }
+            if asked.reopen_logs
+                && let Some(Err(error)) = core.wsgi.access_log.as_mut().map(AccessLog::reopen)
+            {
                 core.wsgi.note(ERROR, format!("the access log could not be opened again: {error}"), None);
             }
         });
         if done.is_err() {
             let mut control = lock(&self.control);
-            control.stop = control.stop.or(stop);
-            control.reopen_logs |= reopen_logs;
+            control.stop = asked.stop.map(|stop| stop.and(control.stop)).or(control.stop);
+            control.drain |= asked.drain;
+            control.reopen_logs |= asked.reopen_logs;
             self.asked.store(true, Ordering::Relaxed);
         }
     }
@@ -346,7 +416,7 @@ impl Site {
             let refused = core.engine.reply(&ticket, |reply| reply.refuse(500, "The server has failed."));
             let progress = if refused { Progress::Done } else { Progress::Cut };
             core.engine.put_back(ticket, progress, clock::now(), &mut core.wsgi);
-            key.map(|key| core.wsgi.calls.end(key))
+            key.map(|key| core.wsgi.end(key))
         });
         drop(ended);
     }
@@ -354,7 +424,7 @@ impl Site {
     /// An exception that is to end the server.
     pub(crate) fn fail_with(&self, py: Python<'_>, error: PyErr) {
         lock(&self.failure).get_or_insert(error);
-        self.stop(py, Some(Duration::ZERO));
+        self.stop(py, Stop { limit: Some(Duration::ZERO), grace: Duration::ZERO });
     }
 
     /// Raises what has ended the server, if something has.
@@ -408,6 +478,7 @@ impl Site {
     ) -> PyResult<()> {
         let key = exchange.key;
         let begin = |core: &mut Core, waiter| {
+            core.wsgi.blocked += u64::from(!counts);
             core.wsgi.calls.set_waiting(key, true, counts, clock::now().monotonic);
             begin(core, waiter);
         };
@@ -416,6 +487,7 @@ impl Site {
             if let Some(ticket) = &exchange.ticket {
                 core.engine.stop_waiting(ticket);
             }
+            core.wsgi.blocked -= u64::from(!counts);
             core.wsgi.calls.set_waiting(key, false, counts, clock::now().monotonic);
             core.wsgi.calls.is_interrupted(key)
         };
@@ -563,7 +635,14 @@ impl baton::Core for Core {
 
     fn next(&mut self, may_call: bool) -> Option<Job> {
         let now = self.clock.now();
+        self.turned = now.monotonic;
         let work = self.engine.turn(now, &mut self.wsgi, may_call)?;
+        if let Some(limit) = &mut self.limit
+            && matches!(work, Work::Call(..))
+            && limit.count()
+        {
+            self.limit = None;
+        }
         Some(self.wsgi.begin_job(work, now))
     }
 
@@ -613,9 +692,34 @@ impl baton::Core for Core {
     fn is_over(&self) -> bool {
         self.over || self.engine.is_stopped()
     }
+
+    fn is_stale(&self) -> bool {
+        self.scoreboard.is_some() && self.turned > self.published
+    }
+
+    fn publish(&mut self, muster: &Muster) {
+        if let Some(scoreboard) = &self.scoreboard {
+            let snapshot = self.snapshot(*muster);
+            scoreboard.publish(&snapshot);
+            self.published = snapshot.at;
+        }
+    }
 }
 
 impl Core {
+    /// How things are. It touches nothing of Python.
+    fn snapshot(&self, muster: Muster) -> Snapshot {
+        Snapshot {
+            at: clock::coarse(),
+            engine: self.engine.statistics(),
+            is_draining: self.engine.is_draining(),
+            is_stalled: false,
+            blocked: self.wsgi.blocked,
+            overdue: self.wsgi.calls.overdue_ever(),
+            muster,
+        }
+    }
+
     fn fill(&mut self, poller: &mut Poller, timeout: Option<Duration>) {
         if let Err(error) = poller.wait(timeout, &mut self.ready) {
             self.broken = Some(error);
@@ -655,7 +759,10 @@ impl Crew for Attached<'_> {
     type Core = Core;
 
     fn detached<R>(&self, wait: impl FnOnce() -> R) -> R {
-        detached(self.py, wait)
+        let Some(scoreboard) = &self.site.scoreboard else { return detached(self.py, wait) };
+        let (result, back_at) = detached(self.py, || (wait(), clock::fine()));
+        scoreboard.count(Histogram::InterpreterWait, clock::fine().saturating_sub(back_at));
+        result
     }
 
     fn watch(&self, poller: &mut Poller, timeout: Option<Duration>) {

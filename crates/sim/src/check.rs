@@ -22,8 +22,6 @@ const UNRELIEVED_AT_MOST: i64 = 1 << 20;
 const READ_AHEAD_AT_MOST: u64 = (64 << 10) + (64 << 10) + 16;
 /// How long a connection lingers.
 const LINGER: Micros = 2000 * MILLI;
-/// How long idle connections stay open once the engine stops.
-const STOP_GRACE: Micros = 500 * MILLI;
 
 impl World {
     // ---------------------------------------------------------------------------------------------- at every step
@@ -142,8 +140,8 @@ impl World {
             }
         }
         if is_free {
-            let left = [statistics.running, statistics.queued, statistics.connections];
-            if left != [0; 3] {
+            let left = [statistics.running, statistics.suspended, statistics.queued, statistics.connections];
+            if left != [0; 4] {
                 self.shared.fail(|| format!("nothing is left, but counted: {left:?}"));
             }
         } else if statistics.running < hanging {
@@ -251,10 +249,12 @@ impl World {
     /// The connection goes on if nothing speaks against it.
     fn check_keep_alive(&self, id: usize, answer: &Answer) -> Result<(), String> {
         let request = &self.plan.requests[id];
+        let is_draining =
+            self.draining_since.is_some_and(|since| self.book.records[id].called.is_some_and(|at| at > since));
         let is_last = request.asks_to_close || request.script.closes || request.is_until_close();
-        let may_end = is_last || self.stopped.is_some() || !self.plan.config.buffer_bodies;
+        let may_end = is_last || self.draining_since.is_some() || !self.plan.config.buffer_bodies;
         match answer.keep_alive {
-            true if is_last => Err("the connection goes on".to_owned()),
+            true if is_last || is_draining => Err("the connection goes on".to_owned()),
             false if !may_end => Err("the connection does not go on".to_owned()),
             _ => Ok(()),
         }
@@ -274,7 +274,7 @@ impl World {
             (505, Some(Garbage::Head(505))) | (400, Some(_)) => true,
             (400, None) => has_ended(at),
             (408, _) => {
-                let graced = self.stopped.map_or(Micros::MAX, |(stopped, _)| stopped + STOP_GRACE);
+                let graced = self.stopped.map_or(Micros::MAX, |(stopped, _)| stopped + self.grace());
                 let is_slow_head = at >= accepted.saturating_add(limit(config.header_timeout)).min(graced);
                 record
                     .begun
@@ -291,6 +291,11 @@ impl World {
             _ => false,
         };
         if is_right { Ok(()) } else { Err(format!("there is no reason for {status}")) }
+    }
+
+    /// How long an idle connection may still ask once the server stops, at least.
+    fn grace(&self) -> Micros {
+        self.plan.stops.iter().map(|stop| micros(stop.grace)).min().unwrap_or(Micros::MAX)
     }
 
     /// Whether it is right that a body, of which something was heard last then, is given up as too slow `at` that time.
@@ -351,7 +356,7 @@ impl World {
             return Ok(());
         }
         // It lies unread at a peer that then sends a request to where it has been idle for too long.
-        let idle = if is_stopping { STOP_GRACE } else { limit(config.keep_alive) };
+        let idle = limit(config.keep_alive).min(if is_stopping { self.grace() } else { Micros::MAX });
         let was_idle = story.last_send.saturating_add(idle) <= late && story.last_arrival > dropped;
         if ending == Ending::Reset && answered.is_some() && was_idle {
             return Ok(());

@@ -29,8 +29,10 @@ pub(crate) enum Event {
     Worker(usize, u64),
     /// The ticking thread ticks.
     Tick,
-    /// The server is told to stop.
-    Stop,
+    /// The server is told to drain.
+    Drain,
+    /// It is told to stop, as this number of its plan says.
+    Stop(usize),
     /// The rest of the process opens or closes files.
     Files,
     /// A request that was ready then may still wait: its peer may leave.

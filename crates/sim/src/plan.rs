@@ -6,7 +6,7 @@
 
 use crate::clock::{MILLI, Micros, SECOND};
 use crate::net::Weather;
-use engine::Config;
+use engine::{Config, STOP_GRACE};
 use fastrand::Rng;
 use std::time::Duration;
 
@@ -28,10 +28,19 @@ pub(crate) struct Plan {
     pub(crate) has_files: bool,
     pub(crate) peers: Vec<PeerPlan>,
     pub(crate) requests: Vec<RequestPlan>,
-    /// When the server is told to stop, and how long it has then.
-    pub(crate) stop: Option<(Micros, Option<Duration>)>,
-    /// When it is told so again, to be quicker.
-    pub(crate) stop_again: Option<(Micros, Option<Duration>)>,
+    /// When the server is told that each response is to be the last one of its connection.
+    pub(crate) drain: Option<Micros>,
+    /// When it is told to stop, and perhaps once more, to be quicker.
+    pub(crate) stops: Vec<Stop>,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Stop {
+    pub(crate) at: Micros,
+    /// How long it has then.
+    pub(crate) limit: Option<Duration>,
+    /// How long idle connections may still ask.
+    pub(crate) grace: Duration,
 }
 
 /// So many bytes at a time, with pauses.
@@ -248,13 +257,16 @@ impl Plan {
         let most = config.connections;
         let descriptors = if rng.u8(0..5) == 0 { rng.usize(4..30) } else { 1000 };
         let odds = |one_in: u8, from: u32, rng: &mut Rng| if rng.u8(0..one_in) == 0 { rng.u32(from..80) } else { 0 };
-        let stop = (rng.u8(0..3) == 0).then(|| {
+        let drain = (rng.u8(0..4) == 0).then(|| rng.u64(0..8 * SECOND));
+        let mut stops = Vec::new();
+        if rng.u8(0..3) == 0 {
             let limit = (rng.u8(0..4) > 0 || swarm.hanging).then(|| Duration::from_micros(rng.u64(0..20 * SECOND)));
-            (rng.u64(0..8 * SECOND), limit)
-        });
-        let stop_again = stop
-            .filter(|_| rng.u8(0..4) == 0)
-            .map(|(at, _)| (at + rng.u64(0..5 * SECOND), Some(Duration::from_micros(rng.u64(0..3 * SECOND)))));
+            stops.push(Stop { at: rng.u64(0..8 * SECOND), limit, grace: grace(rng) });
+            if rng.u8(0..4) == 0 {
+                let at = stops[0].at + rng.u64(0..5 * SECOND);
+                stops.push(Stop { at, limit: Some(Duration::from_micros(rng.u64(0..3 * SECOND))), grace: grace(rng) });
+            }
+        }
         Self {
             config: Config { connections: most, ..config },
             weather: Weather {
@@ -275,10 +287,14 @@ impl Plan {
             has_files: descriptors < 1000 && rng.bool(),
             peers,
             requests,
-            stop,
-            stop_again,
+            drain,
+            stops,
         }
     }
+}
+
+fn grace(rng: &mut Rng) -> Duration {
+    if rng.bool() { STOP_GRACE } else { Duration::from_micros(rng.u64(0..15 * SECOND)) }
 }
 
 fn config(swarm: &Swarm, rng: &mut Rng) -> Config {

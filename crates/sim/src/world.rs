@@ -5,7 +5,7 @@ use crate::clock::{Event, MILLI, Micros, SECOND, Shared, moment};
 use crate::driver::Crew;
 use crate::net::{Listening, Network, Side};
 use crate::peer::Peer;
-use crate::plan::{Plan, Trigger};
+use crate::plan::{Plan, Stop, Trigger};
 use engine::{Engine, Now};
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -61,6 +61,8 @@ pub(crate) struct World {
     owners: Vec<usize>,
     /// When the server was told to stop, and until when it has to be over then.
     pub(crate) stopped: Option<(Micros, Micros)>,
+    /// Since when no connection goes on after its response.
+    pub(crate) draining_since: Option<Micros>,
     /// Nobody has waited for everything to come to its end.
     pub(crate) is_unfinished: bool,
 }
@@ -71,10 +73,10 @@ impl World {
         let plan = Rc::new(Plan::draw(&mut shared.fork()));
         shared.trace(|| format!("{:#?}", plan.config));
         shared.trace(|| {
-            let Plan { weather, most_calls, passes_beforehand, grain, wake_time, stop, stop_again, .. } = &*plan;
+            let Plan { weather, most_calls, passes_beforehand, grain, wake_time, drain, stops, .. } = &*plan;
             format!(
                 "{weather:?}\n{most_calls} calls at most, {passes_beforehand}, clock {grain}, wakes {wake_time}, \
-                 stop {stop:?} {stop_again:?}"
+                 drain {drain:?}, {stops:?}"
             )
         });
         let network = Rc::new(RefCell::new(Network::new(Rc::clone(&shared), plan.weather)));
@@ -104,14 +106,29 @@ impl World {
             }
             shared.schedule(peer.plan.connects_at, Event::Peer(peer.index, 0));
         }
-        for (at, _) in plan.stop.iter().chain(&plan.stop_again) {
-            shared.schedule(*at, Event::Stop);
+        if let Some(at) = plan.drain {
+            shared.schedule(at, Event::Drain);
+        }
+        for (number, stop) in plan.stops.iter().enumerate() {
+            shared.schedule(stop.at, Event::Stop(number));
         }
         if plan.has_files {
             shared.schedule(shared.below(SECOND), Event::Files);
         }
         let crew = Crew::new(plan.most_calls);
-        Self { shared, plan, network, engine, book, crew, peers, owners, stopped: None, is_unfinished: false }
+        Self {
+            shared,
+            plan,
+            network,
+            engine,
+            book,
+            crew,
+            peers,
+            owners,
+            stopped: None,
+            draining_since: None,
+            is_unfinished: false,
+        }
     }
 
     /// Lets everything happen.
@@ -179,7 +196,8 @@ impl World {
             Event::Peer(..) => {}
             Event::Worker(worker, round) => self.go_on_with_worker(worker, round),
             Event::Tick => self.tick(),
-            Event::Stop => self.stop(),
+            Event::Drain => self.drain(),
+            Event::Stop(number) => self.stop(number),
             Event::Files => self.open_files(),
             Event::Waits(id) => self.wait_on(id),
         }
@@ -194,18 +212,24 @@ impl World {
         }
     }
 
-    fn stop(&mut self) {
+    fn drain(&mut self) {
+        self.shared.trace(|| "drain".to_owned());
+        self.draining_since.get_or_insert(self.shared.now());
+        self.engine.drain();
+    }
+
+    fn stop(&mut self, number: usize) {
         let now = self.shared.now();
-        let plans = [self.plan.stop, self.plan.stop_again];
-        let Some((_, limit)) = plans.into_iter().flatten().find(|&(at, _)| at == now) else { return };
-        self.shared.trace(|| format!("stop within {limit:?}"));
+        let Stop { limit, grace, .. } = self.plan.stops[number];
+        self.shared.trace(|| format!("stop within {limit:?}, with {grace:?} for who is idle"));
+        self.draining_since.get_or_insert(now);
         let until = limit.map_or(Micros::MAX, |limit| now + crate::driver::micros(limit));
         self.stopped = Some(match self.stopped {
             None => (now, until),
             Some((first, earlier)) => (first, earlier.min(until)),
         });
         let at = self.now();
-        self.engine.stop(at, limit);
+        self.engine.stop(at, limit, grace);
         self.network.borrow_mut().wake();
     }
 

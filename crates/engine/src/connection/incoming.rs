@@ -6,7 +6,7 @@ use super::{Awaited, Connection, Hub};
 use crate::app::{App, Refusal};
 use crate::config::READ_AHEAD;
 use crate::deadline::Millis;
-use wire::http1::{BodyStep, CONTINUE, Limits, Receiver};
+use wire::http1::{BodyStep, Limits, Receiver};
 
 /// What reading a body has given.
 #[derive(Clone, Copy, Debug)]
@@ -142,7 +142,7 @@ impl<A: App> Connection<A> {
     pub(crate) fn read(&mut self, buffer: &mut [u8], hub: &mut Hub<A>) -> Input {
         let Some(incoming) = &mut self.incoming else { return Input::End };
         if !incoming.has_something() && std::mem::take(&mut incoming.expects_continue) && self.begun.is_none() {
-            self.out(hub).bytes.extend_from_slice(CONTINUE);
+            self.tell_to_continue(hub);
         }
         self.incoming.as_mut().map_or(Input::End, |incoming| incoming.read(buffer))
     }

@@ -2,7 +2,7 @@
 
 use super::{Awaited, Connection, Fate, Hub, Phase};
 use crate::app::{App, Refusal};
-use crate::config::{IDLE_AFTER, LINGER, STOP_GRACE};
+use crate::config::{IDLE_AFTER, LINGER};
 use crate::deadline::{Millis, millis, transfer};
 use std::time::Duration;
 
@@ -46,7 +46,10 @@ impl<A: App> Connection<A> {
     pub(crate) fn settle(&mut self, hub: &mut Hub<A>) {
         let now = hub.now;
         let config = &hub.config;
-        let after = |timeout: Option<Duration>| timeout.map_or(Millis::MAX, |timeout| now + millis(timeout));
+        let after =
+            |timeout: Option<Duration>| timeout.map_or(Millis::MAX, |timeout| now.saturating_add(millis(timeout)));
+        // Once the engine stops, who has said nothing is given less time.
+        let graced = |timeout: Option<Duration>| after(timeout).min(after(hub.grace));
         let wait = self.awaits();
         let before = std::mem::replace(&mut self.wait, wait);
         if before != wait {
@@ -71,9 +74,8 @@ impl<A: App> Connection<A> {
         }
         let until = |timeout| transfer(timeout, config.min_rate, begun, self.progressed, transferred);
         self.deadline = match wait {
-            Wait::Idle if hub.stopping => now + millis(STOP_GRACE),
-            Wait::Head if before != wait && hub.stopping && !self.has_input() => now + millis(STOP_GRACE),
-            Wait::Idle => after(config.keep_alive),
+            Wait::Idle => graced(config.keep_alive),
+            Wait::Head if before != wait && !self.has_input() => graced(config.header_timeout),
             Wait::Head if before != wait => after(config.header_timeout),
             Wait::Queue if before != wait => after(config.queue_timeout),
             Wait::Linger if before != wait => after(Some(LINGER)),

@@ -174,7 +174,12 @@ impl Site {
         if let Some(waiter) = self.make_waiter(py) {
             let waiter = waiter?;
             let key = call.handles.exchange().key;
-            self.with(py, |core| core.wsgi.calls.set_waiter(key, waiter))?;
+            self.with(py, |core| {
+                core.wsgi.calls.set_waiter(key, waiter);
+                if let Some(stopwatch) = &mut core.wsgi.stopwatch {
+                    stopwatch.take_up(key);
+                }
+            })?;
         }
         let length = match body {
             RequestBody::Empty => 0,

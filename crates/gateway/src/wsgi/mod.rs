@@ -27,6 +27,7 @@ pub(crate) use start_response::{Exchange, HandleTypes, Handles};
 use crate::access_log::{AccessLog, Entry, LoggerLines};
 use crate::calls::{Calls, Ended, Limit, Limits};
 use crate::object::{Object, bytes_of};
+use crate::scoreboard::{Moment, Stopwatch};
 use crate::site::Waiter;
 use call::Call;
 use engine::{AcceptPause, App, Body, Local, Now, Os, Peer, Refusal, Report, Work};
@@ -50,6 +51,12 @@ pub(crate) struct Wsgi {
     pub(crate) calls: Calls,
     limits: Limits,
     buffers_bodies: bool,
+    /// Takes the time of calls, where somebody wants to know it.
+    pub(crate) stopwatch: Option<Stopwatch>,
+    /// Who calls the application takes a job up later than it is handed out.
+    is_hosted: bool,
+    /// Calls that wait in the middle for their peers to read.
+    pub(crate) blocked: u64,
     /// What is to be told when the lock is open.
     notes: Vec<Note>,
     /// Whose wait in the middle of a call is over.
@@ -84,6 +91,8 @@ pub(crate) struct Request {
     is_chunked: bool,
     limit: Limit,
     entry: Option<Box<Entry>>,
+    /// Since when it waits in the queue, or has, if the time is taken.
+    queued_at: Option<Moment>,
 }
 
 /// What a request's body has become.
@@ -106,6 +115,8 @@ pub(crate) struct Parts {
     pub(crate) access_log: Option<AccessLog>,
     pub(crate) limits: Limits,
     pub(crate) buffers_bodies: bool,
+    pub(crate) stopwatch: Option<Stopwatch>,
+    pub(crate) is_hosted: bool,
 }
 
 impl Wsgi {
@@ -123,6 +134,9 @@ impl Wsgi {
             calls: Calls::default(),
             limits: parts.limits,
             buffers_bodies: parts.buffers_bodies,
+            stopwatch: parts.stopwatch,
+            is_hosted: parts.is_hosted,
+            blocked: 0,
             notes: Vec::new(),
             worker_wakes: Vec::new(),
             hosted_wakes: Vec::new(),
@@ -140,6 +154,13 @@ impl Wsgi {
                     let worker = crate::site::worker();
                     self.calls.begin(environ.clone_ref(py), request.limit, worker, now.monotonic)
                 });
+                if let (Some(stopwatch), Some(key)) = (&mut self.stopwatch, key) {
+                    if self.is_hosted {
+                        stopwatch.hand_out(key);
+                    } else {
+                        stopwatch.begin(key, request.queued_at);
+                    }
+                }
                 Job::Call { ticket, request, key }
             }
             Work::Resume(ticket, stream) => Job::Resume(ticket, stream),
@@ -200,7 +221,15 @@ impl Wsgi {
             let draft = &call.handles.exchange().draft;
             log.write(py, entry, draft.status(), body_bytes, Some(draft), Some(&call.environ));
         }
-        self.calls.end(call.handles.exchange().key)
+        self.end(call.handles.exchange().key)
+    }
+
+    /// A call is over, and counts no longer.
+    pub(crate) fn end(&mut self, key: usize) -> Ended {
+        if let Some(stopwatch) = &mut self.stopwatch {
+            stopwatch.end(key);
+        }
+        self.calls.end(key)
     }
 }
 
@@ -232,7 +261,12 @@ impl App for Wsgi {
             is_chunked: head.framing == Framing::Chunked,
             limit: self.limits.of(head.target.path),
             entry: self.access_log.as_ref().map(|_| Box::new(Entry::new(head, connection.peer))),
+            queued_at: None,
         }
+    }
+
+    fn queued(&mut self, request: &mut Request) {
+        request.queued_at = self.stopwatch.as_ref().map(|_| Stopwatch::queue());
     }
 
     fn receive(&mut self, request: &mut Request, body: Body<'_>) {
