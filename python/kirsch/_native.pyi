@@ -82,6 +82,8 @@ class Server:
         scoreboard: Any = None,
         request_limit: int = 0,
         limit_fd: int | None = None,
+        health_path: str = "",
+        stalled_after: float = 30.0,
     ) -> Server:
         """``threads`` is how many calls :meth:`run` lets the application have at a time. Where that is more than one,
         ``spawn(index)`` starts a thread that calls ``work(index)``; it may raise, and then there are fewer.
@@ -101,6 +103,16 @@ class Server:
         When ``request_limit`` requests have begun (0: no limit), one byte is written, once, to ``limit_fd``, a pipe or
         a socket, of which a duplicate is kept. It is not waited for: where there is no room, there is something to be
         read.
+
+        GET and HEAD of ``health_path`` (empty: of none), with any query, are answered by the engine: with a JSON object
+        of ``status`` and a few gauges, by closing the connection, without an access log line, and without being counted
+        as requests. It works while all threads are in calls and the queue is full, and also where nobody turns the
+        engine, because its only thread is in a call, or something holds the interpreter, or a greenlet the hub: a
+        thread without the interpreter then answers new connections, within half a second. ``status`` is ``alive``;
+        ``saturated`` where requests have to wait (both with 200, for a restart mends neither); ``stalled`` when
+        somebody has waited in vain for ``stalled_after`` seconds (0: never) for the engine to be turned; or
+        ``draining`` (both with 503). What else arrives meanwhile is served afterwards, as from the queue; where other
+        processes accept from the same listener, they have had a fifth of a second to do so.
 
         Raises TypeError and ValueError for what cannot be used, and OSError for descriptors that cannot.
         """
@@ -158,7 +170,7 @@ class Server:
         """
 
     def drain(self) -> None:
-        """Go on accepting and serving, but say ``Connection: close`` in each response.
+        """Go on accepting and serving, but say ``Connection: close`` in each response, and 503 to health checks.
 
         So peers go elsewhere when they ask the next time; idle connections stay until then. :meth:`stop` goes on from
         there. May be called from any thread and from a signal handler. Returns at once.

@@ -57,6 +57,7 @@ class Statistics(TypedDict, total=False):
     overdue: int
     left: int
     refused: int
+    health_checks: int
     status_1xx: int
     status_2xx: int
     status_3xx: int

@@ -83,6 +83,13 @@ pub trait Core {
     /// Whether all is over and the threads can go.
     fn is_over(&self) -> bool;
 
+    /// Looks after those who wait for [`next`](Self::next) while nobody calls it; `watch` is there unless somebody waits
+    /// for it. Returns whether there is something to do now of which whoever waits for the watch does not know.
+    fn attend(&mut self, watch: Option<&mut Self::Watch>) -> bool {
+        let _ = watch;
+        false
+    }
+
     /// Whether time has passed since others were told how things are.
     fn is_stale(&self) -> bool {
         false
@@ -400,7 +407,9 @@ impl<C: Core> Baton<C> {
     }
 
     /// A tick has passed, says a thread that is detached all the time: if the baton lies there and nothing was done
-    /// since the tick before, somebody is called to take it. Returns after what time the next tick is needed, if it is.
+    /// since the tick before, somebody is called to take it. Where nobody can, or whoever holds it waits for the
+    /// interpreter, the core looks after those who wait, as far as that can be done here. Returns after what time the
+    /// next tick is needed, if it is.
     ///
     /// Where some calls wait and most do not, ticks are [`EAGER`]: to call somebody for every call would cost more than
     /// the few that wait keep others waiting until the next tick. Where one of many calls returns soon, a tick is only
@@ -432,6 +441,10 @@ impl<C: Core> Baton<C> {
             state.call(worker);
         }
         state.steps_at_tick = state.steps;
+        let State { core, watch, .. } = &mut *state;
+        if core.attend(watch.as_mut()) {
+            core.wake_watch();
+        }
         state.publish();
         self.unlock(state);
         (holds || is_lying).then_some(period)

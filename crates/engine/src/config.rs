@@ -34,6 +34,11 @@ pub struct Config {
     pub queue_timeout: Option<Duration>,
     /// The Server field; empty leaves it out.
     pub server: String,
+    /// GET and HEAD of this path, with whatever query, are answered by the engine: how the server is. Empty for none.
+    /// Of each connection that has to wait, a few bytes are read then, to see whether it asks for this.
+    pub health_path: String,
+    /// For so long somebody may hold up everything before the server counts as stalled; `None` for ever.
+    pub stalled_after: Option<Duration>,
 }
 
 impl Default for Config {
@@ -51,6 +56,8 @@ impl Default for Config {
             queue: 1024,
             queue_timeout: Some(Duration::from_secs(60)),
             server: "kirsch".into(),
+            health_path: String::new(),
+            stalled_after: Some(Duration::from_secs(30)),
         }
     }
 }
@@ -69,6 +76,14 @@ pub(crate) const STEPS_PER_TURN: usize = 16;
 pub(crate) const CALLS_PER_ROUND: usize = 64;
 /// Connections accepted from one listener in a turn.
 pub(crate) const ACCEPTS_PER_TURN: usize = 64;
+/// So many bytes are read at a time of a connection that has to wait, to see whether it is a health check. They hold an
+/// ordinary check as a whole.
+pub(crate) const GLANCE: usize = 1 << 10;
+/// For so long somebody must have waited in vain at a listener before a thread that does not turn the engine accepts
+/// there: where other processes accept from the same one, they have had their chance.
+pub(crate) const ATTEND_AFTER: Duration = Duration::from_millis(180);
+/// Connections that it accepts from one listener at a time.
+pub(crate) const ATTENDED_ACCEPTS: usize = 128;
 /// Connections accepted from one listener before it is closed: more than any backlog holds.
 pub(crate) const ACCEPTS_AT_STOP: usize = 65_536;
 /// How long a connection lingers after its last response, so that the response is not destroyed by a reset while

@@ -15,12 +15,13 @@
 //! backpressure, in both directions. While the application works on a request the connection is `Running`: the engine
 //! is free for others, and the connection's slot stays taken, whatever its peer does.
 
+mod attending;
 mod incoming;
 mod waiting;
 
 use crate::app::{App, Progress, Refusal, Report};
 use crate::compose::Composer;
-use crate::config::{CALLS_PER_ROUND, Config, LINGER_BYTES, STEPS_PER_TURN};
+use crate::config::{CALLS_PER_ROUND, Config, GLANCE, LINGER_BYTES, STEPS_PER_TURN};
 use crate::deadline::{Millis, Sweep};
 use crate::hold::Held;
 use crate::net::{Moved, Net, Socket};
@@ -34,6 +35,7 @@ use std::io::ErrorKind;
 use std::time::Duration;
 use wire::http1::{self, BodyStep, CONTINUE, Fault, Field, Framing, Receiver, Request, Stamp};
 
+pub(crate) use attending::Attended;
 pub use incoming::Input;
 pub(crate) use waiting::Wait;
 
@@ -58,6 +60,8 @@ pub(crate) struct Hub<A: App> {
     pub(crate) grace: Option<Duration>,
     /// Requests that wait for somebody to call the application.
     pub(crate) queued: usize,
+    /// Whether whoever turns the engine may call it.
+    pub(crate) may_call: bool,
     /// Nobody can call the application now, and as many requests wait as may: no further one is read.
     pub(crate) is_full: bool,
     /// Counts how often there was nothing more to do.
@@ -108,7 +112,8 @@ pub(crate) struct Connection<A: App> {
     output: Output<A::Chunk>,
     /// The response that has begun, until it ends.
     begun: Option<Begun>,
-    app: A::Connection,
+    /// `None` until the application is told of the connection, before it is driven for the first time.
+    pub(crate) app: Option<A::Connection>,
     /// Waits in the middle of a call for this connection's input or output.
     waiter: Option<(Awaited, A::Waiter)>,
     wait: Wait,
@@ -203,7 +208,7 @@ enum Awaited {
 }
 
 impl<A: App> Connection<A> {
-    pub(crate) fn new(socket: <A::Net as Net>::Socket, slot: usize, app: A::Connection, now: Millis) -> Self {
+    pub(crate) fn new(socket: <A::Net as Net>::Socket, slot: usize, app: Option<A::Connection>, now: Millis) -> Self {
         Self {
             socket,
             slot,
@@ -363,8 +368,13 @@ impl<A: App> Connection<A> {
         if !self.readable {
             return Step::Stop(Fate::Wait);
         }
+        let mut buffer = buffer;
         if hub.is_full && matches!(self.phase, Phase::Head) {
-            return Step::Stop(Fate::Hold);
+            if hub.config.health_path.is_empty() {
+                return Step::Stop(Fate::Hold);
+            }
+            // It may ask for nothing but the server's health.
+            buffer = &mut buffer[..GLANCE];
         }
         match self.socket.receive(buffer) {
             Ok(Moved::Bytes(0)) => self.end_of_input(hub, app),
@@ -435,8 +445,13 @@ impl<A: App> Connection<A> {
                 self.exhausted = true;
                 break;
             }
+            let may_be_read = if hub.is_full { hub.glance(rest) } else { Some(true) };
             let (count, ready) = match &mut self.phase {
-                Phase::Head if hub.is_full => return (used, Step::Stop(Fate::Hold)),
+                Phase::Head if may_be_read == Some(false) => return (used, Step::Stop(Fate::Hold)),
+                Phase::Head if may_be_read.is_none() => {
+                    self.exhausted = true;
+                    break;
+                }
                 Phase::Head => match self.head(rest, hub, app) {
                     (0, None) => {
                         self.exhausted = true;
@@ -504,7 +519,12 @@ impl<A: App> Connection<A> {
         let facts = Request { version: head.version, is_head: head.method == b"HEAD", keep_alive: head.keep_alive };
         let (framing, expects_continue) = (head.framing, head.expects_continue);
         let mut used = head.length;
-        let mut request = app.begin(&head, &mut self.app);
+        if hub.config.is_health_check(&head) {
+            let is_last = !facts.keep_alive && used == input.len();
+            self.answer_health_check(hub.health(), facts.is_head, is_last, hub);
+            return (input.len(), None);
+        }
+        let mut request = app.begin(&head, known(&mut self.app));
         self.served = true;
         self.forgotten = false;
         // Whatever is waited for next is waited for from now on.
@@ -733,7 +753,7 @@ impl<A: App> Connection<A> {
 
     /// Answers what never became a request.
     fn refuse_unread(&mut self, refusal: Refusal, hub: &mut Hub<A>, app: &mut A) {
-        app.refused(refusal, &mut self.app);
+        app.refused(refusal, known(&mut self.app));
         self.write_refusal(refusal, self.receiver.is_head(), hub);
     }
 
@@ -931,6 +951,10 @@ impl<A: App> Connection<A> {
         }
         false
     }
+}
+
+fn known<C>(app: &mut Option<C>) -> &mut C {
+    app.as_mut().expect("the application is told of a connection before it is driven")
 }
 
 fn explanation(status: u16) -> &'static str {

@@ -1,9 +1,12 @@
 //! The loop's body: one turn of an engine.
 
 use crate::app::{AcceptPause, App, Local, Peer, Progress, Report, Ticket, Work};
-use crate::config::{ACCEPT_PAUSE, ACCEPTS_AT_STOP, ACCEPTS_PER_TURN, Config, READ_BUFFER};
-use crate::connection::{Connection, Fate, Hub, Input, panic_message};
+use crate::config::{
+    ACCEPT_PAUSE, ACCEPTS_AT_STOP, ACCEPTS_PER_TURN, ATTEND_AFTER, ATTENDED_ACCEPTS, Config, READ_BUFFER,
+};
+use crate::connection::{Attended, Connection, Fate, Hub, Input, panic_message};
 use crate::deadline::{Millis, Now, Sweep, millis};
+use crate::health::Health;
 use crate::hold::Held;
 use crate::net::{Accepted, Net, Readiness};
 use crate::reply::Reply;
@@ -65,12 +68,31 @@ pub struct Engine<A: App> {
     is_to_hurry: bool,
     /// What was left when the time for it was up has been cut.
     has_cut: bool,
+    /// Counts the turns, and how many there had been when somebody looked after the engine last.
+    turns: u64,
+    turns_attended: u64,
+    /// Since when somebody waits for a turn, as far as those know who look after the engine.
+    awaited_since: Option<Millis>,
+    /// Connections that were accepted without a turn, so that the application does not know them yet.
+    strangers: VecDeque<Stranger>,
+    /// What went wrong with one of them.
+    complaint: Option<String>,
+    /// The next turn has to look at the two above.
+    was_attended: bool,
+}
+
+/// See [`Engine::strangers`].
+struct Stranger {
+    slot: usize,
+    peer: Peer,
 }
 
 struct Listener<N: Net> {
     socket: N::Listener,
     /// Somebody may be waiting to be accepted.
     ready: bool,
+    /// Since when somebody was, each time that somebody looked who does not turn the engine.
+    awaited_since: Option<Millis>,
 }
 
 /// Where a round through all that is ready stands. A turn that hands out work ends in the middle of a round, and the
@@ -102,7 +124,10 @@ impl<A: App> Engine<A> {
             .map_err(|misuse| io::Error::new(io::ErrorKind::InvalidInput, format!("Server: {misuse}")))?;
         let mut engine = Self {
             net,
-            listeners: listeners.into_iter().map(|socket| Listener { socket, ready: true }).collect(),
+            listeners: listeners
+                .into_iter()
+                .map(|socket| Listener { socket, ready: true, awaited_since: None })
+                .collect(),
             locals,
             connections: Slab::new(),
             hub: Hub {
@@ -118,6 +143,7 @@ impl<A: App> Engine<A> {
                 draining: false,
                 grace: None,
                 queued: 0,
+                may_call: true,
                 is_full: false,
                 round: 0,
             },
@@ -145,6 +171,12 @@ impl<A: App> Engine<A> {
             has_stopped_accepting: false,
             is_to_hurry: false,
             has_cut: false,
+            turns: 0,
+            turns_attended: 0,
+            awaited_since: None,
+            strangers: VecDeque::new(),
+            complaint: None,
+            was_attended: false,
         };
         engine.set_time(now);
         Ok(engine)
@@ -181,7 +213,7 @@ impl<A: App> Engine<A> {
         let has_room = !self.held_back.is_empty() && self.hub.queued < self.hub.config.queue;
         let is_under_way = self.stage != Stage::Over || !self.ready.is_empty() || !self.handed.is_empty();
         let is_to_stop = self.stop_at.is_some() && !self.has_stopped_accepting || self.is_to_hurry;
-        let has_more = !self.again.is_empty() || !self.unsettled.is_empty();
+        let has_more = !self.again.is_empty() || !self.unsettled.is_empty() || self.was_attended;
         if is_accepting || has_room || is_under_way || is_to_stop || has_more {
             return Some(Duration::ZERO);
         }
@@ -198,6 +230,11 @@ impl<A: App> Engine<A> {
         self.set_time(now);
         if was_noticed {
             self.noticed_at = self.hub.now;
+        }
+        self.turns += 1;
+        self.hub.may_call = may_call;
+        if std::mem::take(&mut self.was_attended) {
+            self.introduce(app);
         }
         for slot in self.unsettled.drain(..) {
             if let Some(connection) = self.connections.get_mut(slot) {
@@ -467,6 +504,128 @@ impl<A: App> Engine<A> {
         self.hub.draining = true;
     }
 
+    /// Looks after peers while nobody turns the engine, although somebody waits for it: answers those that ask for the
+    /// server's health. To be called every now and then by a thread that need not be the application's: it is not given
+    /// any, so that nothing can be asked of it, and it drops nothing that the application gave to the engine. Deadlines
+    /// are left to the next turn, like all else that peers say.
+    ///
+    /// `is_awaited`: somebody else is known to wait for a turn. Returns whether there is something for the next turn that
+    /// whoever waits for the poller does not know of.
+    pub fn attend(&mut self, now: Now, is_awaited: bool) -> bool {
+        self.set_time(now);
+        if self.turns != self.turns_attended {
+            self.turns_attended = self.turns;
+            self.awaited_since = None;
+            for listener in &mut self.listeners {
+                listener.awaited_since = None;
+            }
+            return false;
+        }
+        let time = self.hub.now;
+        for listener in &mut self.listeners {
+            let is_awaited = self.net.is_awaited(&listener.socket);
+            listener.awaited_since = listener.awaited_since.or(Some(time)).filter(|_| is_awaited);
+        }
+        let is_at_listener = self.listeners.iter().any(|listener| listener.awaited_since.is_some());
+        if is_awaited || is_at_listener || self.due().is_some_and(|due| due <= now.monotonic) {
+            self.awaited_since.get_or_insert(time);
+        }
+        if self.hub.config.health_path.is_empty() {
+            return false;
+        }
+        // Whoever is accepted may get the slot of somebody who was queued.
+        self.tidy_queue();
+        self.accept_strangers();
+        self.look_after_strangers();
+        let has_more = !self.strangers.is_empty() || self.complaint.is_some();
+        let had = std::mem::replace(&mut self.was_attended, has_more);
+        has_more && !had
+    }
+
+    /// Whether somebody has waited for a turn for so long that the engine is taken to be stuck.
+    #[must_use]
+    pub fn is_stalled(&self) -> bool {
+        let Some(limit) = self.hub.config.stalled_after else { return false };
+        let is_long = |since: Millis| self.hub.now >= since.saturating_add(millis(limit));
+        self.turns == self.turns_attended && self.awaited_since.is_some_and(is_long)
+    }
+
+    /// Accepts those who have waited in vain. They may have come to ask for the server's health and nothing else, and
+    /// only what they say tells. If they want something else they wait here instead of there.
+    fn accept_strangers(&mut self) {
+        for index in 0..self.listeners.len() {
+            let since = self.listeners[index].awaited_since;
+            if since.is_none_or(|since| self.hub.now < since + millis(ATTEND_AFTER)) {
+                continue;
+            }
+            for _ in 0..ATTENDED_ACCEPTS {
+                if self.connections.len() >= self.most_connections || self.hub.now < self.paused_until {
+                    return;
+                }
+                match self.net.accept(&self.listeners[index].socket) {
+                    Ok(Accepted::Connection(socket, address)) => {
+                        let slot = self.admit(socket, None);
+                        self.strangers.push_back(Stranger { slot, peer: Peer { address, listener: index } });
+                    }
+                    Ok(Accepted::Failed(_)) => {}
+                    // Whoever turns the engine next finds out what is wrong, and says so.
+                    Ok(Accepted::None | Accepted::Exhausted(_)) | Err(_) => break,
+                }
+            }
+        }
+    }
+
+    fn look_after_strangers(&mut self) {
+        let health = match () {
+            () if self.hub.draining => Health::Draining,
+            () if self.is_stalled() => Health::Stalled,
+            () => Health::Saturated,
+        };
+        let Self { strangers, connections, hub, buffer, held_back, complaint, .. } = self;
+        strangers.retain(|&Stranger { slot, .. }| {
+            let connection = &mut connections[slot];
+            if connection.held_back {
+                return true;
+            }
+            let attended = catch_unwind(AssertUnwindSafe(|| connection.attend(health, hub, buffer)));
+            match attended.unwrap_or_else(|panic| {
+                hub.statistics.panics += 1;
+                complaint.get_or_insert_with(|| panic_message(&*panic));
+                Attended::Over
+            }) {
+                Attended::Stays => {}
+                Attended::Waits => {
+                    connection.hold_back(true, hub);
+                    held_back.push_back(slot);
+                }
+                Attended::Over => {
+                    connections.remove(slot);
+                    hub.statistics.connections -= 1;
+                    return false;
+                }
+            }
+            true
+        });
+    }
+
+    /// Tells the application of those who were accepted meanwhile. They go on in this turn.
+    fn introduce(&mut self, app: &mut A) {
+        if let Some(message) = self.complaint.take() {
+            app.report(Report::Panicked(message));
+        }
+        while let Some(Stranger { slot, peer }) = self.strangers.pop_front() {
+            self.guarded(app, |engine, app| engine.connections[slot].app = Some(app.connect(&peer)));
+            let connection = &mut self.connections[slot];
+            if connection.app.is_none() {
+                self.remove(slot, None);
+            } else if connection.held_back {
+                self.watch_or_cut(slot, app);
+            } else if !std::mem::replace(&mut connection.again, true) {
+                self.again.push_back(slot);
+            }
+        }
+    }
+
     /// Stops: accepts whom the kernel has already let in, then nobody; finishes what is under way; cuts what is left
     /// after `timeout` (`None`: whenever). A connection on which nothing is under way may ask once more for so long as
     /// `grace`, counted from now or from the end of its response. Called again both can only become shorter.
@@ -508,7 +667,7 @@ impl<A: App> Engine<A> {
     /// What has been counted.
     #[must_use]
     pub fn statistics(&self) -> Statistics {
-        Statistics { connections: self.connections.len() as u64, queued: self.hub.queued as u64, ..self.hub.statistics }
+        Statistics { queued: self.hub.queued as u64, ..self.hub.statistics }
     }
 
     /// Whether each response is the last one of its connection, because the engine drains or stops.
@@ -614,6 +773,7 @@ impl<A: App> Engine<A> {
         self.handed.extend(response.map(Work::Abandon));
         // Dropping the socket takes it out of the poller.
         drop(self.connections.remove(slot));
+        self.hub.statistics.connections -= 1;
         self.paused_until = 0;
     }
 
@@ -644,11 +804,8 @@ impl<A: App> Engine<A> {
         }
         match self.net.accept(&listener.socket) {
             Ok(Accepted::Connection(socket, address)) => {
-                self.hub.statistics.accepted += 1;
                 let app_connection = app.connect(&Peer { address, listener: index });
-                let vacancy = self.connections.vacant_entry();
-                let slot = vacancy.key();
-                vacancy.insert(Connection::new(socket, slot, app_connection, self.hub.now));
+                let slot = self.admit(socket, Some(app_connection));
                 // Often the first request is here already.
                 self.drive(slot, app);
                 Stage::Accept { index, attempt: attempt + 1 }
@@ -667,6 +824,15 @@ impl<A: App> Engine<A> {
             }
             Ok(Accepted::Exhausted(error)) | Err(error) => self.pause_accepting(AcceptPause::Failed(error), app),
         }
+    }
+
+    fn admit(&mut self, socket: <A::Net as Net>::Socket, app: Option<A::Connection>) -> usize {
+        let vacancy = self.connections.vacant_entry();
+        let slot = vacancy.key();
+        vacancy.insert(Connection::new(socket, slot, app, self.hub.now));
+        self.hub.statistics.accepted += 1;
+        self.hub.statistics.connections += 1;
+        slot
     }
 
     fn nobody_waits(&mut self, index: usize) {

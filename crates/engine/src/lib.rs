@@ -25,6 +25,12 @@
 //! [`Engine::put_back`], as done, as cut, or with a response that goes on when its peer has caught up. Until then the
 //! connection's slot is kept, whatever its peer does. How threads share an engine on these terms is [`baton`].
 //!
+//! # Attended, while nobody turns it
+//!
+//! Where one call holds everything up, a health check is answered all the same: [`Engine::attend`] is called by a thread
+//! that has nothing to do with the application, and is given none of it. It accepts, looks at the first bytes of those
+//! that it has accepted, and leaves whatever is not for the engine itself to whoever turns it next.
+//!
 //! # Upwards through one trait
 //!
 //! The engine knows its application as an [`App`], of which no method waits. What the application keeps for a
@@ -44,6 +50,7 @@ mod config;
 mod connection;
 mod deadline;
 mod engine;
+mod health;
 mod hold;
 mod net;
 mod os;

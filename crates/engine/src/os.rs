@@ -103,6 +103,14 @@ impl Poller {
     }
 }
 
+impl Poller {
+    /// Whether a wait would not wait, without taking anything from whoever waits next.
+    pub fn is_ready(&self) -> bool {
+        let has_found = self.found.as_ref().map_or(true, |found| !found.is_empty());
+        has_found || look(self.poll.registry(), PollFlags::IN).is_some_and(|flags| !flags.is_empty())
+    }
+}
+
 impl AsRawFd for Poller {
     /// Readable when a wait would not wait.
     fn as_raw_fd(&self) -> RawFd {
@@ -247,7 +255,7 @@ fn moved(result: rustix::io::Result<usize>) -> io::Result<Moved> {
 }
 
 /// What is the case now with a descriptor, of `flags` and of errors; `None` if the system does not say.
-fn look(descriptor: &OwnedFd, flags: PollFlags) -> Option<PollFlags> {
+fn look(descriptor: &impl AsFd, flags: PollFlags) -> Option<PollFlags> {
     let mut descriptors = [PollFd::new(descriptor, flags)];
     rustix::event::poll(&mut descriptors, Some(&Timespec::default())).ok()?;
     Some(descriptors[0].revents())

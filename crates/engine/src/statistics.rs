@@ -21,8 +21,10 @@ pub struct Statistics {
     pub left: u64,
     /// Requests that the engine answered by itself.
     pub refused: u64,
-    /// Responses by the first digit of their status, from 1 to 5: the application's, and pages of our own. What is
-    /// beyond 599 counts as 5; of 1 there is `100 Continue`.
+    /// Health checks that were answered.
+    pub health_checks: u64,
+    /// Responses by the first digit of their status, from 1 to 5: the application's, and pages of our own, but not
+    /// what health checks get. What is beyond 599 counts as 5; of 1 there is `100 Continue`.
     pub statuses: [u64; 5],
     /// Connections or responses cut because time was up.
     pub timeouts: u64,

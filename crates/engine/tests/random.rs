@@ -352,7 +352,10 @@ fn converse(seed: u64) {
     let rng = &mut rng;
     let on_tcp = rng.bool();
     let callers = if rng.bool() { usize::MAX } else { rng.usize(1..=3) };
-    let mut setting = Setting { on_tcp, streams: rng.u8(0..3) == 0, queues: callers < usize::MAX, stopped: false };
+    // Now and then nobody turns the engine for a while, and somebody else lets in who has come.
+    let attends = rng.bool();
+    let queues = callers < usize::MAX || attends;
+    let mut setting = Setting { on_tcp, streams: rng.u8(0..3) == 0, queues, stopped: false };
     let mut plans = Vec::new();
     let mut scripts = Vec::new();
     for _ in 0..rng.usize(1..=4) {
@@ -378,7 +381,8 @@ fn converse(seed: u64) {
         Config { body_memory: rng.usize(1..50_000), connections: rng.usize(2..6), min_rate: 0, ..Config::default() };
     let config = if rng.bool() { config } else { Config { body_memory: config.body_memory, ..timeless() } };
     let queue = if rng.bool() { rng.usize(0..3) } else { config.queue };
-    let config = Config { buffer_bodies: !setting.streams, queue, ..config };
+    let health_path = if attends { "/healthz".to_owned() } else { String::new() };
+    let config = Config { buffer_bodies: !setting.streams, queue, health_path, ..config };
     let buffer = |rng: &mut Rng| rng.bool().then(|| rng.usize(8 << 10..64 << 10));
     let mut world = if on_tcp {
         let (listener, address) = tcp_listener(buffer(rng));
@@ -428,6 +432,12 @@ fn converse(seed: u64) {
             setting.stopped = true;
             let now = world.now();
             world.engine.stop(now, Some(seconds(60)), STOP_GRACE);
+        }
+        if attends && rng.u8(0..10) == 0 && time + ms(400) <= TIME {
+            time += ms(400);
+            for _ in 0..4 {
+                world.attend(ms(100));
+            }
         }
         if rng.u8(0..4) > 0 || !moved {
             let step = if rng.u8(0..4) == 0 { ms(rng.u64(0..300)) } else { ms(0) };

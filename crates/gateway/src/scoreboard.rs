@@ -63,6 +63,7 @@ fields! { snapshot =>
     "refused": snapshot.engine.refused,
     "timeouts": snapshot.engine.timeouts,
     "cut": snapshot.engine.cut,
+    "health_checks": snapshot.engine.health_checks,
     "accept_pauses": snapshot.engine.accept_pauses,
     "panics": snapshot.engine.panics,
     "bytes_in": snapshot.engine.bytes_in,

@@ -76,6 +76,8 @@ impl Server {
         scoreboard = None,
         request_limit = 0,
         limit_fd = None,
+        health_path = "",
+        stalled_after = 30.0,
     ))]
     #[allow(clippy::too_many_arguments, clippy::needless_pass_by_value, reason = "they are Python's keyword arguments")]
     fn new(
@@ -113,6 +115,8 @@ impl Server {
         scoreboard: Option<Bound<'_, PyAny>>,
         request_limit: u64,
         limit_fd: Option<RawFd>,
+        health_path: &str,
+        stalled_after: f64,
     ) -> PyResult<Self> {
         if !app.is_callable() {
             return Err(PyTypeError::new_err(format!("the application {app} is not callable")));
@@ -145,6 +149,8 @@ impl Server {
             queue,
             queue_timeout: seconds("queue_timeout", queue_timeout)?,
             server: server_header.to_owned(),
+            health_path: path("health_path", health_path)?,
+            stalled_after: seconds("stalled_after", stalled_after)?,
         };
         let limits = TimeLimits::new(
             seconds("timeout", timeout)?,
@@ -189,6 +195,7 @@ impl Server {
             threads,
             limit,
             scoreboard,
+            is_asked: !health_path.is_empty(),
         };
         Ok(Self {
             site: Arc::new(Site::new(py, plan)?),
@@ -376,6 +383,16 @@ impl Monitor {
 
 /// How long calls whose peers were cut off may take to come back before the server ends without them.
 const FAREWELL: Duration = Duration::from_secs(1);
+
+/// A path as it stands in a request line; empty is none.
+fn path(name: &str, path: &str) -> PyResult<String> {
+    let is_plain = |byte: u8| byte.is_ascii_graphic() && !matches!(byte, b'?' | b'#');
+    let is_path = path.starts_with('/') && path.bytes().all(is_plain);
+    if !is_path && !path.is_empty() {
+        return Err(PyValueError::new_err(format!("{name}: {path:?} is no path of a request, such as \"/healthz\"")));
+    }
+    Ok(path.to_owned())
+}
 
 /// A descriptor of our own for what the caller's stands for.
 fn duplicate(name: &str, descriptor: RawFd) -> PyResult<OwnedFd> {

@@ -11,13 +11,13 @@ use crate::object::Object;
 use crate::scoreboard::{Histogram, Scoreboard, Snapshot};
 use crate::wsgi::{ERROR, Ending, Exchange, HandleTypes, Handles, Inputs, Job, Note, WARNING, Wsgi};
 use engine::baton::{self, Baton, Crew, Muster};
-use engine::{Engine, Input, Poller, Progress, Readiness, Ticker, Ticket, Waker, Wanted, Work};
+use engine::{Engine, Input, Poller, Progress, Readiness, SLOW_TICK, Ticker, Ticket, Waker, Wanted, Work};
 use pyo3::exceptions::{PyConnectionResetError, PyOSError, PyRuntimeError, PyTimeoutError};
 use pyo3::ffi;
 use pyo3::prelude::*;
 use std::cell::{Cell, RefCell};
 use std::io;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 use wire::http1::Fault;
@@ -45,7 +45,9 @@ pub(crate) struct Core {
     over: bool,
     /// Until it is reached.
     limit: Option<RequestLimit>,
-    scoreboard: Option<Arc<Scoreboard>>,
+    watched: Option<Watched>,
+    /// When somebody looked last who does not turn the engine.
+    attended: Duration,
     /// When the engine was turned last, and when it was told to others.
     turned: Duration,
     published: Duration,
@@ -56,7 +58,7 @@ pub(crate) struct Site {
     /// First, because it ends before anything else goes: its thread looks at the rest.
     ticker: OnceLock<Option<Ticker>>,
     baton: Baton<Core>,
-    scoreboard: Option<Arc<Scoreboard>>,
+    watched: Option<Watched>,
     pub(crate) application: Object,
     pub(crate) file_wrapper: Object,
     pub(crate) inputs: Inputs,
@@ -151,11 +153,23 @@ pub(crate) struct Plan {
     pub(crate) threads: usize,
     pub(crate) limit: Option<RequestLimit>,
     pub(crate) scoreboard: Option<Arc<Scoreboard>>,
+    /// Others ask how it is, also while nobody turns the engine.
+    pub(crate) is_asked: bool,
+}
+
+/// Somebody else wants to know how the server is.
+#[derive(Clone, Default)]
+struct Watched {
+    scoreboard: Option<Arc<Scoreboard>>,
+    /// Threads that have waited for something and now wait for the interpreter.
+    coming: Arc<AtomicUsize>,
 }
 
 impl Site {
     pub(crate) fn new(py: Python<'_>, plan: Plan) -> PyResult<Self> {
         let Plan { engine, wsgi, poller, waker, application, file_wrapper, inputs, report, hooks, threads, .. } = plan;
+        let is_watched = plan.is_asked || plan.scoreboard.is_some();
+        let watched = is_watched.then(|| Watched { scoreboard: plan.scoreboard, coming: Arc::default() });
         let core = Core {
             engine,
             wsgi,
@@ -165,14 +179,15 @@ impl Site {
             broken: None,
             over: false,
             limit: plan.limit,
-            scoreboard: plan.scoreboard.clone(),
+            watched: watched.clone(),
+            attended: Duration::ZERO,
             turned: Duration::ZERO,
             published: Duration::ZERO,
         };
         Ok(Self {
             ticker: OnceLock::new(),
             baton: Baton::new(core, poller, threads),
-            scoreboard: plan.scoreboard,
+            watched,
             application,
             file_wrapper,
             inputs,
@@ -213,16 +228,11 @@ impl Site {
 
     /// Somebody has to look now and then how things are, if others are to know.
     fn tick_slowly(&self) {
-        if self.is_watched()
+        if self.watched.is_some()
             && let Some(ticker) = self.ticker()
         {
             ticker.want_slowly();
         }
-    }
-
-    /// Whether others are told how things are, so that somebody has to look also while nobody turns the engine.
-    fn is_watched(&self) -> bool {
-        self.scoreboard.is_some()
     }
 
     fn ticker(&self) -> Option<&Ticker> {
@@ -237,7 +247,7 @@ impl Site {
                 let site = unsafe { &*place.0 };
                 match site.baton.tick() {
                     Some(period) => Wanted::Soon(period),
-                    None if site.is_watched() && !*lock(&site.ended) => Wanted::Slowly,
+                    None if site.watched.is_some() && !*lock(&site.ended) => Wanted::Slowly,
                     None => Wanted::No,
                 }
             };
@@ -693,12 +703,24 @@ impl baton::Core for Core {
         self.over || self.engine.is_stopped()
     }
 
+    fn attend(&mut self, poller: Option<&mut Poller>) -> bool {
+        let Some(watched) = &self.watched else { return false };
+        let now = self.clock.now();
+        // Ticks may come more often than this is worth while. The clock moves on in steps.
+        if now.monotonic < self.attended + SLOW_TICK * 9 / 10 {
+            return false;
+        }
+        self.attended = now.monotonic;
+        let is_awaited = watched.coming.load(Ordering::Relaxed) > 0 || poller.is_some_and(|poller| poller.is_ready());
+        self.engine.attend(now, is_awaited)
+    }
+
     fn is_stale(&self) -> bool {
-        self.scoreboard.is_some() && self.turned > self.published
+        matches!(&self.watched, Some(Watched { scoreboard: Some(_), .. })) && self.turned > self.published
     }
 
     fn publish(&mut self, muster: &Muster) {
-        if let Some(scoreboard) = &self.scoreboard {
+        if let Some(Watched { scoreboard: Some(scoreboard), .. }) = &self.watched {
             let snapshot = self.snapshot(*muster);
             scoreboard.publish(&snapshot);
             self.published = snapshot.at;
@@ -713,7 +735,7 @@ impl Core {
             at: clock::coarse(),
             engine: self.engine.statistics(),
             is_draining: self.engine.is_draining(),
-            is_stalled: false,
+            is_stalled: self.engine.is_stalled(),
             blocked: self.wsgi.blocked,
             overdue: self.wsgi.calls.overdue_ever(),
             muster,
@@ -759,9 +781,16 @@ impl Crew for Attached<'_> {
     type Core = Core;
 
     fn detached<R>(&self, wait: impl FnOnce() -> R) -> R {
-        let Some(scoreboard) = &self.site.scoreboard else { return detached(self.py, wait) };
-        let (result, back_at) = detached(self.py, || (wait(), clock::fine()));
-        scoreboard.count(Histogram::InterpreterWait, clock::fine().saturating_sub(back_at));
+        let Some(Watched { scoreboard, coming }) = &self.site.watched else { return detached(self.py, wait) };
+        let (result, back_at) = detached(self.py, || {
+            let result = wait();
+            coming.fetch_add(1, Ordering::Relaxed);
+            (result, scoreboard.as_ref().map(|_| clock::fine()))
+        });
+        coming.fetch_sub(1, Ordering::Relaxed);
+        if let (Some(scoreboard), Some(back_at)) = (scoreboard, back_at) {
+            scoreboard.count(Histogram::InterpreterWait, clock::fine().saturating_sub(back_at));
+        }
         result
     }
 

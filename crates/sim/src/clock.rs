@@ -29,6 +29,8 @@ pub(crate) enum Event {
     Worker(usize, u64),
     /// The ticking thread ticks.
     Tick,
+    /// Somebody looks after the engine who does not turn it.
+    Attend,
     /// The server is told to drain.
     Drain,
     /// It is told to stop, as this number of its plan says.

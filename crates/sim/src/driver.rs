@@ -99,6 +99,7 @@ pub(crate) struct Crew {
     steps: u64,
     steps_at_tick: u64,
     is_tick_coming: bool,
+    is_look_coming: bool,
     /// An event is on its way that ends the wait for the poller.
     is_wake_coming: bool,
     /// Turns since something moved, and when the first of them was.
@@ -123,6 +124,7 @@ impl Crew {
             steps: 0,
             steps_at_tick: 0,
             is_tick_coming: false,
+            is_look_coming: false,
             is_wake_coming: false,
             idle_turns: 0,
             idle_since: 0,
@@ -404,8 +406,28 @@ impl World {
         self.want_tick();
     }
 
+    /// Somebody looks whether the engine is turned, and after those who wait for it if it is not.
+    pub(crate) fn attend(&mut self) {
+        self.crew.is_look_coming = false;
+        let ledger = std::sync::Arc::clone(&self.book.ledger);
+        let now = self.now();
+        ledger.is_ticking.store(true, Ordering::Relaxed);
+        let has_more = self.engine_mut().attend(now, false);
+        ledger.is_ticking.store(false, Ordering::Relaxed);
+        if has_more {
+            self.shared.trace(|| "strangers were let in".to_owned());
+            self.network.borrow_mut().wake();
+        }
+        self.check_step();
+        self.want_tick();
+    }
+
     /// Sees to it that there will be a tick if one is needed.
     pub(crate) fn want_tick(&mut self) {
+        let may_hold_up = self.crew.running > 0 && !self.plan.config.health_path.is_empty();
+        if may_hold_up && !std::mem::replace(&mut self.crew.is_look_coming, true) {
+            self.shared.schedule(self.shared.now() + micros(engine::SLOW_TICK), Event::Attend);
+        }
         let is_lying = self.crew.running > 0 && self.crew.watcher.is_none() && self.crew.most > 1;
         if (self.engine().is_holding() || is_lying) && !std::mem::replace(&mut self.crew.is_tick_coming, true) {
             let at = self.shared.now() + micros(engine::TICK);

@@ -310,6 +310,8 @@ fn config(swarm: &Swarm, rng: &mut Rng) -> Config {
         body_memory: rng.usize(1..100_000),
         buffer_bodies: !swarm.unbuffered,
         queue: pick(&[0, 1, 2, 5, 1024], rng),
+        // Nobody asks for it, but those who have to wait are looked at.
+        health_path: if rng.bool() { "/healthz".into() } else { String::new() },
         queue_timeout: (rng.u8(0..3) > 0).then(|| Duration::from_micros(rng.u64(20 * MILLI..20 * SECOND))),
         ..Config::default()
     }

@@ -196,6 +196,7 @@ impl World {
             Event::Peer(..) => {}
             Event::Worker(worker, round) => self.go_on_with_worker(worker, round),
             Event::Tick => self.tick(),
+            Event::Attend => self.attend(),
             Event::Drain => self.drain(),
             Event::Stop(number) => self.stop(number),
             Event::Files => self.open_files(),

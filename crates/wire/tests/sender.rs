@@ -1,7 +1,7 @@
 //! What is written, byte for byte: responses by `Draft`, `Sender` and `refuse`, requests by the client's.
 
 use wire::http1::client::{self, ClientMisuse, Content};
-use wire::http1::{CONTINUE, Draft, Misuse, Request, Sender, Stamp, Version, refuse};
+use wire::http1::{CONTINUE, Draft, Misuse, Request, Sender, Stamp, Version, inform, refuse};
 
 const DATE: &str = "Date: Sun, 06 Nov 1994 08:49:37 GMT\r\n";
 
@@ -289,6 +289,31 @@ fn refusals_are_whole_and_close() {
         assert_eq!(String::from_utf8(out).unwrap(), expected);
     }
     assert_eq!(CONTINUE, b"HTTP/1.1 100 Continue\r\n\r\n");
+}
+
+#[test]
+fn what_the_server_says_of_itself_is_whole_and_closes() {
+    let json = "{\"status\":\"alive\"}\n";
+    for (is_head, status, phrase, retry_after) in
+        [(false, 200, "OK", None), (true, 200, "OK", None), (false, 503, "Service Unavailable", Some(7))]
+    {
+        let mut out = Vec::new();
+        let sender = inform(status, json, retry_after, is_head, &stamp("kirsch"), &mut out);
+        assert!(!sender.keeps_alive());
+        let expected = format!(
+            "HTTP/1.1 {status} {phrase}\r\nContent-Type: application/json\r\nCache-Control: no-store\r\n{}\
+             Content-Length: {}\r\n{DATE}Server: kirsch\r\nConnection: close\r\n\r\n{}",
+            retry_after.map_or(String::new(), |seconds: u64| format!("Retry-After: {seconds}\r\n")),
+            json.len(),
+            if is_head { "" } else { json }
+        );
+        // Of two fields that the server writes itself, the order is the sender's.
+        let (mut lines, mut wanted): (Vec<_>, Vec<_>) =
+            (str::from_utf8(&out).unwrap().split("\r\n").collect(), expected.split("\r\n").collect());
+        lines.sort_unstable();
+        wanted.sort_unstable();
+        assert_eq!(lines, wanted);
+    }
 }
 
 // -------------------------------------------------------------------------------------------------------- requests

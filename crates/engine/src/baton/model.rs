@@ -128,6 +128,8 @@ struct Plan {
     interrupted: Option<usize>,
     /// Somebody ticks.
     ticks: bool,
+    /// What is not told by the poller, but taken in by somebody who attends to the core.
+    attended: Vec<Event>,
     /// So many threads can be started and no more, besides the first.
     startable: usize,
 }
@@ -143,6 +145,7 @@ impl Plan {
             manner: Manner::Fast,
             is_locked: true,
             ticks: false,
+            attended: Vec::new(),
             startable: most,
         }
     }
@@ -153,6 +156,13 @@ impl Plan {
 
     fn ticking(self) -> Self {
         Self { ticks: true, ..self }
+    }
+
+    /// This request is taken in by a thread that does not turn the core.
+    fn attending(self, number: usize) -> Self {
+        let is_other = |event: &Event| !matches!(event, Event::Request(other) if *other == number);
+        let first = self.first.iter().copied().filter(is_other).collect();
+        Self { first, attended: vec![Event::Request(number)], ..self }
     }
 
     fn interrupting(self, number: usize) -> Self {
@@ -302,6 +312,8 @@ struct Fake {
     facts: Rc<Facts>,
     calls: Vec<Call>,
     noticed: VecDeque<Event>,
+    /// What nobody has noticed yet who turns the core.
+    unnoticed: VecDeque<Event>,
     queued: VecDeque<usize>,
     /// Suspended calls that can go on, with their threads.
     ready: VecDeque<(usize, usize)>,
@@ -420,6 +432,12 @@ impl Core for Fake {
 
     fn tick(&mut self) {}
 
+    fn attend(&mut self, _: Option<&mut Watch>) -> bool {
+        let event = self.unnoticed.pop_front();
+        self.noticed.extend(event);
+        event.is_some()
+    }
+
     fn is_over(&self) -> bool {
         self.calls.iter().all(|call| call.state == State::Done)
     }
@@ -496,6 +514,7 @@ impl Site {
             facts: Rc::clone(&facts),
             calls,
             noticed: VecDeque::new(),
+            unnoticed: plan.attended.iter().copied().collect(),
             queued: VecDeque::new(),
             ready: VecDeque::new(),
             woken: VecDeque::new(),
@@ -532,6 +551,12 @@ impl Site {
         if !site.plan.later.is_empty() {
             let own = Rc::clone(&site);
             helpers.push(thread::spawn(move || own.plan.later.iter().for_each(|&event| own.poll.tell(event))));
+        }
+        if !site.plan.attended.is_empty() {
+            let own = Rc::clone(&site);
+            helpers.push(thread::spawn(move || {
+                own.baton.tick();
+            }));
         }
         if let Some(number) = site.plan.interrupted {
             let own = Rc::clone(&site);
@@ -862,4 +887,15 @@ fn a_call_that_waits_is_interrupted() {
         Plan::new(most, &[WAIT]).interrupting(0).free_threaded().check(preemptions);
     }
     Plan::new(2, &[WAIT, RETURN]).interrupting(0).startable(0).check(2);
+}
+
+#[test]
+fn what_was_taken_in_beside_the_poller_is_served() {
+    Plan::new(1, &[RETURN, RETURN]).attending(1).check(None);
+    Plan::new(1, &[RETURN]).attending(0).free_threaded().check(None);
+    for manner in [Manner::Fast, Manner::AllWaiting] {
+        Plan::new(2, &[RETURN, RETURN]).manner(manner).attending(1).check(2);
+    }
+    // Nobody else is there when the call that waits is woken by what was taken in.
+    Plan::new(2, &[WAIT, RETURN.begins_with(Event::Answer(0))]).attending(1).check(2);
 }

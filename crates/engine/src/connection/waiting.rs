@@ -129,7 +129,7 @@ impl<A: App> Connection<A> {
         let rests_at = self.touched + millis(IDLE_AFTER);
         if rests_at <= hub.now {
             self.receiver.forget();
-            app.idle(&mut self.app);
+            app.idle(super::known(&mut self.app));
             self.forgotten = true;
         } else {
             // Not at once when it may rest: with many busy connections that would be at every moment.

@@ -301,6 +301,13 @@ impl World {
         self.turn();
     }
 
+    /// Lets time pass, and has somebody look after the engine who does not turn it.
+    pub(crate) fn attend(&mut self, time: Duration) {
+        self.elapsed += time;
+        let now = self.now();
+        self.engine.attend(now, false);
+    }
+
     /// Turns, and moves the bytes of `clients`, until `done` says so.
     ///
     /// # Panics

@@ -47,6 +47,6 @@ pub use body::BodyStep;
 pub use fault::Fault;
 pub use fields::Field;
 pub use limits::Limits;
-pub use receive::{Framing, Head, Receiver, Version};
-pub use send::{CONTINUE, Draft, Misuse, Request, Sender, Stamp, refuse};
+pub use receive::{Framing, Head, Receiver, Version, glance};
+pub use send::{CONTINUE, Draft, Misuse, Request, Sender, Stamp, inform, refuse};
 pub use target::{Form, Target};

@@ -228,6 +228,26 @@ impl Receiver {
     }
 }
 
+/// Whether the request that `input` begins with asks for `path`, with GET or HEAD and with whatever query, as far as its
+/// first bytes tell: `None` if these are too few. Nothing is judged by it, and what [`Receiver::head`] says of the head
+/// counts. A target that is a whole URI passes for another one.
+#[must_use]
+pub fn glance(input: &[u8], path: &[u8]) -> Option<bool> {
+    let fits = |method: &[u8]| {
+        let known = input.len().min(method.len());
+        if input[..known] != method[..known] {
+            return Some(false);
+        }
+        let target = &input[known..];
+        let known = target.len().min(path.len());
+        if target[..known] != path[..known] {
+            return Some(false);
+        }
+        target.get(path.len()).map(|&behind| matches!(behind, b' ' | b'?'))
+    };
+    Some(fits(b"GET ")? || fits(b"HEAD ")?)
+}
+
 /// RFC 9112 section 2.2: a server ignores at least one empty line before a request line. `None`: more may come.
 fn skip_empty_lines(input: &[u8]) -> Result<Option<usize>, Fault> {
     let mut at = 0;

@@ -410,11 +410,38 @@ pub fn refuse(
     out: &mut Vec<u8>,
 ) -> Sender {
     let page = format!("{status} {}\n{explanation}\n", reason(status));
+    let fields: [(&[u8], &[u8]); 1] = [(b"Content-Type", b"text/plain; charset=utf-8")];
+    say(status, &fields, retry_after, page.as_bytes(), is_head, stamp, out)
+}
+
+/// Writes a whole response of the server's own, which closes the connection: what it has to say of itself, as JSON that
+/// nobody may keep.
+pub fn inform(
+    status: u16,
+    json: &str,
+    retry_after: Option<u64>,
+    is_head: bool,
+    stamp: &Stamp,
+    out: &mut Vec<u8>,
+) -> Sender {
+    let fields: [(&[u8], &[u8]); 2] = [(b"Content-Type", b"application/json"), (b"Cache-Control", b"no-store")];
+    say(status, &fields, retry_after, json.as_bytes(), is_head, stamp, out)
+}
+
+fn say(
+    status: u16,
+    fields: &[(&[u8], &[u8])],
+    retry_after: Option<u64>,
+    body: &[u8],
+    is_head: bool,
+    stamp: &Stamp,
+    out: &mut Vec<u8>,
+) -> Sender {
     let mut draft = Draft::default();
     let written = draft
         .start_refusal(status)
-        .and_then(|()| draft.field(b"Content-Type", b"text/plain; charset=utf-8"))
-        .and_then(|()| draft.field(b"Content-Length", page.len().to_string().as_bytes()))
+        .and_then(|()| fields.iter().try_for_each(|(name, value)| draft.field(name, value)))
+        .and_then(|()| draft.field(b"Content-Length", body.len().to_string().as_bytes()))
         .and_then(|()| match retry_after {
             Some(seconds) => draft.field(b"Retry-After", seconds.to_string().as_bytes()),
             None => Ok(()),
@@ -422,14 +449,15 @@ pub fn refuse(
     debug_assert_eq!(written, Ok(()), "the server's own head is well-formed");
     let request = Request { version: Version::Http11, is_head, keep_alive: false };
     let mut sender = Sender::begin(&draft, request, None, stamp, out);
-    if sender.open(page.len() as u64, out).0 > 0 {
-        out.extend_from_slice(page.as_bytes());
+    if sender.open(body.len() as u64, out).0 > 0 {
+        out.extend_from_slice(body);
     }
     sender
 }
 
 fn reason(status: u16) -> &'static str {
     match status {
+        200 => "OK",
         400 => "Bad Request",
         408 => "Request Timeout",
         413 => "Content Too Large",

@@ -1,0 +1,169 @@
+//! Health checks: how one is found and answered, by whoever turns the engine and, for connections that the application
+//! does not know yet, by a thread that has nothing to do with it.
+
+use super::{Closing, Connection, Hub, Phase};
+use crate::app::App;
+use crate::config::{Config, GLANCE, LINGER_BYTES, STEPS_PER_TURN};
+use crate::health::Health;
+use crate::net::{Moved, Socket};
+use wire::http1::{self, Head, Receiver};
+
+/// What becomes of a connection that was looked at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Attended {
+    /// It has more to say, or has still to take its answer.
+    Stays,
+    /// What has come is for somebody else.
+    Waits,
+    /// It is over.
+    Over,
+}
+
+/// What a stranger asks for.
+enum Asked {
+    /// That cannot be told yet.
+    Unclear,
+    /// `is_last`: it has asked for the end of the connection too, and sent nothing more.
+    Health {
+        is_head: bool,
+        is_last: bool,
+    },
+    Else,
+}
+
+impl Config {
+    /// Whether it asks for the server's health.
+    pub(super) fn is_health_check(&self, head: &Head<'_>) -> bool {
+        let path = self.health_path.as_bytes();
+        !path.is_empty() && head.target.path == path && matches!(head.method, b"GET" | b"HEAD")
+    }
+}
+
+impl<A: App> Hub<A> {
+    /// Whether the request that `input` begins with may be a health check, as far as that can be told.
+    pub(super) fn glance(&self, input: &[u8]) -> Option<bool> {
+        match self.config.health_path.as_bytes() {
+            [] => Some(false),
+            path => http1::glance(input, path),
+        }
+    }
+
+    /// How the server is while it is turned.
+    pub(super) fn health(&self) -> Health {
+        if self.draining {
+            Health::Draining
+        } else if !self.may_call && (self.queued > 0 || self.is_full) {
+            Health::Saturated
+        } else {
+            Health::Alive
+        }
+    }
+}
+
+impl<A: App> Connection<A> {
+    /// Answers a health check and ends the connection, so that the next check comes on a new one: only those can be
+    /// answered while nobody turns the engine. `is_last`: the peer has asked for the end, and sent nothing more.
+    pub(super) fn answer_health_check(&mut self, health: Health, is_head: bool, is_last: bool, hub: &mut Hub<A>) {
+        let crate::Statistics { running, connections, .. } = hub.statistics;
+        let json = format!(
+            "{{\"status\":\"{}\",\"running\":{running},\"queued\":{},\"connections\":{connections}}}\n",
+            health.name(),
+            hub.queued,
+        );
+        let retry_after = (health.status() == 503).then_some(1);
+        let out = self.out.get_or_insert_with(|| hub.composer());
+        if out.is_begun() {
+            out.move_to(&mut self.output);
+        }
+        http1::inform(health.status(), &json, retry_after, is_head, &hub.stamp, &mut out.bytes);
+        hub.statistics.health_checks += 1;
+        self.drop_input();
+        self.exhausted = true;
+        self.phase = Phase::Closing(if is_last { Closing::Orderly } else { Closing::Linger });
+    }
+
+    /// Looks whether a connection that the application does not know yet asks for the server's health, and answers.
+    /// What else it asks for stays here as it came.
+    ///
+    /// Nothing of the application's is within reach: it was never given this connection.
+    pub(crate) fn attend(&mut self, health: Health, hub: &mut Hub<A>, buffer: &mut [u8]) -> Attended {
+        debug_assert!(self.app.is_none(), "it is a stranger's");
+        let attended = self.look_after(health, hub, buffer);
+        // Whoever drives it next begins with what lies here.
+        self.exhausted = attended != Attended::Waits;
+        if attended == Attended::Over {
+            self.discard_output();
+        } else {
+            self.settle(hub);
+        }
+        self.store(hub);
+        attended
+    }
+
+    fn look_after(&mut self, health: Health, hub: &mut Hub<A>, buffer: &mut [u8]) -> Attended {
+        for _ in 0..STEPS_PER_TURN {
+            if !self.flush(hub) {
+                return Attended::Over;
+            }
+            if !self.output.is_empty() {
+                return Attended::Stays;
+            }
+            match &self.phase {
+                Phase::Head if self.has_input() => match self.asked(hub) {
+                    Asked::Unclear => {}
+                    Asked::Health { is_head, is_last } => {
+                        self.answer_health_check(health, is_head, is_last, hub);
+                        continue;
+                    }
+                    Asked::Else => return Attended::Waits,
+                },
+                Phase::Closing(Closing::Linger) => {
+                    self.socket.end_output();
+                    self.phase = Phase::Linger(LINGER_BYTES);
+                }
+                _ => {}
+            }
+            // The first bytes tell: what is not for us is not taken in.
+            let room = buffer.len().min(GLANCE);
+            let count = match self.socket.receive(&mut buffer[..room]) {
+                // A head that ends early is refused by somebody who can say so in the log.
+                Ok(Moved::Bytes(0)) if self.has_input() => return Attended::Waits,
+                Ok(Moved::Bytes(0)) | Err(_) => return Attended::Over,
+                Ok(Moved::Bytes(count)) => count,
+                Ok(Moved::WouldBlock) if matches!(self.phase, Phase::Closing(_)) => return Attended::Over,
+                Ok(Moved::WouldBlock) => return Attended::Stays,
+            };
+            hub.statistics.bytes_in += count as u64;
+            match &mut self.phase {
+                Phase::Head => self.input.extend_from_slice(&buffer[..count]),
+                Phase::Linger(left) if *left > count as u64 => *left -= count as u64,
+                Phase::Linger(_) => {
+                    self.socket.reset_on_drop();
+                    return Attended::Over;
+                }
+                // It has said more after all: closing now could destroy its answer.
+                phase => *phase = Phase::Closing(Closing::Linger),
+            }
+        }
+        Attended::Stays
+    }
+
+    /// What is asked for by what lies here. It is read with a receiver of its own, so that whoever turns the engine next
+    /// reads it as it came.
+    fn asked(&self, hub: &mut Hub<A>) -> Asked {
+        match hub.glance(&self.input) {
+            None => return Asked::Unclear,
+            Some(false) => return Asked::Else,
+            Some(true) => {}
+        }
+        let mut receiver = Receiver::default();
+        match receiver.head(&self.input, &mut hub.fields, &hub.config.limits) {
+            Ok(None) => Asked::Unclear,
+            Ok(Some(head)) if hub.config.is_health_check(&head) => {
+                let is_last = !head.keep_alive && head.length == self.input.len();
+                Asked::Health { is_head: head.method == b"HEAD", is_last }
+            }
+            Ok(Some(_)) | Err(_) => Asked::Else,
+        }
+    }
+}
