@@ -115,7 +115,6 @@ check-module: build $(STAMPS)/check
 .PHONY: check-docs
 check-docs: $(STAMPS)/venv
 	$(BIN)/python scripts/settings_page.py --check
-	$(BIN)/python scripts/readme_table.py --check
 
 .PHONY: fix
 fix: $(STAMPS)/check ## Apply the formatters and the lints' safe fixes
@@ -126,7 +125,6 @@ fix: $(STAMPS)/check ## Apply the formatters and the lints' safe fixes
 .PHONY: docs
 docs: $(STAMPS)/venv ## Write the generated parts of the docs anew
 	$(BIN)/python scripts/settings_page.py
-	$(BIN)/python scripts/readme_table.py
 
 .PHONY: bench
 bench: build ## Measure processor time per request against the bare loop, and against the servers in PEERS

@@ -14,11 +14,17 @@ HEAD = """\
 
 <!-- Written by scripts/settings_page.py from python/kirsch/settings.py; edit that. -->
 
-`kirsch [options] module:app` takes each setting as a flag or from an environment variable. Flags win over variables,
-variables over defaults; `kirsch --print-config` shows which it was. In a program, `kirsch.Server` and `kirsch.serve`
-take those marked *also in programs* as keyword arguments, as numbers of seconds and bytes.
+`kirsch [options] module:app` takes each setting as a flag, from an environment variable, or from a settings file under
+the flag's name. Flags win over variables, variables over the file, the file over the default; `kirsch check` shows
+which it was. [Configuration](../configuration.md) tells about the file and about reloading. In a program,
+`kirsch.Server` and `kirsch.serve` take those marked *also in programs* as keyword arguments, as numbers of seconds and
+bytes.
 
-A mistake is one line on stderr and exit status 2; an application or an address that cannot be had, status 1.
+A reload (SIGHUP) applies a setting unless it is marked *not by a reload*; those marked *supervised* have no meaning
+with `--workers 0`, and are refused there.
+
+A mistake is one line on stderr and exit status 2; an address, a file or a driver that cannot be had, status 1; an
+application that cannot be had, status 3.
 """
 
 
@@ -36,8 +42,14 @@ def page() -> str:
                 value = f" {each.metavar}" if each.metavar else ""
                 flags = ", ".join(f"`{flag}{value}`" for flag in each.flags + each.negations)
                 default = "empty" if not each.default else f"`{each.default}`"
-                also = "; also in programs" if each.name in OPTION_NAMES else ""
-                lines += [f"### {each.name}", "", f"{flags}; `{each.variable}`; default {default}{also}", ""]
+                variables = ", ".join(f"`{variable}`" for variable in each.variables)
+                marks = [
+                    *(["also in programs"] if each.name in OPTION_NAMES else []),
+                    *(["not by a reload"] if each.fixed else []),
+                    *(["supervised"] if each.supervised else []),
+                ]
+                also = "".join(f"; {mark}" for mark in marks)
+                lines += [f"### {each.name}", "", f"{flags}; {variables}; default {default}{also}", ""]
                 lines += [each.prose, ""]
     return "\n".join(lines).rstrip() + "\n"
 

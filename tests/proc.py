@@ -23,6 +23,13 @@ def rss(pid: int) -> int:
     return int(found[1]) * 1024
 
 
+def uss(pid: int) -> int:
+    """Memory that is process ``pid``'s alone, in bytes: what would come back if it ended."""
+    rollup = Path(f"/proc/{pid}/smaps_rollup").read_text(encoding="ascii")
+    private = re.findall(r"^Private_(?:Clean|Dirty): +([0-9]+) kB$", rollup, re.MULTILINE)
+    return sum(map(int, private)) * 1024
+
+
 def cpu_seconds(pid: int) -> float:
     """Processor time that process ``pid`` has used, in seconds, in user and in kernel mode together."""
     # The second field is the command in parentheses and may hold anything; utime and stime are the 14th and 15th.

@@ -17,7 +17,7 @@ from typing import IO, TYPE_CHECKING, Protocol
 from urllib.parse import urlsplit
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
 START_SECONDS = 30.0
 """Start-up takes well under a second; the rest is for a loaded machine and a large application."""
@@ -29,7 +29,8 @@ COMMAND_VARIABLE = "KIRSCH_TEST_SERVER_COMMAND"
 _STARTED = re.compile(r"^on (?P<addresses>\S.*)$", re.MULTILINE)
 _ANY_ADDRESS = re.compile(r"(?P<addresses>http://[^\s/]+:[0-9]+)")
 _PANIC = re.compile(r"panicked at")
-_OWN_FRAME = re.compile(r'File "[^"]*/(?:python|site-packages|dist-packages)/kirsch/[^"]*\.py", line')
+# With a comma, as a traceback has it: a dump of all stacks (faulthandler) has none, and shows our frames rightly.
+_OWN_FRAME = re.compile(r'File "[^"]*/(?:python|site-packages|dist-packages)/kirsch/[^"]*\.py", line [0-9]+, in')
 
 
 class Transcript:
@@ -87,7 +88,8 @@ class Running:
     """A server that has said that it listens.
 
     ``host`` and ``port`` are those of its first TCP address, ``url`` is ``http://host:port`` without a slash at the
-    end, ``addresses`` everything that it said it listens on.
+    end, ``addresses`` everything that it said it listens on. ``pid`` is the process that was started: the supervisor,
+    or with ``--workers 0`` the one that serves.
     """
 
     def __init__(self, target: str, process: subprocess.Popen[bytes], started: re.Pattern[str]) -> None:
@@ -131,6 +133,34 @@ class Running:
     def wait_for_output(self, pattern: str | re.Pattern[str], timeout: float = 10.0, after: int = 0) -> re.Match[str]:
         """The same of standard output, where ``--access-logfile -`` writes."""
         return self._stdout.wait_for(pattern, timeout, after)
+
+    @property
+    def server_pid(self) -> int:
+        """The one process that serves: the only worker, or with ``--workers 0`` the process that was started."""
+        pids = self.worker_pids() or [self.pid]
+        assert len(pids) == 1, f"several processes serve: {pids}"
+        return pids[0]
+
+    def worker_pids(self) -> list[int]:
+        """The processes that serve, or are about to end: children of the supervisor with that title, oldest first."""
+        return [pid for pid in children(self.pid) if title(pid).startswith("kirsch: worker")]
+
+    def wait_for_workers(self, count: int, without: Iterable[int] = (), timeout: float = 10.0) -> list[int]:
+        """Wait until there are exactly ``count`` workers and none of ``without`` is among them; return their pids."""
+        deadline = time.monotonic() + timeout
+        while True:
+            pids = self.worker_pids()
+            if len(pids) == count and not set(pids) & set(without):
+                return pids
+            assert time.monotonic() < deadline, (
+                f"there are the workers {pids} after {timeout} s, and {count} without {list(without)} were expected:\n"
+                f"{self.stderr}"
+            )
+            time.sleep(0.01)
+
+    def send(self, number: int) -> None:
+        """Send a signal to the process that was started."""
+        self.process.send_signal(number)
 
     def stop(self, signal: int = signal.SIGTERM, timeout: float = STOP_SECONDS) -> int:
         """Send ``signal``, wait for the end, and return the exit status (-N: ended by signal N).
@@ -183,6 +213,22 @@ class Running:
             self._group_killed = True
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self.pid, signal.SIGKILL)
+
+
+def children(pid: int) -> list[int]:
+    """The children of a process, the oldest first; none where it has ended."""
+    try:
+        return sorted(int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split())
+    except OSError:
+        return []
+
+
+def title(pid: int) -> str:
+    """What ``ps`` shows of a process; empty where it has ended."""
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode().strip()
+    except OSError:
+        return ""
 
 
 class Serve(Protocol):

@@ -5,7 +5,9 @@
 set -u
 
 # program:package
-wanted=(litmus:litmus git:git wrk:wrk curl:curl ab:apache2-utils)
+wanted=(litmus:litmus git:git wrk:wrk curl:curl ab:apache2-utils logrotate:logrotate)
+# nginx brings a service of that name along, which nobody wants on a machine that would start it.
+[ -d /run/systemd/system ] || wanted+=(nginx:nginx-light)
 
 missing_packages() {
     local pair

@@ -66,10 +66,24 @@ def run(*args: str, cwd: Path | None = None, env: Mapping[str, str] | None = Non
 def refused(*args: str, cwd: Path | None = None, status: int = 1) -> str:
     """The one line with which the command refuses ``args``."""
     done = run(*args, cwd=cwd)
-    assert done.returncode == status, done.stderr
-    assert done.stdout == ""
-    assert re.fullmatch(r"kirsch: [^\n]+\n", done.stderr), done.stderr
-    return done.stderr.removeprefix("kirsch: ").rstrip("\n")
+    assert (done.returncode, done.stdout) == (status, ""), done.stderr
+    return _only_line(done.stderr)
+
+
+def not_loaded(*args: str, cwd: Path | None = None) -> str:
+    """The one line with which the command refuses an application, after it has said who it is."""
+    done = run(*args, cwd=cwd)
+    assert (done.returncode, done.stdout) == (3, ""), done.stderr
+    return _only_line(_without_version(done.stderr))
+
+
+def _only_line(text: str) -> str:
+    assert re.fullmatch(r"kirsch: [^\n]+\n", text), text
+    return text.removeprefix("kirsch: ").rstrip("\n")
+
+
+def _without_version(text: str) -> str:
+    return re.sub(r"\Akirsch \S+ \(.*\)\n", "", text)
 
 
 def get(url: str) -> str:
@@ -207,8 +221,8 @@ def test_gevent_that_is_not_installed_is_told(write: Write, here: Path) -> None:
         "import sys\nsys.modules['gevent'] = None  # importing it is a ModuleNotFoundError\n", encoding="utf-8"
     )
     done = run("hello", "--driver", "gevent", cwd=here, env={"PYTHONPATH": str(here)})
-    line = "kirsch: the driver gevent needs the package gevent: pip install 'kirsch[gevent]'\n"
-    assert (done.returncode, done.stdout, done.stderr) == (1, "", line)
+    line = "kirsch: the driver gevent needs the package gevent: pip install 'kirsch[gevent]'"
+    assert (done.returncode, done.stdout, done.stderr.splitlines()[1:]) == (1, "", [line])
 
 
 def test_an_application_that_eventlet_has_patched_is_told_what_to_use(serve: Serve, write: Write, here: Path) -> None:
@@ -247,7 +261,7 @@ def test_a_call_that_swallows_the_exception_of_its_deadline_ends_the_process_wit
     if "gevent" in args:
         pytest.importorskip("gevent")
     write(stuck=STUCK)
-    running = serve("stuck", *args, "--timeout", "200ms", "--graceful-timeout", "200ms", cwd=here)
+    running = serve("stuck", "-w", "0", *args, "--timeout", "200ms", "--graceful-timeout", "200ms", cwd=here)
     with socket.create_connection((running.host, running.port), timeout=10) as client:
         client.sendall(b"GET /there?secret HTTP/1.1\r\nHost: x\r\nX-Request-ID: seven-7\r\n\r\n")
         assert running.process.wait(20) == 75
@@ -260,7 +274,7 @@ def test_a_call_that_swallows_the_exception_of_its_deadline_ends_the_process_wit
 
 def test_a_request_id_is_repeated_only_if_it_is_plain(serve: Serve, write: Write, here: Path) -> None:
     write(stuck=STUCK)
-    running = serve("stuck", "--threads", "4", cwd=here)
+    running = serve("stuck", "-w", "0", "--threads", "4", cwd=here)
     with contextlib.ExitStack() as clients:
         for given in (b"f81d4fae-7dec-11d0_A.1", b"a\xffb", b"a b", b"x" * 129, b"<b>"):
             client = clients.enter_context(socket.create_connection((running.host, running.port), timeout=10))
@@ -325,6 +339,17 @@ def test_an_installation_without_the_engine_says_so(here: Path) -> None:
     assert re.fullmatch(r"kirsch: the compiled part of Kirsch is missing \(.*\); install it again .*\n", done.stderr)
 
 
+def test_help_names_the_subcommands() -> None:
+    assert run("--help").stdout.splitlines()[1] == "       kirsch check|top ..."
+
+
+@pytest.mark.parametrize("args", [["check:app"], ["-w", "0", "check"], ["--", "check"]])
+def test_a_module_that_is_called_like_a_subcommand_can_be_served(args: list[str], write: Write, here: Path) -> None:
+    write(check=APP)
+    done = run(*args, "--check-config", cwd=here) if args[0] != "--" else run("--check-config", *args, cwd=here)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "check:app is ok\n", "")
+
+
 def test_check_config_imports_and_does_not_serve(write: Write, here: Path) -> None:
     write(hello=APP)
     with occupied() as port:
@@ -352,6 +377,21 @@ def test_an_unknown_flag() -> None:
     assert refused("--bnid", ":80", "hello:app", status=2) == "there is no flag --bnid; did you mean --bind?"
 
 
+def test_the_background_is_systemds(write: Write, here: Path) -> None:
+    line = refused("-D", "-b", "127.0.0.1:0", "hello", cwd=here, status=2)
+    user = "" if os.geteuid() == 0 else "--user "
+    assert line == (
+        f"there is no flag -D; systemd keeps a server in the background: `systemd-run {user}--unit=kirsch --same-dir "
+        "--property=Type=notify kirsch -b 127.0.0.1:0 hello`, or a unit as in docs/deploy/systemd.md"
+    )
+
+
+def test_a_variable_that_is_no_setting_is_pointed_out() -> None:
+    done = run("--print-config", env={"KIRSCH_KEEPALIVE": "1", "KIRSCH_PORT": "tcp://10.0.0.1:80"})
+    line = "kirsch: KIRSCH_KEEPALIVE in the environment is no setting; did you mean KIRSCH_KEEP_ALIVE?\n"
+    assert (done.returncode, done.stderr) == (0, line)
+
+
 def test_a_bad_value_and_a_bad_variable() -> None:
     assert refused("--keep-alive", "soon", "hello", status=2).startswith("--keep-alive: 'soon' is not a duration")
     done = run("hello", env={"KIRSCH_BACKLOG": "many"})
@@ -364,50 +404,50 @@ def test_a_directory_that_is_not_there() -> None:
     )
 
 
-# An application that cannot be had: status 1
+# An application that cannot be had: status 3
 
 
 def test_a_module_that_is_not_there_suggests_one_that_is(write: Write, here: Path) -> None:
     write(hello=APP)
-    assert refused("helo:app", cwd=here) == (
+    assert not_loaded("helo:app", cwd=here) == (
         f"there is no module 'helo' in {here} or elsewhere on the Python path; did you mean hello:app?"
     )
-    assert refused("Hello", cwd=here).endswith("did you mean hello?")
-    assert refused("xyzzy_frobnicate", cwd=here).endswith("--chdir or --pythonpath can say where it is")
+    assert not_loaded("Hello", cwd=here).endswith("did you mean hello?")
+    assert not_loaded("xyzzy_frobnicate", cwd=here).endswith("--chdir or --pythonpath can say where it is")
 
 
 def test_a_submodule_that_is_not_there_suggests_its_sister(here: Path) -> None:
     (here / "package").mkdir()
     (here / "package" / "__init__.py").touch()
     (here / "package" / "inner.py").write_text(APP, encoding="utf-8")
-    assert refused("package.iner:app", cwd=here) == (
+    assert not_loaded("package.iner:app", cwd=here) == (
         "there is no module 'package.iner' in the package package; did you mean package.inner:app?"
     )
-    assert refused("pakage.inner:app", cwd=here).endswith("did you mean package.inner:app?")
+    assert not_loaded("pakage.inner:app", cwd=here).endswith("did you mean package.inner:app?")
 
 
 def test_a_module_is_no_package(write: Write, here: Path) -> None:
     write(hello=APP)
-    assert refused("hello.app", cwd=here) == "there is no module 'hello.app': hello is a module and not a package"
+    assert not_loaded("hello.app", cwd=here) == "there is no module 'hello.app': hello is a module and not a package"
 
 
 def test_a_file_in_place_of_a_module(write: Write, here: Path) -> None:
     write(hello=APP)
-    assert refused("hello.py", cwd=here).endswith("did you mean `kirsch hello:app`?")
-    assert refused("src/hello.py:api", cwd=here).endswith("did you mean `kirsch --chdir src hello:api`?")
+    assert not_loaded("hello.py", cwd=here).endswith("did you mean `kirsch hello:app`?")
+    assert not_loaded("src/hello.py:api", cwd=here).endswith("did you mean `kirsch --chdir src hello:api`?")
 
 
 @pytest.mark.parametrize("target", ["hello:", "hello:a-b", "he llo", ":app", "hello:app:app", "hello:make(1)"])
 def test_a_name_that_is_none(target: str, write: Write, here: Path) -> None:
     write(hello=APP)
-    assert repr(target) in refused(target, cwd=here)
+    assert repr(target) in not_loaded(target, cwd=here)
 
 
 def failed(target: str, *args: str, cwd: Path) -> tuple[str, str]:
     """Traceback and last line of a command whose application raised; nothing in the former is ours or importlib's."""
     done = run(target, *args, cwd=cwd)
-    assert (done.returncode, done.stdout) == (1, "")
-    trace, _, line = done.stderr.rstrip("\n").rpartition("\n")
+    assert (done.returncode, done.stdout) == (3, "")
+    trace, _, line = _without_version(done.stderr).rstrip("\n").rpartition("\n")
     assert line.startswith("kirsch: ")
     for file in re.findall(r'File "([^"]+)"', trace):
         assert file.startswith(str(cwd)), file
@@ -445,20 +485,22 @@ def test_a_module_that_exits(write: Write, here: Path) -> None:
 
 def test_a_missing_attribute_suggests_what_there_is(write: Write, here: Path) -> None:
     write(hello=APP, other="import json\nfrom os.path import join\ndef serve_me(environ, start_response): ...\nx = 1\n")
-    assert refused("hello:ap", cwd=here) == "hello has no 'ap'; did you mean hello:app?"
-    assert refused("hello:app.inner", cwd=here) == "hello:app has no 'inner'"
-    assert refused("other", cwd=here) == (
+    assert not_loaded("hello:ap", cwd=here) == "hello has no 'ap'; did you mean hello:app?"
+    assert not_loaded("hello:app.inner", cwd=here) == "hello:app has no 'inner'"
+    assert not_loaded("other", cwd=here) == (
         "other has neither 'app' nor 'application'; what can be called there: serve_me"
     )
-    assert refused("other", "--factory", cwd=here).startswith("other has neither 'create_app' nor 'make_app'")
+    assert not_loaded("other", "--factory", cwd=here).startswith("other has neither 'create_app' nor 'make_app'")
 
 
 def test_what_cannot_be_called(write: Write, here: Path) -> None:
     write(hello=APP + "number = 7\nnothing = None\ndef make():\n    return None\n")
-    assert refused("hello:number", cwd=here).startswith("hello:number is an int, and an application is something that")
-    assert refused("hello:nothing", cwd=here).startswith("hello:nothing is None")
-    assert refused("hello:make()", cwd=here).startswith("hello:make() returned None")
-    assert refused("hello:number()", cwd=here) == "hello:number is an int and not a factory: it cannot be called"
+    assert not_loaded("hello:number", cwd=here).startswith(
+        "hello:number is an int, and an application is something that"
+    )
+    assert not_loaded("hello:nothing", cwd=here).startswith("hello:nothing is None")
+    assert not_loaded("hello:make()", cwd=here).startswith("hello:make() returned None")
+    assert not_loaded("hello:number()", cwd=here) == "hello:number is an int and not a factory: it cannot be called"
 
 
 @pytest.mark.parametrize("name", ["function", "generator", "instance", "bound", "partial", "old", "double"])
@@ -481,13 +523,13 @@ def test_asgi_is_recognised(name: str, write: Write, here: Path) -> None:
         def double(scope): ...
         """
     )
-    assert refused(f"other:{name}", cwd=here).startswith(
+    assert not_loaded(f"other:{name}", cwd=here).startswith(
         f"other:{name} looks like an ASGI application, and Kirsch serves WSGI for now"
     )
 
 
 @pytest.mark.parametrize("name", ["Class", "instance", "Inner.call", "partial", "loose", "decorated"])
-def test_wsgi_in_every_shape_is_not_refused(name: str, write: Write, here: Path) -> None:
+def test_wsgi_in_every_shape_is_not_not_loaded(name: str, write: Write, here: Path) -> None:
     write(
         shapes="""
         import functools
@@ -525,9 +567,9 @@ def test_factories_that_do_not_make(write: Write, here: Path) -> None:
         def make(): ...
         """
     )
-    assert "is called without arguments, and needs some" in refused("made:picky()", cwd=here)
-    assert "made:later is a coroutine function" in refused("made:later()", cwd=here)
-    assert refused("made:make", cwd=here) == (
+    assert "is called without arguments, and needs some" in not_loaded("made:picky()", cwd=here)
+    assert "made:later is a coroutine function" in not_loaded("made:later()", cwd=here)
+    assert not_loaded("made:make", cwd=here) == (
         "made:make takes no arguments, so it is no application; if it makes one, write made:make()"
     )
     trace, line = failed("made:broken", "--factory", cwd=here)

@@ -347,7 +347,7 @@ def test_a_deadline_never_meets_the_next_request(timed: Callable[..., Running], 
 def test_what_is_stuck_in_c_ends_the_process_and_harms_nobody_else(
     timed: Callable[..., Running], tmp_path: Path
 ) -> None:
-    site = timed("--threads=4", TIMEOUT, "--graceful-timeout=1s", "--timeout-path=/patient=0")
+    site = timed("--workers=0", "--threads=4", TIMEOUT, "--graceful-timeout=1s", "--timeout-path=/patient=0")
     gate = tmp_path / "gate"
     with ask(site, f"/patient/wait?{gate}") as patient, Innocents(site) as innocents:
         await_inside(site, gate)
@@ -367,7 +367,7 @@ def test_what_is_stuck_in_c_ends_the_process_and_harms_nobody_else(
 
 @pytest.mark.parametrize("driver", ["one thread", "gevent"])
 def test_what_is_stuck_where_all_run_ends_the_process(timed: Callable[..., Running], driver: str) -> None:
-    site = timed(*flags(driver), TIMEOUT, "--graceful-timeout=400ms")
+    site = timed("--workers=0", *flags(driver), TIMEOUT, "--graceful-timeout=400ms")
     with ask(site, "/stuck_in_c") as stuck:
         site.wait_for(r"\[CRITICAL\] .*/stuck_in_c")
         status = site.process.wait(10)

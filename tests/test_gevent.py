@@ -189,7 +189,7 @@ def test_each_request_has_a_greenlet_in_the_main_thread(green: Running) -> None:
     for answer in answers:
         assert answer["greenlet"] is True
         assert answer["parent is hub"] is True
-        assert answer["task"] == str(green.pid), "there is one thread"
+        assert answer["task"] == str(green.server_pid), "there is one thread"
 
 
 def test_the_world_is_patched_before_the_application_is_imported(green: Running) -> None:
@@ -387,5 +387,5 @@ def test_nothing_to_do_takes_no_processor_time(green: Running) -> None:
     """A hub that hosts an engine must not look again and again whether there is something to do."""
     with ask(green, "/hang?1"), connect(green):
         green.wait_for("^hangs 1$")
-        wait_until(lambda: cpu_share(green.pid, 0.2) < 0.05, "the hub rests")
+        wait_until(lambda: cpu_share(green.server_pid, 0.2) < 0.05, "the hub rests")
         get_json(green, "/kill?1")

@@ -83,11 +83,11 @@ def test_ten_thousand_idle_connections(serve: Serve, write_app: Callable[[str], 
         # What the first requests need once, and the most that a few connections at a time ever do.
         for sock in open_and_ask(site, WARM_UP, 20):
             sock.close()
-        before = settled(lambda: rss(site.pid), tolerance=64 << 10)
+        before = settled(lambda: rss(site.server_pid), tolerance=64 << 10)
         for sock in open_and_ask(site, CONNECTIONS, 3):
             stack.callback(sock.close)
         # The server takes a second to see that a connection is idle.
-        after = settled(lambda: rss(site.pid), tolerance=64 << 10, rounds=40, timeout=20)
+        after = settled(lambda: rss(site.server_pid), tolerance=64 << 10, rounds=40, timeout=20)
         each = (after - before) / CONNECTIONS
         print(f"{CONNECTIONS} idle connections: {each:.0f} bytes each ({before >> 10} KiB -> {after >> 10} KiB)")
         assert each <= BYTES_EACH

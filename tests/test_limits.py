@@ -305,9 +305,9 @@ def test_write_to_a_client_that_does_not_read_is_cut(serve: Serve, write_app: Ca
     site = serve(write_app(APP), *HASTY, "--threads=1")
     with connect_without_room(site) as peer:
         peer.send(build_request("GET", "/write"))
-        wait_until(lambda: files_without_name(site.pid) > 0, "what was not read is in a file")
+        wait_until(lambda: files_without_name(site.server_pid) > 0, "what was not read is in a file")
         assert_serves(site)
-        wait_until(lambda: files_without_name(site.pid) == 0, "the file of what was not read is gone")
+        wait_until(lambda: files_without_name(site.server_pid) == 0, "the file of what was not read is gone")
         assert not peer.read_response().complete
 
 
@@ -401,7 +401,7 @@ def test_connections_beyond_the_bound_wait_for_room(serve: Serve, write_app: Cal
             peer.send(build_request("GET", "/"))
             assert peer.read_response().status == 200, "those inside are served"
         assert not select.select([late.sock], [], [], 0.3)[0]
-        assert cpu_share(site.pid, 0.3) < 0.3
+        assert cpu_share(site.server_pid, 0.3) < 0.3
         peers.pop().close()
         assert late.read_response().status == 200
     for peer in peers:
@@ -422,7 +422,7 @@ def test_running_out_of_descriptors_is_survived(
         site.wait_for("accepting pauses.*ulimit -n")
         first.send(build_request("GET", "/"))
         assert first.read_response().status == 200, "who is inside is served"
-        used = cpu_share(site.pid, 0.5)
+        used = cpu_share(site.server_pid, 0.5)
         print(f"out of descriptors: {used:.1%} of a processor")
         assert used < 0.3
         # Room for the others comes bit by bit.
@@ -489,7 +489,7 @@ def test_a_body_is_kept_in_a_file_without_a_name(serve: Serve, write_app: Callab
 
     def held() -> int:
         """Open files in the folder, with or without a name."""
-        links = (Path(f"/proc/{site.pid}/fd/{fd}") for fd in os.listdir(f"/proc/{site.pid}/fd"))
+        links = (Path(f"/proc/{site.server_pid}/fd/{fd}") for fd in os.listdir(f"/proc/{site.server_pid}/fd"))
         count = 0
         for link in links:
             with contextlib.suppress(FileNotFoundError):  # closed since it was listed
@@ -553,7 +553,7 @@ def test_a_full_disc_is_answered_507(
 def test_storms_of_connections_leave_no_spin(serve: Serve, write_app: Callable[[str], str]) -> None:
     site = serve(write_app(APP))
     assert_serves(site)
-    before = open_files(site.pid)
+    before = open_files(site.server_pid)
     for part in (b"", b"GET / HTTP/1.1\r\n", build_request("GET", "/"), build_request("GET", "/endless")):
         for _ in range(100):
             peer = connect(site)
@@ -565,8 +565,8 @@ def test_storms_of_connections_leave_no_spin(serve: Serve, write_app: Callable[[
         peer.end_sending()
         peer.close()
     assert_serves(site)
-    wait_until(lambda: open_files(site.pid) <= before, "all connections are let go")
-    used = cpu_share(site.pid, 0.5)
+    wait_until(lambda: open_files(site.server_pid) <= before, "all connections are let go")
+    used = cpu_share(site.server_pid, 0.5)
     print(f"after the storms: {used:.1%} of a processor")
     assert used < 0.1
 
@@ -581,7 +581,7 @@ def test_half_open_clients_leave_no_spin(serve: Serve, write_app: Callable[[str]
     for peer in peers:
         peer.read_head()
     assert_serves(site)
-    wait_until(lambda: cpu_share(site.pid, 0.2) < 0.1, "the server waits for its clients")
+    wait_until(lambda: cpu_share(site.server_pid, 0.2) < 0.1, "the server waits for its clients")
     for peer in peers:
         peer.close()
     assert_serves(site)

@@ -203,7 +203,7 @@ def test_a_failing_application_is_reported_with_its_own_traceback(serve: Serve, 
     _, _, rest = running.stderr.partition(f"on {running.url}\n")
     first, trace = rest.split("\n", 1)
     stamp = r"\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d [+-]\d{4}\]"
-    assert re.fullmatch(rf"{stamp} \[{running.process.pid}\] \[ERROR\] .*GET .*/boom.*", first), first
+    assert re.fullmatch(rf"{stamp} \[{running.server_pid}\] \[ERROR\] .*GET .*/boom.*", first), first
     assert trace.startswith("Traceback (most recent call last):\n")
     assert [Path(file).stem for file in re.findall(r'File "([^"]+)"', trace)] == [module, module]
 

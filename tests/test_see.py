@@ -238,9 +238,9 @@ def test_a_signal_that_finds_nothing_says_so_and_harms_nothing(serve: Serve, dri
 
 @every_driver
 def test_signals_that_mean_something_to_gunicorn_mean_nothing_else_here(serve: Serve, driver: str) -> None:
-    site = serve_waiting(serve, *flags(driver))
+    site = serve_waiting(serve, *flags(driver), "--workers=0")
     assert_serves(site)
-    status = Path(f"/proc/{site.pid}/status").read_text(encoding="ascii")
+    status = Path(f"/proc/{site.server_pid}/status").read_text(encoding="ascii")
     found = re.search(r"^SigCgt:\s*([0-9a-f]+)$", status, re.MULTILINE)
     assert found is not None
     caught = int(found[1], 16)
@@ -249,7 +249,7 @@ def test_signals_that_mean_something_to_gunicorn_mean_nothing_else_here(serve: S
     names = [name for name in ("TERM", "INT", "QUIT", "USR1", "PWR") if not caught >> (_number(name) - 1) & 1]
     assert names == []
     # Ignored by default, as it is by everything that is no terminal's.
-    os.kill(site.pid, signal.SIGWINCH)
+    os.kill(site.server_pid, signal.SIGWINCH)
     assert_serves(site)
 
 

@@ -11,16 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from kirsch import _native
+from kirsch import _native, cli, foreign
+from kirsch.answers import help_text
+from kirsch.configuration import read
 from kirsch.exchanges import Statistics
 from kirsch.options import DEFAULT_GRACEFUL_TIMEOUT, OPTION_NAMES, Options, path_limits
-from kirsch.settings import (
-    SECTIONS,
-    SETTINGS,
-    Setting,
-    Settings,
-    UsageError,
-    help_text,
+from kirsch.settings import SECTIONS, SETTINGS, Setting, Settings, UsageError
+from kirsch.values import (
     parse_binds,
     parse_count,
     parse_duration,
@@ -28,7 +25,6 @@ from kirsch.settings import (
     parse_path_limits,
     parse_size,
     parse_switch,
-    read,
 )
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -231,7 +227,10 @@ def test_gunicorns_spelling_with_the_underscore_is_known() -> None:
         (["--access-logfil", "-"], "there is no flag --access-logfil; did you mean --access-logfile?"),
         (["--xyzzy"], "there is no flag --xyzzy; kirsch --help lists those there are"),
         (["-z"], "there is no flag -z; kirsch --help lists those there are"),
-        (["--workers", "4"], "there is no flag --workers; one process serves for now"),
+        (["--processes", "4"], "there is no flag --processes; write --workers"),
+        (["--cheaper=2"], "there is no flag --cheaper; write --min-workers and --max-workers"),
+        (["--pidfile", "x"], "there is no flag --pidfile; write --pid-file"),
+        (["--mount", "x"], "there is no flag --mount; write a table [[mount]] in kirsch.toml"),
         (["--host", "x"], "there is no flag --host; write --bind HOST:PORT"),
         (["--bind"], "-b/--bind: a value is missing"),
         (["--factory=1"], "--factory: it stands alone, without '1'"),
@@ -249,6 +248,18 @@ def test_gunicorns_spelling_with_the_underscore_is_known() -> None:
         (["--driver", "gevnt"], "--driver: 'gevnt' is not one of threads, gevent; did you mean gevent?"),
         (["--driver", "xyzzy"], "--driver: 'xyzzy' is not one of threads, gevent"),
         (["--backlog", "0"], "--backlog: '0' is too little; 1 is the least"),
+        (["-w", "four"], "-w: 'four' is not a whole number"),
+        (["-w", "257"], "-w: '257' is too much; 256 is the most"),
+        (["--min-workers", "0"], "--min-workers: '0' is too little; 1 is the least"),
+        (["-p", "8000"], "-p: '8000' is a number, and -p names the pid file; did you mean --bind :8000?"),
+        (["-e", "DEBUG"], "-e: 'DEBUG' is not a variable; write NAME=VALUE"),
+        (["-m", "999"], "-m: '999' is not a umask; write octal digits such as 027"),
+        (["-u", "www data"], "-u: 'www data' is not a name or a number"),
+        (["--ready-path", "ready"], "--ready-path: 'ready' is not a path; did you mean /ready?"),
+        (["--health-path", "/a?b"], ("--health-path: '/a?b' stands in no request like this; write a path, "
+         "percent-encoded, without ? and #")),
+        (["--metrics-bind", "9100"], ("--metrics-bind: '9100' lacks a host or a port; did you mean :9100 or "
+         "127.0.0.1:9100?")),
         (["--body-memory", "1x"], "--body-memory: '1x' is not a size; write 65536, 64k, 1MiB or 1g"),
     ],
 )  # fmt: skip
@@ -256,6 +267,80 @@ def test_a_mistake_is_told_in_one_line(argv: list[str], line: str) -> None:
     with pytest.raises(UsageError) as refused:
         read(argv, {})
     assert str(refused.value) == line
+
+
+def test_what_other_servers_flags_are_answered_with_exists() -> None:
+    ours = {flag for each in SETTINGS for flag in (*each.flags, *each.negations)}
+    for flag in foreign.FLAGS:
+        assert flag not in ours, flag
+        named = set(re.findall(r"(?<![\w-])--\w[\w-]*", foreign.FLAGS[flag]))
+        assert named <= ours, flag
+
+
+@pytest.mark.parametrize(
+    ("argv", "line"),
+    [
+        (["--max-requests-jitter", "5"], "--max-requests-jitter: it goes with --max-requests, which is not set"),
+        (["--max-lifetime-jitter", "5"], "--max-lifetime-jitter: it goes with --max-lifetime, which is not set"),
+        (["--reload-extra-file", "x"], "--reload-extra-file: it goes with --reload, which is not set"),
+        (["--min-workers", "2", "-w", "3"], "--min-workers: it goes with --max-workers, which is not set"),
+        (["--min-workers", "3", "--max-workers", "2"], "--min-workers: 3 is more than --max-workers, 2"),
+        (["-w", "9", "--max-workers", "4"], "-w: 9 is not between --min-workers, 1, and --max-workers, 4"),
+        (["-w", "0", "--preload"], ("-w: 0 serves without a supervisor, which --preload needs; leave it away, or "
+         "write 1")),
+        (["-w", "0", "--max-requests=9", "--reload"], ("-w: 0 serves without a supervisor, which --reload, "
+         "--max-requests need; leave them away, or write 1")),
+    ],
+)  # fmt: skip
+def test_settings_that_do_not_go_together_are_told(argv: list[str], line: str) -> None:
+    with pytest.raises(UsageError) as refused:
+        read(argv, {})
+    assert str(refused.value) == line
+
+
+def test_what_changes_nothing_goes_with_everything() -> None:
+    read(["-w", "0", "--max-requests", "0", "--no-preload", "--max-requests-jitter", "0", "--min-workers", "1"], {})
+    read(["-w", "3", "--min-workers", "2", "--max-workers", "4"], {})
+
+
+def test_the_number_of_workers_is_the_least_where_it_is_not_given() -> None:
+    settings = read(["--min-workers", "3", "--max-workers", "8"], {})
+    assert (settings.workers, settings.origins["workers"]) == (3, "--min-workers")
+
+
+def test_every_mistake_is_told_at_once() -> None:
+    with pytest.raises(UsageError) as refused:
+        read(["--backlog", "x", "--keep-alive", "y"], {"KIRSCH_THREADS": "z"})
+    assert sorted(line.split(":")[0] for line in str(refused.value).splitlines()) == [
+        "--backlog", "--keep-alive", "KIRSCH_THREADS",
+    ]  # fmt: skip
+
+
+def test_the_number_of_workers_may_come_from_the_platform() -> None:
+    assert read([], {"WEB_CONCURRENCY": "3"}).origins["workers"] == "WEB_CONCURRENCY"
+    assert read([], {"WEB_CONCURRENCY": "3", "KIRSCH_WORKERS": "2"}).workers == 2
+    assert read(["-w", "4"], {"WEB_CONCURRENCY": "3"}).workers == 4
+    with pytest.raises(UsageError, match=r"^WEB_CONCURRENCY: 'auto' is not a whole number$"):
+        read([], {"WEB_CONCURRENCY": "auto"})
+
+
+def test_the_application_may_come_from_the_environment() -> None:
+    settings = read([], {"KIRSCH_APP": "hello:app"})
+    assert (settings.target, settings.origins["app"]) == ("hello:app", "KIRSCH_APP")
+    assert read(["other"], {"KIRSCH_APP": "hello:app"}).target == "other"
+
+
+def test_variables_for_the_application() -> None:
+    settings = read(["-e", "A=1,2", "--env", "B=x=y", "-e", "A=3"], {"KIRSCH_ENV": "C=1"})
+    assert settings.env == (("A", "3"), ("B", "x=y"))
+    assert read([], {"KIRSCH_ENV": "A=1,2\nB=\n"}).env == (("A", "1,2"), ("B", ""))
+    shown = {name: text for name, text, _ in settings.rows()}["env"]
+    assert shown == "A=..., B=..."  # values may be secrets
+
+
+@pytest.mark.parametrize(("text", "value"), [("", None), ("0", 0), ("022", 0o22), ("0o27", 0o27), ("777", 0o777)])
+def test_a_umask_is_read(text: str, value: int | None) -> None:
+    assert read([f"--umask={text}"], {}).umask == value
 
 
 @pytest.mark.parametrize(
@@ -285,10 +370,20 @@ def test_a_bad_variable_is_told_by_its_name() -> None:
         read([], {"KIRSCH_FACTORY": "perhaps"})
 
 
-def test_variables_that_are_no_settings_are_let_alone() -> None:
+def test_variables_of_others_are_let_alone() -> None:
     """Kubernetes sets KIRSCH_PORT and KIRSCH_SERVICE_HOST for a service that is called kirsch."""
-    read([], {"KIRSCH_PORT": "tcp://10.0.0.1:80", "KIRSCH_SERVICE_HOST": "10.0.0.1"})
+    for name in ("PORT", "SERVICE_HOST", "SERVICE_PORT_HTTP", "PORT_80_TCP", "PORT_80_TCP_ADDR", "WEB_SERVICE_PORT"):
+        assert read([], {f"KIRSCH_{name}": "10.0.0.1"}).warnings == ()
     assert not {"port", "service_host", "service_port"} & {each.name for each in SETTINGS}
+    assert read([], {"KIRSCH_TEST_SEED": "1", "XKIRSCH_WORKER": "1", "KIRSCH_WORKERS": "1"}).warnings == ()
+
+
+def test_variables_that_are_no_settings_are_pointed_out() -> None:
+    settings = read([], {"KIRSCH_WORKER": "3", "KIRSCH_XYZZY": ""})
+    assert settings.warnings == (
+        "KIRSCH_WORKER in the environment is no setting; did you mean KIRSCH_WORKERS?",
+        "KIRSCH_XYZZY in the environment is no setting; kirsch --help lists those there are",
+    )
 
 
 @pytest.mark.parametrize("each", SETTINGS, ids=lambda each: each.name)
@@ -316,7 +411,7 @@ def test_settings_cannot_be_changed() -> None:
 
 
 def test_help_names_every_flag_variable_and_section() -> None:
-    text = help_text()
+    text = help_text(cli.COMMANDS)
     words = re.findall(r"[-\w]+", text)
     for each in SETTINGS:
         assert set(each.flags) <= set(words), each.name
@@ -364,7 +459,7 @@ def test_the_engine_has_the_defaults_that_are_documented() -> None:
             compared.add(name)
             assert getattr(settings, name) == (default or type(getattr(settings, name))()), name
     # Every option of a program but those that Python itself takes care of reaches the engine.
-    assert OPTION_NAMES - compared == {"backlog", "driver", "graceful_timeout", "report"} | ours
+    assert OPTION_NAMES - compared == {"backlog", "driver", "graceful_timeout", "report", "slow_request"} | ours
     assert settings.graceful_timeout == DEFAULT_GRACEFUL_TIMEOUT
 
 

@@ -149,7 +149,7 @@ def test_a_body_that_is_not_read_stays_with_the_client(serve: Serve, driver: str
     wire = part_of(body, framing) + end_of(framing)
     sent = 0
     with connect(site) as peer:
-        before = rss(site.pid)
+        before = rss(site.server_pid)
         peer.send(head_of(f"/read_late?{gate}", framing, len(body)))
         await_inside(site, gate)
         peer.sock.setblocking(False)
@@ -161,12 +161,12 @@ def test_a_body_that_is_not_read_stays_with_the_client(serve: Serve, driver: str
             return sent
 
         settled(send_more, tolerance=0)
-        grown = rss(site.pid) - before
+        grown = rss(site.server_pid) - before
         print(f"{sent} bytes taken, {grown} bytes more memory")
         # The kernel's buffers of both ends are some MiB, as far as it likes to let them grow.
         assert sent < 16 * MIB
         assert grown < 4 * MIB
-        assert files_without_name(site.pid) == 0
+        assert files_without_name(site.server_pid) == 0
         gate.touch()
         peer.send(wire[sent:])
         assert_answered(peer, sha256(body))

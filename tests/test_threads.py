@@ -85,7 +85,7 @@ def test_wsgi_multithread_says_whether_calls_overlap(serve: Serve, driver: str) 
 def test_one_thread_is_the_main_thread(serve: Serve) -> None:
     site = serve_waiting(serve, *FLAGS["one thread"])
     answer = get_json(site, "/who")
-    assert (answer["name"], answer["task"]) == ("MainThread", str(site.pid))
+    assert (answer["name"], answer["task"]) == ("MainThread", str(site.server_pid))
     assert answer["names"] == ["MainThread"]
 
 
@@ -93,7 +93,7 @@ def test_threads_are_pythons_own_with_names(threads: Running) -> None:
     answer = get_json(threads, "/who")
     assert re.fullmatch("kirsch-[0-9]+", answer["name"])
     assert answer["daemon"] is True, "a call that never returns must not hold up the end of the process"
-    assert answer["task"] != str(threads.pid), "signal handlers run in the main thread, whatever a call does"
+    assert answer["task"] != str(threads.server_pid), "signal handlers run in the main thread, whatever a call does"
 
 
 def test_fast_calls_stay_on_one_thread(serve: Serve) -> None:

@@ -172,12 +172,12 @@ def test_a_body_in_a_file_leaves_no_descriptor(site: Running) -> None:
     with connect(site) as peer:
         peer.send(build_request("GET", "/hello"))
         peer.read_response()
-        before = open_files(site.pid)
+        before = open_files(site.server_pid)
         for target in ("/hello", "/read?readline", "/hello"):
             peer.send(post(target, BODIES["3 MB"]) + build_request("GET", "/hello"))
             assert peer.read_response().status == 200
             peer.read_response()
-        assert open_files(site.pid) <= before  # fewer, where connections of other tests have ended meanwhile
+        assert open_files(site.server_pid) <= before  # fewer, where connections of other tests have ended meanwhile
 
 
 def test_a_body_in_a_file_leaves_no_warning(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -463,9 +463,9 @@ def test_names_and_paths_without_number_do_not_fill_memory(site: Running) -> Non
                     assert peer.read_response().status == 200
 
     send(0, 2000)
-    before = rss(site.pid)
+    before = rss(site.server_pid)
     send(2000, 22_000)
-    grown = rss(site.pid) - before
+    grown = rss(site.server_pid) - before
     print(f"20,000 names and paths: {grown} bytes more")
     # Kept whole they would be far more than 10 MiB.
     assert grown < 2 * MIB
@@ -766,12 +766,12 @@ def test_blocks_are_asked_for_as_fast_as_the_client_reads(site: Running) -> None
     sock = socket.socket()
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 65536)
     sock.connect((site.host, site.port))
-    before = rss(site.pid)
+    before = rss(site.server_pid)
     with Peer(sock, timeout=20) as peer:
         peer.send(build_request("GET", "/thousand_blocks?thousand_blocks"))
         assert peer.read_head().status == 200
         stalled = settled(lambda: count(site, "produced", "thousand_blocks"), tolerance=0)
-        grown = rss(site.pid) - before
+        grown = rss(site.server_pid) - before
         print(f"{stalled} blocks of 64 KiB for a client that does not read; {grown} bytes more in the server")
         # The kernel's buffers hold some MiB; what is beyond them is one block.
         assert stalled < 200
@@ -909,7 +909,7 @@ def ask_for_file(kind: str, path: Path, length: int | None = None, method: str =
 @pytest.mark.parametrize("kind", ["buffered", "raw", "from an offset", "temporary"])
 def test_a_file_is_sent_whole(site: Running, large_file: Path, kind: str) -> None:
     data = large_file.read_bytes()[10 if kind == "from an offset" else 0 :]
-    before, produced = rss(site.pid), len(data)
+    before, produced = rss(site.server_pid), len(data)
     with connect(site) as peer:
         peer.send(ask_for_file(kind, large_file))
         response = peer.read_response(timeout=60)
@@ -919,7 +919,7 @@ def test_a_file_is_sent_whole(site: Running, large_file: Path, kind: str) -> Non
         peer.send(build_request("GET", "/file_closed"))
         assert peer.read_response().body == b"true"
     if kind != "temporary":  # which the application reads as a whole
-        assert rss(site.pid) - before < 16 * MIB, "the file was read into memory"
+        assert rss(site.server_pid) - before < 16 * MIB, "the file was read into memory"
 
 
 @pytest.mark.parametrize("kind", ["buffered", "subclass", "reader", "bytes"])
@@ -1008,14 +1008,14 @@ def test_the_wrapper_is_an_iterator_for_everybody(site: Running, tmp_path: Path)
 
 def test_a_client_that_goes_while_a_file_is_sent(site: Running, large_file: Path) -> None:
     log = len(site.stderr)
-    before = open_files(site.pid)
+    before = open_files(site.server_pid)
     for _ in range(3):
         peer = connect(site)
         peer.send(ask_for_file("buffered", large_file))
         peer.read_head()
         peer.abort()
     get(site, "/file_closed")
-    wait_until(lambda: open_files(site.pid) <= before, "the files and connections are closed")
+    wait_until(lambda: open_files(site.server_pid) <= before, "the files and connections are closed")
     assert "Traceback" not in site.stderr[log:]
 
 

@@ -10,9 +10,20 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from kirsch._native import FileWrapper, __version__
     from kirsch.drivers import RequestTimeout
+    from kirsch.scoreboard import worker_number, worker_numbers
     from kirsch.server import Server, listen, run, serve
 
-__all__ = ["FileWrapper", "RequestTimeout", "Server", "__version__", "listen", "run", "serve"]
+__all__ = [
+    "FileWrapper",
+    "RequestTimeout",
+    "Server",
+    "__version__",
+    "listen",
+    "run",
+    "serve",
+    "worker_number",
+    "worker_numbers",
+]
 
 _HOMES = {
     "FileWrapper": "_native",
@@ -22,6 +33,8 @@ _HOMES = {
     "listen": "server",
     "run": "server",
     "serve": "server",
+    "worker_number": "scoreboard",
+    "worker_numbers": "scoreboard",
 }
 
 

@@ -1,8 +1,9 @@
 """The command ``kirsch``: read settings, load the application, listen, say so in three lines, serve.
 
-Exit status: 0 when it served or did what was asked, 1 when the application or an address cannot be had, 2 when the
-command line or the environment is wrong, 75 (``kirsch.server.EXIT_STUCK``) when the server ended because a request was
-stuck. Each failure is one line on stderr; a traceback is the application's or none.
+Exit status: 0 when it served or did what was asked, 1 when an address, a file or a driver cannot be had, 2 when the
+command line, the environment or the settings file is wrong, 3 when the application cannot be had, 75
+(``kirsch.server.EXIT_STUCK``) when a server without a supervisor ended because a request was stuck. Each failure is one
+line on stderr; a traceback is the application's or none.
 """
 
 from __future__ import annotations
@@ -10,85 +11,81 @@ from __future__ import annotations
 import os
 import sys
 
-from kirsch import drivers, loading, reports, settings
-from kirsch.options import OPTION_NAMES
+from kirsch import assembly, configuration, reports, settings
+from kirsch.assembly import EXIT_FAILED, EXIT_USAGE, AssemblyError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
     from typing import Any
 
-    from kirsch.options import Options
     from kirsch.settings import Settings
+    from kirsch.supervisor.holdings import Holdings
+    from kirsch.supervisor.privileges import Identity
 
-# More descriptors than this no worker uses, and programs that an application starts may close each possible one.
-_DESCRIPTORS_MAX = 1 << 20
 
+COMMANDS = {
+    "check": "Show the settings and where each is from, import the application, and point out likely mistakes.",
+    "top": "Watch a running server, by way of its --metrics-bind.",
+}
+"""The subcommands. Each is a module of this name with ``main(argv) -> int``, imported when it is asked for.
 
-class _Exit(Exception):
-    """One line for stderr and an exit status."""
-
-    def __init__(self, status: int, message: str) -> None:
-        super().__init__(message)
-        self.status = status
+Only a first argument that is one of these words is one: ``kirsch check:app`` and ``kirsch -w 2 check`` serve.
+"""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command with ``argv`` (default: the process's) and return its exit status."""
+    argv = sys.argv[1:] if argv is None else argv
     try:
-        return _main(sys.argv[1:] if argv is None else argv)
+        if argv and argv[0] in COMMANDS:
+            return _subcommand(argv[0], argv[1:])
+        return _main(argv)
     except settings.UsageError as error:
-        reports.say(f"kirsch: {error}")
-        return 2
-    except loading.LoadError as error:
+        for line in str(error).splitlines():
+            reports.say(f"kirsch: {line}")
+        return EXIT_USAGE
+    except AssemblyError as error:
         if error.cause is not None:
             reports.say_traceback(error.cause)
-        reports.say(f"kirsch: {error}")
-        return 1
-    except _Exit as error:
         reports.say(f"kirsch: {error}")
         return error.status
     except KeyboardInterrupt:
         return 130  # during start-up: as the shell has it, 128 + SIGINT
 
 
+def _subcommand(name: str, argv: Sequence[str]) -> int:
+    module = __import__(f"kirsch.{name}", fromlist=["main"])
+    status: int = module.main(argv)
+    return status
+
+
 def _main(argv: Sequence[str]) -> int:
     flags = argv[: list(argv).index("--")] if "--" in argv else argv
     if "-h" in flags or "--help" in flags:
-        _answer(settings.help_text())
+        from kirsch import answers
+
+        answers.answer(answers.help_text(COMMANDS))
         return 0
     if "--version" in flags:
-        _answer(f"{_version()})")
+        from kirsch import answers
+
+        answers.answer(f"{_version()})")
         return 0
-    chosen = settings.read(argv)
+    chosen = configuration.read(argv)
+    for warning in chosen.warnings:
+        reports.say(f"kirsch: {warning}")
     if chosen.print_config:
-        _answer(chosen.table())
+        from kirsch import answers
+
+        answers.answer(answers.table(chosen.rows()))
         return 0
-    if chosen.target is None:
-        raise settings.UsageError("which application? Name it, as in `kirsch hello:app`; kirsch --help tells more")
-    _prepare_path(chosen)
-    if not chosen.check_config:
-        _raise_descriptor_limit()
-    try:
-        drivers.prepare(chosen.driver)
-    except ImportError as error:
-        raise _Exit(1, str(error)) from None
-    app, name = loading.load(chosen.target, factory=chosen.factory)
+    configuration.require_application(chosen)
+    assembly.change_directory(chosen)
     if chosen.check_config:
-        _answer(f"{name} is ok")
-        return 0
-    return _serve(app, name, chosen)
-
-
-def _answer(text: str) -> None:
-    """``text`` to stdout. A reader that has gone (``kirsch --help | head -1``) has seen what it wanted."""
-    try:
-        print(text, flush=True)
-    except OSError as error:
-        # What is left in the buffer would be tried again, and complained about, at the interpreter's end.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        if not isinstance(error, BrokenPipeError):
-            raise _Exit(1, f"cannot write to standard output: {error.strerror}") from None
+        return _check(chosen)
+    assembly.raise_descriptor_limit()
+    return _serve_alone(chosen) if chosen.workers == 0 else _supervise(chosen)
 
 
 def _version() -> str:
@@ -101,75 +98,87 @@ def _import_native() -> Any:
     try:
         from kirsch import _native
     except ImportError as error:
-        raise _Exit(1, f"the compiled part of Kirsch is missing ({error}); install it again for this Python") from None
+        raise AssemblyError(
+            EXIT_FAILED, f"the compiled part of Kirsch is missing ({error}); install it again for this Python"
+        ) from None
     return _native
 
 
-def _prepare_path(chosen: Settings) -> None:
-    if chosen.chdir:
-        try:
-            os.chdir(chosen.chdir)
-        except OSError as error:
-            origin = chosen.origins["chdir"]
-            raise settings.UsageError(f"{origin}: cannot change to {chosen.chdir!r}: {error.strerror}") from None
-    # The current directory first, whichever way the command was started; what is asked for next to it.
-    sys.path[:0] = [os.getcwd(), *(os.path.abspath(path) for path in chosen.pythonpath)]
-
-
-def _raise_descriptor_limit() -> None:
-    """Let the soft limit on open files be the hard one: each connection is a file."""
-    import resource
-
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = _DESCRIPTORS_MAX if hard == resource.RLIM_INFINITY else min(hard, _DESCRIPTORS_MAX)
-    if soft != resource.RLIM_INFINITY and soft < wanted:
-        try:
-            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
-        except (OSError, ValueError):
-            pass  # then fewer connections are served; the engine reports it if it comes to that
-
-
-def _serve(app: Callable[..., Any], name: str, chosen: Settings) -> int:
-    version = f"{_version()}, pid {os.getpid()})"
-    from kirsch.server import Server, serve_until_signal
+def _become(chosen: Settings, identity: Identity | None) -> None:
+    """Be who, and in the environment, that the application is to find. Raises AssemblyError."""
+    from kirsch.supervisor import privileges
 
     try:
-        errors = reports.ErrorLog(chosen.error_logfile, reports.LEVELS[chosen.log_level])
-        if chosen.access_logfile not in ("", "-"):
-            # The engine opens it for itself, after the sockets; a path that cannot be is better told now, by name.
-            with open(chosen.access_logfile, "ab"):
-                pass
+        if identity is not None:
+            privileges.drop(identity)
     except OSError as error:
-        raise _Exit(1, f"cannot write {error.filename}: {error.strerror}") from None
-    server = Server(app, chosen.bind, **_options(chosen, errors))
+        raise AssemblyError(EXIT_FAILED, assembly.reason(error)) from None
+    privileges.set_environment(chosen.env)
+
+
+def _check(chosen: Settings) -> int:
+    """``--check-config``: as the user that a worker would be."""
+    from kirsch import answers
+    from kirsch.supervisor import privileges
+
+    try:
+        identity = privileges.identity(chosen.user, chosen.group)
+    except ValueError as error:
+        raise settings.UsageError(str(error)) from None
+    _become(chosen, identity)
+    assembly.extend_path(chosen)
+    _app, name = assembly.load_application(chosen)
+    answers.answer(f"{name} is ok")
+    return 0
+
+
+def _serve_alone(chosen: Settings) -> int:
+    """In this one process, without a supervisor: ``--workers 0``."""
+    from kirsch.supervisor.holdings import Holdings
+
+    holdings = Holdings(chosen, None)
+    try:
+        return _serve_with(holdings, chosen)
+    finally:
+        holdings.discard()
+
+
+def _serve_with(holdings: Holdings, chosen: Settings) -> int:
+    from kirsch.server import serve_until_signal
+    from kirsch.supervisor import titles
+    from kirsch.supervisor.notify import Notifier, leave_environment
+
+    notifier = Notifier()
+    leave_environment()
+    _become(chosen, holdings.identity)
+    assembly.extend_path(chosen)
+    app, name = assembly.load_application(chosen)
+    titles.supervisor(chosen.process_name or name)
+    server = assembly.make_server(app, chosen, holdings.errors)
+    server.adopt(holdings.listeners)
+    urls = ", ".join(server.urls)
     announced = False
 
     def announce() -> None:
         nonlocal announced
         announced = True
-        reports.say(f"{version}\nserving {name}\non {', '.join(server.urls)}")
+        reports.say(f"{_version()}, pid {os.getpid()})\nserving {name}\non {urls}")
+        notifier.ready(f"serving {name}")
 
     try:
-        return serve_until_signal(server, ready=announce, reopen=errors.reopen, owns_process=True)
+        return serve_until_signal(server, ready=announce, reopen=holdings.errors.reopen, owns_process=True)
     except (OSError, ValueError) as error:
         if announced:
             raise  # an error of ours, and worth a traceback
         if isinstance(error, OSError):
-            raise _Exit(1, _reason(error)) from None
+            raise AssemblyError(EXIT_FAILED, assembly.reason(error)) from None
         raise settings.UsageError(str(error)) from None
 
 
-def _reason(error: OSError) -> str:
-    if not error.strerror:
-        return str(error)
-    return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
+def _supervise(chosen: Settings) -> int:
+    """With a supervisor and its workers; this returns in each of them."""
+    version = f"{_version()}, pid {os.getpid()})"
+    from kirsch.supervisor import forking
+    from kirsch.supervisor.supervisor import supervise
 
-
-def _options(chosen: Settings, report: reports.Report) -> Options:
-    """The settings that are options of ``Server`` too, with the command line's ways to report and to log."""
-    values = {each.name: getattr(chosen, each.name) for each in settings.SETTINGS if each.name in OPTION_NAMES}
-    values["report"] = report
-    if chosen.access_logger:
-        values["access_logger"] = reports.access_logger(stdout_by_default=True)
-    options: Options = values  # type: ignore[assignment]  # names and types are held together by test_settings
-    return options
+    return forking.run(lambda: supervise(chosen, version))

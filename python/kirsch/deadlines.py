@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from kirsch._native import Call
     from kirsch._native import Server as NativeServer
     from kirsch.drivers import Driver
-    from kirsch.exchanges import RunningExchange
     from kirsch.reports import Report
 
 # To unwind takes a moment, also where SIGTERM leaves none.
@@ -76,7 +75,7 @@ class Watch:
                 ERROR,
                 f"{exchanges.title(exchange)} has passed its deadline of {exchange['limit'] or 0.0:g} s: "
                 f"{exchange['state']} for {exchange['age']:.3f} s, {exchange['thread']}; "
-                f"kirsch.RequestTimeout is raised in it{_stack(' at', exchange)}",
+                f"kirsch.RequestTimeout is raised in it{exchanges.stack_text(' at', exchange)}",
             )
 
     def _look_after(self, calls: list[Call]) -> None:
@@ -105,10 +104,11 @@ class Watch:
             self._given_up = True
             self._interrupted.clear()
         for exchange in exchanges.describe(stuck, self._native, self._driver):
+            where = exchanges.stack_text(", stuck at", exchange)
             self._say(
                 CRITICAL,
                 f"{exchanges.title(exchange)} is stuck: {self._patience:g} s after kirsch.RequestTimeout it is still "
-                f"{exchange['state']}, {exchange['thread']}; the server is stopped{_stack(', stuck at', exchange)}",
+                f"{exchange['state']}, {exchange['thread']}; the server is stopped{where}",
             )
         self._give_up()
 
@@ -117,8 +117,3 @@ class Watch:
             self._report(level, message, None)
         except Exception as error:  # noqa: BLE001 - the report is somebody's callable; the watch must go on
             say_traceback(error)
-
-
-def _stack(words: str, exchange: RunningExchange) -> str:
-    """``words`` and where the request is, line by line; nothing where no code of the application's runs."""
-    return "\n".join((words, *exchange["stack"])) if exchange["stack"] else ""

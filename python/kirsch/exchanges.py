@@ -76,14 +76,14 @@ class Statistics(TypedDict, total=False):
     exchanges: list[RunningExchange]
 
 
-def running(native: NativeServer, driver: Driver) -> list[RunningExchange]:
-    """The calls that are not over, the oldest first."""
-    return describe(sorted(native.calls(), key=lambda call: -call.age), native, driver)
+def running(native: NativeServer, driver: Driver, most: int | None = None) -> list[RunningExchange]:
+    """The calls that are not over, the oldest first, and only so many."""
+    return describe(sorted(native.calls(), key=lambda call: -call.age)[:most], native, driver)
 
 
-def describe(calls: list[Call], native: NativeServer, driver: Driver) -> list[RunningExchange]:
-    """These calls, with the stacks that they have now."""
-    taken = driver.stacks(calls)
+def describe(calls: list[Call], native: NativeServer, driver: Driver, *, stack: bool = True) -> list[RunningExchange]:
+    """These calls, with the stacks that they have now unless nobody wants them."""
+    taken = driver.stacks(calls) if stack else {}
     # A thread whose call has ended meanwhile may be in another one already.
     still = {(call.number, call.thread) for call in native.calls()}
     return [
@@ -122,6 +122,11 @@ def _text(value: object) -> str:
 def title(exchange: RunningExchange) -> str:
     """A request in a log line: ``GET /reports (id 7f3a)``."""
     return f"{exchange['method']} {exchange['path']} (id {exchange['id']})"
+
+
+def stack_text(words: str, exchange: RunningExchange) -> str:
+    """``words`` and where the request is, line by line; nothing where no code of the application's runs."""
+    return "\n".join((words, *exchange["stack"])) if exchange["stack"] else ""
 
 
 def dump(native: NativeServer, driver: Driver, name: str) -> str:

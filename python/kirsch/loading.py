@@ -9,9 +9,11 @@ from kirsch.reports import application_traceback
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Sequence
     from types import CodeType, ModuleType
     from typing import Any, NoReturn
+
+    from kirsch.mounts import Mount
 
 # inspect.CO_*; inspect itself takes as long to import as all of this package.
 _CO_VARARGS = 0x04
@@ -50,6 +52,35 @@ def load(target: str, *, factory: bool = False) -> tuple[Callable[..., Any], str
         name += "()"
     _check_application(found, name, module)
     return found, name
+
+
+def load_all(
+    target: str | None, *, factory: bool = False, mounts: Sequence[Mount] = ()
+) -> tuple[Callable[..., Any], str]:
+    """The application ``target`` and those mounted beside it, as one; and the names of all. Raises LoadError."""
+    if not mounts:
+        assert target is not None
+        return load(target, factory=factory)
+    from kirsch.mounts import combine
+
+    names = []
+    fallback = None
+    if target is not None:
+        fallback, name = load(target, factory=factory)
+        names.append(name)
+    mounted: list[tuple[Mount, Callable[..., Any]]] = []
+    loaded: dict[str, tuple[Callable[..., Any], str]] = {}
+    for mount in mounts:
+        # A table with several hosts is one application, also where a factory makes it.
+        if mount.origin not in loaded:
+            try:
+                loaded[mount.origin] = load(mount.app, factory=mount.factory)
+            except LoadError as error:
+                raise LoadError(f"{mount.origin}: the mount {mount.place}: {error}", error.cause) from error.__cause__
+        app, name = loaded[mount.origin]
+        mounted.append((mount, app))
+        names.append(f"{name} at {mount.place}")
+    return combine(mounted, fallback), ", ".join(names)
 
 
 def _check_target(target: str, module: str, attribute: str, colon: str) -> None:

@@ -32,6 +32,7 @@ class Options(TypedDict, total=False):
     driver: str
     threads: int
     timeout: float
+    slow_request: float
     timeout_paths: tuple[tuple[str, float], ...] | Mapping[str, float] | Iterable[tuple[str, float]]
     queue: int
     queue_timeout: float
@@ -51,6 +52,7 @@ class Options(TypedDict, total=False):
     limit_request_body: int
     body_memory: int
     server_header: str
+    health_path: str
     access_logfile: str
     access_logformat: str
     access_logger: bool | Callable[[str, dict[str, str]], None]

@@ -23,7 +23,7 @@ INFO, WARNING, ERROR, CRITICAL = 20, 30, 40, 50
 LEVELS = {"debug": 10, "info": INFO, "warning": WARNING, "error": ERROR, "critical": CRITICAL}
 
 _PACKAGE = os.path.dirname(os.path.abspath(__file__))
-OWN_DIRECTORIES = frozenset({_PACKAGE, os.path.join(_PACKAGE, "drivers")})
+OWN_DIRECTORIES = frozenset({_PACKAGE, os.path.join(_PACKAGE, "drivers"), os.path.join(_PACKAGE, "supervisor")})
 """Where the server's own modules are. kirsch.web and its sisters are part of the application."""
 
 
@@ -62,12 +62,16 @@ def say_dump(text: str) -> None:
         pass  # a closed pipe; there is nobody left to tell
 
 
-def say_traceback(error: BaseException) -> None:
-    """The application's part of the traceback to stderr."""
+def traceback_text(error: BaseException) -> str:
+    """The application's part of the traceback, without a line end."""
     import traceback
 
-    lines = traceback.format_exception(type(error), error, application_traceback(error))
-    say("".join(lines).rstrip("\n"))
+    return "".join(traceback.format_exception(type(error), error, application_traceback(error))).rstrip("\n")
+
+
+def say_traceback(error: BaseException) -> None:
+    """The application's part of the traceback to stderr."""
+    say(traceback_text(error))
 
 
 def report_to_logging(level: int, message: str, error: BaseException | None) -> None:
@@ -103,6 +107,12 @@ class ErrorLog:
         # dictConfig(disable_existing_loggers=True), the default and Django's, must not silence the server's errors.
         logger.disabled = False
         logger.log(level, message, exc_info=_exc_info(error))
+
+    def set_level(self, level: int) -> None:
+        """Report what is at least so grave from now on."""
+        self._level = level
+        if self._handler is not None:
+            self._logger().setLevel(level)
 
     def reopen(self) -> None:
         """Open the path again after a rotation. Raises OSError, and keeps the old file, if it cannot."""

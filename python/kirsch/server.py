@@ -41,7 +41,8 @@ if TYPE_CHECKING:
     from typing_extensions import Self, Unpack
 
     from kirsch.drivers import Driver
-    from kirsch.exchanges import Statistics
+    from kirsch.exchanges import RunningExchange, Statistics
+    from kirsch.scoreboard import Slot
     from kirsch.sockets import Address, Listener
 
     Application = Callable[..., Iterable[bytes]]
@@ -99,6 +100,8 @@ class Server:
         self._driver_name = options.get("driver", DEFAULT_DRIVER)
         self._driver: Driver = drivers.make(self._driver_name, options.get("threads", DEFAULT_THREADS))
         self._listeners: list[Listener] = []
+        self.slot: Slot | None = None  # a worker's place on the scoreboard; set before start()
+        self.engine_options: dict[str, Any] = {}  # what else a worker asks of the engine; set before start()
         self._native: _native.Server | None = None
         # Held while start() is at work. A bare lock, because Event comes with the import of threading; and a real one
         # in a process that gevent has patched, because other threads wait for it.
@@ -169,14 +172,34 @@ class Server:
             return False
         return self.wait(timeout + _STUCK_AFTER) and not self._calls_left
 
-    def begin_stop(self, timeout: float) -> None:
-        """Tell the engine to stop, as :meth:`stop` does, and return at once wherever this is called."""
+    def begin_stop(self, timeout: float, idle_timeout: float | None = None) -> None:
+        """Tell the engine to stop, as :meth:`stop` does, and return at once wherever this is called.
+
+        Within ``idle_timeout`` seconds a connection that rests may ask once more; None closes it at once.
+        """
         # This order, and the opposite one in _run: whichever thread comes second sees what the first one did.
         self._stop_asked = True
         native = self._native
         if native is not None:
-            native.stop(timeout)
+            native.stop(timeout, idle_timeout)
         del native  # the engine closes its sockets when the last reference goes: that must be start()'s
+
+    @property
+    def is_stopping(self) -> bool:
+        """Whether anybody has told it to stop."""
+        return self._stop_asked
+
+    @property
+    def is_stuck(self) -> bool:
+        """Whether it stops because a call does not end after its deadline."""
+        return self._stuck
+
+    def drain(self) -> None:
+        """Serve on, but tell load balancers and peers to go elsewhere: :meth:`stop` is about to come."""
+        native = self._native
+        if native is not None:
+            native.drain()
+        del native
 
     def reopen_logs(self) -> None:
         """Open the access log again after a rotation. Raises OSError, and keeps the old file, if it cannot."""
@@ -199,6 +222,15 @@ class Server:
 
             found["exchanges"] = running(native, self._driver)
         return found
+
+    def running(self, most: int) -> list[RunningExchange]:
+        """So many of the requests that run now, the oldest first, as :meth:`statistics` has them."""
+        native = self._native
+        if native is None:
+            return []
+        from kirsch.exchanges import running
+
+        return running(native, self._driver, most)
 
     def dump(self) -> str:
         """The same as a text for people: a page of requests with their ages and stacks. From any thread."""
@@ -236,7 +268,8 @@ class Server:
         native = _native.Server(
             self._app,
             [listener.socket.fileno() for listener in self._listeners],
-            **_native_options(self._options),
+            **_native_options(self._options, self.slot),
+            **self.engine_options,
             **self._driver.options(),
         )
         # From here on only the engine holds the sockets: when it stops accepting, the kernel refuses newcomers
@@ -256,6 +289,8 @@ class Server:
                 import kirsch.exchanges  # noqa: F401 - for dump() in another thread, which must not import there
             if self._options.get("timeout") or self._options.get("timeout_paths"):
                 self._watch_deadlines(native)
+            if self._options.get("slow_request"):
+                self._watch_slow_requests()
             if ready is not None:
                 ready()
             self._driver.run(native)
@@ -281,6 +316,21 @@ class Server:
             graceful_timeout=self.graceful_timeout,
             wait=self.wait,
             give_up=self._give_up,
+        )
+        watch.start()
+
+    def _watch_slow_requests(self) -> None:
+        import threading  # noqa: F401 - as above
+
+        from kirsch.slow import Watch
+
+        watch = Watch(
+            lambda: self._native,
+            self._driver,
+            limit=self._options["slow_request"],
+            report=self.report,
+            wait=self.wait,
+            slot=self.slot,
         )
         watch.start()
 
@@ -322,11 +372,17 @@ def serve_until_signal(
 
     Returns the exit status that fits: 0, or EXIT_STUCK.
     """
-    server._owns_process = owns_process
-    with _Signals(server, reopen, owns_process):
+    return serve_with(Signals(server, reopen, owns_process), ready)
+
+
+def serve_with(signals: Signals, ready: Callable[[], None] | None) -> int:
+    """The same, with handlers that the caller has made, and may use to :meth:`Signals.end` it all."""
+    server = signals.server
+    server._owns_process = signals.owns_process
+    with signals:
         server.start(ready)
         status = EXIT_STUCK if server._stuck else 0
-        if owns_process and server._calls_left:
+        if signals.owns_process and server._calls_left:
             server.report(CRITICAL, _DOES_NOT_RETURN)
             # Its thread may hold any lock, so the interpreter's own way out might not end.
             os._exit(status or 1)
@@ -336,17 +392,25 @@ def serve_until_signal(
 _DOES_NOT_RETURN = "an application call does not return; ending the process under it"
 
 
-class _Signals:
+class Signals:
     """Signal handlers for the time of a ``with`` block; none outside of the main thread.
 
     A handler interrupts the main thread anywhere, also in the middle of a report or of an import. So it only sets
-    things going; what there is to say, another thread says.
+    things going; what there is to say, another thread says. ``told``, of a supervised process, is called in such a
+    thread with the name of a signal that begins the end, and then it is the supervisor who says so.
     """
 
-    def __init__(self, server: Server, reopen: Callable[[], None] | None, owns_process: bool) -> None:
-        self._server = server
+    def __init__(
+        self,
+        server: Server,
+        reopen: Callable[[], None] | None,
+        owns_process: bool,
+        told: Callable[[str], None] | None = None,
+    ) -> None:
+        self.server = server
+        self.owns_process = owns_process
         self._reopen = reopen
-        self._owns_process = owns_process
+        self._told = told
         self._previous: dict[int, Any] = {}
         self._ending = False
 
@@ -367,49 +431,58 @@ class _Signals:
 
     def __exit__(self, *_: object) -> None:
         for number, handler in self._previous.items():
-            if self._ending and self._owns_process:
+            if self._ending and self.owns_process:
                 signal.signal(number, signal.SIG_IGN)
             else:
                 # None is a handler that Python did not install and cannot put back.
                 signal.signal(number, signal.SIG_DFL if handler is None else handler)
 
+    def end(self, why: str, timeout: float, idle_timeout: float | None = None) -> None:
+        """Begin the end, or hasten it: ``timeout`` and ``idle_timeout`` are those of :meth:`Server.begin_stop`, and
+        ``why`` is for people. From any thread; returns at once."""
+        patience = timeout + (_STUCK_AFTER_SECOND if self._ending else _STUCK_AFTER)
+        self._ending = True
+        self.server.begin_stop(timeout, idle_timeout)
+        _start_thread(self._watch_end, (why, timeout, patience))
+
     def _on_end(self, number: int, _frame: FrameType | None) -> None:
+        name = signal.Signals(number).name
         if self._ending:
             timeout = 0.0
         elif number == signal.SIGTERM:
-            timeout = self._server.graceful_timeout
+            timeout = self.server.graceful_timeout
         else:
             timeout = FAST_TIMEOUT
-        patience = timeout + (_STUCK_AFTER_SECOND if self._ending else _STUCK_AFTER)
-        self._ending = True
-        self._server.begin_stop(timeout)
-        _start_thread(self._watch_end, (signal.Signals(number).name, timeout, patience))
+        if self._told is not None and not self._ending:
+            _start_thread(self._told, (name,))
+        self.end(name, timeout)
 
-    def _watch_end(self, name: str, timeout: float, patience: float) -> None:
+    def _watch_end(self, why: str, timeout: float, patience: float) -> None:
         """Explain an end that takes its time; force one that does not come."""
         silence = min(_SILENCE, patience)
-        if self._server.wait(silence):
+        if self.server.wait(silence):
             return
-        how = f"up to {timeout:g} s for the requests in flight" if timeout else "at once"
-        self._server.report(INFO, f"{name}: stopping, {how}")
-        if self._owns_process and not self._server.wait(patience - silence):
-            self._server.report(CRITICAL, _DOES_NOT_RETURN)
-            os._exit(EXIT_STUCK if self._server._stuck else 1)
+        if self._told is None:
+            how = f"up to {timeout:g} s for the requests in flight" if timeout else "at once"
+            self.server.report(INFO, f"{why}: stopping, {how}")
+        if self.owns_process and not self.server.wait(patience - silence):
+            self.server.report(CRITICAL, _DOES_NOT_RETURN)
+            os._exit(EXIT_STUCK if self.server._stuck else 1)
 
     def _on_reopen(self, _number: int, _frame: FrameType | None) -> None:
-        for reopen in (self._server.reopen_logs, self._reopen):
+        for reopen in (self.server.reopen_logs, self._reopen):
             try:
                 if reopen is not None:
                     reopen()
             except OSError as error:
                 message = f"SIGUSR1: a log cannot be opened again, and the old file stays: {error}"
-                _start_thread(self._server.report, (ERROR, message, None))
+                _start_thread(self.server.report, (ERROR, message, None))
 
     def _on_dump(self, _number: int, _frame: FrameType | None) -> None:
         _start_thread(self._dump, ())
 
     def _dump(self) -> None:
-        say_dump(self._server.dump())
+        say_dump(self.server.dump())
 
 
 def _start_thread(target: Callable[..., object], arguments: tuple[object, ...]) -> None:
@@ -473,10 +546,10 @@ def _check_options(options: Options) -> None:
                 raise ValueError(f"driver: {value!r} {error}") from None
 
 
-def _native_options(options: Options) -> dict[str, Any]:
+def _native_options(options: Options, slot: Slot | None) -> dict[str, Any]:
     """Our options under the engine's names; what is not given keeps the engine's default."""
     given: dict[str, Any] = dict(options)
-    for ours in ("backlog", "graceful_timeout", "driver", "threads"):
+    for ours in ("backlog", "graceful_timeout", "driver", "threads", "slow_request"):
         given.pop(ours, None)
     if given.get("timeout") or given.get("timeout_paths"):
         given["timeout_exception"] = drivers.RequestTimeout
@@ -485,4 +558,6 @@ def _native_options(options: Options) -> dict[str, Any]:
     access = given.pop("access_logger", False)
     given["access_logger"] = access_logger(stdout_by_default=False) if access is True else access or None
     given.setdefault("report", report_to_logging)
+    if slot is not None:
+        given["scoreboard"] = slot.native
     return given

@@ -1,8 +1,8 @@
 """Every setting, declared once.
 
 A setting is one line of :class:`Settings`: from it come the command line option and its help, the environment
-variable ``KIRSCH_<NAME>``, the check of its value, the typed attribute, and its entry in docs/reference/settings.md
-(``scripts/settings_page.py``). Flags win over the environment, the environment over the default.
+variable ``KIRSCH_<NAME>``, the key of the settings file, the check of its value, the typed attribute, and its entry in
+docs/reference/settings.md (``scripts/settings_page.py``). ``kirsch.configuration`` reads them.
 
 Two libraries are absent here for what they would add to every start of the server. On CPython 3.13, with a bare
 interpreter at 10.5 ms, importing click takes 30 ms and argparse 7; dataclasses take 10 more than the descriptor below,
@@ -12,24 +12,49 @@ application, of the 60 that it may take.
 
 from __future__ import annotations
 
-import argparse
-import os
-
-from kirsch.drivers import check_name
-from kirsch.options import DEFAULT_DRIVER, DEFAULT_THREADS, path_limits
-from kirsch.sockets import DEFAULT_BACKLOG, DEFAULT_BIND, parse_bind
+from kirsch.options import DEFAULT_DRIVER, DEFAULT_THREADS
+from kirsch.sockets import DEFAULT_BACKLOG, DEFAULT_BIND
+from kirsch.values import (
+    Bounded,
+    OneOf,
+    parse_account,
+    parse_binds,
+    parse_count,
+    parse_driver,
+    parse_duration,
+    parse_environment,
+    parse_field_value,
+    parse_log_format,
+    parse_name,
+    parse_on_off,
+    parse_optional_binds,
+    parse_path,
+    parse_path_limits,
+    parse_paths,
+    parse_pid_file,
+    parse_size,
+    parse_switch,
+    parse_umask,
+    parse_url_path,
+)
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from typing import Any, NoReturn, TypeVar
+
+    from kirsch.mounts import Mount
 
     T = TypeVar("T")
 
 # In the order in which help and reference page show them.
 SECTIONS = {
-    "Application": "Where the application is found.",
+    "Application": "Where the application and its settings are found.",
     "Sockets": "Where it is served.",
+    "Workers": "How many processes serve, and how new ones take over from old ones.",
+    "Limits of a worker": "When a worker is replaced, and how long each step may take. Its successor is ready first.",
+    "Process": "What the processes are in the eyes of the system.",
+    "Outside view": "What can be seen without asking the application.",
     "Requests": "How the application is called: where, how often at a time, and how long a request may take.",
     "Time": "How long a peer may take. Durations are written 90, 90s, 5m, 1h30m or 500ms; a bare number is seconds.",
     "Size": "How much a peer may send. Sizes are written 65536, 64k, 1MiB or 1g; k, m and g are powers of 1024.",
@@ -38,40 +63,27 @@ SECTIONS = {
     "Instead of serving": "Look at the configuration and leave.",
 }
 
-# Flags of other servers, and what to say to fingers that know them.
-_FOREIGN = {
-    "--host": "write --bind HOST:PORT",
-    "--port": "write --bind HOST:PORT",
-    "-p": "write --bind HOST:PORT",
-    "--uds": "write --bind unix:PATH",
-    "--app-dir": "write --chdir",
-    "--working-dir": "write --chdir",
-    "--working-directory": "write --chdir",
-    "--access-log": "write --access-logfile -",
-    "-t": "write --timeout; it is for each request",
-    "-k": "write --driver threads or --driver gevent",
-    "--worker-class": "write --driver threads or --driver gevent",
-    "--request-timeout": "write --timeout",
-    "--no-request-buffering": "write --request-buffering off",
-    "--timeout-keep-alive": "write --keep-alive",
-    "--timeout-graceful-shutdown": "write --graceful-timeout",
-    "--workers-kill-timeout": "write --graceful-timeout",
-    "--limit-concurrency": "write --worker-connections",
-    "--backpressure": "write --worker-connections",
-    "--workers": "one process serves for now",
-    "-w": "one process serves for now",
-    "--blocking-threads": "write --threads",
-    "--worker-threads": "write --threads",
-    "--reload": "restart the server to load changed code for now",
-}
+# Each worker is a slot in the scoreboard, and far more than a machine has processors for.
+_WORKERS_MAX = 256
+
+
+COMMAND_LINE = "command line"
+"""The origin of what no flag names: the application."""
 
 
 class UsageError(Exception):
-    """The command line or the environment asks for something that there is not. One line, exit status 2."""
+    """The command line, the environment or the settings file asks for something that there is not. Exit status 2.
+
+    One line for each mistake.
+    """
 
 
 class Setting:
-    """A descriptor: on the class itself, on an instance the value. ``default`` is text, parsed like any other."""
+    """A descriptor: on the class itself, on an instance the value. ``default`` is text, parsed like any other.
+
+    ``fixed`` is what a reload cannot change, ``supervised`` what has no meaning without a supervisor (``--workers 0``);
+    ``variables`` are read after ``KIRSCH_<NAME>``.
+    """
 
     def __init__(
         self,
@@ -81,6 +93,10 @@ class Setting:
         parse: Callable[[str], Any],
         default: str,
         prose: str,
+        *,
+        fixed: bool = False,
+        supervised: bool = False,
+        variables: tuple[str, ...] = (),
     ) -> None:
         assert section in SECTIONS
         self.name = ""
@@ -90,6 +106,9 @@ class Setting:
         self.parse = parse
         self.default = default
         self.prose = prose
+        self.fixed = fixed
+        self.supervised = supervised
+        self._more_variables = variables
 
     def __set_name__(self, owner: type, name: str) -> None:
         self.name = name
@@ -105,13 +124,47 @@ class Setting:
         return f"KIRSCH_{self.name.upper()}"
 
     @property
+    def variables(self) -> tuple[str, ...]:
+        """The environment variables that may hold it; the first that is set counts."""
+        return (self.variable, *self._more_variables)
+
+    @property
     def is_switch(self) -> bool:
         """Whether the flag stands alone, without a value."""
         return self.parse is parse_switch
 
     @property
     def is_repeatable(self) -> bool:
-        return self.parse in (parse_binds, parse_path_limits)
+        return self.parse in (parse_binds, parse_optional_binds, parse_path_limits, parse_paths, parse_environment)
+
+    @property
+    def separator(self) -> str:
+        """What stands between several values in one text; no value of the environment holds a NUL."""
+        return "\0" if self.parse is parse_environment else ","
+
+    def value(self, text: str, origin: str) -> Any:
+        """The value of ``text``. Raises UsageError, which names the origin."""
+        try:
+            return self.parse(text)
+        except ValueError as error:
+            message = str(error)
+            # Addresses quote the one that is wrong; the others tell only what is wrong with the text.
+            if not message.startswith(("'", '"')):
+                message = f"{text!r} {message}"
+            raise UsageError(f"{self.label(origin)}: {message}") from None
+
+    def label(self, origin: str) -> str:
+        """What a mistake is found under: the flag, the variable, or the line of the file with the key."""
+        if origin == "default":
+            return self.flags[-1]
+        if origin.startswith("-") or origin in self.variables:
+            return origin
+        return f"{origin}: {self.key}"
+
+    @property
+    def key(self) -> str:
+        """Its name in a settings file."""
+        return self.name.replace("_", "-")
 
     @property
     def negations(self) -> tuple[str, ...]:
@@ -119,166 +172,194 @@ class Setting:
         return tuple(flag.replace("--", "--no-", 1) for flag in self.flags if self.is_switch and flag[:2] == "--")
 
 
-def parse_duration(text: str) -> float:
-    """Seconds, from ``90``, ``90s``, ``5m``, ``1h30m`` or ``500ms``. Raises ValueError."""
-    import re
-
-    number = r"(\d+(?:\.\d+)?)"
-    match = re.fullmatch(rf"(?:{number}h)?(?:{number}m)?(?:{number}(?:s|$))?(?:{number}ms)?", text.strip(), re.ASCII)
-    if not text.strip() or match is None:
-        raise ValueError("is not a duration; write 90, 90s, 5m, 1h30m or 500ms")
-    hours, minutes, seconds, milliseconds = (float(part or 0) for part in match.groups())
-    duration = hours * 3600 + minutes * 60 + seconds + milliseconds / 1000
-    if duration > 366 * 86400:
-        raise ValueError("is more than a year; 0 means no limit")
-    return duration
-
-
-def parse_size(text: str) -> int:
-    """Bytes, from ``65536``, ``64k``, ``1MiB`` or ``1g``. Raises ValueError."""
-    import re
-
-    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(?:([kmgt])(?:i?b)?|b)?", text.strip(), re.ASCII | re.IGNORECASE)
-    if match is None:
-        raise ValueError("is not a size; write 65536, 64k, 1MiB or 1g")
-    size = float(match[1]) * 1024 ** " kmgt".index((match[2] or " ").lower())
-    if size != int(size):
-        raise ValueError("is not a whole number of bytes")
-    if size >= 2**53:
-        raise ValueError("is more than any request has")
-    return int(size)
-
-
-def parse_count(text: str) -> int:
-    if not (text.strip().isascii() and text.strip().isdigit()) or len(text.strip()) > 15:
-        raise ValueError("is not a whole number")
-    return int(text)
-
-
-def parse_switch(text: str) -> bool:
-    lowered = text.strip().lower()
-    if lowered in ("1", "true", "yes", "on"):
-        return True
-    if lowered in ("", "0", "false", "no", "off"):
-        return False
-    raise ValueError("is neither yes nor no; write 1 or 0")
-
-
-def parse_on_off(text: str) -> bool:
-    """A switch that is on unless somebody turns it off, and so takes a value."""
-    try:
-        if text.strip():
-            return parse_switch(text)
-    except ValueError:
-        pass
-    raise ValueError("is neither on nor off")
-
-
-def parse_driver(text: str) -> str:
-    name = text.strip()
-    check_name(name)
-    return name
-
-
-def parse_path_limits(text: str) -> tuple[tuple[str, float], ...]:
-    """``/reports=300s,/upload=0`` as (prefix, seconds). Raises ValueError."""
-    limits = []
-    for part in filter(None, map(str.strip, text.split(","))):
-        prefix, equals, duration = part.rpartition("=")
-        if not equals:
-            raise ValueError(f"{part!r} lacks a duration; write {part}=300s")
-        try:
-            limits.append((prefix.strip(), parse_duration(duration)))
-        except ValueError as error:
-            raise ValueError(f"{part!r}: {duration!r} {error}") from None
-    return path_limits(limits)
-
-
-def parse_binds(text: str) -> tuple[str, ...]:
-    binds = tuple(part.strip() for part in text.split(",") if part.strip())
-    if not binds:
-        raise ValueError("names no address; write 127.0.0.1:8000 or unix:/run/app.sock")
-    for bind in binds:
-        parse_bind(bind)
-    return binds
-
-
-def parse_paths(text: str) -> tuple[str, ...]:
-    return tuple(part.strip() for part in text.split(",") if part.strip())
-
-
-def parse_path(text: str) -> str:
-    if "\0" in text:
-        raise ValueError("is not a path")
-    return text
-
-
-def parse_field_value(text: str) -> str:
-    """A header field's value (RFC 9110, 5.5), in visible ASCII and single spaces; empty for none."""
-    if any(not " " <= character <= "~" for character in text) or text != text.strip():
-        raise ValueError("cannot be a header's value; write visible ASCII")
-    return text
-
-
-def parse_log_format(text: str) -> str:
-    if not text.strip() or any(character in text for character in "\r\n\0"):
-        raise ValueError("is not a format; write combined, json, or atoms such as '%(h)s %(r)s %(s)s'")
-    if "%" not in text:
-        return _one_of("combined", "json")(text)
-    return text
-
-
-def _one_of(*words: str) -> Callable[[str], str]:
-    def parse(text: str) -> str:
-        word = text.strip().lower()
-        if word not in words:
-            raise ValueError(f"is not one of {', '.join(words)}{_did_you_mean(word, words)}")
-        return word
-
-    return parse
-
-
-def _at_least(least: int, parse: Callable[[str], int]) -> Callable[[str], int]:
-    def parse_checked(text: str) -> int:
-        value = parse(text)
-        if value < least:
-            raise ValueError(f"is too little; {least} is the least")
-        return value
-
-    return parse_checked
-
-
-def _did_you_mean(word: str, words: Iterable[str]) -> str:
-    import difflib
-
-    near = difflib.get_close_matches(word, list(words), n=1)
-    return f"; did you mean {near[0]}?" if near else ""
-
-
-def setting(section: str, flags: str, metavar: str, parse: Callable[[str], T], default: str, prose: str) -> T:
+def setting(
+    section: str, flags: str, metavar: str, parse: Callable[[str], T], default: str, prose: str, **more: Any
+) -> T:
     """A :class:`Setting`, typed as its value, so that mypy holds the annotation and the parser together."""
-    return Setting(section, tuple(flags.split()), metavar, parse, default, prose)  # type: ignore[return-value]
+    return Setting(section, tuple(flags.split()), metavar, parse, default, prose, **more)  # type: ignore[return-value]
 
 
 class Settings:
     """What the command line, the environment and the defaults come to. Cannot be changed."""
 
-    __slots__ = ("_texts", "_values", "origins", "target")
+    __slots__ = ("_source", "_texts", "_values", "directory", "file", "mounts", "origins", "target", "warnings")
 
     bind: tuple[str, ...] = setting(
         "Sockets", "-b --bind", "ADDRESS", parse_binds, DEFAULT_BIND,
         "Address to listen on: HOST:PORT, :PORT, [IPV6]:PORT or unix:PATH. Repeat it, or separate several with commas. "
-        "Port 0 takes a free one. A name is served on each of its addresses, an empty host on all of the machine's.",
+        "Port 0 takes a free one. A name is served on each of its addresses, an empty host on all of the machine's. "
+        "unix:PATH?mode=660 sets the permissions of the path; fd://N is a socket that is open already as descriptor N, "
+        "systemd:NAME one that systemd has passed under this name.",
+        fixed=True,
     )  # fmt: skip
     backlog: int = setting(
-        "Sockets", "--backlog", "COUNT", _at_least(1, parse_count), str(DEFAULT_BACKLOG),
+        "Sockets", "--backlog", "COUNT", Bounded(parse_count, least=1), str(DEFAULT_BACKLOG),
         "Connections that the kernel keeps waiting until they are accepted. The kernel caps it at net.core.somaxconn. "
         "More of them costs memory only while they wait; fewer turn a burst away.",
+        fixed=True,
     )  # fmt: skip
     worker_connections: int = setting(
-        "Sockets", "--worker-connections", "COUNT", _at_least(1, parse_count), "65536",
+        "Sockets", "--worker-connections", "COUNT", Bounded(parse_count, least=1), "65536",
         "Open connections at most; further ones wait in the backlog. An idle one costs a file descriptor and less "
         "than 1 KiB beside what the kernel keeps for it.",
+    )  # fmt: skip
+    reuse_port: bool = setting(
+        "Sockets", "--reuse-port", "", parse_switch, "no",
+        "Let each worker listen for itself (SO_REUSEPORT), and the kernel spread connections over them. Otherwise "
+        "they share one socket, and a connection goes to a worker that is free to take it.",
+        fixed=True, supervised=True,
+    )  # fmt: skip
+
+    workers: int = setting(
+        "Workers", "-w --workers", "COUNT", Bounded(parse_count, most=_WORKERS_MAX), "1",
+        "Processes that serve. A supervisor starts them, replaces those that die, and never drops a request when it "
+        "reloads. One for each processor is much for an application that computes; one that waits needs --threads "
+        "rather. 0 serves in the one process, without a supervisor.",
+        variables=("WEB_CONCURRENCY",),
+    )  # fmt: skip
+    min_workers: int = setting(
+        "Workers", "--min-workers", "COUNT", Bounded(parse_count, least=1), "1",
+        "With --max-workers: so many are left when there is little to do.",
+        supervised=True,
+    )  # fmt: skip
+    max_workers: int = setting(
+        "Workers", "--max-workers", "COUNT", Bounded(parse_count, most=_WORKERS_MAX), "0",
+        "Start more workers than --workers while requests wait for a thread, up to so many, and end them again when "
+        "they have little to do. 0 keeps the number as it is.",
+        supervised=True,
+    )  # fmt: skip
+    preload: bool = setting(
+        "Workers", "--preload", "", parse_switch, "no",
+        "Import the application once and fork the workers from there, which share its memory and start faster. A "
+        "reload imports it anew. Connections and threads that it makes while it is imported are not for sharing.",
+        supervised=True,
+    )  # fmt: skip
+    ready_path: str = setting(
+        "Workers", "--ready-path", "PATH", parse_url_path, "",
+        "A new worker asks its application for this path, and is ready when the answer is 2xx; until then it accepts "
+        "nothing, and its predecessor serves on. Empty: a worker is ready when the application is imported.",
+        supervised=True,
+    )  # fmt: skip
+    reload: bool = setting(
+        "Workers", "--reload", "", parse_switch, "no",
+        "For development: reload when a file of the application has changed. Needs pip install 'kirsch[reload]'.",
+        fixed=True, supervised=True,
+    )  # fmt: skip
+    reload_extra_files: tuple[str, ...] = setting(
+        "Workers", "--reload-extra-file --reload-extra-files", "FILE", parse_paths, "",
+        "With --reload: watch this file or directory too, templates for instance. Repeat it, or separate several with "
+        "commas.",
+        fixed=True, supervised=True,
+    )  # fmt: skip
+    touch_reload: tuple[str, ...] = setting(
+        "Workers", "--touch-reload", "FILE", parse_paths, "",
+        "Reload, as at SIGHUP, when this file is touched: for a deployment that may not send signals. Repeat it, or "
+        "separate several with commas.",
+        fixed=True, supervised=True,
+    )  # fmt: skip
+    drain_delay: float = setting(
+        "Workers", "--drain-delay", "DURATION", parse_duration, "0",
+        "At SIGTERM, serve on for so long while --health-path answers 503, so that a load balancer has looked "
+        "elsewhere before the sockets are closed.",
+        supervised=True,
+    )  # fmt: skip
+
+    max_requests: int = setting(
+        "Limits of a worker", "--max-requests", "COUNT", parse_count, "0",
+        "Replace a worker that has begun so many requests. 0 never does.",
+        supervised=True,
+    )  # fmt: skip
+    max_requests_jitter: int = setting(
+        "Limits of a worker", "--max-requests-jitter", "COUNT", parse_count, "0",
+        "With --max-requests: each worker gets up to so many more, so that they are not replaced all at once.",
+        supervised=True,
+    )  # fmt: skip
+    max_lifetime: float = setting(
+        "Limits of a worker", "--max-lifetime", "DURATION", parse_duration, "0",
+        "Replace a worker that has lived so long. 0 never does.",
+        supervised=True,
+    )  # fmt: skip
+    max_lifetime_jitter: float = setting(
+        "Limits of a worker", "--max-lifetime-jitter", "DURATION", parse_duration, "0",
+        "With --max-lifetime: each worker gets up to so much more, so that they are not replaced all at once.",
+        supervised=True,
+    )  # fmt: skip
+    max_memory: int = setting(
+        "Limits of a worker", "--max-memory", "BYTES", parse_size, "0",
+        "Replace a worker that has so much memory to itself (USS: what would be free again if it ended). 0 never does.",
+        supervised=True,
+    )  # fmt: skip
+    inactivity_timeout: float = setting(
+        "Limits of a worker", "--inactivity-timeout", "DURATION", parse_duration, "0",
+        "End the workers when none of them has had a request for so long: their memory is free, the supervisor goes on "
+        "listening, and the next connection starts them. 0 never does.",
+        supervised=True,
+    )  # fmt: skip
+    startup_timeout: float = setting(
+        "Limits of a worker", "--startup-timeout", "DURATION", parse_duration, "60s",
+        "How long a worker may take until it is ready; then it is killed, and a reload that it was for is given up. "
+        "0 waits for ever.",
+        supervised=True,
+    )  # fmt: skip
+    deadlock_timeout: float = setting(
+        "Limits of a worker", "--deadlock-timeout", "DURATION", parse_duration, "300s",
+        "Kill and replace a worker in which no thread has got the interpreter for so long: something holds it and does "
+        "not come back. 0 never does.",
+        supervised=True,
+    )  # fmt: skip
+    shutdown_timeout: float = setting(
+        "Limits of a worker", "--shutdown-timeout", "DURATION", parse_duration, "5s",
+        "How long a worker may take to end after its --graceful-timeout, for what the application does at its exit; "
+        "then it is killed.",
+        supervised=True,
+    )  # fmt: skip
+
+    pid_file: str = setting(
+        "Process", "-p --pid --pid-file", "FILE", parse_pid_file, "",
+        "Write the process id there, the supervisor's, which never changes while it runs; the file is removed at the "
+        "end.",
+        fixed=True, supervised=True,
+    )  # fmt: skip
+    process_name: str = setting(
+        "Process", "-n --name --process-name", "NAME", parse_name, "",
+        "What ps shows behind `kirsch`; empty is the application's name.",
+        supervised=True,
+    )  # fmt: skip
+    user: str = setting(
+        "Process", "-u --user", "USER", parse_account, "",
+        "Serve as this user, by name or number, after the sockets have been opened. Only root can.",
+        fixed=True, supervised=True,
+    )  # fmt: skip
+    group: str = setting(
+        "Process", "-g --group", "GROUP", parse_account, "",
+        "Serve as this group, by name or number; empty is the group of --user. Only root can.",
+        fixed=True, supervised=True,
+    )  # fmt: skip
+    umask: int | None = setting(
+        "Process", "-m --umask", "OCTAL", parse_umask, "",
+        "Permissions that new files and unix sockets are without, such as 027. Empty leaves it as it is.",
+        fixed=True, supervised=True,
+    )  # fmt: skip
+    env: tuple[tuple[str, str], ...] = setting(
+        "Process", "-e --env", "NAME=VALUE", parse_environment, "",
+        "Set an environment variable for the application. Repeat it; in the variable each stands on a line of its own.",
+    )  # fmt: skip
+
+    health_path: str = setting(
+        "Outside view", "--health-path", "PATH", parse_url_path, "",
+        "Answer this path in the server itself, also while every thread is busy or stuck: 200 alive or saturated, 503 "
+        "draining or stalled, and the word in JSON. "
+        "The application does not see it.",
+    )  # fmt: skip
+    metrics_bind: tuple[str, ...] = setting(
+        "Outside view", "--metrics-bind", "ADDRESS", parse_optional_binds, "",
+        "Serve /metrics for Prometheus and a status page there, for all workers together; written like --bind. Who "
+        "can reach it can read it.",
+        fixed=True, supervised=True,
+    )  # fmt: skip
+    slow_request: float = setting(
+        "Outside view", "--slow-request", "DURATION", parse_duration, "0",
+        "Record a request that takes longer than so long, with its stack, while it still runs. 0 records none.",
     )  # fmt: skip
 
     driver: str = setting(
@@ -288,7 +369,7 @@ class Settings:
         "pip install 'kirsch[gevent]'.",
     )  # fmt: skip
     threads: int = setting(
-        "Requests", "--threads", "COUNT", _at_least(1, parse_count), str(DEFAULT_THREADS),
+        "Requests", "--threads", "COUNT", Bounded(parse_count, least=1), str(DEFAULT_THREADS),
         "Calls of the application at a time, with the driver threads. A thread is started when a call needs it. 1 "
         "calls in the main thread, one after another, for an application that is not thread-safe. More threads wait "
         "for more at a time, and cost memory and, where they compute, patience.",
@@ -306,7 +387,7 @@ class Settings:
         "/reportsx. Repeat it, or separate several with commas; the longest prefix wins. 0 sets no limit there.",
     )  # fmt: skip
     queue: int = setting(
-        "Requests", "--queue", "COUNT", _at_least(1, parse_count), "1024",
+        "Requests", "--queue", "COUNT", Bounded(parse_count, least=1), "1024",
         "Requests that wait for a thread at most. While it is full nothing more is read, so clients wait in the "
         "kernel's buffers; nothing is dropped.",
     )  # fmt: skip
@@ -321,6 +402,12 @@ class Settings:
         "no thread. off calls it after the head and hands the body over as it arrives.",
     )  # fmt: skip
 
+    config: str = setting(
+        "Application", "-c --config", "FILE", parse_path, "",
+        "Read settings from this file, in TOML. Empty looks for kirsch.toml, and then for [tool.kirsch] in "
+        "pyproject.toml, in the current directory.",
+        fixed=True,
+    )  # fmt: skip
     chdir: str = setting(
         "Application", "--chdir", "DIRECTORY", parse_path, "",
         "Change to this directory first. It is where the module is looked for, and where relative paths begin.",
@@ -364,19 +451,19 @@ class Settings:
     )  # fmt: skip
 
     limit_request_line: int = setting(
-        "Size", "--limit-request-line", "BYTES", _at_least(64, parse_size), "8190",
+        "Size", "--limit-request-line", "BYTES", Bounded(parse_size, least=64), "8190",
         "A request line at most; then 414.",
     )  # fmt: skip
     limit_request_fields: int = setting(
-        "Size", "--limit-request-fields", "COUNT", _at_least(1, parse_count), "100",
+        "Size", "--limit-request-fields", "COUNT", Bounded(parse_count, least=1), "100",
         "Header fields of a request at most; then 431.",
     )  # fmt: skip
     limit_request_field_size: int = setting(
-        "Size", "--limit-request-field-size --limit-request-field_size", "BYTES", _at_least(64, parse_size), "8190",
+        "Size", "--limit-request-field-size --limit-request-field_size", "BYTES", Bounded(parse_size, least=64), "8190",
         "One header field at most, name and value; then 431.",
     )  # fmt: skip
     limit_request_head: int = setting(
-        "Size", "--limit-request-head", "BYTES", _at_least(256, parse_size), "65536",
+        "Size", "--limit-request-head", "BYTES", Bounded(parse_size, least=256), "65536",
         "Request line and header fields together at most; then 431. Each connection that sends a head may hold this "
         "much memory.",
     )  # fmt: skip
@@ -411,10 +498,12 @@ class Settings:
     error_logfile: str = setting(
         "Logs", "--error-logfile --log-file", "FILE", parse_path, "-",
         "Where errors go, the application's tracebacks among them; - is stderr. SIGUSR1 opens it again.",
+        fixed=True,
     )  # fmt: skip
     log_level: str = setting(
-        "Logs", "--log-level", "LEVEL", _one_of("debug", "info", "warning", "error", "critical"), "info",
+        "Logs", "--log-level", "LEVEL", OneOf("debug", "info", "warning", "error", "critical"), "info",
         "The least that is reported: debug, info, warning, error or critical.",
+        fixed=True,
     )  # fmt: skip
 
     check_config: bool = setting(
@@ -426,18 +515,54 @@ class Settings:
         "Print each setting with its value and where that comes from, and exit.",
     )  # fmt: skip
 
-    def __init__(self, given: Mapping[str, tuple[str, str]], target: str | None = None) -> None:
-        """``given`` maps names to (text, origin); the rest keeps its default. Raises UsageError."""
+    def __init__(
+        self,
+        given: Mapping[str, tuple[str, str]],
+        target: tuple[str, str] | None = None,
+        *,
+        mounts: tuple[Mount, ...] = (),
+        file: str = "",
+        warnings: Sequence[str] = (),
+        source: tuple[Sequence[str], Mapping[str, str], str] = ((), {}, ""),
+    ) -> None:
+        """``given`` maps names to (text, origin), ``target`` is such a pair too; the rest keeps its default.
+
+        ``file`` is the settings file that was read, ``source`` what :func:`kirsch.configuration.read` was called with.
+        Raises UsageError.
+        """
         texts = {each.name: given.get(each.name, (each.default, "default")) for each in SETTINGS}
+        origins = {name: origin for name, (_, origin) in texts.items()}
+        values = {}
+        mistakes = []
+        for each in SETTINGS:
+            try:
+                values[each.name] = each.value(*texts[each.name])
+            except UsageError as error:
+                mistakes.append(str(error))
+        if mistakes:
+            raise UsageError("\n".join(mistakes))
+        if target is not None:
+            origins["app"] = target[1]
         put = object.__setattr__
-        put(self, "target", target)
-        put(self, "origins", {name: origin for name, (_, origin) in texts.items()})
+        put(self, "target", target and target[0])
+        put(self, "mounts", mounts)
+        put(self, "file", file)
+        put(self, "warnings", tuple(warnings))
+        put(self, "directory", source[2])
+        put(self, "origins", origins)
+        put(self, "_source", source)
         put(self, "_texts", {name: text for name, (text, _) in texts.items()})
-        put(self, "_values", {each.name: _value(each, *texts[each.name]) for each in SETTINGS})
+        put(self, "_values", values)
 
     if TYPE_CHECKING:
         target: str | None
+        mounts: tuple[Mount, ...]
+        file: str
+        warnings: tuple[str, ...]
+        directory: str
+        """Where the command was started, and where ``chdir`` begins."""
         origins: dict[str, str]
+        _source: tuple[Sequence[str], Mapping[str, str], str]
         _texts: dict[str, str]
         _values: dict[str, Any]
 
@@ -447,13 +572,23 @@ class Settings:
     def __repr__(self) -> str:
         return f"Settings({', '.join(f'{name}={value!r}' for name, value in self._values.items())})"
 
-    def table(self) -> str:
-        """Each setting, its value as it was written, and where that comes from: the answer of ``--print-config``."""
-        width = max(map(len, self._texts))
-        text_width = max(len(text) for text in self._texts.values())
-        return "\n".join(
-            f"{name:{width}}  {text:{text_width}}  {self.origins[name]}" for name, text in self._texts.items()
-        )
+    def label(self, name: str) -> str:
+        """What a complaint about the setting ``name`` begins with: where its value is from."""
+        setting: Setting = getattr(Settings, name)
+        return setting.label(self.origins[name])
+
+    def rows(self) -> list[tuple[str, str, str]]:
+        """(Name, value, origin) of the application, the mounts and each setting, as people are shown them.
+
+        Of ``env`` only the names are shown: its values may be secrets.
+        """
+        rows = [("app", self.target, self.origins["app"])] if self.target is not None else []
+        rows += [("mount", str(mount), mount.origin) for mount in self.mounts]
+        for name, text in self._texts.items():
+            if name == "env":
+                text = ", ".join(f"{variable}=..." for variable, _ in self.env)
+            rows.append((name, text, self.origins[name]))
+        return rows
 
 
 SETTINGS: tuple[Setting, ...] = tuple(
@@ -462,124 +597,3 @@ SETTINGS: tuple[Setting, ...] = tuple(
         key=lambda each: list(SECTIONS).index(each.section),
     )
 )
-
-
-def _value(each: Setting, text: str, origin: str) -> Any:
-    try:
-        return each.parse(text)
-    except ValueError as error:
-        message = str(error)
-        # Addresses quote the one that is wrong; the others tell only what is wrong with the text.
-        if not message.startswith(("'", '"')):
-            message = f"{text!r} {message}"
-        raise UsageError(f"{origin}: {message}") from None
-
-
-def read(argv: Sequence[str], environ: Mapping[str, str] = os.environ) -> Settings:
-    """Settings from the command line (without the program's name) and the environment. Raises UsageError."""
-    parsed, rest = _parser().parse_known_args(argv)
-    targets = _targets(rest)
-    given: dict[str, tuple[str, str]] = {}
-    for each in SETTINGS:
-        flag_value = getattr(parsed, each.name, None)
-        if flag_value is not None:
-            given[each.name] = flag_value
-        elif each.variable in environ:
-            given[each.name] = (environ[each.variable], each.variable)
-    return Settings(given, targets[0] if targets else None)
-
-
-def _targets(rest: list[str]) -> list[str]:
-    """The application among what argparse did not know; whatever else is there is a mistake."""
-    flags_end = rest.index("--") if "--" in rest else len(rest)
-    for word in rest[:flags_end]:
-        if word.startswith("-") and word != "-":
-            raise UsageError(_unknown_flag(word.partition("=")[0]))
-    targets = rest[:flags_end] + rest[flags_end + 1 :]
-    if len(targets) > 1:
-        raise UsageError(f"one application is served, and there are {len(targets)}: {' '.join(targets)}")
-    return targets
-
-
-def _unknown_flag(flag: str) -> str:
-    if flag in _FOREIGN:
-        return f"there is no flag {flag}; {_FOREIGN[flag]}"
-    known = [known for each in SETTINGS for known in (*each.flags, *each.negations)] + ["--help", "--version"]
-    hint = _did_you_mean(flag, known) if flag.startswith("--") else ""
-    return f"there is no flag {flag}{hint or '; kirsch --help lists those there are'}"
-
-
-class _Parser(argparse.ArgumentParser):
-    def error(self, message: str) -> NoReturn:
-        message = message.removeprefix("argument ").replace("expected one argument", "a value is missing")
-        raise UsageError(message.replace("ignored explicit argument", "it stands alone, without"))
-
-
-class _Formatter(argparse.HelpFormatter):
-    """argparse makes one for each option; left to find the width itself, it imports shutil and all compressors."""
-
-    def __init__(self, prog: str) -> None:
-        super().__init__(prog, width=80)
-
-
-class _Take(argparse.Action):
-    """Keeps (text, flag) for a setting: the text to be parsed as the environment's is, the flag as its origin."""
-
-    def __init__(self, *, each: Setting, switch: str = "", **kwargs: Any) -> None:
-        super().__init__(nargs=0 if each.is_switch else None, **kwargs)
-        self._each = each
-        self._switch = switch
-
-    def __call__(
-        self, _parser: argparse.ArgumentParser, namespace: argparse.Namespace, values: Any, flag: str | None = None
-    ) -> None:
-        text = self._switch or str(values)
-        before = getattr(namespace, self.dest)
-        if before is not None and self._each.is_repeatable:
-            text = f"{before[0]},{text}"
-        setattr(namespace, self.dest, (text, flag))
-
-
-def _parser() -> argparse.ArgumentParser:
-    """The options, without help texts for them and without the application, which argparse would take for missing
-    when options come first (nargs="?")."""
-    parser = _Parser(prog="kirsch", add_help=False, allow_abbrev=False, formatter_class=_Formatter)
-    for each in SETTINGS:
-        switch = "yes" if each.is_switch else ""
-        parser.add_argument(*each.flags, dest=each.name, action=_Take, each=each, switch=switch)
-        if each.is_switch:
-            parser.add_argument(*each.negations, dest=each.name, action=_Take, each=each, switch="no")
-    return parser
-
-
-def help_text() -> str:
-    """What ``kirsch --help`` prints: every setting by section, with its default and its variable."""
-    import shutil
-    import textwrap
-
-    width = max(60, min(shutil.get_terminal_size().columns, 100))
-    wrap = textwrap.TextWrapper(
-        width, initial_indent=" " * 8, subsequent_indent=" " * 8, break_on_hyphens=False, break_long_words=False
-    )
-    lines = [
-        "usage: kirsch [options] module:app",
-        "",
-        "Serve the WSGI application `app` of `module` over HTTP/1.1.",
-        "",
-        "  kirsch hello:app                     the object app of hello.py, on 127.0.0.1:8000",
-        "  kirsch hello                         the same: app, or else application",
-        "  kirsch 'hello:create_app()'          what this function returns",
-        "  kirsch -b :8000 -b unix:/run/h.sock --access-logfile - hello:app",
-        "",
-        "Each option has an environment variable, named in brackets; options win over variables.",
-    ]
-    for section, prose in SECTIONS.items():
-        lines += ["", f"{section}:", *textwrap.wrap(prose, width, initial_indent="  ", subsequent_indent="  "), ""]
-        for each in SETTINGS:
-            if each.section == section:
-                lines.append("  " + " ".join((", ".join(each.flags), each.metavar)).rstrip())
-                default = "" if each.is_switch or not each.default else f"default {each.default}; "
-                lines += wrap.wrap(f"{each.prose} [{default}{each.variable}]")
-    lines += ["", "Help:", "", "  -h, --help", *wrap.wrap("Print this, and exit.")]
-    lines += ["  --version", *wrap.wrap("Print the versions of Kirsch and Python, and exit.")]
-    return "\n".join(lines)

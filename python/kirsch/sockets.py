@@ -1,5 +1,9 @@
 """Listening sockets: addresses as people write them, bound, listening, and tidied away afterwards.
 
+A listener belongs to whoever made it. It survives a fork, a reload (:func:`rebind`) and, with :func:`export` and
+:func:`inherit`, an exec of the same process; the path of a ``unix:`` socket is removed once, by the process that bound
+it.
+
 Every failure is an ``OSError`` (or its subclass that fits ``errno``) whose ``strerror`` is one line that says what is
 wrong and how to mend it; a text that is no address at all is a ``ValueError``.
 """
@@ -27,31 +31,66 @@ UNIX_PATH_MAX = 107
 # A name with two addresses and port 0 asks for one free port on both; another program may hold the second.
 _SAME_PORT_ATTEMPTS = 20
 
-_FORMS = "write HOST:PORT, :PORT, [IPV6]:PORT or unix:PATH"
+_FORMS = "write HOST:PORT, :PORT, [IPV6]:PORT, unix:PATH or fd://N"
+
+_MODE = "?mode="
 
 
 class Bind:
-    """One parsed ``--bind``: a file system path, or a host (empty: every address of the machine) and a port."""
+    """One parsed ``--bind``: a file system path and perhaps its mode, an inherited descriptor, a name that systemd
+    gave to one, or a host (empty: every address of the machine) and a port."""
 
-    __slots__ = ("host", "path", "port", "text")
+    __slots__ = ("fd", "host", "mode", "name", "path", "port", "text")
 
-    def __init__(self, text: str, *, host: str = "", port: int = 0, path: str = "") -> None:
+    def __init__(
+        self,
+        text: str,
+        *,
+        host: str = "",
+        port: int = 0,
+        path: str = "",
+        mode: int | None = None,
+        fd: int | None = None,
+        name: str = "",
+    ) -> None:
         self.text = text
         self.host = host
         self.port = port
         self.path = path
+        self.mode = mode
+        self.fd = fd
+        self.name = name
+
+    @property
+    def place(self) -> object:
+        """Equal for two binds that mean the same socket, though perhaps with another mode."""
+        # Absolute, so that it is found again at the end even if the application has changed the directory.
+        return os.path.abspath(self.path) if self.path else (self.host, self.port, self.fd, self.name)
 
 
 def parse_bind(text: str) -> Bind:
-    """Read ``host:port``, ``:port``, ``[ipv6]:port``, ``name:port`` or ``unix:path``.
+    """Read ``host:port``, ``:port``, ``[ipv6]:port``, ``name:port``, ``unix:path``, ``unix:path?mode=660``, ``fd://3``
+    or ``systemd:name``.
 
     Raises ValueError, with a message that shows the right spelling.
     """
     if text.startswith("unix:"):
-        path = text[5:]
+        path, mode_given, mode = text[5:].partition(_MODE)
         if not path or "\0" in path:
             raise ValueError(f"{text!r} names no path; write unix:/run/app.sock")
-        return Bind(text, path=path)
+        if mode_given and not (len(mode) in (3, 4) and set(mode) <= set("01234567") and int(mode, 8) <= 0o777):
+            raise ValueError(f"{text!r}: the mode is three octal digits, as in unix:/run/app.sock?mode=660")
+        return Bind(text, path=path, mode=int(mode, 8) if mode_given else None)
+    if text.startswith("fd://"):
+        number = text[5:]
+        if not (number.isascii() and number.isdigit() and int(number) < 1 << 20):
+            raise ValueError(f"{text!r} names no descriptor; write fd://3")
+        return Bind(text, fd=int(number))
+    name = text.removeprefix("systemd:")
+    if name != text and not name.isdigit():  # a host may be called so too
+        if not name:
+            raise ValueError(f"{text!r} names no socket; write systemd:NAME, with the unit's FileDescriptorName=")
+        return Bind(text, name=name)
     if "://" in text:
         raise ValueError(f"{text!r} is not an address to listen on; {_FORMS}")
     host, colon, port_text = text.rpartition(":")
@@ -72,12 +111,18 @@ def parse_bind(text: str) -> Bind:
 
 
 class Listener:
-    """One listening socket. ``address`` is ``(host, port)`` as bound, or the absolute path of a ``unix:`` socket."""
+    """One listening socket. ``address`` is ``(host, port)`` as bound, or the path of a unix socket.
 
-    __slots__ = ("_identity", "_owner_pid", "address", "socket", "url")
+    ``bind`` is the text that asked for it. ``set`` is the number of the set it belongs to where each worker has one of
+    its own (``--reuse-port``), and None where all workers share it.
+    """
 
-    def __init__(self, sock: socket.socket, path: str | None = None) -> None:
+    __slots__ = ("_identity", "_owner_pid", "address", "bind", "set", "socket", "url")
+
+    def __init__(self, sock: socket.socket, bind: str, *, path: str | None = None, set: int | None = None) -> None:  # noqa: A002 - as the attribute
         self.socket = sock
+        self.bind = bind
+        self.set = set
         self.address: Address
         self._identity: tuple[int, int] | None = None
         self._owner_pid = os.getpid()
@@ -86,6 +131,11 @@ class Listener:
             self._identity = (status.st_dev, status.st_ino)
             self.address = path
             self.url = f"unix:{path}"
+        elif sock.family == socket.AF_UNIX:
+            name = sock.getsockname()
+            # An abstract name (unix(7)) comes as bytes, with a NUL where people write @.
+            self.address = name if isinstance(name, str) else f"@{os.fsdecode(name[1:])}"
+            self.url = f"unix:{self.address}"
         else:
             host, port = sock.getsockname()[:2]
             self.address = (host, port)
@@ -108,20 +158,59 @@ class Listener:
         except OSError:
             pass  # it is gone, or the directory is: either way nothing of ours is left there
 
+    def export(self) -> dict[str, Any]:
+        return {
+            "fd": self.socket.fileno(),
+            "bind": self.bind,
+            "set": self.set,
+            "path": self.address if self._identity else None,
+            "identity": self._identity,
+            "owner": self._owner_pid,
+        }
 
-def listen(binds: Iterable[str], backlog: int = DEFAULT_BACKLOG) -> list[Listener]:
-    """Bind and listen on every address of every ``bind``; all of them, or none and an OSError or ValueError."""
+    @classmethod
+    def inherit(cls, state: dict[str, Any]) -> Listener:
+        listener = cls(socket.socket(fileno=state["fd"]), state["bind"], set=state["set"])
+        if state["path"] is not None:
+            listener.address = state["path"]
+            listener.url = f"unix:{state['path']}"
+            listener._identity = tuple(state["identity"])
+            listener._owner_pid = state["owner"]
+        return listener
+
+
+def listen(
+    binds: Iterable[str], backlog: int = DEFAULT_BACKLOG, *, owner: tuple[int, int] | None = None, sets: int = 0
+) -> list[Listener]:
+    """Bind and listen on every address of every ``bind``; all of them, or none and an OSError or ValueError.
+
+    ``owner`` (user, group) is given the paths of ``unix:`` sockets, whose mode is what the umask leaves unless the bind
+    says it. With ``sets`` each TCP address is bound so many times (SO_REUSEPORT), and the kernel spreads connections
+    over the sets.
+    """
     parsed = [parse_bind(text) for text in binds]
     if not parsed:
         raise ValueError(f"there is no address to listen on; {_FORMS}")
     listeners: list[Listener] = []
     try:
         for bind in parsed:
-            listeners += [_listen_unix(bind, backlog)] if bind.path else _listen_tcp(bind, backlog)
+            listeners += _listen(bind, backlog, owner, sets)
     except BaseException:
         discard(listeners)
         raise
     return listeners
+
+
+def _listen(bind: Bind, backlog: int, owner: tuple[int, int] | None, sets: int) -> list[Listener]:
+    if bind.path:
+        return [_listen_unix(bind, backlog, owner)]
+    if bind.fd is None and not bind.name:
+        return _listen_tcp(bind, backlog, sets)
+    from kirsch import inherited
+
+    where = f"cannot listen on {bind.text}"
+    descriptors = inherited.named(bind.name, where) if bind.fd is None else [bind.fd]
+    return [Listener(inherited.adopt(fd, where), bind.text) for fd in descriptors]
 
 
 def discard(listeners: Iterable[Listener]) -> None:
@@ -131,11 +220,127 @@ def discard(listeners: Iterable[Listener]) -> None:
         listener.unlink()
 
 
-def _listen_tcp(bind: Bind, backlog: int) -> list[Listener]:
+class Rebound:
+    """What :func:`rebind` came to. Serve on ``listeners``. Of those, ``opened`` are new: discard them if the reload
+    fails. ``gone`` are the old ones that nobody asked for any more: discard them when it has succeeded."""
+
+    __slots__ = ("gone", "listeners", "opened")
+
+    def __init__(self, listeners: list[Listener], opened: list[Listener], gone: list[Listener]) -> None:
+        self.listeners = listeners
+        self.opened = opened
+        self.gone = gone
+
+
+def rebind(
+    old: Iterable[Listener],
+    binds: Iterable[str],
+    backlog: int = DEFAULT_BACKLOG,
+    *,
+    owner: tuple[int, int] | None = None,
+    sets: int = 0,
+) -> Rebound:
+    """Listen on ``binds`` where ``old`` listen already: what is the same stays open and loses no connection.
+
+    The other arguments are those of :func:`listen`; a changed backlog, mode or number of sets is seen to. Nothing of
+    ``old`` is closed. Raises OSError or ValueError as :func:`listen` does, and then nothing has changed.
+    """
+    parsed = [parse_bind(text) for text in binds]
+    if not parsed:
+        raise ValueError(f"there is no address to listen on; {_FORMS}")
+    remaining: dict[object, list[Listener]] = {}
+    for listener in old:
+        remaining.setdefault(parse_bind(listener.bind).place, []).append(listener)
+    result = Rebound([], [], [])
+    try:
+        for bind in parsed:
+            kept = remaining.pop(bind.place, [])
+            try:
+                fresh = _refresh(kept, bind, backlog, owner, sets) if kept else _listen(bind, backlog, owner, sets)
+            except OSError as error:
+                raise _explained(error, bind, remaining.values()) from error
+            result.opened += fresh
+            result.listeners += kept + fresh
+    except BaseException:
+        discard(result.opened)
+        raise
+    result.gone = [listener for group in remaining.values() for listener in group]
+    return result
+
+
+def _refresh(
+    kept: list[Listener], bind: Bind, backlog: int, owner: tuple[int, int] | None, sets: int
+) -> list[Listener]:
+    """Bring open sockets in line with changed settings; return what had to be opened for that."""
+    for listener in kept:
+        listener.bind = bind.text
+        if bind.fd is None and not bind.name:
+            listener.socket.listen(backlog)  # on a socket that listens already it sets the backlog
+        if bind.path:
+            _give_path(bind.path, bind.mode, owner)
+    first = [listener for listener in kept if listener.set == 0]
+    return _more_sets(bind, first, backlog, range(1 + max((listener.set or 0) for listener in kept), sets))
+
+
+def _explained(error: OSError, bind: Bind, others: Iterable[list[Listener]]) -> OSError:
+    """``error``, unless it is one of our own sockets that is in the way of a changed bind."""
+    if error.errno == errno.EADDRINUSE and bind.port:
+        for listener in (listener for group in others for listener in group):
+            if not isinstance(listener.address, str) and listener.address[1] == bind.port:
+                return OSError(
+                    error.errno,
+                    f"cannot listen on {bind.text}: {listener.url} of this server holds the port; that needs a restart",
+                )
+    return error
+
+
+def share(listeners: Iterable[Listener], index: int, count: int) -> list[Listener]:
+    """What worker ``index`` (from 0) of ``count`` serves: all that is shared, and its sets.
+
+    No set is left without a worker where there are fewer workers than sets, because the kernel goes on sending
+    connections to each; where there are more workers, several serve one set.
+    """
+    listeners = list(listeners)
+    sets = 1 + max((listener.set or 0 for listener in listeners), default=0)
+    turns = min(count, sets)
+    return [each for each in listeners if each.set is None or each.set % turns == index % turns]
+
+
+def export(listeners: Iterable[Listener]) -> dict[str, Any]:
+    """What :func:`inherit` needs in the next image of this process, as JSON can hold it. From here on the descriptors
+    outlive an exec; :func:`stay` is for one that did not happen."""
+    from kirsch import inherited
+
+    listeners = list(listeners)
+    _set_inheritable(listeners, True)
+    return {"listeners": [listener.export() for listener in listeners], "systemd": inherited.passed()}
+
+
+def stay(listeners: Iterable[Listener]) -> None:
+    """Close the descriptors at an exec again, as ever: the one that :func:`export` was for has failed."""
+    _set_inheritable(listeners, False)
+
+
+def inherit(state: dict[str, Any]) -> list[Listener]:
+    """The listeners that the image before this one has exported."""
+    from kirsch import inherited
+
+    inherited.restore((name, fd) for name, fd in state["systemd"])
+    listeners = [Listener.inherit(each) for each in state["listeners"]]
+    _set_inheritable(listeners, False)
+    return listeners
+
+
+def _set_inheritable(listeners: Iterable[Listener], inheritable: bool) -> None:
+    for listener in listeners:
+        listener.socket.set_inheritable(inheritable)
+
+
+def _listen_tcp(bind: Bind, backlog: int, sets: int) -> list[Listener]:
     addresses = _resolve(bind)
     for attempt in range(1, _SAME_PORT_ATTEMPTS + 1):
         try:
-            return _listen_addresses(bind, addresses, backlog)
+            return _listen_addresses(bind, addresses, backlog, sets)
         except OSError as error:
             retry = error.errno == errno.EADDRINUSE and bind.port == 0 and len(addresses) > 1
             if not retry or attempt == _SAME_PORT_ATTEMPTS:
@@ -158,22 +363,23 @@ def _resolve(bind: Bind) -> list[tuple[int, Any]]:
     return list(dict.fromkeys((int(family), address) for family, _type, _protocol, _name, address in found))
 
 
-def _listen_addresses(bind: Bind, addresses: list[tuple[int, Any]], backlog: int) -> list[Listener]:
+def _listen_addresses(bind: Bind, addresses: list[tuple[int, Any]], backlog: int, sets: int) -> list[Listener]:
     listeners: list[Listener] = []
     missing: OSError | None = None
     port = bind.port
     try:
         for family, address in addresses:
             try:
-                sock = _listen_address(family, (address[0], port, *address[2:]), backlog)
+                sock = _listen_address(family, (address[0], port, *address[2:]), backlog, reuse_port=sets > 0)
             except OSError as error:
                 # `localhost` often has an IPv6 address on machines that have no IPv6; the other one will do.
                 if error.errno in (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT):
                     missing = error
                     continue
                 raise OSError(error.errno, _tcp_trouble(bind, address[0], port, error)) from error
-            listeners.append(Listener(sock))
+            listeners.append(Listener(sock, bind.text, set=0 if sets else None))
             port = sock.getsockname()[1]
+        listeners += _more_sets(bind, listeners, backlog, range(1, sets))
     except BaseException:
         discard(listeners)
         raise
@@ -183,10 +389,30 @@ def _listen_addresses(bind: Bind, addresses: list[tuple[int, Any]], backlog: int
     return listeners
 
 
-def _listen_address(family: int, address: Any, backlog: int) -> socket.socket:
+def _more_sets(bind: Bind, first: list[Listener], backlog: int, numbers: range) -> list[Listener]:
+    """The addresses of ``first`` once more for each of ``numbers``."""
+    listeners: list[Listener] = []
+    try:
+        for number in numbers:
+            for listener in first:
+                address = listener.socket.getsockname()
+                try:
+                    sock = _listen_address(listener.socket.family, address, backlog, reuse_port=True)
+                except OSError as error:
+                    raise OSError(error.errno, _tcp_trouble(bind, address[0], address[1], error)) from error
+                listeners.append(Listener(sock, bind.text, set=number))
+    except BaseException:
+        discard(listeners)
+        raise
+    return listeners
+
+
+def _listen_address(family: int, address: Any, backlog: int, *, reuse_port: bool) -> socket.socket:
     sock = socket.socket(family, socket.SOCK_STREAM)
     try:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if reuse_port:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
         # Linux hands this on to every accepted socket, which saves a system call on each.
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         if family == socket.AF_INET6:
@@ -215,8 +441,7 @@ def _tcp_trouble(bind: Bind, host: str, port: int, error: OSError) -> str:
     return f"{where}: {error.strerror}"
 
 
-def _listen_unix(bind: Bind, backlog: int) -> Listener:
-    # Absolute, so that it is found again at the end even if the application has changed the directory.
+def _listen_unix(bind: Bind, backlog: int, owner: tuple[int, int] | None) -> Listener:
     path = os.path.abspath(bind.path)
     where = f"cannot listen on {bind.text}"
     length = len(os.fsencode(path))
@@ -228,18 +453,37 @@ def _listen_unix(bind: Bind, backlog: int) -> Listener:
     _remove_stale(path, where)
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
+        if bind.mode is not None:
+            os.fchmod(sock.fileno(), bind.mode)  # so that the path is never more open than that, not for a moment
         sock.bind(path)
-        listener = Listener(sock, path)
+        listener = Listener(sock, bind.text, path=path)
     except OSError as error:
         sock.close()
         raise OSError(error.errno, f"{where}: {_unix_trouble(path, error)}") from error
     try:
+        _give_path(path, bind.mode, owner)
         sock.listen(backlog)
         sock.setblocking(False)
     except BaseException:
         discard([listener])
         raise
     return listener
+
+
+def _give_path(path: str, mode: int | None, owner: tuple[int, int] | None) -> None:
+    """Set mode and owner of a socket's path; of a socket's only, whatever somebody may have put there meanwhile."""
+    if mode is None and owner is None:
+        return
+    fd = os.open(path, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        if stat.S_ISSOCK(os.fstat(fd).st_mode):
+            itself = f"/proc/self/fd/{fd}"
+            if owner is not None:
+                os.chown(itself, *owner)
+            if mode is not None:
+                os.chmod(itself, mode)
+    finally:
+        os.close(fd)
 
 
 def _unix_trouble(path: str, error: OSError) -> str:

@@ -15,7 +15,9 @@ from typing import TYPE_CHECKING
 import django.contrib.admin
 import pytest
 
+from proc import uss
 from raw import Peer, build_request
+from running import children, title
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -60,8 +62,8 @@ def serve_site(serve: Serve, fresh_site: Path, tmp_path: Path) -> Callable[..., 
     data = tmp_path / "site"
     shutil.copytree(fresh_site, data)
 
-    def serve_site(application: str = "application") -> Running:
-        return serve(f"project.wsgi:{application}", env={"DJANGO_SITE_DATA": str(data)}, cwd=SITE)
+    def serve_site(application: str = "application", *args: str) -> Running:
+        return serve(f"project.wsgi:{application}", *args, env={"DJANGO_SITE_DATA": str(data)}, cwd=SITE)
 
     return serve_site
 
@@ -252,3 +254,23 @@ def test_request_details_reach_django(serve_site: Callable[..., Running], browse
     assert whole["query"] == {"q": "řeka", "empty": ""}
     assert whole["headers"]["X-Shelf"] == "top"
     assert whole["headers"]["Host"] == f"{site.host}:{site.port}"
+
+
+def test_workers_that_are_forked_from_a_zygote_share_its_memory(
+    serve_site: Callable[..., Running], browser: requests.Session
+) -> None:
+    """What four workers have to themselves, with and without --preload, after some pages."""
+    sums = {}
+    for args in ((), ("--preload",)):
+        site = serve_site("application", "--workers=4", *args)
+        pids = site.wait_for_workers(4)
+        for _ in range(40):
+            with browser.get(f"{site.url}/admin/login/", headers={"Connection": "close"}) as response:
+                assert response.status_code == 200
+        # The zygote is there for them, so what is its own counts too.
+        counted = pids + [pid for pid in children(site.pid) if title(pid).startswith("kirsch: zygote")]
+        sums[args] = sum(map(uss, counted))
+        assert site.stop() == 0
+    shown = ", ".join(f"{' '.join(args) or 'without'} {total >> 20} MiB" for args, total in sums.items())
+    print(f"memory of their own (USS) of 4 workers with Django: {shown}")
+    assert sums["--preload",] < sums[()]

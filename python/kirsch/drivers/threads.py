@@ -53,6 +53,13 @@ class ThreadsDriver:
         if self._count > 1:
             # Here and not in a thread: up to 3.12 the thread that imports it first is taken for the main one.
             import threading  # noqa: F401
+
+            if "gevent" in patched_by():
+                # The first hub imports what all of them need. Several threads that do so at the same time wait for each
+                # other's import locks, which gevent has patched: to wait takes a hub.
+                from gevent import get_hub
+
+                get_hub()
         interval = sys.getswitchinterval()
         if self._count > 1 and interval == _DEFAULT_SWITCH_INTERVAL:  # else somebody knows better
             sys.setswitchinterval(_SWITCH_INTERVAL)

@@ -1,0 +1,116 @@
+"""From settings to a server: the path, the driver, the application, the options; in one process as in each worker."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from kirsch import drivers, loading, reports, settings
+from kirsch.options import OPTION_NAMES
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+    from kirsch.options import Options
+    from kirsch.server import Server
+    from kirsch.settings import Settings
+
+# More descriptors than this no worker uses, and programs that an application starts may close each possible one.
+_DESCRIPTORS_MAX = 1 << 20
+
+EXIT_FAILED = 1
+"""An address, a file or a driver cannot be had."""
+
+EXIT_USAGE = 2
+"""The command line, the environment or the settings file is wrong."""
+
+EXIT_NOT_LOADED = 3
+"""The application cannot be had. A supervisor that ends so has never served; later failures do not end it."""
+
+
+class AssemblyError(Exception):
+    """One line for stderr and an exit status, with the application's own exception where there is one."""
+
+    def __init__(self, status: int, message: str, cause: BaseException | None = None) -> None:
+        super().__init__(message)
+        self.status = status
+        self.cause = cause
+
+
+def change_directory(chosen: Settings) -> None:
+    """``--chdir``, before anything with a relative path. Raises UsageError."""
+    if chosen.chdir:
+        try:
+            os.chdir(os.path.join(chosen.directory, chosen.chdir))
+        except OSError as error:
+            origin = chosen.origins["chdir"]
+            raise settings.UsageError(f"{origin}: cannot change to {chosen.chdir!r}: {error.strerror}") from None
+
+
+def extend_path(chosen: Settings) -> None:
+    """Let modules be found: in the current directory first, then in what ``--pythonpath`` names."""
+    sys.path[:0] = [os.getcwd(), *(os.path.abspath(path) for path in chosen.pythonpath)]
+
+
+def load_application(chosen: Settings) -> tuple[Callable[..., Any], str]:
+    """Make the process fit for the driver and import the application. Raises AssemblyError."""
+    try:
+        drivers.prepare(chosen.driver)
+    except ImportError as error:
+        raise AssemblyError(EXIT_FAILED, str(error)) from None
+    try:
+        return loading.load_all(chosen.target, factory=chosen.factory, mounts=chosen.mounts)
+    except loading.LoadError as error:
+        raise AssemblyError(EXIT_NOT_LOADED, str(error), error.cause) from None
+
+
+def raise_descriptor_limit() -> None:
+    """Let the soft limit on open files be the hard one: each connection is a file."""
+    import resource
+
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = _DESCRIPTORS_MAX if hard == resource.RLIM_INFINITY else min(hard, _DESCRIPTORS_MAX)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        try:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+        except (OSError, ValueError):
+            pass  # then fewer connections are served; the engine reports it if it comes to that
+
+
+def open_logs(chosen: Settings) -> reports.ErrorLog:
+    """The error log; and the access log is tried. Raises AssemblyError."""
+    try:
+        errors = reports.ErrorLog(chosen.error_logfile, reports.LEVELS[chosen.log_level])
+        if chosen.access_logfile not in ("", "-"):
+            # The engine opens it for itself, after the sockets; a path that cannot be is better told now, by name.
+            with open(chosen.access_logfile, "ab"):
+                pass
+    except OSError as error:
+        raise AssemblyError(EXIT_FAILED, f"cannot write {error.filename}: {error.strerror}") from None
+    return errors
+
+
+def make_server(app: Callable[..., Any], chosen: Settings, report: reports.Report) -> Server:
+    """The server; it has to :meth:`Server.adopt` its sockets."""
+    from kirsch.server import Server
+
+    return Server(app, chosen.bind, **_options(chosen, report))
+
+
+def reason(error: OSError) -> str:
+    """What an OSError says, in one line for people."""
+    if not error.strerror:
+        return str(error)
+    return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
+
+
+def _options(chosen: Settings, report: reports.Report) -> Options:
+    """The settings that are options of ``Server`` too, with the command line's ways to report and to log."""
+    values = {each.name: getattr(chosen, each.name) for each in settings.SETTINGS if each.name in OPTION_NAMES}
+    values["report"] = report
+    if chosen.access_logger:
+        values["access_logger"] = reports.access_logger(stdout_by_default=True)
+    options: Options = values  # type: ignore[assignment]  # names and types are held together by test_settings
+    return options

@@ -1,0 +1,134 @@
+"""Listening sockets that whoever started us has opened: ``fd://N``, and socket activation of systemd.
+
+A descriptor is checked before it is believed: one that is no listening stream socket is refused with a line that says
+what it is. Nothing is bound here, so nothing is left in the file system, and nothing is removed.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import socket
+import stat
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable, MutableMapping
+
+# SD_LISTEN_FDS_START of sd_listen_fds(3).
+_FIRST = 3
+
+_VARIABLES = ("LISTEN_PID", "LISTEN_PIDFDID", "LISTEN_FDS", "LISTEN_FDNAMES")
+
+_FAMILIES = frozenset({socket.AF_INET, socket.AF_INET6, socket.AF_UNIX})
+
+_KINDS = ((stat.S_ISREG, "a file"), (stat.S_ISFIFO, "a pipe"), (stat.S_ISCHR, "a device"), (stat.S_ISDIR, "a folder"))
+
+# (Name, descriptor) of each socket that systemd passed; None until somebody has looked.
+_passed: list[tuple[str, int]] | None = None
+
+
+def adopt(fd: int, where: str) -> socket.socket:
+    """Descriptor ``fd`` as a socket of ours: not blocking, and closed in programs that the application starts.
+
+    Raises OSError, one line that begins with ``where``, where it is no listening stream socket.
+    """
+    try:
+        mode = os.fstat(fd).st_mode
+    except OSError as error:
+        raise OSError(
+            error.errno, f"{where}: descriptor {fd} is not open; whoever starts kirsch has to pass it on"
+        ) from None
+    if not stat.S_ISSOCK(mode):
+        kind = next((name for test, name in _KINDS if test(mode)), "something else")
+        raise OSError(errno.ENOTSOCK, f"{where}: descriptor {fd} is {kind} and not a socket; check the number")
+    sock = socket.socket(fileno=fd)
+    trouble = _trouble(sock)
+    if trouble:
+        sock.detach()  # it is not ours to close
+        raise OSError(errno.EINVAL, f"{where}: descriptor {fd} {trouble}")
+    sock.set_inheritable(False)
+    sock.setblocking(False)
+    if sock.family != socket.AF_UNIX:
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return sock
+
+
+def _trouble(sock: socket.socket) -> str:
+    """What keeps ``sock`` from being served on, as the rest of a sentence; empty where nothing does."""
+    if sock.family not in _FAMILIES:
+        return "is a socket of another kind than TCP or unix"
+    if sock.type != socket.SOCK_STREAM:
+        return "is a datagram socket; HTTP needs a stream, which is ListenStream= in a socket unit"
+    if not sock.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN):
+        try:
+            sock.getpeername()
+        except OSError:
+            return "is a socket that does not listen; whoever opens it has to call listen() first"
+        return "is a connection; pass the socket that listens, which is Accept=no in a socket unit"
+    return ""
+
+
+def passed(environ: MutableMapping[str, str] = os.environ) -> list[tuple[str, int]]:
+    """(Name, descriptor) of each socket that systemd passed to this process (sd_listen_fds_with_names(3)).
+
+    The variables are read once and taken out of ``environ``, so that no child believes that they are for it.
+    """
+    global _passed
+    if _passed is None:
+        _passed = _read(environ)
+        for name in _VARIABLES:
+            environ.pop(name, None)
+        for _, fd in _passed:
+            try:
+                os.set_inheritable(fd, False)
+            except OSError:
+                pass  # it is not open; adopt() says so if it is asked for
+    return _passed
+
+
+def restore(sockets: Iterable[tuple[str, int]]) -> None:
+    """Make :func:`passed` answer what it did in the image before this one (USR2)."""
+    global _passed
+    _passed = [(name, fd) for name, fd in sockets]
+
+
+def _read(environ: MutableMapping[str, str]) -> list[tuple[str, int]]:
+    count = environ.get("LISTEN_FDS", "")
+    if environ.get("LISTEN_PID") != str(os.getpid()) or not (count.isascii() and count.isdigit()):
+        return []
+    names = environ.get("LISTEN_FDNAMES", "").split(":")
+    return [(names[i] if i < len(names) and names[i] else "unknown", _FIRST + i) for i in range(min(int(count), 1024))]
+
+
+def named(name: str, where: str) -> list[int]:
+    """The descriptors that systemd passed as ``name`` (``FileDescriptorName=``; the unit's name where that is not set).
+
+    Raises OSError, one line that begins with ``where``, where there is none.
+    """
+    found = [fd for known, fd in passed() if known == name]
+    if not found:
+        names = ", ".join(dict.fromkeys(known for known, _ in passed()))
+        there_are = f"those that it passed are called {names}" if names else "it passed none to this process"
+        raise OSError(errno.ENOENT, f"{where}: systemd passed no socket of this name; {there_are}")
+    return found
+
+
+def choose_binds(binds: Iterable[str], *, explicit: bool) -> tuple[tuple[str, ...], str]:
+    """What to listen on, and a complaint to report (empty: none).
+
+    Sockets of systemd are used where no address was asked for; ``explicit`` tells whether one was, by whichever way.
+    Where one was, that holds, and the complaint says which sockets are left without anybody to serve them.
+    """
+    binds = tuple(binds)
+    sockets = passed()
+    if not sockets:
+        return binds, ""
+    if not explicit:
+        return tuple(f"fd://{fd}" for _, fd in sockets), ""
+    left = [name for name, fd in sockets if not {f"fd://{fd}", f"systemd:{name}"}.intersection(binds)]
+    if not left:
+        return binds, ""
+    names = " ".join(f"--bind systemd:{name}" for name in dict.fromkeys(left))
+    what = "a socket" if len(left) == 1 else f"{len(left)} sockets"
+    return binds, f"systemd passed {what} that --bind leaves out, unserved: remove --bind, or add {names}"

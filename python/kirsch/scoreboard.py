@@ -1,0 +1,686 @@
+"""The scoreboard: what the workers do, in anonymous shared memory that the supervisor makes and its children inherit.
+
+Nobody waits for anybody here. A worker writes its own slot, the supervisor everything else, whoever likes reads::
+
+    header           who and since when; the epoch; how often workers were replaced, by reason
+    totals, twice    what the workers that have ended had counted; the epoch says which copy is good
+    slot 0..N-1      a worker: its Python part, its native part, what runs in it, and a ring of slow requests
+
+Counters may never go back, and never count twice, though a worker ends and its slot is used again. So the epoch, one
+word, decides about everything else. :meth:`Scoreboard.fold` prepares epoch ``e + 1`` where readers of ``e`` do not
+look: it writes the other copy of the totals, and notes in the slot that it is folded *from* ``e + 1`` *on*. Then it
+stores the epoch, and only afterwards empties the slot. A reader takes the epoch, copies what it wants, and looks at the
+epoch again: if that has moved, it begins anew. There is no moment at which the board is inconsistent, so a supervisor
+that is killed in the middle of a fold stops no reader.
+
+Stores become visible in the order in which they are written on x86; elsewhere :func:`_fence` sees to it. Each word is
+loaded and stored as a whole, because a memoryview of format ``Q`` copies eight aligned bytes.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from _thread import allocate_lock
+from mmap import mmap
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from typing import Any
+
+FREE, STARTING, SERVING, DRAINING, STOPPING = range(5)
+"""A slot without a worker; one that is not ready yet; one that serves; one that says so and asks peers to leave; one
+that was told to stop."""
+
+STATES = ("free", "starting", "serving", "draining", "stopping")
+
+REASONS = (
+    "crash",
+    "stuck",
+    "deadlock",
+    "reload",
+    "upgrade",
+    "max-requests",
+    "max-lifetime",
+    "max-memory",
+    "inactivity",
+    "other",
+)
+"""Why workers are replaced, as a rule; any other word may be counted too."""
+
+SLOW_REQUESTS_MAX = 8
+"""Slow requests that a slot remembers: the newest."""
+
+_MAGIC = int.from_bytes(b"kirsch\0\1", sys.byteorder)
+# To be changed with any change of what is below; the native part's own layout counts too, by itself.
+_VERSION = 1
+_PAGE = 4096
+_WORD = 8
+_MASK = (1 << 64) - 1
+# Who has looked at what runs is taken to look on for so long.
+_LOOK_NANOSECONDS = 10 * 10**9
+
+# Words of the header.
+(
+    _H_MAGIC,
+    _H_LAYOUT,
+    _H_SLOTS,
+    _H_EPOCH,
+    _H_PID,
+    _H_STARTED,
+    _H_STARTED_WALL,
+    _H_GENERATION,
+    _H_REPLACED_AT,
+    _H_LOOKED,
+) = range(10)
+# Reasons in the header: so many, each a count and a text. What comes after the last is counted as "other".
+_REASONS, _REASONS_AT, _REASON_SIZE = 30, 256, 64
+# The header's own text: why a worker was replaced last.
+_LAST_AT, _LAST_SIZE = 2560, 512
+# And what is served.
+_APPLICATION_AT, _APPLICATION_SIZE = 3072, 512
+
+# Words of a slot's Python part.
+(
+    _S_FOLDED,
+    _S_PID,
+    _S_GENERATION,
+    _S_STATE,
+    _S_STARTED,
+    _S_STARTED_WALL,
+    _S_HEARTBEAT,
+    _S_MEMORY,
+    _S_REQUESTS,
+    _S_SLOW_NEXT,
+) = range(10)
+_REASON_AT, _REASON_TEXT = 128, 384
+_NATIVE_AT = _REASON_AT + _REASON_TEXT
+_NATIVE_MAX = _PAGE - _NATIVE_AT
+# A record: its number, written last, its length, and so many bytes of JSON at most.
+_RECORD_HEAD = 16
+_RUNNING_AT, _RUNNING_SIZE = _PAGE, 4 * _PAGE
+_SLOW_AT, _SLOW_SIZE = _RUNNING_AT + _RUNNING_SIZE, _PAGE
+RUNNING_BYTES_MAX = _RUNNING_SIZE - _RECORD_HEAD
+SLOW_BYTES_MAX = _SLOW_SIZE - _RECORD_HEAD
+_SLOT_SIZE = _SLOW_AT + SLOW_REQUESTS_MAX * _SLOW_SIZE
+_TOTALS_AT = _PAGE
+_SLOTS_AT = _TOTALS_AT + 2 * _PAGE
+
+# Of the native part's values these are not counters: they end with their worker.
+NOT_COUNTED = frozenset(
+    {
+        "published",
+        "draining",
+        "stalled",
+        "connections",
+        "running",
+        "queued",
+        "suspended",
+        "threads",
+        "threads_idle",
+        "threads_most",
+    }
+)
+
+HISTOGRAMS = ("queue_wait", "service_time", "interpreter_wait")
+
+_occupied: Slot | None = None
+
+
+def worker_number() -> int | None:
+    """The number of this worker, from 0; None in a process that is none.
+
+    Two workers that live at the same time have different numbers, and the number of one that has ended is given away
+    again. So it is a name for what there is to be one of for each worker, but not one more after each restart.
+    """
+    return None if _occupied is None else _occupied.index
+
+
+def worker_numbers() -> frozenset[int]:
+    """The numbers of all workers that live, this one and those that start included; in a worker."""
+    return frozenset() if _occupied is None else _occupied.board.numbers()
+
+
+class LayoutError(ValueError):
+    """A board that another version of Kirsch has made: nothing can be read from it. Make a new one."""
+
+
+class Layout:
+    """What the native part looks like: names of its words in order, upper bounds of the histograms' buckets (seconds;
+    one more bucket has none), and its size in bytes."""
+
+    def __init__(self, fields: Sequence[str], bounds: Sequence[float], size: int) -> None:
+        assert len(fields) * _WORD <= size <= _NATIVE_MAX
+        assert size % _WORD == 0
+        self.fields = tuple(fields)
+        self.bounds = tuple(bounds)
+        self.size = size
+        self.counters = tuple(index for index, name in enumerate(self.fields) if name not in NOT_COUNTED)
+        self.names = tuple(self.fields[index] for index in self.counters)
+
+    @classmethod
+    def of_native(cls) -> Layout:
+        from kirsch import _native
+
+        return cls(_native.SCOREBOARD_FIELDS, _native.SCOREBOARD_BOUNDS, _native.SCOREBOARD_SIZE)
+
+    def identity(self) -> int:
+        """A number that differs where the layout does."""
+        from binascii import crc32
+
+        own = (_VERSION, _SLOT_SIZE, _NATIVE_AT, _TOTALS_AT, _SLOTS_AT)
+        return crc32(repr((own, self.fields, self.bounds, self.size)).encode())
+
+
+class Scoreboard:
+    """Shared memory with a slot for each worker. Made by the supervisor, and inherited over fork.
+
+    ``fd`` is its descriptor, which no child needs; it is not inheritable over exec unless the supervisor makes it so,
+    for its successor to :meth:`adopt`.
+    """
+
+    def __init__(self, fd: int, size: int, layout: Layout) -> None:
+        self.fd = fd
+        self.layout = layout
+        # From 3.13 on mmap need not keep a duplicate of the descriptor, which is one more for every child.
+        only: dict[str, Any] = {"trackfd": False} if sys.version_info >= (3, 13) else {}
+        self._map = mmap(fd, size, **only)
+        self._bytes = memoryview(self._map)
+        self._words = self._bytes.cast("Q")
+
+    @classmethod
+    def create(cls, slots: int, layout: Layout | None = None) -> Scoreboard:
+        """A new board with so many slots. Raises OSError where there is no memory to share.
+
+        A page is there from its first use on, so a slot costs one until somebody looks at it or a request is slow.
+        """
+        assert slots >= 1
+        layout = layout or Layout.of_native()
+        fd = _anonymous_file()
+        try:
+            size = _SLOTS_AT + slots * _SLOT_SIZE
+            os.ftruncate(fd, size)
+            board = cls(fd, size, layout)
+        except BaseException:
+            os.close(fd)
+            raise
+        words = board._words
+        words[_H_LAYOUT] = layout.identity()
+        words[_H_SLOTS] = slots
+        words[_H_PID] = os.getpid()
+        words[_H_STARTED] = time.monotonic_ns()
+        words[_H_STARTED_WALL] = time.time_ns()
+        words[_H_MAGIC] = _MAGIC
+        return board
+
+    @classmethod
+    def adopt(cls, fd: int, layout: Layout | None = None) -> Scoreboard:
+        """The board behind a descriptor that came over exec: counters go on, and slots of workers are as they were.
+
+        Raises LayoutError, and leaves ``fd`` open, where another version has made it; OSError where it is no file.
+        """
+        board = cls.look(fd, layout)
+        board._words[_H_PID] = os.getpid()
+        return board
+
+    @classmethod
+    def look(cls, fd: int, layout: Layout | None = None) -> Scoreboard:
+        """The board of somebody else, to read and to :meth:`look_on`. Raises like :meth:`adopt`."""
+        layout = layout or Layout.of_native()
+        size = os.fstat(fd).st_size
+        if size < _SLOTS_AT + _SLOT_SIZE:
+            raise LayoutError("this is no scoreboard")
+        board = cls(fd, size, layout)
+        words = board._words
+        if (words[_H_MAGIC], words[_H_LAYOUT]) != (_MAGIC, layout.identity()):
+            raise LayoutError("this scoreboard is of another version")
+        if size != _SLOTS_AT + words[_H_SLOTS] * _SLOT_SIZE:
+            raise LayoutError("this scoreboard is cut off")
+        return board
+
+    @property
+    def slots(self) -> int:
+        return self._words[_H_SLOTS]
+
+    @property
+    def pid(self) -> int:
+        """That of the supervisor."""
+        return self._words[_H_PID]
+
+    @property
+    def application(self) -> str:
+        """What is served, for people: ``module:app``."""
+        return self._text(_APPLICATION_AT, _APPLICATION_SIZE).decode("utf-8", "replace")
+
+    @application.setter
+    def application(self, name: str) -> None:
+        self._set_text(_APPLICATION_AT, _APPLICATION_SIZE, name.encode("utf-8", "replace"))
+
+    @property
+    def generation(self) -> int:
+        """How often the supervisor has loaded the application's code anew; its own affair."""
+        return self._words[_H_GENERATION]
+
+    @generation.setter
+    def generation(self, value: int) -> None:
+        self._words[_H_GENERATION] = value
+
+    def close_fd(self) -> None:
+        """In a child: the memory stays, the descriptor goes."""
+        if self.fd >= 0:
+            os.close(self.fd)
+            self.fd = -1
+
+    def slot(self, index: int) -> Slot:
+        """The slot of this number, for the supervisor or the worker that is in it."""
+        assert 0 <= index < self.slots
+        return Slot(self, index)
+
+    def native(self, index: int) -> memoryview:
+        """The part that the engine writes: ``_native.Server(scoreboard=...)``."""
+        return self.slot(index).native
+
+    # What the supervisor does.
+
+    def claim(self, generation: int = 0, reason: str = "") -> Slot | None:
+        """A slot for a worker that is about to be forked, in state STARTING; None where all are taken.
+
+        ``reason`` says why this worker comes to be, for people. The worker (or the supervisor) sets ``pid`` later.
+        """
+        words = self._words
+        for index in range(self.slots):
+            slot = Slot(self, index)
+            base = slot._base
+            if words[base + _S_STATE] != FREE:
+                continue
+            slot._empty()
+            words[base + _S_GENERATION] = generation
+            words[base + _S_STARTED] = words[base + _S_HEARTBEAT] = time.monotonic_ns()
+            words[base + _S_STARTED_WALL] = time.time_ns()
+            slot.reason = reason
+            _fence()
+            words[base + _S_FOLDED] = 0
+            words[base + _S_STATE] = STARTING
+            return slot
+        return None
+
+    def fold(self, index: int) -> None:
+        """The worker of this slot has ended: add what it counted to the totals, and free the slot.
+
+        Slow requests stay to be seen until another worker has as many.
+        """
+        words = self._words
+        slot = Slot(self, index)
+        base, native = slot._base, slot._base + _NATIVE_AT // _WORD
+        if words[base + _S_STATE] == FREE:
+            return
+        epoch = words[_H_EPOCH]
+        now, then = _totals(epoch), _totals(epoch + 1)
+        for each in self.layout.counters:
+            words[then + each] = (words[now + each] + words[native + each]) & _MASK
+        words[base + _S_FOLDED] = epoch + 1
+        _fence()
+        words[_H_EPOCH] = epoch + 1
+        _fence()
+        slot._empty()
+        words[base + _S_STATE] = FREE
+
+    def count_replacement(self, reason: str, text: str = "") -> None:
+        """A worker was replaced. ``reason`` is one of a few words, the label of a metric; ``text`` says more."""
+        words = self._words
+        name = reason.encode("utf-8", "replace")[: _REASON_SIZE - 2 * _WORD] or b"other"
+        for number in range(_REASONS):
+            at = _REASONS_AT + number * _REASON_SIZE
+            known = self._text(at + _WORD, _REASON_SIZE - _WORD)
+            if number == _REASONS - 1:
+                name = b"other"
+            if not known:
+                self._set_text(at + _WORD, _REASON_SIZE - _WORD, name)
+                _fence()
+            elif known != name:
+                continue
+            words[at // _WORD] += 1
+            break
+        self._set_text(_LAST_AT, _LAST_SIZE, (text or reason).encode("utf-8", "replace"))
+        words[_H_REPLACED_AT] = time.time_ns()
+
+    # What anybody does.
+
+    def read(self) -> Snapshot:
+        """All of it as it is now."""
+        words = self._words
+        while True:
+            epoch = words[_H_EPOCH]
+            _fence()
+            snapshot = self._copy(epoch)
+            _fence()
+            if words[_H_EPOCH] == epoch:
+                return snapshot
+
+    def look_on(self) -> None:
+        """Somebody wants to see what runs in the workers; they show it for some seconds."""
+        self._words[_H_LOOKED] = time.monotonic_ns()
+
+    @property
+    def is_looked_at(self) -> bool:
+        """Whether somebody wants to see what runs."""
+        return time.monotonic_ns() - self._words[_H_LOOKED] < _LOOK_NANOSECONDS
+
+    def running(self) -> list[Record]:
+        """What each worker has shown last of what runs in it."""
+        found = []
+        for index in sorted(self.numbers()):
+            slot = Slot(self, index)
+            number, record = self._record(slot._at + _RUNNING_AT, RUNNING_BYTES_MAX)
+            if number:
+                found.append((index, number, record))
+        return found
+
+    def numbers(self) -> frozenset[int]:
+        """Slots that are taken."""
+        return frozenset(index for index in range(self.slots) if Slot(self, index).state != FREE)
+
+    def _copy(self, epoch: int) -> Snapshot:
+        words, layout = self._words, self.layout
+        now = time.monotonic_ns()
+        totals = _totals(epoch)
+        total = words[totals : totals + len(layout.fields)].tolist()
+        workers = []
+        slow: list[Record] = []
+        for index in range(self.slots):
+            slot = Slot(self, index)
+            if words[slot._base + _S_SLOW_NEXT]:
+                slow += slot._slow_records()
+            part = words[slot._base : slot._base + _S_SLOW_NEXT].tolist()
+            if part[_S_STATE] == FREE or 0 < part[_S_FOLDED] <= epoch:
+                continue
+            native = slot._base + _NATIVE_AT // _WORD
+            values = words[native : native + len(layout.fields)].tolist()
+            for each in layout.counters:
+                total[each] += values[each]
+            workers.append(WorkerState(index, part, slot.reason, dict(zip(layout.fields, values, strict=True)), now))
+        return Snapshot(self, now, tuple(workers), {layout.fields[each]: total[each] for each in layout.counters}, slow)
+
+    def _replacements(self) -> dict[str, int]:
+        found = {}
+        for number in range(_REASONS):
+            at = _REASONS_AT + number * _REASON_SIZE
+            name = self._text(at + _WORD, _REASON_SIZE - _WORD)
+            if not name:
+                break
+            found[name.decode("utf-8", "replace")] = self._words[at // _WORD]
+        return found
+
+    # A record: readers take it whole or, while it is written, not at all.
+
+    def _record(self, at: int, size: int) -> tuple[int, bytes]:
+        """Its number and its bytes; the number is 0 where there is nothing to read now."""
+        words = self._words
+        number = words[at // _WORD]
+        _fence()
+        length = min(words[at // _WORD + 1], size)
+        record = bytes(self._bytes[at + _RECORD_HEAD : at + _RECORD_HEAD + length])
+        _fence()
+        return (number, record) if words[at // _WORD] == number else (0, b"")
+
+    def _set_record(self, at: int, number: int, record: bytes) -> None:
+        words = self._words
+        words[at // _WORD] = 0
+        _fence()
+        words[at // _WORD + 1] = len(record)
+        self._bytes[at + _RECORD_HEAD : at + _RECORD_HEAD + len(record)] = record
+        _fence()
+        words[at // _WORD] = number
+
+    # A text: its length as a word, then its bytes. Half a text may be read while it is written, and does no harm.
+
+    def _text(self, at: int, size: int) -> bytes:
+        length = min(self._words[at // _WORD], size - _WORD)
+        return bytes(self._bytes[at + _WORD : at + _WORD + length])
+
+    def _set_text(self, at: int, size: int, text: bytes) -> None:
+        text = text[: size - _WORD]
+        self._words[at // _WORD] = 0
+        _fence()
+        self._bytes[at + _WORD : at + _WORD + len(text)] = text
+        _fence()
+        self._words[at // _WORD] = len(text)
+
+
+class Slot:
+    """One worker's place on the board. Times are CLOCK_MONOTONIC, which all processes of a machine share."""
+
+    def __init__(self, board: Scoreboard, index: int) -> None:
+        self.board = board
+        self.index = index
+        self._at = _SLOTS_AT + index * _SLOT_SIZE
+        self._base = self._at // _WORD
+
+    @property
+    def native(self) -> memoryview:
+        at = self._at + _NATIVE_AT
+        return self.board._bytes[at : at + self.board.layout.size]
+
+    @property
+    def values(self) -> dict[str, int]:
+        """What the engine has published, by name."""
+        fields = self.board.layout.fields
+        native = self._base + _NATIVE_AT // _WORD
+        values = self.board._words[native : native + len(fields)].tolist()
+        return dict(zip(fields, values, strict=True))
+
+    def _get(self, word: int) -> int:
+        return self.board._words[self._base + word]
+
+    def _set(self, word: int, value: int) -> None:
+        self.board._words[self._base + word] = value
+
+    pid = property(lambda self: self._get(_S_PID), lambda self, value: self._set(_S_PID, value))
+    generation = property(lambda self: self._get(_S_GENERATION), lambda self, value: self._set(_S_GENERATION, value))
+    state = property(lambda self: self._get(_S_STATE), lambda self, value: self._set(_S_STATE, value))
+    memory = property(lambda self: self._get(_S_MEMORY), lambda self, value: self._set(_S_MEMORY, value))
+    requests = property(lambda self: self._get(_S_REQUESTS), lambda self, value: self._set(_S_REQUESTS, value))
+
+    def occupy(self) -> None:
+        """This process is the worker; :func:`worker_number` says so from now on."""
+        global _occupied
+        _occupied = self
+        self.pid = os.getpid()
+
+    @property
+    def heartbeat(self) -> float:
+        """When the worker's control thread had the interpreter last, in seconds of ``time.monotonic()``."""
+        return self._get(_S_HEARTBEAT) / 1e9
+
+    def beat(self) -> None:
+        """In the worker: its control thread has the interpreter."""
+        self._set(_S_HEARTBEAT, time.monotonic_ns())
+
+    @property
+    def started(self) -> float:
+        """When the slot was claimed, in seconds of ``time.monotonic()``."""
+        return self._get(_S_STARTED) / 1e9
+
+    @property
+    def reason(self) -> str:
+        """Why this worker was started, or why it leaves; one line for people."""
+        return self.board._text(self._at + _REASON_AT, _REASON_TEXT).decode("utf-8", "replace")
+
+    @reason.setter
+    def reason(self, text: str) -> None:
+        self.board._set_text(self._at + _REASON_AT, _REASON_TEXT, text.encode("utf-8", "replace"))
+
+    def show_running(self, record: bytes) -> None:
+        """In the worker: what runs in it now, ``RUNNING_BYTES_MAX`` bytes of JSON at most."""
+        assert len(record) <= RUNNING_BYTES_MAX
+        self.board._set_record(self._at + _RUNNING_AT, 1, record)
+
+    def add_slow(self, record: bytes) -> int:
+        """In the worker: remember a slow request, ``SLOW_BYTES_MAX`` bytes of JSON at most. Returns its number."""
+        number = self._get(_S_SLOW_NEXT) + 1
+        self._put_slow(number, record)
+        self._set(_S_SLOW_NEXT, number)
+        return number
+
+    def change_slow(self, number: int, record: bytes) -> None:
+        """In the worker: say something else of a slow request, if it is still remembered."""
+        if self.board._words[self._slow_at(number) // _WORD] == number:
+            self._put_slow(number, record)
+
+    def _put_slow(self, number: int, record: bytes) -> None:
+        assert len(record) <= SLOW_BYTES_MAX
+        self.board._set_record(self._slow_at(number), number, record)
+
+    def _slow_records(self) -> list[Record]:
+        """The newest last."""
+        newest = self._get(_S_SLOW_NEXT)
+        found = []
+        for number in range(max(newest - SLOW_REQUESTS_MAX, 0) + 1, newest + 1):
+            written, record = self.board._record(self._slow_at(number), SLOW_BYTES_MAX)
+            if written == number:
+                found.append((self.index, number, record))
+        return found
+
+    def _slow_at(self, number: int) -> int:
+        return self._at + _SLOW_AT + number % SLOW_REQUESTS_MAX * _SLOW_SIZE
+
+    def _empty(self) -> None:
+        """All but the mark of a fold, the state, and the ring with its count."""
+        words = self.board._words
+        for word in (_S_PID, _S_GENERATION, _S_STARTED, _S_STARTED_WALL, _S_HEARTBEAT, _S_MEMORY, _S_REQUESTS):
+            words[self._base + word] = 0
+        words[self._base + _REASON_AT // _WORD] = 0
+        words[(self._at + _RUNNING_AT) // _WORD] = 0
+        at = self._at + _NATIVE_AT
+        self.board._bytes[at : at + self.board.layout.size] = bytes(self.board.layout.size)
+
+
+class Snapshot:
+    """The board at one moment: ``time`` of CLOCK_MONOTONIC, ``wall`` seconds since 1970.
+
+    ``counters`` are sums over all workers that there have been, ``workers`` those that there are. ``started`` is when
+    the board was made, in seconds since 1970; ``uptime`` the seconds since then. ``replacements`` counts workers by the
+    reason why they were replaced. ``slow`` are records as (slot, number, JSON).
+    """
+
+    def __init__(
+        self,
+        board: Scoreboard,
+        now: int,
+        workers: tuple[WorkerState, ...],
+        counters: Mapping[str, int],
+        slow: Sequence[Record],
+    ) -> None:
+        words = board._words
+        self.pid = words[_H_PID]
+        self.generation = words[_H_GENERATION]
+        self.time = now / 1e9
+        self.wall = time.time()
+        self.started = words[_H_STARTED_WALL] / 1e9
+        self.uptime = (now - words[_H_STARTED]) / 1e9
+        self.replacements = board._replacements()
+        self.last_replacement = board._text(_LAST_AT, _LAST_SIZE).decode("utf-8", "replace")
+        self.last_replaced = words[_H_REPLACED_AT] / 1e9
+        self.workers = workers
+        self.counters = counters
+        self.slow = tuple(slow)
+        self.bounds = board.layout.bounds
+
+    def gauge(self, name: str) -> int:
+        """The sum over the workers that there are; 0 where the engine has no such value."""
+        return sum(worker.values.get(name, 0) for worker in self.workers)
+
+    def histogram(self, name: str) -> Histogram:
+        """One of ``HISTOGRAMS``."""
+        counts = tuple(self.counters.get(f"{name}_{index}", 0) for index in range(len(self.bounds) + 1))
+        return Histogram(self.bounds, counts, self.counters.get(f"{name}_sum", 0) / 1e9)
+
+
+class WorkerState:
+    """A worker at one moment. Times are seconds before that moment; ``values`` are the engine's, by name."""
+
+    def __init__(self, index: int, part: Sequence[int], reason: str, values: Mapping[str, int], now: int) -> None:
+        self.index = index
+        self.pid = part[_S_PID]
+        self.generation = part[_S_GENERATION]
+        self.state = STATES[part[_S_STATE]] if part[_S_STATE] < len(STATES) else "unknown"
+        self.age = max(now - part[_S_STARTED], 0) / 1e9
+        self.started = part[_S_STARTED_WALL] / 1e9
+        self.silence = max(now - part[_S_HEARTBEAT], 0) / 1e9
+        self.memory = part[_S_MEMORY]
+        self.reason = reason
+        self.values = values
+
+
+class Histogram:
+    """Counts of what took up to each bound (seconds), and of what took longer than all; their sum in seconds."""
+
+    def __init__(self, bounds: Sequence[float], counts: Sequence[int], total: float) -> None:
+        self.bounds = bounds
+        self.counts = counts
+        self.sum = total
+
+    @property
+    def count(self) -> int:
+        return sum(self.counts)
+
+    def cumulative(self) -> list[int]:
+        found, total = [], 0
+        for count in self.counts:
+            total += count
+            found.append(total)
+        return found
+
+    def quantile(self, share: float) -> float | None:
+        """An estimate, as PromQL's histogram_quantile makes it; None where there is nothing to estimate from.
+
+        What lies above the last bound is told as that bound.
+        """
+        rank, below, lower = share * self.count, 0, 0.0
+        if not self.count:
+            return None
+        for bound, count in zip(self.bounds, self.counts, strict=False):
+            if count and below + count >= rank:
+                return lower + (bound - lower) * max(rank - below, 0.0) / count
+            below += count
+            lower = bound
+        return self.bounds[-1]
+
+    def since(self, earlier: Histogram) -> Histogram:
+        """What was added since ``earlier``."""
+        counts = tuple(max(now - then, 0) for now, then in zip(self.counts, earlier.counts, strict=True))
+        return Histogram(self.bounds, counts, max(self.sum - earlier.sum, 0.0))
+
+
+if TYPE_CHECKING:
+    Record = tuple[int, int, bytes]
+
+
+def _totals(epoch: int) -> int:
+    """The word at which the good copy of an epoch begins."""
+    return (_TOTALS_AT + epoch % 2 * _PAGE) // _WORD
+
+
+def _fence() -> None:
+    """What was stored before is visible before what is stored afterwards; loads likewise.
+
+    The release of a lock, and its acquisition after that, order everything around them: on x86 there is nothing to
+    order, on other processors this is the only way that Python has.
+    """
+    lock = allocate_lock()
+    lock.acquire()
+    lock.release()
+    lock.acquire()
+
+
+def _anonymous_file() -> int:
+    """A file without a name, in memory where the system has such files. Raises OSError."""
+    if hasattr(os, "memfd_create"):
+        return os.memfd_create("kirsch-scoreboard", os.MFD_CLOEXEC)
+    import tempfile
+
+    fd, path = tempfile.mkstemp(prefix="kirsch-")
+    os.unlink(path)
+    return fd

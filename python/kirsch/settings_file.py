@@ -1,0 +1,405 @@
+"""The settings file: TOML, each setting under its flag's name, checked with the line of each mistake.
+
+``kirsch.toml`` holds settings at its top, ``pyproject.toml`` in the table ``[tool.kirsch]``.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+
+from kirsch.mounts import Mount, check_host, check_path
+from kirsch.settings import SETTINGS, Setting, UsageError
+from kirsch.values import (
+    Bounded,
+    did_you_mean,
+    parse_account,
+    parse_count,
+    parse_duration,
+    parse_environment,
+    parse_on_off,
+    parse_path_limits,
+    parse_size,
+    parse_switch,
+)
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from typing import Any
+
+PROJECT_FILE = "pyproject.toml"
+_PROJECT_TABLE = ("tool", "kirsch")
+
+# They say where to look or what to do now, so a file cannot hold them.
+_ON_THE_COMMAND_LINE = frozenset({"config", "check_config", "print_config"})
+_MOUNT_KEYS = ("path", "host", "app", "factory")
+_OTHER_NAMES = {"application": "app", "target": "app", "module": "app", "mounts": "[[mount]]"}
+
+
+class File:
+    """What a file says: ``given`` and ``target`` as :class:`kirsch.settings.Settings` takes them, and the mounts."""
+
+    __slots__ = ("given", "mounts", "path", "target")
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self.given: dict[str, tuple[str, str]] = {}
+        self.target: tuple[str, str] | None = None
+        self.mounts: tuple[Mount, ...] = ()
+
+
+def read_file(name: str, directory: str, *, origin: str = "") -> File | None:
+    """Read the file ``name``, as it is seen from ``directory``; ``origin`` is who asked for it by name.
+
+    None for a pyproject.toml that nobody named and that has no table ``[tool.kirsch]``. Raises UsageError with a line
+    for each mistake.
+    """
+    path = os.path.join(directory, name)
+    text = _decode(_read(path, name, origin), name)
+    is_project = os.path.basename(name) == PROJECT_FILE
+    tables = _parse(text, name)
+    prefix: tuple[str, ...] = ()
+    if is_project:
+        tool = tables.get("tool", {})
+        if not isinstance(tool, dict) or "kirsch" not in tool:
+            if origin:
+                raise UsageError(f"{origin}: {name} has no table [tool.kirsch]")
+            return None
+        prefix, tables = _PROJECT_TABLE, tool["kirsch"]
+        if not isinstance(tables, dict):
+            raise UsageError(f"{name}: tool.kirsch is {_described(tables)}, and a table [tool.kirsch] is wanted")
+    reader = _Reader(name, os.path.dirname(os.path.abspath(path)), _Lines(text, prefix))
+    reader.read(tables)
+    if reader.mistakes:
+        raise UsageError("\n".join(line for _, line in sorted(reader.mistakes, key=lambda mistake: mistake[0])))
+    file = File(os.path.abspath(path))
+    file.given = reader.given
+    file.target = reader.target
+    file.mounts = tuple(reader.mounts)
+    if reader.folder == os.path.abspath(directory or "."):
+        return file
+    return _with_own_chdir(file, reader.folder)
+
+
+def _with_own_chdir(file: File, folder: str) -> File:
+    """A file of another directory means that one when it says ``chdir = "."``."""
+    if file.given.get("chdir", ("", ""))[0]:
+        text, origin = file.given["chdir"]
+        file.given["chdir"] = (os.path.normpath(os.path.join(folder, text)), origin)
+    return file
+
+
+def _read(path: str, name: str, origin: str) -> bytes:
+    try:
+        with open(path, "rb") as file:
+            return file.read()
+    except OSError as error:
+        raise UsageError(f"{origin + ': ' if origin else ''}cannot read {name}: {error.strerror}") from None
+
+
+def _decode(data: bytes, name: str) -> str:
+    try:
+        # Some editors put a byte order mark first, which TOML has no place for.
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        raise UsageError(f"{name}:{line}: this is not UTF-8, in which TOML is written") from None
+
+
+def _parse(text: str, name: str) -> dict[str, Any]:
+    if sys.version_info >= (3, 11):
+        import tomllib
+    else:
+        import tomli as tomllib
+    try:
+        tables: dict[str, Any] = tomllib.loads(text)
+        return tables
+    except tomllib.TOMLDecodeError as error:
+        message = str(error)
+        place = re.search(r" \(at (?:line (\d+), column \d+|end of document)\)$", message)
+        if place is None:
+            raise UsageError(f"{name}: {message}") from None
+        line = place[1] or max(1, len(text.splitlines()))
+        what = message[: place.start()]
+        raise UsageError(f"{name}:{line}: this is not TOML: {what[:1].lower()}{what[1:]}") from None
+    except RecursionError:
+        raise UsageError(f"{name}: this is nested too deeply") from None
+
+
+class _Reader:
+    """Collects settings, the application, mounts and mistakes, these with the line that each is on."""
+
+    def __init__(self, name: str, folder: str, lines: _Lines) -> None:
+        self.folder = folder
+        self.given: dict[str, tuple[str, str]] = {}
+        self.target: tuple[str, str] | None = None
+        self.mounts: list[Mount] = []
+        self.mistakes: list[tuple[int, str]] = []
+        self._name = name
+        self._lines = lines
+        self._keys = {spelling: each for each in SETTINGS for spelling in _spellings(each)}
+
+    def read(self, table: dict[str, Any]) -> None:
+        for key, value in table.items():
+            if key == "app":
+                self._read_target(key, value)
+            elif key == "mount":
+                self._read_mounts(key, value)
+            else:
+                self._read_setting(key, value)
+
+    def _mistake(self, path: tuple[str | int, ...], message: str) -> None:
+        self.mistakes.append((self._lines.of(*path), f"{self._origin(*path)}: {message}"))
+
+    def _origin(self, *path: str | int) -> str:
+        return f"{self._name}:{self._lines.of(*path)}"
+
+    def _read_target(self, key: str, value: object) -> None:
+        if isinstance(value, str) and value:
+            self.target = (value, self._origin(key))
+        else:
+            self._mistake((key,), f'app is {_described(value)}, and a string is wanted, such as "hello:app"')
+
+    def _read_setting(self, key: str, value: object) -> None:
+        each = self._keys.get(key)
+        if each is None:
+            self._mistake((key,), f"there is no setting {key}{self._hint(key)}")
+        elif each.name in _ON_THE_COMMAND_LINE:
+            self._mistake((key,), f"{key} belongs on the command line")
+        elif each.name in self.given:
+            self._mistake((key,), f"{key} is there already, {self.given[each.name][1]} has it")
+        else:
+            origin = self._origin(key)
+            try:
+                text = _text(each, value)
+                each.value(text, origin)
+                self.given[each.name] = (text, origin)
+            except _WrongTypeError as error:
+                self._mistake((key, *error.path), f"{key} {error}")
+            except UsageError as error:
+                self.mistakes.append((self._lines.of(key), str(error)))
+
+    def _hint(self, key: str) -> str:
+        dashed = key.replace("_", "-")
+        if key in _OTHER_NAMES:
+            return f"; write {_OTHER_NAMES[key]}"
+        if dashed in ("kirsch", "tool"):
+            return "; settings stand at the top of this file, in no table"
+        if dashed.startswith("no-") and dashed[3:] in self._keys:
+            return f"; write {dashed[3:]} = false"
+        from kirsch import foreign
+
+        hint = foreign.hint(f"--{dashed}")
+        if hint:
+            return f"; {hint if '`' in hint else hint.replace('--', '')}"
+        return did_you_mean(dashed, [*(each.key for each in SETTINGS), "app", "mount"]) or (
+            "; kirsch --help lists those there are"
+        )
+
+    def _read_mounts(self, key: str, value: object) -> None:
+        if not isinstance(value, list) or not all(isinstance(table, dict) for table in value):
+            self._mistake((key,), f"mount is {_described(value)}, and tables are wanted: write [[mount]]")
+            return
+        taken: dict[tuple[str, str], str] = {}
+        for index, table in enumerate(value):
+            for mount in self._mounts_of(index, table):
+                place = (mount.host, mount.path)
+                if place in taken:
+                    self._mistake((key, index), f"there is a mount {mount.place} already, {taken[place]} has it")
+                taken[place] = mount.origin
+                self.mounts.append(mount)
+
+    def _mounts_of(self, index: int, table: dict[str, Any]) -> Iterator[Mount]:
+        """One mount for each host that the table names."""
+        before = len(self.mistakes)
+        for key in table:
+            if key not in _MOUNT_KEYS:
+                hint = did_you_mean(key, _MOUNT_KEYS) or f"; it has {', '.join(_MOUNT_KEYS)}"
+                self._mistake(("mount", index, key), f"a mount has no {key}{hint}")
+        app, factory, path, hosts = (table.get(key) for key in ("app", "factory", "path", "host"))
+        if not isinstance(app, str) or not app:
+            self._mistake(("mount", index, "app"), 'a mount has an application, such as app = "shop:app"')
+        if not isinstance(factory, (bool, type(None))):
+            self._mistake(("mount", index, "factory"), f"factory is {_described(factory)}, and true or false is wanted")
+        if path is None and hosts is None:
+            self._mistake(("mount", index), 'a mount has a path or a host, such as path = "/shop"')
+        checked_path = self._checked(check_path, "/" if path is None else path, index, "path")
+        hosts = hosts if isinstance(hosts, list) and hosts else [hosts]
+        checked_hosts = ["" if host is None else self._checked(check_host, host, index, "host") for host in hosts]
+        if len(self.mistakes) > before or not isinstance(app, str):
+            return
+        for host in checked_hosts:
+            origin = self._origin("mount", index)
+            yield Mount(app, path=checked_path, host=host, factory=bool(factory), origin=origin)
+
+    def _checked(self, check: Callable[[str], str], value: object, index: int, key: str) -> str:
+        if not isinstance(value, str):
+            self._mistake(("mount", index, key), f"{key} is {_described(value)}, and a string is wanted")
+            return ""
+        try:
+            return check(value)
+        except ValueError as error:
+            self._mistake(("mount", index, key), f"{key}: {value!r} {error}")
+            return ""
+
+
+def _spellings(each: Setting) -> Iterator[str]:
+    """Every name under which a file may have the setting: its long flags, with dashes or underscores."""
+    for name in (each.key, *(flag[2:] for flag in each.flags if flag.startswith("--"))):
+        yield name
+        yield name.replace("-", "_")
+
+
+class _WrongTypeError(Exception):
+    """What a key has and what is wanted; ``path`` leads on from the key to a value within it."""
+
+    def __init__(self, value: object, wanted: str, *path: str) -> None:
+        inner = "".join(f"{part} " for part in path)
+        super().__init__(f"{inner and 'of ' + inner}is {_described(value)}, and {wanted} is wanted")
+        self.path = path
+
+
+def _text(each: Setting, value: object) -> str:
+    """The value as a flag would have it. Raises _WrongTypeError."""
+    parse = each.parse.parse if isinstance(each.parse, Bounded) else each.parse
+    if parse is parse_path_limits and isinstance(value, dict):
+        limits = (f"{prefix}={_scalar(parse_duration, limit, prefix)}" for prefix, limit in value.items())
+        return ",".join(limits)
+    if parse is parse_environment and isinstance(value, dict):
+        return "\0".join(f"{name}={_scalar(_variable, content, name)}" for name, content in value.items())
+    if each.is_repeatable and isinstance(value, list):
+        for item in value:
+            if not isinstance(item, str):
+                raise _WrongTypeError(item, "an array of strings")
+        return each.separator.join(value)
+    return _scalar(parse, value)
+
+
+def _variable(_text: str) -> None:
+    """Stands for what a table of variables holds."""
+
+
+# What TOML has for the values of a parser beside, or instead of, strings; and how to ask for it.
+_NATURAL: dict[Callable[[str], Any], tuple[tuple[type, ...], str]] = {
+    parse_switch: ((bool,), "true or false"),
+    parse_on_off: ((bool, str), "true or false"),
+    parse_count: ((int,), "a whole number"),
+    parse_duration: ((int, float, str), 'a number of seconds or a string such as "30s"'),
+    parse_size: ((int, str), 'a number of bytes or a string such as "64k"'),
+    parse_path_limits: ((str,), 'a table such as { "/reports" = "300s" }'),
+    parse_environment: ((str,), 'a table such as { NAME = "value" }'),
+    parse_account: ((int, str), "a name or a number"),
+    _variable: ((int, str), "a string"),
+}
+
+
+def _scalar(parse: Callable[[str], Any], value: object, *path: str) -> str:
+    types, wanted = _NATURAL.get(parse, ((str,), "a string"))
+    # For Python true is a number too.
+    if not isinstance(value, types) or (isinstance(value, bool) and bool not in types):
+        raise _WrongTypeError(value, wanted, *path)
+    if isinstance(value, bool):
+        return ("no", "yes")[value] if parse is parse_switch else ("off", "on")[value]
+    return str(value)
+
+
+def _described(value: object) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, (int, float)):
+        return f"the number {value}"
+    if isinstance(value, str):
+        return f'the string "{value}"' if len(value) < 40 else "a string"
+    if isinstance(value, list):
+        return "an array"
+    return "a table" if isinstance(value, dict) else "a date or a time"
+
+
+_KEY = r"""(?:"(?:\\.|[^"\\\n])*"|'[^'\n]*'|[A-Za-z0-9_-]+)"""
+_KEYS = rf"{_KEY}(?:[ \t]*\.[ \t]*{_KEY})*"
+
+
+class _Lines:
+    """The line that each key of a valid TOML text stands on, which its parser does not tell.
+
+    A path leads from the table ``prefix`` on; in an array of tables it has the number of the table. What has no line
+    of its own, as in an inline table, has that of the table.
+    """
+
+    def __init__(self, text: str, prefix: tuple[str, ...] = ()) -> None:
+        self._lines: dict[tuple[str | int, ...], int] = {}
+        self._prefix = prefix
+        self._scan(text)
+
+    def of(self, *path: str | int) -> int:
+        whole: tuple[str | int, ...] = (*self._prefix, *path)
+        while whole:
+            if whole in self._lines:
+                return self._lines[whole]
+            whole = whole[:-1]
+        return 1
+
+    def _scan(self, text: str) -> None:
+        text = text.replace("\r\n", "\n")
+        statement = re.compile(
+            rf"[ \t\n]*(?:\#[^\n]*|(?P<open>\[\[?)[ \t]*(?P<table>{_KEYS})[ \t]*\]\]?|(?P<key>{_KEYS})[ \t]*=)"
+        )
+        # A value goes on over line ends within brackets and within strings of three quotes.
+        token = re.compile(
+            r'''
+            """(?:\\.|(?!""").)*"{3,5} | \'\'\'(?:(?!\'\'\').)*'{3,5} | "(?:\\.|[^"\\\n])*" | '[^'\n]*' |
+            \#[^\n]* | [\[{] | [\]}] | \n | .
+            ''',
+            re.DOTALL | re.VERBOSE,
+        )
+        position = line = 0
+        table: tuple[str | int, ...] = ()
+        counts: dict[tuple[str | int, ...], int] = {}
+        while (match := statement.match(text, position)) is not None:
+            start = match.start("table") if match["table"] else match.start("key")
+            if match["table"]:
+                line = text.count("\n", 0, start) + 1
+                table = self._numbered(_parts(match["table"]), counts)
+                if match["open"] == "[[":
+                    counts[table] = counts.get(table, -1) + 1
+                    table = (*table, counts[table])
+                self._note(table, line)
+                position = match.end()
+            elif match["key"]:
+                line = text.count("\n", 0, start) + 1
+                self._note((*table, *_parts(match["key"])), line)
+                position = _end_of_value(text, match.end(), token)
+            else:
+                position = match.end()
+
+    def _numbered(self, parts: list[str], counts: dict[tuple[str | int, ...], int]) -> tuple[str | int, ...]:
+        """``[mount.x]`` behind a ``[[mount]]`` is in the last of them."""
+        path: tuple[str | int, ...] = ()
+        for index, part in enumerate(parts):
+            path = (*path, part)
+            if path in counts and index < len(parts) - 1:
+                path = (*path, counts[path])
+        return path
+
+    def _note(self, path: tuple[str | int, ...], line: int) -> None:
+        for end in range(1, len(path) + 1):
+            self._lines.setdefault(path[:end], line)
+
+
+def _parts(keys: str) -> list[str]:
+    return [key[1:-1] if key[0] in "\"'" else key for key in re.findall(_KEY, keys)]
+
+
+def _end_of_value(text: str, position: int, token: re.Pattern[str]) -> int:
+    depth = 0
+    while (match := token.match(text, position)) is not None:
+        position = match.end()
+        if match[0] in ("[", "{"):
+            depth += 1
+        elif match[0] in ("]", "}"):
+            depth -= 1
+        elif match[0] == "\n" and depth == 0:
+            break
+    return position

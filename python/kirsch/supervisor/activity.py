@@ -1,0 +1,48 @@
+"""What the workers do together, as the scoreboard tells: looked at now and then, for scaling and for inactivity."""
+
+from __future__ import annotations
+
+from kirsch.supervisor.scaling import Load
+from kirsch.supervisor.system import processor_seconds
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from kirsch.supervisor.crew import Worker
+
+
+class Activity:
+    """``busy`` requests are in the application and ``queued`` wait for a thread; ``idle_since`` is when the last
+    request was over, or the look after that."""
+
+    def __init__(self, now: float) -> None:
+        self.busy = 0
+        self.queued = 0
+        self.idle_since = now
+        self._requests: dict[int, int] = {}
+        self._processors: dict[int, float] = {}
+        self._looked_at = now
+
+    def look(self, now: float, workers: Iterable[Worker]) -> None:
+        requests = {}
+        self.busy = self.queued = suspended = 0
+        for worker in workers:
+            if worker.slot is not None:
+                values = worker.slot.values
+                self.busy += values["running"]
+                self.queued += values["queued"]
+                suspended += values["suspended"]
+                requests[worker.pid] = values["requests"]
+        if self.busy or self.queued or suspended or requests != self._requests:
+            self.idle_since = now
+        self._requests = requests
+
+    def load(self, now: float, workers: list[Worker], threads: int) -> Load:
+        """After a :meth:`look`: what it means for the number of workers, which have so many ``threads`` each."""
+        elapsed, self._looked_at = max(now - self._looked_at, 0.001), now
+        before, self._processors = self._processors, {each.pid: processor_seconds(each.pid) for each in workers}
+        used = sum(max(total - before[pid], 0.0) for pid, total in self._processors.items() if pid in before)
+        return Load(
+            workers=len(workers), busy=self.busy, queued=self.queued, threads=threads, processors=used / elapsed
+        )

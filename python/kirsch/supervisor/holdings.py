@@ -1,0 +1,149 @@
+"""What is held for those who serve: who they are, the sockets, the logs, the pid file.
+
+All that can be refused at the start is refused here, before there is a worker; and all of it goes on over an upgrade.
+"""
+
+from __future__ import annotations
+
+import os
+
+from kirsch import assembly, inherited, sockets
+from kirsch.reports import ERROR, LEVELS, WARNING, ErrorLog, say
+from kirsch.settings import UsageError
+from kirsch.sockets import Rebound
+from kirsch.supervisor import privileges
+from kirsch.supervisor.pid_file import PidFile
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from kirsch.settings import Settings
+    from kirsch.sockets import Listener
+    from kirsch.supervisor.upgrade import State
+
+
+class Holdings:
+    """Opened anew, or taken over from the image before (``state``).
+
+    Raises AssemblyError and UsageError for what cannot be had; then nothing is left behind. At an upgrade, a file or an
+    address that cannot be had is reported instead: a wrong setting must not end those who serve.
+    """
+
+    def __init__(self, chosen: Settings, state: State | None) -> None:
+        self.pid_file: PidFile | None = None
+        self.listeners: list[Listener] = []
+        self.metrics: list[Listener] = []
+        self._is_upgrade = state is not None
+        try:
+            privileges.set_umask(chosen.umask)
+            self.identity = privileges.identity(chosen.user, chosen.group)
+            self._take_pid_file(chosen, state)
+            self._open_logs(chosen)
+            self._listen(chosen, state)
+        except BaseException as error:
+            self.discard()
+            if isinstance(error, OSError):
+                raise assembly.AssemblyError(assembly.EXIT_FAILED, assembly.reason(error)) from None
+            if isinstance(error, ValueError):
+                raise UsageError(str(error)) from None
+            raise
+        complaint = privileges.complaint(self.identity)
+        if complaint and any(map(_is_reachable, self.listeners)):
+            self.errors(WARNING, complaint)
+
+    @property
+    def sets(self) -> int:
+        """How many sets of sockets there are with ``--reuse-port``; 0: all workers share one."""
+        return 1 + max((-1 if listener.set is None else listener.set for listener in self.listeners), default=-1)
+
+    def give_logs(self, chosen: Settings) -> None:
+        """Let the workers' user write the logs. Raises OSError."""
+        if self.identity is not None:
+            privileges.give(self.identity, chosen.error_logfile)
+            privileges.give(self.identity, chosen.access_logfile)
+
+    def close_sockets(self) -> None:
+        """Nobody is let in any more, but by a worker that has the sockets still."""
+        for listener in self.listeners:
+            listener.close()
+
+    def discard(self) -> None:
+        """Let go of all that others would see."""
+        sockets.discard(self.listeners)
+        sockets.discard(self.metrics)
+        if self.pid_file is not None:
+            self.pid_file.remove()
+
+    def export(self) -> State:
+        """What the next image of this program needs to know. From here on descriptors outlive an exec; :meth:`stay` is
+        for one that did not happen."""
+        return {
+            "pid_file": None if self.pid_file is None else self.pid_file.export(),
+            "listeners": sockets.export(self.listeners),
+            "metrics": sockets.export(self.metrics) if self.metrics else None,
+        }
+
+    def stay(self) -> None:
+        sockets.stay([*self.listeners, *self.metrics])
+        if self.pid_file is not None:
+            self.pid_file.stay()
+
+    def _take_pid_file(self, chosen: Settings, state: State | None) -> None:
+        before = None if state is None or state["pid_file"] is None else PidFile.inherit(state["pid_file"])
+        if before is not None and before.path == os.path.abspath(chosen.pid_file or os.curdir):
+            self.pid_file = before
+            return
+        if chosen.pid_file:
+            self.pid_file = PidFile(chosen.pid_file)
+            try:
+                self.pid_file.write()
+            except OSError as error:
+                if not self._is_upgrade:
+                    raise
+                say(f"kirsch: SIGUSR2: {error.strerror}; it stays where it was")
+                self.pid_file = before
+                return
+        if before is not None:
+            before.remove()
+
+    def _open_logs(self, chosen: Settings) -> None:
+        try:
+            self.give_logs(chosen)
+            self.errors = assembly.open_logs(chosen)
+        except (OSError, assembly.AssemblyError) as error:
+            if not self._is_upgrade:
+                raise
+            self.errors = ErrorLog("", LEVELS[chosen.log_level])
+            self.errors(ERROR, f"SIGUSR2: {error.args[-1]}; errors are written here")
+
+    def _listen(self, chosen: Settings, state: State | None) -> None:
+        sets = chosen.workers if chosen.reuse_port else 0
+        old = [] if state is None else sockets.inherit(state["listeners"])
+        old_metrics = [] if state is None or state["metrics"] is None else sockets.inherit(state["metrics"])
+        binds, complaint = inherited.choose_binds(chosen.bind, explicit=chosen.origins["bind"] != "default")
+        if complaint and state is None:
+            self.errors(WARNING, complaint)
+        rebound = self._rebind(old, binds, chosen, sets)
+        self.listeners = rebound.listeners
+        if chosen.metrics_bind:
+            self.metrics = self._rebind(old_metrics, chosen.metrics_bind, chosen).listeners
+        # Workers of before still have those that are gone; what has queued there they take before they close them.
+        sockets.discard(rebound.gone)
+        sockets.discard(each for each in old_metrics if each not in self.metrics)
+
+    def _rebind(self, old: list[Listener], binds: Iterable[str], chosen: Settings, sets: int = 0) -> Rebound:
+        owner = None if self.identity is None else self.identity.owner
+        try:
+            return sockets.rebind(old, binds, chosen.backlog, owner=owner, sets=sets)
+        except (OSError, ValueError) as error:
+            if not self._is_upgrade:
+                raise
+            self.errors(ERROR, f"SIGUSR2: {error.args[-1]}; the addresses stay as they are")
+            return Rebound(old, [], [])
+
+
+def _is_reachable(listener: Listener) -> bool:
+    """Whether other machines may reach it."""
+    address = listener.address
+    return not isinstance(address, str) and not address[0].startswith(("127.", "::1"))

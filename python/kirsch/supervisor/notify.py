@@ -1,0 +1,106 @@
+"""What the supervisor tells the service manager: the protocol of sd_notify(3), in a few lines.
+
+Where ``NOTIFY_SOCKET`` is not set, nobody asked and nothing is sent. What cannot be sent is dropped: to serve matters
+more than to be watched, and a manager that misses a message has its own time limits.
+"""
+
+from __future__ import annotations
+
+import os
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+_VARIABLES = ("NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID")
+
+# The manager reads at once, unless the machine is in trouble; then the supervisor must not hang with it.
+_SEND_SECONDS = 1.0
+
+
+class Notifier:
+    """The service manager at the other end of ``NOTIFY_SOCKET``, or nobody.
+
+    ``watchdog_interval`` is how often :meth:`watchdog` is to be called, in seconds: half of what the manager allows
+    (sd_watchdog_enabled(3)). 0 where it does not watch this process. The variables stay in the environment for the next
+    image (USR2); a worker calls :func:`leave_environment`.
+    """
+
+    def __init__(self, environ: Mapping[str, str] = os.environ) -> None:
+        self._address = _address(environ.get("NOTIFY_SOCKET", ""))
+        self.watchdog_interval = _watchdog_seconds(environ) / 2 if self._address else 0.0
+
+    def __bool__(self) -> bool:
+        return bool(self._address)
+
+    def ready(self, status: str = "") -> None:
+        """The first workers are ready, or the reload is over: ``READY=1``, with a ``STATUS`` for people."""
+        self._send("READY=1", _status(status))
+
+    def reloading(self, status: str = "") -> None:
+        """A reload or an upgrade begins: ``RELOADING=1``. :meth:`ready` must follow, also where it fails.
+
+        ``MONOTONIC_USEC`` goes with it, by which ``Type=notify-reload`` tells this reload from one before.
+        """
+        import time
+
+        microseconds = time.clock_gettime_ns(time.CLOCK_MONOTONIC) // 1000
+        self._send("RELOADING=1", f"MONOTONIC_USEC={microseconds}", _status(status))
+
+    def stopping(self, status: str = "", patience: float = 0.0) -> None:
+        """The end begins: ``STOPPING=1``. ``patience`` is how many seconds it may take by our own deadlines; the
+        manager then waits so long (``EXTEND_TIMEOUT_USEC``), whatever its ``TimeoutStopSec`` says."""
+        extend = f"EXTEND_TIMEOUT_USEC={int(patience * 1_000_000)}" if patience > 0 else ""
+        self._send("STOPPING=1", extend, _status(status))
+
+    def status(self, text: str) -> None:
+        """What ``systemctl status`` shows: one line."""
+        self._send(_status(text))
+
+    def watchdog(self) -> None:
+        """The supervisor's loop still turns: ``WATCHDOG=1``. Nothing where the manager does not watch."""
+        if self.watchdog_interval:
+            self._send("WATCHDOG=1")
+
+    def main_pid(self, pid: int) -> None:
+        """Another process is the service from now on: ``MAINPID=``."""
+        self._send(f"MAINPID={pid}")
+
+    def _send(self, *assignments: str) -> None:
+        if not self._address:
+            return
+        import socket
+
+        message = "\n".join(filter(None, assignments)).encode("utf-8", "replace")
+        try:
+            with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sock:
+                sock.settimeout(_SEND_SECONDS)
+                sock.sendto(message, self._address)
+        except OSError:
+            pass  # see above
+
+
+def leave_environment() -> None:
+    """Take the variables out of this process's environment: called in workers, whose programs are not the service."""
+    for name in _VARIABLES:
+        os.environ.pop(name, None)
+
+
+def _address(text: str) -> str:
+    """As sockets want it: ``@`` begins an abstract name (unix(7)). Empty for what this is no address."""
+    if text.startswith("@"):
+        return f"\0{text[1:]}"
+    return text if text.startswith("/") else ""
+
+
+def _watchdog_seconds(environ: Mapping[str, str]) -> float:
+    microseconds = environ.get("WATCHDOG_USEC", "")
+    if not (microseconds.isascii() and microseconds.isdigit()):
+        return 0.0
+    if environ.get("WATCHDOG_PID", str(os.getpid())) != str(os.getpid()):
+        return 0.0
+    return int(microseconds) / 1_000_000
+
+
+def _status(text: str) -> str:
+    return f"STATUS={' '.join(text.split())}" if text else ""

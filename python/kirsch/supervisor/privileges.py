@@ -1,0 +1,202 @@
+"""Who the workers are: user, group, supplementary groups, umask, and the environment they start with.
+
+The supervisor keeps its rights: it must bind port 80 again at a reload or an upgrade, open logs in directories of
+root's, and remove its pid file. It runs nothing of the application's and reads nothing from a client. What does
+either (workers, the zygote) calls :func:`drop` before it imports the application.
+
+Workers as root are allowed, and get a warning (:func:`complaint`). To refuse them, as mod_wsgi does, would end
+containers in which root is everybody, and is no more than the root of a user namespace; to say nothing, as others do,
+leaves a machine's root to whoever finds a hole in the application. ``--user root`` says that it is meant.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+# (uid_t) -1 and (gid_t) -1 mean "leave it" to the kernel.
+_HIGHEST = (1 << 32) - 2
+
+
+class Identity:
+    """Whom to become: numbers, checked, with the user's name and home where the machine knows them."""
+
+    __slots__ = ("gid", "groups", "home", "name", "uid")
+
+    def __init__(self, uid: int, gid: int, groups: tuple[int, ...], name: str, home: str) -> None:
+        self.uid = uid
+        self.gid = gid
+        self.groups = groups
+        self.name = name
+        self.home = home
+
+    @property
+    def owner(self) -> tuple[int, int]:
+        """(uid, gid), as ``sockets.listen`` takes it."""
+        return self.uid, self.gid
+
+
+def identity(user: str, group: str) -> Identity | None:
+    """Whom --user and --group mean (names or numbers; empty: not given). None: stay who we are.
+
+    The user's supplementary groups belong to it (initgroups(3)), so that a group which may read a certificate or a
+    socket is enough. Called in the supervisor, at the start and at a reload. Raises ValueError, one line: there is no
+    such user or group, a number that no user has comes without a group, or this process is not root and may not become
+    anybody else.
+    """
+    if not user and not group:
+        return None
+    uid, gid, name, home = _user(user) if user else (os.geteuid(), os.getegid(), "", "")
+    if group:
+        gid = _group(group)
+    elif gid < 0:
+        raise ValueError(f"--user {user}: no user has this number, so its group is not known; add --group")
+    if os.geteuid() != 0:
+        if (uid, gid) == (os.geteuid(), os.getegid()):
+            return None
+        flags = " ".join(f"{flag} {value}" for flag, value in (("--user", user), ("--group", group)) if value)
+        raise ValueError(
+            f"{flags}: only root may become somebody else, and this is {_name(os.geteuid())}; start as root, or without"
+        )
+    groups = tuple(os.getgrouplist(name, gid)) if name else (gid,)
+    return Identity(uid, gid, groups, name, home)
+
+
+def drop(identity: Identity) -> None:
+    """Become ``identity``, for good; HOME, USER and LOGNAME follow, as they do for ``User=`` of systemd.
+
+    Called in the child, before the application is loaded. Raises OSError, one line, where the kernel refuses, or where
+    that user cannot get at the interpreter.
+    """
+    try:
+        os.setgroups(identity.groups)
+        # All three of each, so that there is no way back.
+        os.setresgid(identity.gid, identity.gid, identity.gid)
+        os.setresuid(identity.uid, identity.uid, identity.uid)
+    except OSError as error:
+        raise OSError(
+            error.errno,
+            f"cannot become user {identity.uid}, group {identity.gid}: {error.strerror}; "
+            "CAP_SETUID and CAP_SETGID are needed, and numbers that this container knows",
+        ) from error
+    library = os.path.dirname(os.__file__)
+    if not os.access(library, os.R_OK | os.X_OK):
+        # The first import of the application's would fail, and say that there is no module of some innocent name.
+        raise OSError(
+            errno.EACCES,
+            f"user {identity.name or identity.uid} cannot read {library}, where Python is; "
+            "install it elsewhere than in somebody's home, or let that user in",
+        )
+    if identity.name:
+        os.environ.update(HOME=identity.home, USER=identity.name, LOGNAME=identity.name)
+
+
+def complaint(identity: Identity | None) -> str:
+    """A line to be reported as a WARNING where workers serve as root without having been told to; else empty."""
+    if identity is not None or os.geteuid() != 0:
+        return ""
+    return "the application runs as root: give --user and --group, or --user root if that is meant"
+
+
+def set_umask(umask: int | None) -> None:
+    """--umask, in the supervisor before it binds and opens files: children inherit it. None leaves it alone."""
+    if umask is not None:
+        os.umask(umask)
+
+
+def set_environment(pairs: Iterable[tuple[str, str]]) -> None:
+    """--env: in the child, after :func:`drop` and before the application is loaded. The supervisor's own environment
+    stays as it was, so that a reload without a variable is without it."""
+    os.environ.update(pairs)
+
+
+def give(identity: Identity, path: str) -> None:
+    """See to it that ``identity`` can append to the log ``path`` and open it again: create it if it is missing, and
+    make it theirs. Called in the supervisor before it opens logs, and at USR1 before it tells the workers.
+
+    What exists changes its owner only where nobody but root can have put it there. Elsewhere a link to another file
+    might be waiting, and giving that away would be the way to root. Raises OSError, one line.
+    """
+    if path in ("", "-"):
+        return
+    path = os.path.abspath(path)
+    try:
+        _create_for(identity, path)
+    except FileExistsError:
+        if _is_roots_alone(os.path.dirname(path)):
+            _hand_over(identity, path)
+    except OSError as error:
+        raise OSError(error.errno, f"cannot write {path}: {error.strerror}") from error
+
+
+def _user(text: str) -> tuple[int, int, str, str]:
+    """(uid, gid or -1, name, home) of a name or a number. Raises ValueError."""
+    import pwd
+
+    try:
+        entry = pwd.getpwuid(_number(text, "--user")) if text.isdigit() else pwd.getpwnam(text)
+    except KeyError:
+        if text.isdigit():
+            return int(text), -1, "", ""
+        raise ValueError(f"--user: there is no user {text!r}; `getent passwd` lists those there are") from None
+    return entry.pw_uid, entry.pw_gid, entry.pw_name, entry.pw_dir
+
+
+def _group(text: str) -> int:
+    import grp
+
+    if text.isdigit():
+        return _number(text, "--group")
+    try:
+        return grp.getgrnam(text).gr_gid
+    except KeyError:
+        raise ValueError(f"--group: there is no group {text!r}; `getent group` lists those there are") from None
+
+
+def _number(text: str, flag: str) -> int:
+    if not text.isascii() or int(text) > _HIGHEST:
+        raise ValueError(f"{flag}: {text} is more than a number of a user or a group can be")
+    return int(text)
+
+
+def _name(uid: int) -> str:
+    import pwd
+
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return f"user {uid}"
+
+
+def _create_for(identity: Identity, path: str) -> None:
+    """A new file, and certainly a new one (O_EXCL follows no link), for ``identity``."""
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
+    try:
+        os.fchown(fd, identity.uid, identity.gid)
+    finally:
+        os.close(fd)
+
+
+def _is_roots_alone(folder: str) -> bool:
+    status = os.stat(folder)
+    return status.st_uid == 0 and not status.st_mode & 0o022
+
+
+def _hand_over(identity: Identity, path: str) -> None:
+    """Change the owner of a plain file of root's with one name; leave alone whatever else is there."""
+    import stat
+
+    try:
+        fd = os.open(path, os.O_WRONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError:
+        return  # a link, or nothing that can be written to: whoever opens it next says what is wrong
+    try:
+        status = os.fstat(fd)
+        if stat.S_ISREG(status.st_mode) and status.st_nlink == 1 and status.st_uid == 0:
+            os.fchown(fd, identity.uid, identity.gid)
+    finally:
+        os.close(fd)

@@ -1,0 +1,68 @@
+"""Is the application ready? It is asked for ``--ready-path`` in its own process, before a client can ask anything."""
+
+from __future__ import annotations
+
+import io
+import sys
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+
+class NotReadyError(Exception):
+    """It is not, in one line; ``cause`` is the exception that it raised, if it did."""
+
+    def __init__(self, message: str, cause: BaseException | None = None) -> None:
+        super().__init__(message)
+        self.cause = cause
+
+
+def check(app: Callable[..., Any], path: str, server: str, port: str) -> None:
+    """GET ``path`` from a WSGI application, as a client at ``server`` and ``port`` would. Raises NotReadyError unless
+    the answer is 2xx, read to its end."""
+    statuses: list[str] = []
+
+    def start_response(status: str, _headers: object, exc_info: object = None) -> Callable[[bytes], None]:
+        del exc_info
+        statuses.append(status)
+        return lambda _data: None
+
+    environ = {
+        "REQUEST_METHOD": "GET",
+        "SCRIPT_NAME": "",
+        "PATH_INFO": path,
+        "QUERY_STRING": "",
+        "REQUEST_URI": path,
+        "RAW_URI": path,
+        "SERVER_NAME": server,
+        "SERVER_PORT": port,
+        "SERVER_PROTOCOL": "HTTP/1.1",
+        "HTTP_HOST": f"{server}:{port}" if port else server,
+        "HTTP_USER_AGENT": "kirsch (--ready-path)",
+        "REMOTE_ADDR": "127.0.0.1",
+        "REMOTE_PORT": "0",
+        "wsgi.version": (1, 0),
+        "wsgi.url_scheme": "http",
+        "wsgi.input": io.BytesIO(),
+        "wsgi.errors": sys.stderr,
+        "wsgi.multithread": False,
+        "wsgi.multiprocess": True,
+        "wsgi.run_once": False,
+        "wsgi.input_terminated": True,
+    }
+    try:
+        body = app(environ, start_response)
+        try:
+            for _part in body:
+                pass
+        finally:
+            close = getattr(body, "close", None)
+            if close is not None:
+                close()
+    except Exception as error:
+        raise NotReadyError(f"it raised {type(error).__name__} at --ready-path {path}", error) from error
+    status = statuses[-1] if statuses else "nothing"
+    if not status.startswith("2"):
+        raise NotReadyError(f"it answered --ready-path {path} with {status}, and 2xx is wanted")

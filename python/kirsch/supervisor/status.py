@@ -1,0 +1,261 @@
+"""What the supervisor's family does, for people and programs: ``/`` (a page), ``/status.json`` and ``/metrics``.
+
+Everything is read from the scoreboard, so it can be told while each thread of each worker is stuck. Nothing can be
+changed through any address.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections import deque
+
+from kirsch.scoreboard import HISTOGRAMS
+from kirsch.supervisor import metrics
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+    from typing import Any
+
+    from kirsch.scoreboard import Histogram, Record, Scoreboard, Snapshot, WorkerState
+
+SAMPLE_SECONDS = 1.0
+RECENT_SAMPLES = 10
+"""Rates and latencies are those of so many samples, which is long enough to be calm and short enough to be now."""
+
+HISTORY_SAMPLES = 120
+
+# A worker's control thread reports each second; one that has not had the interpreter for so long is stuck.
+STUCK_SECONDS = 5.0
+
+QUANTILES = {"p50": 0.5, "p90": 0.9, "p99": 0.99}
+
+_SLOW_MAX = 50
+_RUNNING_MAX = 100
+# Workers show what runs once a second; what is older is of a time when nobody looked.
+_SHOWN_SECONDS = 3.0
+
+_TEXT = "text/plain; charset=utf-8"
+_NOT_FOUND = "There are /, /status.json and /metrics here.\n"
+_GET_ONLY = "Nothing can be changed here.\n"
+
+
+class History:
+    """The last samples of a scoreboard: a few whole, and of more how many requests there were per second."""
+
+    def __init__(self, first: Snapshot) -> None:
+        self._samples: deque[Snapshot] = deque([first], maxlen=RECENT_SAMPLES + 1)
+        self._rates: deque[float] = deque(maxlen=HISTORY_SAMPLES)
+
+    def add(self, snapshot: Snapshot) -> None:
+        """To be called each ``SAMPLE_SECONDS``."""
+        self._rates.append(_rate(snapshot, self._samples[-1]))
+        self._samples.append(snapshot)
+
+    @property
+    def is_empty(self) -> bool:
+        return not self._rates
+
+    @property
+    def rates(self) -> list[float]:
+        """Requests per second, the oldest first."""
+        return [round(rate, 1) for rate in self._rates]
+
+    def before(self, now: Snapshot) -> Snapshot:
+        """What ``now`` is to be compared with: the sample of some seconds ago."""
+        earlier = [sample for sample in list(self._samples) if sample.time < now.time]
+        return earlier[0] if earlier else now
+
+
+class Status:
+    """All that is known, as the content of ``/status.json``."""
+
+    def __init__(self, board: Scoreboard) -> None:
+        from kirsch import _native
+
+        self._version = _native.__version__
+        implementation = {"cpython": "CPython"}.get(sys.implementation.name, sys.implementation.name)
+        self._python = f"{implementation} {sys.version.split()[0]}"
+        self._board = board
+        self._history = History(board.read())
+
+    def sample(self) -> None:
+        self._history.add(self._board.read())
+
+    @property
+    def has_history(self) -> bool:
+        """Whether there is something to compare with."""
+        return not self._history.is_empty
+
+    def metrics(self) -> str:
+        return metrics.exposition(self._board.read(), version=self._version, python=self._python)
+
+    def now(self) -> dict[str, Any]:
+        """docs/metrics.md says what is in it."""
+        was_looked_at = self._board.is_looked_at
+        self._board.look_on()
+        now = self._board.read()
+        before = self._history.before(now)
+        gauges = {source: now.gauge(source) for source, _, _ in metrics.GAUGES}
+        return {
+            "application": self._board.application,
+            "version": self._version,
+            "python": self._python,
+            "pid": now.pid,
+            "generation": now.generation,
+            "time": now.wall,
+            "started": now.started,
+            "uptime": now.uptime,
+            "workers": [_worker(worker, now, before) for worker in now.workers],
+            "restarts": now.replacements,
+            "last_restart": {"at": now.last_replaced, "text": now.last_replacement} if now.last_replaced else None,
+            "gauges": gauges,
+            "counters": {source: now.counters.get(source, 0) for source, _, _ in metrics.COUNTERS},
+            "responses": {each: now.counters.get(f"status_{each}", 0) for each in metrics.STATUS_CLASSES},
+            "recent": {
+                "seconds": round(now.time - before.time, 3),
+                "requests_per_second": _rate(now, before),
+                "latency": {name: _latency(now.histogram(name).since(before.histogram(name))) for name in HISTOGRAMS},
+            },
+            # Quantiles below the first of these and at the second are not known more exactly.
+            "measured": [now.bounds[0], now.bounds[-1]],
+            "total": {"latency": {name: _latency(now.histogram(name)) for name in HISTOGRAMS}},
+            "history": {"seconds": SAMPLE_SECONDS, "requests_per_second": self._history.rates},
+            "running": _running(self._board.running(), now) if was_looked_at else None,
+            "slow": _slow(now),
+        }
+
+
+def _rate(now: Snapshot, before: Snapshot) -> float:
+    seconds = now.time - before.time
+    requests = now.counters.get("requests", 0) - before.counters.get("requests", 0)
+    return round(requests / seconds, 2) if seconds > 0 else 0.0
+
+
+def _latency(histogram: Histogram) -> dict[str, Any]:
+    """In seconds; None where nothing was measured."""
+    found: dict[str, Any] = {name: histogram.quantile(share) for name, share in QUANTILES.items()}
+    found["count"] = histogram.count
+    found["mean"] = histogram.sum / histogram.count if histogram.count else None
+    return found
+
+
+def _worker(worker: WorkerState, now: Snapshot, before: Snapshot) -> dict[str, Any]:
+    requests = worker.values.get("requests", 0)
+    then = 0
+    for each in before.workers:
+        if (each.index, each.pid) == (worker.index, worker.pid):
+            then = each.values.get("requests", 0)
+    seconds = min(now.time - before.time, worker.age)
+    stuck = worker.state not in ("starting", "stopping") and worker.silence > STUCK_SECONDS
+    gauges = {source: worker.values.get(source, 0) for source, _, _ in metrics.GAUGES}
+    return {
+        "worker": worker.index,
+        "pid": worker.pid,
+        "state": worker.state,
+        "condition": "stuck" if stuck else worker.state,
+        "generation": worker.generation,
+        "age": worker.age,
+        "silence": worker.silence,
+        "memory": worker.memory,
+        "reason": worker.reason,
+        "requests": requests,
+        "requests_per_second": round(max(requests - then, 0) / seconds, 2) if seconds > 0 else 0.0,
+        **gauges,
+    }
+
+
+def _running(shown: Iterable[Record], now: Snapshot) -> list[dict[str, Any]]:
+    """The longest first."""
+    found: list[dict[str, Any]] = []
+    for index, _number, text in shown:
+        try:
+            record = json.loads(text)
+            since = now.time - record["at"]
+            place = {"worker": index, "pid": record["pid"]}
+            requests = [{**each, **place, "age": round(each["age"] + since, 3)} for each in record["requests"]]
+            if since < _SHOWN_SECONDS:
+                found += requests
+        except (ValueError, TypeError, KeyError):
+            continue  # of a worker of another version
+    found.sort(key=lambda each: -each["age"])
+    return found[:_RUNNING_MAX]
+
+
+def _slow(now: Snapshot) -> list[dict[str, Any]]:
+    """Those that run first, the longest first; then those that are over, the newest first."""
+    alive = {worker.pid for worker in now.workers}
+    found = []
+    for index, _number, text in now.slow:
+        try:
+            record = json.loads(text)
+            began, took = float(record.pop("began_monotonic")), record["took"]
+            if took is not None:
+                condition, age = "over", float(took)
+            elif record["pid"] in alive:
+                condition, age = record["state"], now.time - began
+            else:
+                condition, age = "ended with its worker", 0.0
+        except (ValueError, TypeError, KeyError):
+            continue  # of a worker of another version
+        found.append({**record, "worker": index, "condition": condition, "age": round(age, 3)})
+    over = [each for each in found if each["took"] is not None or each["age"] == 0.0]
+    running = [each for each in found if each not in over]
+    running.sort(key=lambda each: -each["age"])
+    over.sort(key=lambda each: -each["began"])
+    return (running + over)[:_SLOW_MAX]
+
+
+class Pages:
+    """The WSGI application on ``--metrics-bind``."""
+
+    def __init__(self, status: Status) -> None:
+        self._status = status
+        # Now, and not at the first request: an upgrade may have put another page there by then.
+        with open(os.path.join(os.path.dirname(__file__), "status.html"), encoding="utf-8") as page:
+            self._page = page.read()
+        self._answers: dict[str, Callable[[], tuple[str, str, dict[str, str]]]] = {
+            "/": self._html,
+            "/status.json": self._json,
+            "/metrics": self._metrics,
+        }
+
+    def __call__(self, environ: dict[str, Any], start_response: Callable[..., object]) -> Iterable[bytes]:
+        answer = self._answers.get(environ["PATH_INFO"])
+        status, headers = "200 OK", {}
+        if answer is None:
+            status, content_type, text = "404 Not Found", _TEXT, _NOT_FOUND
+        elif environ["REQUEST_METHOD"] not in ("GET", "HEAD"):
+            status, content_type, text = "405 Method Not Allowed", _TEXT, _GET_ONLY
+            headers = {"Allow": "GET, HEAD"}
+        else:
+            content_type, text, headers = answer()
+        body = text.encode()
+        headers |= {
+            "Content-Type": content_type,
+            "Content-Length": str(len(body)),
+            "Cache-Control": "no-store",
+            "X-Content-Type-Options": "nosniff",
+            "Referrer-Policy": "no-referrer",
+        }
+        start_response(status, list(headers.items()))
+        return [body]
+
+    def _metrics(self) -> tuple[str, str, dict[str, str]]:
+        return metrics.CONTENT_TYPE, self._status.metrics(), {}
+
+    def _json(self) -> tuple[str, str, dict[str, str]]:
+        return "application/json", json.dumps(self._status.now()) + "\n", {}
+
+    def _html(self) -> tuple[str, str, dict[str, str]]:
+        nonce = os.urandom(16).hex()
+        # What stands in a script element must not be able to end it.
+        status = json.dumps(self._status.now()).replace("<", "\\u003c")
+        page = self._page.replace("@NONCE@", nonce).replace("@STATUS@", status)
+        policy = (
+            f"default-src 'none'; script-src 'nonce-{nonce}'; style-src 'nonce-{nonce}'; connect-src 'self'; "
+            "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+        )
+        return "text/html; charset=utf-8", page, {"Content-Security-Policy": policy}

@@ -1,0 +1,146 @@
+"""SIGUSR2: this process becomes the new installation of the program, with the same pid, sockets and workers.
+
+First the new installation is asked, as a child, whether it would start at all (``--check-config``); if not, nothing has
+happened. Then the process executes it in its own place. What has to be known there lies in a file without a name, whose
+descriptor an environment variable tells; sockets, channels and the scoreboard are simply left open. Signals are blocked
+from before that until the new image listens to them, so none is lost and none ends it.
+
+The pid stays because whoever watches the service knows it: systemd, a container, a pid file. The new image finds its
+workers, which are still its children; they serve until their successors are ready, and go on if those never are.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+
+from kirsch.supervisor import wakeup
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from typing import Any
+
+    from kirsch.settings import Settings
+    from kirsch.supervisor.control import Channel
+
+    State = dict[str, Any]
+
+# Begins with an underscore: it is no setting, and nobody is to write it.
+_VARIABLE = "_KIRSCH_HANDED_OVER"
+
+# Of what the new installation says while it is checked, the end tells most.
+_OUTPUT_MAX = 16384
+
+
+def receive() -> State | None:
+    """What the image before this one has handed over; None where there was none."""
+    text = os.environ.pop(_VARIABLE, "")
+    if not text:
+        return None
+    pid, _, fd = text.partition(":")
+    if pid != str(os.getpid()):
+        return None  # not for us: somebody has passed our environment on
+    with open(int(fd), "rb") as file:
+        file.seek(0)
+        state: State = json.load(file)
+    return state
+
+
+def become(chosen: Settings, state: State, channels: Iterable[Channel]) -> None:
+    """Execute the program anew with ``state`` and these channels. Raises OSError where that cannot be done; then
+    nothing has changed."""
+    fds = [channel.fileno() for channel in channels if channel.fileno() >= 0]
+    file = os.memfd_create("kirsch-upgrade", 0) if hasattr(os, "memfd_create") else _temporary_file()
+    before = os.getcwd()
+    try:
+        os.write(file, json.dumps(state).encode())
+        for fd in fds:
+            os.set_inheritable(fd, True)
+        if chosen.directory:
+            os.chdir(chosen.directory)
+        wakeup.block()
+        arguments = _command()
+        os.execve(arguments[0], arguments, {**os.environ, _VARIABLE: f"{os.getpid()}:{file}"})  # noqa: S606 - our own
+    except OSError:
+        wakeup.unblock()
+        for fd in fds:
+            os.set_inheritable(fd, False)
+        os.close(file)
+        os.chdir(before)
+        raise
+
+
+class Check:
+    """The new installation as a child that looks whether it would start. Raises OSError where it cannot be run."""
+
+    def __init__(self, chosen: Settings, deadline: float) -> None:
+        self.deadline = deadline
+        self._output = b""
+        self._fd, write_fd = os.pipe()
+        os.set_blocking(self._fd, False)
+        arguments = [*_command(), "--check-config"]
+        before = os.getcwd()
+        try:
+            if chosen.directory:
+                os.chdir(chosen.directory)
+            self.pid = os.posix_spawn(
+                arguments[0],
+                arguments,
+                os.environ,
+                file_actions=[(os.POSIX_SPAWN_DUP2, write_fd, 1), (os.POSIX_SPAWN_DUP2, write_fd, 2)],
+                setsigdef=[signal.SIGPIPE],
+            )
+        except OSError:
+            os.close(self._fd)
+            raise
+        finally:
+            os.close(write_fd)
+            os.chdir(before)
+
+    def fileno(self) -> int:
+        return self._fd
+
+    def read(self) -> bool:
+        """Take in what it has written; False at the end of it."""
+        try:
+            data = os.read(self._fd, 65536)
+        except BlockingIOError:
+            return True
+        self._output = (self._output + data)[-_OUTPUT_MAX:]
+        return bool(data)
+
+    def give_up(self) -> None:
+        """It has taken too long."""
+        self.deadline = float("inf")
+        self._output += b"\nit took longer than --startup-timeout"
+        try:
+            os.kill(self.pid, signal.SIGKILL)
+        except OSError:
+            pass
+
+    def finish(self) -> str:
+        """It has ended: what it said."""
+        self.read()
+        self.close()
+        return self._output.decode("utf-8", "replace").strip()
+
+    def close(self) -> None:
+        os.close(self._fd)
+
+
+def _command() -> list[str]:
+    """The command that has started this process. The path of the interpreter leads through links of a virtual
+    environment, which may lead elsewhere by now: that is the upgrade."""
+    return [sys.executable, *sys.orig_argv[1:]]
+
+
+def _temporary_file() -> int:
+    import tempfile
+
+    fd, path = tempfile.mkstemp(prefix="kirsch-")
+    os.unlink(path)
+    os.set_inheritable(fd, True)
+    return fd

@@ -1,0 +1,274 @@
+"""Changes of files that call for a reload: ``--reload`` for development, ``--touch-reload`` for operations.
+
+Source files are watched by the library watchfiles in a process of its own (this module is its program too): it brings
+threads, which the supervisor must not have when it forks, and takes as long to import as everything else together.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from typing import Any
+
+# Changes are told when none has come for so long, or after so long at the most, in milliseconds: an editor writes one
+# file in several steps, and a change of branches writes many files.
+_PAUSE = 50
+_PATIENCE = 500
+
+# Folders whose files nobody edits; whatever begins with a dot is left out as well.
+_LEFT_OUT = frozenset({"__pycache__", "node_modules", "site-packages", "dist-packages"})
+
+_MISSING = "--reload needs the package watchfiles; run `pip install 'kirsch[reload]'`"
+
+_WILD = frozenset("*?[")
+
+
+class WatchError(Exception):
+    """Watching does not work, in one line; how to mend it stands in it."""
+
+
+class Watch:
+    """A child process that watches source files and says what changed. For --reload.
+
+    Watched are ``*.py`` below ``directories``: by default the entries of ``sys.path`` that hold neither the standard
+    library nor installed packages (so ``sys.path`` must be as the application will see it: --chdir, --pythonpath); and
+    what ``extra`` names (--reload-extra-file: a file, a directory with all below it, or a pattern with ``*`` and
+    ``?``). The child ends with its parent.
+
+    Raises WatchError where watchfiles is not installed or the child cannot be started.
+    """
+
+    def __init__(self, extra: Iterable[str] = (), directories: Iterable[str] | None = None) -> None:
+        import json
+        import socket
+        from importlib.util import find_spec
+
+        if find_spec("watchfiles") is None:
+            raise WatchError(_MISSING)
+        patterns = [os.path.abspath(pattern) for pattern in extra]
+        watched = source_directories(sys.path) if directories is None else list(directories)
+        task = {"directories": watched, "patterns": patterns, "supervisor": os.getpid()}
+        self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._socket.setblocking(False)
+        self._owner_pid = os.getpid()
+        # What finds modules here finds them there; -c, because -m would look in the current directory first.
+        program = f"import sys; sys.path[:] = {sys.path!r}; from {__name__} import main; main({json.dumps(task)!r})"
+        try:
+            self.pid = _spawn([sys.executable, "-c", program], theirs.fileno())
+        except OSError as error:
+            self._socket.close()
+            raise WatchError(f"--reload: cannot start {sys.executable}: {error.strerror}") from error
+        finally:
+            theirs.close()
+
+    def fileno(self) -> int:
+        """Readable when something changed, or the child ended."""
+        return self._socket.fileno()
+
+    def read(self) -> list[str]:
+        """The paths that changed, in order; empty where there is nothing new after all. Never blocks.
+
+        Raises WatchError when the child cannot watch (any more): report the line, :meth:`close`, go on without.
+        """
+        import json
+
+        changed: set[str] = set()
+        while True:
+            try:
+                data = self._socket.recv(1 << 16)
+            except BlockingIOError:
+                return sorted(changed)
+            except ConnectionError:
+                data = b""
+            if not data:
+                raise WatchError("--reload: the process that watches files has ended; restart to watch again")
+            message: dict[str, Any] = json.loads(data)
+            if "error" in message:
+                raise WatchError(f"--reload: {message['error']}")
+            changed.update(message["changed"])
+
+    def close(self) -> None:
+        """End the child and wait for it. May be called again. In a forked child it only closes the descriptor."""
+        self._socket.close()
+        pid, self.pid = self.pid, 0
+        if pid and self._owner_pid == os.getpid():
+            import signal
+
+            try:
+                os.kill(pid, signal.SIGKILL)
+                os.waitpid(pid, 0)
+            except (ProcessLookupError, ChildProcessError):
+                pass  # it has ended, and has been waited for
+
+
+class Touches:
+    """The files of --touch-reload, looked at by stat: a reload is wanted when one is touched, replaced, or comes.
+
+    One that vanishes asks for nothing; when it comes back it does.
+    """
+
+    def __init__(self, paths: Iterable[str]) -> None:
+        self._seen = {path: _look_at(path) for path in map(os.path.abspath, paths)}
+
+    def look(self) -> list[str]:
+        """The paths touched since the last look. One stat for each; call it once a second."""
+        touched = []
+        for path, before in self._seen.items():
+            now = _look_at(path)
+            self._seen[path] = now
+            if now is not None and now != before:
+                touched.append(path)
+        return touched
+
+    def turn_to(self, paths: Iterable[str]) -> None:
+        """Look at these from now on, after a reload of the settings; what was seen of the same ones stays."""
+        self._seen = {path: self._seen.get(path) or _look_at(path) for path in map(os.path.abspath, paths)}
+
+
+def source_directories(path: Iterable[str]) -> list[str]:
+    """The entries of ``path`` (``sys.path``) that hold somebody's own modules: directories, and not those of the
+    interpreter or of installed packages. None that lies in another."""
+    import sysconfig
+
+    where = sysconfig.get_paths()
+    installed = [os.path.realpath(where[name]) for name in ("stdlib", "platstdlib", "purelib", "platlib")]
+    found: list[str] = []
+    for entry in sorted(os.path.abspath(entry or ".") for entry in path):
+        real = os.path.realpath(entry)
+        is_installed = _LEFT_OUT.intersection(real.split(os.sep)) or any(_is_in(real, place) for place in installed)
+        if os.path.isdir(entry) and not is_installed and not any(_is_in(entry, known) for known in found):
+            found.append(entry)
+    return found
+
+
+def main(task_text: str) -> None:
+    """The child's program: tells changes on descriptor 0 until nobody listens there any more."""
+    import json
+    import socket
+
+    task = json.loads(task_text)
+    supervisor = socket.socket(fileno=0)
+
+    def tell(message: dict[str, Any]) -> None:
+        try:
+            supervisor.send(json.dumps(message).encode())
+        except ConnectionError:
+            os._exit(0)  # the supervisor has ended
+
+    try:
+        from kirsch.supervisor import titles
+
+        titles.other("watcher", f"of pid {task['supervisor']}")
+        _end_with(supervisor)
+        _tell_changes(task["directories"], task["patterns"], tell)
+    except ImportError as error:
+        tell({"error": f"{_MISSING.removeprefix('--reload ')} ({error})"})
+    except Exception as error:  # noqa: BLE001 - whatever the library raises, the supervisor reports it in a line
+        hint = "raise fs.inotify.max_user_watches, or set WATCHFILES_FORCE_POLLING=1"
+        tell({"error": f"files cannot be watched: {' '.join(str(error).split())}; {hint}"})
+
+
+def _tell_changes(directories: list[str], patterns: list[str], tell: Any) -> None:
+    import watchfiles
+
+    roots = [*directories, *_directories_of(patterns, directories)]
+
+    def is_wanted(_change: object, path: str) -> bool:
+        return _matches(path, patterns) or (path.endswith(".py") and _is_source(path, directories))
+
+    for changes in watchfiles.watch(
+        *roots, watch_filter=is_wanted, debounce=_PATIENCE, step=_PAUSE, raise_interrupt=False,
+        ignore_permission_denied=True,
+    ):  # fmt: skip
+        paths = sorted({path for _, path in changes})
+        for path in paths:
+            _remove_bytecode(path)
+        # A change of branches touches thousands; the first tell enough, and a message has to fit in a packet.
+        tell({"changed": paths[:10]})
+
+
+def _directories_of(patterns: Iterable[str], watched: Iterable[str]) -> list[str]:
+    """Where to look for files that match: the longest part of each pattern that is a directory without wildcards."""
+    found: list[str] = []
+    for pattern in patterns:
+        directory = pattern
+        while _WILD.intersection(directory) or not os.path.isdir(directory):
+            directory = os.path.dirname(directory)
+        if not any(_is_in(directory, known) for known in (*watched, *found)):
+            found.append(directory)
+    return found
+
+
+def _matches(path: str, patterns: Iterable[str]) -> bool:
+    from fnmatch import fnmatchcase
+
+    return any(
+        path == pattern or fnmatchcase(path, pattern) or (_is_source(path, [pattern]) and os.path.isdir(pattern))
+        for pattern in patterns
+    )
+
+
+def _is_source(path: str, directories: Iterable[str]) -> bool:
+    for directory in directories:
+        if _is_in(path, directory):
+            parts = os.path.relpath(path, directory).split(os.sep)
+            if not any(part.startswith(".") or part in _LEFT_OUT for part in parts):
+                return True
+    return False
+
+
+def _remove_bytecode(path: str) -> None:
+    """Python takes compiled code for current if the source has the same size and was changed in the same second
+    (PEP 3147's header); an edit right after a start may be just that, and would not be seen."""
+    from importlib.util import cache_from_source
+
+    if path.endswith(".py"):
+        try:
+            os.unlink(cache_from_source(path))
+        except (OSError, NotImplementedError):
+            pass  # there is none, or it is not ours to remove
+
+
+def _is_in(path: str, directory: str) -> bool:
+    return path == directory or path.startswith(directory.rstrip(os.sep) + os.sep)
+
+
+def _look_at(path: str) -> tuple[int, int, int] | None:
+    try:
+        status = os.stat(path)
+    except OSError:
+        return None
+    return status.st_mtime_ns, status.st_dev, status.st_ino
+
+
+def _spawn(command: list[str], channel: int) -> int:
+    """Start ``command`` with ``channel`` as its standard input, and not by a fork: it must not hold listening sockets.
+
+    It is in a process group of its own, because Ctrl-C in the terminal is for the supervisor, with which it ends.
+    """
+    import signal
+
+    return os.posix_spawn(
+        command[0],
+        command,
+        os.environ,
+        file_actions=[(os.POSIX_SPAWN_DUP2, channel, 0)],
+        setpgroup=0,
+        setsigmask=(),
+        setsigdef=signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP},
+    )
+
+
+def _end_with(supervisor: Any) -> None:
+    """A thread that ends this process when the supervisor has closed its end, or is no more."""
+    import threading
+
+    def wait() -> None:
+        supervisor.recv(1)
+        os._exit(0)
+
+    threading.Thread(target=wait, daemon=True).start()

@@ -1,0 +1,212 @@
+"""A worker: a process that imports the application and serves it on the sockets of its supervisor.
+
+What it hears comes from two sides. The supervisor speaks through the channel (``attendant.py``). Signals mean what
+they mean without a supervisor: TERM is graceful, INT and QUIT are fast. The workers stay in the supervisor's process
+group, so that job control works and a debugger in the application may read the terminal; a Ctrl-C there reaches them
+and the supervisor at once, both mean the same, and only the supervisor talks about it. Signals that mean something to
+the supervisor alone do nothing here, because ``pkill -HUP kirsch`` sends them to everybody.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+
+from kirsch import assembly, reports, sockets
+from kirsch.supervisor.attendant import Attendant
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import FrameType
+    from typing import Any
+
+    from kirsch.reports import ErrorLog
+    from kirsch.scoreboard import Scoreboard
+    from kirsch.settings import Settings
+    from kirsch.sockets import Listener
+    from kirsch.supervisor.control import Channel
+    from kirsch.supervisor.privileges import Identity
+
+    Application = Callable[..., Any]
+
+_REAL_TIME: int | None = getattr(signal, "SIGRTMIN", None)  # whose signals no program has a use for
+
+DUMP_SIGNAL: int = signal.SIGXCPU if _REAL_TIME is None else _REAL_TIME
+"""Writes the stacks of all threads to stderr, also when none of them can get the interpreter: a handler in C."""
+
+DISMISS_SIGNAL: int = signal.SIGVTALRM if _REAL_TIME is None else _REAL_TIME + 1
+"""Ends a child that has served nothing yet, at once and silently; means nothing to one that serves."""
+
+# No more than fits into a message with the rest of it.
+_TRACEBACK_MAX = 48 << 10
+
+_NOT_FOR_WORKERS = ("SIGHUP", "SIGTTIN", "SIGTTOU", "SIGUSR2", "SIGWINCH")
+_OF_BEFORE = ("SIGTERM", "SIGCHLD", "SIGUSR1", "SIGPWR")
+
+
+class Outfit:
+    """What all workers of one generation are given, and a zygote passes on to those that it forks."""
+
+    def __init__(
+        self,
+        chosen: Settings,
+        errors: ErrorLog,
+        identity: Identity | None,
+        listeners: list[Listener],
+        board: Scoreboard,
+    ) -> None:
+        self.chosen = chosen
+        self.errors = errors
+        self.identity = identity
+        self.listeners = listeners
+        self.board = board
+
+
+class Post:
+    """What one worker is given: all that is left to it of the supervisor. ``seat`` is one of ``seats``, from 0;
+    ``slot`` is its number on the scoreboard."""
+
+    def __init__(
+        self, outfit: Outfit, channel: Channel, *, seat: int, seats: int, slot: int, request_limit: int
+    ) -> None:
+        self.outfit = outfit
+        self.channel = channel
+        self.slot = outfit.board.slot(slot)
+        self.listeners = sockets.share(outfit.listeners, seat, seats)
+        self.request_limit = request_limit
+        self.multiprocess = seats > 1 or outfit.chosen.max_workers > 1
+
+
+def main(post: Post, loaded: tuple[Application, str] | None = None) -> int:
+    """Serve; ``loaded`` is the application with its name where a zygote has imported it. Returns the exit status."""
+    post.slot.occupy()
+    post.channel.send("hello", pid=os.getpid())
+    try:
+        if loaded is None:
+            become(post.outfit.chosen, post.outfit.identity)
+            loaded = load(post.outfit.chosen)
+        return _serve(post, *loaded)
+    except Failure as failure:
+        return failure.tell(post.channel)
+
+
+class Failure(Exception):
+    """A child cannot do what it is there for."""
+
+    def __init__(self, status: int, message: str, cause: BaseException | None = None) -> None:
+        super().__init__(message)
+        self.status = status
+        self.cause = cause
+
+    def tell(self, channel: Channel) -> int:
+        """Leave it to the supervisor to say why; returns the exit status."""
+        text = "" if self.cause is None else reports.traceback_text(self.cause)
+        if len(text) > _TRACEBACK_MAX:
+            text = f"{text[: _TRACEBACK_MAX // 2]}\n  ...\n{text[-_TRACEBACK_MAX // 2 :]}"
+        channel.send("failed", status=self.status, text=str(self), traceback=text)
+        return self.status
+
+
+def set_signals() -> None:
+    """The dispositions of a child that does not serve yet: what ends it does so at once and silently."""
+    signal.set_wakeup_fd(-1)
+    for name in _OF_BEFORE:
+        if (number := getattr(signal, name, None)) is not None:
+            signal.signal(number, signal.SIG_DFL)
+    for name in _NOT_FOR_WORKERS:
+        # Not SIG_IGN, which programs that the application starts would inherit.
+        signal.signal(getattr(signal, name), _do_nothing)
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    signal.signal(signal.SIGQUIT, _leave)  # its default disposition writes a core file
+    import faulthandler
+
+    faulthandler.register(DUMP_SIGNAL, file=2, all_threads=True)
+
+
+def _do_nothing(_number: int, _frame: FrameType | None) -> None:
+    pass
+
+
+def _leave(number: int, _frame: FrameType | None) -> None:
+    os._exit(128 + number)
+
+
+def become(chosen: Settings, identity: Identity | None) -> None:
+    """Be who, and in the environment, that the application is to find. Raises Failure."""
+    from kirsch.supervisor import notify, privileges
+
+    notify.leave_environment()
+    try:
+        if identity is not None:
+            privileges.drop(identity)
+    except OSError as error:
+        raise Failure(assembly.EXIT_FAILED, assembly.reason(error)) from None
+    privileges.set_environment(chosen.env)
+
+
+def load(chosen: Settings) -> tuple[Application, str]:
+    """Import the application. Raises Failure."""
+    assembly.extend_path(chosen)
+    try:
+        return assembly.load_application(chosen)
+    except assembly.AssemblyError as error:
+        raise Failure(error.status, str(error), error.cause) from None
+
+
+def _serve(post: Post, app: Application, name: str) -> int:
+    from kirsch.server import Signals, serve_with
+    from kirsch.supervisor import titles
+
+    chosen, errors = post.outfit.chosen, post.outfit.errors
+    titles.worker(post.slot.index + 1, chosen.process_name or name)
+    if chosen.ready_path:
+        _check_ready(post, app)
+    server = assembly.make_server(app, chosen, errors)
+    server.adopt(post.listeners)
+    server.slot = post.slot
+    server.engine_options["multiprocess"] = post.multiprocess
+    limit_fd = -1
+    if post.request_limit:
+        limit_fd, write_fd = os.pipe()
+        os.set_blocking(write_fd, False)
+        server.engine_options.update(request_limit=post.request_limit, limit_fd=write_fd)
+
+    def tell(why: str) -> None:
+        attendant.tell("signal", why)
+
+    signals = Signals(server, errors.reopen, owns_process=True, told=tell)
+    attendant = Attendant(post.channel, post.slot, server, signals, max_memory=chosen.max_memory, limit_fd=limit_fd)
+
+    is_ready = False
+
+    def ready() -> None:
+        nonlocal is_ready
+        signal.signal(DISMISS_SIGNAL, _do_nothing)
+        attendant.start()
+        if not post.channel.send("ready", name=name):
+            signals.end("the supervisor has gone", 0.0)
+
+        is_ready = True
+
+    try:
+        return serve_with(signals, ready)
+    except OSError as error:
+        if is_ready:
+            raise  # an error of ours, and worth a traceback
+        raise Failure(assembly.EXIT_FAILED, assembly.reason(error)) from None
+    except ValueError as error:
+        if is_ready:
+            raise
+        raise Failure(assembly.EXIT_USAGE, str(error)) from None
+
+
+def _check_ready(post: Post, app: Application) -> None:
+    from kirsch.supervisor import readiness
+
+    address = post.listeners[0].address
+    host, port = ("localhost", "80") if isinstance(address, str) else (str(address[0]), str(address[1]))
+    try:
+        readiness.check(app, post.outfit.chosen.ready_path, host, port)
+    except readiness.NotReadyError as error:
+        raise Failure(assembly.EXIT_NOT_LOADED, f"{post.outfit.chosen.target}: {error}", error.cause) from None

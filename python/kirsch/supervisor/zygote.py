@@ -1,0 +1,111 @@
+"""With ``--preload``: a process that has imported the application, serves nothing, and forks the workers.
+
+The workers share its memory. It forks twice and waits for the process in between, so that a worker's parent is the
+supervisor, which has made itself the reaper of orphans below it (prctl(2), PR_SET_CHILD_SUBREAPER): it waits for all
+workers itself, however they were made. A reload makes another zygote, so code that has changed is imported anew.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import sys
+from select import POLLIN
+from select import poll as Poll
+
+from kirsch.supervisor import forking, titles
+from kirsch.supervisor import worker as workers
+from kirsch.supervisor.control import Channel
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from kirsch.supervisor.control import Message
+    from kirsch.supervisor.worker import Application, Outfit
+
+_PR_SET_CHILD_SUBREAPER = 36
+
+
+def adopt_orphans() -> None:
+    """Be the parent of whatever is orphaned below this process. Raises OSError where the system does not know that."""
+    import errno
+
+    if not sys.platform.startswith("linux"):
+        raise OSError(errno.ENOSYS, "--preload needs Linux, whose processes can adopt the children of their children")
+    import ctypes
+
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) != 0:
+        raise OSError(ctypes.get_errno(), f"--preload: prctl failed: {os.strerror(ctypes.get_errno())}")
+
+
+def main(outfit: Outfit, channel: Channel) -> int:
+    """Import the application, say ready, and fork until the channel ends. Returns the exit status."""
+    try:
+        workers.become(outfit.chosen, outfit.identity)
+        loaded = workers.load(outfit.chosen)
+    except workers.Failure as failure:
+        return failure.tell(channel)
+    titles.other("zygote", outfit.chosen.process_name or loaded[1])
+    # What is left now stays; a collector that walked through it would write to each page, and so unshare it.
+    gc.collect()
+    gc.freeze()
+    channel.send("ready", name=loaded[1], threads=_thread_names())
+    poll = Poll()
+    poll.register(channel.fileno(), POLLIN)
+    while True:
+        message, fd = channel.receive_with_fd()
+        if message is None:
+            # It has served nobody, so nothing of the application's has to be told that it is over.
+            os._exit(0)
+        if not message:
+            poll.poll()
+        elif message["message"] == "fork" and fd is not None:
+            _fork_worker(outfit, Channel.from_fd(fd), message, loaded, channel)
+
+
+def _fork_worker(
+    outfit: Outfit, theirs: Channel, message: Message, loaded: tuple[Application, str], ours: Channel
+) -> None:
+    try:
+        between = _fork()
+    except OSError:
+        theirs.close()  # the supervisor sees its end, and tries again later
+        return
+    if between:
+        theirs.close()
+        os.waitpid(between, 0)
+        return
+    try:
+        if _fork():
+            os._exit(0)
+    except OSError:
+        os._exit(1)
+    if "gevent" in sys.modules:
+        import gevent
+
+        gevent.reinit()
+    ours.close()
+    place = {name: message[name] for name in ("seat", "seats", "slot", "request_limit")}
+    raise forking.Forked(lambda: workers.main(workers.Post(outfit, theirs, **place), loaded))
+
+
+def _fork() -> int:
+    # gevent's own would watch for the child's end in the hub.
+    if (monkey := sys.modules.get("gevent.monkey")) is not None:
+        pid: int = monkey.get_original("os", "fork")()
+        return pid
+    return os.fork()
+
+
+def _thread_names() -> list[str]:
+    """The threads that importing the application has started: they will be in no worker."""
+    try:
+        count = len(os.listdir("/proc/self/task")) - 1
+    except OSError:
+        count = 0
+    if count <= 0:
+        return []
+    threading = sys.modules.get("threading")
+    names = [] if threading is None else [each.name for each in threading.enumerate()]
+    names = [name for name in names if name != "MainThread"]
+    return names or [f"{count} without a name"]

@@ -1,0 +1,529 @@
+"""``kirsch top``: a live view of a running server in the terminal; with ``--once`` a page of plain text.
+
+What there is to see comes from ``--metrics-bind`` (``http://HOST:PORT``, ``HOST:PORT`` or ``unix:PATH``), or, on the
+same machine and without any such address, from the scoreboard of a supervisor: it is a file without a name among the
+supervisor's descriptors, which who may send it signals may also read.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import sys
+import time
+
+from kirsch import reports
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from typing import Any, NoReturn
+
+    from kirsch.scoreboard import Scoreboard
+
+    Report = dict[str, Any]
+    # A style by its name below, and a line of text.
+    Line = tuple[str, str]
+
+_SECONDS_MAX = 3600.0
+_ANSWER_SECONDS = 5.0
+_SHOWING_SECONDS = 1.2
+# What a program reads may be long; a terminal says how wide it is.
+_PLAIN_WIDTH = 120
+_WIDTH_MIN = 20
+_STACKS_WHOLE = 200
+_WIDTH_WITH_REASON = 100
+
+_STYLES = {"": "", "title": "\x1b[7m", "head": "\x1b[1m", "bad": "\x1b[31m", "warn": "\x1b[33m", "faint": "\x1b[2m"}
+_ENTER = "\x1b[?1049h\x1b[?25l"
+_LEAVE = "\x1b[0m\x1b[?25h\x1b[?1049l"
+
+_FIND = "start the server with --metrics-bind 127.0.0.1:9100 and name that address, or name its process"
+
+
+class Trouble(Exception):
+    """There is nothing to show. One line on what to do."""
+
+
+def main(argv: Sequence[str]) -> int:
+    """Returns 0, 1 where nobody answers, or 2 for a command line that cannot be meant."""
+    parser = argparse.ArgumentParser(
+        prog="kirsch top",
+        description="Watch a running server: requests, latencies, workers, and slow requests while they run.",
+        epilog="Keys: q leaves. Without ADDRESS or a pid it takes the only supervisor that this user may look into.",
+    )
+    parser.add_argument(
+        "address",
+        nargs="?",
+        metavar="ADDRESS",
+        help="the server's --metrics-bind: 127.0.0.1:9100, http://127.0.0.1:9100 or unix:PATH; or the supervisor's pid",
+    )
+    parser.add_argument("-p", "--pid-file", metavar="FILE", help="the server's --pid-file, on this machine")
+    parser.add_argument(
+        "--once", action="store_true", help="one page of plain text; so it is where there is no terminal"
+    )
+    parser.add_argument(
+        "--interval", type=_seconds, default=2.0, metavar="SECONDS", help="between two looks (default: 2)"
+    )
+    try:
+        chosen = parser.parse_args(argv)
+    except SystemExit as end:
+        return int(end.code or 0)
+    try:
+        if chosen.address and chosen.pid_file:
+            raise Trouble("ADDRESS or --pid-file, not both")
+        look = _source(chosen.address, chosen.pid_file)
+        if chosen.once or not (_is_terminal(sys.stdin) and _is_terminal(sys.stdout)):
+            report = look()
+            if report["running"] is None:
+                time.sleep(_SHOWING_SECONDS)  # nobody has looked before, and workers show what runs once a second
+                report = look()
+            _print(report)
+        else:
+            _Screen(look, chosen.interval).run()
+    except Trouble as trouble:
+        reports.say(f"kirsch top: {trouble}")
+        return 1
+    except KeyboardInterrupt:
+        pass
+    return 0
+
+
+def _is_terminal(stream: Any) -> bool:
+    return stream is not None and bool(stream.isatty())
+
+
+def _seconds(text: str) -> float:
+    try:
+        seconds = float(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds") from None
+    if not 0.1 <= seconds <= _SECONDS_MAX:
+        raise argparse.ArgumentTypeError(f"must be from 0.1 to {_SECONDS_MAX:g} seconds")
+    return seconds
+
+
+# Where it comes from.
+
+
+def _source(address: str | None, pid_file: str | None) -> Callable[[], Report]:
+    """Something to call for the next report. Raises Trouble, as the thing does."""
+    if pid_file:
+        return _of_process(_pid_in(pid_file))
+    if not address:
+        return _of_process(_only_supervisor())
+    return _of_process(int(address)) if address.isascii() and address.isdigit() else _of_address(address)
+
+
+def _pid_in(path: str) -> int:
+    try:
+        with open(path, encoding="ascii", errors="replace") as file:
+            text = file.read(100).strip()
+    except OSError as error:
+        raise Trouble(f"cannot read {path}: {error.strerror}") from None
+    if not (text.isascii() and text.isdigit()):
+        raise Trouble(f"{path} holds no pid")
+    return int(text)
+
+
+def _of_address(address: str) -> Callable[[], Report]:
+    """Ask over HTTP."""
+    import http.client
+    import json
+    import socket
+
+    path = ""
+    if address.startswith("unix:"):
+        unix, host, port = address[5:], "localhost", 80
+    else:
+        from urllib.parse import urlsplit
+
+        unix = ""
+        try:
+            parts = urlsplit(address if "://" in address else f"http://{address}")
+            host, port, path = parts.hostname or "127.0.0.1", parts.port or 80, parts.path.rstrip("/")
+        except ValueError as error:
+            raise Trouble(f"{address} is no address: {error}") from None
+        if parts.scheme != "http":
+            raise Trouble(f"{address} is neither http://HOST:PORT nor unix:PATH")
+        path = path.removesuffix("/status.json").removesuffix("/metrics")
+
+    def ask() -> Report:
+        connection = http.client.HTTPConnection(host, port, timeout=_ANSWER_SECONDS)
+        try:
+            if unix:
+                connection.sock = socket.socket(socket.AF_UNIX)
+                connection.sock.settimeout(_ANSWER_SECONDS)
+                connection.sock.connect(unix)
+            connection.request("GET", f"{path}/status.json")
+            answer = connection.getresponse()
+            text = answer.read()
+        except OSError as error:
+            why = error.strerror or str(error) or type(error).__name__
+            raise Trouble(f"nobody answers at {address} ({why}); {_FIND}") from None
+        except http.client.HTTPException:
+            raise Trouble(f"what answers at {address} does not speak HTTP; is this the --metrics-bind?") from None
+        finally:
+            connection.close()
+        with contextlib.suppress(ValueError):
+            report = json.loads(text)
+            if answer.status == 200 and isinstance(report, dict) and "recent" in report and "workers" in report:
+                return report
+        raise Trouble(f"what answers at {address} ({answer.status}) has no such report; is this the --metrics-bind?")
+
+    return ask
+
+
+def _of_process(pid: int) -> Callable[[], Report]:
+    """Read the scoreboard of a supervisor on this machine."""
+    from kirsch.supervisor.status import SAMPLE_SECONDS, Status
+
+    board = _board(pid)
+    status = Status(board)
+
+    def look() -> Report:
+        time.sleep(0 if status.has_history else SAMPLE_SECONDS)  # a rate takes two looks
+        if not os.path.exists(f"/proc/{pid}"):
+            raise Trouble(f"process {pid} has ended")
+        status.sample()
+        return status.now()
+
+    return look
+
+
+def _board(pid: int) -> Scoreboard:
+    from kirsch.scoreboard import LayoutError
+
+    if not os.path.isdir("/proc/self/fd"):
+        raise Trouble(f"this system does not let one look into processes; {_FIND}")
+    try:
+        paths = list(_scoreboards(pid))
+    except FileNotFoundError:
+        raise Trouble(f"there is no process {pid}") from None
+    except PermissionError:
+        raise Trouble(f"this user may not look into process {pid}; be its user, or name its --metrics-bind") from None
+    if not paths:
+        raise Trouble(f"process {pid} is no supervisor of Kirsch; {_FIND}")
+    try:
+        return _look_at(paths[0])
+    except LayoutError:
+        raise Trouble(f"process {pid} is of another version of Kirsch; use its own kirsch top") from None
+    except OSError as error:
+        raise Trouble(f"cannot look into process {pid}: {error.strerror}") from None
+
+
+def _scoreboards(pid: int) -> Iterator[str]:
+    """Paths of a process's descriptors that are scoreboards. Raises OSError."""
+    folder = f"/proc/{pid}/fd"
+    for name in os.listdir(folder):
+        path = f"{folder}/{name}"
+        with contextlib.suppress(FileNotFoundError):
+            if os.readlink(path).startswith("/memfd:kirsch-scoreboard"):
+                yield path
+
+
+def _look_at(path: str) -> Scoreboard:
+    """Raises OSError or LayoutError."""
+    from kirsch.scoreboard import Scoreboard
+
+    # To be written is one thing: that somebody looks.
+    fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+    try:
+        return Scoreboard.look(fd)
+    finally:
+        os.close(fd)  # the memory stays
+
+
+def _only_supervisor() -> int:
+    """The pid of the supervisor whose board this user may read, if there is one and not more."""
+    from kirsch.scoreboard import LayoutError
+
+    found: dict[int, str] = {}
+    for name in os.listdir("/proc") if os.path.isdir("/proc") else []:
+        if not name.isdigit():
+            continue
+        with contextlib.suppress(OSError, LayoutError):
+            for path in _scoreboards(int(name)):
+                board = _look_at(path)
+                if board.pid == int(name):  # its children have the same descriptor
+                    found[board.pid] = board.application
+    if not found:
+        raise Trouble(f"no supervisor of Kirsch is seen here; {_FIND}")
+    if len(found) > 1:
+        listed = ", ".join(f"{pid} ({_clean(application)})" for pid, application in sorted(found.items()))
+        raise Trouble(f"which one? Name the pid: {listed}")
+    return next(iter(found))
+
+
+# What it looks like.
+
+
+def render(report: Report, width: int, *, unicode: bool = True, stack_max: int = 4) -> list[Line]:
+    """All of a report as lines of at most ``width`` characters, the most important first; of a stack the inner end."""
+    lines = [*_head(report, width, unicode), ("", ""), *_workers(report, width)]
+    lines += [*_running(report, stack_max), *_slow(report, stack_max)]
+    return [(style, _fit(text, width)) for style, text in lines]
+
+
+def _head(report: Report, width: int, unicode: bool) -> Iterator[Line]:
+    recent, gauges = report["recent"], report["gauges"]
+    name = report["application"] or "kirsch"
+    yield (
+        "title",
+        _spread(f" {name}", f"kirsch {report['version']}  pid {report['pid']}  up {span(report['uptime'])} ", width),
+    )
+    counts = "  ".join(f"{status} {short(count)}" for status, count in report["responses"].items() if count)
+    text = f"requests   {short(recent['requests_per_second'])}/s, {short(report['counters']['requests'])} in all"
+    yield "head", f"{text}   {counts}"
+    rates = report["history"]["requests_per_second"][-max(width - 22, 10) :]
+    if len(rates) > 1:
+        yield "", f"           {_sparkline(rates, unicode)} {short(max(rates))}/s"
+    most = gauges["threads_most"]
+    busy = (
+        f"{gauges['running']} of {most} {_bar(gauges['running'] / most, 20, unicode)}"
+        if most
+        else str(gauges["running"])
+    )
+    rest = f"queued {short(gauges['queued'])}   connections {short(gauges['connections'])}"
+    if gauges["suspended"]:
+        rest += f"   waiting for slow peers {gauges['suspended']}"
+    yield "", f"busy       {busy}   {rest}"
+    yield "faint", f"{'':22}{'median':>9}{'p90':>10}{'p99':>10}{'mean':>10}"
+    names = {"service_time": "service time", "queue_wait": "wait in queue", "interpreter_wait": "wait for interpreter"}
+    for key, title in names.items():
+        found = recent["latency"][key]
+        quantiles = [_about(found[each], report["measured"]) for each in ("p50", "p90", "p99")]
+        yield "", f"{title:22}{quantiles[0]:>9}{quantiles[1]:>10}{quantiles[2]:>10}{span(found['mean']):>10}"
+    if report["restarts"]:
+        counts = ", ".join(f"{reason} {count}" for reason, count in report["restarts"].items())
+        yield "", f"replaced   {counts}"
+    if last := report["last_restart"]:
+        yield "faint", f"last       {span(max(report['time'] - last['at'], 0.0))} ago: {last['text']}"
+
+
+_COLUMNS: tuple[tuple[str, int, Callable[[Report], str]], ...] = (
+    ("PID", 7, lambda worker: str(worker["pid"] or "-")),
+    ("STATE", -9, lambda worker: worker["condition"]),
+    ("AGE", 9, lambda worker: span(worker["age"])),
+    ("REQUESTS", 9, lambda worker: short(worker["requests"])),
+    ("/S", 7, lambda worker: short(worker["requests_per_second"])),
+    ("BUSY", 8, lambda worker: f"{worker['running']}/{worker['threads_most'] or '-'}"),
+    ("QUEUE", 6, lambda worker: short(worker["queued"])),
+    ("CONNS", 6, lambda worker: short(worker["connections"])),
+    ("MEMORY", 8, lambda worker: f"{worker['memory'] / 1048576:.0f} MiB" if worker["memory"] else "-"),
+    ("BECAUSE", -1, lambda worker: worker["reason"]),
+)
+
+
+def _workers(report: Report, width: int) -> Iterator[Line]:
+    columns = _COLUMNS if width >= _WIDTH_WITH_REASON else _COLUMNS[:-1]
+
+    def row(texts: Iterable[str]) -> str:
+        pairs = zip(columns, texts, strict=True)
+        return " ".join(f"{text:<{-size}}" if size < 0 else f"{text:>{size}}" for (_, size, _), text in pairs).rstrip()
+
+    yield "head", row(name for name, _, _ in columns)
+    for worker in report["workers"]:
+        style = {"serving": "", "stuck": "bad"}.get(worker["condition"], "warn")
+        yield style, row(of(worker) for _, _, of in columns)
+    if not report["workers"]:
+        yield "faint", "no worker runs; the next connection wakes one"
+
+
+def _running(report: Report, stack_max: int) -> Iterator[Line]:
+    if report["running"]:
+        yield "", ""
+        yield "head", "RUNNING NOW"
+    for request in report["running"] or []:
+        yield "", f"{span(request['age'])} {request['state']}: {_title(request)}"
+        # As a rule a place is two lines, and the second one of them the code.
+        for line in request["stack"][-stack_max // 2 :]:
+            yield "faint", f"  {line}"
+
+
+def _title(request: Report) -> str:
+    return f"{request['method']} {request['path']} (id {request['id']}, pid {request['pid']}, {request['thread']})"
+
+
+def _slow(report: Report, stack_max: int) -> Iterator[Line]:
+    if report["slow"]:
+        yield "", ""
+        yield "head", "SLOW REQUESTS"
+    for request in report["slow"]:
+        over = request["condition"] == "over"
+        age = f"{span(request['age'])} " if request["age"] else ""
+        yield "faint" if over else "warn", f"{age}{request['condition']}: {_title(request)}"
+        if not over:
+            for line in request["stack"][-stack_max:]:
+                yield "faint", f"  {line}"
+
+
+def _about(seconds: float | None, measured: list[float]) -> str:
+    """A quantile, which is known no better than the histogram's buckets are narrow."""
+    least, most = measured
+    if seconds is None or least <= seconds < most:
+        return span(seconds)
+    return f"<{span(least)}" if seconds < least else f">{span(most)}"
+
+
+def short(number: float) -> str:
+    """``12``, ``1.5``, ``12.3k``, ``4.5M``."""
+    for least, unit in ((1e9, "G"), (1e6, "M"), (1e4, "k")):
+        if number >= least:
+            return f"{number / (1e3 if unit == 'k' else least):.1f}{unit}"
+    return f"{number:.0f}" if number >= 100 or number == int(number) else f"{number:.1f}"
+
+
+def span(seconds: float | None) -> str:
+    """``-``, ``850 us``, ``12 ms``, ``1.5 s``, ``3 min``, ``2h05m``, ``3d04h``."""
+    if seconds is None:
+        return "-"
+    if seconds < 0.001:
+        return f"{seconds * 1e6:.0f} us"
+    if seconds < 1:
+        return f"{seconds * 1e3:.1f} ms" if seconds < 0.01 else f"{seconds * 1e3:.0f} ms"
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    minutes = int(seconds // 60)
+    if minutes < 60:
+        return f"{minutes} min"
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}h{minutes:02}m" if hours < 48 else f"{hours // 24}d{hours % 24:02}h"
+
+
+def _sparkline(rates: list[float], unicode: bool) -> str:
+    steps = "▁▂▃▄▅▆▇█" if unicode else " .:-=+*#"
+    most = max(rates) or 1.0
+    return "".join(steps[min(int(rate / most * (len(steps) - 1) + 0.5), len(steps) - 1)] for rate in rates)
+
+
+def _bar(part: float, size: int, unicode: bool) -> str:
+    full = min(round(part * size), size)
+    return f"{'█' * full}{'░' * (size - full)}" if unicode else f"[{'#' * full}{'.' * (size - full)}]"
+
+
+def _spread(left: str, right: str, width: int) -> str:
+    """Both ends of a line; where there is too little room the left one is what one sees."""
+    room = width - len(left)
+    return left + (right.rjust(room) if len(right) + 1 <= room else " " * max(room, 0))
+
+
+def _fit(text: str, width: int) -> str:
+    return _clean(text)[:width]
+
+
+def _clean(text: str) -> str:
+    """What came from outside must not move the cursor."""
+    return "".join(character if character.isprintable() else "?" for character in text)
+
+
+# Where it is shown.
+
+
+def _print(report: Report) -> None:
+    width = _size()[0] if _is_terminal(sys.stdout) else _PLAIN_WIDTH
+    text = "\n".join(
+        text.rstrip() for _, text in render(report, width, unicode=_speaks_unicode(), stack_max=_STACKS_WHOLE)
+    )
+    try:
+        print(text, flush=True)  # noqa: T201 - that is what it is for
+    except BrokenPipeError:
+        # What is left in the buffer would be tried again, and complained about, at the interpreter's end.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _size() -> tuple[int, int]:
+    """Columns and lines of the terminal now; not those of COLUMNS and LINES, which do not change with it."""
+    try:
+        size = os.get_terminal_size(sys.stdout.fileno())
+    except OSError:
+        return 80, 24
+    return size.columns or 80, size.lines or 24
+
+
+def _speaks_unicode() -> bool:
+    return (sys.stdout.encoding or "").lower().replace("-", "") == "utf8"
+
+
+class _Screen:
+    """The terminal, for the time of :meth:`run`: left as it was found, whichever way that ends."""
+
+    def __init__(self, look: Callable[[], Report], interval: float) -> None:
+        self._look = look
+        self._interval = interval
+        self._report: Report = {}
+        self._trouble = ""
+
+    def run(self) -> None:
+        import select
+        import signal
+        import termios
+        import tty
+
+        self._report = self._look()  # what is wrong from the start is said on the terminal as it is
+        stdin, before = sys.stdin.fileno(), termios.tcgetattr(sys.stdin)
+        woken, wake = os.pipe()
+        os.set_blocking(wake, False)
+        handlers = {
+            signal.SIGWINCH: lambda *_: None,  # the byte in the pipe is what counts
+            signal.SIGTERM: _leave,
+            signal.SIGHUP: _leave,
+        }
+        previous = {number: signal.signal(number, handler) for number, handler in handlers.items()}
+        previous_fd = signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
+        try:
+            tty.setcbreak(stdin)
+            keys = termios.tcgetattr(stdin)
+            keys[6][termios.VSUSP] = b"\0"  # a stop would leave the other screen behind
+            termios.tcsetattr(stdin, termios.TCSANOW, keys)
+            self._write(_ENTER)
+            due = time.monotonic() + self._interval
+            while True:
+                self._draw()
+                ready, _, _ = select.select([stdin, woken], [], [], max(due - time.monotonic(), 0.0))
+                if woken in ready:
+                    os.read(woken, 4096)
+                if stdin in ready:
+                    keys_pressed = os.read(stdin, 4096)
+                    if not keys_pressed or set(keys_pressed) & set(b"qQ"):
+                        return
+                if time.monotonic() >= due:
+                    self._refresh()
+                    due = time.monotonic() + self._interval
+        except OSError:
+            pass  # the terminal has gone
+        finally:
+            signal.set_wakeup_fd(previous_fd)
+            for number, handler in previous.items():
+                signal.signal(number, handler)
+            with contextlib.suppress(OSError, termios.error):
+                self._write(_LEAVE)
+                termios.tcsetattr(stdin, termios.TCSADRAIN, before)
+            os.close(woken)
+            os.close(wake)
+
+    def _refresh(self) -> None:
+        try:
+            self._report = self._look()
+            self._trouble = ""
+        except Trouble as trouble:
+            self._trouble = f" {trouble} "
+
+    def _draw(self) -> None:
+        columns, lines_max = _size()
+        width, height = max(columns, _WIDTH_MIN), max(lines_max, 2)
+        lines = render(self._report, width, unicode=_speaks_unicode())
+        if self._trouble:
+            lines.insert(1, ("bad", _fit(self._trouble, width)))
+        shown = [f"\x1b[K{_STYLES[style]}{text}\x1b[0m" for style, text in lines[:height]]
+        # Over what was there, so that nothing flickers; and no line end behind the last one, which would scroll.
+        self._write("\x1b[H" + "\n".join(shown) + "\x1b[J")
+
+    def _write(self, text: str) -> None:
+        sys.stdout.write(text)
+        sys.stdout.flush()
+
+
+def _leave(_number: int, _frame: object) -> NoReturn:
+    raise KeyboardInterrupt

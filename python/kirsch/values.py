@@ -1,0 +1,218 @@
+"""What a text means, wherever it comes from: durations, sizes, addresses, lists. Each parser raises ValueError.
+
+The message goes behind the text itself, as in ``'soon' is not a duration; write 90, 90s, 5m, 1h30m or 500ms``.
+"""
+
+from __future__ import annotations
+
+from kirsch.drivers import check_name
+from kirsch.options import path_limits
+from kirsch.sockets import parse_bind
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+
+def parse_duration(text: str) -> float:
+    """Seconds, from ``90``, ``90s``, ``5m``, ``1h30m`` or ``500ms``. Raises ValueError."""
+    import re
+
+    number = r"(\d+(?:\.\d+)?)"
+    match = re.fullmatch(rf"(?:{number}h)?(?:{number}m)?(?:{number}(?:s|$))?(?:{number}ms)?", text.strip(), re.ASCII)
+    if not text.strip() or match is None:
+        raise ValueError("is not a duration; write 90, 90s, 5m, 1h30m or 500ms")
+    hours, minutes, seconds, milliseconds = (float(part or 0) for part in match.groups())
+    duration = hours * 3600 + minutes * 60 + seconds + milliseconds / 1000
+    if duration > 366 * 86400:
+        raise ValueError("is more than a year; 0 means no limit")
+    return duration
+
+
+def parse_size(text: str) -> int:
+    """Bytes, from ``65536``, ``64k``, ``1MiB`` or ``1g``. Raises ValueError."""
+    import re
+
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(?:([kmgt])(?:i?b)?|b)?", text.strip(), re.ASCII | re.IGNORECASE)
+    if match is None:
+        raise ValueError("is not a size; write 65536, 64k, 1MiB or 1g")
+    size = float(match[1]) * 1024 ** " kmgt".index((match[2] or " ").lower())
+    if size != int(size):
+        raise ValueError("is not a whole number of bytes")
+    if size >= 2**53:
+        raise ValueError("is more than any request has")
+    return int(size)
+
+
+def parse_count(text: str) -> int:
+    if not (text.strip().isascii() and text.strip().isdigit()) or len(text.strip()) > 15:
+        raise ValueError("is not a whole number")
+    return int(text)
+
+
+def parse_switch(text: str) -> bool:
+    lowered = text.strip().lower()
+    if lowered in ("1", "true", "yes", "on"):
+        return True
+    if lowered in ("", "0", "false", "no", "off"):
+        return False
+    raise ValueError("is neither yes nor no; write 1 or 0")
+
+
+def parse_on_off(text: str) -> bool:
+    """A switch that is on unless somebody turns it off, and so takes a value."""
+    try:
+        if text.strip():
+            return parse_switch(text)
+    except ValueError:
+        pass
+    raise ValueError("is neither on nor off")
+
+
+def parse_driver(text: str) -> str:
+    name = text.strip()
+    check_name(name)
+    return name
+
+
+def parse_path_limits(text: str) -> tuple[tuple[str, float], ...]:
+    """``/reports=300s,/upload=0`` as (prefix, seconds). Raises ValueError."""
+    limits = []
+    for part in filter(None, map(str.strip, text.split(","))):
+        prefix, equals, duration = part.rpartition("=")
+        if not equals:
+            raise ValueError(f"{part!r} lacks a duration; write {part}=300s")
+        try:
+            limits.append((prefix.strip(), parse_duration(duration)))
+        except ValueError as error:
+            raise ValueError(f"{part!r}: {duration!r} {error}") from None
+    return path_limits(limits)
+
+
+def parse_binds(text: str) -> tuple[str, ...]:
+    binds = tuple(part.strip() for part in text.split(",") if part.strip())
+    if not binds:
+        raise ValueError("names no address; write 127.0.0.1:8000 or unix:/run/app.sock")
+    for bind in binds:
+        parse_bind(bind)
+    return binds
+
+
+def parse_optional_binds(text: str) -> tuple[str, ...]:
+    return parse_binds(text) if text.strip() else ()
+
+
+def parse_paths(text: str) -> tuple[str, ...]:
+    return tuple(part.strip() for part in text.split(",") if part.strip())
+
+
+def parse_path(text: str) -> str:
+    if "\0" in text:
+        raise ValueError("is not a path")
+    return text
+
+
+def parse_url_path(text: str) -> str:
+    """The path of a request as the engine compares it, without a query; empty for none."""
+    text = text.strip()
+    if text and not text.startswith("/"):
+        raise ValueError(f"is not a path; did you mean /{text}?")
+    if any(not "!" <= character <= "~" or character in "?#" for character in text):
+        raise ValueError("stands in no request like this; write a path, percent-encoded, without ? and #")
+    return text
+
+
+def parse_name(text: str) -> str:
+    if any(not character.isprintable() for character in text):
+        raise ValueError("is not a name; write visible characters")
+    return text.strip()
+
+
+def parse_account(text: str) -> str:
+    """A user or a group, by name or number; whether there is one, those who need it find out."""
+    if any(character.isspace() or not character.isprintable() or character == ":" for character in text.strip()):
+        raise ValueError("is not a name or a number")
+    return text.strip()
+
+
+def parse_umask(text: str) -> int | None:
+    """Octal digits, as of ``umask`` in the shell; empty for none. Raises ValueError."""
+    import re
+
+    digits = text.strip().lower().removeprefix("0o")
+    if not text.strip():
+        return None
+    if not re.fullmatch("[0-7]{1,4}", digits, re.ASCII) or int(digits, 8) > 0o777:
+        raise ValueError("is not a umask; write octal digits such as 027")
+    return int(digits, 8)
+
+
+def parse_environment(text: str) -> tuple[tuple[str, str], ...]:
+    """``NAME=VALUE``, several with a NUL between them, as pairs; the last of a name counts. Raises ValueError."""
+    pairs: dict[str, str] = {}
+    for part in filter(None, text.split("\0")):
+        name, equals, value = part.partition("=")
+        if not equals or not name.strip():
+            raise ValueError(f"{part!r} is not a variable; write NAME=VALUE")
+        pairs[name.strip()] = value
+    return tuple(pairs.items())
+
+
+def parse_pid_file(text: str) -> str:
+    if text.isdigit():
+        raise ValueError(f"is a number, and -p names the pid file; did you mean --bind :{text}?")
+    return parse_path(text)
+
+
+def parse_field_value(text: str) -> str:
+    """A header field's value (RFC 9110, 5.5), in visible ASCII and single spaces; empty for none."""
+    if any(not " " <= character <= "~" for character in text) or text != text.strip():
+        raise ValueError("cannot be a header's value; write visible ASCII")
+    return text
+
+
+def parse_log_format(text: str) -> str:
+    if not text.strip() or any(character in text for character in "\r\n\0"):
+        raise ValueError("is not a format; write combined, json, or atoms such as '%(h)s %(r)s %(s)s'")
+    if "%" not in text:
+        return OneOf("combined", "json")(text)
+    return text
+
+
+class OneOf:
+    """A parser of one word among ``words``."""
+
+    def __init__(self, *words: str) -> None:
+        self.words = words
+
+    def __call__(self, text: str) -> str:
+        word = text.strip().lower()
+        if word not in self.words:
+            raise ValueError(f"is not one of {', '.join(self.words)}{did_you_mean(word, self.words)}")
+        return word
+
+
+class Bounded:
+    """The parser ``parse``, of which some numbers are refused."""
+
+    def __init__(self, parse: Callable[[str], int], *, least: int = 0, most: int | None = None) -> None:
+        self.parse = parse
+        self._least = least
+        self._most = most
+
+    def __call__(self, text: str) -> int:
+        value = self.parse(text)
+        if value < self._least:
+            raise ValueError(f"is too little; {self._least} is the least")
+        if self._most is not None and value > self._most:
+            raise ValueError(f"is too much; {self._most} is the most")
+        return value
+
+
+def did_you_mean(word: str, words: Iterable[str], prefix: str = "") -> str:
+    """``; did you mean ...?``, or nothing where no word is near. A ``prefix`` that all have does not count."""
+    import difflib
+
+    stems = [each.removeprefix(prefix) for each in words]
+    near = difflib.get_close_matches(word.removeprefix(prefix), stems, n=1)
+    return f"; did you mean {prefix}{near[0]}?" if near else ""

@@ -1,0 +1,344 @@
+"""A reload: new workers take over one by one when they are ready; those that never are leave the old ones serving."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import re
+import signal
+import threading
+import urllib.request
+from typing import TYPE_CHECKING
+
+import pytest
+
+from kirsch.supervisor.crew import READY, STARTING, STOPPING, Worker, plan
+from proc import wait_until
+from running import children, title
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from running import Running, Serve
+
+MODES = pytest.mark.parametrize("mode", [(), ("--preload",)], ids=["fork", "preload"])
+
+VERSION = """
+import os, sys, time
+
+def app(environ, start_response):
+    path = environ["PATH_INFO"]
+    if path == "/wait":
+        print("waits", file=sys.stderr, flush=True)
+        time.sleep(float(environ["QUERY_STRING"]))
+    start_response({status!r}, [("Content-Type", "text/plain")])
+    return [b"{version}"]
+"""
+
+
+@pytest.fixture
+def code(tmp_path: Path) -> Callable[..., Path]:
+    """Write the application ``site_app``: what it answers, with what status, or something else altogether."""
+
+    def code(version: str = "", status: str = "200 OK", source: str = "") -> Path:
+        # A new file each time: a change within a second and of the same size would be taken from the bytecode cache.
+        new = tmp_path / "new"
+        new.write_text(source or VERSION.format(version=version, status=status))
+        number = code.number = getattr(code, "number", 0) + 1  # type: ignore[attr-defined]
+        os.utime(new, (number * 100, number * 100))
+        return new.rename(tmp_path / "site_app.py")
+
+    return code
+
+
+@pytest.fixture
+def start(serve: Serve, tmp_path: Path, code: Callable[..., Path]) -> Callable[..., Running]:
+    def start(*args: str) -> Running:
+        code("one")
+        return serve("site_app:app", *args, cwd=tmp_path)
+
+    return start
+
+
+def get(site: Running, path: str = "/") -> str:
+    with urllib.request.urlopen(site.url + path, timeout=10) as response:
+        body: bytes = response.read()
+    return body.decode()
+
+
+def reload(site: Running, outcome: str = "SIGHUP: done") -> str:
+    """Send HUP, wait for the outcome, and return what was said meanwhile."""
+    seen = len(site.stderr)
+    site.send(signal.SIGHUP)
+    site.wait_for(outcome, after=seen, timeout=20)
+    return site.stderr[seen:]
+
+
+@MODES
+def test_new_code(start: Callable[..., Running], code: Callable[..., Path], mode: tuple[str, ...]) -> None:
+    site = start("-w2", *mode)
+    before = site.worker_pids()
+    for version in ("two", "three"):
+        code(version)
+        reload(site)
+        before = site.wait_for_workers(2, without=before)
+        assert {get(site) for _ in range(4)} == {version}
+    assert site.stop() == 0
+
+
+@MODES
+@pytest.mark.parametrize(
+    ("source", "told"),
+    [
+        ("import this_does_not_exist\n", "ModuleNotFoundError: No module named 'this_does_not_exist'"),
+        ("import os\nos._exit(4)\n", "ended with status 4 before it"),
+        ("import os, signal\nos.kill(os.getpid(), signal.SIGKILL)\n", "was killed by SIGKILL before it"),
+        ("def other(): pass\n", "site_app has no 'app'"),
+    ],
+    ids=["raises", "exits", "crashes", "lacks-app"],
+)
+def test_code_that_fails(
+    start: Callable[..., Running], code: Callable[..., Path], mode: tuple[str, ...], source: str, told: str
+) -> None:
+    site = start("-w2", *mode)
+    before = site.worker_pids()
+    code(source=source)
+    said = reload(site, re.escape(told))
+    assert "SIGHUP: given up, and the workers of before serve on: " in said
+    assert {get(site) for _ in range(4)} == {"one"}
+    assert site.wait_for_workers(2) == before
+    code("mended")
+    reload(site)
+    site.wait_for_workers(2, without=before)
+    assert get(site) == "mended"
+
+
+def test_after_code_that_fails_a_crash_is_told_and_tried_again(
+    start: Callable[..., Running], code: Callable[..., Path]
+) -> None:
+    site = start("-w2")
+    before = site.worker_pids()
+    code(source="import this_does_not_exist\n")
+    reload(site, "SIGHUP: given up")
+    seen = len(site.stderr)
+    os.kill(before[0], signal.SIGKILL)
+    site.wait_for(r"no worker could be started, the next try is in 0\.5 s: site_app could not be imported", after=seen)
+    assert get(site) == "one", "the other one serves"
+    code("mended")
+    site.wait_for_workers(2)
+    wait_until(lambda: "mended" in {get(site) for _ in range(8)}, "the next try has succeeded")
+
+
+def test_with_preload_a_crash_after_code_that_fails_is_no_trouble(
+    start: Callable[..., Running], code: Callable[..., Path]
+) -> None:
+    site = start("--preload")
+    before = site.worker_pids()
+    code(source="import this_does_not_exist\n")
+    reload(site, "SIGHUP: given up")
+    os.kill(before[0], signal.SIGKILL)
+    site.wait_for_workers(1, without=before)
+    assert get(site) == "one", "the old zygote is still there"
+
+
+@MODES
+def test_code_that_hangs(start: Callable[..., Running], code: Callable[..., Path], mode: tuple[str, ...]) -> None:
+    site = start("--startup-timeout=1s", *mode)
+    code(source="import time\ntime.sleep(60)\n")
+    said = reload(site, "SIGHUP: given up, and the workers of before serve on: the application was not ")
+    assert 'site_app.py", line 2 in <module>' in said
+    assert get(site) == "one"
+
+
+@MODES
+def test_code_that_does_not_get_ready(
+    start: Callable[..., Running], code: Callable[..., Path], mode: tuple[str, ...]
+) -> None:
+    site = start("--ready-path=/", *mode)
+    code("two", status="503 Service Unavailable")
+    said = reload(site, "SIGHUP: given up")
+    assert "it answered --ready-path / with 503 Service Unavailable, and 2xx is wanted" in said
+    assert get(site) == "one"
+    code("two")
+    reload(site)
+    wait_until(lambda: get(site) == "two", "the new worker serves")
+
+
+@MODES
+def test_the_old_worker_finishes_what_it_has(
+    start: Callable[..., Running], code: Callable[..., Path], mode: tuple[str, ...]
+) -> None:
+    site = start(*mode)
+    answers: list[str] = []
+    thread = threading.Thread(target=lambda: answers.append(get(site, "/wait?1.5")))
+    thread.start()
+    site.wait_for("waits")
+    code("two")
+    reload(site)
+    wait_until(lambda: get(site) == "two", "the new worker serves")
+    assert not answers, "while the old one is still busy"
+    thread.join()
+    assert answers == ["one"]
+    site.wait_for_workers(1)
+
+
+def test_a_storm_of_signals_ends_with_the_last_code(start: Callable[..., Running], code: Callable[..., Path]) -> None:
+    site = start("-w2")
+    before = site.worker_pids()
+    for number in range(10):
+        code(f"version {number}")
+        site.send(signal.SIGHUP)
+    wait_until(lambda: {get(site) for _ in range(4)} == {"version 9"}, "the last code serves")
+    site.wait_for_workers(2, without=before)
+
+
+def test_settings_are_read_again(start: Callable[..., Running], tmp_path: Path) -> None:
+    settings = tmp_path / "kirsch.toml"
+    settings.write_text("workers = 1\n")
+    site = start()
+    before = site.worker_pids()
+    settings.write_text('workers = 2\nserver-header = "changed"\n')
+    reload(site)
+    site.wait_for_workers(2, without=before)
+    with urllib.request.urlopen(site.url) as response:
+        assert response.headers["Server"] == "changed"
+
+
+def test_settings_that_are_wrong_change_nothing(start: Callable[..., Running], tmp_path: Path) -> None:
+    settings = tmp_path / "kirsch.toml"
+    settings.write_text("workers = 1\n")
+    site = start()
+    before = site.worker_pids()
+    settings.write_text("wrokers = 2\n")
+    said = reload(site, "SIGHUP: nothing is reloaded")
+    assert "did you mean" in said
+    assert get(site) == "one"
+    assert site.worker_pids() == before
+
+
+def test_what_only_a_restart_changes_is_told(start: Callable[..., Running], tmp_path: Path) -> None:
+    settings = tmp_path / "kirsch.toml"
+    settings.write_text("workers = 1\n")
+    site = start()
+    settings.write_text("workers = 1\nbacklog = 100\n")
+    said = reload(site)
+    assert "SIGHUP: --backlog stays as it is; only a restart or SIGUSR2 changes that" in said
+    assert get(site) == "one"
+
+
+def test_a_directory_that_is_wrong(start: Callable[..., Running], tmp_path: Path) -> None:
+    settings = tmp_path / "kirsch.toml"
+    settings.write_text("workers = 1\n")
+    site = start()
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "site_app.py").write_text("import this_does_not_exist\n")
+    settings.write_text('chdir = "other"\n')
+    reload(site, "SIGHUP: given up")
+    (worker,) = site.worker_pids()
+    os.kill(worker, signal.SIGKILL)
+    assert get(site) == "one", "all is as it was"
+
+
+def test_preloading_can_be_turned_on_and_off(start: Callable[..., Running], tmp_path: Path) -> None:
+    settings = tmp_path / "kirsch.toml"
+    settings.write_text("preload = false\n")
+    site = start()
+
+    def zygotes() -> int:
+        return sum(title(pid).startswith("kirsch: zygote") for pid in children(site.pid))
+
+    assert zygotes() == 0
+    settings.write_text("preload = true\n")
+    reload(site)
+    assert zygotes() == 1
+    assert get(site) == "one"
+    settings.write_text("preload = false\n")
+    reload(site)
+    wait_until(lambda: zygotes() == 0, "the zygote has gone")
+    assert get(site) == "one"
+
+
+def test_a_release_behind_a_link(serve: Serve, tmp_path: Path) -> None:
+    for release in ("one", "two"):
+        (tmp_path / release).mkdir()
+        (tmp_path / release / "site_app.py").write_text(VERSION.format(version=release, status="200 OK"))
+    current = tmp_path / "current"
+    current.symlink_to("one")
+    site = serve("site_app:app", f"--chdir={current}")
+    assert get(site) == "one"
+    (tmp_path / "next").symlink_to("two")
+    (tmp_path / "next").rename(current)
+    reload(site)
+    wait_until(lambda: get(site) == "two", "the new worker serves")
+
+
+def test_a_touched_file(start: Callable[..., Running], code: Callable[..., Path], tmp_path: Path) -> None:
+    touch = tmp_path / "reload"
+    touch.touch()
+    site = start(f"--touch-reload={touch}")
+    code("two")
+    os.utime(touch)
+    site.wait_for("was touched: done")
+    wait_until(lambda: get(site) == "two", "the new worker serves")
+
+
+def test_changed_code_in_development(start: Callable[..., Running], code: Callable[..., Path]) -> None:
+    pytest.importorskip("watchfiles")
+    site = start("--reload")
+    versions = itertools.count()
+
+    def changed() -> bool:
+        code(f"version {next(versions)}")
+        return "site_app.py has changed: done" in site.stderr
+
+    wait_until(changed, "a change is noticed, once there is somebody to notice")
+    last = next(versions) - 1
+    wait_until(lambda: get(site) == f"version {last}", "the last one serves")
+    code(source="syntax error\n")
+    site.wait_for(r"site_app\.py has changed: given up")
+    assert get(site).startswith("version")
+
+
+# What is to be done next, as a function
+
+
+def crew(*members: str) -> list[Worker]:
+    """Workers from ``seat state stale`` each."""
+    found = []
+    for pid, member in enumerate(members, 1):
+        seat, state, *stale = member.split()
+        worker = Worker(int(seat), None, None, 1, 0.0, 0.0)  # type: ignore[arg-type]
+        worker.pid = pid
+        worker.state = {each: each for each in (STARTING, READY, STOPPING)}[state]
+        if stale:
+            worker.stale, worker.stale_since = stale[0], float(pid)
+        found.append(worker)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("members", "seats", "start", "replace", "stop"),
+    [
+        ((), 2, [0, 1], None, []),
+        (("0 ready", "1 ready"), 2, [], None, []),
+        (("0 ready",), 2, [1], None, []),
+        (("0 ready", "1 starting"), 2, [], None, []),
+        (("0 ready", "1 ready"), 1, [], None, [2]),
+        (("0 ready", "1 starting"), 0, [], None, [1, 2]),
+        (("0 stopping",), 1, [0], None, []),
+        (("0 ready old", "1 ready old"), 2, [], 0, []),
+        (("0 ready old", "1 ready old", "0 starting"), 2, [], None, []),
+        (("0 ready old", "1 ready old", "0 ready"), 2, [], 1, [1]),
+        (("0 stopping old", "1 ready old", "0 ready"), 2, [], 1, []),
+        (("0 stopping old", "0 ready", "1 ready old", "1 ready"), 2, [], None, [3]),
+        (("0 ready old", "0 starting old"), 1, [], 0, [2]),
+        (("0 starting old",), 1, [0], None, [1]),
+        (("0 ready old", "1 starting"), 2, [], 0, []),
+        (("0 stopping",) * 4 + ("0 ready old",), 1, [], None, []),
+        (("0 stopping",) * 3 + ("0 ready old",), 1, [], 0, []),
+    ],
+)
+def test_the_plan(members: tuple[str, ...], seats: int, start: list[int], replace: int | None, stop: list[int]) -> None:
+    steps = plan(crew(*members), seats)
+    assert (steps.start, steps.replace, [worker.pid for worker in steps.stop]) == (start, replace, stop)

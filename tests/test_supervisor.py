@@ -1,0 +1,512 @@
+"""The supervisor: workers that come, go and crash, signals, exit statuses; without and with ``--preload``."""
+
+from __future__ import annotations
+
+import http.client
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import textwrap
+import threading
+import urllib.request
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+import kirsch
+from kirsch.supervisor.backoff import delay
+from proc import wait_until
+from running import children, title
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from running import Running, Serve
+
+    Write = Callable[[str], str]
+
+APP = """
+    import os, time
+
+    def app(environ, start_response):
+        path = environ["PATH_INFO"]
+        if path == "/die":
+            os._exit(9)
+        if path == "/wait":
+            print("waits", file=environ["wsgi.errors"], flush=True)
+            time.sleep(float(environ["QUERY_STRING"]))
+        start_response("200 OK", [("Content-Type", "text/plain")])
+        return [str(os.getpid()).encode()]
+"""
+
+
+def get(site: Running, path: str = "/") -> str:
+    with urllib.request.urlopen(site.url + path, timeout=10) as response:
+        body: bytes = response.read()
+    return body.decode()
+
+
+def in_background(site: Running, path: str) -> Callable[[], str]:
+    """Ask in a thread; what is returned waits for the answer, and tells what went wrong in its place."""
+    answers: list[str] = []
+
+    def ask() -> None:
+        try:
+            answers.append(get(site, path))
+        except (OSError, http.client.HTTPException) as error:
+            answers.append(repr(error))
+
+    thread = threading.Thread(target=ask)
+    thread.start()
+
+    def answer() -> str:
+        thread.join(10)
+        return answers[0]
+
+    return answer
+
+
+def run(*args: str, cwd: Path | None = None, timeout: float = 30) -> subprocess.CompletedProcess[str]:
+    """A server that is expected not to start."""
+    return subprocess.run(
+        [sys.executable, "-m", "kirsch", "-b", "127.0.0.1:0", *args],
+        capture_output=True,
+        text=True,
+        cwd=cwd,
+        timeout=timeout,
+        check=False,
+    )
+
+
+def test_one_worker_under_a_supervisor_is_the_default(serve: Serve, write_app: Write) -> None:
+    site = serve(write_app(APP))
+    pids = site.worker_pids()
+    assert len(pids) == 1
+    assert get(site) == str(pids[0])
+    assert site.pid not in pids
+    assert site.stop() == 0
+    assert not children(site.pid)
+
+
+def test_it_says_what_it_serves(serve: Serve, write_app: Write) -> None:
+    name = write_app(APP)
+    site = serve(name, "-w", "3")
+    lines = site.stderr.splitlines()
+    assert re.fullmatch(rf"kirsch \S+ \(CPython \S+, pid {site.pid}\)", lines[0])
+    assert lines[1:] == [f"serving {name}:app, 3 workers", f"on {site.url}"]
+    assert len(site.worker_pids()) == 3
+    assert site.stop() == 0
+    assert site.stderr.splitlines() == lines, "an ordinary end has nothing to say"
+
+
+@pytest.mark.parametrize(
+    ("args", "env", "count"), [((), {"WEB_CONCURRENCY": "2"}, 2), (("-w", "1"), {"WEB_CONCURRENCY": "2"}, 1)]
+)
+def test_the_number_of_workers(
+    serve: Serve, write_app: Write, args: tuple[str, ...], env: dict[str, str], count: int
+) -> None:
+    site = serve(write_app(APP), *args, env=env)
+    assert len(site.worker_pids()) == count
+
+
+def test_without_a_supervisor(serve: Serve, write_app: Write) -> None:
+    site = serve(write_app(APP), "--workers=0")
+    assert get(site) == str(site.pid)
+    assert not children(site.pid)
+
+
+@pytest.mark.parametrize("args", [(), ("--preload",)])
+def test_the_supervisor_does_not_import_the_application(
+    serve: Serve, write_app: Write, tmp_path: Path, args: tuple[str, ...]
+) -> None:
+    log = tmp_path / "imported"
+    source = f"import os\nopen({str(log)!r}, 'a').write(f'{{os.getpid()}} ')\n"
+    site = serve(write_app(source + textwrap.dedent(APP)), "-w2", *args)
+    importers = {int(pid) for pid in log.read_text().split()}
+    assert site.pid not in importers
+    if args:
+        (zygote,) = importers
+        assert title(zygote).startswith("kirsch: zygote")
+    else:
+        assert importers == set(site.worker_pids())
+
+
+# Workers that die
+
+
+@pytest.mark.parametrize("args", [(), ("--preload",)])
+def test_a_worker_that_dies_is_replaced(serve: Serve, write_app: Write, args: tuple[str, ...]) -> None:
+    site = serve(write_app(APP), "-w2", *args)
+    before = site.worker_pids()
+    os.kill(before[0], signal.SIGKILL)
+    site.wait_for(rf"\[ERROR\] worker {before[0]} was killed by SIGKILL; another is started$")
+    after = site.wait_for_workers(2, without=before[:1])
+    assert before[1] in after, "the other one is left alone"
+    assert get(site)
+    assert site.stop() == 0
+
+
+def test_a_worker_that_ends_itself_is_replaced(serve: Serve, write_app: Write) -> None:
+    site = serve(write_app(APP))
+    before = site.worker_pids()
+    with pytest.raises((OSError, http.client.HTTPException)):
+        get(site, "/die")
+    assert get(site) != str(before[0]), "the next one waits for the next worker"
+    site.wait_for(rf"worker {before[0]} ended with status 9; another is started$")
+
+
+def test_workers_that_die_young_come_back_more_slowly(serve: Serve, write_app: Write) -> None:
+    site = serve(write_app(APP))
+    for line in ("another is started$", r"another is started in 0\.5 s$", "another is started in 1 s$"):
+        seen = len(site.stderr)
+        (pid,) = site.wait_for_workers(1)
+        site_answers(site)
+        os.kill(pid, signal.SIGKILL)
+        site.wait_for(rf"worker {pid} .*; {line}", after=seen)
+    assert get(site), "it comes back nevertheless, and who asks meanwhile waits"
+
+
+def site_answers(site: Running) -> None:
+    assert get(site).isdigit()
+
+
+def test_the_back_off() -> None:
+    assert [delay(deaths) for deaths in range(10)] == [0, 0, 0.5, 1, 2, 4, 8, 16, 30, 30]
+    assert delay(10**6) == 30
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGQUIT])
+def test_a_signal_to_a_worker_ends_that_one(serve: Serve, write_app: Write, number: signal.Signals) -> None:
+    site = serve(write_app(APP))
+    (pid,) = site.worker_pids()
+    waiting = in_background(site, "/wait?0.3")
+    site.wait_for("waits")
+    os.kill(pid, number)
+    site.wait_for(rf"\[INFO\] worker {pid} ends: {number.name}; another is started$")
+    assert waiting() == str(pid), "it finishes what it has"
+    site.wait_for_workers(1, without=[pid])
+    assert get(site) != str(pid)
+
+
+def test_what_is_for_the_supervisor_does_nothing_to_workers(serve: Serve, write_app: Write) -> None:
+    site = serve(write_app(APP), "-w2")
+    before = site.worker_pids()
+    for pid in before:
+        for number in (signal.SIGHUP, signal.SIGUSR2, signal.SIGTTIN, signal.SIGTTOU, signal.SIGWINCH):
+            os.kill(pid, number)
+    for _ in range(4):
+        assert int(get(site)) in before
+    assert site.worker_pids() == before
+
+
+# An application that cannot be had
+
+
+@pytest.mark.parametrize("args", [(), ("--preload",), ("--workers=0",), ("-w4",)])
+def test_an_application_that_fails_at_the_start(tmp_path: Path, args: tuple[str, ...]) -> None:
+    (tmp_path / "broken.py").write_text("import this_does_not_exist\n")
+    done = run("broken", *args, cwd=tmp_path)
+    assert done.returncode == 3
+    assert done.stderr.count("Traceback (most recent call last)") == 1, done.stderr
+    assert "ModuleNotFoundError: No module named 'this_does_not_exist'" in done.stderr
+    assert done.stderr.splitlines()[-1].startswith("kirsch: broken could not be imported")
+    assert "/kirsch/" not in done.stderr
+
+
+@pytest.mark.parametrize("args", [(), ("--preload",)])
+def test_an_application_that_ends_the_process_at_the_start(tmp_path: Path, args: tuple[str, ...]) -> None:
+    (tmp_path / "broken.py").write_text("import os\nos._exit(5)\n")
+    done = run("broken", *args, cwd=tmp_path)
+    assert done.returncode == 3
+    assert "ended with status 5 before it" in done.stderr.splitlines()[-1]
+
+
+@pytest.mark.parametrize("args", [(), ("--preload",)])
+def test_an_application_that_is_never_imported(tmp_path: Path, args: tuple[str, ...]) -> None:
+    (tmp_path / "hangs.py").write_text("import time\ntime.sleep(60)\n")
+    done = run("hangs", "--startup-timeout=300ms", *args, cwd=tmp_path)
+    assert done.returncode == 3
+    assert 'hangs.py", line 2 in <module>' in done.stderr, "where it hangs is told"
+    assert "within 0.3 s" in done.stderr
+
+
+def test_a_terminated_start(tmp_path: Path) -> None:
+    (tmp_path / "hangs.py").write_text("import os, time\nos.write(1, b'hangs\\n')\ntime.sleep(60)\n")
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGQUIT):
+        process = subprocess.Popen(
+            [sys.executable, "-m", "kirsch", "-b", "127.0.0.1:0", "-w2", "hangs"],
+            cwd=tmp_path,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        assert process.stdout is not None
+        assert [process.stdout.readline(), process.stdout.readline()] == ["hangs\n", "hangs\n"]
+        process.send_signal(number)
+        _out, err = process.communicate(timeout=10)
+        assert process.returncode == 0, err
+        assert len(err.splitlines()) == 1, err
+
+
+# The end
+
+
+@pytest.mark.parametrize("args", [(), ("-w3",), ("--preload",)])
+def test_term_lets_requests_finish(serve: Serve, write_app: Write, args: tuple[str, ...]) -> None:
+    site = serve(write_app(APP), *args)
+    waiting = in_background(site, "/wait?0.5")
+    site.wait_for("waits")
+    assert site.stop(signal.SIGTERM) == 0
+    assert waiting().isdigit()
+    with pytest.raises(OSError):
+        get(site)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGQUIT])
+def test_int_and_quit_are_fast(serve: Serve, write_app: Write, number: signal.Signals) -> None:
+    site = serve(write_app(APP), "-w2")
+    waiting = in_background(site, "/wait?2.2")
+    site.wait_for("waits")
+    site.stop(number)
+    assert not waiting().isdigit(), "after a second it is cut"
+
+
+def test_a_second_int_is_at_once(serve: Serve, write_app: Write) -> None:
+    site = serve(write_app(APP), "--graceful-timeout=60s")
+    in_background(site, "/wait?30")
+    site.wait_for("waits")
+    site.send(signal.SIGINT)
+    site.send(signal.SIGINT)
+    assert site.stop(timeout=5) == 1, "a worker had to be killed, or to end under its request"
+
+
+def test_ctrl_c_reaches_everybody_and_one_of_them_speaks(serve: Serve, write_app: Write) -> None:
+    site = serve(write_app(APP), "-w3")
+    before = site.stderr
+    os.killpg(site.pid, signal.SIGINT)
+    assert site.process.wait(10) == 0
+    assert site.stop() == 0
+    assert site.stderr == before
+
+
+def test_a_call_that_does_not_return_is_ended_under(serve: Serve, write_app: Write) -> None:
+    site = serve(write_app(APP), "--graceful-timeout=100ms", "--shutdown-timeout=200ms")
+    in_background(site, "/wait?30")
+    site.wait_for("waits")
+    assert site.stop() == 1
+    assert "it is killed" in site.stderr
+
+
+def test_the_exit_functions_of_the_application_run(serve: Serve, write_app: Write) -> None:
+    site = serve(
+        write_app(
+            "import atexit, sys\natexit.register(lambda: print('bye', file=sys.stderr))\n" + textwrap.dedent(APP)
+        ),
+        "-w2",
+    )
+    assert site.stop() == 0
+    assert site.stderr.count("bye") == 2
+
+
+def test_exit_functions_that_hang_are_bounded(serve: Serve, write_app: Write) -> None:
+    site = serve(
+        write_app("import atexit, time\natexit.register(time.sleep, 60)\n" + textwrap.dedent(APP)),
+        "--graceful-timeout=100ms",
+        "--shutdown-timeout=200ms",
+    )
+    assert site.stop() == 1
+    assert re.search(r"worker \d+ has not ended in time; it is killed", site.stderr)
+
+
+def test_without_its_supervisor_a_worker_finishes_and_leaves(serve: Serve, write_app: Write) -> None:
+    site = serve(write_app(APP), "-w2")
+    waiting = in_background(site, "/wait?0.5")
+    site.wait_for("waits")
+    site.process.kill()
+    assert waiting().isdigit(), "what it has it finishes"
+    assert site.stop() == -signal.SIGKILL
+    with socket.socket() as sock:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        sock.bind((site.host, site.port))
+        sock.listen()
+
+
+def test_without_its_supervisor_a_zygote_leaves(serve: Serve, write_app: Write) -> None:
+    site = serve(write_app(APP), "--preload")
+    zygotes = [pid for pid in children(site.pid) if title(pid).startswith("kirsch: zygote")]
+    assert len(zygotes) == 1
+    site.process.kill()
+    assert site.stop() == -signal.SIGKILL, "all that held its output have ended"
+
+
+# Signals to the supervisor
+
+
+def test_one_worker_more_and_one_less(serve: Serve, write_app: Write) -> None:
+    site = serve(write_app(APP))
+    first = site.worker_pids()
+    site.send(signal.SIGTTIN)
+    site.wait_for("SIGTTIN: 2 workers from now on")
+    assert set(site.wait_for_workers(2)) > set(first)
+    site.send(signal.SIGTTOU)
+    site.wait_for("SIGTTOU: 1 worker from now on")
+    assert site.wait_for_workers(1) == first
+    site.send(signal.SIGTTOU)
+    site.wait_for("SIGTTOU: one worker is the least")
+    assert get(site) == str(first[0])
+
+
+def test_winch_sends_the_workers_away_and_hup_brings_them_back(serve: Serve, write_app: Write) -> None:
+    site = serve(write_app(APP), "-w2")
+    before = site.worker_pids()
+    site.send(signal.SIGWINCH)
+    site.wait_for("SIGWINCH: the workers end; SIGHUP brings them back")
+    site.wait_for_workers(0)
+    waiting = in_background(site, "/")
+    site.send(signal.SIGHUP)
+    assert waiting().isdigit(), "who came meanwhile is served"
+    site.wait_for_workers(2, without=before)
+
+
+def test_logs_are_opened_again(serve: Serve, write_app: Write, tmp_path: Path) -> None:
+    access, errors = tmp_path / "access", tmp_path / "errors"
+    site = serve(write_app(APP), "-w2", f"--access-logfile={access}", f"--error-logfile={errors}")
+    access.rename(tmp_path / "access.1")
+    errors.rename(tmp_path / "errors.1")
+    site.send(signal.SIGUSR1)
+    wait_until(lambda: errors.exists() and access.exists(), "they are there again")
+    os.kill(site.worker_pids()[0], signal.SIGKILL)
+    wait_until(lambda: "was killed by SIGKILL" in errors.read_text(), "the supervisor writes there")
+    get(site)
+    wait_until(lambda: "GET / HTTP/1.1" in access.read_text(), "the workers write there")
+
+
+def test_a_dump_of_everybody(serve: Serve, write_app: Write) -> None:
+    site = serve(write_app(APP), "-w2")
+    waiting = in_background(site, "/wait?1")
+    site.wait_for("waits")
+    site.send(getattr(signal, "SIGINFO", signal.SIGPWR))
+    site.wait_for(rf"kirsch supervisor, pid {site.pid}, generation 1: worker \d+ ready, worker \d+ ready")
+    for pid in site.worker_pids():
+        site.wait_for(rf"kirsch, pid {pid}, driver threads")
+    site.wait_for(r"GET /wait \(id .*\): running for")
+    waiting()
+
+
+# Preloading
+
+
+def test_preloaded_workers_are_the_supervisors_children(serve: Serve, write_app: Write) -> None:
+    site = serve(
+        write_app(
+            "import os\nIMPORTED_BY = os.getpid()\n"
+            + textwrap.dedent(APP)
+            + textwrap.dedent("""
+        def app(environ, start_response):
+            start_response("200 OK", [])
+            return [f"{IMPORTED_BY} {os.getppid()}".encode()]
+    """)
+        ),
+        "-w2",
+        "--preload",
+    )
+    importer, parent = map(int, get(site).split())
+    assert parent == site.pid
+    assert importer in children(site.pid)
+    assert importer not in site.worker_pids()
+
+
+def test_threads_that_preloading_loses_are_named(serve: Serve, write_app: Write) -> None:
+    source = "import threading as t\nt.Thread(target=t.Event().wait, name='collector', daemon=True).start()\n"
+    site = serve(write_app(source + textwrap.dedent(APP)), "--preload")
+    site.wait_for("--preload: importing the application has started threads, which will be in no worker: collector;")
+
+
+def test_preloading_under_gevent(serve: Serve, write_app: Write) -> None:
+    site = serve(
+        write_app("""
+        import os, time
+
+        def app(environ, start_response):
+            time.sleep(0.05)
+            start_response("200 OK", [])
+            return [f"{time.sleep.__module__} {os.getpid()}".encode()]
+    """),
+        "-w2",
+        "--preload",
+        "--driver=gevent",
+    )
+    answers = [in_background(site, "/") for _ in range(4)]
+    for answer in answers:
+        module, pid = answer().split()
+        assert module.startswith("gevent")
+        assert int(pid) in site.worker_pids()
+    assert site.stop() == 0
+
+
+def test_a_zygote_that_dies_is_made_again_when_it_is_needed(serve: Serve, write_app: Write) -> None:
+    site = serve(write_app(APP), "--preload")
+    (worker,) = site.worker_pids()
+    (zygote,) = set(children(site.pid)) - {worker}
+    os.kill(zygote, signal.SIGKILL)
+    site.wait_for(rf"the zygote \(pid {zygote}\) was killed by SIGKILL")
+    assert get(site) == str(worker)
+    os.kill(worker, signal.SIGKILL)
+    site.wait_for_workers(1, without=[worker])
+    assert get(site).isdigit()
+
+
+# Time
+
+
+def test_a_clock_that_is_set_does_not_matter() -> None:
+    """Nothing here looks at the wall clock: CLOCK_MONOTONIC cannot be set."""
+    folder = Path(kirsch.__file__).parent / "supervisor"
+    shown = {"metrics.py", "metrics_child.py", "status.py"}  # they show when something was
+    for path in folder.glob("*.py"):
+        if path.name not in shown:
+            assert not re.search(r"time\.(time|localtime|gmtime)\b|datetime", path.read_text()), path.name
+
+
+# Being ready
+
+
+READY = """
+    import os
+    from pathlib import Path
+
+    def app(environ, start_response):
+        if environ["PATH_INFO"] == "/ready":
+            if os.environ["STATUS"] == "raises":
+                raise LookupError("no database")
+            start_response(os.environ["STATUS"], [])
+            return [b""]
+        start_response("200 OK", [])
+        return [b"Hello"]
+"""
+
+
+def test_an_application_that_is_ready(serve: Serve, write_app: Write) -> None:
+    site = serve(write_app(READY), "--ready-path=/ready", env={"STATUS": "204 No Content"})
+    assert get(site) == "Hello"
+
+
+@pytest.mark.parametrize(
+    ("status", "line"),
+    [
+        ("503 Service Unavailable", "it answered --ready-path /ready with 503 Service Unavailable, and 2xx is wanted"),
+        ("raises", "it raised LookupError at --ready-path /ready"),
+    ],
+)
+def test_an_application_that_is_not_ready(
+    write_app: Write, status: str, line: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("STATUS", status)
+    done = run(write_app(READY), "--ready-path=/ready")
+    assert done.returncode == 3
+    assert done.stderr.splitlines()[-1].endswith(line)
+    assert ("LookupError: no database" in done.stderr) == (status == "raises")

@@ -1,0 +1,170 @@
+"""SIGUSR2: the supervisor becomes the new installation, with the same pid, on the same sockets."""
+
+from __future__ import annotations
+
+import signal
+import threading
+import urllib.request
+from typing import TYPE_CHECKING
+
+import pytest
+
+from proc import wait_until
+from running import children
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from running import Running, Serve
+
+APP = """
+import os, sys, time
+
+def app(environ, start_response):
+    if environ["PATH_INFO"] == "/wait":
+        print("waits", file=sys.stderr, flush=True)
+        time.sleep(float(environ["QUERY_STRING"]))
+    start_response("200 OK", [("Content-Type", "text/plain")])
+    return [b"{}"]
+"""
+
+
+@pytest.fixture
+def start(serve: Serve, tmp_path: Path) -> Callable[..., Running]:
+    def start(*args: str) -> Running:
+        (tmp_path / "site_app.py").write_text(APP.format("one"))
+        return serve("site_app:app", *args, cwd=tmp_path, env={"PYTHONDONTWRITEBYTECODE": "1"})
+
+    return start
+
+
+def get(site: Running, path: str = "/") -> str:
+    with urllib.request.urlopen(site.url + path, timeout=10) as response:
+        body: bytes = response.read()
+    return body.decode()
+
+
+def upgrade(site: Running, outcome: str = "SIGUSR2: done") -> str:
+    seen = len(site.stderr)
+    site.send(signal.SIGUSR2)
+    site.wait_for(outcome, after=seen, timeout=20)
+    return site.stderr[seen:]
+
+
+@pytest.mark.parametrize("mode", [(), ("--preload",), ("--reuse-port",)])
+def test_the_pid_stays_and_the_workers_are_new(
+    start: Callable[..., Running], tmp_path: Path, mode: tuple[str, ...]
+) -> None:
+    pid_file = tmp_path / "pid"
+    site = start("-w2", f"--pid-file={pid_file}", *mode)
+    before = site.worker_pids()
+    for version in ("two", "three"):
+        (tmp_path / "site_app.py").write_text(APP.format(version))
+        said = upgrade(site)
+        assert f"pid {site.pid})" in said, "the new image says who it is"
+        before = site.wait_for_workers(2, without=before)
+        assert {get(site) for _ in range(4)} == {version}
+        assert pid_file.read_text().strip() == str(site.pid)
+    assert site.stop() == 0
+    assert not pid_file.exists()
+
+
+def test_it_reads_the_new_settings_also_those_that_a_reload_cannot_change(
+    start: Callable[..., Running], tmp_path: Path
+) -> None:
+    site = start("--no-preload")
+    unix = tmp_path / "more.sock"
+    (tmp_path / "kirsch.toml").write_text(f'workers = 2\nbind = ["127.0.0.1:0", "unix:{unix}"]\n')
+    upgrade(site)
+    site.wait_for_workers(2)
+    assert get(site) == "one"
+
+
+def test_old_workers_finish_what_they_have(start: Callable[..., Running], tmp_path: Path) -> None:
+    site = start()
+    answers: list[str] = []
+    thread = threading.Thread(target=lambda: answers.append(get(site, "/wait?2.5")))
+    thread.start()
+    site.wait_for("waits")
+    (tmp_path / "site_app.py").write_text(APP.format("two"))
+    upgrade(site)
+    wait_until(lambda: get(site) == "two", "the new worker serves")
+    assert not answers
+    thread.join()
+    assert answers == ["one"]
+    site.wait_for_workers(1)
+    assert site.stop() == 0
+
+
+def test_an_installation_that_does_not_start(start: Callable[..., Running], tmp_path: Path) -> None:
+    site = start("-w2")
+    before = site.worker_pids()
+    (tmp_path / "site_app.py").write_text("import this_does_not_exist\n")
+    said = upgrade(site, "this_does_not_exist'\n(.|\n)*could not be imported")
+    assert "SIGUSR2: the new installation does not start, and this one serves on:" in said
+    assert get(site) == "one"
+    assert site.worker_pids() == before
+    (tmp_path / "site_app.py").write_text(APP.format("mended"))
+    upgrade(site)
+    wait_until(lambda: get(site) == "mended", "the new workers serve")
+
+
+def test_settings_that_are_wrong(start: Callable[..., Running], tmp_path: Path) -> None:
+    site = start()
+    (tmp_path / "kirsch.toml").write_text("wrokers = 2\n")
+    upgrade(site, "does not start, and this one serves on:\n(.|\n)*did you mean")
+    assert get(site) == "one"
+
+
+@pytest.mark.parametrize("mode", [(), ("--preload",)])
+def test_new_workers_that_fail_leave_the_old_ones(
+    start: Callable[..., Running], tmp_path: Path, mode: tuple[str, ...]
+) -> None:
+    site = start("-w2", *mode)
+    before = site.worker_pids()
+    # The check imports it once; whoever imports it afterwards fails.
+    marker = tmp_path / "imported"
+    (tmp_path / "site_app.py").write_text(
+        f"import os\nif os.path.exists({str(marker)!r}): raise LookupError('once is enough')\n"
+        f"open({str(marker)!r}, 'w').close()\n" + APP.format("two")
+    )
+    said = upgrade(site, "LookupError: once is enough")
+    assert "SIGUSR2: given up, and the workers of before serve on" in said
+    assert {get(site) for _ in range(4)} == {"one"}
+    assert site.wait_for_workers(2) == before
+    (tmp_path / "site_app.py").write_text(APP.format("three"))
+    site.send(signal.SIGHUP)
+    site.wait_for("SIGHUP: done")
+    site.wait_for_workers(2, without=before)
+    assert get(site) == "three"
+    assert site.stop() == 0
+
+
+def test_a_check_that_takes_too_long(start: Callable[..., Running], tmp_path: Path) -> None:
+    site = start("--startup-timeout=1s")
+    (tmp_path / "site_app.py").write_text("import time\ntime.sleep(60)\n")
+    upgrade(site, "it took longer than --startup-timeout")
+    assert get(site) == "one"
+    assert len(children(site.pid)) == 1
+
+
+def test_signals_during_an_upgrade_are_not_lost(start: Callable[..., Running]) -> None:
+    site = start()
+    site.send(signal.SIGUSR2)
+    site.wait_for("checking the new installation")
+    site.send(signal.SIGTTIN)
+    site.wait_for("SIGUSR2: done", timeout=20)
+    site.wait_for_workers(2)
+    seen = len(site.stderr)
+    site.send(signal.SIGUSR2)
+    site.wait_for("checking", after=seen)
+    assert site.stop() == 0
+
+
+def test_an_upgrade_wakes_nobody_who_sleeps_for_nothing(start: Callable[..., Running]) -> None:
+    site = start()
+    for _ in range(3):
+        upgrade(site)
+    wait_until(lambda: len(children(site.pid)) == 1, "nobody is left behind")
+    assert get(site) == "one"

@@ -1,0 +1,321 @@
+"""An edit is served without a restart: ``--reload`` while developing, ``--touch-reload`` in operations."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import sysconfig
+import time
+from pathlib import Path
+from select import select
+from typing import TYPE_CHECKING
+from urllib.request import urlopen
+
+import pytest
+
+from kirsch.supervisor import watching
+from kirsch.supervisor.watching import Touches, Watch, WatchError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from running import Running, Serve
+
+SAYS = """
+def app(environ, start_response):
+    start_response("200 OK", [("Content-Type", "text/plain")])
+    return [b"{}"]
+"""
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with ``site_app.py``, first on the path of every process started in this test."""
+    folder = tmp_path / "project"
+    folder.mkdir()
+    (folder / "site_app.py").write_text(SAYS.format("first"))
+    monkeypatch.setenv("PYTHONPATH", str(folder), prepend=os.pathsep)
+    return folder
+
+
+@pytest.fixture
+def watch_for(project: Path) -> Iterator[Callable[..., Watch]]:
+    """A watch of ``project`` alone, once it is at work."""
+    made: list[Watch] = []
+
+    def watch_for(*extra: str) -> Watch:
+        watch = Watch(extra, [str(project)])
+        made.append(watch)
+        canary = project / "canary.py"
+        for number in range(1000):  # what happens before it is at work, it does not see
+            canary.write_text(f"number = {number}\n")
+            if changes(watch, 0.05):
+                break
+        else:
+            raise AssertionError("a thousand changes were not seen")
+        while changes(watch, 0.7):  # longer than changes are collected
+            pass
+        return watch
+
+    yield watch_for
+    for watch in made:
+        watch.close()
+
+
+def changes(watch: Watch, timeout: float) -> list[str]:
+    ready, _, _ = select([watch], [], [], timeout)
+    return [os.path.basename(path) for path in watch.read()] if ready else []
+
+
+def next_changes(watch: Watch) -> list[str]:
+    found = changes(watch, 20)
+    assert found, "no change was told in 20 s"
+    return found
+
+
+# --- What is watched -------------------------------------------------------------------------------------------------
+
+
+def test_sources_are_what_is_not_installed(tmp_path: Path) -> None:
+    for name in ("project/deeper", "library", "venv/lib/python3.13/site-packages", "projected"):
+        (tmp_path / name).mkdir(parents=True)
+    (tmp_path / "archive.zip").touch()
+    installed = "venv/lib/python3.13/site-packages"
+    names = ("project/deeper", "project", "library", installed, "missing", "archive.zip", "projected")
+    path = [str(tmp_path / name) for name in names]
+    path += [sysconfig.get_path("stdlib"), sysconfig.get_path("purelib"), f"{sysconfig.get_path('stdlib')}/lib-dynload"]
+    assert watching.source_directories(path) == [str(tmp_path / name) for name in ("library", "project", "projected")]
+    assert watching.source_directories([""]) == [os.getcwd()]
+
+
+def test_changes_of_sources_are_told(project: Path, watch_for: Callable[..., Watch]) -> None:
+    (project / "package").mkdir()
+    watch = watch_for()
+    for name in ("notes.txt", ".hidden.py", "node_modules/x.py", ".venv/lib/y.py", "__pycache__/z.py"):
+        (project / name).parent.mkdir(exist_ok=True, parents=True)
+        (project / name).write_text("")
+    (project / "package" / "module.py").write_text("x = 1\n")
+    assert next_changes(watch) == ["module.py"]
+    # As editors save: another file, moved over the old one.
+    (project / "site_app.py.new").write_text(SAYS.format("second"))
+    (project / "site_app.py.new").rename(project / "site_app.py")
+    assert next_changes(watch) == ["site_app.py"]
+    (project / "package" / "module.py").unlink()
+    assert next_changes(watch) == ["module.py"]
+
+
+def test_many_changes_are_told_once(project: Path, watch_for: Callable[..., Watch]) -> None:
+    watch = watch_for()
+    for number in range(100):
+        (project / f"module_{number}.py").write_text("")
+    assert 0 < len(next_changes(watch)) <= 10
+
+
+def test_extra_files_patterns_and_folders(project: Path, tmp_path: Path, watch_for: Callable[..., Watch]) -> None:
+    outside = tmp_path / "outside"
+    (outside / "templates" / "deeper").mkdir(parents=True)
+    (outside / "static").mkdir()
+    watch = watch_for(str(project / "settings.ini"), str(outside / "templates" / "*.html"), str(outside / "static"))
+    (project / "other.ini").write_text("")
+    (project / "settings.ini").write_text("")
+    assert next_changes(watch) == ["settings.ini"]
+    (outside / "templates" / "page.txt").write_text("")
+    (outside / "templates" / "deeper" / "page.html").write_text("")
+    assert next_changes(watch) == ["page.html"]
+    (outside / "static" / "site.css").write_text("")
+    assert next_changes(watch) == ["site.css"]
+
+
+def test_an_edit_in_the_same_second_is_not_hidden_by_compiled_code(
+    project: Path, watch_for: Callable[..., Watch]
+) -> None:
+    source = project / "constant.py"
+    compiled = project / "__pycache__" / f"constant.{sys.implementation.cache_tag}.pyc"
+
+    def value() -> str:
+        program = "import constant; print(constant.VALUE)"
+        environment = {name: text for name, text in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+        return subprocess.run(
+            [sys.executable, "-c", program], capture_output=True, text=True, timeout=30, check=True, env=environment
+        ).stdout
+
+    watch = watch_for()
+    source.write_text("VALUE = 1\n")
+    next_changes(watch)
+    assert value() == "1\n"
+    assert compiled.exists()
+    moment = source.stat().st_mtime_ns
+    source.write_text("VALUE = 2\n")
+    os.utime(source, ns=(moment, moment))
+    next_changes(watch)
+    assert value() == "2\n"
+
+
+# --- The process that watches ----------------------------------------------------------------------------------------
+
+
+def is_alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+def wait_for_end(pid: int) -> None:
+    deadline = time.monotonic() + 20
+    while is_alive(pid):
+        assert time.monotonic() < deadline, f"{pid} lives on"
+        time.sleep(0.01)
+
+
+def test_it_ends_with_its_parent(project: Path) -> None:
+    program = (
+        "import os\nfrom kirsch.supervisor.watching import Watch\n"
+        "watch = Watch()\nprint(watch.pid, flush=True)\nos.kill(os.getpid(), 9)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True, timeout=30, cwd=project)
+    wait_for_end(int(done.stdout))
+
+
+def test_it_holds_nothing_of_its_parents_and_can_be_closed(watch_for: Callable[..., Watch]) -> None:
+    import socket
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        watch = watch_for()
+        links = [os.readlink(entry) for entry in Path(f"/proc/{watch.pid}/fd").iterdir()]
+        assert f"socket:[{os.fstat(listener.fileno()).st_ino}]" not in links
+    assert (
+        Path(f"/proc/{watch.pid}/cmdline").read_bytes().startswith(f"kirsch: watcher [of pid {os.getpid()}]".encode())
+    )
+    pid = watch.pid
+    watch.close()
+    watch.close()
+    assert not is_alive(pid)
+
+
+def test_its_end_is_told(watch_for: Callable[..., Watch]) -> None:
+    watch = watch_for()
+    os.kill(watch.pid, signal.SIGKILL)
+    select([watch], [], [], 20)
+    with pytest.raises(WatchError) as raised:
+        watch.read()
+    assert str(raised.value) == "--reload: the process that watches files has ended; restart to watch again"
+
+
+def test_without_watchfiles_it_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "watchfiles", None)
+    monkeypatch.setattr("importlib.util.find_spec", lambda _name: None)
+    with pytest.raises(WatchError) as raised:
+        Watch()
+    assert str(raised.value) == "--reload needs the package watchfiles; run `pip install 'kirsch[reload]'`"
+
+
+# --- --touch-reload --------------------------------------------------------------------------------------------------
+
+
+def test_touched_replaced_vanished_and_back(tmp_path: Path) -> None:
+    path, other = tmp_path / "reload", tmp_path / "other"
+    path.touch()
+    touches = Touches([str(path), str(other)])
+    assert touches.look() == []
+    os.utime(path, ns=(0, 1))
+    assert touches.look() == [str(path)]
+    assert touches.look() == []
+    (tmp_path / "new").touch()
+    os.utime(tmp_path / "new", ns=(0, 1))
+    (tmp_path / "new").rename(path)
+    assert touches.look() == [str(path)]
+    path.unlink()
+    assert touches.look() == []
+    other.touch()
+    path.touch()
+    assert touches.look() == [str(path), str(other)]
+
+
+def test_other_files_after_a_reload_of_the_settings(tmp_path: Path) -> None:
+    kept, new = tmp_path / "kept", tmp_path / "new"
+    kept.touch()
+    new.touch()
+    touches = Touches([str(kept)])
+    os.utime(kept, ns=(0, 1))
+    touches.turn_to([str(kept), str(new)])
+    assert touches.look() == [str(kept)]
+
+
+# --- A server --------------------------------------------------------------------------------------------------------
+
+
+def answer(server: Running) -> str:
+    with urlopen(server.url, timeout=10) as response:
+        text: bytes = response.read()
+    return text.decode()
+
+
+def wait_for_answer(server: Running, wanted: str) -> None:
+    deadline = time.monotonic() + 20
+    while (found := answer(server)) != wanted:
+        assert time.monotonic() < deadline, f"it still answers {found!r}:\n{server.stderr}"
+
+
+def edit_until(server: Running, write: Callable[[], object], pattern: str) -> None:
+    """Edit again and again until the server has noticed: its watch may begin a moment after it serves."""
+    before = len(server.stderr)
+    deadline = time.monotonic() + 20
+    while True:
+        write()
+        try:
+            server.wait_for(pattern, timeout=0.5, after=before)
+        except AssertionError:
+            if time.monotonic() > deadline:
+                raise
+        else:
+            return
+
+
+def test_reload_serves_what_was_edited_and_survives_a_mistake(serve: Serve, project: Path) -> None:
+    source = project / "site_app.py"
+    server = serve("site_app:app", "--reload", cwd=project)
+    assert answer(server) == "first"
+    edit_until(server, lambda: source.write_text(SAYS.format("other")), r"site_app\.py")
+    wait_for_answer(server, "other")
+    before = len(server.stderr)
+    source.write_text("def app(:\n")
+    server.wait_for(r"SyntaxError", after=before)
+    assert answer(server) == "other"
+    source.write_text(SAYS.format("third"))
+    wait_for_answer(server, "third")
+    os.kill(server.pid, signal.SIGINT)  # as Ctrl-C
+    server.process.wait(20)
+    assert server.process.returncode == 0
+
+
+def test_reload_watches_extra_files_too(serve: Serve, project: Path) -> None:
+    (project / "site_app.py").write_text(
+        "text = open('page.html', 'rb').read()\n"
+        "def app(environ, start_response):\n"
+        "    start_response('200 OK', [])\n"
+        "    return [text]\n"
+    )
+    page = project / "page.html"
+    page.write_text("old")
+    server = serve("site_app:app", "--reload", "--reload-extra-file", "*.html", cwd=project)
+    assert answer(server) == "old"
+    edit_until(server, lambda: page.write_text("new"), r"page\.html")
+    wait_for_answer(server, "new")
+
+
+def test_touch_reload_reloads_in_order(serve: Serve, project: Path, tmp_path: Path) -> None:
+    trigger = tmp_path / "reload"
+    server = serve("site_app:app", "--touch-reload", str(trigger), "-w", "2")
+    (project / "site_app.py").write_text(SAYS.format("another") + "# another size\n")
+    trigger.touch()
+    server.wait_for(r"done")
+    wait_for_answer(server, "another")
+    before = len(server.stderr)
+    trigger.unlink()
+    (project / "site_app.py").write_text("import nothing_of_this_name\n")
+    trigger.touch()
+    server.wait_for(r"nothing_of_this_name", after=before)
+    assert answer(server) == "another"

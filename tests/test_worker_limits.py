@@ -1,0 +1,287 @@
+"""What ends a worker: requests, lifetime, memory, inactivity, a deadlock; and how many workers a load calls for."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import textwrap
+import threading
+import time
+import urllib.request
+from typing import TYPE_CHECKING
+
+import pytest
+
+from kirsch.supervisor.scaling import Load, Scaler
+from proc import rss, uss, wait_until
+from running import children, title
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from running import Running, Serve
+
+    Write = Callable[[str], str]
+
+APP = """
+    import ctypes, os, sys, time
+
+    hoard = []
+
+    def app(environ, start_response):
+        path, query = environ["PATH_INFO"], environ["QUERY_STRING"]
+        if path == "/wait":
+            print("waits", file=sys.stderr, flush=True)
+            time.sleep(float(query))
+        if path == "/hoard":
+            hoard.append(b"x" * (int(query) << 20))
+        if path == "/deadlock":
+            # PyDLL does not let go of the interpreter: no thread gets it until this is over.
+            print("deadlock", file=sys.stderr, flush=True)
+            ctypes.PyDLL(None).sleep(int(query))
+        if path == "/compute":
+            end = time.monotonic() + float(query)
+            while time.monotonic() < end:
+                pass
+        start_response("200 OK", [("Content-Type", "text/plain")])
+        return [str(os.getpid()).encode()]
+"""
+
+MODES = pytest.mark.parametrize("mode", [(), ("--preload",)], ids=["fork", "preload"])
+
+
+def get(site: Running, path: str = "/") -> int:
+    with urllib.request.urlopen(site.url + path, timeout=20) as response:
+        return int(response.read())
+
+
+def in_background(site: Running, path: str) -> threading.Thread:
+    def ask() -> None:
+        try:
+            get(site, path)
+        except OSError:
+            pass
+
+    thread = threading.Thread(target=ask, daemon=True)
+    thread.start()
+    return thread
+
+
+# Requests, lifetime, memory: each has a successor first
+
+
+@MODES
+@pytest.mark.parametrize("driver", ["--threads=4", "--threads=1", "--driver=gevent"])
+def test_requests(serve: Serve, write_app: Write, mode: tuple[str, ...], driver: str) -> None:
+    site = serve(write_app(APP), "--max-requests=10", driver, *mode)
+    (first,) = site.worker_pids()
+    assert {get(site) for _ in range(9)} == {first}
+    seen = len(site.stderr)
+    assert get(site) == first
+    site.wait_for(rf"worker {first} is to be replaced: it has begun as many requests as it may \(--max-requests\)")
+    (second,) = site.wait_for_workers(1, without=[first])
+    assert get(site) == second
+    assert "[ERROR]" not in site.stderr[seen:]
+
+
+def test_requests_and_chance(serve: Serve, write_app: Write) -> None:
+    site = serve(write_app(APP), "-w8", "--max-requests=10", "--max-requests-jitter=1000000")
+    for _ in range(300):
+        get(site)
+    assert len(re.findall("is to be replaced", site.stderr)) <= 1, "ten of a million"
+
+
+def test_without_a_ready_successor_the_old_one_serves_on(serve: Serve, write_app: Write, tmp_path: Path) -> None:
+    marker = tmp_path / "imported"
+    source = f"import pathlib\nif pathlib.Path({str(marker)!r}).exists(): raise LookupError('broken by now')\n"
+    name = write_app(source + textwrap.dedent(APP))
+    site = serve(name, "--max-requests=5")
+    marker.touch()
+    (first,) = site.worker_pids()
+    for _ in range(20):
+        assert get(site) == first
+    site.wait_for(r"no worker could be started, the next try is in [0-9.]+ s: .* it raised LookupError")
+    assert get(site) == first
+    marker.unlink()
+    site.wait_for_workers(1, without=[first], timeout=20)
+
+
+@MODES
+def test_lifetime(serve: Serve, write_app: Write, mode: tuple[str, ...]) -> None:
+    site = serve(write_app(APP), "-w2", "--max-lifetime=400ms", "--max-lifetime-jitter=400ms", *mode)
+    before = site.worker_pids()
+    site.wait_for(rf"worker {before[0]} is to be replaced: it has lived for as long as it may \(--max-lifetime\)")
+    site.wait_for(rf"worker {before[1]} is to be replaced: it has lived")
+    wait_until(lambda: not set(before) & set(site.worker_pids()), "both are replaced")
+    assert get(site) not in before
+
+
+@MODES
+def test_memory(serve: Serve, write_app: Write, mode: tuple[str, ...]) -> None:
+    site = serve(write_app(APP), "--max-memory=100MiB", *mode)
+    (first,) = site.worker_pids()
+    assert get(site, "/hoard?40") == first
+    assert get(site, "/hoard?80") == first
+    site.wait_for(rf"worker {first} is to be replaced: it has 1\d\d MiB to itself, and may have 100 \(--max-memory\)")
+    (second,) = site.wait_for_workers(1, without=[first])
+    assert get(site) == second
+    assert uss(second) < 60 << 20
+
+
+# Inactivity
+
+
+@MODES
+def test_inactivity_frees_all_memory_and_a_knock_wakes(serve: Serve, write_app: Write, mode: tuple[str, ...]) -> None:
+    site = serve(write_app(APP), "-w2", "--inactivity-timeout=500ms", *mode)
+    alone = rss(site.pid)
+    get(site, "/hoard?50")
+    for _ in range(3):
+        site.wait_for_workers(0)
+        wait_until(lambda: not children(site.pid), "all of it has ended")
+        assert rss(site.pid) - alone < 2 << 20
+        assert get(site, "/hoard?50") in site.worker_pids()
+    site.wait_for_workers(0)
+    print(f"supervisor at the start {alone >> 10} KiB, after three times of sleep {rss(site.pid) >> 10} KiB")
+    assert site.stop() == 0
+
+
+def test_who_is_busy_is_not_inactive(serve: Serve, write_app: Write) -> None:
+    site = serve(write_app(APP), "--inactivity-timeout=300ms")
+    before = site.worker_pids()
+    assert get(site, "/wait?1.2") == before[0]
+    assert get(site) == before[0], "and the time begins anew with the end of it"
+
+
+def test_an_ordinary_end_while_asleep(serve: Serve, write_app: Write) -> None:
+    site = serve(write_app(APP), "--inactivity-timeout=200ms")
+    site.wait_for_workers(0)
+    assert site.stop() == 0
+
+
+def test_a_reload_while_asleep(serve: Serve, write_app: Write) -> None:
+    site = serve(write_app(APP), "--inactivity-timeout=200ms")
+    site.wait_for_workers(0)
+    site.send(signal.SIGHUP)
+    site.wait_for("SIGHUP: done")
+    assert not site.worker_pids(), "there is nobody to replace"
+    assert get(site)
+
+
+# Deadlocks, and ends that do not come
+
+
+def test_a_deadlock(serve: Serve, write_app: Write) -> None:
+    site = serve(write_app(APP), "--deadlock-timeout=2500ms", "--threads=4")
+    (first,) = site.worker_pids()
+    in_background(site, "/deadlock?60")
+    site.wait_for(rf"no thread of worker {first} has got the interpreter for 2\.5 s; it is killed", timeout=15)
+    site.wait_for(r'app1\.py", line \d+ in app')
+    (second,) = site.wait_for_workers(1, without=[first])
+    assert get(site) == second
+
+
+def test_computing_is_no_deadlock(serve: Serve, write_app: Write) -> None:
+    site = serve(write_app(APP), "--deadlock-timeout=2500ms", "--threads=4")
+    (first,) = site.worker_pids()
+    assert get(site, "/compute?4") == first
+
+
+def test_a_supervisor_that_was_stopped_blames_nobody(serve: Serve, write_app: Write) -> None:
+    site = serve(write_app(APP), "--deadlock-timeout=2500ms")
+    (first,) = site.worker_pids()
+    for pid in (first, site.pid):
+        os.kill(pid, signal.SIGSTOP)
+    time.sleep(4)
+    for pid in (site.pid, first):
+        os.kill(pid, signal.SIGCONT)
+    assert get(site) == first
+    assert site.worker_pids() == [first]
+
+
+def test_a_stuck_request_ends_its_worker_and_another_comes(serve: Serve, write_app: Write) -> None:
+    site = serve(write_app(APP), "--timeout=300ms", "--graceful-timeout=300ms", "-w1", "--threads=2")
+    (first,) = site.worker_pids()
+    in_background(site, "/wait?60")  # a sleep in C, which no exception reaches
+    site.wait_for("is stuck: ")
+    site.wait_for(rf"worker {first} ends: a request is stuck; another is started")
+    (second,) = site.wait_for_workers(1, without=[first])
+    assert get(site) == second
+    assert site.stop() == 0
+
+
+# Scaling
+
+
+def look(
+    scaler: Scaler, now: float, current: int, *, busy: int = 0, queued: int = 0, cpu: float = 0.0, threads: int = 4
+) -> int:
+    load = Load(workers=current, busy=busy, queued=queued, threads=threads, processors=cpu)
+    return scaler.wanted(now, current, 1, 8, load)
+
+
+@pytest.mark.parametrize(
+    ("current", "load", "wanted"),
+    [
+        (1, {}, 1),
+        (1, {"busy": 3}, 1),
+        (1, {"busy": 4}, 2),
+        (1, {"busy": 4, "queued": 1}, 2),
+        (1, {"busy": 4, "queued": 100}, 2),
+        (3, {"busy": 12, "queued": 9}, 6),
+        (3, {"busy": 12, "queued": 5}, 5),
+        (6, {"busy": 24, "queued": 100}, 8),
+        (8, {"busy": 32, "queued": 100}, 8),
+        (2, {"cpu": 1.2}, 2),
+        (2, {"cpu": 1.7}, 3),
+        (2, {"cpu": 1.7, "threads": 0}, 3),
+        (2, {"busy": 500, "cpu": 0.2, "threads": 0}, 2),
+        (1, {"busy": 1, "threads": 1}, 2),
+    ],
+)
+def test_more_workers_at_once(current: int, load: dict[str, int], wanted: int) -> None:
+    assert look(Scaler(), 100.0, current, **load) == wanted
+
+
+def test_fewer_workers_slowly() -> None:
+    scaler = Scaler()
+    current, changes = 4, []
+    for second in range(200):
+        wanted = look(scaler, float(second), current)
+        if wanted != current:
+            changes.append(second)
+            current = wanted
+    assert changes == [30, 60, 90]
+    assert current == 1
+
+
+def test_a_moment_of_work_keeps_them() -> None:
+    scaler = Scaler()
+    for second in range(120):
+        busy = 12 if second % 20 == 0 else 0
+        assert look(scaler, float(second), 4, busy=busy) == 4
+
+
+def test_none_is_added_while_some_are_on_their_way() -> None:
+    load = Load(workers=1, busy=4, queued=9, threads=4, processors=0.0)
+    assert Scaler().wanted(0.0, 2, 1, 8, load) == 2
+
+
+def test_the_bounds_hold() -> None:
+    idle = Load(workers=9, busy=0, queued=0, threads=4, processors=0.0)
+    assert Scaler().wanted(0.0, 9, 1, 8, idle) == 8
+    assert Scaler().wanted(0.0, 1, 2, 8, idle) == 2
+
+
+def test_a_load_brings_workers(serve: Serve, write_app: Write) -> None:
+    site = serve(write_app(APP), "--min-workers=1", "--max-workers=3", "--threads=1")
+    assert len(site.worker_pids()) == 1
+    over = time.monotonic() + 15
+    while len(site.worker_pids()) < 3:
+        assert time.monotonic() < over, site.stderr
+        for asked in [in_background(site, "/wait?0.4") for _ in range(4)]:
+            asked.join()
+    assert "workers from now on" in site.stderr
+    assert title(site.pid).startswith("kirsch: supervisor")
