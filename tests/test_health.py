@@ -158,6 +158,7 @@ def test_it_can_be_told_while_the_interpreter_is_held(tmp_path: Path) -> None:
     with native_site(health_path="/healthz", **DRIVERS["threads"]) as site, Fifo(tmp_path) as fifo:
         stuck = ask(site, f"/hold?{fifo.path}")
         site.wait_for("in C at")
+        wait_until(lambda: status(site) != (200, "alive"), "the call has gone on to what it has announced")
         mute = [Peer.connect(site.host, site.port, PATIENCE) for _ in range(20)]
         gone = [ask(site, "/hello") for _ in range(20)]
         with Peer.connect(site.host, site.port, PATIENCE) as slow:
