@@ -445,13 +445,17 @@ impl<A: App> Connection<A> {
                 self.exhausted = true;
                 break;
             }
-            let may_be_read = if hub.is_full { hub.glance(rest) } else { Some(true) };
-            let (count, ready) = match &mut self.phase {
-                Phase::Head if may_be_read == Some(false) => return (used, Step::Stop(Fate::Hold)),
-                Phase::Head if may_be_read.is_none() => {
-                    self.exhausted = true;
-                    break;
+            if hub.is_full && matches!(self.phase, Phase::Head) {
+                match hub.glance(rest) {
+                    Some(true) => {}
+                    Some(false) => return (used, Step::Stop(Fate::Hold)),
+                    None => {
+                        self.exhausted = true;
+                        break;
+                    }
                 }
+            }
+            let (count, ready) = match &mut self.phase {
                 Phase::Head => match self.head(rest, hub, app) {
                     (0, None) => {
                         self.exhausted = true;
