@@ -6,11 +6,11 @@
 set -euo pipefail
 cd "$(dirname "$0")"
 
-[ $# -gt 0 ] || set -- head chunked connection response
+[ $# -gt 0 ] || set -- head chunked connection response answers
 for target in "$@"; do
     mkdir -p "corpus/$target"
     case $target in
-    response) cases=(seeds/response/*.http) ;;
+    response | answers) cases=(seeds/response/*.http) ;;
     *) cases=(../tests/corpus/http1/{valid,invalid}/*.http) ;;
     esac
     for case in "${cases[@]}"; do

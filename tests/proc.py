@@ -52,7 +52,9 @@ def open_files(pid: int) -> int:
 def files_without_name(pid: int) -> int:
     """Open files of process ``pid`` that have been unlinked, as those are that spooled bodies are kept in."""
     descriptors = Path(f"/proc/{pid}/fd")
-    return sum(os.readlink(each).endswith(" (deleted)") for each in descriptors.iterdir() if each.is_symlink())
+    names = [os.readlink(each) for each in descriptors.iterdir() if each.is_symlink()]
+    # The scoreboard is such a file too, in memory, and up to CPython 3.12 mmap keeps a descriptor of it.
+    return sum(name.endswith(" (deleted)") and not name.startswith("/memfd:") for name in names)
 
 
 def raise_descriptor_limit(wanted: int) -> bool:

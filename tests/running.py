@@ -143,7 +143,11 @@ class Running:
 
     def worker_pids(self) -> list[int]:
         """The processes that serve, or are about to end: children of the supervisor with that title, oldest first."""
-        return [pid for pid in children(self.pid) if title(pid).startswith("kirsch: worker")]
+        # The kernel's list may lack one while another comes or goes (proc(5)).
+        before = None
+        while before != (pids := [pid for pid in children(self.pid) if title(pid).startswith("kirsch: worker")]):
+            before = pids
+        return pids
 
     def wait_for_workers(self, count: int, without: Iterable[int] = (), timeout: float = 10.0) -> list[int]:
         """Wait until there are exactly ``count`` workers and none of ``without`` is among them; return their pids."""

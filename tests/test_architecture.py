@@ -46,7 +46,15 @@ def test_the_engine_is_told_the_time() -> None:
         assert not re.search(r"(Instant|SystemTime)::now|clock_gettime", code), name
 
 
-@pytest.mark.parametrize("crate", ["engine", "gateway"])
+def test_the_load_generator_is_told_the_time_and_knows_no_python() -> None:
+    assert dependencies("load") == {
+        "base64", "engine", "fastrand", "hdrhistogram", "rustix", "serde", "serde_json", "sha2", "slab", "wire"
+    }  # fmt: skip
+    for name, code in sources("load").items():
+        assert name == "run.rs" or not re.search(r"(Instant|SystemTime)::now|clock_gettime", code), name
+
+
+@pytest.mark.parametrize("crate", ["engine", "gateway", "load"])
 def test_only_wire_writes_protocol_bytes(crate: str) -> None:
     for name, code in sources(crate).items():
         # The access log and the environ name versions; nobody else has a reason to write one, or a line end.
@@ -58,18 +66,20 @@ def test_only_wire_writes_protocol_bytes(crate: str) -> None:
 def test_the_order_of_the_crates() -> None:
     assert not dependencies("wire") & {"engine", "gateway"}
     assert "gateway" not in dependencies("engine")
-    assert {"engine", "wire"} <= dependencies("gateway")
+    assert {"engine", "load", "wire"} <= dependencies("gateway")
+    assert "load" not in dependencies("wire") | dependencies("engine")
 
 
-@pytest.mark.parametrize("crate", ["wire", "engine", "gateway", "sim"])
+@pytest.mark.parametrize("crate", ["wire", "engine", "load", "gateway", "sim"])
 def test_every_dependency_is_named_with_its_reason(crate: str) -> None:
     page = (PROJECT / "ARCHITECTURE.md").read_text(encoding="utf-8")
-    for name in dependencies(crate) - {"wire", "engine"}:
+    for name in dependencies(crate) - {"wire", "engine", "load"}:
         assert f"`{name}`" in page, name
 
 
-def test_the_engine_is_safe() -> None:
-    assert "#![forbid(unsafe_code)]" in (CRATES / "engine" / "src" / "lib.rs").read_text()
+@pytest.mark.parametrize("crate", ["engine", "load"])
+def test_the_engine_and_the_load_generator_are_safe(crate: str) -> None:
+    assert "#![forbid(unsafe_code)]" in (CRATES / crate / "src" / "lib.rs").read_text()
 
 
 def test_every_accident_is_guarded_by_something_real() -> None:

@@ -141,7 +141,7 @@ def test_the_supervisor_does_not_import_the_application(
 @pytest.mark.parametrize("args", [(), ("--preload",)])
 def test_a_worker_that_dies_is_replaced(serve: Serve, write_app: Write, args: tuple[str, ...]) -> None:
     site = serve(write_app(APP), "-w2", *args)
-    before = site.worker_pids()
+    before = site.wait_for_workers(2)
     os.kill(before[0], signal.SIGKILL)
     site.wait_for(rf"\[ERROR\] worker {before[0]} was killed by SIGKILL; another is started$")
     after = site.wait_for_workers(2, without=before[:1])

@@ -185,10 +185,10 @@ pub fn responses(data: &[u8], cuts: &[usize], heads: u64, limits: &Limits) -> Ou
 /// Invariant: whatever `read` makes of `data` as a whole it makes of it in any pieces, with one freedom. Looking at a
 /// whole line that is not ended yet finds its faults early; looking at it in pieces waits for its end. So where the
 /// whole is faulty and the pieces still wait, one line feed more must show the same fault.
-pub fn check_cuts<F: PartialEq + std::fmt::Debug>(
+pub fn check_cuts<E: PartialEq + std::fmt::Debug, F: PartialEq + std::fmt::Debug>(
     data: &[u8],
-    read: impl Fn(&[u8], &[usize]) -> Outcome<F>,
-) -> Outcome<F> {
+    read: impl Fn(&[u8], &[usize]) -> (E, End<F>),
+) -> (E, End<F>) {
     let whole = read(data, &[]);
     let compare = |cuts: &[usize]| {
         let pieces = read(data, cuts);

@@ -10,8 +10,10 @@ __all__ = [
     "Call",
     "Exchange",
     "FileWrapper",
+    "Histogram",
     "Server",
     "__version__",
+    "load",
 ]
 
 __version__: str
@@ -257,3 +259,70 @@ class FileWrapper:
     def __iter__(self) -> Iterator[bytes]: ...
     def __next__(self) -> bytes: ...
     def close(self) -> None: ...
+
+def load(plan: str, progress: Callable[[str], object] | None = None) -> str:
+    """Run the load generator (``crates/load``) in this thread, which lets go of the interpreter meanwhile.
+
+    ``plan`` is JSON as ``crates/load/src/plan.rs`` describes it, and so is what comes back, as
+    ``crates/load/src/result.rs`` does. ``progress`` is called with JSON (``Progress`` there) as often as the plan says,
+    and once more at the end; where it returns False, the run ends with what was measured so far. So it does after
+    KeyboardInterrupt, which is not raised then: the result says ``"ended": "interrupted"``. Whatever else ``progress``
+    or a signal handler raises ends it too, and is raised.
+
+    ValueError: the plan cannot be carried out. OSError: the system gives no poller. A server that cannot be reached is
+    a result.
+    """
+
+@final
+class Histogram:
+    """Times in nanoseconds by how often they came: HdrHistogram with 3 digits, up to an hour.
+
+    ``encoded`` is HdrHistogram's V2 in base64, compressed or not; ValueError if it is something else.
+    """
+
+    def __new__(cls, encoded: str | None = None) -> Histogram: ...
+    def encode(self) -> str:
+        """HdrHistogram's V2, compressed, in base64."""
+
+    def record(self, value: int, count: int = 1) -> None:
+        """Count a time so many times. What is beyond the bounds counts as the nearest."""
+
+    def merge(self, other: Histogram) -> None:
+        """Count all of the other's too."""
+
+    def __len__(self) -> int: ...
+    @property
+    def min(self) -> int | None:
+        """The shortest, as far as times can be told apart; None: there is none."""
+
+    @property
+    def max(self) -> int | None:
+        """The longest, likewise."""
+
+    @property
+    def mean(self) -> float | None: ...
+    @property
+    def deviation(self) -> float | None:
+        """The standard deviation."""
+
+    def quantile(self, quantile: float) -> int | None:
+        """The time that this share of all, from 0 to 1, does not exceed. None: there is none."""
+
+    def count_up_to(self, value: int) -> int:
+        """How many are this long at most, as far as times can be told apart."""
+
+    def recorded(self) -> list[tuple[int, int, float]]:
+        """Each value that came, in order: the value, how many, and the share of all that are this long at most."""
+
+    def spectrum(self, steps: int = 5) -> list[tuple[int, int, float]]:
+        """Points for a plot over a logarithmic axis of quantiles: ``steps`` each time that the distance to 1 is halved.
+
+        Value, how many lie between it and the point before, quantile.
+        """
+
+    @staticmethod
+    def log_head(start: float, comments: Sequence[str] | None = None) -> str:
+        """What a log in HdrHistogram's format 1.3 begins with; ``start`` is in seconds since 1970."""
+
+    def log_line(self, at: float, seconds: float, tag: str | None = None) -> str:
+        """A line of it: an interval that begins ``at`` seconds from the start."""

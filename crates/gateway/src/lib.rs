@@ -5,6 +5,7 @@
 //!   server   the class that Python sees ──▶ site   the engine and the gateway's state behind one lock (the baton)
 //!                                             ├── wsgi    requests made ready (locked), the application called (not)
 //!                                             └── calls   who works on what, since when, and until when
+//!   bench    the load generator, which has nothing to do with any of these
 //! ```
 //!
 //! Two rules hold everywhere: the interpreter is taken first and the engine's lock second, and nothing that the
@@ -14,6 +15,7 @@
 //! against the C API ([`object`], [`wsgi`]), because there the price of one call shows.
 
 mod access_log;
+mod bench;
 mod calls;
 mod clock;
 mod limit;
@@ -31,6 +33,8 @@ use pyo3::prelude::*;
 /// application calls them from threads of its own.
 #[pymodule(gil_used = true)]
 mod _native {
+    #[pymodule_export]
+    use crate::bench::{Histogram, load};
     #[pymodule_export]
     use crate::calls::Call;
     use crate::scoreboard;

@@ -458,8 +458,8 @@ impl Draft {
         })
     }
 
-    /// Adds a field. `Connection` is taken as a wish, `close` or `keep-alive`, which the sender writes where the version
-    /// needs it.
+    /// Adds a field. `Connection` is taken as a wish, `close` or `keep-alive`, which the sender writes: the latter also
+    /// where HTTP/1.1 does not need it, because browsers do.
     ///
     /// # Errors
     /// [`Misuse::NameInvalid`], [`Misuse::ValueInvalid`] and [`Misuse::HopByHop`] as a [`ClientMisuse::Message`];
@@ -546,8 +546,8 @@ impl Sender {
         };
         match (draft.version, draft.keeps_alive()) {
             (Version::Http11, false) => out.extend_from_slice(b"Connection: close\r\n"),
-            (Version::Http10, true) => out.extend_from_slice(b"Connection: keep-alive\r\n"),
-            (Version::Http11, true) | (Version::Http10, false) => {}
+            (_, true) if draft.keep_alive => out.extend_from_slice(b"Connection: keep-alive\r\n"),
+            (Version::Http11, true) | (Version::Http10, _) => {}
         }
         out.extend_from_slice(b"\r\n");
         Ok(Self { body })

@@ -1,0 +1,147 @@
+//! The load generator and its histograms, for `kirsch.bench`. Plans and results are JSON, as the crate `load` describes
+//! them.
+
+use ::load::histogram::Bucket;
+use ::load::{Control, Plan, RunError};
+use pyo3::exceptions::{PyKeyboardInterrupt, PyOSError, PyRuntimeError, PyValueError};
+use pyo3::prelude::*;
+use pyo3::types::PyBool;
+
+/// Carry out a plan in this thread, without the interpreter.
+#[pyfunction]
+#[pyo3(signature = (plan, progress = None))]
+#[allow(clippy::needless_pass_by_value, reason = "it is called as long as this runs")]
+pub(crate) fn load(py: Python<'_>, plan: &str, progress: Option<Py<PyAny>>) -> PyResult<String> {
+    let plan = Plan::read(plan).map_err(|error| PyValueError::new_err(error.to_string()))?;
+    let mut raised = None;
+    let done = py.detach(|| {
+        ::load::run(&plan, |stand| {
+            Python::attach(|py| match tell(py, progress.as_ref(), stand) {
+                Ok(true) => Control::GoOn,
+                Ok(false) => Control::Stop,
+                // What was measured so far is worth more than the exception: the result says that it was interrupted.
+                Err(error) if error.is_instance_of::<PyKeyboardInterrupt>(py) => Control::Interrupt,
+                Err(error) => {
+                    raised = Some(error);
+                    Control::Stop
+                }
+            })
+        })
+    });
+    if let Some(error) = raised {
+        return Err(error);
+    }
+    let measured = done.map_err(|error| match error {
+        RunError::Plan(error) => PyValueError::new_err(error.to_string()),
+        RunError::System(error) => PyOSError::new_err(error),
+    })?;
+    serde_json::to_string(&measured).map_err(|error| PyRuntimeError::new_err(error.to_string()))
+}
+
+/// Runs signal handlers, and tells Python: whether the run goes on.
+fn tell(py: Python<'_>, progress: Option<&Py<PyAny>>, stand: &::load::Progress) -> PyResult<bool> {
+    py.check_signals()?;
+    let Some(progress) = progress else { return Ok(true) };
+    let json = serde_json::to_string(stand).map_err(|error| PyRuntimeError::new_err(error.to_string()))?;
+    let answer = progress.call1(py, (json,))?;
+    Ok(!answer.bind(py).is(PyBool::new(py, false)))
+}
+
+/// Times in nanoseconds by how often they came.
+#[pyclass(module = "kirsch._native")]
+pub(crate) struct Histogram {
+    times: ::load::Histogram,
+}
+
+/// Value, count and quantile.
+type Point = (u64, u64, f64);
+
+fn point(bucket: Bucket) -> Point {
+    (bucket.value, bucket.count, bucket.quantile)
+}
+
+#[pymethods]
+impl Histogram {
+    #[new]
+    #[pyo3(signature = (encoded = None))]
+    fn new(encoded: Option<&str>) -> PyResult<Self> {
+        let times = match encoded {
+            None => ::load::Histogram::new(),
+            Some(text) => ::load::Histogram::decode(text).map_err(|error| PyValueError::new_err(error.to_string()))?,
+        };
+        Ok(Self { times })
+    }
+
+    fn encode(&self) -> String {
+        self.times.encode()
+    }
+
+    #[pyo3(signature = (value, count = 1))]
+    fn record(&mut self, value: u64, count: u64) {
+        self.times.record_many(value, count);
+    }
+
+    fn merge(slf: &Bound<'_, Self>, other: &Bound<'_, Self>) -> PyResult<()> {
+        // A copy, because the other one may be this one.
+        let other = other.try_borrow()?.times.clone();
+        slf.try_borrow_mut()?.times.merge(&other);
+        Ok(())
+    }
+
+    fn __len__(&self) -> PyResult<usize> {
+        Ok(usize::try_from(self.times.len())?)
+    }
+
+    #[getter]
+    fn min(&self) -> Option<u64> {
+        self.times.min()
+    }
+
+    #[getter]
+    fn max(&self) -> Option<u64> {
+        self.times.max()
+    }
+
+    #[getter]
+    fn mean(&self) -> Option<f64> {
+        self.times.mean()
+    }
+
+    #[getter]
+    fn deviation(&self) -> Option<f64> {
+        self.times.deviation()
+    }
+
+    fn quantile(&self, quantile: f64) -> PyResult<Option<u64>> {
+        if !(0.0..=1.0).contains(&quantile) {
+            return Err(PyValueError::new_err(format!("{quantile} is no quantile: from 0 to 1")));
+        }
+        Ok(self.times.quantile(quantile))
+    }
+
+    fn count_up_to(&self, value: u64) -> u64 {
+        self.times.count_up_to(value)
+    }
+
+    fn recorded(&self) -> Vec<Point> {
+        self.times.recorded().map(point).collect()
+    }
+
+    #[pyo3(signature = (steps = 5))]
+    fn spectrum(&self, steps: u32) -> Vec<Point> {
+        self.times.spectrum(steps).map(point).collect()
+    }
+
+    #[staticmethod]
+    #[pyo3(signature = (start, comments = None))]
+    #[allow(clippy::needless_pass_by_value, reason = "it is Python's argument")]
+    fn log_head(start: f64, comments: Option<Vec<String>>) -> String {
+        let comments = comments.unwrap_or_default();
+        ::load::Histogram::log_head(start, &comments.iter().map(String::as_str).collect::<Vec<_>>())
+    }
+
+    #[pyo3(signature = (at, seconds, tag = None))]
+    fn log_line(&self, at: f64, seconds: f64, tag: Option<&str>) -> String {
+        self.times.log_line(at, seconds, tag)
+    }
+}

@@ -1,0 +1,155 @@
+//! Reads one response after another, strictly, from bytes that come in any pieces.
+
+use sha2::{Digest as _, Sha256};
+use wire::http1::client::{Body, Receiver, ServerFault};
+use wire::http1::{BodyStep, Field, Limits};
+
+/// The SHA-256 of a body.
+pub type Hash = [u8; 32];
+
+/// What the next response is read for.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Wanted {
+    /// The request's method was HEAD.
+    pub answers_head: bool,
+    /// The body is to be hashed.
+    pub hash: bool,
+    /// The head is to be kept.
+    pub head: bool,
+}
+
+/// One whole response.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Answer {
+    /// The status.
+    pub status: u16,
+    /// Bytes of its head and of the interim ones before it.
+    pub heads: u64,
+    /// Bytes of its body, decoded.
+    pub length: u64,
+    /// Of its body, if it was wanted.
+    pub hash: Option<Hash>,
+    /// Its head, if it was wanted.
+    pub head: Option<Vec<u8>>,
+    /// Whether the server would go on with the connection.
+    pub keep_alive: bool,
+}
+
+/// The responses of one connection.
+#[derive(Debug)]
+pub struct Answers {
+    receiver: Receiver,
+    limits: Limits,
+    fields: Vec<Field>,
+    /// Bytes of heads since the last final one.
+    heads: u64,
+    /// The final head has been read, its body has not ended.
+    open: Option<Open>,
+}
+
+#[derive(Debug)]
+struct Open {
+    answer: Answer,
+    hash: Option<Sha256>,
+    until_close: bool,
+    expected: Option<u64>,
+}
+
+impl Default for Answers {
+    fn default() -> Self {
+        Self {
+            receiver: Receiver::default(),
+            // Whoever asks for a body wants it; what does not end runs into the time limit.
+            limits: Limits { body: u64::MAX, ..Limits::default() },
+            fields: Vec::new(),
+            heads: 0,
+            open: None,
+        }
+    }
+}
+
+impl Answers {
+    /// Reads from the front of `input` until a response is whole or no more can be read: how many bytes it used, and the
+    /// response. What it did not use must be offered again, with more behind it.
+    ///
+    /// # Errors
+    /// The rule that the server broke; it must not be asked again then.
+    pub fn next(&mut self, input: &[u8], wanted: Wanted) -> Result<(usize, Option<Answer>), ServerFault> {
+        let mut used = 0;
+        while self.open.is_none() {
+            let Some(reply) =
+                self.receiver.head(&input[used..], wanted.answers_head, &mut self.fields, &self.limits)?
+            else {
+                return Ok((used, None));
+            };
+            let head = &input[used..used + reply.length];
+            used += reply.length;
+            self.heads += reply.length as u64;
+            if reply.is_interim {
+                continue;
+            }
+            self.open = Some(Open {
+                answer: Answer {
+                    status: reply.status,
+                    heads: std::mem::take(&mut self.heads),
+                    length: 0,
+                    hash: None,
+                    head: wanted.head.then(|| head.to_vec()),
+                    keep_alive: reply.keep_alive,
+                },
+                hash: wanted.hash.then(Sha256::new),
+                until_close: reply.body == Body::UntilClose,
+                expected: match reply.body {
+                    Body::Length(length) => Some(length),
+                    _ => None,
+                },
+            });
+        }
+        let Some(open) = &mut self.open else { return Ok((used, None)) };
+        loop {
+            let (step, found) = self.receiver.body(&input[used..], &self.limits)?;
+            used += step;
+            match found {
+                BodyStep::Data(data) => {
+                    open.answer.length += data.len() as u64;
+                    if let Some(hash) = &mut open.hash {
+                        hash.update(data);
+                    }
+                }
+                BodyStep::Trailer { .. } => {}
+                BodyStep::End => return Ok((used, self.finish())),
+                BodyStep::More => return Ok((used, None)),
+            }
+        }
+    }
+
+    /// The connection has ended; `rest` is what was not used. The response that ends with it, if one does.
+    ///
+    /// # Errors
+    /// If it ended in the middle of one.
+    pub fn end(&mut self, rest: &[u8]) -> Result<Option<Answer>, ServerFault> {
+        self.receiver.end_of_input(rest)?;
+        Ok(self.finish())
+    }
+
+    fn finish(&mut self) -> Option<Answer> {
+        let Open { mut answer, hash, .. } = self.open.take()?;
+        answer.hash = hash.map(|hash| hash.finalize().into());
+        Some(answer)
+    }
+
+    /// Whether a body has begun and not ended, and its length if the head said it, with what has come of it.
+    pub(crate) fn under_way(&self) -> Option<(u64, Option<u64>)> {
+        self.open.as_ref().map(|open| (open.answer.length, open.expected))
+    }
+
+    /// Whether the end of the connection is the end of this response.
+    pub fn is_until_close(&self) -> bool {
+        self.open.as_ref().is_some_and(|open| open.until_close)
+    }
+
+    /// Whether bytes of a response have been used that is not whole.
+    pub(crate) fn is_fresh(&self) -> bool {
+        self.open.is_none() && self.heads == 0
+    }
+}

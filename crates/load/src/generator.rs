@@ -1,0 +1,560 @@
+//! The generator: sends what its plan says, when it says so, and looks at what comes.
+//!
+//! # Told the time
+//!
+//! Like the engine it does nothing by itself. Whoever drives it waits for sockets, or until [`Generator::due`], and calls
+//! [`Generator::ready`] and [`Generator::tick`] with the time; so a test can make ten minutes of it in a moment, and each
+//! response is timed by a clock that was read for it.
+//!
+//! ```text
+//!   start ─▶ ┌ wait until due() ─▶ ready(now, slot) for each that is ─▶ tick(now) ┐ ─▶ is_over ─▶ measured
+//!            └──────────────────────────────◀─────────────────────────────────────┘
+//! ```
+//!
+//! # Who waits for whom
+//!
+//! Closed: a user has a connection of its own, and a number of requests that it may begin now (`ready`); an answer
+//! adds one, when the think time is over. Open: a schedule makes requests; one that is due takes a free
+//! connection, or has a new one opened, or waits in a queue that is bounded in number and time. What cannot wait is
+//! dropped and counted. Nothing of this depends on how fast the server is (`demand.rs`; `opening.rs` and `ending.rs` are
+//! about the connections).
+//!
+//! When the window is over nothing more is begun, and what is under way is waited for, because the slow ones are what
+//! would be missing.
+
+mod demand;
+mod ending;
+mod opening;
+
+use crate::answers::Answer;
+use crate::connection::{Connection, Stage};
+use crate::failure::{Class, Failure};
+use crate::net::{Moved, Nanos, Net};
+use crate::plan::{Plan, PlanError, nanos, seconds};
+use crate::result::{Ended, Measured, Phase, Processor, Progress, Window as Told};
+use crate::schedule::Window;
+use crate::script::Script;
+use crate::tally::{Job, LATE, Tally};
+use demand::Demand;
+use slab::Slab;
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, VecDeque};
+use std::fmt::Write as _;
+
+/// Bytes received in one call.
+const BUFFER: usize = 64 * 1024;
+/// Bytes of a broken response that an example shows.
+const SHOWN: usize = 120;
+
+/// Sends and measures; see the [module](self).
+#[derive(Debug)]
+pub struct Generator<N: Net> {
+    net: N,
+    script: Script,
+    window: Window,
+    tally: Tally,
+    connections: Slab<Connection<N::Socket>>,
+    demand: Demand,
+    addresses: usize,
+    next_address: usize,
+    next_id: u64,
+    timeout: Nanos,
+    patience: Nanos,
+    /// Since when connections are tried and none is open.
+    unlucky_since: Option<Nanos>,
+    /// Connections that are open, without those that linger.
+    open: usize,
+    /// Requests that have begun and are neither answered nor given up.
+    active: u64,
+    timers: BinaryHeap<Reverse<(Nanos, Timer)>>,
+    /// For each slot, when the timer goes off that looks at its deadline; MAX: there is none.
+    armed: Vec<Nanos>,
+    /// Slots to be looked at at once, by a new reading of the clock: there is more to be read, or they may be open.
+    again: VecDeque<usize>,
+    buffer: Vec<u8>,
+    ended: Option<(Ended, Nanos)>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Timer {
+    /// Look at the deadline of what is in this slot.
+    Deadline { slot: usize },
+    /// Try again to connect.
+    Knock { slot: usize, id: u64 },
+    /// This user has thought.
+    Thought { user: usize },
+    /// This user has waited because it could not connect.
+    Recovered { user: usize },
+}
+
+/// How it goes on with a connection whose input has been read.
+enum Verdict {
+    More,
+    /// The server has said, or was asked, to close it.
+    Close,
+    /// It cannot be read further.
+    Broken(Failure, String),
+    /// Bytes came that answer nothing.
+    Unasked(String),
+}
+
+impl<N: Net> Generator<N> {
+    /// A generator that has not begun. `addresses`: how many the target has.
+    ///
+    /// # Errors
+    /// What is wrong with the plan.
+    pub fn new(plan: &Plan, net: N, addresses: usize) -> Result<Self, PlanError> {
+        plan.check()?;
+        let mut generator = Self {
+            net,
+            script: Script::new(plan)?,
+            window: Window::new(plan),
+            tally: Tally::new(nanos(plan.interval)),
+            connections: Slab::new(),
+            demand: Demand::new(plan),
+            addresses: addresses.max(1),
+            next_address: 0,
+            next_id: 0,
+            timeout: nanos(plan.timeout),
+            patience: plan.patience.map_or(Nanos::MAX, nanos),
+            unlucky_since: None,
+            open: 0,
+            active: 0,
+            timers: BinaryHeap::new(),
+            armed: Vec::new(),
+            again: VecDeque::new(),
+            buffer: vec![0; BUFFER],
+            ended: None,
+        };
+        generator.tell_window();
+        Ok(generator)
+    }
+
+    /// Begins, at time 0.
+    pub fn start(&mut self) {
+        if let Demand::Open(pool) = &self.demand {
+            for _ in 0..pool.opened_at_start {
+                self.connect(0, None, None);
+            }
+        }
+        self.tick(0);
+    }
+
+    /// Something became ready with the connection in `slot`; `read_closed`: its end, or an error, is there.
+    pub fn ready(&mut self, now: Nanos, slot: usize, read_closed: bool) {
+        if self.ended.is_some() {
+            return;
+        }
+        self.tally.roll(now);
+        self.drive(now, slot, read_closed);
+        self.pump(now);
+        // A long batch of answers must not make arrivals late.
+        if self.demand.next_arrival().is_some_and(|due| due <= now) {
+            self.tick(now);
+        } else {
+            self.end_if_done(now);
+        }
+    }
+
+    /// Does what is due by now.
+    pub fn tick(&mut self, now: Nanos) {
+        if self.ended.is_some() {
+            return;
+        }
+        self.tally.roll(now);
+        if let Some(slot) = self.again.pop_front()
+            && let Some(connection) = self.connections.get_mut(slot)
+            && let Some(read_closed) = connection.again.take()
+        {
+            if connection.stage == Stage::Opening {
+                self.open(now, slot);
+            } else {
+                self.drive(now, slot, read_closed);
+            }
+        }
+        while let Some(&Reverse((due, timer))) = self.timers.peek() {
+            if due > now {
+                break;
+            }
+            self.timers.pop();
+            self.fire(now, due, timer);
+        }
+        self.arrive(now);
+        self.pump(now);
+        if self.unlucky_since.is_some_and(|since| now - since >= self.patience) {
+            self.give_up(now);
+        } else {
+            self.end_if_done(now);
+        }
+    }
+
+    fn end_if_done(&mut self, now: Nanos) {
+        if self.active == 0 && self.window.is_over(now) {
+            self.end(now, Ended::Complete);
+        }
+    }
+
+    /// When [`tick`](Self::tick) must be called next, though nothing becomes ready.
+    #[must_use]
+    pub fn due(&self, now: Nanos) -> Option<Nanos> {
+        if !self.again.is_empty() {
+            return Some(now);
+        }
+        let timer = self.timers.peek().map(|&Reverse((due, _))| due);
+        let patience = self.unlucky_since.map(|since| since.saturating_add(self.patience));
+        // Once the window is over, only answers end the run.
+        let edges = [self.window.from(), self.window.until()].into_iter().flatten().find(|&edge| edge > now);
+        [timer, patience, edges, self.demand.next_expiry(), self.demand.next_arrival()].into_iter().flatten().min()
+    }
+
+    /// Whether nothing more happens.
+    #[must_use]
+    pub fn is_over(&self) -> bool {
+        self.ended.is_some()
+    }
+
+    /// What it is doing.
+    #[must_use]
+    pub fn phase(&self, now: Nanos) -> Phase {
+        if self.ended.is_some() || self.window.is_over(now) {
+            Phase::Draining
+        } else if self.window.from().is_some_and(|from| now >= from) {
+            Phase::Measuring
+        } else {
+            Phase::Warmup
+        }
+    }
+
+    /// Ends the run; what is under way is not waited for.
+    pub fn end(&mut self, now: Nanos, ended: Ended) {
+        if self.ended.is_none() {
+            self.tally.close(now);
+            self.ended = Some((ended, now));
+        }
+    }
+
+    /// How it stands; `latest` is since this was last asked.
+    pub fn progress(&mut self, now: Nanos) -> Progress {
+        let waiting = self.demand.waiting();
+        let total = self.tally.total;
+        Progress {
+            elapsed: seconds(now),
+            phase: self.phase(now),
+            answered: total.answered,
+            failed: total.failed,
+            dropped: total.dropped,
+            late: total.late,
+            active: usize::try_from(self.active).unwrap_or(usize::MAX).saturating_sub(waiting),
+            waiting,
+            received: total.received,
+            latest: self.tally.latest(now),
+        }
+    }
+
+    /// What was measured, by a run that is [over](Self::is_over) (or else is ended now). `started` and `finished` are in
+    /// seconds since 1970.
+    pub fn measured(&mut self, now: Nanos, started: f64, finished: f64, processor: Processor) -> Measured {
+        self.end(now, Ended::Interrupted);
+        let (ended, end) = self.ended.unwrap_or((Ended::Interrupted, now));
+        let tally = &self.tally;
+        let from = self.window.from().filter(|&from| from <= end);
+        let until = match (ended, self.window.until()) {
+            (_, Some(until)) => until.min(end),
+            (Ended::Complete, None) => tally.last_end,
+            (_, None) => end,
+        };
+        let length = seconds(until.saturating_sub(from.unwrap_or(until)));
+        #[allow(clippy::cast_precision_loss, reason = "figures of 15 digits will do")]
+        let rate = if length > 0.0 { tally.answered_within as f64 / length } else { 0.0 };
+        Measured {
+            ended,
+            started,
+            finished,
+            window: Told { from: seconds(from.unwrap_or(end)), seconds: length },
+            answered: tally.answered_within,
+            rate,
+            requests: tally.ok + tally.failed + tally.dropped,
+            ok: tally.ok,
+            failed: tally.failed,
+            dropped: tally.dropped,
+            unfinished: self.active,
+            late: tally.late,
+            late_by_generator: tally.late_by_generator,
+            resent: tally.resent,
+            discarded: tally.discarded,
+            connections: tally.connections,
+            errors: tally.errors(),
+            statuses: tally.statuses(),
+            bytes: tally.bytes,
+            latency: tally.latency.times(),
+            service: tally.service.times(),
+            first_byte: tally.first_byte.times(),
+            failed_latency: tally.failed_latency.times(),
+            connect: tally.connect.times(),
+            lag: tally.lag.times(),
+            series: tally.series.clone(),
+            processor,
+            samples: self.script.forms().iter().filter_map(|form| form.sample.clone()).collect(),
+        }
+    }
+
+    fn put(&mut self, now: Nanos, slot: usize, mut job: Job) {
+        let connection = &mut self.connections[slot];
+        job.put = now;
+        job.first = 0;
+        job.is_last = connection.asked + 1 >= self.script.per_connection;
+        if connection.stage == Stage::Open {
+            job.given = now;
+            note_late(&mut self.tally, &self.demand, &job);
+        }
+        let is_first = connection.jobs.is_empty();
+        connection.put(job);
+        if is_first {
+            connection.deadline = now.saturating_add(self.timeout);
+            self.arm(slot);
+        }
+    }
+
+    fn send(&mut self, now: Nanos, slot: usize) {
+        let connection = &mut self.connections[slot];
+        if connection.stage != Stage::Open || !connection.is_sending() {
+            return;
+        }
+        if let Ok(sent) = connection.flush(&mut self.net, &self.script, slot) {
+            self.tally.sent(now, sent);
+        } else {
+            // A server that refuses a request may say why before it goes; that is read first.
+            connection.output_failed = true;
+            self.look_again(slot, true);
+        }
+    }
+
+    fn look_again(&mut self, slot: usize, read_closed: bool) {
+        let connection = &mut self.connections[slot];
+        if connection.again.is_none() {
+            self.again.push_back(slot);
+        }
+        connection.again = Some(connection.again.unwrap_or(false) || read_closed);
+    }
+
+    /// Sees to it that the deadline of the connection in `slot` is looked at. There is one timer for it however often it
+    /// moves: when that goes off too early, it is set anew.
+    fn arm(&mut self, slot: usize) {
+        let deadline = self.connections[slot].deadline;
+        if deadline < self.armed[slot] {
+            self.armed[slot] = deadline;
+            self.timers.push(Reverse((deadline, Timer::Deadline { slot })));
+        }
+    }
+
+    fn fire(&mut self, now: Nanos, due: Nanos, timer: Timer) {
+        match timer {
+            Timer::Deadline { slot } => {
+                if self.armed[slot] != due {
+                    return;
+                }
+                self.armed[slot] = Nanos::MAX;
+                let Some(connection) = self.connections.get(slot) else { return };
+                if connection.deadline <= now {
+                    self.time_out(now, slot);
+                } else {
+                    self.arm(slot);
+                }
+            }
+            Timer::Knock { slot, id } => {
+                if self.connections.get(slot).is_some_and(|connection| connection.id == id) {
+                    self.knock(now, slot);
+                }
+            }
+            Timer::Thought { user } => {
+                if let Some(users) = self.users() {
+                    users.each[user].ready += 1;
+                    users.runnable.push(user);
+                }
+            }
+            Timer::Recovered { user } => {
+                if let Some(users) = self.users() {
+                    users.runnable.push(user);
+                }
+            }
+        }
+    }
+
+    /// Something became ready with a connection.
+    fn drive(&mut self, now: Nanos, slot: usize, read_closed: bool) {
+        let Some(connection) = self.connections.get(slot) else { return };
+        match connection.stage {
+            Stage::Knocking => return,
+            Stage::Opening => {
+                self.open(now, slot);
+                if self.connections.get(slot).is_none_or(|connection| connection.stage != Stage::Open) {
+                    return;
+                }
+            }
+            Stage::Lingering => return self.discard(now, slot),
+            Stage::Open => self.send(now, slot),
+        }
+        // Bytes and the end behind them may have been told at once, and are not told again.
+        while self.receive(now, slot, read_closed) && read_closed {}
+    }
+
+    /// Receives once. Whether there may be more that should be asked for at once.
+    fn receive(&mut self, now: Nanos, slot: usize, read_closed: bool) -> bool {
+        let Some(connection) = self.connections.get_mut(slot) else { return false };
+        let (Stage::Open, Some(socket)) = (connection.stage, &connection.socket) else { return false };
+        let count = match self.net.receive(socket, &mut self.buffer) {
+            Ok(Moved::Bytes(0)) => {
+                self.input_ended(now, slot);
+                return false;
+            }
+            Ok(Moved::Bytes(count)) => count,
+            Ok(Moved::WouldBlock) => {
+                if connection.output_failed {
+                    self.lose(now, slot, Failure::of(Class::Reset), "the connection broke while the request was sent");
+                }
+                return false;
+            }
+            Err(error) => {
+                let text = format!("the connection broke: {error}");
+                self.lose(now, slot, Failure::of(Class::Reset), &text);
+                return false;
+            }
+        };
+        self.tally.received(now, count);
+        let verdict = self.read(now, slot, count);
+        match verdict {
+            Verdict::More => {}
+            Verdict::Close => self.part(now, slot),
+            Verdict::Broken(failure, text) => self.lose(now, slot, failure, &text),
+            Verdict::Unasked(text) => {
+                self.tally.note(now, Failure::named(Class::Malformed, "Unasked"), 0, || text);
+                self.part(now, slot);
+            }
+        }
+        if count == self.buffer.len() && self.connections.get(slot).is_some_and(|it| it.stage == Stage::Open) {
+            // A large response is read in turn with everything else, and by a new reading of the clock.
+            self.look_again(slot, read_closed);
+            return false;
+        }
+        true
+    }
+
+    /// Reads the answers in the first `count` bytes of the buffer.
+    fn read(&mut self, now: Nanos, slot: usize, count: usize) -> Verdict {
+        let connection = &mut self.connections[slot];
+        let buffer = std::mem::take(&mut self.buffer);
+        let mut joined = std::mem::take(&mut connection.rest);
+        let input = if joined.is_empty() {
+            &buffer[..count]
+        } else {
+            joined.extend_from_slice(&buffer[..count]);
+            &joined
+        };
+        let mut used = 0;
+        let mut verdict = Verdict::More;
+        while used < input.len() {
+            let connection = &mut self.connections[slot];
+            if !connection.may_be_answered() {
+                verdict = Verdict::Unasked(format!(
+                    "{} bytes came that nobody asked for, after {} answers on the connection: {}",
+                    input.len() - used,
+                    connection.answered,
+                    shown(&input[used..])
+                ));
+                break;
+            }
+            let job = &mut connection.jobs[0];
+            if job.first == 0 {
+                job.first = now.max(1);
+            }
+            let request = job.request;
+            let form = self.script.form(request);
+            match connection.answers.next(&input[used..], form.wanted()) {
+                Ok((taken, answer)) => {
+                    used += taken;
+                    let Some(answer) = answer else { break };
+                    if self.answered(now, slot, answer, &input[used..]) {
+                        verdict = Verdict::Close;
+                        break;
+                    }
+                }
+                Err(fault) => {
+                    let text = format!(
+                        "{} {}, after {} answers on the connection; it came {}",
+                        fault.explanation(),
+                        form.label(),
+                        connection.answered,
+                        shown(&input[used..])
+                    );
+                    verdict = Verdict::Broken(Failure::malformed(fault), text);
+                    break;
+                }
+            }
+        }
+        let rest = match verdict {
+            Verdict::More => input.len() - used,
+            _ => 0,
+        };
+        if let Some(connection) = self.connections.get_mut(slot) {
+            if joined.is_empty() {
+                joined.extend_from_slice(&buffer[count - rest..count]);
+            } else {
+                joined.drain(..joined.len() - rest);
+            }
+            connection.rest = joined;
+        }
+        self.buffer = buffer;
+        verdict
+    }
+
+    /// The first request of the connection has been answered; `behind` came behind that. Whether the connection is to be
+    /// closed.
+    fn answered(&mut self, now: Nanos, slot: usize, mut answer: Answer, behind: &[u8]) -> bool {
+        let connection = &mut self.connections[slot];
+        let Some((job, was_sent)) = connection.pop() else { return true };
+        connection.deadline = connection.jobs.front().map_or(Nanos::MAX, |next| next.put.saturating_add(self.timeout));
+        let closes = !answer.keep_alive || job.is_last || !was_sent;
+        let (user, id) = (connection.user, connection.id);
+        let is_unasked = !behind.is_empty() && !closes && !connection.may_be_answered();
+        let is_free = connection.jobs.is_empty() && !closes && !is_unasked;
+        self.tally.answered(now, &job, answer.status, answer.heads, answer.length);
+        let form = self.script.form_mut(job.request);
+        let judged = form.judge(job.request, &mut answer).and_then(|()| {
+            if !is_unasked {
+                return Ok(());
+            }
+            // Most likely its body is longer than the length that it gives.
+            let text = format!("{} bytes came behind the response: {}", behind.len(), shown(behind));
+            Err((Failure::named(Class::Malformed, "Unasked"), text))
+        });
+        match judged {
+            Ok(()) => self.tally.ok(now, &job),
+            Err((failure, text)) => self.tally.failed(now, &job, failure, || format!("{text}: {}", form.label())),
+        }
+        self.done(now, user);
+        if let (Demand::Open(pool), true) = (&mut self.demand, is_free) {
+            pool.free.push_back((slot, id));
+        }
+        closes || is_unasked
+    }
+}
+
+/// In the open model a request can be late; in the closed one it is due when it is sent.
+fn note_late(tally: &mut Tally, demand: &Demand, job: &Job) {
+    if matches!(demand, Demand::Open(_)) && job.given.saturating_sub(job.due) > LATE {
+        tally.was_late(job);
+    }
+}
+
+/// Bytes as text, some of them.
+fn shown(bytes: &[u8]) -> String {
+    let mut text = String::from("b\"");
+    for byte in &bytes[..bytes.len().min(SHOWN)] {
+        write!(text, "{}", byte.escape_ascii()).ok();
+    }
+    text.push('"');
+    if bytes.len() > SHOWN {
+        write!(text, "... ({} bytes)", bytes.len()).ok();
+    }
+    text
+}

@@ -1,0 +1,255 @@
+//! Who wants to send: users in the closed model, a schedule in the open one.
+
+use super::{Generator, Timer};
+use crate::connection::Stage;
+use crate::net::{Nanos, Net};
+use crate::plan::{Model, Plan, nanos};
+use crate::schedule::{Arrivals, Think};
+use crate::tally::{Job, LATE};
+use std::cmp::Reverse;
+use std::collections::VecDeque;
+
+#[derive(Debug)]
+pub(super) enum Demand {
+    Closed(Users),
+    Open(Pool),
+}
+
+#[derive(Debug)]
+pub(super) struct Users {
+    pub(super) each: Vec<User>,
+    pipeline: usize,
+    think: Think,
+    /// Those that may have something to begin.
+    pub(super) runnable: Vec<usize>,
+}
+
+/// Somebody who sends, waits for the answer, thinks, and sends again.
+#[derive(Debug, Default)]
+pub(super) struct User {
+    pub(super) slot: Option<usize>,
+    /// Requests that may begin now.
+    pub(super) ready: usize,
+    /// Requests that the server did not come to; they go first.
+    pub(super) resend: VecDeque<Job>,
+    /// Connections that failed in a row.
+    pub(super) failures: u32,
+    pub(super) not_before: Nanos,
+}
+
+#[derive(Debug)]
+pub(super) struct Pool {
+    arrivals: Arrivals,
+    /// The window is over.
+    is_done: bool,
+    /// Connections without a request, by slot and id; those that are gone meanwhile are passed over.
+    pub(super) free: VecDeque<(usize, u64)>,
+    /// Connections that are open or opening.
+    pub(super) count: usize,
+    most: usize,
+    pub(super) opened_at_start: usize,
+    pub(super) waiting: VecDeque<Job>,
+    most_waiting: usize,
+    longest_wait: Nanos,
+}
+
+impl Demand {
+    pub(super) fn new(plan: &Plan) -> Self {
+        match &plan.model {
+            Model::Closed(closed) => Self::Closed(Users {
+                each: (0..closed.connections).map(|_| User { ready: closed.pipeline, ..User::default() }).collect(),
+                pipeline: closed.pipeline,
+                think: Think::new(closed.think, closed.thinking, plan.seed),
+                runnable: (0..closed.connections).rev().collect(),
+            }),
+            Model::Open(open) => Self::Open(Pool {
+                arrivals: Arrivals::new(open, plan.seed),
+                is_done: false,
+                free: VecDeque::new(),
+                count: 0,
+                most: open.max_connections,
+                opened_at_start: open.connections,
+                waiting: VecDeque::new(),
+                most_waiting: open.max_waiting,
+                longest_wait: nanos(open.max_wait.unwrap_or(plan.timeout)),
+            }),
+        }
+    }
+
+    /// When the next request is due by the schedule.
+    pub(super) fn next_arrival(&self) -> Option<Nanos> {
+        match self {
+            Self::Open(pool) if !pool.is_done => Some(pool.arrivals.next()),
+            _ => None,
+        }
+    }
+
+    /// When the first of those that wait for a connection has waited too long.
+    pub(super) fn next_expiry(&self) -> Option<Nanos> {
+        match self {
+            Self::Open(pool) => pool.waiting.front().map(|job| job.due.saturating_add(pool.longest_wait)),
+            Self::Closed(_) => None,
+        }
+    }
+
+    /// Requests that wait for a connection.
+    pub(super) fn waiting(&self) -> usize {
+        match self {
+            Self::Open(pool) => pool.waiting.len(),
+            Self::Closed(users) => users.each.iter().map(|user| user.resend.len()).sum(),
+        }
+    }
+}
+
+impl<N: Net> Generator<N> {
+    pub(super) fn tell_window(&mut self) {
+        if let Some(from) = self.window.from() {
+            self.tally.set_window(from, self.window.until().unwrap_or(Nanos::MAX));
+        }
+    }
+
+    /// A request that is due then, if one may still begin.
+    pub(super) fn begin(&mut self, due: Nanos, noticed_late: bool) -> Option<Job> {
+        let knew = self.window.from().is_some();
+        let is_measured = self.window.begin(due)?;
+        if !knew {
+            self.tell_window();
+        }
+        self.active += 1;
+        let request = self.script.draw();
+        Some(Job { due, put: 0, given: 0, first: 0, noticed_late, request, is_measured, is_last: false })
+    }
+
+    /// Makes the requests that are due, and drops those that have waited too long.
+    pub(super) fn arrive(&mut self, now: Nanos) {
+        while let Some(due) = self.demand.next_arrival().filter(|&due| due <= now) {
+            let job = self.begin(due, now - due > LATE);
+            let Demand::Open(pool) = &mut self.demand else { return };
+            let Some(job) = job else {
+                pool.is_done = true;
+                break;
+            };
+            pool.arrivals.advance();
+            if job.is_measured {
+                self.tally.lagged(now - due);
+            }
+            pool.waiting.push_back(job);
+            // One at a time, so that those that find a connection do not count as waiting.
+            self.pump(now);
+            let Demand::Open(pool) = &mut self.demand else { return };
+            if pool.waiting.len() > pool.most_waiting
+                && let Some(job) = pool.waiting.pop_back()
+            {
+                self.tally.dropped(now, &job);
+                self.active -= 1;
+            }
+        }
+        let Demand::Open(pool) = &mut self.demand else { return };
+        while let Some(job) = pool.waiting.front().filter(|job| now >= job.due.saturating_add(pool.longest_wait)) {
+            self.tally.dropped(now, job);
+            self.active -= 1;
+            pool.waiting.pop_front();
+        }
+    }
+
+    /// Puts on connections what can be.
+    pub(super) fn pump(&mut self, now: Nanos) {
+        match &self.demand {
+            Demand::Closed(_) => {
+                while let Some(user) = self.users().and_then(|users| users.runnable.pop()) {
+                    self.run_user(now, user);
+                }
+            }
+            Demand::Open(_) => while self.serve_waiting(now) {},
+        }
+    }
+
+    pub(super) fn users(&mut self) -> Option<&mut Users> {
+        match &mut self.demand {
+            Demand::Closed(users) => Some(users),
+            Demand::Open(_) => None,
+        }
+    }
+
+    /// Lets a user send what it may.
+    pub(super) fn run_user(&mut self, now: Nanos, index: usize) {
+        let limit = self.script.per_connection;
+        let mut used = None;
+        loop {
+            let Demand::Closed(users) = &mut self.demand else { return };
+            let pipeline = users.pipeline;
+            let user = &mut users.each[index];
+            if user.not_before > now || (user.ready == 0 && user.resend.is_empty()) {
+                break;
+            }
+            let slot = user.slot;
+            if let Some(connection) = slot.and_then(|slot| self.connections.get(slot)) {
+                // While it is not open, one request has to do: if it never opens, the others need not fail with it.
+                let most = if connection.stage == Stage::Open { pipeline } else { 1 };
+                if connection.jobs.len() >= most || connection.asked >= limit || connection.output_failed {
+                    break;
+                }
+            }
+            let job = if let Some(job) = user.resend.pop_front() {
+                job
+            } else {
+                user.ready -= 1;
+                match self.begin(now, false) {
+                    Some(job) => job,
+                    None => break,
+                }
+            };
+            match slot {
+                Some(slot) => {
+                    self.put(now, slot, job);
+                    used = Some(slot);
+                }
+                None => self.connect(now, Some(index), Some(job)),
+            }
+        }
+        if let Some(slot) = used {
+            self.send(now, slot);
+        }
+    }
+
+    /// Puts a request that waits on a connection, if there is both.
+    pub(super) fn serve_waiting(&mut self, now: Nanos) -> bool {
+        let Demand::Open(pool) = &mut self.demand else { return false };
+        if pool.waiting.is_empty() {
+            return false;
+        }
+        let connections = &self.connections;
+        let is_there = |&(slot, id): &(usize, u64)| {
+            connections.get(slot).is_some_and(|connection| connection.id == id && connection.stage != Stage::Lingering)
+        };
+        while pool.free.front().is_some_and(|free| !is_there(free)) {
+            pool.free.pop_front();
+        }
+        let free = pool.free.pop_front();
+        if free.is_none() && pool.count >= pool.most {
+            return false;
+        }
+        let Some(job) = pool.waiting.pop_front() else { return false };
+        match free {
+            Some((slot, _)) => {
+                self.put(now, slot, job);
+                self.send(now, slot);
+            }
+            None => self.connect(now, None, Some(job)),
+        }
+        true
+    }
+
+    /// A request has ended in whichever way: its user thinks, and has another.
+    pub(super) fn done(&mut self, now: Nanos, user: Option<usize>) {
+        self.active -= 1;
+        let (Demand::Closed(users), Some(index)) = (&mut self.demand, user) else { return };
+        match users.think.draw() {
+            0 => {
+                users.each[index].ready += 1;
+                users.runnable.push(index);
+            }
+            think => self.timers.push(Reverse((now.saturating_add(think), Timer::Thought { user: index }))),
+        }
+    }
+}

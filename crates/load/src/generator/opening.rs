@@ -1,0 +1,148 @@
+//! Connections on their way to being open, and those that never are.
+
+use super::demand::Demand;
+use super::{Generator, Timer, note_late};
+use crate::connection::{Connection, Stage};
+use crate::failure::Failure;
+use crate::net::{Nanos, Net};
+use crate::result::Ended;
+use crate::tally::Job;
+use rustix::io::Errno;
+use std::cmp::Reverse;
+use std::io;
+
+/// Until a full queue is tried again.
+const KNOCK: Nanos = 1_000_000;
+/// How long a user waits who could not connect: at first, and at most.
+const BACK_OFF: (Nanos, Nanos) = (10_000_000, 1_000_000_000);
+
+impl<N: Net> Generator<N> {
+    /// Begins to open a connection, for `user` or for the pool, with its first request if it has one.
+    pub(super) fn connect(&mut self, now: Nanos, user: Option<usize>, job: Option<Job>) {
+        self.unlucky_since = if self.open == 0 { self.unlucky_since.or(Some(now)) } else { None };
+        self.next_id += 1;
+        let deadline = now.saturating_add(self.timeout);
+        let slot = self.connections.insert(Connection::new(self.next_id, user, now, deadline));
+        if self.armed.len() <= slot {
+            self.armed.resize(slot + 1, Nanos::MAX);
+        }
+        match &mut self.demand {
+            Demand::Closed(users) => {
+                if let Some(user) = user {
+                    users.each[user].slot = Some(slot);
+                }
+            }
+            Demand::Open(pool) => pool.count += 1,
+        }
+        if let Some(job) = job {
+            self.put(now, slot, job);
+        }
+        self.arm(slot);
+        self.knock(now, slot);
+    }
+
+    /// Asks for the connection itself.
+    pub(super) fn knock(&mut self, now: Nanos, slot: usize) {
+        let address = self.next_address;
+        self.next_address = (address + 1) % self.addresses;
+        let opened = self.net.connect(address, slot);
+        let Some(connection) = self.connections.get_mut(slot) else { return };
+        match opened {
+            Ok(Some(socket)) => {
+                connection.socket = Some(socket);
+                connection.stage = Stage::Opening;
+                // Nearby servers have it open at once, and a Unix socket always has; but how long that took is to be
+                // read from the clock.
+                self.look_again(slot, false);
+            }
+            Ok(None) => {
+                let id = connection.id;
+                self.timers.push(Reverse((now + KNOCK, Timer::Knock { slot, id })));
+            }
+            Err(error) => self.fail_to_open(now, slot, &error),
+        }
+    }
+
+    /// Whether the connection is open by now. What waited for it is sent, because that is also the quickest way to find
+    /// out.
+    pub(super) fn open(&mut self, now: Nanos, slot: usize) {
+        let Some(connection) = self.connections.get_mut(slot) else { return };
+        let Some(socket) = &connection.socket else { return };
+        let opened = if connection.jobs.is_empty() {
+            self.net.is_open(socket).and_then(|is_open| {
+                if !is_open {
+                    self.net.want_output(socket, slot)?;
+                }
+                Ok(is_open)
+            })
+        } else {
+            connection.flush(&mut self.net, &self.script, slot).map(|sent| {
+                self.tally.sent(now, sent);
+                sent > 0
+            })
+        };
+        match opened {
+            Ok(true) => {}
+            Ok(false) => return,
+            Err(error) => return self.fail_to_open(now, slot, &error),
+        }
+        connection.stage = Stage::Open;
+        self.open += 1;
+        self.unlucky_since = None;
+        self.tally.opened(now, now - connection.since);
+        for job in &mut connection.jobs {
+            job.given = now;
+            note_late(&mut self.tally, &self.demand, job);
+        }
+        if connection.jobs.is_empty() {
+            connection.deadline = Nanos::MAX;
+        }
+        let (id, user, is_free) = (connection.id, connection.user, connection.jobs.is_empty());
+        match (&mut self.demand, user) {
+            (Demand::Closed(users), Some(user)) => {
+                users.each[user].failures = 0;
+                users.runnable.push(user);
+            }
+            (Demand::Open(pool), _) if is_free => pool.free.push_back((slot, id)),
+            _ => {}
+        }
+    }
+
+    /// The connection could not be opened.
+    pub(super) fn fail_to_open(&mut self, now: Nanos, slot: usize, error: &io::Error) {
+        self.tally.connections.failed += 1;
+        let user = self.connections[slot].user;
+        if let (Some(users), Some(index)) = (self.users(), user) {
+            let user = &mut users.each[index];
+            let (first, most) = BACK_OFF;
+            let wait = (first << user.failures.min(10)).min(most);
+            user.failures += 1;
+            user.not_before = now.saturating_add(wait);
+            let due = user.not_before;
+            self.timers.push(Reverse((due, Timer::Recovered { user: index })));
+        }
+        let text = format!("no connection could be opened: {error}");
+        let failure = Failure::to_connect(error);
+        let had_request = !self.connections[slot].jobs.is_empty();
+        if had_request {
+            self.lose(now, slot, failure, &text);
+        } else {
+            self.tally.note(now, failure, 0, || text);
+            self.remove(now, slot);
+        }
+    }
+
+    /// Patience is over. Requests that still wait for a connection have failed; the run ends.
+    pub(super) fn give_up(&mut self, now: Nanos) {
+        let opening: Vec<_> = self
+            .connections
+            .iter()
+            .filter(|(_, it)| matches!(it.stage, Stage::Knocking | Stage::Opening))
+            .map(|(slot, _)| slot)
+            .collect();
+        for slot in opening {
+            self.fail_to_open(now, slot, &Errno::TIMEDOUT.into());
+        }
+        self.end(now, Ended::Unreachable);
+    }
+}

@@ -1,0 +1,316 @@
+//! Times by how often they came: HdrHistogram, with what belongs to it in files.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use hdrhistogram::serialization::{Deserializer, Serializer, V2DeflateSerializer};
+use std::fmt;
+use std::io::{Cursor, Write as _};
+
+/// Nanoseconds, with three digits, up to an hour; longer times count as an hour.
+#[derive(Clone)]
+pub struct Histogram {
+    counts: hdrhistogram::Histogram<u64>,
+}
+
+/// Text that is no histogram of ours.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NotAHistogram {
+    /// What is wrong with it.
+    pub problem: String,
+}
+
+impl fmt::Display for NotAHistogram {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str(&self.problem)
+    }
+}
+
+impl std::error::Error for NotAHistogram {}
+
+/// A part of a distribution.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Bucket {
+    /// The longest time that counts here.
+    pub value: u64,
+    /// How many.
+    pub count: u64,
+    /// The share of all times that are this long at most, from 0 to 1.
+    pub quantile: f64,
+}
+
+impl Default for Histogram {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl fmt::Debug for Histogram {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "Histogram({} times)", self.counts.len())
+    }
+}
+
+impl Histogram {
+    /// The shortest time that can be told from others, in nanoseconds.
+    pub const LOWEST: u64 = 1;
+    /// The longest.
+    pub const HIGHEST: u64 = 3_600_000_000_000;
+    /// Significant digits.
+    pub const DIGITS: u8 = 3;
+
+    /// None yet.
+    ///
+    /// # Panics
+    /// Never: the bounds are valid.
+    #[must_use]
+    pub fn new() -> Self {
+        let counts = hdrhistogram::Histogram::new_with_bounds(Self::LOWEST, Self::HIGHEST, Self::DIGITS);
+        Self { counts: counts.expect("valid bounds") }
+    }
+
+    /// Counts a time.
+    #[inline]
+    pub fn record(&mut self, nanoseconds: u64) {
+        self.counts.saturating_record(nanoseconds);
+    }
+
+    /// Counts a time so many times.
+    pub fn record_many(&mut self, nanoseconds: u64, count: u64) {
+        self.counts.saturating_record_n(nanoseconds, count);
+    }
+
+    /// Counts all of `other`'s too.
+    ///
+    /// # Panics
+    /// Never: what another program has recorded beyond our bounds makes room for itself.
+    pub fn merge(&mut self, other: &Self) {
+        self.counts.auto(true);
+        self.counts.add(&other.counts).expect("it grows as needed");
+        self.counts.auto(false);
+    }
+
+    /// Begins anew.
+    pub fn clear(&mut self) {
+        self.counts.reset();
+    }
+
+    /// How many.
+    #[must_use]
+    pub fn len(&self) -> u64 {
+        self.counts.len()
+    }
+
+    /// Whether there is none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.counts.is_empty()
+    }
+
+    /// The time that a share of all, from 0 to 1, does not exceed: the longest that cannot be told from it. None if
+    /// there is none at all.
+    #[must_use]
+    pub fn quantile(&self, quantile: f64) -> Option<u64> {
+        // The longest time that would count in the same place may be longer than the longest that came.
+        (!self.is_empty()).then(|| self.counts.value_at_quantile(quantile).min(self.counts.max()))
+    }
+
+    /// How many are this long at most, as far as they can be told apart.
+    #[must_use]
+    pub fn count_up_to(&self, nanoseconds: u64) -> u64 {
+        self.counts
+            .iter_recorded()
+            .take_while(|at| at.value_iterated_to() <= nanoseconds)
+            .map(|at| at.count_since_last_iteration())
+            .sum::<u64>()
+            + self.partial(nanoseconds)
+    }
+
+    /// Those that count at the same place as `nanoseconds`, if that is not the last value of its place.
+    fn partial(&self, nanoseconds: u64) -> u64 {
+        let last = self.counts.highest_equivalent(nanoseconds);
+        if last == nanoseconds { 0 } else { self.counts.count_at(nanoseconds) }
+    }
+
+    /// The shortest; None if there is none.
+    #[must_use]
+    pub fn min(&self) -> Option<u64> {
+        (!self.is_empty()).then(|| self.counts.min())
+    }
+
+    /// The longest; None if there is none.
+    #[must_use]
+    pub fn max(&self) -> Option<u64> {
+        (!self.is_empty()).then(|| self.counts.max())
+    }
+
+    /// As far as times can be told apart; None if there is none.
+    #[must_use]
+    pub fn mean(&self) -> Option<f64> {
+        (!self.is_empty()).then(|| self.counts.mean())
+    }
+
+    /// The standard deviation, as far as times can be told apart; None if there is none.
+    #[must_use]
+    pub fn deviation(&self) -> Option<f64> {
+        (!self.is_empty()).then(|| self.counts.stdev())
+    }
+
+    /// Each value that came, in order.
+    pub fn recorded(&self) -> impl Iterator<Item = Bucket> + '_ {
+        let total = self.counts.len();
+        let mut so_far = 0;
+        self.counts.iter_recorded().map(move |at| {
+            so_far += at.count_at_value();
+            Bucket { value: at.value_iterated_to(), count: at.count_at_value(), quantile: ratio(so_far, total) }
+        })
+    }
+
+    /// The distribution for a plot over a logarithmic axis of quantiles: each time that the distance to 1 is halved,
+    /// `steps` points. `value` is the time at that quantile, `count` how many lie between it and the point before.
+    pub fn spectrum(&self, steps: u32) -> impl Iterator<Item = Bucket> + '_ {
+        self.counts.iter_quantiles(steps.max(1)).map(|at| Bucket {
+            value: at.value_iterated_to().min(self.counts.max()),
+            count: at.count_since_last_iteration(),
+            quantile: at.quantile(),
+        })
+    }
+
+    /// HdrHistogram's V2, compressed, in base64.
+    ///
+    /// # Panics
+    /// Never: writing to memory does not fail.
+    #[must_use]
+    pub fn encode(&self) -> String {
+        let mut bytes = Vec::new();
+        V2DeflateSerializer::new().serialize(&self.counts, &mut bytes).expect("memory takes all");
+        STANDARD.encode(bytes)
+    }
+
+    /// Reads it again, also what another program has written, uncompressed too.
+    ///
+    /// # Errors
+    /// If it is something else, or has other bounds than ours can hold.
+    pub fn decode(text: &str) -> Result<Self, NotAHistogram> {
+        let no = |problem: String| NotAHistogram { problem };
+        let bytes = STANDARD.decode(text.trim()).map_err(|error| no(format!("not base64: {error}")))?;
+        let counts = Deserializer::new()
+            .deserialize(&mut Cursor::new(&bytes))
+            .map_err(|error| no(format!("not a histogram in HdrHistogram's V2: {error}")))?;
+        let mut all = Self::new();
+        all.merge(&Self { counts });
+        Ok(all)
+    }
+
+    /// What a log of intervals (HdrHistogram's log format 1.3) begins with. `start` is in seconds since 1970; times in
+    /// the lines count from it.
+    ///
+    /// # Panics
+    /// Never: writing to memory does not fail.
+    #[must_use]
+    pub fn log_head(start: f64, comments: &[&str]) -> String {
+        let mut log = Vec::new();
+        for comment in comments {
+            // Anything behind a line feed would be read as a line of its own.
+            for line in comment.lines() {
+                writeln!(log, "#{line}").expect("memory takes all");
+            }
+        }
+        writeln!(log, "#[Histogram log format version 1.3]").expect("memory takes all");
+        writeln!(log, "#[StartTime: {start:.3} (seconds since epoch)]").expect("memory takes all");
+        writeln!(log, "\"StartTimestamp\",\"Interval_Length\",\"Interval_Max\",\"Interval_Compressed_Histogram\"")
+            .expect("memory takes all");
+        String::from_utf8(log).expect("text")
+    }
+
+    /// A line of such a log: an interval that begins at `at` seconds from the start. Its maximum is in milliseconds, as
+    /// the format has it.
+    #[must_use]
+    pub fn log_line(&self, at: f64, seconds: f64, tag: Option<&str>) -> String {
+        #[allow(clippy::cast_precision_loss, reason = "an hour of nanoseconds fits")]
+        let max = self.counts.max() as f64 / 1e6;
+        // A tag ends at a comma or a space.
+        let tag = tag.map_or(String::new(), |tag| format!("Tag={},", tag.replace([',', ' ', '\r', '\n'], "_")));
+        format!("{tag}{at:.3},{seconds:.3},{max:.3},{}\n", self.encode())
+    }
+}
+
+#[allow(clippy::cast_precision_loss, reason = "a share needs no more than 52 bits")]
+fn ratio(part: u64, whole: u64) -> f64 {
+    if whole == 0 { 0.0 } else { part as f64 / whole as f64 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn three_digits_up_to_an_hour() {
+        for value in [1, 999, 5_000, 1_234_567, 999_999_999, 61_234_567_890, Histogram::HIGHEST] {
+            let mut histogram = Histogram::new();
+            histogram.record(value);
+            let found = histogram.quantile(0.5).unwrap();
+            assert!(found.abs_diff(value) <= value / 1000, "{value} became {found}");
+            assert_eq!(histogram.quantile(1.0), histogram.max());
+        }
+        let mut histogram = Histogram::new();
+        histogram.record(u64::MAX);
+        histogram.record(0);
+        assert_eq!(histogram.len(), 2);
+        assert_eq!(histogram.quantile(0.5), Some(0));
+    }
+
+    #[test]
+    fn what_is_encoded_is_decoded_and_merged() {
+        let mut whole = Histogram::new();
+        let mut merged = Histogram::new();
+        for part in 0..4 {
+            let mut histogram = Histogram::new();
+            for value in 1..1000 {
+                histogram.record(value * 10_000 * (part + 1));
+                whole.record(value * 10_000 * (part + 1));
+            }
+            merged.merge(&Histogram::decode(&histogram.encode()).unwrap());
+        }
+        assert_eq!(merged.counts, whole.counts);
+        assert!(merged.recorded().eq(whole.recorded()));
+        assert!((whole.recorded().last().unwrap().quantile - 1.0).abs() < 1e-12);
+        assert_eq!(whole.recorded().map(|bucket| bucket.count).sum::<u64>(), whole.len());
+        assert_eq!(whole.spectrum(5).map(|bucket| bucket.count).sum::<u64>(), whole.len());
+        assert_eq!(whole.count_up_to(Histogram::HIGHEST), whole.len());
+        assert_eq!(whole.count_up_to(9_000), 0);
+    }
+
+    #[test]
+    fn an_empty_one_says_nothing() {
+        let empty = Histogram::decode(&Histogram::new().encode()).unwrap();
+        assert!(empty.is_empty());
+        assert_eq!((empty.min(), empty.max(), empty.quantile(0.99), empty.mean()), (None, None, None, None));
+        assert_eq!(empty.recorded().count(), 0);
+    }
+
+    #[test]
+    fn what_is_no_histogram_is_refused() {
+        for text in ["", "x", "AAAA", "HISTFAAAAB", &STANDARD.encode([0x1c, 0x84, 0x93, 0x13, 0, 0, 0, 0])] {
+            assert!(Histogram::decode(text).is_err(), "{text:?}");
+        }
+    }
+
+    #[test]
+    fn a_log_can_be_read_by_hdrhistogram() {
+        use hdrhistogram::serialization::interval_log::{IntervalLogIterator, LogEntry};
+
+        let mut histogram = Histogram::new();
+        histogram.record(5_000_000);
+        let mut log = Histogram::log_head(1_700_000_000.5, &["kirsch bench\nof two lines"]);
+        log += &histogram.log_line(0.0, 1.0, None);
+        log += &histogram.log_line(1.0, 0.5, Some("a tag"));
+        let entries: Vec<_> = IntervalLogIterator::new(log.as_bytes()).map(|entry| entry.unwrap()).collect();
+        let Some(LogEntry::StartTime(start)) = entries.first() else { panic!("no start: {entries:?}") };
+        assert!((start.as_secs_f64() - 1_700_000_000.5).abs() < 1e-6);
+        let [LogEntry::Interval(first), LogEntry::Interval(second)] = &entries[1..] else { panic!("{entries:?}") };
+        assert_eq!(Histogram::decode(first.encoded_histogram()).unwrap().counts, histogram.counts);
+        assert_eq!((first.tag(), second.tag().map(|tag| tag.as_str())), (None, Some("a_tag")));
+        assert!((second.start_timestamp().as_secs_f64() - 1.0).abs() < 1e-9);
+        assert!((first.max() - 5.0).abs() < 0.01);
+    }
+}

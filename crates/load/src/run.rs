@@ -1,0 +1,232 @@
+//! Drives a generator with the operating system's sockets and clock.
+
+use crate::generator::Generator;
+use crate::net::Nanos;
+use crate::plan::{Plan, PlanError, nanos};
+use crate::result::{Ended, Measured, Phase, Processor, Progress};
+use crate::sockets::{Sockets, Waiter, addresses};
+use engine::{Os, Readiness};
+use rustix::time::{ClockId, Timespec, clock_gettime};
+use std::fmt;
+use std::io;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+/// The longest sleep before the start, so that a signal is seen.
+const NAP: Nanos = 50_000_000;
+
+/// Ticks in a row before sockets are asked for news again.
+const BURST: usize = 64;
+
+/// Whether a run goes on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Answer {
+    /// It does.
+    GoOn,
+    /// It is over, and what was measured so far is kept.
+    Stop,
+    /// The same, because of a signal.
+    Interrupt,
+}
+
+/// Why nothing could be measured.
+#[derive(Debug)]
+pub enum RunError {
+    /// The plan cannot be carried out.
+    Plan(PlanError),
+    /// The system gives no poller or no timer.
+    System(io::Error),
+}
+
+impl fmt::Display for RunError {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Plan(error) => error.fmt(out),
+            Self::System(error) => error.fmt(out),
+        }
+    }
+}
+
+impl std::error::Error for RunError {}
+
+impl From<PlanError> for RunError {
+    fn from(error: PlanError) -> Self {
+        Self::Plan(error)
+    }
+}
+
+impl From<io::Error> for RunError {
+    fn from(error: io::Error) -> Self {
+        Self::System(error)
+    }
+}
+
+/// Carries out a plan in this thread. `observe` is told of the progress as often as the plan says, and decides whether
+/// the run goes on.
+///
+/// # Errors
+/// What is wrong with the plan, or that the system gives no poller. A server that cannot be reached, or says the wrong
+/// things, is a result.
+pub fn run(plan: &Plan, mut observe: impl FnMut(&Progress) -> Answer) -> Result<Measured, RunError> {
+    let targets = addresses(&plan.target)?;
+    let count = targets.len();
+    let (mut os, poller, _waker) = Os::new()?;
+    let mut waiter = Waiter::new(&mut os, poller)?;
+    let mut generator = Generator::new(plan, Sockets::new(os, targets), count)?;
+
+    let origin = match plan.start_at {
+        None => Instant::now(),
+        Some(start) => match wait_for(start, &mut generator, &mut observe) {
+            Ok(origin) => origin,
+            Err(ended) => {
+                generator.end(0, ended);
+                Instant::now()
+            }
+        },
+    };
+    let clock = || whole(origin.elapsed());
+    let started = wall();
+    let mut usage = Usages::new();
+    let mut ready: Vec<Readiness> = Vec::new();
+    let every = nanos(plan.progress);
+    let mut report_due = every;
+
+    generator.start();
+    while !generator.is_over() {
+        let mut now = clock();
+        usage.note(generator.phase(now));
+        if now >= report_due {
+            // One that comes late is not made up for.
+            report_due = now + every;
+            match observe(&generator.progress(now)) {
+                Answer::GoOn => {}
+                Answer::Stop => generator.end(now, Ended::Stopped),
+                Answer::Interrupt => generator.end(now, Ended::Interrupted),
+            }
+            continue;
+        }
+        let due = generator.due(now).map_or(report_due, |due| due.min(report_due));
+        let left = due.saturating_sub(now);
+        waiter.wait(Some(left), &mut ready)?;
+        let woken = clock();
+        if left > 0 {
+            usage.idle += woken - now;
+        }
+        now = woken;
+        for (index, readiness) in ready.drain(..).enumerate() {
+            if let Readiness::Connection { slot, read_closed, .. } = readiness {
+                // Each by the time at which it is looked at, not at which all were found.
+                if index > 0 {
+                    now = clock();
+                }
+                generator.ready(now, slot, read_closed);
+            }
+        }
+        for _ in 0..BURST {
+            now = clock();
+            generator.tick(now);
+            if generator.due(now) != Some(now) {
+                break;
+            }
+        }
+    }
+    let now = clock();
+    usage.note(generator.phase(now));
+    // The last stretch of time is told too.
+    observe(&generator.progress(now));
+    Ok(generator.measured(now, started, wall(), usage.measured()))
+}
+
+/// Waits for the moment when several processes begin: when that was, by this clock.
+fn wait_for(
+    start: f64,
+    generator: &mut Generator<Sockets>,
+    observe: &mut impl FnMut(&Progress) -> Answer,
+) -> Result<Instant, Ended> {
+    loop {
+        let left = nanos(start - wall());
+        if left == 0 {
+            return Ok(Instant::now());
+        }
+        std::thread::sleep(Duration::from_nanos(left.min(NAP)));
+        if left > NAP {
+            let progress = Progress { elapsed: wall() - start, ..generator.progress(0) };
+            match observe(&progress) {
+                Answer::GoOn => {}
+                Answer::Stop => return Err(Ended::Stopped),
+                Answer::Interrupt => return Err(Ended::Interrupted),
+            }
+        }
+    }
+}
+
+fn whole(duration: Duration) -> Nanos {
+    u64::try_from(duration.as_nanos()).unwrap_or(Nanos::MAX)
+}
+
+/// Seconds since 1970.
+fn wall() -> f64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64()
+}
+
+/// What this thread has taken of a processor, between two phases.
+struct Usages {
+    phase: Option<Phase>,
+    idle: Nanos,
+    from: Option<Reading>,
+    until: Option<Reading>,
+}
+
+#[derive(Clone, Copy)]
+struct Reading {
+    used: Nanos,
+    starved: Option<Nanos>,
+    idle: Nanos,
+}
+
+impl Reading {
+    fn take(idle: Nanos) -> Self {
+        if let Some((used, starved)) = scheduled() {
+            return Self { used, starved: Some(starved), idle };
+        }
+        let Timespec { tv_sec, tv_nsec } = clock_gettime(ClockId::ThreadCPUTime);
+        let used = Duration::new(u64::try_from(tv_sec).unwrap_or(0), u32::try_from(tv_nsec).unwrap_or(0));
+        Self { used: whole(used), starved: None, idle }
+    }
+}
+
+/// For how long this thread ran, and for how long it was ready to and others did, as Linux tells.
+fn scheduled() -> Option<(Nanos, Nanos)> {
+    let told = std::fs::read_to_string("/proc/thread-self/schedstat").ok()?;
+    let mut numbers = told.split(' ').map_while(|number| number.parse().ok());
+    Some((numbers.next()?, numbers.next()?))
+}
+
+impl Usages {
+    fn new() -> Self {
+        Self { phase: None, idle: 0, from: None, until: None }
+    }
+
+    #[inline]
+    fn note(&mut self, phase: Phase) {
+        if self.phase == Some(phase) {
+            return;
+        }
+        self.phase = Some(phase);
+        let reading = Reading::take(self.idle);
+        match phase {
+            Phase::Warmup => {}
+            Phase::Measuring => self.from = Some(reading),
+            Phase::Draining => self.until = Some(reading),
+        }
+    }
+
+    fn measured(&self) -> Processor {
+        let (Some(from), Some(until)) = (self.from, self.until) else { return Processor::default() };
+        let seconds = |nanos: Nanos| Duration::from_nanos(nanos).as_secs_f64();
+        Processor {
+            used: seconds(until.used.saturating_sub(from.used)),
+            starved: from.starved.zip(until.starved).map(|(from, until)| seconds(until.saturating_sub(from))),
+            idle: seconds(until.idle.saturating_sub(from.idle)),
+        }
+    }
+}

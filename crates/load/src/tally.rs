@@ -1,0 +1,346 @@
+//! What is counted while a run lasts.
+
+use crate::failure::Failure;
+use crate::histogram::Histogram;
+use crate::net::Nanos;
+use crate::plan::seconds;
+use crate::result::{Bytes, Connections, Discarded, Error, Interval, Times};
+use std::collections::BTreeMap;
+
+/// A request that is later than this was late.
+pub(crate) const LATE: Nanos = 1_000_000;
+/// Kinds of errors told apart; more are counted by their class alone.
+const KINDS: usize = 1000;
+
+/// One request.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Job {
+    /// When it was to be sent.
+    pub(crate) due: Nanos,
+    /// When it was put on its connection, which may have had to be opened first.
+    pub(crate) put: Nanos,
+    /// When it could be sent: the connection was open.
+    pub(crate) given: Nanos,
+    /// When its response began; 0: it has not.
+    pub(crate) first: Nanos,
+    /// The generator came late to it.
+    pub(crate) noticed_late: bool,
+    /// Its index in the script.
+    pub(crate) request: usize,
+    pub(crate) is_measured: bool,
+    /// It asks the server to close the connection.
+    pub(crate) is_last: bool,
+}
+
+/// A histogram with exact figures.
+#[derive(Debug, Default)]
+pub(crate) struct Spread {
+    histogram: Histogram,
+    sum: u128,
+    squares: u128,
+    min: Nanos,
+    max: Nanos,
+}
+
+/// All counts.
+#[derive(Debug)]
+pub(crate) struct Tally {
+    /// The window, as far as it is known.
+    from: Nanos,
+    until: Nanos,
+    pub(crate) answered_within: u64,
+    pub(crate) ok: u64,
+    pub(crate) failed: u64,
+    pub(crate) dropped: u64,
+    pub(crate) late: u64,
+    pub(crate) late_by_generator: u64,
+    pub(crate) resent: u64,
+    pub(crate) discarded: Discarded,
+    pub(crate) connections: Connections,
+    pub(crate) bytes: Bytes,
+    pub(crate) latency: Spread,
+    pub(crate) service: Spread,
+    pub(crate) first_byte: Spread,
+    pub(crate) failed_latency: Spread,
+    pub(crate) connect: Spread,
+    pub(crate) lag: Spread,
+    statuses: Vec<u64>,
+    errors: BTreeMap<Failure, Error>,
+    /// With the warm-up.
+    pub(crate) total: Part,
+    /// When the last measured request ended.
+    pub(crate) last_end: Nanos,
+    interval: Nanos,
+    current: Stretch,
+    latest: Stretch,
+    pub(crate) series: Vec<Interval>,
+}
+
+/// Counts that are told for any stretch of time.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Part {
+    pub(crate) answered: u64,
+    pub(crate) failed: u64,
+    pub(crate) dropped: u64,
+    pub(crate) late: u64,
+    pub(crate) received: u64,
+}
+
+#[derive(Debug)]
+struct Stretch {
+    begin: Nanos,
+    part: Part,
+    latency: Histogram,
+    max: Nanos,
+}
+
+impl Spread {
+    #[inline]
+    pub(crate) fn record(&mut self, value: Nanos) {
+        self.min = if self.histogram.is_empty() { value } else { self.min.min(value) };
+        self.max = self.max.max(value);
+        self.histogram.record(value);
+        self.sum += u128::from(value);
+        self.squares += u128::from(value) * u128::from(value);
+    }
+
+    pub(crate) fn times(&self) -> Times {
+        let count = self.histogram.len();
+        let some = |value: f64| (count > 0).then_some(value);
+        #[allow(clippy::cast_precision_loss, reason = "figures of 15 digits will do")]
+        let (count_, sum, squares) = (count.max(1) as f64, self.sum as f64, self.squares as f64);
+        let mean = sum / count_;
+        let variance = (squares / count_ - mean * mean).max(0.0);
+        Times {
+            count,
+            min: some(seconds(self.min)),
+            mean: some(mean / 1e9),
+            sd: some(variance.sqrt() / 1e9),
+            max: some(seconds(self.max)),
+            histogram: self.histogram.encode(),
+        }
+    }
+}
+
+impl Stretch {
+    fn new() -> Self {
+        Self { begin: 0, part: Part::default(), latency: Histogram::new(), max: 0 }
+    }
+
+    fn is_empty(&self) -> bool {
+        self.part == Part::default() && self.latency.is_empty()
+    }
+
+    /// Tells it and begins the next.
+    fn take(&mut self, end: Nanos, window_from: Nanos) -> Interval {
+        let quantile = |quantile| self.latency.quantile(quantile).map(seconds);
+        let told = Interval {
+            at: seconds(self.begin),
+            seconds: seconds(end.saturating_sub(self.begin)),
+            warmup: self.begin < window_from,
+            answered: self.part.answered,
+            failed: self.part.failed,
+            dropped: self.part.dropped,
+            late: self.part.late,
+            received: self.part.received,
+            p50: quantile(0.5),
+            p99: quantile(0.99),
+            max: (!self.latency.is_empty()).then(|| seconds(self.max)),
+            latency: (!self.latency.is_empty()).then(|| self.latency.encode()),
+        };
+        if !self.latency.is_empty() {
+            self.latency.clear();
+        }
+        (self.begin, self.part, self.max) = (end, Part::default(), 0);
+        told
+    }
+}
+
+impl Tally {
+    pub(crate) fn new(interval: Nanos) -> Self {
+        Self {
+            from: Nanos::MAX,
+            until: Nanos::MAX,
+            answered_within: 0,
+            ok: 0,
+            failed: 0,
+            dropped: 0,
+            late: 0,
+            late_by_generator: 0,
+            resent: 0,
+            discarded: Discarded::default(),
+            connections: Connections::default(),
+            bytes: Bytes::default(),
+            latency: Spread::default(),
+            service: Spread::default(),
+            first_byte: Spread::default(),
+            failed_latency: Spread::default(),
+            connect: Spread::default(),
+            lag: Spread::default(),
+            statuses: vec![0; 1000],
+            errors: BTreeMap::new(),
+            total: Part::default(),
+            last_end: 0,
+            interval,
+            current: Stretch::new(),
+            latest: Stretch::new(),
+            series: Vec::new(),
+        }
+    }
+
+    pub(crate) fn set_window(&mut self, from: Nanos, until: Nanos) {
+        (self.from, self.until) = (from, until);
+    }
+
+    fn is_within(&self, now: Nanos) -> bool {
+        (self.from..=self.until).contains(&now)
+    }
+
+    /// Time goes on: intervals that are over are told.
+    #[inline]
+    pub(crate) fn roll(&mut self, now: Nanos) {
+        while now - self.current.begin >= self.interval {
+            let interval = self.current.take(self.current.begin + self.interval, self.from);
+            self.series.push(interval);
+        }
+    }
+
+    /// Nothing more comes: the interval that has begun is told too.
+    pub(crate) fn close(&mut self, now: Nanos) {
+        self.roll(now);
+        if now > self.current.begin || !self.current.is_empty() || self.series.is_empty() {
+            let interval = self.current.take(now, self.from);
+            self.series.push(interval);
+        }
+    }
+
+    /// What came since this was last asked for.
+    pub(crate) fn latest(&mut self, now: Nanos) -> Interval {
+        self.latest.take(now, self.from)
+    }
+
+    /// The same change to all stretches.
+    fn parts(&mut self, change: impl Fn(&mut Part)) {
+        change(&mut self.total);
+        change(&mut self.current.part);
+        change(&mut self.latest.part);
+    }
+
+    pub(crate) fn received(&mut self, now: Nanos, bytes: usize) {
+        self.parts(|part| part.received += bytes as u64);
+        if self.is_within(now) {
+            self.bytes.received += bytes as u64;
+        }
+    }
+
+    pub(crate) fn sent(&mut self, now: Nanos, bytes: usize) {
+        if self.is_within(now) {
+            self.bytes.sent += bytes as u64;
+        }
+    }
+
+    pub(crate) fn opened(&mut self, now: Nanos, took: Nanos) {
+        self.connections.opened += 1;
+        if self.is_within(now) {
+            self.connect.record(took);
+        }
+    }
+
+    /// An arrival was noticed so late.
+    pub(crate) fn lagged(&mut self, lag: Nanos) {
+        self.lag.record(lag);
+    }
+
+    /// A request goes out late.
+    pub(crate) fn was_late(&mut self, job: &Job) {
+        self.parts(|part| part.late += 1);
+        if job.is_measured {
+            self.late += 1;
+            self.late_by_generator += u64::from(job.noticed_late);
+        }
+    }
+
+    /// A response is whole, whatever it says.
+    pub(crate) fn answered(&mut self, now: Nanos, job: &Job, status: u16, heads: u64, body: u64) {
+        self.parts(|part| part.answered += 1);
+        if self.is_within(now) {
+            self.answered_within += 1;
+        }
+        if job.is_measured {
+            self.statuses[usize::from(status)] += 1;
+            self.bytes.heads += heads;
+            self.bytes.bodies += body;
+        }
+    }
+
+    /// A request has been answered as it should.
+    pub(crate) fn ok(&mut self, now: Nanos, job: &Job) {
+        let latency = now.saturating_sub(job.due);
+        for stretch in [&mut self.current, &mut self.latest] {
+            stretch.latency.record(latency);
+            stretch.max = stretch.max.max(latency);
+        }
+        if job.is_measured {
+            self.ok += 1;
+            self.last_end = now;
+            self.latency.record(latency);
+            self.service.record(now - job.given);
+            self.first_byte.record(job.first - job.given);
+        } else {
+            self.discarded.requests += 1;
+        }
+    }
+
+    /// A request has failed; `example` tells how, if it is the first to fail so.
+    pub(crate) fn failed(&mut self, now: Nanos, job: &Job, failure: Failure, example: impl FnOnce() -> String) {
+        self.parts(|part| part.failed += 1);
+        if job.is_measured {
+            self.failed += 1;
+            self.last_end = now;
+            self.failed_latency.record(now.saturating_sub(job.due));
+            self.note(now, failure, job.request, example);
+        } else {
+            self.discarded.requests += 1;
+            self.discarded.failed += 1;
+        }
+    }
+
+    /// Lists an error.
+    pub(crate) fn note(&mut self, now: Nanos, failure: Failure, request: usize, example: impl FnOnce() -> String) {
+        let failure = if self.errors.len() < KINDS || self.errors.contains_key(&failure) {
+            failure
+        } else {
+            Failure::of(failure.class)
+        };
+        let error = self.errors.entry(failure).or_insert_with(|| Error {
+            class: failure.class.name().to_owned(),
+            detail: failure.detail(),
+            count: 0,
+            at: seconds(now),
+            request,
+            example: example(),
+        });
+        error.count += 1;
+    }
+
+    /// A request is never sent.
+    pub(crate) fn dropped(&mut self, now: Nanos, job: &Job) {
+        self.parts(|part| part.dropped += 1);
+        if job.is_measured {
+            self.dropped += 1;
+            self.last_end = now;
+            self.failed_latency.record(now.saturating_sub(job.due));
+        } else {
+            self.discarded.requests += 1;
+            self.discarded.failed += 1;
+        }
+    }
+
+    pub(crate) fn statuses(&self) -> BTreeMap<u16, u64> {
+        (0..).zip(&self.statuses).filter(|&(_, &count)| count > 0).map(|(status, &count)| (status, count)).collect()
+    }
+
+    pub(crate) fn errors(&self) -> Vec<Error> {
+        self.errors.values().cloned().collect()
+    }
+}

@@ -1,0 +1,232 @@
+"""The report as one page of HTML that needs nothing else: figures, plots, tables, and all the data."""
+
+from __future__ import annotations
+
+import json
+from html import escape
+from typing import TYPE_CHECKING, Any
+
+from kirsch.bench import plots, summary
+from kirsch.bench.plots import Line
+from kirsch.bench.results import PERCENTILES
+from kirsch.bench.show import show_seconds
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from kirsch.bench.results import Result, Times
+    from kirsch.bench.slo import Found
+
+_SPECTRUM_STEPS = 20
+
+_STYLE = """
+:root { color-scheme: light dark; --page: #fff; --text: #1c2024; --faint: #60676f; --line: #e4e7eb; --card: #f6f7f9;
+  --s0: #2563c4; --s1: #b45309; --s2: #8a8f98; --bad: #c0262d; }
+@media (prefers-color-scheme: dark) { :root { --page: #14171a; --text: #e6e9ec; --faint: #98a1ab; --line: #2b3138;
+  --card: #1c2126; --s0: #6ea8ff; --s1: #f0a14a; --s2: #7d8590; --bad: #ff7b72; } }
+body { margin: 2rem auto; padding: 0 1rem; max-width: 60rem; background: var(--page); color: var(--text);
+  font: 15px/1.5 system-ui, sans-serif; }
+h1 { font-size: 1.4rem; margin: 0; overflow-wrap: anywhere; } h2 { font-size: 1.05rem; margin: 2rem 0 .5rem; }
+p.what { color: var(--faint); margin: .2rem 0 1rem; }
+.tiles { display: flex; flex-wrap: wrap; gap: .75rem; }
+.tile { background: var(--card); border-radius: .5rem; padding: .6rem 1rem; min-width: 7rem; }
+.tile b { display: block; font-size: 1.3rem; font-weight: 600; } .tile span { color: var(--faint); font-size: .85rem; }
+.scroll { overflow-x: auto; }
+table { border-collapse: collapse; font-variant-numeric: tabular-nums; }
+th, td { text-align: right; padding: .25rem .75rem .25rem 0; border-bottom: 1px solid var(--line);
+  white-space: nowrap; }
+th:first-child, td:first-child { text-align: left; } td.words { text-align: left; white-space: normal; }
+th { color: var(--faint); font-weight: 500; }
+.doubt { border-left: 3px solid var(--s1); padding-left: .75rem; } .bad { color: var(--bad); }
+pre { background: var(--card); padding: .75rem; border-radius: .5rem; overflow-x: auto; font-size: .8rem; }
+"""
+
+
+def write(result: Result, document: dict[str, Any], search: Found | None = None) -> str:
+    """The page of a result; ``search`` is what ``--slo`` did to find it."""
+    load = result.load
+    failed = result.failed + result.dropped
+    tiles = [
+        ("requests a second", f"{result.rate:,.0f}"),
+        ("requests", f"{result.requests:,}"),
+        ("failed", f"{failed:,}"),
+        *((f"p{percent:g}", show_seconds(result.latency.percentile(percent))) for percent in (50.0, 99.0, 99.9)),
+        ("longest", show_seconds(result.latency.max)),
+    ]
+    parts = [*_doubts(result), '<div class="tiles">', *(_tile(name, value) for name, value in tiles), "</div>"]
+    if search is not None:
+        parts += _search(search)
+    if result.latency.count:
+        parts += ["<h2>How long it took</h2>", _spectrum(result), latency_table(result)]
+    if result.series:
+        parts += ["<h2>While it ran</h2>", _rates(result), _latencies(result)]
+    parts += _errors(result)
+    seconds = f"{result.seconds:.2f} s measured, begun {_when(result.started)}"
+    return document_page(f"{load.target.url}", f"{summary.describe(load)}; {seconds}", parts, document)
+
+
+def document_page(title: str, what: str, parts: Sequence[str], document: dict[str, Any]) -> str:
+    """A page around its parts, with the environment and the data at its end."""
+    environment = [
+        (name, value if isinstance(value, str) else json.dumps(value))
+        for name, value in document["environment"].items()
+    ]
+    rows = [f"<tr><td>{escape(name)}</td><td class='words'>{escape(value)}</td></tr>" for name, value in environment]
+    # In a script only `</` and `<!--` could end or bend it (HTML, section 4.12.1.3).
+    data = json.dumps(document, ensure_ascii=False).replace("<", "\\u003c")
+    return "\n".join(
+        [
+            "<!doctype html>",
+            '<html lang="en"><head><meta charset="utf-8">',
+            '<meta name="viewport" content="width=device-width, initial-scale=1">',
+            f"<title>{escape(title)}</title>",
+            f"<style>{_STYLE}{plots.STYLE}</style></head><body>",
+            f'<h1>{escape(title)}</h1><p class="what">{escape(what)}</p>',
+            *parts,
+            f"<h2>Where</h2><div class='scroll'><table>{''.join(rows)}</table></div>",
+            "<p class='what'>All figures are in this page too, as JSON: the script with the id <code>data</code>.</p>",
+            f'<script type="application/json" id="data">{data}</script>',
+            "</body></html>\n",
+        ]
+    )
+
+
+def table(rows: Sequence[Sequence[str]]) -> str:
+    """A table of text, the first row of which is its head."""
+    head, *body = rows
+    lines = ["<tr>" + "".join(f"<th>{escape(cell)}</th>" for cell in head) + "</tr>"]
+    lines += ["<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>" for row in body]
+    return "<div class='scroll'><table>" + "\n".join(lines) + "</table></div>"
+
+
+def latency_table(result: Result) -> str:
+    """The percentiles of all sets of times."""
+    rows = [["", *(f"p{percent:g}" for percent in PERCENTILES), "max", "mean", "sd", "count"]]
+    for name in ("latency", "service", "first_byte", "connect", "failed_latency"):
+        times: Times = getattr(result, name)
+        if times.count:
+            rows.append(
+                [
+                    name.replace("_", " "),
+                    *(show_seconds(times.percentile(percent)) for percent in PERCENTILES),
+                    *map(show_seconds, (times.max, times.mean, times.sd)),
+                    f"{times.count:,}",
+                ]
+            )
+    return table(rows)
+
+
+def _tile(name: str, value: str) -> str:
+    return f'<div class="tile"><b>{escape(value)}</b><span>{escape(name)}</span></div>'
+
+
+def _doubts(result: Result) -> list[str]:
+    return [f'<p class="doubt">{escape(doubt)}</p>' for doubt in summary.doubts(result)]
+
+
+def _spectrum(result: Result) -> str:
+    shown = [("latency", result.latency)]
+    if result.rate_asked is not None:
+        shown.append(("service time", result.service))
+    lines = [Line(name, _spectrum_points(times)) for name, times in shown if times.count]
+    highest = max(value for line in lines for _, value in line.points if value is not None)
+    lowest = min(value for line in lines for _, value in line.points if value is not None)
+    x = plots.quantiles(max(at for line in lines for at, _ in line.points))
+    y = plots.logarithmic(max(lowest, 1e-6), max(highest, 2e-6), "latency", _tick)
+    return plots.draw("Latency by the share of requests that took at most so long", x, y, lines)
+
+
+def _spectrum_points(times: Times) -> list[tuple[float, float | None]]:
+    """(1 / (1 - share), seconds). Where the share is 1 the last request stands, at one in all."""
+    points: list[tuple[float, float | None]] = []
+    for value, _, share in times.histogram.spectrum(_SPECTRUM_STEPS):
+        at = min(1 / (1 - share), times.count) if share < 1 else float(max(times.count, 1))
+        points.append((at, max(value / 1e9, 1e-6)))
+    return points
+
+
+def _rates(result: Result) -> str:
+    series = result.series
+    ends = series[-1].at + series[-1].seconds
+    highest = max(each.rate for each in series)
+    rate = Line(
+        "answered a second", [(each.at + each.seconds / 2, each.rate) for each in series if _whole(each, series)]
+    )
+    bad = [
+        (each.at, each.at + each.seconds, (each.failed + each.dropped) / each.seconds)
+        for each in series
+        if each.seconds and each.failed + each.dropped
+    ]
+    highest = max([highest, *(height for *_, height in bad)])
+    return plots.draw(
+        "Requests answered a second, over time",
+        plots.linear(ends, "seconds", lambda value: f"{value:g}", to_tick=False),
+        plots.linear(highest, "a second", lambda value: f"{value:,.0f}" if highest >= 10 else f"{value:g}"),
+        [rate],
+        band=(0.0, result.window_from) if result.window_from > 0 else None,
+        bars=bad,
+        bars_name="failed or dropped",
+    )
+
+
+def _latencies(result: Result) -> str:
+    series = [each for each in result.series if each.latency is not None]
+    if not series:
+        return ""
+    middle = [each.at + each.seconds / 2 for each in series]
+    lines = [
+        Line(name, list(zip(middle, (each.percentile(percent) for each in series), strict=True)))
+        for name, percent in (("p50", 50.0), ("p99", 99.0), ("longest", 100.0))
+    ]
+    values = [value for line in lines for _, value in line.points if value is not None]
+    last = result.series[-1]
+    return plots.draw(
+        "Latency over time",
+        plots.linear(last.at + last.seconds, "seconds", lambda value: f"{value:g}", to_tick=False),
+        plots.logarithmic(max(min(values), 1e-6), max(*values, 2e-6), "latency", _tick),
+        lines,
+        band=(0.0, result.window_from) if result.window_from > 0 else None,
+    )
+
+
+def _whole(interval: Any, series: Sequence[Any]) -> bool:
+    """A rest at the end would look like a drop, or like a peak."""
+    return bool(interval.seconds >= 0.5 * series[0].seconds)
+
+
+def _errors(result: Result) -> list[str]:
+    if not (result.errors or result.troubles):
+        return []
+    rows = [["what", "count", "first at", "example"]]
+    rows += [
+        [f"{each['class']} {each['detail']}".strip(), f"{each['count']:,}", f"{each['at']:.2f} s", each["example"]]
+        for each in result.errors
+    ]
+    return [
+        "<h2 class='bad'>What went wrong</h2>",
+        table(rows),
+        *(f"<p>{escape(each)}</p>" for each in result.troubles),
+    ]
+
+
+def _search(found: Found) -> list[str]:
+    rows = [["requests a second", "p50", "p99", "longest", "answered a second", "", ""]]
+    for step in found.steps:
+        latency = step.result.latency
+        times = [show_seconds(each) for each in (latency.percentile(50), latency.percentile(99), latency.max)]
+        verdict = {True: "holds", False: "broken", None: "says nothing"}[step.kept]
+        rows.append([f"{step.rate:,.1f}", *times, f"{step.result.rate:,.1f}", verdict, ", ".join(step.wrong)])
+    return ["<h2>The search</h2>", table(rows)]
+
+
+def _tick(seconds: float) -> str:
+    for unit, size in (("s", 1.0), ("ms", 1e-3), ("us", 1e-6)):
+        if seconds >= size * 0.999:
+            return f"{seconds / size:.0f} {unit}"
+    return f"{seconds * 1e6:g} us"
+
+
+def _when(started: float) -> str:
+    import datetime
+
+    return datetime.datetime.fromtimestamp(started, datetime.timezone.utc).strftime("%Y-%m-%d %H:%M:%S UTC")

@@ -1,0 +1,31 @@
+"""Figures as people read them."""
+
+from __future__ import annotations
+
+import math
+
+
+def show_seconds(seconds: float) -> str:
+    """Three digits and a unit: ``1.23 ms``."""
+    if math.isinf(seconds):
+        return "endless"
+    for unit, size in (("s", 1.0), ("ms", 1e-3), ("us", 1e-6)):
+        if seconds >= size * 0.9995 or unit == "us":
+            value = seconds / size
+            digits = 0 if value >= 99.95 else 1 if value >= 9.995 else 2
+            return f"{value:.{digits}f} {unit}"
+    raise AssertionError("unreachable: the last unit returns")
+
+
+def show_bytes(count: float) -> str:
+    """Three digits and a unit: ``1.23 MiB``."""
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if count < 1000 or unit == "GiB":
+            return f"{count:.3g} {unit}" if count < 1000 else f"{count:.0f} {unit}"
+        count /= 1024
+    raise AssertionError("unreachable: the last unit returns")
+
+
+def plural(count: int, noun: str) -> str:
+    """``1 request``, ``2,000 requests``."""
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"

@@ -1,0 +1,317 @@
+"""What a service promises (``p99<20ms,errors<0.1%``), and the highest rate at which it keeps it.
+
+A promise is about latency in the open model, counted from when each request was to be sent; at a rate that the server
+cannot keep up with, the queue and with it the latency grow, so each promise is broken there, and the rate that divides
+kept from broken can be found by bisection:
+
+1. Double the rate, from a low one on, until the promise is broken.
+2. Halve the distance (of logarithms) between the highest rate that held and the lowest that did not, until the two are
+   nearer than the precision.
+3. Confirm: run the rate found once more. If it does not hold again, a lower one is tried, and so on downwards in
+   growing steps, until one has held twice.
+
+A step also fails if the answers fall behind the rate that was asked for or requests are dropped; and it *says nothing*
+where the generator itself did not keep up, which ends the search with that as its result.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from kirsch.bench.errors import UsageError
+from kirsch.bench.show import show_seconds
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from kirsch.bench.results import Result
+
+_TERM = re.compile(
+    r"(?P<what>p(?P<percentile>\d{1,2}(?:\.\d{1,4})?)|max|mean|errors?|err)"
+    r"\s*(?P<sign><=?)\s*(?P<limit>\d+(?:\.\d+)?)\s*(?P<unit>us|µs|ms|s|%|)",
+    re.ASCII,
+)
+
+_SECONDS = {"us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0}
+
+_MISSING = 0.02
+"""Share of the requests that may be missing from the answers of a step, beside those that were under way at its end and
+what chance leaves out of Poisson's arrivals."""
+
+_UNDER_WAY = 10
+
+_CONFIRMATIONS_MAX = 8
+
+_STEPS_MAX = 60
+
+
+@dataclass(frozen=True)
+class Promise:
+    """One term: a percentile (0 to 100), ``mean``, ``max`` or ``errors`` below a limit, in seconds or as a share."""
+
+    text: str
+    what: str
+    percentile: float
+    limit: float
+    inclusive: bool
+
+    def value(self, result: Result) -> float:
+        """What it is about, as measured. A latency that nothing was measured of is infinite."""
+        if self.what == "errors":
+            return result.error_share
+        if not result.latency.count:
+            return math.inf
+        if self.what == "mean":
+            return result.latency.mean
+        return result.latency.max if self.what == "max" else result.latency.percentile(self.percentile)
+
+    def holds(self, result: Result) -> bool:
+        """Whether it is kept."""
+        value = self.value(result)
+        return value <= self.limit if self.inclusive else value < self.limit
+
+
+@dataclass(frozen=True)
+class Objective:
+    """All terms. Where none is about errors, none may happen."""
+
+    promises: tuple[Promise, ...]
+
+    def broken(self, result: Result) -> list[str]:
+        """What is wrong with a result, a few words each; empty where it holds."""
+        wrong = []
+        for promise in self.promises:
+            if not promise.holds(result):
+                value = promise.value(result)
+                shown = f"{value:.3%}" if promise.what == "errors" else show_seconds(value)
+                wrong.append(f"{promise.text.partition('<')[0]} is {shown}")
+        if result.dropped:
+            wrong.append(f"{result.dropped} dropped")
+        if _fell_behind(result):
+            wrong.append(f"only {result.rate:,.0f} a second answered")
+        return wrong
+
+
+def _fell_behind(result: Result) -> bool:
+    if result.rate_asked is None:
+        return False
+    expected = result.rate_asked * result.seconds
+    chance = 3 * math.sqrt(expected) if result.load.arrivals == "poisson" else 0.0
+    return expected - result.rate * result.seconds > _MISSING * expected + _UNDER_WAY + chance
+
+
+def parse(text: str) -> Objective:
+    """Read ``p99<20ms``, or several such terms with commas between. Raises UsageError."""
+    promises = []
+    for part in filter(None, (part.strip() for part in text.split(","))):
+        match = _TERM.fullmatch(part.lower())
+        if match is None:
+            raise UsageError(f"--slo: {part!r} is no objective; write p99<20ms, max<1s, mean<5ms or errors<0.1%")
+        is_errors = match["what"].startswith("err")
+        unit = match["unit"]
+        if is_errors != (unit in ("%", "")):
+            raise UsageError(
+                f"--slo: {part!r} lacks a unit; write {'a share, as 0.1%' if is_errors else 'us, ms or s'}"
+            )
+        limit = float(match["limit"]) * (_SECONDS[unit] if not is_errors else 0.01 if unit else 1.0)
+        promises.append(
+            Promise(
+                text=part,
+                what="errors" if is_errors else match["what"] if not match["percentile"] else "percentile",
+                percentile=float(match["percentile"] or 0),
+                limit=limit,
+                inclusive=match["sign"] == "<=",
+            )
+        )
+    if not promises:
+        raise UsageError("--slo: it is empty; write p99<20ms")
+    if not any(promise.what == "errors" for promise in promises):
+        promises.append(Promise("errors<=0%", "errors", 0.0, 0.0, inclusive=True))
+    return Objective(tuple(promises))
+
+
+@dataclass(frozen=True)
+class Step:
+    """One rate that was tried. ``kept`` is None where the generator did not keep up, and nothing can be said."""
+
+    rate: float
+    kept: bool | None
+    wrong: tuple[str, ...]
+    result: Result
+    purpose: str  # "search" or "confirm"
+
+    def as_json(self) -> dict[str, Any]:
+        """What a report keeps of it."""
+        latency = self.result.latency
+        return {
+            "rate": self.rate,
+            "kept": self.kept,
+            "wrong": list(self.wrong),
+            "purpose": self.purpose,
+            "answered_rate": self.result.rate,
+            "error_share": self.result.error_share,
+            "p50": latency.percentile(50) if latency.count else None,
+            "p99": latency.percentile(99) if latency.count else None,
+            "max": latency.max if latency.count else None,
+        }
+
+
+@dataclass(frozen=True)
+class Found:
+    """``rate`` is the highest that held twice (None: none did); ``above`` the lowest that did not (None: the search
+    ended for the generator's or the limit's sake, as ``why`` says)."""
+
+    rate: float | None
+    above: float | None
+    precision: float
+    steps: tuple[Step, ...]
+    why: str = ""
+    interrupted: bool = False
+
+    @property
+    def best(self) -> Step | None:
+        """The last step at the rate that was found."""
+        return next((step for step in reversed(self.steps) if step.rate == self.rate and step.kept), None)
+
+    def as_json(self, objective: str) -> dict[str, Any]:
+        """All of it, as plain data."""
+        return {
+            "objective": objective,
+            "rate": self.rate,
+            "above": self.above,
+            "precision": self.precision,
+            "why": self.why,
+            "confirmed": any(step.purpose == "confirm" and step.kept and step.rate == self.rate for step in self.steps),
+            "steps": [step.as_json() for step in self.steps],
+        }
+
+
+def line(step: Step) -> str:
+    """A step in a line."""
+    latency = step.result.latency
+    figures = (
+        ", ".join(f"p{percent:g} {show_seconds(latency.percentile(percent))}" for percent in (50, 99, 99.9))
+        if latency.count
+        else "nothing answered"
+    )
+    verdict = {True: "holds", False: "broken", None: "says nothing, as the generator was at its limit"}[step.kept]
+    wrong = f": {', '.join(step.wrong)}" if step.wrong else ""
+    again = ", once more" if step.purpose == "confirm" else ""
+    return f"{step.rate:>12,.1f} a second{again}: {figures}; {verdict}{wrong}"
+
+
+def verdict(found: Found, objective: str) -> str:
+    """What the search came to, in a sentence or two."""
+    if found.rate is None:
+        return (
+            f"{objective} does not hold"
+            + (f" at {found.above:,.1f} a second" if found.above else "")
+            + f": {found.why}"
+        )
+    text = f"{objective} holds at {found.rate:,.1f} requests a second"
+    if found.above is not None:
+        text += f", and at {found.above:,.1f}, {found.above / found.rate - 1:.1%} more, it does not"
+    return text + (f"; {found.why}" if found.why else "")
+
+
+def search(
+    measure: Callable[[float], Result],
+    objective: Objective,
+    *,
+    start: float,
+    highest: float,
+    precision: float,
+    tell: Callable[[Step], object],
+) -> Found:
+    """Find the highest rate in ``start`` to ``highest`` at which the objective holds.
+
+    ``measure`` runs one rate; ``tell`` is called with each step. ``precision`` is a ratio: with 0.05 the rate found
+    and the one that failed are at most 5 % apart.
+    """
+    steps: list[Step] = []
+
+    def run(rate: float, purpose: str = "search") -> Step:
+        result = measure(rate)
+        wrong = tuple(objective.broken(result))
+        kept = not wrong if not wrong or not result.generator_bound else None
+        step = Step(rate, kept, wrong, result, purpose)
+        steps.append(step)
+        tell(step)
+        return step
+
+    def found(rate: float | None, above: float | None, why: str = "", *, interrupted: bool = False) -> Found:
+        return Found(rate, above, precision, tuple(steps), why, interrupted)
+
+    low: float | None = None
+    high: float | None = None
+    rate = start
+    why = ""
+    while len(steps) < _STEPS_MAX:
+        step = run(rate)
+        if step.result.interrupted:
+            return found(low, high, "it was interrupted, and is not confirmed", interrupted=True)
+        if step.result.unreachable:
+            return found(low, high, "the server was gone, and nothing is confirmed")
+        if step.kept is None:
+            why = f"at {rate:,.0f} a second the generator itself was at its limit; try more --processes"
+            high = rate
+        elif step.kept:
+            low = rate
+        else:
+            high = rate
+        if high is None:
+            if rate >= highest:
+                why = f"it still held at {highest:,.0f} a second, which is as far as it was to go"
+                break
+            rate = min(rate * 2, highest)
+        elif low is None:
+            # Below the first rate: a slow server, or a promise that nothing keeps.
+            if rate <= _lowest(measured=step.result):
+                break
+            rate /= 2
+        elif high / low <= 1 + precision:
+            break
+        else:
+            rate = math.sqrt(low * high)
+    broken = min((step.rate for step in steps if step.kept is False), default=None)
+    # A bound that only the generator set says nothing about the server.
+    return _confirm(run, found, steps, low, broken, precision, why if high != broken or high is None else "")
+
+
+def _lowest(measured: Result) -> float:
+    """Below it a step would have too few requests to say anything."""
+    return max(1.0, 20.0 / max(measured.seconds, 1.0))
+
+
+def _confirm(
+    run: Callable[[float, str], Step],
+    found: Callable[..., Found],
+    steps: Sequence[Step],
+    low: float | None,
+    high: float | None,
+    precision: float,
+    why: str,
+) -> Found:
+    held = {step.rate for step in steps if step.kept}
+    for attempt in range(1, _CONFIRMATIONS_MAX + 1):
+        if low is None:
+            return found(None, high, why or "it held at no rate")
+        # What is tried for the first time here has to hold twice as well.
+        for _ in range(1 if low in held else 2):
+            step = run(low, "confirm")
+            if step.result.interrupted:
+                return found(low, high, "it was interrupted, and is not confirmed", interrupted=True)
+            if not step.kept:
+                break
+        else:
+            return found(low, high, why)
+        if step.kept is False:
+            high = low
+        lowest = low / (1 + precision) ** attempt
+        low = max((rate for rate in held if lowest <= rate < low), default=lowest)
+    return found(
+        None, high, "it held once, and then not again at rates near it: the server, or this machine, is not steady"
+    )
