@@ -140,12 +140,13 @@ def test_twenty_cycles_leak_nothing() -> None:
         return bound
 
     port = cycle(0)  # once, so that whatever is made once has been made
-    descriptors, threads = os.listdir("/proc/self/fd"), threading.active_count()
+    descriptors, threads = len(os.listdir("/proc/self/fd")), threading.active_count()
     tasks = len(os.listdir("/proc/self/task"))
     for _ in range(20):
         assert cycle(port) == port
-    # The system may still be busy with the end of the last thread, which has a reference to what holds descriptors.
-    wait_until(lambda: os.listdir("/proc/self/fd") == descriptors, "no descriptor is left")
+    # The system may still be busy with the end of the last thread, which has a reference to what holds descriptors; and
+    # may have been with that of the first, or of a test before, so that there are fewer now.
+    wait_until(lambda: len(os.listdir("/proc/self/fd")) <= descriptors, "no descriptor is left")
     assert threading.active_count() == threads
     wait_until(lambda: len(os.listdir("/proc/self/task")) <= tasks, "no thread is left")
 
