@@ -209,9 +209,13 @@ class GeventDriver:
         self._done.switch(None)
 
     def _rearm(self) -> None:
-        """See to it that the next turn comes when the engine wants it."""
-        seconds = None if self._left or self._native is None else self._native.timeout()
-        if seconds is not None:
+        """See to it that the next turn comes when the engine wants it, or has stopped with the call that is over."""
+        native = self._native
+        if self._left or native is None:
+            return
+        if native.is_stopped():
+            self._ask_turn()
+        elif (seconds := native.timeout()) is not None:
             if seconds <= 0:
                 self._ask_turn()
             elif monotonic() + seconds < self._timer_due - _TIMER_SLACK:
