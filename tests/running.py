@@ -12,6 +12,7 @@ import subprocess
 import sys
 import threading
 import time
+import urllib.request
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Protocol
 from urllib.parse import urlsplit
@@ -142,10 +143,10 @@ class Running:
         return pids[0]
 
     def worker_pids(self) -> list[int]:
-        """The processes that serve, or are about to end: children of the supervisor with that title, oldest first."""
+        """The processes that serve, or are about to end: of the supervisor's family, the oldest first."""
         # The kernel's list may lack one while another comes or goes (proc(5)).
         before = None
-        while before != (pids := [pid for pid in children(self.pid) if title(pid).startswith("kirsch: worker")]):
+        while before != (pids := [pid for pid in descendants(self.pid) if title(pid).startswith("kirsch: worker")]):
             before = pids
         return pids
 
@@ -165,6 +166,19 @@ class Running:
     def send(self, number: int) -> None:
         """Send a signal to the process that was started."""
         self.process.send_signal(number)
+
+    def said_at(self, number: int, outcome: str) -> str:
+        """Send a signal, wait until standard error holds ``outcome``, and return what was said meanwhile."""
+        seen = len(self.stderr)
+        self.send(number)
+        self.wait_for(outcome, after=seen, timeout=20)
+        return self.stderr[seen:]
+
+    def page(self, path: str = "/") -> str:
+        """The body of a response that is no error, on a connection of its own."""
+        with urllib.request.urlopen(self.url + path, timeout=20) as response:
+            body: bytes = response.read()
+        return body.decode()
 
     def stop(self, signal: int = signal.SIGTERM, timeout: float = STOP_SECONDS) -> int:
         """Send ``signal``, wait for the end, and return the exit status (-N: ended by signal N).
@@ -225,6 +239,14 @@ def children(pid: int) -> list[int]:
         return sorted(int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split())
     except OSError:
         return []
+
+
+def descendants(pid: int) -> list[int]:
+    """Children and theirs, the oldest first: one that a zygote has forked is the supervisor's child a little later."""
+    found = set(pids := children(pid))
+    for child in pids:
+        found.update(descendants(child))
+    return sorted(found)
 
 
 def title(pid: int) -> str:

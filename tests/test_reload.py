@@ -61,18 +61,9 @@ def start(serve: Serve, tmp_path: Path, code: Callable[..., Path]) -> Callable[.
     return start
 
 
-def get(site: Running, path: str = "/") -> str:
-    with urllib.request.urlopen(site.url + path, timeout=10) as response:
-        body: bytes = response.read()
-    return body.decode()
-
-
 def reload(site: Running, outcome: str = "SIGHUP: done") -> str:
     """Send HUP, wait for the outcome, and return what was said meanwhile."""
-    seen = len(site.stderr)
-    site.send(signal.SIGHUP)
-    site.wait_for(outcome, after=seen, timeout=20)
-    return site.stderr[seen:]
+    return site.said_at(signal.SIGHUP, outcome)
 
 
 @MODES
@@ -83,7 +74,7 @@ def test_new_code(start: Callable[..., Running], code: Callable[..., Path], mode
         code(version)
         reload(site)
         before = site.wait_for_workers(2, without=before)
-        assert {get(site) for _ in range(4)} == {version}
+        assert {site.page() for _ in range(4)} == {version}
     assert site.stop() == 0
 
 
@@ -106,12 +97,12 @@ def test_code_that_fails(
     code(source=source)
     said = reload(site, re.escape(told))
     assert "SIGHUP: given up, and the workers of before serve on: " in said
-    assert {get(site) for _ in range(4)} == {"one"}
+    assert {site.page() for _ in range(4)} == {"one"}
     assert site.wait_for_workers(2) == before
     code("mended")
     reload(site)
     site.wait_for_workers(2, without=before)
-    assert get(site) == "mended"
+    assert site.page() == "mended"
 
 
 def test_after_code_that_fails_a_crash_is_told_and_tried_again(
@@ -124,10 +115,10 @@ def test_after_code_that_fails_a_crash_is_told_and_tried_again(
     seen = len(site.stderr)
     os.kill(before[0], signal.SIGKILL)
     site.wait_for(r"no worker could be started, the next try is in 0\.5 s: site_app could not be imported", after=seen)
-    assert get(site) == "one", "the other one serves"
+    assert site.page() == "one", "the other one serves"
     code("mended")
     site.wait_for_workers(2)
-    wait_until(lambda: "mended" in {get(site) for _ in range(8)}, "the next try has succeeded")
+    wait_until(lambda: "mended" in {site.page() for _ in range(8)}, "the next try has succeeded")
 
 
 def test_with_preload_a_crash_after_code_that_fails_is_no_trouble(
@@ -139,7 +130,7 @@ def test_with_preload_a_crash_after_code_that_fails_is_no_trouble(
     reload(site, "SIGHUP: given up")
     os.kill(before[0], signal.SIGKILL)
     site.wait_for_workers(1, without=before)
-    assert get(site) == "one", "the old zygote is still there"
+    assert site.page() == "one", "the old zygote is still there"
 
 
 @MODES
@@ -148,7 +139,7 @@ def test_code_that_hangs(start: Callable[..., Running], code: Callable[..., Path
     code(source="import time\ntime.sleep(60)\n")
     said = reload(site, "SIGHUP: given up, and the workers of before serve on: the application was not ")
     assert 'site_app.py", line 2 in <module>' in said
-    assert get(site) == "one"
+    assert site.page() == "one"
 
 
 @MODES
@@ -159,10 +150,10 @@ def test_code_that_does_not_get_ready(
     code("two", status="503 Service Unavailable")
     said = reload(site, "SIGHUP: given up")
     assert "it answered --ready-path / with 503 Service Unavailable, and 2xx is wanted" in said
-    assert get(site) == "one"
+    assert site.page() == "one"
     code("two")
     reload(site)
-    wait_until(lambda: get(site) == "two", "the new worker serves")
+    wait_until(lambda: site.page() == "two", "the new worker serves")
 
 
 @MODES
@@ -171,12 +162,12 @@ def test_the_old_worker_finishes_what_it_has(
 ) -> None:
     site = start(*mode)
     answers: list[str] = []
-    thread = threading.Thread(target=lambda: answers.append(get(site, "/wait?1.5")))
+    thread = threading.Thread(target=lambda: answers.append(site.page("/wait?1.5")))
     thread.start()
     site.wait_for("waits")
     code("two")
     reload(site)
-    wait_until(lambda: get(site) == "two", "the new worker serves")
+    wait_until(lambda: site.page() == "two", "the new worker serves")
     assert not answers, "while the old one is still busy"
     thread.join()
     assert answers == ["one"]
@@ -189,7 +180,7 @@ def test_a_storm_of_signals_ends_with_the_last_code(start: Callable[..., Running
     for number in range(10):
         code(f"version {number}")
         site.send(signal.SIGHUP)
-    wait_until(lambda: {get(site) for _ in range(4)} == {"version 9"}, "the last code serves")
+    wait_until(lambda: {site.page() for _ in range(4)} == {"version 9"}, "the last code serves")
     site.wait_for_workers(2, without=before)
 
 
@@ -213,7 +204,7 @@ def test_settings_that_are_wrong_change_nothing(start: Callable[..., Running], t
     settings.write_text("wrokers = 2\n")
     said = reload(site, "SIGHUP: nothing is reloaded")
     assert "did you mean" in said
-    assert get(site) == "one"
+    assert site.page() == "one"
     assert site.worker_pids() == before
 
 
@@ -224,7 +215,7 @@ def test_what_only_a_restart_changes_is_told(start: Callable[..., Running], tmp_
     settings.write_text("workers = 1\nbacklog = 100\n")
     said = reload(site)
     assert "SIGHUP: --backlog stays as it is; only a restart or SIGUSR2 changes that" in said
-    assert get(site) == "one"
+    assert site.page() == "one"
 
 
 def test_a_directory_that_is_wrong(start: Callable[..., Running], tmp_path: Path) -> None:
@@ -237,7 +228,7 @@ def test_a_directory_that_is_wrong(start: Callable[..., Running], tmp_path: Path
     reload(site, "SIGHUP: given up")
     (worker,) = site.worker_pids()
     os.kill(worker, signal.SIGKILL)
-    assert get(site) == "one", "all is as it was"
+    assert site.page() == "one", "all is as it was"
 
 
 def test_preloading_can_be_turned_on_and_off(start: Callable[..., Running], tmp_path: Path) -> None:
@@ -252,11 +243,11 @@ def test_preloading_can_be_turned_on_and_off(start: Callable[..., Running], tmp_
     settings.write_text("preload = true\n")
     reload(site)
     assert zygotes() == 1
-    assert get(site) == "one"
+    assert site.page() == "one"
     settings.write_text("preload = false\n")
     reload(site)
     wait_until(lambda: zygotes() == 0, "the zygote has gone")
-    assert get(site) == "one"
+    assert site.page() == "one"
 
 
 def test_a_release_behind_a_link(serve: Serve, tmp_path: Path) -> None:
@@ -266,11 +257,11 @@ def test_a_release_behind_a_link(serve: Serve, tmp_path: Path) -> None:
     current = tmp_path / "current"
     current.symlink_to("one")
     site = serve("site_app:app", f"--chdir={current}")
-    assert get(site) == "one"
+    assert site.page() == "one"
     (tmp_path / "next").symlink_to("two")
     (tmp_path / "next").rename(current)
     reload(site)
-    wait_until(lambda: get(site) == "two", "the new worker serves")
+    wait_until(lambda: site.page() == "two", "the new worker serves")
 
 
 def test_a_touched_file(start: Callable[..., Running], code: Callable[..., Path], tmp_path: Path) -> None:
@@ -280,7 +271,7 @@ def test_a_touched_file(start: Callable[..., Running], code: Callable[..., Path]
     code("two")
     os.utime(touch)
     site.wait_for("was touched: done")
-    wait_until(lambda: get(site) == "two", "the new worker serves")
+    wait_until(lambda: site.page() == "two", "the new worker serves")
 
 
 def test_changed_code_in_development(start: Callable[..., Running], code: Callable[..., Path]) -> None:
@@ -294,10 +285,10 @@ def test_changed_code_in_development(start: Callable[..., Running], code: Callab
 
     wait_until(changed, "a change is noticed, once there is somebody to notice")
     last = next(versions) - 1
-    wait_until(lambda: get(site) == f"version {last}", "the last one serves")
+    wait_until(lambda: site.page() == f"version {last}", "the last one serves")
     code(source="syntax error\n")
     site.wait_for(r"site_app\.py has changed: given up")
-    assert get(site).startswith("version")
+    assert site.page().startswith("version")
 
 
 # What is to be done next, as a function

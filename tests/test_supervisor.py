@@ -11,7 +11,6 @@ import subprocess
 import sys
 import textwrap
 import threading
-import urllib.request
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -44,19 +43,13 @@ APP = """
 """
 
 
-def get(site: Running, path: str = "/") -> str:
-    with urllib.request.urlopen(site.url + path, timeout=10) as response:
-        body: bytes = response.read()
-    return body.decode()
-
-
 def in_background(site: Running, path: str) -> Callable[[], str]:
     """Ask in a thread; what is returned waits for the answer, and tells what went wrong in its place."""
     answers: list[str] = []
 
     def ask() -> None:
         try:
-            answers.append(get(site, path))
+            answers.append(site.page(path))
         except (OSError, http.client.HTTPException) as error:
             answers.append(repr(error))
 
@@ -86,7 +79,7 @@ def test_one_worker_under_a_supervisor_is_the_default(serve: Serve, write_app: W
     site = serve(write_app(APP))
     pids = site.worker_pids()
     assert len(pids) == 1
-    assert get(site) == str(pids[0])
+    assert site.page() == str(pids[0])
     assert site.pid not in pids
     assert site.stop() == 0
     assert not children(site.pid)
@@ -115,7 +108,7 @@ def test_the_number_of_workers(
 
 def test_without_a_supervisor(serve: Serve, write_app: Write) -> None:
     site = serve(write_app(APP), "--workers=0")
-    assert get(site) == str(site.pid)
+    assert site.page() == str(site.pid)
     assert not children(site.pid)
 
 
@@ -146,7 +139,7 @@ def test_a_worker_that_dies_is_replaced(serve: Serve, write_app: Write, args: tu
     site.wait_for(rf"\[ERROR\] worker {before[0]} was killed by SIGKILL; another is started$")
     after = site.wait_for_workers(2, without=before[:1])
     assert before[1] in after, "the other one is left alone"
-    assert get(site)
+    assert site.page()
     assert site.stop() == 0
 
 
@@ -154,8 +147,8 @@ def test_a_worker_that_ends_itself_is_replaced(serve: Serve, write_app: Write) -
     site = serve(write_app(APP))
     before = site.worker_pids()
     with pytest.raises((OSError, http.client.HTTPException)):
-        get(site, "/die")
-    assert get(site) != str(before[0]), "the next one waits for the next worker"
+        site.page("/die")
+    assert site.page() != str(before[0]), "the next one waits for the next worker"
     site.wait_for(rf"worker {before[0]} ended with status 9; another is started$")
 
 
@@ -167,11 +160,11 @@ def test_workers_that_die_young_come_back_more_slowly(serve: Serve, write_app: W
         site_answers(site)
         os.kill(pid, signal.SIGKILL)
         site.wait_for(rf"worker {pid} .*; {line}", after=seen)
-    assert get(site), "it comes back nevertheless, and who asks meanwhile waits"
+    assert site.page(), "it comes back nevertheless, and who asks meanwhile waits"
 
 
 def site_answers(site: Running) -> None:
-    assert get(site).isdigit()
+    assert site.page().isdigit()
 
 
 def test_the_back_off() -> None:
@@ -189,7 +182,7 @@ def test_a_signal_to_a_worker_ends_that_one(serve: Serve, write_app: Write, numb
     site.wait_for(rf"\[INFO\] worker {pid} ends: {number.name}; another is started$")
     assert waiting() == str(pid), "it finishes what it has"
     site.wait_for_workers(1, without=[pid])
-    assert get(site) != str(pid)
+    assert site.page() != str(pid)
 
 
 def test_what_is_for_the_supervisor_does_nothing_to_workers(serve: Serve, write_app: Write) -> None:
@@ -199,7 +192,7 @@ def test_what_is_for_the_supervisor_does_nothing_to_workers(serve: Serve, write_
         for number in (signal.SIGHUP, signal.SIGUSR2, signal.SIGTTIN, signal.SIGTTOU, signal.SIGWINCH):
             os.kill(pid, number)
     for _ in range(4):
-        assert int(get(site)) in before
+        assert int(site.page()) in before
     assert site.worker_pids() == before
 
 
@@ -263,7 +256,7 @@ def test_term_lets_requests_finish(serve: Serve, write_app: Write, args: tuple[s
     assert site.stop(signal.SIGTERM) == 0
     assert waiting().isdigit()
     with pytest.raises(OSError):
-        get(site)
+        site.page()
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGQUIT])
@@ -357,7 +350,7 @@ def test_one_worker_more_and_one_less(serve: Serve, write_app: Write) -> None:
     assert site.wait_for_workers(1) == first
     site.send(signal.SIGTTOU)
     site.wait_for("SIGTTOU: one worker is the least")
-    assert get(site) == str(first[0])
+    assert site.page() == str(first[0])
 
 
 def test_winch_sends_the_workers_away_and_hup_brings_them_back(serve: Serve, write_app: Write) -> None:
@@ -381,7 +374,7 @@ def test_logs_are_opened_again(serve: Serve, write_app: Write, tmp_path: Path) -
     wait_until(lambda: errors.exists() and access.exists(), "they are there again")
     os.kill(site.worker_pids()[0], signal.SIGKILL)
     wait_until(lambda: "was killed by SIGKILL" in errors.read_text(), "the supervisor writes there")
-    get(site)
+    site.page()
     wait_until(lambda: "GET / HTTP/1.1" in access.read_text(), "the workers write there")
 
 
@@ -414,7 +407,7 @@ def test_preloaded_workers_are_the_supervisors_children(serve: Serve, write_app:
         "-w2",
         "--preload",
     )
-    importer, parent = map(int, get(site).split())
+    importer, parent = map(int, site.page().split())
     assert parent == site.pid
     assert importer in children(site.pid)
     assert importer not in site.worker_pids()
@@ -454,10 +447,10 @@ def test_a_zygote_that_dies_is_made_again_when_it_is_needed(serve: Serve, write_
     (zygote,) = set(children(site.pid)) - {worker}
     os.kill(zygote, signal.SIGKILL)
     site.wait_for(rf"the zygote \(pid {zygote}\) was killed by SIGKILL")
-    assert get(site) == str(worker)
+    assert site.page() == str(worker)
     os.kill(worker, signal.SIGKILL)
     site.wait_for_workers(1, without=[worker])
-    assert get(site).isdigit()
+    assert site.page().isdigit()
 
 
 # Time
@@ -492,7 +485,7 @@ READY = """
 
 def test_an_application_that_is_ready(serve: Serve, write_app: Write) -> None:
     site = serve(write_app(READY), "--ready-path=/ready", env={"STATUS": "204 No Content"})
-    assert get(site) == "Hello"
+    assert site.page() == "Hello"
 
 
 @pytest.mark.parametrize(

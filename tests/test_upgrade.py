@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import signal
 import threading
-import urllib.request
 from typing import TYPE_CHECKING
 
 import pytest
@@ -39,17 +38,8 @@ def start(serve: Serve, tmp_path: Path) -> Callable[..., Running]:
     return start
 
 
-def get(site: Running, path: str = "/") -> str:
-    with urllib.request.urlopen(site.url + path, timeout=10) as response:
-        body: bytes = response.read()
-    return body.decode()
-
-
 def upgrade(site: Running, outcome: str = "SIGUSR2: done") -> str:
-    seen = len(site.stderr)
-    site.send(signal.SIGUSR2)
-    site.wait_for(outcome, after=seen, timeout=20)
-    return site.stderr[seen:]
+    return site.said_at(signal.SIGUSR2, outcome)
 
 
 @pytest.mark.parametrize("mode", [(), ("--preload",), ("--reuse-port",)])
@@ -64,7 +54,7 @@ def test_the_pid_stays_and_the_workers_are_new(
         said = upgrade(site)
         assert f"pid {site.pid})" in said, "the new image says who it is"
         before = site.wait_for_workers(2, without=before)
-        assert {get(site) for _ in range(4)} == {version}
+        assert {site.page() for _ in range(4)} == {version}
         assert pid_file.read_text().strip() == str(site.pid)
     assert site.stop() == 0
     assert not pid_file.exists()
@@ -78,18 +68,18 @@ def test_it_reads_the_new_settings_also_those_that_a_reload_cannot_change(
     (tmp_path / "kirsch.toml").write_text(f'workers = 2\nbind = ["127.0.0.1:0", "unix:{unix}"]\n')
     upgrade(site)
     site.wait_for_workers(2)
-    assert get(site) == "one"
+    assert site.page() == "one"
 
 
 def test_old_workers_finish_what_they_have(start: Callable[..., Running], tmp_path: Path) -> None:
     site = start()
     answers: list[str] = []
-    thread = threading.Thread(target=lambda: answers.append(get(site, "/wait?2.5")))
+    thread = threading.Thread(target=lambda: answers.append(site.page("/wait?2.5")))
     thread.start()
     site.wait_for("waits")
     (tmp_path / "site_app.py").write_text(APP.format("two"))
     upgrade(site)
-    wait_until(lambda: get(site) == "two", "the new worker serves")
+    wait_until(lambda: site.page() == "two", "the new worker serves")
     assert not answers
     thread.join()
     assert answers == ["one"]
@@ -103,18 +93,18 @@ def test_an_installation_that_does_not_start(start: Callable[..., Running], tmp_
     (tmp_path / "site_app.py").write_text("import this_does_not_exist\n")
     said = upgrade(site, "this_does_not_exist'\n(.|\n)*could not be imported")
     assert "SIGUSR2: the new installation does not start, and this one serves on:" in said
-    assert get(site) == "one"
+    assert site.page() == "one"
     assert site.worker_pids() == before
     (tmp_path / "site_app.py").write_text(APP.format("mended"))
     upgrade(site)
-    wait_until(lambda: get(site) == "mended", "the new workers serve")
+    wait_until(lambda: site.page() == "mended", "the new workers serve")
 
 
 def test_settings_that_are_wrong(start: Callable[..., Running], tmp_path: Path) -> None:
     site = start()
     (tmp_path / "kirsch.toml").write_text("wrokers = 2\n")
     upgrade(site, "does not start, and this one serves on:\n(.|\n)*did you mean")
-    assert get(site) == "one"
+    assert site.page() == "one"
 
 
 @pytest.mark.parametrize("mode", [(), ("--preload",)])
@@ -131,13 +121,13 @@ def test_new_workers_that_fail_leave_the_old_ones(
     )
     said = upgrade(site, "LookupError: once is enough")
     assert "SIGUSR2: given up, and the workers of before serve on" in said
-    assert {get(site) for _ in range(4)} == {"one"}
+    assert {site.page() for _ in range(4)} == {"one"}
     assert site.wait_for_workers(2) == before
     (tmp_path / "site_app.py").write_text(APP.format("three"))
     site.send(signal.SIGHUP)
     site.wait_for("SIGHUP: done")
     site.wait_for_workers(2, without=before)
-    assert get(site) == "three"
+    assert site.page() == "three"
     assert site.stop() == 0
 
 
@@ -145,7 +135,7 @@ def test_a_check_that_takes_too_long(start: Callable[..., Running], tmp_path: Pa
     site = start("--startup-timeout=1s")
     (tmp_path / "site_app.py").write_text("import time\ntime.sleep(60)\n")
     upgrade(site, "it took longer than --startup-timeout")
-    assert get(site) == "one"
+    assert site.page() == "one"
     assert len(children(site.pid)) == 1
 
 
@@ -167,4 +157,4 @@ def test_an_upgrade_wakes_nobody_who_sleeps_for_nothing(start: Callable[..., Run
     for _ in range(3):
         upgrade(site)
     wait_until(lambda: len(children(site.pid)) == 1, "nobody is left behind")
-    assert get(site) == "one"
+    assert site.page() == "one"

@@ -8,7 +8,6 @@ import signal
 import textwrap
 import threading
 import time
-import urllib.request
 from typing import TYPE_CHECKING
 
 import pytest
@@ -53,8 +52,7 @@ MODES = pytest.mark.parametrize("mode", [(), ("--preload",)], ids=["fork", "prel
 
 
 def get(site: Running, path: str = "/") -> int:
-    with urllib.request.urlopen(site.url + path, timeout=20) as response:
-        return int(response.read())
+    return int(site.page(path))
 
 
 def in_background(site: Running, path: str) -> threading.Thread:
@@ -194,7 +192,7 @@ def test_a_supervisor_that_was_stopped_blames_nobody(serve: Serve, write_app: Wr
     (first,) = site.worker_pids()
     for pid in (first, site.pid):
         os.kill(pid, signal.SIGSTOP)
-    time.sleep(4)
+    time.sleep(4)  # no event tells that time has passed, and that is what they must not be blamed for
     for pid in (site.pid, first):
         os.kill(pid, signal.SIGCONT)
     assert get(site) == first

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from kirsch.options import Options
-    from kirsch.server import Server
+    from kirsch.server import Server, Signals
     from kirsch.settings import Settings
 
 # More descriptors than this no worker uses, and programs that an application starts may close each possible one.
@@ -55,7 +55,8 @@ def extend_path(chosen: Settings) -> None:
 
 
 def load_application(chosen: Settings) -> tuple[Callable[..., Any], str]:
-    """Make the process fit for the driver and import the application. Raises AssemblyError."""
+    """Make the process fit for the driver, let modules be found, and import the application. Raises AssemblyError."""
+    extend_path(chosen)
     try:
         drivers.prepare(chosen.driver)
     except ImportError as error:
@@ -97,6 +98,27 @@ def make_server(app: Callable[..., Any], chosen: Settings, report: reports.Repor
     from kirsch.server import Server
 
     return Server(app, chosen.bind, **_options(chosen, report))
+
+
+def serve(signals: Signals, ready: Callable[[], None]) -> int:
+    """:func:`kirsch.server.serve_with`; what is refused before it is ready is an AssemblyError."""
+    from kirsch.server import serve_with
+
+    is_ready = False
+
+    def announce() -> None:
+        nonlocal is_ready
+        is_ready = True
+        ready()
+
+    try:
+        return serve_with(signals, announce)
+    except (OSError, ValueError) as error:
+        if is_ready:
+            raise  # an error of ours, and worth a traceback
+        if isinstance(error, OSError):
+            raise AssemblyError(EXIT_FAILED, reason(error)) from None
+        raise AssemblyError(EXIT_USAGE, str(error)) from None
 
 
 def reason(error: OSError) -> str:

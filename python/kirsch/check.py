@@ -81,7 +81,6 @@ def _settings(chosen: Settings, *, everything: bool) -> str:
 def _import(chosen: Settings) -> str:
     """Import the application as a worker would, and return its name."""
     os.environ.update(chosen.env)
-    assembly.extend_path(chosen)
     return assembly.load_application(chosen)[1]
 
 

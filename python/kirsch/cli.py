@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
     from kirsch.settings import Settings
     from kirsch.supervisor.holdings import Holdings
-    from kirsch.supervisor.privileges import Identity
 
 
 COMMANDS = {
@@ -105,18 +104,6 @@ def _import_native() -> Any:
     return _native
 
 
-def _become(chosen: Settings, identity: Identity | None) -> None:
-    """Be who, and in the environment, that the application is to find. Raises AssemblyError."""
-    from kirsch.supervisor import privileges
-
-    try:
-        if identity is not None:
-            privileges.drop(identity)
-    except OSError as error:
-        raise AssemblyError(EXIT_FAILED, assembly.reason(error)) from None
-    privileges.set_environment(chosen.env)
-
-
 def _check(chosen: Settings) -> int:
     """``--check-config``: as the user that a worker would be."""
     from kirsch import answers
@@ -126,8 +113,7 @@ def _check(chosen: Settings) -> int:
         identity = privileges.identity(chosen.user, chosen.group)
     except ValueError as error:
         raise settings.UsageError(str(error)) from None
-    _become(chosen, identity)
-    assembly.extend_path(chosen)
+    privileges.become(identity, chosen.env)
     _app, name = assembly.load_application(chosen)
     answers.answer(f"{name} is ok")
     return 0
@@ -145,35 +131,24 @@ def _serve_alone(chosen: Settings) -> int:
 
 
 def _serve_with(holdings: Holdings, chosen: Settings) -> int:
-    from kirsch.server import serve_until_signal
-    from kirsch.supervisor import titles
+    from kirsch.server import Signals
+    from kirsch.supervisor import privileges, titles
     from kirsch.supervisor.notify import Notifier, leave_environment
 
     notifier = Notifier()
     leave_environment()
-    _become(chosen, holdings.identity)
-    assembly.extend_path(chosen)
+    privileges.become(holdings.identity, chosen.env)
     app, name = assembly.load_application(chosen)
     titles.supervisor(chosen.process_name or name)
     server = assembly.make_server(app, chosen, holdings.errors)
     server.adopt(holdings.listeners)
     urls = ", ".join(server.urls)
-    announced = False
 
     def announce() -> None:
-        nonlocal announced
-        announced = True
         reports.say(f"{_version()}, pid {os.getpid()})\nserving {name}\non {urls}")
         notifier.ready(f"serving {name}")
 
-    try:
-        return serve_until_signal(server, ready=announce, reopen=holdings.errors.reopen, owns_process=True)
-    except (OSError, ValueError) as error:
-        if announced:
-            raise  # an error of ours, and worth a traceback
-        if isinstance(error, OSError):
-            raise AssemblyError(EXIT_FAILED, assembly.reason(error)) from None
-        raise settings.UsageError(str(error)) from None
+    return assembly.serve(Signals(server, holdings.errors.reopen, owns_process=True), announce)
 
 
 def _supervise(chosen: Settings) -> int:

@@ -259,9 +259,7 @@ impl<C: Core> Baton<C> {
     pub fn with<R>(&self, crew: &impl Crew<Core = C>, act: impl FnOnce(&mut C) -> R) -> Result<R, Reentered> {
         let mut state = self.try_lock(crew)?;
         let result = act(&mut state.core);
-        state.steps += 1;
-        state.deliver_wakes();
-        state.tell_watch();
+        state.step();
         self.unlock(state);
         Ok(result)
     }
@@ -419,12 +417,13 @@ impl<C: Core> Baton<C> {
         self.owner.store(me(), Ordering::Relaxed);
         state.ticks = state.ticks.wrapping_add(1);
         let holds = state.core.is_holding();
-        let period = if state.is_lazy() {
-            if holds { TICK } else { SOON }
-        } else if state.waits >= WORTH_CALLING && state.most > 1 {
-            TICK / EAGER
-        } else {
+        let is_lazy = state.is_lazy();
+        let period = if is_lazy && !holds {
+            SOON
+        } else if is_lazy || state.most == 1 || state.waits < WORTH_CALLING {
             TICK
+        } else {
+            TICK / EAGER
         };
         let is_whole = period >= TICK || state.ticks.is_multiple_of(EAGER);
         if is_whole && holds {
@@ -484,9 +483,7 @@ impl<C: Core> Baton<C> {
         let mut state = self.lock(crew);
         state.running -= 1;
         crew.end(&mut state.core);
-        state.steps += 1;
-        state.deliver_wakes();
-        state.tell_watch();
+        state.step();
         if let Some(waited) = waited {
             state.learn(waited);
         }
@@ -744,6 +741,13 @@ impl<C: Core> State<C> {
         self.workers[worker].called = true;
         self.to_signal.push(worker);
         true
+    }
+
+    /// Something was done with the core: tells those whom it concerns.
+    fn step(&mut self) {
+        self.steps += 1;
+        self.deliver_wakes();
+        self.tell_watch();
     }
 
     fn deliver_wakes(&mut self) {

@@ -779,10 +779,7 @@ impl<A: App> Connection<A> {
         let explanation = fault.map_or_else(|| explanation(status), Fault::explanation);
         let retry_after =
             (status == 503).then(|| hub.config.queue_timeout.map_or(1, |timeout| timeout.as_secs().max(1)));
-        let out = self.out.get_or_insert_with(|| hub.composer());
-        if out.is_begun() {
-            out.move_to(&mut self.output);
-        }
+        let out = self.out(hub);
         http1::refuse(status, explanation, retry_after, is_head, &hub.stamp, &mut out.bytes);
         hub.statistics.refused += 1;
         hub.statistics.count_status(status);
@@ -800,7 +797,12 @@ impl<A: App> Connection<A> {
 
     /// What is composed for this connection. Nothing of it has left.
     fn out(&mut self, hub: &mut Hub<A>) -> &mut Composer<A::Chunk> {
-        self.out.get_or_insert_with(|| hub.composer())
+        let out = self.out.get_or_insert_with(|| hub.composer());
+        // What a tick has sent a part of leaves by another way.
+        if out.is_begun() {
+            out.move_to(&mut self.output);
+        }
+        out
     }
 
     /// Gives the composer back if it holds nothing.

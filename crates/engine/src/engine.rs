@@ -576,10 +576,12 @@ impl<A: App> Engine<A> {
     }
 
     fn look_after_strangers(&mut self) {
-        let health = match () {
-            () if self.hub.draining => Health::Draining,
-            () if self.is_stalled() => Health::Stalled,
-            () => Health::Saturated,
+        let health = if self.hub.draining {
+            Health::Draining
+        } else if self.is_stalled() {
+            Health::Stalled
+        } else {
+            Health::Saturated
         };
         let Self { strangers, connections, hub, buffer, held_back, complaint, .. } = self;
         strangers.retain(|&Stranger { slot, .. }| {

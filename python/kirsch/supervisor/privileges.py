@@ -14,6 +14,8 @@ from __future__ import annotations
 import errno
 import os
 
+from kirsch import assembly
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -106,6 +108,16 @@ def set_umask(umask: int | None) -> None:
     """--umask, in the supervisor before it binds and opens files: children inherit it. None leaves it alone."""
     if umask is not None:
         os.umask(umask)
+
+
+def become(identity: Identity | None, environment: Iterable[tuple[str, str]]) -> None:
+    """Be who, and in the environment, that the application is to find. Raises AssemblyError."""
+    if identity is not None:
+        try:
+            drop(identity)
+        except OSError as error:
+            raise assembly.AssemblyError(assembly.EXIT_FAILED, assembly.reason(error)) from None
+    set_environment(environment)
 
 
 def set_environment(pairs: Iterable[tuple[str, str]]) -> None:

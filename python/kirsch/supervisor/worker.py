@@ -13,6 +13,7 @@ import os
 import signal
 
 from kirsch import assembly, reports, sockets
+from kirsch.assembly import AssemblyError
 from kirsch.supervisor.attendant import Attendant
 
 TYPE_CHECKING = False
@@ -84,28 +85,19 @@ def main(post: Post, loaded: tuple[Application, str] | None = None) -> int:
     post.channel.send("hello", pid=os.getpid())
     try:
         if loaded is None:
-            become(post.outfit.chosen, post.outfit.identity)
-            loaded = load(post.outfit.chosen)
+            loaded = load(post.outfit)
         return _serve(post, *loaded)
-    except Failure as failure:
-        return failure.tell(post.channel)
+    except AssemblyError as error:
+        return tell_failure(post.channel, error)
 
 
-class Failure(Exception):
-    """A child cannot do what it is there for."""
-
-    def __init__(self, status: int, message: str, cause: BaseException | None = None) -> None:
-        super().__init__(message)
-        self.status = status
-        self.cause = cause
-
-    def tell(self, channel: Channel) -> int:
-        """Leave it to the supervisor to say why; returns the exit status."""
-        text = "" if self.cause is None else reports.traceback_text(self.cause)
-        if len(text) > _TRACEBACK_MAX:
-            text = f"{text[: _TRACEBACK_MAX // 2]}\n  ...\n{text[-_TRACEBACK_MAX // 2 :]}"
-        channel.send("failed", status=self.status, text=str(self), traceback=text)
-        return self.status
+def tell_failure(channel: Channel, error: AssemblyError) -> int:
+    """Leave it to the supervisor to say why this child cannot do what it is there for; returns the exit status."""
+    text = "" if error.cause is None else reports.traceback_text(error.cause)
+    if len(text) > _TRACEBACK_MAX:
+        text = f"{text[: _TRACEBACK_MAX // 2]}\n  ...\n{text[-_TRACEBACK_MAX // 2 :]}"
+    channel.send("failed", status=error.status, text=str(error), traceback=text)
+    return error.status
 
 
 def set_signals() -> None:
@@ -132,30 +124,17 @@ def _leave(number: int, _frame: FrameType | None) -> None:
     os._exit(128 + number)
 
 
-def become(chosen: Settings, identity: Identity | None) -> None:
-    """Be who, and in the environment, that the application is to find. Raises Failure."""
+def load(outfit: Outfit) -> tuple[Application, str]:
+    """Become who the application is to find, and import it. Raises AssemblyError."""
     from kirsch.supervisor import notify, privileges
 
     notify.leave_environment()
-    try:
-        if identity is not None:
-            privileges.drop(identity)
-    except OSError as error:
-        raise Failure(assembly.EXIT_FAILED, assembly.reason(error)) from None
-    privileges.set_environment(chosen.env)
-
-
-def load(chosen: Settings) -> tuple[Application, str]:
-    """Import the application. Raises Failure."""
-    assembly.extend_path(chosen)
-    try:
-        return assembly.load_application(chosen)
-    except assembly.AssemblyError as error:
-        raise Failure(error.status, str(error), error.cause) from None
+    privileges.become(outfit.identity, outfit.chosen.env)
+    return assembly.load_application(outfit.chosen)
 
 
 def _serve(post: Post, app: Application, name: str) -> int:
-    from kirsch.server import Signals, serve_with
+    from kirsch.server import Signals
     from kirsch.supervisor import titles
 
     chosen, errors = post.outfit.chosen, post.outfit.errors
@@ -178,27 +157,13 @@ def _serve(post: Post, app: Application, name: str) -> int:
     signals = Signals(server, errors.reopen, owns_process=True, told=tell)
     attendant = Attendant(post.channel, post.slot, server, signals, max_memory=chosen.max_memory, limit_fd=limit_fd)
 
-    is_ready = False
-
     def ready() -> None:
-        nonlocal is_ready
         signal.signal(DISMISS_SIGNAL, _do_nothing)
         attendant.start()
         if not post.channel.send("ready", name=name):
             signals.end("the supervisor has gone", 0.0)
 
-        is_ready = True
-
-    try:
-        return serve_with(signals, ready)
-    except OSError as error:
-        if is_ready:
-            raise  # an error of ours, and worth a traceback
-        raise Failure(assembly.EXIT_FAILED, assembly.reason(error)) from None
-    except ValueError as error:
-        if is_ready:
-            raise
-        raise Failure(assembly.EXIT_USAGE, str(error)) from None
+    return assembly.serve(signals, ready)
 
 
 def _check_ready(post: Post, app: Application) -> None:
@@ -209,4 +174,4 @@ def _check_ready(post: Post, app: Application) -> None:
     try:
         readiness.check(app, post.outfit.chosen.ready_path, host, port)
     except readiness.NotReadyError as error:
-        raise Failure(assembly.EXIT_NOT_LOADED, f"{post.outfit.chosen.target}: {error}", error.cause) from None
+        raise AssemblyError(assembly.EXIT_NOT_LOADED, f"{post.outfit.chosen.target}: {error}", error.cause) from None

@@ -13,6 +13,7 @@ import sys
 from select import POLLIN
 from select import poll as Poll
 
+from kirsch.assembly import AssemblyError
 from kirsch.supervisor import forking, titles
 from kirsch.supervisor import worker as workers
 from kirsch.supervisor.control import Channel
@@ -41,10 +42,9 @@ def adopt_orphans() -> None:
 def main(outfit: Outfit, channel: Channel) -> int:
     """Import the application, say ready, and fork until the channel ends. Returns the exit status."""
     try:
-        workers.become(outfit.chosen, outfit.identity)
-        loaded = workers.load(outfit.chosen)
-    except workers.Failure as failure:
-        return failure.tell(channel)
+        loaded = workers.load(outfit)
+    except AssemblyError as error:
+        return workers.tell_failure(channel, error)
     titles.other("zygote", outfit.chosen.process_name or loaded[1])
     # What is left now stays; a collector that walked through it would write to each page, and so unshare it.
     gc.collect()

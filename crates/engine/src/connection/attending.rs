@@ -71,10 +71,7 @@ impl<A: App> Connection<A> {
             hub.queued,
         );
         let retry_after = (health.status() == 503).then_some(1);
-        let out = self.out.get_or_insert_with(|| hub.composer());
-        if out.is_begun() {
-            out.move_to(&mut self.output);
-        }
+        let out = self.out(hub);
         http1::inform(health.status(), &json, retry_after, is_head, &hub.stamp, &mut out.bytes);
         hub.statistics.health_checks += 1;
         self.drop_input();
