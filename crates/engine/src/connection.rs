@@ -26,7 +26,7 @@ use crate::deadline::{Millis, Sweep};
 use crate::hold::Held;
 use crate::net::{Moved, Net, Socket};
 use crate::output::Output;
-use crate::reply::{self, Begun, Reply};
+use crate::reply::{self, Begun, Ending, Reply};
 use crate::spool::{Body, Spool};
 use crate::statistics::Statistics;
 use incoming::Incoming;
@@ -112,6 +112,8 @@ pub(crate) struct Connection<A: App> {
     output: Output<A::Chunk>,
     /// The response that has begun, until it ends.
     begun: Option<Begun>,
+    /// How the last response in parts ended.
+    ending: Ending,
     /// `None` until the application is told of the connection, before it is driven for the first time.
     pub(crate) app: Option<A::Connection>,
     /// Waits in the middle of a call for this connection's input or output.
@@ -220,6 +222,7 @@ impl<A: App> Connection<A> {
             out: None,
             output: Output::new(),
             begun: None,
+            ending: Ending::Unknown,
             app,
             waiter: None,
             // Different from what the first `settle` finds, so that it sets a deadline.
@@ -695,6 +698,7 @@ impl<A: App> Connection<A> {
             moved: &mut self.moved,
             gone: &mut self.gone,
             parts_come_fast: &mut hub.parts_come_fast,
+            ending: &mut self.ending,
         });
         if self.gone {
             self.discard_output();
