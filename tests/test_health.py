@@ -93,7 +93,7 @@ STUCK = [("one thread", "block"), ("gevent", "block"), ("threads", "hold"), ("on
 @pytest.mark.parametrize(("driver", "page"), STUCK)
 def test_it_answers_while_nobody_turns_the_engine(driver: str, page: str, tmp_path: Path) -> None:
     board = Board(tmp_path)
-    options: dict[str, Any] = DRIVERS[driver] | {"scoreboard": board.path, "stalled_after": 1.0}
+    options: dict[str, Any] = DRIVERS[driver] | {"scoreboard": board.path, "stall_timeout": 1.0}
     with native_site(health_path="/healthz", **options) as site, Fifo(tmp_path) as fifo:
         # One whose connection is there already, too.
         known = Peer.connect(site.host, site.port, PATIENCE)
@@ -186,5 +186,5 @@ def test_what_is_no_path_is_refused(path: str) -> None:
 
 
 def test_a_time_that_is_none_is_refused() -> None:
-    with pytest.raises(ValueError, match="stalled_after: "):
-        _native.Server(lambda *_: [], [], health_path="/healthz", stalled_after=-1.0)
+    with pytest.raises(ValueError, match="stall_timeout"):
+        _native.Server(lambda *_: [], [], health_path="/healthz", stall_timeout=-1.0)
