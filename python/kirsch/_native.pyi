@@ -14,6 +14,7 @@ __all__ = [
     "Server",
     "__version__",
     "load",
+    "make_room_for_signals",
 ]
 
 __version__: str
@@ -271,6 +272,12 @@ def load(plan: str, progress: Callable[[str], object] | None = None) -> str:
 
     ValueError: the plan cannot be carried out. OSError: the system gives no poller. A server that cannot be reached is
     a result.
+    """
+
+def make_room_for_signals() -> None:
+    """Let all signals be handled at once in this thread: enlarge its alternate stack for handlers, where it has one.
+
+    OSError: the system gives no memory.
     """
 
 @final
