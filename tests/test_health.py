@@ -16,9 +16,10 @@ from raw import Peer, Response, build_request, exchange
 from waiting import Innocents
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
-    from running import Running
+    from running import Running, Serve
 
 PATIENCE = 20.0
 
@@ -177,6 +178,26 @@ def test_it_can_be_told_while_the_interpreter_is_held(tmp_path: Path) -> None:
             peer.close()
         stuck.close()
         wait_until(lambda: json.loads(check(site).body)["connections"] == 1, "nobody is left")
+
+
+def test_when_it_counts_as_stalled_is_a_setting(serve: Serve, write_app: Callable[[str], str]) -> None:
+    app = write_app("""
+        import time
+
+        def app(environ, start_response):
+            print("waits", file=environ["wsgi.errors"], flush=True)
+            time.sleep(30)
+    """)
+    site = serve(
+        app, "--health-path=/healthz", "--stall-timeout=500ms", "--threads=1", "--graceful-timeout=0", "--workers=0"
+    )
+    assert status(site) == (200, "alive")
+    stuck = ask(site, "/")
+    site.wait_for("waits")
+    wait_until(lambda: status(site) == (503, "stalled"), "it is known as stalled")
+    stuck.close()
+    site.send(signal.SIGTERM)
+    site.process.wait(PATIENCE)
 
 
 @pytest.mark.parametrize("path", ["healthz", "/a b", "/a?b", "/a#b", "/gr\u00f6\u00dfe", "*", "/\n"])

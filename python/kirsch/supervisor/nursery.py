@@ -122,7 +122,8 @@ class Nursery:
             self.dismiss(nest)
 
     def dismiss(self, nest: Nest) -> None:
-        """It sees the end of its channel, or still imports; either way it goes."""
+        """It goes at once: it serves nobody, and no exit functions are due, which its workers have run. It may also be
+        stopped, or stuck in an import."""
         if nest in self._leaving:
             return
         if nest is self.current:
@@ -132,7 +133,7 @@ class Nursery:
         if nest in self._kept:
             self._kept.remove(nest)
         self._waiting.forget(nest.channel)
-        kill(nest.pid, workers.DISMISS_SIGNAL)
+        kill(nest.pid, signal.SIGKILL)
         nest.deadline = NEVER
         self._leaving.append(nest)
 
