@@ -9,10 +9,12 @@ import ctypes
 import os
 import random
 import signal
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
+import kirsch
 from proc import wait_until
 from running import children, title
 from test_supervisor import APP
@@ -179,3 +181,13 @@ def test_those_that_serve_nobody(serve: Serve, write_app: Write, env: dict[str, 
             at_once(pid, numbers(set(HARMLESS) - {"SIGUSR1", "SIGPWR"}))
     assert others == [pid for pid in children(site.pid) if pid not in site.worker_pids()]
     no_crash(site)
+
+
+def test_handlers_are_set_in_one_place() -> None:
+    """Whoever sets one elsewhere forgets the room for it. To take one away, or to put it back, needs none."""
+    package = Path(kirsch.__file__).parent
+    clients = {package / "top.py", *(package / "bench").glob("*.py")}
+    for path in {*package.rglob("*.py")} - clients - {package / "handlers.py"}:
+        for line in path.read_text().splitlines():
+            if "signal.signal(" in line:
+                assert "signal.SIG_DFL" in line or "signal.SIG_IGN" in line, f"{path.name}: {line.strip()}"

@@ -354,8 +354,8 @@ class Settings:
     stall_timeout: float = setting(
         "Outside view", "--stall-timeout", "DURATION", parse_duration, "30s",
         "How long nobody may get anywhere, because one call keeps the only thread, the interpreter or gevent's hub, "
-        "before a worker counts as stalled on --health-path and in the metrics. It is left alone; --deadlock-timeout "
-        "ends it. 0 never does.",
+        "until --health-path says stalled, with 503. The worker is left alone: --deadlock-timeout or --timeout end it. "
+        "0 never says so.",
     )  # fmt: skip
     metrics_bind: tuple[str, ...] = setting(
         "Outside view", "--metrics-bind", "ADDRESS", parse_optional_binds, "",
