@@ -43,6 +43,7 @@ LAYERS = (
     "exchanges",
     "drivers",
     "stacks",
+    "handlers",
     "scoreboard",
     "options",
     "reports",

@@ -14,6 +14,7 @@ __all__ = [
     "Server",
     "__version__",
     "load",
+    "make_room_for_signals",
 ]
 
 __version__: str
@@ -85,7 +86,7 @@ class Server:
         request_limit: int = 0,
         limit_fd: int | None = None,
         health_path: str = "",
-        stalled_after: float = 30.0,
+        stall_timeout: float = 30.0,
     ) -> Server:
         """``threads`` is how many calls :meth:`run` lets the application have at a time. Where that is more than one,
         ``spawn(index)`` starts a thread that calls ``work(index)``; it may raise, and then there are fewer.
@@ -112,7 +113,7 @@ class Server:
         engine, because its only thread is in a call, or something holds the interpreter, or a greenlet the hub: a
         thread without the interpreter then answers new connections, within half a second. ``status`` is ``alive``;
         ``saturated`` where requests have to wait (both with 200, for a restart mends neither); ``stalled`` when
-        somebody has waited in vain for ``stalled_after`` seconds (0: never) for the engine to be turned; or
+        somebody has waited in vain for ``stall_timeout`` seconds (0: never) for the engine to be turned; or
         ``draining`` (both with 503). What else arrives meanwhile is served afterwards, as from the queue; where other
         processes accept from the same listener, they have had a fifth of a second to do so.
 
@@ -271,6 +272,12 @@ def load(plan: str, progress: Callable[[str], object] | None = None) -> str:
 
     ValueError: the plan cannot be carried out. OSError: the system gives no poller. A server that cannot be reached is
     a result.
+    """
+
+def make_room_for_signals() -> None:
+    """Let all signals be handled at once in this thread: enlarge its alternate stack for handlers, where it has one.
+
+    OSError: the system gives no memory.
     """
 
 @final

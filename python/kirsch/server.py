@@ -20,6 +20,7 @@ import os
 import signal
 
 from kirsch import _native, drivers
+from kirsch.handlers import handle
 from kirsch.options import (
     DEFAULT_DRIVER,
     DEFAULT_GRACEFUL_TIMEOUT,
@@ -397,7 +398,8 @@ class Signals:
 
     A handler interrupts the main thread anywhere, also in the middle of a report or of an import. So it only sets
     things going; what there is to say, another thread says. ``told``, of a supervised process, is called in such a
-    thread with the name of a signal that begins the end, and then it is the supervisor who says so.
+    thread with the name of a signal that begins the end, and then it is the supervisor who says so. An end may be over
+    before such a thread gets on; ``ended_by`` is that name too, and stays.
     """
 
     def __init__(
@@ -409,6 +411,7 @@ class Signals:
     ) -> None:
         self.server = server
         self.owns_process = owns_process
+        self.ended_by = ""
         self._reopen = reopen
         self._told = told
         self._previous: dict[int, Any] = {}
@@ -424,8 +427,7 @@ class Signals:
         if _SIGNAL_DUMP is not None:
             handlers[_SIGNAL_DUMP] = self._on_dump
         try:
-            for number, handler in handlers.items():
-                self._previous[number] = signal.signal(number, handler)
+            self._previous = handle(handlers)
         except ValueError:
             pass  # not the main thread, and the first call has told us so
 
@@ -454,6 +456,7 @@ class Signals:
         else:
             timeout = FAST_TIMEOUT
         if self._told is not None and not self._ending:
+            self.ended_by = name
             _start_thread(self._told, (name,))
         self.end(name, timeout)
 

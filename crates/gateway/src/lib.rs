@@ -6,6 +6,7 @@
 //!                                             ├── wsgi    requests made ready (locked), the application called (not)
 //!                                             └── calls   who works on what, since when, and until when
 //!   bench    the load generator, which has nothing to do with any of these
+//!   signals  room for signal handlers
 //! ```
 //!
 //! Two rules hold everywhere: the interpreter is taken first and the engine's lock second, and nothing that the
@@ -22,6 +23,7 @@ mod limit;
 mod object;
 mod scoreboard;
 mod server;
+mod signals;
 mod site;
 mod wsgi;
 
@@ -40,10 +42,17 @@ mod _native {
     use crate::scoreboard;
     #[pymodule_export]
     use crate::server::{Exchange, Server};
+    use crate::signals;
     #[pymodule_export]
     use crate::wsgi::file_wrapper::FileWrapper;
     use pyo3::prelude::*;
     use pyo3::types::PyTuple;
+
+    /// See the stub.
+    #[pyfunction]
+    fn make_room_for_signals() -> PyResult<()> {
+        Ok(signals::make_room()?)
+    }
 
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {

@@ -77,7 +77,7 @@ impl Server {
         request_limit = 0,
         limit_fd = None,
         health_path = "",
-        stalled_after = 30.0,
+        stall_timeout = 30.0,
     ))]
     #[allow(clippy::too_many_arguments, clippy::needless_pass_by_value, reason = "they are Python's keyword arguments")]
     fn new(
@@ -116,7 +116,7 @@ impl Server {
         request_limit: u64,
         limit_fd: Option<RawFd>,
         health_path: &str,
-        stalled_after: f64,
+        stall_timeout: f64,
     ) -> PyResult<Self> {
         if !app.is_callable() {
             return Err(PyTypeError::new_err(format!("the application {app} is not callable")));
@@ -150,7 +150,7 @@ impl Server {
             queue_timeout: seconds("queue_timeout", queue_timeout)?,
             server: server_header.to_owned(),
             health_path: path("health_path", health_path)?,
-            stalled_after: seconds("stalled_after", stalled_after)?,
+            stalled_after: seconds("stall_timeout", stall_timeout)?,
         };
         let limits = TimeLimits::new(
             seconds("timeout", timeout)?,
