@@ -229,16 +229,6 @@ def test_touched_replaced_vanished_and_back(tmp_path: Path) -> None:
     assert touches.look() == [str(path), str(other)]
 
 
-def test_other_files_after_a_reload_of_the_settings(tmp_path: Path) -> None:
-    kept, new = tmp_path / "kept", tmp_path / "new"
-    kept.touch()
-    new.touch()
-    touches = Touches([str(kept)])
-    os.utime(kept, ns=(0, 1))
-    touches.turn_to([str(kept), str(new)])
-    assert touches.look() == [str(kept)]
-
-
 # --- A server --------------------------------------------------------------------------------------------------------
 
 

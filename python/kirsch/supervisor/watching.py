@@ -125,10 +125,6 @@ class Touches:
                 touched.append(path)
         return touched
 
-    def turn_to(self, paths: Iterable[str]) -> None:
-        """Look at these from now on, after a reload of the settings; what was seen of the same ones stays."""
-        self._seen = {path: self._seen.get(path) or _look_at(path) for path in map(os.path.abspath, paths)}
-
 
 def source_directories(path: Iterable[str]) -> list[str]:
     """The entries of ``path`` (``sys.path``) that hold somebody's own modules: directories, and not those of the
