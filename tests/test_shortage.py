@@ -131,7 +131,7 @@ def test_a_reload_without_a_zygote_is_given_up(start: Callable[..., Running], li
 def test_a_zygote_that_cannot_fork(start: Callable[..., Running], limit: Limit) -> None:
     site = start("-w2", "--preload")
     before = site.wait_for_workers(2)
-    (zygote,) = set(children(site.pid)) - set(before)
+    zygote = site.zygote_pid()
     limit.reach("kirsch: zygote")
     os.kill(before[0], signal.SIGKILL)
     site.wait_for(r"no worker could be started, the next try is in 0\.5 s: ")

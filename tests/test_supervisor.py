@@ -445,7 +445,7 @@ def test_preloading_under_gevent(serve: Serve, write_app: Write) -> None:
 def test_a_zygote_that_dies_is_made_again_when_it_is_needed(serve: Serve, write_app: Write) -> None:
     site = serve(write_app(APP), "--preload")
     (worker,) = site.worker_pids()
-    (zygote,) = set(children(site.pid)) - {worker}
+    zygote = site.zygote_pid()
     os.kill(zygote, signal.SIGKILL)
     site.wait_for(rf"the zygote \(pid {zygote}\) was killed by SIGKILL")
     assert site.page() == str(worker)
@@ -457,7 +457,7 @@ def test_a_zygote_that_dies_is_made_again_when_it_is_needed(serve: Serve, write_
 def test_a_zygote_that_does_nothing_is_made_again(serve: Serve, write_app: Write) -> None:
     site = serve(write_app(APP), "-w2", "--preload", "--startup-timeout=1s")
     workers = site.worker_pids()
-    (zygote,) = set(children(site.pid)) - set(workers)
+    zygote = site.zygote_pid()
     os.kill(zygote, signal.SIGSTOP)
     os.kill(workers[0], signal.SIGKILL)
     site.wait_for(r"a worker was not ready within 1 s; it is killed$")
@@ -470,13 +470,13 @@ def test_a_zygote_that_does_nothing_is_made_again(serve: Serve, write_app: Write
 def test_a_reload_needs_nothing_of_a_zygote_that_does_nothing(serve: Serve, write_app: Write) -> None:
     site = serve(write_app(APP), "--preload")
     (worker,) = site.worker_pids()
-    (zygote,) = set(children(site.pid)) - {worker}
+    zygote = site.zygote_pid()
     os.kill(zygote, signal.SIGSTOP)
     site.said_at(signal.SIGHUP, "SIGHUP: done")
     wait_until(lambda: zygote not in children(site.pid), "the old one has gone, though it was stopped")
     (after,) = site.wait_for_workers(1, without=[worker])
     assert site.page() == str(after)
-    (zygote,) = set(children(site.pid)) - {after}
+    zygote = site.zygote_pid()
     os.kill(zygote, signal.SIGSTOP)
     assert site.stop() == 0
     assert not is_alive(zygote)
