@@ -43,7 +43,7 @@ STAGES: tuple[str, ...]
 
 ``read``: receiving; ``parse``: understanding the head, keeping the body; ``environ``: making what the application is
 given; ``queue``: waiting for whoever calls it, or for a turn; ``app``: the application, its iterable and ``close()``
-included; ``write``: composing and sending; ``peer``: waiting for the client, to send or to read; ``other``: what is left.
+included; ``write``: composing and sending; ``peer``: waiting for the client, to send or to read; ``other``: the rest.
 """
 
 @final
@@ -126,8 +126,8 @@ class Server:
         ``draining`` (both with 503). What else arrives meanwhile is served afterwards, as from the queue; where other
         processes accept from the same listener, they have had a fifth of a second to do so.
 
-        With ``time_stages`` the engine takes the times of each request (:meth:`times`) and keeps so many that nobody has
-        asked for. It reads a clock some twelve times for a request then, and none otherwise.
+        With ``time_stages`` the engine takes the times of each request (:meth:`times`), and keeps so many
+        until somebody asks for them. It reads a clock some twelve times for a request then, and none otherwise.
 
         Raises TypeError and ValueError for what cannot be used, and OSError for descriptors that cannot.
         """
@@ -153,8 +153,8 @@ class Server:
         """The times of requests that were answered since the last call, and how many there was no room for.
 
         Of each: nanoseconds in each of ``STAGES``, which add up to all from the first byte received to the last one
-        sent; the processor time in ``app``; and how often the clock was read. A request that was refused, or cut, or whose
-        peer has left, has none. Empty where times are not taken. From any thread.
+        sent; the processor time in ``app``; and how often the clock was read. A request that was refused, or cut, or
+        whose peer has left, has none. Empty where times are not taken. From any thread.
         """
 
     def timeout(self) -> float | None:
