@@ -569,15 +569,13 @@ impl<A: App> Connection<A> {
             self.answer_health_check(hub.health(), facts.is_head, is_last, hub);
             return (input.len(), None);
         }
-        let mut request = match &mut hub.stages {
-            None => app.begin(&head, known(&mut self.app)),
-            Some(stages) => {
-                stages.switch(self.slot, Stage::Environ);
-                let request = app.begin(&head, known(&mut self.app));
-                stages.switch(self.slot, Stage::Parse);
-                request
-            }
-        };
+        if let Some(stages) = &mut hub.stages {
+            stages.switch(self.slot, Stage::Environ);
+        }
+        let mut request = app.begin(&head, known(&mut self.app));
+        if let Some(stages) = &mut hub.stages {
+            stages.switch(self.slot, Stage::Parse);
+        }
         self.served = true;
         self.forgotten = false;
         // Whatever is waited for next is waited for from now on.
@@ -934,9 +932,22 @@ impl<A: App> Connection<A> {
 
     /// Sends what is composed; false if the peer is gone.
     fn flush(&mut self, hub: &mut Hub<A>) -> bool {
+        if hub.stages.is_some() { self.flush_timed(hub) } else { self.flush_now(hub) }
+    }
+
+    #[cold]
+    fn flush_timed(&mut self, hub: &mut Hub<A>) -> bool {
         if let Some(stages) = &mut hub.stages {
             stages.send(self.slot);
         }
+        let flushed = self.flush_now(hub);
+        if let Some(stages) = &mut hub.stages {
+            stages.sent(self.slot, self.output.is_empty());
+        }
+        flushed
+    }
+
+    fn flush_now(&mut self, hub: &mut Hub<A>) -> bool {
         let mut count = 0;
         let flushed = match &mut self.out {
             Some(out) => reply::flush(out, &mut self.output, &self.socket, &mut count),
@@ -944,9 +955,6 @@ impl<A: App> Connection<A> {
         };
         hub.statistics.bytes_out += count;
         self.moved += count;
-        if let Some(stages) = &mut hub.stages {
-            stages.sent(self.slot, self.output.is_empty());
-        }
         flushed.is_ok()
     }
 

@@ -26,7 +26,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from kirsch.profile import stats
-from kirsch.profile.tracer import BusyError
+from kirsch.profile.tracer import is_free
 from kirsch.profile.wsgi import traced
 
 if TYPE_CHECKING:
@@ -92,23 +92,13 @@ class Profiler:
 
                 self._keep_safe(environ, self._keeper.flush)
                 return profiler_viewer.respond(environ, start_response, self._folder)
-        entered = False
-
-        def app(environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:
-            nonlocal entered
-            entered = True
-            return self._app(environ, start_response)
-
-        try:
-            returned: Iterable[bytes] = traced(
-                app, environ, start_response, lambda run: self._keep_safe(environ, lambda: self._keeper.keep(run))
-            )
-        except BusyError:
-            if entered:
-                raise
+        if not is_free():
             with self._lock:
                 self.unfollowed += 1
             return self._app(environ, start_response)
+        returned: Iterable[bytes] = traced(
+            self._app, environ, start_response, lambda run: self._keep_safe(environ, lambda: self._keeper.keep(run))
+        )
         return returned
 
     def flush(self) -> None:

@@ -107,6 +107,15 @@ def describe(key: Key) -> Function:
     return Function("~", 0, f"<method '{name}' of '{kind}' objects>", f"{kind}.{name}")
 
 
+def is_free() -> bool:
+    """Whether a tracer can be started here: no other profiler is at work in this thread, and none of ours in it, or in
+    this greenlet."""
+    greenlet = sys.modules.get("greenlet")
+    if greenlet is None:
+        return sys.getprofile() is None
+    return _Greenlets.of_this_thread(greenlet.getcurrent).has_room(greenlet.getcurrent())
+
+
 class Tracer:
     """``start()`` and ``stop()`` around whatever is to be followed, in one thread or greenlet at a time."""
 
@@ -244,8 +253,11 @@ class _Greenlets:
             found = cls._threads[number] = cls(getcurrent)
         return found
 
+    def has_room(self, greenlet: object) -> bool:
+        return greenlet not in self._followed and sys.getprofile() in (None, self._callback)
+
     def follow(self, greenlet: object, callback: Callback) -> None:
-        if greenlet in self._followed or sys.getprofile() not in (None, self._callback):
+        if not self.has_room(greenlet):
             raise BusyError("another profiler is at work in this thread")
         self._followed[greenlet] = callback
         sys.setprofile(self._callback)
@@ -261,6 +273,7 @@ class _Greenlets:
             del cls._threads[number]
 
 
+# What of ours is called before the application is, or after it.
 _OURS = {
     Tracer.start.__code__,
     Tracer.stop.__code__,

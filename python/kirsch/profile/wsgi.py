@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from kirsch.profile.tracer import BusyError, Tracer
@@ -39,7 +40,8 @@ def traced(app: Application, environ: dict[str, Any], start_response: Any, done:
     Blocks pass one by one. A list or a tuple is given back as it is, for the server can tell its length, and so is
     what ``wsgi.file_wrapper`` made, for the server sends it without reading.
 
-    Raises what the application raises, and BusyError before it is called where something else profiles this thread.
+    Raises what the application raises, and BusyError before it is called where :func:`kirsch.profile.tracer.is_free`
+    does not hold.
     """
     run = Run(environ.get("REQUEST_METHOD", ""), environ.get("SCRIPT_NAME", "") + environ.get("PATH_INFO", ""))
     tracer = run.tracer
@@ -71,11 +73,8 @@ class _Traced:
 
     def __iter__(self) -> _Traced:
         if self._iterator is None:
-            self._iterator = self._follow(self._iter)
+            self._iterator = self._follow(partial(iter, self._iterable))
         return self
-
-    def _iter(self) -> Iterator[bytes]:
-        return iter(self._iterable)
 
     def __next__(self) -> bytes:
         iterator = self._iterator

@@ -218,6 +218,8 @@ impl Site {
         returned
     }
 
+    #[inline(always)]
+    #[allow(clippy::inline_always, reason = "see switch_stage")]
     fn switch_call(&self, py: Python<'_>, call: &Call, stage: Stage) {
         if self.times_stages {
             self.switch_stage(py, call.handles.exchange().ticket.as_ref(), stage);
