@@ -309,8 +309,14 @@ impl<A: App> Connection<A> {
             Fate::Call(_) => self.hold(hub),
             _ => {}
         }
-        if hub.stages.is_some() {
-            self.stamp_fate(&fate, hub);
+        if let Some(stages) = &mut hub.stages {
+            // What a request waits for next.
+            let next = match (&fate, &self.phase) {
+                (Fate::Call(_), _) | (Fate::Hold | Fate::Again, Phase::Head | Phase::Body(_)) => Some(Stage::Queue),
+                (Fate::Wait, Phase::Head | Phase::Body(_)) => Some(Stage::Peer),
+                _ => None,
+            };
+            stages.wait(self.slot, next);
         }
         if let Fate::Close(response) = &mut fate {
             if self.output.has_file_shrunk() {
@@ -414,21 +420,6 @@ impl<A: App> Connection<A> {
         let received = self.socket.receive(buffer);
         stages.received(self.slot, matches!(received, Ok(Moved::Bytes(1..))));
         received
-    }
-
-    /// What a request waits for next.
-    #[cold]
-    fn stamp_fate(&self, fate: &Fate<A>, hub: &mut Hub<A>) {
-        let Some(stages) = &mut hub.stages else { return };
-        match (fate, &self.phase) {
-            (Fate::Call(_), _) | (Fate::Hold | Fate::Again, Phase::Head | Phase::Body(_)) => {
-                stages.switch(self.slot, Stage::Queue);
-            }
-            (Fate::Wait, Phase::Head | Phase::Body(_)) => {
-                stages.switch(self.slot, Stage::Peer);
-            }
-            _ => {}
-        }
     }
 
     fn has_input(&self) -> bool {

@@ -155,6 +155,14 @@ impl Stages {
         Some(before)
     }
 
+    /// The request waits, if there is something that it waits for.
+    #[cold]
+    pub(crate) fn wait(&mut self, slot: usize, next: Option<Stage>) {
+        if let Some(stage) = next {
+            self.switch(slot, stage);
+        }
+    }
+
     /// Something may be received now that belongs to a request.
     #[cold]
     pub(crate) fn receive(&mut self, slot: usize) {

@@ -224,17 +224,9 @@ impl Site {
         Ok(result)
     }
 
-    /// The call that `ticket` is for goes over to another stage, where somebody wants to know the times of stages.
-    #[inline(always)]
-    #[allow(clippy::inline_always, reason = "where nobody wants to know, it is to cost a branch and not a call")]
-    pub(crate) fn switch_stage(&self, py: Python<'_>, ticket: Option<&Ticket>, stage: Stage) {
-        if self.times_stages {
-            self.switch_stage_now(py, ticket, stage);
-        }
-    }
-
+    /// The call that `ticket` is for goes over to another stage.
     #[cold]
-    fn switch_stage_now(&self, py: Python<'_>, ticket: Option<&Ticket>, stage: Stage) {
+    pub(crate) fn switch_stage(&self, py: Python<'_>, ticket: Option<&Ticket>, stage: Stage) {
         if let Some(ticket) = ticket {
             self.with(py, |core| core.engine.switch_stage(ticket, stage)).ok();
         }

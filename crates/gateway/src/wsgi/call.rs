@@ -161,9 +161,9 @@ impl Site {
             self.tell(py, ERROR, "no memory for a request", error);
             return None;
         };
-        self.switch_stage(py, Some(&ticket), Stage::Environ);
         handles.open(self, ticket, key);
         let mut call = Call { environ, handles, spooled: None, is_arriving: false, entry };
+        self.switch_call(py, &call, Stage::Environ);
         let returned = self.prepare(py, &mut call, body, is_chunked).and_then(|()| self.run_application(py, &call));
         match returned {
             Ok(returned) => self.respond(py, call, returned, worker),
@@ -218,8 +218,9 @@ impl Site {
         returned
     }
 
+    /// The call goes over to another stage, where somebody wants to know the times of stages.
     #[inline(always)]
-    #[allow(clippy::inline_always, reason = "see switch_stage")]
+    #[allow(clippy::inline_always, reason = "where nobody does, it is to cost a branch and not a call")]
     fn switch_call(&self, py: Python<'_>, call: &Call, stage: Stage) {
         if self.times_stages {
             self.switch_stage(py, call.handles.exchange().ticket.as_ref(), stage);
