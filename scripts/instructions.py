@@ -70,7 +70,7 @@ def instructions(shape: str, count: int, profile: Path | None) -> int:
         output = profile or Path(folder, "callgrind.out")
         command = ["valgrind", "--tool=callgrind", f"--callgrind-out-file={output}", sys.executable, "-m", "kirsch"]
         server = subprocess.Popen(  # noqa: S603  # our own command line
-            [*command, "--threads", "1", "--bind", "127.0.0.1:0", "--chdir", folder, "counted:app"],
+            [*command, "--workers", "0", "--threads", "1", "--bind", "127.0.0.1:0", "--chdir", folder, "counted:app"],
             stderr=subprocess.PIPE,
             text=True,
         )

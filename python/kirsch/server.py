@@ -224,6 +224,12 @@ class Server:
             found["exchanges"] = running(native, self._driver)
         return found
 
+    def stage_times(self) -> tuple[list[tuple[list[int], int, int]], int]:
+        """Where the time of requests went, if ``engine_options`` ask for it (``time_stages``); see
+        ``_native.Server.times``. Empty when it does not run."""
+        native = self._native
+        return ([], 0) if native is None else native.times()
+
     def running(self, most: int) -> list[RunningExchange]:
         """So many of the requests that run now, the oldest first, as :meth:`statistics` has them."""
         native = self._native

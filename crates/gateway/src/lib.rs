@@ -58,6 +58,7 @@ mod _native {
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
         module.add("__version__", env!("CARGO_PKG_VERSION"))?;
         let py = module.py();
+        module.add("STAGES", PyTuple::new(py, engine::Stage::ALL.map(|(_, name)| name))?)?;
         module.add("SCOREBOARD_SIZE", scoreboard::SIZE)?;
         module.add("SCOREBOARD_FIELDS", PyTuple::new(py, scoreboard::names())?)?;
         module.add("SCOREBOARD_BOUNDS", PyTuple::new(py, scoreboard::bounds())?)

@@ -9,7 +9,7 @@ use crate::scoreboard::{Scoreboard, Stopwatch};
 use crate::site::{Hooks, Plan, Site, Stop, Turned, detached};
 use crate::wsgi::file_wrapper::FileWrapper;
 use crate::wsgi::{Inputs, Job, Parts, Wsgi};
-use engine::{Config, Engine, Os, STOP_GRACE};
+use engine::{Config, Engine, Os, STOP_GRACE, Stage, Times};
 use pyo3::exceptions::{PyRuntimeError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use std::collections::BTreeMap;
@@ -37,6 +37,9 @@ struct Monitor {
     reader: Mutex<PipeReader>,
     writer: PipeWriter,
 }
+
+/// Nanoseconds in each stage, processor time of the application, and readings of the clock.
+type RequestTimes = ([u64; Stage::ALL.len()], u64, u64);
 
 #[pymethods]
 impl Server {
@@ -78,6 +81,7 @@ impl Server {
         limit_fd = None,
         health_path = "",
         stall_timeout = 30.0,
+        time_stages = 0,
     ))]
     #[allow(clippy::too_many_arguments, clippy::needless_pass_by_value, reason = "they are Python's keyword arguments")]
     fn new(
@@ -117,6 +121,7 @@ impl Server {
         limit_fd: Option<RawFd>,
         health_path: &str,
         stall_timeout: f64,
+        time_stages: usize,
     ) -> PyResult<Self> {
         if !app.is_callable() {
             return Err(PyTypeError::new_err(format!("the application {app} is not callable")));
@@ -167,7 +172,10 @@ impl Server {
         };
         let scoreboard = scoreboard.as_ref().map(Scoreboard::new).transpose()?.map(Arc::new);
         let (net, poller, waker) = Os::new()?;
-        let engine = Engine::new(net, sockets, config, clock::now())?;
+        let mut engine = Engine::new(net, sockets, config, clock::now())?;
+        if time_stages > 0 {
+            engine.take_times(Box::new(clock::Fine), time_stages);
+        }
         let parts = Parts {
             // Greenlets come in between each other as threads do.
             multithread: threads > 1 || waiter.is_some(),
@@ -196,6 +204,7 @@ impl Server {
             limit,
             scoreboard,
             is_asked: !health_path.is_empty(),
+            times_stages: time_stages > 0,
         };
         Ok(Self {
             site: Arc::new(Site::new(py, plan)?),
@@ -235,6 +244,12 @@ impl Server {
             .map(|(number, job)| Exchange { number, job: Mutex::new(Some(job)), server: slf.clone().unbind() })
             .collect();
         Ok((exchanges, woken))
+    }
+
+    fn times(&self, py: Python<'_>) -> PyResult<(Vec<RequestTimes>, u64)> {
+        let (times, dropped) = self.site.with(py, |core| core.engine.times())?;
+        let times = times.into_iter().map(|Times { spent, worked, stamps }| (spent, worked, stamps)).collect();
+        Ok((times, dropped))
     }
 
     fn timeout(&self, py: Python<'_>) -> PyResult<Option<f64>> {

@@ -11,7 +11,7 @@ use crate::object::Object;
 use crate::scoreboard::{Histogram, Scoreboard, Snapshot};
 use crate::wsgi::{ERROR, Ending, Exchange, HandleTypes, Handles, Inputs, Job, Note, WARNING, Wsgi};
 use engine::baton::{self, Baton, Crew, Muster};
-use engine::{Engine, Input, Poller, Progress, Readiness, SLOW_TICK, Ticker, Ticket, Waker, Wanted, Work};
+use engine::{Engine, Input, Poller, Progress, Readiness, SLOW_TICK, Stage, Ticker, Ticket, Waker, Wanted, Work};
 use pyo3::exceptions::{PyConnectionResetError, PyOSError, PyRuntimeError, PyTimeoutError};
 use pyo3::ffi;
 use pyo3::prelude::*;
@@ -67,6 +67,8 @@ pub(crate) struct Site {
     hooks: Hooks,
     /// Calls at a time.
     threads: usize,
+    /// Somebody wants to know where the time of requests goes.
+    pub(crate) times_stages: bool,
     waker: Waker,
     /// What other threads and signal handlers ask for; it never waits for the engine.
     control: Mutex<Control>,
@@ -155,6 +157,8 @@ pub(crate) struct Plan {
     pub(crate) scoreboard: Option<Arc<Scoreboard>>,
     /// Others ask how it is, also while nobody turns the engine.
     pub(crate) is_asked: bool,
+    /// The engine has been told to take the times of stages.
+    pub(crate) times_stages: bool,
 }
 
 /// Somebody else wants to know how the server is.
@@ -195,6 +199,7 @@ impl Site {
             report,
             hooks,
             threads,
+            times_stages: plan.times_stages,
             waker,
             control: Mutex::default(),
             asked: AtomicBool::new(false),
@@ -217,6 +222,14 @@ impl Site {
             self.tick_along();
         }
         Ok(result)
+    }
+
+    /// The call that `ticket` is for goes over to another stage.
+    #[cold]
+    pub(crate) fn switch_stage(&self, py: Python<'_>, ticket: Option<&Ticket>, stage: Stage) {
+        if let Some(ticket) = ticket {
+            self.with(py, |core| core.engine.switch_stage(ticket, stage)).ok();
+        }
     }
 
     /// Somebody has to tick from now on.
@@ -487,7 +500,9 @@ impl Site {
         begin: impl FnOnce(&mut Core, Waiter),
     ) -> PyResult<()> {
         let key = exchange.key;
+        let stage = Cell::new(None);
         let begin = |core: &mut Core, waiter| {
+            stage.set(exchange.ticket.as_ref().and_then(|ticket| core.engine.switch_stage(ticket, Stage::Peer)));
             core.wsgi.blocked += u64::from(!counts);
             core.wsgi.calls.set_waiting(key, true, counts, clock::now().monotonic);
             begin(core, waiter);
@@ -496,6 +511,9 @@ impl Site {
         let end = |core: &mut Core| {
             if let Some(ticket) = &exchange.ticket {
                 core.engine.stop_waiting(ticket);
+                if let Some(stage) = stage.get() {
+                    core.engine.switch_stage(ticket, stage);
+                }
             }
             core.wsgi.blocked -= u64::from(!counts);
             core.wsgi.calls.set_waiting(key, false, counts, clock::now().monotonic);
