@@ -48,6 +48,10 @@ def write(here: Path) -> Write:
     return write
 
 
+ANY_PORT = {"KIRSCH_BIND": "127.0.0.1:0"}
+"""For what listens before it fails."""
+
+
 def run(*args: str, cwd: Path | None = None, env: Mapping[str, str] | None = None) -> subprocess.CompletedProcess[str]:
     """The command, which is expected to end by itself."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith("KIRSCH_")}
@@ -72,7 +76,7 @@ def refused(*args: str, cwd: Path | None = None, status: int = 1) -> str:
 
 def not_loaded(*args: str, cwd: Path | None = None) -> str:
     """The one line with which the command refuses an application, after it has said who it is."""
-    done = run(*args, cwd=cwd)
+    done = run(*args, cwd=cwd, env=ANY_PORT)
     assert (done.returncode, done.stdout) == (3, ""), done.stderr
     return _only_line(_without_version(done.stderr))
 
@@ -220,7 +224,7 @@ def test_gevent_that_is_not_installed_is_told(write: Write, here: Path) -> None:
     (here / "sitecustomize.py").write_text(
         "import sys\nsys.modules['gevent'] = None  # importing it is a ModuleNotFoundError\n", encoding="utf-8"
     )
-    done = run("hello", "--driver", "gevent", cwd=here, env={"PYTHONPATH": str(here)})
+    done = run("hello", "--driver", "gevent", cwd=here, env=ANY_PORT | {"PYTHONPATH": str(here)})
     line = "kirsch: the driver gevent needs the package gevent: pip install 'kirsch[gevent]'"
     assert (done.returncode, done.stdout, done.stderr.splitlines()[1:]) == (1, "", [line])
 
@@ -448,7 +452,7 @@ def test_a_name_that_is_none(target: str, write: Write, here: Path) -> None:
 
 def failed(target: str, *args: str, cwd: Path) -> tuple[str, str]:
     """Traceback and last line of a command whose application raised; nothing in the former is ours or importlib's."""
-    done = run(target, *args, cwd=cwd)
+    done = run(target, *args, cwd=cwd, env=ANY_PORT)
     assert (done.returncode, done.stdout) == (3, "")
     trace, _, line = _without_version(done.stderr).rstrip("\n").rpartition("\n")
     assert line.startswith("kirsch: ")
