@@ -249,15 +249,13 @@ impl<A: App> Engine<A> {
                 continue;
             }
             listener.had_turn = false;
-            listener.takes_turns = match self.net.relisten(&listener.socket, index, takes_turns) {
-                Ok(()) => Some(takes_turns),
-                Err(_) => {
-                    // Out of memory. Until it is watched again somebody looks there every now and then.
-                    listener.ready = true;
-                    self.paused_until = self.hub.now + millis(ACCEPT_PAUSE);
-                    None
-                }
-            };
+            listener.takes_turns = Some(takes_turns);
+            if self.net.relisten(&listener.socket, index, takes_turns).is_err() {
+                // Out of memory. Until it is watched again somebody looks there every now and then.
+                listener.takes_turns = None;
+                listener.ready = true;
+                self.paused_until = self.hub.now + millis(ACCEPT_PAUSE);
+            }
         }
     }
 
