@@ -196,6 +196,24 @@ def test_a_rate_is_kept_whatever_the_server_does() -> None:
     assert len(server.asked) == 240
 
 
+def test_arrivals_go_ahead_on_a_connection_as_deep_as_was_said() -> None:
+    """One connection and a server that answers after 50 ms: 20 a second at most, of 40, and none is dropped for it."""
+
+    def respond(_: Asked) -> bytes:
+        time.sleep(0.05)
+        return ok()
+
+    flags = ("-R", "40", "--pipeline", "64", "--max-connections", "1", "-n", "20", "--warmup", "0")
+    with scripted(respond) as server:
+        document = measured(*flags, server.url)
+    found = document["result"]
+    assert (found["ok"], found["dropped"], found["connections"]["opened"]) == (20, 0, 1)
+    assert document["load"]["pipeline"] == 64
+    # The last is due after 0.475 s and answered after 1 s, and was at the server meanwhile.
+    assert found["latency"]["max"] > 0.45
+    assert found["service"]["max"] > 0.45
+
+
 def test_a_stall_is_in_the_latency_of_those_who_would_have_come_meanwhile() -> None:
     """100 requests a second for 2 s, and one stall of 0.5 s: a quarter wait for it, half of these a quarter second."""
 

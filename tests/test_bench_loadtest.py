@@ -12,7 +12,8 @@ import sys
 import textwrap
 import threading
 import time
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -22,9 +23,10 @@ from kirsch.bench.http_client import Http, RequestFailure, Sample
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from pathlib import Path
 
     Write = Callable[[str], Path]
+
+RESPONSES = json.loads((Path(__file__).parent / "corpus" / "responses.json").read_text("ascii"))
 
 SIMPLE = """
     from kirsch.bench import LoadTest
@@ -457,6 +459,63 @@ def test_each_failure_has_its_name(kind: str, respond: Callable[[Asked], bytes])
         visitor.close()
     assert caught.value.kind == kind
     assert seen[-1].error == kind
+
+
+@pytest.mark.parametrize("case", RESPONSES, ids=[case["name"].replace(" ", "-") for case in RESPONSES])
+def test_what_breaks_a_rule_of_http_is_a_failure_that_names_it(case: dict[str, Any]) -> None:
+    pieces = [piece if isinstance(piece, str) else piece[0] * piece[1] for piece in case["said"]]
+    said = "".join(pieces).encode("latin-1")
+    with scripted(lambda _: _raise(Close(said) if case.get("ends") else Stall(said))) as server:
+        visitor = Http(target.parse(server.url), timeout=5)
+        with pytest.raises(RequestFailure) as caught:
+            visitor.request(case.get("method", "GET"), "/")
+        visitor.close()
+    if case["fault"] == "Truncated":
+        assert caught.value.kind == "closed_early"
+    else:
+        assert caught.value.kind == "malformed"
+        assert case["fault"] in str(caught.value)
+    assert len(server.asked) == 1
+
+
+def test_an_answer_to_nothing_is_not_taken_for_the_next_one() -> None:
+    """A server that gives up waiting says so before it closes (408); the next request is not answered by that."""
+
+    def respond(asked: Asked) -> bytes:
+        return ok() + (ok(b"late", status="408 Request Timeout") if asked.number == 1 else b"")
+
+    with scripted(respond) as server:
+        visitor = Http(target.parse(server.url), timeout=5)
+        failures = []
+        for _ in range(5):
+            try:
+                assert visitor.get("/").text == "Hello"
+            except RequestFailure as failure:
+                failures.append(str(failure))
+        visitor.close()
+    # With the response that it came behind, or before the next request, as the network will have it.
+    assert len(failures) == 1
+    assert "Unasked" in failures[0]
+
+
+def test_interim_responses_are_passed_over_and_fields_kept_as_they_came() -> None:
+    early = b"HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n"
+    chunked = (
+        "HTTP/1.1 200 OK\r\nSet-Cookie: a=1\r\nSet-Cookie: b=2\r\nX-Name: J\xf6rg\r\nTransfer-Encoding: chunked\r\n\r\n"
+    )
+    with scripted(
+        lambda _: early + chunked.encode("latin-1") + b"3\r\nHel\r\n2\r\nlo\r\n0\r\nSum: 1\r\n\r\n"
+    ) as server:
+        visitor = Http(target.parse(server.url), timeout=5)
+        for _ in range(2):
+            page = visitor.get("/")
+            assert (page.status, page.text) == (200, "Hello")
+            assert page.headers.get_all("set-cookie") == ["a=1", "b=2"]
+            assert page.headers["x-name"] == "J\xf6rg"
+            assert "link" not in page.headers
+        visitor.close()
+    assert dict(server.asked[1].fields)["Cookie"] == "a=1; b=2"
+    assert {asked.connection for asked in server.asked} == {0}
 
 
 def test_a_server_that_trickles_is_found_out() -> None:

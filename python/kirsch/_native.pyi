@@ -12,6 +12,8 @@ __all__ = [
     "Exchange",
     "FileWrapper",
     "Histogram",
+    "ResponseFault",
+    "Responses",
     "Server",
     "__version__",
     "load",
@@ -300,6 +302,34 @@ def make_room_for_signals() -> None:
 
     OSError: the system gives no memory.
     """
+
+class ResponseFault(ValueError):
+    """A server broke a rule of HTTP. ``args`` are the rule's name and a sentence; ``Truncated`` is an early end."""
+
+@final
+class Responses:
+    """The responses of one connection, read strictly (RFC 9112), by the reader of :func:`load`.
+
+    A response is a tuple: status, reason, fields in their order as they came, body without its chunks, and whether the
+    server would go on with the connection. Text has one character for each byte (latin-1). Interim responses are passed
+    over, trailers are checked and dropped. A body has at most ``limit_body`` bytes.
+
+    ``feed`` and ``end`` raise ResponseFault, and after that, or after ``end``, ValueError.
+    """
+
+    def __new__(cls, limit_body: int) -> Responses: ...
+    def expect(self, method: str) -> None:
+        """The next response answers this method, on which depends where it ends. To be said before it is fed."""
+
+    def feed(self, data: bytes) -> tuple[int, str, list[tuple[str, str]], bytes, bool] | None:
+        """Read on; the response once it is whole, if its end can be told by itself."""
+
+    def end(self) -> tuple[int, str, list[tuple[str, str]], bytes, bool] | None:
+        """The connection has ended: the response that ends with it, or None if none has begun."""
+
+    @property
+    def unused(self) -> bytes:
+        """What has come and is of no whole response: behind one, bytes that nobody asked for."""
 
 @final
 class Histogram:

@@ -74,6 +74,10 @@ pub trait Core {
     fn now(&self) -> Duration;
     /// Ends whoever waits for the watch.
     fn wake_watch(&self);
+    /// The caller is about to wait for the watch. `is_free`: no call is out that could keep it from coming back.
+    fn before_watch(&mut self, is_free: bool) {
+        let _ = is_free;
+    }
     /// Threads whose wait in the middle of a call is over.
     fn woken(&mut self) -> Option<usize>;
     /// Whether there is something that ticks are needed for.
@@ -783,6 +787,7 @@ impl<C: Core> State<C> {
     fn take_watch(&mut self) -> Option<(C::Watch, Option<Duration>)> {
         let watch = self.watch.take()?;
         self.is_late = false;
+        self.core.before_watch(self.running == 0);
         let due = self.core.due();
         self.watched_until = due;
         self.publish();

@@ -92,6 +92,10 @@ struct Listener<N: Net> {
     socket: N::Listener,
     /// Somebody may be waiting to be accepted.
     ready: bool,
+    /// How it is watched ([`Net::relisten`]), if it is.
+    takes_turns: Option<bool>,
+    /// This process has had its turn since.
+    had_turn: bool,
     /// Since when somebody was, each time that somebody looked who does not turn the engine.
     awaited_since: Option<Millis>,
 }
@@ -127,7 +131,13 @@ impl<A: App> Engine<A> {
             net,
             listeners: listeners
                 .into_iter()
-                .map(|socket| Listener { socket, ready: true, awaited_since: None })
+                .map(|socket| Listener {
+                    socket,
+                    ready: true,
+                    takes_turns: Some(false),
+                    had_turn: false,
+                    awaited_since: None,
+                })
                 .collect(),
             locals,
             connections: Slab::new(),
@@ -223,6 +233,32 @@ impl<A: App> Engine<A> {
         let stop_at = self.stop_at.filter(|&at| at != Millis::MAX);
         let due = [self.hub.sweep.due(), stop_at, pause].into_iter().flatten().min()?;
         Some(self.began + Duration::from_millis(due))
+    }
+
+    /// To be called by a thread that is about to wait for the poller, while no other does: chooses who is woken when
+    /// somebody comes. `is_free`: whoever waits can turn the engine at once when it is woken.
+    ///
+    /// Of the processes that listen and are free one is woken, in turns. Since no other is then told, it has to take in
+    /// who has come: so where that is not certain, because a call may hold the interpreter, or there is no room, or the
+    /// end is near, this process is woken besides others instead of before them. To take turns also evens out how many
+    /// connections each process has; otherwise the one that began first would get all of them in quiet times.
+    pub fn before_wait(&mut self, is_free: bool) {
+        let has_room = self.connections.len() < self.most_connections && self.paused_until == 0;
+        let takes_turns = is_free && has_room && self.stop_at.is_none();
+        for (index, listener) in self.listeners.iter_mut().enumerate() {
+            let is_to_go_last = takes_turns && listener.had_turn;
+            if listener.takes_turns == Some(takes_turns) && !is_to_go_last {
+                continue;
+            }
+            listener.had_turn = false;
+            listener.takes_turns = Some(takes_turns);
+            if self.net.relisten(&listener.socket, index, takes_turns).is_err() {
+                // Out of memory. Until it is watched again somebody looks there every now and then.
+                listener.takes_turns = None;
+                listener.ready = true;
+                self.paused_until = self.hub.now + millis(ACCEPT_PAUSE);
+            }
+        }
     }
 
     /// Does what is ready, and what is due, until there is work for the application, or nothing is left to do: `None`.
@@ -829,6 +865,7 @@ impl<A: App> Engine<A> {
         }
         match self.net.accept(&listener.socket) {
             Ok(Accepted::Connection(socket, address)) => {
+                self.listeners[index].had_turn = true;
                 let app_connection = app.connect(&Peer { address, listener: index });
                 let slot = self.admit(socket, Some(app_connection));
                 // Often the first request is here already.

@@ -80,6 +80,15 @@ pub trait Net {
     /// Watches `listener` under `index` and says where it listens.
     fn listen(&mut self, listener: &Self::Listener, index: usize) -> io::Result<Local>;
 
+    /// Watches it in another way from now on, and tells again if somebody waits there. While `takes_turns` somebody who
+    /// comes wakes one only of those processes that watch the same listener so and wait for their pollers, and this one
+    /// is the last in the row again; otherwise this one is woken too, whoever else is. Where the system knows no
+    /// such thing, everybody is always woken.
+    fn relisten(&mut self, listener: &Self::Listener, index: usize, takes_turns: bool) -> io::Result<()> {
+        let _ = (listener, index, takes_turns);
+        Ok(())
+    }
+
     /// Watches it no more.
     fn unlisten(&mut self, listener: &Self::Listener);
 

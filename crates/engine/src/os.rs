@@ -28,6 +28,9 @@ const LISTENERS_AT_MOST: usize = 1 << 16;
 pub struct Os {
     registry: Registry,
     wakes: pipe::Receiver,
+    /// Until the system has said that it knows no exclusive watching.
+    #[cfg(any(target_os = "linux", target_os = "android"))]
+    knows_turns: bool,
 }
 
 /// Waits for what an engine watches. Its descriptor is itself pollable, so any loop can host the engine.
@@ -56,7 +59,13 @@ impl Os {
         poll.registry().register(&mut wakes, WAKE, Interest::READABLE)?;
         let registry = poll.registry().try_clone()?;
         let poller = Poller { poll, events: Events::with_capacity(EVENTS), found: Ok(Vec::new()) };
-        Ok((Self { registry, wakes }, poller, Waker { pipe: Arc::new(sender) }))
+        let net = Self {
+            registry,
+            wakes,
+            #[cfg(any(target_os = "linux", target_os = "android"))]
+            knows_turns: true,
+        };
+        Ok((net, poller, Waker { pipe: Arc::new(sender) }))
     }
 }
 
@@ -151,6 +160,31 @@ impl Net for Os {
             }
             Err(_) => Ok(Local::Unix),
         }
+    }
+
+    #[cfg(any(target_os = "linux", target_os = "android"))]
+    fn relisten(&mut self, listener: &OwnedFd, index: usize, takes_turns: bool) -> io::Result<()> {
+        use rustix::event::epoll;
+
+        if !self.knows_turns {
+            return Ok(());
+        }
+        let token = Token(LISTENERS - index);
+        let descriptor = listener.as_raw_fd();
+        let mut source = SourceFd(&descriptor);
+        // What is watched exclusively cannot be modified (epoll_ctl(2)); and whoever is added comes last.
+        self.registry.deregister(&mut source).ok();
+        if takes_turns {
+            // mio has no word for it. Its poller is an epoll descriptor, though, and the token is what comes with events.
+            let flags = epoll::EventFlags::IN | epoll::EventFlags::ET | epoll::EventFlags::EXCLUSIVE;
+            let data = epoll::EventData::new_u64(token.0 as u64);
+            match epoll::add(&self.registry, listener, data, flags) {
+                // Before Linux 4.5.
+                Err(Errno::INVAL) => self.knows_turns = false,
+                result => return result.map_err(io::Error::from),
+            }
+        }
+        self.registry.register(&mut source, token, Interest::READABLE)
     }
 
     fn unlisten(&mut self, listener: &OwnedFd) {

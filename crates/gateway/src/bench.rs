@@ -1,11 +1,13 @@
-//! The load generator and its histograms, for `kirsch.bench`. Plans and results are JSON, as the crate `load` describes
-//! them.
+//! The load generator, its reader of responses and its histograms, for `kirsch.bench`. Plans and results are JSON, as
+//! the crate `load` describes them.
 
 use ::load::histogram::Bucket;
-use ::load::{Control, Plan, RunError};
+use ::load::{Answer, Answers, Control, Plan, RunError, Wanted};
+use pyo3::create_exception;
 use pyo3::exceptions::{PyKeyboardInterrupt, PyOSError, PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
-use pyo3::types::PyBool;
+use pyo3::types::{PyBool, PyBytes};
+use wire::http1::client::ServerFault;
 
 /// Carry out a plan in this thread, without the interpreter.
 #[pyfunction]
@@ -45,6 +47,82 @@ fn tell(py: Python<'_>, progress: Option<&Py<PyAny>>, stand: &::load::Progress) 
     let json = serde_json::to_string(stand).map_err(|error| PyRuntimeError::new_err(error.to_string()))?;
     let answer = progress.call1(py, (json,))?;
     Ok(!answer.bind(py).is(PyBool::new(py, false)))
+}
+
+create_exception!(kirsch._native, ResponseFault, PyValueError, "A server broke a rule of HTTP.");
+
+/// The responses of one connection, read by the generator's own reader.
+#[pyclass(module = "kirsch._native")]
+pub(crate) struct Responses {
+    answers: Answers,
+    /// Input that is not used yet.
+    rest: Vec<u8>,
+    wanted: Wanted,
+    /// There is no telling where another response begins.
+    is_over: bool,
+}
+
+/// Status, reason, fields, body, and whether the server would go on.
+type Said<'py> = (u16, String, Vec<(String, String)>, Bound<'py, PyBytes>, bool);
+
+#[pymethods]
+impl Responses {
+    #[new]
+    fn new(limit_body: u64) -> Self {
+        let wanted = Wanted { content: true, ..Wanted::default() };
+        Self { answers: Answers::with_body_at_most(limit_body), rest: Vec::new(), wanted, is_over: false }
+    }
+
+    fn expect(&mut self, method: &str) {
+        self.wanted.answers_head = method == "HEAD";
+    }
+
+    fn feed<'py>(&mut self, py: Python<'py>, data: &[u8]) -> PyResult<Option<Said<'py>>> {
+        self.go_on()?;
+        self.rest.extend_from_slice(data);
+        match self.answers.next(&self.rest, self.wanted) {
+            Ok((used, answer)) => {
+                self.rest.drain(..used);
+                Ok(answer.and_then(|answer| said(py, answer)))
+            }
+            Err(fault) => self.fail(fault),
+        }
+    }
+
+    fn end<'py>(&mut self, py: Python<'py>) -> PyResult<Option<Said<'py>>> {
+        self.go_on()?;
+        match self.answers.end(&self.rest) {
+            Ok(answer) => {
+                self.is_over = true;
+                Ok(answer.and_then(|answer| said(py, answer)))
+            }
+            Err(fault) => self.fail(fault),
+        }
+    }
+
+    #[getter]
+    fn unused<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
+        PyBytes::new(py, &self.rest)
+    }
+}
+
+impl Responses {
+    fn go_on(&self) -> PyResult<()> {
+        if self.is_over { Err(PyValueError::new_err("nothing more can be read of this connection")) } else { Ok(()) }
+    }
+
+    fn fail<T>(&mut self, fault: ServerFault) -> PyResult<T> {
+        self.is_over = true;
+        Err(ResponseFault::new_err((fault.name(), fault.explanation())))
+    }
+}
+
+/// What a response says, for Python; its fields are text of one character for each byte, as in `http.client`.
+fn said(py: Python<'_>, answer: Answer) -> Option<Said<'_>> {
+    let text = |bytes: Vec<u8>| bytes.into_iter().map(char::from).collect::<String>();
+    let content = answer.content?;
+    let fields = content.fields.into_iter().map(|(name, value)| (text(name), text(value))).collect();
+    Some((answer.status, text(content.reason), fields, PyBytes::new(py, &content.body), answer.keep_alive))
 }
 
 /// Times in nanoseconds by how often they came.

@@ -705,6 +705,10 @@ impl baton::Core for Core {
         self.waker.wake();
     }
 
+    fn before_watch(&mut self, is_free: bool) {
+        self.engine.before_wait(is_free);
+    }
+
     fn woken(&mut self) -> Option<usize> {
         self.wsgi.take_worker_wake()
     }

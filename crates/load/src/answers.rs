@@ -1,7 +1,7 @@
 //! Reads one response after another, strictly, from bytes that come in any pieces.
 
 use sha2::{Digest as _, Sha256};
-use wire::http1::client::{Body, Receiver, ServerFault};
+use wire::http1::client::{Body, Receiver, Reply, ServerFault};
 use wire::http1::{BodyStep, Field, Limits};
 
 /// The SHA-256 of a body.
@@ -16,6 +16,8 @@ pub struct Wanted {
     pub hash: bool,
     /// The head is to be kept.
     pub head: bool,
+    /// Its fields and the body are to be kept.
+    pub content: bool,
 }
 
 /// One whole response.
@@ -31,8 +33,21 @@ pub struct Answer {
     pub hash: Option<Hash>,
     /// Its head, if it was wanted.
     pub head: Option<Vec<u8>>,
+    /// Its content, if it was wanted.
+    pub content: Option<Content>,
     /// Whether the server would go on with the connection.
     pub keep_alive: bool,
+}
+
+/// What a response says.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Content {
+    /// The reason phrase.
+    pub reason: Vec<u8>,
+    /// Names and values, in order.
+    pub fields: Vec<(Vec<u8>, Vec<u8>)>,
+    /// The body, decoded.
+    pub body: Vec<u8>,
 }
 
 /// The responses of one connection.
@@ -55,6 +70,13 @@ struct Open {
     expected: Option<u64>,
 }
 
+impl Content {
+    fn of(reply: &Reply<'_>) -> Self {
+        let field = |field: &Field| (field.name(reply.block).to_vec(), field.value(reply.block).to_vec());
+        Self { reason: reply.reason.to_vec(), fields: reply.fields.iter().map(field).collect(), body: Vec::new() }
+    }
+}
+
 impl Default for Answers {
     fn default() -> Self {
         Self {
@@ -69,6 +91,13 @@ impl Default for Answers {
 }
 
 impl Answers {
+    /// The same with a bound on a body, in bytes.
+    pub fn with_body_at_most(bytes: u64) -> Self {
+        let mut answers = Self::default();
+        answers.limits.body = bytes;
+        answers
+    }
+
     /// Reads from the front of `input` until a response is whole or no more can be read: how many bytes it used, and the
     /// response. What it did not use must be offered again, with more behind it.
     ///
@@ -95,6 +124,7 @@ impl Answers {
                     length: 0,
                     hash: None,
                     head: wanted.head.then(|| head.to_vec()),
+                    content: wanted.content.then(|| Content::of(&reply)),
                     keep_alive: reply.keep_alive,
                 },
                 hash: wanted.hash.then(Sha256::new),
@@ -114,6 +144,9 @@ impl Answers {
                     open.answer.length += data.len() as u64;
                     if let Some(hash) = &mut open.hash {
                         hash.update(data);
+                    }
+                    if let Some(content) = &mut open.answer.content {
+                        content.body.extend_from_slice(data);
                     }
                 }
                 BodyStep::Trailer { .. } => {}

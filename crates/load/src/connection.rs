@@ -30,6 +30,10 @@ pub(crate) struct Connection<S> {
     pub(crate) stage: Stage,
     /// Whose it is, in the closed model.
     pub(crate) user: Option<usize>,
+    /// Among the free ones of the open model: how many requests were under way, and which of those with as many it is.
+    pub(crate) place: Option<(usize, u64)>,
+    /// What has been answered was the last.
+    pub(crate) is_over: bool,
     /// When opening it began.
     pub(crate) since: Nanos,
     /// When it is given up; MAX: never.
@@ -61,6 +65,8 @@ impl<S> Connection<S> {
             socket: None,
             stage: Stage::Knocking,
             user,
+            place: None,
+            is_over: false,
             since,
             deadline,
             jobs: VecDeque::new(),

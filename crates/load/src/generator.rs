@@ -15,8 +15,8 @@
 //!
 //! Closed: a user has a connection of its own, and a number of requests that it may begin now (`ready`); an answer
 //! adds one, when the think time is over. Open: a schedule makes requests; one that is due takes a free
-//! connection, or has a new one opened, or waits in a queue that is bounded in number and time. What cannot wait is
-//! dropped and counted. Nothing of this depends on how fast the server is (`demand.rs`; `opening.rs` and `ending.rs` are
+//! connection, or if it may be pipelined the one with the fewest under way, or has a new one opened, or waits in a queue
+//! that is bounded in number and time. What cannot wait is dropped and counted. Nothing of this depends on how fast the server is (`demand.rs`; `opening.rs` and `ending.rs` are
 //! about the connections).
 //!
 //! When the window is over nothing more is begun, and what is under way is waited for, because the slow ones are what
@@ -325,6 +325,7 @@ impl<N: Net> Generator<N> {
         } else {
             // A server that refuses a request may say why before it goes; that is read first.
             connection.output_failed = true;
+            self.place(slot);
             self.look_again(slot, true);
         }
     }
@@ -514,9 +515,9 @@ impl<N: Net> Generator<N> {
         let Some((job, was_sent)) = connection.pop() else { return true };
         connection.deadline = connection.jobs.front().map_or(Nanos::MAX, |next| next.put.saturating_add(self.timeout));
         let closes = !answer.keep_alive || job.is_last || !was_sent;
-        let (user, id) = (connection.user, connection.id);
+        let user = connection.user;
         let is_unasked = !behind.is_empty() && !closes && !connection.may_be_answered();
-        let is_free = connection.jobs.is_empty() && !closes && !is_unasked;
+        connection.is_over = closes || is_unasked;
         self.tally.answered(now, &job, answer.status, answer.heads, answer.length);
         let form = self.script.form_mut(job.request);
         let judged = form.judge(job.request, &mut answer).and_then(|()| {
@@ -532,9 +533,7 @@ impl<N: Net> Generator<N> {
             Err((failure, text)) => self.tally.failed(now, &job, failure, || format!("{text}: {}", form.label())),
         }
         self.done(now, user);
-        if let (Demand::Open(pool), true) = (&mut self.demand, is_free) {
-            pool.free.push_back((slot, id));
-        }
+        self.place(slot);
         closes || is_unasked
     }
 }

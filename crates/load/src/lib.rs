@@ -32,7 +32,7 @@ mod script;
 mod sockets;
 mod tally;
 
-pub use answers::{Answer, Answers, Wanted};
+pub use answers::{Answer, Answers, Content, Wanted};
 pub use generator::Generator;
 pub use histogram::Histogram;
 pub use net::{Moved, Nanos, Net};

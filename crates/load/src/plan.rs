@@ -18,6 +18,7 @@
 //!                        "offset": 0,                 when the first is due; several processes interleave by it
 //!                        "connections": 0,            opened at the start; further ones when they are needed
 //!                        "max_connections": 1000,
+//!                        "pipeline": 1,               requests under way on a connection before another is opened
 //!                        "max_waiting": 100000,       requests that may wait for a connection; more are dropped
 //!                        "max_wait": null}},          for how long each may (null: as long as `timeout`)
 //!
@@ -180,6 +181,10 @@ pub struct Open {
     /// Open at a time.
     #[serde(default = "thousand")]
     pub max_connections: usize,
+    /// Requests under way on a connection: one that is due goes to an open connection with fewer, to the one with the
+    /// fewest, before a new one is opened for it.
+    #[serde(default = "one_request")]
+    pub pipeline: usize,
     /// Requests that may wait for a connection.
     #[serde(default = "hundred_thousand")]
     pub max_waiting: usize,
@@ -495,8 +500,10 @@ impl Plan {
                 if let Some(wait) = open.max_wait {
                     time("model.open.max_wait", wait, 0.0)?;
                 }
-                if !(1..=Self::MOST).contains(&open.max_connections) {
-                    return wrong("model.open.max_connections", "from 1 to a million");
+                for (place, value) in [("max_connections", open.max_connections), ("pipeline", open.pipeline)] {
+                    if !(1..=Self::MOST).contains(&value) {
+                        return wrong(&format!("model.open.{place}"), "from 1 to a million");
+                    }
                 }
                 if open.connections > open.max_connections {
                     return wrong("model.open.connections", "more than max_connections");

@@ -181,6 +181,7 @@ impl Form {
             answers_head: self.answers_head,
             hash: !matches!(self.hash, Check::Nothing) || is_first,
             head: is_first,
+            content: false,
         }
     }
 

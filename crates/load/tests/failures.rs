@@ -63,6 +63,33 @@ fn each_way_to_fail_has_its_name() {
     assert_fails(vec![say("HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nhello")], "malformed", "Unasked", "b\"lo\"");
 }
 
+/// The same with each response of `tests/corpus/responses.json`, at once and byte by byte.
+#[test]
+fn each_broken_response_is_called_by_the_rule_that_it_breaks() {
+    let cases: Vec<Value> = serde_json::from_str(include_str!("../../../tests/corpus/responses.json")).unwrap();
+    assert!(cases.len() > 50);
+    for case in cases {
+        let piece = |piece: &Value| match piece {
+            Value::String(text) => text.clone(),
+            _ => piece[0].as_str().unwrap().repeat(usize::try_from(piece[1].as_u64().unwrap()).unwrap()),
+        };
+        let text: String = case["said"].as_array().unwrap().iter().map(piece).collect();
+        let bytes: Vec<u8> = text.chars().map(|character| u8::try_from(character).unwrap()).collect();
+        let end = case["ends"].as_bool().unwrap_or_default().then_some(Say::End);
+        let method = case["method"].as_str().unwrap_or("GET");
+        let fault = case["fault"].as_str().unwrap();
+        let (class, detail) = if fault == "Truncated" { ("closed_early", "") } else { ("malformed", fault) };
+        let plan = json!({"requests": [{"method": method, "path": "/"}], "timeout": 1000});
+        let measured = told([Say::Bytes(bytes.clone())].into_iter().chain(end.clone()).collect(), &plan);
+        assert_eq!(errors(&measured), [error(class, detail, 1)], "{}", case["name"]);
+        // What comes behind a whole response a little later may as well be of another request that is not asked.
+        if fault != "Unasked" {
+            let single = bytes.iter().map(|&byte| Say::Bytes(vec![byte])).chain(end).collect();
+            assert_eq!(errors(&told(single, &plan)), [error(class, detail, 1)], "{}, byte by byte", case["name"]);
+        }
+    }
+}
+
 #[test]
 fn what_does_not_end_is_ended() {
     let endless = |piece: &'static str| {

@@ -2,10 +2,11 @@
 
 mod common;
 
-use common::{Answering, MS, Say, error, errors, ok, plan, run, say};
+use common::{Answering, MS, Say, error, errors, ok, plan, quantile, run, say};
 use load::{Answer, Answers, Nanos, Wanted};
 use serde_json::{Value, json};
 use std::cell::RefCell;
+use std::collections::BTreeMap;
 use std::rc::Rc;
 
 /// A name, what is said, whether the connection ends behind it, whether it answers HEAD.
@@ -56,7 +57,7 @@ fn read(pieces: &[&[u8]], wanted: Wanted, ends: bool) -> Answer {
 fn a_response_reads_the_same_however_it_is_cut() {
     for &(name, text, ends, answers_head) in RESPONSES {
         let bytes = text.as_bytes();
-        let wanted = Wanted { answers_head, hash: true, head: true };
+        let wanted = Wanted { answers_head, hash: true, head: true, content: true };
         let whole = read(&[bytes], wanted, ends);
         let single: Vec<&[u8]> = bytes.chunks(1).collect();
         assert_eq!(read(&single, wanted, ends), whole, "{name}, byte by byte");
@@ -225,6 +226,46 @@ fn pipelined_requests_are_under_way_together() {
     assert_eq!((measured.connections.opened, errors(&measured)), (2, vec![]));
 }
 
+/// In the open model they are sent ahead when they are due; the depth bounds how many, and only then there is a further
+/// connection, up to the bound on those.
+#[test]
+fn arrivals_are_pipelined_before_a_connection_is_opened() {
+    // Every 10 ms one; each connection answers one after the other, and takes 35 ms for each.
+    let run_with = |pipeline: usize, most: usize| {
+        let under_way = Rc::new(RefCell::new(BTreeMap::<usize, (Nanos, usize)>::new()));
+        let deepest = Rc::new(RefCell::new(0));
+        let (seen, deep) = (Rc::clone(&under_way), Rc::clone(&deepest));
+        let server = Answering(move |now: Nanos, connection, _, _: &[u8]| {
+            let mut seen = seen.borrow_mut();
+            let (until, _) = seen.entry(connection).or_default();
+            *until = now.max(*until) + 35 * MS;
+            let waiting = usize::try_from((*until - now).div_ceil(35 * MS)).unwrap();
+            let mut deep = deep.borrow_mut();
+            *deep = waiting.max(*deep);
+            vec![(*until, ok("hello"))]
+        });
+        let open = json!({"rate": 100, "pipeline": pipeline, "max_connections": most, "max_wait": 60});
+        let measured = run(&plan(&json!({"model": {"open": open}, "count": 100, "timeout": 60})), server);
+        assert_eq!((measured.ok, errors(&measured)), (100, vec![]));
+        let deepest = *deepest.borrow();
+        (measured, deepest)
+    };
+    // Enough of them: 3.5 requests are under way in the mean.
+    let (measured, deepest) = run_with(1, 100);
+    assert_eq!((measured.connections.opened, deepest), (4, 1));
+    assert!(quantile(&measured.latency, 1.0) < 0.036);
+    let (measured, deepest) = run_with(8, 1);
+    assert_eq!((measured.connections.opened, deepest), (1, 8));
+    // The last is due after 0.99 s and answered after 3.5 s, whether it waited here or at the server.
+    let slowest = quantile(&measured.latency, 1.0);
+    assert!((slowest - 2.51).abs() < 0.01, "{slowest}");
+    let in_service = quantile(&measured.service, 1.0);
+    assert!((in_service - 8.0 * 0.035).abs() < 0.01, "{in_service}");
+    // As few connections as do, and no deeper than allowed.
+    let (measured, deepest) = run_with(4, 100);
+    assert!(measured.connections.opened > 1 && deepest <= 4, "{} {deepest}", measured.connections.opened);
+}
+
 /// A server may close after any response; what it did not come to goes elsewhere (RFC 9112 section 9.3.2).
 #[test]
 fn what_an_orderly_close_leaves_over_is_sent_again() {
@@ -242,6 +283,22 @@ fn what_an_orderly_close_leaves_over_is_sent_again() {
         assert_eq!(measured.connections.opened, 10);
         assert!(measured.resent > 0);
     }
+}
+
+/// The same in the open model; when each of them was due stays what it was.
+#[test]
+fn what_an_orderly_close_leaves_over_of_the_open_model_is_sent_again() {
+    let last = "HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 5\r\n\r\nhello";
+    let server = Answering(move |now: Nanos, _, nth, _: &[u8]| match nth {
+        0..3 => vec![(now + 5 * MS, ok("hello"))],
+        3 => vec![(now + 5 * MS, say(last)), (now + 5 * MS, Say::End)],
+        _ => vec![],
+    });
+    let open = json!({"rate": 1000, "pipeline": 8, "max_connections": 2});
+    let measured = run(&plan(&json!({"model": {"open": open}, "count": 40})), server);
+    assert_eq!((measured.ok, errors(&measured)), (40, vec![]));
+    assert!(measured.connections.opened >= 10, "{}", measured.connections.opened);
+    assert!(measured.resent > 0);
 }
 
 /// But one that goes without a word fails them.
@@ -310,7 +367,8 @@ fn plans_that_make_no_sense_are_refused() {
         (json!({"model": {"open": {"rate": 0}}}), "model.open.rate"),
         (json!({"model": {"open": {"rate": 1e300}}}), "model.open.rate"),
         (json!({"model": {"open": {"rate": 1, "connections": 5, "max_connections": 4}}}), "more than max_connections"),
-        (json!({"model": {"open": {"rate": 1, "pipeline": 4}}}), "unknown field `pipeline`"),
+        (json!({"model": {"open": {"rate": 1, "pipeline": 0}}}), "model.open.pipeline"),
+        (json!({"model": {"open": {"rate": 1, "think": 4}}}), "unknown field `think`"),
         (json!({"timeout": 0}), "timeout: 0 is not from 0.001"),
         (json!({"timeout": -1}), "timeout"),
         (json!({"keep_alive": 0}), "keep_alive"),

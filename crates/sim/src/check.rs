@@ -101,6 +101,10 @@ impl World {
         if is_free && (statistics.connections != 0 || self.crew.mail() != 0) {
             return fail(format!("nothing moves any more, and {} mails are left", self.crew.mail()));
         }
+        let awaiting = self.network.borrow().awaiting();
+        if is_free && self.stopped.is_none() && awaiting > 0 {
+            return fail(format!("nothing moves any more, and {awaiting} peers wait to be accepted"));
+        }
         if is_free && self.stopped.is_some() && !self.engine().is_stopped() {
             return fail("the engine is told to stop and never has".to_owned());
         }

@@ -497,6 +497,8 @@ impl World {
         if self.crew.most > 1 {
             self.keep_one_in_reserve();
         }
+        let is_free = self.crew.running == 0;
+        self.engine_mut().before_wait(is_free);
         let until = self.due().unwrap_or(Micros::MAX);
         self.crew.watcher = Some((worker, until));
         self.crew.is_wake_coming = false;

@@ -535,6 +535,11 @@ impl Network {
         }
     }
 
+    /// Peers who wait to be accepted.
+    pub(crate) fn awaiting(&self) -> usize {
+        self.listeners.iter().filter(|listener| listener.is_open).map(|listener| listener.backlog.len()).sum()
+    }
+
     /// Ends whoever waits for readiness.
     pub(crate) fn wake(&mut self) {
         self.is_woken = true;
@@ -710,6 +715,18 @@ impl Net for Side {
             network.list_listener(index);
         }
         Ok(Local::Unix)
+    }
+
+    fn relisten(&mut self, listener: &Listening, index: usize, _takes_turns: bool) -> io::Result<()> {
+        let mut network = self.0.borrow_mut();
+        network.listeners[index].is_watched = false;
+        // It is done seldom, so where watching fails at all, every other time.
+        if network.weather.failing_watches > 0 && network.shared.one_in(2) {
+            network.shared.trace(|| format!("listener {index} cannot be watched again"));
+            return Err(io::ErrorKind::OutOfMemory.into());
+        }
+        drop(network);
+        self.listen(listener, index).map(drop)
     }
 
     fn unlisten(&mut self, listener: &Listening) {

@@ -118,7 +118,6 @@ def build_load(given: dict[str, Any], target: targets.Target) -> Load:
     for first, second in (
         ("duration", "requests"),
         ("rate", "think"),
-        ("rate", "pipeline"),
         ("varying", "length"),
         ("varying", "sha256"),
         ("requests_file", "method"),

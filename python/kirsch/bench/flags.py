@@ -31,7 +31,7 @@ How much
   -n, --requests N        until N are answered
   --warmup TIME or N      not measured, so long or so many (1s with -z, nothing with -n)
   --think TIME            each client's pause between answer and request; --thinking exponential spreads it
-  --pipeline N            requests under way on a connection (1)
+  --pipeline N            requests under way on a connection (1); with --rate, before another one is opened
   -p, --processes N       that make the load (1)
   --timeout TIME          for one request (30s)
   --seed N                for all that is left to chance (0)

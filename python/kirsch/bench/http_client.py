@@ -1,8 +1,9 @@
 """``http``, what a load test asks its pages with: a visitor with cookies, who follows redirects and checks what comes.
 
-The standard library reads and writes the protocol; what is added are the things that a measurement needs: a limit on
-the whole exchange and not on each read of it, so that a server that trickles is found out; a limit on the size of a
-body; each failure named by the same words as the native generator's; and a note of each request and of each page.
+The standard library writes requests, and the native generator's reader reads responses, as strictly as there: what
+breaks a rule of HTTP fails, and is called what it is called there. What is added are the things that a measurement
+needs: a limit on the whole exchange and not on each read of it, so that a server that trickles is found out; a limit on
+the size of a body; and a note of each request and of each page.
 
 A *page* is what was asked for with everything that it took to get it: its redirects, each of which is a *request* of
 its own. Times are seconds of ``time.monotonic()``.
@@ -10,16 +11,18 @@ its own. Times are seconds of ``time.monotonic()``.
 
 from __future__ import annotations
 
+import contextlib
 import http.client
-import io
 import json as json_module
 import re
 import time
 import urllib.request
 from http.cookiejar import CookieJar
+from socket import MSG_PEEK
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import urlencode, urljoin, urlsplit
 
+from kirsch._native import ResponseFault, Responses
 from kirsch.bench.profiles import fields
 
 if TYPE_CHECKING:
@@ -209,9 +212,10 @@ class Http:
             connection.deadline = deadline
             received = connection.received
             try:
+                if kept:
+                    connection.sock.expect_silence()
                 self._send(connection, method, path, body, headers, cookie)
-                answer = connection.getresponse()
-                content = _read(answer)
+                answer = connection.answer()
             except BaseException as error:
                 self.close()
                 failure = _failure(error, url)
@@ -221,7 +225,7 @@ class Http:
                 if kept and gone and method in _IDEMPOTENT:
                     continue
                 raise failure from error
-            response = Response(answer.status, answer.headers, content, url)
+            response = Response(answer.status, answer.headers, answer.body, url)
             self.cookies.extract_cookies(answer, urllib.request.Request(url))  # noqa: S310  # nothing is opened with it
             if not self.keep_alive:
                 self.close()
@@ -268,8 +272,49 @@ class Http:
             raise RequestFailure("status", f"{method} {response.url} was answered with {status}: {start}")
 
 
+class _Answer(http.client.HTTPResponse):
+    """A response that is read as a whole, and not by the standard library, which reads what is no HTTP, too."""
+
+    def __init__(self, sock: Any, *_: Any, method: str | None = None, **__: Any) -> None:
+        # Not the base class's, which would make a file of the socket.
+        self._socket: _Socket = sock
+        self._method = method or "GET"
+        self.headers = self.msg = http.client.HTTPMessage()
+        self.status = 0
+        self.body = b""
+        self.will_close = True
+
+    def begin(self) -> None:
+        """Read it. Raises ResponseFault, OSError."""
+        responses = self._socket.responses
+        responses.expect(self._method)
+        said = None
+        while said is None:
+            data = self._socket.receive()
+            if not data:
+                said = responses.end()
+                if said is None:
+                    raise ResponseFault("Truncated", "The connection ended without a response.")
+                break
+            said = responses.feed(data)
+        self.status, self.reason, fields_, self.body, keeps_alive = said
+        for name, value in fields_:
+            self.headers[name] = value  # which adds, and replaces nothing
+        self.will_close = not keeps_alive
+        if unasked := responses.unused:
+            raise ResponseFault("Unasked", f"{len(unasked)} bytes came behind the response: {unasked[:100]!r}")
+
+    def isclosed(self) -> bool:
+        return True
+
+    def close(self) -> None:
+        pass
+
+
 class _Connection(http.client.HTTPConnection):
     """The standard one, over a socket of which each operation keeps to ``deadline``."""
+
+    response_class = _Answer
 
     def __init__(self, target: Target) -> None:
         super().__init__(target.host, target.port)
@@ -289,40 +334,44 @@ class _Connection(http.client.HTTPConnection):
             raise RequestFailure("connect", f"{self._target.authority}: {error.strerror or error}") from error
         self.sock = _Socket(connected, self)
 
+    def answer(self) -> _Answer:
+        """The response to what was sent, as a whole. Raises ResponseFault, OSError."""
+        answer = self.getresponse()
+        if not isinstance(answer, _Answer):
+            raise TypeError(f"{type(answer).__name__} in place of our own response")
+        return answer
+
 
 class _Socket:
-    """What HTTPConnection and HTTPResponse use of a socket, under the connection's deadline."""
+    """What HTTPConnection and _Answer use of a socket, under the connection's deadline."""
 
     def __init__(self, sock: socket.socket, connection: _Connection) -> None:
         self._sock = sock
         self._connection = connection
-        self._readers = 0
-        self._closed = False
+        self.responses = Responses(BODY_MAX)
 
     def sendall(self, data: bytes) -> None:
         self._sock.settimeout(self._remaining())
         self._sock.sendall(data)  # whose timeout is for all of it
 
-    def makefile(self, _mode: str) -> io.BufferedReader:
-        self._readers += 1
-        return io.BufferedReader(_Reader(self), 65536)
+    def expect_silence(self) -> None:
+        """Look whether anything has come that was not asked for, which would pass for an answer.
 
-    def receive_into(self, buffer: Any) -> int:
+        Raises ResponseFault; an end is no fault, and is found when something is asked.
+        """
+        self._sock.settimeout(0.0)
+        with contextlib.suppress(OSError):
+            if data := self._sock.recv(100, MSG_PEEK):
+                raise ResponseFault("Unasked", f"the server spoke before it was asked again: {data!r}")
+
+    def receive(self) -> bytes:
         self._sock.settimeout(self._remaining())
-        count = self._sock.recv_into(buffer)
-        self._connection.received += count
-        return count
+        data = self._sock.recv(65536)
+        self._connection.received += len(data)
+        return data
 
     def close(self) -> None:
-        # HTTPConnection lets go of a connection that is to close while the answer is still to be read.
-        self._closed = True
-        if not self._readers:
-            self._sock.close()
-
-    def release(self) -> None:
-        self._readers -= 1
-        if self._closed:
-            self.close()
+        self._sock.close()
 
     def _remaining(self) -> float:
         remaining = self._connection.deadline - time.monotonic()
@@ -331,52 +380,21 @@ class _Socket:
         return remaining
 
 
-class _Reader(io.RawIOBase):
-    def __init__(self, sock: _Socket) -> None:
-        super().__init__()
-        self._socket = sock
-
-    def readable(self) -> bool:
-        return True
-
-    def close(self) -> None:
-        if not self.closed:
-            self._socket.release()
-        super().close()
-
-    def readinto(self, buffer: Any, /) -> int:
-        return self._socket.receive_into(buffer)
-
-
-def _read(answer: http.client.HTTPResponse) -> bytes:
-    parts = []
-    size = 0
-    while part := answer.read(1 << 20):
-        parts.append(part)
-        size += len(part)
-        if size > BODY_MAX:
-            raise RequestFailure("malformed", f"the body is larger than {BODY_MAX} bytes")
-    if answer.length:  # http.client's read with a size says nothing of a body that is cut short
-        raise http.client.IncompleteRead(b"", answer.length)
-    return b"".join(parts)
-
-
 def _failure(error: BaseException, url: str) -> RequestFailure | None:
     """What an exception means, in the generator's words; None where it is none of the exchange's."""
     if isinstance(error, RequestFailure):
         return error
     if isinstance(error, TimeoutError):
         return RequestFailure("timeout", f"{url}: no whole answer in time")
-    if isinstance(error, (ConnectionResetError, BrokenPipeError)) and not isinstance(
-        error, http.client.RemoteDisconnected
-    ):
+    if isinstance(error, (ConnectionResetError, BrokenPipeError)):
         return RequestFailure("reset", f"{url}: the server reset the connection")
-    if isinstance(error, (http.client.RemoteDisconnected, http.client.IncompleteRead)):
+    if isinstance(error, ResponseFault) and error.args[0] == "Truncated":
         return RequestFailure("closed_early", f"{url}: the server closed the connection before the answer's end")
+    if isinstance(error, ResponseFault):
+        name, sentence = error.args
+        return RequestFailure("malformed", f"{url}: {name}: {sentence}")
     if isinstance(error, (http.client.InvalidURL, http.client.CannotSendHeader)):
         return None  # the test's own mistake
-    if isinstance(error, http.client.HTTPException):
-        return RequestFailure("malformed", f"{url}: {type(error).__name__}: {error}")
     if isinstance(error, OSError):
         return RequestFailure("connect", f"{url}: {error.strerror or error}")
     return None

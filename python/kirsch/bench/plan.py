@@ -23,8 +23,8 @@ class Load:
     """One measurement. Times in seconds, rates in requests a second, all for all processes together.
 
     ``rate`` None is the closed model with ``connections``; otherwise they are opened at the start, and
-    ``max_connections`` bounds them. ``count`` or ``duration`` is set, and so is ``warmup_seconds`` or
-    ``warmup_requests``, or neither.
+    ``max_connections`` bounds them. Up to ``pipeline`` requests are under way on one. ``count`` or ``duration`` is set,
+    and so is ``warmup_seconds`` or ``warmup_requests``, or neither.
     """
 
     target: Target
@@ -119,6 +119,7 @@ class Load:
                 "offset": index / self.rate if self.arrivals == "constant" else 0.0,
                 "connections": min(connections, self.max_connections),
                 "max_connections": max(1, shares(self.max_connections, processes)[index]),
+                "pipeline": self.pipeline,
             }
         }
 

@@ -39,12 +39,12 @@ def describe(load: Load) -> str:
     words = []
     if load.rate is None:
         words.append(f"closed model, {plural(load.connections, 'connection')}")
-        if load.pipeline > 1:
-            words.append(f"{load.pipeline} pipelined")
         if load.think:
             words.append(f"{load.thinking} think time of {show_seconds(load.think)}")
     else:
         words.append(f"open model, {load.rate:,.6g} requests a second, {load.arrivals} arrivals")
+    if load.pipeline > 1:
+        words.append(f"{load.pipeline} pipelined")
     if load.keep_alive is False:
         words.append("no keep-alive")
     elif load.keep_alive is not True:

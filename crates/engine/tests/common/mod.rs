@@ -185,6 +185,7 @@ impl World {
 
     /// Tells the engine what is ready, and says whether anything is.
     pub(crate) fn poll(&mut self) -> bool {
+        self.engine.before_wait(self.calls.is_empty());
         self.poller.wait(Some(Duration::ZERO), &mut self.ready).expect("the poller works");
         let any = !self.ready.is_empty();
         self.engine.notice(&mut self.ready);

@@ -7,7 +7,7 @@ use crate::plan::{Model, Plan, nanos};
 use crate::schedule::{Arrivals, Think};
 use crate::tally::{Job, LATE};
 use std::cmp::Reverse;
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 
 #[derive(Debug)]
 pub(super) enum Demand {
@@ -42,8 +42,12 @@ pub(super) struct Pool {
     arrivals: Arrivals,
     /// The window is over.
     is_done: bool,
-    /// Connections without a request, by slot and id; those that are gone meanwhile are passed over.
-    pub(super) free: VecDeque<(usize, u64)>,
+    /// Requests under way on a connection.
+    pipeline: usize,
+    /// Open connections that can take one more request: how many are under way there, the connection's place in the row
+    /// of those with as many, its slot. The first is taken.
+    free: BTreeSet<(usize, u64, usize)>,
+    placed: u64,
     /// Connections that are open or opening.
     pub(super) count: usize,
     most: usize,
@@ -65,7 +69,9 @@ impl Demand {
             Model::Open(open) => Self::Open(Pool {
                 arrivals: Arrivals::new(open, plan.seed),
                 is_done: false,
-                free: VecDeque::new(),
+                pipeline: open.pipeline,
+                free: BTreeSet::new(),
+                placed: 0,
                 count: 0,
                 most: open.max_connections,
                 opened_at_start: open.connections,
@@ -218,26 +224,37 @@ impl<N: Net> Generator<N> {
         if pool.waiting.is_empty() {
             return false;
         }
-        let connections = &self.connections;
-        let is_there = |&(slot, id): &(usize, u64)| {
-            connections.get(slot).is_some_and(|connection| connection.id == id && connection.stage != Stage::Lingering)
-        };
-        while pool.free.front().is_some_and(|free| !is_there(free)) {
-            pool.free.pop_front();
-        }
-        let free = pool.free.pop_front();
+        let free = pool.free.first().copied();
         if free.is_none() && pool.count >= pool.most {
             return false;
         }
         let Some(job) = pool.waiting.pop_front() else { return false };
         match free {
-            Some((slot, _)) => {
+            Some((.., slot)) => {
                 self.put(now, slot, job);
                 self.send(now, slot);
+                self.place(slot);
             }
             None => self.connect(now, None, Some(job)),
         }
         true
+    }
+
+    /// Puts a connection of the open model among those that can take one more request, at the place that it has now; or
+    /// takes it away there, if it cannot.
+    pub(super) fn place(&mut self, slot: usize) {
+        let Demand::Open(pool) = &mut self.demand else { return };
+        let connection = &mut self.connections[slot];
+        if let Some((under_way, place)) = connection.place.take() {
+            pool.free.remove(&(under_way, place, slot));
+        }
+        let under_way = connection.jobs.len();
+        let is_open = connection.stage == Stage::Open && !connection.is_over && !connection.output_failed;
+        if is_open && under_way < pool.pipeline && connection.asked < self.script.per_connection {
+            pool.placed += 1;
+            connection.place = Some((under_way, pool.placed));
+            pool.free.insert((under_way, pool.placed, slot));
+        }
     }
 
     /// A request has ended in whichever way: its user thinks, and has another.

@@ -139,7 +139,10 @@ impl<N: Net> Generator<N> {
             Stage::Open => self.open -= 1,
             Stage::Knocking | Stage::Opening => {}
         }
-        match (&mut self.demand, connection.user.take()) {
+        connection.is_over = true;
+        let user = connection.user.take();
+        self.place(slot);
+        match (&mut self.demand, user) {
             (Demand::Closed(users), Some(index)) => {
                 let user = &mut users.each[index];
                 user.slot = None;

@@ -97,15 +97,11 @@ impl<N: Net> Generator<N> {
         if connection.jobs.is_empty() {
             connection.deadline = Nanos::MAX;
         }
-        let (id, user, is_free) = (connection.id, connection.user, connection.jobs.is_empty());
-        match (&mut self.demand, user) {
-            (Demand::Closed(users), Some(user)) => {
-                users.each[user].failures = 0;
-                users.runnable.push(user);
-            }
-            (Demand::Open(pool), _) if is_free => pool.free.push_back((slot, id)),
-            _ => {}
+        if let (Demand::Closed(users), Some(user)) = (&mut self.demand, connection.user) {
+            users.each[user].failures = 0;
+            users.runnable.push(user);
         }
+        self.place(slot);
     }
 
     /// The connection could not be opened.
