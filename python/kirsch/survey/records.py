@@ -25,6 +25,8 @@ class Subject:
     options: str = ""
     """What a reader must know of how it was started: threads, workers, logging."""
     command: str = ""
+    same_as: str = ""
+    """Of an A/A survey: the server in the file that this is one of several equals of; every difference is an error."""
     absent: str = ""
     """Why it could not be measured at all; such a subject has no rounds."""
 
@@ -43,6 +45,8 @@ class Scenario:
     application: str
     series: str = ""
     x: float = 0.0
+    path: str = "/"
+    """What is asked for, with its query."""
 
 
 @dataclass(frozen=True)
@@ -105,7 +109,8 @@ class Round:
     response: dict[str, Any] = field(default_factory=dict)
     """A sample: ``status``, ``head`` and ``body`` in bytes, ``fields`` as pairs."""
     generator: dict[str, Any] = field(default_factory=dict)
-    """``used`` (share of its processors), ``bound`` and ``troubles`` as ``kirsch bench`` tells them."""
+    """``used`` (share of its processors), ``bound`` and ``troubles`` as ``kirsch bench`` tells them; ``ceiling``: the
+    null server's rate in the same round and scenario, which also makes what passes 80 % of it ``bound``."""
     machine: dict[str, float] = field(default_factory=dict)
     """``busy`` and ``steal`` meanwhile, as shares of all processors' time."""
 
