@@ -273,6 +273,13 @@ def load(plan: str, progress: Callable[[str], object] | None = None) -> str:
     a result.
     """
 
+def serve_null(listener: int, answer: bytes, last: bytes) -> None:
+    """Answer every request at a listening socket with ``answer``, or with ``last`` where its connection then ends.
+
+    It reads as little of a request as can be (``crates/load/src/null.rs``), so that whoever is measured against it is
+    the client. It ends when a signal's handler raises. OSError: the descriptor is none, or does not listen.
+    """
+
 @final
 class Histogram:
     """Times in nanoseconds by how often they came: HdrHistogram with 3 digits, up to an hour.
