@@ -12,7 +12,7 @@ from kirsch.bench.results import PERCENTILES
 from kirsch.bench.show import show_seconds
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Sequence
 
     from kirsch.bench.results import Result, Times
     from kirsch.bench.slo import Found
@@ -21,9 +21,9 @@ _SPECTRUM_STEPS = 20
 
 _STYLE = """
 :root { color-scheme: light dark; --page: #fff; --text: #1c2024; --faint: #60676f; --line: #e4e7eb; --card: #f6f7f9;
-  --s0: #2563c4; --s1: #b45309; --s2: #8a8f98; --bad: #c0262d; }
+  --bad: #c0262d; }
 @media (prefers-color-scheme: dark) { :root { --page: #14171a; --text: #e6e9ec; --faint: #98a1ab; --line: #2b3138;
-  --card: #1c2126; --s0: #6ea8ff; --s1: #f0a14a; --s2: #7d8590; --bad: #ff7b72; } }
+  --card: #1c2126; --bad: #ff7b72; } }
 body { margin: 2rem auto; padding: 0 1rem; max-width: 60rem; background: var(--page); color: var(--text);
   font: 15px/1.5 system-ui, sans-serif; }
 h1 { font-size: 1.4rem; margin: 0; overflow-wrap: anywhere; } h2 { font-size: 1.05rem; margin: 2rem 0 .5rem; }
@@ -91,11 +91,15 @@ def document_page(title: str, what: str, parts: Sequence[str], document: dict[st
     )
 
 
-def table(rows: Sequence[Sequence[str]]) -> str:
-    """A table of text, the first row of which is its head."""
+def table(rows: Sequence[Sequence[str]], *, words: Collection[int] = ()) -> str:
+    """A table of text, the first row of which is its head. ``words`` are columns of text that may be broken."""
     head, *body = rows
-    lines = ["<tr>" + "".join(f"<th>{escape(cell)}</th>" for cell in head) + "</tr>"]
-    lines += ["<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>" for row in body]
+    lines = ["<tr>" + "".join(f"<th scope='col'>{escape(cell)}</th>" for cell in head) + "</tr>"]
+    styles = [" class='words'" if column in words else "" for column in range(len(head))]
+    lines += [
+        "<tr>" + "".join(f"<td{style}>{escape(cell)}</td>" for cell, style in zip(row, styles, strict=True)) + "</tr>"
+        for row in body
+    ]
     return "<div class='scroll'><table>" + "\n".join(lines) + "</table></div>"
 
 
