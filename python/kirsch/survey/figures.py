@@ -392,7 +392,9 @@ def _answers(
     """Each server's to the first scenario that it has one for."""
     options = {(each.server, each.python): each.options for each in subjects}
     for key in keys:
-        for title, cell in ((each.scenario.title, cell) for each in scenes for cell in each.measured if cell.key == key):
+        for title, cell in (
+            (each.scenario.title, cell) for each in scenes for cell in each.measured if cell.key == key
+        ):
             sample = next((each.response for each in cell.rounds if each.response), None)
             if sample is None:
                 continue

@@ -205,7 +205,9 @@ def _spectrum(figures: Figures, scene: Scene) -> str:
     values = [value for line in lines for _, value in line.points if value is not None]
     x = plots.quantiles(max(at for line in lines for at, _ in line.points))
     y = plots.logarithmic(min(values), max(values), "latency", bench_page.tick)
-    return plots.draw(f"Latency by the share of requests that took at most so long: {scene.scenario.title}", x, y, lines)
+    return plots.draw(
+        f"Latency by the share of requests that took at most so long: {scene.scenario.title}", x, y, lines
+    )
 
 
 def _series(figures: Figures, name: str) -> list[str]:
@@ -281,5 +283,3 @@ def _share(figures: Figures) -> list[str]:
 
 def _founding(figures: Figures) -> list[str]:
     return _tables(founding.tables(figures)) if figures.header.founding is not None else []
-
-

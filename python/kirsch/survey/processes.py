@@ -68,6 +68,7 @@ class Server:
         """Raises OSError if there is no such program."""
         self.started = time.time()
         self._monotonic = time.monotonic()
+        self._is_over = False
         self._process = subprocess.Popen(  # noqa: S603 - whatever the survey names
             list(command),
             cwd=directory,
@@ -88,9 +89,9 @@ class Server:
 
     @property
     def ending(self) -> str:
-        """How it ended, in a few words; empty while it lives."""
+        """How it ended, in a few words; empty while it, or anything that it left behind, lives."""
         status = self._process.poll()
-        if status is None:
+        if status is None or any(map(_lives, self.pids())):
             return ""
         if status >= 0:
             return f"it ended with exit status {status}"
@@ -124,20 +125,29 @@ class Server:
         )
 
     def end(self) -> None:
-        """Ask it to end, then make it, and all that it started; returns when the process is gone."""
+        """Ask it to end, then make it, and all that it started; returns when the process is gone. To do so again
+        does nothing."""
+        if self._is_over:
+            return
+        self._is_over = True
         family = set(self.pids())
+        try:
+            self._ask_to_end(family)
+        finally:
+            # Also where somebody has lost patience meanwhile.
+            family |= set(self.pids())
+            _signal(self.pid, {pid for pid in family if _lives(pid)}, signal.SIGKILL)
+            self._process.wait()
+            self._tail.close()
+
+    def _ask_to_end(self, family: set[int]) -> None:
         # Its leader alone: one that ends its workers in an orderly way is not to lose them meanwhile.
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.kill(self.pid, signal.SIGTERM)
+        self._process.terminate()
         deadline = time.monotonic() + _END_SECONDS
         while time.monotonic() < deadline:
             if self._process.poll() is not None and not any(map(_lives, family)):
-                break
+                return
             time.sleep(0.01)
-        family |= set(self.pids())
-        _signal(self.pid, {pid for pid in family if _lives(pid)}, signal.SIGKILL)
-        self._process.wait()
-        self._tail.close()
 
 
 _SCAN_SECONDS = 1.0
@@ -331,8 +341,10 @@ def _lives(pid: int) -> bool:
 
 
 def _signal(leader: int, pids: set[int], number: signal.Signals) -> None:
-    with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.killpg(leader, number)
-    for pid in pids - {leader}:
+    if pids:
+        # The group, for what was started this very moment.
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(leader, number)
+    for pid in pids:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.kill(pid, number)

@@ -178,12 +178,12 @@ def _await_answer(server: Server, target: targets.Target, load: Load, patience: 
             said = "nothing listens" if isinstance(error, ConnectionRefusedError) else targets.reason(error)
         except ValueError as error:
             said = str(error)
-        words = f"; its last words: {server.last_words}"
         if ending:
-            raise NotReadyError(f"{ending} before it answered{words if server.last_words else ''}")
+            raise NotReadyError(f"{ending} before it answered{_last_words(server)}")
         if server.age >= patience:
-            quoted = words if server.last_words else ""
-            raise NotReadyError(f"it did not answer rightly within {patience:g} s: {said}{quoted}")
+            why = f"it did not answer rightly within {patience:g} s: {said}"
+            server.end()
+            raise NotReadyError(f"{why}{_last_words(server)}")
         time.sleep(pause)
         pause = min(pause * 1.5, _PAUSE_MAX_SECONDS)
 
@@ -236,7 +236,7 @@ def _idle(server: Server, seconds: float) -> float:
     before, start = server.usage(), time.monotonic()
     time.sleep(seconds)
     after, spent = server.usage(), time.monotonic() - start
-    return max(0.0, (after.user + after.system - before.user - before.system) / spent)
+    return round(max(0.0, (after.user + after.system - before.user - before.system) / spent), 6)
 
 
 # -------------------------------------------------------------------------------------------------------------- loading
@@ -307,8 +307,7 @@ def _loaded(
 
 def _failure(result: Result, ending: str, server: Server) -> str:
     if ending:
-        words = f"; its last words: {server.last_words}" if server.last_words else ""
-        return f"{ending} under the load{words}"
+        return f"{ending} under the load{_last_words(server)}"
     if not result.ok:
         example = result.errors[0]["example"] if result.errors else "no answer came"
         return f"nothing was answered as expected: {example}"
@@ -317,6 +316,11 @@ def _failure(result: Result, ending: str, server: Server) -> str:
     if result.troubles:
         return result.troubles[0]
     return ""
+
+
+def _last_words(server: Server) -> str:
+    words = server.last_words
+    return f"; its last words: {words}" if words else ""
 
 
 def _errors(result: Result) -> dict[str, int]:

@@ -155,7 +155,13 @@ def series(figures: Figures, name: str) -> list[Table]:
     return [
         Table(
             f"Processor time for a request, by {unit}s" if unit != "KiB" else "Processor time for a request, by KiB",
-            [head, *(along(key, lambda cell: show_seconds(cell.processor.value) if cell.processor else ABSENT) for key in keys)],
+            [
+                head,
+                *(
+                    along(key, lambda cell: show_seconds(cell.processor.value) if cell.processor else ABSENT)
+                    for key in keys
+                ),
+            ],
         ),
         Table(
             f"Requests a second, by {unit}s" if unit != "KiB" else "Requests a second, by KiB",
