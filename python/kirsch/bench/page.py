@@ -14,6 +14,7 @@ from kirsch.bench.show import show_seconds
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
+    from kirsch.bench.native import Histogram
     from kirsch.bench.results import Result, Times
     from kirsch.bench.slo import Found
 
@@ -132,19 +133,20 @@ def _spectrum(result: Result) -> str:
     shown = [("latency", result.latency)]
     if result.rate_asked is not None:
         shown.append(("service time", result.service))
-    lines = [Line(name, _spectrum_points(times)) for name, times in shown if times.count]
+    lines = [Line(name, spectrum_points(times.histogram)) for name, times in shown if times.count]
     highest = max(value for line in lines for _, value in line.points if value is not None)
     lowest = min(value for line in lines for _, value in line.points if value is not None)
     x = plots.quantiles(max(at for line in lines for at, _ in line.points))
-    y = plots.logarithmic(max(lowest, 1e-6), max(highest, 2e-6), "latency", _tick)
+    y = plots.logarithmic(max(lowest, 1e-6), max(highest, 2e-6), "latency", tick)
     return plots.draw("Latency by the share of requests that took at most so long", x, y, lines)
 
 
-def _spectrum_points(times: Times) -> list[tuple[float, float | None]]:
+def spectrum_points(histogram: Histogram) -> list[tuple[float, float | None]]:
     """(1 / (1 - share), seconds). Where the share is 1 the last request stands, at one in all."""
     points: list[tuple[float, float | None]] = []
-    for value, _, share in times.histogram.spectrum(_SPECTRUM_STEPS):
-        at = min(1 / (1 - share), times.count) if share < 1 else float(max(times.count, 1))
+    count = len(histogram)
+    for value, _, share in histogram.spectrum(_SPECTRUM_STEPS):
+        at = min(1 / (1 - share), count) if share < 1 else float(max(count, 1))
         points.append((at, max(value / 1e9, 1e-6)))
     return points
 
@@ -187,7 +189,7 @@ def _latencies(result: Result) -> str:
     return plots.draw(
         "Latency over time",
         plots.linear(last.at + last.seconds, "seconds", lambda value: f"{value:g}", to_tick=False),
-        plots.logarithmic(max(min(values), 1e-6), max(*values, 2e-6), "latency", _tick),
+        plots.logarithmic(max(min(values), 1e-6), max(*values, 2e-6), "latency", tick),
         lines,
         band=(0.0, result.window_from) if result.window_from > 0 else None,
     )
@@ -223,7 +225,8 @@ def _search(found: Found) -> list[str]:
     return ["<h2>The search</h2>", table(rows)]
 
 
-def _tick(seconds: float) -> str:
+def tick(seconds: float) -> str:
+    """A power of ten, for an axis."""
     for unit, size in (("s", 1.0), ("ms", 1e-3), ("us", 1e-6)):
         if seconds >= size * 0.999:
             return f"{seconds / size:.0f} {unit}"

@@ -14,15 +14,13 @@ from typing import TYPE_CHECKING, Any
 from kirsch.bench.show import plural
 from kirsch.survey import statistics
 from kirsch.survey.records import Subject
+from kirsch.survey.spec import NULL
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from kirsch.survey.records import Header, Round, Scenario
     from kirsch.survey.statistics import Figure, Rank
-
-NULL = "null"
-"""The server that the generator is judged by."""
 
 CEILING = 0.8
 """Share of the null server's rate beyond which the generator may be what is measured."""
@@ -331,7 +329,7 @@ def _bound(rounds: Sequence[Round], ceilings: Mapping[int, float], open_model: b
         return sum(found) * 2 >= len(rounds)
 
     if mostly([share > CEILING for share in shares]):
-        return f"{_mean(shares):.0%} of the null server's rate"
+        return f"{_mean(shares):.0%} of the null server"
     if mostly([share > GENERATOR_BUSY for share in used]):
         return f"the generator used {_mean(used):.0%} of its processors"
     return "the generator says so" if mostly(told) else ""
@@ -419,13 +417,17 @@ def _doubts(header: Header, rounds: Sequence[Round], scenes: Sequence[Scene]) ->
             f"Only {plural(fewest, 'round')} of some: intervals are wide, and few differences can be called. "
             f"{ROUNDS_ENOUGH} are the least to go by."
         )
+    bound = [
+        f"{scene.scenario.title}: {', '.join(f'{cell.label} ({cell.bound})' for cell in scene.measured if cell.bound)}"
+        for scene in scenes
+        if any(cell.bound for cell in scene.measured)
+    ]
+    if bound:
+        yield (
+            "The generator may be the limit, so these rates are lower bounds and their ranks are not the servers'; "
+            f"processor times hold. {'; '.join(bound)}."
+        )
     for scene in scenes:
-        bound = [f"{cell.label} ({cell.bound})" for cell in scene.measured if cell.bound]
-        if bound:
-            yield (
-                f"{scene.scenario.title}: the generator may be the limit, so these rates are lower bounds and their "
-                f"ranks are not the servers'; processor times hold. {', '.join(bound)}."
-            )
         if scene.ceiling is None and scene.measured and not scene.is_open:
             yield f"{scene.scenario.title}: no null server was measured, so the generator's own limit is unknown."
         failing = [

@@ -24,7 +24,8 @@ _LINES_MAX = 16
 
 _STYLE = """<style>
 svg.plot { min-width: 36rem; } .plotted { overflow-x: auto; margin: .5rem 0; }
-h3 { font-size: .95rem; margin: 1.5rem 0 .3rem; } p.note { color: var(--faint); font-size: .85rem; margin: .3rem 0 1rem; }
+h3 { font-size: .95rem; margin: 1.5rem 0 .3rem; }
+p.note { color: var(--faint); font-size: .85rem; margin: .3rem 0 1rem; }
 td:first-child, th:first-child { position: sticky; left: 0; background: var(--page); }
 nav a { margin-right: .9rem; white-space: nowrap; } a { color: var(--s0); }
 label input { font: inherit; width: 6rem; margin: 0 .3rem; } td.words { min-width: 16rem; }
@@ -36,9 +37,15 @@ each scenario. A figure is the geometric mean over the rounds. ± is half of its
 servers faster or slower together, so two figures may overlap and yet be told apart: they are compared round by round.
 Two are called different where Student's t of the rounds' ratios says so, such that of all such calls in a table at most
 5 in 100 are chance (Benjamini and Hochberg), and where it is one per cent at least. A rank of 2–4 says that one is
-better beyond doubt and that the others cannot be told apart. Processor time is user and system time of all of a server's
-processes, for each request. ≥ marks rates above 80 % of the null server's, a bare loop that answers without reading.
+better beyond doubt and that the others cannot be told apart. Processor time is user and system time of all of a
+server's processes, for each request. ≥ marks rates above 80 % of the null server's, a bare loop that answers without looking.
 """
+
+_SHARE_INPUT = """<p>If one worker of your application, together with its server, answers
+<label><input id="share-rate" type="number" min="1" step="any" value="500" inputmode="decimal">
+requests a second</label>, the server is this share of what it does:</p>"""
+
+_SHARE_HEAD = "<tr><th scope='col'></th><th scope='col'>share</th></tr>"
 
 _SHARE_SCRIPT = """
 (() => {
@@ -94,8 +101,8 @@ def write(figures: Figures, document: dict[str, Any]) -> str:
     measured = len(figures.styles)
     what = (
         f"{header.about} {plural(measured, 'server')}, {plural(len(header.scenarios), 'scenario')}, "
-        f"{plural(figures.rounds, 'round')} of {show_seconds(header.seconds)} after {show_seconds(header.warmup)} to warm "
-        f"up, seed {header.seed}"
+        f"{plural(figures.rounds, 'round')} of {show_seconds(header.seconds)} after {show_seconds(header.warmup)} to "
+        f"warm up, seed {header.seed}"
     )
     return bench_page.document_page(header.title, what.strip(), parts, document)
 
@@ -270,12 +277,8 @@ def _share(figures: Figures) -> list[str]:
         if cell.processor
     )
     return [
-        "<p>If one worker of your application, with its server, answers ",
-        "<label><input id='share-rate' type='number' min='1' step='any' value='500' inputmode='decimal' "
-        "aria-label='requests a second of one worker'> requests a second</label>, the server is this share of what it "
-        "does:</p>",
-        f"<div class='scroll' aria-live='polite'><table><tr><th scope='col'></th><th scope='col'>share</th></tr>{rows}"
-        "</table></div>",
+        _SHARE_INPUT,
+        f"<div class='scroll' aria-live='polite'><table>{_SHARE_HEAD}{rows}</table></div>",
         *_tables([table]),
         f"<script>{_SHARE_SCRIPT}</script>",
     ]

@@ -10,7 +10,7 @@ from kirsch.bench.show import plural, show_bytes, show_columns, show_seconds
 from kirsch.survey.figures import SERIES_UNITS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from kirsch.survey.figures import Cell, Figures, Scene
     from kirsch.survey.statistics import Figure, Rank
@@ -38,7 +38,7 @@ class Table:
 
 
 def overview(figures: Figures) -> Table | None:
-    """Processor time for each request as a multiple of the least, over the scenarios; None for less than two servers."""
+    """Processor time for each request as a multiple of the least; None for less than two servers."""
     scenes = [scene for scene in figures.scenes if not scene.scenario.series and scene.measured]
     keys = list(dict.fromkeys(cell.key for scene in scenes for cell in scene.measured))
     if not scenes or len(keys) < 2:
@@ -71,7 +71,7 @@ def overview(figures: Figures) -> Table | None:
     return Table(
         "Processor time for a request, as a multiple of the least (and ranks)",
         rows,
-        note="Ranks such as 2–4: at least one is better beyond doubt, and the others cannot be told apart.",
+        note="Ranks such as 2–4: one is better beyond doubt, and the others up to the fourth cannot be told apart.",
     )
 
 
@@ -100,7 +100,7 @@ def _row(cell: Cell, *, is_open: bool) -> list[str]:
         f"{bound}{cell.rate.value:,.0f}" if cell.rate.value >= 100 else f"{bound}{cell.rate.value:,.1f}",
         spread(cell.rate),
         cell.rate_rank.text if cell.rate_rank else ABSENT,
-        show_seconds(cell.processor.value) if cell.processor else ABSENT,
+        _seconds(cell.processor),
         spread(cell.processor),
         cell.processor_rank.text if cell.processor_rank else ABSENT,
         f"{cell.user:.0%}" if cell.processor else ABSENT,
@@ -110,6 +110,10 @@ def _row(cell: Cell, *, is_open: bool) -> list[str]:
         ),
         ", ".join([_share(cell.failed_share) if cell.failed else "0", *([_rounds(cell)] if cell.failures else [])]),
     ]
+
+
+def _seconds(figure: Figure | None) -> str:
+    return show_seconds(figure.value) if figure is not None else ABSENT
 
 
 def _rounds(cell: Cell) -> str:
@@ -148,25 +152,19 @@ def series(figures: Figures, name: str) -> list[Table]:
     cells = {(cell.key, each.scenario.name): cell for each in scenes for cell in each.measured}
     head = ["", *(f"{each.scenario.x:g}" for each in scenes)]
 
-    def along(key: tuple[str, str], show: object) -> list[str]:
-        found = [cells.get((key, each.scenario.name)) for each in scenes]
-        return [figures.labels[key], *(show(cell) if cell else ABSENT for cell in found)]  # type: ignore[operator]
+    def along(title: str, show: Callable[[Cell], str]) -> Table:
+        rows = [head]
+        for key in keys:
+            found = [cells.get((key, each.scenario.name)) for each in scenes]
+            rows.append([figures.labels[key], *(show(cell) if cell else ABSENT for cell in found)])
+        return Table(f"{title}, by {unit if unit == 'KiB' else f'{unit}s'}", rows)
 
     return [
-        Table(
-            f"Processor time for a request, by {unit}s" if unit != "KiB" else "Processor time for a request, by KiB",
-            [
-                head,
-                *(
-                    along(key, lambda cell: show_seconds(cell.processor.value) if cell.processor else ABSENT)
-                    for key in keys
-                ),
-            ],
+        along(
+            "Processor time for a request",
+            lambda each: show_seconds(each.processor.value) if each.processor else ABSENT,
         ),
-        Table(
-            f"Requests a second, by {unit}s" if unit != "KiB" else "Requests a second, by KiB",
-            [head, *(along(key, lambda cell: f"{cell.rate.value:,.0f}") for key in keys)],
-        ),
+        along("Requests a second", lambda cell: f"{cell.rate.value:,.0f}" if cell.rate else ABSENT),
     ]
 
 
@@ -204,19 +202,19 @@ def needs(figures: Figures) -> Table | None:
     if not figures.needs:
         return None
     rows = [["", "memory", "at most", "processes", "threads", "start", "first answer", "idle"]]
-    for each in figures.needs:
-        rows.append(
-            [
-                each.label,
-                show_bytes(each.memory) if each.memory else ABSENT,
-                show_bytes(each.memory_most) if each.memory_most else ABSENT,
-                str(each.processes or ABSENT),
-                str(each.threads or ABSENT),
-                show_seconds(each.startup.value) if each.startup else ABSENT,
-                show_seconds(each.first_request.value) if each.first_request else ABSENT,
-                f"{each.idle.value:.2%}" if each.idle is not None else ABSENT,
-            ]
-        )
+    rows += [
+        [
+            each.label,
+            show_bytes(each.memory) if each.memory else ABSENT,
+            show_bytes(each.memory_most) if each.memory_most else ABSENT,
+            str(each.processes or ABSENT),
+            str(each.threads or ABSENT),
+            _seconds(each.startup),
+            _seconds(each.first_request),
+            f"{each.idle.value:.2%}" if each.idle is not None else ABSENT,
+        ]
+        for each in figures.needs
+    ]
     return Table(
         "What it needs",
         rows,
@@ -270,7 +268,7 @@ def share(figures: Figures, rates: Iterable[float] = RATES) -> Table | None:
     return Table(
         "The server's share of a busy worker's time",
         rows,
-        note=f"By the processor time of a request of: {of.scenario.title}. Where it is small, choose by something else.",
+        note=f"By what a request costs in: {of.scenario.title}. Where it is little, choose by something else.",
     )
 
 
