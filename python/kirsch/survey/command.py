@@ -8,6 +8,7 @@ import dataclasses
 import signal
 import sys
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from kirsch import reports
@@ -303,7 +304,7 @@ def _founding(survey: Survey) -> dict[str, Any] | None:
         return None
     from kirsch.survey import founding
 
-    return founding.table(survey.founding)
+    return founding.load(survey.founding)
 
 
 def _take_turns(
@@ -352,7 +353,7 @@ def _report(header: records.Header, rounds: Sequence[records.Round], folder: str
 
     Files({}).answer(report.text(header, rounds))
     try:
-        written = report.write(header, rounds, folder)
+        written = report.write(header, rounds, Path(folder))
     except OSError as error:
         reports.say(f"kirsch survey: cannot write {error.filename or folder}: {error.strerror}")
         return errors.ERRORS_SEEN
