@@ -163,6 +163,7 @@ def _run(given: argparse.Namespace) -> int:
     if not given.file:
         raise UsageError("which file? `kirsch survey --example` prints one to begin with; --help tells more")
     survey = _survey(given)
+    _founding(survey)
     folder = given.out or f"{survey.name}-results"
     if given.report:
         return _report_again(folder)
@@ -304,7 +305,7 @@ def _founding(survey: Survey) -> dict[str, Any] | None:
         return None
     from kirsch.survey import founding
 
-    return founding.load(survey.founding)
+    return founding.load(survey.founding.upper())
 
 
 def _take_turns(

@@ -251,7 +251,7 @@ class _Reader:
             self._mistake((*path, "workers"), f"{adapter} is one process")
         if server.wheel and not adapter.startswith("kirsch"):
             self._mistake((*path, "wheel"), "wheel is for kirsch; a wheel of another server is one of its requirements")
-        if server.wheel:
+        elif server.wheel:
             server = dataclasses.replace(server, wheel=os.path.join(self._folder, server.wheel))
             if not os.path.isfile(server.wheel):
                 self._mistake((*path, "wheel"), f"wheel: there is no file {server.wheel}")
