@@ -309,7 +309,8 @@ def _failure(result: Result, ending: str, server: Server) -> str:
     if ending:
         return f"{ending} under the load{_last_words(server)}"
     if not result.ok:
-        example = result.errors[0]["example"] if result.errors else "no answer came"
+        lost = result.discarded["failed"]
+        example = result.errors[0]["example"] if result.errors else f"{lost} requests failed while warming up"
         return f"nothing was answered as expected: {example}"
     if result.interrupted and not result.went_well:
         return "the load was not over in time"
