@@ -18,10 +18,33 @@ PYPY = Interpreter("/usr/bin/pypy3", "pypy", "PyPy 7.3.11 (3.9)", "/usr/lib/pypy
 OTHER = Interpreter("/opt/python3.99", "cpython", "CPython 3.99.0", "/opt")
 
 # Those that issue 5 names.
-NAMED = (
-    "kirsch kirsch-gevent gunicorn gunicorn-gthread gunicorn-gevent uwsgi mod_wsgi granian bjoern fastpysgi cheroot "
-    "cherrypy waitress gevent eventlet twisted tornado wsgiref uvicorn hypercorn flup cyclone fapws3 picows mod_python"
-).split()
+NAMED = [
+    "kirsch",
+    "kirsch-gevent",
+    "gunicorn",
+    "gunicorn-gthread",
+    "gunicorn-gevent",
+    "uwsgi",
+    "mod_wsgi",
+    "granian",
+    "bjoern",
+    "fastpysgi",
+    "cheroot",
+    "cherrypy",
+    "waitress",
+    "gevent",
+    "eventlet",
+    "twisted",
+    "tornado",
+    "wsgiref",
+    "uvicorn",
+    "hypercorn",
+    "flup",
+    "cyclone",
+    "fapws3",
+    "picows",
+    "mod_python",
+]
 
 
 def place(tmp_path: Path, **changes: object) -> Place:
@@ -106,7 +129,7 @@ def test_a_missing_program_is_told_with_its_package(tmp_path: Path, monkeypatch:
 
 
 def test_a_missing_header_is_told_with_its_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(subjects.glob, "glob", lambda _: [])
+    monkeypatch.setattr("glob.glob", lambda _: [])
     (candidate,) = subjects.candidates(of_file(tmp_path, 'adapter = "bjoern"'), [])
     assert candidate.absent == "ev.h is missing, without which it cannot be built: apt-get install libev-dev"
 
@@ -131,7 +154,8 @@ def test_an_install_that_fails_is_a_row_with_pips_word(tmp_path: Path) -> None:
 
 
 def test_an_environment_is_made_once_and_used_again(tmp_path: Path) -> None:
-    venvs, told = Venvs(str(tmp_path / "venvs")), []
+    venvs = Venvs(str(tmp_path / "venvs"))
+    told: list[str] = []
     first = venvs.get(interpreters.ours(), (), told.append)
     assert os.access(first, os.X_OK)
     assert venvs.is_ready(interpreters.ours(), ())

@@ -8,6 +8,7 @@ import pytest
 
 from kirsch.bench.errors import UsageError
 from kirsch.survey import example, spec
+from kirsch.survey.adapters import ADAPTERS
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -111,7 +112,7 @@ def test_all_mistakes_are_told_in_their_order(tmp_path: Path) -> None:
 
 
 def test_a_file_that_is_not_there(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="cannot read .*: No such file"):
+    with pytest.raises(UsageError, match=r"cannot read .*: No such file"):
         spec.read(str(tmp_path / "nothing.toml"))
 
 
@@ -121,10 +122,8 @@ def test_the_example_is_a_file_and_names_every_key(tmp_path: Path) -> None:
     for keys in (spec._SURVEY, spec._SCENARIO, spec._SERVER):
         for key in keys.keys() - {"about", "series", "x", "wheel"}:
             assert f"{key} = " in example.TEXT, key
-    for adapter in spec.ADAPTERS:
-        assert (
-            spec.ADAPTERS[adapter].absent or adapter in example.TEXT.replace("\n", " ").split() or adapter == "command"
-        )
+    for adapter in ADAPTERS:
+        assert ADAPTERS[adapter].absent or adapter in example.TEXT.replace("\n", " ").split() or adapter == "command"
 
 
 def test_short_forms_are_series(tmp_path: Path) -> None:

@@ -59,7 +59,7 @@ class Conditions:
 
     survey: Survey
     processors: Processors
-    progress: Callable[[Sequence[dict[str, Any]], float | None], None]
+    progress: Callable[[Sequence[dict[str, Any]]], None]
 
 
 @dataclass(frozen=True)
@@ -264,7 +264,7 @@ def _loaded(
             if load.duration is not None:
                 start = time.time() - max(word["elapsed"] for word in words)
                 watch.aim(start + load.warmup_seconds, start + load.warmup_seconds + load.duration)
-            conditions.progress(words, load.seconds_planned)
+            conditions.progress(words)
 
         ran = crew.run(
             [{"kind": "plan", "plan": plan} for plan in load.plans()],
