@@ -418,14 +418,15 @@ def _doubts(header: Header, rounds: Sequence[Round], scenes: Sequence[Scene]) ->
             f"{ROUNDS_ENOUGH} are the least to go by."
         )
     bound = [
-        f"{scene.scenario.title}: {', '.join(f'{cell.label} ({cell.bound})' for cell in scene.measured if cell.bound)}"
+        f"{scene.scenario.name}: {', '.join(cell.label for cell in scene.measured if cell.bound)}"
         for scene in scenes
         if any(cell.bound for cell in scene.measured)
     ]
     if bound:
         yield (
-            "The generator may be the limit, so these rates are lower bounds and their ranks are not the servers'; "
-            f"processor times hold. {'; '.join(bound)}."
+            f"The generator may be the limit (beyond {CEILING:.0%} of the null server, or {GENERATOR_BUSY:.0%} of its own "
+            "processors), so these rates are lower bounds, and their ranks are not the servers'; processor times hold. "
+            f"{'; '.join(bound)}."
         )
     for scene in scenes:
         if scene.ceiling is None and scene.measured and not scene.is_open:

@@ -62,7 +62,7 @@ def tables(figures: Figures) -> list[Table]:
         )
         for each in old.get("table", ())
     ]
-    said = Table(f"{old['name']}: {old['title']}", [["whence", whence]], words=(1,))
+    said = Table(f"{old['name']}: {old['title']}", (), note=whence)
     ours = _SHAPES[old["shape"]](figures, old) if figures.scenes else []
     return [said, *then, *ours]
 

@@ -23,6 +23,7 @@ _LINES_MAX = 16
 """In one plot; more cannot be told apart, and the table has them."""
 
 _STYLE = """<style>
+body { max-width: 68rem; }
 svg.plot { min-width: 36rem; } .plotted { overflow-x: auto; margin: .5rem 0; }
 h3 { font-size: .95rem; margin: 1.5rem 0 .3rem; }
 p.note { color: var(--faint); font-size: .85rem; margin: .3rem 0 1rem; }
@@ -38,7 +39,8 @@ servers faster or slower together, so two figures may overlap and yet be told ap
 Two are called different where Student's t of the rounds' ratios says so, such that of all such calls in a table at most
 5 in 100 are chance (Benjamini and Hochberg), and where it is one per cent at least. A rank of 2–4 says that one is
 better beyond doubt and that the others cannot be told apart. Processor time is user and system time of all of a
-server's processes, for each request. ≥ marks rates above 80 % of the null server's, a bare loop that answers without looking.
+server's processes, for each request. ≥ marks rates above 80 % of the null server's, a bare loop
+that answers without looking.
 """
 
 _SHARE_INPUT = """<p>If one worker of your application, together with its server, answers
@@ -112,7 +114,7 @@ def _tables(found: Iterable[Table | None], *, titled: bool = True) -> list[str]:
     for each in found:
         if each is not None:
             parts += [f"<h3>{escape(each.title)}</h3>"] if titled else []
-            parts.append(bench_page.table(each.rows, words=each.words))
+            parts += [bench_page.table(each.rows, words=each.words)] if each.rows else []
             parts += [f'<p class="note">{escape(each.note)}</p>'] if each.note else []
     return parts
 

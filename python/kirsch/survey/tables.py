@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import textwrap
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -20,10 +21,14 @@ RATES = (10, 50, 100, 200, 500, 1000, 2000, 5000)
 
 ABSENT = "–"
 
+_WIDTH = 120
+"""Of what is said below a table on a terminal."""
+
 
 @dataclass(frozen=True)
 class Table:
-    """``rows`` begin with the head; ``left`` are columns of names, ``words`` those of text that may be long."""
+    """``rows`` begin with the head, or are none at all; ``left`` are columns of names, ``words`` those of text that
+    may be long."""
 
     title: str
     rows: Sequence[Sequence[str]]
@@ -33,8 +38,11 @@ class Table:
 
     def text(self) -> str:
         """For a terminal."""
-        parts = [self.title, show_columns(self.rows, left=(*self.left, *self.words), indent="  ")]
-        return "\n".join([*parts, f"  {self.note}"] if self.note else parts)
+        parts = [self.title]
+        if self.rows:
+            parts.append(show_columns(self.rows, left=(*self.left, *self.words), indent="  "))
+        parts += textwrap.wrap(self.note, _WIDTH, initial_indent="  ", subsequent_indent="  ")
+        return "\n".join(parts)
 
 
 def overview(figures: Figures) -> Table | None:
@@ -79,7 +87,7 @@ def scene(of: Scene) -> Table:
     """All of one scenario."""
     rows = [
         [
-            "", "a second", "±", "rank", "a request", "±", "rank", "user", "p50", "p90", "p99", "p99.9", "max", "failed",
+            "", "requests/s", "±", "rank", "processor/request", "±", "rank", "user", "p50", "p90", "p99", "p99.9", "max", "failed",
         ]
     ]  # fmt: skip
     rows += [_row(cell, is_open=of.is_open) for cell in of.cells]
