@@ -350,13 +350,21 @@ def _of_series(form: str, number: int, values: dict[str, Any]) -> dict[str, Any]
     made: dict[str, Any] = {"name": f"{values['name']}-{number}", "base": values["name"], "x": float(number)}
     if form == "fields":
         more = (f"-H 'X-Field-{index:02}: {'abcdefghij' * 3}{index:02}'" for index in range(number))
-        made |= {"series": "headers", "load": " ".join([load, *more]).strip(), "title": f"{title}, {number} more fields"}
+        made |= {
+            "series": "headers",
+            "load": " ".join([load, *more]).strip(),
+            "title": f"{title}, {number} more fields",
+        }
     elif form == "kib":
         path = f"{values.get('path', '/').rstrip('/')}/{number}"
         made |= {"series": "size", "path": path, "title": f"{title}, {number} KiB"}
         made["application"] = values.get("application", "sizer")
     else:
-        made |= {"series": "connections", "load": f"{load} -c {number}".strip(), "title": f"{title}, {number} connections"}
+        made |= {
+            "series": "connections",
+            "load": f"{load} -c {number}".strip(),
+            "title": f"{title}, {number} connections",
+        }
     return made
 
 
@@ -382,7 +390,7 @@ def _name(value: Any) -> str:
 def _adapter(value: Any) -> str:
     if not isinstance(value, str) or value not in ADAPTERS:
         hint = did_you_mean(str(value), ADAPTERS).removeprefix("; ")
-        raise _WrongError(hint and f"an adapter ({hint})" or f"one of {', '.join(ADAPTERS)}")
+        raise _WrongError(f"an adapter ({hint})" if hint else f"one of {', '.join(ADAPTERS)}")
     return value
 
 

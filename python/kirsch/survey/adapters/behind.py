@@ -46,7 +46,14 @@ def _mod_wsgi(place: Place) -> list[str]:
     # Its daemon's callable is named "application" unless it is told.
     name = place.target.partition(":")[2] or "application"
     start = [place.script("mod_wsgi-express"), "start-server", module, "--application-type", "module"]
-    paths = ["--server-root", os.path.join(place.directory, "root"), "--python-path", WITHIN, "--python-path", place.home]
+    paths = [
+        "--server-root",
+        os.path.join(place.directory, "root"),
+        "--python-path",
+        WITHIN,
+        "--python-path",
+        place.home,
+    ]
     size = ["--processes", str(place.workers), "--threads", str(place.threads)]
     serving = ["--host", place.host, "--port", str(place.port), "--callable-object", name, "--log-to-terminal"]
     return [*start, *serving, *size, *paths, "--working-directory", place.home, *identity, *place.extra]
@@ -84,7 +91,7 @@ def _write_page(place: Place) -> str:
     path = place.path.partition("?")[0]
     body: bytes = survey_apps.LARGE if place.page == "large" else survey_apps.HELLO
     if place.page == "sizer":
-        body = survey_apps._kib(path)
+        body = survey_apps.kib(path)
     name = path.lstrip("/") or "index.html"
     place.write(os.path.join("pages", name), body.decode())
     root = os.path.join(place.directory, "pages")
@@ -97,7 +104,8 @@ def _nginx(place: Place) -> list[str]:
     root = _write_page(place)
     user, group = _user()
     temporary = "\n".join(
-        f"    {name}_temp_path {place.directory}/{name};" for name in ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
+        f"    {name}_temp_path {place.directory}/{name};"
+        for name in ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
     )
     configuration = f"""\
 {f"user {user} {group};" if user else ""}

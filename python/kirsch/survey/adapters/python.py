@@ -67,7 +67,9 @@ def _launch(server: str) -> Callable[[Place], list[str]]:
 
 
 ADAPTERS = (
-    Adapter("gunicorn", "sync: one call after the other, no keep-alive", _gunicorn("sync"), ("gunicorn",), workers=True),
+    Adapter(
+        "gunicorn", "sync: one call after the other, no keep-alive", _gunicorn("sync"), ("gunicorn",), workers=True
+    ),
     Adapter("gunicorn-gthread", "a pool of threads", _gunicorn("gthread"), ("gunicorn",), threads=10, workers=True),
     Adapter(
         "gunicorn-gevent",
