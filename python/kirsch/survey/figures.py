@@ -31,6 +31,9 @@ GENERATOR_BUSY = 0.9
 ROUNDS_ENOUGH = 5
 
 _FAILED_MAX = 0.01
+_ANSWERED = ("status", "length", "hash")
+"""Errors of requests that were answered."""
+
 _STEAL_MAX = 0.02
 
 PERCENTILES = ("50", "90", "99", "99.9", "max")
@@ -61,6 +64,7 @@ class Cell:
     """The share of it that is the program's own, and not the system's on its behalf."""
     latency: dict[str, Figure] = field(default_factory=dict)
     requests: int = 0
+    """Answered, whatever the answers said."""
     failed: int = 0
     errors: dict[str, int] = field(default_factory=dict)
     bound: str = ""
@@ -70,8 +74,10 @@ class Cell:
 
     @property
     def failed_share(self) -> float:
-        """Of its requests."""
-        return self.failed / self.requests if self.requests else 0.0
+        """Of what was asked: answered, or failed without an answer."""
+        answered_wrongly = sum(self.errors.get(kind, 0) for kind in _ANSWERED)
+        asked = self.requests + max(0, self.failed - answered_wrongly)
+        return min(1.0, self.failed / asked) if asked else 0.0
 
 
 @dataclass(frozen=True)

@@ -39,6 +39,7 @@ _FAST_SECONDS = 0.05
 
 def load(name: str) -> dict[str, Any]:
     """The old table of a row, for ``Header.founding``. Raises UsageError where there is none."""
+    name = name.upper()
     if name not in NAMES:
         hint = did_you_mean(name, NAMES) or f"; there are {', '.join(NAMES)}"
         raise UsageError(f"founding: there is no table {name}{hint}")
@@ -96,7 +97,7 @@ def _ab_row(cell: Cell) -> list[str]:
     """What ab would have printed, over all rounds."""
     rate = cell.rate.value if cell.rate else 0.0
     return [
-        str(cell.requests - cell.failed),
+        str(cell.requests),
         str(cell.failed),
         f"{rate:.2f}",
         f"{1000 / rate:.3f}",
