@@ -430,8 +430,9 @@ def _doubts(header: Header, rounds: Sequence[Round], scenes: Sequence[Scene]) ->
     ]
     if bound:
         yield (
-            f"The generator may be the limit (beyond {CEILING:.0%} of the null server, or {GENERATOR_BUSY:.0%} of its own "
-            "processors), so these rates are lower bounds, and their ranks are not the servers'; processor times hold. "
+            f"The generator may be the limit (beyond {CEILING:.0%} of the null server, or {GENERATOR_BUSY:.0%} of its "
+            "own processors), so these rates are lower bounds, and their ranks are not the servers'; processor times "
+            "hold. "
             f"{'; '.join(bound)}."
         )
     for scene in scenes:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from kirsch.survey.statistics import Figure, Rank
     from kirsch.survey.tables import Table
 
-SCHEMA = "kirsch-survey/1"
+SCHEMA = "kirsch-survey-1"
 
 NAMES = ("survey.txt", "survey.html", "survey.json")
 

@@ -87,7 +87,8 @@ def scene(of: Scene) -> Table:
     """All of one scenario."""
     rows = [
         [
-            "", "requests/s", "±", "rank", "processor/request", "±", "rank", "user", "p50", "p90", "p99", "p99.9", "max", "failed",
+            "", "requests/s", "±", "rank", "processor/request", "±", "rank", "user",
+            "p50", "p90", "p99", "p99.9", "max", "failed",
         ]
     ]  # fmt: skip
     rows += [_row(cell, is_open=of.is_open) for cell in of.cells]
