@@ -142,7 +142,10 @@ def test_a_survey_without_blemish_raises_no_doubt() -> None:
         ({"generator": {"used": 0.95, "bound": False}}, "The generator may be the limit"),
         ({"generator": {"used": 0.5, "ceiling": 5000.0}}, "The generator may be the limit"),
         ({"generator": {"troubles": ["was kept waiting for a processor for 9% of the time"]}}, "kept waiting"),
-        ({"failed": 500, "errors": {"timeout": 500}}, "more than 1 % of the requests failed"),
+        (
+            {"failed": 500, "errors": {"timeout": 500}},
+            "Where more than 1 % of the requests failed there is no rank. hello: gunicorn",
+        ),
     ],
 )
 def test_what_speaks_against_the_figures_is_told(changes: dict[str, Any], doubt: str) -> None:
@@ -159,7 +162,7 @@ def test_few_rounds_and_no_null_server_are_doubted() -> None:
     rounds = surveying.without(surveying.rounds(header), "null")
     text = report.text(header, rounds)
     assert "Only 2 rounds of some" in text
-    assert "no null server was measured" in text
+    assert "No null server was measured" in text
     assert cells(text, HELLO)["gunicorn"][2] == "1–2"
 
 
@@ -169,7 +172,7 @@ def test_answers_of_different_lengths_are_doubted() -> None:
         dataclasses.replace(each, response={"status": 200, "head": 99, "body": 13}) if each.server == "kirsch" else each
         for each in surveying.rounds(header)
     ]
-    assert "differ in length. 12 bytes: gunicorn; 13 bytes: kirsch." in report.text(header, rounds)
+    assert "differ in length. hello: 12 bytes from gunicorn; 13 bytes from kirsch." in report.text(header, rounds)
 
 
 def test_equals_that_were_called_different_are_counted() -> None:

@@ -435,28 +435,42 @@ def _doubts(header: Header, rounds: Sequence[Round], scenes: Sequence[Scene]) ->
             "hold. "
             f"{'; '.join(bound)}."
         )
-    for scene in scenes:
-        if scene.ceiling is None and scene.measured and not scene.is_open:
-            yield f"{scene.scenario.title}: no null server was measured, so the generator's own limit is unknown."
-        failing = [
-            f"{cell.label} {cell.failed_share:.1%}" for cell in scene.measured if cell.failed_share > _FAILED_MAX
-        ]
-        if failing:
-            yield f"{scene.scenario.title}: more than 1 % of the requests failed, so not ranked: {', '.join(failing)}."
-        yield from _different_bodies(scene)
+    unknown = [scene.scenario.name for scene in scenes if scene.ceiling is None and _works_hard(scene)]
+    if unknown:
+        yield f"No null server was measured, so the generator's own limit is unknown: {', '.join(unknown)}."
+    failing = [
+        f"{scene.scenario.name}: {', '.join(f'{cell.label} {cell.failed_share:.0%}' for cell in failing)}"
+        for scene in scenes
+        if (failing := [cell for cell in scene.measured if cell.failed_share > _FAILED_MAX])
+    ]
+    if failing:
+        yield f"Where more than 1 % of the requests failed there is no rank. {'; '.join(failing)}."
+    different = [f"{scene.scenario.name}: {told}" for scene in scenes if (told := _bodies(scene))]
+    if different:
+        yield f"The bodies of the answers differ in length. {'. '.join(different)}."
     yield from _machine(header, rounds)
     yield from _equals(header, scenes)
 
 
-def _different_bodies(scene: Scene) -> Iterable[str]:
+def _works_hard(scene: Scene) -> bool:
+    """Whether the generator does so much that it may be near its limit."""
+    used = [each.generator.get("used") or 0.0 for cell in scene.measured for each in cell.rounds]
+    return not scene.is_open and max(used, default=0.0) > GENERATOR_BUSY / 2
+
+
+def _bodies(scene: Scene) -> str:
+    """Who sends how much, where that is not the same. A sample that is chunked counts its chunks' heads too, so it is
+    compared with nothing."""
     bodies: dict[int, list[str]] = {}
     for cell in scene.measured:
         sample = next((each.response for each in cell.rounds if each.response.get("body") is not None), None)
-        if sample is not None:
+        if sample is not None and not any(
+            str(pair[0]).lower() == "transfer-encoding" for pair in sample.get("fields") or ()
+        ):
             bodies.setdefault(int(sample["body"]), []).append(cell.label)
-    if len(bodies) > 1:
-        told = "; ".join(f"{size:,} bytes: {', '.join(names)}" for size, names in sorted(bodies.items()))
-        yield f"{scene.scenario.title}: the bodies of the answers differ in length. {told}."
+    if len(bodies) < 2:
+        return ""
+    return "; ".join(f"{size:,} bytes from {', '.join(names)}" for size, names in sorted(bodies.items()))
 
 
 def _machine(header: Header, rounds: Sequence[Round]) -> Iterable[str]:

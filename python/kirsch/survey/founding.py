@@ -33,8 +33,8 @@ NAMES = tuple(sorted(name.removesuffix(".toml") for name in os.listdir(_FOLDER) 
 
 _AB_COLUMNS = ["threads", *(name for _, name, _ in ab.ABSession.parse_patterns)]
 
-_FAST_SECONDS = 0.05
-"""A median below which queueing is no matter of a single request's time."""
+_ONE_AT_A_TIME = 1.5
+"""Requests at once, below which a server answers one after the other: what is beyond one is measuring."""
 
 
 def load(name: str) -> dict[str, Any]:
@@ -127,7 +127,7 @@ def _full_and_bare(scenes: Sequence[Scene], full: str, bare: str) -> list[Table]
 def _users(figures: Figures, _old: dict[str, Any]) -> list[Table]:
     """What users get, and why: a server that answers one after the other is a queue."""
     rows = [["server", "scenario", "users", "a second", "failed", "p50", "max", "why"]]
-    for scene in sorted(figures.scenes, key=lambda each: (each.scenario.title.partition(",")[0], each.scenario.x)):
+    for scene in figures.scenes:
         rows += [
             [
                 cell.label,
@@ -151,17 +151,18 @@ def _users(figures: Figures, _old: dict[str, Any]) -> list[Table]:
 
 
 def _why(cell: Cell, users: float) -> str:
-    """By Little's law: users who wait for each other take as long as all of them together."""
-    if cell.rate is None or "50" not in cell.latency:
+    """How many the server answers at a time: its rate by the time that one request takes by itself (Little's law).
+    Where that is one, whoever comes waits until all others before are done."""
+    alone = min((each.first_request for each in cell.rounds if each.first_request > 0), default=0.0)
+    if cell.rate is None or not alone:
         return ABSENT
-    median, rate = cell.latency["50"].value, cell.rate.value
-    kinds = ", ".join(sorted(cell.errors, key=lambda kind: -cell.errors[kind])) if cell.failed else ""
-    failing = f"; failures: {kinds}" if kinds else ""
-    if median < _FAST_SECONDS:
-        return f"no queue that matters{failing}"
-    if users > 1 and median * rate > 0.5 * users and rate < 15:
-        return f"a queue: one after the other, {rate:.1f} a second{failing}"
-    return f"all at once: each waits for its own{failing}" if users > 1 else f"one user{failing}"
+    at_once = cell.rate.value * alone
+    if at_once < _ONE_AT_A_TIME and users > 1:
+        told = f"a queue: one at a time, {cell.rate.value:,.0f} a second"
+    else:
+        told = f"no queue: {at_once:.0f} at a time" if users > 1 else "one user"
+    kinds = sorted(cell.errors, key=lambda kind: -cell.errors[kind]) if cell.failed else []
+    return "; ".join([told, *([f"fails by {', '.join(kinds)}"] if kinds else [])])
 
 
 # ------------------------------------------------------------------------------------------------------------------- ab
