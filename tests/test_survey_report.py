@@ -92,7 +92,9 @@ def test_interpreters_of_one_server_are_rows_of_their_own(header: Header, rounds
 
 def test_what_one_more_costs_is_told(header: Header, rounds: list[Round]) -> None:
     found = {
-        (each.key[0], each.series): each for each in figures.figures(header, rounds).costs if each.key[1] == CPYTHON
+        (each.key[0], each.sweep.series): each
+        for each in figures.figures(header, rounds).costs
+        if each.key[1] == CPYTHON
     }
     for server, (base, field, kib) in surveying.COSTS.items():
         for series, true in (("headers", field), ("size", kib)):
@@ -103,6 +105,22 @@ def test_what_one_more_costs_is_told(header: Header, rounds: list[Round]) -> Non
     block = next(each for each in report.text(header, rounds).split("\n\n") if each.startswith("What one more costs"))
     assert re.search(r"bjoern +header field +6\d\d ns", block)
     assert re.search(r"cheroot +KiB +1\.\d\d us", block)
+
+
+def test_two_series_over_the_same_number_stay_apart() -> None:
+    pages = {"soon": 1000.0, "later": 10.0}
+    scenarios = tuple(
+        records.Scenario(f"{page}-{x}", f"{page}, {x} connections", f"-c {x}", "hello", "connections", x)
+        for page in pages
+        for x in (5, 20)
+    )
+    header = surveying.header(subjects=SUBJECTS[1:2], scenarios=scenarios)
+    rounds = [
+        dataclasses.replace(each, rate=pages[each.scenario.partition("-")[0]]) for each in surveying.rounds(header)
+    ]
+    text = report.text(header, rounds)
+    for page, rate in (("soon", "1,000"), ("later", "10")):
+        assert cells(text, f"{page}: Requests a second, by connections") == {"kirsch": [rate, rate]}
 
 
 def test_needs_fairness_and_absence_are_told(header: Header, rounds: list[Round]) -> None:

@@ -100,10 +100,32 @@ class Scene:
 
 
 @dataclass(frozen=True)
+class Sweep:
+    """A series: scenarios that differ in one number. There may be several over the same kind of number, as one for each
+    page; ``base`` is the name of this one."""
+
+    base: str
+    series: str
+    title: str
+    scenes: tuple[Scene, ...]
+    """In the order of x."""
+
+    @property
+    def unit(self) -> str:
+        """What x counts."""
+        return SERIES_UNITS.get(self.series, self.series)
+
+    @property
+    def units(self) -> str:
+        """Of many."""
+        return self.unit if self.unit == "KiB" else f"{self.unit}s"
+
+
+@dataclass(frozen=True)
 class Cost:
     """What one more of a series' x costs a server: processor seconds."""
 
-    series: str
+    sweep: Sweep
     key: Key
     label: str
     each: Figure
@@ -151,6 +173,8 @@ class Figures:
     styles: dict[Key, int]
     """A number for each server, that keeps its colour through all plots."""
     scenes: tuple[Scene, ...]
+    sweeps: tuple[Sweep, ...]
+    """Those of the scenes that are of a series."""
     costs: tuple[Cost, ...]
     needs: tuple[Needs, ...]
     answers: tuple[Answer, ...]
@@ -173,12 +197,14 @@ def figures(header: Header, rounds: Sequence[Round]) -> Figures:
         by_cell.setdefault(((each.server, each.python), each.scenario), []).append(each)
     present = [key for key in labels if any(key == owner for owner, _ in by_cell)]
     scenes = tuple(_scene(scenario, present, labels, by_cell) for scenario in header.scenarios)
+    sweeps = _sweeps(scenes)
     return Figures(
         header=header,
         labels=labels,
         styles={key: place for place, key in enumerate(present)},
         scenes=scenes,
-        costs=tuple(_costs(header, present, labels, by_cell)),
+        sweeps=sweeps,
+        costs=tuple(each for sweep in sweeps if sweep.series in _SLOPED for each in _costs(sweep, present, labels)),
         needs=tuple(_needs(key, labels[key], _with_figures(rounds, key)) for key in present),
         answers=tuple(_answers(subjects, present, labels, scenes)),
         absent=tuple((_name(each, labels), each.absent) for each in subjects if each.absent),
@@ -345,27 +371,41 @@ def _mean(values: Sequence[float]) -> float:
     return math.fsum(values) / len(values) if values else 0.0
 
 
-def _costs(
-    header: Header,
-    keys: Sequence[Key],
-    labels: Mapping[Key, str],
-    by_cell: Mapping[tuple[Key, str], list[Round]],
-) -> Iterable[Cost]:
-    for series in dict.fromkeys(each.series for each in header.scenarios if each.series in _SLOPED):
-        scenarios = [each for each in header.scenarios if each.series == series]
-        for key in keys:
-            rounds: dict[int, list[tuple[float, float]]] = {}
-            for scenario in scenarios:
-                for each in by_cell.get((key, scenario.name), ()):
-                    if is_measured(each) and each.processor_per_request > 0:
-                        rounds.setdefault(each.round, []).append((scenario.x, each.processor_per_request))
-            # A round that was not finished says less than the others do, and says it as loudly.
-            whole = {number: points for number, points in rounds.items() if len(points) == len(scenarios)}
-            each_more = statistics.slope(whole or rounds)
-            if each_more is not None:
-                points = list(itertools.chain.from_iterable((whole or rounds).values()))
-                none = _mean([y for _, y in points]) - each_more.value * _mean([x for x, _ in points])
-                yield Cost(series, key, labels[key], each_more, none)
+def _sweeps(scenes: Sequence[Scene]) -> tuple[Sweep, ...]:
+    groups: dict[tuple[str, str], list[Scene]] = {}
+    for scene in scenes:
+        if scene.scenario.series:
+            # A series of the file is named so: ``name-10``; one that was written out has names of its own.
+            base = scene.scenario.name.removesuffix(f"-{scene.scenario.x:g}")
+            base = base if base != scene.scenario.name else scene.scenario.series
+            groups.setdefault((scene.scenario.series, base), []).append(scene)
+    return tuple(
+        Sweep(base, series, _common_title(group), tuple(sorted(group, key=lambda each: each.scenario.x)))
+        for (series, base), group in groups.items()
+        if any(scene.measured for scene in group)
+    )
+
+
+def _common_title(scenes: Sequence[Scene]) -> str:
+    """``hello, 10 more fields`` and ``hello, 20 more fields`` are hello."""
+    titles = {scene.scenario.title.rpartition(", ")[0] for scene in scenes}
+    return titles.pop() if len(titles) == 1 else ""
+
+
+def _costs(sweep: Sweep, keys: Sequence[Key], labels: Mapping[Key, str]) -> Iterable[Cost]:
+    for key in keys:
+        rounds: dict[int, list[tuple[float, float]]] = {}
+        for scene in sweep.scenes:
+            for each in itertools.chain.from_iterable(cell.rounds for cell in scene.measured if cell.key == key):
+                if each.processor_per_request > 0:
+                    rounds.setdefault(each.round, []).append((scene.scenario.x, each.processor_per_request))
+        # A round that was not finished says less than the others do, and would say it as loudly.
+        whole = {number: points for number, points in rounds.items() if len(points) == len(sweep.scenes)} or rounds
+        each_more = statistics.slope(whole)
+        if each_more is not None:
+            points = list(itertools.chain.from_iterable(whole.values()))
+            none = _mean([y for _, y in points]) - each_more.value * _mean([x for x, _ in points])
+            yield Cost(sweep, key, labels[key], each_more, none)
 
 
 def _needs(key: Key, label: str, rounds: Sequence[Round]) -> Needs:

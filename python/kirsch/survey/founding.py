@@ -19,7 +19,7 @@ from kirsch.bench.errors import UsageError
 from kirsch.bench.show import show_bytes, show_seconds
 from kirsch.survey import statistics
 from kirsch.survey.figures import by_round
-from kirsch.survey.tables import ABSENT, Table, series_scenes, spread
+from kirsch.survey.tables import ABSENT, Table, spread
 from kirsch.values import did_you_mean
 
 if TYPE_CHECKING:
@@ -59,7 +59,10 @@ def tables(figures: Figures) -> list[Table]:
     whence = f"{old['source']}. Rig: {old['rig']}."
     then = [
         Table(
-            f"Then: {each['title']}", [each["columns"], *each["rows"]], note=" ".join(filter(None, [each.get("note")]))
+            f"Then: {each['title']}",
+            [each["columns"], *each["rows"]],
+            note=each.get("note", ""),
+            left=tuple(each.get("left", (0,))),
         )
         for each in old.get("table", ())
     ]
@@ -73,7 +76,16 @@ def tables(figures: Figures) -> list[Table]:
 
 def _sweep(figures: Figures, old: dict[str, Any]) -> list[Table]:
     """CherryPy's thread report for each server, and how the full stack stands beside the bare server."""
-    scenes = [each for each in series_scenes(figures, "connections") if each.measured]
+    found: list[Table] = []
+    for sweep in figures.sweeps:
+        if sweep.series == "connections":
+            found += _one_sweep(figures, sweep.scenes)
+            if old.get("bare"):
+                found += _full_and_bare(sweep.scenes, old["server"], old["bare"])
+    return found
+
+
+def _one_sweep(figures: Figures, scenes: Sequence[Scene]) -> list[Table]:
     found = []
     for key in _keys(scenes):
         pairs = [(scene, cell) for scene in scenes for cell in scene.measured if cell.key == key]
@@ -88,8 +100,6 @@ def _sweep(figures: Figures, old: dict[str, Any]) -> list[Table]:
                 note=f"The least of these rates is {min(rates) / max(rates):.3f} of the most.",
             )
         )
-    if old.get("bare"):
-        found += _full_and_bare(scenes, old["server"], old["bare"])
     return found
 
 
@@ -152,10 +162,12 @@ def _users(figures: Figures, _old: dict[str, Any]) -> list[Table]:
 
 def _why(cell: Cell, users: float) -> str:
     """How many the server answers at a time: its rate by the time that one request takes by itself (Little's law).
-    Where that is one, whoever comes waits until all others before are done."""
+    Where that is one, whoever comes waits until all others before are done. The first request was by itself, but may
+    have waited for the application to be loaded; half of the others took no more than the median."""
     alone = min((each.first_request for each in cell.rounds if each.first_request > 0), default=0.0)
-    if cell.rate is None or not alone:
+    if cell.rate is None or not alone or "50" not in cell.latency:
         return ABSENT
+    alone = min(alone, cell.latency["50"].value)
     at_once = cell.rate.value * alone
     if at_once < _ONE_AT_A_TIME and users > 1:
         told = f"a queue: one at a time, {cell.rate.value:,.0f} a second"

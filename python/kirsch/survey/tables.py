@@ -8,12 +8,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from kirsch.bench.show import plural, show_bytes, show_columns, show_seconds
-from kirsch.survey.figures import SERIES_UNITS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from kirsch.survey.figures import Cell, Figures, Scene
+    from kirsch.survey.figures import Cell, Figures, Key, Scene, Sweep
     from kirsch.survey.statistics import Figure, Rank
 
 RATES = (10, 50, 100, 200, 500, 1000, 2000, 5000)
@@ -141,22 +140,14 @@ def spread(figure: Figure | None) -> str:
     return f"{100 * relative:.1f} %" if relative < 0.1 else f"{100 * relative:.0f} %" if relative < 10 else "> 1000 %"
 
 
-def series_names(figures: Figures) -> list[str]:
-    """Of series with figures, in the order of the file."""
-    return list(
-        dict.fromkeys(each.scenario.series for each in figures.scenes if each.scenario.series and each.measured)
-    )
+def sweep_title(of: Sweep) -> str:
+    """What a sweep is about, for a heading."""
+    return f"{of.title}, by {of.unit}" if of.title else f"By {of.unit}"
 
 
-def series_scenes(figures: Figures, series: str) -> list[Scene]:
-    """Those of a series, along x."""
-    return sorted((each for each in figures.scenes if each.scenario.series == series), key=lambda each: each.scenario.x)
-
-
-def series(figures: Figures, name: str) -> list[Table]:
+def sweep(of: Sweep, labels: Mapping[Key, str]) -> list[Table]:
     """Processor time and rates along a series."""
-    scenes = series_scenes(figures, name)
-    unit = SERIES_UNITS.get(name, name)
+    scenes = of.scenes
     keys = list(dict.fromkeys(cell.key for each in scenes for cell in each.measured))
     cells = {(cell.key, each.scenario.name): cell for each in scenes for cell in each.measured}
     head = ["", *(f"{each.scenario.x:g}" for each in scenes)]
@@ -165,8 +156,8 @@ def series(figures: Figures, name: str) -> list[Table]:
         rows = [head]
         for key in keys:
             found = [cells.get((key, each.scenario.name)) for each in scenes]
-            rows.append([figures.labels[key], *(show(cell) if cell else ABSENT for cell in found)])
-        return Table(f"{title}, by {unit if unit == 'KiB' else f'{unit}s'}", rows)
+            rows.append([labels[key], *(show(cell) if cell else ABSENT for cell in found)])
+        return Table(f"{of.title}{': ' if of.title else ''}{title}, by {of.units}", rows)
 
     return [
         along(
@@ -181,13 +172,14 @@ def costs(figures: Figures) -> Table | None:
     """What one more header field, or one more KiB, costs."""
     if not figures.costs:
         return None
+    many = len({cost.sweep.base for cost in figures.costs}) > len({cost.sweep.series for cost in figures.costs})
     rows = [["", "for each", "costs", "from", "to", "and without any"]]
     for cost in figures.costs:
         low, high = cost.each.interval or (None, None)
         rows.append(
             [
                 cost.label,
-                SERIES_UNITS.get(cost.series, cost.series),
+                cost.sweep.unit + (f", {cost.sweep.title}" if many else ""),
                 signed_seconds(cost.each.value),
                 ABSENT if low is None else signed_seconds(low),
                 ABSENT if high is None else signed_seconds(high),
@@ -254,11 +246,11 @@ def answers(figures: Figures) -> Table | None:
 
 
 def share_cells(figures: Figures) -> tuple[Scene, list[Cell]] | None:
-    """The servers whose share of an application's time is told, and by which scenario: the first one without a
-    series."""
-    for each in figures.scenes:
+    """The servers whose share of an application's time is told, and by which scenario: the first that is of no series,
+    else the first."""
+    for each in sorted(figures.scenes, key=lambda each: bool(each.scenario.series)):
         cells = [cell for cell in each.measured if cell.processor is not None]
-        if cells and not each.scenario.series:
+        if cells:
             return each, cells
     return None
 
