@@ -8,6 +8,7 @@
 #   FUZZ_ARGS='-s none'  for cargo fuzz: without a sanitizer it is many times faster, and wire has no unsafe code
 #   FUZZ_SECONDS=60     for each target; FUZZ_RUNS=10000000 bounds cases instead; FUZZ_TARGETS='a b' chooses
 #   PEERS=              a virtual environment that holds the servers to compare with; SCENARIO=ka,chrome,...
+#   SURVEY_ARGS=        further arguments of kirsch survey
 #   SHARED=../shared    where the outside judges are looked for: the shared corpus and the yardstick
 
 SHELL := bash
@@ -137,6 +138,12 @@ endif
 	$(BIN)/python $(SHARED)/yardstick/yardstick.py --scenario $(SCENARIO) \
 		--server 'kirsch=$(abspath $(BIN))/kirsch {app} --bind 127.0.0.1:{port}' \
 		$(if $(PEERS),--peers $(abspath $(PEERS)) --only $(RIVALS)) $(BENCH_ARGS)
+
+# Three servers, installed from the package index into a cache of their own: SURVEY_ARGS='--venvs DIR' puts it elsewhere.
+.PHONY: survey-smoke
+survey-smoke: build ## Survey three servers for a few seconds, so that the whole of `kirsch survey` has run once
+	@rm -rf target/survey-smoke
+	timeout 170 $(BIN)/kirsch survey survey/smoke.toml --out target/survey-smoke $(SURVEY_ARGS)
 
 .PHONY: instructions
 instructions: build ## Count the instructions of a request under callgrind, which noise does not change

@@ -163,6 +163,7 @@ def _run(given: argparse.Namespace) -> int:
     if not given.file:
         raise UsageError("which file? `kirsch survey --example` prints one to begin with; --help tells more")
     survey = _survey(given)
+    _founding(survey)
     folder = given.out or f"{survey.name}-results"
     if given.report:
         return _report_again(folder)
@@ -194,7 +195,10 @@ def _list(candidates: Sequence[subjects.Candidate], venvs: Venvs) -> int:
         can = f"no: {each.absent}" if each.absent else "yes"
         if not each.absent and each.in_venv and each.interpreter is not None:
             is_ready = venvs.is_ready(each.interpreter, each.requirements)
-            can += "" if is_ready else f", once pip has installed {' '.join(each.requirements)}"
+            what = (
+                f"pip has installed {' '.join(each.requirements)}" if each.requirements else "its environment is made"
+            )
+            can += "" if is_ready else f", once {what}"
         rows.append((each.server.name, each.python or "-", each.server.adapter, can))
     widths = [max(len(row[column]) for row in rows) for column in range(3)]
     lines = ["  ".join([*(row[column].ljust(widths[column]) for column in range(3)), row[3]]) for row in rows]
@@ -304,7 +308,7 @@ def _founding(survey: Survey) -> dict[str, Any] | None:
         return None
     from kirsch.survey import founding
 
-    return founding.load(survey.founding)
+    return founding.load(survey.founding.upper())
 
 
 def _take_turns(

@@ -38,9 +38,9 @@ class Progress:
         self._name = f"{turn.ready.name}, {turn.scenario.record.name}, round {turn.number + 1}"
         self._display.show(f"{self._prefix()} {self._name}: starting")
 
-    def loading(self, words: Sequence[dict[str, Any]], planned: float | None) -> None:
+    def loading(self, words: Sequence[dict[str, Any]]) -> None:
         """It is under load."""
-        self._display.show(f"{self._prefix()} {self._name}: {load_line(words, None if planned is None else planned)}")
+        self._display.show(f"{self._prefix()} {self._name}: {load_line(words, None)}")
 
     def end(self, turn: Turn, measured: records.Round) -> None:
         """A round is over."""

@@ -59,7 +59,7 @@ class Conditions:
 
     survey: Survey
     processors: Processors
-    progress: Callable[[Sequence[dict[str, Any]], float | None], None]
+    progress: Callable[[Sequence[dict[str, Any]]], None]
 
 
 @dataclass(frozen=True)
@@ -264,7 +264,7 @@ def _loaded(
             if load.duration is not None:
                 start = time.time() - max(word["elapsed"] for word in words)
                 watch.aim(start + load.warmup_seconds, start + load.warmup_seconds + load.duration)
-            conditions.progress(words, load.seconds_planned)
+            conditions.progress(words)
 
         ran = crew.run(
             [{"kind": "plan", "plan": plan} for plan in load.plans()],
@@ -309,7 +309,8 @@ def _failure(result: Result, ending: str, server: Server) -> str:
     if ending:
         return f"{ending} under the load{_last_words(server)}"
     if not result.ok:
-        example = result.errors[0]["example"] if result.errors else "no answer came"
+        lost = result.discarded["failed"]
+        example = result.errors[0]["example"] if result.errors else f"{lost} requests failed while warming up"
         return f"nothing was answered as expected: {example}"
     if result.interrupted and not result.went_well:
         return "the load was not over in time"

@@ -145,6 +145,11 @@ class Survey:
         )
 
 
+def uses_python(command: str) -> bool:
+    """Whether a command runs in an environment of the survey's."""
+    return "{python}" in command or "{bin}" in command
+
+
 def read(path: str) -> Survey:
     """Read a file. Raises UsageError with a line for each mistake."""
     try:
@@ -245,13 +250,15 @@ class _Reader:
             except ValueError as error:
                 self._mistake((*path, "command"), f"command: {error}")
         known = ADAPTERS[adapter]
+        if server.requirements and ((server.command and not uses_python(server.command)) or not known.is_python):
+            self._mistake((*path, "requirements"), "requirements are for a server under a {python} of the survey's")
         if server.threads and not known.threads and adapter not in ("kirsch", "command", "gunicorn", "uwsgi"):
             self._mistake((*path, "threads"), f"{adapter} has no threads to choose")
         if server.workers != 1 and not known.workers:
             self._mistake((*path, "workers"), f"{adapter} is one process")
         if server.wheel and not adapter.startswith("kirsch"):
             self._mistake((*path, "wheel"), "wheel is for kirsch; a wheel of another server is one of its requirements")
-        if server.wheel:
+        elif server.wheel:
             server = dataclasses.replace(server, wheel=os.path.join(self._folder, server.wheel))
             if not os.path.isfile(server.wheel):
                 self._mistake((*path, "wheel"), f"wheel: there is no file {server.wheel}")

@@ -14,7 +14,7 @@ import kirsch
 from kirsch.survey import interpreters, records
 from kirsch.survey.adapters import ADAPTERS
 from kirsch.survey.adapters.base import WITHIN, Adapter, Place, fill
-from kirsch.survey.spec import NULL
+from kirsch.survey.spec import NULL, uses_python
 from kirsch.survey.venvs import InstallError, Venvs, versions
 
 if TYPE_CHECKING:
@@ -112,9 +112,7 @@ def candidates(survey: Survey, asked: Sequence[str]) -> list[Candidate]:
         adapter = ADAPTERS[server.adapter]
         if adapter.absent:
             found.append(Candidate(server, None, absent=adapter.absent))
-        elif not adapter.is_python or (
-            server.command and "{python}" not in server.command and "{bin}" not in server.command
-        ):
+        elif not adapter.is_python or (server.command and not uses_python(server.command)):
             found.append(Candidate(server, None, absent=_missing_program(adapter)))
         else:
             names = server.pythons if server.pythons and not asked else general
