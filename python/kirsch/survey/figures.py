@@ -208,12 +208,7 @@ def figures(header: Header, rounds: Sequence[Round]) -> Figures:
         needs=tuple(_needs(key, labels[key], _with_figures(rounds, key)) for key in present),
         answers=tuple(_answers(subjects, present, labels, scenes)),
         absent=tuple((_name(each, labels), each.absent) for each in subjects if each.absent),
-        failures=tuple(
-            (cell.label, scene.scenario.title, why, count)
-            for scene in scenes
-            for cell in scene.cells
-            for why, count in cell.failures.items()
-        ),
+        failures=tuple(_failures(header, rounds, labels)),
         doubts=tuple(_doubts(header, rounds, scenes)),
         rounds=max((len({each.round for each in cell.rounds}) for scene in scenes for cell in scene.cells), default=0),
     )
@@ -311,8 +306,7 @@ def _cell(key: Key, label: str, rounds: Sequence[Round], ceilings: Mapping[int, 
     failures: dict[str, int] = {}
     for each in rounds:
         if not is_measured(each):
-            why = each.failure or "nothing was answered as expected"
-            failures[why] = failures.get(why, 0) + 1
+            failures[_why(each)] = failures.get(_why(each), 0) + 1
     if not good:
         return Cell(key, label, (), failures)
     user = math.fsum(each.user for each in good)
@@ -369,6 +363,24 @@ def _bound(rounds: Sequence[Round], ceilings: Mapping[int, float], open_model: b
 
 def _mean(values: Sequence[float]) -> float:
     return math.fsum(values) / len(values) if values else 0.0
+
+
+def _failures(
+    header: Header, rounds: Iterable[Round], labels: Mapping[Key, str]
+) -> Iterable[tuple[str, str, str, int]]:
+    """The null server's too, by which others are judged."""
+    titles = {each.name: each.title for each in header.scenarios}
+    counts: dict[tuple[str, str, str], int] = {}
+    for each in rounds:
+        if not is_measured(each):
+            label = labels.get((each.server, each.python), each.server)
+            of = label, titles.get(each.scenario, each.scenario), _why(each)
+            counts[of] = counts.get(of, 0) + 1
+    return ((*of, count) for of, count in sorted(counts.items()))
+
+
+def _why(each: Round) -> str:
+    return each.failure or "nothing was answered as expected"
 
 
 def _sweeps(scenes: Sequence[Scene]) -> tuple[Sweep, ...]:

@@ -32,12 +32,14 @@ def fastpysgi(host: str, port: int, load: Load, threads: int) -> None:
 
 def cheroot(host: str, port: int, load: Load, threads: int) -> None:
     """A pool of threads."""
+    _keep_connections()
     importlib.import_module("cheroot.wsgi").Server((host, port), load(), numthreads=threads).start()
 
 
 def cherrypy(host: str, port: int, load: Load, threads: int) -> None:
     """The whole framework: its own pages, with dispatcher, hooks and tools, on its own server. MODULE:APP only names
     the page."""
+    _keep_connections()
     framework = importlib.import_module("cherrypy")
     apps = importlib.import_module("survey_apps")
 
@@ -158,6 +160,12 @@ def flup(host: str, port: int, load: Load, threads: int) -> None:
     """FastCGI for a web server in front. HOST and PORT are empty: the socket is descriptor 0."""
     server = importlib.import_module("flup.server.fcgi").WSGIServer
     server(load(), maxThreads=threads, minSpare=threads, maxSpare=threads).run()
+
+
+def _keep_connections() -> None:
+    """cheroot keeps ten connections. To all beyond it promises the same, and closes them under their next requests,
+    which are lost."""
+    importlib.import_module("cheroot.server").HTTPServer.keep_alive_conn_limit = 10_000
 
 
 def _tornado(host: str, port: int, application: Any) -> None:
