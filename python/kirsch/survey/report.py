@@ -155,7 +155,7 @@ def _text(found: Figures) -> str:
     if header.founding is not None:
         blocks += _blocks(founding.tables(found))
     if found.doubts:
-        blocks.append("\n".join(["Doubts", *(f"  {doubt}" for doubt in found.doubts)]))
+        blocks.append("\n".join(["Doubts", *(tables.wrap(doubt, hanging=True) for doubt in found.doubts)]))
     return "\n\n".join(blocks)
 
 

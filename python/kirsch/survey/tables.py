@@ -40,8 +40,13 @@ class Table:
         parts = [self.title]
         if self.rows:
             parts.append(show_columns(self.rows, left=(*self.left, *self.words), indent="  "))
-        parts += textwrap.wrap(self.note, _WIDTH, initial_indent="  ", subsequent_indent="  ")
+        parts += [wrap(self.note)] if self.note else []
         return "\n".join(parts)
+
+
+def wrap(text: str, *, hanging: bool = False) -> str:
+    """Lines for a terminal, with a margin; ``hanging``: a wider one from the second on."""
+    return textwrap.fill(text, _WIDTH, initial_indent="  ", subsequent_indent="    " if hanging else "  ")
 
 
 def overview(figures: Figures) -> Table | None:
