@@ -225,6 +225,18 @@ def test_a_server_that_loses_requests_has_no_rank() -> None:
     assert "20,000 × reset" in text
 
 
+def test_failures_while_warming_up_are_told_and_cost_no_rank() -> None:
+    header = small()
+    rounds = [
+        dataclasses.replace(each, failed=900, errors={figures.WARMING_UP: 900}) if each.server == "gunicorn" else each
+        for each in surveying.rounds(header)
+    ]
+    text = report.text(header, rounds)
+    assert cells(text, HELLO)["gunicorn"][2] == "2"
+    assert cells(text, HELLO)["gunicorn"][-1] == "0"
+    assert "4,500 × while warming up" in text
+
+
 def test_wrong_answers_are_counted_once() -> None:
     header = small()
     rounds = [

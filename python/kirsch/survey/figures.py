@@ -31,12 +31,15 @@ GENERATOR_BUSY = 0.9
 ROUNDS_ENOUGH = 5
 
 _FAILED_MAX = 0.01
+WARMING_UP = "while warming up"
+"""Among a round's errors: those of requests that are not measured."""
+
 _ANSWERED = ("status", "length", "hash")
 """Errors of requests that were answered."""
 
 _STEAL_MAX = 0.02
 
-PERCENTILES = ("50", "90", "99", "99.9", "max")
+PERCENTILES = ("50", "75", "90", "95", "99", "99.9", "max")
 
 SERIES_UNITS = {"headers": "header field", "size": "KiB", "connections": "connection"}
 """What ``x`` of a series counts."""
@@ -74,10 +77,12 @@ class Cell:
 
     @property
     def failed_share(self) -> float:
-        """Of what was asked: answered, or failed without an answer."""
+        """Of what was asked while it was measured: answered, or failed without an answer. A server may come to its
+        senses while it is warmed up."""
+        failed = max(0, self.failed - self.errors.get(WARMING_UP, 0))
         answered_wrongly = sum(self.errors.get(kind, 0) for kind in _ANSWERED)
-        asked = self.requests + max(0, self.failed - answered_wrongly)
-        return min(1.0, self.failed / asked) if asked else 0.0
+        asked = self.requests + max(0, failed - answered_wrongly)
+        return min(1.0, failed / asked) if asked else 0.0
 
 
 @dataclass(frozen=True)

@@ -121,7 +121,9 @@ def _row(cell: Cell, *, is_open: bool) -> list[str]:
             show_seconds(cell.latency[name].value) if name in cell.latency else ABSENT
             for name in ("50", "90", "99", "99.9", "max")
         ),
-        ", ".join([_share(cell.failed_share) if cell.failed else "0", *([_rounds(cell)] if cell.failures else [])]),
+        ", ".join(
+            [_share(cell.failed_share) if cell.failed_share else "0", *([_rounds(cell)] if cell.failures else [])]
+        ),
     ]
 
 
