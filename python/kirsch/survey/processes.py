@@ -247,9 +247,10 @@ class _Tail:
         self._thread.join(0.5)
 
     def last_line(self) -> str:
+        """The last one that has a word in it."""
         lines = [line.strip() for line in self._kept.decode(errors="replace").splitlines()]
-        lines = [line for line in lines if line and not set(line) <= set("-=~^ ")]
-        return "".join(c if c.isprintable() else " " for c in lines[-1])[:300] if lines else ""
+        said = [line for line in lines if sum(map(str.isalnum, line)) > 2]
+        return "".join(c if c.isprintable() else " " for c in said[-1])[:300] if said else ""
 
     def close(self) -> None:
         self._thread.join(0.5)

@@ -41,6 +41,7 @@ def _user() -> tuple[str, str]:
 
 def _mod_wsgi(place: Place) -> list[str]:
     user, group = _user()
+    _let_in(place.directory)
     identity = ["--user", user, "--group", group] if user else []
     module = place.target.partition(":")[0]
     # Its daemon's callable is named "application" unless it is told.
@@ -96,8 +97,13 @@ def _write_page(place: Place) -> str:
     place.write(os.path.join("pages", name), body.decode())
     root = os.path.join(place.directory, "pages")
     for folder in (place.directory, root):
-        os.chmod(folder, 0o755)  # noqa: S103 - the web server is another user
+        _let_in(folder)
     return root
+
+
+def _let_in(folder: str) -> None:
+    """Whoever the web server becomes."""
+    os.chmod(folder, 0o755)  # noqa: S103 - it is ours alone to write to, all the same
 
 
 def _nginx(place: Place) -> list[str]:

@@ -10,12 +10,18 @@ def _gone(name: str, about: str, why: str) -> Adapter:
 
 
 ADAPTERS = (
-    _gone("cyclone", "Tornado's interface on Twisted", "its last release, 1.3 of 2017, is for Python 2 only"),
-    _gone("fapws3", "C on libev", "its last release, 0.12 of 2014, is C for Python 2 only"),
+    _gone("cyclone", "Tornado's interface on Twisted", "its last release, 1.3, asks for a Twisted that does not build for CPython 3.13"),
+    _gone("fapws3", "C on libev", "it is C and Python for Python 2, and the package index has it no more"),
+    _gone("picows", "C on picoev", "the name is a WebSocket library's today; the server became meinheld"),
     _gone(
-        "picows", "C on picoev", "the name is a WebSocket library today; the server became meinheld, dead since 2020"
+        "meinheld", "C on picoev", "its last release, 1.0.2 of 2020, does not compile for CPython 3.13 (its greenlet.c)"
     ),
-    _gone("meinheld", "C on picoev", "its last release, 1.0.2 of 2020, does not build for CPython later than 3.9"),
-    _gone("mod_python", "an interpreter inside Apache", "given up in 2013; it builds for Python 2 only"),
-    _gone("python-fastcgi", "FastCGI by the C development kit", "its last release, 1.1 of 2007, is for Python 2 only"),
+    _gone(
+        "mod_python",
+        "an interpreter inside Apache",
+        "it is a module for the system's own Python (libapache2-mod-python) and runs handlers of its own, no WSGI",
+    ),
+    _gone(
+        "python-fastcgi", "FastCGI by the C development kit", "its last release, 1.1 of 2007, is written in Python 2"
+    ),
 )

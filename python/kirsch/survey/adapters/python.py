@@ -75,7 +75,8 @@ ADAPTERS = (
         "gunicorn-gevent",
         "a greenlet for each connection",
         _gunicorn("gevent"),
-        ("gunicorn", "gevent"),
+        # Its worker imports packaging, which gunicorn itself no longer asks for.
+        ("gunicorn", "gevent", "packaging"),
         workers=True,
     ),
     Adapter("uwsgi", "C, one call after the other", _uwsgi, ("uwsgi",), _CPYTHON, _C_EXTENSION, workers=True),
