@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import random
+from html.parser import HTMLParser
 from typing import TYPE_CHECKING, Any
 
 from kirsch.bench.native import Histogram
@@ -134,3 +135,72 @@ def histogram(median: float, seed: int) -> str:
 def without(found: Sequence[Round], server: str) -> list[Round]:
     """All but one server's."""
     return [each for each in found if each.server != server]
+
+
+class Report(HTMLParser):
+    """A report as a browser sees it: what it refers to, its names, headings, tables, plots, and the data in it.
+
+    Raises AssertionError where elements are not closed in the order in which they were opened.
+    """
+
+    _VOID = frozenset({"meta", "input", "rect", "line", "path", "circle"})
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.references: list[str] = []
+        self.ids: list[str] = []
+        self.plots: list[str] = []
+        self.headings: list[str] = []
+        self.doubts: list[str] = []
+        self.tables: list[list[list[str]]] = []
+        self.scripts: dict[str, str] = {}
+        self._open: list[str] = []
+        self._into: list[str] | None = None
+        self._script = ""
+        self.feed(text)
+        assert not self._open, f"never closed: {self._open}"
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        named = dict(attrs)
+        self.references += [value or "" for name, value in attrs if name in ("src", "href", "xlink:href", "data")]
+        if named.get("id"):
+            self.ids.append(named["id"] or "")
+        if tag not in self._VOID:
+            self._open.append(tag)
+        if tag == "svg":
+            assert named.get("role") == "img"
+            self.plots.append(named.get("aria-label") or "")
+        elif tag == "table":
+            self.tables.append([])
+        elif tag == "tr":
+            self.tables[-1].append([])
+        elif tag in ("td", "th"):
+            self._begin(self.tables[-1][-1])
+        elif tag in ("h1", "h2", "h3"):
+            self._begin(self.headings)
+        elif tag == "p" and named.get("class") == "doubt":
+            self._begin(self.doubts)
+        elif tag == "script":
+            self._script = named.get("id") or "program"
+            self.scripts[self._script] = ""
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.handle_starttag(tag, attrs)
+        if tag not in self._VOID:
+            self.handle_endtag(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self._open, f"</{tag}> of nothing"
+        assert self._open.pop() == tag, f"</{tag}> where another is open"
+        if tag in ("td", "th", "h1", "h2", "h3", "p"):
+            self._into = None
+
+    def handle_data(self, data: str) -> None:
+        if self._open and self._open[-1] == "script":
+            self.scripts[self._script] += data
+        elif self._into is not None:
+            self._into[-1] += data
+
+    def _begin(self, texts: list[str]) -> None:
+        texts.append("")
+        self._into = texts

@@ -104,7 +104,7 @@ def test_a_tenth_is_found_among_twelve_servers() -> None:
 
 @pytest.mark.parametrize("rounds", [5, statistics.BOOTSTRAP_FROM])
 def test_the_interval_of_a_ratio_holds_the_true_ratio(rounds: int) -> None:
-    seed, surveys = 55, 300
+    seed, surveys = 55, 200
     chance = random.Random(seed)
     held = 0
     for _ in range(surveys):
@@ -119,7 +119,7 @@ def test_the_interval_of_a_ratio_holds_the_true_ratio(rounds: int) -> None:
 
 def test_a_bootstrap_cannot_tell_at_five_rounds() -> None:
     """Why Student's t is used there: the resampling calls a server different from itself more often than it says."""
-    seed, comparisons = 89, 400
+    seed, comparisons = 89, 300
     chance = random.Random(seed)
     called = 0
     for _ in range(comparisons):

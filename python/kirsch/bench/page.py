@@ -36,7 +36,7 @@ p.what { color: var(--faint); margin: .2rem 0 1rem; }
 table { border-collapse: collapse; font-variant-numeric: tabular-nums; }
 th, td { text-align: right; padding: .25rem .75rem .25rem 0; border-bottom: 1px solid var(--line);
   white-space: nowrap; }
-th:first-child, td:first-child { text-align: left; } td.words { text-align: left; white-space: normal; }
+th:first-child, td:first-child, .left, .words { text-align: left; } td.words { white-space: normal; }
 th { color: var(--faint); font-weight: 500; }
 .doubt { border-left: 3px solid var(--s1); padding-left: .75rem; } .bad { color: var(--bad); }
 pre { background: var(--card); padding: .75rem; border-radius: .5rem; overflow-x: auto; font-size: .8rem; }
@@ -92,16 +92,17 @@ def document_page(title: str, what: str, parts: Sequence[str], document: dict[st
     )
 
 
-def table(rows: Sequence[Sequence[str]], *, words: Collection[int] = ()) -> str:
-    """A table of text, the first row of which is its head. ``words`` are columns of text that may be broken."""
+def table(rows: Sequence[Sequence[str]], *, left: Collection[int] = (0,), words: Collection[int] = ()) -> str:
+    """A table of text, the first row of which is its head. ``left`` are columns of names, ``words`` those of text that
+    may be broken."""
+    styles = ["words" if column in words else "left" if column in left else "" for column in range(len(rows[0]))]
+    given = [f" class='{style}'" if style else "" for style in styles]
     head, *body = rows
-    lines = ["<tr>" + "".join(f"<th scope='col'>{escape(cell)}</th>" for cell in head) + "</tr>"]
-    styles = [" class='words'" if column in words else "" for column in range(len(head))]
+    lines = ["".join(f"<th scope='col'{style}>{escape(cell)}</th>" for cell, style in zip(head, given, strict=True))]
     lines += [
-        "<tr>" + "".join(f"<td{style}>{escape(cell)}</td>" for cell, style in zip(row, styles, strict=True)) + "</tr>"
-        for row in body
+        "".join(f"<td{style}>{escape(cell)}</td>" for cell, style in zip(row, given, strict=True)) for row in body
     ]
-    return "<div class='scroll'><table>" + "\n".join(lines) + "</table></div>"
+    return "<div class='scroll'><table>" + "\n".join(f"<tr>{line}</tr>" for line in lines) + "</table></div>"
 
 
 def latency_table(result: Result) -> str:

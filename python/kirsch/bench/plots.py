@@ -25,10 +25,11 @@ svg.plot .axis { stroke: var(--faint); stroke-width: 1; }
 svg.plot .band { fill: var(--line); opacity: .5; }
 svg.plot polyline { fill: none; stroke-width: 2; stroke-linejoin: round; }
 svg.plot .bad { fill: var(--bad); }
+svg.plot .key { stroke-width: 3; }
 svg.plot .rest { opacity: .5; }
 svg.plot .whisker { stroke: var(--text); stroke-width: 1.5; }
 svg.plot .limit { stroke: var(--faint); stroke-width: 1.5; stroke-dasharray: 5 4; }
-svg.plot .d1 { stroke-dasharray: 8 4; } svg.plot .d2 { stroke-dasharray: 2 3; }
+svg.plot .d1 { stroke-dasharray: 6 3; } svg.plot .d2 { stroke-dasharray: 2 3; }
 """
 
 COLOURS = (
@@ -144,7 +145,7 @@ def draw(
 ) -> str:
     """A plot of ``lines``; ``band`` shades a part of the x axis, ``bars`` are (from, to, height) of what went wrong."""
     styles = [index if line.style is None else line.style for index, line in enumerate(lines)]
-    entries = [(_colour("f", style), line.name) for style, line in zip(styles, lines, strict=True)]
+    entries = [(f"{_colour('s', style)}{_dashes(style)}", line.name) for style, line in zip(styles, lines, strict=True)]
     legend, height = _legend(entries + ([("bad", bars_name)] if bars else []), x.name)
     parts = _head(title, height)
     if band is not None:
@@ -265,7 +266,7 @@ def _grid(x: Axis, y: Axis) -> list[str]:
 def _legend(entries: Sequence[tuple[str, str]], beside: str) -> tuple[list[str], float]:
     """Its parts, and how high the plot becomes by it. It shares a line with the axis's name if it fits ``beside`` it,
     and else has lines of its own."""
-    widths = [28 + _LETTER * len(name) for _, name in entries]
+    widths = [34 + _LETTER * len(name) for _, name in entries]
     row = 0 if sum(widths) + _LETTER * len(beside) <= _INNER_WIDTH else 1
     parts = []
     left = float(_LEFT)
@@ -273,8 +274,13 @@ def _legend(entries: Sequence[tuple[str, str]], beside: str) -> tuple[list[str],
         if left > _LEFT and left + width > WIDTH:
             row, left = row + 1, float(_LEFT)
         top = HEIGHT - 17 + _LEGEND * row
-        parts.append(f'<rect class="{style}" x="{left:.0f}" y="{top}" width="10" height="10" rx="2"/>')
-        parts.append(f'<text class="name" x="{left + 14:.0f}" y="{top + 9}">{escape(name)}</text>')
+        if style == "bad":
+            parts.append(f'<rect class="bad" x="{left + 3:.0f}" y="{top}" width="10" height="10" rx="2"/>')
+        else:
+            parts.append(
+                f'<line class="key {style}" x1="{left:.0f}" x2="{left + 16:.0f}" y1="{top + 5}" y2="{top + 5}"/>'
+            )
+        parts.append(f'<text class="name" x="{left + 20:.0f}" y="{top + 9}">{escape(name)}</text>')
         left += width
     return parts, HEIGHT + _LEGEND * row
 

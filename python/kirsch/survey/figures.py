@@ -31,9 +31,15 @@ GENERATOR_BUSY = 0.9
 ROUNDS_ENOUGH = 5
 
 _FAILED_MAX = 0.01
+WARMING_UP = "while warming up"
+"""Among a round's errors: those of requests that are not measured."""
+
+_ANSWERED = ("status", "length", "hash")
+"""Errors of requests that were answered."""
+
 _STEAL_MAX = 0.02
 
-PERCENTILES = ("50", "90", "99", "99.9", "max")
+PERCENTILES = ("50", "75", "90", "95", "99", "99.9", "max")
 
 SERIES_UNITS = {"headers": "header field", "size": "KiB", "connections": "connection"}
 """What ``x`` of a series counts."""
@@ -61,6 +67,7 @@ class Cell:
     """The share of it that is the program's own, and not the system's on its behalf."""
     latency: dict[str, Figure] = field(default_factory=dict)
     requests: int = 0
+    """Answered, whatever the answers said."""
     failed: int = 0
     errors: dict[str, int] = field(default_factory=dict)
     bound: str = ""
@@ -70,8 +77,12 @@ class Cell:
 
     @property
     def failed_share(self) -> float:
-        """Of its requests."""
-        return self.failed / self.requests if self.requests else 0.0
+        """Of what was asked while it was measured: answered, or failed without an answer. A server may come to its
+        senses while it is warmed up."""
+        failed = max(0, self.failed - self.errors.get(WARMING_UP, 0))
+        answered_wrongly = sum(self.errors.get(kind, 0) for kind in _ANSWERED)
+        asked = self.requests + max(0, failed - answered_wrongly)
+        return min(1.0, failed / asked) if asked else 0.0
 
 
 @dataclass(frozen=True)
@@ -94,10 +105,32 @@ class Scene:
 
 
 @dataclass(frozen=True)
+class Sweep:
+    """A series: scenarios that differ in one number. There may be several over the same kind of number, as one for each
+    page; ``base`` is the name of this one."""
+
+    base: str
+    series: str
+    title: str
+    scenes: tuple[Scene, ...]
+    """In the order of x."""
+
+    @property
+    def unit(self) -> str:
+        """What x counts."""
+        return SERIES_UNITS.get(self.series, self.series)
+
+    @property
+    def units(self) -> str:
+        """Of many."""
+        return self.unit if self.unit == "KiB" else f"{self.unit}s"
+
+
+@dataclass(frozen=True)
 class Cost:
     """What one more of a series' x costs a server: processor seconds."""
 
-    series: str
+    sweep: Sweep
     key: Key
     label: str
     each: Figure
@@ -145,6 +178,8 @@ class Figures:
     styles: dict[Key, int]
     """A number for each server, that keeps its colour through all plots."""
     scenes: tuple[Scene, ...]
+    sweeps: tuple[Sweep, ...]
+    """Those of the scenes that are of a series."""
     costs: tuple[Cost, ...]
     needs: tuple[Needs, ...]
     answers: tuple[Answer, ...]
@@ -167,21 +202,18 @@ def figures(header: Header, rounds: Sequence[Round]) -> Figures:
         by_cell.setdefault(((each.server, each.python), each.scenario), []).append(each)
     present = [key for key in labels if any(key == owner for owner, _ in by_cell)]
     scenes = tuple(_scene(scenario, present, labels, by_cell) for scenario in header.scenarios)
+    sweeps = _sweeps(scenes)
     return Figures(
         header=header,
         labels=labels,
         styles={key: place for place, key in enumerate(present)},
         scenes=scenes,
-        costs=tuple(_costs(header, present, labels, by_cell)),
+        sweeps=sweeps,
+        costs=tuple(each for sweep in sweeps if sweep.series in _SLOPED for each in _costs(sweep, present, labels)),
         needs=tuple(_needs(key, labels[key], _with_figures(rounds, key)) for key in present),
         answers=tuple(_answers(subjects, present, labels, scenes)),
         absent=tuple((_name(each, labels), each.absent) for each in subjects if each.absent),
-        failures=tuple(
-            (cell.label, scene.scenario.title, why, count)
-            for scene in scenes
-            for cell in scene.cells
-            for why, count in cell.failures.items()
-        ),
+        failures=tuple(_failures(header, rounds, labels)),
         doubts=tuple(_doubts(header, rounds, scenes)),
         rounds=max((len({each.round for each in cell.rounds}) for scene in scenes for cell in scene.cells), default=0),
     )
@@ -279,8 +311,7 @@ def _cell(key: Key, label: str, rounds: Sequence[Round], ceilings: Mapping[int, 
     failures: dict[str, int] = {}
     for each in rounds:
         if not is_measured(each):
-            why = each.failure or "nothing was answered as expected"
-            failures[why] = failures.get(why, 0) + 1
+            failures[_why(each)] = failures.get(_why(each), 0) + 1
     if not good:
         return Cell(key, label, (), failures)
     user = math.fsum(each.user for each in good)
@@ -339,27 +370,59 @@ def _mean(values: Sequence[float]) -> float:
     return math.fsum(values) / len(values) if values else 0.0
 
 
-def _costs(
-    header: Header,
-    keys: Sequence[Key],
-    labels: Mapping[Key, str],
-    by_cell: Mapping[tuple[Key, str], list[Round]],
-) -> Iterable[Cost]:
-    for series in dict.fromkeys(each.series for each in header.scenarios if each.series in _SLOPED):
-        scenarios = [each for each in header.scenarios if each.series == series]
-        for key in keys:
-            rounds: dict[int, list[tuple[float, float]]] = {}
-            for scenario in scenarios:
-                for each in by_cell.get((key, scenario.name), ()):
-                    if is_measured(each) and each.processor_per_request > 0:
-                        rounds.setdefault(each.round, []).append((scenario.x, each.processor_per_request))
-            # A round that was not finished says less than the others do, and says it as loudly.
-            whole = {number: points for number, points in rounds.items() if len(points) == len(scenarios)}
-            each_more = statistics.slope(whole or rounds)
-            if each_more is not None:
-                points = list(itertools.chain.from_iterable((whole or rounds).values()))
-                none = _mean([y for _, y in points]) - each_more.value * _mean([x for x, _ in points])
-                yield Cost(series, key, labels[key], each_more, none)
+def _failures(
+    header: Header, rounds: Iterable[Round], labels: Mapping[Key, str]
+) -> Iterable[tuple[str, str, str, int]]:
+    """The null server's too, by which others are judged."""
+    titles = {each.name: each.title for each in header.scenarios}
+    counts: dict[tuple[str, str, str], int] = {}
+    for each in rounds:
+        if not is_measured(each):
+            label = labels.get((each.server, each.python), each.server)
+            of = label, titles.get(each.scenario, each.scenario), _why(each)
+            counts[of] = counts.get(of, 0) + 1
+    return ((*of, count) for of, count in sorted(counts.items()))
+
+
+def _why(each: Round) -> str:
+    return each.failure or "nothing was answered as expected"
+
+
+def _sweeps(scenes: Sequence[Scene]) -> tuple[Sweep, ...]:
+    groups: dict[tuple[str, str], list[Scene]] = {}
+    for scene in scenes:
+        if scene.scenario.series:
+            # A series of the file is named so: ``name-10``; one that was written out has names of its own.
+            base = scene.scenario.name.removesuffix(f"-{scene.scenario.x:g}")
+            base = base if base != scene.scenario.name else scene.scenario.series
+            groups.setdefault((scene.scenario.series, base), []).append(scene)
+    return tuple(
+        Sweep(base, series, _common_title(group), tuple(sorted(group, key=lambda each: each.scenario.x)))
+        for (series, base), group in groups.items()
+        if any(scene.measured for scene in group)
+    )
+
+
+def _common_title(scenes: Sequence[Scene]) -> str:
+    """``hello, 10 more fields`` and ``hello, 20 more fields`` are hello."""
+    titles = {scene.scenario.title.rpartition(", ")[0] for scene in scenes}
+    return titles.pop() if len(titles) == 1 else ""
+
+
+def _costs(sweep: Sweep, keys: Sequence[Key], labels: Mapping[Key, str]) -> Iterable[Cost]:
+    for key in keys:
+        rounds: dict[int, list[tuple[float, float]]] = {}
+        for scene in sweep.scenes:
+            for each in itertools.chain.from_iterable(cell.rounds for cell in scene.measured if cell.key == key):
+                if each.processor_per_request > 0:
+                    rounds.setdefault(each.round, []).append((scene.scenario.x, each.processor_per_request))
+        # A round that was not finished says less than the others do, and would say it as loudly.
+        whole = {number: points for number, points in rounds.items() if len(points) == len(sweep.scenes)} or rounds
+        each_more = statistics.slope(whole)
+        if each_more is not None:
+            points = list(itertools.chain.from_iterable(whole.values()))
+            none = _mean([y for _, y in points]) - each_more.value * _mean([x for x, _ in points])
+            yield Cost(sweep, key, labels[key], each_more, none)
 
 
 def _needs(key: Key, label: str, rounds: Sequence[Round]) -> Needs:
@@ -418,37 +481,53 @@ def _doubts(header: Header, rounds: Sequence[Round], scenes: Sequence[Scene]) ->
             f"{ROUNDS_ENOUGH} are the least to go by."
         )
     bound = [
-        f"{scene.scenario.title}: {', '.join(f'{cell.label} ({cell.bound})' for cell in scene.measured if cell.bound)}"
+        f"{scene.scenario.name}: {', '.join(cell.label for cell in scene.measured if cell.bound)}"
         for scene in scenes
         if any(cell.bound for cell in scene.measured)
     ]
     if bound:
         yield (
-            "The generator may be the limit, so these rates are lower bounds and their ranks are not the servers'; "
-            f"processor times hold. {'; '.join(bound)}."
+            f"The generator may be the limit (beyond {CEILING:.0%} of the null server, or {GENERATOR_BUSY:.0%} of its "
+            "own processors), so these rates are lower bounds, and their ranks are not the servers'; processor times "
+            "hold. "
+            f"{'; '.join(bound)}."
         )
-    for scene in scenes:
-        if scene.ceiling is None and scene.measured and not scene.is_open:
-            yield f"{scene.scenario.title}: no null server was measured, so the generator's own limit is unknown."
-        failing = [
-            f"{cell.label} {cell.failed_share:.1%}" for cell in scene.measured if cell.failed_share > _FAILED_MAX
-        ]
-        if failing:
-            yield f"{scene.scenario.title}: more than 1 % of the requests failed, so not ranked: {', '.join(failing)}."
-        yield from _different_bodies(scene)
+    unknown = [scene.scenario.name for scene in scenes if scene.ceiling is None and _works_hard(scene)]
+    if unknown:
+        yield f"No null server was measured, so the generator's own limit is unknown: {', '.join(unknown)}."
+    failing = [
+        f"{scene.scenario.name}: {', '.join(f'{cell.label} {cell.failed_share:.0%}' for cell in failing)}"
+        for scene in scenes
+        if (failing := [cell for cell in scene.measured if cell.failed_share > _FAILED_MAX])
+    ]
+    if failing:
+        yield f"Where more than 1 % of the requests failed there is no rank. {'; '.join(failing)}."
+    different = [f"{scene.scenario.name}: {told}" for scene in scenes if (told := _bodies(scene))]
+    if different:
+        yield f"The bodies of the answers differ in length. {'. '.join(different)}."
     yield from _machine(header, rounds)
     yield from _equals(header, scenes)
 
 
-def _different_bodies(scene: Scene) -> Iterable[str]:
+def _works_hard(scene: Scene) -> bool:
+    """Whether the generator does so much that it may be near its limit."""
+    used = [each.generator.get("used") or 0.0 for cell in scene.measured for each in cell.rounds]
+    return not scene.is_open and max(used, default=0.0) > GENERATOR_BUSY / 2
+
+
+def _bodies(scene: Scene) -> str:
+    """Who sends how much, where that is not the same. A sample that is chunked counts its chunks' heads too, so it is
+    compared with nothing."""
     bodies: dict[int, list[str]] = {}
     for cell in scene.measured:
         sample = next((each.response for each in cell.rounds if each.response.get("body") is not None), None)
-        if sample is not None:
+        if sample is not None and not any(
+            str(pair[0]).lower() == "transfer-encoding" for pair in sample.get("fields") or ()
+        ):
             bodies.setdefault(int(sample["body"]), []).append(cell.label)
-    if len(bodies) > 1:
-        told = "; ".join(f"{size:,} bytes: {', '.join(names)}" for size, names in sorted(bodies.items()))
-        yield f"{scene.scenario.title}: the bodies of the answers differ in length. {told}."
+    if len(bodies) < 2:
+        return ""
+    return "; ".join(f"{size:,} bytes from {', '.join(names)}" for size, names in sorted(bodies.items()))
 
 
 def _machine(header: Header, rounds: Sequence[Round]) -> Iterable[str]:

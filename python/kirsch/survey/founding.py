@@ -19,7 +19,7 @@ from kirsch.bench.errors import UsageError
 from kirsch.bench.show import show_bytes, show_seconds
 from kirsch.survey import statistics
 from kirsch.survey.figures import by_round
-from kirsch.survey.tables import ABSENT, Table, series_scenes, spread
+from kirsch.survey.tables import ABSENT, Table, spread
 from kirsch.values import did_you_mean
 
 if TYPE_CHECKING:
@@ -33,12 +33,13 @@ NAMES = tuple(sorted(name.removesuffix(".toml") for name in os.listdir(_FOLDER) 
 
 _AB_COLUMNS = ["threads", *(name for _, name, _ in ab.ABSession.parse_patterns)]
 
-_FAST_SECONDS = 0.05
-"""A median below which queueing is no matter of a single request's time."""
+_ONE_AT_A_TIME = 1.5
+"""Requests at once, below which a server answers one after the other: what is beyond one is measuring."""
 
 
 def load(name: str) -> dict[str, Any]:
     """The old table of a row, for ``Header.founding``. Raises UsageError where there is none."""
+    name = name.upper()
     if name not in NAMES:
         hint = did_you_mean(name, NAMES) or f"; there are {', '.join(NAMES)}"
         raise UsageError(f"founding: there is no table {name}{hint}")
@@ -58,11 +59,14 @@ def tables(figures: Figures) -> list[Table]:
     whence = f"{old['source']}. Rig: {old['rig']}."
     then = [
         Table(
-            f"Then: {each['title']}", [each["columns"], *each["rows"]], note=" ".join(filter(None, [each.get("note")]))
+            f"Then: {each['title']}",
+            [each["columns"], *each["rows"]],
+            note=each.get("note", ""),
+            left=tuple(each.get("left", (0,))),
         )
         for each in old.get("table", ())
     ]
-    said = Table(f"{old['name']}: {old['title']}", [["whence", whence]], words=(1,))
+    said = Table(f"{old['name']}: {old['title']}", (), note=whence)
     ours = _SHAPES[old["shape"]](figures, old) if figures.scenes else []
     return [said, *then, *ours]
 
@@ -72,7 +76,16 @@ def tables(figures: Figures) -> list[Table]:
 
 def _sweep(figures: Figures, old: dict[str, Any]) -> list[Table]:
     """CherryPy's thread report for each server, and how the full stack stands beside the bare server."""
-    scenes = [each for each in series_scenes(figures, "connections") if each.measured]
+    found: list[Table] = []
+    for sweep in figures.sweeps:
+        if sweep.series == "connections":
+            found += _one_sweep(figures, sweep.scenes)
+            if old.get("bare"):
+                found += _full_and_bare(sweep.scenes, old["server"], old["bare"])
+    return found
+
+
+def _one_sweep(figures: Figures, scenes: Sequence[Scene]) -> list[Table]:
     found = []
     for key in _keys(scenes):
         pairs = [(scene, cell) for scene in scenes for cell in scene.measured if cell.key == key]
@@ -87,8 +100,6 @@ def _sweep(figures: Figures, old: dict[str, Any]) -> list[Table]:
                 note=f"The least of these rates is {min(rates) / max(rates):.3f} of the most.",
             )
         )
-    if old.get("bare"):
-        found += _full_and_bare(scenes, old["server"], old["bare"])
     return found
 
 
@@ -96,7 +107,7 @@ def _ab_row(cell: Cell) -> list[str]:
     """What ab would have printed, over all rounds."""
     rate = cell.rate.value if cell.rate else 0.0
     return [
-        str(cell.requests - cell.failed),
+        str(cell.requests),
         str(cell.failed),
         f"{rate:.2f}",
         f"{1000 / rate:.3f}",
@@ -126,7 +137,7 @@ def _full_and_bare(scenes: Sequence[Scene], full: str, bare: str) -> list[Table]
 def _users(figures: Figures, _old: dict[str, Any]) -> list[Table]:
     """What users get, and why: a server that answers one after the other is a queue."""
     rows = [["server", "scenario", "users", "a second", "failed", "p50", "max", "why"]]
-    for scene in sorted(figures.scenes, key=lambda each: (each.scenario.title.partition(",")[0], each.scenario.x)):
+    for scene in figures.scenes:
         rows += [
             [
                 cell.label,
@@ -150,17 +161,20 @@ def _users(figures: Figures, _old: dict[str, Any]) -> list[Table]:
 
 
 def _why(cell: Cell, users: float) -> str:
-    """By Little's law: users who wait for each other take as long as all of them together."""
-    if cell.rate is None or "50" not in cell.latency:
+    """How many the server answers at a time: its rate by the time that one request takes by itself (Little's law).
+    Where that is one, whoever comes waits until all others before are done. The first request was by itself, but may
+    have waited for the application to be loaded; half of the others took no more than the median."""
+    alone = min((each.first_request for each in cell.rounds if each.first_request > 0), default=0.0)
+    if cell.rate is None or not alone or "50" not in cell.latency:
         return ABSENT
-    median, rate = cell.latency["50"].value, cell.rate.value
-    kinds = ", ".join(sorted(cell.errors, key=lambda kind: -cell.errors[kind])) if cell.failed else ""
-    failing = f"; failures: {kinds}" if kinds else ""
-    if median < _FAST_SECONDS:
-        return f"no queue that matters{failing}"
-    if users > 1 and median * rate > 0.5 * users and rate < 15:
-        return f"a queue: one after the other, {rate:.1f} a second{failing}"
-    return f"all at once: each waits for its own{failing}" if users > 1 else f"one user{failing}"
+    alone = min(alone, cell.latency["50"].value)
+    at_once = cell.rate.value * alone
+    if at_once < _ONE_AT_A_TIME and users > 1:
+        told = f"a queue: one at a time, {cell.rate.value:,.0f} a second"
+    else:
+        told = f"no queue: {at_once:.0f} at a time" if users > 1 else "one user"
+    kinds = sorted(cell.errors, key=lambda kind: -cell.errors[kind]) if cell.failed else []
+    return "; ".join([told, *([f"fails by {', '.join(kinds)}"] if kinds else [])])
 
 
 # ------------------------------------------------------------------------------------------------------------------- ab

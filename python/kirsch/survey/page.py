@@ -11,18 +11,19 @@ from kirsch.bench.native import Histogram
 from kirsch.bench.plots import Bar, Line
 from kirsch.bench.show import plural, show_seconds
 from kirsch.survey import founding, tables
-from kirsch.survey.figures import SERIES_UNITS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from kirsch.survey.figures import Cell, Figures, Scene
+    from kirsch.survey.figures import Cell, Figures, Scene, Sweep
+    from kirsch.survey.records import Scenario
     from kirsch.survey.tables import Table
 
 _LINES_MAX = 16
 """In one plot; more cannot be told apart, and the table has them."""
 
 _STYLE = """<style>
+body { max-width: 68rem; }
 svg.plot { min-width: 36rem; } .plotted { overflow-x: auto; margin: .5rem 0; }
 h3 { font-size: .95rem; margin: 1.5rem 0 .3rem; }
 p.note { color: var(--faint); font-size: .85rem; margin: .3rem 0 1rem; }
@@ -38,7 +39,8 @@ servers faster or slower together, so two figures may overlap and yet be told ap
 Two are called different where Student's t of the rounds' ratios says so, such that of all such calls in a table at most
 5 in 100 are chance (Benjamini and Hochberg), and where it is one per cent at least. A rank of 2–4 says that one is
 better beyond doubt and that the others cannot be told apart. Processor time is user and system time of all of a
-server's processes, for each request. ≥ marks rates above 80 % of the null server's, a bare loop that answers without looking.
+server's processes, for each request. ≥ marks rates above 80 % of the null server's, a bare loop
+that answers without looking.
 """
 
 _SHARE_INPUT = """<p>If one worker of your application, together with its server, answers
@@ -72,10 +74,7 @@ def write(figures: Figures, document: dict[str, Any]) -> str:
             for scene in figures.scenes
             if scene.cells and not scene.scenario.series
         ),
-        *(
-            (f"series-{name}", f"By {SERIES_UNITS.get(name, name)}", _series(figures, name))
-            for name in tables.series_names(figures)
-        ),
+        *((f"sweep-{sweep.base}", tables.sweep_title(sweep), _sweep(figures, sweep)) for sweep in figures.sweeps),
         ("costs", "What one more costs", _tables([tables.costs(figures)], titled=False)),
         ("needs", "What it needs", _tables([tables.needs(figures)], titled=False)),
         ("answers", "What it answers with", _tables([tables.answers(figures)], titled=False)),
@@ -112,7 +111,7 @@ def _tables(found: Iterable[Table | None], *, titled: bool = True) -> list[str]:
     for each in found:
         if each is not None:
             parts += [f"<h3>{escape(each.title)}</h3>"] if titled else []
-            parts.append(bench_page.table(each.rows, words=each.words))
+            parts += [bench_page.table(each.rows, left=each.left, words=each.words)] if each.rows else []
             parts += [f'<p class="note">{escape(each.note)}</p>'] if each.note else []
     return parts
 
@@ -123,14 +122,17 @@ def _plot(drawing: str) -> str:
 
 
 def _scene(figures: Figures, scene: Scene) -> list[str]:
-    asked = f"kirsch bench {scene.scenario.load} {scene.scenario.path}"
-    parts = [f'<p class="note">{escape(asked)}; application: {escape(scene.scenario.application)}</p>']
+    parts = [f'<p class="note">{escape(_asked(scene.scenario))}</p>']
     if not scene.is_open:
         parts += _rate_bars(figures, scene)
     parts += _processor_bars(figures, scene)
     spectrum = _spectrum(figures, scene)
     parts += [_plot(spectrum)] if spectrum else []
     return parts + _tables([tables.scene(scene)], titled=False)
+
+
+def _asked(scenario: Scenario) -> str:
+    return f"kirsch bench {scenario.load} {scenario.path}; application: {scenario.application}"
 
 
 def _rate_bars(figures: Figures, scene: Scene) -> list[str]:
@@ -217,20 +219,18 @@ def _spectrum(figures: Figures, scene: Scene) -> str:
     )
 
 
-def _series(figures: Figures, name: str) -> list[str]:
-    scenes = tables.series_scenes(figures, name)
-    unit = SERIES_UNITS.get(name, name)
-    axis_name = unit if unit == "KiB" else f"{unit}s"
-    parts = []
-    xs = [scene.scenario.x for scene in scenes if scene.measured]
-    x = _x_axis(xs, axis_name)
+def _sweep(figures: Figures, sweep: Sweep) -> list[str]:
+    asked = sweep.scenes[0].scenario
+    parts = [f'<p class="note">{escape(_asked(asked))}</p>']
+    x = _x_axis([scene.scenario.x for scene in sweep.scenes], sweep.units)
+    named = f"{sweep.title}: " if sweep.title else ""
     for title, pick in (("Processor time for a request, in us", _processor), ("Requests a second", _rate)):
-        lines = _along(figures, scenes, pick)
+        lines = _along(figures, sweep.scenes, pick)
         highest = max((value or 0.0 for line in lines for _, value in line.points), default=0.0)
         if highest:
             y = plots.linear(highest, "us" if pick is _processor else "a second", _number)
-            parts.append(_plot(plots.draw(f"{title}, by {axis_name}", x, y, lines)))
-    return parts + _tables(tables.series(figures, name))
+            parts.append(_plot(plots.draw(f"{named}{title}, by {sweep.units}", x, y, lines)))
+    return parts + _tables(tables.sweep(sweep, figures.labels))
 
 
 def _x_axis(xs: Sequence[float], name: str) -> plots.Axis:

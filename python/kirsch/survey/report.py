@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from kirsch.survey.statistics import Figure, Rank
     from kirsch.survey.tables import Table
 
-SCHEMA = "kirsch-survey/1"
+SCHEMA = "kirsch-survey-1"
 
 NAMES = ("survey.txt", "survey.html", "survey.json")
 
@@ -65,7 +65,13 @@ def document(found: Figures, rounds: Sequence[Round]) -> dict[str, Any]:
         "survey": header,
         "scenarios": [_scene(each) for each in found.scenes],
         "costs": [
-            {"series": each.series, **_key(each.key), "each": _figure(each.each), "none": each.none}
+            {
+                "series": each.sweep.series,
+                "base": each.sweep.base,
+                **_key(each.key),
+                "each": _figure(each.each),
+                "none": each.none,
+            }
             for each in found.costs
         ],
         "needs": [
@@ -142,14 +148,14 @@ def _text(found: Figures) -> str:
     blocks = [_title(found)]
     blocks += _blocks([tables.overview(found)])
     blocks += _blocks(tables.scene(scene) for scene in found.scenes if scene.cells and not scene.scenario.series)
-    for name in tables.series_names(found):
-        blocks += _blocks(tables.series(found, name))
+    for sweep in found.sweeps:
+        blocks += _blocks(tables.sweep(sweep, found.labels))
     blocks += _blocks([tables.costs(found), tables.needs(found), tables.answers(found), tables.share(found)])
     blocks += _blocks([tables.errors(found), tables.failures(found), tables.absent(found)])
     if header.founding is not None:
         blocks += _blocks(founding.tables(found))
     if found.doubts:
-        blocks.append("\n".join(["Doubts", *(f"  {doubt}" for doubt in found.doubts)]))
+        blocks.append("\n".join(["Doubts", *(tables.wrap(doubt, hanging=True) for doubt in found.doubts)]))
     return "\n\n".join(blocks)
 
 

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import math
+import textwrap
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from kirsch.bench.show import plural, show_bytes, show_columns, show_seconds
-from kirsch.survey.figures import SERIES_UNITS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from kirsch.survey.figures import Cell, Figures, Scene
+    from kirsch.survey.figures import Cell, Figures, Key, Scene, Sweep
     from kirsch.survey.statistics import Figure, Rank
 
 RATES = (10, 50, 100, 200, 500, 1000, 2000, 5000)
@@ -20,10 +20,14 @@ RATES = (10, 50, 100, 200, 500, 1000, 2000, 5000)
 
 ABSENT = "–"
 
+_WIDTH = 120
+"""Of what is said below a table on a terminal."""
+
 
 @dataclass(frozen=True)
 class Table:
-    """``rows`` begin with the head; ``left`` are columns of names, ``words`` those of text that may be long."""
+    """``rows`` begin with the head, or are none at all; ``left`` are columns of names, ``words`` those of text that
+    may be long."""
 
     title: str
     rows: Sequence[Sequence[str]]
@@ -33,8 +37,16 @@ class Table:
 
     def text(self) -> str:
         """For a terminal."""
-        parts = [self.title, show_columns(self.rows, left=(*self.left, *self.words), indent="  ")]
-        return "\n".join([*parts, f"  {self.note}"] if self.note else parts)
+        parts = [self.title]
+        if self.rows:
+            parts.append(show_columns(self.rows, left=(*self.left, *self.words), indent="  "))
+        parts += [wrap(self.note)] if self.note else []
+        return "\n".join(parts)
+
+
+def wrap(text: str, *, hanging: bool = False) -> str:
+    """Lines for a terminal, with a margin; ``hanging``: a wider one from the second on."""
+    return textwrap.fill(text, _WIDTH, initial_indent="  ", subsequent_indent="    " if hanging else "  ")
 
 
 def overview(figures: Figures) -> Table | None:
@@ -79,7 +91,8 @@ def scene(of: Scene) -> Table:
     """All of one scenario."""
     rows = [
         [
-            "", "a second", "±", "rank", "a request", "±", "rank", "user", "p50", "p90", "p99", "p99.9", "max", "failed",
+            "", "requests/s", "±", "rank", "processor/request", "±", "rank", "user",
+            "p50", "p90", "p99", "p99.9", "max", "failed",
         ]
     ]  # fmt: skip
     rows += [_row(cell, is_open=of.is_open) for cell in of.cells]
@@ -108,7 +121,9 @@ def _row(cell: Cell, *, is_open: bool) -> list[str]:
             show_seconds(cell.latency[name].value) if name in cell.latency else ABSENT
             for name in ("50", "90", "99", "99.9", "max")
         ),
-        ", ".join([_share(cell.failed_share) if cell.failed else "0", *([_rounds(cell)] if cell.failures else [])]),
+        ", ".join(
+            [_share(cell.failed_share) if cell.failed_share else "0", *([_rounds(cell)] if cell.failures else [])]
+        ),
     ]
 
 
@@ -132,22 +147,14 @@ def spread(figure: Figure | None) -> str:
     return f"{100 * relative:.1f} %" if relative < 0.1 else f"{100 * relative:.0f} %" if relative < 10 else "> 1000 %"
 
 
-def series_names(figures: Figures) -> list[str]:
-    """Of series with figures, in the order of the file."""
-    return list(
-        dict.fromkeys(each.scenario.series for each in figures.scenes if each.scenario.series and each.measured)
-    )
+def sweep_title(of: Sweep) -> str:
+    """What a sweep is about, for a heading."""
+    return f"{of.title}, by {of.unit}" if of.title else f"By {of.unit}"
 
 
-def series_scenes(figures: Figures, series: str) -> list[Scene]:
-    """Those of a series, along x."""
-    return sorted((each for each in figures.scenes if each.scenario.series == series), key=lambda each: each.scenario.x)
-
-
-def series(figures: Figures, name: str) -> list[Table]:
+def sweep(of: Sweep, labels: Mapping[Key, str]) -> list[Table]:
     """Processor time and rates along a series."""
-    scenes = series_scenes(figures, name)
-    unit = SERIES_UNITS.get(name, name)
+    scenes = of.scenes
     keys = list(dict.fromkeys(cell.key for each in scenes for cell in each.measured))
     cells = {(cell.key, each.scenario.name): cell for each in scenes for cell in each.measured}
     head = ["", *(f"{each.scenario.x:g}" for each in scenes)]
@@ -156,8 +163,8 @@ def series(figures: Figures, name: str) -> list[Table]:
         rows = [head]
         for key in keys:
             found = [cells.get((key, each.scenario.name)) for each in scenes]
-            rows.append([figures.labels[key], *(show(cell) if cell else ABSENT for cell in found)])
-        return Table(f"{title}, by {unit if unit == 'KiB' else f'{unit}s'}", rows)
+            rows.append([labels[key], *(show(cell) if cell else ABSENT for cell in found)])
+        return Table(f"{of.title}{': ' if of.title else ''}{title}, by {of.units}", rows)
 
     return [
         along(
@@ -172,13 +179,14 @@ def costs(figures: Figures) -> Table | None:
     """What one more header field, or one more KiB, costs."""
     if not figures.costs:
         return None
+    many = len({cost.sweep.base for cost in figures.costs}) > len({cost.sweep.series for cost in figures.costs})
     rows = [["", "for each", "costs", "from", "to", "and without any"]]
     for cost in figures.costs:
         low, high = cost.each.interval or (None, None)
         rows.append(
             [
                 cost.label,
-                SERIES_UNITS.get(cost.series, cost.series),
+                cost.sweep.unit + (f", {cost.sweep.title}" if many else ""),
                 signed_seconds(cost.each.value),
                 ABSENT if low is None else signed_seconds(low),
                 ABSENT if high is None else signed_seconds(high),
@@ -245,11 +253,11 @@ def answers(figures: Figures) -> Table | None:
 
 
 def share_cells(figures: Figures) -> tuple[Scene, list[Cell]] | None:
-    """The servers whose share of an application's time is told, and by which scenario: the first one without a
-    series."""
-    for each in figures.scenes:
+    """The servers whose share of an application's time is told, and by which scenario: the first that is of no series,
+    else the first."""
+    for each in sorted(figures.scenes, key=lambda each: bool(each.scenario.series)):
         cells = [cell for cell in each.measured if cell.processor is not None]
-        if cells and not each.scenario.series:
+        if cells:
             return each, cells
     return None
 

@@ -32,12 +32,14 @@ def fastpysgi(host: str, port: int, load: Load, threads: int) -> None:
 
 def cheroot(host: str, port: int, load: Load, threads: int) -> None:
     """A pool of threads."""
+    _keep_connections()
     importlib.import_module("cheroot.wsgi").Server((host, port), load(), numthreads=threads).start()
 
 
 def cherrypy(host: str, port: int, load: Load, threads: int) -> None:
     """The whole framework: its own pages, with dispatcher, hooks and tools, on its own server. MODULE:APP only names
     the page."""
+    _keep_connections()
     framework = importlib.import_module("cherrypy")
     apps = importlib.import_module("survey_apps")
 
@@ -160,6 +162,12 @@ def flup(host: str, port: int, load: Load, threads: int) -> None:
     # One connection takes one thread, and beyond maxThreads connections are closed unread: that is not bounded, as is
     # its default.
     server(load(), minSpare=threads, maxSpare=threads).run()
+
+
+def _keep_connections() -> None:
+    """cheroot keeps ten connections. To all beyond it promises the same, and closes them under their next requests,
+    which are lost."""
+    importlib.import_module("cheroot.server").HTTPServer.keep_alive_conn_limit = 10_000
 
 
 def _tornado(host: str, port: int, application: Any) -> None:
