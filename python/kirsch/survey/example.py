@@ -12,7 +12,7 @@ seconds = 3                 # of load in each round, after the warm-up
 # warmup = 1                # seconds that are not measured; an interpreter that compiles needs more
 # cooldown = 0.5            # seconds between two rounds
 # idle = 2                  # seconds for which each server is watched doing nothing, once
-# patience = 30             # seconds in which a server has to give its first answer
+# patience = 60             # seconds in which a server has to give its first answer
 # longest = 300             # seconds after which a load is ended whatever it does
 # seed = 1                  # of the order and of all else that is left to chance
 # null = true               # measure the generator's own limit beside the servers
@@ -43,10 +43,10 @@ connections = [10, 50]      # a series: one scenario for each number. Others are
 # Who is asked. `kirsch survey --list survey.toml` tells which can run here.
 
 [[server]]
-adapter = "kirsch"          # kirsch kirsch-gevent gunicorn gunicorn-gthread gunicorn-gevent uwsgi granian granian-asgi
-                            # bjoern fastpysgi cheroot cherrypy waitress gevent eventlet twisted twisted-resource
-                            # tornado tornado-handler wsgiref uvicorn uvicorn-wsgi hypercorn hypercorn-wsgi mod_wsgi
-                            # flup nginx-static apache-static
+adapter = "kirsch"          # kirsch kirsch-gevent gunicorn gunicorn-gthread gunicorn-gevent uwsgi uwsgi-http11 granian
+                            # granian-asgi bjoern fastpysgi cheroot cherrypy waitress gevent eventlet twisted
+                            # twisted-resource tornado tornado-handler wsgiref uvicorn uvicorn-wsgi hypercorn
+                            # hypercorn-wsgi mod_wsgi flup nginx-static apache-static
 
 [[server]]
 adapter = "kirsch"

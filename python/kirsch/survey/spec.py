@@ -37,6 +37,9 @@ _LOAD_FLAGS = flags.LOAD - {
 }
 """Flags of ``kirsch bench`` that ask for a load; where it goes and what is told of it is the survey's affair."""
 
+_THREADS_BY_CHOICE = frozenset({"kirsch", "command", "gunicorn", "uwsgi", "uwsgi-http11"})
+"""Adapters that have threads only where the file asks for them."""
+
 _SERIES_MAX = 200
 _COPIES_MAX = 100
 
@@ -105,7 +108,7 @@ class Survey:
     warmup: float = 1.0
     cooldown: float = 0.5
     idle: float = 2.0
-    patience: float = 30.0
+    patience: float = 60.0
     longest: float = 300.0
     seed: int = 1
     null: bool = True
@@ -252,7 +255,7 @@ class _Reader:
         known = ADAPTERS[adapter]
         if server.requirements and ((server.command and not uses_python(server.command)) or not known.is_python):
             self._mistake((*path, "requirements"), "requirements are for a server under a {python} of the survey's")
-        if server.threads and not known.threads and adapter not in ("kirsch", "command", "gunicorn", "uwsgi"):
+        if server.threads and not known.threads and adapter not in _THREADS_BY_CHOICE:
             self._mistake((*path, "threads"), f"{adapter} has no threads to choose")
         if server.workers != 1 and not known.workers:
             self._mistake((*path, "workers"), f"{adapter} is one process")

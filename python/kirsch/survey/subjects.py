@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import glob
 import importlib.util
 import os
+import stat
 import subprocess
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -124,7 +126,7 @@ def candidates(survey: Survey, asked: Sequence[str]) -> list[Candidate]:
 def _candidate(server: Server, adapter: Adapter, interpreter: Interpreter) -> Candidate:
     if interpreter.implementation not in adapter.interpreters:
         return Candidate(server, interpreter, absent=f"not under {interpreter.label}: {adapter.why_not}")
-    if absent := _missing_program(adapter) or _missing_header(adapter):
+    if absent := _missing_program(adapter) or _missing_header(adapter) or _closed(adapter, interpreter):
         return Candidate(server, interpreter, absent=absent)
     requirements = _requirements(server, adapter)
     if server.adapter.startswith("kirsch") and not (server.wheel or server.requirements):
@@ -160,6 +162,19 @@ def _missing_header(adapter: Adapter) -> str:
         patterns = (f"/usr/include/{header}", f"/usr/include/*/{header}", f"/usr/local/include/{header}")
         if not any(glob.glob(pattern) for pattern in patterns):
             return f"{header} is missing, without which it cannot be built: apt-get install {package}"
+    return ""
+
+
+def _closed(adapter: Adapter, interpreter: Interpreter) -> str:
+    """A folder that keeps the user out whom a web server becomes."""
+    user = adapter.becomes() if adapter.becomes else ""
+    folder = os.path.realpath(interpreter.prefix)
+    while user and folder != os.path.dirname(folder):
+        with contextlib.suppress(OSError):
+            if not os.stat(folder).st_mode & stat.S_IXOTH:
+                who = f"{user}, who serves where root starts it,"
+                return f"{who} cannot enter {folder}: name another Python, or be no root"
+        folder = os.path.dirname(folder)
     return ""
 
 

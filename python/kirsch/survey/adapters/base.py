@@ -97,6 +97,8 @@ class Adapter:
     """Where it cannot serve every application: those of ours that it can. None: any that is WSGI."""
     headers: tuple[str, ...] = ()
     """Files of libraries that building it needs, as ``ev.h libev-dev``."""
+    becomes: Callable[[], str] | None = None
+    """The user that serves, where that is another one than we are; empty: it is not."""
     absent: str = ""
     """Why it can run nowhere."""
 

@@ -55,7 +55,9 @@ def _mod_wsgi(place: Place) -> list[str]:
         "--python-path",
         place.home,
     ]
-    size = ["--processes", str(place.workers), "--threads", str(place.threads)]
+    size = ["--processes", str(place.workers), "--threads", str(place.threads), "--max-clients", "128"]
+    # All of Apache's own processes from the start: one that it ends as superfluous takes its connections along.
+    size += ["--initial-workers", "1", "--minimum-spare-workers", "1", "--maximum-spare-workers", "1"]
     serving = ["--host", place.host, "--port", str(place.port), "--callable-object", name, "--log-to-terminal"]
     return [*start, *serving, *size, *paths, "--working-directory", place.home, *identity, *place.extra]
 
@@ -189,6 +191,7 @@ ADAPTERS = (
         programs=(_APACHE, _APXS),
         threads=5,
         workers=True,
+        becomes=lambda: _user()[0],
     ),
     Adapter(
         "flup",

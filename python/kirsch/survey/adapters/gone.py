@@ -10,7 +10,11 @@ def _gone(name: str, about: str, why: str) -> Adapter:
 
 
 ADAPTERS = (
-    _gone("cyclone", "Tornado's interface on Twisted", "its last release, 1.3, asks for a Twisted that does not build for CPython 3.13"),
+    _gone(
+        "cyclone",
+        "Tornado's interface on Twisted",
+        "its last release, 1.3, asks for a Twisted that does not build for CPython 3.13",
+    ),
     _gone("fapws3", "C on libev", "it is C and Python for Python 2, and the package index has it no more"),
     _gone("picows", "C on picoev", "the name is a WebSocket library's today; the server became meinheld"),
     _gone(

@@ -34,10 +34,13 @@ def _granian(interface: str) -> Callable[[Place], list[str]]:
     return command
 
 
-def _uwsgi(place: Place) -> list[str]:
-    threads = ["--threads", str(place.threads)] if place.threads else []
-    start = [place.script("uwsgi"), "--http11-socket", place.address, "--master", "--processes", str(place.workers)]
-    return [*start, *threads, "--listen", "100", "--disable-logging", "--module", place.target, *place.extra]
+def _uwsgi(socket: str) -> Callable[[Place], list[str]]:
+    def command(place: Place) -> list[str]:
+        threads = ["--threads", str(place.threads)] if place.threads else []
+        start = [place.script("uwsgi"), socket, place.address, "--master", "--processes", str(place.workers), *threads]
+        return [*start, "--listen", "100", "--disable-logging", "--die-on-term", "--module", place.target, *place.extra]
+
+    return command
 
 
 def _waitress(place: Place) -> list[str]:
@@ -79,7 +82,24 @@ ADAPTERS = (
         ("gunicorn", "gevent", "packaging"),
         workers=True,
     ),
-    Adapter("uwsgi", "C, one call after the other", _uwsgi, ("uwsgi",), _CPYTHON, _C_EXTENSION, workers=True),
+    Adapter(
+        "uwsgi",
+        "C, one call after the other, no keep-alive",
+        _uwsgi("--http-socket"),
+        ("uwsgi",),
+        _CPYTHON,
+        _C_EXTENSION,
+        workers=True,
+    ),
+    Adapter(
+        "uwsgi-http11",
+        "C, with keep-alive: one connection after the other",
+        _uwsgi("--http11-socket"),
+        ("uwsgi",),
+        _CPYTHON,
+        _C_EXTENSION,
+        workers=True,
+    ),
     Adapter(
         "granian",
         "Rust on tokio, calls in threads",

@@ -159,7 +159,9 @@ def wsgiref(host: str, port: int, load: Load, threads: int) -> None:
 def flup(host: str, port: int, load: Load, threads: int) -> None:
     """FastCGI for a web server in front. HOST and PORT are empty: the socket is descriptor 0."""
     server = importlib.import_module("flup.server.fcgi").WSGIServer
-    server(load(), maxThreads=threads, minSpare=threads, maxSpare=threads).run()
+    # One connection takes one thread, and beyond maxThreads connections are closed unread: that is not bounded, as is
+    # its default.
+    server(load(), minSpare=threads, maxSpare=threads).run()
 
 
 def _keep_connections() -> None:
