@@ -1,4 +1,4 @@
-"""A server that behaves as it is told: ``survey_stub.py HOW HOST PORT [PIDS]``. Nothing of Kirsch is in it.
+"""A server that behaves as it is told: ``survey_stub.py HOW HOST PORT``. Nothing of Kirsch is in it.
 
 ok          answers
 dies        answers ten requests and dies
@@ -25,9 +25,6 @@ HEALTHY = 10
 
 def main() -> None:
     how, host, port = sys.argv[1], sys.argv[2], int(sys.argv[3])
-    if len(sys.argv) > 4:
-        with open(sys.argv[4], "a", encoding="ascii") as file:
-            file.write(f"{os.getpid()}\n")
     if how == "breaks":
         print("one line\nsurvey_stub: cannot find the moon", file=sys.stderr)
         sys.exit(7)
@@ -38,8 +35,6 @@ def main() -> None:
     if how == "stubborn":
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
         if os.fork() == 0:
-            with open(sys.argv[4], "a", encoding="ascii") as file:
-                file.write(f"{os.getpid()}\n")
             time.sleep(600)
     with socket.create_server((host, port), backlog=128) as listener:
         while True:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shlex
@@ -46,7 +47,7 @@ class Folder:
         return self
 
     def _command(self, how: str) -> str:
-        words = [sys.executable, str(STUB), how, "{host}", "{port}", str(self.path / "pids")]
+        words = [sys.executable, str(STUB), how, "{host}", "{port}"]
         return shlex.join(words).replace("'{host}'", "{host}").replace("'{port}'", "{port}")
 
     def command(self, *args: str) -> list[str]:
@@ -60,6 +61,7 @@ class Folder:
             timeout=SECONDS,
             check=False,
             cwd=self.path,
+            env=self.environment,
             stdin=subprocess.DEVNULL,
         )
         assert done.returncode == status, f"exit status {done.returncode}\n{done.stdout}\n{done.stderr}"
@@ -73,17 +75,20 @@ class Folder:
         assert header["kind"] == "header"
         return header, rounds
 
-    def living(self) -> list[int]:
-        """Processes of stubs that are still there."""
-        pids = (self.path / "pids").read_text().split() if (self.path / "pids").exists() else []
-        return [int(pid) for pid in pids if _is_stub(int(pid))]
+    @property
+    def environment(self) -> dict[str, str]:
+        """All that the survey starts has a mark of this test in its environment."""
+        return {**os.environ, "SURVEY_TEST": str(self.path)}
 
-
-def _is_stub(pid: int) -> bool:
-    try:
-        return STUB.name.encode() in Path(f"/proc/{pid}/cmdline").read_bytes()
-    except OSError:
-        return False
+    def living(self) -> list[str]:
+        """What the survey has started and left behind."""
+        mark = f"SURVEY_TEST={self.path}\0".encode()
+        found = []
+        for process in Path("/proc").glob("[0-9]*"):
+            with contextlib.suppress(OSError):
+                if mark in (process / "environ").read_bytes() + b"\0":
+                    found.append((process / "cmdline").read_text().replace("\0", " "))
+        return found
 
 
 @pytest.fixture
@@ -145,6 +150,7 @@ def test_a_survey_that_was_interrupted_goes_on_where_it_was(folder: Folder) -> N
     process = subprocess.Popen(
         folder.command("--rounds", "3"),
         cwd=folder.path,
+        env=folder.environment,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -215,6 +221,36 @@ def test_a_server_that_goes_wrong_is_told_as_what_it_is(
         assert set(wrong["errors"]) & classes
     assert "\n" not in wrong["failure"]
     assert not folder.living()
+
+
+def test_however_early_it_is_interrupted_nothing_is_left_behind(folder: Folder) -> None:
+    """A signal that comes while a server is being started must not lose sight of it."""
+    folder.write("ok")
+    for number in range(6):
+        process = subprocess.Popen(
+            folder.command("--rounds", "3", "--again"),
+            cwd=folder.path,
+            env=folder.environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        try:
+            path = folder.path / "stubs-results" / "rounds.jsonl"
+            path.unlink(missing_ok=True)
+            deadline = time.monotonic() + SECONDS
+            while process.poll() is None and not path.exists():
+                assert time.monotonic() < deadline
+            # From here on servers are started; where in it the signal comes is left to chance.
+            time.sleep(number / 400)
+            process.send_signal([signal.SIGINT, signal.SIGTERM][number % 2])
+            output, _ = process.communicate(timeout=SECONDS)
+        finally:
+            process.kill()
+            process.wait()
+        assert process.returncode == 130, output
+        assert not folder.living()
 
 
 def test_a_server_that_never_comes_up_is_not_waited_for_again_and_again(folder: Folder) -> None:
@@ -312,7 +348,7 @@ def test_a_full_disc_keeps_what_was_there(folder: Folder) -> None:
         timeout=SECONDS,
         check=False,
         cwd=folder.path,
-        env={**os.environ, "PYTHONDONTWRITEBYTECODE": "1"},
+        env={**folder.environment, "PYTHONDONTWRITEBYTECODE": "1"},
     )
     assert done.returncode == 1
     assert "rounds.jsonl: File too large; what is there already is kept" in done.stderr

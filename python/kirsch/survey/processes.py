@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import IO, TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
 _END_SECONDS = 3.0
 """What a server has to end by itself, for its own processes' sake, before it is killed."""
@@ -26,6 +26,28 @@ _TAIL = 16384
 
 _TICK = os.sysconf("SC_CLK_TCK") if hasattr(os, "sysconf") else 100
 _PAGE = os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 4096
+
+
+@contextlib.contextmanager
+def held() -> Iterator[None]:
+    """Ctrl-C and its like wait until this is over: what is being started or ended is known by then, and nothing is
+    left behind."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    caught: list[int] = []
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
+    for number, handler in before.items():
+        if callable(handler):
+            signal.signal(number, lambda received, _: caught.append(received))
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            if callable(handler):
+                signal.signal(number, handler)
+    if caught:
+        raise KeyboardInterrupt
 
 
 @dataclass(frozen=True)

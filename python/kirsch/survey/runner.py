@@ -24,7 +24,7 @@ from kirsch.bench.environment import Machine
 from kirsch.bench.errors import Failure
 from kirsch.bench.results import PERCENTILES, merge
 from kirsch.survey import records
-from kirsch.survey.processes import Server, Watch
+from kirsch.survey.processes import Server, Watch, held
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -93,7 +93,8 @@ def measure(
         target = targets.parse(f"http://127.0.0.1:{port}{scenario.record.path}")
         load = _load(scenario, conditions.survey, target)
         try:
-            server = _start(ready, scenario, port, directory, conditions.processors)
+            with held():
+                server = _start(ready, scenario, port, directory, conditions.processors)
         except OSError as error:
             return dataclasses.replace(blank, failure=f"it cannot be started: {error.strerror}: {error.filename}")
         try:
@@ -107,9 +108,10 @@ def measure(
             blank = dataclasses.replace(blank, idle=_idle(server, conditions.survey.idle))
         return _loaded(blank, server, load, conditions, ceiling)
     finally:
-        if server is not None:
-            server.end()
-        shutil.rmtree(directory, ignore_errors=True)
+        with held():
+            if server is not None:
+                server.end()
+            shutil.rmtree(directory, ignore_errors=True)
 
 
 class NotReadyError(Exception):

@@ -19,6 +19,7 @@ import subprocess
 from typing import TYPE_CHECKING
 
 from kirsch.bench.errors import UsageError
+from kirsch.survey.processes import held
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -113,29 +114,36 @@ def _default_folder() -> str:
 def _run(command: list[str]) -> None:
     """Raises InstallError, with the last line that the program said."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "VIRTUAL_ENV"))}
+    process = None
     try:
-        # A session of its own: it can be ended with all that it started, a compiler for example.
-        process = subprocess.Popen(  # noqa: S603 - whatever the survey names
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-            env=environment,
-        )
+        with held():
+            # A session of its own: it can be ended with all that it started, a compiler for example.
+            process = subprocess.Popen(  # noqa: S603 - whatever the survey names
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+                env=environment,
+            )
+        output, _ = process.communicate(timeout=_INSTALL_SECONDS)
     except OSError as error:
         raise InstallError(f"{command[0]}: {error.strerror}") from None
-    try:
-        output, _ = process.communicate(timeout=_INSTALL_SECONDS)
     except subprocess.TimeoutExpired:
         raise InstallError(f"it was not installed within {_INSTALL_SECONDS:g} s") from None
     finally:
-        if process.poll() is None:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
+        if process is not None:
+            _end(process)
     if process.returncode:
         raise InstallError(_last_error(output.decode(errors="replace")) or f"exit status {process.returncode}")
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """With all that it started."""
+    if process.poll() is None:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
 
 
 def _last_error(said: str) -> str:
