@@ -8,6 +8,8 @@
 #   FUZZ_ARGS='-s none'  for cargo fuzz: without a sanitizer it is many times faster, and wire has no unsafe code
 #   FUZZ_SECONDS=60     for each target; FUZZ_RUNS=10000000 bounds cases instead; FUZZ_TARGETS='a b' chooses
 #   PEERS=              a virtual environment that holds the servers to compare with; SCENARIO=ka,chrome,...
+#   SURVEY_ARGS=        further arguments of kirsch survey
+#   FOUNDING=           which of survey/founding (all)
 #   SHARED=../shared    where the outside judges are looked for: the shared corpus and the yardstick
 
 SHELL := bash
@@ -22,6 +24,7 @@ BIND ?= 127.0.0.1:8000
 SHARED ?= ../shared
 FUZZ_SECONDS ?= 60
 RIVALS ?= bjoern,fastpysgi,granian
+FOUNDING ?= $(sort $(basename $(notdir $(wildcard survey/founding/*.toml))))
 SCENARIO ?= ka,chrome,mixed,pipe16,close,post8k,large,stream
 NIGHTLY ?= +nightly
 # Two test processes: most tests wait for a socket, but some watch the clock.
@@ -137,6 +140,21 @@ endif
 	$(BIN)/python $(SHARED)/yardstick/yardstick.py --scenario $(SCENARIO) \
 		--server 'kirsch=$(abspath $(BIN))/kirsch {app} --bind 127.0.0.1:{port}' \
 		$(if $(PEERS),--peers $(abspath $(PEERS)) --only $(RIVALS)) $(BENCH_ARGS)
+
+# Three servers, installed from the package index into a cache of their own: SURVEY_ARGS='--venvs DIR' puts it elsewhere.
+.PHONY: survey-smoke
+survey-smoke: build ## Survey three servers for a few seconds, so that the whole of `kirsch survey` has run once
+	@rm -rf target/survey-smoke
+	timeout 170 $(BIN)/kirsch survey survey/smoke.toml --out target/survey-smoke $(SURVEY_ARGS)
+
+# Hours, on a machine that has nothing else to do. What was measured is not measured again; FOUNDING=picows chooses.
+.PHONY: survey-founding
+survey-founding: build ## Measure the founding documents' tables again, with servers of today, into docs/survey
+	@failed=""; for name in $(FOUNDING); do \
+		echo "== $$name"; \
+		$(BIN)/kirsch survey survey/founding/$$name.toml --out docs/survey/$$name $(SURVEY_ARGS) || failed="$$failed $$name"; \
+	done; \
+	if [ -n "$$failed" ]; then echo "Not all went well in:$$failed"; exit 1; fi
 
 .PHONY: instructions
 instructions: build ## Count the instructions of a request under callgrind, which noise does not change

@@ -17,7 +17,7 @@ import pytest
 
 from kirsch.configuration import again, changes, read, reloaded
 from kirsch.settings import SETTINGS, Setting, UsageError
-from kirsch.settings_file import _Lines
+from kirsch.settings_file import Lines
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -408,7 +408,7 @@ def test_every_key_is_found_on_its_line() -> None:
                 wanted[path] = len(lines) + 1
                 lines += f"{key} = {chance.choice(values)}{chance.choice(['', ' # c', ' '])}".split("\n")
         text = "\n".join(lines)
-        found = _Lines(text)
+        found = Lines(text)
         assert {path: found.of(*path) for path in wanted} == wanted, text
 
 

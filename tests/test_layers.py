@@ -53,7 +53,7 @@ LAYERS = (
 )
 
 # Packages for users, which nothing in the layers above imports.
-LEAVES = frozenset({"web", "query", "bench", "profile", "middleware", "testing"})
+LEAVES = frozenset({"web", "query", "bench", "survey", "profile", "middleware", "testing"})
 
 # Modules that take milliseconds to import, and that serving has no use for; threads have one for threading.
 HEAVY = frozenset(

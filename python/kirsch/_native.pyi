@@ -18,6 +18,7 @@ __all__ = [
     "__version__",
     "load",
     "make_room_for_signals",
+    "serve_null",
 ]
 
 __version__: str
@@ -330,6 +331,13 @@ class Responses:
     @property
     def unused(self) -> bytes:
         """What has come and is of no whole response: behind one, bytes that nobody asked for."""
+
+def serve_null(listener: int, answer: bytes, last: bytes) -> None:
+    """Answer every request at a listening socket with ``answer``, or with ``last`` where its connection then ends.
+
+    It reads as little of a request as can be (``crates/load/src/null.rs``), so that whoever is measured against it is
+    the client. It ends when a signal's handler raises. OSError: the descriptor is none, or does not listen.
+    """
 
 @final
 class Histogram:

@@ -57,9 +57,8 @@ def read_file(name: str, directory: str, *, origin: str = "") -> File | None:
     for each mistake.
     """
     path = os.path.join(directory, name)
-    text = _decode(_read(path, name, origin), name)
+    text, tables = read_tables(path, name, origin)
     is_project = os.path.basename(name) == PROJECT_FILE
-    tables = _parse(text, name)
     prefix: tuple[str, ...] = ()
     if is_project:
         tool = tables.get("tool", {})
@@ -69,8 +68,8 @@ def read_file(name: str, directory: str, *, origin: str = "") -> File | None:
             return None
         prefix, tables = _PROJECT_TABLE, tool["kirsch"]
         if not isinstance(tables, dict):
-            raise UsageError(f"{name}: tool.kirsch is {_described(tables)}, and a table [tool.kirsch] is wanted")
-    reader = _Reader(name, os.path.dirname(os.path.abspath(path)), _Lines(text, prefix))
+            raise UsageError(f"{name}: tool.kirsch is {described(tables)}, and a table [tool.kirsch] is wanted")
+    reader = _Reader(name, os.path.dirname(os.path.abspath(path)), Lines(text, prefix))
     reader.read(tables)
     if reader.mistakes:
         raise UsageError("\n".join(line for _, line in sorted(reader.mistakes, key=lambda mistake: mistake[0])))
@@ -81,6 +80,15 @@ def read_file(name: str, directory: str, *, origin: str = "") -> File | None:
     if reader.folder == os.path.abspath(directory or "."):
         return file
     return _with_own_chdir(file, reader.folder)
+
+
+def read_tables(path: str, name: str, origin: str = "") -> tuple[str, dict[str, Any]]:
+    """A TOML file's text and what it says. ``name`` is what its mistakes are told by, ``origin`` who asked for it.
+
+    Raises UsageError.
+    """
+    text = _decode(_read(path, name, origin), name)
+    return text, _parse(text, name)
 
 
 def _with_own_chdir(file: File, folder: str) -> File:
@@ -131,7 +139,7 @@ def _parse(text: str, name: str) -> dict[str, Any]:
 class _Reader:
     """Collects settings, the application, mounts and mistakes, these with the line that each is on."""
 
-    def __init__(self, name: str, folder: str, lines: _Lines) -> None:
+    def __init__(self, name: str, folder: str, lines: Lines) -> None:
         self.folder = folder
         self.given: dict[str, tuple[str, str]] = {}
         self.target: tuple[str, str] | None = None
@@ -160,7 +168,7 @@ class _Reader:
         if isinstance(value, str) and value:
             self.target = (value, self._origin(key))
         else:
-            self._mistake((key,), f'app is {_described(value)}, and a string is wanted, such as "hello:app"')
+            self._mistake((key,), f'app is {described(value)}, and a string is wanted, such as "hello:app"')
 
     def _read_setting(self, key: str, value: object) -> None:
         each = self._keys.get(key)
@@ -200,7 +208,7 @@ class _Reader:
 
     def _read_mounts(self, key: str, value: object) -> None:
         if not isinstance(value, list) or not all(isinstance(table, dict) for table in value):
-            self._mistake((key,), f"mount is {_described(value)}, and tables are wanted: write [[mount]]")
+            self._mistake((key,), f"mount is {described(value)}, and tables are wanted: write [[mount]]")
             return
         taken: dict[tuple[str, str], str] = {}
         for index, table in enumerate(value):
@@ -222,7 +230,7 @@ class _Reader:
         if not isinstance(app, str) or not app:
             self._mistake(("mount", index, "app"), 'a mount has an application, such as app = "shop:app"')
         if not isinstance(factory, (bool, type(None))):
-            self._mistake(("mount", index, "factory"), f"factory is {_described(factory)}, and true or false is wanted")
+            self._mistake(("mount", index, "factory"), f"factory is {described(factory)}, and true or false is wanted")
         if path is None and hosts is None:
             self._mistake(("mount", index), 'a mount has a path or a host, such as path = "/shop"')
         checked_path = self._checked(check_path, "/" if path is None else path, index, "path")
@@ -236,7 +244,7 @@ class _Reader:
 
     def _checked(self, check: Callable[[str], str], value: object, index: int, key: str) -> str:
         if not isinstance(value, str):
-            self._mistake(("mount", index, key), f"{key} is {_described(value)}, and a string is wanted")
+            self._mistake(("mount", index, key), f"{key} is {described(value)}, and a string is wanted")
             return ""
         try:
             return check(value)
@@ -257,7 +265,7 @@ class _WrongTypeError(Exception):
 
     def __init__(self, value: object, wanted: str, *path: str) -> None:
         inner = "".join(f"{part} " for part in path)
-        super().__init__(f"{inner and 'of ' + inner}is {_described(value)}, and {wanted} is wanted")
+        super().__init__(f"{inner and 'of ' + inner}is {described(value)}, and {wanted} is wanted")
         self.path = path
 
 
@@ -305,7 +313,7 @@ def _scalar(parse: Callable[[str], Any], value: object, *path: str) -> str:
     return str(value)
 
 
-def _described(value: object) -> str:
+def described(value: object) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, (int, float)):
@@ -321,7 +329,7 @@ _KEY = r"""(?:"(?:\\.|[^"\\\n])*"|'[^'\n]*'|[A-Za-z0-9_-]+)"""
 _KEYS = rf"{_KEY}(?:[ \t]*\.[ \t]*{_KEY})*"
 
 
-class _Lines:
+class Lines:
     """The line that each key of a valid TOML text stands on, which its parser does not tell.
 
     A path leads from the table ``prefix`` on; in an array of tables it has the number of the table. What has no line

@@ -1,12 +1,14 @@
 //! The load generator, its reader of responses and its histograms, for `kirsch.bench`. Plans and results are JSON, as
 //! the crate `load` describes them.
 
+use crate::server::duplicate;
 use ::load::histogram::Bucket;
 use ::load::{Answer, Answers, Control, Plan, RunError, Wanted};
 use pyo3::create_exception;
 use pyo3::exceptions::{PyKeyboardInterrupt, PyOSError, PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyBytes};
+use std::os::fd::RawFd;
 use wire::http1::client::ServerFault;
 
 /// Carry out a plan in this thread, without the interpreter.
@@ -38,6 +40,23 @@ pub(crate) fn load(py: Python<'_>, plan: &str, progress: Option<Py<PyAny>>) -> P
         RunError::System(error) => PyOSError::new_err(error),
     })?;
     serde_json::to_string(&measured).map_err(|error| PyRuntimeError::new_err(error.to_string()))
+}
+
+/// Answer whatever is asked at a listening socket with the same bytes, without the interpreter, until a signal's handler
+/// raises.
+#[pyfunction]
+pub(crate) fn serve_null(py: Python<'_>, listener: RawFd, answer: &[u8], last: &[u8]) -> PyResult<()> {
+    let listener = duplicate("listener", listener)?;
+    let mut raised = None;
+    let done = py.detach(|| {
+        ::load::serve_null(&listener, answer, last, || {
+            Python::attach(|py| py.check_signals()).map_err(|error| raised = Some(error)).is_ok()
+        })
+    });
+    match raised {
+        Some(error) => Err(error),
+        None => done.map_err(PyOSError::new_err),
+    }
 }
 
 /// Runs signal handlers, and tells Python: whether the run goes on.

@@ -36,7 +36,7 @@ use pyo3::prelude::*;
 #[pymodule(gil_used = true)]
 mod _native {
     #[pymodule_export]
-    use crate::bench::{Histogram, ResponseFault, Responses, load};
+    use crate::bench::{Histogram, ResponseFault, Responses, load, serve_null};
     #[pymodule_export]
     use crate::calls::Call;
     use crate::scoreboard;

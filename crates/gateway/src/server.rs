@@ -410,7 +410,7 @@ fn path(name: &str, path: &str) -> PyResult<String> {
 }
 
 /// A descriptor of our own for what the caller's stands for.
-fn duplicate(name: &str, descriptor: RawFd) -> PyResult<OwnedFd> {
+pub(crate) fn duplicate(name: &str, descriptor: RawFd) -> PyResult<OwnedFd> {
     if descriptor < 0 {
         return Err(PyValueError::new_err(format!("{name}: {descriptor} is no descriptor")));
     }

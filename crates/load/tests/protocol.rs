@@ -164,7 +164,7 @@ fn http_1_0_says_what_it_wants() {
     let answer = "HTTP/1.0 200 OK\r\nConnection: keep-alive\r\nContent-Length: 5\r\n\r\nhello";
     let (measured, seen) = seen(&json!({"count": 4, "keep_alive": true, "version": "1.0"}), answer, false);
     assert_eq!((measured.ok, measured.connections.opened), (4, 1));
-    assert_eq!(seen[0][0], "GET / HTTP/1.0\r\nHost: example.test\r\nConnection: keep-alive\r\n\r\n");
+    assert_eq!(seen[0][0], "GET / HTTP/1.0\r\nHost: example.test\r\nConnection: Keep-Alive\r\n\r\n");
     let answer = "HTTP/1.0 200 OK\r\nContent-Length: 5\r\n\r\nhello";
     let (measured, seen) = self::seen(&json!({"count": 4, "keep_alive": false, "version": "1.0"}), answer, true);
     assert_eq!((measured.ok, measured.connections.opened, errors(&measured)), (4, 4, vec![]));

@@ -261,11 +261,11 @@ def thread_report(
             tell(f"{clients} clients: {session.said or f'{session.requests_per_second} req/sec'}")
         rows.append([clients, *(getattr(session, attribute) for attribute in attributes)])
     if len(rows) > 2:
-        rows.append(_averages(rows[1:]))
+        rows.append(averages(rows[1:]))
     return rows
 
 
-def _averages(rows: Sequence[Sequence[object]]) -> list[object]:
+def averages(rows: Sequence[Sequence[object]]) -> list[object]:
     """Of each column, over the rows that have it; with as many digits as in 2006."""
     averages: list[object] = ["Average"]
     for column, values in enumerate(zip(*rows, strict=True)):

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kirsch.bench import crew
 from kirsch.bench.errors import Failure
+from kirsch.bench.show import show_columns
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -280,7 +281,7 @@ _COLUMNS = (
 def text(plan: CyclePlan, cycles: Sequence[Cycle]) -> str:
     """The report for a terminal: FunkLoad's tables, then what went wrong."""
     parts = [f"{plan.test}: {plan.seconds:g} s for each cycle; times in seconds; Apdex with T = {plan.apdex:g} s"]
-    parts += [f"{title}\n{_table(rows)}" for title, rows in tables(cycles)]
+    parts += [f"{title}\n{show_columns(rows)}" for title, rows in tables(cycles)]
     if wrong := errors(cycles):
         parts.append("\n".join(["Errors", *(f"  {each}" for each in wrong)]))
     if doubt := doubts(cycles):
@@ -355,9 +356,3 @@ def _row(figures: Figures) -> list[str]:
 
 def _share(errors: int, total: int) -> str:
     return f"{errors / total:.2%}" if total else "0.00%"
-
-
-def _table(rows: Sequence[Sequence[str]]) -> str:
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    lines = ["  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)) for row in rows]
-    return "\n".join(line.rstrip() for line in lines)

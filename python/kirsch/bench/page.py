@@ -12,8 +12,9 @@ from kirsch.bench.results import PERCENTILES
 from kirsch.bench.show import show_seconds
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Sequence
 
+    from kirsch.bench.native import Histogram
     from kirsch.bench.results import Result, Times
     from kirsch.bench.slo import Found
 
@@ -21,9 +22,9 @@ _SPECTRUM_STEPS = 20
 
 _STYLE = """
 :root { color-scheme: light dark; --page: #fff; --text: #1c2024; --faint: #60676f; --line: #e4e7eb; --card: #f6f7f9;
-  --s0: #2563c4; --s1: #b45309; --s2: #8a8f98; --bad: #c0262d; }
+  --bad: #c0262d; }
 @media (prefers-color-scheme: dark) { :root { --page: #14171a; --text: #e6e9ec; --faint: #98a1ab; --line: #2b3138;
-  --card: #1c2126; --s0: #6ea8ff; --s1: #f0a14a; --s2: #7d8590; --bad: #ff7b72; } }
+  --card: #1c2126; --bad: #ff7b72; } }
 body { margin: 2rem auto; padding: 0 1rem; max-width: 60rem; background: var(--page); color: var(--text);
   font: 15px/1.5 system-ui, sans-serif; }
 h1 { font-size: 1.4rem; margin: 0; overflow-wrap: anywhere; } h2 { font-size: 1.05rem; margin: 2rem 0 .5rem; }
@@ -35,7 +36,7 @@ p.what { color: var(--faint); margin: .2rem 0 1rem; }
 table { border-collapse: collapse; font-variant-numeric: tabular-nums; }
 th, td { text-align: right; padding: .25rem .75rem .25rem 0; border-bottom: 1px solid var(--line);
   white-space: nowrap; }
-th:first-child, td:first-child { text-align: left; } td.words { text-align: left; white-space: normal; }
+th:first-child, td:first-child, .left, .words { text-align: left; } td.words { white-space: normal; }
 th { color: var(--faint); font-weight: 500; }
 .doubt { border-left: 3px solid var(--s1); padding-left: .75rem; } .bad { color: var(--bad); }
 pre { background: var(--card); padding: .75rem; border-radius: .5rem; overflow-x: auto; font-size: .8rem; }
@@ -102,12 +103,17 @@ def frame(title: str, what: str, parts: Sequence[str]) -> str:
     )
 
 
-def table(rows: Sequence[Sequence[str]]) -> str:
-    """A table of text, the first row of which is its head."""
+def table(rows: Sequence[Sequence[str]], *, left: Collection[int] = (0,), words: Collection[int] = ()) -> str:
+    """A table of text, the first row of which is its head. ``left`` are columns of names, ``words`` those of text that
+    may be broken."""
+    styles = ["words" if column in words else "left" if column in left else "" for column in range(len(rows[0]))]
+    given = [f" class='{style}'" if style else "" for style in styles]
     head, *body = rows
-    lines = ["<tr>" + "".join(f"<th>{escape(cell)}</th>" for cell in head) + "</tr>"]
-    lines += ["<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>" for row in body]
-    return "<div class='scroll'><table>" + "\n".join(lines) + "</table></div>"
+    lines = ["".join(f"<th scope='col'{style}>{escape(cell)}</th>" for cell, style in zip(head, given, strict=True))]
+    lines += [
+        "".join(f"<td{style}>{escape(cell)}</td>" for cell, style in zip(row, given, strict=True)) for row in body
+    ]
+    return "<div class='scroll'><table>" + "\n".join(f"<tr>{line}</tr>" for line in lines) + "</table></div>"
 
 
 def latency_table(result: Result) -> str:
@@ -139,19 +145,20 @@ def _spectrum(result: Result) -> str:
     shown = [("latency", result.latency)]
     if result.rate_asked is not None:
         shown.append(("service time", result.service))
-    lines = [Line(name, _spectrum_points(times)) for name, times in shown if times.count]
+    lines = [Line(name, spectrum_points(times.histogram)) for name, times in shown if times.count]
     highest = max(value for line in lines for _, value in line.points if value is not None)
     lowest = min(value for line in lines for _, value in line.points if value is not None)
     x = plots.quantiles(max(at for line in lines for at, _ in line.points))
-    y = plots.logarithmic(max(lowest, 1e-6), max(highest, 2e-6), "latency", _tick)
+    y = plots.logarithmic(max(lowest, 1e-6), max(highest, 2e-6), "latency", tick)
     return plots.draw("Latency by the share of requests that took at most so long", x, y, lines)
 
 
-def _spectrum_points(times: Times) -> list[tuple[float, float | None]]:
+def spectrum_points(histogram: Histogram) -> list[tuple[float, float | None]]:
     """(1 / (1 - share), seconds). Where the share is 1 the last request stands, at one in all."""
     points: list[tuple[float, float | None]] = []
-    for value, _, share in times.histogram.spectrum(_SPECTRUM_STEPS):
-        at = min(1 / (1 - share), times.count) if share < 1 else float(max(times.count, 1))
+    count = len(histogram)
+    for value, _, share in histogram.spectrum(_SPECTRUM_STEPS):
+        at = min(1 / (1 - share), count) if share < 1 else float(max(count, 1))
         points.append((at, max(value / 1e9, 1e-6)))
     return points
 
@@ -194,7 +201,7 @@ def _latencies(result: Result) -> str:
     return plots.draw(
         "Latency over time",
         plots.linear(last.at + last.seconds, "seconds", lambda value: f"{value:g}", to_tick=False),
-        plots.logarithmic(max(min(values), 1e-6), max(*values, 2e-6), "latency", _tick),
+        plots.logarithmic(max(min(values), 1e-6), max(*values, 2e-6), "latency", tick),
         lines,
         band=(0.0, result.window_from) if result.window_from > 0 else None,
     )
@@ -230,7 +237,8 @@ def _search(found: Found) -> list[str]:
     return ["<h2>The search</h2>", table(rows)]
 
 
-def _tick(seconds: float) -> str:
+def tick(seconds: float) -> str:
+    """A power of ten, for an axis."""
     for unit, size in (("s", 1.0), ("ms", 1e-3), ("us", 1e-6)):
         if seconds >= size * 0.999:
             return f"{seconds / size:.0f} {unit}"

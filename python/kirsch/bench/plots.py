@@ -14,6 +14,7 @@ WIDTH, HEIGHT = 760, 300
 _LEFT, _RIGHT, _TOP, _BOTTOM = 74, 30, 28, 44
 _INNER_WIDTH = WIDTH - _LEFT - _RIGHT
 _INNER_HEIGHT = HEIGHT - _TOP - _BOTTOM
+_LETTER, _LEGEND, _BAR = 7, 18, 24
 
 STYLE = """
 svg.plot { width: 100%; height: auto; max-width: 60rem; font: 12px system-ui, sans-serif; }
@@ -23,11 +24,41 @@ svg.plot .grid { stroke: var(--line); stroke-width: 1; }
 svg.plot .axis { stroke: var(--faint); stroke-width: 1; }
 svg.plot .band { fill: var(--line); opacity: .5; }
 svg.plot polyline { fill: none; stroke-width: 2; stroke-linejoin: round; }
-svg.plot .s0 { stroke: var(--s0); } svg.plot .f0 { fill: var(--s0); }
-svg.plot .s1 { stroke: var(--s1); } svg.plot .f1 { fill: var(--s1); }
-svg.plot .s2 { stroke: var(--s2); } svg.plot .f2 { fill: var(--s2); }
 svg.plot .bad { fill: var(--bad); }
+svg.plot .key { stroke-width: 3; }
+svg.plot .rest { opacity: .5; }
+svg.plot .whisker { stroke: var(--text); stroke-width: 1.5; }
+svg.plot .limit { stroke: var(--faint); stroke-width: 1.5; stroke-dasharray: 5 4; }
+svg.plot .d1 { stroke-dasharray: 6 3; } svg.plot .d2 { stroke-dasharray: 2 3; }
 """
+
+COLOURS = (
+    ("#2563c4", "#6ea8ff"),
+    ("#b45309", "#f0a14a"),
+    ("#8a8f98", "#7d8590"),
+    ("#0f7b6c", "#3fc1ad"),
+    ("#9333a8", "#d18ae6"),
+    ("#7a8b00", "#b9cc3f"),
+    ("#c0336a", "#ff86b3"),
+    ("#5b4a3a", "#c9b49c"),
+)
+"""Of series in their order, on light and on dark; those beyond take them again, dashed."""
+
+
+def _variables(place: int) -> str:
+    return " ".join(f"--s{each}: {colours[place]};" for each, colours in enumerate(COLOURS))
+
+
+STYLE += "\n".join(
+    [
+        f":root {{ {_variables(0)} }}",
+        f"@media (prefers-color-scheme: dark) {{ :root {{ {_variables(1)} }} }}",
+        *(
+            f"svg.plot .s{each} {{ stroke: var(--s{each}); }} svg.plot .f{each} {{ fill: var(--s{each}); }}"
+            for each in range(len(COLOURS))
+        ),
+    ]
+)
 
 
 @dataclass(frozen=True)
@@ -78,10 +109,28 @@ def quantiles(last: float) -> Axis:
 
 @dataclass(frozen=True)
 class Line:
-    """A named series of points in order; a gap where a value is None."""
+    """A named series of points in order; a gap where a value is None.
+
+    ``style`` counts colours, so that a thing keeps its own in all plots of a page; None: by its place. ``intervals``,
+    one for each point or none at all, are drawn around the points.
+    """
 
     name: str
     points: Sequence[tuple[float, float | None]]
+    style: int | None = None
+    intervals: Sequence[tuple[float, float] | None] = ()
+
+
+@dataclass(frozen=True)
+class Bar:
+    """``text`` stands behind it; of ``value`` the first ``part`` is drawn strong and what is left of it faint."""
+
+    name: str
+    value: float
+    text: str
+    interval: tuple[float, float] | None = None
+    style: int = 0
+    part: float | None = None
 
 
 def draw(
@@ -95,10 +144,10 @@ def draw(
     bars_name: str = "",
 ) -> str:
     """A plot of ``lines``; ``band`` shades a part of the x axis, ``bars`` are (from, to, height) of what went wrong."""
-    parts = [
-        f'<svg class="plot" viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{escape(title)}">',
-        f"<title>{escape(title)}</title>",
-    ]
+    styles = [index if line.style is None else line.style for index, line in enumerate(lines)]
+    entries = [(f"{_colour('s', style)}{_dashes(style)}", line.name) for style, line in zip(styles, lines, strict=True)]
+    legend, height = _legend(entries + ([("bad", bars_name)] if bars else []), x.name)
+    parts = _head(title, height)
     if band is not None:
         left, right = _x(x, band[0]), _x(x, band[1])
         parts.append(
@@ -113,12 +162,88 @@ def draw(
             f'<rect class="bad" x="{_x(x, start):.1f}" y="{top:.1f}" width="{width:.1f}" '
             f'height="{_TOP + _INNER_HEIGHT - top:.1f}"/>'
         )
-    for index, line in enumerate(lines):
-        parts += [f'<polyline class="s{index}" points="{points}"/>' for points in _pieces(line, x, y)]
-    parts += _legend(
-        [(f"f{index}", line.name) for index, line in enumerate(lines)] + ([("bad", bars_name)] if bars else [])
-    )
+    for style, line in zip(styles, lines, strict=True):
+        drawn = f"{_colour('s', style)}{_dashes(style)}"
+        parts += [
+            f'<polyline class="{drawn}" points="{points}"><title>{escape(line.name)}</title></polyline>'
+            for points in _pieces(line, x, y)
+        ]
+        parts += _points(line, style, x, y)
+    return "\n".join([*parts, *legend, "</svg>"])
+
+
+def bars(title: str, bars: Sequence[Bar], x: Axis, *, limit: tuple[float, str] | None = None) -> str:
+    """One bar below the other, with their intervals as whiskers; ``limit`` is a line across all, and what it is."""
+    left = 14 + min(_LETTER * max((len(bar.name) for bar in bars), default=0), WIDTH // 3)
+    right = 10 + _LETTER * max((len(bar.text) for bar in bars), default=0)
+    inner = WIDTH - left - right
+    bottom = 22 + _BAR * len(bars)
+    parts = _head(title, bottom + 42)
+
+    def place(value: float) -> float:
+        return left + x.place(value) * inner
+
+    for value, label in x.ticks:
+        parts.append(f'<line class="grid" x1="{place(value):.1f}" x2="{place(value):.1f}" y1="18" y2="{bottom}"/>')
+        parts.append(f'<text x="{place(value):.1f}" y="{bottom + 16}" text-anchor="middle">{escape(label)}</text>')
+    parts.append(f'<text x="{left + inner}" y="{bottom + 34}" text-anchor="end">{escape(x.name)}</text>')
+    for index, bar in enumerate(bars):
+        top = 22 + _BAR * index
+        middle = top + _BAR / 2
+        strong = bar.value if bar.part is None else min(bar.part, bar.value)
+        parts.append(
+            f'<text class="name" x="{left - 6}" y="{middle + 4:.0f}" text-anchor="end">{escape(bar.name)}</text>'
+        )
+        for start, end, kind in ((x.low, strong, ""), (strong, bar.value, " rest")):
+            if end > start:
+                parts.append(
+                    f'<rect class="{_colour("f", bar.style)}{kind}" x="{place(start):.1f}" y="{top + 4}" '
+                    f'width="{place(end) - place(start):.1f}" height="{_BAR - 8}"/>'
+                )
+        if bar.interval is not None:
+            low, high = place(bar.interval[0]), place(bar.interval[1])
+            parts.append(
+                f'<path class="whisker" fill="none" d="M{low:.1f} {middle - 4}v8M{low:.1f} {middle}H{high:.1f}'
+                f'M{high:.1f} {middle - 4}v8"/>'
+            )
+        parts.append(f'<text class="name" x="{left + inner + 8}" y="{middle + 4:.0f}">{escape(bar.text)}</text>')
+    if limit is not None and limit[0] <= x.high:
+        at = place(limit[0])
+        parts.append(f'<line class="limit" x1="{at:.1f}" x2="{at:.1f}" y1="14" y2="{bottom}"/>')
+        parts.append(f'<text x="{at:.1f}" y="11" text-anchor="end">{escape(limit[1])}</text>')
     return "\n".join([*parts, "</svg>"])
+
+
+def _head(title: str, height: float) -> list[str]:
+    return [
+        f'<svg class="plot" viewBox="0 0 {WIDTH} {height:.0f}" role="img" aria-label="{escape(title)}">',
+        f"<title>{escape(title)}</title>",
+    ]
+
+
+def _colour(kind: str, style: int) -> str:
+    return f"{kind}{style % len(COLOURS)}"
+
+
+def _dashes(style: int) -> str:
+    turn = style // len(COLOURS)
+    return f" d{min(turn, 2)}" if turn else ""
+
+
+def _points(line: Line, style: int, x: Axis, y: Axis) -> list[str]:
+    """Of a line with intervals: a whisker and a dot each."""
+    parts = []
+    for (at, value), interval in zip(line.points, line.intervals, strict=False):
+        if value is None:
+            continue
+        if interval is not None:
+            low, high = _y(y, interval[0]), _y(y, interval[1])
+            middle = f"{_x(x, at):.1f}"
+            parts.append(
+                f'<line class="{_colour("s", style)}" x1="{middle}" x2="{middle}" y1="{low:.1f}" y2="{high:.1f}"/>'
+            )
+        parts.append(f'<circle class="{_colour("f", style)}" cx="{_x(x, at):.1f}" cy="{_y(y, value):.1f}" r="3"/>')
+    return parts
 
 
 def _grid(x: Axis, y: Axis) -> list[str]:
@@ -138,14 +263,26 @@ def _grid(x: Axis, y: Axis) -> list[str]:
     return parts
 
 
-def _legend(entries: Sequence[tuple[str, str]]) -> list[str]:
+def _legend(entries: Sequence[tuple[str, str]], beside: str) -> tuple[list[str], float]:
+    """Its parts, and how high the plot becomes by it. It shares a line with the axis's name if it fits ``beside`` it,
+    and else has lines of its own."""
+    widths = [34 + _LETTER * len(name) for _, name in entries]
+    row = 0 if sum(widths) + _LETTER * len(beside) <= _INNER_WIDTH else 1
     parts = []
     left = float(_LEFT)
-    for style, name in entries:
-        parts.append(f'<rect class="{style}" x="{left:.0f}" y="{HEIGHT - 17}" width="10" height="10" rx="2"/>')
-        parts.append(f'<text class="name" x="{left + 14:.0f}" y="{HEIGHT - 8}">{escape(name)}</text>')
-        left += 28 + 7 * len(name)
-    return parts
+    for (style, name), width in zip(entries, widths, strict=True):
+        if left > _LEFT and left + width > WIDTH:
+            row, left = row + 1, float(_LEFT)
+        top = HEIGHT - 17 + _LEGEND * row
+        if style == "bad":
+            parts.append(f'<rect class="bad" x="{left + 3:.0f}" y="{top}" width="10" height="10" rx="2"/>')
+        else:
+            parts.append(
+                f'<line class="key {style}" x1="{left:.0f}" x2="{left + 16:.0f}" y1="{top + 5}" y2="{top + 5}"/>'
+            )
+        parts.append(f'<text class="name" x="{left + 20:.0f}" y="{top + 9}">{escape(name)}</text>')
+        left += width
+    return parts, HEIGHT + _LEGEND * row
 
 
 def _pieces(line: Line, x: Axis, y: Axis) -> list[str]:

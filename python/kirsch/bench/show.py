@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import math
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Sequence
 
 
 def show_seconds(seconds: float) -> str:
@@ -29,3 +33,16 @@ def show_bytes(count: float) -> str:
 def plural(count: int, noun: str) -> str:
     """``1 request``, ``2,000 requests``."""
     return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
+def show_columns(rows: Sequence[Sequence[str]], *, left: Collection[int] = (), indent: str = "") -> str:
+    """Lines with the cells of each column below each other, to the right but in the columns ``left``."""
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    lines = []
+    for row in rows:
+        cells = [
+            cell.ljust(width) if column in left else cell.rjust(width)
+            for column, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ]
+        lines.append((indent + "  ".join(cells)).rstrip())
+    return "\n".join(lines)

@@ -6,7 +6,7 @@ import math
 from typing import TYPE_CHECKING
 
 from kirsch.bench.results import PERCENTILES
-from kirsch.bench.show import plural, show_bytes, show_seconds
+from kirsch.bench.show import plural, show_bytes, show_columns, show_seconds
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -168,17 +168,10 @@ def _latencies(result: Result) -> str:
         shown.append(("service", result.service))
     shown += [("first byte", result.first_byte), ("connect", result.connect), ("failures", result.failed_latency)]
     rows += [[name, *_time_cells(times)] for name, times in shown if times.count]
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    lines = [
-        "  "
-        + "  ".join(
-            [row[0].ljust(widths[0]), *(cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True))]
-        )
-        for row in rows
-    ]
+    lines = [show_columns(rows, left=(0,), indent="  ")]
     if result.rate_asked is not None:
         lines.append("  latency counts from when a request was to be sent, service from when it was")
-    return "\n".join(line.rstrip() for line in lines)
+    return "\n".join(lines)
 
 
 def _time_cells(times: Times) -> list[str]:

@@ -1,0 +1,202 @@
+//! A server that does next to nothing: what is measured against it is the generator, the kernel and the machine.
+//!
+//! Every request gets the same bytes. Of a head only what moves the end of a request or of its connection is looked at:
+//! the version, `Connection` and `Content-Length`; a chunked body is not understood. It listens to whoever measures
+//! this machine, so there are no limits on time, and a head that does not end is cut off.
+
+use engine::{Accepted, Moved, Net as _, Os, Readiness, Socket as _};
+use memchr::memmem;
+use slab::Slab;
+use std::io::{self, IoSlice};
+use std::os::fd::OwnedFd;
+use std::time::Duration;
+
+/// What one `receive` takes.
+const READ: usize = 64 * 1024;
+
+/// A head that is longer is none.
+const HEAD_MAX: usize = 256 * 1024;
+
+/// The longest wait before `observe` is asked.
+const NAP: Duration = Duration::from_millis(200);
+
+/// Answers each request that comes to `listener` with `answer`, or with `last` where its connection then ends, until
+/// `observe` returns false.
+///
+/// # Errors
+/// If the system gives no poller, or the socket does not listen.
+pub fn serve(listener: &OwnedFd, answer: &[u8], last: &[u8], mut observe: impl FnMut() -> bool) -> io::Result<()> {
+    let (mut os, mut poller, _waker) = Os::new()?;
+    os.listen(listener, 0)?;
+    let mut server = Null { os, peers: Slab::new(), answer, last, input: vec![0; READ] };
+    server.accept(listener)?;
+    let mut ready = Vec::new();
+    while observe() {
+        poller.wait(Some(NAP), &mut ready)?;
+        for readiness in ready.drain(..) {
+            match readiness {
+                Readiness::Woken => {}
+                Readiness::Listener(_) => server.accept(listener)?,
+                Readiness::Connection { slot, .. } => server.drive(slot),
+            }
+        }
+    }
+    Ok(())
+}
+
+struct Null<'answers> {
+    os: Os,
+    peers: Slab<Peer>,
+    answer: &'answers [u8],
+    last: &'answers [u8],
+    input: Vec<u8>,
+}
+
+struct Peer {
+    socket: OwnedFd,
+    /// The part of a head that is there.
+    head: Vec<u8>,
+    /// A request whose body may not be there yet; whether it is the connection's last one.
+    asked: Option<bool>,
+    /// What is still to come of a body.
+    body: u64,
+    /// What the socket did not take.
+    output: Vec<u8>,
+    /// Whether all that it asks for is in `output`.
+    is_last: bool,
+    /// Whether room for output is told.
+    awaits_room: bool,
+}
+
+impl Null<'_> {
+    fn accept(&mut self, listener: &OwnedFd) -> io::Result<()> {
+        loop {
+            match self.os.accept(listener)? {
+                Accepted::Connection(socket, _) => {
+                    let entry = self.peers.vacant_entry();
+                    let slot = entry.key();
+                    if self.os.watch(&socket, slot, false, false).is_ok() {
+                        entry.insert(Peer::new(socket));
+                        self.drive(slot);
+                    }
+                }
+                Accepted::Failed(_) => {}
+                Accepted::None | Accepted::Exhausted(_) => return Ok(()),
+            }
+        }
+    }
+
+    /// Takes in all there is, and answers it.
+    fn drive(&mut self, slot: usize) {
+        let Some(peer) = self.peers.get_mut(slot) else { return };
+        let goes_on = peer.turn(&mut self.input, self.answer, self.last)
+            && (peer.output.is_empty() || peer.awaits_room || {
+                peer.awaits_room = true;
+                self.os.watch(&peer.socket, slot, true, true).is_ok()
+            });
+        if !goes_on {
+            self.peers.remove(slot);
+        }
+    }
+}
+
+impl Peer {
+    fn new(socket: OwnedFd) -> Self {
+        let (head, output) = (Vec::new(), Vec::new());
+        Self { socket, head, asked: None, body: 0, output, is_last: false, awaits_room: false }
+    }
+
+    /// Whether it stays.
+    fn turn(&mut self, input: &mut [u8], answer: &[u8], last: &[u8]) -> bool {
+        loop {
+            if !self.flush() {
+                return false;
+            }
+            // Nothing more is read before the answers are gone.
+            if self.is_last || !self.output.is_empty() {
+                return !(self.is_last && self.output.is_empty());
+            }
+            match self.socket.receive(input) {
+                Ok(Moved::Bytes(0)) | Err(_) => return false,
+                Ok(Moved::WouldBlock) => return true,
+                Ok(Moved::Bytes(count)) => {
+                    if !self.take(&input[..count], answer, last) {
+                        return false;
+                    }
+                    // A short read has drained the socket.
+                    if count < input.len() {
+                        return self.flush() && !(self.is_last && self.output.is_empty());
+                    }
+                }
+            }
+        }
+    }
+
+    /// Reads requests and puts their answers into `output`; whether they are requests.
+    fn take(&mut self, input: &[u8], answer: &[u8], last: &[u8]) -> bool {
+        let mut begun = std::mem::take(&mut self.head);
+        let mut rest = input;
+        if !begun.is_empty() {
+            begun.extend_from_slice(input);
+            rest = &begun;
+        }
+        loop {
+            let skipped = rest.len().min(usize::try_from(self.body).unwrap_or(usize::MAX));
+            self.body -= skipped as u64;
+            rest = &rest[skipped..];
+            if self.body > 0 {
+                return true;
+            }
+            if let Some(is_last) = self.asked.take() {
+                self.output.extend_from_slice(if is_last { last } else { answer });
+                self.is_last = is_last;
+                if is_last {
+                    return true;
+                }
+            }
+            let Some(end) = memmem::find(rest, b"\r\n\r\n") else {
+                self.head = rest.to_vec();
+                return rest.len() <= HEAD_MAX;
+            };
+            let (head, behind) = rest.split_at(end + 4);
+            let (is_last, body) = read(head);
+            self.asked = Some(is_last);
+            self.body = body;
+            rest = behind;
+        }
+    }
+
+    /// Whether the peer is still there.
+    fn flush(&mut self) -> bool {
+        let mut sent = 0;
+        while sent < self.output.len() {
+            match self.socket.send(&[IoSlice::new(&self.output[sent..])], false) {
+                Ok(Moved::Bytes(count)) => sent += count,
+                Ok(Moved::WouldBlock) => break,
+                Err(_) => return false,
+            }
+        }
+        self.output.drain(..sent);
+        true
+    }
+}
+
+/// Whether a request is the last one of its connection (RFC 9112 section 9.3), and how long its body is.
+fn read(head: &[u8]) -> (bool, u64) {
+    let mut lines = head.split(|&byte| byte == b'\n').map(<[u8]>::trim_ascii_end);
+    let mut is_last = lines.next().is_some_and(|line| line.ends_with(b"HTTP/1.0"));
+    let mut body = 0;
+    for line in lines {
+        if let Some(value) = value(line, b"connection:") {
+            is_last = value.eq_ignore_ascii_case(b"close") || (is_last && !value.eq_ignore_ascii_case(b"keep-alive"));
+        } else if let Some(value) = value(line, b"content-length:") {
+            body = std::str::from_utf8(value).ok().and_then(|text| text.parse().ok()).unwrap_or(0);
+        }
+    }
+    (is_last, body)
+}
+
+fn value<'line>(line: &'line [u8], name: &[u8]) -> Option<&'line [u8]> {
+    let (start, value) = line.split_at_checked(name.len())?;
+    start.eq_ignore_ascii_case(name).then(|| value.trim_ascii())
+}

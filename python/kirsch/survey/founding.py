@@ -1,0 +1,357 @@
+"""The tables of the documents that this began with, and what servers of today make of them.
+
+``then/*.toml`` hold the old figures, each with its source and its rig, under the row of the seeds that describes them:
+S0.1 and S0.2 (CherryPy, 2006), S1.2 (wsgiref and gevent, about 2012), S2.4 (picows, 2009), S3.4 (CPython and PyPy,
+2013), S4.1 (gateways, 2009). ``shape`` is how ours is put beside them.
+
+Machines have become faster by more than servers have, so only ratios and shapes can be compared; rates are there to
+show it.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any
+
+from kirsch import settings, settings_file
+from kirsch.bench import ab
+from kirsch.bench.errors import UsageError
+from kirsch.bench.show import show_bytes, show_seconds
+from kirsch.survey import statistics
+from kirsch.survey.figures import by_round
+from kirsch.survey.tables import ABSENT, Table, spread
+from kirsch.values import did_you_mean
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from kirsch.survey.figures import Cell, Figures, Key, Scene
+
+_FOLDER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "then")
+
+NAMES = tuple(sorted(name.removesuffix(".toml") for name in os.listdir(_FOLDER) if name.endswith(".toml")))
+
+_AB_COLUMNS = ["threads", *(name for _, name, _ in ab.ABSession.parse_patterns)]
+
+_ONE_AT_A_TIME = 1.5
+"""Requests at once, below which a server answers one after the other: what is beyond one is measuring."""
+
+
+def load(name: str) -> dict[str, Any]:
+    """The old table of a row, for ``Header.founding``. Raises UsageError where there is none."""
+    name = name.upper()
+    if name not in NAMES:
+        hint = did_you_mean(name, NAMES) or f"; there are {', '.join(NAMES)}"
+        raise UsageError(f"founding: there is no table {name}{hint}")
+    path = os.path.join(_FOLDER, f"{name}.toml")
+    try:
+        _, data = settings_file.read_tables(path, path)
+    except settings.UsageError as error:
+        raise UsageError(str(error)) from None
+    return {"name": name, **data}
+
+
+def tables(figures: Figures) -> list[Table]:
+    """The old tables with their rig, and ours."""
+    old = figures.header.founding
+    if old is None:
+        return []
+    whence = f"{old['source']}. Rig: {old['rig']}."
+    then = [
+        Table(
+            f"Then: {each['title']}",
+            [each["columns"], *each["rows"]],
+            note=each.get("note", ""),
+            left=tuple(each.get("left", (0,))),
+        )
+        for each in old.get("table", ())
+    ]
+    said = Table(f"{old['name']}: {old['title']}", (), note=whence)
+    ours = _SHAPES[old["shape"]](figures, old) if figures.scenes else []
+    return [said, *then, *ours]
+
+
+# ------------------------------------------------------------------------------------------------------- sweeps of ab
+
+
+def _sweep(figures: Figures, old: dict[str, Any]) -> list[Table]:
+    """CherryPy's thread report for each server, and how the full stack stands beside the bare server."""
+    found: list[Table] = []
+    for sweep in figures.sweeps:
+        if sweep.series == "connections":
+            found += _one_sweep(figures, sweep.scenes)
+            if old.get("bare"):
+                found += _full_and_bare(sweep.scenes, old["server"], old["bare"])
+    return found
+
+
+def _one_sweep(figures: Figures, scenes: Sequence[Scene]) -> list[Table]:
+    found = []
+    for key in _keys(scenes):
+        pairs = [(scene, cell) for scene in scenes for cell in scene.measured if cell.key == key]
+        rows: list[list[object]] = [[f"{scene.scenario.x:g}", *_ab_row(cell)] for scene, cell in pairs]
+        if len(rows) > 1:
+            rows.append(ab.averages(rows))
+        rates = [cell.rate.value for _, cell in pairs if cell.rate]
+        found.append(
+            Table(
+                f"Now: {figures.labels[key]}",
+                [_AB_COLUMNS, *([str(value) for value in row] for row in rows)],
+                note=f"The least of these rates is {min(rates) / max(rates):.3f} of the most.",
+            )
+        )
+    return found
+
+
+def _ab_row(cell: Cell) -> list[str]:
+    """What ab would have printed, over all rounds."""
+    rate = cell.rate.value if cell.rate else 0.0
+    return [
+        str(cell.requests),
+        str(cell.failed),
+        f"{rate:.2f}",
+        f"{1000 / rate:.3f}",
+        f"{rate * _answer_bytes(cell) / 1024:.2f}",
+    ]
+
+
+def _answer_bytes(cell: Cell) -> int:
+    sample = next((each.response for each in cell.rounds if each.response), {})
+    return int(sample.get("head") or 0) + int(sample.get("body") or 0)
+
+
+def _full_and_bare(scenes: Sequence[Scene], full: str, bare: str) -> list[Table]:
+    rows = [["threads", "full", "bare", "full/bare", "±"]]
+    for scene in scenes:
+        cells = {cell.key[0]: cell for cell in scene.measured}
+        if full in cells and bare in cells:
+            ratio = _ratio(cells[full], cells[bare])
+            rows.append([f"{scene.scenario.x:g}", _rate(cells[full]), _rate(cells[bare]), *_ratio_cells(ratio)])
+    title = f"Now: {full}, the full stack, beside {bare}, its bare server, requests a second"
+    return [Table(title, rows)] if len(rows) > 1 else []
+
+
+# ---------------------------------------------------------------------------------------------------------------- users
+
+
+def _users(figures: Figures, _old: dict[str, Any]) -> list[Table]:
+    """What users get, and why: a server that answers one after the other is a queue."""
+    rows = [["server", "scenario", "users", "a second", "failed", "p50", "max", "why"]]
+    for scene in figures.scenes:
+        rows += [
+            [
+                cell.label,
+                scene.scenario.title,
+                f"{scene.scenario.x:g}" if scene.scenario.series == "connections" else ABSENT,
+                _rate(cell),
+                f"{cell.failed_share:.0%}",
+                _seconds(cell, "50"),
+                _seconds(cell, "max"),
+                _why(cell, scene.scenario.x),
+            ]
+            for cell in scene.measured
+        ]
+    cause = (
+        "wsgiref.simple_server makes no threads: it answers one connection after the other. At 0.1 s each that is 10 a "
+        "second at most, so of N users at once the last waits N x 0.1 s, and asks in vain where its patience, or "
+        "the listening queue (5 by default), ends before. What fails is the waiting. A server that goes on with others "
+        "while the application sleeps has no such queue."
+    )
+    return [Table("Now", rows, note=cause, left=(0, 1), words=(7,))]
+
+
+def _why(cell: Cell, users: float) -> str:
+    """How many the server answers at a time: its rate by the time that one request takes by itself (Little's law).
+    Where that is one, whoever comes waits until all others before are done. The first request was by itself, but may
+    have waited for the application to be loaded; half of the others took no more than the median."""
+    alone = min((each.first_request for each in cell.rounds if each.first_request > 0), default=0.0)
+    if cell.rate is None or not alone or "50" not in cell.latency:
+        return ABSENT
+    alone = min(alone, cell.latency["50"].value)
+    at_once = cell.rate.value * alone
+    if at_once < _ONE_AT_A_TIME and users > 1:
+        told = f"a queue: one at a time, {cell.rate.value:,.0f} a second"
+    else:
+        told = f"no queue: {at_once:.0f} at a time" if users > 1 else "one user"
+    kinds = sorted(cell.errors, key=lambda kind: -cell.errors[kind]) if cell.failed else []
+    return "; ".join([told, *([f"fails by {', '.join(kinds)}"] if kinds else [])])
+
+
+# ------------------------------------------------------------------------------------------------------------------- ab
+
+
+def _ab(figures: Figures, old: dict[str, Any]) -> list[Table]:
+    """ab's figures of all servers, and how many times as many the first of them answers."""
+    found = []
+    percents = ("50", "75", "90", "95", "99", "max")
+    for scene in figures.scenes:
+        if not scene.measured or scene.scenario.series:
+            continue
+        connections = _connections(scene)
+        rows = [["server", "req/s", "±", "ms", "ms, all", "KB/s", "bytes", "failed", *map(_percent, percents)]]
+        for cell in scene.measured:
+            rate = cell.rate.value if cell.rate else 0.0
+            rows.append(
+                [
+                    cell.label,
+                    f"{rate:.2f}",
+                    spread(cell.rate),
+                    f"{1000 * connections / rate:.3f}",
+                    f"{1000 / rate:.3f}",
+                    f"{rate * _answer_bytes(cell) / 1024:.2f}",
+                    str(_answer_bytes(cell)),
+                    str(cell.failed),
+                    *(
+                        f"{cell.latency[name].value * 1000:.1f}" if name in cell.latency else ABSENT
+                        for name in percents
+                    ),
+                ]
+            )
+        found.append(Table(f"Now: {scene.scenario.title}; times in ms", rows))
+        found += _multiples(scene, old)
+    return found
+
+
+def _percent(name: str) -> str:
+    return "100%" if name == "max" else f"{name}%"
+
+
+def _multiples(scene: Scene, old: dict[str, Any]) -> list[Table]:
+    """Of the server that is today what the first one was, and of ours."""
+    wanted = [old.get("now", {}).get(old.get("first", ""), ""), "kirsch"]
+    firsts = [cell for cell in scene.measured if cell.key[0] in wanted]
+    if not firsts or len(scene.measured) < 2:
+        return []
+    rows = [["answers so many times as many as", *(cell.label for cell in firsts)]]
+    rows += [
+        [other.label, *(ABSENT if cell is other else " ± ".join(_ratio_cells(_ratio(cell, other))) for cell in firsts)]
+        for other in scene.measured
+    ]
+    return [Table("Now: ratios, paired by round", rows)]
+
+
+def _connections(scene: Scene) -> int:
+    words = scene.scenario.load.split()
+    for flag in ("-c", "--connections", "--concurrency"):
+        if flag in words[:-1]:
+            return int(words[words.index(flag) + 1])
+    return 1
+
+
+# --------------------------------------------------------------------------------------------------------- interpreters
+
+
+def _interpreters(figures: Figures, old: dict[str, Any]) -> list[Table]:
+    """The old figures in the same rows as ours, with ranks for each interpreter."""
+    then = {row[0]: row[1:] for row in old["table"][0]["rows"]}
+    successors = {now: name for name, now in old.get("now", {}).items()}
+    found = []
+    for scene in figures.scenes:
+        if not scene.measured or scene.scenario.series or scene.is_open:
+            continue
+        pythons = sorted({cell.key[1] for cell in scene.measured if cell.key[1]})
+        first = next((each for each in pythons if each.startswith("CPython")), "")
+        second = next((each for each in pythons if each.startswith("PyPy")), "")
+        ranks = {python: _ranks(scene, python) for python in pythons}
+        cells = {cell.key: cell for cell in scene.measured}
+        head = ["server", "then CPython", "then PyPy", "then ratio"]
+        head += [word for python in pythons for word in (f"{python}", "±", "rank")]
+        rows = [[*head, *(["PyPy/CPython", "±"] if first and second else [])]]
+        for server in dict.fromkeys(cell.key[0] for cell in scene.cells):
+            row = [server, *then.get(successors.get(server, ""), [ABSENT] * 3)]
+            for python in pythons:
+                cell = cells.get((server, python))
+                rank = ranks[python].get((server, python), ABSENT)
+                row += [_rate(cell), spread(cell.rate), rank] if cell else [ABSENT] * 3
+            if first and second:
+                row += _ratio_cells(_ratio(cells.get((server, second)), cells.get((server, first))))
+            rows.append(row)
+        measured = {cell.key[0] for cell in scene.cells}
+        blanks = [ABSENT] * (len(rows[0]) - 4)
+        rows += [[now, *then[name], *blanks] for now, name in successors.items() if now not in measured]
+        note = "Those without figures of today: see what could not run."
+        found.append(Table(f"Then and now: {scene.scenario.title}, requests a second", rows, note=note))
+    return found
+
+
+def _ranks(scene: Scene, python: str) -> dict[Key, str]:
+    """Among the servers of one interpreter."""
+    rates = {
+        cell.key: by_round(cell.rounds, lambda each: each.rate)
+        for cell in scene.measured
+        if cell.key[1] == python and cell.rate_rank
+    }
+    return {rank.key: rank.text for rank in statistics.ranks(rates, higher_is_better=True)}
+
+
+# ------------------------------------------------------------------------------------------------------------- gateways
+
+
+def _gateways(figures: Figures, _old: dict[str, Any]) -> list[Table]:
+    """Each way with each number of processes in front of it: what it does, loses, needs."""
+    memory = {each.key: each for each in figures.needs}
+    found = []
+    for scene in figures.scenes:
+        if not scene.cells:
+            continue
+        rows = [["gateway", "req/s", "±", "rank", "errors", "p50", "p99", "memory", "first answer"]]
+        for cell in scene.measured:
+            need = memory.get(cell.key)
+            rows.append(
+                [
+                    cell.label,
+                    _rate(cell),
+                    spread(cell.rate),
+                    cell.rate_rank.text if cell.rate_rank else ABSENT,
+                    f"{cell.failed_share:.2%}",
+                    _seconds(cell, "50"),
+                    _seconds(cell, "99"),
+                    show_bytes(need.memory) if need and need.memory else ABSENT,
+                    show_seconds(need.first_request.value) if need and need.first_request else ABSENT,
+                ]
+            )
+        found.append(Table(f"Now: {scene.scenario.title}", rows))
+    return found
+
+
+# --------------------------------------------------------------------------------------------------------------- common
+
+
+def _keys(scenes: Iterable[Scene]) -> list[Key]:
+    return list(dict.fromkeys(cell.key for scene in scenes for cell in scene.measured))
+
+
+def _rate(cell: Cell) -> str:
+    return (
+        f"{cell.rate.value:,.0f}"
+        if cell.rate and cell.rate.value >= 100
+        else f"{cell.rate.value:.1f}"
+        if cell.rate
+        else ABSENT
+    )
+
+
+def _seconds(cell: Cell, name: str) -> str:
+    return show_seconds(cell.latency[name].value) if name in cell.latency else ABSENT
+
+
+def _ratio(first: Cell | None, second: Cell | None) -> statistics.Figure | None:
+    """Of their rates, round by round."""
+    if first is None or second is None:
+        return None
+    return statistics.ratio(
+        by_round(first.rounds, lambda each: each.rate), by_round(second.rounds, lambda each: each.rate)
+    )
+
+
+def _ratio_cells(ratio: statistics.Figure | None) -> list[str]:
+    return [ABSENT, ABSENT] if ratio is None else [f"{ratio.value:.2f}", spread(ratio)]
+
+
+_SHAPES: dict[str, Callable[[Figures, dict[str, Any]], list[Table]]] = {
+    "sweep": _sweep,
+    "users": _users,
+    "ab": _ab,
+    "interpreters": _interpreters,
+    "gateways": _gateways,
+}
