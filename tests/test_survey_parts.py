@@ -6,12 +6,13 @@ import itertools
 import os
 import subprocess
 import sys
-from typing import TYPE_CHECKING
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from kirsch.bench.errors import UsageError
-from kirsch.survey import interpreters, processors, rounds, spec, subjects
+from kirsch.survey import interpreters, processors, rounds, runner, spec, subjects
 from kirsch.survey.processes import Server, Usage, Watch
 from kirsch.survey.venvs import Venvs
 
@@ -173,6 +174,23 @@ def test_the_account_of_a_server_has_its_children_in_it(tmp_path: Path) -> None:
         server.end()
     assert server.ending == "it died of SIGTERM"
     assert server.memory().processes == 0
+
+
+@pytest.mark.parametrize(
+    ("rate", "asked", "ceiling", "bound"),
+    [(79.0, None, 100.0, False), (81.0, None, 100.0, True), (99.0, 99.0, 100.0, False), (81.0, None, None, False)],
+)
+def test_what_comes_near_the_null_servers_rate_is_the_generators(
+    rate: float, asked: float | None, ceiling: float | None, bound: bool
+) -> None:
+    """Seed S3.6: from 80 % of the ceiling on. A rate that was asked for says nothing about anybody's limit."""
+    result: Any = SimpleNamespace(
+        generator_troubles=[], generator_bound=False, processors=[{"used": 0.5}], rate=rate, rate_asked=asked
+    )
+    told = runner._generator(result, ceiling)
+    assert told["bound"] == bound
+    assert bool(told["troubles"]) == bound
+    assert told["used"] == 0.5
 
 
 def test_interpreters_are_found_by_version_name_and_path() -> None:

@@ -14,6 +14,7 @@ __all__ = [
     "Server",
     "__version__",
     "load",
+    "serve_null",
 ]
 
 __version__: str
