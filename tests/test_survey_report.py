@@ -262,6 +262,21 @@ def test_rounds_without_figures_are_told_and_the_others_count() -> None:
     assert "Only 3 rounds of some" in text
 
 
+def test_rounds_that_failed_in_the_same_way_are_one_row() -> None:
+    header = small()
+    why = "it answers 403; its last words: "
+    failures = [f"{why}12:01 end", f"{why}12:02 end", f"not tried again: {why}12:02 end", "it did not start", "", ""]
+    rounds = [
+        dataclasses.replace(each, failure=failures[each.round]) if each.server == "gunicorn" else each
+        for each in surveying.rounds(header)
+    ]
+    table = next(block for block in report.text(header, rounds).split("\n\n") if block.startswith("Rounds without"))
+    assert [re.split(r" {2,}", line.strip())[2:] for line in table.splitlines()[2:]] == [
+        ["3", "it answers 403; its last words: 12:01 end"],
+        ["1", "it did not start"],
+    ]
+
+
 @pytest.mark.parametrize("kept", [0, 1, 2, 7])
 def test_an_unfinished_survey_can_be_read(kept: int, header: Header, rounds: list[Round], tmp_path: Path) -> None:
     some = rounds[:kept]

@@ -140,8 +140,7 @@ impl Form {
         if plan.version == Version::Http11 {
             last.field(b"Connection", b"close").map_err(text)?;
         } else if plan.keep_alive != KeepAlive::Switch(false) && !own_close {
-            // As everybody spelled it who asked in HTTP/1.0; there are servers that know no other spelling (cheroot 11).
-            draft.field(b"Connection", b"Keep-Alive").map_err(text)?;
+            draft.field(b"Connection", b"keep-alive").map_err(text)?;
         }
         let body = match &request.body {
             Some(body) => Some(STANDARD.decode(body).map_err(|error| format!("body: not base64: {error}"))?),

@@ -350,7 +350,7 @@ fn requests_are_written_as_they_are_meant() {
         (request(("GET", "/", Version::Http10), &[], Content::None, &[], &[]), "GET / HTTP/1.0\r\n\r\n"),
         (
             request(("GET", "/", Version::Http10), &[("Connection", "keep-alive")], Content::None, &[], &[]),
-            "GET / HTTP/1.0\r\nConnection: keep-alive\r\n\r\n",
+            "GET / HTTP/1.0\r\nConnection: Keep-Alive\r\n\r\n",
         ),
         (
             request(get, &[("connection", "Close"), host], Content::None, &[], &[]),

@@ -373,15 +373,19 @@ def _mean(values: Sequence[float]) -> float:
 def _failures(
     header: Header, rounds: Iterable[Round], labels: Mapping[Key, str]
 ) -> Iterable[tuple[str, str, str, int]]:
-    """The null server's too, by which others are judged."""
+    """The null server's too, by which others are judged. A server's last words have the time in them mostly, so the
+    first ones stand for all that failed in the same way."""
     titles = {each.name: each.title for each in header.scenarios}
     counts: dict[tuple[str, str, str], int] = {}
-    for each in rounds:
+    told: dict[tuple[str, str, str], str] = {}
+    for each in sorted(rounds, key=lambda each: each.round):
         if not is_measured(each):
             label = labels.get((each.server, each.python), each.server)
-            of = label, titles.get(each.scenario, each.scenario), _why(each)
+            why = _why(each).removeprefix("not tried again: ")
+            of = label, titles.get(each.scenario, each.scenario), why.partition("; its last words")[0]
             counts[of] = counts.get(of, 0) + 1
-    return ((*of, count) for of, count in sorted(counts.items()))
+            told.setdefault(of, why)
+    return ((of[0], of[1], told[of], count) for of, count in sorted(counts.items()))
 
 
 def _why(each: Round) -> str:

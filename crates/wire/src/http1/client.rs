@@ -546,7 +546,9 @@ impl Sender {
         };
         match (draft.version, draft.keeps_alive()) {
             (Version::Http11, false) => out.extend_from_slice(b"Connection: close\r\n"),
-            (_, true) if draft.keep_alive => out.extend_from_slice(b"Connection: keep-alive\r\n"),
+            // As everybody spelled it in those days: there are servers that know no other spelling (cheroot 11).
+            (Version::Http10, true) => out.extend_from_slice(b"Connection: Keep-Alive\r\n"),
+            (Version::Http11, true) if draft.keep_alive => out.extend_from_slice(b"Connection: keep-alive\r\n"),
             (Version::Http11, true) | (Version::Http10, _) => {}
         }
         out.extend_from_slice(b"\r\n");
