@@ -5,8 +5,8 @@
 Processor time depends on the machine and on what else it does; the instructions of a given build do not, so a
 regression of a few per cent shows here first. Each request shape is served twice, a few and many times, on one
 keep-alive connection, and the difference is divided by the difference in requests: start-up and shut-down cancel out.
-What the kernel executes is not counted. One thread serves: with more, it would depend on who is how fast. Needs
-valgrind.
+What the kernel executes is not counted. One thread serves, without a supervisor: with more, it would depend on who is
+how fast. Needs valgrind.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def instructions(shape: str, count: int, profile: Path | None) -> int:
         output = profile or Path(folder, "callgrind.out")
         command = ["valgrind", "--tool=callgrind", f"--callgrind-out-file={output}", sys.executable, "-m", "kirsch"]
         server = subprocess.Popen(  # noqa: S603  # our own command line
-            [*command, "--threads", "1", "--bind", "127.0.0.1:0", "--chdir", folder, "counted:app"],
+            [*command, "--workers", "0", "--threads", "1", "--bind", "127.0.0.1:0", "--chdir", folder, "counted:app"],
             stderr=subprocess.PIPE,
             text=True,
         )
