@@ -86,6 +86,7 @@ class Server:
         limit_fd: int | None = None,
         health_path: str = "",
         stalled_after: float = 30.0,
+        engines: int = 1,
     ) -> Server:
         """``threads`` is how many calls :meth:`run` lets the application have at a time. Where that is more than one,
         ``spawn(index)`` starts a thread that calls ``work(index)``; it may raise, and then there are fewer.
@@ -115,6 +116,12 @@ class Server:
         somebody has waited in vain for ``stalled_after`` seconds (0: never) for the engine to be turned; or
         ``draining`` (both with 503). What else arrives meanwhile is served afterwards, as from the queue; where other
         processes accept from the same listener, they have had a fifth of a second to do so.
+
+        ``engines`` is how many engines accept from the listeners, each with its own share of the threads, of
+        ``worker_connections`` and of ``queue``; where one of these does not suffice (two threads each, one of the
+        others), there are fewer, and where a loop hosts the engine there is one. What is asked of the server is asked
+        of all of them, and numbers are added up; only a health check is told about the engine that has accepted it. On
+        the scoreboard ``draining`` and ``stalled`` are then how many engines are.
 
         Raises TypeError and ValueError for what cannot be used, and OSError for descriptors that cannot.
         """
