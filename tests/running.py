@@ -17,6 +17,8 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Protocol
 from urllib.parse import urlsplit
 
+from proc import wait_until
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
@@ -149,6 +151,17 @@ class Running:
         while before != (pids := [pid for pid in descendants(self.pid) if title(pid).startswith("kirsch: worker")]):
             before = pids
         return pids
+
+    def zygote_pid(self) -> int:
+        """The process that workers are forked from, once there is one and none of before."""
+        found: list[int] = []
+
+        def is_one() -> bool:
+            found[:] = [pid for pid in children(self.pid) if title(pid).startswith("kirsch: zygote")]
+            return len(found) == 1
+
+        wait_until(is_one, "there is one zygote")
+        return found[0]
 
     def wait_for_workers(self, count: int, without: Iterable[int] = (), timeout: float = 10.0) -> list[int]:
         """Wait until there are exactly ``count`` workers and none of ``without`` is among them; return their pids."""

@@ -367,6 +367,16 @@ def test_a_connection_is_kept_and_a_closed_one_replaced() -> None:
     assert [asked.connection for asked in server.asked] == [0, 0, 0, 1, 1, 1]
 
 
+def test_an_answer_that_ends_its_connection_is_read_to_its_end() -> None:
+    body = b"x" * 3_000_000  # more than is read at once
+    head = b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: %d\r\n\r\n" % len(body)
+    with scripted(lambda _: head + body) as server:
+        visitor = Http(target.parse(server.url), timeout=20)
+        for _ in range(2):
+            assert visitor.get("/").body == body
+        visitor.close()
+
+
 def test_a_post_is_not_sent_twice() -> None:
     def respond(asked: Asked) -> bytes:
         if asked.number == 1:

@@ -343,7 +343,7 @@ def test_an_installation_without_the_engine_says_so(here: Path) -> None:
 
 
 def test_help_names_the_subcommands() -> None:
-    assert run("--help").stdout.splitlines()[1] == "       kirsch check|top|bench ..."
+    assert run("--help").stdout.splitlines()[1] == "       kirsch check|top|bench|profile ..."
 
 
 @pytest.mark.parametrize("args", [["check:app"], ["-w", "0", "check"], ["--", "check"]])

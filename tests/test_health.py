@@ -16,9 +16,10 @@ from raw import Peer, Response, build_request, exchange
 from waiting import Innocents
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
-    from running import Running
+    from running import Running, Serve
 
 PATIENCE = 20.0
 
@@ -93,7 +94,7 @@ STUCK = [("one thread", "block"), ("gevent", "block"), ("threads", "hold"), ("on
 @pytest.mark.parametrize(("driver", "page"), STUCK)
 def test_it_answers_while_nobody_turns_the_engine(driver: str, page: str, tmp_path: Path) -> None:
     board = Board(tmp_path)
-    options: dict[str, Any] = DRIVERS[driver] | {"scoreboard": board.path, "stalled_after": 1.0}
+    options: dict[str, Any] = DRIVERS[driver] | {"scoreboard": board.path, "stall_timeout": 1.0}
     with native_site(health_path="/healthz", **options) as site, Fifo(tmp_path) as fifo:
         # One whose connection is there already, too.
         known = Peer.connect(site.host, site.port, PATIENCE)
@@ -179,6 +180,26 @@ def test_it_can_be_told_while_the_interpreter_is_held(tmp_path: Path) -> None:
         wait_until(lambda: json.loads(check(site).body)["connections"] == 1, "nobody is left")
 
 
+def test_when_it_counts_as_stalled_is_a_setting(serve: Serve, write_app: Callable[[str], str]) -> None:
+    app = write_app("""
+        import time
+
+        def app(environ, start_response):
+            print("waits", file=environ["wsgi.errors"], flush=True)
+            time.sleep(30)
+    """)
+    site = serve(
+        app, "--health-path=/healthz", "--stall-timeout=500ms", "--threads=1", "--graceful-timeout=0", "--workers=0"
+    )
+    assert status(site) == (200, "alive")
+    stuck = ask(site, "/")
+    site.wait_for("waits")
+    wait_until(lambda: status(site) == (503, "stalled"), "it is known as stalled")
+    stuck.close()
+    site.send(signal.SIGTERM)
+    site.process.wait(PATIENCE)
+
+
 @pytest.mark.parametrize("path", ["healthz", "/a b", "/a?b", "/a#b", "/gr\u00f6\u00dfe", "*", "/\n"])
 def test_what_is_no_path_is_refused(path: str) -> None:
     with pytest.raises(ValueError, match=r"health_path: .* is no path of a request"):
@@ -186,5 +207,5 @@ def test_what_is_no_path_is_refused(path: str) -> None:
 
 
 def test_a_time_that_is_none_is_refused() -> None:
-    with pytest.raises(ValueError, match="stalled_after: "):
-        _native.Server(lambda *_: [], [], health_path="/healthz", stalled_after=-1.0)
+    with pytest.raises(ValueError, match="stall_timeout"):
+        _native.Server(lambda *_: [], [], health_path="/healthz", stall_timeout=-1.0)

@@ -43,6 +43,7 @@ LAYERS = (
     "exchanges",
     "drivers",
     "stacks",
+    "handlers",
     "scoreboard",
     "options",
     "reports",
@@ -52,7 +53,7 @@ LAYERS = (
 )
 
 # Packages for users, which nothing in the layers above imports.
-LEAVES = frozenset({"web", "query", "bench", "middleware", "testing"})
+LEAVES = frozenset({"web", "query", "bench", "profile", "middleware", "testing"})
 
 # Modules that take milliseconds to import, and that serving has no use for; threads have one for threading.
 HEAVY = frozenset(

@@ -10,13 +10,18 @@ import hashlib
 import http.client
 import os
 import random
+import re
+import shutil
 import signal
 import threading
 import time
+import urllib.request
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
+import kirsch
 from proc import wait_until
 from running import children
 
@@ -174,6 +179,44 @@ def test_twenty_upgrades(under_load: Callable[..., tuple[Running, list[Client]]]
         site.wait_for("SIGUSR2: done", after=seen, timeout=20)
 
 
+def test_upgrades_to_another_layout_of_the_scoreboard(
+    under_load: Callable[..., tuple[Running, list[Client]]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """To an installation whose slots are larger, and back: counters begin anew each time, and that is all."""
+    package = Path(kirsch.__file__).parent
+    for name in ("old", "new"):
+        shutil.copytree(package, tmp_path / name / "kirsch", ignore=shutil.ignore_patterns("__pycache__"))
+    path = tmp_path / "new" / "kirsch" / "scoreboard.py"
+    source, found = re.subn(r"^(_SLOT_SIZE = )(.*)$", r"\g<1>2 * (\2)", path.read_text(), flags=re.MULTILINE)
+    assert found == 1
+    path.write_text(source)
+    current = tmp_path / "current"
+    current.symlink_to("old")
+    monkeypatch.setenv("PYTHONPATH", str(current), prepend=os.pathsep)
+    site, clients = under_load("-w2", "--metrics-bind=127.0.0.1:0")
+    metrics = site.wait_for(r"^metrics on (\S+)$")[1]
+
+    def counted() -> int:
+        """-1: nobody tells just now."""
+        try:
+            with urllib.request.urlopen(f"{metrics}/metrics", timeout=20) as response:
+                found = re.search(r"^kirsch_requests_total ([0-9]+)$", response.read().decode(), re.MULTILINE)
+        except OSError:
+            return -1
+        assert found is not None
+        return int(found[1])
+
+    for release in ("new", "old"):
+        wait_until(lambda: counted() > 150, "many are counted", timeout=30)
+        (tmp_path / "link").symlink_to(release)
+        (tmp_path / "link").rename(current)
+        said = site.said_at(signal.SIGUSR2, "SIGUSR2: done, 2 workers")
+        assert "ERROR" not in said
+        wait_until(lambda: 0 < counted() < 150, "counters have begun anew")
+        asked = clients[1].requests
+        wait_until(lambda asked=asked: clients[1].requests > asked + 20, "it goes on")  # type: ignore[misc]
+
+
 def test_storms_of_more_and_less(under_load: Callable[..., tuple[Running, list[Client]]]) -> None:
     site, _clients = under_load("-w2")
     for _ in range(12):
@@ -188,7 +231,7 @@ def test_storms_of_more_and_less(under_load: Callable[..., tuple[Running, list[C
 def test_fifty_requests_for_each_worker(under_load: Callable[..., tuple[Running, list[Client]]], driver: str) -> None:
     _site, clients = under_load("-w4", "--max-requests=50", "--max-requests-jitter=10", driver)
     wait_until(lambda: sum(client.requests for client in clients) > 2000, "there were many", timeout=40)
-    assert len(set().union(*(client.pids for client in clients))) > 10, "workers were replaced"
+    wait_until(lambda: len(set().union(*(each.pids for each in clients))) > 10, "workers were replaced", timeout=40)
 
 
 @MODES

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import kirsch
+from family import is_alive
 from kirsch.supervisor.backoff import delay
 from proc import wait_until
 from running import children, title
@@ -444,13 +445,41 @@ def test_preloading_under_gevent(serve: Serve, write_app: Write) -> None:
 def test_a_zygote_that_dies_is_made_again_when_it_is_needed(serve: Serve, write_app: Write) -> None:
     site = serve(write_app(APP), "--preload")
     (worker,) = site.worker_pids()
-    (zygote,) = set(children(site.pid)) - {worker}
+    zygote = site.zygote_pid()
     os.kill(zygote, signal.SIGKILL)
     site.wait_for(rf"the zygote \(pid {zygote}\) was killed by SIGKILL")
     assert site.page() == str(worker)
     os.kill(worker, signal.SIGKILL)
     site.wait_for_workers(1, without=[worker])
     assert site.page().isdigit()
+
+
+def test_a_zygote_that_does_nothing_is_made_again(serve: Serve, write_app: Write) -> None:
+    site = serve(write_app(APP), "-w2", "--preload", "--startup-timeout=1s")
+    workers = site.worker_pids()
+    zygote = site.zygote_pid()
+    os.kill(zygote, signal.SIGSTOP)
+    os.kill(workers[0], signal.SIGKILL)
+    site.wait_for(r"a worker was not ready within 1 s; it is killed$")
+    site.wait_for(rf"the zygote \(pid {zygote}\) was killed by SIGKILL; another one is made when a worker is missing$")
+    assert site.page() == str(workers[1]), "the other one serves on"
+    site.wait_for_workers(2, without=workers[:1])
+    assert site.stop() == 0
+
+
+def test_a_reload_needs_nothing_of_a_zygote_that_does_nothing(serve: Serve, write_app: Write) -> None:
+    site = serve(write_app(APP), "--preload")
+    (worker,) = site.worker_pids()
+    zygote = site.zygote_pid()
+    os.kill(zygote, signal.SIGSTOP)
+    site.said_at(signal.SIGHUP, "SIGHUP: done")
+    wait_until(lambda: zygote not in children(site.pid), "the old one has gone, though it was stopped")
+    (after,) = site.wait_for_workers(1, without=[worker])
+    assert site.page() == str(after)
+    zygote = site.zygote_pid()
+    os.kill(zygote, signal.SIGSTOP)
+    assert site.stop() == 0
+    assert not is_alive(zygote)
 
 
 # Time

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from family import is_alive
 from proc import wait_until
 from running import children
 
@@ -150,6 +151,28 @@ def test_signals_during_an_upgrade_are_not_lost(start: Callable[..., Running]) -
     site.send(signal.SIGUSR2)
     site.wait_for("checking", after=seen)
     assert site.stop() == 0
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_that_comes_with_the_last_word_before_an_upgrade(
+    start: Callable[..., Running], number: signal.Signals
+) -> None:
+    """It is delivered together with the one that says that the new installation has been checked."""
+    site = start()
+    before = children(site.pid)
+    site.send(signal.SIGUSR2)
+    wait_until(lambda: len(children(site.pid)) > len(before), "the new installation is checked")
+    site.send(signal.SIGSTOP)
+    (check,) = set(children(site.pid)) - set(before)
+    wait_until(lambda: not is_alive(check), "the check is over")
+    site.send(number)
+    site.send(signal.SIGCONT)
+    if number == signal.SIGTERM:
+        assert site.process.wait(10) == 0
+    else:
+        site.wait_for("SIGHUP: reloading")
+        site.wait_for("SIGHUP: done")
+        site.wait_for_workers(1, without=before)
 
 
 def test_an_upgrade_wakes_nobody_who_sleeps_for_nothing(start: Callable[..., Running]) -> None:

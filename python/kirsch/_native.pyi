@@ -7,6 +7,7 @@ __all__ = [
     "SCOREBOARD_BOUNDS",
     "SCOREBOARD_FIELDS",
     "SCOREBOARD_SIZE",
+    "STAGES",
     "Call",
     "Exchange",
     "FileWrapper",
@@ -14,6 +15,7 @@ __all__ = [
     "Server",
     "__version__",
     "load",
+    "make_room_for_signals",
 ]
 
 __version__: str
@@ -36,6 +38,14 @@ how long a thread of the server that comes back from waiting for the engine's wo
 
 SCOREBOARD_BOUNDS: tuple[float, ...]
 """What the histograms' buckets hold at most, in seconds; the last bucket has no bound."""
+
+STAGES: tuple[str, ...]
+"""What the time of a request is spent on, see :meth:`Server.times`.
+
+``read``: receiving; ``parse``: understanding the head, keeping the body; ``environ``: making what the application is
+given; ``queue``: waiting for whoever calls it, or for a turn; ``app``: the application, its iterable and ``close()``
+included; ``write``: composing and sending; ``peer``: waiting for the client, to send or to read; ``other``: the rest.
+"""
 
 @final
 class Server:
@@ -85,7 +95,8 @@ class Server:
         request_limit: int = 0,
         limit_fd: int | None = None,
         health_path: str = "",
-        stalled_after: float = 30.0,
+        stall_timeout: float = 30.0,
+        time_stages: int = 0,
         engines: int = 1,
     ) -> Server:
         """``threads`` is how many calls :meth:`run` lets the application have at a time. Where that is more than one,
@@ -113,7 +124,7 @@ class Server:
         engine, because its only thread is in a call, or something holds the interpreter, or a greenlet the hub: a
         thread without the interpreter then answers new connections, within half a second. ``status`` is ``alive``;
         ``saturated`` where requests have to wait (both with 200, for a restart mends neither); ``stalled`` when
-        somebody has waited in vain for ``stalled_after`` seconds (0: never) for the engine to be turned; or
+        somebody has waited in vain for ``stall_timeout`` seconds (0: never) for the engine to be turned; or
         ``draining`` (both with 503). What else arrives meanwhile is served afterwards, as from the queue; where other
         processes accept from the same listener, they have had a fifth of a second to do so.
 
@@ -122,6 +133,9 @@ class Server:
         others), there are fewer, and where a loop hosts the engine there is one. What is asked of the server is asked
         of all of them, and numbers are added up; only a health check is told about the engine that has accepted it. On
         the scoreboard ``draining`` and ``stalled`` are then how many engines are.
+
+        With ``time_stages`` the engine takes the times of each request (:meth:`times`), and keeps so many
+        until somebody asks for them. It reads a clock some twelve times for a request then, and none otherwise.
 
         Raises TypeError and ValueError for what cannot be used, and OSError for descriptors that cannot.
         """
@@ -141,6 +155,14 @@ class Server:
 
         Returns exchanges that can start or go on, each to be run in a greenlet of its own, and the waiters whose wait
         is over.
+        """
+
+    def times(self) -> tuple[list[tuple[list[int], int, int]], int]:
+        """The times of requests that were answered since the last call, and how many there was no room for.
+
+        Of each: nanoseconds in each of ``STAGES``, which add up to all from the first byte received to the last one
+        sent; the processor time in ``app``; and how often the clock was read. A request that was refused, or cut, or
+        whose peer has left, has none. Empty where times are not taken. From any thread.
         """
 
     def timeout(self) -> float | None:
@@ -278,6 +300,12 @@ def load(plan: str, progress: Callable[[str], object] | None = None) -> str:
 
     ValueError: the plan cannot be carried out. OSError: the system gives no poller. A server that cannot be reached is
     a result.
+    """
+
+def make_room_for_signals() -> None:
+    """Let all signals be handled at once in this thread: enlarge its alternate stack for handlers, where it has one.
+
+    OSError: the system gives no memory.
     """
 
 @final

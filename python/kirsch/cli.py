@@ -27,6 +27,7 @@ COMMANDS = {
     "check": "Show the settings and where each is from, import the application, and point out likely mistakes.",
     "top": "Watch a running server: rates, latencies, workers, slow requests.",
     "bench": "Measure an HTTP server: rates, latencies, errors; also load tests written in Python.",
+    "profile": "Show where the time of a request goes: in the server by stages, in the application by calls.",
 }
 """The subcommands. Each is a module of this name with ``main(argv) -> int``, imported when it is asked for.
 

@@ -236,6 +236,19 @@ def _unknown_flag(flag: str, argv: Sequence[str]) -> str:
     return f"there is no flag {flag}{hint or '; kirsch --help lists those there are'}"
 
 
+def positionals(argv: Sequence[str]) -> list[int]:
+    """Where in ``argv`` words stand that are neither flags nor their values, for a subcommand that takes more than the
+    application. Raises UsageError."""
+    found = []
+    for index, word in enumerate(argv):
+        if not word.startswith("-") or word == "-":
+            # A word is such a one if the parser, given all up to here, hands it back.
+            rest = _parser().parse_known_args(argv[: index + 1])[1]
+            if rest and rest[-1] is word:
+                found.append(index)
+    return found
+
+
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         message = message.removeprefix("argument ").replace("expected one argument", "a value is missing")

@@ -53,6 +53,7 @@ class Options(TypedDict, total=False):
     body_memory: int
     server_header: str
     health_path: str
+    stall_timeout: float
     access_logfile: str
     access_logformat: str
     access_logger: bool | Callable[[str, dict[str, str]], None]

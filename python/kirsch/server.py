@@ -20,6 +20,7 @@ import os
 import signal
 
 from kirsch import _native, drivers
+from kirsch.handlers import handle
 from kirsch.options import (
     DEFAULT_DRIVER,
     DEFAULT_GRACEFUL_TIMEOUT,
@@ -226,6 +227,12 @@ class Server:
             found["exchanges"] = running(native, self._driver)
         return found
 
+    def stage_times(self) -> tuple[list[tuple[list[int], int, int]], int]:
+        """Where the time of requests went, if ``engine_options`` ask for it (``time_stages``); see
+        ``_native.Server.times``. Empty when it does not run."""
+        native = self._native
+        return ([], 0) if native is None else native.times()
+
     def running(self, most: int) -> list[RunningExchange]:
         """So many of the requests that run now, the oldest first, as :meth:`statistics` has them."""
         native = self._native
@@ -402,7 +409,8 @@ class Signals:
 
     A handler interrupts the main thread anywhere, also in the middle of a report or of an import. So it only sets
     things going; what there is to say, another thread says. ``told``, of a supervised process, is called in such a
-    thread with the name of a signal that begins the end, and then it is the supervisor who says so.
+    thread with the name of a signal that begins the end, and then it is the supervisor who says so. An end may be over
+    before such a thread gets on; ``ended_by`` is that name too, and stays.
     """
 
     def __init__(
@@ -414,6 +422,7 @@ class Signals:
     ) -> None:
         self.server = server
         self.owns_process = owns_process
+        self.ended_by = ""
         self._reopen = reopen
         self._told = told
         self._previous: dict[int, Any] = {}
@@ -429,8 +438,7 @@ class Signals:
         if _SIGNAL_DUMP is not None:
             handlers[_SIGNAL_DUMP] = self._on_dump
         try:
-            for number, handler in handlers.items():
-                self._previous[number] = signal.signal(number, handler)
+            self._previous = handle(handlers)
         except ValueError:
             pass  # not the main thread, and the first call has told us so
 
@@ -459,6 +467,7 @@ class Signals:
         else:
             timeout = FAST_TIMEOUT
         if self._told is not None and not self._ending:
+            self.ended_by = name
             _start_thread(self._told, (name,))
         self.end(name, timeout)
 

@@ -351,6 +351,12 @@ class Settings:
         "draining or stalled, and the word in JSON. "
         "The application does not see it.",
     )  # fmt: skip
+    stall_timeout: float = setting(
+        "Outside view", "--stall-timeout", "DURATION", parse_duration, "30s",
+        "How long nobody may get anywhere, because one call keeps the only thread, the interpreter or gevent's hub, "
+        "until --health-path says stalled, with 503. The worker is left alone: --deadlock-timeout or --timeout end it. "
+        "0 never says so.",
+    )  # fmt: skip
     metrics_bind: tuple[str, ...] = setting(
         "Outside view", "--metrics-bind", "ADDRESS", parse_optional_binds, "",
         "Serve /metrics for Prometheus and a status page there, for all workers together; written like --bind. Who "

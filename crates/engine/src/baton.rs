@@ -426,19 +426,19 @@ impl<C: Core> Baton<C> {
         let mut state = self.lock_detached();
         self.owner.store(me(), Ordering::Relaxed);
         state.ticks = state.ticks.wrapping_add(1);
-        let holds = state.core.is_holding();
         let is_lazy = state.is_lazy();
-        let period = if is_lazy && !holds {
-            SOON
-        } else if is_lazy || state.most == 1 || state.waits < WORTH_CALLING {
-            TICK
-        } else {
-            TICK / EAGER
-        };
-        let is_whole = period >= TICK || state.ticks.is_multiple_of(EAGER);
-        if is_whole && holds {
+        let is_eager = !is_lazy && state.most > 1 && state.waits >= WORTH_CALLING;
+        if (!is_eager || state.ticks.is_multiple_of(EAGER)) && state.core.is_holding() {
             state.core.tick();
         }
+        let holds = state.core.is_holding();
+        let period = if is_eager {
+            TICK / EAGER
+        } else if is_lazy && !holds {
+            SOON
+        } else {
+            TICK
+        };
         let is_lying = state.most > 1 && state.running > 0 && state.watch.is_some() && state.coming == 0;
         if is_lying
             && state.steps == state.steps_at_tick

@@ -26,8 +26,9 @@ use crate::deadline::{Millis, Sweep};
 use crate::hold::Held;
 use crate::net::{Moved, Net, Socket};
 use crate::output::Output;
-use crate::reply::{self, Begun, Reply};
+use crate::reply::{self, Begun, Ending, Reply};
 use crate::spool::{Body, Spool};
+use crate::stages::{Stage, Stages};
 use crate::statistics::Statistics;
 use incoming::Incoming;
 use std::any::Any;
@@ -66,6 +67,8 @@ pub(crate) struct Hub<A: App> {
     pub(crate) is_full: bool,
     /// Counts how often there was nothing more to do.
     pub(crate) round: u64,
+    /// Where somebody wants to know where the time of requests goes.
+    pub(crate) stages: Option<Box<Stages>>,
 }
 
 impl<A: App> Hub<A> {
@@ -112,6 +115,8 @@ pub(crate) struct Connection<A: App> {
     output: Output<A::Chunk>,
     /// The response that has begun, until it ends.
     begun: Option<Begun>,
+    /// How the last response in parts ended.
+    ending: Ending,
     /// `None` until the application is told of the connection, before it is driven for the first time.
     pub(crate) app: Option<A::Connection>,
     /// Waits in the middle of a call for this connection's input or output.
@@ -220,6 +225,7 @@ impl<A: App> Connection<A> {
             out: None,
             output: Output::new(),
             begun: None,
+            ending: Ending::Unknown,
             app,
             waiter: None,
             // Different from what the first `settle` finds, so that it sets a deadline.
@@ -265,6 +271,11 @@ impl<A: App> Connection<A> {
         self.gone && self.is_running()
     }
 
+    /// Whether a request is awaited, or is partly here.
+    fn is_receiving(&self) -> bool {
+        matches!(self.phase, Phase::Head | Phase::Body(_))
+    }
+
     /// Whether a call is out for it, so that its slot has to be kept.
     pub(crate) fn is_running(&self) -> bool {
         matches!(self.phase, Phase::Running(_))
@@ -300,6 +311,15 @@ impl<A: App> Connection<A> {
             // What was composed for requests before this one goes with its response, if that comes within a tick.
             Fate::Call(_) => self.hold(hub),
             _ => {}
+        }
+        if let Some(stages) = &mut hub.stages {
+            // What a request waits for next.
+            let next = match (&fate, &self.phase) {
+                (Fate::Call(_), _) | (Fate::Hold | Fate::Again, Phase::Head | Phase::Body(_)) => Some(Stage::Queue),
+                (Fate::Wait, Phase::Head | Phase::Body(_)) => Some(Stage::Peer),
+                _ => None,
+            };
+            stages.wait(self.slot, next);
         }
         if let Fate::Close(response) = &mut fate {
             if self.output.has_file_shrunk() {
@@ -376,7 +396,8 @@ impl<A: App> Connection<A> {
             // It may ask for nothing but the server's health.
             buffer = &mut buffer[..GLANCE];
         }
-        match self.socket.receive(buffer) {
+        let received = if hub.stages.is_some() { self.receive(buffer, hub) } else { self.socket.receive(buffer) };
+        match received {
             Ok(Moved::Bytes(0)) => self.end_of_input(hub, app),
             Ok(Moved::Bytes(count)) => {
                 hub.statistics.bytes_in += count as u64;
@@ -391,6 +412,17 @@ impl<A: App> Connection<A> {
             }
             Err(_) => Step::Stop(self.fall(app)),
         }
+    }
+
+    /// Receives, and takes the time of it.
+    #[cold]
+    fn receive(&self, buffer: &mut [u8], hub: &mut Hub<A>) -> std::io::Result<Moved> {
+        let stages = hub.stages.as_mut().filter(|_| matches!(self.phase, Phase::Head | Phase::Body(_)));
+        let Some(stages) = stages else { return self.socket.receive(buffer) };
+        stages.receive(self.slot);
+        let received = self.socket.receive(buffer);
+        stages.received(self.slot, matches!(received, Ok(Moved::Bytes(1..))));
+        received
     }
 
     fn has_input(&self) -> bool {
@@ -511,6 +543,9 @@ impl<A: App> Connection<A> {
     /// Reads a head. The request is ready if it has no body, or has it right behind, or is not to wait for it. Returns
     /// the bytes used: none until the head is whole.
     fn head(&mut self, input: &[u8], hub: &mut Hub<A>, app: &mut A) -> (usize, Option<A::Request>) {
+        if let Some(stages) = &mut hub.stages {
+            stages.parse(self.slot);
+        }
         let limits = &hub.config.limits;
         let head = match self.receiver.head(input, &mut hub.fields, limits) {
             Ok(Some(head)) => head,
@@ -528,7 +563,13 @@ impl<A: App> Connection<A> {
             self.answer_health_check(hub.health(), facts.is_head, is_last, hub);
             return (input.len(), None);
         }
+        if let Some(stages) = &mut hub.stages {
+            stages.switch(self.slot, Stage::Environ);
+        }
         let mut request = app.begin(&head, known(&mut self.app));
+        if let Some(stages) = &mut hub.stages {
+            stages.switch(self.slot, Stage::Parse);
+        }
         self.served = true;
         self.forgotten = false;
         // Whatever is waited for next is waited for from now on.
@@ -546,7 +587,7 @@ impl<A: App> Connection<A> {
         if whole && let Ok((count, BodyStep::Data(data))) = self.receiver.body(&input[used..], limits) {
             used += count;
             if data.len() <= hub.config.body_memory {
-                app.receive(&mut request, Body::Borrowed(data));
+                self.hand_over(&mut request, Body::Borrowed(data), hub.stages.as_deref_mut(), app);
                 return (used, Some(self.ready(request, facts)));
             }
             self.phase = Phase::Body(Box::new(Receiving { request, facts, spool: Spool::default() }));
@@ -614,7 +655,7 @@ impl<A: App> Connection<A> {
         let Receiving { mut request, facts, spool } = *receiving;
         match spool.finish() {
             Ok(body) => {
-                app.receive(&mut request, body);
+                self.hand_over(&mut request, body, hub.stages.as_deref_mut(), app);
                 Some(self.ready(request, facts))
             }
             Err(error) => {
@@ -633,6 +674,17 @@ impl<A: App> Connection<A> {
         };
         app.report(Report::SpoolFailed(error));
         self.refuse_request(Refusal { status, fault: None }, hub, app);
+    }
+
+    /// Gives the application the body of its request.
+    fn hand_over(&self, request: &mut A::Request, body: Body<'_>, mut stages: Option<&mut Stages>, app: &mut A) {
+        if let Some(stages) = &mut stages {
+            stages.switch(self.slot, Stage::Environ);
+        }
+        app.receive(request, body);
+        if let Some(stages) = &mut stages {
+            stages.switch(self.slot, Stage::Parse);
+        }
     }
 
     fn ready(&mut self, request: A::Request, facts: Request) -> A::Request {
@@ -673,6 +725,9 @@ impl<A: App> Connection<A> {
     fn resume(&mut self, hub: &mut Hub<A>) -> Fate<A> {
         let Phase::Response(responding) = std::mem::replace(&mut self.phase, Phase::Head) else { return Fate::Wait };
         hub.statistics.suspended -= 1;
+        if let Some(stages) = &mut hub.stages {
+            stages.switch(self.slot, Stage::Queue);
+        }
         self.phase = Phase::Running(responding.facts);
         Fate::Resume(responding.response)
     }
@@ -681,6 +736,7 @@ impl<A: App> Connection<A> {
     pub(crate) fn reply<R>(&mut self, hub: &mut Hub<A>, write: impl FnOnce(&mut Reply<'_, A>) -> R) -> R {
         let Phase::Running(facts) = self.phase else { unreachable!("a ticket is for a connection that runs") };
         let is_body_here = self.incoming.as_ref().is_none_or(|incoming| incoming.has_ended());
+        let stage = hub.stages.as_mut().and_then(|stages| stages.switch(self.slot, Stage::Write));
         let result = write(&mut Reply {
             slot: self.slot,
             out: self.out.get_or_insert_with(|| hub.composer()),
@@ -695,7 +751,11 @@ impl<A: App> Connection<A> {
             moved: &mut self.moved,
             gone: &mut self.gone,
             parts_come_fast: &mut hub.parts_come_fast,
+            ending: &mut self.ending,
         });
+        if let (Some(stage), Some(stages)) = (stage, &mut hub.stages) {
+            stages.switch(self.slot, stage);
+        }
         if self.gone {
             self.discard_output();
             self.end_incoming(Fault::Truncated.into());
@@ -707,6 +767,19 @@ impl<A: App> Connection<A> {
     /// Takes note of how far the application got. The connection has to be driven then.
     pub(crate) fn put_back(&mut self, progress: Progress<A::Response>, hub: &mut Hub<A>) -> Option<A::Response> {
         let Phase::Running(facts) = self.phase else { unreachable!("a ticket is for a connection that runs") };
+        if let Some(stages) = &mut hub.stages {
+            match progress {
+                _ if self.gone => stages.give_up(self.slot),
+                Progress::Done => stages.answered(self.slot),
+                Progress::Cut => stages.give_up(self.slot),
+                Progress::Blocked(_) => {
+                    stages.switch(self.slot, Stage::Peer);
+                }
+                Progress::Yield(_) => {
+                    stages.switch(self.slot, Stage::Queue);
+                }
+            }
+        }
         if self.gone {
             self.phase = Phase::Closing(Closing::Reset);
             return match progress {
@@ -744,6 +817,11 @@ impl<A: App> Connection<A> {
     fn end_of_input(&mut self, hub: &mut Hub<A>, app: &mut A) -> Step<A> {
         self.ended = true;
         self.readable = false;
+        if self.is_receiving()
+            && let Some(stages) = &mut hub.stages
+        {
+            stages.give_up(self.slot);
+        }
         match &self.phase {
             Phase::Head if self.receiver.end_of_input(&self.input).is_ok() => return Step::Stop(Fate::Close(None)),
             Phase::Head => self.refuse_unread(Fault::Truncated.into(), hub, app),
@@ -782,6 +860,9 @@ impl<A: App> Connection<A> {
         http1::refuse(status, explanation, retry_after, is_head, &hub.stamp, &mut out.bytes);
         hub.statistics.refused += 1;
         hub.statistics.count_status(status);
+        if let Some(stages) = &mut hub.stages {
+            stages.give_up(self.slot);
+        }
         self.incoming = None;
         self.drop_input();
         self.exhausted = true;
@@ -822,13 +903,19 @@ impl<A: App> Connection<A> {
 
     /// A tick has passed: sends what is held back and was not touched since the tick before. Returns whether it is
     /// still held. It drops nothing that belongs to the application.
-    pub(crate) fn tick(&mut self, tick: u64, statistics: &mut Statistics) -> bool {
+    pub(crate) fn tick(&mut self, tick: u64, statistics: &mut Statistics, stages: &mut Option<Box<Stages>>) -> bool {
         let Some(out) = &mut self.out else { return false };
         match out.held {
             Some(at) if at < tick && self.output.is_empty() && !out.failed && !out.is_sent() => {
+                if let Some(stages) = stages {
+                    stages.send(self.slot);
+                }
                 if let Ok(count) = out.send(&self.socket) {
                     statistics.bytes_out += count as u64;
                     self.moved += count as u64;
+                }
+                if let Some(stages) = stages {
+                    stages.sent(self.slot, out.is_sent());
                 }
                 !out.failed && !out.is_sent()
             }
@@ -839,6 +926,22 @@ impl<A: App> Connection<A> {
 
     /// Sends what is composed; false if the peer is gone.
     fn flush(&mut self, hub: &mut Hub<A>) -> bool {
+        if hub.stages.is_some() { self.flush_timed(hub) } else { self.flush_now(hub) }
+    }
+
+    #[cold]
+    fn flush_timed(&mut self, hub: &mut Hub<A>) -> bool {
+        if let Some(stages) = &mut hub.stages {
+            stages.send(self.slot);
+        }
+        let flushed = self.flush_now(hub);
+        if let Some(stages) = &mut hub.stages {
+            stages.sent(self.slot, self.output.is_empty());
+        }
+        flushed
+    }
+
+    fn flush_now(&mut self, hub: &mut Hub<A>) -> bool {
         let mut count = 0;
         let flushed = match &mut self.out {
             Some(out) => reply::flush(out, &mut self.output, &self.socket, &mut count),

@@ -10,6 +10,7 @@ use crate::health::Health;
 use crate::hold::Held;
 use crate::net::{Accepted, Net, Readiness};
 use crate::reply::Reply;
+use crate::stages::{self, StageClock, Stages, Times};
 use crate::statistics::Statistics;
 use slab::Slab;
 use std::collections::VecDeque;
@@ -146,6 +147,7 @@ impl<A: App> Engine<A> {
                 may_call: true,
                 is_full: false,
                 round: 0,
+                stages: None,
             },
             buffer: vec![0; READ_BUFFER].into_boxed_slice(),
             ready: Vec::new(),
@@ -488,9 +490,11 @@ impl<A: App> Engine<A> {
     /// Sends what is held back and was not touched since the last call. To be called every [`TICK`](crate::TICK) while
     /// [`is_holding`](Self::is_holding), by a thread that need not be the application's.
     pub fn tick(&mut self) {
-        let Hub { held, statistics, .. } = &mut self.hub;
+        let Hub { held, statistics, stages, .. } = &mut self.hub;
         let connections = &mut self.connections;
-        held.tick(|slot, tick| connections.get_mut(slot).is_some_and(|connection| connection.tick(tick, statistics)));
+        held.tick(|slot, tick| {
+            connections.get_mut(slot).is_some_and(|connection| connection.tick(tick, statistics, stages))
+        });
     }
 
     /// Whether output is held back.
@@ -673,6 +677,22 @@ impl<A: App> Engine<A> {
         Statistics { queued: self.hub.queued as u64, ..self.hub.statistics }
     }
 
+    /// From now on the times of requests are taken, by `clock`; those of as many that have been answered are kept until
+    /// somebody asks for them. It makes each request slower by some readings of that clock.
+    pub fn take_times(&mut self, clock: Box<dyn StageClock>, room: usize) {
+        self.hub.stages = Some(Box::new(Stages::new(clock, room)));
+    }
+
+    /// The call that `ticket` is for goes over to another stage. Returns the one that it was in, if times are taken.
+    pub fn switch_stage(&mut self, ticket: &Ticket, stage: stages::Stage) -> Option<stages::Stage> {
+        self.hub.stages.as_mut()?.switch(ticket.slot, stage)
+    }
+
+    /// The times of requests that have been answered since this was asked for last, and how many there was no room for.
+    pub fn times(&mut self) -> (Vec<Times>, u64) {
+        self.hub.stages.as_mut().map_or_else(Default::default, |stages| stages.take())
+    }
+
     /// Whether each response is the last one of its connection, because the engine drains or stops.
     #[must_use]
     pub fn is_draining(&self) -> bool {
@@ -774,6 +794,9 @@ impl<A: App> Engine<A> {
 
     fn remove(&mut self, slot: usize, response: Option<A::Response>) {
         self.handed.extend(response.map(Work::Abandon));
+        if let Some(stages) = &mut self.hub.stages {
+            stages.forget(slot);
+        }
         // Dropping the socket takes it out of the poller.
         drop(self.connections.remove(slot));
         self.hub.statistics.connections -= 1;

@@ -17,6 +17,9 @@ const SHARE: u64 = 256 << 10;
 /// A part that comes this much later than the one before did not come within a tick, however coarse the clock is.
 const SLOW: Millis = 10;
 
+/// What comes so soon after a part comes within a tick.
+const SOON: Millis = 1;
+
 /// Output that waits beyond this is moved to a file.
 const OVERFULL: u64 = 1 << 20;
 
@@ -42,6 +45,8 @@ pub struct Reply<'a, A: App> {
     pub(crate) gone: &'a mut bool,
     /// The last response whose parts could tell came without a pause.
     pub(crate) parts_come_fast: &'a mut bool,
+    /// How the response before this one ended, on the same connection.
+    pub(crate) ending: &'a mut Ending,
 }
 
 /// A response whose head has been written.
@@ -49,7 +54,9 @@ pub struct Reply<'a, A: App> {
 pub(crate) struct Begun {
     pub(crate) sender: Sender,
     pace: Pace,
-    /// When the part before was there, as coarsely as the engine's time is.
+    /// Parts that were to be sent before the application goes on.
+    parts: u32,
+    /// When the last of them was there, as coarsely as the engine's time is.
     part_at: Millis,
     /// Body bytes since the others had their turn.
     pub(crate) produced: u64,
@@ -67,9 +74,22 @@ enum Pace {
     Slow,
 }
 
+/// How a response in parts ended. The next one on the connection is taken to be alike: the part that was the last one
+/// waits for the end, which then leaves with it, or for a tick.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Ending {
+    /// None has ended yet, or not soon after a part.
+    #[default]
+    Unknown,
+    /// Soon after the part with this number.
+    BehindPart(u32),
+    /// That was wrong once: a tick has sent the part.
+    Unpredictable,
+}
+
 impl Begun {
     fn new(sender: Sender, pace: Pace) -> Self {
-        Self { sender, pace, part_at: 0, produced: 0 }
+        Self { sender, pace, parts: 0, part_at: 0, produced: 0 }
     }
 }
 
@@ -141,7 +161,12 @@ impl<A: App> Reply<'_, A> {
     /// If the head has not been written.
     pub fn finish(&mut self) -> Result<(), Misuse> {
         self.recall();
-        self.begun.as_mut().expect("the head comes first").sender.finish(&mut self.out.bytes)
+        let begun = self.begun.as_mut().expect("the head comes first");
+        if begun.parts > 0 && *self.ending != Ending::Unpredictable {
+            let is_soon = self.now.saturating_sub(begun.part_at) <= SOON;
+            *self.ending = if is_soon { Ending::BehindPart(begun.parts) } else { Ending::Unknown };
+        }
+        begun.sender.finish(&mut self.out.bytes)
     }
 
     /// Answers with a page of the server's own and ends the response and the connection. If the head has been
@@ -171,18 +196,20 @@ impl<A: App> Reply<'_, A> {
     }
 
     /// Sends what has been written so far before the application goes on to produce more: at once where parts come
-    /// slowly, or could; otherwise together with what comes next, or at the next tick although the application is still
-    /// busy. An application that may take its time calls this, or [`flush`](Self::flush), first.
+    /// slowly, or could; otherwise, and where this may be the last part, together with what comes next, or at the next
+    /// tick although the application is still busy. An application that may take its time calls this, or
+    /// [`flush`](Self::flush), first.
     pub fn send_soon(&mut self) {
         let now = self.now;
-        let pace = self.begun.as_mut().map_or(Pace::Slow, |begun| {
+        let may_wait = self.begun.as_mut().is_some_and(|begun| {
             let took = now.saturating_sub(std::mem::replace(&mut begun.part_at, now));
             if begun.pace == Pace::Fast && took > SLOW && took < now {
                 begun.pace = Pace::Slow;
             }
-            begun.pace
+            begun.parts = begun.parts.saturating_add(1);
+            begun.pace == Pace::Fast || *self.ending == Ending::BehindPart(begun.parts)
         });
-        if pace == Pace::Fast && !*self.gone && self.output.is_empty() && !self.out.is_begun() {
+        if may_wait && !*self.gone && self.output.is_empty() && !self.out.is_begun() {
             if !self.out.is_empty() {
                 hold(self.out, self.held, self.slot);
             }
@@ -205,6 +232,9 @@ impl<A: App> Reply<'_, A> {
         self.out.move_to(self.output);
         *self.parts_come_fast = false;
         if let Some(begun) = self.begun {
+            if *self.ending == Ending::BehindPart(begun.parts) {
+                *self.ending = Ending::Unpredictable;
+            }
             begun.pace = Pace::Slow;
         }
     }

@@ -3,6 +3,7 @@
 mod common;
 
 use common::{Client, End, Op, Plan, World, pattern, timeless};
+use std::time::Duration;
 
 fn get(id: usize) -> String {
     format!("GET /{id} HTTP/1.1\r\nHost: a.example\r\n\r\n")
@@ -240,4 +241,40 @@ fn who_leaves_while_something_is_held_leaves_nothing_behind() {
     world.engine.tick();
     world.engine.tick();
     assert!(!world.engine.is_holding());
+}
+
+/// Where a response ended soon after a part, the next one's part of that number waits for the end; if that was wrong a
+/// tick sends it, and it is not guessed again on this connection.
+#[test]
+fn the_part_that_was_the_last_one_leaves_with_the_end() {
+    // Parts of each response, and how often something is sent: the head leaves with the first part.
+    let responses = [(2, 3), (2, 2), (2, 2), (1, 2), (1, 1), (2, 3), (2, 3), (1, 2)];
+    let parts = |(count, _)| Plan::of([&[Op::Begin][..], &[Op::Write(100), Op::SendSoon].repeat(count)].concat());
+    let mut world = World::unix(timeless(), responses.map(parts).to_vec());
+    world.keeps = true;
+    world.advance(Duration::from_secs(1));
+    let mut client = world.client();
+    let mut before = 0;
+    for (id, (count, expected)) in responses.into_iter().enumerate() {
+        client.send(get(id));
+        client.pump();
+        world.settle();
+        steps(&mut world, 1);
+        let mut sends = 0;
+        for part in 1..=count {
+            steps(&mut world, 2);
+            sends += u32::from(left(&world, &mut before) > 0);
+            if part < count {
+                // The next part keeps this one waiting.
+                world.engine.tick();
+                world.engine.tick();
+                sends += u32::from(left(&world, &mut before) > 0);
+                world.advance(Duration::from_secs(1));
+            }
+        }
+        world.go_on_with(id);
+        sends += u32::from(left(&world, &mut before) > 0);
+        client.pump();
+        assert_eq!((client.answers.len(), client.fault, sends), (id + 1, None, expected), "response {id}");
+    }
 }

@@ -1,6 +1,6 @@
 //! The clocks, for the engine, which is told the time, and for finding out how long a call waits.
 
-use engine::Now;
+use engine::{Now, StageClock};
 use std::time::Duration;
 
 /// The time for the engine. Nothing there needs it finer than the few milliseconds in which the system moves these
@@ -40,11 +40,27 @@ pub(crate) fn coarse() -> Duration {
 }
 
 /// The same time in nanoseconds, as finely as the system has it.
-#[allow(clippy::cast_sign_loss, reason = "see there")]
 pub(crate) fn fine() -> u64 {
-    let time = read_raw(libc::CLOCK_MONOTONIC);
+    nanos(read_raw(libc::CLOCK_MONOTONIC))
+}
+
+#[allow(clippy::cast_sign_loss, reason = "see there")]
+fn nanos(time: libc::timespec) -> u64 {
     // Neither is negative, and the sum reaches for centuries.
     (time.tv_sec as u64).wrapping_mul(1_000_000_000).wrapping_add(time.tv_nsec as u64)
+}
+
+/// For the times of a request's stages.
+pub(crate) struct Fine;
+
+impl StageClock for Fine {
+    fn time(&mut self) -> u64 {
+        fine()
+    }
+
+    fn worked(&mut self) -> u64 {
+        nanos(read_raw(libc::CLOCK_THREAD_CPUTIME_ID))
+    }
 }
 
 /// What a thread has used so far.

@@ -8,6 +8,7 @@ use crate::calls::{Call, Place};
 use crate::scoreboard::Snapshot;
 use crate::site::{Common, Reentered, Site, Stop, Turned};
 use crate::wsgi::Job;
+use engine::Times;
 use pyo3::prelude::*;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -155,6 +156,17 @@ impl Engines {
 
     pub(crate) fn interrupt(&self, py: Python<'_>, call: u64) -> Result<bool, Reentered> {
         self.sites[Place::engine_of(call, self.sites.len())].interrupt(py, call)
+    }
+
+    /// The times of requests that are over, and how many there was no room for.
+    pub(crate) fn times(&self, py: Python<'_>) -> Result<(Vec<Times>, u64), Reentered> {
+        let mut all = (Vec::new(), 0);
+        for site in &self.sites {
+            let (times, dropped) = site.with(py, |core| core.engine.times())?;
+            all.0.extend(times);
+            all.1 += dropped;
+        }
+        Ok(all)
     }
 
     pub(crate) fn statistics(&self, py: Python<'_>) -> Result<BTreeMap<&'static str, u64>, Reentered> {

@@ -7,6 +7,7 @@
 //!                                                         │          (not locked)
 //!                                                         └── calls  who works on what, since when, and until when
 //!   bench    the load generator, which has nothing to do with any of these
+//!   signals  room for signal handlers
 //! ```
 //!
 //! Two rules hold everywhere: the interpreter is taken first and the engine's lock second, and nothing that the
@@ -25,6 +26,7 @@ mod limit;
 mod object;
 mod scoreboard;
 mod server;
+mod signals;
 mod site;
 mod wsgi;
 
@@ -43,15 +45,23 @@ mod _native {
     use crate::scoreboard;
     #[pymodule_export]
     use crate::server::{Exchange, Server};
+    use crate::signals;
     #[pymodule_export]
     use crate::wsgi::file_wrapper::FileWrapper;
     use pyo3::prelude::*;
     use pyo3::types::PyTuple;
 
+    /// See the stub.
+    #[pyfunction]
+    fn make_room_for_signals() -> PyResult<()> {
+        Ok(signals::make_room()?)
+    }
+
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
         module.add("__version__", env!("CARGO_PKG_VERSION"))?;
         let py = module.py();
+        module.add("STAGES", PyTuple::new(py, engine::Stage::ALL.map(|(_, name)| name))?)?;
         module.add("SCOREBOARD_SIZE", scoreboard::SIZE)?;
         module.add("SCOREBOARD_FIELDS", PyTuple::new(py, scoreboard::names())?)?;
         module.add("SCOREBOARD_BOUNDS", PyTuple::new(py, scoreboard::bounds())?)

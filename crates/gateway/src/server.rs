@@ -10,7 +10,7 @@ use crate::scoreboard::{Scoreboard, Stopwatch};
 use crate::site::{Common, Hooks, Plan, Site, Stop, Turned, detached};
 use crate::wsgi::file_wrapper::FileWrapper;
 use crate::wsgi::{Inputs, Job, Parts, Wsgi};
-use engine::{Config, Engine, Os, STOP_GRACE};
+use engine::{Config, Engine, Os, STOP_GRACE, Stage, Times};
 use pyo3::exceptions::{PyRuntimeError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use std::collections::BTreeMap;
@@ -38,6 +38,9 @@ struct Monitor {
     reader: Mutex<PipeReader>,
     writer: PipeWriter,
 }
+
+/// Nanoseconds in each stage, processor time of the application, and readings of the clock.
+type RequestTimes = ([u64; Stage::ALL.len()], u64, u64);
 
 #[pymethods]
 impl Server {
@@ -78,7 +81,8 @@ impl Server {
         request_limit = 0,
         limit_fd = None,
         health_path = "",
-        stalled_after = 30.0,
+        stall_timeout = 30.0,
+        time_stages = 0,
         engines = 1,
     ))]
     #[allow(clippy::too_many_arguments, clippy::needless_pass_by_value, reason = "they are Python's keyword arguments")]
@@ -118,7 +122,8 @@ impl Server {
         request_limit: u64,
         limit_fd: Option<RawFd>,
         health_path: &str,
-        stalled_after: f64,
+        stall_timeout: f64,
+        time_stages: usize,
         engines: usize,
     ) -> PyResult<Self> {
         if !app.is_callable() {
@@ -158,7 +163,7 @@ impl Server {
             queue_timeout: seconds("queue_timeout", queue_timeout)?,
             server: server_header.to_owned(),
             health_path: path("health_path", health_path)?,
-            stalled_after: seconds("stalled_after", stalled_after)?,
+            stalled_after: seconds("stall_timeout", stall_timeout)?,
         };
         let timeout = seconds("timeout", timeout)?;
         let timeout_paths = timeout_paths
@@ -188,7 +193,10 @@ impl Server {
                 queue: share(config.queue, index, engines),
                 ..config.clone()
             };
-            let engine = Engine::new(net, sockets, config, clock::now())?;
+            let mut engine = Engine::new(net, sockets, config, clock::now())?;
+            if time_stages > 0 {
+                engine.take_times(Box::new(clock::Fine), time_stages);
+            }
             let parts = Parts {
                 // Greenlets come in between each other as threads do.
                 multithread: threads > 1 || hooks.waiter.is_some(),
@@ -220,6 +228,7 @@ impl Server {
                 limit: limit.clone(),
                 scoreboard: scoreboard.clone(),
                 is_asked: !health_path.is_empty(),
+                times_stages: time_stages > 0,
                 place,
                 common: Arc::clone(&common),
             };
@@ -264,6 +273,12 @@ impl Server {
             .map(|(number, job)| Exchange { number, job: Mutex::new(Some(job)), server: slf.clone().unbind() })
             .collect();
         Ok((exchanges, woken))
+    }
+
+    fn times(&self, py: Python<'_>) -> PyResult<(Vec<RequestTimes>, u64)> {
+        let (times, dropped) = self.engines.times(py)?;
+        let times = times.into_iter().map(|Times { spent, worked, stamps }| (spent, worked, stamps)).collect();
+        Ok((times, dropped))
     }
 
     fn timeout(&self, py: Python<'_>) -> PyResult<Option<f64>> {

@@ -13,7 +13,7 @@ use crate::wsgi::{
     ERROR, Ending, HandleTypes, Handles, Inputs, Job, Note, StartResponse, WARNING, Wsgi, read_too_late,
 };
 use engine::baton::{self, Baton, Crew, Muster};
-use engine::{Engine, Input, Poller, Progress, Readiness, SLOW_TICK, Ticker, Ticket, Waker, Wanted, Work};
+use engine::{Engine, Input, Poller, Progress, Readiness, SLOW_TICK, Stage, Ticker, Ticket, Waker, Wanted, Work};
 use pyo3::exceptions::{PyBaseException, PyConnectionResetError, PyOSError, PyRuntimeError, PyTimeoutError};
 use pyo3::ffi;
 use pyo3::prelude::*;
@@ -60,6 +60,8 @@ pub(crate) struct Site {
     hooks: Hooks,
     /// Calls at a time.
     threads: usize,
+    /// Somebody wants to know where the time of requests goes.
+    pub(crate) times_stages: bool,
     waker: Waker,
     /// What other threads and signal handlers ask for; it never waits for the engine.
     control: Mutex<Control>,
@@ -225,6 +227,8 @@ pub(crate) struct Plan {
     pub(crate) common: Arc<Common>,
     /// Others ask how it is, also while nobody turns the engine.
     pub(crate) is_asked: bool,
+    /// The engine has been told to take the times of stages.
+    pub(crate) times_stages: bool,
 }
 
 /// Somebody else wants to know how the server is.
@@ -269,6 +273,7 @@ impl Site {
             report,
             hooks,
             threads,
+            times_stages: plan.times_stages,
             waker,
             control: Mutex::default(),
             asked: AtomicBool::new(false),
@@ -308,6 +313,17 @@ impl Site {
             self.tick_along();
         }
         Ok(result)
+    }
+
+    /// The call that `it` answers goes over to another stage.
+    #[cold]
+    pub(crate) fn switch_stage(&self, py: Python<'_>, it: &StartResponse, stage: Stage) {
+        let switched = self.with(py, |core| {
+            it.exchange().with(py, |exchange| {
+                exchange.ticket.as_ref().and_then(|ticket| core.engine.switch_stage(ticket, stage))
+            })
+        });
+        switched.ok();
     }
 
     /// Somebody has to tick from now on.
@@ -599,8 +615,8 @@ impl Site {
                 waiter.and_then(|waiter| Self::begin_wait(py, core, it, what, waiter))
             })?;
             let waited = wait.call1(py, (waiter,));
-            if let Some(key) = begun {
-                self.with(py, |core| Self::end_wait(py, core, it, what, key))?;
+            if let Some(begun) = begun {
+                self.with(py, |core| Self::end_wait(py, core, it, what, begun))?;
             }
             return waited.map(drop);
         }
@@ -625,8 +641,8 @@ impl Site {
         if is_taken {
             return Err(PyRuntimeError::new_err("another thread waits for the same peer"));
         }
-        if let Some(key) = begun
-            && self.with(py, |core| Self::end_wait(py, core, it, what, key))?
+        if let Some(begun) = begun
+            && self.with(py, |core| Self::end_wait(py, core, it, what, begun))?
             && let Some(exception) = &self.hooks.timeout_exception
         {
             return Err(PyErr::from_value(exception.bind(py).call0()?));
@@ -635,30 +651,46 @@ impl Site {
         self.common.failure(py).map_or(Ok(()), Err)
     }
 
-    /// Has the engine wake `waiter`. Returns the key of the call; `None` if its response is over or suspended, as another
+    /// Has the engine wake `waiter`. Returns the key of the call and the stage that its request was in; `None` if its response is over or suspended, as another
     /// thread than the application's may find it.
-    fn begin_wait(py: Python<'_>, core: &mut Core, it: &StartResponse, what: Awaited, waiter: Waiter) -> Option<usize> {
+    fn begin_wait(
+        py: Python<'_>,
+        core: &mut Core,
+        it: &StartResponse,
+        what: Awaited,
+        waiter: Waiter,
+    ) -> Option<(usize, Option<Stage>)> {
         let now = clock::now();
         it.exchange().with(py, |exchange| {
             let ticket = exchange.ticket.as_ref()?;
             let counts = what == Awaited::Input;
+            let stage = core.engine.switch_stage(ticket, Stage::Peer);
             core.wsgi.blocked += u64::from(!counts);
             core.wsgi.calls.set_waiting(exchange.key, true, counts, now.monotonic);
             match what {
                 Awaited::Input => core.engine.wait_for_input(ticket, waiter, now, &mut core.wsgi),
                 Awaited::Output => core.engine.wait_for_output(ticket, waiter, now, &mut core.wsgi),
             }
-            Some(exchange.key)
+            Some((exchange.key, stage))
         })
     }
 
     /// The wait is over. Returns whether the call was interrupted meanwhile.
-    fn end_wait(py: Python<'_>, core: &mut Core, it: &StartResponse, what: Awaited, key: usize) -> bool {
+    fn end_wait(
+        py: Python<'_>,
+        core: &mut Core,
+        it: &StartResponse,
+        what: Awaited,
+        (key, stage): (usize, Option<Stage>),
+    ) -> bool {
         let counts = what == Awaited::Input;
         core.wsgi.blocked -= u64::from(!counts);
         it.exchange().with(py, |exchange| {
             if let Some(ticket) = &exchange.ticket {
                 core.engine.stop_waiting(ticket);
+                if let Some(stage) = stage {
+                    core.engine.switch_stage(ticket, stage);
+                }
             }
             // Where it was another thread that waited, the call may have ended meanwhile, and the key be another's.
             if exchange.is_over() {

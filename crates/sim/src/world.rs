@@ -6,7 +6,7 @@ use crate::driver::Crew;
 use crate::net::{Listening, Network, Side};
 use crate::peer::Peer;
 use crate::plan::{Plan, Stop, Trigger};
-use engine::{Engine, Now};
+use engine::{Engine, Now, StageClock};
 use std::cell::RefCell;
 use std::rc::Rc;
 use std::time::Duration;
@@ -49,6 +49,21 @@ impl Summary {
     }
 }
 
+/// A clock by which each reading takes a nanosecond. The world's own is not for threads.
+#[derive(Default)]
+struct Readings(u64);
+
+impl StageClock for Readings {
+    fn time(&mut self) -> u64 {
+        self.0 += 1;
+        self.0
+    }
+
+    fn worked(&mut self) -> u64 {
+        0
+    }
+}
+
 pub(crate) struct World {
     pub(crate) shared: Rc<Shared>,
     pub(crate) plan: Rc<Plan>,
@@ -82,8 +97,11 @@ impl World {
         let network = Rc::new(RefCell::new(Network::new(Rc::clone(&shared), plan.weather)));
         let listeners = (0..plan.listeners).map(|_| Listening::new(&network)).collect();
         let now = Now { monotonic: Duration::ZERO, wall: WALL };
-        let engine = Engine::new(Side(Rc::clone(&network)), listeners, plan.config.clone(), now)
+        let mut engine = Engine::new(Side(Rc::clone(&network)), listeners, plan.config.clone(), now)
             .expect("the network takes its own listeners");
+        if seed.is_multiple_of(2) {
+            engine.take_times(Box::new(Readings::default()), usize::MAX);
+        }
         let book = Book::new(Rc::clone(&shared), Rc::clone(&plan), Rc::clone(&network));
         let peers: Vec<_> =
             plan.peers.iter().enumerate().map(|(index, peer)| Peer::new(index, peer, &plan, &shared)).collect();
@@ -152,6 +170,7 @@ impl World {
         }
         if !self.shared.has_failed() {
             self.check_end();
+            self.check_times();
         }
         let statistics = self.engine.statistics();
         let summary = Summary {
@@ -175,6 +194,19 @@ impl World {
         match shared.failure() {
             None => Ok(summary),
             Some(failure) => Err(failure),
+        }
+    }
+
+    /// Each request has been timed once at most, and for no longer than there was time.
+    fn check_times(&mut self) {
+        let (times, _) = self.engine.times();
+        let called = self.engine.statistics().requests;
+        if times.len() as u64 > called {
+            self.shared.fail(|| format!("{} requests were timed, and {called} were called", times.len()));
+        }
+        // Between two readings of its clock for a request there is a reading's time at least.
+        if let Some(short) = times.iter().find(|times| times.total() + 1 < times.stamps) {
+            self.shared.fail(|| format!("a request took less time than its stages: {short:?}"));
         }
     }
 

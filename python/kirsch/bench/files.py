@@ -49,8 +49,15 @@ class Files:
         if path == "-":
             self._print(make().rstrip("\n"), sys.stdout)
             return
+        self.write_bytes(flag, lambda: make().encode("utf-8", "backslashreplace"))
+
+    def write_bytes(self, flag: str, make: Callable[[], bytes]) -> None:
+        """The file of a flag, if there is to be one; not to standard output."""
+        path = self._paths.get(flag)
+        if path is None:
+            return
         try:
-            _replace(path, make().encode("utf-8", "backslashreplace"))
+            _replace(path, make())
         except OSError as error:
             self.failed = True
             reports.say(f"kirsch bench: cannot write {path}: {error.strerror}")

@@ -219,6 +219,9 @@ def _flag(
     return flags, {**({"type": _type(parse)} if parse is not None else {}), **options}
 
 
+# For other commands.
+count, flag, header, rate, time = _count, _flag, _header, _rate, _time
+
 _SWITCH: dict[str, Any] = {"action": "store_true"}
 
 _FLAGS = (

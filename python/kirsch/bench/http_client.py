@@ -296,12 +296,15 @@ class _Socket:
     def __init__(self, sock: socket.socket, connection: _Connection) -> None:
         self._sock = sock
         self._connection = connection
+        self._readers = 0
+        self._closed = False
 
     def sendall(self, data: bytes) -> None:
         self._sock.settimeout(self._remaining())
         self._sock.sendall(data)  # whose timeout is for all of it
 
     def makefile(self, _mode: str) -> io.BufferedReader:
+        self._readers += 1
         return io.BufferedReader(_Reader(self), 65536)
 
     def receive_into(self, buffer: Any) -> int:
@@ -311,7 +314,15 @@ class _Socket:
         return count
 
     def close(self) -> None:
-        self._sock.close()
+        # HTTPConnection lets go of a connection that is to close while the answer is still to be read.
+        self._closed = True
+        if not self._readers:
+            self._sock.close()
+
+    def release(self) -> None:
+        self._readers -= 1
+        if self._closed:
+            self.close()
 
     def _remaining(self) -> float:
         remaining = self._connection.deadline - time.monotonic()
@@ -327,6 +338,11 @@ class _Reader(io.RawIOBase):
 
     def readable(self) -> bool:
         return True
+
+    def close(self) -> None:
+        if not self.closed:
+            self._socket.release()
+        super().close()
 
     def readinto(self, buffer: Any, /) -> int:
         return self._socket.receive_into(buffer)

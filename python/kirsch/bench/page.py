@@ -74,6 +74,20 @@ def document_page(title: str, what: str, parts: Sequence[str], document: dict[st
     rows = [f"<tr><td>{escape(name)}</td><td class='words'>{escape(value)}</td></tr>" for name, value in environment]
     # In a script only `</` and `<!--` could end or bend it (HTML, section 4.12.1.3).
     data = json.dumps(document, ensure_ascii=False).replace("<", "\\u003c")
+    return frame(
+        title,
+        what,
+        [
+            *parts,
+            f"<h2>Where</h2><div class='scroll'><table>{''.join(rows)}</table></div>",
+            "<p class='what'>All figures are in this page too, as JSON: the script with the id <code>data</code>.</p>",
+            f'<script type="application/json" id="data">{data}</script>',
+        ],
+    )
+
+
+def frame(title: str, what: str, parts: Sequence[str]) -> str:
+    """A page around its parts, and nothing else."""
     return "\n".join(
         [
             "<!doctype html>",
@@ -83,9 +97,6 @@ def document_page(title: str, what: str, parts: Sequence[str], document: dict[st
             f"<style>{_STYLE}{plots.STYLE}</style></head><body>",
             f'<h1>{escape(title)}</h1><p class="what">{escape(what)}</p>',
             *parts,
-            f"<h2>Where</h2><div class='scroll'><table>{''.join(rows)}</table></div>",
-            "<p class='what'>All figures are in this page too, as JSON: the script with the id <code>data</code>.</p>",
-            f'<script type="application/json" id="data">{data}</script>',
             "</body></html>\n",
         ]
     )

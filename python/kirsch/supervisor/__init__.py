@@ -6,15 +6,21 @@ time; it waits in one place, for signals, for messages of its children, and for 
 Read from here::
 
     supervisor.py   the loop, and what each event leads to
+    service.py      what all rooms share: who serves, what is wanted, how far the end has got
     crew.py         the workers: which there are, which are missing, which is replaced next
-    holdings.py     what is held for them: sockets, logs, the scoreboard, the pid file
+    workforce.py    single workers: how one is started, what it says, what it is late with, how it ends
     nursery.py      the zygotes of --preload, as the supervisor sees them
-    activity.py     what the workers do together, from the scoreboard
+    reloading.py    a reload, from the signal to the moment at which all workers are new, or to the way back
+    lookout.py      how much the workers have to do: more of them, fewer, or none; activity.py counts it
+    changes.py      files that call for a reload; watching.py is what watches them
+    upgrading.py    SIGUSR2, from the signal to the exec; upgrade.py is how that is done
+    exhibition.py   the child behind --metrics-bind, as the supervisor sees it
+    holdings.py     what is held for workers: sockets, logs, the pid file
     backoff.py, scaling.py   when to start another, and how many there should be: pure functions
     control.py      the channel between the supervisor and one child, and what is said on it
     forking.py      how a child leaves the stack of its parent
-    wakeup.py, system.py     signals as events; what the kernel is asked about children
-    upgrade.py      SIGUSR2: what is handed over an exec
+    waiting.py, wakeup.py    the one place where it waits; signals as events
+    system.py       what the kernel is asked about children
 
     worker.py       a child that serves
     attendant.py    what a worker notices about itself, in a thread of its own
@@ -24,5 +30,5 @@ Read from here::
 
     metrics_child.py   a child that serves what is on the scoreboard: metrics.py for Prometheus, status.py for people
 
-    notify.py, pid_file.py, privileges.py, titles.py, watching.py: for what their names say
+    notify.py, pid_file.py, privileges.py, titles.py: for what their names say
 """

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 class Activity:
     """``busy`` requests are in the application and ``queued`` wait for a thread; ``idle_since`` is when the last
-    request was over, or the look after that."""
+    request was over, or the look after that, or when the last worker became ready."""
 
     def __init__(self, now: float) -> None:
         self.busy = 0
@@ -25,9 +25,11 @@ class Activity:
         self._looked_at = now
 
     def look(self, now: float, workers: Iterable[Worker]) -> None:
+        """Look at ``workers``, all of which are ready."""
         requests = {}
         self.busy = self.queued = suspended = 0
         for worker in workers:
+            self.idle_since = max(self.idle_since, worker.ready_at)
             if worker.slot is not None:
                 values = worker.slot.values
                 self.busy += values["running"]

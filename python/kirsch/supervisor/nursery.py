@@ -18,14 +18,13 @@ if TYPE_CHECKING:
     from typing import Protocol
 
     from kirsch.supervisor.control import Channel, Message
+    from kirsch.supervisor.waiting import Waiting
     from kirsch.supervisor.worker import Outfit
 
     class Host(Protocol):
         """The supervisor, as far as a nursery needs it."""
 
         def fork(self, main: Callable[[], int], *channels: Channel) -> int: ...
-        def attend(self, fd: int, callback: Callable[[], None]) -> None: ...
-        def forget(self, channel: Channel) -> None: ...
         def zygote_ready(self, nest: Nest) -> None: ...
         def zygote_failed(self, nest: Nest, code: int) -> None: ...
 
@@ -48,7 +47,8 @@ class Nest:
 class Nursery:
     """``current`` forks workers; ``coming`` still imports the application. Others are on their way out."""
 
-    def __init__(self, host: Host) -> None:
+    def __init__(self, waiting: Waiting, host: Host) -> None:
+        self._waiting = waiting
         self._host = host
         self.current: Nest | None = None
         self.coming: Nest | None = None
@@ -76,7 +76,7 @@ class Nursery:
             raise
         theirs.close()  # not in a finally clause, through which the child comes too
         self.coming = nest
-        self._host.attend(ours.fileno(), partial(self._on_message, nest))
+        self._waiting.attend(ours.fileno(), partial(self._on_message, nest))
 
     def is_due(self, now: float) -> bool:
         """Whether there is none, and one may be made."""
@@ -122,7 +122,8 @@ class Nursery:
             self.dismiss(nest)
 
     def dismiss(self, nest: Nest) -> None:
-        """It sees the end of its channel, or still imports; either way it goes."""
+        """It goes at once: it serves nobody, and no exit functions are due, which its workers have run. It may also be
+        stopped, or stuck in an import."""
         if nest in self._leaving:
             return
         if nest is self.current:
@@ -131,8 +132,8 @@ class Nursery:
             self.coming = None
         if nest in self._kept:
             self._kept.remove(nest)
-        self._host.forget(nest.channel)
-        kill(nest.pid, workers.DISMISS_SIGNAL)
+        self._waiting.forget(nest.channel)
+        kill(nest.pid, signal.SIGKILL)
         nest.deadline = NEVER
         self._leaving.append(nest)
 
@@ -153,13 +154,13 @@ class Nursery:
         due = [nest.deadline for nest in self.all()]
         return min([*due, self._not_before if self._not_before > now else NEVER]), late
 
-    def gone(self, pid: int, code: int) -> bool:
-        """The process ``pid`` has ended; False where it was no zygote."""
+    def ended(self, pid: int, code: int) -> bool:
+        """The process ``pid`` has ended with ``code``; False where it was no zygote."""
         nest = next((nest for nest in self.all() if nest.pid == pid), None)
         if nest is None:
             return False
         self._on_message(nest)
-        self._host.forget(nest.channel)
+        self._waiting.forget(nest.channel)
         for place in (self._leaving, self._kept):
             if nest in place:
                 place.remove(nest)
@@ -181,4 +182,4 @@ class Nursery:
                 nest.threads = [str(name) for name in message["threads"]]
                 self._host.zygote_ready(nest)
         if message is None:
-            self._host.forget(nest.channel)
+            self._waiting.forget(nest.channel)

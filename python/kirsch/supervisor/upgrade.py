@@ -16,7 +16,7 @@ import os
 import signal
 import sys
 
-from kirsch.supervisor import wakeup
+from kirsch.supervisor.wakeup import unblock
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     from kirsch.settings import Settings
     from kirsch.supervisor.control import Channel
+    from kirsch.supervisor.wakeup import Wakeup
 
     State = dict[str, Any]
 
@@ -49,7 +50,7 @@ def receive() -> State | None:
     return state
 
 
-def become(chosen: Settings, state: State, channels: Iterable[Channel]) -> None:
+def become(chosen: Settings, state: State, channels: Iterable[Channel], wakeup: Wakeup) -> None:
     """Execute the program anew with ``state`` and these channels. Raises OSError where that cannot be done; then
     nothing has changed."""
     fds = [channel.fileno() for channel in channels if channel.fileno() >= 0]
@@ -61,11 +62,11 @@ def become(chosen: Settings, state: State, channels: Iterable[Channel]) -> None:
             os.set_inheritable(fd, True)
         if chosen.directory:
             os.chdir(chosen.directory)
-        wakeup.block()
+        wakeup.hold()
         arguments = _command()
         os.execve(arguments[0], arguments, {**os.environ, _VARIABLE: f"{os.getpid()}:{file}"})  # noqa: S606 - our own
     except OSError:
-        wakeup.unblock()
+        unblock()
         for fd in fds:
             os.set_inheritable(fd, False)
         os.close(file)

@@ -5,9 +5,11 @@ from __future__ import annotations
 import os
 import signal
 
+from kirsch.handlers import do_nothing, handle
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from types import FrameType
+    from collections.abc import Iterator
 
 NAMES = (
     "SIGTERM", "SIGINT", "SIGQUIT", "SIGHUP", "SIGUSR1", "SIGUSR2", "SIGTTIN", "SIGTTOU", "SIGWINCH", "SIGCHLD",
@@ -22,24 +24,30 @@ class Wakeup:
     """
 
     def __init__(self) -> None:
+        self._come: list[int] = []
         self._read_fd, self._write_fd = os.pipe()
         os.set_blocking(self._read_fd, False)
         os.set_blocking(self._write_fd, False)
         signal.set_wakeup_fd(self._write_fd, warn_on_full_buffer=False)
-        for name in NAMES:
-            if (number := getattr(signal, name, None)) is not None:
-                signal.signal(number, _do_nothing)
+        handle({getattr(signal, name): do_nothing for name in NAMES if hasattr(signal, name)})
         signal.pthread_sigmask(signal.SIG_SETMASK, ())
 
     def fileno(self) -> int:
         return self._read_fd
 
-    def read(self) -> list[int]:
-        """The signals that have come, in their order."""
-        try:
-            return list(os.read(self._read_fd, 4096))
-        except BlockingIOError:
-            return []
+    def signals(self) -> Iterator[int]:
+        """Those that have come, in their order."""
+        self._read()
+        while self._come:
+            yield self._come.pop(0)
+
+    def hold(self) -> None:
+        """Let signals wait until there is another :class:`Wakeup`, or until :func:`unblock`; also those that have come
+        and that nobody has seen yet. An exec changes nothing about that."""
+        signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+        self._read()
+        while self._come:
+            os.kill(os.getpid(), self._come.pop(0))
 
     def end(self) -> None:
         """What comes from now on changes nothing: this process is about to end."""
@@ -52,15 +60,12 @@ class Wakeup:
         os.close(self._read_fd)
         os.close(self._write_fd)
 
-
-def block() -> None:
-    """Let signals wait until there is a :class:`Wakeup` again."""
-    signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+    def _read(self) -> None:
+        try:
+            self._come += os.read(self._read_fd, 4096)
+        except BlockingIOError:
+            pass
 
 
 def unblock() -> None:
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
-
-
-def _do_nothing(_number: int, _frame: FrameType | None) -> None:
-    pass

@@ -37,7 +37,8 @@ class Watch:
     Watched are ``*.py`` below ``directories``: by default the entries of ``sys.path`` that hold neither the standard
     library nor installed packages (so ``sys.path`` must be as the application will see it: --chdir, --pythonpath); and
     what ``extra`` names (--reload-extra-file: a file, a directory with all below it, or a pattern with ``*`` and
-    ``?``). The child ends with its parent.
+    ``?``). The child ends with its parent. It takes a moment until it watches; what has changed between the call and
+    that moment it finds by the times of the files, so all but what was removed.
 
     Raises WatchError where watchfiles is not installed or the child cannot be started.
     """
@@ -51,7 +52,7 @@ class Watch:
             raise WatchError(_MISSING)
         patterns = [os.path.abspath(pattern) for pattern in extra]
         watched = source_directories(sys.path) if directories is None else list(directories)
-        task = {"directories": watched, "patterns": patterns, "supervisor": os.getpid()}
+        task = {"directories": watched, "patterns": patterns, "supervisor": os.getpid(), "since": _file_time()}
         self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._socket.setblocking(False)
         self._owner_pid = os.getpid()
@@ -124,10 +125,6 @@ class Touches:
                 touched.append(path)
         return touched
 
-    def turn_to(self, paths: Iterable[str]) -> None:
-        """Look at these from now on, after a reload of the settings; what was seen of the same ones stays."""
-        self._seen = {path: self._seen.get(path) or _look_at(path) for path in map(os.path.abspath, paths)}
-
 
 def source_directories(path: Iterable[str]) -> list[str]:
     """The entries of ``path`` (``sys.path``) that hold somebody's own modules: directories, and not those of the
@@ -164,7 +161,7 @@ def main(task_text: str) -> None:
 
         titles.other("watcher", f"of pid {task['supervisor']}")
         _end_with(supervisor)
-        _tell_changes(task["directories"], task["patterns"], tell)
+        _tell_changes(task["directories"], task["patterns"], task["since"], tell)
     except ImportError as error:
         tell({"error": f"{_MISSING.removeprefix('--reload ')} ({error})"})
     except Exception as error:  # noqa: BLE001 - whatever the library raises, the supervisor reports it in a line
@@ -172,7 +169,7 @@ def main(task_text: str) -> None:
         tell({"error": f"files cannot be watched: {' '.join(str(error).split())}; {hint}"})
 
 
-def _tell_changes(directories: list[str], patterns: list[str], tell: Any) -> None:
+def _tell_changes(directories: list[str], patterns: list[str], since: int, tell: Any) -> None:
     import watchfiles
 
     roots = [*directories, *_directories_of(patterns, directories)]
@@ -180,15 +177,63 @@ def _tell_changes(directories: list[str], patterns: list[str], tell: Any) -> Non
     def is_wanted(_change: object, path: str) -> bool:
         return _matches(path, patterns) or (path.endswith(".py") and _is_source(path, directories))
 
-    for changes in watchfiles.watch(
-        *roots, watch_filter=is_wanted, debounce=_PATIENCE, step=_PAUSE, raise_interrupt=False,
-        ignore_permission_denied=True,
-    ):  # fmt: skip
-        paths = sorted({path for _, path in changes})
+    def tell_all(paths: Iterable[str]) -> None:
+        paths = sorted(paths)
         for path in paths:
             _remove_bytecode(path)
         # A change of branches touches thousands; the first tell enough, and a message has to fit in a packet.
-        tell({"changed": paths[:10]})
+        if paths:
+            tell({"changed": paths[:10]})
+
+    class Beginning:
+        """What watchfiles asks whether it is to stop, which it does as soon as it watches: a change cannot be missed
+        between that and the look at what was before."""
+
+        has_looked = False
+
+        def is_set(self) -> bool:
+            if not self.has_looked:
+                self.has_looked = True
+                tell_all(path for path in _changed_since(since, roots) if is_wanted(None, path))
+            return False
+
+    for changes in watchfiles.watch(
+        *roots, watch_filter=is_wanted, debounce=_PATIENCE, step=_PAUSE, raise_interrupt=False,
+        ignore_permission_denied=True, stop_event=Beginning(),
+    ):  # fmt: skip
+        tell_all({path for _, path in changes})
+
+
+def _file_time() -> int:
+    """Now, as files have it whose times are compared with this: in nanoseconds, and as coarse as the system's clock for
+    files is. Whether that clock is right does not matter."""
+    if hasattr(os, "memfd_create"):
+        fd = os.memfd_create("kirsch-now")
+    else:
+        import tempfile
+
+        fd, path = tempfile.mkstemp(prefix="kirsch-now-")
+        os.unlink(path)
+    try:
+        return os.fstat(fd).st_mtime_ns
+    finally:
+        os.close(fd)
+
+
+def _changed_since(since: int, roots: Iterable[str]) -> Iterable[str]:
+    """Files below ``roots`` that were written, or moved there, after ``since``. A file keeps the time of its content
+    where it is moved, but not that of its entry (``st_ctime_ns``)."""
+    for root in roots:
+        for directory, directories, names in os.walk(root):
+            directories[:] = [name for name in directories if not name.startswith(".") and name not in _LEFT_OUT]
+            for name in names:
+                path = os.path.join(directory, name)
+                try:
+                    status = os.stat(path)
+                except OSError:
+                    continue  # a link to nowhere, or it has gone again
+                if max(status.st_mtime_ns, status.st_ctime_ns) > since:
+                    yield path
 
 
 def _directories_of(patterns: Iterable[str], watched: Iterable[str]) -> list[str]:

@@ -14,6 +14,7 @@ import signal
 
 from kirsch import assembly, reports, sockets
 from kirsch.assembly import AssemblyError
+from kirsch.handlers import do_nothing, handle
 from kirsch.supervisor.attendant import Attendant
 
 TYPE_CHECKING = False
@@ -106,18 +107,12 @@ def set_signals() -> None:
     for name in _OF_BEFORE:
         if (number := getattr(signal, name, None)) is not None:
             signal.signal(number, signal.SIG_DFL)
-    for name in _NOT_FOR_WORKERS:
-        # Not SIG_IGN, which programs that the application starts would inherit.
-        signal.signal(getattr(signal, name), _do_nothing)
     signal.signal(signal.SIGINT, signal.SIG_DFL)
-    signal.signal(signal.SIGQUIT, _leave)  # its default disposition writes a core file
     import faulthandler
 
     faulthandler.register(DUMP_SIGNAL, file=2, all_threads=True)
-
-
-def _do_nothing(_number: int, _frame: FrameType | None) -> None:
-    pass
+    # SIGQUIT, because its default disposition writes a core file.
+    handle({**{getattr(signal, name): do_nothing for name in _NOT_FOR_WORKERS}, signal.SIGQUIT: _leave})
 
 
 def _leave(number: int, _frame: FrameType | None) -> None:
@@ -158,12 +153,16 @@ def _serve(post: Post, app: Application, name: str) -> int:
     attendant = Attendant(post.channel, post.slot, server, signals, max_memory=chosen.max_memory, limit_fd=limit_fd)
 
     def ready() -> None:
-        signal.signal(DISMISS_SIGNAL, _do_nothing)
+        handle({DISMISS_SIGNAL: do_nothing})
         attendant.start()
         if not post.channel.send("ready", name=name):
             signals.end("the supervisor has gone", 0.0)
 
-    return assembly.serve(signals, ready)
+    status = assembly.serve(signals, ready)
+    if signals.ended_by:
+        # Else it would look like a crash where the thread that was to say so has not come to it. Twice does no harm.
+        tell(signals.ended_by)
+    return status
 
 
 def _check_ready(post: Post, app: Application) -> None:

@@ -74,6 +74,9 @@ impl<A: App> Connection<A> {
         let out = self.out(hub);
         http1::inform(health.status(), &json, retry_after, is_head, &hub.stamp, &mut out.bytes);
         hub.statistics.health_checks += 1;
+        if let Some(stages) = &mut hub.stages {
+            stages.give_up(self.slot);
+        }
         self.drop_input();
         self.exhausted = true;
         self.phase = Phase::Closing(if is_last { Closing::Orderly } else { Closing::Linger });

@@ -9,7 +9,7 @@ use crate::clock;
 use crate::object::{Item, Object};
 use crate::site::{Core, Site};
 use crate::wsgi::start_response::{Exchange, Handles};
-use engine::{Progress, Reply, Ticket};
+use engine::{Progress, Reply, Stage, Ticket};
 use pyo3::exceptions::{PyAssertionError, PyKeyboardInterrupt, PyOSError, PyTypeError};
 use pyo3::ffi;
 use pyo3::intern;
@@ -135,8 +135,13 @@ impl Site {
     /// The stream's call counts again: from now on, for it may have waited for its thread.
     fn resume(&self, py: Python<'_>, stream: &Stream, ticket: Option<Ticket>) {
         let resumed = self.with(py, |core| {
-            stream.call().handles.exchange().with(py, |exchange| exchange.ticket = ticket);
             core.wsgi.calls.resume(stream.key(), clock::now().monotonic);
+            stream.call().handles.exchange().with(py, |exchange| {
+                exchange.ticket = ticket;
+                if let Some(ticket) = &exchange.ticket {
+                    core.engine.switch_stage(ticket, Stage::App);
+                }
+            });
         });
         debug_assert!(resumed.is_ok(), "a call does not run while the engine is locked");
     }
@@ -162,6 +167,7 @@ impl Site {
         };
         handles.open(py, ticket, key);
         let mut call = Call { key, environ, handles, spooled: None, is_arriving: false, entry };
+        self.switch_call(py, &call, Stage::Environ);
         let returned = self.prepare(py, &mut call, body, is_chunked).and_then(|()| self.run_application(py, &call));
         match returned {
             Ok(returned) => self.respond(py, call, returned, worker),
@@ -203,13 +209,25 @@ impl Site {
 
     /// Calls the application; what it returned, or its exception.
     fn run_application(&self, py: Python<'_>, call: &Call) -> PyResult<Object> {
+        self.switch_call(py, call, Stage::App);
         let arguments = [ptr::null_mut(), call.environ.as_ptr(), call.handles.start_response()];
         // SAFETY: all are live; the slot before the arguments is ours to lend (PY_VECTORCALL_ARGUMENTS_OFFSET).
-        unsafe {
+        let returned = unsafe {
             let count = 2 | ffi::PY_VECTORCALL_ARGUMENTS_OFFSET;
             let application = self.application.as_ptr();
             let result = ffi::PyObject_Vectorcall(application, arguments.as_ptr().add(1), count, ptr::null_mut());
             Object::from_new_or_error(py, result)
+        };
+        self.switch_call(py, call, Stage::Other);
+        returned
+    }
+
+    /// The call goes over to another stage, where somebody wants to know the times of stages.
+    #[inline(always)]
+    #[allow(clippy::inline_always, reason = "where nobody does, it is to cost a branch and not a call")]
+    fn switch_call(&self, py: Python<'_>, call: &Call, stage: Stage) {
+        if self.times_stages {
+            self.switch_stage(py, call.handles.answer(), stage);
         }
     }
 
@@ -238,6 +256,8 @@ impl Site {
             }
             return None;
         }
+        // What is left of the response is made by the application, part by part.
+        self.switch_call(py, &call, Stage::App);
         // SAFETY: `returned` is live.
         let is_file = unsafe { ffi::Py_TYPE(returned.as_ptr()) } == self.file_wrapper.as_ptr().cast();
         let stream = Box::new(Stream::new(call, returned, worker));
@@ -422,6 +442,7 @@ impl Site {
 
     /// The application failed: the peer gets a 500 if its response has not begun, and sees a cut if it has.
     fn fail(&self, py: Python<'_>, call: Call, failure: Failure) {
+        self.switch_call(py, &call, Stage::Other);
         let mut refusal = (500, FAILED);
         match failure {
             Failure::Raised(error) if self.is_timeout(py, &error) => {
@@ -478,6 +499,7 @@ impl Site {
 
     /// The response is over, whole or not: it is logged, and what it held is let go.
     fn end(&self, py: Python<'_>, mut call: Call, progress: Progress<Box<Stream>>) {
+        self.switch_call(py, &call, Stage::Other);
         self.close_input(py, &mut call);
         let ended = self.with(py, |core| {
             let ticket = call.handles.exchange().with(py, Exchange::take_ticket_for_good);

@@ -1,0 +1,221 @@
+"""A profile of each request, or of all together, as ``.prof`` files; and a page to look at them.
+
+::
+
+    from kirsch.middleware.profiler import make_app
+
+    app = make_app(app, "/var/tmp/profiles")                            # a file for each request
+    app = make_app(app, "/var/tmp/profiles", aggregate=True)            # one for all: what repeats stands out
+    app = make_app(app, "/var/tmp/profiles", viewer="/__profiles__")    # and a page at that path
+
+The call of the application is followed, each step of its iterable, and its ``close()``; blocks pass one by one. How it
+is done, what it costs, and why not with cProfile, says :mod:`kirsch.profile.tracer`: requests that overlap, in threads
+or in greenlets, are each profiled by themselves.
+
+Nothing that goes wrong with a file harms a request: it is said in one line of ``wsgi.errors``, and once until it works
+again.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import re
+import threading
+import time
+from typing import TYPE_CHECKING, Any
+
+from kirsch.profile import stats
+from kirsch.profile.tracer import is_free
+from kirsch.profile.wsgi import traced
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from kirsch.profile.stats import Stats
+    from kirsch.profile.wsgi import Application, Run
+
+KEEP = 100
+"""Files of requests that are kept; the oldest go."""
+
+WRITE_SECONDS = 1.0
+"""The file of all requests together is written this often at most, while requests come, and at the end."""
+
+NAME = re.compile(
+    r"(?P<time>\d{8}T\d{6}\.\d{6})-(?P<method>[A-Z]{1,12})-(?P<path>[\w.~+-]*)-(?P<us>\d+)us-\d+-\d+\.prof", re.ASCII
+)
+"""What the file of a request is called: when (UTC), what was asked for, microseconds in it, process, number."""
+
+AGGREGATE_NAME = re.compile(r"all-\d+\.prof", re.ASCII)
+"""What the file of all requests of a process is called."""
+
+
+def make_app(
+    app: Application,
+    path: str | os.PathLike[str],
+    aggregate: bool = False,
+    *,
+    keep: int = KEEP,
+    viewer: str = "",
+) -> Profiler:
+    """``app``, whose requests are profiled into the folder ``path``, which is made if it is missing.
+
+    Each request gets a file, of which ``keep`` are kept; with ``aggregate`` each process gets one, of all its requests
+    together. ``viewer`` is a path, such as ``/__profiles__``, at which a page shows them: to whoever asks, so it is for
+    development, or for behind a lock. Raises ValueError for a ``keep`` below 1, or a ``viewer`` that is no path.
+    """
+    return Profiler(app, os.fspath(path), aggregate=aggregate, keep=keep, viewer=viewer)
+
+
+class Profiler:
+    """What :func:`make_app` makes: a WSGI application."""
+
+    def __init__(self, app: Application, path: str, *, aggregate: bool, keep: int, viewer: str) -> None:
+        if keep < 1:
+            raise ValueError(f"keep: {keep} files are none; 1 is the least")
+        if viewer and (not viewer.startswith("/") or viewer.endswith("/")):
+            raise ValueError(f"viewer: {viewer!r} is no path such as '/__profiles__'")
+        self._app = app
+        self._folder = os.path.abspath(path)
+        self._viewer = viewer
+        self._keeper = _All(self._folder) if aggregate else _Each(self._folder, keep)
+        self._lock = threading.Lock()
+        self._complained = False
+        self.unfollowed = 0
+        """Requests that were served without a profile, because another profiler was at work in their thread."""
+
+    def __call__(self, environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:
+        if self._viewer:
+            path = environ.get("PATH_INFO", "")
+            if path == self._viewer or path.startswith(self._viewer + "/"):
+                from kirsch.middleware import profiler_viewer
+
+                self._keep_safe(environ, self._keeper.flush)
+                return profiler_viewer.respond(environ, start_response, self._folder)
+        if not is_free():
+            with self._lock:
+                self.unfollowed += 1
+            return self._app(environ, start_response)
+        returned: Iterable[bytes] = traced(
+            self._app, environ, start_response, lambda run: self._keep_safe(environ, lambda: self._keeper.keep(run))
+        )
+        return returned
+
+    def flush(self) -> None:
+        """Write what has not been written of all requests together. Raises OSError."""
+        self._keeper.flush()
+
+    def _keep_safe(self, environ: dict[str, Any], keep: Any) -> None:
+        try:
+            keep()
+            self._complained = False
+        except OSError as error:
+            if not self._complained:
+                self._complained = True
+                reason = f"{error.strerror or error}: {error.filename or self._folder}"
+                environ["wsgi.errors"].write(f"kirsch.middleware.profiler: a profile could not be written: {reason}\n")
+                environ["wsgi.errors"].flush()
+
+
+class _Each:
+    """A file for each request."""
+
+    def __init__(self, folder: str, most: int) -> None:
+        self._folder = folder
+        self._most = most
+        self._lock = threading.Lock()
+        self._number = 0
+
+    def keep(self, run: Run) -> None:
+        root = run.tracer.root
+        with self._lock:
+            self._number += 1
+            name = _name(run, self._number)
+        os.makedirs(self._folder, exist_ok=True)
+        stats.write(os.path.join(self._folder, name), stats.of(root), _about(run), stats.plain(root))
+        with self._lock:
+            # Names begin with the time. Other processes may be at it too.
+            names = sorted(name for name in os.listdir(self._folder) if NAME.fullmatch(name))
+            for old in names[: -self._most]:
+                try:
+                    os.unlink(os.path.join(self._folder, old))
+                except FileNotFoundError:
+                    pass  # another process was faster
+
+    def flush(self) -> None:
+        """Everything has been written."""
+
+
+class _All:
+    """One file for all requests of this process."""
+
+    def __init__(self, folder: str) -> None:
+        self._folder = folder
+        self._lock = threading.Lock()  # of what is counted
+        self._writing = threading.Lock()
+        self._reset()
+
+    def _reset(self) -> None:
+        self._process = os.getpid()
+        self._stats: Stats = {}
+        self._requests = 0
+        self._written = 0
+        self._nanoseconds = 0
+        self._since = time.time()
+        self._due = 0.0
+        atexit.register(self._flush_at_exit)
+
+    def keep(self, run: Run) -> None:
+        more = stats.of(run.tracer.root)
+        with self._lock:
+            if self._process != os.getpid():
+                self._reset()  # forked: what was counted before is the parent's
+            stats.add(self._stats, more)
+            self._requests += 1
+            self._nanoseconds += run.nanoseconds
+            is_due = time.monotonic() >= self._due
+        if is_due and self._writing.acquire(blocking=False):
+            try:
+                self._write()
+            finally:
+                self._writing.release()
+
+    def flush(self) -> None:
+        with self._writing:
+            if self._process == os.getpid() and self._written != self._requests:
+                self._write()
+
+    def _flush_at_exit(self) -> None:
+        try:
+            self.flush()
+        except OSError:
+            pass  # it was said at a request, and nobody is left to be told
+
+    def _write(self) -> None:
+        with self._lock:
+            self._due = time.monotonic() + WRITE_SECONDS
+            counted = {name: (*row[:4], dict(row[4])) for name, row in self._stats.items()}
+            requests = self._requests
+            about = {"requests": requests, "since": self._since, "nanoseconds": self._nanoseconds}
+        os.makedirs(self._folder, exist_ok=True)
+        stats.write(os.path.join(self._folder, f"all-{self._process}.prof"), counted, about)
+        self._written = requests
+
+
+def _name(run: Run, number: int) -> str:
+    seconds = int(run.started)
+    when = time.strftime("%Y%m%dT%H%M%S", time.gmtime(seconds))
+    method = re.sub(r"[^A-Z]", "", run.method.upper())[:12] or "X"
+    path = re.sub(r"[^A-Za-z0-9._~+-]+", "_", run.path).strip("_.")[:80]
+    micros = int((run.started - seconds) * 1e6)
+    return f"{when}.{micros:06d}-{method}-{path}-{run.nanoseconds // 1000}us-{os.getpid()}-{number}.prof"
+
+
+def _about(run: Run) -> dict[str, Any]:
+    return {
+        "method": run.method,
+        "path": run.path,
+        "started": run.started,
+        "nanoseconds": run.nanoseconds,
+        "raised": run.raised,
+    }

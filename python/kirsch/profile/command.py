@@ -1,0 +1,131 @@
+"""``kirsch profile``: serve, ask, tell."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any
+
+from kirsch import assembly, configuration
+from kirsch.profile import flags
+from kirsch.settings import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from kirsch.bench.files import Files
+    from kirsch.profile.report import Report
+    from kirsch.settings import Settings
+
+REQUESTS = 1000
+WARMUP = 100
+PATIENCE_SECONDS = 30.0
+THRESHOLD_NANOSECONDS = 1_000_000
+
+RATE = 500.0
+"""CherryPy's authors had it so: below 500 requests a second look at the application, not at the server."""
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run the subcommand with what follows its name, and return its exit status.
+
+    Raises UsageError and AssemblyError, for :func:`kirsch.cli.main` to tell.
+    """
+    from kirsch.answers import answer
+    from kirsch.bench import errors
+
+    given, servers = flags.parse(argv)
+    if "help" in given:
+        answer(flags.HELP)
+        return 0
+    chosen = _settings(servers)
+    try:
+        return _run(given, chosen)
+    except errors.UsageError as error:
+        raise UsageError(str(error)) from None
+    except errors.Failure as failure:
+        raise assembly.AssemblyError(failure.status, str(failure)) from None
+
+
+def _settings(servers: Sequence[str]) -> Settings:
+    """Those that the application is served with; ``--workers`` and what else is the supervisor's means nothing here."""
+    chosen = configuration.read(servers)
+    configuration.require_application(chosen)
+    if chosen.access_logfile:
+        # What writing it costs is the server's; what would be written is of no use to anybody.
+        chosen = configuration.read(["--access-logfile", os.devnull, *_without(servers, "--access-logfile")])
+    return chosen
+
+
+def _without(words: Sequence[str], flag: str) -> list[str]:
+    kept = []
+    waiting = list(words)
+    while waiting:
+        word = waiting.pop(0)
+        if word == flag:
+            del waiting[:1]
+        elif not word.startswith(f"{flag}="):
+            kept.append(word)
+    return kept
+
+
+def _run(given: dict[str, Any], chosen: Settings) -> int:
+    from kirsch import reports
+    from kirsch.bench.environment import capture
+    from kirsch.bench.files import Files
+    from kirsch.profile import asking, report, serving
+
+    paths = {name: given[name] for name in ("json", "html", "prof") if name in given}
+    if paths.get("prof") == "-":
+        raise UsageError("--prof: a profile is no text; name a file")
+    # Relative to where the command was given, whatever --chdir says.
+    files = Files({name: path if path == "-" else os.path.abspath(path) for name, path in paths.items()})
+    request = asking.Request(
+        given["path"],
+        given.get("method"),
+        given.get("data"),
+        given.get("header", []),
+        given.get("patience", PATIENCE_SECONDS),
+    )
+    assembly.change_directory(chosen)
+    for warning in chosen.warnings:
+        reports.say(f"kirsch: {warning}")
+    os.environ.update(chosen.env)
+    app, name = assembly.load_application(chosen)
+    said = serving.Reports(assembly.open_logs(chosen))
+    told = report.Report(
+        application=name,
+        method=request.method,
+        path=request.path,
+        driver=chosen.driver,
+        threads=chosen.threads,
+        threshold=given.get("threshold", THRESHOLD_NANOSECONDS),
+        sort=given.get("sort", "order"),
+        rate=given.get("rate", RATE),
+        environment=capture(),
+    )
+    measurement = asking.Measurement(
+        request,
+        requests=given.get("requests", REQUESTS),
+        warmup=given.get("warmup", WARMUP),
+        connections=given.get("connections", 1),
+        quiet="quiet" in given,
+    )
+    room = measurement.requests + measurement.warmup + 64
+    serving.serve(app, chosen, said, request.path, room, lambda *server: measurement.run(told, *server))
+    followed = serving.Followed(app)
+    serving.serve(
+        followed, chosen, said, request.path, 64, lambda *server: asking.follow(request, told, followed, *server)
+    )
+    told.reports_repeated = said.repeated
+    return _tell(told, files)
+
+
+def _tell(told: Report, files: Files) -> int:
+    from kirsch.profile import report
+
+    files.answer(report.text(told))
+    files.write_json(report.document(told))
+    files.write("html", lambda: report.page(told))
+    if told.stats is not None:
+        files.write_bytes("prof", told.marshalled)
+    return 0 if told.went_well and not files.failed else 1

@@ -1,0 +1,80 @@
+"""A tree of calls as lines of text: what took a threshold or longer, below what called it."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+ORDERS = {
+    "order": None,
+    "total": lambda call: -call["total"],
+    "own": lambda call: -call["own"],
+    "calls": lambda call: -call["calls"],
+}
+"""How the calls below one call can be sorted; ``order``: as they first came."""
+
+HEAD = (f"{'ms':>10} {'own ms':>10} {'calls':>7}", "")
+
+
+def lines(calls: Iterable[dict[str, Any]], threshold: int, sort: str = "order", depth: int = 0) -> Iterator[str]:
+    """A line for each of ``calls``, which are those of :func:`kirsch.profile.stats.plain`, and for all below it that
+    took ``threshold`` nanoseconds or longer."""
+    # Not by recursion: applications nest deeper than one would think.
+    waiting = [(call, depth) for call in reversed(_sorted(calls, sort))]
+    while waiting:
+        call, level = waiting.pop()
+        if call["total"] < threshold:
+            continue
+        yield line(call["total"], call["own"], call["calls"], level, named(call) + _remark(call))
+        waiting += [(each, level + 1) for each in reversed(_sorted(call["calling"], sort))]
+
+
+def line(total: int, own: int | None, calls: int | None, depth: int, text: str) -> str:
+    """One line; times in nanoseconds."""
+    shown_own = "" if own is None else f"{own / 1e6:.3f}"
+    shown_calls = "" if calls is None else f"{calls:,}"
+    return f"{total / 1e6:10.3f} {shown_own:>10} {shown_calls:>7}  {'  ' * depth}{text}"
+
+
+def named(call: dict[str, Any]) -> str:
+    """``file.py:12(function)``, with as much of the path as is below the current directory, or in a package."""
+    return f"{short(call['file'])}:{call['line']}({call['name']})" if call["line"] else str(call["name"])
+
+
+def short(path: str) -> str:
+    """A path for people."""
+    here = os.getcwd() + os.sep
+    if path.startswith(here):
+        return path[len(here) :]
+    for marker in (f"site-packages{os.sep}", f"dist-packages{os.sep}"):
+        if marker in path:
+            return path.rpartition(marker)[2]
+    return os.sep.join(path.split(os.sep)[-2:])
+
+
+def longest(calls: Iterable[dict[str, Any]]) -> dict[str, Any] | None:
+    """The call that took longest."""
+    return max(calls, key=lambda call: int(call["total"]), default=None)
+
+
+def count(calls: Iterable[dict[str, Any]]) -> int:
+    """How many lines there would be without a threshold."""
+    waiting = list(calls)
+    number = 0
+    while waiting:
+        call = waiting.pop()
+        number += 1
+        waiting += call["calling"]
+    return number
+
+
+def _sorted(calls: Iterable[dict[str, Any]], sort: str) -> Sequence[dict[str, Any]]:
+    key: Any = ORDERS[sort]
+    return list(calls) if key is None else sorted(calls, key=key)
+
+
+def _remark(call: dict[str, Any]) -> str:
+    return f"  ({call['recursive']:,} of the calls by itself)" if call["recursive"] else ""

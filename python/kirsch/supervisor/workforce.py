@@ -1,0 +1,373 @@
+"""Single workers: how one is started, what it says, what it is late with, and how it ends.
+
+Which of them are to be started, replaced or stopped is none of its affairs: that is decided by :func:`crew.plan`.
+"""
+
+from __future__ import annotations
+
+import signal
+import time
+from functools import partial
+
+from kirsch import assembly
+from kirsch.reports import CRITICAL, ERROR, INFO, WARNING
+from kirsch.scoreboard import DRAINING as SLOT_DRAINING
+from kirsch.scoreboard import SERVING as SLOT_SERVING
+from kirsch.scoreboard import STOPPING as SLOT_STOPPING
+from kirsch.server import EXIT_STUCK
+from kirsch.supervisor import control
+from kirsch.supervisor import service as services
+from kirsch.supervisor import worker as workers
+from kirsch.supervisor.backoff import YOUNG_SECONDS
+from kirsch.supervisor.crew import DUMP_SECONDS, NEVER, READY, STARTING, STOPPING, Seat, Worker
+from kirsch.supervisor.system import how_ended, kill, random_share, random_up_to
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+    from typing import Protocol
+
+    from kirsch.scoreboard import Scoreboard
+    from kirsch.supervisor.control import Channel, Message
+    from kirsch.supervisor.nursery import Nursery
+    from kirsch.supervisor.service import Service
+    from kirsch.supervisor.upgrade import State
+    from kirsch.supervisor.waiting import Waiting
+
+    class Host(Protocol):
+        """The supervisor, as far as workers need it."""
+
+        def fork(self, main: Callable[[], int], *channels: Channel) -> int: ...
+
+        def could_not_start(self, failure: Message, otherwise: str, seat: Seat | None) -> None:
+            """A worker, or a zygote (then there is no ``seat``), did not get ready."""
+
+
+# A Ctrl-C reaches a worker and the supervisor, but not at the very same moment.
+_SAME_SIGNAL_SECONDS = 0.1
+
+# Where no worker can be started for want of descriptors or processes, and none died: the next try.
+_SHORTAGE_SECONDS = 1.0
+
+
+class Workforce:
+    """Whoever is in ``service.workers`` came and goes through here."""
+
+    def __init__(self, service: Service, waiting: Waiting, nursery: Nursery, host: Host) -> None:
+        self._service = service
+        self._waiting = waiting
+        self._nursery = nursery
+        self._host = host
+        self._leavers: list[tuple[float, str, str]] = []  # workers that end by themselves: when to tell, what, why
+
+    # Beginning
+
+    def outfit(self) -> workers.Outfit:
+        """What workers are given at this moment."""
+        service = self._service
+        held = service.held
+        return workers.Outfit(service.chosen, held.errors, held.identity, held.listeners, service.board)
+
+    def adopt(self, exported: Iterable[State], board: Scoreboard | None) -> None:
+        """Take over those of the image before this one."""
+        for each in exported:
+            worker = Worker.adopt(each, board)
+            self._service.workers.append(worker)
+            if worker.channel.fileno() >= 0:
+                self._waiting.attend(worker.channel.fileno(), partial(self._on_channel, worker))
+
+    def start(self, number: int, now: float, reason: str) -> None:
+        """A worker for seat ``number``, unless those before it died so young that it has to wait."""
+        service, chosen = self._service, self._service.chosen
+        seat = service.seat(number)
+        if now < seat.not_before:
+            return
+        slot = service.board.claim(service.generation, reason)
+        if slot is None:
+            return  # as many workers linger as there are slots: the first of them to end makes room
+        limit = chosen.max_requests
+        place = {
+            "seat": number,
+            "seats": service.wanted,
+            "slot": slot.index,
+            "request_limit": limit + random_up_to(chosen.max_requests_jitter) if limit else 0,
+        }
+        try:
+            ours, theirs = control.pair()
+        except OSError as error:
+            service.board.fold(slot.index)
+            self._cannot_start(seat, error)
+            return
+        timeout = chosen.startup_timeout
+        worker = Worker(number, slot, ours, service.generation, now, now + timeout if timeout else NEVER)
+        try:
+            if chosen.preload:
+                assert self._nursery.current is not None
+                self._nursery.current.channel.send("fork", fd=theirs.fileno(), **place)
+            else:
+                outfit = self.outfit()
+                worker.pid = self._host.fork(lambda: workers.main(workers.Post(outfit, theirs, **place)), ours)
+        except OSError as error:
+            ours.close()
+            theirs.close()
+            service.board.fold(slot.index)
+            self._cannot_start(seat, error)
+            return
+        theirs.close()  # not in a finally clause, through which the child comes too
+        slot.pid = worker.pid
+        service.workers.append(worker)
+        self._waiting.attend(ours.fileno(), partial(self._on_channel, worker))
+
+    def can_start(self, now: float) -> bool:
+        """With ``--preload`` there has to be a zygote; where there is none and it is time for one, it is made."""
+        if not self._service.chosen.preload:
+            return True
+        if self._nursery.is_due(now):
+            self.make_zygote("a worker is missing", "")
+        return self._nursery.current is not None
+
+    def make_zygote(self, why: str, reason: str) -> None:
+        """``why`` and ``reason`` are those of :class:`nursery.Nest`."""
+        try:
+            self._nursery.make(self.outfit(), why, reason)
+        except OSError as error:
+            failure = {"text": f"no zygote could be forked: {assembly.reason(error)}"}
+            self._host.could_not_start(failure, "", None)
+
+    def _cannot_start(self, seat: Seat, error: OSError) -> None:
+        wait = seat.died_young(at_least=_SHORTAGE_SECONDS)
+        self._service.report(
+            ERROR, f"no worker can be started, the next try is in {wait:g} s: {assembly.reason(error)}"
+        )
+
+    # Time
+
+    def due(self) -> float:
+        """When :meth:`look` has something to do next."""
+        due = [leaver[0] for leaver in self._leavers]
+        due += [min(worker.deadline, worker.expires, self._deadlocked_at(worker)) for worker in self._service.workers]
+        return min(due, default=NEVER)
+
+    def look(self, now: float) -> None:
+        """See who is late with what, and who has lived for long enough."""
+        while self._leavers and now >= self._leavers[0][0]:
+            _due, text, reason = self._leavers.pop(0)
+            self._service.board.count_replacement(reason, text)
+            self._service.report(INFO, f"{text}; another is started")
+        for worker in self._service.workers.copy():
+            self._look_at(worker, now)
+
+    def _look_at(self, worker: Worker, now: float) -> None:
+        if now >= worker.deadline:
+            self._is_late(worker)
+        if now >= worker.expires:
+            worker.expires = NEVER
+            self._replace(worker, "max-lifetime", "it has lived for as long as it may")
+        if now >= self._deadlocked_at(worker):
+            worker.why = "deadlock"
+            limit = self._service.chosen.deadlock_timeout
+            self._kill(worker, f"no thread of {worker} has got the interpreter for {limit:g} s", dump=True)
+        if worker.state is READY and now >= worker.ready_at + YOUNG_SECONDS:
+            self._service.seat(worker.seat).deaths = 0
+
+    def _deadlocked_at(self, worker: Worker) -> float:
+        """When its silence will have lasted for too long: its control thread has to say something every second."""
+        limit = self._service.chosen.deadlock_timeout
+        if not limit or worker.slot is None or worker.state is STARTING or worker.killed:
+            return NEVER
+        return max(worker.slot.heartbeat, worker.ready_at, self._waiting.awake_since) + limit
+
+    def _is_late(self, worker: Worker) -> None:
+        """What it is doing should be over by now."""
+        if worker.killed:
+            worker.deadline = NEVER
+            kill(worker.pid, signal.SIGKILL)
+        elif worker.state is not STARTING:
+            self._kill(worker, f"{worker} has not ended in time")
+        else:
+            limit = self._service.chosen.startup_timeout
+            worker.failure = {"text": f"the application was not ready within {limit:g} s (--startup-timeout)"}
+            self._kill(worker, f"{worker} was not ready within {limit:g} s", dump=True)
+            if not worker.pid:
+                # It was never forked, so the zygote does not do what it should.
+                if self._nursery.current is not None:
+                    kill(self._nursery.current.pid, signal.SIGKILL)
+                self._gone(worker, None)
+
+    # Ending one
+
+    def retire(self, worker: Worker) -> None:
+        """It is not needed any more: let it finish what it has, and answer once more on connections that rest."""
+        why = worker.stale or "it is not needed"
+        if worker.stale:
+            self._service.board.count_replacement(worker.stale, f"{worker}: {why}")
+        graceful = self._service.chosen.graceful_timeout
+        self.tell_to_stop(worker, why, graceful, graceful)
+
+    def tell_to_stop(self, worker: Worker, why: str, graceful: float, idle: float | None) -> None:
+        if worker.state is STARTING:
+            # It serves nobody; and if it has just begun to, the signal means nothing to it, and the message does.
+            kill(worker.pid, workers.DISMISS_SIGNAL)
+            worker.dismissed = True
+        worker.channel.send("stop", why=why, graceful_timeout=graceful, idle_timeout=idle)
+        self._is_stopping(worker, graceful)
+
+    def drain(self) -> None:
+        """Let all serve on, and say that they will not for long."""
+        for worker in self._service.workers:
+            worker.channel.send("drain")
+            if worker.slot is not None and worker.state is READY:
+                worker.slot.state = SLOT_DRAINING
+
+    def signal(self, number: int) -> None:
+        for worker in self._service.workers:
+            # One that is not ready yet has no handler, and opens its logs anew anyway.
+            if worker.state is not STARTING:
+                kill(worker.pid, number)
+
+    def stop_explaining(self) -> None:
+        """All end now: why some had ended before nobody needs to know."""
+        self._leavers.clear()
+
+    def _is_stopping(self, worker: Worker, graceful: float) -> None:
+        worker.state = STOPPING
+        worker.expires = NEVER
+        if not worker.killed:
+            worker.deadline = time.monotonic() + graceful + self._service.chosen.shutdown_timeout
+        if worker.slot is not None:
+            worker.slot.state = SLOT_STOPPING
+
+    def _kill(self, worker: Worker, text: str, *, dump: bool = False) -> None:
+        """It does not do what it should; with ``dump`` its stacks go to stderr first."""
+        self._service.report(CRITICAL, f"{text}; it is killed")
+        worker.killed = True
+        if dump:
+            kill(worker.pid, workers.DUMP_SIGNAL)
+            worker.deadline = time.monotonic() + DUMP_SECONDS
+        else:
+            worker.deadline = NEVER
+            kill(worker.pid, signal.SIGKILL)
+
+    def _replace(self, worker: Worker, reason: str, text: str) -> None:
+        """Find a successor for it; until that is ready it serves on."""
+        if worker.state is READY and not worker.stale:
+            worker.mark_stale(reason, time.monotonic())
+            if worker.slot is not None:
+                worker.slot.reason = text
+            self._service.report(INFO, f"{worker} is to be replaced: {text} (--{reason})")
+
+    # What they say
+
+    def _on_channel(self, worker: Worker) -> None:
+        if not self._hear(worker):
+            # The end of its channel comes before its own, of which SIGCHLD tells; but where its process was never
+            # known, there is nothing else to come.
+            self._waiting.forget(worker.channel)
+            if not worker.pid:
+                self._gone(worker, None)
+
+    def _hear(self, worker: Worker) -> bool:
+        """Take in what it has said; False where it will say no more."""
+        heard: dict[str, Callable[[Worker, Message], None]] = {
+            "hello": self._hear_hello,
+            "ready": self._hear_ready,
+            "failed": self._hear_failed,
+            "leaving": self._hear_leaving,
+            "left": self._hear_left,
+            "stopping": self._hear_stopping,
+        }
+        while message := worker.channel.receive():
+            handler = heard.get(str(message["message"]))
+            if handler is not None:
+                try:
+                    handler(worker, message)
+                except (KeyError, TypeError, ValueError):
+                    # Workers may be another user's, and that user's code runs in them.
+                    self._service.report(ERROR, f"{worker} says what nobody understands: {message!r:.200}")
+        return message is not None
+
+    def _hear_hello(self, worker: Worker, message: Message) -> None:
+        if not worker.pid:
+            worker.pid = int(message["pid"])
+            if worker.slot is not None:
+                worker.slot.pid = worker.pid
+        if worker.dismissed:
+            kill(worker.pid, workers.DISMISS_SIGNAL)
+
+    def _hear_ready(self, worker: Worker, message: Message) -> None:
+        if worker.state is not STARTING:
+            return
+        chosen = self._service.chosen
+        worker.state = READY
+        worker.deadline = NEVER
+        worker.ready_at = time.monotonic()
+        if chosen.max_lifetime:
+            worker.expires = worker.ready_at + chosen.max_lifetime + chosen.max_lifetime_jitter * random_share()
+        self._service.is_called(str(message["name"]))
+        self._service.served = True
+        drains = self._service.ending == services.DRAINING
+        if drains:
+            worker.channel.send("drain")
+        if worker.slot is not None:
+            worker.slot.state = SLOT_DRAINING if drains else SLOT_SERVING
+
+    def _hear_failed(self, worker: Worker, message: Message) -> None:
+        worker.failure = message
+
+    def _hear_leaving(self, worker: Worker, message: Message) -> None:
+        self._replace(worker, str(message["reason"]), str(message["text"]))
+
+    def _hear_left(self, worker: Worker, _message: Message) -> None:
+        worker.left = True
+
+    def _hear_stopping(self, worker: Worker, message: Message) -> None:
+        """Somebody else has ended it, by a signal for instance; its seat is free."""
+        if worker.state is READY:
+            worker.why = str(message["reason"])
+            self._is_stopping(worker, self._service.chosen.graceful_timeout)
+            # A signal to all of us at once may be on its way to us too; then there is nothing to tell or to start.
+            due = time.monotonic() + _SAME_SIGNAL_SECONDS
+            self._leavers.append((due, f"{worker} ends: {message['why']}", worker.why))
+            seat = self._service.seat(worker.seat)
+            seat.reason, seat.not_before = worker.why, due
+
+    # How they have ended
+
+    def ended(self, pid: int, code: int) -> bool:
+        """The process ``pid`` has ended with ``code`` (-N: by signal N); False where it was no worker."""
+        worker = next((each for each in self._service.workers if each.pid == pid), None)
+        if worker is not None:
+            self._hear(worker)
+            self._gone(worker, code)
+        return worker is not None
+
+    def _gone(self, worker: Worker, code: int | None) -> None:
+        """It has ended; None: with what, nobody knows."""
+        service = self._service
+        service.workers.remove(worker)
+        self._waiting.forget(worker.channel)
+        if worker.slot is not None:
+            service.board.fold(worker.slot.index)
+        how = "ended because a request was stuck" if code == EXIT_STUCK else how_ended(code)
+        if worker.state is STARTING:
+            otherwise = f"{worker} {how} before it was ready"
+            self._host.could_not_start(worker.failure or {}, otherwise, service.seat(worker.seat))
+            return
+        if worker.state is READY:
+            self._crashed(worker, code, how)
+        elif worker.why == "stuck" and code == EXIT_STUCK:
+            return  # it has said so
+        elif not worker.killed and code != 0 and not worker.dismissed:
+            service.report(WARNING, f"{worker} {how}, and was to end in order")
+        if service.is_stopping and not worker.dismissed and (worker.killed or code != 0):
+            service.exit_status = service.exit_status or 1
+
+    def _crashed(self, worker: Worker, code: int | None, how: str) -> None:
+        """It served, and nobody had told it to end."""
+        seat = self._service.seat(worker.seat)
+        seat.reason = worker.why or ("stuck" if code == EXIT_STUCK else "crash")
+        self._service.board.count_replacement(seat.reason, f"{worker} {how}")
+        young = time.monotonic() < worker.ready_at + YOUNG_SECONDS
+        wait = seat.died_young() if young else 0.0
+        another = f"another is started in {wait:g} s" if wait else "another is started"
+        self._service.report(ERROR, f"{worker} {how}; {another}")
