@@ -5,8 +5,8 @@
 Processor time depends on the machine and on what else it does; the instructions of a given build do not, so a
 regression of a few per cent shows here first. Each request shape is served twice, a few and many times, on one
 keep-alive connection, and the difference is divided by the difference in requests: start-up and shut-down cancel out.
-What the kernel executes is not counted. One thread serves: with more, it would depend on who is how fast. Needs
-valgrind.
+What the kernel executes is not counted. One thread serves, without a supervisor: with more, it would depend on who is
+how fast. Needs valgrind.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """A ``kirsch._native.Server`` of its own in a process of its own, for what no option of ``kirsch`` reaches yet.
 
 Run as a program it serves ``waiting_app`` as the JSON object that is its argument says: ``driver``, ``threads``,
-``scoreboard`` (a file to be mapped), ``stop`` (the arguments of ``stop()``), and further arguments of the constructor.
-TERM stops it, USR2 has it drain. It says the same line as ``kirsch`` where it listens.
+``scoreboard`` (a file to be mapped), ``stop`` (the arguments of ``stop()``), ``two_engines`` (as ``two_engines.py``),
+and further arguments of the constructor. TERM stops it, USR2 has it drain. It says the same line as ``kirsch`` where it
+listens.
 """
 
 from __future__ import annotations
@@ -102,6 +103,10 @@ def serve(options: dict[str, Any]) -> None:
     name, threads = options.pop("driver"), options.pop("threads", 1)
     stop = options.pop("stop", {"graceful_timeout": 5.0})
     drivers.prepare(name)
+    if options.pop("two_engines", False):
+        from kirsch.drivers import threads as threads_driver
+
+        threads_driver.engines = lambda threads: 2
     from waiting_app import app
 
     if path := options.pop("scoreboard", None):

@@ -100,6 +100,7 @@ class Server:
         health_path: str = "",
         stall_timeout: float = 30.0,
         time_stages: int = 0,
+        engines: int = 1,
     ) -> Server:
         """``threads`` is how many calls :meth:`run` lets the application have at a time. Where that is more than one,
         ``spawn(index)`` starts a thread that calls ``work(index)``; it may raise, and then there are fewer.
@@ -129,6 +130,12 @@ class Server:
         somebody has waited in vain for ``stall_timeout`` seconds (0: never) for the engine to be turned; or
         ``draining`` (both with 503). What else arrives meanwhile is served afterwards, as from the queue; where other
         processes accept from the same listener, they have had a fifth of a second to do so.
+
+        ``engines`` is how many engines accept from the listeners, each with its own share of the threads, of
+        ``worker_connections`` and of ``queue``; where one of these does not suffice (two threads each, one of the
+        others), there are fewer, and where a loop hosts the engine there is one. What is asked of the server is asked
+        of all of them, and numbers are added up; only a health check is told about the engine that has accepted it. On
+        the scoreboard ``draining`` and ``stalled`` are then how many engines are.
 
         With ``time_stages`` the engine takes the times of each request (:meth:`times`), and keeps so many
         until somebody asks for them. It reads a clock some twelve times for a request then, and none otherwise.

@@ -108,6 +108,8 @@ class Server:
         # in a process that gevent has patched, because other threads wait for it.
         self._busy = drivers.original("allocate_lock")()
         self._started = False
+        # Held by begin_stop() and start() where each tells the other. A signal handler may interrupt whoever holds it.
+        self._order = drivers.original("RLock")()
         self._stop_asked = False
         self._calls_left = False
         self._stuck = False
@@ -179,8 +181,9 @@ class Server:
         Within ``idle_timeout`` seconds a connection that rests may ask once more; None closes it at once.
         """
         # This order, and the opposite one in _run: whichever thread comes second sees what the first one did.
-        self._stop_asked = True
-        native = self._native
+        with self._order:
+            self._stop_asked = True
+            native = self._native
         if native is not None:
             native.stop(timeout, idle_timeout)
         del native  # the engine closes its sockets when the last reference goes: that must be start()'s
@@ -284,8 +287,10 @@ class Server:
         for listener in self._listeners:
             listener.close()
         self._started = True
-        self._native = native
-        if self._stop_asked:
+        with self._order:
+            self._native = native
+            stop_asked = self._stop_asked
+        if stop_asked:
             return
         try:
             previous = signal.set_wakeup_fd(native.wakeup_fd(), warn_on_full_buffer=False)

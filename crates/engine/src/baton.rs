@@ -256,6 +256,16 @@ impl<C: Core> Baton<C> {
         }
     }
 
+    /// How many threads there may be.
+    pub fn crew(&self) -> usize {
+        self.signals.len()
+    }
+
+    /// Whether this thread holds the lock.
+    pub fn is_mine(&self) -> bool {
+        self.owner.load(Ordering::Relaxed) == me()
+    }
+
     /// Does something with the core. `act` must not wait.
     ///
     /// # Errors
@@ -603,7 +613,7 @@ impl<C: Core> Baton<C> {
                 self.owner.store(me(), Ordering::Relaxed);
                 return Ok(state);
             }
-            if self.owner.load(Ordering::Relaxed) == me() {
+            if self.is_mine() {
                 return Err(Reentered);
             }
             // Whoever holds it may be waiting for nothing else, but only without the interpreter may it be waited for.

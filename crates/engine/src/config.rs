@@ -10,6 +10,8 @@ pub struct Config {
     pub limits: Limits,
     /// Connections at a time; at the bound, accepting pauses and the kernel's backlog fills.
     pub connections: usize,
+    /// Engines that share the process's limit on descriptors, this one included.
+    pub engines: usize,
     /// How long a connection may be idle between requests. The default outlasts the 60 s of the usual proxies and
     /// load balancers, so that it is they who close: a server that closes first can cross a request on its way.
     pub keep_alive: Option<Duration>,
@@ -46,6 +48,7 @@ impl Default for Config {
         Self {
             limits: Limits::default(),
             connections: 65_536,
+            engines: 1,
             keep_alive: Some(Duration::from_secs(75)),
             header_timeout: Some(Duration::from_secs(15)),
             body_timeout: Some(Duration::from_secs(30)),

@@ -767,7 +767,6 @@ impl<A: App> Connection<A> {
     /// Takes note of how far the application got. The connection has to be driven then.
     pub(crate) fn put_back(&mut self, progress: Progress<A::Response>, hub: &mut Hub<A>) -> Option<A::Response> {
         let Phase::Running(facts) = self.phase else { unreachable!("a ticket is for a connection that runs") };
-        self.waiter = None;
         if let Some(stages) = &mut hub.stages {
             match progress {
                 _ if self.gone => stages.give_up(self.slot),
@@ -992,6 +991,13 @@ impl<A: App> Connection<A> {
             return app.wake(waiter);
         }
         self.waiter = Some((Awaited::Output, waiter));
+    }
+
+    /// The call is over. Should somebody still wait in the middle of it, there is nothing to wait for.
+    pub(crate) fn release(&mut self, app: &mut A) {
+        if let Some((_, waiter)) = self.waiter.take() {
+            app.wake(waiter);
+        }
     }
 
     /// Nobody waits any more, because whoever did was told otherwise to stop.

@@ -124,7 +124,7 @@ impl<A: App> Engine<A> {
     ) -> io::Result<Self> {
         let locals =
             listeners.iter().enumerate().map(|(index, socket)| net.listen(socket, index)).collect::<io::Result<_>>()?;
-        let most_connections = config.connections.min(net.room());
+        let most_connections = config.connections.min(net.room() / config.engines.max(1));
         let stamp = Stamp::new(&config.server, 0)
             .map_err(|misuse| io::Error::new(io::ErrorKind::InvalidInput, format!("Server: {misuse}")))?;
         let mut engine = Self {
@@ -480,6 +480,7 @@ impl<A: App> Engine<A> {
             self.reply(&ticket, |reply| reply.refuse(500, "The server has failed."));
         }
         let slot = ticket.slot;
+        self.connections[slot].release(app);
         if let Some(response) = self.connections[slot].put_back(progress, &mut self.hub) {
             self.handed.push_back(Work::Abandon(response));
         }

@@ -1,14 +1,35 @@
 //! What threads synchronise with: the standard library's, or loom's where every interleaving is tried.
 
 #[cfg(not(loom))]
-pub(crate) use std::sync::atomic::{AtomicUsize, Ordering};
+pub(crate) use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering};
 #[cfg(not(loom))]
-pub(crate) use std::sync::{Condvar, Mutex, MutexGuard};
+pub(crate) use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+#[cfg(not(loom))]
+pub(crate) use std::thread::{Builder, JoinHandle, Thread, current, park, park_timeout};
 
 #[cfg(loom)]
-pub(crate) use loom::sync::atomic::{AtomicUsize, Ordering};
+pub(crate) use loom::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering};
 #[cfg(loom)]
-pub(crate) use loom::sync::{Condvar, Mutex, MutexGuard};
+pub(crate) use loom::sync::{Arc, Condvar, Mutex, MutexGuard};
+#[cfg(loom)]
+pub(crate) use loom::thread::{Builder, JoinHandle, Thread, current, park};
+
+/// The same: time passes when others have had their turn. What is long lasts for ever in a model that says so, and there
+/// somebody has to end it.
+#[cfg(loom)]
+pub(crate) fn park_timeout(timeout: std::time::Duration) {
+    if LONG_IS_FOR_EVER.get() && timeout > crate::hold::TICK {
+        park();
+    } else {
+        loom::thread::yield_now();
+    }
+}
+
+#[cfg(loom)]
+std::thread_local! {
+    /// All of loom's threads run on one of the system's, which runs one test.
+    pub(crate) static LONG_IS_FOR_EVER: std::cell::Cell<bool> = const { std::cell::Cell::new(false) };
+}
 
 /// A number for this thread, never 0.
 #[cfg(not(loom))]

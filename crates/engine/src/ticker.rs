@@ -1,15 +1,16 @@
 //! A thread that ticks while somebody wants it to.
 
 use crate::hold::TICK;
+use crate::sync::{Arc, AtomicBool, AtomicU8, Builder, JoinHandle, Ordering, Thread, current, park, park_timeout};
 use std::io;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
-use std::thread::{JoinHandle, Thread};
 use std::time::Duration;
+
+#[cfg(all(test, loom))]
+mod model;
 
 /// After so long that nobody needed a tick soon the thread goes slow, or to sleep: waking it costs more than a few of
 /// them.
-const IDLE: Duration = Duration::from_millis(50);
+const IDLE: Duration = if cfg!(loom) { Duration::ZERO } else { Duration::from_millis(50) };
 /// Between two ticks that are not needed soon.
 pub const SLOW_TICK: Duration = Duration::from_millis(100);
 
@@ -32,7 +33,7 @@ pub enum Wanted {
     No,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Shared {
     pace: AtomicU8,
     quit: AtomicBool,
@@ -50,9 +51,9 @@ impl Ticker {
     /// # Errors
     /// If the system gives no thread.
     pub fn new(tick: impl FnMut() -> Wanted + Send + 'static) -> io::Result<Self> {
-        let shared = Arc::new(Shared::default());
+        let shared = Arc::new(Shared { pace: AtomicU8::new(QUICK), quit: AtomicBool::new(false) });
         let own = Arc::clone(&shared);
-        let thread = std::thread::Builder::new().name("kirsch-ticker".to_owned()).spawn(move || own.run(tick))?;
+        let thread = Builder::new().name("kirsch-ticker".to_owned()).spawn(move || own.run(tick))?;
         let handle = thread.thread().clone();
         Ok(Self { shared, thread: Some(thread), handle })
     }
@@ -94,14 +95,14 @@ impl Shared {
                 Wanted::No => ASLEEP,
             };
             if self.pace.swap(pace, Ordering::SeqCst) != pace || pace == QUICK {
-                std::thread::park_timeout(period);
+                park_timeout(period);
                 continue;
             }
             while self.pace.load(Ordering::SeqCst) == ASLEEP && !self.quit.load(Ordering::Relaxed) {
-                std::thread::park();
+                park();
             }
             if self.pace.load(Ordering::SeqCst) == SLOW {
-                std::thread::park_timeout(SLOW_TICK);
+                park_timeout(SLOW_TICK);
             }
             if self.pace.load(Ordering::SeqCst) == QUICK {
                 idle = Duration::ZERO;
@@ -115,7 +116,7 @@ impl Drop for Ticker {
         self.shared.quit.store(true, Ordering::Relaxed);
         self.handle.unpark();
         if let Some(thread) = self.thread.take()
-            && thread.thread().id() != std::thread::current().id()
+            && thread.thread().id() != current().id()
         {
             // It ends within a tick; if it has panicked there is nothing left to do about it.
             thread.join().ok();
@@ -123,7 +124,7 @@ impl Drop for Ticker {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
     use std::sync::atomic::AtomicU32;

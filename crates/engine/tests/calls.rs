@@ -405,3 +405,14 @@ fn what_was_never_sent_can_be_waited_for() {
     world.ask(&mut client, get(0).as_bytes(), 1);
     assert!(client.answers[0].body == pattern(0, 0, length));
 }
+
+#[test]
+fn who_waits_for_the_peer_of_a_call_that_ends_is_woken() {
+    // Another thread than the call's own may wait for its peer, and nobody else would ever wake that.
+    for progress in [Progress::Done, Progress::Cut] {
+        let (mut world, client) = waiting(timeless(), vec![Op::Write(300_000), Op::Write(10)]);
+        world.put_back(0, |_| progress);
+        assert_eq!(std::mem::take(&mut world.app.woken).len(), 1);
+        drop(client);
+    }
+}

@@ -9,6 +9,7 @@ use pyo3::exceptions::{PyKeyboardInterrupt, PyOSError, PyRuntimeError, PyValueEr
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyBytes};
 use std::os::fd::RawFd;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use wire::http1::client::ServerFault;
 
 /// Carry out a plan in this thread, without the interpreter.
@@ -145,9 +146,16 @@ fn said(py: Python<'_>, answer: Answer) -> Option<Said<'_>> {
 }
 
 /// Times in nanoseconds by how often they came.
-#[pyclass(module = "kirsch._native")]
+#[pyclass(frozen, module = "kirsch._native")]
 pub(crate) struct Histogram {
-    times: ::load::Histogram,
+    /// Whoever holds it does nothing with Python.
+    times: Mutex<::load::Histogram>,
+}
+
+impl Histogram {
+    fn times(&self) -> MutexGuard<'_, ::load::Histogram> {
+        self.times.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 /// Value, count and quantile.
@@ -166,67 +174,66 @@ impl Histogram {
             None => ::load::Histogram::new(),
             Some(text) => ::load::Histogram::decode(text).map_err(|error| PyValueError::new_err(error.to_string()))?,
         };
-        Ok(Self { times })
+        Ok(Self { times: Mutex::new(times) })
     }
 
     fn encode(&self) -> String {
-        self.times.encode()
+        self.times().encode()
     }
 
     #[pyo3(signature = (value, count = 1))]
-    fn record(&mut self, value: u64, count: u64) {
-        self.times.record_many(value, count);
+    fn record(&self, value: u64, count: u64) {
+        self.times().record_many(value, count);
     }
 
-    fn merge(slf: &Bound<'_, Self>, other: &Bound<'_, Self>) -> PyResult<()> {
-        // A copy, because the other one may be this one.
-        let other = other.try_borrow()?.times.clone();
-        slf.try_borrow_mut()?.times.merge(&other);
-        Ok(())
+    fn merge(slf: &Bound<'_, Self>, other: &Bound<'_, Self>) {
+        // A copy, because the other one may be this one, and because two may be merged with each other.
+        let other = other.get().times().clone();
+        slf.get().times().merge(&other);
     }
 
     fn __len__(&self) -> PyResult<usize> {
-        Ok(usize::try_from(self.times.len())?)
+        Ok(usize::try_from(self.times().len())?)
     }
 
     #[getter]
     fn min(&self) -> Option<u64> {
-        self.times.min()
+        self.times().min()
     }
 
     #[getter]
     fn max(&self) -> Option<u64> {
-        self.times.max()
+        self.times().max()
     }
 
     #[getter]
     fn mean(&self) -> Option<f64> {
-        self.times.mean()
+        self.times().mean()
     }
 
     #[getter]
     fn deviation(&self) -> Option<f64> {
-        self.times.deviation()
+        self.times().deviation()
     }
 
     fn quantile(&self, quantile: f64) -> PyResult<Option<u64>> {
         if !(0.0..=1.0).contains(&quantile) {
             return Err(PyValueError::new_err(format!("{quantile} is no quantile: from 0 to 1")));
         }
-        Ok(self.times.quantile(quantile))
+        Ok(self.times().quantile(quantile))
     }
 
     fn count_up_to(&self, value: u64) -> u64 {
-        self.times.count_up_to(value)
+        self.times().count_up_to(value)
     }
 
     fn recorded(&self) -> Vec<Point> {
-        self.times.recorded().map(point).collect()
+        self.times().recorded().map(point).collect()
     }
 
     #[pyo3(signature = (steps = 5))]
     fn spectrum(&self, steps: u32) -> Vec<Point> {
-        self.times.spectrum(steps).map(point).collect()
+        self.times().spectrum(steps).map(point).collect()
     }
 
     #[staticmethod]
@@ -239,6 +246,6 @@ impl Histogram {
 
     #[pyo3(signature = (at, seconds, tag = None))]
     fn log_line(&self, at: f64, seconds: f64, tag: Option<&str>) -> String {
-        self.times.log_line(at, seconds, tag)
+        self.times().log_line(at, seconds, tag)
     }
 }

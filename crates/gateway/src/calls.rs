@@ -3,6 +3,8 @@
 use crate::object::Object;
 use pyo3::prelude::*;
 use slab::Slab;
+use std::cell::Cell;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 /// How long a request may take, by its path.
@@ -59,6 +61,71 @@ impl From<Option<Duration>> for Limit {
     }
 }
 
+/// Which engine of a server the calls are of.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Place {
+    /// Unlike that of any other engine in the process.
+    pub(crate) id: usize,
+    /// The engine among its server's, and how many those are.
+    pub(crate) engine: usize,
+    pub(crate) engines: usize,
+    /// The number, in the server, of the engine's first thread.
+    pub(crate) first_worker: usize,
+}
+
+thread_local! {
+    /// The engine that this thread works for, and its number in the engine's crew.
+    static WORKER: Cell<Option<(usize, usize)>> = const { Cell::new(None) };
+}
+
+impl Place {
+    /// The place of the first engine of several, from its server's point of view; see [`Self::next`].
+    pub(crate) fn first(engines: usize) -> Self {
+        Self { id: new_id(), engine: 0, engines, first_worker: 0 }
+    }
+
+    /// That of the next one, after one with so many threads.
+    pub(crate) fn next(self, workers: usize) -> Self {
+        Self { id: new_id(), engine: self.engine + 1, first_worker: self.first_worker + workers, ..self }
+    }
+
+    /// The server has no other engine.
+    pub(crate) fn is_alone(&self) -> bool {
+        self.engines == 1
+    }
+
+    /// The number of this thread in the engine's crew, if it belongs to that.
+    pub(crate) fn worker(&self) -> Option<usize> {
+        WORKER.get().filter(|(id, _)| *id == self.id).map(|(_, worker)| worker)
+    }
+
+    /// This thread belongs to the engine's crew from now on, or to none.
+    pub(crate) fn set_worker(&self, worker: Option<usize>) {
+        WORKER.set(worker.map(|worker| (self.id, worker)));
+    }
+
+    /// The number, in the server, of a thread of the crew.
+    pub(crate) fn number_of_worker(&self, worker: usize) -> usize {
+        self.first_worker + worker
+    }
+
+    /// The number, in the server, of the engine's call `count`, from 1. Engines take turns.
+    fn number(&self, count: u64) -> u64 {
+        (count - 1) * self.engines as u64 + self.engine as u64 + 1
+    }
+
+    /// Which of so many engines the call with this number is of.
+    pub(crate) fn engine_of(number: u64, engines: usize) -> usize {
+        // A remainder is smaller than what one divides by, which is a usize.
+        usize::try_from(number.saturating_sub(1) % engines as u64).unwrap_or(0)
+    }
+}
+
+fn new_id() -> usize {
+    static LAST: AtomicUsize = AtomicUsize::new(0);
+    LAST.fetch_add(1, Ordering::Relaxed)
+}
+
 /// A call that is out.
 struct Current {
     number: u64,
@@ -112,10 +179,11 @@ pub(crate) struct Ended {
 }
 
 /// All of them.
-#[derive(Default)]
 pub(crate) struct Calls {
+    place: Place,
     out: Slab<Current>,
-    last: u64,
+    /// How many have begun.
+    count: u64,
     /// How many have passed their deadlines.
     overdue: u64,
     /// How many of each thread are suspended.
@@ -123,14 +191,22 @@ pub(crate) struct Calls {
 }
 
 impl Calls {
+    pub(crate) fn new(place: Place) -> Self {
+        Self { place, out: Slab::new(), count: 0, overdue: 0, suspended: Vec::new() }
+    }
+
+    pub(crate) fn place(&self) -> &Place {
+        &self.place
+    }
+
     /// A call begins, in this thread. Returns its key.
     pub(crate) fn begin(&mut self, environ: Object, limit: Limit, worker: Option<usize>, now: Duration) -> usize {
-        self.last += 1;
+        self.count += 1;
         // SAFETY: the call takes nothing and cannot fail.
         let thread = unsafe { libc::pthread_self() };
         let now = nanos(now);
         self.out.insert(Current {
-            number: self.last,
+            number: self.place.number(self.count),
             environ,
             began: now,
             limit,
@@ -201,6 +277,10 @@ impl Calls {
         }
     }
 
+    pub(crate) fn is_waiting(&self, key: usize) -> bool {
+        self.out[key].waiting
+    }
+
     pub(crate) fn is_interrupted(&self, key: usize) -> bool {
         self.out[key].interrupted
     }
@@ -212,7 +292,7 @@ impl Calls {
             if !call.told && call.due() <= nanos(now) {
                 call.told = true;
                 self.overdue += 1;
-                overdue.push(Call::of(py, call, now));
+                overdue.push(Call::of(py, call, now, &self.place));
             }
         }
         overdue
@@ -230,7 +310,7 @@ impl Calls {
     }
 
     pub(crate) fn all(&self, py: Python<'_>, now: Duration) -> Vec<Call> {
-        self.out.iter().map(|(_, call)| Call::of(py, call, now)).collect()
+        self.out.iter().map(|(_, call)| Call::of(py, call, now, &self.place)).collect()
     }
 
     /// The call with this number, if it runs in a thread now: its key and the thread.
@@ -261,7 +341,7 @@ pub(crate) struct Call {
 }
 
 impl Call {
-    fn of(py: Python<'_>, call: &Current, now: Duration) -> Self {
+    fn of(py: Python<'_>, call: &Current, now: Duration, place: &Place) -> Self {
         let is_running = call.is_running();
         Self {
             number: call.number,
@@ -275,7 +355,7 @@ impl Call {
                 (true, false) => "running",
                 (false, _) => "suspended",
             },
-            worker: call.worker(),
+            worker: call.worker().map(|worker| place.number_of_worker(worker)),
         }
     }
 }

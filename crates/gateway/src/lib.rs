@@ -2,9 +2,10 @@
 //! `kirsch._native`, whose Python face is described in `python/kirsch/_native.pyi`.
 //!
 //! ```text
-//!   server   the class that Python sees ──▶ site   the engine and the gateway's state behind one lock (the baton)
-//!                                             ├── wsgi    requests made ready (locked), the application called (not)
-//!                                             └── calls   who works on what, since when, and until when
+//!   server   the class that Python sees ──▶ engines ──▶ site   an engine and its gateway's state behind one lock
+//!                                                         ├── wsgi   requests made ready (locked), the application called
+//!                                                         │          (not locked)
+//!                                                         └── calls  who works on what, since when, and until when
 //!   bench    the load generator, which has nothing to do with any of these
 //!   signals  room for signal handlers
 //! ```
@@ -19,6 +20,8 @@ mod access_log;
 mod bench;
 mod calls;
 mod clock;
+mod engines;
+mod guarded;
 mod limit;
 mod object;
 mod scoreboard;
@@ -31,8 +34,8 @@ use pyo3::prelude::*;
 
 /// The native engine and WSGI gateway of Kirsch.
 ///
-/// On a free-threaded interpreter importing it turns the lock on: `start_response` and `write` rely on it while an
-/// application calls them from threads of its own.
+/// On a free-threaded interpreter importing it turns the lock on, unless that was told not to have one. Nothing here
+/// relies on it; but nothing here has run without it yet (ARCHITECTURE.md, "Free-threaded CPython").
 #[pymodule(gil_used = true)]
 mod _native {
     #[pymodule_export]

@@ -98,6 +98,46 @@ impl Drop for Object {
     }
 }
 
+/// An item of a list: borrowed where the interpreter's lock keeps the list as it is, a reference of its own where
+/// another thread may change it meanwhile.
+pub(crate) struct Item(#[cfg(Py_GIL_DISABLED)] Object, #[cfg(not(Py_GIL_DISABLED))] NonNull<ffi::PyObject>);
+
+impl Item {
+    /// The item of `list` at `index`; `None` if it has become shorter.
+    ///
+    /// # Safety
+    /// The thread is attached, and `list` is a live list. Under the interpreter's lock the item is used only while
+    /// nothing of Python runs, and `index` is within the list.
+    pub(crate) unsafe fn of(list: *mut ffi::PyObject, index: ffi::Py_ssize_t) -> Option<Self> {
+        #[cfg(not(Py_GIL_DISABLED))]
+        // SAFETY: as the caller promises.
+        let item = NonNull::new(unsafe { ffi::PyList_GET_ITEM(list, index) }).map(Self);
+        #[cfg(Py_GIL_DISABLED)]
+        // SAFETY: as the caller promises; the call looks at the index itself, and sets an exception if it is beyond.
+        let item = unsafe {
+            let item = Object::from_new(ffi::PyList_GetItemRef(list, index));
+            if item.is_none() {
+                ffi::PyErr_Clear();
+            }
+            item.map(Self)
+        };
+        item
+    }
+
+    pub(crate) fn as_ptr(&self) -> *mut ffi::PyObject {
+        self.0.as_ptr()
+    }
+
+    /// A reference that lasts.
+    pub(crate) fn keep(self) -> Object {
+        #[cfg(Py_GIL_DISABLED)]
+        return self.0;
+        #[cfg(not(Py_GIL_DISABLED))]
+        // SAFETY: the item is live, as whoever took it promises.
+        return unsafe { Object::from_borrowed(self.0.as_ptr()) };
+    }
+}
+
 /// The latin-1 bytes of a `str`, borrowed from it: `None` if a character lies beyond latin-1.
 ///
 /// # Safety

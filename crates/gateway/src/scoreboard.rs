@@ -3,7 +3,7 @@
 //!
 //! The memory is read at any time, by anybody, without a lock and without the server noticing. So each number is a word
 //! of its own, stored as a whole (relaxed), and what is read is not of one moment. Counters and gauges are told now and
-//! then ([`Scoreboard::publish`]): when a thread is about to wait, when time has moved on, and by the ticker.
+//! then ([`Publisher::publish`]): when a thread is about to wait, when time has moved on, and by the ticker.
 //! Histograms are counted where they lie.
 //!
 //! ```text
@@ -44,7 +44,7 @@ macro_rules! fields {
 
         impl Snapshot {
             /// The values of [`FIELDS`].
-            fn values(&self) -> [u64; FIELDS.len()] {
+            fn values(&self) -> Values {
                 let $snapshot = self;
                 [$($value),*]
             }
@@ -85,10 +85,23 @@ fields! { snapshot =>
     "threads_most": snapshot.muster.most as u64,
 }
 
+/// The values of [`FIELDS`], each a word.
+type Values = [u64; FIELDS.len()];
+
+/// Fields that say whether something is the case.
+const FLAGS: [&str; 2] = ["draining", "stalled"];
+
 impl Snapshot {
-    /// Each counter and gauge with its name.
-    pub(crate) fn entries(&self) -> impl Iterator<Item = (&'static str, u64)> {
-        FIELDS.iter().copied().zip(self.values()).filter(|(name, _)| *name != "published")
+    /// Each counter and gauge of several engines together with its name.
+    pub(crate) fn entries(engines: &[Self]) -> impl Iterator<Item = (&'static str, u64)> {
+        let mut sum: Values = [0; FIELDS.len()];
+        for engine in engines {
+            for (sum, value) in sum.iter_mut().zip(engine.values()) {
+                *sum = sum.wrapping_add(value);
+            }
+        }
+        let entries = FIELDS.iter().copied().zip(sum).filter(|(name, _)| *name != "published");
+        entries.map(|(name, value)| (name, if FLAGS.contains(&name) { value.min(1) } else { value }))
     }
 }
 
@@ -194,13 +207,6 @@ impl Scoreboard {
         Ok(Self { words, _view: view })
     }
 
-    /// Tells how things are. By one thread at a time.
-    pub(crate) fn publish(&self, snapshot: &Snapshot) {
-        for (word, value) in self.words.iter().zip(snapshot.values()) {
-            word.store(value, Ordering::Relaxed);
-        }
-    }
-
     fn histogram(&self, histogram: Histogram) -> &[AtomicU64] {
         &self.words[FIELDS.len() + histogram as usize * HISTOGRAM..][..HISTOGRAM]
     }
@@ -220,6 +226,42 @@ impl Scoreboard {
         }
     }
 }
+
+/// Tells a scoreboard how an engine is, perhaps one of several: then each adds to a word by how much its own value has
+/// changed, so that the word is the sum of all, and nobody waits for anybody.
+pub(crate) struct Publisher {
+    scoreboard: Arc<Scoreboard>,
+    /// What this engine has told last, if it is one of several.
+    told: Option<Box<Values>>,
+}
+
+impl Publisher {
+    pub(crate) fn new(scoreboard: Arc<Scoreboard>, is_alone: bool) -> Self {
+        Self { scoreboard, told: (!is_alone).then(|| Box::new([0; FIELDS.len()])) }
+    }
+
+    /// Tells how things are.
+    pub(crate) fn publish(&mut self, snapshot: &Snapshot) {
+        let words = self.scoreboard.words.iter().zip(snapshot.values());
+        let Some(told) = &mut self.told else {
+            for (word, value) in words {
+                word.store(value, Ordering::Relaxed);
+            }
+            return;
+        };
+        for ((place, (word, value)), told) in words.enumerate().zip(told.iter_mut()) {
+            if place == PUBLISHED {
+                word.fetch_max(value, Ordering::Relaxed);
+            } else if value != *told {
+                word.fetch_add(value.wrapping_sub(*told), Ordering::Relaxed);
+                *told = value;
+            }
+        }
+    }
+}
+
+/// The word that says when.
+const PUBLISHED: usize = 0;
 
 /// The word of the bucket that this is counted in. Most is short.
 fn bucket(nanos: u64) -> usize {
@@ -257,13 +299,23 @@ impl Drop for View {
 /// Takes the time of calls, by whoever holds the engine.
 pub(crate) struct Stopwatch {
     scoreboard: Arc<Scoreboard>,
+    /// No other engine counts there.
+    is_alone: bool,
     /// When each call began, by its key.
     began: Vec<u64>,
 }
 
 impl Stopwatch {
-    pub(crate) fn new(scoreboard: Arc<Scoreboard>) -> Self {
-        Self { scoreboard, began: Vec::new() }
+    pub(crate) fn new(scoreboard: Arc<Scoreboard>, is_alone: bool) -> Self {
+        Self { scoreboard, is_alone, began: Vec::new() }
+    }
+
+    fn count(&self, histogram: Histogram, nanos: u64) {
+        if self.is_alone {
+            self.scoreboard.count_alone(histogram, nanos);
+        } else {
+            self.scoreboard.count(histogram, nanos);
+        }
     }
 
     /// A request has to wait.
@@ -275,7 +327,7 @@ impl Stopwatch {
     pub(crate) fn begin(&mut self, key: usize, queued_at: Option<Moment>) {
         let now = clock::fine();
         let waited = queued_at.map_or(0, |queued_at| now.saturating_sub(queued_at.0.get()));
-        self.scoreboard.count_alone(Histogram::QueueWait, waited);
+        self.count(Histogram::QueueWait, waited);
         self.set(key, now);
     }
 
@@ -293,7 +345,7 @@ impl Stopwatch {
     /// Its response has come to its end.
     pub(crate) fn end(&mut self, key: usize) {
         let took = clock::fine().saturating_sub(self.began[key]);
-        self.scoreboard.count_alone(Histogram::ServiceTime, took);
+        self.count(Histogram::ServiceTime, took);
     }
 
     fn set(&mut self, key: usize, now: u64) {

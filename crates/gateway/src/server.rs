@@ -1,12 +1,13 @@
 //! The server that Python sees: an engine, its application, and the threads or the loop that turn it.
 
 use crate::access_log::AccessLog;
-use crate::calls::{Call, Limits as TimeLimits};
+use crate::calls::{Call, Limits as TimeLimits, Place};
 use crate::clock;
+use crate::engines::{Engines, share};
 use crate::limit::RequestLimit;
 use crate::object::Object;
 use crate::scoreboard::{Scoreboard, Stopwatch};
-use crate::site::{Hooks, Plan, Site, Stop, Turned, detached};
+use crate::site::{Common, Hooks, Plan, Site, Stop, Turned, detached};
 use crate::wsgi::file_wrapper::FileWrapper;
 use crate::wsgi::{Inputs, Job, Parts, Wsgi};
 use engine::{Config, Engine, Os, STOP_GRACE, Stage, Times};
@@ -23,7 +24,7 @@ use wire::http1::Limits;
 /// One engine and one WSGI application on listening sockets.
 #[pyclass(frozen, module = "kirsch._native")]
 pub(crate) struct Server {
-    site: Arc<Site>,
+    engines: Engines,
     threads: usize,
     /// It has been run, or is hosted by a loop.
     begun: AtomicBool,
@@ -82,6 +83,7 @@ impl Server {
         health_path = "",
         stall_timeout = 30.0,
         time_stages = 0,
+        engines = 1,
     ))]
     #[allow(clippy::too_many_arguments, clippy::needless_pass_by_value, reason = "they are Python's keyword arguments")]
     fn new(
@@ -122,6 +124,7 @@ impl Server {
         health_path: &str,
         stall_timeout: f64,
         time_stages: usize,
+        engines: usize,
     ) -> PyResult<Self> {
         if !app.is_callable() {
             return Err(PyTypeError::new_err(format!("the application {app} is not callable")));
@@ -135,6 +138,10 @@ impl Server {
         if waiter.is_some() != wait.is_some() {
             return Err(PyTypeError::new_err("waiter and wait belong together"));
         }
+        // Each has a crew, so that a call that takes its time keeps nobody waiting whose connection it has; and a share of
+        // all that is bounded.
+        let engines = if waiter.is_some() { 1 } else { engines.min(threads / 2).min(worker_connections).min(queue) };
+        let engines = engines.max(1);
         let config = Config {
             limits: Limits {
                 request_line: limit_request_line,
@@ -144,6 +151,7 @@ impl Server {
                 body: limit_request_body,
             },
             connections: worker_connections,
+            engines,
             keep_alive: seconds("keep_alive", keep_alive)?,
             header_timeout: seconds("header_timeout", header_timeout)?,
             body_timeout: seconds("body_timeout", body_timeout)?,
@@ -157,60 +165,81 @@ impl Server {
             health_path: path("health_path", health_path)?,
             stalled_after: seconds("stall_timeout", stall_timeout)?,
         };
-        let limits = TimeLimits::new(
-            seconds("timeout", timeout)?,
-            timeout_paths
-                .unwrap_or_default()
-                .into_iter()
-                .map(|(prefix, limit)| Ok((prefix, seconds("timeout_paths", limit)?)))
-                .collect::<PyResult<_>>()?,
-        );
-        let sockets = listeners.iter().map(|&listener| duplicate("listeners", listener)).collect::<PyResult<_>>()?;
+        let timeout = seconds("timeout", timeout)?;
+        let timeout_paths = timeout_paths
+            .unwrap_or_default()
+            .into_iter()
+            .map(|(prefix, limit)| Ok((prefix, seconds("timeout_paths", limit)?)))
+            .collect::<PyResult<Vec<_>>>()?;
         let limit = match request_limit {
             0 => None,
-            requests => Some(RequestLimit::new(requests, duplicate("limit_fd", limit_fd.unwrap_or(-1))?)),
+            requests => Some(Arc::new(RequestLimit::new(requests, duplicate("limit_fd", limit_fd.unwrap_or(-1))?))),
         };
         let scoreboard = scoreboard.as_ref().map(Scoreboard::new).transpose()?.map(Arc::new);
-        let (net, poller, waker) = Os::new()?;
-        let mut engine = Engine::new(net, sockets, config, clock::now())?;
-        if time_stages > 0 {
-            engine.take_times(Box::new(clock::Fine), time_stages);
-        }
-        let parts = Parts {
-            // Greenlets come in between each other as threads do.
-            multithread: threads > 1 || waiter.is_some(),
-            multiprocess,
-            software: format!("kirsch/{}", env!("CARGO_PKG_VERSION")),
-            access_log: AccessLog::new(access_log, access_log_format, access_logger)?,
-            limits,
-            buffers_bodies: request_buffering,
-            stopwatch: scoreboard.clone().map(Stopwatch::new),
-            is_hosted: waiter.is_some(),
-        };
-        let wsgi = Wsgi::new(py, engine.locals(), parts)?;
         let file_wrapper: Object = py.get_type::<FileWrapper>().into_any().unbind().into();
-        let (poller_fd, engine_wakeup) = (poller.as_raw_fd(), waker.as_fd().as_raw_fd());
-        let plan = Plan {
-            engine,
-            wsgi,
-            poller,
-            waker,
-            application: app.unbind().into(),
-            file_wrapper,
-            inputs: Inputs::new(py)?,
-            report,
-            hooks: Hooks { spawn, waiter, wait, timeout_exception },
-            threads,
-            limit,
-            scoreboard,
-            is_asked: !health_path.is_empty(),
-            times_stages: time_stages > 0,
-        };
+        let app: Object = app.unbind().into();
+        let hooks = Hooks { spawn, waiter, wait, timeout_exception };
+        let common = Arc::new(Common::default());
+        let mut descriptors = None;
+        let mut sites: Vec<Arc<Site>> = Vec::new();
+        for index in 0..engines {
+            let place = sites.last().map_or_else(|| Place::first(engines), |site| site.place().next(site.crew()));
+            let sockets =
+                listeners.iter().map(|&listener| duplicate("listeners", listener)).collect::<PyResult<_>>()?;
+            let (net, poller, waker) = Os::new()?;
+            descriptors.get_or_insert((poller.as_raw_fd(), waker.as_fd().as_raw_fd()));
+            let config = Config {
+                connections: share(config.connections, index, engines),
+                queue: share(config.queue, index, engines),
+                ..config.clone()
+            };
+            let mut engine = Engine::new(net, sockets, config, clock::now())?;
+            if time_stages > 0 {
+                engine.take_times(Box::new(clock::Fine), time_stages);
+            }
+            let parts = Parts {
+                // Greenlets come in between each other as threads do.
+                multithread: threads > 1 || hooks.waiter.is_some(),
+                multiprocess,
+                software: format!("kirsch/{}", env!("CARGO_PKG_VERSION")),
+                access_log: AccessLog::new(
+                    access_log,
+                    access_log_format,
+                    access_logger.as_ref().map(|logger| logger.clone_ref(py)),
+                )?,
+                limits: TimeLimits::new(timeout, timeout_paths.clone()),
+                buffers_bodies: request_buffering,
+                stopwatch: scoreboard.clone().map(|scoreboard| Stopwatch::new(scoreboard, engines == 1)),
+                is_hosted: hooks.waiter.is_some(),
+                place,
+            };
+            let wsgi = Wsgi::new(py, engine.locals(), parts)?;
+            let plan = Plan {
+                engine,
+                wsgi,
+                poller,
+                waker,
+                application: app.clone_ref(py),
+                file_wrapper: file_wrapper.clone_ref(py),
+                inputs: Inputs::new(py)?,
+                report: report.as_ref().map(|report| report.clone_ref(py)),
+                hooks: hooks.clone_ref(py),
+                threads: share(threads, index, engines),
+                limit: limit.clone(),
+                scoreboard: scoreboard.clone(),
+                is_asked: !health_path.is_empty(),
+                times_stages: time_stages > 0,
+                place,
+                common: Arc::clone(&common),
+            };
+            sites.push(Site::new(py, plan)?);
+        }
+        let Some((poller, engine_wakeup)) = descriptors else { unreachable!("there is one engine at least") };
         Ok(Self {
-            site: Arc::new(Site::new(py, plan)?),
+            engines: Engines::new(sites, common),
             threads,
             begun: AtomicBool::new(false),
-            poller: poller_fd,
+            poller,
             engine_wakeup,
             monitor: Monitor::new()?,
         })
@@ -221,24 +250,24 @@ impl Server {
             return Err(PyRuntimeError::new_err("the server is running already, or has been stopped"));
         }
         if self.threads == 1 {
-            self.site.work(py, 0);
+            self.engines.work_alone(py);
         } else {
-            self.site.start_first(py)?;
-            self.monitor.wait(py, &self.site);
+            self.engines.start_first(py)?;
+            self.monitor.wait(py, &self.engines);
         }
-        self.site.finish(py)?;
-        self.site.fail_if_failed(py)
+        self.engines.finish(py)?;
+        self.engines.fail_if_failed(py)
     }
 
     fn work(&self, py: Python<'_>, index: usize) {
-        self.site.work(py, index);
+        self.engines.work(py, index);
         self.monitor.wake();
     }
 
     fn turn(slf: &Bound<'_, Self>) -> PyResult<(Vec<Exchange>, Vec<Py<PyAny>>)> {
         let this = slf.get();
         this.begun.store(true, Ordering::Relaxed);
-        let Turned { jobs, woken } = this.site.turn(slf.py())?;
+        let Turned { jobs, woken } = this.engines.turn(slf.py())?;
         let exchanges = jobs
             .into_iter()
             .map(|(number, job)| Exchange { number, job: Mutex::new(Some(job)), server: slf.clone().unbind() })
@@ -247,21 +276,21 @@ impl Server {
     }
 
     fn times(&self, py: Python<'_>) -> PyResult<(Vec<RequestTimes>, u64)> {
-        let (times, dropped) = self.site.with(py, |core| core.engine.times())?;
+        let (times, dropped) = self.engines.times(py)?;
         let times = times.into_iter().map(|Times { spent, worked, stamps }| (spent, worked, stamps)).collect();
         Ok((times, dropped))
     }
 
     fn timeout(&self, py: Python<'_>) -> PyResult<Option<f64>> {
-        Ok(self.site.timeout(py)?.map(|timeout| timeout.as_secs_f64()))
+        Ok(self.engines.timeout(py)?.map(|timeout| timeout.as_secs_f64()))
     }
 
     fn is_stopped(&self, py: Python<'_>) -> PyResult<bool> {
-        Ok(self.site.is_stopped(py)?)
+        Ok(self.engines.is_stopped(py)?)
     }
 
     fn finish(&self, py: Python<'_>) -> PyResult<()> {
-        self.site.finish(py)
+        self.engines.finish(py)
     }
 
     #[pyo3(signature = (graceful_timeout = None, idle_timeout = None))]
@@ -274,20 +303,20 @@ impl Server {
         };
         let limit = time("graceful_timeout", graceful_timeout)?;
         let grace = time("idle_timeout", idle_timeout)?.unwrap_or(STOP_GRACE);
-        self.site.stop(py, Stop { limit, grace });
+        self.engines.stop(py, Stop { limit, grace });
         Ok(())
     }
 
     fn drain(&self, py: Python<'_>) {
-        self.site.drain(py);
+        self.engines.drain(py);
     }
 
     fn wake(&self, py: Python<'_>) {
-        self.site.wake(py);
+        self.engines.wake(py);
     }
 
     fn reopen_logs(&self, py: Python<'_>) -> PyResult<()> {
-        self.site.reopen_logs(py)
+        self.engines.reopen_logs(py)
     }
 
     fn fileno(&self) -> RawFd {
@@ -300,28 +329,19 @@ impl Server {
     }
 
     fn await_overdue(&self, py: Python<'_>) -> PyResult<Option<Vec<Call>>> {
-        loop {
-            let (overdue, wait) = self.site.overdue(py)?;
-            if !overdue.is_empty() {
-                return Ok(Some(overdue));
-            }
-            if self.site.wait_for_end(py, wait) {
-                return Ok(None);
-            }
-            py.check_signals()?;
-        }
+        self.engines.await_overdue(py)
     }
 
     fn calls(&self, py: Python<'_>) -> PyResult<Vec<Call>> {
-        Ok(self.site.with(py, |core| core.wsgi.calls.all(py, clock::now().monotonic))?)
+        Ok(self.engines.calls(py)?)
     }
 
     fn interrupt(&self, py: Python<'_>, call: u64) -> PyResult<bool> {
-        Ok(self.site.interrupt(py, call)?)
+        Ok(self.engines.interrupt(py, call)?)
     }
 
     fn statistics(&self, py: Python<'_>) -> PyResult<BTreeMap<&'static str, u64>> {
-        Ok(self.site.snapshot(py)?.entries().collect())
+        Ok(self.engines.statistics(py)?)
     }
 }
 
@@ -340,7 +360,7 @@ impl Exchange {
     fn run(&self, py: Python<'_>) -> PyResult<()> {
         let job = self.job.lock().unwrap_or_else(PoisonError::into_inner).take();
         let Some(job) = job else { return Err(PyRuntimeError::new_err("an exchange is run once")) };
-        self.server.get().site.run_whole(py, job);
+        self.server.get().engines.run_whole(py, job);
         Ok(())
     }
 }
@@ -363,16 +383,16 @@ impl Monitor {
 
     /// Waits until no thread serves any more, and runs signal handlers meanwhile. Calls that are cut get a moment to
     /// notice it.
-    fn wait(&self, py: Python<'_>, site: &Site) {
+    fn wait(&self, py: Python<'_>, engines: &Engines) {
         let mut left_over_since = None;
         loop {
             // A signal interrupts the wait or writes to the pipe, whichever thread the system chose for it.
             let patience = left_over_since.map(|since: Instant| FAREWELL.saturating_sub(since.elapsed()));
             detached(py, || self.sleep(patience));
             if let Err(error) = py.check_signals() {
-                site.fail_with(py, error);
+                engines.fail_with(py, error);
             }
-            match site.threads_left(py) {
+            match engines.threads_left(py) {
                 Some(0) => return,
                 Some(_) if left_over_since.get_or_insert_with(Instant::now).elapsed() >= FAREWELL => return,
                 _ => {}

@@ -4,33 +4,25 @@
 //! put down as a note and delivered when the lock is open ([`Site::tidy`]).
 
 use crate::access_log::{AccessLog, LoggerLines};
-use crate::calls::Call;
+use crate::calls::{Call, Place};
 use crate::clock::{self, Clock, Usage};
 use crate::limit::RequestLimit;
 use crate::object::Object;
-use crate::scoreboard::{Histogram, Scoreboard, Snapshot};
-use crate::wsgi::{ERROR, Ending, Exchange, HandleTypes, Handles, Inputs, Job, Note, WARNING, Wsgi};
+use crate::scoreboard::{Histogram, Publisher, Scoreboard, Snapshot};
+use crate::wsgi::{
+    ERROR, Ending, HandleTypes, Handles, Inputs, Job, Note, StartResponse, WARNING, Wsgi, read_too_late,
+};
 use engine::baton::{self, Baton, Crew, Muster};
 use engine::{Engine, Input, Poller, Progress, Readiness, SLOW_TICK, Stage, Ticker, Ticket, Waker, Wanted, Work};
-use pyo3::exceptions::{PyConnectionResetError, PyOSError, PyRuntimeError, PyTimeoutError};
+use pyo3::exceptions::{PyBaseException, PyConnectionResetError, PyOSError, PyRuntimeError, PyTimeoutError};
 use pyo3::ffi;
 use pyo3::prelude::*;
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 use wire::http1::Fault;
-
-thread_local! {
-    /// The number of this thread in its server's crew.
-    static WORKER: Cell<Option<usize>> = const { Cell::new(None) };
-}
-
-/// The number of this thread in its server's crew, if it belongs to one.
-pub(crate) fn worker() -> Option<usize> {
-    WORKER.get()
-}
 
 /// What the lock guards.
 pub(crate) struct Core {
@@ -44,8 +36,9 @@ pub(crate) struct Core {
     broken: Option<io::Error>,
     over: bool,
     /// Until it is reached.
-    limit: Option<RequestLimit>,
+    limit: Option<Arc<RequestLimit>>,
     watched: Option<Watched>,
+    publisher: Option<Publisher>,
     /// When somebody looked last who does not turn the engine.
     attended: Duration,
     /// When the engine was turned last, and when it was told to others.
@@ -73,11 +66,65 @@ pub(crate) struct Site {
     /// What other threads and signal handlers ask for; it never waits for the engine.
     control: Mutex<Control>,
     asked: AtomicBool,
+    /// Which of its server's engines this is.
+    place: Place,
+    common: Arc<Common>,
+}
+
+/// What the engines of one server share.
+#[derive(Default)]
+pub(crate) struct Common {
+    sites: OnceLock<Box<[Weak<Site>]>>,
     /// An exception that ends the server.
-    failure: Mutex<Option<PyErr>>,
+    failure: Mutex<Option<Py<PyBaseException>>>,
     /// The server has ended; whoever watches deadlines is told.
     ended: Mutex<bool>,
     end: Condvar,
+}
+
+impl Common {
+    /// These are all. Each is told once.
+    pub(crate) fn connect(&self, sites: &[Arc<Site>]) {
+        self.sites.set(sites.iter().map(Arc::downgrade).collect()).ok();
+    }
+
+    fn sites(&self) -> impl Iterator<Item = Arc<Site>> {
+        self.sites.get().into_iter().flatten().filter_map(Weak::upgrade)
+    }
+
+    /// The server has ended.
+    pub(crate) fn end(&self) {
+        *lock(&self.ended) = true;
+        self.end.notify_all();
+    }
+
+    /// Waits, without the interpreter, for `timeout` or until the server has ended; whether it has.
+    pub(crate) fn wait_for_end(&self, py: Python<'_>, timeout: Option<Duration>) -> bool {
+        detached(py, || {
+            let ended = lock(&self.ended);
+            match timeout {
+                None => *self.end.wait_while(ended, |ended| !*ended).unwrap_or_else(PoisonError::into_inner),
+                Some(timeout) => {
+                    *self
+                        .end
+                        .wait_timeout_while(ended, timeout, |ended| !*ended)
+                        .unwrap_or_else(PoisonError::into_inner)
+                        .0
+                }
+            }
+        })
+    }
+
+    /// What has ended the server, if something has.
+    fn failure(&self, py: Python<'_>) -> Option<PyErr> {
+        let failure = lock(&self.failure).as_ref().map(|failure| failure.clone_ref(py));
+        failure.map(|failure| PyErr::from_value(failure.into_bound(py).into_any()))
+    }
+
+    pub(crate) fn take_failure(&self, py: Python<'_>) -> Option<PyErr> {
+        let failure = lock(&self.failure).take();
+        failure.map(|failure| PyErr::from_value(failure.into_bound(py).into_any()))
+    }
 }
 
 /// What Python lends to a server.
@@ -89,6 +136,18 @@ pub(crate) struct Hooks {
     pub(crate) wait: Option<Py<PyAny>>,
     /// What is raised in a call whose time is up.
     pub(crate) timeout_exception: Option<Py<PyAny>>,
+}
+
+impl Hooks {
+    pub(crate) fn clone_ref(&self, py: Python<'_>) -> Self {
+        let again = |hook: &Option<Py<PyAny>>| hook.as_ref().map(|hook| hook.clone_ref(py));
+        Self {
+            spawn: again(&self.spawn),
+            waiter: again(&self.waiter),
+            wait: again(&self.wait),
+            timeout_exception: again(&self.timeout_exception),
+        }
+    }
 }
 
 /// What a turn has brought for a loop that hosts the engine.
@@ -122,6 +181,15 @@ impl Stop {
     }
 }
 
+/// What is waited for in the middle of a call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Awaited {
+    /// Some of the request's body. The time belongs to the request's deadline.
+    Input,
+    /// That the peer has taken what was written.
+    Output,
+}
+
 /// Whoever waits in the middle of a call.
 pub(crate) enum Waiter {
     /// A thread of the crew.
@@ -153,8 +221,10 @@ pub(crate) struct Plan {
     pub(crate) report: Option<Py<PyAny>>,
     pub(crate) hooks: Hooks,
     pub(crate) threads: usize,
-    pub(crate) limit: Option<RequestLimit>,
+    pub(crate) limit: Option<Arc<RequestLimit>>,
     pub(crate) scoreboard: Option<Arc<Scoreboard>>,
+    pub(crate) place: Place,
+    pub(crate) common: Arc<Common>,
     /// Others ask how it is, also while nobody turns the engine.
     pub(crate) is_asked: bool,
     /// The engine has been told to take the times of stages.
@@ -170,9 +240,11 @@ struct Watched {
 }
 
 impl Site {
-    pub(crate) fn new(py: Python<'_>, plan: Plan) -> PyResult<Self> {
+    pub(crate) fn new(py: Python<'_>, plan: Plan) -> PyResult<Arc<Self>> {
         let Plan { engine, wsgi, poller, waker, application, file_wrapper, inputs, report, hooks, threads, .. } = plan;
+        let Plan { place, common, .. } = plan;
         let is_watched = plan.is_asked || plan.scoreboard.is_some();
+        let publisher = plan.scoreboard.clone().map(|scoreboard| Publisher::new(scoreboard, place.is_alone()));
         let watched = is_watched.then(|| Watched { scoreboard: plan.scoreboard, coming: Arc::default() });
         let core = Core {
             engine,
@@ -184,18 +256,20 @@ impl Site {
             over: false,
             limit: plan.limit,
             watched: watched.clone(),
+            publisher,
             attended: Duration::ZERO,
             turned: Duration::ZERO,
             published: Duration::ZERO,
         };
-        Ok(Self {
+        let handles = HandleTypes::new(py)?;
+        Ok(Arc::new_cyclic(|site| Self {
             ticker: OnceLock::new(),
             baton: Baton::new(core, poller, threads),
             watched,
             application,
             file_wrapper,
             inputs,
-            handles: HandleTypes::new(py)?,
+            handles: handles.of(Weak::clone(site)),
             report,
             hooks,
             threads,
@@ -203,14 +277,31 @@ impl Site {
             waker,
             control: Mutex::default(),
             asked: AtomicBool::new(false),
-            failure: Mutex::default(),
-            ended: Mutex::default(),
-            end: Condvar::new(),
-        })
+            place,
+            common,
+        }))
+    }
+
+    /// Whether this thread does something with another engine of the server just now: to wait for this one here could be
+    /// to wait for somebody who waits for that.
+    fn is_elsewhere(&self) -> bool {
+        !self.place.is_alone() && self.common.sites().any(|site| site.baton.is_mine())
+    }
+
+    /// How many threads the crew may have, the one in reserve included.
+    pub(crate) fn crew(&self) -> usize {
+        self.baton.crew()
+    }
+
+    pub(crate) fn place(&self) -> &Place {
+        &self.place
     }
 
     /// Does something with the engine and the gateway's state, locked.
     pub(crate) fn with<R>(&self, py: Python<'_>, act: impl FnOnce(&mut Core) -> R) -> Result<R, Reentered> {
+        if self.is_elsewhere() {
+            return Err(Reentered);
+        }
         let (result, holds) = self
             .baton
             .with(&Attached::new(self, py), |core| {
@@ -224,12 +315,15 @@ impl Site {
         Ok(result)
     }
 
-    /// The call that `ticket` is for goes over to another stage.
+    /// The call that `it` answers goes over to another stage.
     #[cold]
-    pub(crate) fn switch_stage(&self, py: Python<'_>, ticket: Option<&Ticket>, stage: Stage) {
-        if let Some(ticket) = ticket {
-            self.with(py, |core| core.engine.switch_stage(ticket, stage)).ok();
-        }
+    pub(crate) fn switch_stage(&self, py: Python<'_>, it: &StartResponse, stage: Stage) {
+        let switched = self.with(py, |core| {
+            it.exchange().with(py, |exchange| {
+                exchange.ticket.as_ref().and_then(|ticket| core.engine.switch_stage(ticket, stage))
+            })
+        });
+        switched.ok();
     }
 
     /// Somebody has to tick from now on.
@@ -260,7 +354,7 @@ impl Site {
                 let site = unsafe { &*place.0 };
                 match site.baton.tick() {
                     Some(period) => Wanted::Soon(period),
-                    None if site.watched.is_some() && !*lock(&site.ended) => Wanted::Slowly,
+                    None if site.watched.is_some() && !*lock(&site.common.ended) => Wanted::Slowly,
                     None => Wanted::No,
                 }
             };
@@ -272,9 +366,11 @@ impl Site {
 
     /// Starts the first thread of the crew, which starts others as they are needed.
     pub(crate) fn start_first(&self, py: Python<'_>) -> PyResult<()> {
-        share_heaps();
+        if self.place.is_alone() {
+            share_heaps();
+        }
         match &self.hooks.spawn {
-            Some(spawn) => spawn.call1(py, (0,)).map(drop),
+            Some(spawn) => spawn.call1(py, (self.place.number_of_worker(0),)).map(drop),
             None => Ok(()),
         }
     }
@@ -305,13 +401,24 @@ impl Site {
 
     /// Is the thread `index` of the crew until the server has stopped.
     pub(crate) fn work(&self, py: Python<'_>, index: usize) {
-        WORKER.set(Some(index));
+        self.place.set_worker(Some(index));
         self.tick_slowly();
         let crew = Attached::new(self, py);
         self.baton.work(&crew, index);
         crew.let_go();
-        WORKER.set(None);
+        self.place.set_worker(None);
         self.tidy(py, true);
+        if !self.place.is_alone() && matches!(self.with(py, |core| core.broken.is_some()), Ok(true)) {
+            // What is over here is over everywhere: there is one server.
+            self.stop_all(py, Stop { limit: Some(Duration::ZERO), grace: Duration::ZERO });
+        }
+    }
+
+    /// [Stops](Self::stop) each of the server's engines.
+    fn stop_all(&self, py: Python<'_>, stop: Stop) {
+        for site in self.common.sites() {
+            site.stop(py, stop);
+        }
     }
 
     pub(crate) fn is_stopped(&self, py: Python<'_>) -> Result<bool, Reentered> {
@@ -319,7 +426,15 @@ impl Site {
     }
 
     pub(crate) fn muster(&self, py: Python<'_>) -> Result<Muster, Reentered> {
+        if self.is_elsewhere() {
+            return Err(Reentered);
+        }
         self.baton.muster(&Attached::new(self, py)).map_err(|baton::Reentered| Reentered)
+    }
+
+    /// All calls that are not over.
+    pub(crate) fn calls(&self, py: Python<'_>) -> Result<Vec<Call>, Reentered> {
+        self.with(py, |core| core.wsgi.calls.all(py, clock::now().monotonic))
     }
 
     /// How things are.
@@ -371,8 +486,6 @@ impl Site {
         }
         self.tidy(py, true);
         self.baton.publish(&Attached::new(self, py)).ok();
-        *lock(&self.ended) = true;
-        self.end.notify_all();
         Ok(())
     }
 
@@ -446,103 +559,146 @@ impl Site {
 
     /// An exception that is to end the server.
     pub(crate) fn fail_with(&self, py: Python<'_>, error: PyErr) {
-        lock(&self.failure).get_or_insert(error);
-        self.stop(py, Stop { limit: Some(Duration::ZERO), grace: Duration::ZERO });
+        // Made here, and let go of below, because both may run what is Python's.
+        let mut failure = Some(error.into_value(py));
+        {
+            let mut first = lock(&self.common.failure);
+            if first.is_none() {
+                *first = failure.take();
+            }
+        }
+        drop(failure);
+        self.stop_all(py, Stop { limit: Some(Duration::ZERO), grace: Duration::ZERO });
     }
 
     /// Raises what has ended the server, if something has.
     pub(crate) fn fail_if_failed(&self, py: Python<'_>) -> PyResult<()> {
-        if let Some(error) = lock(&self.failure).take() {
+        if let Some(error) = self.common.take_failure(py) {
             return Err(error);
         }
         self.with(py, |core| core.broken.take())?.map_or(Ok(()), |error| Err(error.into()))
     }
 
-    /// Waits, without the interpreter, for `timeout` or until the server has ended; whether it has.
-    pub(crate) fn wait_for_end(&self, py: Python<'_>, timeout: Option<Duration>) -> bool {
-        detached(py, || {
-            let ended = lock(&self.ended);
-            match timeout {
-                None => *self.end.wait_while(ended, |ended| !*ended).unwrap_or_else(PoisonError::into_inner),
-                Some(timeout) => {
-                    *self
-                        .end
-                        .wait_timeout_while(ended, timeout, |ended| !*ended)
-                        .unwrap_or_else(PoisonError::into_inner)
-                        .0
-                }
-            }
-        })
-    }
-
     /// Waits in the middle of a call until its peer has taken what was written. Where nobody else could go on meanwhile,
     /// what piles up is kept elsewhere instead.
-    pub(crate) fn wait_for_output(&self, py: Python<'_>, exchange: &Exchange) -> PyResult<()> {
-        let Some(ticket) = &exchange.ticket else { return Ok(()) };
-        if self.hooks.waiter.is_none() && (self.threads == 1 || worker().is_none()) {
-            return Ok(self.with(py, |core| core.engine.reply(ticket, |reply| reply.relieve()))??);
+    pub(crate) fn wait_for_output(&self, py: Python<'_>, it: &StartResponse) -> PyResult<()> {
+        let cannot_wait = self.hooks.waiter.is_none() && (self.threads == 1 || self.place.worker().is_none());
+        loop {
+            let is_to_wait = self.with(py, |core| {
+                it.exchange().with(py, |exchange| {
+                    let Some(ticket) = &exchange.ticket else { return Ok(false) };
+                    core.engine.reply(ticket, |reply| {
+                        if cannot_wait {
+                            reply.relieve().map(|()| false)
+                        } else {
+                            Ok(reply.is_full() && !reply.is_gone())
+                        }
+                    })
+                })
+            })??;
+            if !is_to_wait {
+                return Ok(());
+            }
+            // A wait may be over early.
+            self.wait(py, it, Awaited::Output)?;
         }
-        // A wait may be over early.
-        while self.with(py, |core| core.engine.reply(ticket, |reply| reply.is_full() && !reply.is_gone()))? {
-            self.wait(py, exchange, false, |core, waiter| {
-                core.engine.wait_for_output(ticket, waiter, clock::now(), &mut core.wsgi);
-            })?;
-        }
-        Ok(())
     }
 
-    /// Waits in the middle of a call. `counts`: the time belongs to the request's deadline.
-    fn wait(
-        &self,
-        py: Python<'_>,
-        exchange: &Exchange,
-        counts: bool,
-        begin: impl FnOnce(&mut Core, Waiter),
-    ) -> PyResult<()> {
-        let key = exchange.key;
-        let stage = Cell::new(None);
-        let begin = |core: &mut Core, waiter| {
-            stage.set(exchange.ticket.as_ref().and_then(|ticket| core.engine.switch_stage(ticket, Stage::Peer)));
-            core.wsgi.blocked += u64::from(!counts);
-            core.wsgi.calls.set_waiting(key, true, counts, clock::now().monotonic);
-            begin(core, waiter);
-        };
-        // Returns whether the call was interrupted meanwhile.
-        let end = |core: &mut Core| {
-            if let Some(ticket) = &exchange.ticket {
-                core.engine.stop_waiting(ticket);
-                if let Some(stage) = stage.get() {
-                    core.engine.switch_stage(ticket, stage);
-                }
-            }
-            core.wsgi.blocked -= u64::from(!counts);
-            core.wsgi.calls.set_waiting(key, false, counts, clock::now().monotonic);
-            core.wsgi.calls.is_interrupted(key)
-        };
+    /// Waits in the middle of a call.
+    fn wait(&self, py: Python<'_>, it: &StartResponse, what: Awaited) -> PyResult<()> {
         if let Some(wait) = &self.hooks.wait {
-            let waiter = self.with(py, |core| {
-                let waiter = core.wsgi.calls.waiter(py, key);
-                if let Some(waiter) = &waiter {
-                    begin(core, Waiter::Hosted(waiter.clone_ref(py)));
-                }
-                waiter
+            let mut waiter = None;
+            let begun = self.with(py, |core| {
+                let key = it.exchange().with(py, |exchange| exchange.ticket.as_ref().map(|_| exchange.key));
+                waiter = key.and_then(|key| core.wsgi.calls.waiter(py, key));
+                let waiter = waiter.as_ref().map(|waiter| Waiter::Hosted(waiter.clone_ref(py)));
+                waiter.and_then(|waiter| Self::begin_wait(py, core, it, what, waiter))
             })?;
             let waited = wait.call1(py, (waiter,));
-            self.with(py, end)?;
+            if let Some(begun) = begun {
+                self.with(py, |core| Self::end_wait(py, core, it, what, begun))?;
+            }
             return waited.map(drop);
         }
-        let Some(worker) = worker() else {
+        let Some(worker) = self.place.worker() else {
             return Err(PyRuntimeError::new_err("only the thread of a request can wait for its peer"));
         };
+        let mut begun = None;
+        let mut is_taken = false;
         self.baton
-            .wait(&Attached::new(self, py), worker, |core| begin(core, Waiter::Worker(worker)))
+            .wait(&Attached::new(self, py), worker, |core| {
+                let key = it.exchange().with(py, |exchange| exchange.ticket.as_ref().map(|_| exchange.key));
+                is_taken = key.is_some_and(|key| core.wsgi.calls.is_waiting(key));
+                if !is_taken {
+                    begun = Self::begin_wait(py, core, it, what, Waiter::Worker(worker));
+                }
+                if begun.is_none() {
+                    // There is nothing to wait for.
+                    core.wsgi.wake_worker(worker);
+                }
+            })
             .map_err(|baton::Reentered| Reentered)?;
-        let interrupted = self.with(py, end)?;
-        if interrupted && let Some(exception) = &self.hooks.timeout_exception {
+        if is_taken {
+            return Err(PyRuntimeError::new_err("another thread waits for the same peer"));
+        }
+        if let Some(begun) = begun
+            && self.with(py, |core| Self::end_wait(py, core, it, what, begun))?
+            && let Some(exception) = &self.hooks.timeout_exception
+        {
             return Err(PyErr::from_value(exception.bind(py).call0()?));
         }
         // The server's end is the call's too.
-        lock(&self.failure).as_ref().map_or(Ok(()), |error| Err(error.clone_ref(py)))
+        self.common.failure(py).map_or(Ok(()), Err)
+    }
+
+    /// Has the engine wake `waiter`. Returns the key of the call and the stage that its request was in; `None` if its response is over or suspended, as another
+    /// thread than the application's may find it.
+    fn begin_wait(
+        py: Python<'_>,
+        core: &mut Core,
+        it: &StartResponse,
+        what: Awaited,
+        waiter: Waiter,
+    ) -> Option<(usize, Option<Stage>)> {
+        let now = clock::now();
+        it.exchange().with(py, |exchange| {
+            let ticket = exchange.ticket.as_ref()?;
+            let counts = what == Awaited::Input;
+            let stage = core.engine.switch_stage(ticket, Stage::Peer);
+            core.wsgi.blocked += u64::from(!counts);
+            core.wsgi.calls.set_waiting(exchange.key, true, counts, now.monotonic);
+            match what {
+                Awaited::Input => core.engine.wait_for_input(ticket, waiter, now, &mut core.wsgi),
+                Awaited::Output => core.engine.wait_for_output(ticket, waiter, now, &mut core.wsgi),
+            }
+            Some((exchange.key, stage))
+        })
+    }
+
+    /// The wait is over. Returns whether the call was interrupted meanwhile.
+    fn end_wait(
+        py: Python<'_>,
+        core: &mut Core,
+        it: &StartResponse,
+        what: Awaited,
+        (key, stage): (usize, Option<Stage>),
+    ) -> bool {
+        let counts = what == Awaited::Input;
+        core.wsgi.blocked -= u64::from(!counts);
+        it.exchange().with(py, |exchange| {
+            if let Some(ticket) = &exchange.ticket {
+                core.engine.stop_waiting(ticket);
+                if let Some(stage) = stage {
+                    core.engine.switch_stage(ticket, stage);
+                }
+            }
+            // Where it was another thread that waited, the call may have ended meanwhile, and the key be another's.
+            if exchange.is_over() {
+                return false;
+            }
+            core.wsgi.calls.set_waiting(key, false, counts, clock::now().monotonic);
+            core.wsgi.calls.is_interrupted(key)
+        })
     }
 
     /// Reads from a body that is handed on as it arrives, and waits until some of it is here. None read is its end.
@@ -550,12 +706,15 @@ impl Site {
     /// # Errors
     /// `ConnectionResetError` if the peer has left before its end, `TimeoutError` if it did not come in time, `OSError`
     /// if it is malformed or too long.
-    pub(crate) fn read_body(&self, py: Python<'_>, exchange: &Exchange, buffer: &mut [u8]) -> PyResult<usize> {
-        let over = || PyRuntimeError::new_err("wsgi.input was read after the response had ended");
+    pub(crate) fn read_body(&self, py: Python<'_>, it: &StartResponse, buffer: &mut [u8]) -> PyResult<usize> {
         loop {
-            let ticket = exchange.ticket.as_ref().ok_or_else(over)?;
-            let input = self.with(py, |core| core.engine.read(ticket, buffer, clock::now(), &mut core.wsgi))?;
-            match input {
+            let input = self.with(py, |core| {
+                it.exchange().with(py, |exchange| {
+                    let ticket = exchange.ticket.as_ref()?;
+                    Some(core.engine.read(ticket, buffer, clock::now(), &mut core.wsgi))
+                })
+            })?;
+            match input.ok_or_else(read_too_late)? {
                 Input::Bytes(count) => return Ok(count),
                 Input::End => return Ok(0),
                 Input::Broken(refusal) => {
@@ -569,9 +728,7 @@ impl Site {
                         }
                     });
                 }
-                Input::Pending => self.wait(py, exchange, true, |core, waiter| {
-                    core.engine.wait_for_input(ticket, waiter, clock::now(), &mut core.wsgi);
-                })?,
+                Input::Pending => self.wait(py, it, Awaited::Input)?,
             }
         }
     }
@@ -665,7 +822,7 @@ impl baton::Core for Core {
         let now = self.clock.now();
         self.turned = now.monotonic;
         let work = self.engine.turn(now, &mut self.wsgi, may_call)?;
-        if let Some(limit) = &mut self.limit
+        if let Some(limit) = &self.limit
             && matches!(work, Work::Call(..))
             && limit.count()
         {
@@ -738,14 +895,14 @@ impl baton::Core for Core {
     }
 
     fn is_stale(&self) -> bool {
-        matches!(&self.watched, Some(Watched { scoreboard: Some(_), .. })) && self.turned > self.published
+        self.publisher.is_some() && self.turned > self.published
     }
 
     fn publish(&mut self, muster: &Muster) {
-        if let Some(Watched { scoreboard: Some(scoreboard), .. }) = &self.watched {
+        if self.publisher.is_some() {
             let snapshot = self.snapshot(*muster);
-            scoreboard.publish(&snapshot);
             self.published = snapshot.at;
+            self.publisher.iter_mut().for_each(|publisher| publisher.publish(&snapshot));
         }
     }
 }
@@ -841,7 +998,7 @@ impl Crew for Attached<'_> {
 
     fn start(&self, worker: usize) -> bool {
         let Some(spawn) = &self.site.hooks.spawn else { return false };
-        match spawn.call1(self.py, (worker,)) {
+        match spawn.call1(self.py, (self.site.place.number_of_worker(worker),)) {
             Ok(_) => true,
             Err(error) => {
                 let message = "no further thread can be started; those that are there go on";

@@ -2,10 +2,14 @@
 
 With one thread that is the thread which serves, and no other is made. With more, that thread only waits and runs
 signal handlers; the native side asks for the others one by one, as calls need them.
+
+Where the interpreter has no lock, one engine would be what all threads meet at, so each processor has its own, with its
+share of the threads.
 """
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 
@@ -31,6 +35,24 @@ _SWITCH_INTERVAL = 0.001
 _JOIN_SECONDS = 2.0
 
 
+def engines(threads: int) -> int:
+    """How many engines serve in this process: with a lock around the interpreter one, whose threads take turns anyway.
+
+    Each has two threads at least: one that has a single thread leaves its connections alone while that is in a call,
+    though other engines have nothing to do.
+    """
+    if _has_lock():
+        return 1
+    processors = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return max(min(processors, threads // 2), 1)
+
+
+def _has_lock() -> bool:
+    """Whether the interpreter runs one thread at a time: all do but a free-threaded one that was not made to."""
+    is_enabled = getattr(sys, "_is_gil_enabled", None)
+    return True if is_enabled is None else bool(is_enabled())
+
+
 class ThreadsDriver:
     def __init__(self, threads: int) -> None:
         self._count = threads
@@ -43,7 +65,8 @@ class ThreadsDriver:
         self._get_ident = original("get_ident")
 
     def options(self) -> dict[str, Any]:
-        return {"threads": self._count, "spawn": self._spawn if self._count > 1 else None}
+        spawn = self._spawn if self._count > 1 else None
+        return {"threads": self._count, "spawn": spawn, "engines": engines(self._count)}
 
     def begin(self) -> None:
         self._serving = self._get_ident()
@@ -82,6 +105,9 @@ class ThreadsDriver:
         self._serving = None
 
     def stacks(self, calls: Iterable[Call]) -> dict[int, Stack]:
+        if not _has_lock():
+            # Another thread's frames may be gone while we look at them (faulthandler shows none then either).
+            return {call.number: take(sys._getframe()) for call in calls if call.thread == self._get_ident()}
         frames = sys._current_frames()
         return {call.number: take(frames.get(call.thread or 0)) for call in calls}
 

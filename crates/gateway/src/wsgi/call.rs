@@ -6,11 +6,11 @@ use super::{Chunk, ERROR, FileWrapper, Request, RequestBody, WARNING, Wsgi};
 use crate::access_log::{Entry, escaped};
 use crate::calls::Ended;
 use crate::clock;
-use crate::object::Object;
+use crate::object::{Item, Object};
 use crate::site::{Core, Site};
-use crate::wsgi::start_response::Handles;
+use crate::wsgi::start_response::{Exchange, Handles};
 use engine::{Progress, Reply, Stage, Ticket};
-use pyo3::exceptions::{PyKeyboardInterrupt, PyOSError, PyTypeError};
+use pyo3::exceptions::{PyAssertionError, PyKeyboardInterrupt, PyOSError, PyTypeError};
 use pyo3::ffi;
 use pyo3::intern;
 use pyo3::prelude::*;
@@ -53,6 +53,8 @@ impl Job {
 
 /// A call of the application, while its response is written.
 pub(crate) struct Call {
+    /// Its key among [`Calls`](crate::calls::Calls).
+    pub(super) key: usize,
     pub(super) environ: Object,
     pub(super) handles: Handles,
     /// The input, where it has to be closed: it holds a file.
@@ -73,8 +75,8 @@ enum Rest {
     Write(Chunk),
     /// It has been. What is left is to be let go of; the block may have been too long.
     LetGo(Ended, Option<Misuse>),
-    /// It could not be, because it is too short.
-    Fail(Misuse),
+    /// It could not be.
+    Fail(Failure),
 }
 
 /// Why a response could not be as the application wanted it.
@@ -103,13 +105,12 @@ impl Site {
                 None
             }
             Job::Resume(ticket, stream) => {
-                stream.call().handles.exchange().ticket = Some(ticket);
-                self.resume(py, &stream);
+                self.resume(py, &stream, Some(ticket));
                 self.pump(py, stream);
                 None
             }
             Job::Abandon(stream) => {
-                self.resume(py, &stream);
+                self.resume(py, &stream, None);
                 self.abandon(py, *stream);
                 None
             }
@@ -132,12 +133,15 @@ impl Site {
     }
 
     /// The stream's call counts again: from now on, for it may have waited for its thread.
-    fn resume(&self, py: Python<'_>, stream: &Stream) {
+    fn resume(&self, py: Python<'_>, stream: &Stream, ticket: Option<Ticket>) {
         let resumed = self.with(py, |core| {
             core.wsgi.calls.resume(stream.key(), clock::now().monotonic);
-            if let Some(ticket) = &stream.call().handles.exchange().ticket {
-                core.engine.switch_stage(ticket, Stage::App);
-            }
+            stream.call().handles.exchange().with(py, |exchange| {
+                exchange.ticket = ticket;
+                if let Some(ticket) = &exchange.ticket {
+                    core.engine.switch_stage(ticket, Stage::App);
+                }
+            });
         });
         debug_assert!(resumed.is_ok(), "a call does not run while the engine is locked");
     }
@@ -161,8 +165,8 @@ impl Site {
             self.tell(py, ERROR, "no memory for a request", error);
             return None;
         };
-        handles.open(self, ticket, key);
-        let mut call = Call { environ, handles, spooled: None, is_arriving: false, entry };
+        handles.open(py, ticket, key);
+        let mut call = Call { key, environ, handles, spooled: None, is_arriving: false, entry };
         self.switch_call(py, &call, Stage::Environ);
         let returned = self.prepare(py, &mut call, body, is_chunked).and_then(|()| self.run_application(py, &call));
         match returned {
@@ -179,7 +183,7 @@ impl Site {
         self.inputs.set_disconnected(py, &call.environ, call.handles.disconnected())?;
         if let Some(waiter) = self.make_waiter(py) {
             let waiter = waiter?;
-            let key = call.handles.exchange().key;
+            let key = call.key;
             self.with(py, |core| {
                 core.wsgi.calls.set_waiter(key, waiter);
                 if let Some(stopwatch) = &mut core.wsgi.stopwatch {
@@ -223,18 +227,18 @@ impl Site {
     #[allow(clippy::inline_always, reason = "where nobody does, it is to cost a branch and not a call")]
     fn switch_call(&self, py: Python<'_>, call: &Call, stage: Stage) {
         if self.times_stages {
-            self.switch_stage(py, call.handles.exchange().ticket.as_ref(), stage);
+            self.switch_stage(py, call.handles.answer(), stage);
         }
     }
 
     /// Writes the response that the application returned.
     fn respond(&self, py: Python<'_>, mut call: Call, returned: Object, worker: Option<usize>) -> Option<Ending> {
-        // SAFETY: `returned` is live, an exact list or tuple has `Py_SIZE` items, and nothing of Python runs between
-        // looking at the item and taking a reference to it.
+        // SAFETY: `returned` is live, an exact tuple has `Py_SIZE` items and never changes, and nothing of Python runs
+        // between looking at the item of a list and taking a reference to it.
         let only_item = unsafe {
             let object = returned.as_ptr();
             if ffi::PyList_CheckExact(object) != 0 && ffi::PyList_GET_SIZE(object) == 1 {
-                Some(Object::from_borrowed(ffi::PyList_GET_ITEM(object, 0)))
+                Item::of(object, 0).map(Item::keep)
             } else if ffi::PyTuple_CheckExact(object) != 0 && ffi::Py_SIZE(object) == 1 {
                 Some(Object::from_borrowed(ffi::PyTuple_GET_ITEM(object, 0)))
             } else {
@@ -242,7 +246,7 @@ impl Site {
             }
         };
         if let Some(item) = only_item
-            && !call.handles.exchange().draft.is_empty()
+            && call.handles.exchange().with(py, |exchange| !exchange.draft.is_empty())
         {
             // The usual response: everything is here, so its length is known and head and body leave together.
             self.close_input(py, &mut call);
@@ -259,9 +263,14 @@ impl Site {
         let stream = Box::new(Stream::new(call, returned, worker));
         match if is_file { self.send_file(py, stream) } else { Err(stream) } {
             Ok(()) => {}
-            Err(stream) => match stream.start(py) {
-                Ok(stream) => self.pump(py, stream),
-                Err((call, error)) => self.fail(py, call, Failure::Raised(error)),
+            Err(mut stream) => match stream.start(py) {
+                Ok(()) => self.pump(py, stream),
+                Err(error) => {
+                    let (call, closed) = stream.close(py);
+                    // What went wrong first is what is reported.
+                    drop(closed);
+                    self.fail(py, call, Failure::Raised(error));
+                }
             },
         }
         None
@@ -275,10 +284,10 @@ impl Site {
                 if let Some(misuse) = misuse {
                     self.report_misuse(py, &call, misuse);
                 }
-                Some(Self::let_go(call, ended))
+                Some(Self::let_go(py, call, ended))
             }
-            Rest::Fail(misuse) => {
-                self.fail(py, call, Failure::Misused(misuse));
+            Rest::Fail(failure) => {
+                self.fail(py, call, failure);
                 None
             }
             // Its handles' drop ends it.
@@ -288,8 +297,8 @@ impl Site {
 
     /// Sends a regular file without reading it; gives the stream back if it has to be read.
     fn send_file(&self, py: Python<'_>, stream: Box<Stream>) -> Result<(), Box<Stream>> {
-        let exchange = stream.call().handles.exchange();
-        if exchange.draft.is_empty() || exchange.begun {
+        let fits = |exchange: &mut Exchange| !exchange.draft.is_empty() && !exchange.begun;
+        if !stream.call().handles.exchange().with(py, fits) {
             return Err(stream);
         }
         let regular = {
@@ -297,14 +306,17 @@ impl Site {
             wrapper.cast::<FileWrapper>().ok().and_then(|wrapper| wrapper.get().regular_file(py))
         };
         let Some((file, offset, left)) = regular else { return Err(stream) };
-        let length = exchange.draft.content_length().map_or(left, |declared| declared.min(left));
         let written = self.write(py, stream.call(), |reply, draft| {
+            if reply.is_begun() || draft.is_empty() {
+                // Another thread has interfered.
+                return Err(unstarted());
+            }
+            let length = draft.content_length().map_or(left, |declared| declared.min(left));
             reply.begin(draft, Some(left));
             // The length is at most what was declared.
-            reply.write_file(file, offset, length).err()
+            Ok(reply.write_file(file, offset, length).err())
         });
-        stream.call().handles.exchange().begun = true;
-        match written {
+        match written.and_then(|written| written) {
             Ok(misuse) => self.complete(py, *stream, misuse),
             Err(error) => self.break_off(py, *stream, error),
         }
@@ -318,7 +330,7 @@ impl Site {
                 Ok(Pumped::Blocked) if stream.worker().is_some() => return self.suspend(py, stream, Progress::Blocked),
                 // A greenlet waits for its peer where it is.
                 Ok(Pumped::Blocked) => {
-                    if let Err(error) = self.wait_for_output(py, stream.call().handles.exchange()) {
+                    if let Err(error) = self.wait_for_output(py, stream.call().handles.answer()) {
                         return self.break_off(py, *stream, error);
                     }
                 }
@@ -333,10 +345,10 @@ impl Site {
     /// Leaves the stream to the engine until it may go on.
     fn suspend(&self, py: Python<'_>, stream: Box<Stream>, how: fn(Box<Stream>) -> Progress<Box<Stream>>) {
         let suspended = self.with(py, |core| {
-            let exchange = stream.call().handles.exchange();
-            let Some(ticket) = exchange.ticket.take() else { unreachable!("the call has not ended") };
+            let ticket = stream.call().handles.exchange().with(py, |exchange| exchange.ticket.take());
+            let Some(ticket) = ticket else { unreachable!("the call has not ended") };
             let now = clock::now();
-            core.wsgi.calls.suspend(exchange.key, now.monotonic);
+            core.wsgi.calls.suspend(stream.key(), now.monotonic);
             core.engine.put_back(ticket, how(stream), now, &mut core.wsgi);
         });
         debug_assert!(suspended.is_ok(), "a call does not run while the engine is locked");
@@ -345,7 +357,7 @@ impl Site {
     /// The iterable has ended: so does the response.
     fn complete(&self, py: Python<'_>, stream: Stream, misuse: Option<Misuse>) {
         // The application may take its time to clean up; the peer need not wait for that.
-        let finished = self.write(py, stream.call(), |reply, _| {
+        let finished = self.write_last(py, stream.call(), |reply| {
             let finished = reply.finish();
             reply.flush();
             finished.err()
@@ -380,8 +392,12 @@ impl Site {
         let body_bytes = stream.body_bytes();
         let mut call = self.close(py, stream);
         self.close_input(py, &mut call);
-        if let Ok(ended) = self.with(py, |core| core.wsgi.end_call(py, &call, body_bytes)) {
-            self.handles.give_back(Self::let_go(call, ended));
+        let ended = self.with(py, |core| {
+            call.handles.exchange().with(py, Exchange::take_ticket_for_good);
+            core.wsgi.end_call(py, &call, body_bytes)
+        });
+        if let Ok(ended) = ended {
+            self.handles.give_back(Self::let_go(py, call, ended));
         }
     }
 
@@ -401,10 +417,27 @@ impl Site {
         call: &Call,
         write: impl FnOnce(&mut Reply<'_, Wsgi>, &wire::http1::Draft) -> R,
     ) -> PyResult<R> {
-        let exchange = call.handles.exchange();
-        let Some(ticket) = &exchange.ticket else { unreachable!("the call has not ended") };
-        let draft = &exchange.draft;
-        Ok(self.with(py, |core| core.engine.reply(ticket, |reply| write(reply, draft)))?)
+        Ok(self.with(py, |core| {
+            call.handles.exchange().with(py, |exchange| {
+                let Some(ticket) = &exchange.ticket else { unreachable!("the call has not ended") };
+                let draft = &exchange.draft;
+                let (written, is_begun) = core.engine.reply(ticket, |reply| (write(reply, draft), reply.is_begun()));
+                exchange.begun |= is_begun;
+                written
+            })
+        })?)
+    }
+
+    /// Ends a call's response, though not yet the call.
+    fn write_last<R>(&self, py: Python<'_>, call: &Call, write: impl FnOnce(&mut Reply<'_, Wsgi>) -> R) -> PyResult<R> {
+        Ok(self.with(py, |core| {
+            call.handles.exchange().with(py, |exchange| {
+                let Some(ticket) = &exchange.ticket else { unreachable!("the call has not ended") };
+                exchange.begun = true;
+                exchange.finished = true;
+                core.engine.reply(ticket, write)
+            })
+        })?)
     }
 
     /// The application failed: the peer gets a 500 if its response has not begun, and sees a cut if it has.
@@ -414,10 +447,10 @@ impl Site {
         match failure {
             Failure::Raised(error) if self.is_timeout(py, &error) => {
                 refusal = (504, TOO_LATE);
-                // Its stack was told when its time was up.
-                drop(error);
+                // Its stack was told when its time was up, where that of another thread can be.
+                let error = cfg!(Py_GIL_DISABLED).then_some(error);
                 let message = format!("its deadline has ended {}", subject(py, &call.environ));
-                self.tell(py, WARNING, &message, None);
+                self.tell(py, WARNING, &message, error);
             }
             // Whoever hosts the engine ends what is left in this way.
             Failure::Raised(error) if is_greenlet_exit(py, &error) && self.is_gone(py, &call) => drop(error),
@@ -433,24 +466,35 @@ impl Site {
             Failure::Misused(misuse) => self.report_misuse(py, &call, misuse),
         }
         let (status, explanation) = refusal;
-        let refused = self.write(py, &call, |reply, _| reply.refuse(status, explanation)).unwrap_or(false);
+        let refused = self.write_last(py, &call, |reply| reply.refuse(status, explanation)).unwrap_or(false);
         if refused {
             // What the log says is what the peer got.
-            let _ = call.handles.exchange().draft.start_refusal(status);
+            let _ = call.handles.exchange().with(py, |exchange| exchange.draft.start_refusal(status));
         }
         self.end(py, call, if refused { Progress::Done } else { Progress::Cut });
     }
 
     fn is_gone(&self, py: Python<'_>, call: &Call) -> bool {
-        let ticket = call.handles.exchange().ticket.as_ref();
-        ticket.is_some_and(|ticket| self.with(py, |core| core.engine.is_gone(ticket)).unwrap_or(false))
+        let is_gone = |core: &mut Core| {
+            call.handles
+                .exchange()
+                .with(py, |exchange| exchange.ticket.as_ref().is_some_and(|ticket| core.engine.is_gone(ticket)))
+        };
+        self.with(py, is_gone).unwrap_or(false)
     }
 
     /// The status for a request whose body broke, if it did.
     fn broken_body(&self, py: Python<'_>, call: &Call) -> Option<u16> {
-        let ticket = call.handles.exchange().ticket.as_ref().filter(|_| call.is_arriving)?;
-        let input = self.with(py, |core| core.engine.read(ticket, &mut [], clock::now(), &mut core.wsgi)).ok()?;
-        if let engine::Input::Broken(refusal) = input { Some(refusal.status) } else { None }
+        if !call.is_arriving {
+            return None;
+        }
+        let read = |core: &mut Core| {
+            call.handles.exchange().with(py, |exchange| {
+                let ticket = exchange.ticket.as_ref()?;
+                Some(core.engine.read(ticket, &mut [], clock::now(), &mut core.wsgi))
+            })
+        };
+        if let engine::Input::Broken(refusal) = self.with(py, read).ok()?? { Some(refusal.status) } else { None }
     }
 
     /// The response is over, whole or not: it is logged, and what it held is let go.
@@ -458,15 +502,15 @@ impl Site {
         self.switch_call(py, &call, Stage::Other);
         self.close_input(py, &mut call);
         let ended = self.with(py, |core| {
-            let exchange = call.handles.exchange();
-            let Some(ticket) = exchange.ticket.take() else { unreachable!("the call has not ended") };
+            let ticket = call.handles.exchange().with(py, Exchange::take_ticket_for_good);
+            let Some(ticket) = ticket else { unreachable!("the call has not ended") };
             let body_bytes = core.engine.reply(&ticket, |reply| reply.body_bytes());
             let ended = core.wsgi.end_call(py, &call, body_bytes);
             core.engine.put_back(ticket, progress, clock::now(), &mut core.wsgi);
             ended
         });
         if let Ok(ended) = ended {
-            self.handles.give_back(Self::let_go(call, ended));
+            self.handles.give_back(Self::let_go(py, call, ended));
         }
     }
 
@@ -479,14 +523,14 @@ impl Site {
     }
 
     /// What a call held goes, where what goes may do what it likes. The handles are closed.
-    fn let_go(call: Call, ended: Ended) -> Handles {
+    fn let_go(py: Python<'_>, call: Call, ended: Ended) -> Handles {
         if ended.interrupted {
             Self::take_back_interrupt();
         }
         drop(ended);
         let Call { environ, handles, .. } = call;
         drop(environ);
-        handles.close();
+        handles.close(py);
         handles
     }
 
@@ -510,27 +554,45 @@ impl Ending {
     /// Writes the response and puts its call back.
     pub(crate) fn end(&mut self, py: Python<'_>, core: &mut Core) {
         let Self { call, rest } = self;
-        let exchange = call.handles.exchange();
         // Until it has been written, it is taken for one that cannot be.
-        let Rest::Write(chunk) = std::mem::replace(rest, Rest::Fail(Misuse::BodyTooShort)) else { return };
-        let Some(ticket) = exchange.ticket.take() else { unreachable!("the call has not ended") };
-        let length = chunk.as_ref().len() as u64;
-        let (written, finished, body_bytes) = core.engine.reply(&ticket, |reply| {
-            if !reply.is_begun() {
-                reply.begin(&exchange.draft, Some(length));
-            }
-            let written = reply.write(chunk);
-            (written, reply.finish(), reply.body_bytes())
-        });
-        if let Err(misuse) = finished {
-            exchange.ticket = Some(ticket);
-            *rest = Rest::Fail(misuse);
+        let Rest::Write(chunk) = std::mem::replace(rest, Rest::Fail(Failure::Misused(Misuse::BodyTooShort))) else {
             return;
-        }
+        };
+        let length = chunk.as_ref().len() as u64;
+        let written = call.handles.exchange().with(py, |exchange| {
+            let Some(ticket) = &exchange.ticket else { unreachable!("the call has not ended") };
+            let draft = &exchange.draft;
+            let written = core.engine.reply(ticket, |reply| {
+                if !reply.is_begun() {
+                    if draft.is_empty() {
+                        // Another thread has called start_response again meanwhile, and is not done.
+                        return Err(Failure::Raised(unstarted()));
+                    }
+                    reply.begin(draft, Some(length));
+                }
+                let written = reply.write(chunk);
+                reply.finish().map_err(Failure::Misused)?;
+                Ok((written, reply.body_bytes()))
+            });
+            written.map(|written| (exchange.take_ticket_for_good(), written))
+        });
+        let (ticket, (written, body_bytes)) = match written {
+            Ok(written) => written,
+            Err(failure) => {
+                *rest = Rest::Fail(failure);
+                return;
+            }
+        };
+        let Some(ticket) = ticket else { unreachable!("it was there") };
         let ended = core.wsgi.end_call(py, call, body_bytes);
         core.engine.put_back(ticket, Progress::Done, core.clock.now(), &mut core.wsgi);
         *rest = Rest::LetGo(ended, written.err());
     }
+}
+
+/// The response has no status.
+pub(super) fn unstarted() -> PyErr {
+    PyAssertionError::new_err("start_response was not called before the first block of the response (PEP 3333)")
 }
 
 /// Whether it is what ends a greenlet without further words.

@@ -22,10 +22,10 @@ pub(crate) mod file_wrapper;
 
 pub(crate) use call::{Ending, Job, chunk_of};
 pub(crate) use input::Inputs;
-pub(crate) use start_response::{Exchange, HandleTypes, Handles};
+pub(crate) use start_response::{HandleTypes, Handles, StartResponse, read_too_late};
 
 use crate::access_log::{AccessLog, Entry, LoggerLines};
-use crate::calls::{Calls, Ended, Limit, Limits};
+use crate::calls::{Calls, Ended, Limit, Limits, Place};
 use crate::object::{Object, bytes_of};
 use crate::scoreboard::{Moment, Stopwatch};
 use crate::site::Waiter;
@@ -117,6 +117,7 @@ pub(crate) struct Parts {
     pub(crate) buffers_bodies: bool,
     pub(crate) stopwatch: Option<Stopwatch>,
     pub(crate) is_hosted: bool,
+    pub(crate) place: Place,
 }
 
 impl Wsgi {
@@ -131,7 +132,7 @@ impl Wsgi {
         Ok(Self {
             environs: Environs::new(py, locals, &constants)?,
             access_log: parts.access_log,
-            calls: Calls::default(),
+            calls: Calls::new(parts.place),
             limits: parts.limits,
             buffers_bodies: parts.buffers_bodies,
             stopwatch: parts.stopwatch,
@@ -151,7 +152,7 @@ impl Wsgi {
                 // SAFETY: see the module.
                 let py = unsafe { Python::assume_attached() };
                 let key = request.environ.as_ref().map(|environ| {
-                    let worker = crate::site::worker();
+                    let worker = self.calls.place().worker();
                     self.calls.begin(environ.clone_ref(py), request.limit, worker, now.monotonic)
                 });
                 if let (Some(stopwatch), Some(key)) = (&mut self.stopwatch, key) {
@@ -218,10 +219,13 @@ impl Wsgi {
     /// when the lock is open.
     fn end_call(&mut self, py: Python<'_>, call: &Call, body_bytes: u64) -> Ended {
         if let (Some(log), Some(entry)) = (&mut self.access_log, &call.entry) {
-            let draft = &call.handles.exchange().draft;
-            log.write(py, entry, draft.status(), body_bytes, Some(draft), Some(&call.environ));
+            // To write a line takes Python, during which an exchange is not to be used: the draft is lent.
+            let exchange = call.handles.exchange();
+            let draft = exchange.with(py, |exchange| std::mem::take(&mut exchange.draft));
+            log.write(py, entry, draft.status(), body_bytes, Some(&draft), Some(&call.environ));
+            exchange.with(py, |exchange| exchange.draft = draft);
         }
-        self.end(call.handles.exchange().key)
+        self.end(call.key)
     }
 
     /// A call is over, and counts no longer.

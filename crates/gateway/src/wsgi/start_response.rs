@@ -5,10 +5,15 @@
 //! one [`Exchange`]: it lives in the `StartResponse`, and the others hold that one alive. The gateway keeps the three
 //! for the next request if nobody else holds on to them; whoever does finds them closed.
 //!
-//! An application may call them from any thread that is attached to the interpreter, and at any time: the exchange is
-//! touched under the interpreter's lock only, and never while the engine's is held.
+//! An application may call them from any thread that is attached to the interpreter, and at any time. So
+//!
+//! * the exchange is [`Guarded`], and the innermost lock: Python is not called while it is used;
+//! * a ticket is put into it and taken out of it while the engine is locked (and before anybody else knows the handles),
+//!   so whoever finds one there, with the engine locked, finds the connection of this response and no other;
+//! * whoever comes from outside does not know whether its server is still there, and asks ([`StartResponse::site`]).
 
-use crate::object::{Object, latin1_of};
+use crate::guarded::Guarded;
+use crate::object::{Item, Object, latin1_of};
 use crate::site::{Reentered, Site};
 use crate::wsgi::chunk_of;
 use engine::Ticket;
@@ -18,7 +23,7 @@ use pyo3::prelude::*;
 use std::ffi::{c_int, c_void};
 use std::mem::offset_of;
 use std::ptr;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use wire::http1::{Draft, Misuse};
 
 /// What the application has said of one response, and where it is written.
@@ -29,21 +34,39 @@ pub(crate) struct Exchange {
     pub(crate) ticket: Option<Ticket>,
     /// The key of the call among [`Calls`](crate::calls::Calls).
     pub(crate) key: usize,
-    /// Its server: valid while there is a ticket.
-    site: *const Site,
     /// The head has been written.
     pub(crate) begun: bool,
-    /// The `Write` of the three, borrowed; null once the response is over.
-    write: *mut ffi::PyObject,
+    /// The last of it has been written too, or given up: what another thread still writes would stand behind it.
+    pub(crate) finished: bool,
+    /// Handles are open from [`Handles::open`] until the response is over.
+    is_open: bool,
     /// What `write` was not allowed to send, kept for the report: exceptions raised in it can be swallowed.
     pub(crate) misuse: Option<Misuse>,
 }
 
+impl Exchange {
+    /// The response is over: nothing that the application says counts any more, and its call is about to end. To be called
+    /// with the engine locked, in which its key is valid until then.
+    pub(crate) fn take_ticket_for_good(&mut self) -> Option<Ticket> {
+        self.is_open = false;
+        self.ticket.take()
+    }
+
+    /// The response has come to its end, and with it the call: its key is another's now, or nobody's.
+    pub(crate) fn is_over(&self) -> bool {
+        !self.is_open
+    }
+}
+
 #[repr(C)]
-struct StartResponse {
+pub(crate) struct StartResponse {
     head: ffi::PyObject,
     vectorcall: Option<ffi::vectorcallfunc>,
-    exchange: Exchange,
+    /// The `Write` of the three, borrowed: it may be given out while the response is not over, when it is alive.
+    write: *mut ffi::PyObject,
+    /// Its server, which may be gone before it: the application may keep what it likes.
+    site: Weak<Site>,
+    exchange: Guarded<Exchange>,
 }
 
 /// A `Write` or a `Disconnected`.
@@ -60,6 +83,8 @@ pub(crate) struct HandleTypes {
     write: Object,
     disconnected: Object,
     spare: Mutex<Vec<Handles>>,
+    /// Whose they are.
+    site: Weak<Site>,
 }
 
 /// The three callables of one response.
@@ -98,7 +123,13 @@ impl HandleTypes {
                 drop_companion as *mut c_void,
             )?,
             spare: Mutex::default(),
+            site: Weak::new(),
         })
+    }
+
+    /// The same, for the handles of this server.
+    pub(crate) fn of(self, site: Weak<Site>) -> Self {
+        Self { site, ..self }
     }
 
     /// Handles for a new response, to be opened; `None` with an exception set if memory is short.
@@ -128,15 +159,17 @@ impl HandleTypes {
             let start_response = Object::from_new(ffi::PyType_GenericAlloc(self.start_response.as_ptr().cast(), 0))?;
             let it = start_response.as_ptr().cast::<StartResponse>();
             (&raw mut (*it).vectorcall).write(Some(call_start_response));
-            (&raw mut (*it).exchange).write(Exchange {
+            (&raw mut (*it).write).write(ptr::null_mut());
+            (&raw mut (*it).site).write(Weak::clone(&self.site));
+            (&raw mut (*it).exchange).write(Guarded::new(Exchange {
                 draft: Draft::default(),
                 ticket: None,
                 key: 0,
-                site: ptr::null(),
                 begun: false,
-                write: ptr::null_mut(),
+                finished: false,
+                is_open: false,
                 misuse: None,
-            });
+            }));
             let companion = |kind: &Object, vectorcall: ffi::vectorcallfunc| {
                 let object = Object::from_new(ffi::PyType_GenericAlloc(kind.as_ptr().cast(), 0))?;
                 let it = object.as_ptr().cast::<Companion>();
@@ -147,39 +180,45 @@ impl HandleTypes {
             };
             let write = companion(&self.write, call_write)?;
             let disconnected = companion(&self.disconnected, call_disconnected)?;
+            (&raw mut (*it).write).write(write.as_ptr());
             Some(Handles { start_response, write, disconnected })
         }
     }
 }
 
 impl Handles {
-    /// They are for the response to `ticket` from now on.
-    pub(crate) fn open(&mut self, site: &Site, ticket: Ticket, key: usize) {
-        let write = self.write.as_ptr();
-        let exchange = self.exchange();
-        exchange.write = write;
-        exchange.ticket = Some(ticket);
-        exchange.key = key;
-        exchange.site = ptr::from_ref(site);
+    /// They are for the response to `ticket` from now on. Nobody else knows them yet.
+    pub(crate) fn open(&mut self, py: Python<'_>, ticket: Ticket, key: usize) {
+        self.exchange().with(py, |exchange| {
+            exchange.ticket = Some(ticket);
+            exchange.key = key;
+            exchange.is_open = true;
+        });
     }
 
     /// The response is over.
-    pub(crate) fn close(&self) {
-        let exchange = self.exchange();
-        exchange.draft.clear();
-        exchange.write = ptr::null_mut();
-        exchange.begun = false;
-        exchange.misuse = None;
+    pub(crate) fn close(&self, py: Python<'_>) {
+        self.exchange().with(py, |exchange| {
+            exchange.is_open = false;
+            exchange.draft.clear();
+            exchange.begun = false;
+            exchange.finished = false;
+            exchange.misuse = None;
+        });
     }
 
     /// Whether somebody else holds one of them, and would meet the next response with it.
+    ///
+    /// Where there is no interpreter lock that cannot be known: a count of references is made up of two, and another
+    /// thread may move one between them meanwhile. There handles are used once.
     pub(crate) fn is_shared(&self) -> bool {
         // SAFETY: all are live, and the thread is attached. The two others hold the first.
-        unsafe {
-            ffi::Py_REFCNT(self.start_response.as_ptr()) != 3
-                || ffi::Py_REFCNT(self.write.as_ptr()) != 1
-                || ffi::Py_REFCNT(self.disconnected.as_ptr()) != 1
-        }
+        cfg!(Py_GIL_DISABLED)
+            || unsafe {
+                ffi::Py_REFCNT(self.start_response.as_ptr()) != 3
+                    || ffi::Py_REFCNT(self.write.as_ptr()) != 1
+                    || ffi::Py_REFCNT(self.disconnected.as_ptr()) != 1
+            }
     }
 
     pub(crate) fn start_response(&self) -> *mut ffi::PyObject {
@@ -191,11 +230,42 @@ impl Handles {
     }
 
     /// What the application has said so far.
-    #[allow(clippy::mut_from_ref, reason = "the handles are what the name says; the exchange lives in a Python object")]
-    pub(crate) fn exchange(&self) -> &mut Exchange {
-        // SAFETY: the object was made by `HandleTypes::make`. The reference is used between two calls into Python,
-        // never across one, and the interpreter lock keeps other threads out of the callables meanwhile.
-        unsafe { &mut (*self.start_response.as_ptr().cast::<StartResponse>()).exchange }
+    pub(crate) fn exchange(&self) -> &Guarded<Exchange> {
+        // SAFETY: the object was made by `HandleTypes::make`, and lives as long as the handles.
+        unsafe { StartResponse::of(self.start_response.as_ptr()) }.exchange()
+    }
+
+    /// The `StartResponse` among them.
+    pub(crate) fn answer(&self) -> &StartResponse {
+        // SAFETY: as above.
+        unsafe { StartResponse::of(self.start_response.as_ptr()) }
+    }
+}
+
+impl StartResponse {
+    /// # Safety
+    /// `object` was made by [`HandleTypes::make`] and outlives the result.
+    unsafe fn of<'a>(object: *mut ffi::PyObject) -> &'a Self {
+        // SAFETY: as the caller promises; but for the exchange, which is guarded, none of it ever changes.
+        unsafe { &*object.cast::<Self>() }
+    }
+
+    /// That of a `Write` or a `Disconnected`.
+    ///
+    /// # Safety
+    /// `companion` is one, made by [`HandleTypes::make`], and outlives the result.
+    unsafe fn of_companion<'a>(companion: *mut ffi::PyObject) -> &'a Self {
+        // SAFETY: as the caller promises; a companion keeps its `StartResponse` alive.
+        unsafe { Self::of((*companion.cast::<Companion>()).start_response) }
+    }
+
+    pub(crate) fn exchange(&self) -> &Guarded<Exchange> {
+        &self.exchange
+    }
+
+    /// The server, while there is one.
+    fn site(&self) -> Option<Arc<Site>> {
+        self.site.upgrade()
     }
 }
 
@@ -241,6 +311,7 @@ unsafe extern "C" fn drop_start_response(object: *mut ffi::PyObject) {
     // SAFETY: the interpreter calls this once, for an object of `HandleTypes::make` that nobody can reach any more. An
     // instance of a heap type holds a reference to it.
     unsafe {
+        ptr::drop_in_place(&raw mut (*object.cast::<StartResponse>()).site);
         ptr::drop_in_place(&raw mut (*object.cast::<StartResponse>()).exchange);
         free(object);
     }
@@ -302,7 +373,7 @@ unsafe fn start_response(
 ) -> PyResult<Object> {
     // SAFETY: as the caller promises.
     unsafe {
-        let exchange = &mut (*callable.cast::<StartResponse>()).exchange;
+        let it = StartResponse::of(callable);
         let mut given = [ptr::null_mut::<ffi::PyObject>(); 3];
         let positional = ffi::PyVectorcall_NARGS(count).cast_unsigned();
         if positional > given.len() {
@@ -329,29 +400,61 @@ unsafe fn start_response(
         if status.is_null() || headers.is_null() {
             return Err(PyTypeError::new_err("start_response needs a status and a list of headers"));
         }
-        if exchange.write.is_null() {
-            return Err(PyRuntimeError::new_err("start_response was called after the response had ended"));
-        }
         let replaces = !exc_info.is_null() && exc_info != ffi::Py_None();
-        if replaces {
-            if exchange.begun {
-                return Err(error_of(py, exc_info));
-            }
-        } else if !exchange.draft.is_empty() {
-            return Err(PyAssertionError::new_err(
-                "start_response was called again without exc_info: a response has one status (PEP 3333)",
-            ));
-        }
-        // Worked on outside of the exchange: making an error message runs Python code, which could call us again.
-        let write = exchange.write;
-        let mut new = std::mem::take(&mut exchange.draft);
+        // Worked on outside of the exchange: making an error message runs Python code, which could call us again, and
+        // other threads may. So what has to hold is looked at before and after.
+        let taken = it.exchange.with(py, |exchange| {
+            admit(exchange, replaces)?;
+            // One that is empty has room perhaps.
+            Ok(if replaces { Draft::default() } else { std::mem::take(&mut exchange.draft) })
+        });
+        let mut new = taken.map_err(|refusal: Inadmissible| refusal.error(py, exc_info))?;
         let drafted = draft(py, &mut new, status, headers);
         if drafted.is_err() {
             new.clear();
         }
-        (*callable.cast::<StartResponse>()).exchange.draft = new;
+        let stored = it.exchange.with(py, |exchange| {
+            admit(exchange, replaces)?;
+            exchange.draft = new;
+            // Handles are closed before they are let go, so this one is alive.
+            Ok(Object::from_borrowed(it.write))
+        });
         drafted?;
-        Ok(Object::from_borrowed(write))
+        stored.map_err(|refusal: Inadmissible| refusal.error(py, exc_info))
+    }
+}
+
+/// Why `start_response` cannot be called now.
+enum Inadmissible {
+    Over,
+    Begun,
+    Again,
+}
+
+fn admit(exchange: &Exchange, replaces: bool) -> Result<(), Inadmissible> {
+    if exchange.is_over() {
+        Err(Inadmissible::Over)
+    } else if replaces && exchange.begun {
+        Err(Inadmissible::Begun)
+    } else if !replaces && !exchange.draft.is_empty() {
+        Err(Inadmissible::Again)
+    } else {
+        Ok(())
+    }
+}
+
+impl Inadmissible {
+    /// # Safety
+    /// The thread is attached; `exc_info` is live where the response has begun.
+    unsafe fn error(self, py: Python<'_>, exc_info: *mut ffi::PyObject) -> PyErr {
+        match self {
+            Inadmissible::Over => PyRuntimeError::new_err("start_response was called after the response had ended"),
+            // SAFETY: as the caller promises.
+            Inadmissible::Begun => unsafe { error_of(py, exc_info) },
+            Inadmissible::Again => PyAssertionError::new_err(
+                "start_response was called again without exc_info: a response has one status (PEP 3333)",
+            ),
+        }
     }
 }
 
@@ -365,8 +468,8 @@ unsafe fn draft(
     status: *mut ffi::PyObject,
     headers: *mut ffi::PyObject,
 ) -> PyResult<()> {
-    // SAFETY: as the caller promises; items of a list are live while nothing of Python runs, and nothing does here
-    // until an error is made.
+    // SAFETY: as the caller promises; what is borrowed from the list is used while nothing of Python runs, and nothing
+    // does here until an error is made. A tuple and a str never change.
     unsafe {
         let status_bytes = text(py, status, "the status", "'200 OK'")?;
         draft.start(status_bytes).map_err(|misuse| refused(py, status, misuse))?;
@@ -374,7 +477,9 @@ unsafe fn draft(
             return Err(wrong_type(py, headers, "the headers must be a list of (name, value) tuples"));
         }
         for index in 0..ffi::PyList_GET_SIZE(headers) {
-            let header = ffi::PyList_GET_ITEM(headers, index);
+            // Another thread may take items away meanwhile.
+            let Some(item) = Item::of(headers, index) else { break };
+            let header = item.as_ptr();
             if ffi::PyTuple_Check(header) == 0 || ffi::Py_SIZE(header) != 2 {
                 return Err(wrong_type(py, header, "each header must be a (name, value) tuple"));
             }
@@ -437,15 +542,6 @@ unsafe fn error_of(py: Python<'_>, exc_info: *mut ffi::PyObject) -> PyErr {
     }
 }
 
-/// The exchange of a `Write` or a `Disconnected`.
-///
-/// # Safety
-/// The thread is attached and `companion` is one, made by `HandleTypes::make`.
-unsafe fn exchange_of<'a>(companion: *mut ffi::PyObject) -> &'a mut Exchange {
-    // SAFETY: as the caller promises; a companion keeps its `StartResponse` alive.
-    unsafe { &mut (*(*companion.cast::<Companion>()).start_response.cast::<StartResponse>()).exchange }
-}
-
 /// `write(body_data)`
 unsafe extern "C" fn call_write(
     callable: *mut ffi::PyObject,
@@ -470,42 +566,42 @@ unsafe extern "C" fn call_write(
 /// As for a vectorcall of a `Write` with `data`.
 unsafe fn write(py: Python<'_>, callable: *mut ffi::PyObject, data: *mut ffi::PyObject) -> PyResult<()> {
     // SAFETY: as the caller promises.
-    let (chunk, exchange) = unsafe {
+    let (chunk, it) = unsafe {
         if ffi::PyBytes_Check(data) == 0 {
             return Err(wrong_type(py, data, "write takes bytes"));
         }
-        (chunk_of(py, Object::from_borrowed(data))?, exchange_of(callable))
+        (chunk_of(py, Object::from_borrowed(data))?, StartResponse::of_companion(callable))
     };
     if chunk.as_ref().is_empty() {
         return Ok(());
     }
-    let Some(ticket) = &exchange.ticket else {
-        return Err(PyRuntimeError::new_err("write was called outside of the application's call for its response"));
-    };
-    // SAFETY: the site outlives every call that is out, and this one has its ticket.
-    let site = unsafe { &*exchange.site };
-    let draft = &exchange.draft;
-    let (written, is_full) = site.with(py, |core| {
-        core.engine.reply(ticket, |reply| {
-            if !reply.is_begun() {
-                reply.begin(draft, None);
-            }
-            let written = reply.write(chunk);
-            reply.flush();
-            (written, reply.is_full())
+    let outside = || PyRuntimeError::new_err("write was called outside of the application's call for its response");
+    let site = it.site().ok_or_else(outside)?;
+    let written = site.with(py, |core| {
+        it.exchange.with(py, |exchange| {
+            let ticket = exchange.ticket.as_ref().filter(|_| !exchange.finished)?;
+            let draft = &exchange.draft;
+            let (written, is_full) = core.engine.reply(ticket, |reply| {
+                if !reply.is_begun() {
+                    if draft.is_empty() {
+                        // Another start_response is at work, or has failed.
+                        return None;
+                    }
+                    reply.begin(draft, None);
+                }
+                let written = reply.write(chunk);
+                reply.flush();
+                Some((written, reply.is_full()))
+            })?;
+            exchange.begun = true;
+            exchange.misuse = written.err().or(exchange.misuse.take());
+            Some((written, is_full))
         })
     })?;
-    exchange.begun = true;
-    if let Err(misuse) = written {
-        exchange.misuse = Some(misuse);
-        return Err(PyValueError::new_err(misuse.to_string()));
-    }
-    if is_full {
-        // The caller cannot be suspended as an iterable can: it waits here for its peer, if others can go on meanwhile.
-        // SAFETY: `callable` keeps the exchange alive, and nobody else ends the response while the application works.
-        site.wait_for_output(py, unsafe { exchange_of(callable) })?;
-    }
-    Ok(())
+    let (written, is_full) = written.ok_or_else(outside)?;
+    written.map_err(|misuse| PyValueError::new_err(misuse.to_string()))?;
+    // The caller cannot be suspended as an iterable can: it waits here for its peer, if others can go on meanwhile.
+    if is_full { site.wait_for_output(py, it) } else { Ok(()) }
 }
 
 /// `environ['kirsch.disconnected']()`
@@ -519,7 +615,7 @@ unsafe extern "C" fn call_disconnected(
     unsafe {
         let py = Python::assume_attached();
         let result = if ffi::PyVectorcall_NARGS(count) == 0 && keywords.is_null() {
-            disconnected(py, exchange_of(callable)).map_err(PyErr::from)
+            disconnected(py, StartResponse::of_companion(callable)).map_err(PyErr::from)
         } else {
             Err(PyTypeError::new_err("kirsch.disconnected takes no arguments"))
         };
@@ -529,11 +625,14 @@ unsafe extern "C" fn call_disconnected(
 
 /// Whether whoever waits for the response has left. Once the response is over, nobody waits for it. While it is
 /// suspended the engine watches its peer: it is there, or the response would be over soon.
-fn disconnected(py: Python<'_>, exchange: &Exchange) -> Result<bool, Reentered> {
-    let Some(ticket) = &exchange.ticket else { return Ok(exchange.write.is_null()) };
-    // SAFETY: the site outlives every call that is out, and this one has its ticket.
-    let site = unsafe { &*exchange.site };
-    site.with(py, |core| core.engine.has_peer_left(ticket))
+fn disconnected(py: Python<'_>, it: &StartResponse) -> Result<bool, Reentered> {
+    let Some(site) = it.site() else { return Ok(true) };
+    site.with(py, |core| {
+        it.exchange.with(py, |exchange| match &exchange.ticket {
+            Some(ticket) => core.engine.has_peer_left(ticket),
+            None => exchange.is_over(),
+        })
+    })
 }
 
 /// Reads from the body of the request that `start_response` answers, waiting until some of it is here.
@@ -542,22 +641,30 @@ fn disconnected(py: Python<'_>, exchange: &Exchange) -> Result<bool, Reentered> 
 /// `start_response` was made by [`HandleTypes::make`].
 pub(crate) unsafe fn read_into(py: Python<'_>, start_response: &Object, buffer: &mut [u8]) -> PyResult<usize> {
     // SAFETY: as the caller promises.
-    let exchange = unsafe { &(*start_response.as_ptr().cast::<StartResponse>()).exchange };
-    if exchange.ticket.is_none() {
-        return Err(PyRuntimeError::new_err("wsgi.input was read after the response had ended"));
+    let it = unsafe { StartResponse::of(start_response.as_ptr()) };
+    match it.site() {
+        Some(site) => site.read_body(py, it, buffer),
+        None => Err(read_too_late()),
     }
-    // SAFETY: the site outlives every call that is out, and this one has its ticket.
-    unsafe { &*exchange.site }.read_body(py, exchange, buffer)
+}
+
+pub(crate) fn read_too_late() -> PyErr {
+    PyRuntimeError::new_err("wsgi.input was read after the response had ended")
 }
 
 impl Drop for Handles {
     /// A call that did not come to its end, because code of ours panicked, is cut off.
     fn drop(&mut self) {
-        let exchange = self.exchange();
-        if let Some(ticket) = exchange.ticket.take() {
-            // SAFETY: references to Python objects are dropped attached; the site outlives every call that is out.
-            let (py, site) = unsafe { (Python::assume_attached(), &*exchange.site) };
-            site.cut_off(py, ticket, Some(exchange.key));
+        // SAFETY: references to Python objects are dropped attached.
+        let py = unsafe { Python::assume_attached() };
+        let left = self.exchange().with(py, |exchange| {
+            let ticket = exchange.take_ticket_for_good();
+            ticket.map(|ticket| (ticket, exchange.key))
+        });
+        if let Some((ticket, key)) = left
+            && let Some(site) = self.answer().site()
+        {
+            site.cut_off(py, ticket, Some(key));
         }
     }
 }

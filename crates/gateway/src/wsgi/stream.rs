@@ -5,11 +5,10 @@
 //! began, because that is where the application keeps what it needs. No block waits for the next (PEP 3333, "Buffering
 //! and Streaming"): `Reply::send_soon` sees to it that it leaves within a tick, and the first at once.
 
-use super::call::Call;
+use super::call::{Call, unstarted};
 use super::chunk_of;
 use crate::object::Object;
 use crate::site::Site;
-use pyo3::exceptions::PyAssertionError;
 use pyo3::ffi;
 use pyo3::intern;
 use pyo3::prelude::*;
@@ -49,21 +48,11 @@ impl Stream {
     }
 
     /// Takes the iterator. An application may call `start_response` in `__iter__` or in the first `__next__`.
-    pub(super) fn start(mut self: Box<Self>, py: Python<'_>) -> Result<Box<Self>, (Call, PyErr)> {
+    pub(super) fn start(&mut self, py: Python<'_>) -> PyResult<()> {
         // SAFETY: the iterable is live and the thread attached.
         let iterator = unsafe { Object::from_new_or_error(py, ffi::PyObject_GetIter(self.iterable.as_ptr())) };
-        match iterator {
-            Ok(iterator) => {
-                self.iterator = Some(iterator);
-                Ok(self)
-            }
-            Err(error) => {
-                let (call, closed) = self.close(py);
-                // What went wrong first is what is reported.
-                drop(closed);
-                Err((call, error))
-            }
-        }
+        self.iterator = Some(iterator?);
+        Ok(())
     }
 
     /// Sends blocks until one has to wait, or the iterable ends.
@@ -89,9 +78,11 @@ impl Stream {
                 }
                 continue;
             }
-            self.check_started()?;
             let (stop, body_bytes) = site.write(py, &self.call, |reply, draft| {
                 if !reply.is_begun() {
+                    if draft.is_empty() {
+                        return Err(unstarted());
+                    }
                     reply.begin(draft, None);
                 }
                 let written = reply.write(chunk);
@@ -108,9 +99,8 @@ impl Stream {
                 } else {
                     None
                 };
-                (stop, reply.body_bytes())
-            })?;
-            self.call.handles.exchange().begun = true;
+                Ok((stop, reply.body_bytes()))
+            })??;
             self.body_bytes = body_bytes;
             match stop {
                 Some(Pumped::Ended(misuse)) => {
@@ -121,23 +111,21 @@ impl Stream {
                 None => {}
             }
         }
-        let misuse = self.call.handles.exchange().misuse.take();
-        if !self.call.handles.exchange().begun {
-            self.check_started()?;
-            // An iterable that yields nothing has a body of known length.
-            site.write(py, &self.call, |reply, draft| reply.begin(draft, Some(0)))?;
-            self.call.handles.exchange().begun = true;
+        if !self.call.handles.exchange().with(py, |exchange| exchange.begun) {
+            site.write(py, &self.call, |reply, draft| {
+                if reply.is_begun() {
+                    return Ok(());
+                }
+                if draft.is_empty() {
+                    return Err(unstarted());
+                }
+                // An iterable that yields nothing has a body of known length.
+                reply.begin(draft, Some(0));
+                Ok(())
+            })??;
         }
+        let misuse = self.call.handles.exchange().with(py, |exchange| exchange.misuse.take());
         Ok(Pumped::Ended(misuse))
-    }
-
-    fn check_started(&self) -> PyResult<()> {
-        if self.call.handles.exchange().draft.is_empty() {
-            return Err(PyAssertionError::new_err(
-                "start_response was not called before the first block of the response (PEP 3333)",
-            ));
-        }
-        Ok(())
     }
 
     pub(super) fn call(&self) -> &Call {
@@ -150,7 +138,7 @@ impl Stream {
 
     /// The key of its call.
     pub(super) fn key(&self) -> usize {
-        self.call.handles.exchange().key
+        self.call.key
     }
 
     pub(super) fn worker(&self) -> Option<usize> {
