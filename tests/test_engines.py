@@ -313,16 +313,21 @@ def test_an_interrupt_that_the_application_raises_ends_both(serve: Serve, monkey
 
 
 def test_a_deadline_meets_calls_of_both(two: Serve, tmp_path: Path) -> None:
-    site = serve_alone(two, "--timeout", "1")
+    site = serve_alone(two, "--timeout", "300ms")
     gate = tmp_path / "gate"
-    peers = occupy(site, gate)
-    late = [peer.read_response().status for peer in peers[:THREADS]]
-    assert late.count(504) >= THREADS // 2
-    site.wait_for(r"kirsch-[0-2]; kirsch.RequestTimeout is raised in it at", PATIENCE)
-    site.wait_for(r"kirsch-[3-5]; kirsch.RequestTimeout is raised in it at", PATIENCE)
-    gate.touch()
-    for peer in peers:
+    told = [
+        re.compile(rf"kirsch-[{first}-{last}]; kirsch.RequestTimeout is raised in it at")
+        for first, last in ("02", "35")
+    ]
+    # Which engine a newcomer meets is chance; one that waits behind others has its time from when it is begun.
+    for _ in range(200):
+        peer = ask(site, f"/wait?{gate}")
+        assert peer.read_response().status == 504
         peer.close()
+        if all(each.search(site.stderr) for each in told):
+            break
+    else:
+        raise AssertionError(f"one engine has got them all:\n{site.stderr}")
     assert_serves(site)
 
 

@@ -340,9 +340,9 @@ def test_a_folder_that_cannot_be_written_to(folder: Folder) -> None:
 def test_a_full_disc_keeps_what_was_there(folder: Folder) -> None:
     folder.write("ok")
     words = shlex.join(folder.command("--rounds", "9"))
-    # Files of 4 KiB at most: the header and a round or two.
+    # Files of 8 KiB at most: the header and a few rounds.
     done = subprocess.run(
-        ["bash", "-c", f"ulimit -f 4; exec {words}"],
+        ["bash", "-c", f"ulimit -f 8; exec {words}"],
         capture_output=True,
         text=True,
         timeout=SECONDS,

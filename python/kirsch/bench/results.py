@@ -23,7 +23,7 @@ PERCENTILES = (50.0, 75.0, 90.0, 95.0, 99.0, 99.9, 99.99)
 
 _NANOSECONDS = 1e9
 
-_BUSY = 0.9
+BUSY = 0.9
 """Share of its window for which a generator's thread had the processor, from which on it measures itself
 (reference: fijal's survey of 2013 found its own generator's ceiling, and took it for the servers')."""
 
@@ -192,7 +192,7 @@ class Result:
     @property
     def generator_bound(self) -> bool:
         """Whether the generator's own limit may be what was measured."""
-        return self._used > _BUSY or self._came_late > _LATE
+        return self._used > BUSY or self._came_late > _LATE
 
     @property
     def generator_troubles(self) -> list[str]:
@@ -200,7 +200,7 @@ class Result:
         then blurs a figure without setting it."""
         found = []
         starved = max((each["starved"] for each in self.processors), default=0.0)
-        if self._used > _BUSY:
+        if self._used > BUSY:
             found.append(f"used {self._used:.0%} of a processor")
         if starved > _STARVED:
             found.append(f"was kept waiting for a processor for {starved:.0%} of the time")

@@ -11,9 +11,10 @@ import math
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from kirsch.bench.results import BUSY
 from kirsch.bench.show import plural
 from kirsch.survey import statistics
-from kirsch.survey.records import Subject
+from kirsch.survey.records import CEILING, Subject
 from kirsch.survey.spec import NULL
 
 if TYPE_CHECKING:
@@ -21,12 +22,6 @@ if TYPE_CHECKING:
 
     from kirsch.survey.records import Header, Round, Scenario
     from kirsch.survey.statistics import Figure, Rank
-
-CEILING = 0.8
-"""Share of the null server's rate beyond which the generator may be what is measured."""
-
-GENERATOR_BUSY = 0.9
-"""Share of its processors, likewise."""
 
 ROUNDS_ENOUGH = 5
 
@@ -361,7 +356,7 @@ def _bound(rounds: Sequence[Round], ceilings: Mapping[int, float], open_model: b
 
     if mostly([share > CEILING for share in shares]):
         return f"{_mean(shares):.0%} of the null server"
-    if mostly([share > GENERATOR_BUSY for share in used]):
+    if mostly([share > BUSY for share in used]):
         return f"the generator used {_mean(used):.0%} of its processors"
     return "the generator says so" if mostly(told) else ""
 
@@ -491,7 +486,7 @@ def _doubts(header: Header, rounds: Sequence[Round], scenes: Sequence[Scene]) ->
     ]
     if bound:
         yield (
-            f"The generator may be the limit (beyond {CEILING:.0%} of the null server, or {GENERATOR_BUSY:.0%} of its "
+            f"The generator may be the limit (beyond {CEILING:.0%} of the null server, or {BUSY:.0%} of its "
             "own processors), so these rates are lower bounds, and their ranks are not the servers'; processor times "
             "hold. "
             f"{'; '.join(bound)}."
@@ -516,7 +511,7 @@ def _doubts(header: Header, rounds: Sequence[Round], scenes: Sequence[Scene]) ->
 def _works_hard(scene: Scene) -> bool:
     """Whether the generator does so much that it may be near its limit."""
     used = [each.generator.get("used") or 0.0 for cell in scene.measured for each in cell.rounds]
-    return not scene.is_open and max(used, default=0.0) > GENERATOR_BUSY / 2
+    return not scene.is_open and max(used, default=0.0) > BUSY / 2
 
 
 def _bodies(scene: Scene) -> str:

@@ -10,6 +10,9 @@ import dataclasses
 from dataclasses import dataclass, field
 from typing import Any
 
+CEILING = 0.8
+"""The share of the null server's rate from which on the generator may be what is measured (seed S3.6)."""
+
 
 @dataclass(frozen=True)
 class Subject:

@@ -35,9 +35,6 @@ if TYPE_CHECKING:
     from kirsch.survey.spec import Scenario, Survey
     from kirsch.survey.subjects import Ready
 
-_BOUND = 0.8
-"""The share of the null server's rate from which on the generator may be what is measured (seed S3.6)."""
-
 _TIMEOUT_SECONDS = 10.0
 """For one request, unless the load says otherwise: a server that stalls is known by then."""
 
@@ -356,7 +353,7 @@ def _generator(result: Result, ceiling: float | None) -> dict[str, Any]:
     found: dict[str, Any] = {"used": max((each["used"] for each in result.processors), default=0.0)}
     if ceiling and result.rate_asked is None:
         found["ceiling"] = ceiling
-        if result.rate > _BOUND * ceiling:
+        if result.rate > records.CEILING * ceiling:
             bound = True
             troubles.append(f"came to {result.rate / ceiling:.0%} of what it reaches with the null server")
     return {**found, "bound": bound, "troubles": troubles}
