@@ -467,6 +467,27 @@ def test_a_zygote_that_does_nothing_is_made_again(serve: Serve, write_app: Write
     assert site.stop() == 0
 
 
+def test_a_worker_whose_end_is_told_before_its_beginning(serve: Serve, write_app: Write) -> None:
+    """Its zygote has forked it, and it ends before the supervisor has heard its pid."""
+    site = serve(write_app(APP), "--preload")
+    (worker,) = site.worker_pids()
+    zygote = site.zygote_pid()
+    os.kill(zygote, signal.SIGSTOP)
+    os.kill(worker, signal.SIGKILL)
+    site.wait_for(rf"worker {worker} was killed by SIGKILL; another is started$")
+    wait_until(lambda: "starting" in site.said_at(signal.SIGPWR, "^kirsch supervisor, .*$"), "one is asked for")
+    os.kill(site.pid, signal.SIGSTOP)
+    os.kill(zygote, signal.SIGCONT)
+    wait_until(lambda: bool({*site.worker_pids()} & {*children(site.pid)}), "there is another")
+    (unheard,) = site.worker_pids()
+    os.kill(unheard, signal.SIGKILL)
+    wait_until(lambda: not is_alive(unheard), "it has ended")
+    os.kill(site.pid, signal.SIGCONT)
+    (after,) = site.wait_for_workers(1, without=[worker, unheard])
+    assert site.page() == str(after)
+    assert site.stop() == 0
+
+
 def test_a_reload_needs_nothing_of_a_zygote_that_does_nothing(serve: Serve, write_app: Write) -> None:
     site = serve(write_app(APP), "--preload")
     (worker,) = site.worker_pids()

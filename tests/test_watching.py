@@ -15,6 +15,7 @@ from urllib.request import urlopen
 
 import pytest
 
+from family import is_alive
 from kirsch.supervisor import watching
 from kirsch.supervisor.watching import Touches, Watch, WatchError
 
@@ -149,13 +150,6 @@ def test_an_edit_in_the_same_second_is_not_hidden_by_compiled_code(
 
 
 # --- The process that watches ----------------------------------------------------------------------------------------
-
-
-def is_alive(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except FileNotFoundError:
-        return False
 
 
 def wait_for_end(pid: int) -> None:

@@ -335,11 +335,20 @@ class Workforce:
 
     def ended(self, pid: int, code: int) -> bool:
         """The process ``pid`` has ended with ``code`` (-N: by signal N); False where it was no worker."""
-        worker = next((each for each in self._service.workers if each.pid == pid), None)
+        worker = self._known_as(pid)
+        if worker is None:
+            # One that a zygote has forked tells its pid itself, and that may not have been heard yet.
+            for each in self._service.workers:
+                if not each.pid:
+                    self._hear(each)
+            worker = self._known_as(pid)
         if worker is not None:
             self._hear(worker)
             self._gone(worker, code)
         return worker is not None
+
+    def _known_as(self, pid: int) -> Worker | None:
+        return next((each for each in self._service.workers if each.pid == pid), None)
 
     def _gone(self, worker: Worker, code: int | None) -> None:
         """It has ended; None: with what, nobody knows."""
