@@ -29,10 +29,10 @@ APP = """
 
     def app(environ, start_response):
         if environ["PATH_INFO"] == "/hold":
-            # While it waits another thread of the crew goes to wait for the poller. Then nobody gets the interpreter.
+            # While it waits another thread of the crew goes to wait for the poller. Then nobody gets the interpreter,
+            # and that is when it says so.
             time.sleep(0.3)
-            os.write(2, b"holds\\n")
-            ctypes.PyDLL(None).usleep(3_000_000)
+            ctypes.PyDLL(None).system(b"echo holds >&2; exec sleep 3")
         body = str(os.getpid()).encode()
         start_response("200 OK", [("Content-Length", str(len(body)))])
         return [body]
