@@ -148,7 +148,13 @@ def command_of(ready: Ready, scenario: Scenario) -> str:
         shutil.rmtree(directory, ignore_errors=True)
     folder = os.path.dirname(ready.python) if ready.python else ""
     text = shlex.join(words)
-    for found, name in ((directory, "DIR"), (ready.python, "python"), (f"{folder}/" if folder else "", "")):
+    places = (
+        (directory, "DIR"),
+        (scenario.directory, "APP"),
+        (ready.python, "python"),
+        (f"{folder}/" if folder else "", ""),
+    )
+    for found, name in places:
         text = text.replace(found, name) if found else text
     home = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
     return text.replace("65535", "PORT").replace(f"{home}/", "kirsch/")
