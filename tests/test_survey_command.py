@@ -50,6 +50,18 @@ class Folder:
         words = [sys.executable, str(STUB), how, "{host}", "{port}"]
         return shlex.join(words).replace("'{host}'", "{host}").replace("'{port}'", "{port}")
 
+    def start(self, *args: str) -> subprocess.Popen[str]:
+        """The survey, for whoever is to interrupt it; all that it says comes out of one pipe."""
+        return subprocess.Popen(
+            self.command(*args),
+            cwd=self.path,
+            env=self.environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+
     def command(self, *args: str) -> list[str]:
         return [sys.executable, "-m", "kirsch", "survey", "stubs.toml", "--venvs", str(self.path / "venvs"), *args]
 
@@ -147,15 +159,7 @@ def test_servers_and_generator_have_processors_of_their_own(folder: Folder) -> N
 
 def test_a_survey_that_was_interrupted_goes_on_where_it_was(folder: Folder) -> None:
     folder.write("ok", "stubborn")
-    process = subprocess.Popen(
-        folder.command("--rounds", "3"),
-        cwd=folder.path,
-        env=folder.environment,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    )
+    process = folder.start("--rounds", "3")
     try:
         path = folder.path / "stubs-results" / "rounds.jsonl"
         deadline = time.monotonic() + SECONDS
@@ -227,15 +231,7 @@ def test_however_early_it_is_interrupted_nothing_is_left_behind(folder: Folder) 
     """A signal that comes while a server is being started must not lose sight of it."""
     folder.write("ok")
     for number in range(6):
-        process = subprocess.Popen(
-            folder.command("--rounds", "3", "--again"),
-            cwd=folder.path,
-            env=folder.environment,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-        )
+        process = folder.start("--rounds", "3", "--again")
         try:
             path = folder.path / "stubs-results" / "rounds.jsonl"
             path.unlink(missing_ok=True)
