@@ -701,6 +701,12 @@ impl<A: App> Engine<A> {
         self.connections[ticket.slot].is_left_over()
     }
 
+    /// Connections that are open, or kept for a call whose peer has left.
+    #[must_use]
+    pub fn connections(&self) -> usize {
+        self.connections.len()
+    }
+
     /// Whether requests wait for somebody to call the application.
     #[must_use]
     pub fn has_queued(&self) -> bool {

@@ -74,4 +74,4 @@ pub use reply::Reply;
 pub use spool::Body;
 pub use stages::{Stage, StageClock, Times};
 pub use statistics::Statistics;
-pub use ticker::{SLOW_TICK, Ticker, Wanted};
+pub use ticker::{Pace, SLOW_TICK, STEADY_TICK, Ticker, Wanted};

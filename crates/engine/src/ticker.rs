@@ -10,8 +10,10 @@ mod model;
 
 /// After so long that nobody needed a tick soon the thread goes slow, or to sleep: waking it costs more than a few of
 /// them.
-const IDLE: Duration = if cfg!(loom) { Duration::ZERO } else { Duration::from_millis(50) };
+const IDLE: Duration = if cfg!(loom) { Duration::ZERO } else { Duration::from_millis(4) };
 /// Between two ticks that are not needed soon.
+pub const STEADY_TICK: Duration = Duration::from_millis(10);
+/// The same, where they hardly are.
 pub const SLOW_TICK: Duration = Duration::from_millis(100);
 
 /// Calls a function every now and then while it is wanted. The thread never touches what belongs to the application.
@@ -27,23 +29,35 @@ pub struct Ticker {
 pub enum Wanted {
     /// After this time, which is no longer than [`TICK`].
     Soon(Duration),
-    /// After [`SLOW_TICK`], if nobody wants it sooner meanwhile.
+    /// After [`STEADY_TICK`], if nobody wants it sooner meanwhile.
+    Steadily,
+    /// The same after [`SLOW_TICK`].
     Slowly,
     /// When somebody says so.
     No,
 }
 
+/// How soon ticks follow each other; the quickest first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[repr(u8)]
+pub enum Pace {
+    /// As soon as the last tick said.
+    Quick,
+    /// Every [`STEADY_TICK`].
+    Steady,
+    /// Every [`SLOW_TICK`].
+    Slow,
+    /// Not at all.
+    Asleep,
+}
+
 #[derive(Debug)]
 struct Shared {
+    /// A [`Pace`]. The thread says that it goes slower before it looks for the last time whether a tick is needed:
+    /// whichever comes second, that look or somebody's wish, sees the other.
     pace: AtomicU8,
     quit: AtomicBool,
 }
-
-/// What [`Shared::pace`] is. The thread says that it goes slow, or sleeps, before it looks for the last time whether a
-/// tick is needed: whichever comes second, that look or somebody's wish, sees the other.
-const QUICK: u8 = 0;
-const SLOW: u8 = 1;
-const ASLEEP: u8 = 2;
 
 impl Ticker {
     /// Starts the thread. `tick` says when the next one is wanted.
@@ -51,26 +65,17 @@ impl Ticker {
     /// # Errors
     /// If the system gives no thread.
     pub fn new(tick: impl FnMut() -> Wanted + Send + 'static) -> io::Result<Self> {
-        let shared = Arc::new(Shared { pace: AtomicU8::new(QUICK), quit: AtomicBool::new(false) });
+        let shared = Arc::new(Shared { pace: AtomicU8::new(Pace::Quick as u8), quit: AtomicBool::new(false) });
         let own = Arc::clone(&shared);
         let thread = Builder::new().name("kirsch-ticker".to_owned()).spawn(move || own.run(tick))?;
         let handle = thread.thread().clone();
         Ok(Self { shared, thread: Some(thread), handle })
     }
 
-    /// Ticks are wanted soon from now on. What they are wanted for has to be in place already.
-    pub fn want(&self) {
-        let pace = &self.shared.pace;
-        if pace.load(Ordering::SeqCst) != QUICK && pace.swap(QUICK, Ordering::SeqCst) != QUICK {
-            self.handle.unpark();
-        }
-    }
-
-    /// The same, but slow ones are enough.
-    pub fn want_slowly(&self) {
-        let pace = &self.shared.pace;
-        let wake = || pace.compare_exchange(ASLEEP, SLOW, Ordering::SeqCst, Ordering::SeqCst).is_ok();
-        if pace.load(Ordering::SeqCst) == ASLEEP && wake() {
+    /// Ticks are wanted at this pace, or faster, from now on. What they are wanted for has to be in place already.
+    pub fn want(&self, pace: Pace) {
+        let pace = pace as u8;
+        if self.shared.pace.load(Ordering::SeqCst) > pace && self.shared.pace.fetch_min(pace, Ordering::SeqCst) > pace {
             self.handle.unpark();
         }
     }
@@ -85,29 +90,37 @@ impl Shared {
                 Wanted::Soon(wanted) => {
                     idle = Duration::ZERO;
                     period = wanted;
-                    QUICK
+                    Pace::Quick
                 }
                 _ if idle <= IDLE => {
                     idle += period;
-                    QUICK
+                    Pace::Quick
                 }
-                Wanted::Slowly => SLOW,
-                Wanted::No => ASLEEP,
-            };
-            if self.pace.swap(pace, Ordering::SeqCst) != pace || pace == QUICK {
+                Wanted::Steadily => Pace::Steady,
+                Wanted::Slowly => Pace::Slow,
+                Wanted::No => Pace::Asleep,
+            } as u8;
+            if self.pace.swap(pace, Ordering::SeqCst) != pace || pace == Pace::Quick as u8 {
                 park_timeout(period);
                 continue;
             }
-            while self.pace.load(Ordering::SeqCst) == ASLEEP && !self.quit.load(Ordering::Relaxed) {
+            while self.is_at(Pace::Asleep) && !self.quit.load(Ordering::Relaxed) {
                 park();
             }
-            if self.pace.load(Ordering::SeqCst) == SLOW {
+            if self.is_at(Pace::Slow) {
                 park_timeout(SLOW_TICK);
             }
-            if self.pace.load(Ordering::SeqCst) == QUICK {
+            if self.is_at(Pace::Steady) {
+                park_timeout(STEADY_TICK);
+            }
+            if self.is_at(Pace::Quick) {
                 idle = Duration::ZERO;
             }
         }
+    }
+
+    fn is_at(&self, pace: Pace) -> bool {
+        self.pace.load(Ordering::SeqCst) == pace as u8
     }
 }
 
@@ -147,8 +160,8 @@ mod tests {
         (ticker.unwrap(), wanted, ticks)
     }
 
-    fn wait_until(ticker: &Ticker, pace: u8) {
-        while ticker.shared.pace.load(Ordering::SeqCst) != pace {
+    fn wait_until(ticker: &Ticker, pace: Pace) {
+        while !ticker.shared.is_at(pace) {
             std::thread::yield_now();
         }
     }
@@ -157,9 +170,9 @@ mod tests {
     fn it_ticks_when_wanted_and_sleeps_when_not() {
         let (ticker, wanted, ticks) = ticker(Wanted::No);
         for _ in 0..3 {
-            wait_until(&ticker, ASLEEP);
+            wait_until(&ticker, Pace::Asleep);
             wanted.store(3, Ordering::SeqCst);
-            ticker.want();
+            ticker.want(Pace::Quick);
             // Each of these waits for a tick, and hangs if none comes.
             assert_eq!([3, 2, 1].map(|_| ticks.iter().find(|&left| left > 0)), [Some(3), Some(2), Some(1)]);
         }
@@ -169,13 +182,13 @@ mod tests {
     fn it_ticks_slowly_and_quickly_as_soon_as_wanted() {
         let (ticker, wanted, ticks) = ticker(Wanted::Slowly);
         for _ in 0..3 {
-            wait_until(&ticker, SLOW);
+            wait_until(&ticker, Pace::Slow);
             wanted.store(3, Ordering::SeqCst);
-            ticker.want();
+            ticker.want(Pace::Quick);
             assert_eq!([3, 2, 1].map(|_| ticks.iter().find(|&left| left > 0)), [Some(3), Some(2), Some(1)]);
         }
         // It goes on although nobody asks.
-        wait_until(&ticker, SLOW);
+        wait_until(&ticker, Pace::Slow);
         while ticks.try_recv().is_ok() {}
         assert_eq!([0, 0].map(|_| ticks.recv()), [Ok(0), Ok(0)]);
     }
@@ -183,11 +196,11 @@ mod tests {
     #[test]
     fn it_can_be_woken_to_tick_slowly() {
         let (ticker, _, ticks) = ticker(Wanted::No);
-        wait_until(&ticker, ASLEEP);
+        wait_until(&ticker, Pace::Asleep);
         // The last look has still to come, or has come.
         std::thread::sleep(TICK * 10);
         while ticks.try_recv().is_ok() {}
-        ticker.want_slowly();
+        ticker.want(Pace::Slow);
         assert_eq!(ticks.recv(), Ok(0));
     }
 }

@@ -12,8 +12,8 @@ use crate::scoreboard::{Histogram, Publisher, Scoreboard, Snapshot};
 use crate::wsgi::{
     ERROR, Ending, HandleTypes, Handles, Inputs, Job, Note, StartResponse, WARNING, Wsgi, read_too_late,
 };
-use engine::baton::{self, Baton, Crew, Muster};
-use engine::{Engine, Input, Poller, Progress, Readiness, SLOW_TICK, Stage, Ticker, Ticket, Waker, Wanted, Work};
+use engine::baton::{self, Baton, Crew, Kind, Muster};
+use engine::{Engine, Input, Pace, Poller, Progress, Readiness, SLOW_TICK, Stage, Ticker, Ticket, Waker, Wanted, Work};
 use pyo3::exceptions::{PyBaseException, PyConnectionResetError, PyOSError, PyRuntimeError, PyTimeoutError};
 use pyo3::ffi;
 use pyo3::prelude::*;
@@ -310,7 +310,7 @@ impl Site {
             })
             .map_err(|baton::Reentered| Reentered)?;
         if holds {
-            self.tick_along();
+            self.tick_along(Pace::Quick);
         }
         Ok(result)
     }
@@ -327,9 +327,9 @@ impl Site {
     }
 
     /// Somebody has to tick from now on.
-    fn tick_along(&self) {
+    fn tick_along(&self, pace: Pace) {
         if let Some(ticker) = self.ticker() {
-            ticker.want();
+            ticker.want(pace);
         }
     }
 
@@ -338,7 +338,7 @@ impl Site {
         if self.watched.is_some()
             && let Some(ticker) = self.ticker()
         {
-            ticker.want_slowly();
+            ticker.want(Pace::Slow);
         }
     }
 
@@ -353,9 +353,8 @@ impl Site {
                 // SAFETY: the site lies in an `Arc`, and its drop begins with the ticker's, which waits for the thread.
                 let site = unsafe { &*place.0 };
                 match site.baton.tick() {
-                    Some(period) => Wanted::Soon(period),
-                    None if site.watched.is_some() && !*lock(&site.common.ended) => Wanted::Slowly,
-                    None => Wanted::No,
+                    Wanted::No if site.watched.is_some() && !*lock(&site.common.ended) => Wanted::Slowly,
+                    wanted => wanted,
                 }
             };
             // Without the thread, blocks leave when the next one or the end comes, and calls wait for each other.
@@ -467,7 +466,7 @@ impl Site {
             })
             .map_err(|baton::Reentered| Reentered)?;
         if holds {
-            self.tick_along();
+            self.tick_along(Pace::Quick);
         }
         self.tick_slowly();
         crew.between(true);
@@ -835,8 +834,16 @@ impl baton::Core for Core {
         job.worker()
     }
 
+    fn kind(job: &Job) -> Option<Kind> {
+        job.kind()
+    }
+
     fn has_queued(&self) -> bool {
         self.engine.has_queued()
+    }
+
+    fn peers(&self) -> usize {
+        self.engine.connections()
     }
 
     fn bound(&self, worker: usize) -> usize {
@@ -1021,9 +1028,9 @@ impl Crew for Attached<'_> {
         }
     }
 
-    fn want_ticks(&self) {
+    fn want_ticks(&self, pace: Pace) {
         if self.site.threads > 1 {
-            self.site.tick_along();
+            self.site.tick_along(pace);
         }
     }
 }

@@ -24,7 +24,10 @@
 //! pending while another thread takes the lock waits instead of failing; it fails in the executions in which it comes
 //! later.
 
-use super::{ALL, Baton, Core, Crew, SOON, WORTH_CALLING};
+use super::forecast::{ALL, WORTH_CALLING};
+use super::{Baton, Core, Crew};
+use crate::hold::TICK;
+use crate::ticker::{Pace, Wanted};
 use loom::model::Builder;
 use loom::sync::{Condvar, Mutex, MutexGuard};
 use loom::thread::{self, JoinHandle};
@@ -97,8 +100,9 @@ enum Manner {
     Waiting,
     /// Nearly all wait: whoever is called takes the baton at once.
     AllWaiting,
-    /// Nearly all wait, and many are out: nobody is called until a tick, for one of them will return.
-    ManyOut,
+    /// Nearly all wait, and there is nobody whose call is not out: nobody is called until a tick, for one of them will
+    /// return.
+    AllOut,
 }
 
 impl Manner {
@@ -106,8 +110,7 @@ impl Manner {
     fn waits(self) -> Duration {
         match self {
             Manner::Fast => Duration::ZERO,
-            Manner::Waiting | Manner::ManyOut => WORTH_CALLING * 10,
-            Manner::AllWaiting => SOON * 10,
+            Manner::Waiting | Manner::AllWaiting | Manner::AllOut => WORTH_CALLING * 10,
         }
     }
 }
@@ -318,6 +321,9 @@ struct Fake {
     /// Suspended calls that can go on, with their threads.
     ready: VecDeque<(usize, usize)>,
     woken: VecDeque<usize>,
+    peers: usize,
+    /// It is later each time somebody asks.
+    time: Cell<Duration>,
 }
 
 impl Fake {
@@ -415,7 +421,12 @@ impl Core for Fake {
     }
 
     fn now(&self) -> Duration {
-        Duration::ZERO
+        self.time.set(self.time.get() + TICK * 4);
+        self.time.get()
+    }
+
+    fn peers(&self) -> usize {
+        self.peers
     }
 
     fn wake_watch(&self) {
@@ -479,7 +490,7 @@ impl Ticker {
             }
             asked.is_wanted = false;
             drop(asked);
-            while baton.tick().is_some() {
+            while baton.tick() != Wanted::No {
                 // Others get their turn between two ticks. Where there is nobody left, loom finds the model endless.
                 thread::yield_now();
             }
@@ -518,14 +529,12 @@ impl Site {
             queued: VecDeque::new(),
             ready: VecDeque::new(),
             woken: VecDeque::new(),
+            peers: if plan.manner == Manner::AllOut { 0 } else { usize::MAX },
+            time: Cell::default(),
         };
         let baton = Baton::new(core, Watch, plan.most);
-        let mut state = baton.state.lock().unwrap();
-        state.waits = plan.manner.waits();
-        if matches!(plan.manner, Manner::AllWaiting | Manner::ManyOut) {
-            state.waiting_calls = ALL;
-        }
-        drop(state);
+        let share = if matches!(plan.manner, Manner::AllWaiting | Manner::AllOut) { ALL } else { 0 };
+        baton.rules.lock().unwrap().forecast().believe(share, plan.manner.waits());
         Self {
             baton,
             poll,
@@ -580,11 +589,9 @@ impl Site {
 
     /// Everybody has left: what has to be true then.
     fn verify(&self) {
-        let state = self.baton.state.lock().unwrap();
-        assert!(state.core.calls.iter().all(|call| call.state == State::Done));
-        assert_eq!((state.present, state.running, state.coming, state.mail), (0, 0, 0, 0));
-        assert!(state.standby.is_empty() && state.watch.is_some() && state.to_signal.is_empty());
-        assert!(state.workers.iter().all(|worker| worker.mail.is_empty() && !worker.may_run && !worker.is_watching));
+        let rules = self.baton.rules.lock().unwrap();
+        assert!(rules.core().calls.iter().all(|call| call.state == State::Done));
+        assert!(rules.is_at_rest());
         for (job, &begun) in self.plan.jobs.iter().zip(&*self.begun.borrow()) {
             assert_eq!(begun, (1, usize::from(matches!(job.act, Act::Suspend))), "{job:?}");
         }
@@ -728,7 +735,7 @@ impl Crew for Attached<'_> {
 
     fn between(&self, _: bool) {}
 
-    fn want_ticks(&self) {
+    fn want_ticks(&self, _: Pace) {
         if self.site.plan.ticks {
             self.site.ticker.want();
         }
@@ -762,21 +769,21 @@ fn fast_calls_with_ticks() {
 
 #[test]
 fn calls_that_mostly_wait() {
-    for manner in [Manner::Waiting, Manner::AllWaiting, Manner::ManyOut] {
+    for manner in [Manner::Waiting, Manner::AllWaiting, Manner::AllOut] {
         Plan::new(2, &[RETURN, RETURN, RETURN]).later(&[Event::Request(2)]).manner(manner).check(2);
     }
 }
 
 #[test]
 fn calls_that_mostly_wait_without_an_interpreter_lock() {
-    for manner in [Manner::Waiting, Manner::AllWaiting, Manner::ManyOut] {
+    for manner in [Manner::Waiting, Manner::AllWaiting, Manner::AllOut] {
         Plan::new(2, &[RETURN, RETURN]).manner(manner).free_threaded().check(2);
     }
 }
 
 #[test]
 fn a_call_that_takes_long_keeps_nobody_waiting() {
-    for manner in [Manner::Fast, Manner::ManyOut] {
+    for manner in [Manner::Fast, Manner::AllOut] {
         Plan::new(2, &[RETURN, job(Act::Outlast(Fact::Over(2))), RETURN]).manner(manner).ticking().check(1);
     }
 }
@@ -792,8 +799,15 @@ fn a_call_that_takes_long_keeps_no_later_request_waiting() {
 }
 
 #[test]
+fn a_call_that_is_foreseen_to_take_long_needs_no_tick() {
+    let jobs = [job(Act::Outlast(Fact::Over(1))), RETURN];
+    Plan::new(2, &jobs).manner(Manner::AllWaiting).check(2);
+    Plan::new(2, &jobs).later(&[Event::Request(1)]).manner(Manner::AllWaiting).check(2);
+}
+
+#[test]
 fn a_call_that_waits_passes_the_baton() {
-    for manner in [Manner::Fast, Manner::Waiting, Manner::AllWaiting, Manner::ManyOut] {
+    for manner in [Manner::Fast, Manner::Waiting, Manner::AllWaiting, Manner::AllOut] {
         Plan::new(2, &[WAIT, RETURN.begins_with(Event::Answer(0))]).manner(manner).check(2);
     }
 }
@@ -816,7 +830,7 @@ fn all_calls_wait_and_are_woken_with_a_request_behind_them() {
 
 #[test]
 fn a_suspended_call_goes_on_in_its_thread() {
-    for manner in [Manner::Fast, Manner::Waiting, Manner::AllWaiting, Manner::ManyOut] {
+    for manner in [Manner::Fast, Manner::Waiting, Manner::AllWaiting, Manner::AllOut] {
         Plan::new(2, &[SUSPEND, RETURN.begins_with(Event::Answer(0))]).manner(manner).check(3);
     }
 }

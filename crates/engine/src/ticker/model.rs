@@ -5,7 +5,7 @@
 //! others have had their turn, and what is not needed for long is over at once; in the models where a thread that ticks
 //! slowly has to be woken, its pause lasts for ever.
 
-use super::{Ticker, Wanted};
+use super::{Pace, Ticker, Wanted};
 use crate::hold::TICK;
 use crate::sync::LONG_IS_FOR_EVER;
 use loom::model::Builder;
@@ -65,7 +65,7 @@ fn wants_twice(otherwise: Wanted) {
     let ticker = ticker(&needs, otherwise);
     for _ in 0..2 {
         needs.add();
-        ticker.want();
+        ticker.want(Pace::Quick);
         needs.wait();
     }
     // Its thread ends: dropping it waits for that.
@@ -90,7 +90,7 @@ fn a_tick_that_is_wanted_slowly_comes() {
         let ticker = ticker(&needs, Wanted::No);
         for _ in 0..2 {
             needs.add();
-            ticker.want_slowly();
+            ticker.want(Pace::Slow);
             needs.wait();
         }
     });
@@ -105,12 +105,12 @@ fn two_who_want_ticks_at_the_same_time_get_them() {
             let (needs, ticker) = (Arc::clone(&needs), Arc::clone(&ticker));
             thread::spawn(move || {
                 needs.add();
-                ticker.want();
+                ticker.want(Pace::Quick);
                 needs.wait();
             })
         };
         needs.add();
-        ticker.want();
+        ticker.want(Pace::Quick);
         needs.wait();
         other.join().unwrap();
     });
@@ -124,10 +124,10 @@ fn who_wants_ticks_soon_gets_them_though_another_wants_them_slowly() {
         let ticker = Arc::new(ticker(&needs, Wanted::No));
         let other = {
             let ticker = Arc::clone(&ticker);
-            thread::spawn(move || ticker.want_slowly())
+            thread::spawn(move || ticker.want(Pace::Slow))
         };
         needs.add();
-        ticker.want();
+        ticker.want(Pace::Quick);
         needs.wait();
         other.join().unwrap();
     });

@@ -9,6 +9,7 @@ use crate::clock;
 use crate::object::{Item, Object};
 use crate::site::{Core, Site};
 use crate::wsgi::start_response::{Exchange, Handles};
+use engine::baton::Kind;
 use engine::{Progress, Reply, Stage, Ticket};
 use pyo3::exceptions::{PyAssertionError, PyKeyboardInterrupt, PyOSError, PyTypeError};
 use pyo3::ffi;
@@ -39,6 +40,14 @@ impl Job {
         match self {
             Job::Call { .. } => None,
             Job::Resume(_, stream) | Job::Abandon(stream) => stream.worker(),
+        }
+    }
+
+    /// What it has in common with others, if anything is known of it. Of a response that goes on nothing is.
+    pub(crate) fn kind(&self) -> Option<Kind> {
+        match self {
+            Job::Call { request, .. } => request.kind,
+            Job::Resume(..) | Job::Abandon(_) => None,
         }
     }
 

@@ -14,6 +14,7 @@
 mod call;
 mod environ;
 mod input;
+mod kinds;
 mod start_response;
 mod stream;
 mod table;
@@ -30,9 +31,11 @@ use crate::object::{Object, bytes_of};
 use crate::scoreboard::{Moment, Stopwatch};
 use crate::site::Waiter;
 use call::Call;
+use engine::baton::Kind;
 use engine::{AcceptPause, App, Body, Local, Now, Os, Peer, Refusal, Report, Work};
 use environ::{ConnectionState, Constants, Environs};
 use file_wrapper::FileWrapper;
+use kinds::Kinds;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 use std::fs::File;
@@ -51,6 +54,8 @@ pub(crate) struct Wsgi {
     pub(crate) calls: Calls,
     limits: Limits,
     buffers_bodies: bool,
+    /// Where threads have to know which calls will wait.
+    kinds: Option<Kinds>,
     /// Takes the time of calls, where somebody wants to know it.
     pub(crate) stopwatch: Option<Stopwatch>,
     /// Who calls the application takes a job up later than it is handed out.
@@ -90,6 +95,7 @@ pub(crate) struct Request {
     body: RequestBody,
     is_chunked: bool,
     limit: Limit,
+    kind: Option<Kind>,
     entry: Option<Box<Entry>>,
     /// Since when it waits in the queue, or has, if the time is taken.
     queued_at: Option<Moment>,
@@ -135,6 +141,7 @@ impl Wsgi {
             calls: Calls::new(parts.place),
             limits: parts.limits,
             buffers_bodies: parts.buffers_bodies,
+            kinds: (parts.multithread && !parts.is_hosted).then(Kinds::default),
             stopwatch: parts.stopwatch,
             is_hosted: parts.is_hosted,
             blocked: 0,
@@ -264,6 +271,7 @@ impl App for Wsgi {
             body: if has_body && !self.buffers_bodies { RequestBody::Arriving } else { RequestBody::Empty },
             is_chunked: head.framing == Framing::Chunked,
             limit: self.limits.of(head.target.path),
+            kind: self.kinds.as_ref().map(|kinds| kinds.of(head)),
             entry: self.access_log.as_ref().map(|_| Box::new(Entry::new(head, connection.peer))),
             queued_at: None,
         }
