@@ -42,20 +42,20 @@ impl World {
         }
         // Bodies whose heads came earlier are received all the same, and whoever puts a call back may find another one.
         let waits = |record: &&Record| record.ready.is_some() && record.called.is_none() && record.dismissed.is_none();
-        let with_bodies = self.book.records.iter().filter(waits).filter(|record| record.read > 0).count();
+        let with_bodies = self.book().records.iter().filter(waits).filter(|record| record.read > 0).count();
         if statistics.queued > (self.plan.config.queue + self.plan.most_calls + with_bodies) as u64 {
             shared.fail(|| format!("{} requests are queued", statistics.queued));
         }
-        let ledger = &self.book.ledger;
+        let ledger = &self.book().ledger;
         if ledger.dropped_in_tick.load(Ordering::Relaxed) > 0 {
             shared.fail(|| "a tick drops what belongs to the application".to_owned());
         }
         if ledger.lost.load(Ordering::Relaxed) > 0 {
             shared.fail(|| "a request or a response was dropped and not handed back".to_owned());
         }
-        for (number, guest) in self.book.guests.iter().enumerate() {
+        for (number, guest) in self.book().guests.iter().enumerate() {
             let Some(&id) = guest.begun.last() else { continue };
-            let record = &self.book.records[id];
+            let record = &self.book().records[id];
             let request = &self.plan.requests[id];
             let held = ledger.held[id].load(Ordering::Relaxed);
             let most = if request.script.writes { OUTPUT_AT_MOST + UNRELIEVED_AT_MOST } else { OUTPUT_AT_MOST };
@@ -90,6 +90,7 @@ impl World {
 
     pub(crate) fn check_end(&self) {
         let (hanging, unfinished) = self.crew.unfinished();
+        let mail = self.rules.mail().count();
         let fail = |what: String| self.shared.fail(|| format!("{what}; {}", self.describe()));
         if !unfinished.is_empty() && !self.is_unfinished {
             return fail(format!("the calls of requests {unfinished:?} never go on"));
@@ -98,8 +99,8 @@ impl World {
         // Where calls hang, what depends on their threads waits for ever.
         let is_free = hanging.is_empty();
         let is_cut_off = self.stopped.is_some_and(|(_, until)| until != Micros::MAX);
-        if is_free && (statistics.connections != 0 || self.crew.mail() != 0) {
-            return fail(format!("nothing moves any more, and {} mails are left", self.crew.mail()));
+        if is_free && (statistics.connections != 0 || mail != 0) {
+            return fail(format!("nothing moves any more, and {mail} mails are left"));
         }
         let awaiting = self.network.borrow().awaiting();
         if is_free && self.stopped.is_none() && awaiting > 0 {
@@ -108,7 +109,7 @@ impl World {
         if is_free && self.stopped.is_some() && !self.engine().is_stopped() {
             return fail("the engine is told to stop and never has".to_owned());
         }
-        if is_cut_off && !is_free && statistics.connections > (hanging.len() + self.crew.mail()) as u64 {
+        if is_cut_off && !is_free && statistics.connections > (hanging.len() + mail) as u64 {
             return fail("more is left than calls that hang".to_owned());
         }
         for peer in &self.peers {
@@ -123,16 +124,16 @@ impl World {
     fn check_statistics(&self, hanging: u64, is_free: bool) {
         let statistics = self.engine().statistics();
         let network = self.network.borrow();
-        let records = &self.book.records;
+        let records = &self.book().records;
         let count = |of: &dyn Fn(&Record) -> bool| records.iter().filter(|record| of(record)).count() as u64;
         let called = count(&|record| record.called.is_some());
         let busy = count(&|record| record.dismissed.is_some_and(|(_, status)| status == Some(503)))
-            + self.book.guests.iter().filter(|guest| guest.refused.is_some_and(|(_, status)| status == 503)).count()
+            + self.book().guests.iter().filter(|guest| guest.refused.is_some_and(|(_, status)| status == 503)).count()
                 as u64;
         let equal = [
             ("accepted", statistics.accepted, network.accepted),
             ("requests", statistics.requests, called),
-            ("refused", statistics.refused, self.book.refusals),
+            ("refused", statistics.refused, self.book().refusals),
             ("busy", statistics.queue_timeouts + statistics.left, busy),
             ("bytes_in", statistics.bytes_in, network.received),
             ("bytes_out", statistics.bytes_out, network.sent),
@@ -151,7 +152,7 @@ impl World {
         } else if statistics.running < hanging {
             self.shared.fail(|| format!("{} calls run and {hanging} hang", statistics.running));
         }
-        if statistics.accept_pauses < self.book.pauses_reported {
+        if statistics.accept_pauses < self.book().pauses_reported {
             self.shared.fail(|| "more pauses are reported than were made".to_owned());
         }
     }
@@ -168,14 +169,14 @@ impl World {
                     answer.status,
                     answer.body.len(),
                     answer.keep_alive,
-                    self.book.records[id]
+                    self.book().records[id]
                 ));
             }
         }
         for &id in &peer.plan.requests {
             let waits =
                 self.plan.requests[id].waits_for_continue == Some(Micros::MAX) && self.plan.config.buffer_bodies;
-            let is_late = self.book.records[id].dismissed.is_some_and(|(_, status)| status == Some(408));
+            let is_late = self.book().records[id].dismissed.is_some_and(|(_, status)| status == Some(408));
             let is_there = peer.acted.is_none() && matches!(peer.ending, Some(Ending::End | Ending::Left));
             if waits && is_late && is_there && !peer.told_to_continue.contains(&id) {
                 return fail(format!("request {id} is refused because nobody told it to continue"));
@@ -184,7 +185,7 @@ impl World {
         let missing = peer.answers.len();
         let goes_on = peer.answers.last().is_none_or(|last| last.keep_alive);
         if !goes_on {
-            let begun = peer.plan.requests[missing..].iter().find(|&&id| self.book.records[id].begun.is_some());
+            let begun = peer.plan.requests[missing..].iter().find(|&&id| self.book().records[id].begun.is_some());
             if let Some(id) = begun {
                 return fail(format!("request {id} begins behind the last answer"));
             }
@@ -193,7 +194,7 @@ impl World {
             return self.check_idle(peer, &story);
         };
         if let Err(what) = self.excuse(peer, missing, &story, is_free) {
-            let record = &self.book.records[id];
+            let record = &self.book().records[id];
             return fail(format!("request {id} has no answer: {what}; {:?}, {record:?}, {story:?}", peer.ending));
         }
         self.check_idle(peer, &story);
@@ -201,7 +202,7 @@ impl World {
 
     /// Whether the answer is the right one.
     fn check_answer(&self, connection: usize, id: usize, answer: &Answer) -> Result<(), String> {
-        let (request, record) = (&self.plan.requests[id], &self.book.records[id]);
+        let (request, record) = (&self.plan.requests[id], &self.book().records[id]);
         let script = &request.script;
         let says = |what: &str| Err(what.to_owned());
         if answer.id.is_some_and(|other| other != id) {
@@ -215,7 +216,7 @@ impl World {
             (Some(_), _) => None,
             (None, Some((_, Some(status)))) => Some(status),
             (None, Some((_, None))) => return says("it was given up"),
-            (None, None) => match self.book.guests[connection].refused {
+            (None, None) => match self.book().guests[connection].refused {
                 Some((_, status)) => Some(status),
                 None => return says("nobody gave it"),
             },
@@ -254,7 +255,7 @@ impl World {
     fn check_keep_alive(&self, id: usize, answer: &Answer) -> Result<(), String> {
         let request = &self.plan.requests[id];
         let is_draining =
-            self.draining_since.is_some_and(|since| self.book.records[id].called.is_some_and(|at| at > since));
+            self.draining_since.is_some_and(|since| self.book().records[id].called.is_some_and(|at| at > since));
         let is_last = request.asks_to_close || request.script.closes || request.is_until_close();
         let may_end = is_last || self.draining_since.is_some() || !self.plan.config.buffer_bodies;
         match answer.keep_alive {
@@ -266,12 +267,12 @@ impl World {
 
     /// Whether the engine had a reason to refuse.
     fn check_refusal(&self, connection: usize, id: usize, status: u16) -> Result<(), String> {
-        let (request, record) = (&self.plan.requests[id], &self.book.records[id]);
+        let (request, record) = (&self.plan.requests[id], &self.book().records[id]);
         let config = &self.plan.config;
         let story = self.network.borrow().story(connection);
         let has_ended = |at: Micros| story.left_at.is_some_and(|left| left <= at);
         let limit = |time: Option<Duration>| time.map_or(Micros::MAX, micros);
-        let at = record.dismissed.map(|(at, _)| at).or(self.book.guests[connection].refused.map(|(at, _)| at));
+        let at = record.dismissed.map(|(at, _)| at).or(self.book().guests[connection].refused.map(|(at, _)| at));
         let at = at.unwrap_or_default() + EARLY;
         let accepted = story.accepted.unwrap_or_default();
         let is_right = match (status, request.garbage) {
@@ -282,11 +283,11 @@ impl World {
                 let is_slow_head = at >= accepted.saturating_add(limit(config.header_timeout)).min(graced);
                 record
                     .begun
-                    .map_or(is_slow_head, |begun| self.is_stalled(begun, record.heard, record.heard.max(begun), at))
+                    .map_or(is_slow_head, |begun| self.is_stalled(id, begun, record.heard, record.heard.max(begun), at))
             }
             (503, _) => {
                 // It may have been held back before it was read.
-                let before = id.checked_sub(1).map(|before| &self.book.records[before]);
+                let before = id.checked_sub(1).map(|before| &self.book().records[before]);
                 let before =
                     before.filter(|before| before.connection == Some(connection)).and_then(|before| before.ended);
                 let since = before.map_or(accepted, |(ended, _)| ended);
@@ -304,12 +305,14 @@ impl World {
 
     /// Whether it is right that a body, of which something was heard last then, is given up as too slow `at` that time.
     /// It was waited for since then.
-    pub(crate) fn is_stalled(&self, begun: Micros, heard: Micros, since: Micros, at: Micros) -> bool {
+    pub(crate) fn is_stalled(&self, id: usize, begun: Micros, heard: Micros, since: Micros, at: Micros) -> bool {
         let config = &self.plan.config;
         let limit = config.body_timeout.map_or(Micros::MAX, micros);
         let stalls_at = heard.max(begun).saturating_add(limit);
-        // One that sends all the time but too little is given up no earlier than that.
-        let earliest = if config.min_rate > 0 { begun.saturating_add(limit) } else { stalls_at };
+        // One that sends all the time but too little is given up no earlier than that, and so is one of which only chunks'
+        // sizes came: they are no part of the body.
+        let may_be_nothing = config.min_rate > 0 || self.plan.requests[id].is_chunked;
+        let earliest = if may_be_nothing { begun.saturating_add(limit) } else { stalls_at };
         let latest = since.max(heard).saturating_add(limit).saturating_add(SLACK);
         at + EARLY >= earliest && (self.plan.most_calls == 1 || at <= latest + EARLY)
     }
@@ -317,7 +320,7 @@ impl World {
     /// Whether it is right that a request has no whole answer.
     fn excuse(&self, peer: &Peer, index: usize, story: &Story, is_free: bool) -> Result<(), String> {
         let id = peer.plan.requests[index];
-        let record = &self.book.records[id];
+        let record = &self.book().records[id];
         let place = peer.places[index];
         let config = &self.plan.config;
         let limit = |time: Option<Duration>| time.map_or(Micros::MAX, micros);
@@ -355,7 +358,7 @@ impl World {
         }
         // An answer of which the rest is destroyed because the peer goes on sending for longer than anybody lingers.
         let answered = record.ended.map(|(at, _)| at).or(record.dismissed.map(|(at, _)| at));
-        let answered = answered.or(self.book.guests[peer.connection.unwrap_or_default()].refused.map(|(at, _)| at));
+        let answered = answered.or(self.book().guests[peer.connection.unwrap_or_default()].refused.map(|(at, _)| at));
         if ending == Ending::Reset && answered.is_some_and(|at| at + LINGER <= late) {
             return Ok(());
         }
@@ -367,14 +370,14 @@ impl World {
         }
         // A reset that shows the cut of an answer destroys those before it that were not read.
         let breaks = |&id: &usize| {
-            let was_cut = self.book.records[id].ended.is_some_and(|(_, how)| how == How::Cut);
+            let was_cut = self.book().records[id].ended.is_some_and(|(_, how)| how == How::Cut);
             self.has_missing_file(id) || (was_cut && self.plan.requests[id].is_until_close())
         };
         if ending == Ending::Reset && peer.plan.requests[index..].iter().any(breaks) {
             return Ok(());
         }
         // A response without a body can break off behind its head.
-        let before = index.checked_sub(1).and_then(|before| self.book.records[peer.plan.requests[before]].ended);
+        let before = index.checked_sub(1).and_then(|before| self.book().records[peer.plan.requests[before]].ended);
         if before.is_some_and(|(_, how)| matches!(how, How::Cut | How::Abandoned)) {
             return Ok(());
         }
@@ -420,7 +423,7 @@ impl World {
             return;
         }
         // The end of a response without a body is not sent.
-        let last = self.book.records[peer.plan.requests[peer.answers.len() - 1]].ended;
+        let last = self.book().records[peer.plan.requests[peer.answers.len() - 1]].ended;
         let Some((last, How::Whole | How::TooLong)) = last else { return };
         let last = last.max(story.last_send);
         if dropped + EARLY < last.saturating_add(limit) {

@@ -27,10 +27,8 @@ pub(crate) enum Event {
     Peer(usize, u64),
     /// A thread goes on. An event of an older round is void.
     Worker(usize, u64),
-    /// The ticking thread ticks.
-    Tick,
-    /// Somebody looks after the engine who does not turn it.
-    Attend,
+    /// The ticking thread ticks. An event of an older round is void.
+    Tick(u64),
     /// The server is told to drain.
     Drain,
     /// It is told to stop, as this number of its plan says.

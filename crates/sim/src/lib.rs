@@ -2,8 +2,8 @@
 //!
 //! ```text
 //!   seed ──▶ plan ──▶ world: clock, calendar
-//!                       ├── peers ◀──▶ net ◀──▶ engine ◀──▶ book (engine::App)
-//!                       └── driver: threads that turn the engine and run scripted calls
+//!                       ├── peers ◀──▶ net ◀──▶ engine ◀──▶ book (engine::App)     heart: engine and book
+//!                       └── driver: threads that go by the engine's own rules of the baton, and run scripts
 //!                     check: at every step, and when all is over
 //! ```
 //!
@@ -25,9 +25,11 @@ mod app;
 mod check;
 mod clock;
 mod driver;
+mod heart;
 mod net;
 mod peer;
 mod plan;
+mod script;
 mod world;
 
 pub use world::Summary;

@@ -18,8 +18,6 @@ pub(crate) struct Plan {
     pub(crate) listeners: usize,
     /// Calls of the application that may run at a time. One is a thread alone; otherwise there is one thread more.
     pub(crate) most_calls: usize,
-    /// Somebody is called to turn the engine before each call, not after a tick.
-    pub(crate) passes_beforehand: bool,
     /// The clock that the engine is told moves on in steps of this.
     pub(crate) grain: Micros,
     /// A called thread is there after at most this.
@@ -281,7 +279,6 @@ impl Plan {
             },
             listeners: rng.usize(1..=2),
             most_calls,
-            passes_beforehand: rng.bool(),
             grain: pick(&[1, MILLI, 4 * MILLI], rng),
             wake_time: pick(&[1, 50, 2 * MILLI], rng),
             has_files: descriptors < 1000 && rng.bool(),

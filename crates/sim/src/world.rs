@@ -3,20 +3,21 @@
 use crate::app::Book;
 use crate::clock::{Event, MILLI, Micros, SECOND, Shared, moment};
 use crate::driver::Crew;
-use crate::net::{Listening, Network, Side};
+use crate::heart::Heart;
+use crate::net::Network;
 use crate::peer::Peer;
 use crate::plan::{Plan, Stop, Trigger};
+use engine::baton::Rules;
 use engine::{Engine, Now, StageClock};
 use std::cell::RefCell;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Whatever a peer waits for, or does slowly, takes less.
 const QUIET: Micros = 24 * 3600 * SECOND;
 /// As long as that is waited where a call hangs.
 const PATIENCE: Micros = 1200 * SECOND;
-/// Since 1970, for the Date field.
-const WALL: Duration = Duration::from_secs(1_700_000_000);
 
 /// What a seed has come to.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -68,8 +69,7 @@ pub(crate) struct World {
     pub(crate) shared: Rc<Shared>,
     pub(crate) plan: Rc<Plan>,
     pub(crate) network: Rc<RefCell<Network>>,
-    engine: Engine<Book>,
-    pub(crate) book: Book,
+    pub(crate) rules: Rules<Heart>,
     pub(crate) crew: Crew,
     pub(crate) peers: Vec<Peer>,
     /// Whose each request is.
@@ -88,21 +88,17 @@ impl World {
         let plan = Rc::new(Plan::draw(&mut shared.fork()));
         shared.trace(|| format!("{:#?}", plan.config));
         shared.trace(|| {
-            let Plan { weather, most_calls, passes_beforehand, grain, wake_time, drain, stops, .. } = &*plan;
+            let Plan { weather, most_calls, grain, wake_time, drain, stops, .. } = &*plan;
             format!(
-                "{weather:?}\n{most_calls} calls at most, {passes_beforehand}, clock {grain}, wakes {wake_time}, \
+                "{weather:?}\n{most_calls} calls at most, clock {grain}, wakes {wake_time}, \
                  drain {drain:?}, {stops:?}"
             )
         });
         let network = Rc::new(RefCell::new(Network::new(Rc::clone(&shared), plan.weather)));
-        let listeners = (0..plan.listeners).map(|_| Listening::new(&network)).collect();
-        let now = Now { monotonic: Duration::ZERO, wall: WALL };
-        let mut engine = Engine::new(Side(Rc::clone(&network)), listeners, plan.config.clone(), now)
-            .expect("the network takes its own listeners");
+        let mut heart = Heart::new(&shared, &plan, &network);
         if seed.is_multiple_of(2) {
-            engine.take_times(Box::new(Readings::default()), usize::MAX);
+            heart.engine.take_times(Box::new(Readings::default()), usize::MAX);
         }
-        let book = Book::new(Rc::clone(&shared), Rc::clone(&plan), Rc::clone(&network));
         let peers: Vec<_> =
             plan.peers.iter().enumerate().map(|(index, peer)| Peer::new(index, peer, &plan, &shared)).collect();
         let mut owners = vec![0; plan.requests.len()];
@@ -133,13 +129,13 @@ impl World {
         if plan.has_files {
             shared.schedule(shared.below(SECOND), Event::Files);
         }
-        let crew = Crew::new(plan.most_calls);
+        let rules = Rules::new(heart, (), plan.most_calls);
+        let crew = Crew::new(rules.crew());
         Self {
             shared,
             plan,
             network,
-            engine,
-            book,
+            rules,
             crew,
             peers,
             owners,
@@ -172,7 +168,7 @@ impl World {
             self.check_end();
             self.check_times();
         }
-        let statistics = self.engine.statistics();
+        let statistics = self.engine().statistics();
         let summary = Summary {
             connections: statistics.accepted,
             called: statistics.requests,
@@ -182,11 +178,12 @@ impl World {
             timeouts: statistics.timeouts,
             time: Duration::from_micros(self.shared.now()),
         };
-        let Self { shared, network, engine, book, crew, .. } = self;
+        let ledger = Arc::clone(&self.book().ledger);
+        let Self { shared, network, rules, crew, .. } = self;
         // A call that hangs keeps what it was lent.
-        drop((engine, crew));
+        drop((rules, crew));
         if !shared.has_failed() {
-            let (alive, open) = (book.ledger.alive.load(std::sync::atomic::Ordering::Relaxed), network.borrow().open());
+            let (alive, open) = (ledger.alive.load(std::sync::atomic::Ordering::Relaxed), network.borrow().open());
             if alive != 0 || open != 0 {
                 shared.fail(|| format!("{alive} objects and {open} sockets outlive the engine"));
             }
@@ -199,8 +196,8 @@ impl World {
 
     /// Each request has been timed once at most, and for no longer than there was time.
     fn check_times(&mut self) {
-        let (times, _) = self.engine.times();
-        let called = self.engine.statistics().requests;
+        let (times, _) = self.engine_mut().times();
+        let called = self.engine().statistics().requests;
         if times.len() as u64 > called {
             self.shared.fail(|| format!("{} requests were timed, and {called} were called", times.len()));
         }
@@ -227,8 +224,7 @@ impl World {
             Event::Peer(peer, round) if self.peers[peer].round == round => self.act(peer),
             Event::Peer(..) => {}
             Event::Worker(worker, round) => self.go_on_with_worker(worker, round),
-            Event::Tick => self.tick(),
-            Event::Attend => self.attend(),
+            Event::Tick(round) => self.tick(round),
             Event::Drain => self.drain(),
             Event::Stop(number) => self.stop(number),
             Event::Files => self.open_files(),
@@ -248,7 +244,8 @@ impl World {
     fn drain(&mut self) {
         self.shared.trace(|| "drain".to_owned());
         self.draining_since.get_or_insert(self.shared.now());
-        self.engine.drain();
+        self.engine_mut().drain();
+        self.after_step();
     }
 
     fn stop(&mut self, number: usize) {
@@ -262,8 +259,9 @@ impl World {
             Some((first, earlier)) => (first, earlier.min(until)),
         });
         let at = self.now();
-        self.engine.stop(at, limit, grace);
+        self.engine_mut().stop(at, limit, grace);
         self.network.borrow_mut().wake();
+        self.after_step();
     }
 
     /// The rest of the process opens files, or closes them, for some seconds.
@@ -283,7 +281,7 @@ impl World {
     fn wait_on(&mut self, id: usize) {
         let peer = &mut self.peers[self.owners[id]];
         let Some((Trigger::Waited(patience), _)) = peer.plan.acts else { return };
-        let record = &self.book.records[id];
+        let record = &self.rules.core().book.records[id];
         let (Some(ready), None, None) = (record.ready, record.called, record.dismissed) else { return };
         if self.shared.now() < ready + patience {
             self.shared.schedule(ready + patience, Event::Waits(id));
@@ -295,25 +293,33 @@ impl World {
     }
 
     pub(crate) fn engine(&self) -> &Engine<Book> {
-        &self.engine
+        &self.rules.core().engine
     }
 
     pub(crate) fn engine_mut(&mut self) -> &mut Engine<Book> {
-        &mut self.engine
+        &mut self.rules.core_mut().engine
     }
 
     pub(crate) fn engine_and_book(&mut self) -> (&mut Engine<Book>, &mut Book) {
-        (&mut self.engine, &mut self.book)
+        let Heart { engine, book, .. } = self.rules.core_mut();
+        (engine, book)
+    }
+
+    pub(crate) fn book(&self) -> &Book {
+        &self.rules.core().book
+    }
+
+    pub(crate) fn book_mut(&mut self) -> &mut Book {
+        &mut self.rules.core_mut().book
     }
 
     /// What the clock says to the engine.
     pub(crate) fn now(&self) -> Now {
-        let now = Duration::from_micros(self.shared.now() / self.plan.grain * self.plan.grain);
-        Now { monotonic: now, wall: WALL + now }
+        self.rules.core().clock()
     }
 
     /// What is left, for whoever reads of a failure.
     pub(crate) fn describe(&self) -> String {
-        format!("{:?} at {}", self.engine.statistics(), moment(self.shared.now()))
+        format!("{:?} at {}", self.engine().statistics(), moment(self.shared.now()))
     }
 }

@@ -389,8 +389,9 @@ impl<C: Core> Rules<C> {
     /// it was told to, and then there is something else to do.
     pub fn hold(&mut self, worker: usize) -> Option<(C::Watch, Option<Duration>)> {
         let has_mail = !self.workers[worker].mail.is_empty();
-        let is_due = self.core.due() == Some(Duration::ZERO);
-        if has_mail && self.running < self.most || is_due || self.core.is_over() {
+        // With mail that it may not run yet, it stays to the very end.
+        let is_called = if has_mail { self.running < self.most } else { self.core.is_over() };
+        if is_called || self.core.due() == Some(Duration::ZERO) {
             return None;
         }
         let taken = self.take_watch()?;

@@ -1,0 +1,233 @@
+//! What the threads share by the rules of the baton: the engine, with the book as its application.
+
+use crate::app::{Book, Course};
+use crate::clock::{Event, MILLI, Micros, Shared};
+use crate::net::{Network, Side};
+use crate::plan::Plan;
+use engine::baton::{Core, Kind};
+use engine::{Engine, Now, SLOW_TICK, Work};
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+/// Since 1970, for the Date field.
+const WALL: Duration = Duration::from_secs(1_700_000_000);
+/// Turns without anything moving that are no sign of going round in circles, if they come this soon after each other.
+const IDLE_TURNS: u64 = 64;
+/// Requests of as many kinds there are, as far as their numbers tell.
+const KINDS: usize = 3;
+
+pub(crate) struct Heart {
+    pub(crate) engine: Engine<Book>,
+    pub(crate) book: Book,
+    shared: Rc<Shared>,
+    plan: Rc<Plan>,
+    network: Rc<RefCell<Network>>,
+    /// Responses of each thread that were left alone.
+    bound: Vec<usize>,
+    /// Threads that wait in the middle of a call.
+    waiting: Vec<bool>,
+    /// When somebody looked after the engine who does not turn it.
+    attended: Duration,
+    /// Turns since something moved, and when the first of them was.
+    idle_turns: u64,
+    idle_since: Micros,
+    moves: u64,
+}
+
+/// What the clock says to the engine.
+pub(crate) fn clock(shared: &Shared, plan: &Plan) -> Now {
+    let now = Duration::from_micros(shared.now() / plan.grain * plan.grain);
+    Now { monotonic: now, wall: WALL + now }
+}
+
+impl Heart {
+    pub(crate) fn new(shared: &Rc<Shared>, plan: &Rc<Plan>, network: &Rc<RefCell<Network>>) -> Self {
+        let listeners = (0..plan.listeners).map(|_| crate::net::Listening::new(network)).collect();
+        let now = clock(shared, plan);
+        let engine = Engine::new(Side(Rc::clone(network)), listeners, plan.config.clone(), now)
+            .expect("the network takes its own listeners");
+        let threads = plan.most_calls + 1;
+        Self {
+            engine,
+            book: Book::new(Rc::clone(shared), Rc::clone(plan), Rc::clone(network)),
+            shared: Rc::clone(shared),
+            plan: Rc::clone(plan),
+            network: Rc::clone(network),
+            bound: vec![0; threads],
+            waiting: vec![false; threads],
+            attended: Duration::ZERO,
+            idle_turns: 0,
+            idle_since: 0,
+            moves: 0,
+        }
+    }
+
+    pub(crate) fn clock(&self) -> Now {
+        clock(&self.shared, &self.plan)
+    }
+
+    /// A response of this thread is left alone.
+    pub(crate) fn bind(&mut self, worker: usize) {
+        self.bound[worker] += 1;
+    }
+
+    /// The thread begins to wait in the middle of a call, or does so no more.
+    pub(crate) fn set_waiting(&mut self, worker: usize, waits: bool) {
+        self.waiting[worker] = waits;
+    }
+
+    /// Whoever waits is woken, not by its peer.
+    pub(crate) fn interrupt(&mut self, worker: usize) {
+        self.book.woken.push(worker);
+    }
+
+    /// Requests that have become ready may lose their peers while they wait. Returns them.
+    pub(crate) fn note_ready(&mut self) -> Vec<usize> {
+        let ready = std::mem::take(&mut self.book.ready);
+        for &id in &ready {
+            self.shared.schedule(self.shared.now(), Event::Waits(id));
+        }
+        ready
+    }
+
+    /// An engine that is turned again and again without anything moving goes round in circles.
+    fn note_turn(&mut self, has_work: bool) {
+        let (now, moves) = (self.shared.now(), self.shared.moves());
+        if has_work || moves != self.moves {
+            self.moves = moves;
+            self.idle_turns = 0;
+            self.idle_since = now;
+        }
+        self.idle_turns += 1;
+        let turns = self.idle_turns;
+        if turns > IDLE_TURNS && now - self.idle_since < turns * MILLI / 2 {
+            self.shared.fail(|| format!("the engine is turned {turns} times and nothing moves"));
+        }
+    }
+
+    /// What the ticking thread does, which may drop nothing of the application's.
+    fn beside<R>(&mut self, act: impl FnOnce(&mut Self) -> R) -> R {
+        let ledger = Arc::clone(&self.book.ledger);
+        ledger.is_ticking.store(true, Ordering::Relaxed);
+        let result = act(self);
+        ledger.is_ticking.store(false, Ordering::Relaxed);
+        result
+    }
+}
+
+impl Core for Heart {
+    type Work = Work<Book>;
+    type Watch = ();
+
+    fn next(&mut self, may_call: bool) -> Option<Work<Book>> {
+        // Others may look in the middle of a round.
+        if self.shared.one_in(8) {
+            self.look(&mut ());
+        }
+        let now = self.clock();
+        self.note_ready();
+        let work = self.engine.turn(now, &mut self.book, may_call);
+        let called = if let Some(Work::Call(_, asked)) = &work { Some(asked.id) } else { None };
+        if let Some(id) = called
+            && !may_call
+        {
+            self.shared.fail(|| format!("request {id} is to be called although none may be"));
+        }
+        if let Some(Work::Resume(_, Course { job, .. }) | Work::Abandon(Course { job, .. })) = &work {
+            self.bound[job.worker] -= 1;
+        }
+        for id in self.note_ready() {
+            if called != Some(id) {
+                self.book.records[id].was_queued = true;
+            }
+        }
+        self.note_turn(work.is_some());
+        work
+    }
+
+    fn owner(work: &Work<Book>) -> Option<usize> {
+        match work {
+            Work::Call(..) => None,
+            Work::Resume(_, Course { job, .. }) | Work::Abandon(Course { job, .. }) => Some(job.worker),
+        }
+    }
+
+    fn kind(work: &Work<Book>) -> Option<Kind> {
+        match work {
+            Work::Call(_, asked) => Some(Kind::new((asked.id % KINDS) as u64)),
+            Work::Resume(..) | Work::Abandon(_) => None,
+        }
+    }
+
+    fn has_queued(&self) -> bool {
+        self.engine.has_queued()
+    }
+
+    fn peers(&self) -> usize {
+        self.engine.connections()
+    }
+
+    fn bound(&self, worker: usize) -> usize {
+        self.bound[worker]
+    }
+
+    fn look(&mut self, (): &mut ()) -> bool {
+        let mut ready = Vec::new();
+        self.network.borrow_mut().poll(&mut ready);
+        let is_ready = !ready.is_empty();
+        self.engine.notice(&mut ready);
+        is_ready
+    }
+
+    fn due(&self) -> Option<Duration> {
+        self.engine.due()
+    }
+
+    fn now(&self) -> Duration {
+        self.clock().monotonic
+    }
+
+    fn wake_watch(&self) {
+        self.network.borrow_mut().wake();
+    }
+
+    fn before_watch(&mut self, is_free: bool) {
+        self.engine.before_wait(is_free);
+    }
+
+    fn woken(&mut self) -> Option<usize> {
+        let worker = self.book.woken.pop()?;
+        if !self.waiting[worker] {
+            self.shared.fail(|| format!("thread {worker} is woken although it waits for nothing"));
+        }
+        Some(worker)
+    }
+
+    fn is_holding(&self) -> bool {
+        self.engine.is_holding()
+    }
+
+    fn tick(&mut self) {
+        self.beside(|heart| heart.engine.tick());
+    }
+
+    fn attend(&mut self, _: Option<&mut ()>) -> bool {
+        let now = self.clock();
+        if self.plan.config.health_path.is_empty() || now.monotonic < self.attended + SLOW_TICK * 9 / 10 {
+            return false;
+        }
+        self.attended = now.monotonic;
+        let has_more = self.beside(|heart| heart.engine.attend(now, false));
+        if has_more {
+            self.shared.trace(|| "strangers were let in".to_owned());
+        }
+        has_more
+    }
+
+    fn is_over(&self) -> bool {
+        self.engine.is_stopped()
+    }
+}

@@ -1,0 +1,328 @@
+//! The application: the operations of a call, and what has to hold while it goes through them.
+
+use crate::app::{Chunk, Course, Entrusted, How};
+use crate::clock::MILLI;
+use crate::driver::{Doing, Job, Step};
+use crate::plan::{Op, Script, pattern};
+use crate::world::World;
+use engine::{Input, Progress, Refusal, Ticket};
+use std::fs::File;
+use std::io::Write;
+use std::rc::Rc;
+use wire::http1::Draft;
+
+impl World {
+    /// One operation of a call.
+    pub(crate) fn step(&mut self, worker: usize, mut job: Job) -> Step {
+        let id = job.id;
+        let script = &Rc::clone(&self.plan).requests[id].script;
+        let op = script.ops.get(job.at).copied();
+        let Some(ticket) = job.ticket.take() else { return Step::Over };
+        let now = self.shared.now();
+        if let Some(op) = op {
+            self.shared.trace(|| format!("request {id}: {op:?}"));
+        }
+        match op {
+            Some(Op::Work(time) | Op::Block(time)) => {
+                // No part is kept back while the application works (PEP 3333).
+                self.engine_mut().reply(&ticket, |reply| {
+                    if reply.is_begun() {
+                        reply.send_soon();
+                    }
+                });
+                self.after_step();
+                if matches!(op, Some(Op::Block(_))) {
+                    self.crew.workers[worker].blocked += time;
+                }
+                job.at += 1;
+                job.ticket = Some(ticket);
+                self.schedule_worker(worker, now + time);
+                return Step::Stays(job, Doing::Busy);
+            }
+            Some(Op::Hang) => {
+                self.engine_mut().reply(&ticket, |reply| {
+                    if reply.is_begun() {
+                        reply.flush();
+                    }
+                });
+                self.after_step();
+                self.book_mut().records[id].hangs = true;
+                job.ticket = Some(ticket);
+                return Step::Stays(job, Doing::Hangs);
+            }
+            Some(Op::Read(count, most)) => {
+                job.ticket = Some(ticket);
+                return self.read(worker, job, count, most);
+            }
+            Some(Op::Raise) => {
+                job.ticket = Some(ticket);
+                self.raise(job, 500);
+                return Step::Over;
+            }
+            Some(Op::Look) => {
+                let said = self.engine().has_peer_left(&ticket);
+                let network = self.network.borrow();
+                let is_right = said == network.has_left_or_was_cut(job.connection);
+                drop(network);
+                if !is_right {
+                    self.shared.fail(|| format!("request {id} is told of its peer having left: {said}"));
+                }
+            }
+            Some(Op::Yield) => {
+                job.at += 1;
+                self.put_back_course(job, ticket, true);
+                return Step::Over;
+            }
+            Some(Op::Flush | Op::SendSoon) => {
+                self.engine_mut().reply(&ticket, |reply| {
+                    if reply.is_begun() {
+                        if op == Some(Op::Flush) { reply.flush() } else { reply.send_soon() }
+                    }
+                });
+            }
+            Some(Op::Begin | Op::Write(_) | Op::File { .. }) => {
+                let chunk = match op {
+                    Some(Op::Write(length)) => Some(Part::Chunk(pattern(id, job.written, length))),
+                    Some(Op::File { length, missing }) => {
+                        Some(Part::File(file(id, job.written, length, missing), length))
+                    }
+                    _ => None,
+                };
+                job.written += chunk.as_ref().map_or(0, |part| match part {
+                    Part::Chunk(bytes) => bytes.len(),
+                    Part::File(_, length) => *length,
+                });
+                return self.write(worker, job, ticket, chunk, script);
+            }
+            None => {
+                let verdict = self.engine_mut().reply(&ticket, |reply| {
+                    if !reply.is_begun() {
+                        reply.begin(&draft(id, script), None);
+                    }
+                    reply.finish()
+                });
+                let (how, progress) = match verdict {
+                    Ok(()) => (How::Whole, Progress::Done),
+                    Err(_) => (How::Cut, Progress::Cut),
+                };
+                self.put_back(id, ticket, how, progress);
+                return Step::Over;
+            }
+        }
+        self.after_step();
+        job.at += 1;
+        job.ticket = Some(ticket);
+        Step::Next(job)
+    }
+
+    fn write(&mut self, worker: usize, mut job: Job, ticket: Ticket, part: Option<Part>, script: &Script) -> Step {
+        let id = job.id;
+        let ledger = std::sync::Arc::clone(&self.book().ledger);
+        let writes = script.writes;
+        let (verdict, is_full, is_gone, is_due) = self.engine_mut().reply(&ticket, |reply| {
+            if !reply.is_begun() {
+                reply.begin(&draft(id, script), None);
+            }
+            let verdict = match part {
+                Some(Part::Chunk(bytes)) => reply.write(Chunk::new(id, bytes, &ledger)),
+                Some(Part::File(file, length)) => reply.write_file(file, 0, length as u64),
+                None => Ok(()),
+            };
+            if writes {
+                reply.flush();
+            }
+            (verdict, reply.is_full(), reply.is_gone(), reply.is_due())
+        });
+        self.after_step();
+        job.at += 1;
+        if verdict.is_err() {
+            self.put_back(id, ticket, How::TooLong, Progress::Done);
+            return Step::Over;
+        }
+        if is_gone {
+            // Whoever is told may give up, or leave it to the engine to say so.
+            if writes || self.shared.one_in(2) {
+                self.put_back(id, ticket, How::Abandoned, Progress::Cut);
+            } else {
+                self.put_back_course(job, ticket, false);
+            }
+            return Step::Over;
+        }
+        if writes && is_full {
+            if script.relieves {
+                let kept = self.engine_mut().reply(&ticket, |reply| reply.relieve());
+                if let Err(error) = kept {
+                    self.shared.fail(|| format!("output of request {id} could not be kept: {error}"));
+                }
+                self.after_step();
+            } else {
+                let now = self.now();
+                self.begin_wait(worker, script.patience, |heart| {
+                    heart.engine.wait_for_output(&ticket, worker, now, &mut heart.book);
+                });
+                job.ticket = Some(ticket);
+                return Step::Stays(job, Doing::WaitsForOutput);
+            }
+        } else if is_full {
+            self.put_back_course(job, ticket, false);
+            return Step::Over;
+        } else if is_due && !writes {
+            self.put_back_course(job, ticket, true);
+            return Step::Over;
+        }
+        job.ticket = Some(ticket);
+        Step::Next(job)
+    }
+
+    /// Reads up to `count` bytes of the body, in parts of up to `most`.
+    fn read(&mut self, worker: usize, mut job: Job, count: usize, most: usize) -> Step {
+        let id = job.id;
+        let mut buffer = vec![0; most];
+        let Some(ticket) = job.ticket.take() else { return Step::Over };
+        let script = &Rc::clone(&self.plan).requests[id].script;
+        while job.read < count {
+            let now = self.now();
+            let wanted = most.min(count - job.read);
+            let (engine, book) = self.engine_and_book();
+            let input = engine.read(&ticket, &mut buffer[..wanted], now, book);
+            if let Input::Bytes(length) = input {
+                self.book_mut().take_body(id, &buffer[..length.min(wanted)]);
+            }
+            self.after_step();
+            match input {
+                Input::Bytes(length) => {
+                    self.shared.trace(|| format!("request {id} reads {length}"));
+                    if length == 0 || length > wanted {
+                        self.shared.fail(|| format!("request {id} reads {length} bytes of at most {wanted}"));
+                    }
+                    job.read += length;
+                }
+                Input::Pending => {
+                    let now = self.now();
+                    self.begin_wait(worker, script.patience, |heart| {
+                        heart.engine.wait_for_input(&ticket, worker, now, &mut heart.book);
+                    });
+                    job.ticket = Some(ticket);
+                    return Step::Stays(job, Doing::WaitsForInput);
+                }
+                Input::End => {
+                    self.book().end_body(id);
+                    break;
+                }
+                Input::Broken(Refusal { status, .. }) => {
+                    self.shared.trace(|| format!("request {id} has lost the rest of its body: {status}"));
+                    let begun = self.book().records[id].begun.unwrap_or_default();
+                    let heard = self.network.borrow().story(job.connection).last_arrival;
+                    let since = self.crew.workers[worker].waits_since;
+                    if status == 408 && !self.is_stalled(id, begun, heard, since, self.shared.now()) {
+                        self.shared.fail(|| format!("the body of request {id}, heard of at {heard}, is given up"));
+                    }
+                    job.ticket = Some(ticket);
+                    self.raise(job, status);
+                    return Step::Over;
+                }
+            }
+        }
+        job.read = 0;
+        job.at += 1;
+        job.ticket = Some(ticket);
+        Step::Next(job)
+    }
+
+    /// The application fails: an error page if nothing has left yet, else a cut.
+    pub(crate) fn raise(&mut self, mut job: Job, status: u16) {
+        let Some(ticket) = job.ticket.take() else { return };
+        let is_refused = self.engine_mut().reply(&ticket, |reply| reply.refuse(status, "It has failed."));
+        self.after_step();
+        if is_refused {
+            self.put_back(job.id, ticket, How::Refused(status), Progress::Done);
+        } else {
+            self.put_back(job.id, ticket, How::Cut, Progress::Cut);
+        }
+    }
+
+    fn put_back_course(&mut self, job: Job, ticket: Ticket, yields: bool) {
+        self.rules.core_mut().bind(job.worker);
+        let course = Course { job, entrusted: Entrusted::new(&self.book().ledger) };
+        self.shared.trace(|| format!("request {} is left alone", course.job.id));
+        let progress = if yields { Progress::Yield(course) } else { Progress::Blocked(course) };
+        self.give_back(ticket, progress);
+    }
+
+    fn put_back(&mut self, id: usize, ticket: Ticket, how: How, progress: Progress<Course>) {
+        self.end(id, how);
+        self.give_back(ticket, progress);
+    }
+
+    fn give_back(&mut self, ticket: Ticket, progress: Progress<Course>) {
+        let now = self.now();
+        let (engine, book) = self.engine_and_book();
+        engine.put_back(ticket, progress, now, book);
+        self.after_step();
+    }
+
+    pub(crate) fn end(&mut self, id: usize, how: How) {
+        self.shared.trace(|| format!("request {id} is over: {how:?}"));
+        let now = self.shared.now();
+        if self.book_mut().records[id].ended.replace((now, how)).is_some() {
+            self.shared.fail(|| format!("request {id} ends twice"));
+        }
+    }
+
+    /// Whoever is woken finds what it was woken for.
+    pub(crate) fn check_wake(&mut self, job: &Job, for_input: bool) {
+        let Some(ticket) = &job.ticket else { return };
+        let is_full = self.engine_mut().reply(ticket, |reply| reply.is_full() && !reply.is_gone());
+        if !for_input && is_full {
+            self.shared.fail(|| format!("request {} is woken although its peer does not take more", job.id));
+        }
+    }
+
+    /// While the application worked for more than two ticks, nothing was held back (PEP 3333).
+    pub(crate) fn check_work(&mut self, job: &Job) {
+        let Some(ticket) = &job.ticket else { return };
+        let Some(Op::Work(time) | Op::Block(time)) =
+            job.at.checked_sub(1).and_then(|at| self.plan.requests[job.id].script.ops.get(at))
+        else {
+            return;
+        };
+        // The ticking thread may have to be woken.
+        if *time < 3 * MILLI + self.plan.wake_time {
+            return;
+        }
+        let (sent, was_full) = {
+            let network = self.network.borrow();
+            (network.sent_on(job.connection), network.story(job.connection).full_since.is_some())
+        };
+        self.engine_mut().reply(ticket, |reply| reply.flush());
+        if !was_full && self.network.borrow().sent_on(job.connection) > sent {
+            self.shared.fail(|| format!("a part of the answer to {} is held back while there is work on it", job.id));
+        }
+    }
+}
+
+enum Part {
+    Chunk(Vec<u8>),
+    File(File, usize),
+}
+
+fn draft(id: usize, script: &Script) -> Draft {
+    let mut draft = Draft::default();
+    let status = format!("{} As Planned", script.status);
+    let mut written = draft.start(status.as_bytes()).and_then(|()| draft.field(b"X-Id", id.to_string().as_bytes()));
+    if let Some(length) = script.declared {
+        written = written.and_then(|()| draft.field(b"Content-Length", length.to_string().as_bytes()));
+    }
+    if script.closes {
+        written = written.and_then(|()| draft.field(b"Connection", b"close"));
+    }
+    written.expect("a head as it should be");
+    draft
+}
+
+/// A file with a part of a body, which lacks the last `missing` bytes.
+fn file(id: usize, from: usize, length: usize, missing: usize) -> File {
+    let mut file = tempfile::tempfile().expect("a temporary file");
+    file.write_all(&pattern(id, from, length - missing)).expect("room for it");
+    file
+}
