@@ -34,6 +34,8 @@ mod forecast;
 #[cfg(all(test, loom))]
 mod model;
 mod rules;
+#[cfg(all(test, not(loom)))]
+mod tests;
 
 pub use forecast::Kind;
 pub use rules::{Begun, Do, Muster, Rules, Waits};

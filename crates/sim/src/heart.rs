@@ -157,7 +157,7 @@ impl Core for Heart {
 
     fn kind(work: &Work<Book>) -> Option<Kind> {
         match work {
-            Work::Call(_, asked) => Some(Kind::new((asked.id % KINDS) as u64)),
+            Work::Call(_, asked) => Some(Kind::of((asked.id % KINDS) as u64)),
             Work::Resume(..) | Work::Abandon(_) => None,
         }
     }

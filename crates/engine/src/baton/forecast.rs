@@ -38,7 +38,7 @@ pub struct Kind(u64);
 
 impl Kind {
     /// Of calls with this hash.
-    pub fn new(hash: u64) -> Self {
+    pub const fn of(hash: u64) -> Self {
         Self(hash)
     }
 
@@ -224,7 +224,7 @@ mod tests {
     #[test]
     fn what_is_not_known_is_judged_by_all_others() {
         let mut forecast = Forecast::new();
-        let mut kinds = (1000..).map(|hash| Some(Kind::new(hash)));
+        let mut kinds = (1000..).map(|hash| Some(Kind::of(hash)));
         for kind in kinds.by_ref().take(10_000) {
             // Scores are shared by many kinds; nothing is known of calls without one.
             call(&mut forecast, kind, WAIT);

@@ -25,6 +25,6 @@ impl Kinds {
         } else {
             hash.write(path);
         }
-        Kind::new(hash.finish())
+        Kind::of(hash.finish())
     }
 }
