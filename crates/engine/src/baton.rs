@@ -31,6 +31,7 @@ use std::sync::{PoisonError, TryLockError};
 use std::time::Duration;
 
 mod forecast;
+mod kinds;
 #[cfg(all(test, loom))]
 mod model;
 mod rules;
@@ -38,6 +39,7 @@ mod rules;
 mod tests;
 
 pub use forecast::Kind;
+pub use kinds::Kinds;
 pub use rules::{Begun, Do, Muster, Rules, Waits};
 
 /// What is shared and turned.

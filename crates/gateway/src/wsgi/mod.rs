@@ -14,7 +14,6 @@
 mod call;
 mod environ;
 mod input;
-mod kinds;
 mod start_response;
 mod stream;
 mod table;
@@ -31,11 +30,10 @@ use crate::object::{Object, bytes_of};
 use crate::scoreboard::{Moment, Stopwatch};
 use crate::site::Waiter;
 use call::Call;
-use engine::baton::Kind;
+use engine::baton::{Kind, Kinds};
 use engine::{AcceptPause, App, Body, Local, Now, Os, Peer, Refusal, Report, Work};
 use environ::{ConnectionState, Constants, Environs};
 use file_wrapper::FileWrapper;
-use kinds::Kinds;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 use std::fs::File;
@@ -271,7 +269,7 @@ impl App for Wsgi {
             body: if has_body && !self.buffers_bodies { RequestBody::Arriving } else { RequestBody::Empty },
             is_chunked: head.framing == Framing::Chunked,
             limit: self.limits.of(head.target.path),
-            kind: self.kinds.as_ref().map(|kinds| kinds.of(head)),
+            kind: self.kinds.as_ref().map(|kinds| kinds.of_request(head.method, head.target.path)),
             entry: self.access_log.as_ref().map(|_| Box::new(Entry::new(head, connection.peer))),
             queued_at: None,
         }
