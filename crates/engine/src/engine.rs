@@ -8,6 +8,7 @@ use crate::connection::{Attended, Connection, Fate, Hub, Input, panic_message};
 use crate::deadline::{Millis, Now, Sweep, millis};
 use crate::health::Health;
 use crate::hold::Held;
+use crate::neighbours::Place;
 use crate::net::{Accepted, Net, Readiness};
 use crate::reply::Reply;
 use crate::stages::{self, StageClock, Stages, Times};
@@ -65,6 +66,8 @@ pub struct Engine<A: App> {
     /// The bound on connections, or what the limit on descriptors leaves to them.
     most_connections: usize,
     has_stopped_accepting: bool,
+    /// Where there are other engines at the same listeners, with threads of their own.
+    place: Option<Place>,
     /// Since they were told so, idle connections have less time.
     is_to_hurry: bool,
     /// What was left when the time for it was up has been cut.
@@ -181,6 +184,7 @@ impl<A: App> Engine<A> {
             emptied: false,
             most_connections,
             has_stopped_accepting: false,
+            place: None,
             is_to_hurry: false,
             has_cut: false,
             turns: 0,
@@ -192,6 +196,12 @@ impl<A: App> Engine<A> {
         };
         engine.set_time(now);
         Ok(engine)
+    }
+
+    /// Other engines, with threads of their own, accept from the same listeners: while those of this one are all in
+    /// calls, newcomers are left to one that has some left.
+    pub fn settle_among(&mut self, place: Place) {
+        self.place = Some(place);
     }
 
     /// Where the listeners listen, in their order.
@@ -274,6 +284,12 @@ impl<A: App> Engine<A> {
         if std::mem::take(&mut self.was_attended) {
             self.introduce(app);
         }
+        if self.place.as_ref().is_some_and(Place::take_word) {
+            for listener in &mut self.listeners {
+                listener.ready = true;
+            }
+        }
+        self.tell_neighbours();
         for slot in self.unsettled.drain(..) {
             if let Some(connection) = self.connections.get_mut(slot) {
                 connection.settle(&mut self.hub);
@@ -296,6 +312,7 @@ impl<A: App> Engine<A> {
                     self.looked = 0;
                 }
                 self.was_idle = false;
+                self.tell_neighbours();
                 return Some(work);
             }
             if self.stage == Stage::Over {
@@ -852,6 +869,10 @@ impl<A: App> Engine<A> {
         if !listener.ready || attempt > most {
             return next_listener;
         }
+        if self.leaves_newcomers_to_others() {
+            self.nobody_waits(index);
+            return next_listener;
+        }
         if self.connections.len() >= self.most_connections {
             if !self.net.is_awaited(&listener.socket) {
                 self.nobody_waits(index);
@@ -887,6 +908,22 @@ impl<A: App> Engine<A> {
             }
             Ok(Accepted::Exhausted(error)) | Err(error) => self.pause_accepting(AcceptPause::Failed(error), app),
         }
+    }
+
+    /// Others see whether there are threads left here. Those that responses will need that are suspended are not.
+    fn tell_neighbours(&self) {
+        if let Some(place) = &self.place {
+            let Statistics { running, suspended, .. } = self.hub.statistics;
+            let has_room = self.connections.len() < self.most_connections;
+            place.note(running + suspended, has_room && self.stop_at.is_none());
+        }
+    }
+
+    /// Whether somebody else was told to look at the listeners, because there are no threads left here. Who is about to
+    /// stop takes in all who are there.
+    fn leaves_newcomers_to_others(&self) -> bool {
+        self.tell_neighbours();
+        self.stop_at.is_none() && self.place.as_ref().is_some_and(Place::pass_on)
     }
 
     fn admit(&mut self, socket: <A::Net as Net>::Socket, app: Option<A::Connection>) -> usize {

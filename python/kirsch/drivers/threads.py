@@ -14,7 +14,7 @@ import sys
 import time
 
 from kirsch.drivers import original, patched_by, patching_complaints
-from kirsch.stacks import entry, take
+from kirsch.stacks import entry, take, take_still
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -105,11 +105,9 @@ class ThreadsDriver:
         self._serving = None
 
     def stacks(self, calls: Iterable[Call]) -> dict[int, Stack]:
-        if not _has_lock():
-            # Another thread's frames may be gone while we look at them (faulthandler shows none then either).
-            return {call.number: take(sys._getframe()) for call in calls if call.thread == self._get_ident()}
         frames = sys._current_frames()
-        return {call.number: take(frames.get(call.thread or 0)) for call in calls}
+        look = take if _has_lock() else take_still
+        return {call.number: look(frames.get(call.thread or 0)) for call in calls}
 
     def interrupt(self, calls: Iterable[Call]) -> None:
         native = self._native
