@@ -13,7 +13,7 @@ import os
 import sys
 import time
 
-from kirsch.drivers import original, patched_by, patching_complaints
+from kirsch.drivers import has_lock, original, patched_by, patching_complaints
 from kirsch.stacks import entry, take, take_still
 
 TYPE_CHECKING = False
@@ -41,16 +41,10 @@ def engines(threads: int) -> int:
     Each has two threads at least: one that has a single thread leaves its connections alone while that is in a call,
     though other engines have nothing to do.
     """
-    if _has_lock():
+    if has_lock():
         return 1
     processors = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return max(min(processors, threads // 2), 1)
-
-
-def _has_lock() -> bool:
-    """Whether the interpreter runs one thread at a time: all do but a free-threaded one that was not made to."""
-    is_enabled = getattr(sys, "_is_gil_enabled", None)
-    return True if is_enabled is None else bool(is_enabled())
 
 
 class ThreadsDriver:
@@ -106,7 +100,7 @@ class ThreadsDriver:
 
     def stacks(self, calls: Iterable[Call]) -> dict[int, Stack]:
         frames = sys._current_frames()
-        look = take if _has_lock() else take_still
+        look = take if has_lock() else take_still
         return {call.number: look(frames.get(call.thread or 0)) for call in calls}
 
     def interrupt(self, calls: Iterable[Call]) -> None:
