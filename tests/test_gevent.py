@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from interpreter import needs_gevent
 from proc import cpu_share, wait_until
 from raw import Peer, build_request
 from waiting import (
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
 
     from running import Running, Serve
 
-pytest.importorskip("gevent", reason="gevent is not installed (tests/requirements.txt names it)")
+needs_gevent()
 
 GEVENT = FLAGS["gevent"]
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from interpreter import needs_lock
 from kirsch.supervisor.scaling import Load, Scaler
 from proc import rss, uss, wait_until
 from running import children, title
@@ -171,6 +172,7 @@ def test_a_reload_while_asleep(serve: Serve, write_app: Write) -> None:
 # Deadlocks, and ends that do not come
 
 
+@needs_lock
 def test_a_deadlock(serve: Serve, write_app: Write) -> None:
     site = serve(write_app(APP), "--deadlock-timeout=2500ms", "--threads=4")
     (first,) = site.worker_pids()

@@ -201,6 +201,7 @@ impl<A: App> Engine<A> {
     /// Other engines, with threads of their own, accept from the same listeners: while those of this one are all in
     /// calls, newcomers are left to one that has some left.
     pub fn settle_among(&mut self, place: Place) {
+        place.has_room_for(self.most_connections);
         self.place = Some(place);
     }
 
@@ -870,7 +871,7 @@ impl<A: App> Engine<A> {
             return next_listener;
         }
         if self.leaves_newcomers_to_others() {
-            self.nobody_waits(index);
+            self.listeners[index].ready = false;
             return next_listener;
         }
         if self.connections.len() >= self.most_connections {
@@ -878,10 +879,11 @@ impl<A: App> Engine<A> {
                 self.nobody_waits(index);
                 return next_listener;
             }
+            let most = self.place.as_ref().map_or(self.most_connections, Place::room_of_all);
             let pause = if self.most_connections == self.hub.config.connections {
-                AcceptPause::Connections(self.most_connections)
+                AcceptPause::Connections(most)
             } else {
-                AcceptPause::Descriptors(self.most_connections)
+                AcceptPause::Descriptors(most)
             };
             return self.pause_accepting(pause, app);
         }
@@ -937,14 +939,23 @@ impl<A: App> Engine<A> {
 
     fn nobody_waits(&mut self, index: usize) {
         self.listeners[index].ready = false;
-        self.pause_reported = false;
+        self.note_pause(false);
+    }
+
+    /// Takes note of whether somebody waits for whom there is no room; whether that was known.
+    fn note_pause(&mut self, is_pausing: bool) -> bool {
+        let was_known = std::mem::replace(&mut self.pause_reported, is_pausing);
+        match &self.place {
+            Some(place) if was_known != is_pausing => place.note_pause(is_pausing),
+            _ => was_known,
+        }
     }
 
     /// Accepting goes on when a connection has closed, or after a while.
     fn pause_accepting(&mut self, pause: AcceptPause, app: &mut A) -> Stage {
         self.paused_until = self.hub.now + millis(ACCEPT_PAUSE);
         self.hub.statistics.accept_pauses += 1;
-        if !std::mem::replace(&mut self.pause_reported, true) {
+        if !self.note_pause(true) {
             app.report(Report::AcceptPaused(pause));
         }
         Stage::Clock

@@ -7,17 +7,21 @@
 
 use crate::os::Waker;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 /// The engines that share listeners.
 #[derive(Debug)]
 pub struct Neighbours {
     seats: Box<[Seat]>,
+    /// It has been reported that none takes anybody in, and nobody has been left waiting by any since.
+    is_pause_reported: AtomicBool,
 }
 
 #[derive(Debug)]
 struct Seat {
     waker: Waker,
+    /// The bound on its connections.
+    most_connections: AtomicUsize,
     /// Its threads are spoken for.
     is_full: AtomicBool,
     /// It was told to look at the listeners.
@@ -37,8 +41,13 @@ impl Neighbours {
     /// Of engines whose pollers these wake.
     #[must_use]
     pub fn new(wakers: Vec<Waker>) -> Arc<Self> {
-        let seat = |waker| Seat { waker, is_full: AtomicBool::new(false), is_told: AtomicBool::new(false) };
-        Arc::new(Self { seats: wakers.into_iter().map(seat).collect() })
+        let seat = |waker| Seat {
+            waker,
+            most_connections: AtomicUsize::new(0),
+            is_full: AtomicBool::new(false),
+            is_told: AtomicBool::new(false),
+        };
+        Arc::new(Self { seats: wakers.into_iter().map(seat).collect(), is_pause_reported: AtomicBool::new(false) })
     }
 
     /// The place of the engine that the waker `index` is of, and which can run so many calls at a time.
@@ -51,6 +60,22 @@ impl Neighbours {
 impl Place {
     fn seat(&self) -> &Seat {
         &self.neighbours.seats[self.index]
+    }
+
+    /// This engine has room for so many connections.
+    pub(crate) fn has_room_for(&self, connections: usize) {
+        self.seat().most_connections.store(connections, Ordering::Relaxed);
+    }
+
+    /// For how many connections all of them have room.
+    pub(crate) fn room_of_all(&self) -> usize {
+        self.neighbours.seats.iter().map(|seat| seat.most_connections.load(Ordering::Relaxed)).sum()
+    }
+
+    /// Takes note of whether somebody waits for whom there is no room; whether that was known. They wait at the same
+    /// listeners, whoever finds them.
+    pub(crate) fn note_pause(&self, is_pausing: bool) -> bool {
+        self.neighbours.is_pause_reported.swap(is_pausing, Ordering::Relaxed)
     }
 
     /// Whether somebody has told this engine to look at the listeners, since it was asked last.
@@ -124,6 +149,18 @@ mod tests {
         assert!(!places[0].take_word() && !places[1].take_word());
         assert!(places[2].take_word());
         assert!(!places[2].take_word(), "it was told once");
+    }
+
+    #[test]
+    fn a_pause_is_that_of_all() {
+        let (places, _systems) = places(2);
+        places[0].has_room_for(3);
+        places[1].has_room_for(4);
+        assert_eq!(places[0].room_of_all(), 7);
+        assert!(!places[0].note_pause(true));
+        assert!(places[1].note_pause(true));
+        assert!(places[1].note_pause(false));
+        assert!(!places[0].note_pause(true), "it began anew");
     }
 
     #[test]

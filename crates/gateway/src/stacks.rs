@@ -11,7 +11,9 @@ use pyo3::prelude::*;
 
 /// See the stub.
 #[pyfunction]
-pub(crate) fn follow_frames<'py>(frame: &Bound<'py, PyAny>) -> PyResult<Vec<(Bound<'py, PyAny>, Bound<'py, PyAny>, i32)>> {
+pub(crate) fn follow_frames<'py>(
+    frame: &Bound<'py, PyAny>,
+) -> PyResult<Vec<(Bound<'py, PyAny>, Bound<'py, PyAny>, i32)>> {
     let py = frame.py();
     // SAFETY: the object is live and the thread attached.
     if unsafe { ffi::PyFrame_Check(frame.as_ptr()) } == 0 {
@@ -56,7 +58,9 @@ fn stopped<R>(_py: Python<'_>, act: impl FnOnce() -> R) -> Option<R> {
     fn control(name: &CStr) -> Option<Control> {
         // SAFETY: the call takes a C string; what has this name in CPython 3.13 and later is a function of this type, and
         // the interpreter is never unloaded. A null pointer is `None`.
-        unsafe { std::mem::transmute::<*mut libc::c_void, Option<Control>>(libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr())) }
+        unsafe {
+            std::mem::transmute::<*mut libc::c_void, Option<Control>>(libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()))
+        }
     }
 
     /// Others go on whatever happens.

@@ -38,8 +38,8 @@ except ModuleNotFoundError as error:
 
 if not has_lock() and sys.flags.gil == 0:
     raise ImportError(
-        "the driver gevent needs the interpreter's lock, which PYTHON_GIL=0 (or -X gil=0) has ruled out: gevent does not "
-        "work without it; leave that out, or use --driver threads"
+        "the driver gevent needs the interpreter's lock, which PYTHON_GIL=0 (or -X gil=0) has ruled out; leave that "
+        "out, or use --driver threads"
     )
 
 TYPE_CHECKING = False
@@ -179,8 +179,8 @@ class GeventDriver:
             )
         if not _HAD_LOCK and has_lock():
             found.append(
-                "gevent has turned on the lock of this free-threaded interpreter, because it relies on it: a process uses "
-                "one processor, as elsewhere; for more of them take more --workers, or --driver threads"
+                "gevent has turned on the lock of this free-threaded interpreter, because it relies on it: each "
+                "process uses one processor, as elsewhere; for more of them take more --workers, or --driver threads"
             )
         return found
 
