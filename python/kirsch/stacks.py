@@ -82,6 +82,7 @@ def lines(stack: Stack) -> list[str]:
     import traceback
 
     left_out = len(stack) - FRAMES_MAX
-    summary = traceback.StackSummary.extract(iter(stack[-FRAMES_MAX:]))
+    shown: Iterator[Any] = iter(stack[-FRAMES_MAX:])
+    summary = traceback.StackSummary.extract(shown)
     text = [line for item in summary.format() for line in item.rstrip("\n").split("\n")]
     return [f"  ... {left_out} more frames ...", *text] if left_out > 0 else text

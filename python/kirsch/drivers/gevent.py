@@ -36,7 +36,7 @@ except ModuleNotFoundError as error:
         raise
     raise ImportError("the driver gevent needs the package gevent: pip install 'kirsch[gevent]'") from None
 
-if not has_lock() and sys.flags.gil == 0:
+if not has_lock() and getattr(sys.flags, "gil", None) == 0:
     raise ImportError(
         "the driver gevent needs the interpreter's lock, which PYTHON_GIL=0 (or -X gil=0) has ruled out; leave that "
         "out, or use --driver threads"
