@@ -166,7 +166,9 @@ mod tests {
     #[test]
     fn where_all_are_full_nobody_is_passed_on() {
         let (places, _systems) = places(2);
-        places.iter().for_each(|place| place.note(2, true));
+        for place in &places {
+            place.note(2, true);
+        }
         assert!(!places[0].pass_on() && !places[1].pass_on());
         places[1].note(0, true);
         assert!(places[0].pass_on() && !places[1].pass_on());

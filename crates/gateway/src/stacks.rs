@@ -8,12 +8,14 @@
 use pyo3::exceptions::PyTypeError;
 use pyo3::ffi;
 use pyo3::prelude::*;
+use std::ffi::CStr;
+
+/// The code of a frame, its globals, and the line that it is in.
+type Place<'py> = (Bound<'py, PyAny>, Bound<'py, PyAny>, i32);
 
 /// See the stub.
 #[pyfunction]
-pub(crate) fn follow_frames<'py>(
-    frame: &Bound<'py, PyAny>,
-) -> PyResult<Vec<(Bound<'py, PyAny>, Bound<'py, PyAny>, i32)>> {
+pub(crate) fn follow_frames<'py>(frame: &Bound<'py, PyAny>) -> PyResult<Vec<Place<'py>>> {
     let py = frame.py();
     // SAFETY: the object is live and the thread attached.
     if unsafe { ffi::PyFrame_Check(frame.as_ptr()) } == 0 {
@@ -41,44 +43,45 @@ pub(crate) fn follow_frames<'py>(
     Ok(if followed.is_some() { found } else { Vec::new() })
 }
 
-/// Does something while all other threads of the interpreter stand still; `None` if they cannot be stopped. `act` lets
-/// go of nothing of Python's and waits for nobody.
-#[cfg(not(Py_GIL_DISABLED))]
-#[allow(clippy::unnecessary_wraps, reason = "elsewhere there is something to fail")]
-fn stopped<R>(_py: Python<'_>, act: impl FnOnce() -> R) -> Option<R> {
-    Some(act())
+/// Whether stacks of other threads can be shown.
+pub(crate) fn are_shown() -> bool {
+    cfg!(not(Py_GIL_DISABLED)) || control(c"_PyEval_StopTheWorld").is_some()
 }
 
-#[cfg(Py_GIL_DISABLED)]
+/// What stops all other threads of an interpreter, or lets them go on.
+type Control = unsafe extern "C" fn(*mut ffi::PyInterpreterState);
+
+fn control(name: &CStr) -> Option<Control> {
+    // SAFETY: the call takes a C string; what has such a name in CPython 3.13 and later is a function of this type, and the
+    // interpreter is never unloaded. A null pointer is `None`.
+    unsafe { std::mem::transmute::<*mut libc::c_void, Option<Control>>(libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr())) }
+}
+
+/// Others go on whatever happens.
+struct Stopped {
+    start: Control,
+    interpreter: *mut ffi::PyInterpreterState,
+}
+
+impl Drop for Stopped {
+    fn drop(&mut self) {
+        // SAFETY: the thread is attached, and has stopped the others of this interpreter.
+        unsafe { (self.start)(self.interpreter) };
+    }
+}
+
+/// Does something while all other threads of the interpreter stand still; `None` if they cannot be stopped. `act` lets
+/// go of nothing of Python's and waits for nobody.
 fn stopped<R>(_py: Python<'_>, act: impl FnOnce() -> R) -> Option<R> {
-    use std::ffi::CStr;
-
-    type Control = unsafe extern "C" fn(*mut ffi::PyInterpreterState);
-
-    fn control(name: &CStr) -> Option<Control> {
-        // SAFETY: the call takes a C string; what has this name in CPython 3.13 and later is a function of this type, and
-        // the interpreter is never unloaded. A null pointer is `None`.
-        unsafe {
-            std::mem::transmute::<*mut libc::c_void, Option<Control>>(libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()))
-        }
+    if cfg!(not(Py_GIL_DISABLED)) {
+        return Some(act());
     }
-
-    /// Others go on whatever happens.
-    struct Stopped(Control, *mut ffi::PyInterpreterState);
-
-    impl Drop for Stopped {
-        fn drop(&mut self) {
-            // SAFETY: the thread is attached, and has stopped the others.
-            unsafe { self.0(self.1) };
-        }
-    }
-
     let (stop, start) = (control(c"_PyEval_StopTheWorld")?, control(c"_PyEval_StartTheWorld")?);
     // SAFETY: the thread is attached, as `_py` shows.
     let _stopped = unsafe {
         let interpreter = ffi::PyInterpreterState_Get();
         stop(interpreter);
-        Stopped(start, interpreter)
+        Stopped { start, interpreter }
     };
     Some(act())
 }

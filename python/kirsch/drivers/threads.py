@@ -156,10 +156,10 @@ class ThreadsDriver:
         """Wait for the threads that are in no call: those end. Another ends with its call, or with the process."""
         busy = {call.worker for call in native.calls()}
         patience = time.monotonic() + _JOIN_SECONDS
-        for index, thread in self._threads.items():
+        for index, thread in self._threads.copy().items():
             if index not in busy:
                 thread.join(max(patience - time.monotonic(), 0.0))
-        for index, ended in self._ended.items():
+        for index, ended in self._ended.copy().items():
             if index not in busy:
                 ended.acquire(timeout=max(patience - time.monotonic(), 0.0))
 
