@@ -916,13 +916,14 @@ impl<A: App> Engine<A> {
     fn tell_neighbours(&self) {
         if let Some(place) = &self.place {
             let Statistics { running, suspended, .. } = self.hub.statistics;
-            let has_room = self.connections.len() < self.most_connections;
-            place.note(running + suspended, has_room && self.stop_at.is_none());
+            let connections = self.connections.len();
+            let has_room = connections < self.most_connections;
+            place.note(running + suspended, connections, has_room && self.stop_at.is_none());
         }
     }
 
-    /// Whether somebody else was told to look at the listeners, because there are no threads left here. Who is about to
-    /// stop takes in all who are there.
+    /// Whether somebody else was told to look at the listeners, because there are no threads left here, or many more
+    /// connections. Who is about to stop takes in all who are there.
     fn leaves_newcomers_to_others(&self) -> bool {
         self.tell_neighbours();
         self.stop_at.is_none() && self.place.as_ref().is_some_and(Place::pass_on)

@@ -1,5 +1,6 @@
 //! Engines that accept from the same listeners and have different threads: who has none left for another call leaves
-//! newcomers to one that has.
+//! newcomers to one that has, and who has many more connections than another leaves them to that. Otherwise the one
+//! that comes first takes all who come together, and a processor has nothing to do.
 //!
 //! Who has been woken because somebody came may be the only one that was. So a newcomer is not left alone but passed
 //! on: the other one is told to look at the listeners. It does the same if it has no thread left by then; where none
@@ -17,9 +18,12 @@ pub struct Neighbours {
     is_pause_reported: AtomicBool,
 }
 
+/// Others write elsewhere, as far as the processors' caches are concerned.
 #[derive(Debug)]
+#[repr(align(128))]
 struct Seat {
     waker: Waker,
+    connections: AtomicUsize,
     /// The bound on its connections.
     most_connections: AtomicUsize,
     /// Its threads are spoken for.
@@ -43,6 +47,7 @@ impl Neighbours {
     pub fn new(wakers: Vec<Waker>) -> Arc<Self> {
         let seat = |waker| Seat {
             waker,
+            connections: AtomicUsize::new(0),
             most_connections: AtomicUsize::new(0),
             is_full: AtomicBool::new(false),
             is_told: AtomicBool::new(false),
@@ -85,23 +90,33 @@ impl Place {
         is_told.load(Ordering::Relaxed) && is_told.swap(false, Ordering::Acquire)
     }
 
-    /// Takes note of how many calls this engine has out, or will have to go on with, and whether it takes anybody in.
-    pub(crate) fn note(&self, calls: u64, is_accepting: bool) {
+    /// Takes note of how many calls this engine has out, or will have to go on with, how many connections it has, and
+    /// whether it takes anybody in.
+    pub(crate) fn note(&self, calls: u64, connections: usize, is_accepting: bool) {
         let is_full = calls >= self.calls || !is_accepting;
         let seat = self.seat();
+        if seat.connections.load(Ordering::Relaxed) != connections {
+            seat.connections.store(connections, Ordering::Relaxed);
+        }
         if seat.is_full.load(Ordering::Relaxed) != is_full {
             seat.is_full.store(is_full, Ordering::Relaxed);
         }
     }
 
-    /// Passes whoever may wait at the listeners on, if this engine is full and another is not; whether it has.
+    /// Passes whoever may wait at the listeners on, if another engine is not full, and this one is, or has many more
+    /// connections; whether it has.
     pub(crate) fn pass_on(&self) -> bool {
-        if !self.seat().is_full.load(Ordering::Relaxed) {
-            return false;
-        }
         let seats = &self.neighbours.seats;
         let others = (1..seats.len()).map(|distance| &seats[(self.index + distance) % seats.len()]);
-        let Some(other) = others.into_iter().find(|seat| !seat.is_full.load(Ordering::Relaxed)) else { return false };
+        let free = others.filter(|seat| !seat.is_full.load(Ordering::Relaxed));
+        let Some(other) = free.min_by_key(|seat| seat.connections.load(Ordering::Relaxed)) else { return false };
+        let own = self.seat();
+        let theirs = other.connections.load(Ordering::Relaxed);
+        // To wake somebody for each newcomer would cost more than the difference does.
+        let is_much_more = own.connections.load(Ordering::Relaxed) > theirs + 1 + theirs / 4;
+        if !is_much_more && !own.is_full.load(Ordering::Relaxed) {
+            return false;
+        }
         if !other.is_told.swap(true, Ordering::Release) {
             other.waker.wake();
         }
@@ -133,7 +148,7 @@ mod tests {
     fn who_has_room_passes_nobody_on() {
         let (places, mut systems) = places(2);
         assert!(!places[0].pass_on());
-        places[1].note(1, true);
+        places[1].note(1, 0, true);
         assert!(!places[0].pass_on());
         assert!(!is_woken(&mut systems[0].1) && !is_woken(&mut systems[1].1));
     }
@@ -141,14 +156,29 @@ mod tests {
     #[test]
     fn who_is_full_tells_one_that_is_not_and_wakes_it() {
         let (places, mut systems) = places(3);
-        places[0].note(1, true);
-        places[1].note(0, false);
+        places[0].note(1, 0, true);
+        places[1].note(0, 0, false);
         assert!(places[0].pass_on());
         assert!(!is_woken(&mut systems[1].1), "one that takes nobody in is as good as full");
         assert!(is_woken(&mut systems[2].1));
         assert!(!places[0].take_word() && !places[1].take_word());
         assert!(places[2].take_word());
         assert!(!places[2].take_word(), "it was told once");
+    }
+
+    #[test]
+    fn who_has_many_more_connections_passes_newcomers_on() {
+        let (places, _systems) = places(3);
+        places[0].note(0, 2, true);
+        places[2].note(0, 1, true);
+        assert!(places[0].pass_on());
+        assert!(places[1].take_word() && !places[2].take_word(), "the one that has least is told");
+        places[1].note(0, 2, true);
+        assert!(!places[0].pass_on(), "one more is not many more");
+        places[0].note(0, 1000, true);
+        places[1].note(0, 900, true);
+        places[2].note(0, 900, true);
+        assert!(!places[0].pass_on());
     }
 
     #[test]
@@ -167,10 +197,10 @@ mod tests {
     fn where_all_are_full_nobody_is_passed_on() {
         let (places, _systems) = places(2);
         for place in &places {
-            place.note(2, true);
+            place.note(2, 0, true);
         }
         assert!(!places[0].pass_on() && !places[1].pass_on());
-        places[1].note(0, true);
+        places[1].note(0, 0, true);
         assert!(places[0].pass_on() && !places[1].pass_on());
     }
 }
