@@ -153,7 +153,7 @@ def file(environ: Environ, start_response: StartResponse, headers: Headers, toke
     return wrapped
 
 
-kept: collections.deque[tuple[Any, ...]] = collections.deque(maxlen=30)
+kept: collections.deque[Any] = collections.deque(maxlen=30)
 
 
 def keep(environ: Environ, start_response: StartResponse, headers: Headers, token: bytes) -> Iterable[bytes]:
@@ -167,7 +167,8 @@ def keep(environ: Environ, start_response: StartResponse, headers: Headers, toke
         disconnected()
         body.read()
         older.clear()
-        for late in (lambda: write(name), lambda: begin("200 OK", [])):
+        uses: tuple[Callable[[], Any], ...] = (lambda: write(name), lambda: begin("200 OK", []))
+        for late in uses:
             try:
                 late()
             except (RuntimeError, AssertionError):

@@ -334,8 +334,9 @@ def test_a_deadline_meets_calls_of_both(two: Serve, tmp_path: Path) -> None:
 def test_a_limit_on_requests_counts_all(two: Serve) -> None:
     site = serve_waiting(two, "--threads", str(THREADS), "--workers", "1", "--max-requests", "30")
     first = site.worker_pids()
-    with Innocents(site, clients=4) as innocents:
-        innocents.may_end = True
+    innocents = Innocents(site, clients=4)
+    innocents.may_end = True
+    with innocents:
         innocents.await_answers(60)
         site.wait_for_workers(1, without=first, timeout=PATIENCE)
     assert_serves(site)

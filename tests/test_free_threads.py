@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import re
+import sys
 import threading
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 import kirsch
+import two_engines
 from interpreter import needs_gevent, needs_no_lock
 from kirsch._native import follow_frames
 from kirsch.drivers import threads as driver
-from waiting import PATIENCE, ask, assert_answered, get_json, serve_waiting
+from raw import Peer, PeerClosed, build_request
+from running import COMMAND_VARIABLE
+from waiting import PATIENCE, ask, assert_answered, connect, get_json, serve_waiting
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -85,9 +90,6 @@ def test_each_processor_has_an_engine(serve: Serve) -> None:
 
 def test_newcomers_go_where_threads_are_left(serve: Serve, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Of two engines the one whose threads all wait leaves those who come to the other."""
-    import two_engines
-    from running import COMMAND_VARIABLE
-
     monkeypatch.setenv(COMMAND_VARIABLE, two_engines.COMMAND)
     for turn in range(5):
         site = serve_waiting(serve, "--workers", "0", "--threads", "6")
@@ -100,6 +102,22 @@ def test_newcomers_go_where_threads_are_left(serve: Serve, monkeypatch: pytest.M
             assert_answered(peer, b"waited")
             peer.close()
         assert site.stop() == 0
+
+
+def test_clients_that_come_together_are_shared_out(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of two engines each has a good part of them, so that no processor has nothing to do."""
+    monkeypatch.setenv(COMMAND_VARIABLE, two_engines.COMMAND)
+    site = serve_waiting(serve, "--workers", "0", "--threads", "4")
+    for _ in range(3):
+        peers = [connect(site) for _ in range(16)]
+        names = []
+        for peer in peers:
+            peer.send(build_request("GET", "/who"))
+            names.append(json.loads(peer.read_response().body)["name"])
+        for peer in peers:
+            peer.close()
+        first = sum(name in ("kirsch-0", "kirsch-1", "kirsch-2") for name in names)
+        assert 4 <= first <= 12, names
 
 
 @pytest.mark.parametrize("engines", [1, 2])
@@ -136,8 +154,6 @@ def _serve_and_stop(seconds: float, chance: random.Random) -> None:
     answered: list[int] = []
 
     def talk() -> None:
-        from raw import Peer, PeerClosed, build_request
-
         try:
             while not over.is_set():
                 try:
@@ -192,8 +208,6 @@ def test_frames_of_others_can_be_followed_while_they_come_and_go() -> None:
     def run() -> None:
         while not done.is_set():
             deeper(20)
-
-    import sys
 
     runners = [threading.Thread(target=run, name=f"runner {number}") for number in range(3)]
     for runner in runners:
