@@ -313,7 +313,7 @@ def make_room_for_signals() -> None:
     OSError: the system gives no memory.
     """
 
-def follow_frames(frame: FrameType, /) -> list[tuple[CodeType, dict[str, Any], int]]:
+def follow_frames(frame: FrameType) -> list[tuple[CodeType, dict[str, Any], int]]:
     """The code, the globals and the line number of a frame and of those that have called it, the outermost last.
 
     The frame may be another thread's, which goes on meanwhile: all threads are stopped for the moment. Where a

@@ -198,8 +198,8 @@ impl<A: App> Engine<A> {
         Ok(engine)
     }
 
-    /// Other engines, with threads of their own, accept from the same listeners: while those of this one are all in
-    /// calls, newcomers are left to one that has some left.
+    /// Other engines, with threads of their own, accept from the same listeners: newcomers are left to another while the
+    /// threads of this one are all in calls, and where it has many more connections.
     pub fn settle_among(&mut self, place: Place) {
         place.has_room_for(self.most_connections);
         self.place = Some(place);
