@@ -97,6 +97,17 @@ test-all: test-system ## Run the Python tests on every CPython >= 3.10 that is f
 	done; \
 	if [ -n "$$failed" ]; then echo "Failed on:$$failed"; exit 1; fi
 
+# The newest free-threaded CPython that is found.
+.PHONY: test-free
+test-free: ## Run the Python tests on a CPython that may run without its lock, in .venvs/X.Yt
+	@read -r version python <<<"$$(.ci/pythons | grep 't ' | tail -n 1)"; \
+	if [ -z "$$python" ]; then \
+		echo "Not tested: no free-threaded CPython (python3.14t) is on PATH or in pyenv. To get one:"; \
+		echo "  pyenv install 3.14t, or scripts/free_threaded_python.sh ~/.local/python3.14t"; exit 1; \
+	fi; \
+	echo "== CPython $$version ($$python)"; \
+	$(MAKE) test-python VENV=.venvs/$$version PYTHON="$$python"
+
 .PHONY: check
 check: check-rust check-free check-python check-module check-docs ## Check formats, lints, types, the stub against the module, and generated docs
 

@@ -14,12 +14,14 @@ from __future__ import annotations
 
 import itertools
 import os
+import random
 import shutil
 import textwrap
 from typing import TYPE_CHECKING
 
 import pytest
 
+from interpreter import HAS_LOCK
 from running import Running, Serve, start
 
 if TYPE_CHECKING:
@@ -51,6 +53,20 @@ def serve() -> Iterator[Serve]:
         print(f"---- standard error of {running.target} (pid {running.pid}) ----\n{running.stderr}")
     if complaints:
         pytest.fail("\n".join(complaints), pytrace=False)
+
+
+@pytest.fixture
+def one_engine() -> Iterator[None]:
+    """Servers have one engine whatever the interpreter, so that any of their threads can run any connection's calls.
+
+    Without the interpreter's lock each processor has an engine, with threads and connections of its own; for those that
+    are started in this test there is one processor.
+    """
+    before = os.sched_getaffinity(0)
+    if not HAS_LOCK:
+        os.sched_setaffinity(0, {random.choice(sorted(before))})
+    yield
+    os.sched_setaffinity(0, before)
 
 
 @pytest.fixture

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from interpreter import needs_gevent
 from kirsch import _native, drivers
 from running import Running
 
@@ -42,7 +43,7 @@ every_driver = pytest.mark.parametrize("driver", DRIVERS)
 def native_site(**options: Any) -> Iterator[Running]:
     """Such a process, until the end of the ``with`` block. Skips the test where its driver is not installed."""
     if options.get("driver") == "gevent":
-        pytest.importorskip("gevent", reason="gevent is not installed (tests/requirements.txt names it)")
+        needs_gevent()
     process = subprocess.Popen(
         [sys.executable, __file__, json.dumps(options)],
         stdin=subprocess.DEVNULL,

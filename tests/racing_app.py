@@ -6,6 +6,8 @@ Threads are switched as often as the interpreter can.
 
 from __future__ import annotations
 
+import collections
+import gc
 import os
 import queue
 import sys
@@ -21,6 +23,8 @@ STRANGERS = 4
 STEPS = 200
 
 sys.setswitchinterval(1e-6)
+# What belongs to requests refers to each other; here the collector comes across it at work.
+gc.set_threshold(100)
 
 work: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
 
@@ -149,4 +153,36 @@ def file(environ: Environ, start_response: StartResponse, headers: Headers, toke
     return wrapped
 
 
-pages = {f"/{page.__name__}": page for page in (write, stream, ask, start, first, read, change, file)}
+kept: collections.deque[Any] = collections.deque(maxlen=30)
+
+
+def keep(environ: Environ, start_response: StartResponse, headers: Headers, token: bytes) -> Iterable[bytes]:
+    """Everything is kept beyond the response, used by strangers, and let go of in whichever thread comes last."""
+    writes = start_response("200 OK", headers)
+    environ["kept"] = environ  # only the collector lets go of it
+    kept.append((environ, start_response, writes, environ["wsgi.input"], environ["kirsch.disconnected"], token))
+
+    def use() -> None:
+        older, begin, write, body, disconnected, name = kept.popleft()
+        disconnected()
+        body.read()
+        older.clear()
+        uses: tuple[Callable[[], Any], ...] = (lambda: write(name), lambda: begin("200 OK", []))
+        for late in uses:
+            try:
+                late()
+            except (RuntimeError, AssertionError):
+                continue
+
+    def use_what_is_there() -> None:
+        try:
+            use()
+        except IndexError:
+            raise RuntimeError("nothing is kept") from None
+
+    work.put(use_what_is_there)
+    return [token]
+
+
+PAGES = (write, stream, ask, start, first, read, change, file, keep)
+pages = {f"/{page.__name__}": page for page in PAGES}

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import kirsch
+from interpreter import needs_gevent
 
 if TYPE_CHECKING:
     from running import Serve
@@ -212,7 +213,7 @@ def test_the_limit_on_open_files_is_raised(serve: Serve, write: Write, here: Pat
 
 
 def test_gevent_patches_before_the_application_is_imported(write: Write, here: Path) -> None:
-    pytest.importorskip("gevent")
+    needs_gevent()
     write(early="import socket, sys\nprint(socket.socket.__module__, file=sys.stderr)\n" + APP)
     done = run("--check-config", "early", "--driver", "gevent", cwd=here)
     assert (done.returncode, done.stdout, done.stderr) == (0, "early:app is ok\n", "gevent._socket3\n")
@@ -263,7 +264,7 @@ def test_a_call_that_swallows_the_exception_of_its_deadline_ends_the_process_wit
     args: list[str], serve: Serve, write: Write, here: Path
 ) -> None:
     if "gevent" in args:
-        pytest.importorskip("gevent")
+        needs_gevent()
     write(stuck=STUCK)
     running = serve("stuck", "-w", "0", *args, "--timeout", "200ms", "--graceful-timeout", "200ms", cwd=here)
     with socket.create_connection((running.host, running.port), timeout=10) as client:

@@ -383,8 +383,9 @@ def test_all_workers_together_are_counted(supervised: Callable[..., tuple[Runnin
     site, url = supervised("--workers=2", "--threads=4")
     for _ in range(50):
         fetch(site)
-    with pytest.raises(urllib.error.HTTPError):
+    with pytest.raises(urllib.error.HTTPError) as refused:
         fetch(site, "/hello?" + "x" * 10_000)
+    refused.value.close()
     await_requests(url, 50)
     seen = scrape(url)
     assert seen["kirsch_responses_total", "2xx"] == 50

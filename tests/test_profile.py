@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import kirsch
+from interpreter import needs_gevent
 from kirsch import _native
 from kirsch.profile import stats, tree
 from kirsch.profile.tracer import BusyError, Node, Tracer
@@ -457,7 +458,7 @@ def test_another_profiler_is_left_alone() -> None:
 
 
 def test_greenlets_that_take_turns_are_followed_each_by_itself() -> None:
-    pytest.importorskip("gevent", reason="gevent is not installed (tests/requirements.txt names it)")
+    needs_gevent()
     program = textwrap.dedent(
         """
         from gevent import monkey; monkey.patch_all()

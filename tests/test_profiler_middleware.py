@@ -104,7 +104,7 @@ def ask(asked: Any, path: str = "/", **options: Any) -> tuple[str, dict[str, str
 
 
 def files(folder: Path, pattern: re.Pattern[str] = NAME) -> list[str]:
-    return sorted(name for name in os.listdir(folder) if pattern.fullmatch(name))
+    return sorted(name for name in (os.listdir(folder) if folder.exists() else []) if pattern.fullmatch(name))
 
 
 def calls(path: Path) -> dict[str, int]:

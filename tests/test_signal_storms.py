@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import kirsch
+from interpreter import needs_gevent
 from kirsch.supervisor.worker import DUMP_SIGNAL
 from proc import wait_until
 from running import children, title
@@ -101,7 +102,7 @@ def no_crash(site: Running) -> None:
 @pytest.mark.parametrize("args", [("-w1",), ("--preload",), ("--threads=1",), ("--driver=gevent",)], ids=" ".join)
 def test_a_worker(serve: Serve, write_app: Write, args: tuple[str, ...], env: dict[str, str]) -> None:
     if "--driver=gevent" in args:
-        pytest.importorskip("gevent", reason="gevent is not installed (tests/requirements.txt names it)")
+        needs_gevent()
     site = serve(write_app(APP), *args, env=env)
     (pid,) = site.worker_pids()
     order = chance()

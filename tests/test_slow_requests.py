@@ -44,7 +44,7 @@ def test_it_is_told_once_while_it_runs_and_when_it_is_over(serve: Serve, driver:
     if driver != "one thread":
         # Another one is told when it is its turn, and this one not again.
         peers.append(ask(site, f"/wait?{gate}"))
-        site.wait_for(r"\[WARNING\] GET /wait \(id 2\) takes longer")
+        site.wait_for(r"\[WARNING\] GET /wait \(id \d+\) takes longer")
     assert "is over" not in site.stderr
     gate.touch()
     for peer in peers:
@@ -97,7 +97,7 @@ def test_a_call_that_lets_nobody_else_run_is_seen_too(
     """Under gevent this is what people look for: a greenlet that blocks the hub."""
     site = serve(f"{write_app(STUCK)}:app", ALONE, *flags(driver), LIMIT)
     with ask(site, "/holds-everything") as peer:
-        site.wait_for(r"GET /holds-everything \(id 1\) takes longer than 0.2 s")
+        site.wait_for(r"GET /holds-everything \(id \d+\) takes longer than 0.2 s")
         site.wait_for(r"in hold$")
         assert "is over" not in site.stderr
         assert_answered(peer, b"over")
@@ -116,7 +116,7 @@ def test_a_response_that_waits_for_its_peer_says_so(serve: Serve, driver: str) -
     site = serve_waiting(serve, ALONE, *flags(driver), LIMIT)
     with connect_without_room(site) as peer:
         peer.send(build_request("GET", "/large?200&slow"))
-        site.wait_for(r"GET /large \(id 1\) takes longer than 0\.2 s: (suspended|waiting) for ")
+        site.wait_for(r"GET /large \(id \d+\) takes longer than 0\.2 s: (suspended|waiting) for ")
 
 
 def test_where_everything_hangs_a_few_stacks_say_it(serve: Serve, tmp_path: Path) -> None:

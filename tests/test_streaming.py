@@ -78,6 +78,7 @@ def test_the_application_reads_what_is_there_before_the_rest_is_sent(serve: Serv
             assert_answered(peer, sha256(b"first" + rest))
 
 
+@pytest.mark.usefixtures("one_engine")
 @every_concurrent_driver
 def test_a_call_that_waits_for_its_body_does_not_stop_the_others(serve: Serve, driver: str) -> None:
     site = serve_waiting(serve, *flags(driver), UNBUFFERED)

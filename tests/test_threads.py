@@ -119,6 +119,7 @@ def test_fast_calls_stay_on_one_thread(serve: Serve) -> None:
 # A call that waits
 
 
+@pytest.mark.usefixtures("one_engine")
 def test_a_call_that_waits_does_not_stop_the_others(threads: Running, tmp_path: Path) -> None:
     gate = tmp_path / "gate"
     # Three of four.
@@ -197,6 +198,7 @@ def test_an_iterable_stays_on_the_thread_of_its_call(threads: Running) -> None:
     close_all(peers)
 
 
+@pytest.mark.usefixtures("one_engine")
 def test_an_iterable_does_not_wait_for_calls_that_came_after_it(threads: Running, tmp_path: Path) -> None:
     """It is bound to its thread; so, while others are free, that thread must not be lent to a call that waits."""
     gate = tmp_path / "gate"

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from interpreter import needs_lock
 from proc import wait_until
 
 if TYPE_CHECKING:
@@ -82,6 +83,7 @@ def test_somebody_who_comes_wakes_one_worker_and_each_has_its_turn(
     assert needless <= (0 if threads == 1 else rounds * WORKERS), f"{needless} workers were woken for nothing"
 
 
+@needs_lock
 def test_a_worker_whose_interpreter_is_held_is_not_the_one(serve: Serve, write_app: Write) -> None:
     site = serve(write_app(APP) + ":app", "--workers", "2")
     site.wait_for_workers(2)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import signal
+import sys
 import textwrap
 import threading
 import time
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     Write = Callable[[str], str]
 
 APP = """
-    import ctypes, os, sys, time
+    import ctypes, gc, os, sys, threading, time
 
     hoard = []
 
@@ -37,7 +38,9 @@ APP = """
         if path == "/hoard":
             hoard.append(b"x" * (int(query) << 20))
         if path == "/deadlock":
-            # PyDLL does not let go of the interpreter: no thread gets it until this is over.
+            # PyDLL does not let go of the interpreter: no thread gets it until this is over. Where that has no lock, it
+            # is so from when the garbage collector waits for all threads to stop.
+            threading.Timer(0.2, gc.collect).start()
             print("deadlock", file=sys.stderr, flush=True)
             ctypes.PyDLL(None).sleep(int(query))
         if path == "/compute":
@@ -130,6 +133,9 @@ def test_memory(serve: Serve, write_app: Write, mode: tuple[str, ...]) -> None:
 
 # Inactivity
 
+# What the supervisor needs to write its first log line stays with it; from CPython 3.14 on logging brings inspect.
+FIRST_WORDS = (2 if sys.version_info < (3, 14) else 5) << 20
+
 
 @MODES
 def test_inactivity_frees_all_memory_and_a_knock_wakes(serve: Serve, write_app: Write, mode: tuple[str, ...]) -> None:
@@ -139,7 +145,7 @@ def test_inactivity_frees_all_memory_and_a_knock_wakes(serve: Serve, write_app: 
     for _ in range(3):
         site.wait_for_workers(0)
         wait_until(lambda: not children(site.pid), "all of it has ended")
-        assert rss(site.pid) - alone < 2 << 20
+        assert rss(site.pid) - alone < FIRST_WORDS
         assert get(site, "/hoard?50") in site.worker_pids()
     site.wait_for_workers(0)
     print(f"supervisor at the start {alone >> 10} KiB, after three times of sleep {rss(site.pid) >> 10} KiB")

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from interpreter import needs_gevent
 from proc import wait_until
 from raw import MalformedResponse, Peer, PeerClosed, Response, build_request, exchange
 
@@ -39,7 +40,7 @@ every_concurrent_driver = pytest.mark.parametrize("driver", ["threads", "gevent"
 def flags(driver: str) -> tuple[str, ...]:
     """The command line's flags for ``driver``; skips the test where what it needs is not installed."""
     if driver == "gevent":
-        pytest.importorskip("gevent", reason="gevent is not installed (tests/requirements.txt names it)")
+        needs_gevent()
     return FLAGS[driver]
 
 

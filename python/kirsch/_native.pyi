@@ -1,6 +1,7 @@
 """The native engine and WSGI gateway (``crates/gateway``). Everything here is re-exported or wrapped by ``kirsch``."""
 
 from collections.abc import Callable, Iterator, Sequence
+from types import CodeType, FrameType
 from typing import Any, final
 
 __all__ = [
@@ -16,6 +17,7 @@ __all__ = [
     "Responses",
     "Server",
     "__version__",
+    "follow_frames",
     "load",
     "make_room_for_signals",
     "serve_null",
@@ -309,6 +311,13 @@ def make_room_for_signals() -> None:
     """Let all signals be handled at once in this thread: enlarge its alternate stack for handlers, where it has one.
 
     OSError: the system gives no memory.
+    """
+
+def follow_frames(frame: FrameType) -> list[tuple[CodeType, dict[str, Any], int]]:
+    """The code, the globals and the line number of a frame and of those that have called it, the outermost last.
+
+    The frame may be another thread's, which goes on meanwhile: all threads are stopped for the moment. Where a
+    free-threaded interpreter does not offer that, the list is empty.
     """
 
 class ResponseFault(ValueError):

@@ -261,6 +261,9 @@ class _Formatter(argparse.HelpFormatter):
     def __init__(self, prog: str) -> None:
         super().__init__(prog, width=80)
 
+    def _set_color(self, *_: object, **__: object) -> None:
+        """From CPython 3.14 on to choose colours imports inspect, and nothing is shown by this."""
+
 
 class _Take(argparse.Action):
     """Keeps (text, flag) for a setting: the text to be parsed as the environment's is, the flag as its origin."""

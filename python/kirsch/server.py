@@ -207,8 +207,10 @@ class Server:
 
     def reopen_logs(self) -> None:
         """Open the access log again after a rotation. Raises OSError, and keeps the old file, if it cannot."""
-        if self._native is not None:
-            self._native.reopen_logs()
+        native = self._native
+        if native is not None:
+            native.reopen_logs()
+        del native
 
     def statistics(self, *, exchanges: bool = True) -> Statistics:
         """The engine's counters and gauges, and as ``exchanges`` a list of what runs now; empty when it does not run.

@@ -8,14 +8,14 @@ from kirsch.reports import OWN_DIRECTORIES
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable, Iterator
     from types import CodeType, FrameType
-    from typing import TypeVar
+    from typing import Any, TypeVar
 
     Function = TypeVar("Function", bound=Callable[..., object])
 
     # (frame, line number), the outermost first.
-    Stack = list[tuple[FrameType, int]]
+    Stack = list[tuple[FrameType | "StillFrame", int]]
 
 # The inner end of a deep stack tells what it does.
 FRAMES_MAX = 100
@@ -29,21 +29,49 @@ def entry(function: Function) -> Function:
     return function
 
 
+class StillFrame:
+    """What can be known of another thread's frame where it may be gone meanwhile."""
+
+    __slots__ = ("f_code", "f_globals")
+
+    def __init__(self, code: CodeType, global_names: dict[str, Any]) -> None:
+        self.f_code = code
+        self.f_globals = global_names
+
+
 def take(frame: FrameType | None) -> Stack:
     """The application's frames among those that end in ``frame``; none where no call of the application is among them.
 
     Another thread may run on meanwhile, so line numbers are noted at once.
     """
-    found: Stack = []
+    return _behind_entry(_links(frame))
+
+
+def take_still(frame: FrameType | None) -> Stack:
+    """The same of another thread's frame, where no lock of the interpreter's keeps it from being gone meanwhile."""
+    if frame is None:
+        return []
+    from kirsch._native import follow_frames
+
+    return _behind_entry((StillFrame(code, names), line) for code, names, line in follow_frames(frame))
+
+
+def _links(frame: FrameType | None) -> Iterator[tuple[FrameType, int]]:
     while frame is not None:
+        yield frame, frame.f_lineno
+        frame = frame.f_back
+
+
+def _behind_entry(links: Iterable[tuple[FrameType | StillFrame, int]]) -> Stack:
+    found: Stack = []
+    for frame, line in links:
         if frame.f_code in _entries:
             found.reverse()
             for index, (each, _) in enumerate(found):
                 if os.path.dirname(each.f_code.co_filename) in OWN_DIRECTORIES:
                     return found[:index]  # the application has called us: to wait for its peer, or to look at itself
             return found
-        found.append((frame, frame.f_lineno))
-        frame = frame.f_back
+        found.append((frame, line))
     return []
 
 
@@ -54,6 +82,7 @@ def lines(stack: Stack) -> list[str]:
     import traceback
 
     left_out = len(stack) - FRAMES_MAX
-    summary = traceback.StackSummary.extract(iter(stack[-FRAMES_MAX:]))
+    shown: Iterator[Any] = iter(stack[-FRAMES_MAX:])
+    summary = traceback.StackSummary.extract(shown)
     text = [line for item in summary.format() for line in item.rstrip("\n").split("\n")]
     return [f"  ... {left_out} more frames ...", *text] if left_out > 0 else text

@@ -8,6 +8,7 @@ use crate::connection::{Attended, Connection, Fate, Hub, Input, panic_message};
 use crate::deadline::{Millis, Now, Sweep, millis};
 use crate::health::Health;
 use crate::hold::Held;
+use crate::neighbours::Place;
 use crate::net::{Accepted, Net, Readiness};
 use crate::reply::Reply;
 use crate::stages::{self, StageClock, Stages, Times};
@@ -65,6 +66,8 @@ pub struct Engine<A: App> {
     /// The bound on connections, or what the limit on descriptors leaves to them.
     most_connections: usize,
     has_stopped_accepting: bool,
+    /// Where there are other engines at the same listeners, with threads of their own.
+    place: Option<Place>,
     /// Since they were told so, idle connections have less time.
     is_to_hurry: bool,
     /// What was left when the time for it was up has been cut.
@@ -181,6 +184,7 @@ impl<A: App> Engine<A> {
             emptied: false,
             most_connections,
             has_stopped_accepting: false,
+            place: None,
             is_to_hurry: false,
             has_cut: false,
             turns: 0,
@@ -192,6 +196,13 @@ impl<A: App> Engine<A> {
         };
         engine.set_time(now);
         Ok(engine)
+    }
+
+    /// Other engines, with threads of their own, accept from the same listeners: newcomers are left to another while the
+    /// threads of this one are all in calls, and where it has many more connections.
+    pub fn settle_among(&mut self, place: Place) {
+        place.has_room_for(self.most_connections);
+        self.place = Some(place);
     }
 
     /// Where the listeners listen, in their order.
@@ -274,6 +285,12 @@ impl<A: App> Engine<A> {
         if std::mem::take(&mut self.was_attended) {
             self.introduce(app);
         }
+        if self.place.as_ref().is_some_and(Place::take_word) {
+            for listener in &mut self.listeners {
+                listener.ready = true;
+            }
+        }
+        self.tell_neighbours();
         for slot in self.unsettled.drain(..) {
             if let Some(connection) = self.connections.get_mut(slot) {
                 connection.settle(&mut self.hub);
@@ -296,6 +313,7 @@ impl<A: App> Engine<A> {
                     self.looked = 0;
                 }
                 self.was_idle = false;
+                self.tell_neighbours();
                 return Some(work);
             }
             if self.stage == Stage::Over {
@@ -858,15 +876,20 @@ impl<A: App> Engine<A> {
         if !listener.ready || attempt > most {
             return next_listener;
         }
+        if self.leaves_newcomers_to_others() {
+            self.listeners[index].ready = false;
+            return next_listener;
+        }
         if self.connections.len() >= self.most_connections {
             if !self.net.is_awaited(&listener.socket) {
                 self.nobody_waits(index);
                 return next_listener;
             }
+            let most = self.place.as_ref().map_or(self.most_connections, Place::room_of_all);
             let pause = if self.most_connections == self.hub.config.connections {
-                AcceptPause::Connections(self.most_connections)
+                AcceptPause::Connections(most)
             } else {
-                AcceptPause::Descriptors(self.most_connections)
+                AcceptPause::Descriptors(most)
             };
             return self.pause_accepting(pause, app);
         }
@@ -895,6 +918,23 @@ impl<A: App> Engine<A> {
         }
     }
 
+    /// Others see whether there are threads left here. Those that responses will need that are suspended are not.
+    fn tell_neighbours(&self) {
+        if let Some(place) = &self.place {
+            let Statistics { running, suspended, .. } = self.hub.statistics;
+            let connections = self.connections.len();
+            let has_room = connections < self.most_connections;
+            place.note(running + suspended, connections, has_room && self.stop_at.is_none());
+        }
+    }
+
+    /// Whether somebody else was told to look at the listeners, because there are no threads left here, or many more
+    /// connections. Who is about to stop takes in all who are there.
+    fn leaves_newcomers_to_others(&self) -> bool {
+        self.tell_neighbours();
+        self.stop_at.is_none() && self.place.as_ref().is_some_and(Place::pass_on)
+    }
+
     fn admit(&mut self, socket: <A::Net as Net>::Socket, app: Option<A::Connection>) -> usize {
         let vacancy = self.connections.vacant_entry();
         let slot = vacancy.key();
@@ -906,14 +946,23 @@ impl<A: App> Engine<A> {
 
     fn nobody_waits(&mut self, index: usize) {
         self.listeners[index].ready = false;
-        self.pause_reported = false;
+        self.note_pause(false);
+    }
+
+    /// Takes note of whether somebody waits for whom there is no room; whether that was known.
+    fn note_pause(&mut self, is_pausing: bool) -> bool {
+        let was_known = std::mem::replace(&mut self.pause_reported, is_pausing);
+        match &self.place {
+            Some(place) if was_known != is_pausing => place.note_pause(is_pausing),
+            _ => was_known,
+        }
     }
 
     /// Accepting goes on when a connection has closed, or after a while.
     fn pause_accepting(&mut self, pause: AcceptPause, app: &mut A) -> Stage {
         self.paused_until = self.hub.now + millis(ACCEPT_PAUSE);
         self.hub.statistics.accept_pauses += 1;
-        if !std::mem::replace(&mut self.pause_reported, true) {
+        if !self.note_pause(true) {
             app.report(Report::AcceptPaused(pause));
         }
         Stage::Clock

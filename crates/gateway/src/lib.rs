@@ -8,6 +8,7 @@
 //!                                                         └── calls  who works on what, since when, and until when
 //!   bench    the load generator, which has nothing to do with any of these
 //!   signals  room for signal handlers
+//!   stacks   of other threads
 //! ```
 //!
 //! Two rules hold everywhere: the interpreter is taken first and the engine's lock second, and nothing that the
@@ -28,15 +29,16 @@ mod scoreboard;
 mod server;
 mod signals;
 mod site;
+mod stacks;
 mod wsgi;
 
 use pyo3::prelude::*;
 
 /// The native engine and WSGI gateway of Kirsch.
 ///
-/// On a free-threaded interpreter importing it turns the lock on, unless that was told not to have one. Nothing here
-/// relies on it; but nothing here has run without it yet (ARCHITECTURE.md, "Free-threaded CPython").
-#[pymodule(gil_used = true)]
+/// Nothing here relies on an interpreter's lock, so a free-threaded interpreter that imports it stays without one
+/// (ARCHITECTURE.md, "Free-threaded CPython").
+#[pymodule(gil_used = false)]
 mod _native {
     #[pymodule_export]
     use crate::bench::{Histogram, ResponseFault, Responses, load, serve_null};
@@ -46,6 +48,8 @@ mod _native {
     #[pymodule_export]
     use crate::server::{Exchange, Server};
     use crate::signals;
+    #[pymodule_export]
+    use crate::stacks::follow_frames;
     #[pymodule_export]
     use crate::wsgi::file_wrapper::FileWrapper;
     use pyo3::prelude::*;

@@ -10,7 +10,7 @@ use crate::scoreboard::{Scoreboard, Stopwatch};
 use crate::site::{Common, Hooks, Plan, Site, Stop, Turned, detached};
 use crate::wsgi::file_wrapper::FileWrapper;
 use crate::wsgi::{Inputs, Job, Parts, Wsgi};
-use engine::{Config, Engine, Os, STOP_GRACE, Stage, Times};
+use engine::{Config, Engine, Neighbours, Os, STOP_GRACE, Stage, Times};
 use pyo3::exceptions::{PyRuntimeError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use std::collections::BTreeMap;
@@ -180,20 +180,26 @@ impl Server {
         let app: Object = app.unbind().into();
         let hooks = Hooks { spawn, waiter, wait, timeout_exception };
         let common = Arc::new(Common::default());
-        let mut descriptors = None;
+        let systems = (0..engines).map(|_| Os::new()).collect::<io::Result<Vec<_>>>()?;
+        let (_, poller, waker) = &systems[0];
+        let (poller_fd, engine_wakeup) = (poller.as_raw_fd(), waker.as_fd().as_raw_fd());
+        let neighbours =
+            (engines > 1).then(|| Neighbours::new(systems.iter().map(|(.., waker)| waker.clone()).collect()));
         let mut sites: Vec<Arc<Site>> = Vec::new();
-        for index in 0..engines {
+        for (index, (net, poller, waker)) in systems.into_iter().enumerate() {
             let place = sites.last().map_or_else(|| Place::first(engines), |site| site.place().next(site.crew()));
             let sockets =
                 listeners.iter().map(|&listener| duplicate("listeners", listener)).collect::<PyResult<_>>()?;
-            let (net, poller, waker) = Os::new()?;
-            descriptors.get_or_insert((poller.as_raw_fd(), waker.as_fd().as_raw_fd()));
             let config = Config {
                 connections: share(config.connections, index, engines),
                 queue: share(config.queue, index, engines),
                 ..config.clone()
             };
             let mut engine = Engine::new(net, sockets, config, clock::now())?;
+            let own_threads = share(threads, index, engines);
+            if let Some(neighbours) = &neighbours {
+                engine.settle_among(neighbours.place(index, own_threads));
+            }
             if time_stages > 0 {
                 engine.take_times(Box::new(clock::Fine), time_stages);
             }
@@ -224,7 +230,7 @@ impl Server {
                 inputs: Inputs::new(py)?,
                 report: report.as_ref().map(|report| report.clone_ref(py)),
                 hooks: hooks.clone_ref(py),
-                threads: share(threads, index, engines),
+                threads: own_threads,
                 limit: limit.clone(),
                 scoreboard: scoreboard.clone(),
                 is_asked: !health_path.is_empty(),
@@ -234,12 +240,11 @@ impl Server {
             };
             sites.push(Site::new(py, plan)?);
         }
-        let Some((poller, engine_wakeup)) = descriptors else { unreachable!("there is one engine at least") };
         Ok(Self {
             engines: Engines::new(sites, common),
             threads,
             begun: AtomicBool::new(false),
-            poller,
+            poller: poller_fd,
             engine_wakeup,
             monitor: Monitor::new()?,
         })

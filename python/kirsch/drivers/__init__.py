@@ -123,6 +123,12 @@ def prepare(name: str) -> None:
         gevent.patch()
 
 
+def has_lock() -> bool:
+    """Whether the interpreter runs one thread at a time: all do but a free-threaded one that was not made to."""
+    is_enabled = getattr(sys, "_is_gil_enabled", None)
+    return True if is_enabled is None else bool(is_enabled())
+
+
 def original(name: str) -> Any:
     """``_thread.<name>`` as it was before gevent or eventlet put something else in its place."""
     if (monkey := sys.modules.get("gevent.monkey")) is not None:

@@ -6,6 +6,8 @@ each starts at once, without a detour through the loop's queue; when its greenle
 A greenlet costs more than all else that a fast request needs: on CPython 3.13 6.5 us, and 9.7 as a ``gevent.Greenlet``,
 where to switch to one that exists costs 0.5. So one whose request ran through without waiting, and which nobody has
 seen (no reference, no link, no local value, no context variable), takes the next request.
+
+gevent relies on the interpreter's lock, so a free-threaded interpreter that imports it turns that on.
 """
 
 from __future__ import annotations
@@ -15,8 +17,15 @@ import sys
 from time import monotonic
 from weakref import getweakrefcount
 
-from kirsch.drivers import RequestTimeout, original, patched_by, patching_complaints
-from kirsch.stacks import entry, lines, take
+from kirsch.drivers import RequestTimeout, has_lock, original, patched_by, patching_complaints
+from kirsch.stacks import entry, lines, take, take_still
+
+_HAD_LOCK = has_lock()
+if not _HAD_LOCK:
+    import warnings
+
+    # The interpreter would say that it turns its lock on; complaints() says what that means, once.
+    warnings.filterwarnings("ignore", r"The global interpreter lock \(GIL\).*gevent", RuntimeWarning)
 
 try:
     from gevent import Greenlet, get_hub, getcurrent
@@ -26,6 +35,12 @@ except ModuleNotFoundError as error:
     if error.name != "gevent":
         raise
     raise ImportError("the driver gevent needs the package gevent: pip install 'kirsch[gevent]'") from None
+
+if not has_lock() and getattr(sys.flags, "gil", None) == 0:
+    raise ImportError(
+        "the driver gevent needs the interpreter's lock, which PYTHON_GIL=0 (or -X gil=0) has ruled out; leave that "
+        "out, or use --driver threads"
+    )
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -162,6 +177,11 @@ class GeventDriver:
                 "gevent has not patched this process, so whatever waits in the standard library holds up all requests; "
                 "begin the program with: from gevent import monkey; monkey.patch_all()"
             )
+        if not _HAD_LOCK and has_lock():
+            found.append(
+                "gevent has turned on the lock of this free-threaded interpreter, because it relies on it: each "
+                "process uses one processor, as elsewhere; for more of them take more --workers, or --driver threads"
+            )
         return found
 
     # In the hub
@@ -273,10 +293,11 @@ class GeventDriver:
 
     def _take(self, calls: list[Call], taken: dict[int, Stack]) -> None:
         running = sys._current_frames().get(self._thread)
+        look = take if has_lock() else take_still
         for call in calls:
             greenlet: Any = call.waiter
             if greenlet in self._requests:
-                taken[call.number] = take(running if self._is_running(greenlet) else greenlet.gr_frame)
+                taken[call.number] = look(running if self._is_running(greenlet) else greenlet.gr_frame)
 
     def _is_running(self, greenlet: Any) -> bool:
         """Whether this is the greenlet that the hub's thread executes now; asked from there or elsewhere."""

@@ -13,8 +13,8 @@ import os
 import sys
 import time
 
-from kirsch.drivers import original, patched_by, patching_complaints
-from kirsch.stacks import entry, take
+from kirsch.drivers import has_lock, original, patched_by, patching_complaints
+from kirsch.stacks import entry, take, take_still
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -38,19 +38,13 @@ _JOIN_SECONDS = 2.0
 def engines(threads: int) -> int:
     """How many engines serve in this process: with a lock around the interpreter one, whose threads take turns anyway.
 
-    Each has two threads at least: one that has a single thread leaves its connections alone while that is in a call,
+    Each has four threads at least: a connection stays with its engine, and waits when all of its threads are in calls,
     though other engines have nothing to do.
     """
-    if _has_lock():
+    if has_lock():
         return 1
     processors = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return max(min(processors, threads // 2), 1)
-
-
-def _has_lock() -> bool:
-    """Whether the interpreter runs one thread at a time: all do but a free-threaded one that was not made to."""
-    is_enabled = getattr(sys, "_is_gil_enabled", None)
-    return True if is_enabled is None else bool(is_enabled())
+    return max(min(processors, threads // 4), 1)
 
 
 class ThreadsDriver:
@@ -105,11 +99,9 @@ class ThreadsDriver:
         self._serving = None
 
     def stacks(self, calls: Iterable[Call]) -> dict[int, Stack]:
-        if not _has_lock():
-            # Another thread's frames may be gone while we look at them (faulthandler shows none then either).
-            return {call.number: take(sys._getframe()) for call in calls if call.thread == self._get_ident()}
         frames = sys._current_frames()
-        return {call.number: take(frames.get(call.thread or 0)) for call in calls}
+        look = take if has_lock() else take_still
+        return {call.number: look(frames.get(call.thread or 0)) for call in calls}
 
     def interrupt(self, calls: Iterable[Call]) -> None:
         native = self._native
@@ -164,10 +156,10 @@ class ThreadsDriver:
         """Wait for the threads that are in no call: those end. Another ends with its call, or with the process."""
         busy = {call.worker for call in native.calls()}
         patience = time.monotonic() + _JOIN_SECONDS
-        for index, thread in self._threads.items():
+        for index, thread in self._threads.copy().items():
             if index not in busy:
                 thread.join(max(patience - time.monotonic(), 0.0))
-        for index, ended in self._ended.items():
+        for index, ended in self._ended.copy().items():
             if index not in busy:
                 ended.acquire(timeout=max(patience - time.monotonic(), 0.0))
 

@@ -8,6 +8,7 @@ use crate::calls::Ended;
 use crate::clock;
 use crate::object::{Item, Object};
 use crate::site::{Core, Site};
+use crate::stacks;
 use crate::wsgi::start_response::{Exchange, Handles};
 use engine::baton::Kind;
 use engine::{Progress, Reply, Stage, Ticket};
@@ -457,7 +458,7 @@ impl Site {
             Failure::Raised(error) if self.is_timeout(py, &error) => {
                 refusal = (504, TOO_LATE);
                 // Its stack was told when its time was up, where that of another thread can be.
-                let error = cfg!(Py_GIL_DISABLED).then_some(error);
+                let error = (!stacks::are_shown()).then_some(error);
                 let message = format!("its deadline has ended {}", subject(py, &call.environ));
                 self.tell(py, WARNING, &message, error);
             }

@@ -1,0 +1,87 @@
+//! Stacks of other threads.
+//!
+//! Under the interpreter's lock other threads stand still while one looks at their frames. Without it they go on, and a
+//! frame may be gone while somebody follows its links: faulthandler and `sys._current_frames` leave it at that. So the
+//! interpreter is asked to stop all threads for the moment, by the same means as its garbage collector does. It offers
+//! that to its own modules only, so it is looked for by name; where it is not found, no stack is shown.
+
+use pyo3::exceptions::PyTypeError;
+use pyo3::ffi;
+use pyo3::prelude::*;
+use std::ffi::CStr;
+
+/// The code of a frame, its globals, and the line that it is in.
+type Place<'py> = (Bound<'py, PyAny>, Bound<'py, PyAny>, i32);
+
+/// See the stub.
+#[pyfunction]
+pub(crate) fn follow_frames<'py>(frame: &Bound<'py, PyAny>) -> PyResult<Vec<Place<'py>>> {
+    let py = frame.py();
+    // SAFETY: the object is live and the thread attached.
+    if unsafe { ffi::PyFrame_Check(frame.as_ptr()) } == 0 {
+        return Err(PyTypeError::new_err("follow_frames takes a frame"));
+    }
+    // Nothing is let go of before the others go on: a destructor could wait for one of them.
+    let mut frames = vec![frame.clone()];
+    let mut found = Vec::new();
+    let followed = stopped(py, || {
+        let mut next = 0;
+        while let Some(frame) = frames.get(next) {
+            next += 1;
+            let frame = frame.as_ptr().cast::<ffi::PyFrameObject>();
+            // SAFETY: the frame is live, the thread is attached, and no other changes the frame meanwhile. The calls return
+            // new references, the last one null at the outermost frame.
+            unsafe {
+                let code = Bound::from_owned_ptr(py, ffi::PyFrame_GetCode(frame).cast());
+                let globals = Bound::from_owned_ptr(py, ffi::PyFrame_GetGlobals(frame));
+                found.push((code, globals, ffi::PyFrame_GetLineNumber(frame)));
+                frames.extend(Bound::from_owned_ptr_or_opt(py, ffi::PyFrame_GetBack(frame).cast()));
+            }
+        }
+    });
+    drop(frames);
+    Ok(if followed.is_some() { found } else { Vec::new() })
+}
+
+/// Whether stacks of other threads can be shown.
+pub(crate) fn are_shown() -> bool {
+    cfg!(not(Py_GIL_DISABLED)) || control(c"_PyEval_StopTheWorld").is_some()
+}
+
+/// What stops all other threads of an interpreter, or lets them go on.
+type Control = unsafe extern "C" fn(*mut ffi::PyInterpreterState);
+
+fn control(name: &CStr) -> Option<Control> {
+    // SAFETY: the call takes a C string; what has such a name in CPython 3.13 and later is a function of this type, and the
+    // interpreter is never unloaded. A null pointer is `None`.
+    unsafe { std::mem::transmute::<*mut libc::c_void, Option<Control>>(libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr())) }
+}
+
+/// Others go on whatever happens.
+struct Stopped {
+    start: Control,
+    interpreter: *mut ffi::PyInterpreterState,
+}
+
+impl Drop for Stopped {
+    fn drop(&mut self) {
+        // SAFETY: the thread is attached, and has stopped the others of this interpreter.
+        unsafe { (self.start)(self.interpreter) };
+    }
+}
+
+/// Does something while all other threads of the interpreter stand still; `None` if they cannot be stopped. `act` lets
+/// go of nothing of Python's and waits for nobody.
+fn stopped<R>(_py: Python<'_>, act: impl FnOnce() -> R) -> Option<R> {
+    if cfg!(not(Py_GIL_DISABLED)) {
+        return Some(act());
+    }
+    let (stop, start) = (control(c"_PyEval_StopTheWorld")?, control(c"_PyEval_StartTheWorld")?);
+    // SAFETY: the thread is attached, as `_py` shows.
+    let _stopped = unsafe {
+        let interpreter = ffi::PyInterpreterState_Get();
+        stop(interpreter);
+        Stopped { start, interpreter }
+    };
+    Some(act())
+}

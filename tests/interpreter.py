@@ -1,0 +1,22 @@
+"""What the tests' interpreter is, and with it that of the servers that they start."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+import sysconfig
+
+import pytest
+
+# A flag of the interpreter's own, because what a test imports may turn the lock of its own process on.
+HAS_LOCK = not sysconfig.get_config_var("Py_GIL_DISABLED") or getattr(sys.flags, "gil", None) == 1
+"""Whether it runs one thread at a time: all do but free-threaded ones, and those too if told to (``PYTHON_GIL=1``)."""
+
+needs_lock = pytest.mark.skipif(not HAS_LOCK, reason="this interpreter has no lock that a call could keep from others")
+needs_no_lock = pytest.mark.skipif(HAS_LOCK, reason="this interpreter has a lock; make test-free finds one without")
+
+
+def needs_gevent() -> None:
+    """Skip the test, or the module, where there is no gevent. It is not imported: that would turn the lock on here."""
+    if importlib.util.find_spec("gevent") is None:
+        pytest.skip("gevent is not installed (pyproject.toml names it)", allow_module_level=True)
