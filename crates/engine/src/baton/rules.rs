@@ -13,7 +13,10 @@ use std::time::Duration;
 
 /// So many ticks come in the time of one where calls are known to wait, and nobody knows which.
 const EAGER: u32 = 8;
-/// Where so many calls are out that one returns within this time, that one takes the baton up.
+/// The same where one of many calls returns soon, and should come first.
+const BRISK: u32 = 2;
+/// Where so many calls are out that one returns within this time, and nobody else can ask for anything, that one takes the
+/// baton up.
 const SOON: Duration = Duration::from_millis(2);
 
 /// See the module.
@@ -312,7 +315,7 @@ impl<C: Core> Rules<C> {
         let ticks = if self.watch.is_none() || self.coming > 0 {
             // Somebody is there or on his way already, so no tick has to call one.
             None
-        } else if outlook.waits {
+        } else if outlook.waits && self.all_are_served() {
             Some(Pace::Steady)
         } else {
             Some(Pace::Quick)
@@ -426,19 +429,28 @@ impl<C: Core> Rules<C> {
     /// it. Where nobody can, or whoever holds it waits for the interpreter, the core looks after those who wait, as far
     /// as that can be done here. Returns when the next tick is needed.
     ///
-    /// Where calls wait of which nobody knows, ticks are [`EAGER`]. Where one of many calls returns soon, they are rare,
-    /// and only for the case that none does; what has waited for it is then done without waiting for returns again.
+    /// Where calls wait of which nobody knows, ticks are [`EAGER`]. Where one of many calls returns soon, they are only for
+    /// the case that none does, and rare where nobody can ask for anything meanwhile; what has waited for it is then done
+    /// without waiting for returns again.
     pub fn tick(&mut self) -> Wanted {
         self.ticks = self.ticks.wrapping_add(1);
         let returns_soon = self.returns_soon();
+        let is_slack = returns_soon && self.all_are_served();
         let is_eager = !returns_soon && self.most > 1 && self.forecast.looks_often();
-        if (!is_eager || self.ticks.is_multiple_of(EAGER)) && self.core.is_holding() {
+        let parts = if is_eager {
+            EAGER
+        } else if returns_soon {
+            BRISK
+        } else {
+            1
+        };
+        if self.ticks.is_multiple_of(parts) && self.core.is_holding() {
             self.core.tick();
         }
         let holds = self.core.is_holding();
         let is_lying = self.most > 1 && self.running > 0 && self.watch.is_some() && self.coming == 0;
         if is_lying {
-            self.call_if_quiet(if returns_soon { SOON } else { Duration::ZERO });
+            self.call_if_quiet(if is_slack { SOON } else { Duration::ZERO });
         }
         self.steps_at_tick = self.steps;
         let Self { core, watch, .. } = self;
@@ -446,11 +458,12 @@ impl<C: Core> Rules<C> {
             core.wake_watch();
         }
         self.publish();
-        match (holds || is_lying, is_eager) {
-            (true, true) => Wanted::Soon(TICK / EAGER),
-            (true, false) if returns_soon && !holds => Wanted::Steadily,
-            (true, false) => Wanted::Soon(TICK),
-            (false, _) => Wanted::No,
+        if !holds && !is_lying {
+            Wanted::No
+        } else if is_slack && !holds {
+            Wanted::Steadily
+        } else {
+            Wanted::Soon(TICK / parts)
         }
     }
 
@@ -564,13 +577,22 @@ impl<C: Core> Rules<C> {
         self.watch.is_some() && self.coming == 0 && self.present <= self.running
     }
 
-    /// Whether nobody need be called for the baton: all connections wait for their calls, so nobody else can ask for
-    /// anything, and one of these calls is over soon. Its thread then takes the baton up, while one that was called would
-    /// have to be woken for it, and put to sleep again, for each call.
+    /// Whether nobody need be called for the baton, because one of the calls that are out is over soon: its thread takes
+    /// the baton up, while one that was called would have to be woken for it, and put to sleep again, for each call. Soon
+    /// is before a tick would come, and a little later where nobody can ask for anything meanwhile.
     fn returns_soon(&self) -> bool {
-        let all_are_served = self.running >= self.most || self.core.peers() <= self.running;
         let out = u32::try_from(self.foreseen).unwrap_or(u32::MAX);
-        all_are_served && self.waiting == 0 && out > 0 && self.forecast.wait / out <= SOON
+        if self.waiting > 0 || out == 0 {
+            return false;
+        }
+        let time = self.forecast.wait / out;
+        time < TICK || time <= SOON && self.all_are_served()
+    }
+
+    /// Whether nobody but a newcomer can ask for anything: all connections wait for their calls, or no further call may
+    /// begin anyway.
+    fn all_are_served(&self) -> bool {
+        self.running >= self.most || self.core.peers() <= self.running
     }
 
     /// Whether this thread had better stand by, because work is bound to it that would have to wait while it runs
