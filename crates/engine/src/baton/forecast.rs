@@ -119,8 +119,10 @@ impl Forecast {
             let score = &mut self.scores[kind.place()];
             // Zero means that nothing is known, which is over.
             let change = if has_waited { WAITED } else { -DID_NOT };
-            let moved = if *score == -change { 2 * change } else { *score + change };
-            *score = moved.clamp(-SURE, SURE);
+            *score = (*score + change).clamp(-SURE, SURE);
+            if *score == 0 {
+                *score = change.signum();
+            }
         }
         if has_waited {
             self.wait = if self.wait.is_zero() { waited } else { mean(self.wait, waited) };
