@@ -25,9 +25,14 @@ if TYPE_CHECKING:
     Log = Callable[..., tuple[Running, Callable[[], list[str]]]]
 
 APP = """
+    class User:
+        def __str__(self):
+            raise AssertionError("nothing of the application's runs while a line is written")
+
     def app(environ, start_response):
         path = environ["PATH_INFO"]
         environ["app.said"] = "it\\x1bs \\"me\\" \\u2603"
+        environ["app.user"], environ["app.number"], environ["app.nothing"] = User(), 7.5, None
         if path == "/raises":
             raise LookupError("no")
         if path == "/midway":
@@ -166,6 +171,14 @@ def test_fields_and_variables(log: Log) -> None:
     head, _, rest = line.partition(" text/plain ")
     assert head == '100% mine mine a \\"quoted\\" \\xe9 5'
     assert rest == '/path it\\x1bs \\"me\\" \\xe2\\x98\\x83 - - -!'
+
+
+def test_variables_that_are_no_text(log: Log) -> None:
+    site, lines = log(
+        "%({app.user}e)s %({app.number}e)s %({app.nothing}e)s %({wsgi.multithread}e)s %({wsgi.version}e)s"
+    )
+    ask(site, build_request("GET", "/path"))
+    assert lines() == ["<User> 7.5 None True <tuple>"]
 
 
 def test_a_peer_cannot_write_lines_or_speak_to_terminals(log: Log) -> None:

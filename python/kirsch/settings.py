@@ -495,7 +495,8 @@ class Settings:
     )  # fmt: skip
     access_logformat: str = setting(
         "Logs", "--access-logformat", "FORMAT", parse_log_format, "combined",
-        "combined (Apache's), json, or a text with gunicorn's atoms, such as '%(h)s \"%(r)s\" %(s)s %(D)s'.",
+        "combined (Apache's), json, or a text with gunicorn's atoms, such as '%(h)s \"%(r)s\" %(s)s %(D)s'. Of a "
+        "variable (%({NAME}e)s) that is neither text nor number its class is told.",
     )  # fmt: skip
     access_logger: bool = setting(
         "Logs", "--access-logger", "", parse_switch, "no",

@@ -8,9 +8,11 @@ use crate::object::Object;
 use base64::Engine as _;
 use engine::Peer;
 use pyo3::exceptions::{PyOSError, PyValueError};
+use pyo3::ffi;
 use pyo3::prelude::*;
-use pyo3::types::PyDict;
+use pyo3::types::{PyBool, PyDict, PyFloat, PyInt, PyString};
 use std::borrow::Cow;
+use std::ffi::CStr;
 use std::fmt::Write as _;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write as _};
@@ -408,7 +410,7 @@ impl Line<'_> {
             Piece::ResponseField(name) => push_escaped(self.response_field(name).as_deref(), out),
             Piece::Variable(name) => {
                 let value = self.environ.and_then(|environ| environ.bind(py).get_item(name).ok());
-                push_escaped(value.map(|value| value.to_string()).as_deref().map(str::as_bytes), out)
+                push_escaped(value.as_ref().map(text).as_deref().map(str::as_bytes), out)
             }
         };
     }
@@ -484,6 +486,24 @@ fn entry_fields(entry: &Entry) -> Vec<(String, String)> {
             (name, escaped(field.value(&entry.block)))
         })
         .collect()
+}
+
+/// A variable as text. The engine is locked, so nothing of the application's may run: what is neither a text nor a number
+/// is told by the name of its class.
+fn text(value: &Bound<'_, PyAny>) -> String {
+    if let Ok(text) = value.cast::<PyString>() {
+        return text.to_string_lossy().into_owned();
+    }
+    let is_plain = value.is_none()
+        || value.is_exact_instance_of::<PyBool>()
+        || value.is_exact_instance_of::<PyInt>()
+        || value.is_exact_instance_of::<PyFloat>();
+    if is_plain {
+        return value.to_string();
+    }
+    // SAFETY: the object is live and keeps its type; a type's name is a C string that lives as long as the type.
+    let name = unsafe { CStr::from_ptr((*ffi::Py_TYPE(value.as_ptr())).tp_name) };
+    format!("<{}>", name.to_string_lossy())
 }
 
 /// `2026-11-20T19:00:00.123456Z`, put together from the date that HTTP writes.
