@@ -13,8 +13,6 @@ use std::time::Duration;
 
 /// So many ticks come in the time of one where calls are known to wait, and nobody knows which.
 const EAGER: u32 = 8;
-/// The same where one of many calls returns soon, and should come first.
-const BRISK: u32 = 2;
 /// Where so many calls are out that one returns within this time, and nobody else can ask for anything, that one takes the
 /// baton up.
 const SOON: Duration = Duration::from_millis(2);
@@ -437,13 +435,7 @@ impl<C: Core> Rules<C> {
         let returns_soon = self.returns_soon();
         let is_slack = returns_soon && self.all_are_served();
         let is_eager = !returns_soon && self.most > 1 && self.forecast.looks_often();
-        let parts = if is_eager {
-            EAGER
-        } else if returns_soon {
-            BRISK
-        } else {
-            1
-        };
+        let parts = if is_eager { EAGER } else { 1 };
         if self.ticks.is_multiple_of(parts) && self.core.is_holding() {
             self.core.tick();
         }
