@@ -74,7 +74,7 @@ def test_each_processor_has_an_engine(serve: Serve) -> None:
             pytest.skip("one processor")
         os.sched_setaffinity(0, set(sorted(both)[:processors]))
         try:
-            site = serve_waiting(serve, "--threads", "4")
+            site = serve_waiting(serve, "--threads", "8")
         finally:
             os.sched_setaffinity(0, both)
         get_json(site, "/who")

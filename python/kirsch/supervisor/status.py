@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+import threading
 from collections import deque
 
 from kirsch.scoreboard import HISTOGRAMS
@@ -80,9 +81,13 @@ class Status:
         self._python = f"{implementation} {sys.version.split()[0]}"
         self._board = board
         self._history = History(board.read())
+        # One thread at a time: where the interpreter has no lock, two that take slices of one memoryview lose count of
+        # them (CPython 3.14), and the last to let go of one releases the whole.
+        self._lock = threading.Lock()
 
     def sample(self) -> None:
-        self._history.add(self._board.read())
+        with self._lock:
+            self._history.add(self._board.read())
 
     @property
     def has_history(self) -> bool:
@@ -90,10 +95,16 @@ class Status:
         return not self._history.is_empty
 
     def metrics(self) -> str:
-        return metrics.exposition(self._board.read(), version=self._version, python=self._python)
+        with self._lock:
+            now = self._board.read()
+        return metrics.exposition(now, version=self._version, python=self._python)
 
     def now(self) -> dict[str, Any]:
         """docs/metrics.md says what is in it."""
+        with self._lock:
+            return self._now()
+
+    def _now(self) -> dict[str, Any]:
         was_looked_at = self._board.is_looked_at
         self._board.look_on()
         now = self._board.read()
