@@ -108,9 +108,15 @@ def test_it_answers_while_nobody_turns_the_engine(driver: str, page: str, tmp_pa
         known = Peer.connect(site.host, site.port, PATIENCE)
         known.send(build_request("GET", "/hello"))
         assert known.read_response().status == 200
+        # One who was accepted before it says what it wants.
+        early = Peer.connect(site.host, site.port, PATIENCE)
+        wait_until(lambda: board["connections"] == 2, "it is accepted")
         stuck = ask(site, f"/{page}?{fifo.path}")
         site.wait_for("in C at")
         wait_until(lambda: status(site) != (200, "alive"), "the call has gone on to what it has announced")
+        early.send(build_request("GET", "/healthz"))
+        assert early.read_response().status in (200, 503)
+        assert early.read_until_closed() == b""
         others = [ask(site, f"/rest?0&{number}") for number in range(5)]
         known.send(build_request("GET", "/hello"))
         wait_until(lambda: status(site) == (503, "stalled"), "it has been stuck for a second")
@@ -122,7 +128,7 @@ def test_it_answers_while_nobody_turns_the_engine(driver: str, page: str, tmp_pa
         assert known.read_response().body == b"Hello"
         for number, peer in enumerate(others):
             assert peer.read_response().body == f"0&{number}".encode()
-        for peer in [known, stuck, *others]:
+        for peer in [known, early, stuck, *others]:
             peer.close()
         wait_until(lambda: status(site) == (200, "alive"), "it goes on")
         wait_until(lambda: (board["stalled"], board["requests"], board["connections"]) == (0, 8, 0), "all is over")

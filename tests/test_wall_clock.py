@@ -113,8 +113,8 @@ def test_nothing_depends_on_it(serve: Serve, write_app: Write, clock: Clock) -> 
     workers = site.wait_for_workers(2)
     before = site.stderr
     for offset in (DAY, -DAY, 0):
-        answer = in_background(site, "/wait?0.5")
         waits = site.stderr.count("waits")
+        answer = in_background(site, "/wait?0.5")
         wait_until(lambda waits=waits: site.stderr.count("waits") > waits, "a request is under way")  # type: ignore[misc]
         clock.set(offset)
         wait_until(lambda offset=offset: abs(date(site) - offset) < 10, f"the Date is {offset} s ahead")  # type: ignore[misc]

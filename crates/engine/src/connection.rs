@@ -276,6 +276,11 @@ impl<A: App> Connection<A> {
         matches!(self.phase, Phase::Head | Phase::Body(_))
     }
 
+    /// Whether it has asked for nothing yet.
+    pub(crate) fn is_newcomer(&self) -> bool {
+        matches!(self.phase, Phase::Head) && !self.served && !self.held_back && self.output.is_empty()
+    }
+
     /// Whether a call is out for it, so that its slot has to be kept.
     pub(crate) fn is_running(&self) -> bool {
         matches!(self.phase, Phase::Running(_))

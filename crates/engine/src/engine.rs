@@ -77,8 +77,10 @@ pub struct Engine<A: App> {
     turns_attended: u64,
     /// Since when somebody waits for a turn, as far as those know who look after the engine.
     awaited_since: Option<Millis>,
-    /// Connections that were accepted without a turn, so that the application does not know them yet.
+    /// Those of whom it is not known yet whether they ask for the server's health, while nobody turns.
     strangers: VecDeque<Stranger>,
+    /// Those that were accepted by the last turns and have asked for nothing are among them.
+    has_met_newcomers: bool,
     /// What went wrong with one of them.
     complaint: Option<String>,
     /// The next turn has to look at the two above.
@@ -88,7 +90,8 @@ pub struct Engine<A: App> {
 /// See [`Engine::strangers`].
 struct Stranger {
     slot: usize,
-    peer: Peer,
+    /// Whom the application has still to be told of: it was accepted without a turn.
+    unknown: Option<Peer>,
 }
 
 struct Listener<N: Net> {
@@ -191,6 +194,7 @@ impl<A: App> Engine<A> {
             turns_attended: 0,
             awaited_since: None,
             strangers: VecDeque::new(),
+            has_met_newcomers: false,
             complaint: None,
             was_attended: false,
         };
@@ -575,6 +579,7 @@ impl<A: App> Engine<A> {
         if self.turns != self.turns_attended {
             self.turns_attended = self.turns;
             self.awaited_since = None;
+            self.has_met_newcomers = false;
             for listener in &mut self.listeners {
                 listener.awaited_since = None;
             }
@@ -594,6 +599,7 @@ impl<A: App> Engine<A> {
         }
         // Whoever is accepted may get the slot of somebody who was queued.
         self.tidy_queue();
+        self.meet_newcomers();
         self.accept_strangers();
         self.look_after_strangers();
         let has_more = !self.strangers.is_empty() || self.complaint.is_some();
@@ -607,6 +613,15 @@ impl<A: App> Engine<A> {
         let Some(limit) = self.hub.config.stalled_after else { return false };
         let is_long = |since: Millis| self.hub.now >= since.saturating_add(millis(limit));
         self.turns == self.turns_attended && self.awaited_since.is_some_and(is_long)
+    }
+
+    /// Somebody whom the last turn has accepted may ask for the server's health too: it could not read everything.
+    fn meet_newcomers(&mut self) {
+        let is_time = self.awaited_since.is_some_and(|since| self.hub.now >= since + millis(ATTEND_AFTER));
+        if is_time && !std::mem::replace(&mut self.has_met_newcomers, true) {
+            let newcomers = self.connections.iter().filter(|(_, connection)| connection.is_newcomer());
+            self.strangers.extend(newcomers.map(|(slot, _)| Stranger { slot, unknown: None }));
+        }
     }
 
     /// Accepts those who have waited in vain. They may have come to ask for the server's health and nothing else, and
@@ -624,7 +639,8 @@ impl<A: App> Engine<A> {
                 match self.net.accept(&self.listeners[index].socket) {
                     Ok(Accepted::Connection(socket, address)) => {
                         let slot = self.admit(socket, None);
-                        self.strangers.push_back(Stranger { slot, peer: Peer { address, listener: index } });
+                        let unknown = Some(Peer { address, listener: index });
+                        self.strangers.push_back(Stranger { slot, unknown });
                     }
                     Ok(Accepted::Failed(_)) => {}
                     // Whoever turns the engine next finds out what is wrong, and says so.
@@ -642,8 +658,8 @@ impl<A: App> Engine<A> {
         } else {
             Health::Saturated
         };
-        let Self { strangers, connections, hub, buffer, held_back, complaint, .. } = self;
-        strangers.retain(|&Stranger { slot, .. }| {
+        let Self { strangers, connections, hub, buffer, held_back, again, complaint, .. } = self;
+        strangers.retain(|&Stranger { slot, ref unknown }| {
             let connection = &mut connections[slot];
             if connection.held_back {
                 return true;
@@ -659,9 +675,16 @@ impl<A: App> Engine<A> {
                     connection.hold_back(true, hub);
                     held_back.push_back(slot);
                 }
-                Attended::Over => {
+                Attended::Over if unknown.is_some() => {
                     connections.remove(slot);
                     hub.statistics.connections -= 1;
+                    return false;
+                }
+                // What the application keeps of it is dropped by whoever turns.
+                Attended::Over => {
+                    if !std::mem::replace(&mut connection.again, true) {
+                        again.push_back(slot);
+                    }
                     return false;
                 }
             }
@@ -674,8 +697,10 @@ impl<A: App> Engine<A> {
         if let Some(message) = self.complaint.take() {
             app.report(Report::Panicked(message));
         }
-        while let Some(Stranger { slot, peer }) = self.strangers.pop_front() {
-            self.guarded(app, |engine, app| engine.connections[slot].app = Some(app.connect(&peer)));
+        while let Some(Stranger { slot, unknown }) = self.strangers.pop_front() {
+            if let Some(peer) = unknown {
+                self.guarded(app, |engine, app| engine.connections[slot].app = Some(app.connect(&peer)));
+            }
             let connection = &mut self.connections[slot];
             if connection.app.is_none() {
                 self.remove(slot, None);

@@ -289,6 +289,80 @@ fn one_that_asks_to_close_is_closed_at_once() {
     assert_eq!(world.statistics().connections, 1);
 }
 
+/// The last turn has accepted them, and could not read what they had not sent yet.
+#[test]
+fn who_was_accepted_and_has_asked_for_nothing_is_looked_after() {
+    let mut world = World::unix(config(), (0..3).map(|id| Plan::sized(&[5 + id])).collect());
+    world.keeps = true;
+    world.callers = 1;
+    let mut old = world.client();
+    old.send(get(0));
+    world.until("it is out", &mut [&mut old], |world, _| world.ids_out() == [0]);
+    world.go_on_with(0);
+    world.until("it is answered", &mut [&mut old], |_, clients| clients[0].answers.len() == 1);
+    let mut mute = world.client();
+    let mut early = world.client();
+    let mut half = sent(&world, "GET /heal");
+    let mut closing = world.client();
+    let leaving = world.client();
+    let mut other = world.client();
+    let busy = sent(&world, get(1));
+    world.settle();
+    assert_eq!((world.ids_out(), world.statistics().connections), (vec![1], 8));
+    world.attend(LOOK);
+    for (client, said) in [
+        (&mut early, CHECK),
+        (&mut half, &CHECK[9..]),
+        (&mut closing, "GET /healthz HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n"),
+        (&mut other, &get(2)),
+        (&mut old, CHECK),
+    ] {
+        client.send(said);
+        client.pump();
+    }
+    drop(leaving);
+    // Whoever waits for the poller has found them, and waits for something else now.
+    let look = |world: &mut World| {
+        world.attend(LOOK);
+        let now = world.now();
+        world.engine.attend(now, true);
+    };
+    for client in [&mut early, &mut half, &mut closing] {
+        assert!(!client.pump(), "nobody is stuck yet");
+    }
+    for _ in 0..3 {
+        look(&mut world);
+    }
+    for client in [&mut early, &mut half, &mut closing] {
+        client.pump();
+        assert_eq!(answer(client), (200, "saturated".into()));
+        client.end_sending();
+        client.pump();
+    }
+    look(&mut world);
+    for client in [&mut early, &mut half, &mut closing] {
+        client.pump();
+        assert_eq!(client.end, Some(End::Closed));
+    }
+    // They are the application's to forget.
+    assert_eq!((world.statistics().connections, world.statistics().health_checks), (8, 3));
+    assert!(!mute.pump() && !old.pump() && !other.pump());
+    world.callers = 3;
+    world.keeps = false;
+    world.go_on_with(1);
+    world.settle();
+    assert_eq!(world.statistics().connections, 4);
+    for (client, id) in [(&mut other, 2), (&mut mute, 0)] {
+        if id == 0 {
+            client.send(get(0));
+        }
+        world.until("it is answered", &mut [client], |_, clients| clients[0].answers.len() == 1);
+        assert_eq!(client.answers[0].body, pattern(id, 0, 5 + id));
+    }
+    assert_eq!(world.end(&mut old), End::Closed);
+    assert_eq!((old.answers.len(), busy.unsent(), world.statistics().panics), (2, 0, 0));
+}
+
 /// Others may accept from the same listener: they have their chance first.
 #[test]
 fn who_has_just_come_is_left_to_others() {

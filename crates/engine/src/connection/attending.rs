@@ -1,5 +1,5 @@
 //! Health checks: how one is found and answered, by whoever turns the engine and, for connections that the application
-//! does not know yet, by a thread that has nothing to do with it.
+//! has not had to do with yet, by a thread that has nothing to do with it.
 
 use super::{Closing, Connection, Hub, Phase};
 use crate::app::App;
@@ -82,17 +82,19 @@ impl<A: App> Connection<A> {
         self.phase = Phase::Closing(if is_last { Closing::Orderly } else { Closing::Linger });
     }
 
-    /// Looks whether a connection that the application does not know yet asks for the server's health, and answers.
-    /// What else it asks for stays here as it came.
+    /// Looks whether a connection that has asked for nothing yet asks for the server's health, and answers. What else it
+    /// asks for stays here as it came.
     ///
-    /// Nothing of the application's is within reach: it was never given this connection.
+    /// Nothing of the application's is touched, if it knows the connection at all.
     pub(crate) fn attend(&mut self, health: Health, hub: &mut Hub<A>, buffer: &mut [u8]) -> Attended {
-        debug_assert!(self.app.is_none(), "it is a stranger's");
+        debug_assert!(!self.served, "there is nothing of the application's");
         let attended = self.look_after(health, hub, buffer);
         // Whoever drives it next begins with what lies here.
         self.exhausted = attended != Attended::Waits;
         if attended == Attended::Over {
             self.discard_output();
+            // It may be a while until somebody drops the socket.
+            self.socket.end_output();
         } else {
             self.settle(hub);
         }
@@ -151,16 +153,17 @@ impl<A: App> Connection<A> {
     /// What is asked for by what lies here. It is read with a receiver of its own, so that whoever turns the engine next
     /// reads it as it came.
     fn asked(&self, hub: &mut Hub<A>) -> Asked {
-        match hub.glance(&self.input) {
+        let input = &self.input[self.input_used..];
+        match hub.glance(input) {
             None => return Asked::Unclear,
             Some(false) => return Asked::Else,
             Some(true) => {}
         }
         let mut receiver = Receiver::default();
-        match receiver.head(&self.input, &mut hub.fields, &hub.config.limits) {
+        match receiver.head(input, &mut hub.fields, &hub.config.limits) {
             Ok(None) => Asked::Unclear,
             Ok(Some(head)) if hub.config.is_health_check(&head) => {
-                let is_last = !head.keep_alive && head.length == self.input.len();
+                let is_last = !head.keep_alive && head.length == input.len();
                 Asked::Health { is_head: head.method == b"HEAD", is_last }
             }
             Ok(Some(_)) | Err(_) => Asked::Else,
