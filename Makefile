@@ -109,7 +109,7 @@ test-free: ## Run the Python tests on a CPython that may run without its lock, i
 	$(MAKE) test-python VENV=.venvs/$$version PYTHON="$$python"
 
 .PHONY: check
-check: check-rust check-free check-python check-module check-docs ## Check formats, lints, types, the stub against the module, and generated docs
+check: check-rust check-pythons check-python check-module check-docs ## Check formats, lints, types, the stub against the module, and generated docs
 
 .PHONY: check-rust
 check-rust: $(STAMPS)/venv
@@ -118,9 +118,13 @@ check-rust: $(STAMPS)/venv
 
 # PyO3 is told what such an interpreter would say, so none is needed. Everything is built anew for it, in a place of its
 # own, once.
-.PHONY: check-free
-check-free: ## Lint the gateway as for a free-threaded CPython, which need not be there
-	PYO3_CONFIG_FILE=$(abspath .ci/python-3.14t.pyo3) CARGO_TARGET_DIR=target/free cargo clippy -p gateway --locked -- -D warnings
+.PHONY: check-pythons
+check-pythons: ## Lint the gateway as for the oldest CPython and for a free-threaded one, which need not be there
+	@for python in 3.10 3.14t; do \
+		echo "== the gateway for CPython $$python"; \
+		PYO3_CONFIG_FILE=$(abspath .ci)/python-$$python.pyo3 CARGO_TARGET_DIR=target/check-$$python \
+			cargo clippy -p gateway --locked -- -D warnings; \
+	done
 
 .PHONY: check-python
 check-python: $(STAMPS)/check

@@ -33,7 +33,7 @@ pub(crate) fn follow_frames<'py>(frame: &Bound<'py, PyAny>) -> PyResult<Vec<Plac
             // new references, the last one null at the outermost frame.
             unsafe {
                 let code = Bound::from_owned_ptr(py, ffi::PyFrame_GetCode(frame).cast());
-                let globals = Bound::from_owned_ptr(py, ffi::PyFrame_GetGlobals(frame));
+                let globals = Bound::from_owned_ptr(py, globals(frame));
                 found.push((code, globals, ffi::PyFrame_GetLineNumber(frame)));
                 frames.extend(Bound::from_owned_ptr_or_opt(py, ffi::PyFrame_GetBack(frame).cast()));
             }
@@ -41,6 +41,19 @@ pub(crate) fn follow_frames<'py>(frame: &Bound<'py, PyAny>) -> PyResult<Vec<Plac
     });
     drop(frames);
     Ok(if followed.is_some() { found } else { Vec::new() })
+}
+
+/// A new reference to a frame's globals.
+///
+/// # Safety
+/// The frame is live, and the thread attached.
+unsafe fn globals(frame: *mut ffi::PyFrameObject) -> *mut ffi::PyObject {
+    #[cfg(Py_3_11)]
+    // SAFETY: as the caller says.
+    return unsafe { ffi::PyFrame_GetGlobals(frame) };
+    #[cfg(not(Py_3_11))]
+    // SAFETY: as the caller says; every frame has this attribute.
+    return unsafe { ffi::PyObject_GetAttrString(frame.cast(), c"f_globals".as_ptr()) };
 }
 
 /// Whether stacks of other threads can be shown.
