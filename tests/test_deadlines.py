@@ -94,6 +94,19 @@ def catches_the_timeout(environ, start_response):
     start_response("200 OK", TEXT)
     return [b"caught"]
 
+def catches_it_in_a_read(environ, start_response):
+    caught = []
+    try:
+        environ["wsgi.input"].read()
+    except kirsch.RequestTimeout:
+        caught.append("in read")
+    try:
+        asleep_in_slices(environ, start_response) if not caught else sum(1 for _ in range(10_000))
+    except kirsch.RequestTimeout:
+        caught.append("behind it")
+    start_response("200 OK", TEXT)
+    return [" ".join(caught).encode()]
+
 def asleep_after_a_block(environ, start_response):
     start_response("200 OK", TEXT)
     try:
@@ -140,9 +153,9 @@ def respond(start_response):
 def timed(serve: Serve, write_app: Callable[[str], str], monkeypatch: pytest.MonkeyPatch) -> Callable[..., Running]:
     """Serve the application above, whose pages are those of ``waiting_app`` too."""
 
-    def timed(*args: str) -> Running:
+    def timed(*args: str, before: str = "") -> Running:
         monkeypatch.setenv("PYTHONPATH", HERE, prepend=os.pathsep)
-        return serve(write_app(APP), *args)
+        return serve(write_app(before + APP), *args)
 
     return timed
 
@@ -202,6 +215,16 @@ def test_the_exception_can_be_caught(timed: Callable[..., Running], driver: str)
         response = get(site, "/catches_the_timeout")
         site.wait_for("^caught BaseException$", after=log)
         assert (response.status, response.body) == (200, b"caught")
+
+
+@every_driver
+def test_it_is_raised_once(timed: Callable[..., Running], driver: str) -> None:
+    site = timed(*flags(driver), TIMEOUT, "--request-buffering=off")
+    for _ in range(3):
+        with connect(site) as peer:
+            peer.send(b"POST /catches_it_in_a_read HTTP/1.1\r\nHost: a\r\nContent-Length: 9\r\n\r\nhalf")
+            assert peer.read_response().body == b"in read"
+    assert site.stop() == 0
 
 
 @every_driver
@@ -339,6 +362,34 @@ def test_a_deadline_never_meets_the_next_request(timed: Callable[..., Running], 
     assert wrong == []
     assert seen == {200, 504}
     assert site.stop() == 0
+
+
+SLOW_STARTS = """
+import threading, time
+start = threading.Thread.start
+
+def start_slowly(thread):
+    start(thread)
+    if thread.name[:-1] == "kirsch-":
+        until = time.monotonic() + 0.7
+        while time.monotonic() < until:
+            time.sleep(0.01)
+
+threading.Thread.start = start_slowly
+"""
+
+
+def test_a_deadline_never_meets_the_server_at_work(timed: Callable[..., Running]) -> None:
+    """The first call of a thread has begun when a further thread is started, which takes longer than it may."""
+    site = timed("--threads=4", TIMEOUT, before=SLOW_STARTS)
+    for _ in range(3):
+        with contextlib.ExitStack() as stack:
+            for peer in [stack.enter_context(ask(site, "/asleep_in_slices")) for _ in range(5)]:
+                assert_timed_out(peer.read_response())
+    assert get(site, "/quick?again").body == b"again"
+    assert site.stop() == 0
+    assert "thread can be started" not in site.stderr
+    assert "panicked" not in site.stderr
 
 
 # What cannot be ended

@@ -134,7 +134,7 @@ def test_statistics_count_what_went_wrong(tmp_path: Path) -> None:
         reports.append(message)
 
     server = kirsch.Server(
-        app, bind="127.0.0.1:0", threads=2, queue_timeout=0.2, timeout=0.1, graceful_timeout=20.0, report=report
+        app, bind="127.0.0.1:0", threads=2, queue_timeout=0.2, timeout=0.5, graceful_timeout=20.0, report=report
     )
     with serving(server) as address:
         running = [asked(address, "/wait") for _ in range(2)]
@@ -150,7 +150,7 @@ def test_statistics_count_what_went_wrong(tmp_path: Path) -> None:
             peer.close()
         with urllib.request.urlopen(f"{server.urls[0]}/after", timeout=PATIENCE) as response:
             assert response.read() == b"Hello"
-    assert len([message for message in reports if "GET /wait" in message and "deadline of 0.1 s" in message]) == 2
+    assert len([message for message in reports if "GET /wait" in message and "deadline of 0.5 s" in message]) == 2
 
 
 # The dump

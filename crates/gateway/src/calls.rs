@@ -188,11 +188,13 @@ pub(crate) struct Calls {
     overdue: u64,
     /// How many of each thread are suspended.
     suspended: Vec<usize>,
+    /// Threads that do something of the server's own in Python, between the begin of a call and its end.
+    sheltered: Vec<usize>,
 }
 
 impl Calls {
     pub(crate) fn new(place: Place) -> Self {
-        Self { place, out: Slab::new(), count: 0, overdue: 0, suspended: Vec::new() }
+        Self { place, out: Slab::new(), count: 0, overdue: 0, suspended: Vec::new(), sheltered: Vec::new() }
     }
 
     pub(crate) fn place(&self) -> &Place {
@@ -319,11 +321,31 @@ impl Calls {
         call.is_running().then_some((key, call.thread))
     }
 
-    /// Marks a call as interrupted; the worker that waits in the middle of it, if it does.
-    pub(crate) fn interrupt(&mut self, key: usize) -> Option<usize> {
+    /// Marks a call as interrupted. Returns the worker that waits in the middle of it, if it does, and whether an exception
+    /// may be raised in its thread now.
+    pub(crate) fn interrupt(&mut self, key: usize) -> (Option<usize>, bool) {
         let call = &mut self.out[key];
         call.interrupted = true;
-        if call.waiting { call.worker() } else { None }
+        let worker = call.worker();
+        let is_sheltered = worker.is_some_and(|worker| self.sheltered.contains(&worker));
+        (worker.filter(|_| call.waiting), !is_sheltered)
+    }
+
+    /// No exception is raised in this thread from now on. Returns whether one was to be in the call that it has begun.
+    pub(crate) fn shelter(&mut self, worker: usize) -> bool {
+        self.sheltered.push(worker);
+        self.is_worker_interrupted(worker)
+    }
+
+    /// The same until now. Returns whether one is to be.
+    pub(crate) fn expose(&mut self, worker: usize) -> bool {
+        self.sheltered.retain(|&other| other != worker);
+        self.is_worker_interrupted(worker)
+    }
+
+    fn is_worker_interrupted(&self, worker: usize) -> bool {
+        let is_here = |call: &Current| call.worker() == Some(worker) && (call.is_running() || call.waiting);
+        self.out.iter().any(|(_, call)| call.interrupted && is_here(call))
     }
 }
 

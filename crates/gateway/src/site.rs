@@ -644,6 +644,8 @@ impl Site {
             && self.with(py, |core| Self::end_wait(py, core, it, what, begun))?
             && let Some(exception) = &self.hooks.timeout_exception
         {
+            // Here and not once more behind it.
+            Self::take_back_interrupt(py);
             return Err(PyErr::from_value(exception.bind(py).call0()?));
         }
         // The server's end is the call's too.
@@ -737,23 +739,35 @@ impl Site {
         let Some(exception) = &self.hooks.timeout_exception else { return Ok(false) };
         self.with(py, |core| {
             let Some((key, thread)) = core.wsgi.calls.running(number) else { return false };
-            if let Some(worker) = core.wsgi.calls.interrupt(key) {
+            let (waiting, is_exposed) = core.wsgi.calls.interrupt(key);
+            if let Some(worker) = waiting {
                 core.wsgi.wake_worker(worker);
             }
-            // The identifier of a thread is the same number in Python and in C, whichever sign it is given.
-            let thread = std::ffi::c_long::from_ne_bytes(thread.to_ne_bytes());
-            // SAFETY: the thread is attached; a thread that is gone is not found, and nothing happens.
-            unsafe { ffi::PyThreadState_SetAsyncExc(thread, exception.as_ptr()) == 1 }
+            !is_exposed || raise_in(py, thread, Some(exception))
         })
     }
 
     /// The call has ended although an exception was to be raised in it: it must not reach what runs here next.
-    pub(crate) fn take_back_interrupt() {
-        // SAFETY: as above; null takes back what has not been raised yet.
-        unsafe {
-            let thread = std::ffi::c_long::from_ne_bytes(libc::pthread_self().to_ne_bytes());
-            ffi::PyThreadState_SetAsyncExc(thread, std::ptr::null_mut());
+    pub(crate) fn take_back_interrupt(py: Python<'_>) {
+        // SAFETY: the call takes nothing and cannot fail.
+        raise_in(py, unsafe { libc::pthread_self() }, None);
+    }
+
+    /// Does something of the server's own in Python, in a thread that may have begun a call already: an exception that is
+    /// to be raised in that call is raised afterwards.
+    fn sheltered<R>(&self, py: Python<'_>, act: impl FnOnce() -> R) -> R {
+        let (Some(worker), Some(exception)) = (self.place.worker(), &self.hooks.timeout_exception) else {
+            return act();
+        };
+        if self.with(py, |core| core.wsgi.calls.shelter(worker)).unwrap_or(false) {
+            Self::take_back_interrupt(py);
         }
+        let result = act();
+        if self.with(py, |core| core.wsgi.calls.expose(worker)).unwrap_or(false) {
+            // SAFETY: the call takes nothing and cannot fail.
+            raise_in(py, unsafe { libc::pthread_self() }, Some(exception));
+        }
+        result
     }
 
     /// Whether `error` is what [`interrupt`](Self::interrupt) raises.
@@ -1005,7 +1019,8 @@ impl Crew for Attached<'_> {
 
     fn start(&self, worker: usize) -> bool {
         let Some(spawn) = &self.site.hooks.spawn else { return false };
-        match spawn.call1(self.py, (self.site.place.number_of_worker(worker),)) {
+        let number = self.site.place.number_of_worker(worker);
+        match self.site.sheltered(self.py, || spawn.call1(self.py, (number,))) {
             Ok(_) => true,
             Err(error) => {
                 let message = "no further thread can be started; those that are there go on";
@@ -1033,6 +1048,16 @@ impl Crew for Attached<'_> {
             self.site.tick_along(pace);
         }
     }
+}
+
+/// Has an exception raised in a thread as soon as Python runs there, or takes back one that was not raised yet. Returns
+/// whether there is such a thread.
+fn raise_in(_py: Python<'_>, thread: libc::pthread_t, exception: Option<&Py<PyAny>>) -> bool {
+    // The identifier of a thread is the same number in Python and in C, whichever sign it is given.
+    let thread = std::ffi::c_long::from_ne_bytes(thread.to_ne_bytes());
+    let exception = exception.map_or(std::ptr::null_mut(), Py::as_ptr);
+    // SAFETY: this thread is attached; one that is gone is not found, and nothing happens; null takes back.
+    unsafe { ffi::PyThreadState_SetAsyncExc(thread, exception) == 1 }
 }
 
 /// Keeps glibc from giving every thread a heap of its own: what connections keep would lie scattered over all of them,

@@ -535,7 +535,7 @@ impl Site {
     /// What a call held goes, where what goes may do what it likes. The handles are closed.
     fn let_go(py: Python<'_>, call: Call, ended: Ended) -> Handles {
         if ended.interrupted {
-            Self::take_back_interrupt();
+            Self::take_back_interrupt(py);
         }
         drop(ended);
         let Call { environ, handles, .. } = call;
