@@ -276,8 +276,9 @@ HEAD = b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\n"
     ],
 )
 def test_what_goes_wrong_is_reported_as_what_it_is(error: str, respond: Callable[[Asked], bytes]) -> None:
+    timeout = "0.3s" if error == "timeout" else "20s"
     with scripted(respond) as server:
-        done = bench("-n", "6", "-c", "1", "--timeout", "0.3s", "--json", "-", server.url)
+        done = bench("-n", "6", "-c", "1", "--timeout", timeout, "--json", "-", server.url)
     assert done.returncode == 1, done.stderr
     found = json.loads(done.stdout)["result"]
     assert {each["class"] for each in found["errors"]} == {error}

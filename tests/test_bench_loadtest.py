@@ -110,7 +110,7 @@ def test_cycles_have_funkloads_figures(write: Write, tmp_path: Path) -> None:
     assert [cycle["users"] for cycle in found] == [1, 3]
     for cycle in found:
         assert cycle["tests_error"] == 0
-        assert cycle["tests_success"] > 5
+        assert cycle["tests_success"] > 0
         assert cycle["stps"] == pytest.approx(cycle["tests_success"] / cycle["seconds"])
         # One page each, and one request each.
         assert abs(cycle["pages"]["total"] - cycle["tests"]) <= cycle["users"]
