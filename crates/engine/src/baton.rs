@@ -25,7 +25,8 @@
 //! nobody waits for this lock while holding the interpreter ([`Crew::detached`]). The crew has one thread more than
 //! calls may run, so one is always left to turn the engine.
 
-use crate::sync::{AtomicUsize, Condvar, Mutex, MutexGuard, Ordering, me};
+use crate::hold::TICK;
+use crate::sync::{AtomicBool, AtomicUsize, Condvar, Mutex, MutexGuard, Ordering, me};
 use crate::ticker::{Pace, Wanted};
 use std::sync::{PoisonError, TryLockError};
 use std::time::Duration;
@@ -133,6 +134,8 @@ pub struct Baton<C: Core> {
     rules: Mutex<Rules<C>>,
     /// Which thread has locked it, so that one that comes back to it in the middle is told.
     owner: AtomicUsize,
+    /// The last tick has found it locked.
+    has_missed: AtomicBool,
     signals: Box<[Condvar]>,
 }
 
@@ -148,7 +151,7 @@ impl<C: Core> Baton<C> {
     pub fn new(core: C, watch: C::Watch, most: usize) -> Self {
         let rules = Rules::new(core, watch, most);
         let signals = (0..rules.crew()).map(|_| Condvar::new()).collect();
-        Self { rules: Mutex::new(rules), owner: AtomicUsize::new(0), signals }
+        Self { rules: Mutex::new(rules), owner: AtomicUsize::new(0), has_missed: AtomicBool::new(false), signals }
     }
 
     /// How many threads there may be.
@@ -278,9 +281,17 @@ impl<C: Core> Baton<C> {
         Ok(())
     }
 
-    /// A tick has passed, says a thread that is detached all the time: see [`Rules::tick`].
+    /// A tick has passed, says a thread that is detached all the time: see [`Rules::tick`]. Where somebody is at work with
+    /// the core, the next tick will do; to wait for the lock would have whoever opens it wake this thread.
     pub fn tick(&self) -> Wanted {
-        let mut rules = self.lock_detached();
+        let mut rules = match self.rules.try_lock() {
+            Ok(rules) => rules,
+            Err(TryLockError::WouldBlock) if !self.has_missed.swap(true, Ordering::Relaxed) => {
+                return Wanted::Soon(TICK);
+            }
+            Err(_) => self.lock_detached(),
+        };
+        self.has_missed.store(false, Ordering::Relaxed);
         self.owner.store(me(), Ordering::Relaxed);
         let wanted = rules.tick();
         self.unlock(rules);

@@ -564,7 +564,10 @@ impl Site {
         if !site.plan.attended.is_empty() {
             let own = Rc::clone(&site);
             helpers.push(thread::spawn(move || {
-                own.baton.tick();
+                // One that has come at the wrong moment is not the last.
+                if own.baton.tick() == Wanted::Soon(TICK) {
+                    own.baton.tick();
+                }
             }));
         }
         if let Some(number) = site.plan.interrupted {
