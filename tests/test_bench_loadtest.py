@@ -99,7 +99,7 @@ def test_a_failure_is_an_ordinary_one(write: Write) -> None:
 def test_cycles_have_funkloads_figures(write: Write, tmp_path: Path) -> None:
     with scripted() as server:
         done = bench(
-            f"{write(SIMPLE)}:Simple.test_simple", "--url", server.url, "--cycles", "1:3", "-z", "0.6s",
+            f"{write(SIMPLE)}:Simple.test_simple", "--url", server.url, "--cycles", "1:3", "-z", "1.5s",
             "--warmup", "0.2s", "--json", str(tmp_path / "out.json"), "--html", str(tmp_path / "out.html"),
         )  # fmt: skip
     assert done.returncode == 0, done.stderr
@@ -110,7 +110,7 @@ def test_cycles_have_funkloads_figures(write: Write, tmp_path: Path) -> None:
     assert [cycle["users"] for cycle in found] == [1, 3]
     for cycle in found:
         assert cycle["tests_error"] == 0
-        assert cycle["tests_success"] > 0
+        assert cycle["tests_success"] > 5
         assert cycle["stps"] == pytest.approx(cycle["tests_success"] / cycle["seconds"])
         # One page each, and one request each.
         assert abs(cycle["pages"]["total"] - cycle["tests"]) <= cycle["users"]

@@ -32,6 +32,7 @@ use crate::stages::{Stage, Stages};
 use crate::statistics::Statistics;
 use incoming::Incoming;
 use std::any::Any;
+use std::collections::VecDeque;
 use std::io::ErrorKind;
 use std::time::Duration;
 use wire::http1::{self, BodyStep, CONTINUE, Fault, Field, Framing, Receiver, Request, Stamp};
@@ -274,6 +275,13 @@ impl<A: App> Connection<A> {
     /// Whether a request is awaited, or is partly here.
     fn is_receiving(&self) -> bool {
         matches!(self.phase, Phase::Head | Phase::Body(_))
+    }
+
+    /// Has it driven in the next turn, without readiness.
+    pub(crate) fn come_back(&mut self, again: &mut VecDeque<usize>) {
+        if !std::mem::replace(&mut self.again, true) {
+            again.push_back(self.slot);
+        }
     }
 
     /// Whether it has asked for nothing yet.

@@ -749,8 +749,7 @@ impl Site {
 
     /// The call has ended although an exception was to be raised in it: it must not reach what runs here next.
     pub(crate) fn take_back_interrupt(py: Python<'_>) {
-        // SAFETY: the call takes nothing and cannot fail.
-        raise_in(py, unsafe { libc::pthread_self() }, None);
+        raise_here(py, None);
     }
 
     /// Does something of the server's own in Python, in a thread that may have begun a call already: an exception that is
@@ -764,8 +763,7 @@ impl Site {
         }
         let result = act();
         if self.with(py, |core| core.wsgi.calls.expose(worker)).unwrap_or(false) {
-            // SAFETY: the call takes nothing and cannot fail.
-            raise_in(py, unsafe { libc::pthread_self() }, Some(exception));
+            raise_here(py, Some(exception));
         }
         result
     }
@@ -1048,6 +1046,12 @@ impl Crew for Attached<'_> {
             self.site.tick_along(pace);
         }
     }
+}
+
+/// The same as [`raise_in`], in this thread.
+fn raise_here(py: Python<'_>, exception: Option<&Py<PyAny>>) {
+    // SAFETY: the call takes nothing and cannot fail.
+    raise_in(py, unsafe { libc::pthread_self() }, exception);
 }
 
 /// Has an exception raised in a thread as soon as Python runs there, or takes back one that was not raised yet. Returns

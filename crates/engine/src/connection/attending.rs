@@ -93,8 +93,10 @@ impl<A: App> Connection<A> {
         self.exhausted = attended != Attended::Waits;
         if attended == Attended::Over {
             self.discard_output();
-            // It may be a while until somebody drops the socket.
-            self.socket.end_output();
+            if self.app.is_some() {
+                // It may be a while until somebody drops the socket.
+                self.socket.end_output();
+            }
         } else {
             self.settle(hub);
         }

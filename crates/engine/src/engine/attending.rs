@@ -1,0 +1,165 @@
+//! Those who wait while nobody turns the engine: who is accepted then, and who is told how the server is.
+
+use super::Engine;
+use crate::app::{App, Peer, Report};
+use crate::config::{ATTEND_AFTER, ATTENDED_ACCEPTS};
+use crate::connection::{Attended, panic_message};
+use crate::deadline::{Millis, Now, millis};
+use crate::health::Health;
+use crate::net::{Accepted, Net};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+/// See [`Engine::strangers`].
+pub(super) struct Stranger {
+    slot: usize,
+    /// Whom the application has still to be told of: it was accepted without a turn.
+    unknown: Option<Peer>,
+}
+
+impl<A: App> Engine<A> {
+    /// Looks after peers while nobody turns the engine, although somebody waits for it: answers those that ask for the
+    /// server's health. To be called every now and then by a thread that need not be the application's: it is not given
+    /// any, so that nothing can be asked of it, and it drops nothing that the application gave to the engine. Deadlines
+    /// are left to the next turn, like all else that peers say.
+    ///
+    /// `is_awaited`: somebody else is known to wait for a turn. Returns whether there is something for the next turn that
+    /// whoever waits for the poller does not know of.
+    pub fn attend(&mut self, now: Now, is_awaited: bool) -> bool {
+        self.set_time(now);
+        if self.turns != self.turns_attended {
+            self.turns_attended = self.turns;
+            self.awaited_since = None;
+            self.has_met_newcomers = false;
+            for listener in &mut self.listeners {
+                listener.awaited_since = None;
+            }
+            return false;
+        }
+        let time = self.hub.now;
+        for listener in &mut self.listeners {
+            let is_awaited = self.net.is_awaited(&listener.socket);
+            listener.awaited_since = listener.awaited_since.or(Some(time)).filter(|_| is_awaited);
+        }
+        let is_at_listener = self.listeners.iter().any(|listener| listener.awaited_since.is_some());
+        if is_awaited || is_at_listener || self.due().is_some_and(|due| due <= now.monotonic) {
+            self.awaited_since.get_or_insert(time);
+        }
+        if self.hub.config.health_path.is_empty() {
+            return false;
+        }
+        // Whoever is accepted may get the slot of somebody who was queued.
+        self.tidy_queue();
+        self.meet_newcomers();
+        self.accept_strangers();
+        self.look_after_strangers();
+        let has_more = !self.strangers.is_empty() || self.complaint.is_some();
+        let had = std::mem::replace(&mut self.was_attended, has_more);
+        has_more && !had
+    }
+
+    /// Whether somebody has waited for a turn for so long that the engine is taken to be stuck.
+    #[must_use]
+    pub fn is_stalled(&self) -> bool {
+        let Some(limit) = self.hub.config.stalled_after else { return false };
+        let is_long = |since: Millis| self.hub.now >= since.saturating_add(millis(limit));
+        self.turns == self.turns_attended && self.awaited_since.is_some_and(is_long)
+    }
+
+    /// Whether it has been waited since then for longer than others need who may come.
+    fn is_in_vain(&self, since: Option<Millis>) -> bool {
+        since.is_some_and(|since| self.hub.now >= since + millis(ATTEND_AFTER))
+    }
+
+    /// Somebody whom the last turn has accepted may ask for the server's health too: it could not read everything.
+    fn meet_newcomers(&mut self) {
+        if self.is_in_vain(self.awaited_since) && !std::mem::replace(&mut self.has_met_newcomers, true) {
+            let newcomers = self.connections.iter().filter(|(_, connection)| connection.is_newcomer());
+            self.strangers.extend(newcomers.map(|(slot, _)| Stranger { slot, unknown: None }));
+        }
+    }
+
+    /// Accepts those who have waited in vain. They may have come to ask for the server's health and nothing else, and
+    /// only what they say tells. If they want something else they wait here instead of there.
+    fn accept_strangers(&mut self) {
+        for index in 0..self.listeners.len() {
+            if !self.is_in_vain(self.listeners[index].awaited_since) {
+                continue;
+            }
+            for _ in 0..ATTENDED_ACCEPTS {
+                if self.connections.len() >= self.most_connections || self.hub.now < self.paused_until {
+                    return;
+                }
+                match self.net.accept(&self.listeners[index].socket) {
+                    Ok(Accepted::Connection(socket, address)) => {
+                        let slot = self.admit(socket, None);
+                        let unknown = Some(Peer { address, listener: index });
+                        self.strangers.push_back(Stranger { slot, unknown });
+                    }
+                    Ok(Accepted::Failed(_)) => {}
+                    // Whoever turns the engine next finds out what is wrong, and says so.
+                    Ok(Accepted::None | Accepted::Exhausted(_)) | Err(_) => break,
+                }
+            }
+        }
+    }
+
+    fn look_after_strangers(&mut self) {
+        let health = if self.hub.draining {
+            Health::Draining
+        } else if self.is_stalled() {
+            Health::Stalled
+        } else {
+            Health::Saturated
+        };
+        let Self { strangers, connections, hub, buffer, held_back, again, complaint, .. } = self;
+        strangers.retain(|&Stranger { slot, ref unknown }| {
+            let connection = &mut connections[slot];
+            if connection.held_back {
+                return true;
+            }
+            let attended = catch_unwind(AssertUnwindSafe(|| connection.attend(health, hub, buffer)));
+            match attended.unwrap_or_else(|panic| {
+                hub.statistics.panics += 1;
+                complaint.get_or_insert_with(|| panic_message(&*panic));
+                Attended::Over
+            }) {
+                Attended::Stays => {}
+                Attended::Waits => {
+                    connection.hold_back(true, hub);
+                    held_back.push_back(slot);
+                }
+                Attended::Over if unknown.is_some() => {
+                    connections.remove(slot);
+                    hub.statistics.connections -= 1;
+                    return false;
+                }
+                // What the application keeps of it is dropped by whoever turns.
+                Attended::Over => {
+                    connection.come_back(again);
+                    return false;
+                }
+            }
+            true
+        });
+    }
+
+    /// Tells the application of those who were accepted meanwhile. They go on in this turn.
+    pub(super) fn introduce(&mut self, app: &mut A) {
+        if let Some(message) = self.complaint.take() {
+            app.report(Report::Panicked(message));
+        }
+        while let Some(Stranger { slot, unknown }) = self.strangers.pop_front() {
+            if let Some(peer) = unknown {
+                self.guarded(app, |engine, app| engine.connections[slot].app = Some(app.connect(&peer)));
+            }
+            let connection = &mut self.connections[slot];
+            if connection.app.is_none() {
+                self.remove(slot, None);
+            } else if connection.held_back {
+                self.watch_or_cut(slot, app);
+            } else {
+                connection.come_back(&mut self.again);
+            }
+        }
+    }
+}
