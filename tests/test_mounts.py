@@ -248,9 +248,12 @@ def test_a_mount_may_come_with_a_reload(serve: Serve, folder: Path) -> None:
     configure(folder, '[[mount]]\npath = "/shop"\napp = "named:shop"\n')
     running = serve("named:front", cwd=folder)
     assert get(running, "/api") == (200, '["front", "", "/api"]')
+    old = running.wait_for_workers(1)
     configure(folder, '[[mount]]\npath = "/api"\napp = "named:api"\n')
     running.process.send_signal(signal.SIGHUP)
     wait_until(lambda: get(running, "/api") == (200, '["api", "/api", ""]'), "the mount is served")
+    # Until it is gone, the old worker may answer too.
+    running.wait_for_workers(1, without=old)
     assert get(running, "/shop") == (200, '["front", "", "/shop"]')
 
 
