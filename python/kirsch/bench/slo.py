@@ -7,8 +7,12 @@ kept from broken can be found by bisection:
 1. Double the rate, from a low one on, until the promise is broken.
 2. Halve the distance (of logarithms) between the highest rate that held and the lowest that did not, until the two are
    nearer than the precision.
-3. Confirm: run the rate found once more. If it does not hold again, a lower one is tried, and so on downwards in
-   growing steps, until one has held twice.
+3. Confirm the upper bound: run it again. If it now holds in two of three steps, the search goes on from there.
+4. Confirm the result: run the rate found until it has held twice. If it fails twice before, try a lower one, and so on
+   downwards in growing steps.
+
+A rate bounds the search from above only when it failed in two of at most three steps. Another program that takes the
+processor for a second breaks one step of any rate, and one such step must not decide the result.
 
 A step also fails if the answers fall behind the rate that was asked for or requests are dropped; and it *says nothing*
 where the generator itself did not keep up, which ends the search with that as its result.
@@ -25,7 +29,7 @@ from kirsch.bench.errors import UsageError
 from kirsch.bench.show import show_seconds
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
 
     from kirsch.bench.results import Result
 
@@ -44,6 +48,12 @@ what chance leaves out of Poisson's arrivals."""
 _UNDER_WAY = 10
 
 _CONFIRMATIONS_MAX = 8
+
+_VOTES = 2
+"""Steps of one rate that have to agree, of ``2 * _VOTES - 1`` at most."""
+
+_REOPENED_MAX = 3
+"""How often an upper bound that holds after all may reopen the search: a server that is not steady must end too."""
 
 _STEPS_MAX = 60
 
@@ -141,7 +151,8 @@ class Step:
     kept: bool | None
     wrong: tuple[str, ...]
     result: Result
-    purpose: str  # "search" or "confirm"
+    purpose: str
+    """``search``; ``repeat``, for a rate that failed once; ``bound``, for the lowest rate that failed; ``confirm``."""
 
     def as_json(self) -> dict[str, Any]:
         """What a report keeps of it."""
@@ -161,8 +172,8 @@ class Step:
 
 @dataclass(frozen=True)
 class Found:
-    """``rate`` is the highest that held twice (None: none did); ``above`` the lowest that did not (None: the search
-    ended for the generator's or the limit's sake, as ``why`` says)."""
+    """``rate`` is the highest that held twice (None: none did); ``above`` the lowest that failed twice (None: the
+    search ended for the generator's or the limit's sake, as ``why`` says)."""
 
     rate: float | None
     above: float | None
@@ -184,7 +195,7 @@ class Found:
             "above": self.above,
             "precision": self.precision,
             "why": self.why,
-            "confirmed": any(step.purpose == "confirm" and step.kept and step.rate == self.rate for step in self.steps),
+            "confirmed": sum(step.kept is True and step.rate == self.rate for step in self.steps) >= _VOTES,
             "steps": [step.as_json() for step in self.steps],
         }
 
@@ -199,7 +210,7 @@ def line(step: Step) -> str:
     )
     verdict = {True: "holds", False: "broken", None: "says nothing, as the generator was at its limit"}[step.kept]
     wrong = f": {', '.join(step.wrong)}" if step.wrong else ""
-    again = ", once more" if step.purpose == "confirm" else ""
+    again = "" if step.purpose == "search" else ", once more"
     return f"{step.rate:>12,.1f} a second{again}: {figures}; {verdict}{wrong}"
 
 
@@ -231,87 +242,152 @@ def search(
     ``measure`` runs one rate; ``tell`` is called with each step. ``precision`` is a ratio: with 0.05 the rate found
     and the one that failed are at most 5 % apart.
     """
-    steps: list[Step] = []
+    ongoing = _Search(measure, objective, precision, tell)
+    try:
+        low, high, why = ongoing.bisect(start, highest)
+        for _ in range(_REOPENED_MAX):
+            if low is None or high is None or not ongoing.bound_holds(high):
+                break
+            low, high, why = ongoing.bisect(high, highest)
+        return ongoing.confirm(low, high, why)
+    except _Ended as ended:
+        return ended.found
 
-    def run(rate: float, purpose: str = "search") -> Step:
-        result = measure(rate)
-        wrong = tuple(objective.broken(result))
+
+class _Ended(Exception):
+    """The search cannot go on; what it has by then."""
+
+    def __init__(self, found: Found) -> None:
+        super().__init__()
+        self.found = found
+
+
+class _Search:
+    """The steps so far, and what they say of each rate."""
+
+    def __init__(
+        self,
+        measure: Callable[[float], Result],
+        objective: Objective,
+        precision: float,
+        tell: Callable[[Step], object],
+    ) -> None:
+        self._measure = measure
+        self._objective = objective
+        self._precision = precision
+        self._tell = tell
+        self._steps: list[Step] = []
+
+    def bisect(self, start: float, highest: float) -> tuple[float | None, float | None, str]:
+        """The highest rate that held at least once, the lowest that failed twice, and why there is none of these."""
+        low: float | None = None
+        high: float | None = None
+        rate, why = start, ""
+        while len(self._steps) < _STEPS_MAX:
+            kept = self._judge(rate)
+            if kept:
+                low = rate
+            else:
+                high = rate
+                if kept is None:
+                    why = f"at {rate:,.0f} a second the generator itself was at its limit; try more --processes"
+            if high is None:
+                if rate >= highest:
+                    why = f"it still held at {highest:,.0f} a second, which is as far as it was to go"
+                    break
+                rate = min(rate * 2, highest)
+            elif low is None:
+                # Below the first rate: a slow server, or a promise that nothing keeps.
+                if rate <= _lowest(measured=self._steps[-1].result):
+                    break
+                rate /= 2
+            elif high / low <= 1 + self._precision:
+                break
+            else:
+                rate = math.sqrt(low * high)
+        # A bound that only the generator set says nothing about the server.
+        return low, high, why if high is None or self._broken() != high else ""
+
+    def bound_holds(self, high: float) -> bool:
+        """Whether the rate that bounds the search holds after all, in two of at most three more steps: the trouble that
+        broke it may be over. False also where the generator set the bound."""
+        if self._broken() != high:
+            return False
+        failed = 0
+        while self._votes(high, kept=True) < _VOTES and failed < _VOTES:
+            failed += not self._run(high, "bound").kept
+        return failed < _VOTES
+
+    def confirm(self, low: float | None, high: float | None, why: str) -> Found:
+        """Go down from ``low`` until a rate has held twice. ``high`` is what bounded the search."""
+        above = self._broken()
+        why = why if high is None or high != above else ""
+        held = {step.rate for step in self._steps if step.kept}
+        for attempt in range(1, _CONFIRMATIONS_MAX + 1):
+            if low is None:
+                return self._found(None, above, why or "it held at no rate")
+            while max(self._votes(low, kept=True), self._votes(low, kept=False)) < _VOTES:
+                self._run(low, "confirm")
+            if self._votes(low, kept=True) >= _VOTES:
+                return self._found(low, above, why)
+            if any(step.kept is False for step in self._steps if step.rate == low):
+                above = low
+            lowest = low / (1 + self._precision) ** attempt
+            low = max((rate for rate in held if lowest <= rate < low), default=lowest)
+        return self._found(
+            None, above, "it held once, and then not again at rates near it: the server, or this machine, is not steady"
+        )
+
+    def _judge(self, rate: float) -> bool | None:
+        """True after one step that held, and after two that held of three. False after two that failed; None if these
+        failed for the generator's sake."""
+        kept = self._run(rate).kept
+        while not kept and max(self._votes(rate, kept=True), self._votes(rate, kept=False)) < _VOTES:
+            self._run(rate, "repeat")
+        if kept or self._votes(rate, kept=True) >= _VOTES:
+            return True
+        return False if any(step.kept is False for step in self._steps if step.rate == rate) else None
+
+    def _run(self, rate: float, purpose: str = "search") -> Step:
+        """One step. Raises _Ended if it was the last one that could be run."""
+        result = self._measure(rate)
+        wrong = tuple(self._objective.broken(result))
         kept = not wrong if not wrong or not result.generator_bound else None
         step = Step(rate, kept, wrong, result, purpose)
-        steps.append(step)
-        tell(step)
+        self._steps.append(step)
+        self._tell(step)
+        if result.interrupted or result.unreachable:
+            # The step itself says nothing: it was cut short.
+            before = [each for each in self._steps[:-1] if each.kept]
+            low = max((each.rate for each in before if each.rate < (self._broken() or math.inf)), default=None)
+            why = (
+                "it was interrupted, and is not confirmed"
+                if result.interrupted
+                else "the server was gone, and nothing is confirmed"
+            )
+            raise _Ended(self._found(low, self._broken(), why, interrupted=result.interrupted))
         return step
 
-    def found(rate: float | None, above: float | None, why: str = "", *, interrupted: bool = False) -> Found:
-        return Found(rate, above, precision, tuple(steps), why, interrupted)
+    def _votes(self, rate: float, *, kept: bool) -> int:
+        """Steps of a rate that held, or that did not."""
+        return sum((step.kept is True) == kept for step in self._steps if step.rate == rate)
 
-    low: float | None = None
-    high: float | None = None
-    rate = start
-    why = ""
-    while len(steps) < _STEPS_MAX:
-        step = run(rate)
-        if step.result.interrupted:
-            return found(low, high, "it was interrupted, and is not confirmed", interrupted=True)
-        if step.result.unreachable:
-            return found(low, high, "the server was gone, and nothing is confirmed")
-        if step.kept is None:
-            why = f"at {rate:,.0f} a second the generator itself was at its limit; try more --processes"
-            high = rate
-        elif step.kept:
-            low = rate
-        else:
-            high = rate
-        if high is None:
-            if rate >= highest:
-                why = f"it still held at {highest:,.0f} a second, which is as far as it was to go"
-                break
-            rate = min(rate * 2, highest)
-        elif low is None:
-            # Below the first rate: a slow server, or a promise that nothing keeps.
-            if rate <= _lowest(measured=step.result):
-                break
-            rate /= 2
-        elif high / low <= 1 + precision:
-            break
-        else:
-            rate = math.sqrt(low * high)
-    broken = min((step.rate for step in steps if step.kept is False), default=None)
-    # A bound that only the generator set says nothing about the server.
-    return _confirm(run, found, steps, low, broken, precision, why if high != broken or high is None else "")
+    def _broken(self) -> float | None:
+        """The lowest rate that failed twice, at least once by the server's fault, and did not hold twice."""
+        rates = {step.rate for step in self._steps if step.kept is False}
+        return min(
+            (
+                rate
+                for rate in rates
+                if self._votes(rate, kept=False) >= _VOTES and self._votes(rate, kept=True) < _VOTES
+            ),
+            default=None,
+        )
+
+    def _found(self, rate: float | None, above: float | None, why: str = "", *, interrupted: bool = False) -> Found:
+        return Found(rate, above, self._precision, tuple(self._steps), why, interrupted)
 
 
 def _lowest(measured: Result) -> float:
     """Below it a step would have too few requests to say anything."""
     return max(1.0, 20.0 / max(measured.seconds, 1.0))
-
-
-def _confirm(
-    run: Callable[[float, str], Step],
-    found: Callable[..., Found],
-    steps: Sequence[Step],
-    low: float | None,
-    high: float | None,
-    precision: float,
-    why: str,
-) -> Found:
-    held = {step.rate for step in steps if step.kept}
-    for attempt in range(1, _CONFIRMATIONS_MAX + 1):
-        if low is None:
-            return found(None, high, why or "it held at no rate")
-        # What is tried for the first time here has to hold twice as well.
-        for _ in range(1 if low in held else 2):
-            step = run(low, "confirm")
-            if step.result.interrupted:
-                return found(low, high, "it was interrupted, and is not confirmed", interrupted=True)
-            if not step.kept:
-                break
-        else:
-            return found(low, high, why)
-        if step.kept is False:
-            high = low
-        lowest = low / (1 + precision) ** attempt
-        low = max((rate for rate in held if lowest <= rate < low), default=lowest)
-    return found(
-        None, high, "it held once, and then not again at rates near it: the server, or this machine, is not steady"
-    )
