@@ -206,7 +206,9 @@ def test_interpreters_stand_beside_each_other_with_the_old_figures() -> None:
     assert rows["gunicorn"][1:4] == ["3700", "6900", "1.86"]
     assert float(rows["gunicorn"][-2]) == pytest.approx(2, abs=0.05)
     assert rows["gunicorn"][6] == "3"
-    assert rows["gevent"][9] == "1"
+    assert rows["gevent"][10] == "1"
+    assert [at for at, name in enumerate(now.rows[0]) if name == "server CPU"] == [7, 11]
+    assert rows["gevent"][11].endswith("%")  # S3.6: "none of the examples run above 120% CPU"
     assert rows["kirsch"][1:4] == ["–", "–", "–"]
     assert rows["kirsch"][-2] == "–"
     # Dead, and in the table all the same.

@@ -30,6 +30,16 @@ def show_bytes(count: float) -> str:
     raise AssertionError("unreachable: the last unit returns")
 
 
+def show_share_beyond(share: float, limit: float) -> str:
+    """A share that is more than ``limit``, with as many digits as it takes to see that: ``2.1%`` and not ``2%`` for
+    0.0207 where the limit is told as 2%."""
+    for digits in range(9):
+        text = f"{share:.{digits}%}"
+        if share <= limit or float(text.removesuffix("%")) > 100 * limit * (1 + 1e-12):
+            return text
+    return f"{share:.9%}"
+
+
 def plural(count: int, noun: str) -> str:
     """``1 request``, ``2,000 requests``."""
     return f"{count:,} {noun}{'' if count == 1 else 's'}"

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from kirsch.bench.results import BUSY
-from kirsch.bench.show import plural
+from kirsch.bench.show import plural, show_share_beyond
 from kirsch.survey import statistics
 from kirsch.survey.records import CEILING, Subject
 from kirsch.survey.spec import NULL
@@ -60,6 +60,8 @@ class Cell:
     """Processor time for each request."""
     user: float = 0.0
     """The share of it that is the program's own, and not the system's on its behalf."""
+    used: Figure | None = None
+    """How much of a processor all processes of the server used together: 1.2 is a processor and a fifth."""
     latency: dict[str, Figure] = field(default_factory=dict)
     requests: int = 0
     """Answered, whatever the answers said."""
@@ -323,6 +325,7 @@ def _cell(key: Key, label: str, rounds: Sequence[Round], ceilings: Mapping[int, 
         rate=_figure(each.rate for each in good),
         processor=_figure(each.processor_per_request for each in good),
         user=user / both if both else 0.0,
+        used=statistics.mean([each.processor for each in good]) if any(each.processor for each in good) else None,
         latency={
             name: found
             for name in PERCENTILES
@@ -342,23 +345,27 @@ def _figure(values: Iterable[float]) -> Figure | None:
 
 
 def _bound(rounds: Sequence[Round], ceilings: Mapping[int, float], open_model: bool) -> str:
-    """In at least half of the rounds."""
-    shares, used, told = [], [], []
-    for each in rounds:
-        ceiling = each.generator.get("ceiling") or ceilings.get(each.round)
-        if ceiling and not open_model:
-            shares.append(each.rate / ceiling)
-        used.append(each.generator.get("used") or 0.0)
-        told.append(bool(each.generator.get("bound")))
+    """Judged by the same means over the rounds that are shown: a mark and the figure beside it cannot disagree."""
+    shares = [
+        each.rate / ceiling
+        for each in rounds
+        if (ceiling := each.generator.get("ceiling") or ceilings.get(each.round)) and not open_model
+    ]
+    share = statistics.figure(shares).value if shares else 0.0
+    if share > CEILING:
+        return f"{show_share_beyond(share, CEILING)} of the null server"
+    used = _mean([each.generator.get("used") or 0.0 for each in rounds])
+    if used > BUSY:
+        return f"the generator used {show_share_beyond(used, BUSY)} of its processors"
+    own = sum(_generator_says_so(each) for each in rounds)
+    return f"the generator says so in {own} of {plural(len(rounds), 'round')}" if own * 2 >= len(rounds) else ""
 
-    def mostly(found: Sequence[bool]) -> bool:
-        return sum(found) * 2 >= len(rounds)
 
-    if mostly([share > CEILING for share in shares]):
-        return f"{_mean(shares):.0%} of the null server"
-    if mostly([share > BUSY for share in used]):
-        return f"the generator used {_mean(used):.0%} of its processors"
-    return "the generator says so" if mostly(told) else ""
+def _generator_says_so(each: Round) -> bool:
+    """Whether a round was marked for another reason than one of the two figures above, which are judged over all
+    rounds: the generator came late to arrivals."""
+    ceiling, used = each.generator.get("ceiling"), each.generator.get("used") or 0.0
+    return bool(each.generator.get("bound")) and used <= BUSY and not (ceiling and each.rate > CEILING * ceiling)
 
 
 def _mean(values: Sequence[float]) -> float:
@@ -495,7 +502,7 @@ def _doubts(header: Header, rounds: Sequence[Round], scenes: Sequence[Scene]) ->
     if unknown:
         yield f"No null server was measured, so the generator's own limit is unknown: {', '.join(unknown)}."
     failing = [
-        f"{scene.scenario.name}: {', '.join(f'{cell.label} {cell.failed_share:.0%}' for cell in failing)}"
+        f"{scene.scenario.name}: {', '.join(f'{cell.label} {_beyond(cell)}' for cell in failing)}"
         for scene in scenes
         if (failing := [cell for cell in scene.measured if cell.failed_share > _FAILED_MAX])
     ]
@@ -506,6 +513,10 @@ def _doubts(header: Header, rounds: Sequence[Round], scenes: Sequence[Scene]) ->
         yield f"The bodies of the answers differ in length. {'. '.join(different)}."
     yield from _machine(header, rounds)
     yield from _equals(header, scenes)
+
+
+def _beyond(cell: Cell) -> str:
+    return show_share_beyond(cell.failed_share, _FAILED_MAX)
 
 
 def _works_hard(scene: Scene) -> bool:
@@ -535,7 +546,8 @@ def _machine(header: Header, rounds: Sequence[Round]) -> Iterable[str]:
     if robbed:
         yield (
             f"In {plural(len(robbed), 'round')} of {len(stolen):,} the hypervisor took more than {_STEAL_MAX:.0%} of "
-            f"the processors' time for others, at most {max(robbed):.0%}."
+            f"the processors' time for other machines: {'' if len(robbed) == 1 else 'up to '}"
+            f"{show_share_beyond(max(robbed), _STEAL_MAX)}."
         )
     troubles: dict[str, int] = {}
     for each in rounds:

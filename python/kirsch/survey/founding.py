@@ -19,7 +19,7 @@ from kirsch.bench.errors import UsageError
 from kirsch.bench.show import show_bytes, show_seconds
 from kirsch.survey import statistics
 from kirsch.survey.figures import by_round
-from kirsch.survey.tables import ABSENT, Table, spread
+from kirsch.survey.tables import ABSENT, Table, spread, used
 from kirsch.values import did_you_mean
 
 if TYPE_CHECKING:
@@ -136,7 +136,7 @@ def _full_and_bare(scenes: Sequence[Scene], full: str, bare: str) -> list[Table]
 
 def _users(figures: Figures, _old: dict[str, Any]) -> list[Table]:
     """What users get, and why: a server that answers one after the other is a queue."""
-    rows = [["server", "scenario", "users", "a second", "failed", "p50", "max", "why"]]
+    rows = [["server", "scenario", "users", "a second", "failed", "p50", "max", "server CPU", "why"]]
     for scene in figures.scenes:
         rows += [
             [
@@ -147,6 +147,7 @@ def _users(figures: Figures, _old: dict[str, Any]) -> list[Table]:
                 f"{cell.failed_share:.0%}",
                 _seconds(cell, "50"),
                 _seconds(cell, "max"),
+                used(cell),
                 _why(cell, scene.scenario.x),
             ]
             for cell in scene.measured
@@ -157,7 +158,7 @@ def _users(figures: Figures, _old: dict[str, Any]) -> list[Table]:
         "the listening queue (5 by default), ends before. What fails is the waiting. A server that goes on with others "
         "while the application sleeps has no such queue."
     )
-    return [Table("Now", rows, note=cause, left=(0, 1), words=(7,))]
+    return [Table("Now", rows, note=cause, left=(0, 1), words=(8,))]
 
 
 def _why(cell: Cell, users: float) -> str:
@@ -188,7 +189,8 @@ def _ab(figures: Figures, old: dict[str, Any]) -> list[Table]:
         if not scene.measured or scene.scenario.series:
             continue
         connections = _connections(scene)
-        rows = [["server", "req/s", "±", "ms", "ms, all", "KB/s", "bytes", "failed", *map(_percent, percents)]]
+        head = ["server", "req/s", "±", "ms", "ms, all", "KB/s", "bytes", "failed", "server CPU"]
+        rows = [[*head, *map(_percent, percents)]]
         for cell in scene.measured:
             rate = cell.rate.value if cell.rate else 0.0
             rows.append(
@@ -201,6 +203,7 @@ def _ab(figures: Figures, old: dict[str, Any]) -> list[Table]:
                     f"{rate * _answer_bytes(cell) / 1024:.2f}",
                     str(_answer_bytes(cell)),
                     str(cell.failed),
+                    used(cell),
                     *(
                         f"{cell.latency[name].value * 1000:.1f}" if name in cell.latency else ABSENT
                         for name in percents
@@ -255,14 +258,14 @@ def _interpreters(figures: Figures, old: dict[str, Any]) -> list[Table]:
         ranks = {python: _ranks(scene, python) for python in pythons}
         cells = {cell.key: cell for cell in scene.measured}
         head = ["server", "then CPython", "then PyPy", "then ratio"]
-        head += [word for python in pythons for word in (f"{python}", "±", "rank")]
+        head += [word for python in pythons for word in (f"{python}", "±", "rank", "server CPU")]
         rows = [[*head, *(["PyPy/CPython", "±"] if first and second else [])]]
         for server in dict.fromkeys(cell.key[0] for cell in scene.cells):
             row = [server, *then.get(successors.get(server, ""), [ABSENT] * 3)]
             for python in pythons:
                 cell = cells.get((server, python))
                 rank = ranks[python].get((server, python), ABSENT)
-                row += [_rate(cell), spread(cell.rate), rank] if cell else [ABSENT] * 3
+                row += [_rate(cell), spread(cell.rate), rank, used(cell)] if cell else [ABSENT] * 4
             if first and second:
                 row += _ratio_cells(_ratio(cells.get((server, second)), cells.get((server, first))))
             rows.append(row)
@@ -294,7 +297,7 @@ def _gateways(figures: Figures, _old: dict[str, Any]) -> list[Table]:
     for scene in figures.scenes:
         if not scene.cells:
             continue
-        rows = [["gateway", "req/s", "±", "rank", "errors", "p50", "p99", "memory", "first answer"]]
+        rows = [["gateway", "req/s", "±", "rank", "errors", "p50", "p99", "server CPU", "memory", "first answer"]]
         for cell in scene.measured:
             need = memory.get(cell.key)
             rows.append(
@@ -306,6 +309,7 @@ def _gateways(figures: Figures, _old: dict[str, Any]) -> list[Table]:
                     f"{cell.failed_share:.2%}",
                     _seconds(cell, "50"),
                     _seconds(cell, "99"),
+                    used(cell),
                     show_bytes(need.memory) if need and need.memory else ABSENT,
                     show_seconds(need.first_request.value) if need and need.first_request else ABSENT,
                 ]

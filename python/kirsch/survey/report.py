@@ -116,6 +116,7 @@ def _cell(cell: Cell) -> dict[str, Any]:
         "processor": _figure(cell.processor),
         "processor_rank": _rank(cell.processor_rank),
         "user": cell.user,
+        "server_cpu": _figure(cell.used),
         "latency": {name: _figure(each) for name, each in cell.latency.items()},
         "histogram": histogram.encode() if len(histogram) else None,
         "requests": cell.requests,

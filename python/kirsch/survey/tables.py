@@ -91,7 +91,7 @@ def scene(of: Scene) -> Table:
     """All of one scenario."""
     rows = [
         [
-            "", "requests/s", "±", "rank", "processor/request", "±", "rank", "user",
+            "", "requests/s", "±", "rank", "processor/request", "±", "rank", "user", "server CPU",
             "p50", "p90", "p99", "p99.9", "max", "failed",
         ]
     ]  # fmt: skip
@@ -106,7 +106,7 @@ def scene(of: Scene) -> Table:
 
 def _row(cell: Cell, *, is_open: bool) -> list[str]:
     if cell.rate is None:
-        return [cell.label, *[ABSENT] * 12, _rounds(cell)]
+        return [cell.label, *[ABSENT] * 13, _rounds(cell)]
     bound = "≥ " if cell.bound and not is_open else ""
     return [
         cell.label,
@@ -117,6 +117,7 @@ def _row(cell: Cell, *, is_open: bool) -> list[str]:
         spread(cell.processor),
         cell.processor_rank.text if cell.processor_rank else ABSENT,
         f"{cell.user:.0%}" if cell.processor else ABSENT,
+        used(cell),
         *(
             show_seconds(cell.latency[name].value) if name in cell.latency else ABSENT
             for name in ("50", "90", "99", "99.9", "max")
@@ -139,6 +140,11 @@ def _share(share: float) -> str:
     return f"{share:.2%}" if share < 0.1 else f"{share:.0%}"
 
 
+def used(cell: Cell) -> str:
+    """How much of a processor the server used; more than 100 % is more than one processor."""
+    return f"{cell.used.value:.0%}" if cell.used is not None else ABSENT
+
+
 def spread(figure: Figure | None) -> str:
     """Half the interval's width, as a share."""
     relative = figure.relative if figure is not None else None
@@ -153,7 +159,7 @@ def sweep_title(of: Sweep) -> str:
 
 
 def sweep(of: Sweep, labels: Mapping[Key, str]) -> list[Table]:
-    """Processor time and rates along a series."""
+    """Processor time, rates and the server's use of processors along a series."""
     scenes = of.scenes
     keys = list(dict.fromkeys(cell.key for each in scenes for cell in each.measured))
     cells = {(cell.key, each.scenario.name): cell for each in scenes for cell in each.measured}
@@ -172,6 +178,7 @@ def sweep(of: Sweep, labels: Mapping[Key, str]) -> list[Table]:
             lambda each: show_seconds(each.processor.value) if each.processor else ABSENT,
         ),
         along("Requests a second", lambda cell: f"{cell.rate.value:,.0f}" if cell.rate else ABSENT),
+        along("Server CPU", used),
     ]
 
 
