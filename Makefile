@@ -77,8 +77,12 @@ sim: ## Simulate the engine's world: SEEDS=5000 of them, or SEED=7 alone with al
 
 .PHONY: test-python
 test-python: build $(STAMPS)/test ## Run the Python tests alone
-	SHARED=$(abspath $(SHARED)) $(BIN)/python -m pytest $(PYTEST_ARGS)
+	SHARED="$(abspath $(SHARED))" $(BIN)/python -m pytest $(PYTEST_ARGS)
 	@[ -f $(SHARED)/corpus/run_corpus.py ] || echo "Not run: the shared corpus, which is not at $(SHARED)/corpus."
+
+.PHONY: test-path
+test-path: build $(STAMPS)/test ## Run the tests that look at paths in a clone with a space, an é and "kirsch" in its path
+	.ci/test-path $(VENV)
 
 # The programs that some tests drive (git, litmus, ...); says what it could not install.
 .PHONY: test-system
@@ -122,7 +126,7 @@ check-rust: $(STAMPS)/venv
 check-pythons: ## Lint the gateway as for the oldest CPython and for a free-threaded one, which need not be there
 	@for python in 3.10 3.14t; do \
 		echo "== the gateway for CPython $$python"; \
-		PYO3_CONFIG_FILE=$(abspath .ci)/python-$$python.pyo3 CARGO_TARGET_DIR=target/check-$$python \
+		PYO3_CONFIG_FILE="$(abspath .ci)/python-$$python.pyo3" CARGO_TARGET_DIR=target/check-$$python \
 			cargo clippy -p gateway --locked -- -D warnings; \
 	done
 
@@ -235,6 +239,6 @@ $(STAMPS)/test: pyproject.toml tests/requirements.txt $(STAMPS)/venv
 # A wheel, not an editable install: what is tested is what is shipped.
 $(STAMPS)/kirsch: $(SOURCES) $(STAMPS)/build
 	@rm -rf $(VENV)/.wheel
-	$(BIN)/maturin build --quiet --profile $(PROFILE) --interpreter $(PYO3_PYTHON) --compatibility linux --out $(VENV)/.wheel
+	$(BIN)/maturin build --quiet --profile $(PROFILE) --interpreter $(BIN)/python --compatibility linux --out $(VENV)/.wheel
 	$(PIP) install --force-reinstall --no-deps $(VENV)/.wheel/*.whl
 	@touch $@

@@ -24,6 +24,8 @@ import pytest
 from interpreter import HAS_LOCK
 from running import Running, Serve, start
 
+pytest_plugins = ["leftovers"]
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
     from pathlib import Path

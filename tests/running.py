@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Protocol
 from urllib.parse import urlsplit
 
+import kirsch
 from proc import wait_until
 
 if TYPE_CHECKING:
@@ -32,8 +33,16 @@ COMMAND_VARIABLE = "KIRSCH_TEST_SERVER_COMMAND"
 _STARTED = re.compile(r"^on (?P<addresses>\S.*)$", re.MULTILINE)
 _ANY_ADDRESS = re.compile(r"(?P<addresses>http://[^\s/]+:[0-9]+)")
 _PANIC = re.compile(r"panicked at")
+# The package that runs, and an installed copy of it. A name alone does not tell: a clone may be called kirsch.
+_PACKAGE = rf"(?:{re.escape(os.path.dirname(kirsch.__file__))}|[^\"]*/(?:site|dist)-packages/kirsch)"
 # With a comma, as a traceback has it: a dump of all stacks (faulthandler) has none, and shows our frames rightly.
-_OWN_FRAME = re.compile(r'File "[^"]*/(?:python|site-packages|dist-packages)/kirsch/[^"]*\.py", line [0-9]+, in')
+_OWN_FRAME = re.compile(rf'File "{_PACKAGE}/[^"]*\.py", line [0-9]+, in')
+
+
+def own_frame(text: str) -> str | None:
+    """The first line of a traceback in ``text`` that is in Kirsch's own code; None where there is none."""
+    frame = _OWN_FRAME.search(text)
+    return frame and frame.group()
 
 
 class Transcript:
@@ -235,8 +244,8 @@ class Running:
             complaints.append(f"it crashed with signal {-status}")
         if _PANIC.search(self.stderr):
             complaints.append("it panicked")
-        if frame := _OWN_FRAME.search(self.stderr):
-            complaints.append(f"its log has a traceback through our own code: {frame.group()}")
+        if frame := own_frame(self.stderr):
+            complaints.append(f"its log has a traceback through our own code: {frame}")
         return complaints
 
     def _kill_group(self) -> None:

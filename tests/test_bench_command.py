@@ -17,9 +17,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from benching import BENCH, Asked, Close, Reset, Stall, bench, measured, ok, own_traceback, scripted
+from benching import BENCH, Asked, Close, Reset, Stall, bench, measured, ok, scripted
 from kirsch._native import Histogram
 from kirsch.bench.profiles import PROFILES
+from running import own_frame
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -341,7 +342,7 @@ def test_an_interruption_keeps_what_was_measured(number: signal.Signals, tmp_pat
     assert found["interrupted"]
     assert found["answered"] > 50
     assert found["failed"] == 0
-    assert not own_traceback(err)
+    assert own_frame(err) is None
 
 
 def start(*args: str) -> subprocess.Popen[str]:
@@ -537,7 +538,7 @@ def test_standard_output_that_cannot_be_written_to_is_told() -> None:
         )
     assert done.returncode == 1
     assert "cannot write to standard output: No space left on device" in done.stderr
-    assert not own_traceback(done.stderr)
+    assert own_frame(done.stderr) is None
 
 
 def test_an_old_report_stays_until_the_new_one_is_whole(tmp_path: Path) -> None:

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from benching import bench, own_traceback, scripted
+from benching import bench, scripted
 from kirsch.bench import target
 from kirsch.bench.errors import UnreachableError, UsageError
+from running import own_frame
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -102,7 +103,7 @@ def test_a_name_that_does_not_exist_is_told() -> None:
     done = bench("http://no-such-host.invalid/")
     assert done.returncode == 3
     assert "cannot find 'no-such-host.invalid'" in done.stderr
-    assert not own_traceback(done.stderr)
+    assert own_frame(done.stderr) is None
 
 
 def test_a_path_that_is_no_socket_is_told(tmp_path: Path) -> None:

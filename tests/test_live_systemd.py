@@ -52,9 +52,9 @@ NotifyAccess=main
 WatchdogSec=1s
 Restart=on-watchdog
 RestartSec=0
-Environment=PYTHONPATH={path}
+Environment="PYTHONPATH={path}"
 WorkingDirectory={folder}
-ExecStart={python} -m kirsch site_app:app -w2
+ExecStart="{python}" -m kirsch site_app:app -w2
 ExecReload=/bin/kill -HUP $MAINPID
 """
 

@@ -95,8 +95,11 @@ def test_an_end_that_nobody_asked_for(fake: Callable[[str], Running], program: s
     assert server.finish() == complaints
 
 
-def test_an_application_of_the_same_name_is_not_our_code(fake: Callable[[str], Running]) -> None:
-    server = fake("say('  File \"/home/me/kirsch/tests/app.py\", line 3, in app')\n" + LISTENS + WAITS)
+@pytest.mark.parametrize("folder", ["/home/me/kirsch", "/home/me/python/kirsch", "/home/me/kirsch é/kirsch"])
+def test_an_application_in_a_folder_of_the_same_name_is_not_our_code(
+    fake: Callable[[str], Running], folder: str
+) -> None:
+    server = fake(f"say('  File \"{folder}/tests/app.py\", line 3, in app')\n" + LISTENS + WAITS)
     assert server.finish() == []
 
 

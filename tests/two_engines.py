@@ -7,9 +7,10 @@ command line's affair.
 from __future__ import annotations
 
 import os
+import shlex
 import sys
 
-COMMAND = f"{{python}} {os.path.abspath(__file__)} {{target}} --bind 127.0.0.1:0 {{args}}"
+COMMAND = f"{{python}} {shlex.quote(os.path.abspath(__file__))} {{target}} --bind 127.0.0.1:0 {{args}}"
 
 if __name__ == "__main__":
     from kirsch import cli
