@@ -96,7 +96,7 @@ def test_code_that_fails(
     before = site.worker_pids()
     code(source=source)
     said = reload(site, re.escape(told))
-    assert "SIGHUP: given up, and the workers of before serve on: " in said
+    assert "SIGHUP: reload failed, keeping the current workers: " in said
     assert {site.page() for _ in range(4)} == {"one"}
     assert site.wait_for_workers(2) == before
     code("mended")
@@ -111,7 +111,7 @@ def test_after_code_that_fails_a_crash_is_told_and_tried_again(
     site = start("-w2")
     before = site.worker_pids()
     code(source="import this_does_not_exist\n")
-    reload(site, "SIGHUP: given up")
+    reload(site, "SIGHUP: reload failed")
     seen = len(site.stderr)
     os.kill(before[0], signal.SIGKILL)
     site.wait_for(r"no worker could be started, the next try is in 0\.5 s: site_app could not be imported", after=seen)
@@ -127,7 +127,7 @@ def test_with_preload_a_crash_after_code_that_fails_is_no_trouble(
     site = start("--preload")
     before = site.worker_pids()
     code(source="import this_does_not_exist\n")
-    reload(site, "SIGHUP: given up")
+    reload(site, "SIGHUP: reload failed")
     os.kill(before[0], signal.SIGKILL)
     site.wait_for_workers(1, without=before)
     assert site.page() == "one", "the old zygote is still there"
@@ -137,7 +137,7 @@ def test_with_preload_a_crash_after_code_that_fails_is_no_trouble(
 def test_code_that_hangs(start: Callable[..., Running], code: Callable[..., Path], mode: tuple[str, ...]) -> None:
     site = start("--startup-timeout=1s", *mode)
     code(source="import time\ntime.sleep(60)\n")
-    said = reload(site, "SIGHUP: given up, and the workers of before serve on: the application was not ")
+    said = reload(site, "SIGHUP: reload failed, keeping the current workers: the application was not ")
     assert 'site_app.py", line 2 in <module>' in said
     assert site.page() == "one"
 
@@ -148,7 +148,7 @@ def test_code_that_does_not_get_ready(
 ) -> None:
     site = start("--ready-path=/", *mode)
     code("two", status="503 Service Unavailable")
-    said = reload(site, "SIGHUP: given up")
+    said = reload(site, "SIGHUP: reload failed")
     assert "it answered --ready-path / with 503 Service Unavailable, and 2xx is wanted" in said
     assert site.page() == "one"
     code("two")
@@ -202,7 +202,7 @@ def test_settings_that_are_wrong_change_nothing(start: Callable[..., Running], t
     site = start()
     before = site.worker_pids()
     settings.write_text("wrokers = 2\n")
-    said = reload(site, "SIGHUP: nothing is reloaded")
+    said = reload(site, "SIGHUP: reload failed")
     assert "did you mean" in said
     assert site.page() == "one"
     assert site.worker_pids() == before
@@ -225,7 +225,7 @@ def test_a_directory_that_is_wrong(start: Callable[..., Running], tmp_path: Path
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "site_app.py").write_text("import this_does_not_exist\n")
     settings.write_text('chdir = "other"\n')
-    reload(site, "SIGHUP: given up")
+    reload(site, "SIGHUP: reload failed")
     (worker,) = site.worker_pids()
     os.kill(worker, signal.SIGKILL)
     assert site.page() == "one", "all is as it was"
@@ -287,7 +287,7 @@ def test_changed_code_in_development(start: Callable[..., Running], code: Callab
     last = next(versions) - 1
     wait_until(lambda: site.page() == f"version {last}", "the last one serves")
     code(source="syntax error\n")
-    site.wait_for(r"site_app\.py has changed: given up")
+    site.wait_for(r"site_app\.py has changed: reload failed")
     assert site.page().startswith("version")
 
 

@@ -18,7 +18,7 @@ import pytest
 
 import kirsch
 from family import is_alive
-from kirsch.supervisor.backoff import delay
+from kirsch.supervisor.backoff import YOUNG_SECONDS, Backoff
 from proc import wait_until
 from running import children, own_frame, title
 
@@ -168,9 +168,45 @@ def site_answers(site: Running) -> None:
     assert site.page().isdigit()
 
 
-def test_the_back_off() -> None:
-    assert [delay(deaths) for deaths in range(10)] == [0, 0, 0.5, 1, 2, 4, 8, 16, 30, 30]
-    assert delay(10**6) == 30
+def test_backoff_doubles_up_to_its_limit_and_stays_there() -> None:
+    backoff = Backoff()
+    assert [backoff.failed(now) for now in range(10)] == [0, 0.5, 1, 2, 4, 8, 16, 30, 30, 30]
+    assert backoff.not_before == 9 + 30
+    assert [Backoff().failed(7.0, at_least=0.5), Backoff().failed(7.0)] == [0.5, 0.0]
+
+
+def test_backoff_of_failed_imports_grows_while_a_stale_worker_serves() -> None:
+    """Its successors fail: that it has served for long proves nothing."""
+    backoff, now, waits = Backoff(), 1000.0, []
+    for _ in range(8):
+        waits.append(backoff.failed(now, at_least=0.5, ready_at=[10.0]))
+        now += waits[-1] + 0.1
+    assert waits == [0.5, 1, 2, 4, 8, 16, 30, 30]
+
+
+def test_backoff_begins_anew_after_a_worker_that_has_served_for_a_while() -> None:
+    backoff = Backoff()
+    assert [backoff.failed(now, at_least=0.5) for now in (0.0, 1.0, 3.0)] == [0.5, 1, 2]
+    ready = 6.0
+    assert backoff.failed(ready + YOUNG_SECONDS - 0.1, at_least=0.5, ready_at=[ready]) == 4, "it was young"
+    ready = 20.0
+    assert backoff.failed(ready + YOUNG_SECONDS + 0.1, at_least=0.5, ready_at=[ready]) == 0.5
+
+
+def test_backoff_after_failed_imports_grows_in_a_server(serve: Serve, write_app: Write, tmp_path: Path) -> None:
+    broken = tmp_path / "broken"
+    module = write_app(f"import os\nif os.path.exists({str(broken)!r}): raise LookupError\n" + textwrap.dedent(APP))
+    site = serve(module, "-w2")
+    killed, other = site.worker_pids()
+    broken.touch()
+    os.kill(killed, signal.SIGKILL)
+    for wait in (r"0\.5", "1", "2", "4"):
+        site.wait_for(rf"the next try is in {wait} s: ")
+    waits = re.findall(r"the next try is in ([0-9.]+) s: ", site.stderr)
+    assert waits == ["0.5", "1", "2", "4"]
+    broken.unlink()
+    site.wait_for_workers(2, without=(killed,))
+    assert other in site.worker_pids()
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGQUIT])

@@ -121,7 +121,7 @@ def test_new_workers_that_fail_leave_the_old_ones(
         f"open({str(marker)!r}, 'w').close()\n" + APP.format("two")
     )
     said = upgrade(site, "LookupError: once is enough")
-    assert "SIGUSR2: given up, and the workers of before serve on" in said
+    assert "SIGUSR2: upgrade failed, keeping the current workers" in said
     assert {site.page() for _ in range(4)} == {"one"}
     assert site.wait_for_workers(2) == before
     (tmp_path / "site_app.py").write_text(APP.format("three"))

@@ -170,7 +170,7 @@ def test_a_reload_while_asleep(serve: Serve, write_app: Write) -> None:
     site.wait_for_workers(0)
     site.send(signal.SIGHUP)
     site.wait_for("SIGHUP: done")
-    assert not site.worker_pids(), "there is nobody to replace"
+    site.wait_for_workers(0)
     assert get(site)
 
 

@@ -69,6 +69,26 @@ def traceback_text(error: BaseException) -> str:
     return "".join(traceback.format_exception(type(error), error, application_traceback(error))).rstrip("\n")
 
 
+def summary(error: BaseException) -> str:
+    """``file: type: message``: the file of the application's that was last in it, and the exception in one line."""
+    import traceback
+
+    told = " ".join(traceback.format_exception_only(type(error), error)[-1].split())
+    frames = traceback.extract_tb(application_traceback(error))
+    if isinstance(error, SyntaxError) and error.filename:
+        return f"{_short_path(error.filename)}: {told}"
+    return f"{_short_path(frames[-1].filename)}: {told}" if frames else told
+
+
+def _short_path(path: str) -> str:
+    """Relative to the current directory where it lies below that."""
+    try:
+        relative = os.path.relpath(path)
+    except OSError:
+        return path  # the directory has been removed
+    return path if relative.startswith(os.pardir) else relative
+
+
 def say_traceback(error: BaseException) -> None:
     """The application's part of the traceback to stderr."""
     say(traceback_text(error))

@@ -297,7 +297,7 @@ class Settings:
     )  # fmt: skip
     startup_timeout: float = setting(
         "Limits of a worker", "--startup-timeout", "DURATION", parse_duration, "60s",
-        "How long a worker may take until it is ready; then it is killed, and a reload that it was for is given up. "
+        "How long a worker may take until it is ready; then it is killed, and a reload that it was for fails. "
         "0 waits for ever.",
         supervised=True,
     )  # fmt: skip

@@ -7,9 +7,7 @@ those that it replaces: they are *stale*, and told to stop as soon as it is read
 
 from __future__ import annotations
 
-import time
-
-from kirsch.supervisor.backoff import delay
+from kirsch.supervisor.backoff import Backoff
 from kirsch.supervisor.control import Channel
 
 TYPE_CHECKING = False
@@ -63,6 +61,7 @@ class Worker:
         self.dismissed = False  # it was told to stop before it was ready
         self.left = False  # it accepts no more
         self.why = ""  # the word for why it ends, where that is known beforehand
+        self.name = ""  # the application's, once this worker is ready
         self.failure: dict[str, Any] | None = None  # its message ``failed``
         self.processor_time = 0.0
 
@@ -98,23 +97,12 @@ class Worker:
 
 
 class Seat:
-    """What is remembered of a seat beyond the workers on it: how many died young in succession, when the next may be
-    started, and why the last one ended."""
+    """What is remembered of a worker's index beyond the workers that have it: when the next may be started, and why the
+    last one ended."""
 
     def __init__(self) -> None:
-        self.deaths = 0
-        self.not_before = 0.0
+        self.backoff = Backoff()
         self.reason = "start"
-
-    def died_young(self, at_least: float = 0.0) -> float:
-        """Note it, and return how many seconds the next try has to wait."""
-        self.deaths += 1
-        wait = max(delay(self.deaths), at_least)
-        self.not_before = time.monotonic() + wait
-        return wait
-
-    def forgive(self) -> None:
-        self.deaths, self.not_before = 0, 0.0
 
 
 class Plan:
@@ -128,7 +116,9 @@ class Plan:
 
 
 def plan(workers: Iterable[Worker], seats: int) -> Plan:
-    """What is to be done so that a fresh worker sits on each seat, with one replacement at a time."""
+    """What is to be done so that a fresh worker sits on each seat, with one replacement at a time.
+
+    Workers of a generation that a reload still tries are not for this: leave them away."""
     workers = list(workers)
     steps = Plan()
     waiting: list[Worker] = []

@@ -37,12 +37,13 @@ class Exhibition:
 
     def start(self) -> None:
         """Once there is something to tell. Nothing where it runs already, or nobody has asked for it."""
-        held, board = self._service.held, self._service.board
+        service, held, board = self._service, self._service.held, self._service.board
         if not held.metrics or self._pid:
             return
         from kirsch.supervisor import metrics_child
 
         def main() -> int:
+            service.close_directories()
             held.close_sockets()
             if held.identity is not None:
                 privileges.drop(held.identity)

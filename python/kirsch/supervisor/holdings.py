@@ -61,7 +61,11 @@ class Holdings:
         """Let the workers' user write the logs. Raises OSError."""
         if self.identity is not None:
             privileges.give(self.identity, chosen.error_logfile)
-            privileges.give(self.identity, chosen.access_logfile)
+            # Before a reload is accepted, this process is not in the directory of the new settings.
+            path = chosen.access_logfile
+            if path not in ("", "-"):
+                path = os.path.join(chosen.directory, chosen.chdir, path)
+            privileges.give(self.identity, path)
 
     def close_sockets(self) -> None:
         """Nobody is let in any more, but by a worker that has the sockets still."""

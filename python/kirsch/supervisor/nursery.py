@@ -8,7 +8,7 @@ from functools import partial
 
 from kirsch.supervisor import control, zygote
 from kirsch.supervisor import worker as workers
-from kirsch.supervisor.backoff import delay
+from kirsch.supervisor.backoff import YOUNG_SECONDS, Backoff
 from kirsch.supervisor.crew import DUMP_SECONDS, NEVER
 from kirsch.supervisor.system import kill
 
@@ -26,48 +26,45 @@ if TYPE_CHECKING:
 
         def fork(self, main: Callable[[], int], *channels: Channel) -> int: ...
         def zygote_ready(self, nest: Nest) -> None: ...
-        def zygote_failed(self, nest: Nest, code: int) -> None: ...
+        def zygote_failed(self, nest: Nest, code: int, *, is_trial: bool) -> None: ...
 
 
 class Nest:
-    """One zygote. ``why`` somebody asked for it; ``reason`` is the word for which workers become stale when it is
-    ready, empty where none does."""
+    """One zygote."""
 
-    def __init__(self, channel: Channel, deadline: float, why: str, reason: str) -> None:
+    def __init__(self, channel: Channel, deadline: float, timeout: float) -> None:
         self.channel = channel
         self.pid = 0
         self.deadline = deadline
-        self.why = why
-        self.reason = reason
+        self.timeout = timeout
         self.name = ""
+        self.ready_at = NEVER
         self.threads: list[str] = []
         self.failure: Message | None = None
 
 
 class Nursery:
-    """``current`` forks workers; ``coming`` still imports the application. Others are on their way out."""
+    """``current`` forks the workers of the current generation; ``coming`` still imports the application, to be that.
+    ``trial`` forks the first worker of the generation that a reload tries. Others are on their way out."""
 
     def __init__(self, waiting: Waiting, host: Host) -> None:
         self._waiting = waiting
         self._host = host
         self.current: Nest | None = None
         self.coming: Nest | None = None
-        self._kept: list[Nest] = []
+        self.trial: Nest | None = None
         self._leaving: list[Nest] = []
-        self._deaths = 0
-        self._not_before = 0.0
+        self._backoff = Backoff()
+        self._ready_at = NEVER
 
     def all(self) -> list[Nest]:
-        return [nest for nest in (self.current, self.coming, *self._kept, *self._leaving) if nest is not None]
+        return [nest for nest in (self.current, self.coming, self.trial, *self._leaving) if nest is not None]
 
-    def make(self, outfit: Outfit, why: str, reason: str) -> None:
+    def make(self, outfit: Outfit, *, is_trial: bool = False) -> None:
         """Fork a zygote. It tells :meth:`Host.zygote_ready` or ``zygote_failed`` what became of it. Raises OSError."""
-        if self.coming is not None:
-            reason = reason or self.coming.reason
-            self.dismiss(self.coming)
         timeout = outfit.chosen.startup_timeout
         ours, theirs = control.pair()
-        nest = Nest(ours, time.monotonic() + timeout if timeout else NEVER, why, reason)
+        nest = Nest(ours, time.monotonic() + timeout if timeout else NEVER, timeout)
         try:
             nest.pid = self._host.fork(partial(zygote.main, outfit, theirs), ours)
         except OSError:
@@ -75,47 +72,32 @@ class Nursery:
             theirs.close()
             raise
         theirs.close()  # not in a finally clause, through which the child comes too
-        self.coming = nest
+        if is_trial:
+            self.trial = nest
+        else:
+            self.coming = nest
         self._waiting.attend(ours.fileno(), partial(self._on_message, nest))
 
     def is_due(self, now: float) -> bool:
         """Whether there is none, and one may be made."""
-        return self.current is None and self.coming is None and now >= self._not_before
+        return self.current is None and self.coming is None and now >= self._backoff.not_before
 
-    def died(self) -> float:
-        """Note that the one that was needed has died; returns the seconds until the next may be made."""
-        self._deaths += 1
-        wait = delay(self._deaths)
-        self._not_before = time.monotonic() + wait
-        return wait
+    def failed(self) -> float:
+        """Note that one did not get ready; returns the seconds until the next may be made."""
+        return self._backoff.failed(time.monotonic(), at_least=0.5, ready_at=[self._ready_at])
 
-    def promote(self) -> Nest | None:
-        """The coming one forks workers from now on. Returns the one before, which is kept: see :meth:`go_back`."""
-        before, self.current, self.coming = self.current, self.coming, None
-        self._deaths = 0
-        if before is not None:
-            self._kept.append(before)
-        return before
-
-    def retire(self) -> None:
-        """No workers come from a zygote any more; the one that they came from is kept."""
-        if self.current is not None:
-            self._kept.append(self.current)
-            self.current = None
-
-    def go_back(self, before: Nest | None) -> None:
-        """What came after ``before`` is no good."""
-        for nest in (self.coming, self.current):
-            if nest is not None and nest is not before:
+    def begin_trial(self) -> None:
+        """The generation that was tried is the current one now, and its zygote, if it has one, forks the workers."""
+        for nest in (self.current, self.coming):
+            if nest is not None:
                 self.dismiss(nest)
-        if before in self._kept:
-            self._kept.remove(before)
-            self.current = before
+        self.current, self.trial = self.trial, None
+        self._backoff.reset()
+        self._ready_at = NEVER if self.current is None else self.current.ready_at
 
-    def let_go(self) -> None:
-        """The one in use is good: whoever was kept in case may go."""
-        for nest in self._kept.copy():
-            self.dismiss(nest)
+    def drop_trial(self) -> None:
+        if self.trial is not None:
+            self.dismiss(self.trial)
 
     def dismiss_all(self) -> None:
         for nest in self.all():
@@ -130,8 +112,8 @@ class Nursery:
             self.current = None
         if nest is self.coming:
             self.coming = None
-        if nest in self._kept:
-            self._kept.remove(nest)
+        if nest is self.trial:
+            self.trial = None
         self._waiting.forget(nest.channel)
         kill(nest.pid, signal.SIGKILL)
         nest.deadline = NEVER
@@ -152,7 +134,8 @@ class Nursery:
                 nest.deadline = NEVER
                 kill(nest.pid, signal.SIGKILL)
         due = [nest.deadline for nest in self.all()]
-        return min([*due, self._not_before if self._not_before > now else NEVER]), late
+        not_before = self._backoff.not_before
+        return min([*due, not_before if not_before > now else NEVER]), late
 
     def ended(self, pid: int, code: int) -> bool:
         """The process ``pid`` has ended with ``code``; False where it was no zygote."""
@@ -161,25 +144,33 @@ class Nursery:
             return False
         self._on_message(nest)
         self._waiting.forget(nest.channel)
-        for place in (self._leaving, self._kept):
-            if nest in place:
-                place.remove(nest)
-                return True
+        if nest in self._leaving:
+            self._leaving.remove(nest)
+            return True
+        is_trial = nest is self.trial
         if nest is self.current:
             self.current = None
-        if nest is self.coming:
+            now = time.monotonic()
+            if now < nest.ready_at + YOUNG_SECONDS:
+                self._backoff.failed(now, at_least=0.5)
+        elif is_trial:
+            self.trial = None
+        elif nest is self.coming:
             self.coming = None
-        self._host.zygote_failed(nest, code)
+        self._host.zygote_failed(nest, code, is_trial=is_trial)
         return True
 
     def _on_message(self, nest: Nest) -> None:
         while message := nest.channel.receive():
             if message["message"] == "failed":
                 nest.failure = message
-            elif message["message"] == "ready" and nest is self.coming:
+            elif message["message"] == "ready" and nest in (self.coming, self.trial):
                 nest.deadline = NEVER
+                nest.ready_at = time.monotonic()
                 nest.name = str(message["name"])
                 nest.threads = [str(name) for name in message["threads"]]
+                if nest is self.coming:
+                    self.current, self.coming, self._ready_at = nest, None, nest.ready_at
                 self._host.zygote_ready(nest)
         if message is None:
             self._waiting.forget(nest.channel)

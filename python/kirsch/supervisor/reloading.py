@@ -1,76 +1,98 @@
-"""A reload, from the signal to the moment at which all workers are new, or to the way back.
+"""A reload, from the signal to the moment at which all workers are new; and what fails on the way changes nothing.
 
-An upgrade ends like one: the image that goes on replaces the workers of before.
+It has two parts. At first there is a *trial*: a generation (settings, directory, number of workers) made aside,
+with a zygote of its own under ``--preload``, and one worker that shows whether it works. Nothing else depends on it.
+When that worker is ready, the generation becomes the current one in one step (:meth:`Service.begin`), and the *rollout*
+begins: the workers of before are stale, and are replaced one by one. If it does not get ready, it and the trial are
+dropped, and all is as it was.
+
+A rollout has no way back, and needs none: its generation is known to work. If a worker cannot be started now, the one
+that it was to replace serves on until a later try succeeds.
+
+An upgrade ends like a reload: the image that goes on replaces the workers of before.
 """
 
 from __future__ import annotations
 
-import os
 import time
 
 from kirsch import assembly, configuration
 from kirsch.reports import ERROR, INFO, WARNING
 from kirsch.settings import UsageError
 from kirsch.supervisor import zygote
-from kirsch.supervisor.crew import READY
+from kirsch.supervisor.crew import READY, STOPPING, Worker
+from kirsch.supervisor.service import Generation
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from kirsch.settings import Settings
-    from kirsch.supervisor.nursery import Nest, Nursery
+    from kirsch.supervisor.nursery import Nursery
     from kirsch.supervisor.service import Service
+    from kirsch.supervisor.workforce import Workforce
 
 
-class _Replacement:
-    """``why`` is for people, ``reason`` the word for which workers are stale; ``chosen`` and ``nest`` are what to go
-    back to. It is ``rolling`` when there is something to make new workers of."""
+class _Trial:
+    """``why`` is for people, ``reason`` the word for which workers become stale. With ``brings_back`` it also ends what
+    WINCH began. ``worker`` is the first one, once it has been started."""
 
-    def __init__(self, why: str, reason: str, chosen: Settings, nest: Nest | None) -> None:
+    def __init__(self, why: str, reason: str, *, brings_back: bool = False) -> None:
         self.why = why
         self.reason = reason
-        self.chosen = chosen
-        self.nest = nest
-        self.rolling = False
+        self.brings_back = brings_back
+        self.worker: Worker | None = None
+
+
+class _Rollout:
+    """``announced``: the service manager was told that the reload is over, although workers are still missing."""
+
+    def __init__(self, why: str, reason: str) -> None:
+        self.why = why
+        self.reason = reason
+        self.announced = False
 
 
 class Reloading:
-    """``make_zygote(why, reason)`` begins to make one; ``when_over`` is called when it is done or given up."""
+    """``when_over`` is called when a reload is done or has failed."""
 
-    def __init__(
-        self,
-        service: Service,
-        nursery: Nursery,
-        make_zygote: Callable[[str, str], None],
-        when_over: Callable[[], None],
-    ) -> None:
+    def __init__(self, service: Service, nursery: Nursery, workforce: Workforce, when_over: Callable[[], None]) -> None:
         self._service = service
         self._nursery = nursery
-        self._make_zygote = make_zygote
+        self._workforce = workforce
         self._when_over = when_over
-        self._now: _Replacement | None = None
+        self._trial: _Trial | None = None
+        self._rollout: _Rollout | None = None
 
     def __bool__(self) -> bool:
         """Whether one is under way."""
-        return self._now is not None
+        return self._trial is not None or self._rollout is not None
+
+    @property
+    def is_trying(self) -> bool:
+        """Whether it is not known yet if the next generation works."""
+        return self._trial is not None
 
     def begin(self, why: str) -> None:
-        """Read the settings again, and replace every worker; the old ones serve until then."""
+        """Read the settings again, and try them; the current workers serve until then, and go on if it fails."""
         service = self._service
         if service.ending:
             return
+        self._drop_trial()  # what an earlier signal has begun to try is out of date
         old = service.chosen
         try:
             new = configuration.again(old)
             chosen = configuration.reloaded(old, new)
-            _go_where_it_is(chosen)
-            service.held.give_logs(chosen)
+            self._check_room(chosen)
             if chosen.preload:
                 zygote.adopt_orphans()
+            service.held.give_logs(chosen)
+            changed = (chosen.workers, chosen.max_workers) != (old.workers, old.max_workers)
+            workers = chosen.workers if changed or service.withdrawn else None
+            trial = Generation(service.current.number + 1, chosen, workers)
         except (UsageError, OSError) as error:
             text = assembly.reason(error) if isinstance(error, OSError) else str(error)
-            service.report(ERROR, f"{why}: nothing is reloaded: {text}")
+            service.report(ERROR, f"{why}: reload failed, keeping the current workers: {text}")
             return
         _, fixed = configuration.changes(old, new)
         if fixed:
@@ -78,92 +100,123 @@ class Reloading:
             stays = "stays as it is" if len(fixed) == 1 else "stay as they are"
             service.report(WARNING, f"{why}: {names} {stays}; only a restart or SIGUSR2 changes that")
         service.report(INFO, f"{why}: reloading")
-        service.use(chosen)
-        if (chosen.workers, chosen.max_workers) != (old.workers, old.max_workers) or service.withdrawn:
-            service.wanted = chosen.workers
-        service.withdrawn = False
-        self.replace_all(why, "reload", old)
+        self._try(trial, _Trial(why, "reload", brings_back=service.withdrawn))
 
-    def replace_all(self, why: str, reason: str, old: Settings) -> None:
-        """Replace every worker; with ``--preload`` as soon as there is a zygote that has imported the application.
-        ``old`` are the settings to go back to."""
-        if self._now is None:
-            self._now = _Replacement(why, reason, old, self._nursery.current)
-        else:
-            # What is to be gone back to is what served when the first of several reloads began.
-            self._now.why, self._now.rolling = why, False
-        self._service.notifier.reloading(f"{why}: reloading")
-        if not self._service.chosen.preload:
-            self._nursery.retire()
-            self._roll(self._now)
-        elif self._service.asleep:
-            self._roll(self._now)  # the next connection makes a zygote
-        else:
-            self._make_zygote(why, reason)
+    def replace_all(self, why: str, reason: str, workers: int | None) -> None:
+        """Replace every worker by one that is made of the current settings; ``workers`` of them, or as many as there
+        are."""
+        current = self._service.current
+        self._try(Generation(current.number + 1, current.chosen, workers), _Trial(why, reason))
 
-    def zygote_ready(self) -> None:
-        """One that has just imported the application makes workers from now on."""
-        if self._now is None:
-            self._nursery.let_go()
-        elif not self._now.rolling:
-            self._roll(self._now)
+    def _try(self, generation: Generation, trial: _Trial) -> None:
+        self._service.trial, self._trial = generation, trial
+        self._service.notifier.reloading(f"{trial.why}: reloading")
 
-    def _roll(self, now: _Replacement) -> None:
-        now.rolling = True
-        self._service.begin_generation(self._service.generation + 1)
-        moment = time.monotonic()
-        for worker in self._service.workers:
-            worker.mark_stale(now.reason, moment)
-        for seat in self._service.seats():
-            seat.forgive()  # what they died of may well be mended
+    def step(self, now: float) -> None:
+        """Go on as far as that is possible now."""
+        if self._trial is not None and not self._service.is_stopping:
+            self._step_trial(self._trial, now)
+        if self._rollout is not None:
+            self._check_rollout(self._rollout)
 
-    def check(self) -> None:
-        """See whether all workers that are to stay are new and ready, and the others accept no more."""
-        now, service = self._now, self._service
-        if now is None or not now.rolling:
+    def _step_trial(self, trial: _Trial, now: float) -> None:
+        service, nursery = self._service, self._nursery
+        generation, worker = service.trial, trial.worker
+        assert generation is not None
+        if worker is not None and worker.state is not STOPPING:
+            if worker not in service.workers:
+                self.fail("the first new worker ended as soon as it was ready")
+            elif worker.state is READY:
+                self._begin_rollout(trial, generation, worker)
             return
-        fresh = [worker for worker in service.workers if worker.state is READY and not worker.stale]
-        old = [worker for worker in service.workers if worker.stale == now.reason and not worker.left]
-        if old or len(fresh) < service.needed:
-            return
-        self._now = None
-        self._nursery.let_go()
-        number = f"{len(fresh)} workers" if len(fresh) > 1 else "a new worker" if fresh else "workers will come"
-        service.report(INFO, f"{now.why}: done, {number} for {service.name}")
-        self._is_over(f"serving {service.name}")
+        if generation.chosen.preload and nursery.trial is None:
+            try:
+                nursery.make(self._workforce.outfit(generation), is_trial=True)
+            except OSError as error:
+                self.fail(f"no zygote could be forked: {assembly.reason(error)}")
+        elif not generation.chosen.preload or (nursery.trial is not None and nursery.trial.name):
+            try:
+                trial.worker = self._workforce.start_trial(generation, now, trial.reason)
+            except OSError as error:
+                self.fail(f"no worker can be started: {assembly.reason(error)}")
 
-    def roll_back(self, told: str) -> bool:
-        """New workers do not get ready (``told`` why): those of before serve on, and what they were made from stays in
-        use. False where no reload was under way."""
-        now, service = self._now, self._service
-        if now is None:
-            return False
-        self._now = None
-        service.use(now.chosen)
-        self._nursery.go_back(now.nest)
+    def _begin_rollout(self, trial: _Trial, generation: Generation, first: Worker) -> None:
+        service = self._service
+        self._trial = None
+        service.begin(generation, first.name)
+        if trial.brings_back:
+            service.withdrawn = False
+        self._nursery.begin_trial()
+        if service.asleep:
+            self._nursery.dismiss_all()  # the next connection makes a zygote
+        now = time.monotonic()
         for worker in service.workers:
-            if worker.stale == now.reason and worker.state is READY:
-                worker.stale = ""
-        try:
-            _go_where_it_is(service.chosen)
-        except (UsageError, OSError):
-            pass  # that directory has gone; the next reload will say so
-        service.report(ERROR, f"{now.why}: given up, and the workers of before serve on: {told}")
-        self._is_over(f"serving {service.name}; {now.why} was given up: {told.partition(chr(10))[0]}")
-        return True
+            if worker is not first:
+                worker.mark_stale(trial.reason, now)
+        self._rollout = _Rollout(trial.why, trial.reason)
 
-    def abandon(self) -> None:
-        """Everything ends: there is nothing to be finished or gone back to."""
-        self._now = None
-
-    def _is_over(self, status: str) -> None:
-        self._service.announced = True
-        self._service.notifier.ready(status)
+    def _check_rollout(self, rollout: _Rollout) -> None:
+        """See whether all workers that are to stay are new and ready, and the others accept no more."""
+        service = self._service
+        fresh = [worker for worker in service.workers if worker.state is READY and not worker.stale]
+        old = [worker for worker in service.workers if worker.stale == rollout.reason and not worker.left]
+        if self._trial is not None or old or len(fresh) < service.needed:
+            return
+        self._rollout = None
+        number = (
+            f"{len(fresh)} workers" if len(fresh) > 1 else "a new worker" if service.needed else "workers will come"
+        )
+        service.report(INFO, f"{rollout.why}: done, {number} for {service.name}")
+        service.notifier.ready(f"serving {service.name}")
         self._when_over()
 
+    def could_not_start(self, told: str) -> None:
+        """A worker of the current generation could not be started (``told`` why); another try follows."""
+        rollout = self._rollout
+        if rollout is not None and not rollout.announced:
+            # Whoever waits for the reload must not wait until that is mended.
+            rollout.announced = True
+            self._service.notifier.ready(
+                f"serving {self._service.name}; {rollout.why}: not every worker is replaced yet: {_first_line(told)}"
+            )
 
-def _go_where_it_is(chosen: Settings) -> None:
-    """Follow the links on the way to the application anew. Raises UsageError or OSError."""
-    if chosen.directory:
-        os.chdir(chosen.directory)
-    assembly.change_directory(chosen)
+    def fail(self, told: str) -> None:
+        """The generation that is tried does not get ready (``told`` why): the current one serves on."""
+        trial, service = self._trial, self._service
+        if trial is None:
+            return
+        self._drop_trial()
+        service.report(ERROR, f"{trial.why}: {trial.reason} failed, keeping the current workers: {told}")
+        service.notifier.ready(f"serving {service.name}; {trial.why}: {trial.reason} failed: {_first_line(told)}")
+        self._when_over()
+
+    def stay_withdrawn(self) -> None:
+        """WINCH has come after the signal for the reload."""
+        if self._trial is not None:
+            self._trial.brings_back = False
+
+    def abandon(self) -> None:
+        """Everything ends: there is nothing to be finished."""
+        self._rollout = None
+        self._drop_trial()
+
+    def _drop_trial(self) -> None:
+        trial, self._trial = self._trial, None
+        if trial is None:
+            return
+        worker = trial.worker
+        if worker is not None and worker in self._service.workers and worker.is_serving:
+            self._workforce.tell_to_stop(worker, "not needed", self._service.chosen.graceful_timeout, None)
+        self._nursery.drop_trial()
+        self._service.drop_trial()
+
+    def _check_room(self, chosen: Settings) -> None:
+        """Raise UsageError where there are more workers than the scoreboard has room for."""
+        most, name = max((chosen.workers, "workers"), (chosen.max_workers, "max_workers"))
+        room = self._service.board.slots // 2
+        if most > room:
+            raise UsageError(f"{chosen.label(name)}: there is room for {room} workers; a restart makes room for {most}")
+
+
+def _first_line(text: str) -> str:
+    return text.partition("\n")[0]

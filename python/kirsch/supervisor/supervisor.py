@@ -33,14 +33,15 @@ from kirsch.server import FAST_TIMEOUT
 from kirsch.supervisor import forking, upgrade, zygote
 from kirsch.supervisor import worker as workers
 from kirsch.supervisor.changes import Changes
-from kirsch.supervisor.crew import NEVER, READY, Seat, plan
+from kirsch.supervisor.crew import NEVER, READY, plan
+from kirsch.supervisor.crew import STOPPING as STOPPING_WORKER
 from kirsch.supervisor.exhibition import Exhibition
 from kirsch.supervisor.holdings import Holdings
 from kirsch.supervisor.lookout import Lookout
 from kirsch.supervisor.notify import Notifier
 from kirsch.supervisor.nursery import Nest, Nursery
 from kirsch.supervisor.reloading import Reloading
-from kirsch.supervisor.service import DRAINING, STOPPING, STOPPING_AT_ONCE, STOPPING_FAST, Service
+from kirsch.supervisor.service import DRAINING, STOPPING, STOPPING_AT_ONCE, STOPPING_FAST, Generation, Service
 from kirsch.supervisor.system import has_terminal, how_ended
 from kirsch.supervisor.upgrading import Upgrading
 from kirsch.supervisor.waiting import Waiting
@@ -84,7 +85,7 @@ class Supervisor:
         self._nursery = nursery = Nursery(waiting, self)
         self._workforce = workforce = Workforce(service, waiting, nursery, self)
         self._exhibition = exhibition = Exhibition(service, self)
-        self._reloading = Reloading(service, nursery, workforce.make_zygote, exhibition.start)
+        self._reloading = Reloading(service, nursery, workforce, exhibition.start)
         self._lookout = Lookout(service, waiting, nursery, self._reloading)
         self._changes = changes = Changes(service, waiting, self._reloading.begin)
         self._upgrading = Upgrading(service, waiting, workforce, nursery, changes, exhibition, self._wakeup)
@@ -92,6 +93,8 @@ class Supervisor:
         self._drained_at = NEVER
         self._explained_at = NEVER
         self._explanation = ""
+        self._is_upgrade = state is not None
+        self._upgraded_workers: int | None = None
         try:
             changes.start()
         except BaseException:
@@ -103,19 +106,21 @@ class Supervisor:
     def _adopt(self, state: upgrade.State) -> None:
         """Go on where the image before this one has left off."""
         service = self._service
-        service.generation = state["generation"]
         service.served = state["served"]
-        service.wanted = state["wanted"] or service.wanted
+        handed_over = [each for each in state["workers"] if each["state"] != STOPPING_WORKER]
+        wanted = min(state["wanted"] or service.chosen.workers, service.board.slots // 2)
+        # Until a worker of this image is ready, there are as many as there were.
+        service.wanted = 1 + max((each["seat"] for each in handed_over), default=wanted - 1)
+        self._upgraded_workers = wanted
         self._workforce.adopt(state["workers"], None if state["board"] is None else service.board)
 
     def run(self) -> int:
         service = self._service
         reports.say(self._version)
         service.show_title()
-        service.begin_generation(service.generation)
         self._import_what_workers_need()
         if service.workers:
-            self._reloading.replace_all("SIGUSR2", "upgrade", service.chosen)
+            self._reloading.replace_all("SIGUSR2", "upgrade", self._upgraded_workers)
         while True:
             self._do_what_is_due(time.monotonic())
             self._reconcile(time.monotonic())
@@ -135,7 +140,8 @@ class Supervisor:
         due = [self._watchdog_at, self._drained_at, self._explained_at]
         due += [self._workforce.due(), self._nursery.check_time(now)[0]]
         due += [self._lookout.due(), self._changes.due(), self._upgrading.due()]
-        due += [seat.not_before for seat in self._service.seats() if seat.not_before > now]
+        not_before = [seat.backoff.not_before for seat in self._service.seats()]
+        due += [moment for moment in not_before if moment > now]
         return min(due)
 
     def _do_what_is_due(self, now: float) -> None:
@@ -152,9 +158,10 @@ class Supervisor:
             service.report(INFO, self._explanation)
         self._workforce.look(now)
         for nest in self._nursery.check_time(now)[1]:
-            limit = service.chosen.startup_timeout
-            nest.failure = {"text": f"the application was not imported within {limit:g} s (--startup-timeout)"}
-            service.report(CRITICAL, f"the zygote (pid {nest.pid}) was not ready within {limit:g} s; it is killed")
+            nest.failure = {"text": f"the application was not imported within {nest.timeout:g} s (--startup-timeout)"}
+            service.report(
+                CRITICAL, f"the zygote (pid {nest.pid}) was not ready within {nest.timeout:g} s; it is killed"
+            )
         self._upgrading.look(now)
 
     # What is wanted, and what is
@@ -164,18 +171,19 @@ class Supervisor:
         service, workforce = self._service, self._workforce
         if service.is_stopping:
             return
-        steps = plan(service.workers, service.needed)
+        self._reloading.step(now)
+        steps = plan((worker for worker in service.workers if not service.is_trial(worker)), service.needed)
         for worker in steps.stop:
             workforce.retire(worker)
-        if (steps.start or steps.replace is not None) and workforce.can_start(now):
+        # What a reload tries may replace those that are stale too.
+        replace = None if self._reloading.is_trying else steps.replace
+        if (steps.start or replace is not None) and workforce.can_start(now):
             for number in steps.start:
                 workforce.start(number, now, service.seat(number).reason)
-            if steps.replace is not None:
-                old = next(each for each in service.workers if each.seat == steps.replace and each.stale)
-                workforce.start(steps.replace, now, old.stale)
-        if self._reloading:
-            self._reloading.check()
-        elif not service.announced:
+            if replace is not None:
+                old = next(each for each in service.workers if each.seat == replace and each.stale)
+                workforce.start(replace, now, old.stale)
+        if not service.announced and not self._reloading:
             self._announce()
 
     def _announce(self) -> None:
@@ -185,7 +193,7 @@ class Supervisor:
             return
         service.announced = True
         several = f", {service.wanted} workers" if service.wanted > 1 else ""
-        if service.generation == 1:
+        if not self._is_upgrade:
             urls = dict.fromkeys(listener.url for listener in service.held.listeners)
             reports.say(f"serving {service.name}{several}\non {', '.join(urls)}")
             if service.held.metrics:
@@ -229,38 +237,42 @@ class Supervisor:
                 if ended(pid, code):
                     break
 
-    def could_not_start(self, failure: Message, otherwise: str, seat: Seat | None) -> None:
-        """A worker, or a zygote (then there is no ``seat``), did not get ready."""
+    def could_not_start(self, failure: Message, otherwise: str, seat: int | None, *, is_trial: bool) -> None:
+        """A worker, or a zygote (then there is no ``seat``), did not get ready; ``is_trial``: it was a reload's."""
         service = self._service
         if service.is_stopping:
             return
         text, trace = str(failure.get("text", otherwise)), str(failure.get("traceback", ""))
         told = f"{text}\n{trace}" if trace else text
-        if not service.served:
+        if is_trial:
+            summary = failure.get("summary")
+            self._reloading.fail(f"{summary}\n{told}" if summary else told)
+        elif not service.served:
             # It cannot even start: say why, once for all workers, and end.
             reports.say(f"{trace}\nkirsch: {text}" if trace else f"kirsch: {text}")
             status = failure.get("status")
             service.exit_status = status if isinstance(status, int) and status else assembly.EXIT_NOT_LOADED
             self._stop_all(STOPPING, 0.0)
-        elif not self._reloading.roll_back(told):
-            wait = self._nursery.died() if seat is None else seat.died_young(at_least=0.5)
+        else:
+            wait = self._nursery.failed() if seat is None else self._workforce.failed(seat)
             service.report(ERROR, f"no worker could be started, the next try is in {wait:g} s: {told}")
+            self._reloading.could_not_start(told)
 
     def zygote_ready(self, nest: Nest) -> None:
-        self._service.is_called(nest.name)
         if nest.threads:
             self._service.report(
                 WARNING,
                 "--preload: importing the application has started threads, which will be in no worker: "
                 f"{', '.join(nest.threads)}; start them in the first request, or leave --preload away",
             )
-        self._nursery.promote()
-        self._reloading.zygote_ready()
+        if nest is self._nursery.current:
+            self._service.is_called(nest.name)
 
-    def zygote_failed(self, nest: Nest, code: int) -> None:
+    def zygote_failed(self, nest: Nest, code: int, *, is_trial: bool) -> None:
         how = f"the zygote (pid {nest.pid}) {how_ended(code)}"
-        if not nest.name:
-            self.could_not_start(nest.failure or {}, f"{how} before it had imported the application", None)
+        if not nest.name or is_trial:
+            otherwise = how if nest.name else f"{how} before it had imported the application"
+            self.could_not_start(nest.failure or {}, otherwise, None, is_trial=is_trial)
         elif not self._service.is_stopping:
             self._service.report(ERROR, f"{how}; another one is made when a worker is missing")
 
@@ -306,7 +318,7 @@ class Supervisor:
     def _on_sigpwr(self, name: str) -> None:
         service = self._service
         states = ", ".join(f"{worker} {worker.state}" for worker in service.workers) or "no worker"
-        reports.say_dump(f"kirsch supervisor, pid {os.getpid()}, generation {service.generation}: {states}\n")
+        reports.say_dump(f"kirsch supervisor, pid {os.getpid()}, generation {service.current.number}: {states}\n")
         self._workforce.signal(int(signal.Signals[name]))
 
     _on_siginfo = _on_sigpwr
@@ -336,6 +348,7 @@ class Supervisor:
         if self._service.ending or has_terminal():
             return  # somebody has resized a window
         self._service.withdrawn = True
+        self._reloading.stay_withdrawn()
         self._service.report(INFO, f"{name}: the workers end; SIGHUP brings them back")
 
     # The end
@@ -348,6 +361,7 @@ class Supervisor:
         service.report(INFO, f"{name}: serving on for {seconds:g} s while load balancers look elsewhere")
         patience = seconds + chosen.graceful_timeout + chosen.shutdown_timeout
         service.notifier.stopping(f"{name}: draining", patience)
+        self._reloading.abandon()
         self._workforce.drain()
 
     def _end(self, name: str, ending: int, timeout: float) -> None:
@@ -394,9 +408,11 @@ def _open(chosen: Settings, state: upgrade.State | None) -> Service:
         except BaseException:
             held.discard()
             raise
+        number = 1 if state is None else int(state["generation"])
+        current = Generation(number, chosen, path=os.curdir)
     except OSError as error:
         raise assembly.AssemblyError(assembly.EXIT_FAILED, assembly.reason(error)) from None
-    return Service(chosen, held, board, Notifier())
+    return Service(current, held, board, Notifier())
 
 
 def _scoreboard(chosen: Settings, state: upgrade.State | None) -> Scoreboard:

@@ -114,7 +114,7 @@ class Upgrading:
         state = {
             **service.held.export(),
             "board": service.board.fd,
-            "generation": service.generation,
+            "generation": service.current.number,
             "served": service.served,
             "wanted": service.wanted if service.wanted != service.chosen.workers else 0,
             "workers": [worker.export() for worker in service.workers],

@@ -48,17 +48,23 @@ _OF_BEFORE = ("SIGTERM", "SIGCHLD", "SIGUSR1", "SIGPWR")
 
 
 class Outfit:
-    """What all workers of one generation are given, and a zygote passes on to those that it forks."""
+    """What all workers of one generation are given, and a zygote passes on to those that it forks.
+
+    ``directories`` are descriptors that the supervisor has open: the first is that of the generation, and all are to be
+    closed.
+    """
 
     def __init__(
         self,
         chosen: Settings,
+        directories: tuple[int, ...],
         errors: ErrorLog,
         identity: Identity | None,
         listeners: list[Listener],
         board: Scoreboard,
     ) -> None:
         self.chosen = chosen
+        self.directories = directories
         self.errors = errors
         self.identity = identity
         self.listeners = listeners
@@ -95,9 +101,10 @@ def main(post: Post, loaded: tuple[Application, str] | None = None) -> int:
 def tell_failure(channel: Channel, error: AssemblyError) -> int:
     """Leave it to the supervisor to say why this child cannot do what it is there for; returns the exit status."""
     text = "" if error.cause is None else reports.traceback_text(error.cause)
+    summary = "" if error.cause is None else reports.summary(error.cause)
     if len(text) > _TRACEBACK_MAX:
         text = f"{text[: _TRACEBACK_MAX // 2]}\n  ...\n{text[-_TRACEBACK_MAX // 2 :]}"
-    channel.send("failed", status=error.status, text=str(error), traceback=text)
+    channel.send("failed", status=error.status, text=str(error), summary=summary, traceback=text)
     return error.status
 
 
@@ -123,9 +130,21 @@ def load(outfit: Outfit) -> tuple[Application, str]:
     """Become who the application is to find, and import it. Raises AssemblyError."""
     from kirsch.supervisor import notify, privileges
 
+    _enter_directory(outfit)
     notify.leave_environment()
     privileges.become(outfit.identity, outfit.chosen.env)
     return assembly.load_application(outfit.chosen)
+
+
+def _enter_directory(outfit: Outfit) -> None:
+    try:
+        os.fchdir(outfit.directories[0])
+    except OSError as error:
+        text = f"cannot change to the directory of the application: {error.strerror}"
+        raise AssemblyError(assembly.EXIT_FAILED, text) from None
+    finally:
+        for fd in outfit.directories:
+            os.close(fd)
 
 
 def _serve(post: Post, app: Application, name: str) -> int:

@@ -19,7 +19,7 @@ from kirsch.supervisor import control
 from kirsch.supervisor import service as services
 from kirsch.supervisor import worker as workers
 from kirsch.supervisor.backoff import YOUNG_SECONDS
-from kirsch.supervisor.crew import DUMP_SECONDS, NEVER, READY, STARTING, STOPPING, Seat, Worker
+from kirsch.supervisor.crew import DUMP_SECONDS, NEVER, READY, STARTING, STOPPING, Worker
 from kirsch.supervisor.system import how_ended, kill, random_share, random_up_to
 
 TYPE_CHECKING = False
@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 
     from kirsch.scoreboard import Scoreboard
     from kirsch.supervisor.control import Channel, Message
-    from kirsch.supervisor.nursery import Nursery
-    from kirsch.supervisor.service import Service
+    from kirsch.supervisor.nursery import Nest, Nursery
+    from kirsch.supervisor.service import Generation, Service
     from kirsch.supervisor.upgrade import State
     from kirsch.supervisor.waiting import Waiting
 
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
         def fork(self, main: Callable[[], int], *channels: Channel) -> int: ...
 
-        def could_not_start(self, failure: Message, otherwise: str, seat: Seat | None) -> None:
+        def could_not_start(self, failure: Message, otherwise: str, seat: int | None, *, is_trial: bool) -> None:
             """A worker, or a zygote (then there is no ``seat``), did not get ready."""
 
 
@@ -62,11 +62,12 @@ class Workforce:
 
     # Beginning
 
-    def outfit(self) -> workers.Outfit:
-        """What workers are given at this moment."""
-        service = self._service
-        held = service.held
-        return workers.Outfit(service.chosen, held.errors, held.identity, held.listeners, service.board)
+    def outfit(self, generation: Generation) -> workers.Outfit:
+        """What workers of this generation are given."""
+        service, held = self._service, self._service.held
+        others = [each for each in (service.current, service.trial) if each is not None and each is not generation]
+        directories = (generation.directory, *(each.directory for each in others))
+        return workers.Outfit(generation.chosen, directories, held.errors, held.identity, held.listeners, service.board)
 
     def adopt(self, exported: Iterable[State], board: Scoreboard | None) -> None:
         """Take over those of the image before this one."""
@@ -78,67 +79,80 @@ class Workforce:
 
     def start(self, number: int, now: float, reason: str) -> None:
         """A worker for seat ``number``, unless those before it died so young that it has to wait."""
-        service, chosen = self._service, self._service.chosen
-        seat = service.seat(number)
-        if now < seat.not_before:
+        service = self._service
+        if now < service.seat(number).backoff.not_before:
             return
-        slot = service.board.claim(service.generation, reason)
+        try:
+            self._spawn(number, service.current, now, reason)
+        except OSError as error:
+            wait = self.failed(number, at_least=_SHORTAGE_SECONDS)
+            text = f"no worker can be started, the next try is in {wait:g} s: {assembly.reason(error)}"
+            service.report(ERROR, text)
+
+    def start_trial(self, generation: Generation, now: float, reason: str) -> Worker | None:
+        """The first worker of a generation that a reload tries. None where it has to wait. Raises OSError."""
+        return self._spawn(0, generation, now, reason)
+
+    def failed(self, number: int, at_least: float = 0.5) -> float:
+        """Note that no worker could be started for this seat; returns the seconds that the next try waits."""
+        ready_at = [worker.ready_at for worker in self._service.workers if worker.seat == number]
+        backoff = self._service.seat(number).backoff
+        return backoff.failed(time.monotonic(), at_least=at_least, ready_at=ready_at)
+
+    def _spawn(self, number: int, generation: Generation, now: float, reason: str) -> Worker | None:
+        """Fork one, or have the zygote do it. None where the scoreboard has no room. Raises OSError."""
+        service, chosen = self._service, generation.chosen
+        slot = service.board.claim(generation.number, reason)
         if slot is None:
-            return  # as many workers linger as there are slots: the first of them to end makes room
+            return None  # as many workers linger as there are slots: the first of them to end makes room
+        wanted = None if generation is service.current else generation.workers
         limit = chosen.max_requests
         place = {
             "seat": number,
-            "seats": service.wanted,
+            "seats": service.wanted if wanted is None else wanted,
             "slot": slot.index,
             "request_limit": limit + random_up_to(chosen.max_requests_jitter) if limit else 0,
         }
         try:
             ours, theirs = control.pair()
-        except OSError as error:
+        except OSError:
             service.board.fold(slot.index)
-            self._cannot_start(seat, error)
-            return
+            raise
         timeout = chosen.startup_timeout
-        worker = Worker(number, slot, ours, service.generation, now, now + timeout if timeout else NEVER)
+        worker = Worker(number, slot, ours, generation.number, now, now + timeout if timeout else NEVER)
         try:
             if chosen.preload:
-                assert self._nursery.current is not None
-                self._nursery.current.channel.send("fork", fd=theirs.fileno(), **place)
+                nest = self._nest_of(generation)
+                assert nest is not None
+                nest.channel.send("fork", fd=theirs.fileno(), **place)
             else:
-                outfit = self.outfit()
+                outfit = self.outfit(generation)
                 worker.pid = self._host.fork(lambda: workers.main(workers.Post(outfit, theirs, **place)), ours)
-        except OSError as error:
+        except OSError:
             ours.close()
             theirs.close()
             service.board.fold(slot.index)
-            self._cannot_start(seat, error)
-            return
+            raise
         theirs.close()  # not in a finally clause, through which the child comes too
         slot.pid = worker.pid
         service.workers.append(worker)
         self._waiting.attend(ours.fileno(), partial(self._on_channel, worker))
+        return worker
+
+    def _nest_of(self, generation: Generation) -> Nest | None:
+        return self._nursery.current if generation is self._service.current else self._nursery.trial
 
     def can_start(self, now: float) -> bool:
         """With ``--preload`` there has to be a zygote; where there is none and it is time for one, it is made."""
         if not self._service.chosen.preload:
             return True
         if self._nursery.is_due(now):
-            self.make_zygote("a worker is missing", "")
+            try:
+                self._nursery.make(self.outfit(self._service.current))
+            except OSError as error:
+                failure = {"text": f"no zygote could be forked: {assembly.reason(error)}"}
+                self._host.could_not_start(failure, "", None, is_trial=False)
         return self._nursery.current is not None
-
-    def make_zygote(self, why: str, reason: str) -> None:
-        """``why`` and ``reason`` are those of :class:`nursery.Nest`."""
-        try:
-            self._nursery.make(self.outfit(), why, reason)
-        except OSError as error:
-            failure = {"text": f"no zygote could be forked: {assembly.reason(error)}"}
-            self._host.could_not_start(failure, "", None)
-
-    def _cannot_start(self, seat: Seat, error: OSError) -> None:
-        wait = seat.died_young(at_least=_SHORTAGE_SECONDS)
-        self._service.report(
-            ERROR, f"no worker can be started, the next try is in {wait:g} s: {assembly.reason(error)}"
-        )
 
     # Time
 
@@ -167,8 +181,6 @@ class Workforce:
             worker.why = "deadlock"
             limit = self._service.chosen.deadlock_timeout
             self._kill(worker, f"no thread of {worker} has got the interpreter for {limit:g} s", dump=True)
-        if worker.state is READY and now >= worker.ready_at + YOUNG_SECONDS:
-            self._service.seat(worker.seat).deaths = 0
 
     def _deadlocked_at(self, worker: Worker) -> float:
         """When its silence will have lasted for too long: its control thread has to say something every second."""
@@ -185,13 +197,15 @@ class Workforce:
         elif worker.state is not STARTING:
             self._kill(worker, f"{worker} has not ended in time")
         else:
-            limit = self._service.chosen.startup_timeout
+            generation = self._service.generation_of(worker)
+            limit = generation.chosen.startup_timeout
             worker.failure = {"text": f"the application was not ready within {limit:g} s (--startup-timeout)"}
             self._kill(worker, f"{worker} was not ready within {limit:g} s", dump=True)
             if not worker.pid:
                 # It was never forked, so the zygote does not do what it should.
-                if self._nursery.current is not None:
-                    kill(self._nursery.current.pid, signal.SIGKILL)
+                nest = self._nest_of(generation)
+                if nest is not None:
+                    kill(nest.pid, signal.SIGKILL)
                 self._gone(worker, None)
 
     # Ending one
@@ -297,15 +311,17 @@ class Workforce:
     def _hear_ready(self, worker: Worker, message: Message) -> None:
         if worker.state is not STARTING:
             return
-        chosen = self._service.chosen
+        service, chosen = self._service, self._service.generation_of(worker).chosen
         worker.state = READY
         worker.deadline = NEVER
         worker.ready_at = time.monotonic()
         if chosen.max_lifetime:
             worker.expires = worker.ready_at + chosen.max_lifetime + chosen.max_lifetime_jitter * random_share()
-        self._service.is_called(str(message["name"]))
-        self._service.served = True
-        drains = self._service.ending == services.DRAINING
+        worker.name = str(message["name"])
+        if not service.is_trial(worker):
+            service.is_called(worker.name)
+        service.served = True
+        drains = service.ending == services.DRAINING
         if drains:
             worker.channel.send("drain")
         if worker.slot is not None:
@@ -329,7 +345,7 @@ class Workforce:
             due = time.monotonic() + _SAME_SIGNAL_SECONDS
             self._leavers.append((due, f"{worker} ends: {message['why']}", worker.why))
             seat = self._service.seat(worker.seat)
-            seat.reason, seat.not_before = worker.why, due
+            seat.reason, seat.backoff.not_before = worker.why, due
 
     # How they have ended
 
@@ -360,7 +376,8 @@ class Workforce:
         how = "ended because a request was stuck" if code == EXIT_STUCK else how_ended(code)
         if worker.state is STARTING:
             otherwise = f"{worker} {how} before it was ready"
-            self._host.could_not_start(worker.failure or {}, otherwise, service.seat(worker.seat))
+            is_trial = service.is_trial(worker)
+            self._host.could_not_start(worker.failure or {}, otherwise, worker.seat, is_trial=is_trial)
             return
         if worker.state is READY:
             self._crashed(worker, code, how)
@@ -376,7 +393,10 @@ class Workforce:
         seat = self._service.seat(worker.seat)
         seat.reason = worker.why or ("stuck" if code == EXIT_STUCK else "crash")
         self._service.board.count_replacement(seat.reason, f"{worker} {how}")
-        young = time.monotonic() < worker.ready_at + YOUNG_SECONDS
-        wait = seat.died_young() if young else 0.0
+        wait, now = 0.0, time.monotonic()
+        if now < worker.ready_at + YOUNG_SECONDS:
+            wait = seat.backoff.failed(now)
+        else:
+            seat.backoff.reset()
         another = f"another is started in {wait:g} s" if wait else "another is started"
         self._service.report(ERROR, f"{worker} {how}; {another}")
