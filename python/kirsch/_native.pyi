@@ -103,6 +103,7 @@ class Server:
         stall_timeout: float = 30.0,
         time_stages: int = 0,
         engines: int = 1,
+        evicts_silent: bool = False,
     ) -> Server:
         """``threads`` is how many calls :meth:`run` lets the application have at a time. Where that is more than one,
         ``spawn(index)`` starts a thread that calls ``work(index)``; it may raise, and then there are fewer.
@@ -122,6 +123,9 @@ class Server:
         When ``request_limit`` requests have begun (0: no limit), one byte is written, once, to ``limit_fd``, a pipe or
         a socket, of which a duplicate is kept. It is not waited for: where there is no room, there is something to be
         read.
+
+        With ``evicts_silent``, a connection that comes when there are ``worker_connections`` takes the place of the one
+        whose client has been silent for longest. Otherwise it waits in the backlog.
 
         GET and HEAD of ``health_path`` (empty: of none), with any query, are answered by the engine: with a JSON object
         of ``status`` and a few gauges, by closing the connection, without an access log line, and without being counted

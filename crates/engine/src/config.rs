@@ -10,6 +10,9 @@ pub struct Config {
     pub limits: Limits,
     /// Connections at a time; at the bound, accepting pauses and the kernel's backlog fills.
     pub connections: usize,
+    /// At the bound, close the connection that has waited longest for its client to send, and accept. For servers whose
+    /// clients say what they want at once, so that those who say nothing keep nobody out.
+    pub evicts_silent: bool,
     /// Engines that share the process's limit on descriptors, this one included.
     pub engines: usize,
     /// How long a connection may be idle between requests. The default outlasts the 60 s of the usual proxies and
@@ -48,6 +51,7 @@ impl Default for Config {
         Self {
             limits: Limits::default(),
             connections: 65_536,
+            evicts_silent: false,
             engines: 1,
             keep_alive: Some(Duration::from_secs(75)),
             header_timeout: Some(Duration::from_secs(15)),

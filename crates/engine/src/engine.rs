@@ -758,6 +758,9 @@ impl<A: App> Engine<A> {
                 self.nobody_waits(index);
                 return next_listener;
             }
+            if self.hub.config.evicts_silent && self.evict_silent(app) {
+                return Stage::Accept { index, attempt };
+            }
             let most = self.place.as_ref().map_or(self.most_connections, Place::room_of_all);
             let pause = if self.most_connections == self.hub.config.connections {
                 AcceptPause::Connections(most)
@@ -788,6 +791,20 @@ impl<A: App> Engine<A> {
                 next_listener
             }
             Ok(Accepted::Exhausted(error)) | Err(error) => self.pause_accepting(AcceptPause::Failed(error), app),
+        }
+    }
+
+    /// Closes the connection that has waited longest for its client to send; whether there was one. It looks at all
+    /// connections, which is cheap only where the bound on them is low.
+    fn evict_silent(&mut self, app: &mut A) -> bool {
+        let silent = self.connections.iter().filter_map(|(slot, it)| it.silent_since().map(|since| (since, slot)));
+        let Some((_, slot)) = silent.min() else { return false };
+        match self.connections[slot].cut(&mut self.hub, app) {
+            Fate::Close(response) => {
+                self.remove(slot, response);
+                true
+            }
+            _ => false,
         }
     }
 

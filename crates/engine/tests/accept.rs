@@ -139,6 +139,25 @@ fn short_connections_pass_a_narrow_door() {
 }
 
 #[test]
+fn the_connection_that_was_silent_for_longest_makes_room_at_the_bound_where_that_is_wanted() {
+    let config = Config { connections: 2, evicts_silent: true, ..timeless() };
+    let mut world = World::unix(config, vec![Plan::sized(&[5])]);
+    let mut oldest = world.client();
+    world.settle();
+    world.advance(ms(10));
+    let mut younger = world.client();
+    world.settle();
+    world.advance(ms(10));
+    let mut newcomer = world.client();
+    newcomer.send(GET);
+    world.until("the newcomer is answered", &mut [&mut newcomer], |_, clients| clients[0].answers.len() == 1);
+    assert_eq!(world.end(&mut oldest), End::Closed);
+    world.ask(&mut younger, GET, 1);
+    assert_eq!((world.statistics().accept_pauses, world.statistics().connections), (0, 2));
+    drop((younger, newcomer));
+}
+
+#[test]
 fn a_bound_that_nobody_waits_at_is_not_reported() {
     let config = Config { connections: 2, ..timeless() };
     let mut world = World::unix(config, vec![Plan::sized(&[5])]);

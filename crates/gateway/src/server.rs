@@ -84,6 +84,7 @@ impl Server {
         stall_timeout = 30.0,
         time_stages = 0,
         engines = 1,
+        evicts_silent = false,
     ))]
     #[allow(clippy::too_many_arguments, clippy::needless_pass_by_value, reason = "they are Python's keyword arguments")]
     fn new(
@@ -125,6 +126,7 @@ impl Server {
         stall_timeout: f64,
         time_stages: usize,
         engines: usize,
+        evicts_silent: bool,
     ) -> PyResult<Self> {
         if !app.is_callable() {
             return Err(PyTypeError::new_err(format!("the application {app} is not callable")));
@@ -151,6 +153,7 @@ impl Server {
                 body: limit_request_body,
             },
             connections: worker_connections,
+            evicts_silent,
             engines,
             keep_alive: seconds("keep_alive", keep_alive)?,
             header_timeout: seconds("header_timeout", header_timeout)?,

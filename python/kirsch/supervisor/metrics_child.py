@@ -15,12 +15,14 @@ if TYPE_CHECKING:
     from kirsch.server import Server
     from kirsch.sockets import Listener
 
-# Whoever looks sends short requests, and there are few of them.
+# Scrapers send short requests, at once, and there are few of them. Clients that connect and say nothing have little
+# time, and at the bound the one that has been silent for longest is closed, so that they keep no scraper out.
 _OPTIONS = {
     "threads": 1,
-    "worker_connections": 128,
-    "header_timeout": 5.0,
-    "body_timeout": 5.0,
+    "worker_connections": 1024,
+    "header_timeout": 2.0,
+    "body_timeout": 2.0,
+    "write_timeout": 5.0,
     "limit_request_head": 16384,
     "limit_request_body": 4096,
     "graceful_timeout": 1.0,
@@ -38,6 +40,7 @@ def run(board: Scoreboard, listeners: list[Listener], report: Report) -> int:
     _set_signals()
     status = Status(board)
     server = Server(Pages(status), report=report, **_OPTIONS)  # type: ignore[arg-type]
+    server.engine_options["evicts_silent"] = True
     server.adopt(listeners)
 
     def ready() -> None:

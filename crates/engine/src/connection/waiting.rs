@@ -98,6 +98,17 @@ impl<A: App> Connection<A> {
         matches!(self.phase, Phase::Head) && !self.has_input() && self.output.is_empty() && !self.held_back
     }
 
+    /// Since when the client has sent nothing that is waited for; `None` where it is not the client's turn to send, or
+    /// where a call is out.
+    pub(crate) fn silent_since(&self) -> Option<Millis> {
+        let is_silent = match self.wait {
+            Wait::Idle | Wait::Head | Wait::Linger => true,
+            Wait::Body => !self.is_running(),
+            Wait::Queue | Wait::Output | Wait::App => false,
+        };
+        is_silent.then_some(self.since)
+    }
+
     /// A request may be there that cannot even wait now, or has been read after all.
     pub(crate) fn hold_back(&mut self, held_back: bool, hub: &mut Hub<A>) {
         self.held_back = held_back;
