@@ -119,3 +119,10 @@ def test_where_there_is_nothing_to_write_to_nothing_happens() -> None:
         "print('fine')\n"
     )
     assert run(program) == "fine\n"
+
+
+def test_a_server_without_a_supervisor_is_a_single_process(serve: Serve, write_app: Callable[[str], str]) -> None:
+    module = write_app(HELLO)
+    server = serve(f"{module}:app", "--workers", "0")
+    assert title(server.pid) == f"kirsch: single process [{module}:app]"
+    assert Path(f"/proc/{server.pid}/comm").read_text() == "kirsch\n"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 
-from kirsch import drivers, loading, reports, settings
+from kirsch import drivers, loading, log_config, reports, settings
 from kirsch.options import OPTION_NAMES
 
 TYPE_CHECKING = False
@@ -55,12 +55,19 @@ def extend_path(chosen: Settings) -> None:
 
 
 def load_application(chosen: Settings) -> tuple[Callable[..., Any], str]:
-    """Make the process fit for the driver, let modules be found, and import the application. Raises AssemblyError."""
+    """Make the process fit for the driver, let modules be found, configure logging, and import the application.
+
+    Raises AssemblyError.
+    """
     extend_path(chosen)
     try:
         drivers.prepare(chosen.driver)
     except ImportError as error:
         raise AssemblyError(EXIT_FAILED, str(error)) from None
+    try:
+        log_config.apply(chosen)
+    except settings.UsageError as error:
+        raise AssemblyError(EXIT_USAGE, str(error)) from None
     try:
         return loading.load_all(chosen.target, factory=chosen.factory, mounts=chosen.mounts)
     except loading.LoadError as error:

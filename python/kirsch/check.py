@@ -10,6 +10,7 @@ import sys
 
 from kirsch import assembly, configuration
 from kirsch.answers import answer, table
+from kirsch.hooks import Hooks
 from kirsch.settings import UsageError
 from kirsch.sockets import UNIX_PATH_MAX, parse_bind
 
@@ -79,9 +80,11 @@ def _settings(chosen: Settings, *, everything: bool) -> str:
 
 
 def _import(chosen: Settings) -> str:
-    """Import the application as a worker would, and return its name."""
+    """Import the application and load its hooks as a worker would, and return its name."""
     os.environ.update(chosen.env)
-    return assembly.load_application(chosen)[1]
+    name = assembly.load_application(chosen)[1]
+    Hooks(chosen)
+    return name
 
 
 def _sockets(chosen: Settings, warnings: list[str]) -> list[tuple[str, str]]:

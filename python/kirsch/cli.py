@@ -109,6 +109,7 @@ def _import_native() -> Any:
 def _check(chosen: Settings) -> int:
     """``--check-config``: as the user that a worker would be."""
     from kirsch import answers
+    from kirsch.hooks import Hooks
     from kirsch.supervisor import privileges
 
     try:
@@ -117,6 +118,7 @@ def _check(chosen: Settings) -> int:
         raise settings.UsageError(str(error)) from None
     privileges.become(identity, chosen.env)
     _app, name = assembly.load_application(chosen)
+    Hooks(chosen)
     answers.answer(f"{name} is ok")
     return 0
 
@@ -133,6 +135,7 @@ def _serve_alone(chosen: Settings) -> int:
 
 
 def _serve_with(holdings: Holdings, chosen: Settings) -> int:
+    from kirsch.hooks import Hooks
     from kirsch.server import Signals
     from kirsch.supervisor import privileges, titles
     from kirsch.supervisor.notify import Notifier, leave_environment
@@ -141,7 +144,8 @@ def _serve_with(holdings: Holdings, chosen: Settings) -> int:
     leave_environment()
     privileges.become(holdings.identity, chosen.env)
     app, name = assembly.load_application(chosen)
-    titles.supervisor(chosen.process_name or name)
+    hooks = Hooks(chosen)
+    titles.single(chosen.process_name or name)
     server = assembly.make_server(app, chosen, holdings.errors)
     server.adopt(holdings.listeners)
     urls = ", ".join(server.urls)
@@ -150,7 +154,11 @@ def _serve_with(holdings: Holdings, chosen: Settings) -> int:
         reports.say(f"{_version()}, pid {os.getpid()})\nserving {name}\non {urls}")
         notifier.ready(f"serving {name}")
 
-    return assembly.serve(Signals(server, holdings.errors.reopen, owns_process=True), announce)
+    hooks.call("worker_start", 0)
+    try:
+        return assembly.serve(Signals(server, holdings.errors.reopen, owns_process=True), announce)
+    finally:
+        hooks.stop(0, holdings.errors)
 
 
 def _supervise(chosen: Settings) -> int:

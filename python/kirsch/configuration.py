@@ -180,6 +180,8 @@ def _contradictions(settings: Settings) -> Iterator[tuple[str, str]]:
         ("max_lifetime_jitter", "max_lifetime"),
         ("reload_extra_files", "reload"),
         ("min_workers", "max_workers"),
+        ("before_fork", "preload"),
+        ("after_fork", "preload"),
     ):
         if getattr(settings, name) != _BY_NAME[name].parse(_BY_NAME[name].default) and not getattr(settings, limit):
             yield name, f"it goes with {_BY_NAME[limit].flags[-1]}, which is not set"

@@ -83,6 +83,16 @@ def load_all(
     return combine(mounted, fallback), ", ".join(names)
 
 
+def load_function(target: str) -> Callable[..., Any]:
+    """Import ``module:function``. Raises LoadError."""
+    module_name, _, attribute = target.partition(":")
+    found = _attribute(_import(module_name, f":{attribute}"), attribute)
+    if not callable(found):
+        raise LoadError(f"{target} is {_described(found)} and not a function: it cannot be called")
+    function: Callable[..., Any] = found
+    return function
+
+
 def _check_target(target: str, module: str, attribute: str, colon: str) -> None:
     if "/" in module or module.endswith(".py"):
         directory, file = os.path.split(module)

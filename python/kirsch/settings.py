@@ -24,6 +24,8 @@ from kirsch.values import (
     parse_duration,
     parse_environment,
     parse_field_value,
+    parse_function,
+    parse_log_config,
     parse_log_format,
     parse_name,
     parse_on_off,
@@ -256,6 +258,28 @@ class Settings:
         "Reload, as at SIGHUP, when this file is touched: for a deployment that may not send signals. Repeat it, or "
         "separate several with commas.",
         fixed=True, supervised=True,
+    )  # fmt: skip
+    worker_start: str = setting(
+        "Workers", "--worker-start", "MODULE:FUNCTION", parse_function, "",
+        "Call this function in each worker when the application is imported, before the worker is ready: to open "
+        "connections, to start threads. Where it raises, the worker does not start, and a reload fails. "
+        "docs/configuration.md tells what hooks are given.",
+    )  # fmt: skip
+    worker_stop: str = setting(
+        "Workers", "--worker-stop", "MODULE:FUNCTION", parse_function, "",
+        "Call this function in each worker that ends in order, when its requests are done. --shutdown-timeout is for "
+        "it too.",
+    )  # fmt: skip
+    before_fork: str = setting(
+        "Workers", "--before-fork", "MODULE:FUNCTION", parse_function, "",
+        "With --preload: call this function before each fork of a worker, in the process that has imported the "
+        "application.",
+        supervised=True,
+    )  # fmt: skip
+    after_fork: str = setting(
+        "Workers", "--after-fork", "MODULE:FUNCTION", parse_function, "",
+        "With --preload: call this function first in each new worker: to make anew what processes cannot share.",
+        supervised=True,
     )  # fmt: skip
     drain_delay: float = setting(
         "Workers", "--drain-delay", "DURATION", parse_duration, "0",
@@ -508,6 +532,11 @@ class Settings:
         "Where errors go, the application's tracebacks among them; - is stderr. SIGUSR1 opens it again.",
         fixed=True,
     )  # fmt: skip
+    log_config: str = setting(
+        "Logs", "--log-config", "FILE", parse_log_config, "",
+        "Configure Python's logging with this file before the application is imported: .json and .toml for "
+        "logging.config.dictConfig, any other for fileConfig. In the settings file it can be a table [logging] too.",
+    )  # fmt: skip
     log_level: str = setting(
         "Logs", "--log-level", "LEVEL", OneOf("debug", "info", "warning", "error", "critical"), "info",
         "The least that is reported: debug, info, warning, error or critical.",
@@ -595,6 +624,8 @@ class Settings:
         for name, text in self._texts.items():
             if name == "env":
                 text = ", ".join(f"{variable}=..." for variable, _ in self.env)
+            elif name == "log_config" and text.startswith("{"):
+                text = "[logging]"
             rows.append((name, text, self.origins[name]))
         return rows
 

@@ -18,6 +18,7 @@ from kirsch.values import (
     parse_count,
     parse_duration,
     parse_environment,
+    parse_log_config,
     parse_on_off,
     parse_path_limits,
     parse_size,
@@ -148,6 +149,8 @@ class _Reader:
         self._name = name
         self._lines = lines
         self._keys = {spelling: each for each in SETTINGS for spelling in _spellings(each)}
+        # As a table it is read as what it configures.
+        self._keys["logging"] = self._keys["log-config"]
 
     def read(self, table: dict[str, Any]) -> None:
         for key, value in table.items():
@@ -277,6 +280,13 @@ def _text(each: Setting, value: object) -> str:
         return ",".join(limits)
     if parse is parse_environment and isinstance(value, dict):
         return "\0".join(f"{name}={_scalar(_variable, content, name)}" for name, content in value.items())
+    if parse is parse_log_config and isinstance(value, dict):
+        import json
+
+        try:
+            return json.dumps(value)
+        except TypeError:
+            raise _WrongTypeError(value, "a table without dates and times") from None
     if each.is_repeatable and isinstance(value, list):
         for item in value:
             if not isinstance(item, str):
@@ -298,6 +308,7 @@ _NATURAL: dict[Callable[[str], Any], tuple[tuple[type, ...], str]] = {
     parse_size: ((int, str), 'a number of bytes or a string such as "64k"'),
     parse_path_limits: ((str,), 'a table such as { "/reports" = "300s" }'),
     parse_environment: ((str,), 'a table such as { NAME = "value" }'),
+    parse_log_config: ((str,), "the path of a file, or a table [logging],"),
     parse_account: ((int, str), "a name or a number"),
     _variable: ((int, str), "a string"),
 }

@@ -112,6 +112,28 @@ def parse_path(text: str) -> str:
     return text
 
 
+def parse_function(text: str) -> str:
+    """``module:function``; empty for none."""
+    text = text.strip()
+    module, _, function = text.partition(":")
+    if text and not all(part.isidentifier() for part in (*module.split("."), *function.split("."))):
+        raise ValueError("is not a function; write module:function, as in shop.hooks:connect")
+    return text
+
+
+def parse_log_config(text: str) -> str:
+    """A path, or a table for ``logging.config.dictConfig`` as JSON."""
+    if text.startswith("{"):
+        import json
+
+        try:
+            json.loads(text)
+        except ValueError as error:
+            raise ValueError(f"is not JSON: {error}") from None
+        return text
+    return parse_path(text)
+
+
 def parse_url_path(text: str) -> str:
     """The path of a request as the engine compares it, without a query; empty for none."""
     text = text.strip()

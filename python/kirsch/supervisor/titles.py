@@ -23,6 +23,12 @@ def supervisor(name: str) -> None:
     _set_short("kirsch")
 
 
+def single(name: str) -> None:
+    """The only process of a server without a supervisor (``--workers 0``)."""
+    _set(f"kirsch: single process [{name}]")
+    _set_short("kirsch")
+
+
 def worker(number: int, name: str) -> None:
     """``number`` counts from 1."""
     _set(f"kirsch: worker {number} [{name}]")

@@ -15,6 +15,7 @@ import signal
 from kirsch import assembly, reports, sockets
 from kirsch.assembly import AssemblyError
 from kirsch.handlers import do_nothing, handle
+from kirsch.hooks import Hooks
 from kirsch.supervisor.attendant import Attendant
 
 TYPE_CHECKING = False
@@ -71,6 +72,15 @@ class Outfit:
         self.board = board
 
 
+class Loaded:
+    """What is imported of the application: itself, its name, its hooks."""
+
+    def __init__(self, app: Application, name: str, hooks: Hooks) -> None:
+        self.app = app
+        self.name = name
+        self.hooks = hooks
+
+
 class Post:
     """What one worker is given: all that is left to it of the supervisor. ``seat`` is one of ``seats``, from 0;
     ``slot`` is its number on the scoreboard."""
@@ -80,20 +90,27 @@ class Post:
     ) -> None:
         self.outfit = outfit
         self.channel = channel
+        self.index = seat
         self.slot = outfit.board.slot(slot)
         self.listeners = sockets.share(outfit.listeners, seat, seats)
         self.request_limit = request_limit
         self.multiprocess = seats > 1 or outfit.chosen.max_workers > 1
 
 
-def main(post: Post, loaded: tuple[Application, str] | None = None) -> int:
-    """Serve; ``loaded`` is the application with its name where a zygote has imported it. Returns the exit status."""
+def main(post: Post, loaded: Loaded | None = None) -> int:
+    """Serve; ``loaded`` is what a zygote has loaded, if that forked this worker. Returns the exit status."""
     post.slot.occupy()
     post.channel.send("hello", pid=os.getpid())
     try:
         if loaded is None:
             loaded = load(post.outfit)
-        return _serve(post, *loaded)
+        else:
+            loaded.hooks.call("after_fork", post.index)
+        loaded.hooks.call("worker_start", post.index)
+        try:
+            return _serve(post, loaded.app, loaded.name)
+        finally:
+            loaded.hooks.stop(post.index, post.outfit.errors)
     except AssemblyError as error:
         return tell_failure(post.channel, error)
 
@@ -126,14 +143,15 @@ def _leave(number: int, _frame: FrameType | None) -> None:
     os._exit(128 + number)
 
 
-def load(outfit: Outfit) -> tuple[Application, str]:
+def load(outfit: Outfit) -> Loaded:
     """Become who the application is to find, and import it. Raises AssemblyError."""
     from kirsch.supervisor import notify, privileges
 
     _enter_directory(outfit)
     notify.leave_environment()
     privileges.become(outfit.identity, outfit.chosen.env)
-    return assembly.load_application(outfit.chosen)
+    app, name = assembly.load_application(outfit.chosen)
+    return Loaded(app, name, Hooks(outfit.chosen))
 
 
 def _enter_directory(outfit: Outfit) -> None:

@@ -21,7 +21,7 @@ from kirsch.supervisor.control import Channel
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from kirsch.supervisor.control import Message
-    from kirsch.supervisor.worker import Application, Outfit
+    from kirsch.supervisor.worker import Outfit
 
 _PR_SET_CHILD_SUBREAPER = 36
 
@@ -45,11 +45,11 @@ def main(outfit: Outfit, channel: Channel) -> int:
         loaded = workers.load(outfit)
     except AssemblyError as error:
         return workers.tell_failure(channel, error)
-    titles.other("zygote", outfit.chosen.process_name or loaded[1])
+    titles.other("zygote", outfit.chosen.process_name or loaded.name)
     # What is left now stays; a collector that walked through it would write to each page, and so unshare it.
     gc.collect()
     gc.freeze()
-    channel.send("ready", name=loaded[1], threads=_thread_names())
+    channel.send("ready", name=loaded.name, threads=_thread_names())
     poll = Poll()
     poll.register(channel.fileno(), POLLIN)
     while True:
@@ -63,9 +63,13 @@ def main(outfit: Outfit, channel: Channel) -> int:
             _fork_worker(outfit, Channel.from_fd(fd), message, loaded, channel)
 
 
-def _fork_worker(
-    outfit: Outfit, theirs: Channel, message: Message, loaded: tuple[Application, str], ours: Channel
-) -> None:
+def _fork_worker(outfit: Outfit, theirs: Channel, message: Message, loaded: workers.Loaded, ours: Channel) -> None:
+    try:
+        loaded.hooks.call("before_fork", message["seat"])
+    except AssemblyError as error:
+        workers.tell_failure(theirs, error)
+        theirs.close()
+        return
     try:
         between = _fork()
     except OSError:

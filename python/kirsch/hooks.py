@@ -1,0 +1,78 @@
+"""Functions of the application's that the server calls when a worker begins and ends.
+
+A hook is named in the settings as ``module:function``. It is loaded after the application, in the process that imports
+that: the worker, or with ``--preload`` the zygote. Each is called with a :class:`WorkerInfo`.
+
+    before-fork   in the zygote, before it forks a worker
+    after-fork    in the new worker, first
+    worker-start  in the worker, when the application is imported and before the worker is ready
+    worker-stop   in the worker, when its requests are done and it ends in order
+"""
+
+from __future__ import annotations
+
+import os
+
+from kirsch import loading
+from kirsch.assembly import EXIT_NOT_LOADED, AssemblyError
+from kirsch.reports import ERROR
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+    from kirsch.reports import Report
+    from kirsch.settings import Settings
+
+NAMES = ("before_fork", "after_fork", "worker_start", "worker_stop")
+
+
+class WorkerInfo:
+    """What a hook is given.
+
+    ``index`` counts from 0. A worker that replaces another one has its index, and for a while both run. ``pid`` is that
+    of the process that the hook runs in. ``settings`` has an attribute for each setting, as in ``settings.threads``.
+    """
+
+    __slots__ = ("index", "pid", "settings")
+
+    def __init__(self, index: int, settings: Settings) -> None:
+        self.index = index
+        self.pid = os.getpid()
+        self.settings = settings
+
+    def __repr__(self) -> str:
+        return f"<WorkerInfo index={self.index} pid={self.pid}>"
+
+
+class Hooks:
+    """The hooks of the settings, loaded. Raises AssemblyError where one is not there or cannot be called."""
+
+    def __init__(self, chosen: Settings) -> None:
+        self._chosen = chosen
+        self._functions: dict[str, Callable[[WorkerInfo], Any]] = {}
+        for name in NAMES:
+            if target := getattr(chosen, name):
+                try:
+                    self._functions[name] = loading.load_function(target)
+                except loading.LoadError as error:
+                    text = f"{chosen.label(name)}: {error}"
+                    raise AssemblyError(EXIT_NOT_LOADED, text, error.cause) from None
+
+    def call(self, name: str, index: int) -> None:
+        """Call one, if there is one. Raises AssemblyError for whatever it raises: the worker cannot serve then."""
+        if name not in self._functions:
+            return
+        try:
+            self._functions[name](WorkerInfo(index, self._chosen))
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever the application raises is told, and ends it
+            text = f"{self._chosen.label(name)}: {getattr(self._chosen, name)} raised {type(error).__name__}"
+            raise AssemblyError(EXIT_NOT_LOADED, text, error) from None
+
+    def stop(self, index: int, report: Report) -> None:
+        """Call worker-stop; the worker ends whatever becomes of it."""
+        try:
+            self.call("worker_stop", index)
+        except AssemblyError as error:
+            report(ERROR, str(error), error.cause)

@@ -1,0 +1,77 @@
+"""``--log-config``: what Python's ``logging`` does in the processes that run the application.
+
+The supervisor is left out: it must not run code of the application's, which a handler may be.
+"""
+
+from __future__ import annotations
+
+import os
+
+from kirsch.settings import UsageError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from kirsch.settings import Settings
+
+
+def apply(chosen: Settings) -> None:
+    """Configure ``logging``, if that is wanted. Raises UsageError."""
+    if not chosen.log_config:
+        return
+    import json
+
+    label = chosen.label("log_config")
+    try:
+        if chosen.log_config.startswith("{"):
+            _apply_table(json.loads(chosen.log_config))
+        else:
+            _apply_file(chosen.log_config)
+    except UsageError as error:
+        raise UsageError(f"{label}: {error}") from None
+    except OSError as error:
+        # Of a file that a handler writes too.
+        name = error.filename or chosen.log_config
+        raise UsageError(f"{label}: {name}: {error.strerror or error}") from None
+    except Exception as error:  # noqa: BLE001 - handlers and formatters may be the application's
+        raise UsageError(f"{label}: logging cannot be configured: {_reason(error)}") from None
+
+
+def _apply_table(table: Any) -> None:
+    import logging.config  # takes longer than all of Kirsch does to start
+
+    if not isinstance(table, dict):
+        raise UsageError("a table for logging.config.dictConfig is wanted")
+    # Loggers that were there before, such as the server's own, stay in use unless somebody wants it otherwise.
+    logging.config.dictConfig({"version": 1, "disable_existing_loggers": False, **table})
+
+
+def _apply_file(path: str) -> None:
+    import json
+    import logging.config
+
+    suffix = os.path.splitext(path)[1].lower()
+    if suffix == ".toml":
+        from kirsch.settings_file import read_tables
+
+        _apply_table(read_tables(path, path)[1])
+        return
+    with open(path, encoding="utf-8") as file:
+        if suffix == ".json":
+            try:
+                table = json.load(file)
+            except ValueError as error:
+                raise UsageError(f"{path} is not JSON: {error}") from None
+            _apply_table(table)
+        else:
+            logging.config.fileConfig(file, disable_existing_loggers=False)
+
+
+def _reason(error: BaseException) -> str:
+    """The exception and the one that it comes from: ``dictConfig`` names the handler, and its cause the mistake."""
+    told = " ".join(str(error).split()) or type(error).__name__
+    if isinstance(error, KeyError):
+        told = f"there is no {told}"
+    cause = "" if error.__cause__ is None else _reason(error.__cause__)
+    return told if cause in told else f"{told}: {cause}"
