@@ -5,13 +5,19 @@
 Processor time depends on the machine and on what else it does; the instructions of a given build do not, so a
 regression of a few per cent shows here first. Each request shape is served twice, a few and many times, on one
 keep-alive connection, and the difference is divided by the difference in requests: start-up and shut-down cancel out.
-What the kernel executes is not counted. One thread serves, without a supervisor: with more, it would depend on who is
-how fast. Needs valgrind.
+What the kernel executes is not counted. One thread serves, without a supervisor: with more, the count would depend on
+how the threads are scheduled.
+
+What would vary from run to run is held still: the seed of Python's string hashes, the layout of the address space, and
+the race between the client and the server's poll. Before each request the client waits until the server blocks in
+``epoll_wait``; a request that arrived sooner would spare the server that wait. So three runs of one build agree within
+1 %. Needs Linux and valgrind.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 import re
 import shutil
 import signal
@@ -19,6 +25,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
 
 APPLICATION = """
@@ -68,16 +75,19 @@ def instructions(shape: str, count: int, profile: Path | None) -> int:
     with tempfile.TemporaryDirectory() as folder:
         Path(folder, "counted.py").write_text(APPLICATION)
         output = profile or Path(folder, "callgrind.out")
-        command = ["valgrind", "--tool=callgrind", f"--callgrind-out-file={output}", sys.executable, "-m", "kirsch"]
+        # Without a random layout (setarch -R) tables that hash addresses have the same collisions each time.
+        command = ["setarch", "-R", "valgrind", "--tool=callgrind", f"--callgrind-out-file={output}"]
+        command += [sys.executable, "-m", "kirsch"]
         server = subprocess.Popen(  # noqa: S603  # our own command line
             [*command, "--workers", "0", "--threads", "1", "--bind", "127.0.0.1:0", "--chdir", folder, "counted:app"],
             stderr=subprocess.PIPE,
             text=True,
+            env={**os.environ, "PYTHONHASHSEED": "0"},
         )
         try:
             assert server.stderr is not None
             port = next(int(found[1]) for line in server.stderr if (found := re.match(r"on http://.*:(\d+)", line)))
-            drive(port, shape, count)
+            drive(server.pid, port, shape, count)
         finally:
             server.send_signal(signal.SIGTERM)
             rest = server.communicate(timeout=120)[1]
@@ -87,10 +97,21 @@ def instructions(shape: str, count: int, profile: Path | None) -> int:
     return int(collected[1])
 
 
-def drive(port: int, shape: str, count: int) -> None:
+def wait_until_blocked(pid: int) -> None:
+    """Return when the main thread of the process ``pid`` blocks in ``epoll_wait``."""
+    channel, deadline = Path(f"/proc/{pid}/wchan"), time.monotonic() + 120
+    while channel.read_text() not in ("do_epoll_wait", "ep_poll"):  # the name depends on the kernel
+        if time.monotonic() > deadline:
+            raise SystemExit(f"{channel} does not tell when the server waits for a request")
+        time.sleep(0)
+
+
+def drive(pid: int, port: int, shape: str, count: int) -> None:
+    """Send ``count`` requests of ``shape`` on one connection to the server with the process number ``pid``."""
     depth = SHAPES[shape][2]
     with socket.create_connection(("127.0.0.1", port), timeout=120) as connection:
         for number in range(0, count, depth):
+            wait_until_blocked(pid)
             connection.sendall(b"".join(request(shape, (number + place) % 997) for place in range(depth)))
             answers = b""
             while answers.count(BODY.encode()) < depth:
@@ -105,8 +126,9 @@ def main() -> None:
     parser.add_argument("--shape", choices=SHAPES, action="append", help="one of the request shapes (default: all)")
     parser.add_argument("--profile", type=Path, help="keep callgrind's profile here, for callgrind_annotate")
     arguments = parser.parse_args()
-    if shutil.which("valgrind") is None:
-        raise SystemExit("valgrind is missing: apt-get install valgrind")
+    for tool, package in (("valgrind", "valgrind"), ("setarch", "util-linux")):
+        if shutil.which(tool) is None:
+            raise SystemExit(f"{tool} is missing: apt-get install {package}")
     for shape in arguments.shape or SHAPES:
         few, many = instructions(shape, FEW, None), instructions(shape, MANY, arguments.profile)
         sys.stdout.write(f"{shape:8} {(many - few) / (MANY - FEW):8.0f} instructions a request\n")
