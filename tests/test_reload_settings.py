@@ -1,0 +1,220 @@
+"""Every setting that a reload may change, changed together with an application that does not import: nothing happens.
+
+The list comes from the declarations of the settings, so a new one is in it at once. What is seen from outside is
+compared before and after. A worker that is replaced then tells with which settings it was made, and so do the workers
+of the reload that follows, when all is as it should be again.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import urllib.request
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from kirsch.settings import SECTIONS, SETTINGS, Setting
+from kirsch.values import (
+    Bounded,
+    OneOf,
+    parse_count,
+    parse_duration,
+    parse_environment,
+    parse_field_value,
+    parse_function,
+    parse_log_format,
+    parse_name,
+    parse_on_off,
+    parse_path_limits,
+    parse_size,
+    parse_switch,
+    parse_url_path,
+)
+from proc import wait_until
+from running import children, title
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from running import Running, Serve
+
+FAILED = "SIGHUP: reload failed, keeping the current workers: .*LookupError"
+
+APP = """
+def app(environ, start_response):
+    start_response("200 OK", [("Content-Type", "text/plain")])
+    return [b"good"]
+"""
+
+HOOKS = """
+import json, os
+
+def start(worker):
+    texts = {name: text for name, text, _origin in worker.settings.rows()}
+    path = os.path.join(os.environ["NOTES"], str(os.getpid()))
+    with open(path + ".new", "w") as file:
+        json.dump(texts, file)
+    os.rename(path + ".new", path)
+
+def other(worker): pass
+"""
+
+# What is not for every setting of the same kind. The second part of a pair is what it needs beside it.
+VALUES: dict[str, tuple[Any, dict[str, Any]]] = {
+    "workers": (1, {}),
+    "max_workers": (5, {}),
+    "min_workers": (2, {"max_workers": 5}),
+    "max_requests_jitter": (7, {"max_requests": 1000000}),
+    "max_lifetime_jitter": ("3h", {"max_lifetime": "3h"}),
+    "before_fork": ("site_hooks:other", {"preload": True}),
+    "after_fork": ("site_hooks:other", {"preload": True}),
+    "driver": ("gevent", {}),
+    "chdir": ("other", {}),
+    "pythonpath": (["other"], {}),
+    "access_logfile": ("other.log", {}),
+    "log_config": ({"root": {"level": "INFO"}}, {}),
+}
+
+# Of each kind; durations are long, so that nothing comes of them in a test.
+VALUES_OF_KIND: dict[object, Callable[[str], Any]] = {
+    parse_count: lambda default: int(default) + 1,
+    parse_duration: lambda _default: "3h",
+    parse_size: lambda _default: 123456789,
+    parse_switch: lambda default: default == "no",
+    parse_on_off: lambda default: default != "on",
+    parse_url_path: lambda _default: "/other",
+    parse_name: lambda _default: "other",
+    parse_field_value: lambda _default: "other",
+    parse_log_format: lambda _default: "json",
+    parse_function: lambda _default: "site_hooks:other",
+    parse_environment: lambda _default: {"OTHER": "value"},
+    parse_path_limits: lambda _default: {"/other": "3h"},
+}
+
+RELOADABLE = [each for each in SETTINGS if not each.fixed and each.section != "Instead of serving"]
+
+
+def another_value(each: Setting) -> tuple[Any, dict[str, Any]]:
+    if each.name in VALUES:
+        return VALUES[each.name]
+    parse = each.parse.parse if isinstance(each.parse, Bounded) else each.parse
+    if isinstance(parse, OneOf):
+        return next(word for word in parse.words if word != each.default), {}
+    assert parse in VALUES_OF_KIND, f"{each.name} is new: say in VALUES, or for its kind, to what a reload changes it"
+    return VALUES_OF_KIND[parse](each.default), {}
+
+
+def toml(settings: dict[str, Any]) -> str:
+    """JSON's scalars and arrays are TOML's, too."""
+
+    def value(value: Any) -> str:
+        if isinstance(value, dict):
+            return "{ " + ", ".join(f"{json.dumps(key)} = {value_of(each)}" for key, each in value.items()) + " }"
+        return json.dumps(value)
+
+    value_of = value
+    return "".join(f"{name.replace('_', '-')} = {value(each)}\n" for name, each in settings.items())
+
+
+class Site:
+    def __init__(self, serve: Serve, folder: Path, base: dict[str, Any]) -> None:
+        self.folder = folder
+        self.base = base
+        self.notes = folder / "notes"
+        self.notes.mkdir()
+        (folder / "other").mkdir()
+        (folder / "site_hooks.py").write_text(HOOKS)
+        (folder / "other" / "site_hooks.py").write_text(HOOKS)
+        self.settings(base)
+        self.code(APP)
+        environment = {"PYTHONDONTWRITEBYTECODE": "1", "NOTES": str(self.notes)}
+        self.running: Running = serve("site_app:app", cwd=folder, env=environment)
+        self.metrics = self.running.wait_for(r"^metrics on (\S+)$")[1]
+
+    def settings(self, settings: dict[str, Any]) -> None:
+        (self.folder / "kirsch.toml").write_text(toml(settings))
+
+    def code(self, source: str) -> None:
+        for place in (self.folder, self.folder / "other"):
+            (place / "site_app.py").write_text(source)
+
+    def made_with(self, pid: int) -> dict[str, str]:
+        """The settings that a worker was made with."""
+        settings: dict[str, str] = json.loads((self.notes / str(pid)).read_text())
+        return settings
+
+    def seen(self) -> dict[str, Any]:
+        """All that can be seen from outside."""
+        pid = self.running.pid
+        with urllib.request.urlopen(self.metrics + "/metrics", timeout=20) as response:
+            text = response.read().decode()
+        with urllib.request.urlopen(self.running.url, timeout=20) as response:
+            headers = sorted(name for name, _ in response.getheaders()), response.headers["Server"]
+        families = "workers|generation|worker_restarts_total|worker_start_time_seconds"
+        return {
+            "metrics": re.findall(rf"^kirsch_(?:{families})(?:\{{.*)? .*$", text, re.MULTILINE),
+            "titles": sorted((child, title(child)) for child in children(pid)),
+            "supervisor": title(pid),
+            "directory": os.readlink(f"/proc/{pid}/cwd"),
+            "descriptors": len(os.listdir(f"/proc/{pid}/fd")),
+            "headers": headers,
+        }
+
+    def seen_at_rest(self) -> dict[str, Any]:
+        """The same once all who were to end have ended, and the metrics are those of now."""
+        processes = 4 if self.base["preload"] else 3
+        found: list[dict[str, Any]] = [{}, {}]
+
+        def is_at_rest() -> bool:
+            found[:] = found[1], self.seen()
+            return found[0] == found[1] and len(found[1]["titles"]) == processes
+
+        wait_until(is_at_rest, "all who were to end have ended", timeout=30)
+        return found[1]
+
+
+@pytest.mark.parametrize("preload", [False, True], ids=["fork", "preload"])
+@pytest.mark.parametrize("section", [name for name in SECTIONS if any(each.section == name for each in RELOADABLE)])
+def test_reload_with_a_changed_setting_changes_nothing_when_it_fails(
+    serve: Serve, tmp_path: Path, section: str, preload: bool
+) -> None:
+    base: dict[str, Any] = {
+        "workers": 2,
+        "preload": preload,
+        "worker_start": "site_hooks:start",
+        "metrics_bind": "127.0.0.1:0",
+    }
+    site = Site(serve, tmp_path, base)
+    running = site.running
+    pids = running.wait_for_workers(2)
+    expected = site.made_with(pids[0])
+    for each in (each for each in RELOADABLE if each.section == section):
+        value, beside = another_value(each)
+        if each.name == "driver":
+            pytest.importorskip("gevent")
+        if each.name == "preload":
+            value = not preload
+        before = site.seen_at_rest()
+        site.settings({**base, **beside, each.name: value})
+        site.code("raise LookupError\n")
+        running.said_at(signal.SIGHUP, FAILED)
+        wait_until(lambda before=before: site.seen() == before, f"{each.name}: all is as it was", timeout=30)  # type: ignore[misc]
+
+        # The next worker is made with the settings of before, though the file says something else.
+        if not preload:
+            site.code(APP)
+        os.kill(pids[0], signal.SIGKILL)
+        pids = running.wait_for_workers(2, without=pids[:1])
+        made = site.made_with(pids[-1])
+        assert made == expected, f"{each.name}: {made[each.name]}"
+
+        site.code(APP)
+        site.settings(base)
+        running.said_at(signal.SIGHUP, "SIGHUP: done, 2 workers")
+        pids = running.wait_for_workers(2, without=pids)
+        assert [site.made_with(pid) for pid in pids] == [expected, expected], each.name
+        assert running.page() == "good"
