@@ -10,11 +10,21 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from kirsch.bench.ab import ABSession, thread_report
+    from kirsch.bench.ab import ABSession, print_report, size_report, thread_report
     from kirsch.bench.http_client import Http, RequestFailure, Response
     from kirsch.bench.loadtest import LoadTest
 
-__all__ = ["ABSession", "Http", "LoadTest", "RequestFailure", "Response", "main", "thread_report"]
+__all__ = [
+    "ABSession",
+    "Http",
+    "LoadTest",
+    "RequestFailure",
+    "Response",
+    "main",
+    "print_report",
+    "size_report",
+    "thread_report",
+]
 
 _HOMES = {
     "ABSession": "ab",
@@ -22,6 +32,8 @@ _HOMES = {
     "LoadTest": "loadtest",
     "RequestFailure": "http_client",
     "Response": "http_client",
+    "print_report": "ab",
+    "size_report": "ab",
     "thread_report": "ab",
 }
 

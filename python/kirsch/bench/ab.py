@@ -1,19 +1,26 @@
-"""ApacheBench's report: written from our figures, read from anybody's, and swept over numbers of clients.
+"""ApacheBench's report: written from our figures, read from anybody's, and swept over clients and sizes.
 
-:class:`ABSession` and :func:`thread_report` keep the shape of the script that CherryPy was measured with in 2006; the
-program ``ab`` does the work where it is installed, and the built-in generator, with ab's header fields, where not.
+:class:`ABSession`, :func:`thread_report`, :func:`size_report` and :func:`print_report` keep the names, arguments and
+columns of the script that CherryPy was measured with in 2006, so that script runs with them as it is::
+
+    ABSession("/", 100, 5).run()        # http://localhost:8080/, as the script has it; see PORT
+    print_report(thread_report())
+
+The program ``ab`` does the work where it is installed, and the built-in generator, with ab's header fields, where not.
 """
 
 from __future__ import annotations
 
 import math
 import re
+import shlex
 import shutil
 import subprocess
 from typing import TYPE_CHECKING, Any
 
 from kirsch.bench import profiles
-from kirsch.bench.errors import Failure
+from kirsch.bench import target as targets
+from kirsch.bench.errors import Failure, UnreachableError
 from kirsch.bench.plan import Load
 
 if TYPE_CHECKING:
@@ -24,7 +31,17 @@ if TYPE_CHECKING:
 
     Measure = Callable[[Load], Result]
 
+PORT = 8080
+"""Where a session asks whose path is no URL, on localhost. Read when a session runs."""
+
 SAFE_THREADS = (25, 50, 100, 200, 400)
+"""Numbers of clients of a thread report."""
+
+SIZES = (10, 100, 1000, 10_000, 100_000, 1_000_000)
+"""Bytes of a size report."""
+
+SIZE_CLIENTS = 50
+"""Clients of a size report."""
 
 _PERCENTS = (50, 66, 75, 80, 90, 95, 98, 99)
 
@@ -140,7 +157,9 @@ def _ms(seconds: float) -> int:
 class ABSession:
     """One run of ``ab``, and what its report said; None for what it did not say.
 
-    ``measure`` runs the built-in generator instead: with ``command`` empty, or for a target that ab cannot reach.
+    ``path`` is a path on localhost at ``PORT``, any URL that ``kirsch bench`` takes, or a target. It may be changed
+    between runs, as may ``requests`` and ``concurrency``. ``command`` is the program to use in place of the ``ab`` that
+    is found; empty, or for a target that ab cannot reach, ``measure`` runs the load (default: the built-in generator).
     """
 
     parse_patterns = (
@@ -159,49 +178,67 @@ class ABSession:
 
     def __init__(
         self,
-        target: Target,
+        path: str | Target = "/",
         requests: int = 3000,
         concurrency: int = 10,
         *,
         command: str | None = None,
         measure: Measure | None = None,
     ) -> None:
-        self.target = target
+        self.path = path
         self.requests = requests
         self.concurrency = concurrency
         self.output = ""
         self.said = ""
         """What ab had to say on standard error."""
+        self.document_length: int | None = None
+        """Bytes of the first response's body."""
         self._command = (shutil.which("ab") or "") if command is None else command
         self._measure = measure
+        self._answering: dict[str, Target] = {}
         self.parse("")
+
+    @property
+    def target(self) -> Target:
+        """What ``path`` names. Raises UsageError for what is no URL, UnreachableError for a host that is unknown."""
+        if not isinstance(self.path, str):
+            return self.path
+        url = f"http://localhost:{PORT}{self.path}" if self.path.startswith("/") else self.path
+        if url not in self._answering:
+            parsed = targets.parse(url)
+            try:
+                # localhost may be two addresses, of which the server may have one.
+                self._answering[url] = targets.require_answering(parsed)
+            except UnreachableError:
+                return parsed
+        return self._answering[url]
 
     @property
     def uses_ab(self) -> bool:
         """Whether the program does the work."""
         return bool(self._command) and not self.target.unix
 
-    def args(self) -> list[str]:
-        """ab's arguments. Raises Failure for numbers that it refuses."""
+    def args(self) -> str:
+        """ab's arguments, as a shell has them. Raises Failure for numbers that it refuses."""
         self._require_enough()
         target = self.target
         ip = f"[{target.ips[0]}]" if ":" in target.ips[0] else target.ips[0]
         # By address, so that what is loaded is what was judged; ab would resolve the name again, and differently.
-        return [
-            *("-k", "-q", "-n", str(self.requests), "-c", str(self.concurrency)),
-            *("-H", f"Host: {target.authority}"),
-            f"http://{ip}:{target.port}{target.path}",
-        ]
+        return shlex.join(
+            [
+                *("-k", "-n", str(self.requests), "-c", str(self.concurrency), "-q"),
+                *("-H", f"Host: {target.authority}"),
+                f"http://{ip}:{target.port}{target.path}",
+            ]
+        )
 
     def run(self) -> None:
         """Run it and parse what it says. A run that came to nothing leaves None in the fields."""
         self.output, self.said = "", ""
         if self.uses_ab:
             self._run_ab()
-        elif self._measure is not None:
-            self.output = block(self._measure(self._load()))
         else:
-            raise Failure("ab is not installed")
+            self.output = block((self._measure or _measure_natively)(self._load()))
         self.parse(self.output)
 
     def parse(self, output: str) -> None:
@@ -209,11 +246,13 @@ class ABSession:
         for attribute, _, pattern in self.parse_patterns:
             found = re.search(pattern, output, re.MULTILINE)
             setattr(self, attribute, found[1] if found else None)
+        length = re.search(r"^Document Length:\s*(\d+)", output, re.MULTILINE)
+        self.document_length = int(length[1]) if length else None
 
     def _run_ab(self) -> None:
         try:
             done = subprocess.run(  # noqa: S603  # the arguments are ours, and no shell reads them
-                [self._command, *self.args()],
+                [self._command, *shlex.split(self.args())],
                 capture_output=True,
                 text=True,
                 errors="replace",
@@ -235,10 +274,10 @@ class ABSession:
 
     def _load(self) -> Load:
         self._require_enough()
-        path = self.target.path
+        target = self.target
         return Load(
-            target=self.target,
-            requests=({"path": path, "fields": profiles.fields("ab", self.target.authority)},),
+            target=target,
+            requests=({"path": target.path, "fields": profiles.fields("ab", target.authority)},),
             connections=self.concurrency,
             duration=None,
             count=self.requests,
@@ -247,11 +286,22 @@ class ABSession:
         )
 
 
+def _measure_natively(load: Load) -> Result:
+    from kirsch.bench.command import measure
+    from kirsch.bench.progress import Display
+
+    return measure(load, Display(quiet=True))
+
+
 def thread_report(
-    session: ABSession, concurrency: Sequence[int] = SAFE_THREADS, *, tell: Callable[[str], object] | None = None
+    path: ABSession | str | Target = "/",
+    concurrency: Sequence[int] = SAFE_THREADS,
+    *,
+    tell: Callable[[str], object] | None = None,
 ) -> list[list[object]]:
-    """Run the session for each number of clients: rows for :func:`print_report`, the first of which is the header, and
-    the last the averages."""
+    """Run a session for each number of clients: rows for :func:`print_report`, the first of which is the header, and
+    the last the averages. ``tell`` is called with a line on each run."""
+    session = path if isinstance(path, ABSession) else ABSession(path)
     attributes, names, _ = zip(*session.parse_patterns, strict=True)
     rows: list[list[object]] = [["threads", *names]]
     for clients in concurrency:
@@ -265,6 +315,59 @@ def thread_report(
     return rows
 
 
+def size_report(
+    path: str | Callable[[int], str | Target] = "/sizer",
+    sizes: Sequence[int] = SIZES,
+    concurrency: int = SIZE_CLIENTS,
+    *,
+    session: ABSession | None = None,
+    tell: Callable[[str], object] | None = None,
+) -> list[list[object]]:
+    """Run a session for each number of bytes: rows for :func:`print_report`, the first of which is the header.
+
+    ``path`` is called with the number, or is what :func:`with_size` takes. A body of another length is told, and its
+    row has the length that came.
+    """
+    session = session or ABSession()
+    session.concurrency = concurrency
+    attributes, names, _ = zip(*session.parse_patterns, strict=True)
+    rows: list[list[object]] = [["bytes", *names]]
+    for size in sizes:
+        session.path = path(size) if callable(path) else with_size(path, size)
+        session.run()
+        length = session.document_length
+        if tell is not None:
+            wrong = "" if length in (size, None) else f"; the body has {length} bytes: does the page heed its size?"
+            tell(f"{size} bytes: {session.said or f'{session.requests_per_second} req/sec'}{wrong}")
+        rows.append([size if length is None else length, *(getattr(session, each) for each in attributes)])
+    return rows
+
+
+def with_size(path: str, size: int) -> str:
+    """With the number in place of ``{size}``, or as the query's ``size``: ``/sizer?size=10``."""
+    if "{size}" in path:
+        return path.replace("{size}", str(size))
+    return f"{path}{'&' if '?' in path else '?'}size={size}"
+
+
+def thread_heading(session: ABSession, server_threads: int | None = None) -> str:
+    """``Client Thread Report (1000 requests, 14 byte response body, 10 server threads):``, of what is known."""
+    length = session.document_length
+    words = [f"{session.requests} requests", f"{length} byte response body" if length is not None else ""]
+    return _heading("Client Thread Report", words, server_threads)
+
+
+def size_heading(session: ABSession, server_threads: int | None = None) -> str:
+    """``Size Report (1000 requests, 50 client threads, 10 server threads):``."""
+    words = [f"{session.requests} requests", f"{session.concurrency} client threads"]
+    return _heading("Size Report", words, server_threads)
+
+
+def _heading(title: str, words: Sequence[str], server_threads: int | None) -> str:
+    all_words = [*words, f"{server_threads} server threads" if server_threads else ""]
+    return f"{title} ({', '.join(filter(None, all_words))}):"
+
+
 def averages(rows: Sequence[Sequence[object]]) -> list[object]:
     """Of each column, over the rows that have it; with as many digits as in 2006."""
     averages: list[object] = ["Average"]
@@ -276,7 +379,12 @@ def averages(rows: Sequence[Sequence[object]]) -> list[object]:
     return averages
 
 
-def print_report(rows: Sequence[Sequence[object]]) -> str:
+def print_report(rows: Sequence[Sequence[object]]) -> None:
+    """Print :func:`report_text` to standard output."""
+    print(report_text(rows), flush=True)  # noqa: T201 - that is what it is for
+
+
+def report_text(rows: Sequence[Sequence[object]]) -> str:
     """The table: cells to the right, `` | `` behind each."""
     widths = [max(len(str(row[column])) for row in rows) for column in range(len(rows[0]))]
     return "\n".join(

@@ -18,6 +18,7 @@ from kirsch.bench.progress import Display
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from kirsch.bench import ab
     from kirsch.bench.plan import Load
     from kirsch.bench.results import Result
 
@@ -55,6 +56,9 @@ def _run(given: dict[str, Any]) -> int:
     if "thread_report" in given:
         flags.require_within(given, flags.THREAD_REPORT, "--thread-report")
         return _thread_report(given)
+    if "size_report" in given:
+        flags.require_within(given, flags.SIZE_REPORT, "--size-report")
+        return _size_report(given)
     flags.require_within(given, flags.LOAD, "a URL")
     given = _as_asynchammer(given)
     target = _target(given)
@@ -288,25 +292,53 @@ def _status(result: Result, files: Files) -> int:
 def _thread_report(given: dict[str, Any]) -> int:
     from kirsch.bench import ab
 
-    target = _target(given)
     display = Display(quiet="quiet" in given)
+    session = _ab_session(given, _target(given), display)
+    rows = ab.thread_report(session, given["thread_report"] or ab.SAFE_THREADS, tell=display.say)
+    return _ab_report(ab.thread_heading(session, given.get("server_threads")), rows)
+
+
+def _size_report(given: dict[str, Any]) -> int:
+    from kirsch.bench import ab
+
+    url = given.get("target") or ""
+    sizes = given["size_report"] or ab.SIZES
+
+    def target_of(size: int) -> targets.Target:
+        return _target({**given, "target": ab.with_size(url, size) if url else ""})
+
+    display = Display(quiet="quiet" in given)
+    session = _ab_session(given, target_of(sizes[0]), display)
+    rows = ab.size_report(
+        target_of, sizes, given.get("connections", ab.SIZE_CLIENTS), session=session, tell=display.say
+    )
+    status = _ab_report(ab.size_heading(session, given.get("server_threads")), rows)
+    if [row[0] for row in rows[1:]] != list(sizes):
+        reports.say(
+            "kirsch bench: --size-report: some bodies have another length than asked for; put {size} in the URL"
+        )
+        return errors.ERRORS_SEEN
+    return status
+
+
+def _ab_session(given: dict[str, Any], target: targets.Target, display: Display) -> ab.ABSession:
+    from kirsch.bench import ab
+
     generator = given.get("generator", "auto")
     session = ab.ABSession(
         target,
         given.get("requests", 3000),
         command="" if generator == "kirsch" else None,
-        measure=None if generator == "ab" else lambda load: measure(load, display),
+        measure=lambda load: measure(load, display),
     )
     if generator == "ab" and not session.uses_ab:
         raise UsageError("--generator ab: it is not installed, or cannot reach a Unix socket")
-    said: list[str] = []
+    return session
 
-    def tell(line: str) -> None:
-        display.say(line)
-        if session.said:
-            said.append(session.said)
 
-    rows = ab.thread_report(session, given["thread_report"], tell=tell)
-    Files({}).answer(ab.print_report(rows))
+def _ab_report(heading: str, rows: Sequence[Sequence[object]]) -> int:
+    from kirsch.bench import ab
+
+    Files({}).answer(f"{heading}\n{ab.report_text(rows)}")
     failed = any(row[1] is None or float(str(row[2])) > 0 for row in rows[1:])
     return errors.ERRORS_SEEN if failed else errors.OK

@@ -68,8 +68,11 @@ What is told
 As others have it
   --host H:P --workers N --max N --warmup N        asynchammer: N processes with 10 clients each, Chrome's headers, no
                           keep-alive, of --max requests the first --warmup not measured
-  --thread-report LIST    ab -k for 25,50,100,200,400 clients in one table; -n for each (3000)
-  --generator WHICH       for that: ab, kirsch, or auto, which is ab where it is installed
+  --thread-report [LIST]  ab -k in one table for so many clients (25,50,100,200,400); -n for each (3000)
+  --size-report [LIST]    the same for bodies of so many bytes (10,100,1000,10000,100000,1000000) and -c clients (50);
+                          the URL has {size} where the number goes, or gets ?size=N
+  --server-threads N      for the heading of both: the server's threads
+  --generator WHICH       for both: ab, kirsch, or auto, which is ab where it is installed
 
 Load tests in Python
   --cycles 1:10:20:50     one after another with so many users (-c for one)
@@ -94,7 +97,15 @@ def parse(argv: Sequence[str]) -> dict[str, Any]:
     for flags, options in _FLAGS:
         parser.add_argument(*flags, **options)
     parser.add_argument("target", nargs="?")
-    return vars(parser.parse_args(list(argv)))
+    given = vars(parser.parse_args(list(argv)))
+    for name in ("thread_report", "size_report"):
+        if isinstance(given.get(name), str):
+            # Its list is optional, so argparse took the URL behind it for the list.
+            if "target" in given and given["target"] is not None:
+                wrong = f"{given[name]!r} is no list of numbers; write 1,10,20"
+                raise UsageError(f"argument --{name.replace('_', '-')}: {wrong}; kirsch bench --help tells more")
+            given["target"], given[name] = given[name], []
+    return given
 
 
 def _type(parse_text: Callable[[str], Any]) -> Callable[[str], Any]:
@@ -197,6 +208,11 @@ def _numbers(separator: str) -> Callable[[str], list[int]]:
     return parse_numbers
 
 
+def _numbers_or_url(text: str) -> list[int] | str:
+    """Of a flag whose list may be missing: what looks like a URL is the next argument."""
+    return text if re.search(r"[:/]", text) else _numbers(",")(text)
+
+
 def _sleep(text: str) -> tuple[float, float]:
     match = re.fullmatch(r"(\d+(?:\.\d+)?)(?::(\d+(?:\.\d+)?))?", text, re.ASCII)
     if match is None or float(match[2] or match[1]) < float(match[1]):
@@ -264,7 +280,9 @@ _FLAGS = (
     _flag("--host"),
     _flag("--workers", parse=_count()),
     _flag("--max", parse=_count()),
-    _flag("--thread-report", parse=_numbers(",")),
+    _flag("--thread-report", parse=_numbers_or_url, nargs="?", const=[]),
+    _flag("--size-report", parse=_numbers_or_url, nargs="?", const=[]),
+    _flag("--server-threads", parse=_count()),
     _flag("--generator", parse=_word("auto", "ab", "kirsch")),
     _flag("--cycles", parse=_numbers(":")),
     _flag("--url"),
@@ -279,14 +297,17 @@ USERS = COMMON | {"connections", "duration", "warmup", "cycles", "url", "sleep",
 """What goes with a load test in Python."""
 
 THREAD_REPORT = frozenset(
-    {"target", "thread_report", "generator", "requests", "quiet", "i_own_this_host", "unix_socket"}
+    {"target", "thread_report", "server_threads", "generator", "requests", "quiet", "i_own_this_host", "unix_socket"}
 )
+
+SIZE_REPORT = THREAD_REPORT - {"thread_report"} | {"size_report", "connections"}
 
 LOAD = frozenset(
     name
     for flags, _ in _FLAGS
     for name in [next(flag for flag in flags if flag.startswith("--"))[2:].replace("-", "_")]
-    if name not in ("cycles", "url", "sleep", "startup_delay", "apdex", "thread_report", "generator")
+    if name not in ("cycles", "url", "sleep", "startup_delay", "apdex")
+    and name not in ("thread_report", "size_report", "server_threads", "generator")
 ) | {"target"}
 """What goes with a URL."""
 
