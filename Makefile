@@ -172,9 +172,11 @@ survey-smoke: build ## Survey three servers for a few seconds, so that the whole
 	@rm -rf target/survey-smoke
 	timeout 170 $(BIN)/kirsch survey survey/smoke.toml --out target/survey-smoke $(SURVEY_ARGS)
 
-# Hours, on a machine that has nothing else to do. What was measured is not measured again; FOUNDING=picows chooses.
+# About 35 minutes, on a machine that has nothing else to do, and 15 more at first, to install the servers. What was
+# measured is not measured again; FOUNDING=picows chooses.
 .PHONY: survey-founding
 survey-founding: build ## Measure the founding documents' tables again, with servers of today, into docs/survey
+	@bash survey/founding/packages.sh
 	@failed=""; for name in $(FOUNDING); do \
 		echo "== $$name"; \
 		$(BIN)/kirsch survey survey/founding/$$name.toml --out docs/survey/$$name $(SURVEY_ARGS) || failed="$$failed $$name"; \

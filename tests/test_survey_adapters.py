@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 from pathlib import Path
 
@@ -132,6 +133,55 @@ def test_a_missing_header_is_told_with_its_package(tmp_path: Path, monkeypatch: 
     monkeypatch.setattr("glob.glob", lambda _: [])
     (candidate,) = subjects.candidates(of_file(tmp_path, 'adapter = "bjoern"'), [])
     assert candidate.absent == "ev.h is missing, without which it cannot be built: apt-get install libev-dev"
+
+
+@pytest.fixture
+def serves_as_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As where root runs the survey; all that it takes is installed."""
+    mod_wsgi = dataclasses.replace(ADAPTERS["mod_wsgi"], becomes=lambda: "www-data", programs=(), headers=())
+    monkeypatch.setitem(ADAPTERS, "mod_wsgi", mod_wsgi)
+
+
+@pytest.mark.usefixtures("serves_as_another")
+def test_a_server_that_cannot_enter_the_interpreter_takes_the_systems(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    closed = tmp_path / "closed"
+    closed.mkdir(mode=0o700)
+    private = Interpreter("/x", "cpython", "CPython 3.13.0", str(closed / "python"))
+    system = Interpreter("/usr/bin/python3", "cpython", "CPython 3.11.2", "/usr")
+    monkeypatch.setattr(interpreters, "find", lambda _: private)
+    monkeypatch.setattr(interpreters, "probe", lambda _: system)
+    monkeypatch.setattr(subjects, "WITHIN", "/usr/lib")
+    (candidate,) = subjects.candidates(of_file(tmp_path, 'adapter = "mod_wsgi"'), ["3.13"])
+    assert candidate.interpreter == system
+    assert not candidate.absent
+    # One that is not closed stays, and where the system has none the reason is told.
+    monkeypatch.setattr(interpreters, "probe", lambda _: private)
+    (candidate,) = subjects.candidates(of_file(tmp_path, 'adapter = "mod_wsgi"'), ["3.13"])
+    assert f"www-data, who serves where root starts it, cannot enter {closed}" in candidate.absent
+
+
+@pytest.mark.usefixtures("serves_as_another")
+def test_a_server_that_cannot_enter_the_environments_gets_its_own_elsewhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    closed = tmp_path / "venvs"
+    closed.mkdir(mode=0o700)
+    elsewhere: list[str] = []
+    told: list[str] = []
+
+    def get(self: Venvs, *_: object) -> str:
+        elsewhere.append(self.folder)
+        return "python"
+
+    monkeypatch.setattr(Venvs, "get", get)
+    candidate = subjects.Candidate(
+        of_file(tmp_path, 'adapter = "mod_wsgi"').servers[0], interpreters.ours(), in_venv=True
+    )
+    subjects.prepare(candidate, Venvs(str(closed)), told.append)
+    assert elsewhere == [subjects.OPEN_VENVS]
+    assert f"{closed} is closed to www-data" in told[0]
 
 
 def test_versions_and_requirements_of_the_file_are_installed(tmp_path: Path) -> None:

@@ -64,7 +64,7 @@ def as_printed(rows: list[list[str]]) -> str:
 
 
 def test_every_row_of_the_seeds_has_its_table() -> None:
-    assert founding.NAMES == ("S0.1", "S0.2", "S1.2", "S2.4", "S3.4", "S4.1")
+    assert founding.NAMES == ("S0.1", "S0.2", "S0.5", "S1.2", "S2.4", "S3.4", "S4.1")
     for name in founding.NAMES:
         data = founding.load(name)
         assert data["name"] == name
@@ -135,8 +135,13 @@ CLIENTS = tuple(
 
 
 def test_the_sweep_is_printed_in_abs_columns_with_its_average() -> None:
-    found = ours("S0.1", (subject("cheroot"), subject("kirsch")), CLIENTS)
-    assert [table.title for table in found[1:]] == ["Then: Client threads", "Now: kirsch", "Now: cheroot"]
+    cheroot = dataclasses.replace(subject("cheroot"), threads=10)
+    found = ours("S0.1", (cheroot, subject("kirsch")), CLIENTS)
+    assert [table.title for table in found[1:]] == [
+        "Then: Client threads",
+        "Now: kirsch: Client Thread Report (5 rounds of 3.00 s, 12 byte response body)",
+        "Now: cheroot: Client Thread Report (5 rounds of 3.00 s, 12 byte response body, 10 server threads)",
+    ]
     now = found[3]
     assert list(now.rows[0]) == ["threads", "Completed", "Failed", "req/sec", "msec/req", "KB/sec"]
     assert [row[0] for row in now.rows[1:]] == ["10", "20", "30", "40", "50", "Average"]
@@ -146,6 +151,17 @@ def test_the_sweep_is_printed_in_abs_columns_with_its_average() -> None:
         assert row[2] == "0"
     assert float(now.rows[-1][3]) == pytest.approx(sum(float(row[3]) for row in now.rows[1:-1]) / 5, abs=1e-3)
     assert now.note.startswith("The least of these rates is 0.9")
+
+
+def test_sizes_are_reported_from_ten_bytes_on() -> None:
+    sizes = tuple(
+        records.Scenario(f"sizes-{x}", f"ab -k, {x} bytes", "--headers ab -c 50", "sizer", "bytes", x, f"/sizer/{x}B")
+        for x in (10, 1000, 1_000_000)
+    )
+    found = ours("S0.5", (subject("kirsch"),), sizes)
+    assert found[-1].title == "Now: kirsch: Size Report (5 rounds of 3.00 s, 50 client threads)"
+    assert [row[0] for row in found[-1].rows] == ["bytes", "10", "1000", "1000000"], found[-1].text()
+    assert found[-1].rows[0][1:] == ["Completed", "Failed", "req/sec", "msec/req", "KB/sec"]
 
 
 def test_the_full_stack_is_compared_with_the_bare_server_round_by_round() -> None:
@@ -200,6 +216,9 @@ def test_interpreters_stand_beside_each_other_with_the_old_figures() -> None:
         subject("kirsch"),
         records.Subject("cyclone", "", "cyclone", absent="for Python 2 only"),
     )
+    # A server that had to take the system's interpreter changes nobody's ratio.
+    elsewhere = ours("S3.4", (*subjects, subject("cheroot", "CPython 3.11.2")), (chrome,))[-1]
+    assert {row[0]: list(row) for row in elsewhere.rows}["gunicorn"][-2] != "–"
     found = ours("S3.4", subjects, (chrome,))
     now = found[-1]
     rows = {row[0]: list(row) for row in now.rows[1:]}

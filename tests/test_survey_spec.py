@@ -132,16 +132,27 @@ def test_short_forms_are_series(tmp_path: Path) -> None:
         SERVER
         + '[[scenario]]\nname = "fields"\nload = "-c 4"\nfields = [0, 2]\n'
         + '[[scenario]]\nname = "size"\nkib = [1, 10]\n'
+        + '[[scenario]]\nname = "small"\npath = "/sizer"\nbytes = [10, 1000]\n'
         + '[[scenario]]\nname = "many"\nload = "--headers ab"\nconnections = [10, 50]\n',
     )
     by_name = {each.record.name: each for each in survey.scenarios}
-    assert list(by_name) == ["fields-0", "fields-2", "size-1", "size-10", "many-10", "many-50"]
+    assert list(by_name) == [
+        "fields-0",
+        "fields-2",
+        "size-1",
+        "size-10",
+        *("small-10", "small-1000"),
+        "many-10",
+        "many-50",
+    ]
     assert [name for name, _ in by_name["fields-2"].given["header"]] == ["X-Field-00", "X-Field-01"]
     assert "header" not in by_name["fields-0"].given
     assert by_name["fields-2"].given["connections"] == 4
     assert (by_name["fields-2"].record.series, by_name["fields-2"].record.x) == ("headers", 2.0)
     size = by_name["size-10"].record
     assert (size.path, size.application, size.series, size.x) == ("/10", "sizer", "size", 10.0)
+    small = by_name["small-10"].record
+    assert (small.path, small.application, small.series, small.x) == ("/sizer/10B", "sizer", "bytes", 10.0)
     assert by_name["many-50"].given["connections"] == 50
     assert by_name["many-50"].record.load == "--headers ab -c 50"
 

@@ -39,6 +39,7 @@ load = "--headers ab"
 connections = [10, 50]      # a series: one scenario for each number. Others are
                             # fields = [0, 10, 20, 30]: more header fields of a request, for a cost per field
                             # kib = [1, 100]: KiB of a body that is asked of the sizer, for a cost per KiB
+                            # bytes = [10, 1000]: the same, in bytes
 
 # Who is asked. `kirsch survey --list survey.toml` tells which can run here.
 

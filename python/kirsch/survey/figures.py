@@ -36,7 +36,7 @@ _STEAL_MAX = 0.02
 
 PERCENTILES = ("50", "75", "90", "95", "99", "99.9", "max")
 
-SERIES_UNITS = {"headers": "header field", "size": "KiB", "connections": "connection"}
+SERIES_UNITS = {"headers": "header field", "size": "KiB", "bytes": "byte", "connections": "connection"}
 """What ``x`` of a series counts."""
 
 _SLOPED = ("headers", "size")
@@ -399,7 +399,7 @@ def _sweeps(scenes: Sequence[Scene]) -> tuple[Sweep, ...]:
     for scene in scenes:
         if scene.scenario.series:
             # A series of the file is named so: ``name-10``; one that was written out has names of its own.
-            base = scene.scenario.name.removesuffix(f"-{scene.scenario.x:g}")
+            base = scene.scenario.name.removesuffix(f"-{scene.scenario.number}")
             base = base if base != scene.scenario.name else scene.scenario.series
             groups.setdefault((scene.scenario.series, base), []).append(scene)
     return tuple(

@@ -1,8 +1,8 @@
 """The tables of the documents that this began with, and what servers of today make of them.
 
 ``then/*.toml`` hold the old figures, each with its source and its rig, under the row of the seeds that describes them:
-S0.1 and S0.2 (CherryPy, 2006), S1.2 (wsgiref and gevent, about 2012), S2.4 (picows, 2009), S3.4 (CPython and PyPy,
-2013), S4.1 (gateways, 2009). ``shape`` is how ours is put beside them.
+S0.1, S0.2 and S0.5 (CherryPy, 2006), S1.2 (wsgiref and gevent, about 2012), S2.4 (picows, 2009), S3.4 (CPython and
+PyPy, 2013), S4.1 (gateways, 2009). ``shape`` is how ours is put beside them.
 
 Machines have become faster by more than servers have, so only ratios and shapes can be compared; rates are there to
 show it.
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from kirsch import settings, settings_file
 from kirsch.bench import ab
 from kirsch.bench.errors import UsageError
-from kirsch.bench.show import show_bytes, show_seconds
+from kirsch.bench.show import plural, show_bytes, show_seconds
 from kirsch.survey import statistics
 from kirsch.survey.figures import by_round
 from kirsch.survey.tables import ABSENT, Table, spread, used
@@ -31,7 +31,7 @@ _FOLDER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "then")
 
 NAMES = tuple(sorted(name.removesuffix(".toml") for name in os.listdir(_FOLDER) if name.endswith(".toml")))
 
-_AB_COLUMNS = ["threads", *(name for _, name, _ in ab.ABSession.parse_patterns)]
+_AB_COLUMNS = [name for _, name, _ in ab.ABSession.parse_patterns]
 
 _ONE_AT_A_TIME = 1.5
 """Requests at once, below which a server answers one after the other: what is beyond one is measuring."""
@@ -75,32 +75,58 @@ def tables(figures: Figures) -> list[Table]:
 
 
 def _sweep(figures: Figures, old: dict[str, Any]) -> list[Table]:
-    """CherryPy's thread report for each server, and how the full stack stands beside the bare server."""
+    """CherryPy's thread and size reports for each server, and how the full stack stands beside the bare server."""
     found: list[Table] = []
     for sweep in figures.sweeps:
         if sweep.series == "connections":
-            found += _one_sweep(figures, sweep.scenes)
+            found += _thread_reports(figures, sweep.scenes)
             if old.get("bare"):
                 found += _full_and_bare(sweep.scenes, old["server"], old["bare"])
+        elif sweep.series == "bytes":
+            found += _size_reports(figures, sweep.scenes)
     return found
 
 
-def _one_sweep(figures: Figures, scenes: Sequence[Scene]) -> list[Table]:
+def _thread_reports(figures: Figures, scenes: Sequence[Scene]) -> list[Table]:
     found = []
     for key in _keys(scenes):
         pairs = [(scene, cell) for scene in scenes for cell in scene.measured if cell.key == key]
-        rows: list[list[object]] = [[f"{scene.scenario.x:g}", *_ab_row(cell)] for scene, cell in pairs]
+        rows: list[list[object]] = [[scene.scenario.number, *_ab_row(cell)] for scene, cell in pairs]
         if len(rows) > 1:
             rows.append(ab.averages(rows))
         rates = [cell.rate.value for _, cell in pairs if cell.rate]
+        length = next((each.response.get("body") for each in pairs[0][1].rounds if each.response), None)
         found.append(
             Table(
-                f"Now: {figures.labels[key]}",
-                [_AB_COLUMNS, *([str(value) for value in row] for row in rows)],
+                _report_title(figures, key, "Client Thread Report", f"{length} byte response body" if length else ""),
+                [["threads", *_AB_COLUMNS], *([str(value) for value in row] for row in rows)],
                 note=f"The least of these rates is {min(rates) / max(rates):.3f} of the most.",
             )
         )
     return found
+
+
+def _size_reports(figures: Figures, scenes: Sequence[Scene]) -> list[Table]:
+    found = []
+    for key in _keys(scenes):
+        rows = [
+            [scene.scenario.number, *_ab_row(cell)] for scene in scenes for cell in scene.measured if cell.key == key
+        ]
+        title = _report_title(figures, key, "Size Report", f"{_connections(scenes[0])} client threads")
+        found.append(Table(title, [["bytes", *_AB_COLUMNS], *rows]))
+    return found
+
+
+def _report_title(figures: Figures, key: Key, report: str, about: str) -> str:
+    """``Now: cheroot: Client Thread Report (5 rounds of 2.00 s, 14 byte response body, 10 server threads)``: CherryPy's
+    heading, with what was measured in place of a number of requests."""
+    threads = next((each.threads for each in figures.header.subjects if (each.server, each.python) == key), 0)
+    words = [
+        f"{plural(figures.rounds, 'round')} of {show_seconds(figures.header.seconds)}",
+        about,
+        f"{threads} server threads" if threads else "",
+    ]
+    return f"Now: {figures.labels[key]}: {report} ({', '.join(filter(None, words))})"
 
 
 def _ab_row(cell: Cell) -> list[str]:
@@ -126,7 +152,7 @@ def _full_and_bare(scenes: Sequence[Scene], full: str, bare: str) -> list[Table]
         cells = {cell.key[0]: cell for cell in scene.measured}
         if full in cells and bare in cells:
             ratio = _ratio(cells[full], cells[bare])
-            rows.append([f"{scene.scenario.x:g}", _rate(cells[full]), _rate(cells[bare]), *_ratio_cells(ratio)])
+            rows.append([scene.scenario.number, _rate(cells[full]), _rate(cells[bare]), *_ratio_cells(ratio)])
     title = f"Now: {full}, the full stack, beside {bare}, its bare server, requests a second"
     return [Table(title, rows)] if len(rows) > 1 else []
 
@@ -142,7 +168,7 @@ def _users(figures: Figures, _old: dict[str, Any]) -> list[Table]:
             [
                 cell.label,
                 scene.scenario.title,
-                f"{scene.scenario.x:g}" if scene.scenario.series == "connections" else ABSENT,
+                scene.scenario.number if scene.scenario.series == "connections" else ABSENT,
                 _rate(cell),
                 f"{cell.failed_share:.0%}",
                 _seconds(cell, "50"),
@@ -253,8 +279,7 @@ def _interpreters(figures: Figures, old: dict[str, Any]) -> list[Table]:
         if not scene.measured or scene.scenario.series or scene.is_open:
             continue
         pythons = sorted({cell.key[1] for cell in scene.measured if cell.key[1]})
-        first = next((each for each in pythons if each.startswith("CPython")), "")
-        second = next((each for each in pythons if each.startswith("PyPy")), "")
+        first, second = _most_used(scene, "CPython"), _most_used(scene, "PyPy")
         ranks = {python: _ranks(scene, python) for python in pythons}
         cells = {cell.key: cell for cell in scene.measured}
         head = ["server", "then CPython", "then PyPy", "then ratio"]
@@ -275,6 +300,13 @@ def _interpreters(figures: Figures, old: dict[str, Any]) -> list[Table]:
         note = "Those without figures of today: see what could not run."
         found.append(Table(f"Then and now: {scene.scenario.title}, requests a second", rows, note=note))
     return found
+
+
+def _most_used(scene: Scene, implementation: str) -> str:
+    """The interpreter of that kind which most servers ran under: one that a web server cannot enter runs under the
+    system's."""
+    found = [cell.key[1] for cell in scene.measured if cell.key[1].startswith(implementation)]
+    return max(found, key=found.count, default="")
 
 
 def _ranks(scene: Scene, python: str) -> dict[Key, str]:

@@ -237,9 +237,13 @@ def _x_axis(xs: Sequence[float], name: str) -> plots.Axis:
     """A tick at each place; logarithmic, where the last would leave the others no room."""
     low, high = min(xs), max(xs)
     if low > 0 and high / low > 50:
-        return plots.Axis(low, high, tuple((x, f"{x:g}") for x in xs), name, logarithmic=True)
+        return plots.Axis(
+            low, high, tuple((x, f"{x:,.0f}" if x == int(x) else f"{x:g}") for x in xs), name, logarithmic=True
+        )
     low = 0.0 if low < high / 4 else low
-    return plots.Axis(low, high if high > low else low + 1, tuple((x, f"{x:g}") for x in xs), name)
+    return plots.Axis(
+        low, high if high > low else low + 1, tuple((x, f"{x:,.0f}" if x == int(x) else f"{x:g}") for x in xs), name
+    )
 
 
 def _processor(cell: Cell) -> tuple[float, tuple[float, float] | None] | None:

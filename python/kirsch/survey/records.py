@@ -28,6 +28,8 @@ class Subject:
     options: str = ""
     """What a reader must know of how it was started: threads, workers, logging."""
     command: str = ""
+    threads: int = 0
+    """That the server was started with, where it has a number of them to choose."""
     same_as: str = ""
     """Of an A/A survey: the server in the file that this is one of several equals of; every difference is an error."""
     absent: str = ""
@@ -39,7 +41,7 @@ class Scenario:
     """What is asked of all; ``title`` is for people, ``load`` are the flags of ``kirsch bench`` that ask it.
 
     ``series`` puts scenarios together that differ in one number, ``x``: fields of a request for "headers", KiB of a
-    body for "size", connections for "connections". Of a series a slope or a line is shown.
+    body for "size", bytes of it for "bytes", connections for "connections". Of a series a slope or a line is shown.
     """
 
     name: str
@@ -50,6 +52,11 @@ class Scenario:
     x: float = 0.0
     path: str = "/"
     """What is asked for, with its query."""
+
+    @property
+    def number(self) -> str:
+        """``x`` as the file has it: ``1000000``, ``0.5``."""
+        return f"{self.x:.0f}" if self.x == int(self.x) else f"{self.x:g}"
 
 
 @dataclass(frozen=True)

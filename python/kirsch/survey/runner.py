@@ -123,7 +123,10 @@ def _start(ready: Ready, scenario: Scenario, port: int, directory: str, processo
         size = _SIZES.get(scenario.page, 12)
         if scenario.page == "sizer":
             last = scenario.record.path.partition("?")[0].rpartition("/")[2]
-            size = 1024 * int(last) if last.isdigit() else size
+            if last.endswith("B") and last[:-1].isdigit():
+                size = int(last[:-1])
+            else:
+                size = 1024 * int(last) if last.isdigit() else size
         command = [sys.executable, "-m", "kirsch.survey.null", "127.0.0.1", str(port), str(size)]
         environment, home = dict(os.environ), directory
     else:

@@ -275,7 +275,7 @@ class _Reader:
             if "name" not in table:
                 self._mistake(path, 'a scenario has a name, such as name = "hello"')
             return
-        forms = [key for key in ("fields", "kib", "connections") if key in values]
+        forms = [key for key in ("fields", "kib", "bytes", "connections") if key in values]
         if len(forms) > 1 or (forms and "x" in values):
             self._mistake((*path, forms[-1]), f"a scenario is one series, and {' and '.join(forms)} are several")
             return
@@ -365,9 +365,10 @@ def _of_series(form: str, number: int, values: dict[str, Any]) -> dict[str, Any]
             "load": " ".join([load, *more]).strip(),
             "title": f"{title}, {number} more fields",
         }
-    elif form == "kib":
-        path = f"{values.get('path', '/').rstrip('/')}/{number}"
-        made |= {"series": "size", "path": path, "title": f"{title}, {number} KiB"}
+    elif form in ("kib", "bytes"):
+        unit, suffix, series = ("KiB", "", "size") if form == "kib" else ("bytes", "B", "bytes")
+        path = f"{values.get('path', '/').rstrip('/')}/{number}{suffix}"
+        made |= {"series": series, "path": path, "title": f"{title}, {number} {unit}"}
         made["application"] = values.get("application", "sizer")
     else:
         made |= {
@@ -520,5 +521,6 @@ _SCENARIO: dict[str, Callable[[Any], Any]] = {
     "x": _number(-1e9, 1e9),
     "fields": _numbers,
     "kib": _numbers,
+    "bytes": _numbers,
     "connections": _numbers,
 }

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import kirsch
+from kirsch.bench.errors import UsageError
 from kirsch.survey import interpreters, records
 from kirsch.survey.adapters import ADAPTERS
 from kirsch.survey.adapters.base import WITHIN, Adapter, Place, fill
@@ -24,6 +25,12 @@ if TYPE_CHECKING:
 
     from kirsch.survey.interpreters import Interpreter
     from kirsch.survey.spec import Scenario, Server, Survey
+
+OPEN_VENVS = "/var/cache/kirsch/survey"
+"""Where root puts the environment of a server that serves as another user, if that user cannot enter the usual
+place."""
+
+_SYSTEM_PYTHON = "/usr/bin/python3"
 
 _KIRSCH_HOME = os.path.dirname(os.path.dirname(os.path.abspath(kirsch.__file__)))
 
@@ -119,14 +126,18 @@ def candidates(survey: Survey, asked: Sequence[str]) -> list[Candidate]:
         else:
             names = server.pythons if server.pythons and not asked else general
             seen = [interpreters.find(name) for name in names] or [interpreters.ours()]
-            found += [_candidate(server, adapter, each) for each in {each.label: each for each in seen}.values()]
+            pages = {scenario.directory for scenario in survey.scenarios if not scenario.page}
+            if adapter.becomes and adapter.becomes():
+                seen = [_open_interpreter(each, adapter.becomes()) for each in seen]
+            each_once = {each.label: each for each in seen}.values()
+            found += [_candidate(server, adapter, each, pages) for each in each_once]
     return found
 
 
-def _candidate(server: Server, adapter: Adapter, interpreter: Interpreter) -> Candidate:
+def _candidate(server: Server, adapter: Adapter, interpreter: Interpreter, pages: set[str]) -> Candidate:
     if interpreter.implementation not in adapter.interpreters:
         return Candidate(server, interpreter, absent=f"not under {interpreter.label}: {adapter.why_not}")
-    if absent := _missing_program(adapter) or _missing_header(adapter) or _closed(adapter, interpreter):
+    if absent := _missing_program(adapter) or _missing_header(adapter) or _closed(adapter, interpreter, pages):
         return Candidate(server, interpreter, absent=absent)
     requirements = _requirements(server, adapter)
     if server.adapter.startswith("kirsch") and not (server.wheel or server.requirements):
@@ -165,17 +176,37 @@ def _missing_header(adapter: Adapter) -> str:
     return ""
 
 
-def _closed(adapter: Adapter, interpreter: Interpreter) -> str:
-    """A folder that keeps the user out whom a web server becomes."""
+def _closed(adapter: Adapter, interpreter: Interpreter, pages: set[str]) -> str:
+    """Why the user that a web server becomes cannot run the interpreter, or read the applications."""
     user = adapter.becomes() if adapter.becomes else ""
-    folder = os.path.realpath(interpreter.prefix)
-    while user and folder != os.path.dirname(folder):
+    for folder in (interpreter.prefix, WITHIN, *sorted(pages)):
+        if user and (closed := closed_folder(folder)):
+            who = f"{user}, who serves where root starts it,"
+            return f"{who} cannot enter {closed}: name another Python, install elsewhere, or be no root"
+    return ""
+
+
+def closed_folder(folder: str) -> str:
+    """The folder, of ``folder`` and all above it, that only its owner may enter; empty: there is none."""
+    folder = os.path.realpath(folder)
+    while folder != os.path.dirname(folder):
         with contextlib.suppress(OSError):
             if not os.stat(folder).st_mode & stat.S_IXOTH:
-                who = f"{user}, who serves where root starts it,"
-                return f"{who} cannot enter {folder}: name another Python, or be no root"
+                return folder
         folder = os.path.dirname(folder)
     return ""
+
+
+def _open_interpreter(interpreter: Interpreter, user: str) -> Interpreter:
+    """The interpreter, or the system's where the user that a web server becomes cannot enter that one: pyenv, in root's
+    home, for example. The report names the one that was used."""
+    if not user or interpreter.implementation != "cpython" or not closed_folder(interpreter.prefix):
+        return interpreter
+    try:
+        system = interpreters.probe(_SYSTEM_PYTHON)
+    except UsageError:
+        return interpreter
+    return system if system.implementation == "cpython" and not closed_folder(system.prefix) else interpreter
 
 
 def prepare(candidate: Candidate, venvs: Venvs, tell: Callable[[str], None]) -> Ready:
@@ -186,6 +217,7 @@ def prepare(candidate: Candidate, venvs: Venvs, tell: Callable[[str], None]) -> 
         python=candidate.python,
         adapter=server.adapter,
         options=_options(server, candidate.adapter),
+        threads=server.threads or candidate.adapter.threads,
         same_as=server.same_as,
         absent=candidate.absent,
     )
@@ -195,7 +227,11 @@ def prepare(candidate: Candidate, venvs: Venvs, tell: Callable[[str], None]) -> 
     found: dict[str, str] = {}
     if interpreter is not None and candidate.in_venv:
         try:
-            python = venvs.get(interpreter, candidate.requirements, tell)
+            place = venvs
+            if candidate.adapter.becomes and candidate.adapter.becomes() and closed_folder(venvs.folder):
+                tell(f"{server.name}: {venvs.folder} is closed to {candidate.adapter.becomes()}; using {OPEN_VENVS}")
+                place = Venvs(OPEN_VENVS)
+            python = place.get(interpreter, candidate.requirements, tell)
         except InstallError as error:
             return Ready(dataclasses.replace(subject, absent=f"pip could not install it: {error}"), candidate)
         found = versions(python)

@@ -163,7 +163,7 @@ def sweep(of: Sweep, labels: Mapping[Key, str]) -> list[Table]:
     scenes = of.scenes
     keys = list(dict.fromkeys(cell.key for each in scenes for cell in each.measured))
     cells = {(cell.key, each.scenario.name): cell for each in scenes for cell in each.measured}
-    head = ["", *(f"{each.scenario.x:g}" for each in scenes)]
+    head = ["", *(each.scenario.number for each in scenes)]
 
     def along(title: str, show: Callable[[Cell], str]) -> Table:
         rows = [head]

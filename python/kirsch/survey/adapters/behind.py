@@ -94,7 +94,7 @@ def _write_page(place: Place) -> str:
     path = place.path.partition("?")[0]
     body: bytes = survey_apps.LARGE if place.page == "large" else survey_apps.HELLO
     if place.page == "sizer":
-        body = survey_apps.kib(path)
+        body = survey_apps.sized(path)
     name = path.lstrip("/") or "index.html"
     place.write(os.path.join("pages", name), body.decode())
     root = os.path.join(place.directory, "pages")

@@ -52,8 +52,8 @@ def echo(environ: Environ, start_response: Start) -> list[bytes]:
 
 
 def sizer(environ: Environ, start_response: Start) -> list[bytes]:
-    """So many KiB as the path's last part says."""
-    return _whole(start_response, BINARY, kib(environ.get("PATH_INFO", "")))
+    """So many KiB, or bytes, as the path's last part says."""
+    return _whole(start_response, BINARY, sized(environ.get("PATH_INFO", "")))
 
 
 def slow(environ: Environ, start_response: Start) -> Iterator[bytes]:
@@ -108,7 +108,7 @@ async def sizer_asgi(scope: Message, receive: Receive, send: Send) -> None:
     if scope["type"] == "lifespan":
         await _live(receive, send)
     else:
-        await _send(send, BINARY, kib(scope["path"]))
+        await _send(send, BINARY, sized(scope["path"]))
 
 
 async def slow_asgi(scope: Message, receive: Receive, send: Send) -> None:
@@ -129,9 +129,11 @@ def _whole(start_response: Start, kind: str, body: bytes) -> list[bytes]:
     return [body]
 
 
-def kib(path: str) -> bytes:
-    """So many as a path's last part says; without a number there, hello's."""
+def sized(path: str) -> bytes:
+    """So many KiB as a path's last part says, or bytes, as ``/sizer/10B``; without a number there, hello's."""
     last = path.rpartition("/")[2]
+    if last.endswith("B") and last[:-1].isdigit():
+        return (_KIB * (int(last[:-1]) // 1024 + 1))[: int(last[:-1])]
     return _KIB * int(last) if last.isdigit() else HELLO
 
 

@@ -61,7 +61,7 @@ def cherrypy(host: str, port: int, load: Load, threads: int) -> None:
         return apps.LARGE
 
     def sizer(*path: str) -> Any:
-        return apps.kib("/".join(path))
+        return apps.sized("/".join(path))
 
     def echo(*path: str) -> Any:
         return framework.request.body.fp.read(framework.request.body.length or 0)
