@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import re
 import sys
@@ -34,8 +35,13 @@ _SCRIPT = re.compile(r".+\.py(:.*)?|(?!unix:)[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command with ``argv`` (default: the process's) and return its exit status."""
+    argv = sys.argv[1:] if argv is None else argv
     try:
-        given = flags.parse(sys.argv[1:] if argv is None else argv)
+        if argv and argv[0] == "compare":
+            from kirsch.bench import command_compare
+
+            return command_compare.run(argv[1:])
+        given = flags.parse(argv)
         if "help" in given:
             Files({}).answer(flags.HELP)
             return errors.OK
@@ -192,16 +198,24 @@ def _requests(given: dict[str, Any], target: targets.Target, checks: dict[str, A
 
 def measure(load: Load, display: Display, prefix: str = "") -> Result:
     """Run a load in its processes. Raises UnreachableError if nobody answered, Failure if no process could measure."""
-    from kirsch.bench import crew
+    from kirsch.bench import crew, server_cost
     from kirsch.bench.progress import load_line
     from kirsch.bench.results import merge
+    from kirsch.survey.processes import Watch
 
     planned = load.seconds_planned
-    ran = crew.run(
-        [{"kind": "plan", "plan": plan} for plan in load.plans()],
-        seconds_max=load.seconds_max,
-        progress=lambda words: display.show(load_line(words, planned, prefix)),
-    )
+    server = server_cost.find(load.target)
+    with Watch(server) if server is not None else contextlib.nullcontext() as watch:
+
+        def hear(words: Sequence[dict[str, Any]]) -> None:
+            if watch is not None and load.duration is not None:
+                start = time.time() - max(word["elapsed"] for word in words)
+                watch.aim(start + load.warmup_seconds, start + load.warmup_seconds + load.duration)
+            display.show(load_line(words, planned, prefix))
+
+        ran = crew.run(
+            [{"kind": "plan", "plan": plan} for plan in load.plans()], seconds_max=load.seconds_max, progress=hear
+        )
     display.clear()
     parts = [outcome.result for outcome in ran.outcomes if outcome.result is not None]
     troubles = [f"a process of the load: {outcome.trouble}" for outcome in ran.outcomes if outcome.trouble]
@@ -211,6 +225,15 @@ def measure(load: Load, display: Display, prefix: str = "") -> Result:
         raise Failure(troubles[0])
     result = merge(parts, load, troubles=troubles)
     result.interrupted = result.interrupted or ran.interrupted
+    if watch is not None and result.answered:
+        window = result.started + result.window_from
+        used = watch.between(window, window + result.seconds)
+        result.server = {
+            "user": used.user,
+            "system": used.system,
+            "per_request": (used.user + used.system) / result.answered,
+            "processes": len(watch.pids),
+        }
     if result.unreachable and not result.answered and not result.discarded["requests"]:
         example = result.errors[0]["example"] if result.errors else "no connection could be opened"
         raise UnreachableError(f"{targets.where(load.target)} does not answer: {example}")

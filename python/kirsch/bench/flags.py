@@ -17,9 +17,11 @@ if TYPE_CHECKING:
 HELP = """\
 usage: kirsch bench [options] URL
        kirsch bench [options] FILE.py:Class.test
+       kirsch bench compare [options] A.json B.json
 
 Measures an HTTP server. URL is http://host:port/path, host:port/path or unix:/run/app.sock:/path. The second form runs
-a load test in Python, a subclass of kirsch.bench.LoadTest, for virtual users. docs/bench.md tells how to read a result.
+a load test in Python, a subclass of kirsch.bench.LoadTest, for virtual users. The third puts two results of --json side
+by side; kirsch bench compare --help tells more. docs/bench.md tells how to read a result.
 
 How much
   -c, --connections N     so many clients, each of which waits for its answer and asks again (10)

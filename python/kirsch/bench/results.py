@@ -164,6 +164,9 @@ class Result:
     processors: list[dict[str, float]]
     """For each process: ``used``, ``starved`` and ``idle`` as shares of its window."""
     load: Load
+    server: dict[str, float] | None = None
+    """Processor time of the server's processes during the measured requests: ``user`` and ``system`` in seconds,
+    ``per_request``, and ``processes``. None where that is not known: see ``server_cost.py``."""
     interrupted: bool = False
     unreachable: bool = False
     troubles: list[str] = field(default_factory=list)
@@ -247,6 +250,7 @@ class Result:
                 "troubles": self.generator_troubles,
                 "bound": self.generator_bound,
             },
+            "server": self.server,
             "interrupted": self.interrupted,
             "unreachable": self.unreachable,
             "troubles": self.troubles,

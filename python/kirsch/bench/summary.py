@@ -143,14 +143,18 @@ def _counts(result: Result) -> str:
             ("warm-up", f"{result.discarded['requests']:,} discarded" + (f", of which {bad:,} failed" if bad else ""))
         )
     traffic = result.bytes
+    if result.answered:
+        bodies, heads = traffic["bodies"] / result.answered, traffic["heads"] / result.answered
+        rows.append(("response", f"{bodies:,.0f} bytes, and {heads:,.0f} of head"))
     rows += [
         ("traffic", f"{show_bytes(traffic['received'] / seconds)}/s in, {show_bytes(traffic['sent'] / seconds)}/s out"),
         ("connections", f"{result.connections['opened']:,} opened"),
         ("generator", _generator(result)),
     ]
-    if result.answered:
-        bodies, heads = traffic["bodies"] / result.answered, traffic["heads"] / result.answered
-        rows.insert(-2, ("response", f"{bodies:,.0f} bytes, and {heads:,.0f} of head"))
+    if result.server is not None:
+        used = (result.server["user"] + result.server["system"]) / seconds
+        each = show_seconds(result.server["per_request"])
+        rows.append(("server", f"{each} of processor time a request, {used:.0%} of a processor"))
     return "\n".join(f"  {name:<12} {value}" for name, value in rows)
 
 

@@ -13,7 +13,7 @@ import subprocess
 import threading
 import time
 from dataclasses import dataclass
-from typing import IO, TYPE_CHECKING
+from typing import IO, TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -130,7 +130,7 @@ class Server:
 
     def usage(self) -> Usage:
         """So far."""
-        return _usage(self.pids())
+        return usage_of(self.pids())
 
     def pids(self) -> list[int]:
         """Its processes."""
@@ -176,14 +176,26 @@ _SCAN_SECONDS = 1.0
 """How often a watch looks for new processes; looking through all of a machine's is not for free."""
 
 
+class Watched(Protocol):
+    """What a watch samples."""
+
+    def pids(self) -> list[int]:
+        """Its processes."""
+
+    def usage(self) -> Usage:
+        """What they have used so far."""
+
+
 class Watch:
     """Samples a server's usage in a thread of its own, so that what it used between two moments can be told later.
 
     In between, usage is taken to be even, which it is not where a load begins and ends: ``aim`` has samples taken then.
     """
 
-    def __init__(self, server: Server, every: float = 0.25) -> None:
+    def __init__(self, server: Watched, every: float = 0.25) -> None:
         self.samples: list[Usage] = []
+        self.pids: list[int] = []
+        """Of the last time that new ones were looked for."""
         self._server = server
         self._every = every
         self._aims: list[float] = []
@@ -195,7 +207,8 @@ class Watch:
         self._aims = sorted(moment for moment in moments if moment > time.time())
 
     def __enter__(self) -> Watch:
-        self.samples.append(self._server.usage())
+        self.pids = self._server.pids()
+        self.samples.append(usage_of(self.pids))
         self._thread.start()
         return self
 
@@ -205,13 +218,12 @@ class Watch:
         self.samples.append(self._server.usage())
 
     def _run(self) -> None:
-        pids: list[int] = []
         scanned = -_SCAN_SECONDS
         while not self._over.wait(self._pause()):
             if time.monotonic() - scanned >= _SCAN_SECONDS:
                 scanned = time.monotonic()
-                pids = self._server.pids()
-            self.samples.append(_usage(pids))
+                self.pids = self._server.pids()
+            self.samples.append(usage_of(self.pids))
 
     def _pause(self) -> float:
         now = time.time()
@@ -283,7 +295,8 @@ class _Tail:
 # -------------------------------------------------------------------------------------------------------------- /proc
 
 
-def _usage(pids: Sequence[int]) -> Usage:
+def usage_of(pids: Sequence[int]) -> Usage:
+    """What processes have used so far."""
     stats = [stat for stat in map(_stat, pids) if stat is not None]
     switches = [_switches(stat.pid) for stat in stats]
     return Usage(
@@ -295,14 +308,27 @@ def _usage(pids: Sequence[int]) -> Usage:
     )
 
 
+def family(roots: frozenset[int]) -> list[int]:
+    """Processes and their descendants, those that live."""
+    stats = _all_processes()
+    return [stat.pid for stat in _with_descendants({pid for pid in roots if pid in stats}, stats)]
+
+
 def _family(pid: int) -> list[_Stat]:
     """The processes of a session and their descendants that live."""
+    stats = _all_processes()
+    return _with_descendants({number for number, stat in stats.items() if stat.session == pid}, stats)
+
+
+def _all_processes() -> dict[int, _Stat]:
     try:
         numbers = [int(name) for name in os.listdir("/proc") if name.isdigit()]
     except OSError:
-        return []
-    stats = {stat.pid: stat for stat in map(_stat, numbers) if stat is not None}
-    found = {number for number, stat in stats.items() if stat.session == pid}
+        return {}
+    return {stat.pid: stat for stat in map(_stat, numbers) if stat is not None}
+
+
+def _with_descendants(found: set[int], stats: Mapping[int, _Stat]) -> list[_Stat]:
     grown = True
     while grown:
         more = {number for number, stat in stats.items() if stat.parent in found and number not in found}
