@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import math
 import os
+import random
 import subprocess
 import sys
 import time
@@ -18,6 +20,7 @@ from kirsch.scoreboard import (
     SERVING,
     SLOW_BYTES_MAX,
     SLOW_REQUESTS_MAX,
+    Histogram,
     Layout,
     LayoutError,
     Scoreboard,
@@ -25,7 +28,7 @@ from kirsch.scoreboard import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
 FIELDS = (
     "published",
@@ -163,15 +166,55 @@ def test_replacements_by_reason(board: Scoreboard) -> None:
     assert seen.replacements["crash"] == 2
 
 
-def test_quantiles_are_estimated_within_their_bucket(board: Scoreboard) -> None:
-    claim(board, queue_wait_0=50, queue_wait_1=40, queue_wait_2=10)
+def histogram_of(times: Sequence[float]) -> Histogram:
+    """As the engine counts them."""
+    bounds = Layout.of_native().bounds
+    counts = [0] * (len(bounds) + 1)
+    for each in times:
+        counts[next((place for place, bound in enumerate(bounds) if each <= bound), len(bounds))] += 1
+    return Histogram(bounds, counts, math.fsum(times))
+
+
+def test_a_quantile_is_bounded_by_its_bucket(board: Scoreboard) -> None:
+    claim(board, queue_wait_0=50, queue_wait_1=40, queue_wait_2=10, queue_wait_sum=50_000_000_000)
     before = board.read().histogram("queue_wait")
-    assert before.quantile(0.25) == pytest.approx(0.05)
-    assert before.quantile(0.7) == pytest.approx(0.55)
-    assert before.quantile(0.99) == 1.0  # more is not known of what took longer than the last bound
+    assert before.at_most(0.25) == pytest.approx(0.1)
+    assert before.at_most(0.7) == pytest.approx(1.0)
     count(board.slot(0), queue_wait_0=60)
     assert board.read().histogram("queue_wait").since(before).counts == (10, 0, 0)
-    assert before.since(before).quantile(0.5) is None
+    assert before.since(before).at_most(0.5) is None
+
+
+def test_a_quantile_is_never_below_the_true_one_and_tight_where_times_are_alike() -> None:
+    seed = random.randrange(1 << 32)
+    print("seed", seed)
+    chance = random.Random(seed)
+    for _ in range(300):
+        times = sorted(chance.lognormvariate(-5, chance.uniform(0.01, 4)) for _ in range(chance.randint(1, 60)))
+        found = histogram_of(times)
+        for share in (0.5, 0.9, 0.99):
+            bound = found.at_most(share)
+            assert bound is not None
+            assert bound >= times[math.ceil(share * len(times)) - 1] * (1 - 1e-9)
+    # The longest took 2.5 s and a little: an interpolation in its bucket, which ends at 5 s, would say 4.9 s.
+    alike = histogram_of([2.51] * 100)
+    for share in (0.5, 0.9, 0.99):
+        bound = alike.at_most(share)
+        assert bound is not None
+        assert bound < 3.6
+    assert histogram_of([2.4]).at_most(0.99) == pytest.approx(2.4)
+    # Beyond the last bucket's bound the sum is the only one.
+    assert histogram_of([0.001, 40.0]).at_most(0.99) == pytest.approx(40.0, abs=0.01)
+
+
+def test_a_sum_that_contradicts_the_counts_bounds_nothing() -> None:
+    """They are not read at one moment."""
+    bounds = Layout.of_native().bounds
+    counts = [0] * (len(bounds) + 1)
+    counts[5] = 3
+    assert Histogram(bounds, counts, 0.0).at_most(0.5) == bounds[5]
+    counts = [0] * len(bounds) + [1]
+    assert Histogram(bounds, counts, 0.0).at_most(0.5) is None
 
 
 def test_a_successor_adopts_the_board_over_exec(board: Scoreboard) -> None:

@@ -22,6 +22,7 @@ import pytest
 
 from family import Family
 from kirsch import top
+from kirsch.scoreboard import Layout
 from proc import wait_until
 
 if TYPE_CHECKING:
@@ -169,6 +170,28 @@ def test_once_is_plain_text(family: Family) -> None:
     assert re.search(r"stuck .*crash: killed by signal 9", text)
     assert f"running: GET /report (id 7f3a, pid {family.pid}, kirsch-1)" in text
     assert "wait()?[2J" in text, "what a request brings along must not move the cursor"
+
+
+def test_a_quantile_is_told_as_a_bound_that_the_times_allow(family: Family) -> None:
+    """Ten requests took 2.51 s each. An interpolation in their bucket, from 2.5 s to 5 s, would say 4.9 s."""
+    bucket = Layout.of_native().bounds.index(5.0)
+    worker = family.do("claim")
+    wait_until(lambda: len(family.status()["history"]["requests_per_second"]) >= 1, "it has sampled once")
+    family.do("add", worker, requests=10, service_time_sum=25_100_000_000, **{f"service_time_{bucket}": 10})
+    (line,) = (line for line in once(family.url).splitlines() if line.startswith("service time"))
+    assert re.split(r" {2,}", line) == ["service time", "≤2.6 s", "≤2.6 s", "≤2.6 s", "2.5 s"]
+    latency = family.status()["recent"]["latency"]["service_time"]
+    assert 2.51 <= latency["p50"] <= latency["p99"] <= 2.61
+
+
+@pytest.mark.parametrize(
+    ("seconds", "shown"),
+    [(None, "-"), (0.0001, "≤100 us"), (0.0025, "≤2.5 ms"), (0.25, "≤250 ms"), (2.51, "≤2.6 s"), (2.5, "≤2.5 s"),
+     (0.1234, "≤130 ms"), (30.0, "≤30.0 s"), (95.2, "≤96 s")],
+)  # fmt: skip
+def test_a_bound_is_never_rounded_down(seconds: float | None, shown: str) -> None:
+    assert top._at_most(seconds, unicode=True) == shown
+    assert top._at_most(seconds, unicode=False) == shown.replace("≤", "<=")
 
 
 def test_without_a_terminal_it_is_once(family: Family) -> None:

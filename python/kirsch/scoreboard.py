@@ -19,6 +19,7 @@ loaded and stored as a whole, because a memoryview of format ``Q`` copies eight 
 
 from __future__ import annotations
 
+import math
 import os
 import sys
 import time
@@ -633,20 +634,26 @@ class Histogram:
             found.append(total)
         return found
 
-    def quantile(self, share: float) -> float | None:
-        """An estimate, as PromQL's histogram_quantile makes it; None where there is nothing to estimate from.
+    def at_most(self, share: float) -> float | None:
+        """A time that the quantile certainly does not exceed; None where nothing was measured, or no bound is known.
 
-        What lies above the last bound is told as that bound.
+        It is the upper bound of the quantile's bucket, or less where the sum of all times leaves less: each other time
+        is at least the lower bound of its own bucket, and each time above the quantile is at least the quantile. An
+        interpolation within the bucket would look more exact, and may exceed the longest time that there was.
         """
-        rank, below, lower = share * self.count, 0, 0.0
         if not self.count:
             return None
-        for bound, count in zip(self.bounds, self.counts, strict=False):
-            if count and below + count >= rank:
-                return lower + (bound - lower) * max(rank - below, 0.0) / count
-            below += count
-            lower = bound
-        return self.bounds[-1]
+        rank = min(max(math.ceil(share * self.count), 1), self.count)
+        lowers = (0.0, *self.bounds)
+        place, up_to_here = next((place, total) for place, total in enumerate(self.cumulative()) if total >= rank)
+        before = rank - 1 - (up_to_here - self.counts[place])  # of the same bucket
+        counted = [count * lower for count, lower in zip(self.counts, lowers, strict=True)]
+        others = math.fsum([*counted[:place], *counted[place + 1 :], before * lowers[place]])
+        by_sum = (self.sum - others) / (self.counts[place] - before)
+        # Sum and counts are not read at one moment: a bound below the bucket comes of that, and is none.
+        bounds = [by_sum] if by_sum >= lowers[place] else []
+        bounds += self.bounds[place : place + 1]
+        return min(bounds, default=None)
 
     def since(self, earlier: Histogram) -> Histogram:
         """What was added since ``earlier``."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import math
 import os
 import sys
 import time
@@ -289,11 +290,11 @@ def _head(report: Report, width: int, unicode: bool) -> Iterator[Line]:
     if gauges["suspended"]:
         rest += f"   waiting for slow peers {gauges['suspended']}"
     yield "", f"busy       {busy}   {rest}"
-    yield "faint", f"{'':22}{'median':>9}{'p90':>10}{'p99':>10}{'mean':>10}"
+    yield "faint", f"{'at most':22}{'median':>9}{'p90':>10}{'p99':>10}{'(mean)':>10}"
     names = {"service_time": "service time", "queue_wait": "wait in queue", "interpreter_wait": "wait for interpreter"}
     for key, title in names.items():
         found = recent["latency"][key]
-        quantiles = [_about(found[each], report["measured"]) for each in ("p50", "p90", "p99")]
+        quantiles = [_at_most(found[each], unicode=unicode) for each in ("p50", "p90", "p99")]
         yield "", f"{title:22}{quantiles[0]:>9}{quantiles[1]:>10}{quantiles[2]:>10}{span(found['mean']):>10}"
     if report["restarts"]:
         counts = ", ".join(f"{reason} {count}" for reason, count in report["restarts"].items())
@@ -359,12 +360,14 @@ def _slow(report: Report, stack_max: int) -> Iterator[Line]:
                 yield "faint", f"  {line}"
 
 
-def _about(seconds: float | None, measured: list[float]) -> str:
-    """A quantile, which is known no better than the histogram's buckets are narrow."""
-    least, most = measured
-    if seconds is None or least <= seconds < most:
-        return span(seconds)
-    return f"<{span(least)}" if seconds < least else f">{span(most)}"
+def _at_most(seconds: float | None, *, unicode: bool) -> str:
+    """``≤250 ms``: a quantile is known as a bound. Two digits, rounded up, as a bound that is rounded down is none."""
+    if not seconds:
+        return "-" if seconds is None else span(seconds)
+    digit = 10.0 ** (math.floor(math.log10(seconds)) - 1)
+    rounded = math.ceil(seconds / digit - 1e-6) * digit
+    shown = span(rounded) if rounded < 60 else f"{math.ceil(seconds)} s"
+    return f"{'≤' if unicode else '<='}{shown}"
 
 
 def short(number: float) -> str:

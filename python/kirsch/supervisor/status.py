@@ -130,7 +130,7 @@ class Status:
                 "requests_per_second": _rate(now, before),
                 "latency": {name: _latency(now.histogram(name).since(before.histogram(name))) for name in HISTOGRAMS},
             },
-            # Quantiles below the first of these and at the second are not known more exactly.
+            # The bounds of the histograms' first and last buckets: below the first no quantile is told apart.
             "measured": [now.bounds[0], now.bounds[-1]],
             "total": {"latency": {name: _latency(now.histogram(name)) for name in HISTOGRAMS}},
             "history": {"seconds": SAMPLE_SECONDS, "requests_per_second": self._history.rates},
@@ -146,8 +146,8 @@ def _rate(now: Snapshot, before: Snapshot) -> float:
 
 
 def _latency(histogram: Histogram) -> dict[str, Any]:
-    """In seconds; None where nothing was measured."""
-    found: dict[str, Any] = {name: histogram.quantile(share) for name, share in QUANTILES.items()}
+    """In seconds: the mean, and what each quantile is at most; None where nothing was measured."""
+    found: dict[str, Any] = {name: histogram.at_most(share) for name, share in QUANTILES.items()}
     found["count"] = histogram.count
     found["mean"] = histogram.sum / histogram.count if histogram.count else None
     return found
