@@ -275,7 +275,6 @@ def test_a_touched_file(start: Callable[..., Running], code: Callable[..., Path]
 
 
 def test_changed_code_in_development(start: Callable[..., Running], code: Callable[..., Path]) -> None:
-    pytest.importorskip("watchfiles")
     site = start("--reload")
     versions = itertools.count()
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import shutil
 import signal
 import subprocess
 import sys
 import sysconfig
+import threading
 import time
 from pathlib import Path
 from select import select
@@ -17,7 +20,9 @@ import pytest
 
 from family import is_alive
 from kirsch.supervisor import watching
-from kirsch.supervisor.watching import Touches, Watch, WatchError
+from kirsch.supervisor.inotify import Tree
+from kirsch.supervisor.watching import Selection, Touches, Watch, WatchError
+from running import children
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -41,13 +46,18 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
-@pytest.fixture
-def watch_for(project: Path) -> Iterator[Callable[..., Watch]]:
+@pytest.fixture(params=["inotify", "watchfiles"])
+def watch_for(project: Path, request: pytest.FixtureRequest) -> Iterator[Callable[..., Watch | Tree]]:
     """A watch of ``project`` alone, once it is at work."""
-    made: list[Watch] = []
+    if request.param == "watchfiles":
+        pytest.importorskip("watchfiles")
+    made: list[Watch | Tree] = []
 
-    def watch_for(*extra: str) -> Watch:
-        watch = Watch(extra, [str(project)])
+    def watch_for(*extra: str) -> Watch | Tree:
+        if request.param == "inotify":
+            watch: Watch | Tree = Tree(Selection([str(project)], extra))
+        else:
+            watch = Watch(extra, [str(project)])
         made.append(watch)
         (project / "canary.py").touch()
         assert next_changes(watch) == ["canary.py"]
@@ -60,12 +70,17 @@ def watch_for(project: Path) -> Iterator[Callable[..., Watch]]:
         watch.close()
 
 
-def changes(watch: Watch, timeout: float) -> list[str]:
-    ready, _, _ = select([watch], [], [], timeout)
-    return [os.path.basename(path) for path in watch.read()] if ready else []
+def changes(watch: Watch | Tree, timeout: float) -> list[str]:
+    deadline = time.monotonic() + timeout
+    while (now := time.monotonic()) < deadline:
+        ready, _, _ = select([watch], [], [], max(min(watch.due(), deadline) - now, 0.0))
+        found = watch.read() if ready else []
+        if found := found or watch.take(time.monotonic()):
+            return [os.path.basename(path) for path in found]
+    return []
 
 
-def next_changes(watch: Watch) -> list[str]:
+def next_changes(watch: Watch | Tree) -> list[str]:
     found = changes(watch, 20)
     assert found, "no change was told in 20 s"
     return found
@@ -86,7 +101,7 @@ def test_sources_are_what_is_not_installed(tmp_path: Path) -> None:
     assert watching.source_directories([""]) == [os.getcwd()]
 
 
-def test_changes_of_sources_are_told(project: Path, watch_for: Callable[..., Watch]) -> None:
+def test_changes_of_sources_are_told(project: Path, watch_for: Callable[..., Watch | Tree]) -> None:
     (project / "package").mkdir()
     watch = watch_for()
     for name in ("notes.txt", ".hidden.py", "node_modules/x.py", ".venv/lib/y.py", "__pycache__/z.py"):
@@ -102,14 +117,16 @@ def test_changes_of_sources_are_told(project: Path, watch_for: Callable[..., Wat
     assert next_changes(watch) == ["module.py"]
 
 
-def test_many_changes_are_told_once(project: Path, watch_for: Callable[..., Watch]) -> None:
+def test_many_changes_are_told_once(project: Path, watch_for: Callable[..., Watch | Tree]) -> None:
     watch = watch_for()
     for number in range(100):
         (project / f"module_{number}.py").write_text("")
     assert 0 < len(next_changes(watch)) <= 10
 
 
-def test_extra_files_patterns_and_folders(project: Path, tmp_path: Path, watch_for: Callable[..., Watch]) -> None:
+def test_extra_files_patterns_and_folders(
+    project: Path, tmp_path: Path, watch_for: Callable[..., Watch | Tree]
+) -> None:
     outside = tmp_path / "outside"
     (outside / "templates" / "deeper").mkdir(parents=True)
     (outside / "static").mkdir()
@@ -125,7 +142,7 @@ def test_extra_files_patterns_and_folders(project: Path, tmp_path: Path, watch_f
 
 
 def test_an_edit_in_the_same_second_is_not_hidden_by_compiled_code(
-    project: Path, watch_for: Callable[..., Watch]
+    project: Path, watch_for: Callable[..., Watch | Tree]
 ) -> None:
     source = project / "constant.py"
     compiled = project / "__pycache__" / f"constant.{sys.implementation.cache_tag}.pyc"
@@ -168,11 +185,13 @@ def test_it_ends_with_its_parent(project: Path) -> None:
     wait_for_end(int(done.stdout))
 
 
-def test_it_holds_nothing_of_its_parents_and_can_be_closed(watch_for: Callable[..., Watch]) -> None:
+def test_it_holds_nothing_of_its_parents_and_can_be_closed(project: Path) -> None:
     import socket
 
     with socket.create_server(("127.0.0.1", 0)) as listener:
-        watch = watch_for()
+        watch = Watch((), [str(project)])
+        (project / "canary.py").touch()
+        assert next_changes(watch) == ["canary.py"]
         links = [os.readlink(entry) for entry in Path(f"/proc/{watch.pid}/fd").iterdir()]
         assert f"socket:[{os.fstat(listener.fileno()).st_ino}]" not in links
     assert (
@@ -184,13 +203,14 @@ def test_it_holds_nothing_of_its_parents_and_can_be_closed(watch_for: Callable[.
     assert not is_alive(pid)
 
 
-def test_its_end_is_told(watch_for: Callable[..., Watch]) -> None:
-    watch = watch_for()
+def test_its_end_is_told(project: Path) -> None:
+    watch = Watch((), [str(project)])
     os.kill(watch.pid, signal.SIGKILL)
     select([watch], [], [], 20)
     with pytest.raises(WatchError) as raised:
         watch.read()
     assert str(raised.value) == "--reload: the process that watches files has ended; restart to watch again"
+    watch.close()
 
 
 def test_without_watchfiles_it_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -198,7 +218,173 @@ def test_without_watchfiles_it_says_how_to_get_it(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr("importlib.util.find_spec", lambda _name: None)
     with pytest.raises(WatchError) as raised:
         Watch()
-    assert str(raised.value) == "--reload needs the package watchfiles; run `pip install 'kirsch[reload]'`"
+    assert (
+        str(raised.value) == "--reload needs the package watchfiles on this system; run `pip install 'kirsch[reload]'`"
+    )
+
+
+# --- inotify ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def tree(project: Path) -> Iterator[Callable[..., Tree]]:
+    made: list[Tree] = []
+
+    def tree(*extra: str, ignored: tuple[str, ...] = ()) -> Tree:
+        made.append(Tree(Selection([str(project)], extra, ignored)))
+        return made[-1]
+
+    yield tree
+    for each in made:
+        each.close()
+
+
+def test_a_directory_that_comes_later_is_watched_with_all_in_it(
+    project: Path, tmp_path: Path, tree: Callable[..., Tree]
+) -> None:
+    watch = tree()
+    (project / "new" / "deeper").mkdir(parents=True)
+    assert changes(watch, 0.5) == [], "there is no file in it"
+    (project / "new" / "deeper" / "module.py").write_text("")
+    assert next_changes(watch) == ["module.py"]
+    # A whole package, moved there at once.
+    (tmp_path / "package" / "inner").mkdir(parents=True)
+    (tmp_path / "package" / "inner" / "other.py").write_text("")
+    (tmp_path / "package").rename(project / "package")
+    assert next_changes(watch) == ["other.py"]
+    (project / "package" / "inner" / "other.py").write_text("x = 1\n")
+    assert next_changes(watch) == ["other.py"]
+
+
+def test_a_directory_that_is_removed_and_made_again_is_watched(project: Path, tree: Callable[..., Tree]) -> None:
+    package = project / "package"
+    package.mkdir()
+    (package / "module.py").write_text("")
+    watch = tree()
+    for _ in range(3):
+        shutil.rmtree(package)
+        assert next_changes(watch) == ["module.py"]
+        package.mkdir()
+        (package / "module.py").write_text("")
+        assert next_changes(watch) == ["module.py"]
+
+
+def test_a_directory_that_is_moved_away_is_a_change_and_is_not_watched_any_more(
+    project: Path, tmp_path: Path, tree: Callable[..., Tree]
+) -> None:
+    (project / "package").mkdir()
+    (project / "package" / "module.py").write_text("")
+    watch = tree()
+    (project / "package").rename(tmp_path / "away")
+    assert next_changes(watch) == ["package"]
+    (tmp_path / "away" / "module.py").write_text("x = 1\n")
+    assert changes(watch, 0.5) == []
+    assert watch.directories == 1
+
+
+def test_the_whole_project_is_removed_and_made_again(project: Path, tree: Callable[..., Tree]) -> None:
+    watch = tree()
+    shutil.rmtree(project)
+    assert next_changes(watch) == ["site_app.py"]
+    project.mkdir()
+    (project / "site_app.py").write_text("")
+    assert next_changes(watch) == ["site_app.py"]
+    while changes(watch, 0.7):
+        pass
+    (project / "more.py").write_text("")
+    assert next_changes(watch) == ["more.py"]
+
+
+def test_a_project_behind_a_link_that_leads_elsewhere_is_a_change(tmp_path: Path) -> None:
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / f"{name}.py").write_text("")
+    current = tmp_path / "current"
+    current.symlink_to("one")
+    watch = Tree(Selection([str(current)], ()))
+    (tmp_path / "next").symlink_to("two")
+    (tmp_path / "next").rename(current)
+    assert next_changes(watch) == ["two.py"]
+    (tmp_path / "two" / "more.py").write_text("")
+    assert next_changes(watch) == ["more.py"]
+    watch.close()
+
+
+def test_links_to_files_are_told_at_once(project: Path, tmp_path: Path, tree: Callable[..., Tree]) -> None:
+    (tmp_path / "outside.py").write_text("")
+    watch = tree()
+    (project / "symbolic.py").symlink_to(tmp_path / "outside.py")
+    (project / "hard.py").hardlink_to(tmp_path / "outside.py")
+    assert next_changes(watch) == ["hard.py", "symbolic.py"]
+
+
+def test_a_file_is_told_when_it_is_written_and_not_before(project: Path, tree: Callable[..., Tree]) -> None:
+    watch = tree()
+    with (project / "slow.py").open("w") as file:
+        file.write("x = ")
+        file.flush()
+        assert changes(watch, 0.7) == []
+        file.write("1\n")
+    assert next_changes(watch) == ["slow.py"]
+
+
+def test_events_that_were_lost_are_a_change_and_nothing_stays_unwatched(
+    project: Path, tree: Callable[..., Tree]
+) -> None:
+    """The kernel keeps so many events at most, and forgets the rest."""
+    most = int(Path("/proc/sys/fs/inotify/max_queued_events").read_text())
+    if most > 200_000:
+        pytest.skip(f"fs.inotify.max_queued_events is {most}: more than a test should make")
+    watch = tree()
+    one, other = project / "one.txt", project / "other.txt"
+    for _ in range(most // 2 + 100):  # in turns: the same event twice in succession is kept as one
+        one.touch()
+        other.touch()
+    (project / "lost").mkdir()
+    assert next_changes(watch) == [project.name]
+    while changes(watch, 0.7):
+        pass
+    (project / "lost" / "module.py").write_text("")
+    assert next_changes(watch) == ["module.py"]
+
+
+def test_files_that_the_server_writes_are_no_change(project: Path, tree: Callable[..., Tree]) -> None:
+    log = project / "access.log"
+    watch = tree(str(project), ignored=(str(log),))
+    log.write_text("a line\n")
+    (project / "__pycache__").mkdir()
+    (project / "__pycache__" / "site_app.pyc").write_text("")
+    (project / ".git").mkdir()
+    (project / ".git" / "index").write_text("")
+    assert changes(watch, 0.7) == []
+    (project / "page.html").write_text("")
+    assert next_changes(watch) == ["page.html"]
+
+
+def test_thousands_of_files_are_watched(project: Path, tree: Callable[..., Tree]) -> None:
+    for number in range(100):
+        (project / f"package_{number}").mkdir()
+        for module in range(50):
+            (project / f"package_{number}" / f"module_{module}.py").touch()
+    watch = tree()
+    assert (watch.files, watch.directories) == (5001, 101)
+    (project / "package_99" / "module_49.py").write_text("x = 1\n")
+    assert next_changes(watch) == ["module_49.py"]
+
+
+def test_a_limit_of_the_system_is_told_with_its_name(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Limited:
+        def add(self, _path: str) -> int:
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+        def close(self) -> None:
+            pass
+
+    monkeypatch.setattr("kirsch._native.Inotify", Limited)
+    with pytest.raises(
+        WatchError, match=r"the user's limit is reached; raise it with `sysctl fs\.inotify\.max_user_watches"
+    ):
+        Tree(Selection([str(project)], ()))
 
 
 # --- --touch-reload --------------------------------------------------------------------------------------------------
@@ -287,6 +473,7 @@ def test_what_changes_before_it_is_watched_is_seen_then(
         "import watchfiles\n"
     )
     monkeypatch.setenv("PYTHONPATH", str(slow), prepend=os.pathsep)
+    monkeypatch.setenv("WATCHFILES_FORCE_POLLING", "1")  # which has the library watch
     source, moved = project / "site_app.py", tmp_path / "old.py"
     moved.write_text(SAYS.format("moved"))
     os.utime(moved, (0, 0))
@@ -302,6 +489,56 @@ def test_what_changes_before_it_is_watched_is_seen_then(
     source.write_text(SAYS.format("third"))
     server.wait_for(r"site_app\.py has changed", after=before)
     wait_for_answer(server, "third")
+
+
+@pytest.mark.parametrize("mode", [(), ("--preload",)], ids=["fork", "preload"])
+def test_a_change_in_the_first_moments_is_not_missed(
+    serve: Serve, project: Path, tmp_path: Path, mode: tuple[str, ...]
+) -> None:
+    """The file changes while the first worker imports it; nothing has been said yet."""
+    started, gate = tmp_path / "started", tmp_path / "gate"
+    os.mkfifo(gate)
+    source = project / "site_app.py"
+
+    def change() -> None:
+        with gate.open("w"):  # waits until the worker is here
+            started.touch()
+            source.write_text(SAYS.format("other"))
+
+    source.write_text(f"open({str(gate)!r}).read()\n" + SAYS.format("first"))
+    changing = threading.Thread(target=change)
+    changing.start()
+    server = serve("site_app:app", "--reload", *mode, cwd=project)
+    changing.join()
+    wait_for_answer(server, "other")
+
+
+def test_reload_says_what_it_watches_and_needs_no_package(serve: Serve, project: Path, tmp_path: Path) -> None:
+    hidden = tmp_path / "hidden"
+    hidden.mkdir()
+    (hidden / "watchfiles.py").write_text("raise ImportError('it is not installed')\n")
+    server = serve("site_app:app", "--reload", cwd=project, env={"PYTHONPATH": str(hidden)})
+    server.wait_for(r"^reloading when a file changes: watching 2 files in 2 directories at ")
+    assert len(children(server.pid)) == 1, "the worker, and nobody who watches"
+    (project / "site_app.py").write_text(SAYS.format("other"))
+    wait_for_answer(server, "other")
+
+
+def test_reload_does_not_reload_for_its_own_log(serve: Serve, project: Path) -> None:
+    server = serve(
+        "site_app:app",
+        "--reload",
+        "--reload-extra-file=.",
+        "--access-logfile=access.log",
+        "--pid-file=pid",
+        cwd=project,
+    )
+    for _ in range(3):
+        assert answer(server) == "first"
+    (project / "page.html").touch()
+    server.wait_for(r"page\.html has changed: reloading$")
+    server.wait_for(r": done")
+    assert server.stderr.count("has changed: reloading") == 1
 
 
 def test_what_has_not_changed_is_not_seen(serve: Serve, project: Path) -> None:

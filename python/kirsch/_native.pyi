@@ -412,3 +412,30 @@ class Histogram:
 
     def log_line(self, at: float, seconds: float, tag: str | None = None) -> str:
         """A line of it: an interval that begins ``at`` seconds from the start."""
+
+@final
+class Inotify:
+    """inotify(7), on Linux: tells what has changed in directories. Never waits; closed at an exec.
+
+    Raises OSError where the system does not allow one more.
+    """
+
+    def __new__(cls) -> Inotify: ...
+    def fileno(self) -> int:
+        """Readable when there is something to read. Raises ValueError when it is closed."""
+
+    def add(self, path: str) -> int:
+        """Watch the entries of the directory ``path``, without those of directories in it; returns the watch.
+
+        One that is watched already keeps its number. Raises OSError.
+        """
+
+    def remove(self, watch: int) -> None:
+        """Watch it no more. Nothing where it has gone. Raises OSError."""
+
+    def read(self) -> list[tuple[int, int, str]]:
+        """What has happened: the watch (-1: events were lost), the bits of inotify(7), the name of the entry (empty:
+        the directory itself). Raises OSError."""
+
+    def close(self) -> None:
+        """Let go of the descriptor. May be called again."""

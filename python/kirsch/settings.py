@@ -244,7 +244,8 @@ class Settings:
     )  # fmt: skip
     reload: bool = setting(
         "Workers", "--reload", "", parse_switch, "no",
-        "For development: reload when a file of the application has changed. Needs pip install 'kirsch[reload]'.",
+        "For development: reload when a file of the application has changed. On other systems than Linux it needs "
+        "pip install 'kirsch[reload]'.",
         fixed=True, supervised=True,
     )  # fmt: skip
     reload_extra_files: tuple[str, ...] = setting(

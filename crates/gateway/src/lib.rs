@@ -9,6 +9,7 @@
 //!   bench    the load generator, which has nothing to do with any of these
 //!   signals  room for signal handlers
 //!   stacks   of other threads
+//!   inotify  files that change, for --reload; on Linux
 //! ```
 //!
 //! Two rules hold everywhere: the interpreter is taken first and the engine's lock second, and nothing that the
@@ -23,6 +24,8 @@ mod calls;
 mod clock;
 mod engines;
 mod guarded;
+#[cfg(target_os = "linux")]
+mod inotify;
 mod limit;
 mod object;
 mod scoreboard;
@@ -44,6 +47,9 @@ mod _native {
     use crate::bench::{Histogram, ResponseFault, Responses, load, serve_null};
     #[pymodule_export]
     use crate::calls::Call;
+    #[cfg(target_os = "linux")]
+    #[pymodule_export]
+    use crate::inotify::Inotify;
     use crate::scoreboard;
     #[pymodule_export]
     use crate::server::{Exchange, Server};

@@ -10,13 +10,13 @@ Read from here::
     crew.py         the workers: which there are, which are missing, which is replaced next
     workforce.py    single workers: how one is started, what it says, what it is late with, how it ends
     nursery.py      the zygotes of --preload, as the supervisor sees them
-    reloading.py    a reload, from the signal to the moment at which all workers are new, or to the way back
+    reloading.py    a reload: a trial that changes nothing, and then the replacement of all workers
     lookout.py      how much the workers have to do: more of them, fewer, or none; activity.py counts it
-    changes.py      files that call for a reload; watching.py is what watches them
+    changes.py      files that call for a reload; inotify.py and watching.py are what watches them
     upgrading.py    SIGUSR2, from the signal to the exec; upgrade.py is how that is done
     exhibition.py   the child behind --metrics-bind, as the supervisor sees it
     holdings.py     what is held for workers: sockets, logs, the pid file
-    backoff.py, scaling.py   when to start another, and how many there should be: pure functions
+    backoff.py, scaling.py   when to start another, and how many there should be: without clock or process
     control.py      the channel between the supervisor and one child, and what is said on it
     forking.py      how a child leaves the stack of its parent
     waiting.py, wakeup.py    the one place where it waits; signals as events

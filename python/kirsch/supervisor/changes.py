@@ -15,6 +15,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from kirsch.settings import Settings
+    from kirsch.supervisor.inotify import Tree
     from kirsch.supervisor.service import Service
     from kirsch.supervisor.waiting import Waiting
     from kirsch.supervisor.watching import Touches, Watch
@@ -27,7 +29,7 @@ class Changes:
         self._service = service
         self._waiting = waiting
         self._reload = reload
-        self._watch: Watch | None = None
+        self._watch: Watch | Tree | None = None
         self._touches: Touches | None = None
         self._looked_at = time.monotonic()
 
@@ -46,22 +48,32 @@ class Changes:
         path = sys.path.copy()
         assembly.extend_path(chosen)
         try:
-            self._watch = watching.Watch(chosen.reload_extra_files)
+            self._watch = watching.watch_sources(chosen.reload_extra_files, _written_by_the_server(chosen))
         except watching.WatchError as error:
             raise assembly.AssemblyError(assembly.EXIT_FAILED, str(error)) from None
         finally:
             sys.path[:] = path
         self._waiting.attend(self._watch.fileno(), self._on_change)
 
+    def describe(self) -> str:
+        """What is watched, in a line for people; empty where nothing is."""
+        return "" if self._watch is None else self._watch.describe()
+
     def due(self) -> float:
         """When to :meth:`look` again."""
-        return NEVER if self._touches is None or self._service.is_stopping else self._looked_at + LOOK_SECONDS
+        if self._service.is_stopping:
+            return NEVER
+        touches_at = NEVER if self._touches is None else self._looked_at + LOOK_SECONDS
+        return touches_at if self._watch is None else min(touches_at, self._watch.due())
 
     def look(self, now: float) -> None:
-        if now >= self.due() and self._touches is not None:
+        if now < self.due():
+            return
+        if self._touches is not None and now >= self._looked_at + LOOK_SECONDS:
             self._looked_at = now
             if touched := self._touches.look():
                 self._reload(f"{touched[0]} was touched")
+        self._with_watch(lambda watch: watch.take(now))
 
     def stop(self) -> None:
         """Watch no more; :meth:`start` may follow."""
@@ -76,14 +88,25 @@ class Changes:
             self._watch = None
 
     def _on_change(self) -> None:
+        self._with_watch(lambda watch: watch.read())
+
+    def _with_watch(self, ask: Callable[[Watch | Tree], list[str]]) -> None:
+        """Reload for what ``ask`` gets told of the watch."""
         from kirsch.supervisor import watching
 
-        assert self._watch is not None
+        if self._watch is None:
+            return
         try:
-            changed = self._watch.read()
+            changed = ask(self._watch)
         except watching.WatchError as error:
             self._service.report(ERROR, str(error))
             self.stop()
         else:
             if changed:
                 self._reload(f"{os.path.relpath(changed[0])} has changed")
+
+
+def _written_by_the_server(chosen: Settings) -> list[str]:
+    """Files whose changes say nothing about the application, although they may lie where that is."""
+    paths = (chosen.access_logfile, chosen.error_logfile, chosen.pid_file)
+    return [os.path.abspath(path) for path in paths if path not in ("", "-")]

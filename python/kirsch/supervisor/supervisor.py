@@ -198,6 +198,8 @@ class Supervisor:
             reports.say(f"serving {service.name}{several}\non {', '.join(urls)}")
             if service.held.metrics:
                 reports.say(f"metrics on {', '.join(listener.url for listener in service.held.metrics)}")
+            if watched := self._changes.describe():
+                reports.say(watched)
         service.notifier.ready(f"serving {service.name}{several}")
         self._exhibition.start()
 

@@ -1,7 +1,9 @@
 """Changes of files that call for a reload: ``--reload`` for development, ``--touch-reload`` for operations.
 
-Source files are watched by the library watchfiles in a process of its own (this module is its program too): it brings
-threads, which the supervisor must not have when it forks, and takes as long to import as everything else together.
+On Linux the supervisor watches source files itself (``inotify.py``). Elsewhere, and where WATCHFILES_FORCE_POLLING is
+set because the files lie on a file system that tells nothing, the library watchfiles does in a process of its own (this
+module is its program too): it brings threads, which the supervisor must not have when it forks, and takes as long to
+import as everything else together.
 """
 
 from __future__ import annotations
@@ -9,26 +11,69 @@ from __future__ import annotations
 import os
 import sys
 
+from kirsch import _native
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from typing import Any
+
+    from kirsch.supervisor.inotify import Tree
 
 # Changes are told when none has come for so long, or after so long at the most, in milliseconds: an editor writes one
 # file in several steps, and a change of branches writes many files.
 _PAUSE = 50
 _PATIENCE = 500
 
-# Folders whose files nobody edits; whatever begins with a dot is left out as well.
-_LEFT_OUT = frozenset({"__pycache__", "node_modules", "site-packages", "dist-packages"})
+LEFT_OUT = frozenset({"__pycache__", "node_modules", "site-packages", "dist-packages"})
+"""Directories whose files nobody edits; whatever begins with a dot is left out as well."""
 
-_MISSING = "--reload needs the package watchfiles; run `pip install 'kirsch[reload]'`"
+_MISSING = "--reload needs the package watchfiles on this system; run `pip install 'kirsch[reload]'`"
 
 _WILD = frozenset("*?[")
 
 
 class WatchError(Exception):
     """Watching does not work, in one line; how to mend it stands in it."""
+
+
+class Selection:
+    """Which files are watched: ``*.py`` below ``directories``, and what ``patterns`` name, which are absolute paths: a
+    file, a directory with all below it, or one with ``*`` and ``?``. Files of ``ignored`` are left out: the server
+    writes them."""
+
+    def __init__(self, directories: Iterable[str], patterns: Iterable[str], ignored: Iterable[str] = ()) -> None:
+        self.directories = list(directories)
+        self.patterns = list(patterns)
+        self._ignored = frozenset(ignored)
+
+    def wants(self, path: str) -> bool:
+        if path in self._ignored:
+            return False
+        return _matches(path, self.patterns) or (path.endswith(".py") and _is_source(path, self.directories))
+
+    def tops(self) -> list[str]:
+        """The directories to begin with."""
+        return [*self.directories, *_directories_of(self.patterns, self.directories)]
+
+    def descends(self, path: str) -> bool:
+        """Whether the directory ``path``, which is in a watched one, is to be watched as well."""
+        if path in self.patterns or any(_is_in(pattern, path) for pattern in self.patterns):
+            return True
+        if _is_hidden(os.path.basename(path)):
+            return False
+        places = [*self.directories, *(_fixed_part(pattern) for pattern in self.patterns)]
+        return any(_is_source(path, [place]) for place in places if os.path.isdir(place))
+
+
+def watch_sources(extra: Iterable[str], ignored: Iterable[str]) -> Watch | Tree:
+    """Watch the application's sources, in the way that this system has. Raises WatchError."""
+    if not hasattr(_native, "Inotify") or os.environ.get("WATCHFILES_FORCE_POLLING"):
+        return Watch(extra)
+    from kirsch.supervisor.inotify import Tree
+
+    patterns = [os.path.abspath(pattern) for pattern in extra]
+    return Tree(Selection(source_directories(sys.path), patterns, ignored))
 
 
 class Watch:
@@ -52,6 +97,7 @@ class Watch:
             raise WatchError(_MISSING)
         patterns = [os.path.abspath(pattern) for pattern in extra]
         watched = source_directories(sys.path) if directories is None else list(directories)
+        self._watched = watched
         task = {"directories": watched, "patterns": patterns, "supervisor": os.getpid(), "since": _file_time()}
         self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._socket.setblocking(False)
@@ -65,6 +111,17 @@ class Watch:
             raise WatchError(f"--reload: cannot start {sys.executable}: {error.strerror}") from error
         finally:
             theirs.close()
+
+    def describe(self) -> str:
+        tops = ", ".join(os.path.relpath(top) for top in self._watched)
+        return f"reloading when a file changes: the package watchfiles watches {tops}"
+
+    def due(self) -> float:
+        return float("inf")
+
+    def take(self, _now: float) -> list[str]:
+        """Nothing: :meth:`read` has told it."""
+        return []
 
     def fileno(self) -> int:
         """Readable when something changed, or the child ended."""
@@ -136,7 +193,7 @@ def source_directories(path: Iterable[str]) -> list[str]:
     found: list[str] = []
     for entry in sorted(os.path.abspath(entry or ".") for entry in path):
         real = os.path.realpath(entry)
-        is_installed = _LEFT_OUT.intersection(real.split(os.sep)) or any(_is_in(real, place) for place in installed)
+        is_installed = LEFT_OUT.intersection(real.split(os.sep)) or any(_is_in(real, place) for place in installed)
         if os.path.isdir(entry) and not is_installed and not any(_is_in(entry, known) for known in found):
             found.append(entry)
     return found
@@ -180,7 +237,7 @@ def _tell_changes(directories: list[str], patterns: list[str], since: int, tell:
     def tell_all(paths: Iterable[str]) -> None:
         paths = sorted(paths)
         for path in paths:
-            _remove_bytecode(path)
+            remove_bytecode(path)
         # A change of branches touches thousands; the first tell enough, and a message has to fit in a packet.
         if paths:
             tell({"changed": paths[:10]})
@@ -225,7 +282,7 @@ def _changed_since(since: int, roots: Iterable[str]) -> Iterable[str]:
     where it is moved, but not that of its entry (``st_ctime_ns``)."""
     for root in roots:
         for directory, directories, names in os.walk(root):
-            directories[:] = [name for name in directories if not name.startswith(".") and name not in _LEFT_OUT]
+            directories[:] = [name for name in directories if not name.startswith(".") and name not in LEFT_OUT]
             for name in names:
                 path = os.path.join(directory, name)
                 try:
@@ -234,6 +291,17 @@ def _changed_since(since: int, roots: Iterable[str]) -> Iterable[str]:
                     continue  # a link to nowhere, or it has gone again
                 if max(status.st_mtime_ns, status.st_ctime_ns) > since:
                     yield path
+
+
+def _fixed_part(pattern: str) -> str:
+    """The directory that a pattern begins with, without wildcards."""
+    while _WILD.intersection(pattern):
+        pattern = os.path.dirname(pattern)
+    return pattern
+
+
+def _is_hidden(name: str) -> bool:
+    return name.startswith(".") or name in LEFT_OUT
 
 
 def _directories_of(patterns: Iterable[str], watched: Iterable[str]) -> list[str]:
@@ -261,12 +329,12 @@ def _is_source(path: str, directories: Iterable[str]) -> bool:
     for directory in directories:
         if _is_in(path, directory):
             parts = os.path.relpath(path, directory).split(os.sep)
-            if not any(part.startswith(".") or part in _LEFT_OUT for part in parts):
+            if not any(_is_hidden(part) for part in parts):
                 return True
     return False
 
 
-def _remove_bytecode(path: str) -> None:
+def remove_bytecode(path: str) -> None:
     """Python takes compiled code for current if the source has the same size and was changed in the same second
     (PEP 3147's header); an edit right after a start may be just that, and would not be seen."""
     from importlib.util import cache_from_source

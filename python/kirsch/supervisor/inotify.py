@@ -1,0 +1,230 @@
+"""Source files watched through inotify(7), which needs no other package, process or thread. For --reload on Linux.
+
+inotify tells what happens to the entries of one directory, so there is a watch for each directory. Each is watched
+first and read then: what comes into it in between is found twice rather than never. A directory that comes later is
+treated the same. What inotify cannot tell is looked for once a second: whether the directories at the top are still the
+same, which may have been removed and made again, or be behind a link that leads elsewhere now. Links to directories
+below them are not followed.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+import time
+
+from kirsch import _native
+from kirsch.supervisor.crew import NEVER
+from kirsch.supervisor.watching import LEFT_OUT, Selection, WatchError, remove_bytecode
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+# Of inotify(7).
+_CREATE, _MOVED_TO, _MOVED_FROM, _DELETE = 0x100, 0x80, 0x40, 0x200
+_DELETE_SELF, _MOVE_SELF, _UNMOUNT, _OVERFLOW, _IGNORED, _ISDIR = 0x400, 0x800, 0x2000, 0x4000, 0x8000, 0x40000000
+
+# A change is told when none has come for so long, or after so long at the most: an editor writes one file in several
+# steps, and a change of branches writes many files.
+_PAUSE_SECONDS = 0.05
+_PATIENCE_SECONDS = 0.5
+
+_LOOK_SECONDS = 1.0
+
+# The first changes tell enough.
+_TOLD_MOST = 10
+
+
+class Tree:
+    """The watch over what a :class:`Selection` selects. Raises WatchError where the system does not allow it.
+
+    ``now`` is CLOCK_MONOTONIC, as everywhere in the supervisor.
+    """
+
+    def __init__(self, selection: Selection) -> None:
+        self._selection = selection
+        self._paths: dict[int, str] = {}
+        self._watches: dict[str, int] = {}
+        self._tops: dict[str, tuple[int, int] | None] = {}
+        self._changed: dict[str, None] = {}
+        self._changed_first = self._changed_last = NEVER
+        self._look_at = 0.0
+        try:
+            self._native = _native.Inotify()
+        except OSError as error:
+            raise _refusal(error, "") from None
+        try:
+            self.files = sum(len(self._add_top(top)) for top in selection.tops())
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def directories(self) -> int:
+        return len(self._paths)
+
+    def describe(self) -> str:
+        files, directories = self.files, self.directories
+        tops = ", ".join(os.path.relpath(top) for top in self._tops)
+        return (
+            f"reloading when a file changes: watching {files} file{'s' * (files != 1)} in {directories} "
+            f"director{'y' if directories == 1 else 'ies'} at {tops}"
+        )
+
+    def fileno(self) -> int:
+        return self._native.fileno()
+
+    def due(self) -> float:
+        """When :meth:`take` has something to do."""
+        return min(self._look_at, self._changed_last + _PAUSE_SECONDS, self._changed_first + _PATIENCE_SECONDS)
+
+    def read(self) -> list[str]:
+        """Take in what has happened; :meth:`take` tells it when that is due. Raises WatchError."""
+        try:
+            events = self._native.read()
+        except OSError as error:
+            raise WatchError(f"--reload: files cannot be watched any more: {error.strerror}") from None
+        for watch, what, name in events:
+            self._on_event(watch, what, name)
+        return []
+
+    def take(self, now: float) -> list[str]:
+        """The paths that have changed, if no more are to be expected with them. Raises WatchError."""
+        if now >= self._look_at:
+            self._look_at = now + _LOOK_SECONDS
+            for top, identity in list(self._tops.items()):
+                if _identity(top) != identity or (identity is not None and top not in self._watches):
+                    self._note(self._renew_top(top))
+        if now < min(self._changed_last + _PAUSE_SECONDS, self._changed_first + _PATIENCE_SECONDS):
+            return []
+        changed = sorted(self._changed)
+        self._changed.clear()
+        self._changed_first = self._changed_last = NEVER
+        return changed
+
+    def close(self) -> None:
+        """May be called again, and in a forked child."""
+        self._native.close()
+
+    def _on_event(self, watch: int, what: int, name: str) -> None:
+        if what & _OVERFLOW:
+            # Nobody knows what else has happened.
+            for top in list(self._tops):
+                self._renew_top(top)
+            self._note(self._tops)
+            return
+        directory = self._paths.get(watch)
+        if directory is None:
+            return
+        if what & (_IGNORED | _UNMOUNT | _DELETE_SELF | _MOVE_SELF):
+            if what & _IGNORED:
+                self._forget(watch)
+            elif directory in self._tops:
+                self._drop(directory)
+            return
+        path = os.path.join(directory, name)
+        if what & _ISDIR:
+            if what & (_CREATE | _MOVED_TO):
+                if self._selection.descends(path):
+                    self._note(self._add(path))
+            elif what & (_MOVED_FROM | _DELETE) and self._drop(path) and what & _MOVED_FROM:
+                self._note([path])
+        elif self._selection.wants(path) and not (what & _CREATE and _is_being_written(path)):
+            self._note([path])
+
+    def _note(self, paths: Iterable[str]) -> None:
+        now = time.monotonic()
+        for path in paths:
+            remove_bytecode(path)
+            if len(self._changed) < _TOLD_MOST:
+                self._changed[path] = None
+            self._changed_last = now
+            self._changed_first = min(self._changed_first, now)
+
+    def _add_top(self, top: str) -> list[str]:
+        self._tops[top] = _identity(top)
+        return self._add(top)
+
+    def _renew_top(self, top: str) -> list[str]:
+        """It is not what it was; returns the files that it has now."""
+        self._drop(top)
+        return self._add_top(top)
+
+    def _add(self, path: str) -> list[str]:
+        """Watch a directory and those in it; returns the files that are selected there."""
+        found: list[str] = []
+        left = [path]
+        while left:
+            directory = left.pop()
+            try:
+                watch = self._native.add(directory)
+            except OSError as error:
+                if error.errno in (errno.ENOENT, errno.ENOTDIR, errno.EACCES, errno.ELOOP):
+                    continue  # it has gone again, or is not for us to read
+                raise _refusal(error, directory) from None
+            self._paths[watch] = directory
+            self._watches[directory] = watch
+            for entry in _entries(directory):
+                if entry.is_dir(follow_symlinks=False):
+                    if self._selection.descends(entry.path):
+                        left.append(entry.path)
+                elif self._selection.wants(entry.path):
+                    found.append(entry.path)
+        return found
+
+    def _drop(self, path: str) -> bool:
+        """Watch a directory and those in it no more; whether it was watched."""
+        below = path.rstrip(os.sep) + os.sep
+        gone = [each for each in self._watches if each == path or each.startswith(below)]
+        for each in gone:
+            watch = self._watches[each]
+            self._forget(watch)
+            try:
+                self._native.remove(watch)
+            except OSError:
+                pass  # it is not needed, whatever the reason
+        return bool(gone)
+
+    def _forget(self, watch: int) -> None:
+        path = self._paths.pop(watch, None)
+        if path is not None and self._watches.get(path) == watch:
+            del self._watches[path]
+
+
+def _entries(directory: str) -> Iterator[os.DirEntry[str]]:
+    try:
+        with os.scandir(directory) as entries:
+            yield from entries
+    except OSError:
+        pass  # it has gone again
+
+
+def _identity(path: str) -> tuple[int, int] | None:
+    try:
+        status = os.stat(path)
+    except OSError:
+        return None
+    return status.st_dev, status.st_ino
+
+
+def _is_being_written(path: str) -> bool:
+    """Whether the end of writing to a new file is still to be told: it is not for a link, symbolic or hard."""
+    try:
+        status = os.lstat(path)
+    except OSError:
+        return True  # it has gone again, which is told as well
+    return stat.S_ISREG(status.st_mode) and status.st_nlink == 1
+
+
+def _refusal(error: OSError, path: str) -> WatchError:
+    limit = "max_user_watches" if error.errno == errno.ENOSPC else "max_user_instances"
+    place = f" {path}" if path else ""
+    if error.errno in (errno.ENOSPC, errno.EMFILE):
+        left_out = ", ".join(sorted(LEFT_OUT))
+        return WatchError(
+            f"--reload: cannot watch{place}: the user's limit is reached; raise it with `sysctl fs.inotify.{limit}=N` "
+            f"or start in a directory with less in it ({left_out} and names with a dot first are left out)"
+        )
+    return WatchError(f"--reload: cannot watch{place}: {error.strerror}")
