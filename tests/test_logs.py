@@ -9,6 +9,8 @@ import os
 import re
 import signal
 import socket
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -251,6 +253,46 @@ logging.getLogger("kirsch").addHandler(handler)
     running.wait_for_output(r"^taken: kirsch ERROR$")
     assert running.stop() == 0
     assert "LookupError" not in running.stderr
+
+
+def test_json_error_log_has_one_object_for_each_record(serve: Serve, write_app: Write, tmp_path: Path) -> None:
+    log = tmp_path / "error.log"
+    writing = APP.replace(
+        "def app(",
+        'def app(environ, start_response):\n    environ["wsgi.errors"].write("one \\x9b\\ntw")\n'
+        '    print("o", file=environ["wsgi.errors"])\n    return served(environ, start_response)\n\ndef served(',
+    )
+    running = serve(write_app(writing), "--error-logfmt", "json", "--error-logfile", str(log))
+    assert get(running, "/boom") == 500
+    pid = running.server_pid
+    assert running.stop() == 0
+    text = log.read_text(encoding="utf-8")
+    assert text.isascii()
+    records = [json.loads(line) for line in text.splitlines()]
+    for record in records:
+        assert list(record) == ["time", "level", "pid", "worker", "message", "traceback"]
+        assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z", record["time"])
+    one, two, raised = (record for record in records if record["level"] == "error")
+    assert [one["message"], two["message"]] == ["one \x9b", "two"]
+    assert (raised["pid"], raised["worker"]) == (pid, 1)
+    assert "/boom" in raised["message"]
+    assert raised["traceback"].endswith("LookupError: the fuse is lit")
+
+
+def test_json_error_log_on_standard_error_has_the_start_too(write_app: Write) -> None:
+    command = [sys.executable, "-m", "kirsch", "--error-logformat", "json", "--bind", "127.0.0.1:0"]
+    with subprocess.Popen([*command, write_app(APP)], stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        lines = [process.stderr.readline() for _ in range(3)]
+        process.send_signal(signal.SIGTERM)
+        lines += process.stderr.readlines()
+    messages = [json.loads(line)["message"] for line in lines]
+    assert messages[0].startswith("kirsch ")
+    assert messages[2].startswith("on http://127.0.0.1:")
+    failed = subprocess.run([*command, "nowhere:app"], capture_output=True, text=True, check=False)
+    record = json.loads(failed.stderr.splitlines()[-1])
+    assert record["level"] == "error"
+    assert "nowhere" in record["message"]
 
 
 # In somebody's program

@@ -13,10 +13,13 @@ __all__ = [
     "Exchange",
     "FileWrapper",
     "Histogram",
+    "LogWriter",
     "ResponseFault",
     "Responses",
     "Server",
     "__version__",
+    "count_dropped_line",
+    "flush_logs",
     "follow_frames",
     "load",
     "make_room_for_signals",
@@ -53,6 +56,31 @@ included; ``write``: composing and sending; ``peer``: waiting for the client, to
 """
 
 @final
+class LogWriter:
+    """Writes to the file ``path``, or to descriptor 2 where that is empty, in a thread that needs no GIL.
+
+    ``json`` is the form in which it tells of lines that it has dropped. A path that is a FIFO needs no reader. Raises
+    OSError where the file cannot be opened.
+    """
+
+    def __new__(cls, path: str = "", *, json: bool = False) -> LogWriter: ...
+    def write(self, lines: bytes, patience: float) -> None:
+        """Append whole lines, and wait up to ``patience`` seconds until they are written; not at all while the file
+        does not accept any. A mebibyte may wait; what finds no room is dropped and counted, and a line tells how many
+        when there is room again. It raises nothing where the file cannot be written."""
+
+    def reopen(self) -> None:
+        """Open the path again after a rotation; what was written before goes to the old file. Raises OSError, and
+        keeps the old file, if it cannot."""
+
+def flush_logs(patience: float, *, settle: bool = False) -> bool:
+    """Wait up to ``patience`` seconds until all lines that were logged in this process are written or dropped, access
+    lines included; whether they are. With ``settle`` also until the threads that write have ended, as before a fork."""
+
+def count_dropped_line() -> None:
+    """A line was dropped by somebody else: count it as :meth:`Server.statistics` does (``log_lines_dropped``)."""
+
+@final
 class Server:
     """One engine and one WSGI application on listening sockets.
 
@@ -86,6 +114,7 @@ class Server:
         access_log_format: str = "combined",
         access_logger: Callable[[str, dict[str, str]], None] | None = None,
         report: Callable[[int, str, BaseException | None], None] | None = None,
+        errors: Any = None,
         threads: int = 1,
         spawn: Callable[[int], None] | None = None,
         request_buffering: bool = True,
@@ -110,6 +139,8 @@ class Server:
 
         ``timeout`` is the deadline of a call, and ``timeout_paths`` are others for paths at and below a prefix;
         :meth:`interrupt` raises ``timeout_exception``.
+
+        ``errors`` is what the application gets as ``wsgi.errors``; None: ``sys.stderr`` of now.
 
         A loop that hosts the engine gives ``waiter`` and ``wait``: each exchange calls ``waiter()`` once, at its start
         and where it runs, and ``wait(waiter)`` to let others run until a turn has given that object back. ``wait`` may
@@ -218,6 +249,9 @@ class Server:
 
     def wake(self) -> None:
         """Make a waiting :meth:`run` look at pending signals now. May be called from any thread."""
+
+    def tell_last(self) -> None:
+        """Report the access lines that were dropped and not reported yet: when it has ended, and logs are flushed."""
 
     def reopen_logs(self) -> None:
         """Open the access log's path again, after a rotation; the old file stays in use if that fails.

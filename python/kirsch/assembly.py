@@ -90,21 +90,28 @@ def raise_descriptor_limit() -> None:
 def open_logs(chosen: Settings) -> reports.ErrorLog:
     """The error log; and the access log is tried. Raises AssemblyError."""
     try:
-        errors = reports.ErrorLog(chosen.error_logfile, reports.LEVELS[chosen.log_level])
+        errors = reports.ErrorLog(
+            chosen.error_logfile, reports.LEVELS[chosen.log_level], json=chosen.error_logformat == "json"
+        )
         if chosen.access_logfile not in ("", "-"):
             # The engine opens it for itself, after the sockets; a path that cannot be is better told now, by name.
-            with open(chosen.access_logfile, "ab"):
-                pass
+            from kirsch._native import LogWriter
+
+            LogWriter(chosen.access_logfile)
     except OSError as error:
         raise AssemblyError(EXIT_FAILED, f"cannot write {error.filename}: {error.strerror}") from None
     return errors
 
 
 def make_server(app: Callable[..., Any], chosen: Settings, report: reports.Report) -> Server:
-    """The server; it has to :meth:`Server.adopt` its sockets."""
+    """The server; it has to :meth:`Server.adopt` its sockets. Its application's ``wsgi.errors`` is the error log, where
+    ``report`` is one."""
     from kirsch.server import Server
 
-    return Server(app, chosen.bind, **_options(chosen, report))
+    server = Server(app, chosen.bind, **_options(chosen, report))
+    if isinstance(report, reports.ErrorLog):
+        server.engine_options["errors"] = report.stream()
+    return server
 
 
 def serve(signals: Signals, ready: Callable[[], None]) -> int:
@@ -128,6 +135,43 @@ def serve(signals: Signals, ready: Callable[[], None]) -> int:
         raise AssemblyError(EXIT_USAGE, str(error)) from None
 
 
+# How long the exit functions of an application may take, and standard output may accept nothing, before the process
+# ends without them.
+_EXIT_SECONDS = 2.5
+_OUTPUT_SECONDS = 0.5
+
+
+def end_if_output_is_stuck(status: int) -> None:
+    """End this process with ``status`` here if nobody reads its standard output or standard error.
+
+    The interpreter's own way out flushes both and would wait for ever, for instance for what an application has printed
+    into a full pipe. The application's exit functions run before.
+    """
+    if all(map(_is_writable, (1, 2))):
+        return
+    import atexit
+    import time
+
+    def end() -> None:
+        time.sleep(_EXIT_SECONDS)
+        os._exit(status)
+
+    drivers.original("start_new_thread")(end, ())
+    atexit._run_exitfuncs()  # what the interpreter calls too
+    os._exit(status)
+
+
+def _is_writable(fd: int) -> bool:
+    import select
+
+    try:
+        poll = select.poll()
+        poll.register(fd, select.POLLOUT)
+        return bool(poll.poll(_OUTPUT_SECONDS * 1000))  # a closed descriptor and a closed pipe are events too
+    except (AttributeError, OSError):
+        return True
+
+
 def reason(error: OSError) -> str:
     """What an OSError says, in one line for people."""
     if not error.strerror:
@@ -140,6 +184,8 @@ def _options(chosen: Settings, report: reports.Report) -> Options:
     values = {each.name: getattr(chosen, each.name) for each in settings.SETTINGS if each.name in OPTION_NAMES}
     values["report"] = report
     if chosen.access_logger:
-        values["access_logger"] = reports.access_logger(stdout_by_default=True)
+        values["access_logger"] = reports.access_logger(
+            stdout_by_default=True, start_thread=drivers.thread_starter(chosen.driver)
+        )
     options: Options = values  # type: ignore[assignment]  # names and types are held together by test_settings
     return options

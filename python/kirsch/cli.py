@@ -48,9 +48,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             reports.say(f"kirsch: {line}")
         return EXIT_USAGE
     except AssemblyError as error:
-        if error.cause is not None:
-            reports.say_traceback(error.cause)
-        reports.say(f"kirsch: {error}")
+        reports.say_failure(str(error), "" if error.cause is None else reports.traceback_text(error.cause))
         return error.status
     except KeyboardInterrupt:
         return 130  # during start-up: as the shell has it, 128 + SIGINT
@@ -87,7 +85,9 @@ def _main(argv: Sequence[str]) -> int:
     if chosen.check_config:
         return _check(chosen)
     assembly.raise_descriptor_limit()
-    return _serve_alone(chosen) if chosen.workers == 0 else _supervise(chosen)
+    status = _serve_alone(chosen) if chosen.workers == 0 else _supervise(chosen)
+    assembly.end_if_output_is_stuck(status)
+    return status
 
 
 def _version() -> str:

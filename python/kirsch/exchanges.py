@@ -67,6 +67,7 @@ class Statistics(TypedDict, total=False):
     cut: int
     accept_pauses: int
     panics: int
+    log_lines_dropped: int
     bytes_in: int
     bytes_out: int
     threads: int

@@ -1,21 +1,31 @@
-"""What the server has to say: reports of the engine on stderr, in a file or in ``logging``, and access lines.
+"""The error log: what the server reports on stderr, in a file or through ``logging``; and access lines for ``logging``.
 
 The engine reports through a callable ``report(level, message, exception)``, with ``level`` as in ``logging``. Inside
 somebody's program that is :func:`report_to_logging`: logger ``kirsch``, and what becomes of it is the program's
 affair. The command line uses an :class:`ErrorLog`. Neither touches the root logger, and both load ``logging`` only
 when there is something to say: it is a quarter of an empty interpreter's start-up.
+
+A log that nobody reads, or a full disk, must not stop the server. So an ErrorLog, :func:`say` in a process that serves,
+and ``wsgi.errors`` write through ``_native.LogWriter``: a thread without the GIL does the writing, and lines that find
+no room are dropped and counted.
 """
 
 from __future__ import annotations
 
+import io
 import os
 import sys
+from _thread import allocate_lock, get_ident
+from time import monotonic
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import logging
     from collections.abc import Callable
     from types import TracebackType
+    from typing import Any
+
+    from kirsch._native import LogWriter
 
     Report = Callable[[int, str, BaseException | None], None]
 
@@ -42,9 +52,36 @@ def _is_ours(filename: str) -> bool:
     return filename.startswith("<frozen importlib") or os.path.dirname(filename) in OWN_DIRECTORIES
 
 
-def say(text: str) -> None:
-    """One line to stderr, if there is one, in a single write."""
-    if sys.stderr is not None:
+PATIENCE = 0.1
+"""How many seconds a report waits for its line to be written, so that a crash soon afterwards does not lose it. Where
+one has waited in vain the next ones do not wait."""
+
+END_PATIENCE = 2.0
+"""How many seconds the end of a process waits for its last lines to be written; for a log that has accepted nothing
+for a while it waits for a moment only."""
+
+# A handler that has had a line for so long is stuck.
+_STUCK_SECONDS = 0.5
+
+_standard_error: _StandardError | None = None
+
+
+class _StandardError:
+    """Standard error in a process that serves."""
+
+    def __init__(self, writer: LogWriter, json: bool) -> None:
+        self.writer = writer
+        self.json = json
+
+
+def say(text: str, level: int = INFO) -> None:
+    """Write ``text`` and a line end to stderr, if there is one. In a process that serves, and where the error log is
+    there as JSON, each line is a record of ``level``."""
+    own = _standard_error
+    if own is not None:
+        data = "".join(json_record(level, line) for line in text.splitlines()) if own.json else f"{text}\n"
+        own.writer.write(_encode(data), PATIENCE)
+    elif sys.stderr is not None:
         try:
             sys.stderr.write(f"{text}\n")
             sys.stderr.flush()
@@ -52,14 +89,68 @@ def say(text: str) -> None:
             pass  # a closed pipe; there is nobody left to tell
 
 
+def say_failure(text: str, traceback: str = "") -> None:
+    """Write why the server does not start to stderr, below the application's traceback where there is one."""
+    own = _standard_error
+    if own is not None and own.json:
+        own.writer.write(_encode(json_record(ERROR, text, traceback=traceback or None)), PATIENCE)
+    else:
+        say(f"{traceback}\nkirsch: {text}" if traceback else f"kirsch: {text}")
+
+
 def say_dump(text: str) -> None:
-    """``text`` to descriptor 2, past ``sys.stderr``, whose lock a thread that is stuck may hold."""
-    data = text.encode("utf-8", "backslashreplace")
+    """Write ``text`` to descriptor 2, past ``sys.stderr``, whose lock a thread that is stuck may hold."""
+    own = _standard_error
+    if own is not None:
+        say(text.rstrip("\n"))
+        return
+    data = _encode(text)
     try:
         while data:
             data = data[os.write(2, data) :]
     except OSError:
         pass  # a closed pipe; there is nobody left to tell
+
+
+def flush(patience: float = END_PATIENCE) -> None:
+    """Wait up to ``patience`` seconds until what was logged in this process is written. To be called before its end."""
+    if "kirsch._native" in sys.modules:
+        from kirsch import _native
+
+        _native.flush_logs(patience)
+
+
+def settle() -> None:
+    """The same before a fork: then no thread that writes is left either. A child has none of its parent's threads, and
+    nothing of what was queued in its parent."""
+    if "kirsch._native" in sys.modules:
+        from kirsch import _native
+
+        _native.flush_logs(PATIENCE, settle=True)
+
+
+def json_record(level: int, message: str, *, created: float | None = None, traceback: str | None = None) -> str:
+    """A record of the error log as a line of JSON. It is ASCII, so that no character in it can command a terminal."""
+    import json
+    import time
+
+    created = time.time() if created is None else created
+    seconds, fraction = divmod(created, 1)
+    scoreboard = sys.modules.get("kirsch.scoreboard")
+    number = None if scoreboard is None else scoreboard.worker_number()
+    record = {
+        "time": f"{time.strftime('%Y-%m-%dT%H:%M:%S', time.gmtime(seconds))}.{int(fraction * 1e6):06}Z",
+        "level": next((name for name, value in LEVELS.items() if value == level), str(level)),
+        "pid": os.getpid(),
+        "worker": None if number is None else number + 1,  # as in its title
+        "message": message,
+        "traceback": traceback,
+    }
+    return json.dumps(record) + "\n"
+
+
+def _encode(text: str) -> bytes:
+    return text.encode("utf-8", "backslashreplace")
 
 
 def traceback_text(error: BaseException) -> str:
@@ -110,15 +201,20 @@ def _exc_info(error: BaseException | None) -> tuple[type[BaseException], BaseExc
 class ErrorLog:
     """Reports of the command line: a ``Report`` that writes to ``path``, or to stderr where that is empty or ``-``.
 
-    Where the application has given logger ``kirsch`` handlers of its own and no path was asked for, those are used.
-    Raises OSError if the file cannot be opened.
+    With ``json`` each record is a line of JSON, see :func:`json_record`. Where the application has given logger
+    ``kirsch`` handlers of its own and no path was asked for, those are used. Raises OSError if the file cannot be
+    opened.
     """
 
-    def __init__(self, path: str = "", level: int = INFO) -> None:
+    def __init__(self, path: str = "", level: int = INFO, *, json: bool = False) -> None:
+        from kirsch._native import LogWriter
+
         self._path = "" if path in ("", "-") else os.path.abspath(path)
         self._level = level
+        self._json = json
         self._handler: logging.Handler | None = None
-        self._fd = _open_log(self._path) if self._path else 2
+        # Where there was no stderr at the start, descriptor 2 may be anything, such as a client's connection.
+        self._writer = LogWriter(self._path or ("" if sys.stderr is not None else os.devnull), json=json)
 
     def __call__(self, level: int, message: str, error: BaseException | None = None) -> None:
         if level < self._level:
@@ -128,6 +224,24 @@ class ErrorLog:
         logger.disabled = False
         logger.log(level, message, exc_info=_exc_info(error))
 
+    def take_standard_error(self) -> None:
+        """Have :func:`say` write as this log does, if that is on stderr, and in no case wait for stderr."""
+        import atexit
+
+        from kirsch._native import LogWriter
+
+        global _standard_error
+        if sys.stderr is not None:
+            _standard_error = (
+                _StandardError(LogWriter(), False) if self._path else _StandardError(self._writer, self._json)
+            )
+        atexit.unregister(flush)
+        atexit.register(flush)
+
+    def stream(self) -> ErrorStream:
+        """What an application is given as ``wsgi.errors``."""
+        return ErrorStream(self._writer, json=self._json)
+
     def set_level(self, level: int) -> None:
         """Report what is at least so grave from now on."""
         self._level = level
@@ -136,58 +250,107 @@ class ErrorLog:
 
     def reopen(self) -> None:
         """Open the path again after a rotation. Raises OSError, and keeps the old file, if it cannot."""
-        if self._path:
-            fd = _open_log(self._path)
-            os.dup2(fd, self._fd, inheritable=False)
-            os.close(fd)
+        self._writer.reopen()
 
     def _logger(self) -> logging.Logger:
         import logging
 
         logger = logging.getLogger("kirsch")
         if self._handler is None and (self._path or not logger.handlers):
-            self._handler = _descriptor_handler(self._fd)
+            self._handler = _writer_handler(self._writer, json=self._json)
             logger.addHandler(self._handler)
             logger.propagate = False
             logger.setLevel(self._level)
         return logger
 
 
-def _open_log(path: str) -> int:
-    return os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
+def _writer_handler(writer: LogWriter, *, json: bool) -> logging.Handler:
+    """A handler that writes each record whole.
 
-
-def _descriptor_handler(fd: int) -> logging.Handler:
-    """A handler that writes each record whole to ``fd``.
-
-    Unbuffered, because a report may come from a signal handler that interrupted another report, and Python's buffered
-    streams refuse to be entered twice.
+    It has no buffer, because a report may come from a signal handler that interrupted another report, and Python's
+    buffered streams refuse to be entered twice.
     """
     import logging
 
-    class DescriptorHandler(logging.Handler):
-        def emit(self, record: logging.LogRecord) -> None:
-            data = (self.format(record) + "\n").encode("utf-8", "backslashreplace")
-            try:
-                while data:
-                    data = data[os.write(fd, data) :]
-            except OSError:
-                pass  # a full disc or a closed pipe must not become the application's trouble
+    class JsonFormatter(logging.Formatter):
+        def format(self, record: logging.LogRecord) -> str:
+            trace = self.formatException(record.exc_info) if record.exc_info else None
+            return json_record(record.levelno, record.getMessage(), created=record.created, traceback=trace)[:-1]
 
-    handler = DescriptorHandler()
-    handler.setFormatter(
-        logging.Formatter("[%(asctime)s] [%(process)d] [%(levelname)s] %(message)s", "%Y-%m-%d %H:%M:%S %z")
-    )
+    class WriterHandler(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            writer.write(_encode(self.format(record) + "\n"), PATIENCE)
+
+    text = logging.Formatter("[%(asctime)s] [%(process)d] [%(levelname)s] %(message)s", "%Y-%m-%d %H:%M:%S %z")
+    handler = WriterHandler()
+    handler.setFormatter(JsonFormatter() if json else text)
     # Access lines have a form and a place of their own.
     handler.addFilter(lambda record: not record.name.startswith("kirsch.access"))
     return handler
 
 
-def access_logger(*, stdout_by_default: bool) -> Callable[[str, dict[str, str]], None]:
+# A line that never ends is cut.
+_PARTIAL_MAX = 1 << 16
+
+
+class ErrorStream(io.TextIOBase):
+    """``environ["wsgi.errors"]``: a text stream whose lines go to the error log, as they are or as JSON.
+
+    What a thread has written stays its own until the line ends or the thread calls ``flush()``, so lines of requests
+    that run at the same time do not mix. Writing never blocks for long, and raises nothing where the log is full.
+    """
+
+    encoding = "utf-8"
+    errors = "backslashreplace"
+
+    def __init__(self, writer: LogWriter, *, json: bool) -> None:
+        self._writer = writer
+        self._json = json
+        self._partial: dict[int, str] = {}
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, text: str) -> int:
+        if not isinstance(text, str):
+            raise TypeError(f"wsgi.errors takes str, and not {type(text).__name__}")
+        thread = get_ident()
+        before = self._partial.pop(thread, "")
+        lines, end, rest = (before + text).rpartition("\n")
+        if len(rest) > _PARTIAL_MAX:
+            lines, end, rest = lines + end + rest, "\n", ""
+        if rest:
+            self._partial[thread] = rest
+        if end:
+            self._put(lines)
+        return len(text)
+
+    def writelines(self, lines: Any) -> None:
+        self.write("".join(lines))
+
+    def flush(self) -> None:
+        rest = self._partial.pop(get_ident(), "")
+        if rest:
+            # The log is made of lines, so that other processes' do not run into this one.
+            self._put(rest)
+
+    def close(self) -> None:
+        """The server's log stays open."""
+        self.flush()
+
+    def _put(self, lines: str) -> None:
+        records = (json_record(ERROR, line) for line in lines.split("\n"))
+        self._writer.write(_encode("".join(records) if self._json else f"{lines}\n"), PATIENCE)
+
+
+def access_logger(
+    *, stdout_by_default: bool, start_thread: Callable[[Callable[[], None], tuple[()]], object] | None
+) -> Callable[[str, dict[str, str]], None]:
     """A callable ``(line, atoms)`` for the engine: each access line becomes an INFO record of ``kirsch.access``.
 
     ``atoms`` is the record's attribute ``kirsch``. Handlers belong to the user; with ``stdout_by_default`` bare lines
-    go to stdout while there are none. A level is set only where none was: logging's own default is to drop INFO.
+    go to stdout while there are none. A level is set only where none was: logging's own default is to drop INFO. With
+    ``start_thread`` handlers run in a thread of their own: one that waits keeps no request waiting.
     """
     import logging
 
@@ -201,4 +364,73 @@ def access_logger(*, stdout_by_default: bool) -> Callable[[str, dict[str, str]],
     def log_access(line: str, atoms: dict[str, str]) -> None:
         logger.info(line, extra={"kirsch": atoms})
 
-    return log_access
+    return log_access if start_thread is None else AccessThread(log_access, start_thread)
+
+
+class AccessThread:
+    """Calls ``log_access`` for each access line in a thread of its own, which begins with the first.
+
+    Lines that come while so many as ``MOST`` wait are dropped and counted.
+    """
+
+    MOST = 10_000
+
+    def __init__(
+        self,
+        log_access: Callable[[str, dict[str, str]], None],
+        start_thread: Callable[[Callable[[], None], tuple[()]], object],
+    ) -> None:
+        from _queue import SimpleQueue
+
+        self._log_access = log_access
+        self._start_thread = start_thread
+        self._lines: SimpleQueue[tuple[str, dict[str, str]] | Callable[[], None]] = SimpleQueue()
+        self._started = False
+        self._busy_since: float | None = None
+        self.dropped = 0
+
+    def __call__(self, line: str, atoms: dict[str, str]) -> None:
+        if self._lines.qsize() >= self.MOST:
+            self.dropped += 1
+            _count_dropped()
+            return
+        self._lines.put((line, atoms))
+        if not self._started:
+            self._started = True
+            self._start_thread(self._run, ())
+
+    def flush(self, patience: float) -> bool:
+        """Wait up to so many seconds until the handlers have had all lines; whether they have."""
+        if not self._started:
+            return True
+        busy_since = self._busy_since
+        if busy_since is not None and monotonic() - busy_since > _STUCK_SECONDS:
+            patience = min(patience, PATIENCE)
+        done = allocate_lock()
+        done.acquire()
+        self._lines.put(done.release)
+        return done.acquire(timeout=patience)
+
+    def _run(self) -> None:
+        while True:
+            item = self._lines.get()
+            if callable(item):
+                item()
+                continue
+            dropped, self.dropped = self.dropped, 0
+            self._busy_since = monotonic()
+            try:
+                if dropped:
+                    report_to_logging(
+                        WARNING, f"{dropped} access lines were dropped: logger kirsch.access is too slow", None
+                    )
+                self._log_access(*item)
+            except Exception as error:  # noqa: BLE001 - handlers are the user's, and the next line may be luckier
+                say_traceback(error)
+            self._busy_since = None
+
+
+def _count_dropped() -> None:
+    from kirsch import _native
+
+    _native.count_dropped_line()

@@ -19,7 +19,7 @@ import _thread
 import os
 import signal
 
-from kirsch import _native, drivers
+from kirsch import _native, drivers, reports
 from kirsch.handlers import handle
 from kirsch.options import (
     DEFAULT_DRIVER,
@@ -29,7 +29,7 @@ from kirsch.options import (
     Options,
     path_limits,
 )
-from kirsch.reports import CRITICAL, ERROR, INFO, WARNING, access_logger, report_to_logging, say_dump
+from kirsch.reports import CRITICAL, ERROR, INFO, WARNING, AccessThread, access_logger, report_to_logging, say_dump
 from kirsch.sockets import DEFAULT_BACKLOG, DEFAULT_BIND, discard, parse_bind
 from kirsch.sockets import listen as listen_on
 
@@ -277,10 +277,11 @@ class Server:
     def _run(self, ready: Callable[[], None] | None) -> None:
         for complaint in self._driver.complaints():
             self.report(WARNING, complaint)
+        options = _native_options(self._options, self.slot)
         native = _native.Server(
             self._app,
             [listener.socket.fileno() for listener in self._listeners],
-            **_native_options(self._options, self.slot),
+            **options,
             **self.engine_options,
             **self._driver.options(),
         )
@@ -316,6 +317,10 @@ class Server:
         finally:
             if previous is not None:
                 signal.set_wakeup_fd(previous)
+            if isinstance(thread := options["access_logger"], AccessThread):
+                thread.flush(reports.END_PATIENCE)
+            reports.flush()
+            native.tell_last()
 
     def _watch_deadlines(self, native: _native.Server) -> None:
         # Up to 3.12 the thread that imports it first is taken for the main one, and a report would do so.
@@ -353,6 +358,7 @@ class Server:
         self._stuck = True
         ended = self.stop()
         if self._owns_process and not ended:
+            reports.flush()
             os._exit(EXIT_STUCK)
 
     def report(self, level: int, message: str, error: BaseException | None = None) -> None:
@@ -397,13 +403,27 @@ def serve_with(signals: Signals, ready: Callable[[], None] | None) -> int:
         server.start(ready)
         status = EXIT_STUCK if server._stuck else 0
         if signals.owns_process and server._calls_left:
-            server.report(CRITICAL, _DOES_NOT_RETURN)
             # Its thread may hold any lock, so the interpreter's own way out might not end.
-            os._exit(status or 1)
+            _give_up_process(server, status or 1)
     return status
 
 
 _DOES_NOT_RETURN = "an application call does not return; ending the process under it"
+
+
+def _give_up_process(server: Server, status: int) -> None:
+    """End the process while a call is running. What it holds may be a lock that a handler of ``logging`` waits for."""
+    done = drivers.original("allocate_lock")()
+    done.acquire()
+
+    def report() -> None:
+        server.report(CRITICAL, _DOES_NOT_RETURN)
+        done.release()
+
+    _start_thread(report, ())
+    done.acquire(timeout=reports.END_PATIENCE)
+    reports.flush()
+    os._exit(status)
 
 
 class Signals:
@@ -480,10 +500,10 @@ class Signals:
             return
         if self._told is None:
             how = f"up to {timeout:g} s for the requests in flight" if timeout else "at once"
-            self.server.report(INFO, f"{why}: stopping, {how}")
+            # In a thread of its own: a handler of the application's may wait, and the end must not.
+            _start_thread(self.server.report, (INFO, f"{why}: stopping, {how}"))
         if self.owns_process and not self.server.wait(patience - silence):
-            self.server.report(CRITICAL, _DOES_NOT_RETURN)
-            os._exit(EXIT_STUCK if self.server._stuck else 1)
+            _give_up_process(self.server, EXIT_STUCK if self.server._stuck else 1)
 
     def _on_reopen(self, _number: int, _frame: FrameType | None) -> None:
         for reopen in (self.server.reopen_logs, self._reopen):
@@ -572,7 +592,10 @@ def _native_options(options: Options, slot: Slot | None) -> dict[str, Any]:
     given["access_log"] = given.pop("access_logfile", "") or None
     given["access_log_format"] = given.pop("access_logformat", "combined")
     access = given.pop("access_logger", False)
-    given["access_logger"] = access_logger(stdout_by_default=False) if access is True else access or None
+    if access is True:
+        start_thread = drivers.thread_starter(options.get("driver", DEFAULT_DRIVER))
+        access = access_logger(stdout_by_default=False, start_thread=start_thread)
+    given["access_logger"] = access or None
     given.setdefault("report", report_to_logging)
     if slot is not None:
         given["scoreboard"] = slot.native

@@ -538,6 +538,12 @@ class Settings:
         "Configure Python's logging with this file before the application is imported: .json and .toml for "
         "logging.config.dictConfig, any other for fileConfig. In the settings file it can be a table [logging] too.",
     )  # fmt: skip
+    error_logformat: str = setting(
+        "Logs", "--error-logformat --error-logfmt", "FORMAT", OneOf("text", "json"), "text",
+        "How errors are written: text, or json, which makes a line of each record, with time, level, pid, worker, "
+        "message and traceback. What is written at the start and to wsgi.errors is in the same form.",
+        fixed=True,
+    )  # fmt: skip
     log_level: str = setting(
         "Logs", "--log-level", "LEVEL", OneOf("debug", "info", "warning", "error", "critical"), "info",
         "The least that is reported: debug, info, warning, error or critical.",

@@ -1,27 +1,29 @@
 //! The access log: one line a request, written without the interpreter's help.
 //!
-//! A format is compiled once into pieces. Lines collect in a buffer that is written when the engine is about to wait,
-//! or when it is full, so a busy server makes one system call for many lines. By choice lines go to a Python callable
-//! instead (`logging`), which costs what `logging` costs.
+//! A format is compiled once into pieces. Lines collect in a buffer that goes to the writer thread ([`log_writer`]) when
+//! the engine is about to wait, or when it is full. By choice lines go to a Python callable instead (`logging`), which
+//! costs what `logging` costs.
+//!
+//! [`log_writer`]: crate::log_writer
 
+use crate::log_writer::Log;
 use crate::object::Object;
 use base64::Engine as _;
 use engine::Peer;
-use pyo3::exceptions::{PyOSError, PyValueError};
+use pyo3::exceptions::PyValueError;
 use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyDict, PyFloat, PyInt, PyString};
 use std::borrow::Cow;
 use std::ffi::CStr;
 use std::fmt::Write as _;
-use std::fs::{File, OpenOptions};
-use std::io::{self, Write as _};
+use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use wire::http1::{Draft, Field, Head, Version};
 
 /// Apache's and gunicorn's combined format.
 const COMBINED: &str = r#"%(h)s %(l)s %(u)s %(t)s "%(r)s" %(s)s %(b)s "%(f)s" "%(a)s""#;
-/// Collected lines are written beyond this.
+/// Collected lines go to the writer beyond this.
 const BUFFER: usize = 64 << 10;
 
 /// What is remembered of a request until its line is written.
@@ -144,8 +146,7 @@ enum Shape {
 }
 
 enum Sink {
-    Path(String, File),
-    Stdout,
+    Log(Arc<Log>),
     Logger(Py<PyAny>),
 }
 
@@ -169,18 +170,14 @@ pub(crate) struct AccessLog {
 }
 
 impl AccessLog {
-    /// A log to `path` (`-`: standard output) or to `logger`, in the format `combined`, `json` or of gunicorn's atoms.
+    /// Writes to `log` or to `logger`, in the format `combined`, `json` or of gunicorn's atoms; none if there is neither.
     ///
     /// # Errors
-    /// `ValueError` for an unknown atom, `OSError` if the file cannot be opened.
-    pub(crate) fn new(path: Option<&str>, format: &str, logger: Option<Py<PyAny>>) -> PyResult<Option<Self>> {
-        let sink = match (logger, path) {
+    /// `ValueError` for an unknown atom.
+    pub(crate) fn new(log: Option<Arc<Log>>, format: &str, logger: Option<Py<PyAny>>) -> PyResult<Option<Self>> {
+        let sink = match (logger, log) {
             (Some(logger), _) => Sink::Logger(logger),
-            (None, Some("-")) => Sink::Stdout,
-            (None, Some(path)) => {
-                let file = open(path).map_err(|error| os_error(&error, path))?;
-                Sink::Path(path.to_owned(), file)
-            }
+            (None, Some(log)) => Sink::Log(log),
             (None, None) => return Ok(None),
         };
         let shape = match format {
@@ -204,26 +201,29 @@ impl AccessLog {
     /// # Errors
     /// `OSError` if it cannot be opened.
     pub(crate) fn reopen(&mut self) -> PyResult<()> {
-        self.flush()?;
-        if let Sink::Path(path, file) = &mut self.sink {
-            *file = open(path).map_err(|error| os_error(&error, path))?;
+        self.flush();
+        match &self.sink {
+            Sink::Log(log) => log.reopen(),
+            Sink::Logger(_) => Ok(()),
         }
-        Ok(())
     }
 
-    /// Writes what has collected.
-    pub(crate) fn flush(&mut self) -> io::Result<()> {
-        if self.buffer.is_empty() {
-            return Ok(());
+    /// Hands what has collected to the writer.
+    pub(crate) fn flush(&mut self) {
+        if let Sink::Log(log) = &self.sink
+            && !self.buffer.is_empty()
+        {
+            log.append(&self.buffer, Duration::ZERO);
+            self.buffer.clear();
         }
-        let written = match &mut self.sink {
-            Sink::Path(_, file) => file.write_all(&self.buffer),
-            Sink::Stdout => io::stdout().lock().write_all(&self.buffer).and_then(|()| io::stdout().flush()),
-            Sink::Logger(_) => Ok(()),
-        };
-        // What cannot be written is lost rather than kept without bound; the next lines are tried again.
-        self.buffer.clear();
-        written
+    }
+
+    /// What there is to tell of lines that were dropped.
+    pub(crate) fn take_notices(&self, is_last: bool) -> Vec<String> {
+        match &self.sink {
+            Sink::Log(log) => log.take_notices(is_last),
+            Sink::Logger(_) => Vec::new(),
+        }
     }
 
     pub(crate) fn has_pending(&self) -> bool {
@@ -271,8 +271,7 @@ impl AccessLog {
         self.buffer.extend_from_slice(self.line.as_bytes());
         self.buffer.push(b'\n');
         if self.buffer.len() > BUFFER {
-            // Reported when the engine flushes next; a log that fails must not fail requests.
-            self.flush().ok();
+            self.flush();
         }
     }
 
@@ -283,18 +282,6 @@ impl AccessLog {
             self.time = common_log_time(at);
         }
     }
-}
-
-fn open(path: &str) -> io::Result<File> {
-    OpenOptions::new().append(true).create(true).open(path)
-}
-
-/// As Python raises it: with the number, which chooses the class, and the path.
-fn os_error(error: &io::Error, path: &str) -> PyErr {
-    let text = error.to_string();
-    // Rust says "No such file or directory (os error 2)"; Python puts the number in front itself.
-    let text = text.split(" (os error").next().unwrap_or(&text).to_owned();
-    PyOSError::new_err((error.raw_os_error(), text, path.to_owned()))
 }
 
 /// `[20/Nov/2026:19:00:00 +0000]`, from the date that HTTP writes: `Fri, 20 Nov 2026 19:00:00 GMT`.
@@ -435,7 +422,7 @@ impl Line<'_> {
         let optional = |bytes: Option<&[u8]>| bytes.map_or(serde_json::Value::Null, text);
         let since = entry.at.duration_since(UNIX_EPOCH).unwrap_or_default();
         let object = serde_json::json!({
-            "time": httpdate_rfc3339(entry.at, since),
+            "time": rfc3339(entry.at, since),
             "remote_addr": entry.peer.address.map(|address| address.ip().to_canonical().to_string()),
             "remote_user": optional(entry.user().as_deref()),
             "method": text(&entry.method),
@@ -507,7 +494,7 @@ fn text(value: &Bound<'_, PyAny>) -> String {
 }
 
 /// `2026-11-20T19:00:00.123456Z`, put together from the date that HTTP writes.
-fn httpdate_rfc3339(at: SystemTime, since: Duration) -> String {
+pub(crate) fn rfc3339(at: SystemTime, since: Duration) -> String {
     let date = httpdate::fmt_http_date(at);
     let months = ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
     let month = months.iter().position(|month| *month == &date[8..11]).map_or(0, |index| index + 1);

@@ -118,6 +118,10 @@ impl Engines {
         self.sites.iter().map(|site| site.reopen_logs(py)).fold(Ok(()), Result::and)
     }
 
+    pub(crate) fn tell_last(&self, py: Python<'_>) {
+        self.sites.iter().for_each(|site| site.tell_last(py));
+    }
+
     pub(crate) fn fail_with(&self, py: Python<'_>, error: PyErr) {
         self.sites[0].fail_with(py, error);
     }

@@ -6,6 +6,7 @@
 //!                                                         ├── wsgi   requests made ready (locked), the application called
 //!                                                         │          (not locked)
 //!                                                         └── calls  who works on what, since when, and until when
+//!   log_writer  threads that write logs
 //!   bench    the load generator, which has nothing to do with any of these
 //!   signals  room for signal handlers
 //!   stacks   of other threads
@@ -27,6 +28,7 @@ mod guarded;
 #[cfg(target_os = "linux")]
 mod inotify;
 mod limit;
+mod log_writer;
 mod object;
 mod scoreboard;
 mod server;
@@ -50,6 +52,8 @@ mod _native {
     #[cfg(target_os = "linux")]
     #[pymodule_export]
     use crate::inotify::Inotify;
+    #[pymodule_export]
+    use crate::log_writer::{LogWriter, count_dropped_line, flush_logs};
     use crate::scoreboard;
     #[pymodule_export]
     use crate::server::{Exchange, Server};

@@ -35,6 +35,8 @@ pub(crate) struct Snapshot {
     pub(crate) blocked: u64,
     pub(crate) overdue: u64,
     pub(crate) muster: Muster,
+    /// Log lines that the process has dropped.
+    pub(crate) log_lines_dropped: u64,
 }
 
 /// The one table of what is counted: names, in the order in which they lie in the memory, and where each comes from.
@@ -66,6 +68,7 @@ fields! { snapshot =>
     "health_checks": snapshot.engine.health_checks,
     "accept_pauses": snapshot.engine.accept_pauses,
     "panics": snapshot.engine.panics,
+    "log_lines_dropped": snapshot.log_lines_dropped,
     "bytes_in": snapshot.engine.bytes_in,
     "bytes_out": snapshot.engine.bytes_out,
     "overdue": snapshot.overdue,

@@ -5,6 +5,7 @@ use crate::calls::{Call, Limits as TimeLimits, Place};
 use crate::clock;
 use crate::engines::{Engines, share};
 use crate::limit::RequestLimit;
+use crate::log_writer::Log;
 use crate::object::Object;
 use crate::scoreboard::{Scoreboard, Stopwatch};
 use crate::site::{Common, Hooks, Plan, Site, Stop, Turned, detached};
@@ -67,6 +68,7 @@ impl Server {
         access_log_format = "combined",
         access_logger = None,
         report = None,
+        errors = None,
         threads = 1,
         spawn = None,
         request_buffering = true,
@@ -109,6 +111,7 @@ impl Server {
         access_log_format: &str,
         access_logger: Option<Py<PyAny>>,
         report: Option<Py<PyAny>>,
+        errors: Option<Bound<'_, PyAny>>,
         threads: usize,
         spawn: Option<Py<PyAny>>,
         request_buffering: bool,
@@ -188,6 +191,11 @@ impl Server {
         let (poller_fd, engine_wakeup) = (poller.as_raw_fd(), waker.as_fd().as_raw_fd());
         let neighbours =
             (engines > 1).then(|| Neighbours::new(systems.iter().map(|(.., waker)| waker.clone()).collect()));
+        // One for all engines, whose lines it keeps whole.
+        let access_log = access_log.filter(|_| access_logger.is_none()).map(Log::access).transpose()?;
+        if let Some(log) = &access_log {
+            log.set_waker(waker.clone());
+        }
         let mut sites: Vec<Arc<Site>> = Vec::new();
         for (index, (net, poller, waker)) in systems.into_iter().enumerate() {
             let place = sites.last().map_or_else(|| Place::first(engines), |site| site.place().next(site.crew()));
@@ -212,7 +220,7 @@ impl Server {
                 multiprocess,
                 software: format!("kirsch/{}", env!("CARGO_PKG_VERSION")),
                 access_log: AccessLog::new(
-                    access_log,
+                    access_log.clone(),
                     access_log_format,
                     access_logger.as_ref().map(|logger| logger.clone_ref(py)),
                 )?,
@@ -221,6 +229,7 @@ impl Server {
                 stopwatch: scoreboard.clone().map(|scoreboard| Stopwatch::new(scoreboard, engines == 1)),
                 is_hosted: hooks.waiter.is_some(),
                 place,
+                errors: errors.clone(),
             };
             let wsgi = Wsgi::new(py, engine.locals(), parts)?;
             let plan = Plan {
@@ -325,6 +334,10 @@ impl Server {
 
     fn reopen_logs(&self, py: Python<'_>) -> PyResult<()> {
         self.engines.reopen_logs(py)
+    }
+
+    fn tell_last(&self, py: Python<'_>) {
+        self.engines.tell_last(py);
     }
 
     fn fileno(&self) -> RawFd {

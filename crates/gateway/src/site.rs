@@ -7,6 +7,7 @@ use crate::access_log::{AccessLog, LoggerLines};
 use crate::calls::{Call, Place};
 use crate::clock::{self, Clock, Usage};
 use crate::limit::RequestLimit;
+use crate::log_writer;
 use crate::object::Object;
 use crate::scoreboard::{Histogram, Publisher, Scoreboard, Snapshot};
 use crate::wsgi::{
@@ -783,19 +784,15 @@ impl Site {
     pub(crate) fn tidy(&self, py: Python<'_>, is_idle: bool) {
         let tidied = self.with(py, |core| {
             let notes = core.wsgi.has_notes().then(|| core.wsgi.take_notes(py));
-            let flushed = if is_idle {
+            if is_idle {
                 core.wsgi.return_memory();
-                core.wsgi.access_log.as_mut().map_or(Ok(()), AccessLog::flush)
-            } else {
-                Ok(())
-            };
-            (notes, flushed)
+                core.wsgi.access_log.iter_mut().for_each(AccessLog::flush);
+            }
+            (notes, core.wsgi.access_log.as_ref().map(|log| log.take_notices(false)))
         });
         // From within, somebody else does it later.
-        let Ok((notes, flushed)) = tidied else { return };
-        if let Err(error) = flushed {
-            self.tell(py, WARNING, &format!("access log lines were lost: {error}"), None);
-        }
+        let Ok((notes, notices)) = tidied else { return };
+        self.tell_of_access_log(py, notices.unwrap_or_default());
         let Some((notes, lines)) = notes else { return };
         if let Some(LoggerLines { logger, lines }) = lines {
             for line in lines {
@@ -806,6 +803,18 @@ impl Site {
         }
         for Note { level, message, error } in notes {
             self.tell(py, level, &message, error);
+        }
+    }
+
+    /// Tells what there is to tell at the end, when the logs have been written.
+    pub(crate) fn tell_last(&self, py: Python<'_>) {
+        let notices = self.with(py, |core| core.wsgi.access_log.as_ref().map(|log| log.take_notices(true)));
+        self.tell_of_access_log(py, notices.ok().flatten().unwrap_or_default());
+    }
+
+    fn tell_of_access_log(&self, py: Python<'_>, notices: Vec<String>) {
+        for notice in notices {
+            self.tell(py, WARNING, &format!("access log: {notice}"), None);
         }
     }
 
@@ -937,6 +946,8 @@ impl Core {
             blocked: self.wsgi.blocked,
             overdue: self.wsgi.calls.overdue_ever(),
             muster,
+            // The number is the process's, and those of several engines are added up.
+            log_lines_dropped: if self.wsgi.calls.place().engine == 0 { log_writer::dropped() } else { 0 },
         }
     }
 

@@ -138,6 +138,12 @@ def original(name: str) -> Any:
     return getattr(_thread, name)
 
 
+def thread_starter(driver: str) -> Any:
+    """What starts a thread for the server's own use of Python libraries; None where the driver has patched these, so
+    that they are of no use outside of its hub."""
+    return original("start_new_thread") if driver == "threads" else None
+
+
 # What an application that waits in greenlets has patched. Some patch less than all of it.
 _WAITING = ("socket", "time", "threading", "select")
 

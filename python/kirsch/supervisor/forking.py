@@ -12,6 +12,8 @@ import os
 import signal
 import sys
 
+from kirsch import reports
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -49,6 +51,7 @@ def fork(main: Main, leave: Callable[[], None]) -> int:
                 stream.flush()  # else what is buffered would be written by both
             except (OSError, ValueError):
                 pass
+    reports.settle()
     before = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
     try:
         pid = os.fork()

@@ -40,6 +40,7 @@ class Holdings:
             self.identity = privileges.identity(chosen.user, chosen.group)
             self._take_pid_file(chosen, state)
             self._open_logs(chosen)
+            self.errors.take_standard_error()
             self._listen(chosen, state)
         except BaseException as error:
             self.discard()
@@ -118,7 +119,7 @@ class Holdings:
         except (OSError, assembly.AssemblyError) as error:
             if not self._is_upgrade:
                 raise
-            self.errors = ErrorLog("", LEVELS[chosen.log_level])
+            self.errors = ErrorLog("", LEVELS[chosen.log_level], json=chosen.error_logformat == "json")
             self.errors(ERROR, f"SIGUSR2: {error.args[-1]}; errors are written here")
 
     def _listen(self, chosen: Settings, state: State | None) -> None:

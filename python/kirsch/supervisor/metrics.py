@@ -37,6 +37,11 @@ COUNTERS = (
         "Times that accepting paused at the bound on connections or files.",
     ),
     ("handovers", "kirsch_thread_handovers_total", "Times that another thread was called to turn the engine."),
+    (
+        "log_lines_dropped",
+        "kirsch_log_lines_dropped_total",
+        "Log lines dropped because a log did not accept them, in workers.",
+    ),
     ("panics", "kirsch_panics_total", "Faults of the engine's own that were contained. Please report them."),
 )
 

@@ -19,9 +19,9 @@ class NotReadyError(Exception):
         self.cause = cause
 
 
-def check(app: Callable[..., Any], path: str, server: str, port: str) -> None:
+def check(app: Callable[..., Any], path: str, server: str, port: str, errors: object = None) -> None:
     """GET ``path`` from a WSGI application, as a client at ``server`` and ``port`` would. Raises NotReadyError unless
-    the answer is 2xx, read to its end."""
+    the answer is 2xx, read to its end. ``errors`` is its ``wsgi.errors``; None: ``sys.stderr``."""
     statuses: list[str] = []
 
     def start_response(status: str, _headers: object, exc_info: object = None) -> Callable[[bytes], None]:
@@ -46,7 +46,7 @@ def check(app: Callable[..., Any], path: str, server: str, port: str) -> None:
         "wsgi.version": (1, 0),
         "wsgi.url_scheme": "http",
         "wsgi.input": io.BytesIO(),
-        "wsgi.errors": sys.stderr,
+        "wsgi.errors": sys.stderr if errors is None else errors,
         "wsgi.multithread": False,
         "wsgi.multiprocess": True,
         "wsgi.run_once": False,

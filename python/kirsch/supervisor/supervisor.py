@@ -251,7 +251,7 @@ class Supervisor:
             self._reloading.fail(f"{summary}\n{told}" if summary else told)
         elif not service.served:
             # It cannot even start: say why, once for all workers, and end.
-            reports.say(f"{trace}\nkirsch: {text}" if trace else f"kirsch: {text}")
+            reports.say_failure(text, trace)
             status = failure.get("status")
             service.exit_status = status if isinstance(status, int) and status else assembly.EXIT_NOT_LOADED
             self._stop_all(STOPPING, 0.0)

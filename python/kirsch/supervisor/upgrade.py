@@ -16,6 +16,7 @@ import os
 import signal
 import sys
 
+from kirsch import reports
 from kirsch.supervisor.wakeup import unblock
 
 TYPE_CHECKING = False
@@ -64,6 +65,7 @@ def become(chosen: Settings, state: State, channels: Iterable[Channel], wakeup: 
             os.chdir(chosen.directory)
         wakeup.hold()
         arguments = _command()
+        reports.flush()
         os.execve(arguments[0], arguments, {**os.environ, _VARIABLE: f"{os.getpid()}:{file}"})  # noqa: S606 - our own
     except OSError:
         unblock()

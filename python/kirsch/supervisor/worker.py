@@ -208,6 +208,6 @@ def _check_ready(post: Post, app: Application) -> None:
     address = post.listeners[0].address
     host, port = ("localhost", "80") if isinstance(address, str) else (str(address[0]), str(address[1]))
     try:
-        readiness.check(app, post.outfit.chosen.ready_path, host, port)
+        readiness.check(app, post.outfit.chosen.ready_path, host, port, post.outfit.errors.stream())
     except readiness.NotReadyError as error:
         raise AssemblyError(assembly.EXIT_NOT_LOADED, f"{post.outfit.chosen.target}: {error}", error.cause) from None

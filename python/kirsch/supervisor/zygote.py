@@ -13,6 +13,7 @@ import sys
 from select import POLLIN
 from select import poll as Poll
 
+from kirsch import reports
 from kirsch.assembly import AssemblyError
 from kirsch.supervisor import forking, titles
 from kirsch.supervisor import worker as workers
@@ -94,6 +95,7 @@ def _fork_worker(outfit: Outfit, theirs: Channel, message: Message, loaded: work
 
 
 def _fork() -> int:
+    reports.settle()
     # gevent's own would watch for the child's end in the hub.
     if (monkey := sys.modules.get("gevent.monkey")) is not None:
         pid: int = monkey.get_original("os", "fork")()
@@ -103,6 +105,7 @@ def _fork() -> int:
 
 def _thread_names() -> list[str]:
     """The threads that importing the application has started: they will be in no worker."""
+    reports.settle()
     try:
         count = len(os.listdir("/proc/self/task")) - 1
     except OSError:

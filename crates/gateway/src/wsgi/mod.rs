@@ -112,7 +112,7 @@ enum RequestBody {
 }
 
 /// What is needed to make a [`Wsgi`].
-pub(crate) struct Parts {
+pub(crate) struct Parts<'py> {
     pub(crate) multithread: bool,
     pub(crate) multiprocess: bool,
     pub(crate) software: String,
@@ -122,12 +122,14 @@ pub(crate) struct Parts {
     pub(crate) stopwatch: Option<Stopwatch>,
     pub(crate) is_hosted: bool,
     pub(crate) place: Place,
+    /// What an application is given as `wsgi.errors`; `sys.stderr` where there is none.
+    pub(crate) errors: Option<Bound<'py, PyAny>>,
 }
 
 impl Wsgi {
-    pub(crate) fn new(py: Python<'_>, locals: &[Local], parts: Parts) -> PyResult<Self> {
+    pub(crate) fn new<'py>(py: Python<'py>, locals: &[Local], parts: Parts<'py>) -> PyResult<Self> {
         let constants = Constants {
-            errors: py.import("sys")?.getattr("stderr")?,
+            errors: parts.errors.map_or_else(|| py.import("sys")?.getattr("stderr"), Ok)?,
             file_wrapper: py.get_type::<FileWrapper>().into_any(),
             multithread: parts.multithread,
             multiprocess: parts.multiprocess,

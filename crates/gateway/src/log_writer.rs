@@ -1,0 +1,616 @@
+//! Writes log lines to a file, a pipe or a terminal, and never makes the thread that logs wait for it.
+//!
+//! `write(2)` waits as long as a pipe is full, a terminal is stopped, or a disk does not answer. So callers only append
+//! to a bounded queue, and one thread for each log takes lines from there and writes them. That thread holds neither
+//! the GIL nor the engine, so nothing but the log waits with it. Two cheaper ways do not suffice:
+//!
+//! * `O_NONBLOCK` belongs to the open file description. Standard error shares that with the shell and with every other
+//!   process of the terminal, which would all get `EAGAIN`.
+//! * `poll(2)` before `write(2)` tells the truth only until another process has filled the pipe.
+//!
+//! ```text
+//!   request threads ──append──▶ queue (at most CAPACITY) ──▶ writer thread ──write(2)──▶ file, pipe, terminal
+//!                    └─ full: drop and count                 └─ error: drop and count
+//! ```
+//!
+//! Lines stay whole and in order. A pipe gets at most `PIPE_BUF` bytes at a time, cut at the end of a line, because the
+//! kernel does not mix these with what other processes write. A line of which a full disk has taken only the beginning
+//! is taken back.
+//!
+//! The thread is started with the first line and ends when none has come for a while. A process that forks waits for
+//! that before ([`settle_all`]); should it not come in time, the child begins with an empty queue (`after_fork_in_child`):
+//! what is queued belongs to the parent, whose thread writes it.
+
+mod forks;
+mod target;
+
+use crate::access_log::rfc3339;
+use crate::site::detached;
+use engine::Waker;
+use forks::handle_forks;
+use pyo3::exceptions::{PyOSError, PyValueError};
+use pyo3::prelude::*;
+use std::collections::VecDeque;
+use std::fmt::Write as _;
+use std::io;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use target::Target;
+
+/// Bytes of lines that wait at most. It is some ten thousand lines: what a reader that was away for a moment has missed.
+const CAPACITY: usize = 1 << 20;
+/// The writer thread collects lines for so long between two writes, which saves system calls on a busy server.
+const COLLECT: Duration = Duration::from_millis(5);
+/// The writer thread ends when no line has come for so long.
+const LINGER: Duration = Duration::from_secs(2);
+/// A log that has accepted nothing for so long is not waited for as the others are, but only for a moment.
+const STUCK: Duration = Duration::from_millis(500);
+const MOMENT: Duration = Duration::from_millis(100);
+/// Lines that are dropped are reported at once, and then again after this time at the earliest.
+pub(crate) const INTERVAL: Duration = Duration::from_secs(10);
+/// POSIX: a pipe takes so many bytes of one write without mixing them with those of others. It is 4096 on Linux.
+const PIPE_BUF: usize = libc::PIPE_BUF;
+
+/// Notices that wait at most for somebody to take them.
+const NOTICES: usize = 8;
+
+/// Lines that this process has dropped since it began.
+static DROPPED: AtomicU64 = AtomicU64::new(0);
+/// All logs of this process.
+static ALL: Mutex<Vec<Weak<Log>>> = Mutex::new(Vec::new());
+
+/// Lines that this process has dropped since it began.
+pub(crate) fn dropped() -> u64 {
+    DROPPED.load(Ordering::Relaxed)
+}
+
+/// Lines that wait, all for the same target.
+struct Segment {
+    target: Arc<Target>,
+    bytes: Vec<u8>,
+    /// Where in `bytes` each append ends. A pipe gets what was appended at once in one piece, if that is small enough.
+    ends: VecDeque<usize>,
+}
+
+/// Lines that were dropped and that nobody was told of.
+#[derive(Default)]
+struct Loss {
+    lines: u64,
+    /// When the first of this time was dropped.
+    since: Option<Instant>,
+    /// What the system says; `None` where it only lets us wait.
+    error: Option<io::Error>,
+    /// When a notice was last made while lines were dropped, and after that.
+    reported: Option<Instant>,
+    recovered: Option<Instant>,
+}
+
+fn is_due(last: Option<Instant>) -> bool {
+    last.is_none_or(|last| last.elapsed() >= INTERVAL)
+}
+
+struct State {
+    target: Arc<Target>,
+    queue: VecDeque<Segment>,
+    /// Bytes that were appended, and those of them that were written or dropped.
+    appended: u64,
+    done: u64,
+    /// The file ends in the middle of a line, because a full disk took no more of it.
+    ragged: Option<Arc<Target>>,
+    loss: Loss,
+    /// What there is to tell of dropped lines where this log cannot do so itself.
+    notices: Vec<String>,
+    thread: bool,
+    /// The thread waits for a line.
+    asleep: bool,
+    /// Since when the thread has been writing without having got on.
+    writing: Option<Instant>,
+    /// Somebody has waited in vain. Until something is written, nobody waits.
+    stalled: bool,
+    /// How many wait for their lines, or for the thread's end.
+    waiters: usize,
+    /// The thread is to end as soon as the queue is empty.
+    settling: bool,
+}
+
+impl State {
+    fn queued(&self) -> usize {
+        usize::try_from(self.appended - self.done).unwrap_or(usize::MAX)
+    }
+
+    /// Lines are lost. Returns what there is to tell of it, if it is time to.
+    fn lose(&mut self, name: &str, lines: u64, error: Option<io::Error>) -> Option<String> {
+        DROPPED.fetch_add(lines, Ordering::Relaxed);
+        let loss = &mut self.loss;
+        loss.lines += lines;
+        let since = *loss.since.get_or_insert_with(Instant::now);
+        loss.error = error.or(loss.error.take());
+        if loss.lines == 0 || !is_due(loss.reported) {
+            return None;
+        }
+        let why = match &loss.error {
+            Some(error) => system_text(error),
+            None => format!("it has accepted none for {} s", round(since.elapsed())),
+        };
+        loss.reported = Some(Instant::now());
+        let lines = plural(std::mem::take(&mut loss.lines));
+        Some(format!("{lines} dropped: {name}: {why}; lines are dropped and counted until it accepts them again"))
+    }
+
+    /// Lines are accepted again. Returns what there is to tell of those that were dropped before: once for a log that
+    /// is too slow and drops some again and again, or now if `at_once`.
+    fn recover(&mut self, name: &str, at_once: bool) -> Option<String> {
+        let loss = &mut self.loss;
+        let since = loss.since?;
+        if loss.lines > 0 && !at_once && !is_due(loss.recovered) {
+            return None;
+        }
+        loss.since = None;
+        let why = loss.error.take().map(|error| format!(" ({})", system_text(&error))).unwrap_or_default();
+        let lines = std::mem::take(&mut loss.lines);
+        if lines == 0 {
+            return None;
+        }
+        loss.recovered = Some(Instant::now());
+        let lines = plural(lines);
+        Some(format!("{lines} dropped: {name} did not accept them for {} s{why}", round(since.elapsed())))
+    }
+
+    fn push(&mut self, lines: &[u8]) {
+        let target = Arc::clone(&self.target);
+        match self.queue.back_mut() {
+            Some(segment) if Arc::ptr_eq(&segment.target, &target) => {
+                segment.bytes.extend_from_slice(lines);
+                segment.ends.push_back(segment.bytes.len());
+            }
+            _ => {
+                let ends = VecDeque::from([lines.len()]);
+                self.queue.push_back(Segment { target, bytes: lines.to_vec(), ends });
+            }
+        }
+        self.appended += lines.len() as u64;
+    }
+}
+
+fn plural(lines: u64) -> String {
+    if lines == 1 { "1 log line was".to_owned() } else { format!("{lines} log lines were") }
+}
+
+/// Seconds; two digits are enough.
+fn round(time: Duration) -> String {
+    let seconds = time.as_secs_f64();
+    if seconds < 9.95 { format!("{seconds:.1}") } else { format!("{seconds:.0}") }
+}
+
+/// Rust adds the number, which people do not need.
+fn system_text(error: &io::Error) -> String {
+    let text = error.to_string();
+    text.split(" (os error").next().unwrap_or(&text).to_owned()
+}
+
+/// How a log tells of lines that it has dropped.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Manner {
+    /// It leaves a notice to whoever asks for it, because a line of another kind would not fit into it.
+    Notice,
+    /// It writes a line as the error log does.
+    Text,
+    /// The same as JSON.
+    Json,
+}
+
+pub(crate) struct Log {
+    /// For people: a path, or which standard stream.
+    name: String,
+    path: Option<String>,
+    manner: Manner,
+    state: Mutex<State>,
+    /// Whether there are `notices`.
+    has_notices: AtomicBool,
+    waker: OnceLock<Waker>,
+    /// For the thread: there is a line, or somebody is in a hurry.
+    work: Condvar,
+    /// For those who wait: something was written or dropped, or the thread has ended.
+    progress: Condvar,
+}
+
+impl Log {
+    /// The access log: to `path`, or to standard output where that is `-`.
+    ///
+    /// # Errors
+    /// `OSError` if the file cannot be opened.
+    pub(crate) fn access(path: &str) -> PyResult<Arc<Self>> {
+        match path {
+            "-" => Ok(Self::new("standard output", None, Target::Lent(libc::STDOUT_FILENO), Manner::Notice)),
+            path => Self::file(path, Manner::Notice),
+        }
+    }
+
+    fn file(path: &str, manner: Manner) -> PyResult<Arc<Self>> {
+        let target = Target::open(path).map_err(|error| os_error(&error, path))?;
+        Ok(Self::new(path, Some(path), target, manner))
+    }
+
+    fn new(name: &str, path: Option<&str>, target: Target, manner: Manner) -> Arc<Self> {
+        handle_forks();
+        let state = State {
+            target: Arc::new(target),
+            queue: VecDeque::new(),
+            appended: 0,
+            done: 0,
+            ragged: None,
+            loss: Loss::default(),
+            notices: Vec::new(),
+            thread: false,
+            asleep: false,
+            writing: None,
+            stalled: false,
+            waiters: 0,
+            settling: false,
+        };
+        let log = Arc::new(Self {
+            name: name.to_owned(),
+            path: path.map(str::to_owned),
+            manner,
+            state: Mutex::new(state),
+            has_notices: AtomicBool::new(false),
+            waker: OnceLock::new(),
+            work: Condvar::new(),
+            progress: Condvar::new(),
+        });
+        let mut all = ALL.lock().unwrap_or_else(PoisonError::into_inner);
+        all.retain(|log| log.strong_count() > 0);
+        all.push(Arc::downgrade(&log));
+        log
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Appends whole lines, and waits for no more than `patience` until they are written; not at all where others have
+    /// waited in vain.
+    pub(crate) fn append(self: &Arc<Self>, lines: &[u8], patience: Duration) {
+        let mut state = self.lock();
+        let queued = state.queued();
+        // What alone is more than the bound has to be let through some time.
+        if queued > 0 && queued + lines.len() > CAPACITY {
+            self.lose(&mut state, count(lines), None);
+            return;
+        }
+        if state.loss.since.is_some() && state.loss.error.is_none() {
+            // There is room again. Told here, it stands where the lines would.
+            self.tell_recovery(&mut state, false);
+        }
+        state.push(lines);
+        let mine = state.appended;
+        self.start_thread(&mut state);
+        if !patience.is_zero() && !state.stalled {
+            let (mut state, timeout) = self.wait(state, patience, |state| state.done < mine);
+            if timeout && state.done < mine {
+                state.stalled = true;
+            }
+        }
+    }
+
+    /// Waits until everything that was appended so far is written or dropped, for no more than `patience`; whether it
+    /// is. With `settle` also until the thread has ended, which then does so at once.
+    pub(crate) fn flush(self: &Arc<Self>, patience: Duration, settle: bool) -> bool {
+        let mut state = self.lock();
+        let mine = state.appended;
+        let is_stuck = state.stalled || state.writing.is_some_and(|since| since.elapsed() >= STUCK);
+        let patience = if is_stuck { patience.min(MOMENT) } else { patience };
+        // Lines are left over where no thread could be started.
+        if state.done < mine {
+            self.start_thread(&mut state);
+        }
+        state.settling |= settle;
+        let is_pending = |state: &State| state.done < mine || (settle && state.thread);
+        let (mut state, _) = self.wait(state, patience, is_pending);
+        state.settling = false;
+        !is_pending(&state)
+    }
+
+    /// Whether there was time enough is up to the caller to see.
+    fn wait<'a>(
+        &'a self,
+        mut state: MutexGuard<'a, State>,
+        patience: Duration,
+        is_pending: impl Fn(&State) -> bool,
+    ) -> (MutexGuard<'a, State>, bool) {
+        if !is_pending(&state) {
+            return (state, false);
+        }
+        state.waiters += 1;
+        self.work.notify_one();
+        let waited = self.progress.wait_timeout_while(state, patience, |state| is_pending(state));
+        let (mut state, timeout) = waited.unwrap_or_else(PoisonError::into_inner);
+        state.waiters -= 1;
+        (state, timeout.timed_out())
+    }
+
+    /// Opens the path again, after a rotation. What was appended before goes to the old file.
+    ///
+    /// # Errors
+    /// `OSError` if it cannot be opened; then the old file stays in use.
+    pub(crate) fn reopen(&self) -> PyResult<()> {
+        if let Some(path) = &self.path {
+            let target = Target::open(path).map_err(|error| os_error(&error, path))?;
+            self.lock().target = Arc::new(target);
+        }
+        Ok(())
+    }
+
+    /// What there is to tell of dropped lines since this was asked for last. `is_last`: nothing is logged any more.
+    pub(crate) fn take_notices(&self, is_last: bool) -> Vec<String> {
+        if !is_last && !self.has_notices.load(Ordering::Acquire) {
+            return Vec::new();
+        }
+        let mut state = self.lock();
+        if is_last {
+            self.tell_recovery(&mut state, true);
+        }
+        self.has_notices.store(false, Ordering::Relaxed);
+        std::mem::take(&mut state.notices)
+    }
+
+    /// Wakes an engine when there is a notice.
+    pub(crate) fn set_waker(&self, waker: Waker) {
+        self.waker.set(waker).ok();
+    }
+
+    fn lose(&self, state: &mut State, lines: u64, error: Option<io::Error>) {
+        if self.manner == Manner::Notice {
+            let told = state.lose(&self.name, lines, error);
+            self.leave_notice(state, told);
+        } else {
+            // There is nobody to tell but this log itself, later.
+            state.loss.reported = Some(Instant::now());
+            state.lose(&self.name, lines, error);
+        }
+    }
+
+    fn tell_recovery(&self, state: &mut State, at_once: bool) {
+        let told = state.recover(&self.name, at_once);
+        match self.manner {
+            Manner::Notice => self.leave_notice(state, told),
+            Manner::Text | Manner::Json => {
+                if let Some(told) = told {
+                    state.push(own_line(&told, self.manner == Manner::Json).as_bytes());
+                }
+            }
+        }
+    }
+
+    fn leave_notice(&self, state: &mut State, told: Option<String>) {
+        if let Some(told) = told {
+            // There are few in a time, but nobody may ask for them.
+            state.notices.truncate(NOTICES - 1);
+            state.notices.push(told);
+            self.has_notices.store(true, Ordering::Release);
+            if let Some(waker) = self.waker.get() {
+                waker.wake();
+            }
+        }
+    }
+
+    fn start_thread(self: &Arc<Self>, state: &mut State) {
+        if state.thread {
+            if state.asleep {
+                self.work.notify_one();
+            }
+            return;
+        }
+        let log = Arc::downgrade(self);
+        // Signals are for threads that can handle them.
+        let started = with_signals_blocked(|| {
+            std::thread::Builder::new().name("kirsch-log".to_owned()).stack_size(256 << 10).spawn(move || run(&log))
+        });
+        // Where the system gives no thread the lines stay queued, and the next one tries again.
+        state.thread = started.is_ok();
+    }
+
+    /// Writes what was queued. Called by the thread, unlocked.
+    fn write(&self, segment: Segment) {
+        let Segment { target, bytes, mut ends } = segment;
+        let is_file = target.is_file();
+        let ragged = self.lock().ragged.take_if(|ragged| Arc::ptr_eq(ragged, &target));
+        if ragged.is_some() && target.write(b"\n").1.is_err() {
+            self.lock().ragged = ragged;
+        }
+        let mut position = 0;
+        while position < bytes.len() {
+            let piece = if is_file { bytes.len() } else { piece_end(&bytes, position, &mut ends) };
+            let (written, result) = target.write(&bytes[position..piece]);
+            let reached = position + written;
+            let line = bytes[..reached].iter().rposition(|&byte| byte == b'\n').map_or(0, |feed| feed + 1);
+            let is_ragged = result.is_err() && is_file && line < reached && !target.take_back(&bytes[line..reached]);
+            let mut state = self.lock();
+            state.done += (reached - position) as u64;
+            position = reached;
+            state.stalled = false;
+            if let Err(error) = result {
+                state.done += (bytes.len() - position) as u64;
+                if is_ragged {
+                    state.ragged = Some(target);
+                }
+                self.lose(&mut state, count(&bytes[line..]), Some(error));
+                self.progress.notify_all();
+                return;
+            }
+            state.writing = Some(Instant::now());
+            if position == bytes.len() && state.queue.is_empty() {
+                self.tell_recovery(&mut state, false);
+            }
+            if state.waiters > 0 {
+                self.progress.notify_all();
+            }
+        }
+    }
+}
+
+/// The thread's work.
+fn run(log: &Weak<Log>) {
+    while let Some(log) = log.upgrade() {
+        let mut state = log.lock();
+        if let Some(segment) = state.queue.pop_front() {
+            state.writing = Some(Instant::now());
+            drop(state);
+            log.write(segment);
+            let mut state = log.lock();
+            state.writing = None;
+            if state.queue.is_empty() {
+                let wait = log.work.wait_timeout_while(state, COLLECT, |state| state.waiters == 0 && !state.settling);
+                drop(wait);
+            }
+            continue;
+        }
+        let is_over = state.settling || {
+            state.asleep = true;
+            let waited = log.work.wait_timeout_while(state, LINGER, |state| state.queue.is_empty() && !state.settling);
+            let timeout;
+            (state, timeout) = waited.unwrap_or_else(PoisonError::into_inner);
+            state.asleep = false;
+            timeout.timed_out() && state.queue.is_empty()
+        };
+        if is_over && state.queue.is_empty() {
+            if state.loss.lines > 0 && state.loss.error.is_none() {
+                log.tell_recovery(&mut state, true);
+                if !state.queue.is_empty() {
+                    continue;
+                }
+            }
+            state.thread = false;
+            log.progress.notify_all();
+            return;
+        }
+    }
+}
+
+/// Where the piece of `bytes` from `position` on ends that a pipe takes without mixing it with others': behind as many
+/// whole appends as fit, else whole lines, else as much as fits.
+fn piece_end(bytes: &[u8], position: usize, ends: &mut VecDeque<usize>) -> usize {
+    let most = bytes.len().min(position + PIPE_BUF);
+    let mut end = None;
+    while let Some(next) = ends.front().copied().filter(|next| *next <= most) {
+        ends.pop_front();
+        end = Some(next).filter(|next| *next > position).or(end);
+    }
+    end.or_else(|| bytes[position..most].iter().rposition(|&byte| byte == b'\n').map(|feed| position + feed + 1))
+        .unwrap_or(most)
+}
+
+fn count(lines: &[u8]) -> u64 {
+    memchr::memchr_iter(b'\n', lines).count() as u64
+}
+
+/// A warning as `kirsch.reports` writes it, but without the interpreter.
+fn own_line(message: &str, json: bool) -> String {
+    let now = SystemTime::now();
+    let pid = std::process::id();
+    if json {
+        let time = rfc3339(now, now.duration_since(UNIX_EPOCH).unwrap_or_default());
+        let record = serde_json::json!({
+            "time": time, "level": "warning", "pid": pid, "worker": null, "message": message, "traceback": null,
+        });
+        return format!("{record}\n");
+    }
+    format!("[{}] [{pid}] [WARNING] {message}\n", local_time(now))
+}
+
+/// `2026-11-20 19:00:00 +0000`
+fn local_time(now: SystemTime) -> String {
+    let seconds = now.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
+    let time = libc::time_t::try_from(seconds).unwrap_or_default();
+    // SAFETY: all zeros is a valid value of the structure, which the call fills.
+    let local = unsafe {
+        let mut local: libc::tm = std::mem::zeroed();
+        libc::localtime_r(&raw const time, &raw mut local);
+        local
+    };
+    let mut text = format!("{:04}-{:02}-{:02} ", local.tm_year + 1900, local.tm_mon + 1, local.tm_mday);
+    let minutes = local.tm_gmtoff / 60;
+    let sign = if minutes < 0 { '-' } else { '+' };
+    let (hours, minutes) = (minutes.abs() / 60, minutes.abs() % 60);
+    // Writing to a String cannot fail.
+    let _ = write!(text, "{:02}:{:02}:{:02} {sign}{hours:02}{minutes:02}", local.tm_hour, local.tm_min, local.tm_sec);
+    text
+}
+
+fn with_signals_blocked<R>(act: impl FnOnce() -> R) -> R {
+    // SAFETY: both sets are filled by calls before they are read; the mask is put back as it was.
+    unsafe {
+        let mut all: libc::sigset_t = std::mem::zeroed();
+        let mut before: libc::sigset_t = std::mem::zeroed();
+        libc::sigfillset(&raw mut all);
+        libc::pthread_sigmask(libc::SIG_SETMASK, &raw const all, &raw mut before);
+        let result = act();
+        libc::pthread_sigmask(libc::SIG_SETMASK, &raw const before, std::ptr::null_mut());
+        result
+    }
+}
+
+/// Waits until every log of this process has written or dropped what was appended so far, for no more than `patience`
+/// in all; whether all have. With `settle` their threads have ended then, and the process may fork.
+fn flush_all(patience: Duration, settle: bool) -> bool {
+    let logs: Vec<_> = {
+        let all = ALL.lock().unwrap_or_else(PoisonError::into_inner);
+        all.iter().filter_map(Weak::upgrade).collect()
+    };
+    let until = Instant::now() + patience;
+    // Each is asked, also when no time is left.
+    let done = logs.iter().map(|log| log.flush(until.saturating_duration_since(Instant::now()), settle));
+    done.filter(|done| !done).count() == 0
+}
+
+/// The error log, as Python has it.
+#[pyclass(frozen, module = "kirsch._native")]
+pub(crate) struct LogWriter(Arc<Log>);
+
+#[pymethods]
+impl LogWriter {
+    #[new]
+    #[pyo3(signature = (path = "", *, json = false))]
+    fn new(path: &str, json: bool) -> PyResult<Self> {
+        let manner = if json { Manner::Json } else { Manner::Text };
+        let log = match path {
+            "" => Log::new("standard error", None, Target::Lent(libc::STDERR_FILENO), manner),
+            path => Log::file(path, manner)?,
+        };
+        Ok(Self(log))
+    }
+
+    fn write(&self, py: Python<'_>, lines: &[u8], patience: f64) -> PyResult<()> {
+        let patience = seconds(patience)?;
+        detached(py, || self.0.append(lines, patience));
+        Ok(())
+    }
+
+    fn reopen(&self) -> PyResult<()> {
+        self.0.reopen()
+    }
+}
+
+/// See the stub.
+#[pyfunction]
+#[pyo3(signature = (patience, *, settle = false))]
+pub(crate) fn flush_logs(py: Python<'_>, patience: f64, settle: bool) -> PyResult<bool> {
+    let patience = seconds(patience)?;
+    Ok(detached(py, || flush_all(patience, settle)))
+}
+
+/// See the stub.
+#[pyfunction]
+pub(crate) fn count_dropped_line() {
+    DROPPED.fetch_add(1, Ordering::Relaxed);
+}
+
+fn seconds(patience: f64) -> PyResult<Duration> {
+    Duration::try_from_secs_f64(patience).map_err(|error| PyValueError::new_err(format!("patience: {error}")))
+}
+
+/// As Python raises it: with the number, which chooses the class, and the path.
+fn os_error(error: &io::Error, path: &str) -> PyErr {
+    PyOSError::new_err((error.raw_os_error(), system_text(error), path.to_owned()))
+}

@@ -1,0 +1,59 @@
+//! Logs over a fork: the locks of all logs are held meanwhile, so that the child finds whole data behind them. The child
+//! has none of the writer threads and begins with empty queues.
+
+use super::{ALL, DROPPED, Log, Loss, State};
+use std::cell::RefCell;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, MutexGuard, Once, PoisonError, Weak};
+
+type Held = (MutexGuard<'static, State>, Arc<Log>);
+
+thread_local! {
+    static HELD: RefCell<Vec<Held>> = const { RefCell::new(Vec::new()) };
+    static HELD_ALL: RefCell<Option<MutexGuard<'static, Vec<Weak<Log>>>>> = const { RefCell::new(None) };
+}
+
+/// Has every fork of this process from now on leave the logs of the child usable.
+pub(super) fn handle_forks() {
+    static ONCE: Once = Once::new();
+    // SAFETY: the functions live as long as the process, because the module is never unloaded.
+    ONCE.call_once(|| unsafe {
+        libc::pthread_atfork(Some(before_fork), Some(after_fork_in_parent), Some(after_fork_in_child));
+    });
+}
+
+extern "C" fn before_fork() {
+    let all = ALL.lock().unwrap_or_else(PoisonError::into_inner);
+    let held = all.iter().filter_map(Weak::upgrade).map(|log| {
+        // SAFETY: the guard is dropped before the `Arc` beside it, which keeps the mutex where it is: fields of a tuple
+        // are dropped in order.
+        let guard = unsafe { std::mem::transmute::<MutexGuard<'_, State>, MutexGuard<'static, State>>(log.lock()) };
+        (guard, log)
+    });
+    HELD.with_borrow_mut(|place| place.extend(held));
+    HELD_ALL.set(Some(all));
+}
+
+extern "C" fn after_fork_in_parent() {
+    HELD_ALL.take();
+    drop(HELD.take());
+}
+
+extern "C" fn after_fork_in_child() {
+    DROPPED.store(0, Ordering::Relaxed);
+    HELD_ALL.take();
+    for (mut state, _log) in HELD.take() {
+        // The parent's thread writes these, and is not here.
+        state.queue.clear();
+        state.done = state.appended;
+        state.ragged = None;
+        state.loss = Loss::default();
+        state.notices.clear();
+        state.thread = false;
+        state.asleep = false;
+        state.writing = None;
+        state.stalled = false;
+        state.waiters = 0;
+        state.settling = false;
+    }
+}

@@ -1,0 +1,101 @@
+//! What a log is written to.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, ErrorKind};
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
+
+/// Where lines go.
+pub(super) enum Target {
+    /// A descriptor that belongs to somebody else, as standard error does: whoever redirects it redirects the log.
+    Lent(RawFd),
+    /// What was opened for the log.
+    Owned(OwnedFd),
+}
+
+impl Target {
+    pub(super) fn open(path: &str) -> io::Result<Self> {
+        Ok(Self::Owned(open(path)?.into()))
+    }
+
+    fn fd(&self) -> RawFd {
+        match self {
+            Self::Lent(fd) => *fd,
+            Self::Owned(fd) => fd.as_raw_fd(),
+        }
+    }
+
+    pub(super) fn is_file(&self) -> bool {
+        self.status().is_some_and(|status| status.st_mode & libc::S_IFMT == libc::S_IFREG)
+    }
+
+    /// `None` if the descriptor is closed.
+    fn status(&self) -> Option<libc::stat> {
+        // SAFETY: all zeros is a valid value of the structure, which the call fills; a descriptor that is closed is an
+        // error of the call.
+        unsafe {
+            let mut status: libc::stat = std::mem::zeroed();
+            (libc::fstat(self.fd(), &raw mut status) == 0).then_some(status)
+        }
+    }
+
+    /// Removes `end` from the end of the file, if it is there: other processes may have appended to the file since, and
+    /// a file that may not be read cannot tell. Returns whether it is removed.
+    pub(super) fn take_back(&self, end: &[u8]) -> bool {
+        let Some(status) = self.status() else { return false };
+        let Ok(length) = libc::off_t::try_from(end.len()) else { return false };
+        let begin = status.st_size - length;
+        if begin < 0 {
+            return false;
+        }
+        let mut found = vec![0; end.len()];
+        // SAFETY: there is room for as many bytes; a descriptor that is closed is an error of the calls.
+        unsafe {
+            let count = libc::pread(self.fd(), found.as_mut_ptr().cast(), found.len(), begin);
+            usize::try_from(count) == Ok(end.len()) && found == end && libc::ftruncate(self.fd(), begin) == 0
+        }
+    }
+
+    /// Writes, and waits as long as it takes. Returns how many bytes were written before the error, if there is one.
+    pub(super) fn write(&self, bytes: &[u8]) -> (usize, io::Result<()>) {
+        let mut written = 0;
+        while written < bytes.len() {
+            let rest = &bytes[written..];
+            // SAFETY: the bytes are there for the length given; a descriptor that is closed is an error of the call.
+            let count = unsafe { libc::write(self.fd(), rest.as_ptr().cast(), rest.len()) };
+            if let Ok(count) = usize::try_from(count) {
+                written += count;
+                continue;
+            }
+            let error = io::Error::last_os_error();
+            match error.kind() {
+                ErrorKind::Interrupted => {}
+                // Somebody who shares the file description has set O_NONBLOCK.
+                ErrorKind::WouldBlock => self.await_room(),
+                _ => return (written, Err(error)),
+            }
+        }
+        (written, Ok(()))
+    }
+
+    fn await_room(&self) {
+        let mut descriptor = libc::pollfd { fd: self.fd(), events: libc::POLLOUT, revents: 0 };
+        // SAFETY: the structure is one descriptor's.
+        unsafe { libc::poll(&raw mut descriptor, 1, 1000) };
+    }
+}
+
+/// Opens a log for appending, and does not wait: a FIFO that is opened for reading too needs no reader, and keeps what
+/// it has until one comes.
+fn open(path: &str) -> io::Result<File> {
+    let is_fifo = std::fs::metadata(path).is_ok_and(|status| status.file_type().is_fifo());
+    if is_fifo {
+        return OpenOptions::new().read(true).write(true).open(path);
+    }
+    let mut options = OpenOptions::new();
+    options.append(true).create(true).mode(0o644);
+    match options.clone().read(true).open(path) {
+        Err(error) if error.kind() == ErrorKind::PermissionDenied => options.open(path),
+        opened => opened,
+    }
+}
