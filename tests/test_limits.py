@@ -736,6 +736,27 @@ def test_term_answers_who_was_just_about_to_ask(serve: Serve, write_app: Callabl
     assert_ends(site)
 
 
+def test_half_sent_head_does_not_hold_up_a_stop(serve: Serve, write_app: Callable[[str], str]) -> None:
+    """It is not a request in flight: it has as long as an idle connection, and is told that it was not processed."""
+    site = serve(write_app(APP), "--graceful-timeout=120s", "--header-timeout=120s")
+    with connect(site) as fresh, connect(site) as kept:
+        kept.send(build_request("GET", "/"))
+        kept.read_response()
+        for peer in (fresh, kept):
+            peer.send(b"GET / HTTP/1.1\r\nHost: a\r\nX-Half: ")
+        assert_serves(site)
+        began = time.monotonic()
+        site.process.send_signal(signal.SIGTERM)
+        for peer in (fresh, kept):
+            response = peer.read_response()
+            assert (response.status, response.header("Connection")) == (408, "close")
+            assert peer.read_until_closed() == b""
+            assert not peer.reset
+            peer.close()
+        assert_ends(site)
+        assert time.monotonic() - began < 30, "far sooner than both time limits"
+
+
 @pytest.mark.parametrize("kind", ["upload", "download", "head"])
 def test_term_cuts_what_outlasts_the_graceful_timeout(serve: Serve, write_app: Callable[[str], str], kind: str) -> None:
     site = serve(write_app(APP), "--graceful-timeout=300ms")

@@ -479,7 +479,8 @@ class Settings:
     graceful_timeout: float = setting(
         "Time", "--graceful-timeout", "DURATION", parse_duration, "30s",
         "What SIGTERM leaves to the requests in flight before they are cut. 0 cuts at once. SIGINT and SIGQUIT leave "
-        "one second.",
+        "one second. A request is in flight when its head has arrived as a whole: half a head has half a second, like "
+        "an idle connection, and gets 408.",
     )  # fmt: skip
 
     limit_request_line: int = setting(

@@ -102,8 +102,8 @@ pub(crate) const LINGER_BYTES: u64 = 4 << 20;
 pub(crate) const ACCEPT_PAUSE: Duration = Duration::from_millis(200);
 /// After this long without a request a connection gives back what it keeps for speed.
 pub(crate) const IDLE_AFTER: Duration = Duration::from_secs(1);
-/// How long idle connections stay open once the engine stops, for the request that may be on its way to us, unless
-/// somebody knows better ([`Engine::stop`](crate::Engine::stop)).
+/// How long connections stay open once the engine stops on which no request is, or not even a whole head: one may be on
+/// its way to us. It is this, unless somebody knows better ([`Engine::stop`](crate::Engine::stop)).
 pub const STOP_GRACE: Duration = Duration::from_millis(500);
 /// Body bytes that are read ahead of an application that takes a body as it arrives.
 pub(crate) const READ_AHEAD: usize = 64 << 10;

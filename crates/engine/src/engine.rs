@@ -562,7 +562,8 @@ impl<A: App> Engine<A> {
 
     /// Stops: accepts whom the kernel has already let in, then nobody; finishes what is under way; cuts what is left
     /// after `timeout` (`None`: whenever). A connection on which nothing is under way may ask once more for so long as
-    /// `grace`, counted from now or from the end of its response. Called again both can only become shorter.
+    /// `grace`, counted from now or from the end of its response; and a request of which only a part of the head is here
+    /// has as long for the rest of it. Called again both can only become shorter.
     pub fn stop(&mut self, now: Now, timeout: Option<Duration>, grace: Duration) {
         let at = timeout.map_or(Millis::MAX, |timeout| self.millis_at(now).saturating_add(millis(timeout)));
         self.hub.draining = true;
@@ -891,7 +892,7 @@ impl<A: App> Engine<A> {
         {
             let until = self.hub.now.saturating_add(millis(grace));
             for (_, connection) in &mut self.connections {
-                if connection.is_between_requests() {
+                if connection.has_no_request() {
                     connection.hurry(until, &mut self.hub);
                 }
             }

@@ -48,7 +48,7 @@ impl<A: App> Connection<A> {
         let config = &hub.config;
         let after =
             |timeout: Option<Duration>| timeout.map_or(Millis::MAX, |timeout| now.saturating_add(millis(timeout)));
-        // Once the engine stops, who has said nothing is given less time.
+        // Once the engine stops, one that has not sent a whole head is given less time.
         let graced = |timeout: Option<Duration>| after(timeout).min(after(hub.grace));
         let wait = self.awaits();
         let before = std::mem::replace(&mut self.wait, wait);
@@ -75,8 +75,7 @@ impl<A: App> Connection<A> {
         let until = |timeout| transfer(timeout, config.min_rate, begun, self.progressed, transferred);
         self.deadline = match wait {
             Wait::Idle => graced(config.keep_alive),
-            Wait::Head if before != wait && !self.has_input() => graced(config.header_timeout),
-            Wait::Head if before != wait => after(config.header_timeout),
+            Wait::Head if before != wait => graced(config.header_timeout),
             Wait::Queue if before != wait => after(config.queue_timeout),
             Wait::Linger if before != wait => after(Some(LINGER)),
             Wait::Head | Wait::Queue | Wait::Linger => self.deadline,
@@ -91,6 +90,20 @@ impl<A: App> Connection<A> {
     /// Whether it was the peer's turn to take output when that was looked at last.
     pub(crate) fn awaits_output(&self) -> bool {
         self.wait == Wait::Output
+    }
+
+    /// Whether nothing is in flight that a stop has to wait for: no request has begun, or its head is not whole.
+    ///
+    /// A head that is not whole is no request yet: nothing can be done about it, and its client, which has not sent all
+    /// of it, cannot take it for done. When its time is up it gets 408, which says that it was not processed and may be
+    /// sent again (RFC 9110 section 15.5.9). A request whose head is whole is in flight although its body is not: a
+    /// client that has sent its POST must not repeat it by itself (RFC 9110 section 9.2.2). What bounds it are the time
+    /// limits on a body that stands still or is too slow, and the time for the stop as a whole.
+    ///
+    /// What lies here and was not looked at, or is kept from being read, may be a whole request.
+    pub(crate) fn has_no_request(&self) -> bool {
+        let is_looked_at = !self.has_input() || self.exhausted;
+        matches!(self.phase, Phase::Head) && is_looked_at && self.output.is_empty() && !self.held_back
     }
 
     /// Whether no request is under way and none has begun.
