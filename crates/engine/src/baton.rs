@@ -132,6 +132,8 @@ pub trait Crew {
 /// See the module.
 pub struct Baton<C: Core> {
     rules: Mutex<Rules<C>>,
+    /// Whoever has found the rules locked holds this until it has locked them: see [`give_way`](Self::give_way).
+    turnstile: Mutex<()>,
     /// Which thread has locked it, so that one that comes back to it in the middle is told.
     owner: AtomicUsize,
     /// The last tick has found it locked.
@@ -151,7 +153,13 @@ impl<C: Core> Baton<C> {
     pub fn new(core: C, watch: C::Watch, most: usize) -> Self {
         let rules = Rules::new(core, watch, most);
         let signals = (0..rules.crew()).map(|_| Condvar::new()).collect();
-        Self { rules: Mutex::new(rules), owner: AtomicUsize::new(0), has_missed: AtomicBool::new(false), signals }
+        Self {
+            rules: Mutex::new(rules),
+            turnstile: Mutex::new(()),
+            owner: AtomicUsize::new(0),
+            has_missed: AtomicBool::new(false),
+            signals,
+        }
     }
 
     /// How many threads there may be.
@@ -225,10 +233,14 @@ impl<C: Core> Baton<C> {
             // Whoever started it counted on it.
             rules.arrive();
         }
+        let mut goes_on = false;
         loop {
             rules = match rules.decide(worker) {
-                Do::Run(work) => self.run(rules, crew, worker, work),
-                Do::Hold => self.hold(rules, crew, worker),
+                Do::Run(work) => {
+                    goes_on = false;
+                    self.run(rules, crew, worker, work)
+                }
+                Do::Hold => self.hold(rules, crew, worker, &mut goes_on),
                 Do::StandBy(start) => self.stand_by(rules, crew, worker, start),
                 Do::Tidy => {
                     self.unlock(rules);
@@ -323,17 +335,22 @@ impl<C: Core> Baton<C> {
         rules
     }
 
-    /// Holds the baton: waits for the watch.
+    /// Holds the baton: waits for the watch. `goes_on`: this thread has found something ready the last time, too, and
+    /// nothing to run since.
     fn hold<'a>(
         &'a self,
         mut rules: MutexGuard<'a, Rules<C>>,
         crew: &impl Crew<Core = C>,
         worker: usize,
+        goes_on: &mut bool,
     ) -> MutexGuard<'a, Rules<C>> {
         let (is_ready, start) = rules.before_hold();
         self.unlock(rules);
         self.start(crew, start);
         crew.between(!is_ready);
+        if std::mem::replace(goes_on, is_ready) && is_ready {
+            crew.detached(|| self.give_way());
+        }
         let mut rules = self.lock(crew);
         let taken = if is_ready { None } else { rules.hold(worker) };
         let Some((mut watch, timeout)) = taken else { return rules };
@@ -391,6 +408,12 @@ impl<C: Core> Baton<C> {
         self.try_lock(crew).expect("no thread comes here while it does something with the core")
     }
 
+    /// Lets others have the lock and the interpreter, detached. A thread that has always something to do, such as bodies
+    /// to receive, would otherwise take both again before anybody has noticed that they were free.
+    fn give_way(&self) {
+        drop(self.turnstile.lock().unwrap_or_else(PoisonError::into_inner));
+    }
+
     /// Locks, by a thread that does not hold the interpreter.
     fn lock_detached(&self) -> MutexGuard<'_, Rules<C>> {
         // What panics while it holds the lock leaves the data whole.
@@ -398,6 +421,7 @@ impl<C: Core> Baton<C> {
     }
 
     fn try_lock(&self, crew: &impl Crew<Core = C>) -> Result<MutexGuard<'_, Rules<C>>, Reentered> {
+        let mut turn = None;
         loop {
             let rules = match self.rules.try_lock() {
                 Ok(rules) => Some(rules),
@@ -412,7 +436,10 @@ impl<C: Core> Baton<C> {
                 return Err(Reentered);
             }
             // Whoever holds it may be waiting for nothing else, but only without the interpreter may it be waited for.
-            crew.detached(|| drop(self.lock_detached()));
+            crew.detached(|| {
+                turn.get_or_insert_with(|| self.turnstile.lock().unwrap_or_else(PoisonError::into_inner));
+                drop(self.lock_detached());
+            });
         }
     }
 
