@@ -479,6 +479,100 @@ def test_ten_thousand_slow_clients_do_not_delay_a_fast_one(serve: Serve, write_a
             assert sock.recv(15) == b"HTTP/1.1 200 OK"
 
 
+# Work
+
+
+class TinyChunks(threading.Thread):
+    """Sends bodies in chunks of one byte on so many connections, as fast as the server takes them, until stopped."""
+
+    BLOCK = b"1\r\nx\r\n" * 10_000
+
+    def __init__(self, site: Running, connections: int) -> None:
+        super().__init__(daemon=True)
+        self._sockets = [socket.create_connection((site.host, site.port), timeout=20) for _ in range(connections)]
+        self._over = threading.Event()
+        self.sent = 0
+        self.failure: OSError | None = None
+
+    def run(self) -> None:
+        head = build_request("POST", "/", headers={"Transfer-Encoding": "chunked"})
+        places = dict.fromkeys(self._sockets, 0)
+        for sock in self._sockets:
+            sock.sendall(head)
+            sock.setblocking(False)
+        try:
+            while not self._over.is_set():
+                for sock in select.select([], self._sockets, [], 0.1)[1]:
+                    count = sock.send(self.BLOCK[places[sock] :])
+                    places[sock] = (places[sock] + count) % len(self.BLOCK)
+                    self.sent += count
+        except OSError as error:
+            self.failure = error
+
+    def wait_beyond(self, count: int) -> None:
+        """Wait until more than ``count`` bytes have been sent."""
+        wait_until(lambda: self.sent > count, "the uploads get on", timeout=60)
+
+    def stop(self) -> None:
+        self._over.set()
+        self.join(30)
+        for sock in self._sockets:
+            sock.close()
+
+
+@pytest.mark.parametrize("buffering", ["on", "off"])
+def test_get_is_answered_while_others_upload_in_tiny_chunks(
+    serve: Serve, write_app: Callable[[str], str], buffering: str
+) -> None:
+    """Each of the chunks was a write to the body's file once, and a GET took minutes.
+
+    The limits are as generous as a busy machine needs: what matters is that the uploads get on meanwhile.
+    """
+    # Without buffering each upload is a call.
+    site = serve(write_app(APP), "--body-memory=1k", f"--request-buffering={buffering}", "--threads=24")
+    uploads = TinyChunks(site, 16)
+    uploads.start()
+    try:
+        uploads.wait_beyond(4 * MIB)
+        times = []
+        with connect(site) as kept:
+            for _ in range(10):
+                before, began = uploads.sent, time.monotonic()
+                kept.send(build_request("GET", "/"))
+                assert kept.read_response().status == 200
+                assert_serves(site)
+                times.append(time.monotonic() - began)
+                uploads.wait_beyond(before)
+        print(f"among uploads in tiny chunks: median {statistics.median(times):.3f} s, max {max(times):.3f} s")
+        assert uploads.failure is None
+    finally:
+        uploads.stop()
+
+
+def test_work_for_repeated_fields_grows_with_their_bytes(serve: Serve, write_app: Callable[[str], str]) -> None:
+    """Fields of one name become one variable. To join them anew for each took time with the square of their number."""
+    limits = ["--limit-request-fields=100000", "--limit-request-head=4MiB"]
+    site = serve(write_app(APP), *limits)
+
+    def cost(count: int) -> float:
+        """Of a request with so many fields of one name: the least time of several."""
+        # No two requests are the same, or the second would be a copy of the first.
+        times = []
+        for attempt in range(5):
+            fields = b"".join(b"X-Many: %d-%d\r\n" % (attempt, number) for number in range(count))
+            with connect(site) as peer:
+                began = time.perf_counter()
+                peer.send(b"GET / HTTP/1.1\r\nHost: a\r\n" + fields + b"\r\n")
+                assert peer.read_response().status == 200
+                times.append(time.perf_counter() - began)
+        return min(times)
+
+    few, many = cost(1000), cost(32_000)
+    print(f"fields of one name: 1,000 in {few * 1e3:.2f} ms, 32,000 in {many * 1e3:.2f} ms")
+    # 32 times as many: 32 times the work and not 1,024 times. What a request costs anyway makes the factor smaller.
+    assert many < 300 * few
+
+
 # Request bodies in files
 
 

@@ -76,8 +76,6 @@ pub(crate) const WRITE_BUFFER: usize = 128 << 10;
 /// Body parts up to this size are copied behind the head; larger ones are gathered from where they lie. The copy of a
 /// few KiB costs about as much as one more element of a gathered send.
 pub(crate) const COPY_AT_MOST: usize = 4 << 10;
-/// Steps that one connection takes in a turn before others get theirs: 1 MiB of upload.
-pub(crate) const STEPS_PER_TURN: usize = 16;
 /// Requests of one connection that are answered one after the other before others get their turn, however many its peer
 /// has sent at once.
 pub(crate) const CALLS_PER_ROUND: usize = 64;

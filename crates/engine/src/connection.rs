@@ -17,23 +17,25 @@
 
 mod attending;
 mod incoming;
+mod receiving;
 mod waiting;
 
 use crate::app::{App, Progress, Refusal, Report};
 use crate::compose::Composer;
-use crate::config::{CALLS_PER_ROUND, Config, GLANCE, LINGER_BYTES, STEPS_PER_TURN};
+use crate::config::{CALLS_PER_ROUND, Config, GLANCE, LINGER_BYTES};
 use crate::deadline::{Millis, Sweep};
 use crate::hold::Held;
+use crate::meter::{self, Meter};
 use crate::net::{Moved, Net, Socket};
 use crate::output::Output;
 use crate::reply::{self, Begun, Ending, Reply};
-use crate::spool::{Body, Spool};
+use crate::spool::Body;
 use crate::stages::{Stage, Stages};
 use crate::statistics::Statistics;
 use incoming::Incoming;
+use receiving::Receiving;
 use std::any::Any;
 use std::collections::VecDeque;
-use std::io::ErrorKind;
 use std::time::Duration;
 use wire::http1::{self, BodyStep, CONTINUE, Fault, Field, Framing, Receiver, Request, Stamp};
 
@@ -56,6 +58,9 @@ pub(crate) struct Hub<A: App> {
     pub(crate) parts_come_fast: bool,
     /// Scratch for heads.
     pub(crate) fields: Vec<Field>,
+    /// Scratch for the chunks of a body that were received together.
+    pub(crate) chunks: Vec<u8>,
+    pub(crate) meter: Meter,
     /// No connection goes on after its response.
     pub(crate) draining: bool,
     /// The engine is stopping: so long may a connection be idle still. It is draining too.
@@ -155,7 +160,7 @@ pub(crate) struct Connection<A: App> {
     /// The poller knows this socket; and tells when it takes output again.
     pub(crate) registered: bool,
     pub(crate) awaits_writable: bool,
-    /// Queued to be driven in the next turn.
+    /// In a queue of those that are driven without readiness.
     pub(crate) again: bool,
     /// Queued to be driven when there is room for its request.
     pub(crate) held_back: bool,
@@ -176,12 +181,6 @@ enum Phase<A: App> {
     Closing(Closing),
     /// All is sent; what the peer still sends is discarded until it closes, up to so many bytes.
     Linger(u64),
-}
-
-struct Receiving<A: App> {
-    request: A::Request,
-    facts: Request,
-    spool: Spool,
 }
 
 struct Queued<A: App> {
@@ -277,10 +276,19 @@ impl<A: App> Connection<A> {
         matches!(self.phase, Phase::Head | Phase::Body(_))
     }
 
-    /// Has it driven in the next turn, without readiness.
-    pub(crate) fn come_back(&mut self, again: &mut VecDeque<usize>) {
+    /// Has it driven later, without readiness: by whoever goes through `queue`.
+    pub(crate) fn come_back(&mut self, queue: &mut VecDeque<usize>) {
         if !std::mem::replace(&mut self.again, true) {
-            again.push_back(self.slot);
+            queue.push_back(self.slot);
+        }
+    }
+
+    /// Whether it may go on receiving for long without anything that could be answered: others come first.
+    pub(crate) fn is_bulk(&self) -> bool {
+        match self.phase {
+            Phase::Body(_) | Phase::Linger(_) => true,
+            Phase::Running(_) => self.incoming.is_some(),
+            _ => false,
         }
     }
 
@@ -306,9 +314,13 @@ impl<A: App> Connection<A> {
             self.round = hub.round;
             self.called = 0;
         }
-        let steps = if self.called < CALLS_PER_ROUND { STEPS_PER_TURN } else { 0 };
+        hub.meter.begin_turn();
+        // Whoever has been called in this round lets others go on sooner if there is much to do.
+        let most_calls = if hub.meter.is_stage_over() { 1 } else { CALLS_PER_ROUND };
+        let has_turn = self.called < most_calls;
         let mut fate = Fate::Again;
-        for _ in 0..steps {
+        while has_turn && !hub.meter.is_turn_over() {
+            hub.meter.charge(meter::STEP);
             match self.step(hub, buffer, app) {
                 Step::Next => {}
                 Step::Stop(stop) => {
@@ -414,6 +426,7 @@ impl<A: App> Connection<A> {
             Ok(Moved::Bytes(0)) => self.end_of_input(hub, app),
             Ok(Moved::Bytes(count)) => {
                 hub.statistics.bytes_in += count as u64;
+                hub.meter.charge(count as u64);
                 // A short read has drained the socket: no second call to be told so (edge-triggered readiness comes
                 // again with the next byte), unless the end of input is behind it, which comes with no edge.
                 self.readable = count == buffer.len() || self.read_closed;
@@ -559,6 +572,7 @@ impl<A: App> Connection<A> {
         if let Some(stages) = &mut hub.stages {
             stages.parse(self.slot);
         }
+        hub.meter.charge(meter::HEAD);
         let limits = &hub.config.limits;
         let head = match self.receiver.head(input, &mut hub.fields, limits) {
             Ok(Some(head)) => head,
@@ -603,8 +617,9 @@ impl<A: App> Connection<A> {
                 self.hand_over(&mut request, Body::Borrowed(data), hub.stages.as_deref_mut(), app);
                 return (used, Some(self.ready(request, facts)));
             }
-            self.phase = Phase::Body(Box::new(Receiving { request, facts, spool: Spool::default() }));
-            if !self.spool(data, hub, app) {
+            self.phase = Phase::Body(Box::new(Receiving::new(request, facts)));
+            if let Err(error) = self.keep(data, hub) {
+                self.spool_failed(error, hub, app);
                 return (input.len(), None);
             }
             let (count, ready) = self.body(&input[used..], hub, app);
@@ -612,81 +627,16 @@ impl<A: App> Connection<A> {
         }
         if !hub.config.buffer_bodies {
             let mut incoming = Incoming::new(expects_continue && input.len() == used);
-            used += incoming.take(&mut self.receiver, &input[used..], limits);
+            used += incoming.take(&mut self.receiver, &input[used..], limits, &mut hub.meter);
             self.incoming = Some(Box::new(incoming));
             return (used, Some(self.ready(request, facts)));
         }
         if expects_continue && input.len() == used {
             self.tell_to_continue(hub);
         }
-        self.phase = Phase::Body(Box::new(Receiving { request, facts, spool: Spool::default() }));
+        self.phase = Phase::Body(Box::new(Receiving::new(request, facts)));
         let (count, ready) = self.body(&input[used..], hub, app);
         (used + count, ready)
-    }
-
-    /// Reads what is here of a body; at its end the request is ready. Returns the bytes used.
-    fn body(&mut self, input: &[u8], hub: &mut Hub<A>, app: &mut A) -> (usize, Option<A::Request>) {
-        let mut used = 0;
-        loop {
-            match self.receiver.body(&input[used..], &hub.config.limits) {
-                Ok((count, step)) => {
-                    used += count;
-                    match step {
-                        BodyStep::Data(data) => {
-                            if !self.spool(data, hub, app) {
-                                return (input.len(), None);
-                            }
-                        }
-                        // WSGI has no place for trailers; they are checked and dropped.
-                        BodyStep::Trailer { .. } => {}
-                        BodyStep::More => return (used, None),
-                        BodyStep::End => return (used, self.body_ended(hub, app)),
-                    }
-                }
-                Err(fault) => {
-                    self.refuse_request(fault.into(), hub, app);
-                    return (input.len(), None);
-                }
-            }
-        }
-    }
-
-    /// Keeps a part of a body; false if it could not be kept and the request has been refused.
-    fn spool(&mut self, data: &[u8], hub: &mut Hub<A>, app: &mut A) -> bool {
-        let Phase::Body(receiving) = &mut self.phase else { return false };
-        match receiving.spool.push(data, hub.config.body_memory) {
-            Ok(()) => true,
-            Err(error) => {
-                self.spool_failed(error, hub, app);
-                false
-            }
-        }
-    }
-
-    fn body_ended(&mut self, hub: &mut Hub<A>, app: &mut A) -> Option<A::Request> {
-        let Phase::Body(receiving) = std::mem::replace(&mut self.phase, Phase::Head) else { return None };
-        let Receiving { mut request, facts, spool } = *receiving;
-        match spool.finish() {
-            Ok(body) => {
-                self.hand_over(&mut request, body, hub.stages.as_deref_mut(), app);
-                Some(self.ready(request, facts))
-            }
-            Err(error) => {
-                let receiving = Receiving { request, facts, spool: Spool::default() };
-                self.phase = Phase::Body(Box::new(receiving));
-                self.spool_failed(error, hub, app);
-                None
-            }
-        }
-    }
-
-    fn spool_failed(&mut self, error: std::io::Error, hub: &mut Hub<A>, app: &mut A) {
-        let status = match error.kind() {
-            ErrorKind::StorageFull | ErrorKind::QuotaExceeded | ErrorKind::FileTooLarge => 507,
-            _ => 500,
-        };
-        app.report(Report::SpoolFailed(error));
-        self.refuse_request(Refusal { status, fault: None }, hub, app);
     }
 
     /// Gives the application the body of its request.

@@ -7,6 +7,7 @@ use crate::config::{ACCEPT_PAUSE, ACCEPTS_AT_STOP, ACCEPTS_PER_TURN, Config, REA
 use crate::connection::{Connection, Fate, Hub, Input, panic_message};
 use crate::deadline::{Millis, Now, Sweep, millis};
 use crate::hold::Held;
+use crate::meter::Meter;
 use crate::neighbours::Place;
 use crate::net::{Accepted, Net, Readiness};
 use crate::reply::Reply;
@@ -44,6 +45,8 @@ pub struct Engine<A: App> {
     /// Slots to be driven in the next round without readiness, and in this one.
     again: VecDeque<usize>,
     again_now: VecDeque<usize>,
+    /// Connections that receive bodies and have more to read: as many are driven in a round as the meter allows.
+    bulk: VecDeque<usize>,
     /// Connections whose requests wait for somebody to call the application, oldest first; some may no longer.
     queue: VecDeque<usize>,
     /// Connections that are not even read, because the queue is full.
@@ -105,7 +108,14 @@ struct Listener<N: Net> {
 enum Stage {
     Ready,
     Again,
-    Accept { index: usize, attempt: usize },
+    /// So many of those who receive bodies have their turn still.
+    Bulk {
+        left: usize,
+    },
+    Accept {
+        index: usize,
+        attempt: usize,
+    },
     Clock,
     Over,
 }
@@ -150,6 +160,8 @@ impl<A: App> Engine<A> {
                 held: Held::default(),
                 parts_come_fast: false,
                 fields: Vec::new(),
+                chunks: Vec::new(),
+                meter: Meter::default(),
                 draining: false,
                 grace: None,
                 queued: 0,
@@ -168,6 +180,7 @@ impl<A: App> Engine<A> {
             was_idle: true,
             again: VecDeque::new(),
             again_now: VecDeque::new(),
+            bulk: VecDeque::new(),
             queue: VecDeque::new(),
             held_back: VecDeque::new(),
             handed: VecDeque::new(),
@@ -233,7 +246,8 @@ impl<A: App> Engine<A> {
         let has_room = !self.held_back.is_empty() && self.hub.queued < self.hub.config.queue;
         let is_under_way = self.stage != Stage::Over || !self.ready.is_empty() || !self.handed.is_empty();
         let is_to_stop = self.stop_at.is_some() && !self.has_stopped_accepting || self.is_to_hurry;
-        let has_more = !self.again.is_empty() || !self.unsettled.is_empty() || self.was_attended;
+        let has_more =
+            !self.again.is_empty() || !self.bulk.is_empty() || !self.unsettled.is_empty() || self.was_attended;
         if is_accepting || has_room || is_under_way || is_to_stop || has_more {
             return Some(Duration::ZERO);
         }
@@ -294,10 +308,10 @@ impl<A: App> Engine<A> {
             }
         }
         // Before somebody goes on who had his turn, others are looked for: by whoever turns, once there is nothing to do.
-        if self.stage == Stage::Over && (self.was_idle || self.again.is_empty()) {
+        if self.stage == Stage::Over && (self.was_idle || self.again.is_empty() && self.bulk.is_empty()) {
             // Whoever asks for it in this round goes on in the next.
             std::mem::swap(&mut self.again, &mut self.again_now);
-            self.stage = Stage::Ready;
+            self.begin_stage(Stage::Ready);
         }
         loop {
             if let Some(work) = self.take_work(app, may_call) {
@@ -305,7 +319,7 @@ impl<A: App> Engine<A> {
                 self.hub.statistics.running += u64::from(!matches!(work, Work::Abandon(_)));
                 if self.is_round_empty() {
                     // Nobody has to come back for the rest of it.
-                    self.stage = Stage::Over;
+                    self.begin_stage(Stage::Over);
                     self.ready.clear();
                     self.looked = 0;
                 }
@@ -349,6 +363,7 @@ impl<A: App> Engine<A> {
     fn is_round_empty(&self) -> bool {
         self.looked == self.ready.len()
             && self.again_now.is_empty()
+            && self.bulk.is_empty()
             && self.held_back.is_empty()
             && self.listeners.iter().all(|listener| !listener.ready)
             && self.stop_at.is_none()
@@ -406,19 +421,22 @@ impl<A: App> Engine<A> {
                 } else {
                     self.ready.clear();
                     self.looked = 0;
-                    self.stage = Stage::Again;
+                    self.begin_stage(Stage::Again);
                 }
             }
             Stage::Again => match self.again_now.pop_front() {
-                Some(slot) => {
-                    if let Some(connection) = self.connections.get_mut(slot)
-                        && std::mem::take(&mut connection.again)
-                    {
-                        self.drive(slot, app);
-                    }
-                }
-                None => self.stage = Stage::Accept { index: 0, attempt: 1 },
+                Some(slot) => self.drive_again(slot, app),
+                None => self.begin_stage(Stage::Bulk { left: self.bulk.len() }),
             },
+            // Each has one turn in a round; one that comes back meanwhile is behind them.
+            Stage::Bulk { left: 0 } => self.begin_stage(Stage::Accept { index: 0, attempt: 1 }),
+            Stage::Bulk { left } => {
+                let left = if self.hub.meter.is_stage_over() { 0 } else { left - 1 };
+                self.stage = Stage::Bulk { left };
+                if let Some(slot) = self.bulk.pop_front() {
+                    self.drive_again(slot, app);
+                }
+            }
             // What is driven is guarded connection by connection; here the application hears of some besides.
             Stage::Accept { index, attempt } => {
                 self.stage = Stage::Clock;
@@ -428,7 +446,7 @@ impl<A: App> Engine<A> {
                 self.guarded(app, |engine, app| engine.stage = engine.accept(index, attempt, app));
             }
             Stage::Clock => {
-                self.stage = Stage::Over;
+                self.begin_stage(Stage::Over);
                 self.guarded(app, |engine, app| {
                     if engine.ready.is_empty() && engine.hub.sweep.begin(engine.noticed_at) {
                         engine.sweep(app);
@@ -437,6 +455,20 @@ impl<A: App> Engine<A> {
                 });
             }
             Stage::Over => {}
+        }
+    }
+
+    fn begin_stage(&mut self, stage: Stage) {
+        self.stage = stage;
+        self.hub.meter.begin_stage();
+    }
+
+    /// Drives a connection that was in a queue, if it still is in need of it.
+    fn drive_again(&mut self, slot: usize, app: &mut A) {
+        if let Some(connection) = self.connections.get_mut(slot)
+            && std::mem::take(&mut connection.again)
+        {
+            self.drive(slot, app);
         }
     }
 
@@ -461,7 +493,12 @@ impl<A: App> Engine<A> {
                 if let Some(connection) = self.connections.get_mut(slot) {
                     connection.readable |= readable;
                     connection.read_closed |= read_closed;
-                    if !connection.held_back {
+                    if connection.held_back || connection.again {
+                        // It is driven in its turn.
+                    } else if connection.is_bulk() || self.hub.meter.is_stage_over() {
+                        // Those that can be answered soon come first.
+                        connection.come_back(&mut self.bulk);
+                    } else {
                         self.drive(slot, app);
                     }
                 }
@@ -682,7 +719,9 @@ impl<A: App> Engine<A> {
             // One that goes on is watched too: what its peer sends meanwhile decides how it is closed.
             Ok(Fate::Again) => {
                 if self.watch_or_cut(slot, app) {
-                    self.connections[slot].come_back(&mut self.again);
+                    let connection = &mut self.connections[slot];
+                    let queue = if connection.is_bulk() { &mut self.bulk } else { &mut self.again };
+                    connection.come_back(queue);
                 }
             }
             Ok(Fate::Wait) => {
@@ -747,7 +786,10 @@ impl<A: App> Engine<A> {
         let most = if self.stop_at.is_some() { ACCEPTS_AT_STOP } else { ACCEPTS_PER_TURN };
         let Some(listener) = self.listeners.get(index) else { return Stage::Clock };
         let next_listener = Stage::Accept { index: index + 1, attempt: 1 };
-        if !listener.ready || attempt > most {
+        // Many that come at once may each have much to do: others are looked at in between, but all who have come are let
+        // in before a listener is closed.
+        let is_enough = attempt > 1 && self.stop_at.is_none() && self.hub.meter.is_stage_over();
+        if !listener.ready || attempt > most || is_enough {
             return next_listener;
         }
         if self.leaves_newcomers_to_others() {
@@ -864,7 +906,8 @@ impl<A: App> Engine<A> {
         let now = self.noticed_at;
         let mut late = Vec::new();
         for (slot, connection) in &mut self.connections {
-            if connection.is_late(now) {
+            // One that is in a queue may have bytes that nobody has looked at: it is not its client who is late.
+            if connection.is_late(now) && !connection.again {
                 late.push(slot);
             } else {
                 connection.note_deadline(&mut self.hub);

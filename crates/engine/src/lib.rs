@@ -52,6 +52,7 @@ mod deadline;
 mod engine;
 mod health;
 mod hold;
+mod meter;
 mod neighbours;
 mod net;
 mod os;

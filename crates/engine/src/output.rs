@@ -10,6 +10,9 @@ use std::fs::File;
 use std::io::{self, IoSlice};
 use std::os::unix::fs::FileExt;
 
+/// Bytes that follow each other are kept in pieces of up to this size, however few come at a time.
+const JOINED_AT_MOST: usize = 64 << 10;
+
 /// Bytes that could not be sent yet, oldest first.
 #[derive(Debug)]
 pub(crate) struct Output<C> {
@@ -20,7 +23,7 @@ pub(crate) struct Output<C> {
 #[derive(Debug)]
 enum Piece<C> {
     Bytes {
-        bytes: Box<[u8]>,
+        bytes: Vec<u8>,
         sent: usize,
     },
     Chunk {
@@ -70,8 +73,13 @@ impl<C: AsRef<[u8]>> Output<C> {
     }
 
     pub(crate) fn push_bytes(&mut self, bytes: &[u8]) {
-        if !bytes.is_empty() {
-            self.pieces.push_back(Piece::Bytes { bytes: bytes.into(), sent: 0 });
+        // An application may write byte by byte: a piece for each would be a system call for each.
+        match self.pieces.back_mut() {
+            Some(Piece::Bytes { bytes: last, .. }) if last.len() + bytes.len() <= JOINED_AT_MOST => {
+                last.extend_from_slice(bytes);
+            }
+            _ if bytes.is_empty() => {}
+            _ => self.pieces.push_back(Piece::Bytes { bytes: bytes.into(), sent: 0 }),
         }
     }
 
@@ -242,6 +250,23 @@ mod tests {
         output.push_chunk(letters(b'a', 10), 5, 5);
         output.push_file(file(b"x"), 0, 0);
         assert!(output.is_empty());
+    }
+
+    #[test]
+    fn bytes_that_come_one_by_one_are_few_pieces() {
+        let (near, mut far) = narrow();
+        let mut output: Output<Vec<u8>> = Output::new();
+        let expected = letters(b'a', 200_000);
+        for byte in &expected {
+            output.push_bytes(&[*byte]);
+        }
+        assert_eq!((output.pieces.len(), output.length()), (200_000usize.div_ceil(JOINED_AT_MOST), 200_000));
+        let mut received = Vec::new();
+        while !output.is_empty() {
+            output.flush(&near, &mut 0).unwrap();
+            far.read_to_end(&mut received).unwrap_err();
+        }
+        assert!(received == expected);
     }
 
     #[test]

@@ -39,6 +39,11 @@ impl Spool {
         Ok(())
     }
 
+    /// Whether what comes is written to a file.
+    pub(crate) fn is_in_file(&self) -> bool {
+        self.file.is_some()
+    }
+
     pub(crate) fn length(&self) -> u64 {
         self.length
     }

@@ -3,10 +3,13 @@
 
 use super::{Closing, Connection, Hub, Phase};
 use crate::app::App;
-use crate::config::{Config, GLANCE, LINGER_BYTES, STEPS_PER_TURN};
+use crate::config::{Config, GLANCE, LINGER_BYTES};
 use crate::health::Health;
 use crate::net::{Moved, Socket};
 use wire::http1::{self, Head, Receiver};
+
+/// Steps that are taken at a time for a connection that is looked at: each reads [`GLANCE`] bytes at most.
+const STEPS: usize = 16;
 
 /// What becomes of a connection that was looked at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -105,7 +108,7 @@ impl<A: App> Connection<A> {
     }
 
     fn look_after(&mut self, health: Health, hub: &mut Hub<A>, buffer: &mut [u8]) -> Attended {
-        for _ in 0..STEPS_PER_TURN {
+        for _ in 0..STEPS {
             if !self.flush(hub) {
                 return Attended::Over;
             }

@@ -6,6 +6,7 @@ use super::{Awaited, Connection, Hub};
 use crate::app::{App, Refusal};
 use crate::config::READ_AHEAD;
 use crate::deadline::Millis;
+use crate::meter::{self, Meter};
 use wire::http1::{BodyStep, Limits, Receiver};
 
 /// What reading a body has given.
@@ -41,13 +42,14 @@ impl Incoming {
     }
 
     /// Decodes what is here of the body, up to the bound. Returns the bytes used.
-    pub(super) fn take(&mut self, receiver: &mut Receiver, input: &[u8], limits: &Limits) -> usize {
-        let mut used = 0;
+    pub(super) fn take(&mut self, receiver: &mut Receiver, input: &[u8], limits: &Limits, meter: &mut Meter) -> usize {
+        let (mut used, mut steps) = (0, 0);
         // What has been read goes before more comes, if that is worth moving the rest.
         if self.read >= READ_AHEAD {
             self.decoded.drain(..std::mem::take(&mut self.read));
         }
         while self.wants_more() {
+            steps += 1;
             match receiver.body(&input[used..], limits) {
                 Ok((count, step)) => {
                     used += count;
@@ -67,6 +69,7 @@ impl Incoming {
                 }
             }
         }
+        meter.charge(meter::CHUNK * steps);
         // It may have ended with the bytes that were taken last.
         if self.end.is_none() && matches!(receiver.body(&[], limits), Ok((_, BodyStep::End))) {
             self.end = Some(Ok(()));
@@ -116,7 +119,7 @@ impl<A: App> Connection<A> {
     /// Takes a part of the body of the request that is answered.
     pub(super) fn take_in(&mut self, input: &[u8], hub: &mut Hub<A>, app: &mut A) -> usize {
         let Some(incoming) = &mut self.incoming else { return 0 };
-        let used = incoming.take(&mut self.receiver, input, &hub.config.limits);
+        let used = incoming.take(&mut self.receiver, input, &hub.config.limits, &mut hub.meter);
         if incoming.has_something() {
             self.wake(Awaited::Input, app);
         }
@@ -169,7 +172,7 @@ mod tests {
         let mut buffer = [0; 1000];
         while read < length {
             let input = vec![b'x'; (length - taken).min(5000)];
-            taken += incoming.take(&mut receiver, &input, &limits);
+            taken += incoming.take(&mut receiver, &input, &limits, &mut Meter::default());
             match incoming.read(&mut buffer) {
                 Input::Bytes(count) => read += count,
                 other => panic!("{other:?} after {read} bytes"),
@@ -186,7 +189,7 @@ mod tests {
         for length in [1, READ_AHEAD - 1, READ_AHEAD, READ_AHEAD + 1, 3 * READ_AHEAD] {
             let (mut receiver, limits, mut incoming) = (receiver(length), Limits::default(), Incoming::new(false));
             let body = vec![b'x'; length];
-            assert_eq!(incoming.take(&mut receiver, &body, &limits), length);
+            assert_eq!(incoming.take(&mut receiver, &body, &limits, &mut Meter::default()), length);
             assert!(incoming.has_ended(), "of {length} bytes");
         }
     }

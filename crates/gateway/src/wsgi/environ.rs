@@ -225,7 +225,7 @@ impl Environs {
     }
 
     fn set_fields(&mut self, py: Python<'_>, environ: &Object, head: &Head<'_>) -> Option<()> {
-        let mut has_host = false;
+        let (mut has_host, mut has_repeated) = (false, false);
         // SAFETY: the environ is a live dict, and the thread is attached.
         let mut size = unsafe { ffi::PyDict_Size(environ.as_ptr()) };
         for field in head.fields {
@@ -256,10 +256,11 @@ impl Environs {
             }
             // SAFETY: the environ is a live dict, and the thread is attached.
             let grown = unsafe { ffi::PyDict_Size(environ.as_ptr()) };
-            if grown == size {
-                self.join_repeated(py, environ, field, head)?;
-            }
+            has_repeated |= grown == size;
             size = grown;
+        }
+        if has_repeated {
+            self.join_repeated(py, environ, head)?;
         }
         if head.target.form == Form::Absolute {
             let authority = Object::latin1(py, head.target.authority)?;
@@ -288,22 +289,25 @@ impl Environs {
         Some(variable)
     }
 
-    /// Sets the variable of a field that comes more than once to all its values (RFC 9110 section 5.3; RFC 6265
+    /// Sets the variable of each field that comes more than once to all its values (RFC 9110 section 5.3; RFC 6265
     /// section 5.4 for cookies).
-    fn join_repeated(&mut self, py: Python<'_>, environ: &Object, field: &Field, head: &Head<'_>) -> Option<()> {
-        let name = field.name(head.block).to_ascii_lowercase();
-        let separator: &[u8] = if name == b"cookie" { b"; " } else { b"," };
-        let values: Vec<&[u8]> = head
-            .fields
-            .iter()
-            .filter(|other| other.is(head.block, &name))
-            .map(|other| other.value(head.block))
-            .collect();
-        let joined = Object::latin1(py, &values.join(separator))?;
-        match self.variable(py, field.name(head.block))? {
-            Variable::Named(key) => set(environ, &key, joined.as_ptr()),
-            Variable::Dropped => Some(()),
+    ///
+    /// Each value is copied once, however many fields have the same name: joining anew for each of them would cost the
+    /// square of their number.
+    fn join_repeated(&mut self, py: Python<'_>, environ: &Object, head: &Head<'_>) -> Option<()> {
+        let name = |field: &Field| field.name(head.block).iter().map(u8::to_ascii_lowercase);
+        let mut sorted: Vec<&Field> = head.fields.iter().collect();
+        // Stable: values stay in the order in which they came.
+        sorted.sort_by(|one, other| name(one).cmp(name(other)));
+        for same in sorted.chunk_by(|one, other| name(one).eq(name(other))) {
+            let [first, _, ..] = same else { continue };
+            let Variable::Named(key) = self.variable(py, first.name(head.block))? else { continue };
+            let separator: &[u8] = if first.is(head.block, b"cookie") { b"; " } else { b"," };
+            let values: Vec<&[u8]> = same.iter().map(|field| field.value(head.block)).collect();
+            let joined = Object::latin1(py, &values.join(separator))?;
+            set(environ, &key, joined.as_ptr())?;
         }
+        Some(())
     }
 }
 

@@ -192,15 +192,17 @@ impl BodyReader {
 
     /// All that is left.
     fn readall<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyBytes>> {
-        let mut all = Vec::new();
+        let (mut all, mut end) = (Vec::new(), 0);
         loop {
-            let end = all.len();
-            all.resize(end + READ_SIZE, 0);
+            // A body may come byte by byte: there is not made room for a whole read each time.
+            if all.len() - end < READ_SIZE / 2 {
+                all.resize(end + READ_SIZE, 0);
+            }
             // SAFETY: as above.
             let count = unsafe { read_into(py, &self.start_response, &mut all[end..]) }?;
-            all.truncate(end + count);
+            end += count;
             if count == 0 {
-                return Ok(PyBytes::new(py, &all));
+                return Ok(PyBytes::new(py, &all[..end]));
             }
         }
     }
