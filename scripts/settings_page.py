@@ -1,4 +1,5 @@
-"""Write docs/reference/settings.md from the declarations in kirsch.settings; ``--check`` only compares (status 1)."""
+"""Write what is generated from the declarations in kirsch.settings and kirsch.foreign: docs/reference/settings.md, the
+tables of docs/migrating.md, and the manual page that the wheel installs. ``--check`` only compares (status 1)."""
 
 from __future__ import annotations
 
@@ -8,6 +9,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "reference" / "settings.md"
+MANUAL = ROOT / "python" / "kirsch.data" / "data" / "share" / "man" / "man1" / "kirsch.1"
 
 HEAD = """\
 # Settings
@@ -54,17 +56,28 @@ def page() -> str:
     return "\n".join(lines).rstrip() + "\n"
 
 
+def pages() -> dict[Path, str]:
+    """What each generated file has to hold."""
+    sys.path.insert(0, str(ROOT / "python"))
+    from kirsch import man
+
+    return {PAGE: page(), MANUAL: f"{man.page()}\n"}
+
+
 def main() -> int:
-    """Write the page, or with ``--check`` say whether it is what would be written."""
+    """Write the pages, or with ``--check`` say whether they are what would be written."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--check", action="store_true", help="write nothing; status 1 if the page is not fresh")
-    fresh = page()
-    if not parser.parse_args().check:
-        PAGE.write_text(fresh, encoding="utf-8")
-    elif not PAGE.exists() or PAGE.read_text(encoding="utf-8") != fresh:
-        sys.stderr.write(f"{PAGE.relative_to(ROOT)} is not fresh; run `python scripts/settings_page.py`\n")
-        return 1
-    return 0
+    parser.add_argument("--check", action="store_true", help="write nothing; status 1 if a page is not fresh")
+    check = parser.parse_args().check
+    status = 0
+    for path, fresh in pages().items():
+        if not check:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(fresh, encoding="utf-8")
+        elif not path.exists() or path.read_text(encoding="utf-8") != fresh:
+            sys.stderr.write(f"{path.relative_to(ROOT)} is not fresh; run `python scripts/settings_page.py`\n")
+            status = 1
+    return status
 
 
 if __name__ == "__main__":

@@ -19,6 +19,7 @@ import pytest
 
 import kirsch
 from interpreter import needs_gevent
+from kirsch.settings import SETTINGS
 
 if TYPE_CHECKING:
     from running import Serve
@@ -304,17 +305,20 @@ def test_a_request_id_is_repeated_only_if_it_is_plain(serve: Serve, write: Write
 # Answers
 
 
-def test_version() -> None:
-    done = run("--version")
+@pytest.mark.parametrize("flag", ["-v", "--version"])
+def test_version(flag: str) -> None:
+    done = run(flag)
     assert re.fullmatch(rf"kirsch {re.escape(kirsch.__version__)} \(\w+ [\d.]+\S*\)\n", done.stdout)
     assert (done.returncode, done.stderr) == (0, "")
 
 
-@pytest.mark.parametrize("flag", ["-h", "--help"])
-def test_help(flag: str) -> None:
+@pytest.mark.parametrize("flag", ["-h", "--help", "help"])
+def test_help_fits_a_screen(flag: str) -> None:
     done = run(flag)
     assert done.stdout.startswith("usage: kirsch [options] module:app\n")
-    assert "KIRSCH_BIND" in done.stdout
+    lines = done.stdout.splitlines()
+    assert 24 <= len(lines) <= 40
+    assert max(map(len, lines)) <= 80
     assert (done.returncode, done.stderr) == (0, "")
 
 
@@ -348,7 +352,29 @@ def test_an_installation_without_the_engine_says_so(here: Path) -> None:
 
 
 def test_help_names_the_subcommands() -> None:
-    assert run("--help").stdout.splitlines()[1] == "       kirsch check|top|bench|survey|profile ..."
+    for args in (["--help"], ["--help-all"], ["help", "all"]):
+        shown = run(*args).stdout.splitlines()[1]
+        assert shown == "       kirsch check|top|bench|survey|profile|completion|man|help ..."
+
+
+@pytest.mark.parametrize("args", [["--help-all"], ["help", "all"]])
+def test_help_all_names_every_setting(args: list[str]) -> None:
+    shown = run(*args).stdout
+    for each in SETTINGS:
+        assert each.variable in shown
+        assert all(flag in shown for flag in each.flags)
+
+
+@pytest.mark.parametrize("name", ["check", "top", "bench", "survey", "profile", "completion", "man"])
+def test_help_of_a_command_is_what_the_command_prints(name: str) -> None:
+    done = run("help", name)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith(f"usage: kirsch {name}")
+    assert done.stdout == run(name, "--help").stdout
+
+
+def test_help_of_a_misspelled_command_names_the_right_one() -> None:
+    assert refused("help", "chekc", status=2) == "there is no command chekc; did you mean check?"
 
 
 @pytest.mark.parametrize("args", [["check:app"], ["-w", "0", "check"], ["--", "check"]])
@@ -381,11 +407,13 @@ def test_no_application() -> None:
     assert "Name it, as in `kirsch hello:app`" in refused(status=2)
 
 
-def test_an_unknown_flag() -> None:
-    assert refused("--bnid", ":80", "hello:app", status=2) == "there is no flag --bnid; did you mean --bind?"
+def test_an_unknown_flag(write: Write, here: Path) -> None:
+    write(hello=APP)
+    assert refused("--bnid", ":80", "hello:app", cwd=here, status=2) == "there is no flag --bnid; did you mean --bind?"
 
 
 def test_the_background_is_systemds(write: Write, here: Path) -> None:
+    write(hello=APP)
     line = refused("-D", "-b", "127.0.0.1:0", "hello", cwd=here, status=2)
     user = "" if os.geteuid() == 0 else "--user "
     assert line == (
@@ -401,8 +429,8 @@ def test_a_variable_that_is_no_setting_is_pointed_out() -> None:
 
 
 def test_a_bad_value_and_a_bad_variable() -> None:
-    assert refused("--keep-alive", "soon", "hello", status=2).startswith("--keep-alive: 'soon' is not a duration")
-    done = run("hello", env={"KIRSCH_BACKLOG": "many"})
+    assert refused("--keep-alive", "soon", "sys:exit", status=2).startswith("--keep-alive: 'soon' is not a duration")
+    done = run("-b", ":0", env={"KIRSCH_BACKLOG": "many", "KIRSCH_APP": "sys:exit"})
     assert (done.returncode, done.stderr) == (2, "kirsch: KIRSCH_BACKLOG: 'many' is not a whole number\n")
 
 
@@ -439,13 +467,88 @@ def test_a_module_is_no_package(write: Write, here: Path) -> None:
     assert not_loaded("hello.app", cwd=here) == "there is no module 'hello.app': hello is a module and not a package"
 
 
-def test_a_file_in_place_of_a_module(write: Write, here: Path) -> None:
+@pytest.mark.parametrize(
+    ("target", "name"),
+    [
+        ("hello.py", "hello:app"),
+        ("./hello.py:app", "hello:app"),
+        ("src/deep.py", "deep:application"),
+        ("src/made.py", "made:create_app()"),
+        ("src/made.py:make('x')", "made:make('x')"),
+        ("package/inner.py", "package.inner:app"),
+        ("src/with-dash.py", "with-dash:app"),
+    ],
+)
+def test_a_file_is_served_as_the_module_that_it_is(target: str, name: str, write: Write, here: Path) -> None:
     write(hello=APP)
-    assert not_loaded("hello.py", cwd=here).endswith("did you mean `kirsch hello:app`?")
-    assert not_loaded("src/hello.py:api", cwd=here).endswith("did you mean `kirsch --chdir src hello:api`?")
+    for folder in ("src", "package"):
+        (here / folder).mkdir()
+    (here / "src" / "deep.py").write_text("import beside\n" + APP.replace("app(", "application("), encoding="utf-8")
+    (here / "src" / "beside.py").touch()
+    (here / "src" / "with-dash.py").write_text(APP, encoding="utf-8")
+    made = APP.replace("app(", "_app(") + "def create_app():\n    return _app\ndef make(x):\n    return _app\n"
+    (here / "src" / "made.py").write_text(made, encoding="utf-8")
+    (here / "package" / "__init__.py").touch()
+    (here / "package" / "other.py").touch()
+    (here / "package" / "inner.py").write_text("from . import other\n" + APP, encoding="utf-8")
+    done = run("--check-config", target, cwd=here)
+    assert (done.returncode, done.stdout, done.stderr) == (0, f"{name} is ok\n", "")
 
 
-@pytest.mark.parametrize("target", ["hello:", "hello:a-b", "he llo", ":app", "hello:app:app", "hello:make(1)"])
+def test_a_file_that_cannot_be_served_is_told(write: Write, here: Path) -> None:
+    write(hello=APP, types=APP)
+    (here / "notes.txt").touch()
+    assert not_loaded("helo.py", cwd=here) == f"'helo.py': there is no file {here}/helo.py; did you mean hello.py?"
+    assert not_loaded("hello/app", cwd=here) == "'hello/app': there is no file hello/app; did you mean hello:app?"
+    assert not_loaded("./hello", cwd=here) == "'./hello': there is no file ./hello; did you mean ./hello.py?"
+    assert not_loaded("no/where.py", cwd=here) == f"'no/where.py': there is no directory {here}/no"
+    assert not_loaded("./", cwd=here) == "'./' is a directory; name a file in it, such as ./app.py"
+    assert not_loaded("./notes.txt", cwd=here).endswith("./notes.txt is not a Python file, whose name ends in .py")
+    assert not_loaded("types.py", cwd=here).endswith("rename the file")
+
+
+@pytest.mark.parametrize(
+    ("call", "shown"),
+    [
+        ("make('prod')", "prod None False"),
+        ('make("prod", (1, 2))', "prod (1, 2) False"),
+        ("make(name='a,b=c', debug=True)", "a,b=c None True"),
+        ("shelf.make('deep')", "deep None False"),
+    ],
+)
+def test_a_factory_gets_the_arguments_that_are_written(
+    call: str, shown: str, serve: Serve, write: Write, here: Path
+) -> None:
+    write(
+        made="""
+        def make(name, numbers=None, debug=False):
+            def app(environ, start_response):
+                start_response("200 OK", [("Content-Type", "text/plain")])
+                return [f"{name} {numbers} {debug}".encode()]
+            return app
+
+        class shelf:
+            make = staticmethod(make)
+        """
+    )
+    running = serve(f"made:{call}", cwd=here)
+    assert get(running.url) == shown
+    assert f"\nserving made:{call}\n" in running.stderr
+
+
+def test_arguments_of_a_factory_that_cannot_be_are_told(write: Write, here: Path) -> None:
+    write(made="def make(name):\n    return None\n")
+    assert not_loaded("made:make(prod)", cwd=here) == (
+        "'made:make(prod)': prod is not a literal, and arguments of a factory are: strings, numbers, True, None, "
+        "lists; did you mean 'prod' in quotes?"
+    )
+    assert "os.environ is not a literal" in not_loaded("made:make(os.environ)", cwd=here)
+    assert "this is not a call of a factory" in not_loaded("made:make('a'", cwd=here)
+    assert "** is not possible here" in not_loaded("made:make(**{'a': 1})", cwd=here)
+    assert "cannot be called so: make() takes 1 positional" in not_loaded("made:make('a', 'b')", cwd=here)
+
+
+@pytest.mark.parametrize("target", ["hello:", "hello:a-b", "he llo", ":app", "hello:app:app", "hello:make(1"])
 def test_a_name_that_is_none(target: str, write: Write, here: Path) -> None:
     write(hello=APP)
     assert repr(target) in not_loaded(target, cwd=here)
@@ -496,7 +599,7 @@ def test_a_missing_attribute_suggests_what_there_is(write: Write, here: Path) ->
     assert not_loaded("hello:ap", cwd=here) == "hello has no 'ap'; did you mean hello:app?"
     assert not_loaded("hello:app.inner", cwd=here) == "hello:app has no 'inner'"
     assert not_loaded("other", cwd=here) == (
-        "other has neither 'app' nor 'application'; what can be called there: serve_me"
+        "other has neither 'app' nor 'application' nor 'create_app' nor 'make_app'; what can be called there: serve_me"
     )
     assert not_loaded("other", "--factory", cwd=here).startswith("other has neither 'create_app' nor 'make_app'")
 

@@ -151,7 +151,7 @@ def test_toml_has_values_of_its_own(write: Write) -> None:
     assert settings.origins["env"] == "kirsch.toml:26"
 
 
-_ELSEWHERE = {"config", "check_config", "print_config"}
+_ELSEWHERE = {"config", "check_config", "print_config", "mount"}
 
 
 @pytest.mark.parametrize("each", [each for each in SETTINGS if each.name not in _ELSEWHERE], ids=lambda each: each.name)
@@ -281,7 +281,7 @@ def test_a_byte_order_mark_and_line_ends_of_windows_are_read(write: Write) -> No
     [
         ("workres = 3", "1: there is no setting workres; did you mean workers?"),
         ("max_request = 3", "1: there is no setting max_request; did you mean max-requests?"),
-        ("xyzzy = 3", "1: there is no setting xyzzy; kirsch --help lists those there are"),
+        ("xyzzy = 3", "1: there is no setting xyzzy; kirsch --help-all lists those there are"),
         ("processes = 3", "1: there is no setting processes; write workers"),
         ('host = "x"', "1: there is no setting host; write bind HOST:PORT"),
         ("no-preload = true", "1: there is no setting no-preload; write preload = false"),
@@ -313,7 +313,8 @@ def test_a_byte_order_mark_and_line_ends_of_windows_are_read(write: Write) -> No
         ("[env]\nA = false", "2: env of A is false, and a string is wanted"),
         ("app = 3", '1: app is the number 3, and a string is wanted, such as "hello:app"'),
         ("max-requests-jitter = 3", "1: max-requests-jitter: it goes with --max-requests, which is not set"),
-        ("[mount]\npath = '/a'", "1: mount is a table, and tables are wanted: write [[mount]]"),
+        ("[mount]\npath = '/a'", ('1: mount is a table, and tables are wanted: write [[mount]], or [mounts] with '
+         '"/path" = "module:app"')),
         ("[[mount]]\npath = '/a'", '1: a mount has an application, such as app = "shop:app"'),
         ("[[mount]]\napp = 'a'", '1: a mount has a path or a host, such as path = "/shop"'),
         ("[[mount]]\n\npth = '/a'\nhost='b'\napp='a'", "3: a mount has no pth; did you mean path?"),
@@ -361,6 +362,7 @@ def test_a_file_that_nests_without_end_is_refused(write: Write) -> None:
 def test_several_mistakes_are_told_together_in_their_order(write: Write) -> None:
     path = write("backlog = 0\n[[mount]]\npth = 1\n[env]\nA = false\n")
     path.write_text("wrokers = 3\n" + path.read_text(), encoding="utf-8")
+    write(APP, "hello.py")
     done = run("--check-config", "hello:app", cwd=path.parent)
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.splitlines() == [

@@ -290,7 +290,7 @@ def check_config(folder: Path, *args: str) -> subprocess.CompletedProcess[str]:
     [
         ("nmaed:shop", r"there is no module 'nmaed' in \S+ or elsewhere on the Python path; did you mean named:shop\?"),
         ("named:shpo", "named has no 'shpo'; did you mean named:shop?"),
-        ("named.py", "'named.py' is a file, and a module is wanted; did you mean `kirsch named:app`?"),
+        ("nmaed.py:shop", r"'nmaed\.py:shop': there is no file \S+/nmaed\.py; did you mean named\.py:shop\?"),
     ],
 )
 def test_a_mount_that_cannot_be_loaded_is_named(app: str, line: str, folder: Path) -> None:

@@ -18,6 +18,7 @@ __all__ = [
     "Responses",
     "Server",
     "__version__",
+    "check_access_log_format",
     "count_dropped_line",
     "flush_logs",
     "follow_frames",
@@ -343,6 +344,12 @@ def load(plan: str, progress: Callable[[str], object] | None = None) -> str:
 
     ValueError: the plan cannot be carried out. OSError: the system gives no poller. A server that cannot be reached is
     a result.
+    """
+
+def check_access_log_format(log_format: str, /) -> None:
+    """Raise ValueError where no access log can be written in ``log_format``.
+
+    The message is the end of a sentence that begins with the format.
     """
 
 def make_room_for_signals() -> None:

@@ -6,11 +6,12 @@ import os
 import sys
 
 from kirsch.assembly import EXIT_FAILED, AssemblyError
+from kirsch.commands import COMMANDS
 from kirsch.settings import SECTIONS, SETTINGS
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable
 
 
 def answer(text: str) -> None:
@@ -34,8 +35,60 @@ def table(rows: Iterable[tuple[str, ...]], indent: str = "") -> str:
     )
 
 
-def help_text(commands: Mapping[str, str]) -> str:
-    """What ``kirsch --help`` prints: ``commands``, and every setting by section, with its default and its variable."""
+HELP = """\
+usage: kirsch [options] module:app
+       kirsch {commands} ...
+
+Serve the WSGI application `app` of `module` over HTTP/1.1.
+
+  kirsch hello:app              the object app of hello.py, on 127.0.0.1:8000
+  kirsch hello                  the same: app, or application, or create_app()
+  kirsch path/to/hello.py       the same, of this file
+  kirsch 'hello:make("prod")'   what this function returns
+
+{flags}
+
+  -h, --help        print this; --help-all: all {count} settings; -v: the version
+  kirsch help COMMAND           what a command is for, and takes
+
+Each flag has a variable of the environment, --workers is KIRSCH_WORKERS, and a
+key in kirsch.toml or [tool.kirsch] of pyproject.toml. A flag wins over the
+variable, the variable over the file."""
+
+_COMMON = (
+    ("bind", "where to listen, also unix:PATH; repeat it"),
+    ("workers", "processes that serve"),
+    ("threads", "calls of the application at a time, in each process"),
+    ("driver", "threads or gevent"),
+    ("timeout", "how long a request may be in the application"),
+    ("reload", "for development: reload when a file has changed"),
+    ("mount", "another application below a path, /shop=shop:app"),
+    ("factory", "the name is that of a function that returns it"),
+    ("config", "settings from this file"),
+    ("access_logfile", "a line for each request; - is standard output"),
+    ("log_level", "debug, info, warning, error or critical"),
+    ("metrics_bind", "numbers for Prometheus, and a status page"),
+    ("check_config", "import the application, say whether it is ok"),
+)
+"""What of the settings the short help shows: those that most people look for."""
+
+
+def help_text() -> str:
+    """What ``kirsch --help`` prints: a screen of 80 columns with what is needed most."""
+    by_name = {each.name: each for each in SETTINGS}
+    rows = []
+    for name, prose in _COMMON:
+        each = by_name[name]
+        # Short ones of ours, and the name; other servers' names for it are in --help-all.
+        flags = [*(flag for flag in each.flags[:1] if flag[1] != "-"), each.flags[-1]]
+        rows.append((f"{', '.join(flags)} {each.metavar}".strip(), prose))
+    width = max(len(flags) for flags, _ in rows)
+    lines = "\n".join(f"  {flags:{width}}  {prose}" for flags, prose in rows)
+    return HELP.format(commands="|".join(COMMANDS), flags=lines, count=len(SETTINGS))
+
+
+def help_all() -> str:
+    """What ``kirsch --help-all`` prints: the commands, and every setting by section, with default and variable."""
     import shutil
     import textwrap
 
@@ -43,28 +96,8 @@ def help_text(commands: Mapping[str, str]) -> str:
     wrap = textwrap.TextWrapper(
         width, initial_indent=" " * 8, subsequent_indent=" " * 8, break_on_hyphens=False, break_long_words=False
     )
-    lines = [
-        "usage: kirsch [options] module:app",
-        f"       kirsch {'|'.join(commands)} ...",
-        "",
-        "Serve the WSGI application `app` of `module` over HTTP/1.1.",
-        "",
-        "  kirsch hello:app                     the object app of hello.py, on 127.0.0.1:8000",
-        "  kirsch hello                         the same: app, or else application",
-        "  kirsch 'hello:create_app()'          what this function returns",
-        "  kirsch -b :8000 -b unix:/run/h.sock --access-logfile - hello:app",
-        "",
-        *textwrap.wrap(
-            "Each option has an environment variable, named in brackets, and a key of the same name in the settings "
-            "file, kirsch.toml or [tool.kirsch] in pyproject.toml. Options win over variables, variables over the "
-            "file.",
-            width,
-        ),
-        "",
-        "Commands (kirsch COMMAND --help tells more):",
-        "",
-    ]
-    for name, prose in commands.items():
+    lines = [help_text(), "", "Commands (kirsch help COMMAND tells more):", ""]
+    for name, prose in COMMANDS.items():
         lines += [f"  {name}", *wrap.wrap(prose)]
     for section, prose in SECTIONS.items():
         lines += ["", f"{section}:", *textwrap.wrap(prose, width, initial_indent="  ", subsequent_indent="  "), ""]
@@ -73,6 +106,4 @@ def help_text(commands: Mapping[str, str]) -> str:
                 lines.append("  " + " ".join((", ".join(each.flags), each.metavar)).rstrip())
                 default = "" if each.is_switch or not each.default else f"default {each.default}; "
                 lines += wrap.wrap(f"{each.prose} [{default}{', '.join(each.variables)}]")
-    lines += ["", "Help:", "", "  -h, --help", *wrap.wrap("Print this, and exit.")]
-    lines += ["  --version", *wrap.wrap("Print the versions of Kirsch and Python, and exit.")]
     return "\n".join(lines)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 
@@ -99,8 +100,31 @@ def open_logs(chosen: Settings) -> reports.ErrorLog:
 
             LogWriter(chosen.access_logfile)
     except OSError as error:
-        raise AssemblyError(EXIT_FAILED, f"cannot write {error.filename}: {error.strerror}") from None
+        raise _log_trouble(error) from None
     return errors
+
+
+def check_log(path: str) -> None:
+    """Raise the AssemblyError of :func:`open_logs` where the log at ``path`` cannot be written; make no file."""
+    if path in ("", "-"):
+        return
+    try:
+        try:
+            os.close(os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC | os.O_NONBLOCK))
+        except FileNotFoundError:
+            folder = os.path.dirname(os.path.abspath(path))
+            if not os.path.isdir(folder):
+                raise
+            if not os.access(folder, os.W_OK | os.X_OK):
+                raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), path) from None
+    except OSError as error:
+        if error.errno != errno.ENXIO:  # a pipe that nobody reads yet
+            raise _log_trouble(error) from None
+
+
+def _log_trouble(error: OSError) -> AssemblyError:
+    hint = "; create the directory first" if error.errno == errno.ENOENT else ""
+    return AssemblyError(EXIT_FAILED, f"cannot write the log {error.filename}: {error.strerror}{hint}")
 
 
 def make_server(app: Callable[..., Any], chosen: Settings, report: reports.Report) -> Server:

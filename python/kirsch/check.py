@@ -1,47 +1,48 @@
-"""``kirsch check``: the settings with the origin of each, what would be listened on, the application imported, and what
-is likely to be a mistake. Nothing is bound, written or started.
+"""``kirsch check``: the settings with the origin of each, what would be listened on, the application imported, what
+serving would refuse, and what is likely to be a mistake. Nothing listens, is written or started.
+
+What serving refuses is found by the code that serves, up to the point where it would have an effect: each rule stands
+in one place. All of it is told in one run.
 """
 
 from __future__ import annotations
 
 import os
-import socket
 import sys
 
-from kirsch import assembly, configuration
+from kirsch import assembly, configuration, reports, sockets
 from kirsch.answers import answer, table
+from kirsch.arguments import Arguments
 from kirsch.hooks import Hooks
 from kirsch.settings import UsageError
-from kirsch.sockets import UNIX_PATH_MAX, parse_bind
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
+    from typing import Any, TypeVar
 
     from kirsch.settings import Settings
-    from kirsch.sockets import Bind
+
+    T = TypeVar("T")
 
 HELP = """\
 usage: kirsch check [--all] [--strict] [options] [module:app]
 
-Shows the settings with the origin of each and what would be listened on, imports the application and every mount, and
-points out what is likely to be a mistake. Nothing is bound, written or started. It takes every option that kirsch
-takes, and:
+Shows the settings with the origin of each and what would be listened on, imports the application and every mount, tells
+all that serving would refuse, and points out what is likely to be a mistake. Nothing listens, is written or started. An
+address or a pid file that is in use is no mistake: the server that is to be replaced may hold it. It takes every option
+that kirsch takes, and:
 
   --all
         Show the settings that have their defaults too.
   --strict
         Exit with status 1 where there is a warning.
 
-Exit status: 0 when the application is there, 1 where --strict found something or the driver is missing, 2 when the
-settings are wrong, 3 when the application cannot be had."""
+Exit status: that of serving, 0 when it would begin, 1 when an address, a file or a driver cannot be had (or --strict
+found a likely mistake), 2 when the settings are wrong, 3 when the application cannot be had."""
 
 # What nginx (keepalive_timeout of an upstream) and AWS's load balancers have by default, in seconds.
 _IDLE_OF_PROXIES = 60
-
-_CAP_NET_BIND_SERVICE = 1 << 10  # capabilities(7)
-
-_LISTENS_FROM_1024 = 1024  # ip(7), ip_unprivileged_port_start
 
 
 def main(argv: Sequence[str]) -> int:
@@ -54,21 +55,72 @@ def main(argv: Sequence[str]) -> int:
     if own & {"-h", "--help"}:
         answer(HELP)
         return 0
-    chosen = configuration.read([*(word for word in argv[:end] if word not in own), *argv[end:]])
-    configuration.require_application(chosen)
-    answer(f"Settings\n{_settings(chosen, everything='--all' in own)}")
-    assembly.change_directory(chosen)
-    warnings = [*chosen.warnings, *_labelled(chosen, _mistakes(chosen)), *_trouble_elsewhere(chosen)]
-    answer(f"\nSockets\n{table(_sockets(chosen, warnings), '  ')}")
+    arguments = Arguments([*(word for word in argv[:end] if word not in own), *argv[end:]])
+    refused = _Refused()
     try:
-        name = _import(chosen)
+        chosen = configuration.read(arguments)
+    except UsageError as error:
+        if error.settings is None:
+            raise
+        refused.add(error)
+        chosen = error.settings
+    answer(f"Settings\n{_settings(chosen, everything='--all' in own)}")
+    refused.trial(assembly.change_directory, chosen)
+    warnings = [*chosen.warnings, *_labelled(chosen, _mistakes(chosen)), *_unread_file(chosen)]
+    answer(f"\nSockets\n{table(_sockets(chosen, refused), '  ')}")
+    for path in (chosen.error_logfile, chosen.access_logfile):
+        refused.trial(assembly.check_log, path)
+    if chosen.pid_file:
+        refused.trial(_check_pid_file, chosen.pid_file)
+    name = refused.trial(_import, chosen, arguments)
+    if name is not None:
         warnings += _labelled(chosen, _mistakes_of_application(chosen))
-    finally:
-        if warnings:
-            answer("\n  ".join(["\nWarnings", *warnings]))
+    if warnings:
+        answer("\n  ".join(["\nWarnings", *warnings]))
+    if refused.lines:
+        refused.tell()
+        return refused.status
     number = f", with {len(warnings)} warning{'s' * (len(warnings) > 1)}" if warnings else ""
     answer(f"\n{name} is ok{number}")
     return assembly.EXIT_FAILED if warnings and "--strict" in own else 0
+
+
+class _Refused:
+    """What serving would refuse: a line for each, and the status with which it would end."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+        self.status = 0
+        self._causes: list[BaseException] = []
+
+    def trial(self, attempt: Callable[..., T], *arguments: Any) -> T | None:
+        """What ``attempt`` returns; None where it is refused."""
+        try:
+            return attempt(*arguments)
+        except (UsageError, assembly.AssemblyError, OSError, ValueError, ImportError) as error:
+            self.add(error)
+            return None
+
+    def add(self, error: Exception) -> None:
+        status = assembly.EXIT_FAILED
+        text = str(error)
+        if isinstance(error, assembly.AssemblyError):
+            status = error.status
+            if error.cause is not None:
+                self._causes.append(error.cause)
+        elif isinstance(error, (UsageError, ValueError)):
+            status = assembly.EXIT_USAGE
+        elif isinstance(error, OSError):
+            text = assembly.reason(error)
+        # Wrong settings are what serving finds first.
+        self.status = status if not self.status or status == assembly.EXIT_USAGE else self.status
+        self.lines += text.splitlines()
+
+    def tell(self) -> None:
+        for cause in self._causes:
+            reports.say_traceback(cause)
+        for line in dict.fromkeys(self.lines):
+            reports.say(f"kirsch: {line}")
 
 
 def _settings(chosen: Settings, *, everything: bool) -> str:
@@ -79,85 +131,48 @@ def _settings(chosen: Settings, *, everything: bool) -> str:
     return shown if everything else f"{shown}\n  ({len(defaults)} more have their defaults; --all shows them)"
 
 
-def _import(chosen: Settings) -> str:
-    """Import the application and load its hooks as a worker would, and return its name."""
-    os.environ.update(chosen.env)
-    name = assembly.load_application(chosen)[1]
+def _import(chosen: Settings, arguments: Arguments) -> str | None:
+    """Import the application and load its hooks as a worker would, as its user; return the application's name."""
+    from kirsch.supervisor import privileges
+
+    try:
+        identity = privileges.identity(chosen.user, chosen.group)
+    except ValueError as error:
+        # Nobody else may run the application; what shows without running it is told.
+        raise UsageError("\n".join([str(error), *configuration.glance(chosen, arguments)])) from None
+    if chosen.target is None and not chosen.mounts:
+        if not arguments.words:
+            configuration.require_application(chosen)
+        return None
+    privileges.become(identity, chosen.env)
+    app, name = assembly.load_application(chosen)
     Hooks(chosen)
+    assembly.make_server(app, chosen, reports.report_to_logging).check()
     return name
 
 
-def _sockets(chosen: Settings, warnings: list[str]) -> list[tuple[str, str]]:
-    """(Address, what for) of everything that would be listened on; what keeps it from that goes to ``warnings``."""
+def _check_pid_file(path: str) -> None:
+    from kirsch.supervisor.pid_file import PidFile
+
+    PidFile(path).check()
+
+
+def _sockets(chosen: Settings, refused: _Refused) -> list[tuple[str, str]]:
+    """(Address, what for) of everything that would be listened on; what keeps it from that is ``refused``."""
     rows = []
+    taken: dict[Any, str] = {}
     for text, purpose in [*((bind, "") for bind in chosen.bind), *((bind, "metrics") for bind in chosen.metrics_bind)]:
-        bind = parse_bind(text)
-        if bind.path:
-            path = os.path.abspath(bind.path)
-            rows.append((f"unix:{path}", purpose))
-            warnings += (f"{text}: {trouble}" for trouble in _unix_trouble(path))
-        elif bind.fd is not None or bind.name:
+        if text.startswith(("fd://", "systemd:")):
             rows.append((text, purpose or "has to be open already"))
-        else:
-            rows += ((url, purpose) for url in _resolved(bind, warnings))
+        for url, family, address in refused.trial(sockets.probe, text) or ():
+            rows.append((url, purpose))
+            port = 0 if isinstance(address, str) else address[1]
+            # Of port 0 each address has one of its own.
+            place = (family, address) if port or isinstance(address, str) else text
+            if taken.setdefault(place, text) != text or (place, purpose) in taken:
+                refused.add(OSError(f"cannot listen on {text}: {taken[place]} asks for {url} too; leave one away"))
+            taken[place, purpose] = text
     return rows
-
-
-def _resolved(bind: Bind, warnings: list[str]) -> Iterator[str]:
-    try:
-        found = socket.getaddrinfo(bind.host or None, bind.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-    except (OSError, UnicodeError):
-        warnings.append(f"{bind.text}: no address is known for {bind.host!r}; check the spelling, or bind 0.0.0.0")
-        return
-    missing = []
-    for family, host in dict.fromkeys((family, str(address[0])) for family, _, _, _, address in found):
-        if _is_ours(family, host):
-            yield f"http://[{host}]:{bind.port}" if ":" in host else f"http://{host}:{bind.port}"
-        else:
-            missing.append(host)
-    if len(missing) == len(found):
-        warnings.append(f"{bind.text}: this machine has no address {missing[0]}; `ip address` lists those it has")
-    elif 0 < bind.port < _first_free_port() and not _may_bind_every_port():
-        warnings.append(f"{bind.text}: this user may not bind port {bind.port}; take one from {_first_free_port()} up")
-
-
-def _is_ours(family: int, host: str) -> bool:
-    """Whether this machine has the address: it lends any port of it, for a moment."""
-    try:
-        with socket.socket(family, socket.SOCK_STREAM) as probe:
-            probe.bind((host, 0))
-    except OSError:
-        return False
-    return True
-
-
-def _first_free_port() -> int:
-    """The lowest port that everybody may bind."""
-    return _number_in("/proc/sys/net/ipv4/ip_unprivileged_port_start", _LISTENS_FROM_1024)
-
-
-def _may_bind_every_port() -> bool:
-    try:
-        with open("/proc/self/status", encoding="ascii", errors="replace") as status:
-            effective = next(line.split()[1] for line in status if line.startswith("CapEff:"))
-        return bool(int(effective, 16) & _CAP_NET_BIND_SERVICE)
-    except (OSError, StopIteration):
-        return os.geteuid() == 0
-
-
-def _unix_trouble(path: str) -> Iterator[str]:
-    import stat
-
-    length = len(os.fsencode(path))
-    if length > UNIX_PATH_MAX:
-        yield f"{path} has {length} bytes, and a socket's path at most {UNIX_PATH_MAX}; choose a shorter one"
-    try:
-        if not stat.S_ISSOCK(os.stat(path).st_mode):
-            yield f"{path} exists and is not a socket; move it away or choose another path"
-    except OSError:
-        pass  # there is none yet, or what is wrong is said of the directory
-    if trouble := _directory_trouble(path):
-        yield trouble
 
 
 def _labelled(chosen: Settings, mistakes: Iterator[tuple[str, str]]) -> list[str]:
@@ -200,44 +215,6 @@ def _mistakes(chosen: Settings) -> Iterator[tuple[str, str]]:
         yield "backlog", f"the kernel makes {somaxconn} of {chosen.backlog}; raise net.core.somaxconn first"
     if chosen.ready_path and chosen.ready_path == chosen.health_path:
         yield "ready_path", "it is --health-path too, which the server answers; give each a path of its own"
-    for name in ("access_logfile", "error_logfile", "pid_file"):
-        path = getattr(chosen, name)
-        # As root, logs are given to the user that they are for.
-        if path not in ("", "-") and (trouble := _file_trouble(os.path.abspath(path))):
-            yield name, trouble
-
-
-def _trouble_elsewhere(chosen: Settings) -> Iterator[str]:
-    """A line for each thing outside of the settings that is not as they want it."""
-    yield from _identity_trouble(chosen)
-    yield from _unread_file(chosen)
-
-
-def _identity_trouble(chosen: Settings) -> Iterator[str]:
-    if not chosen.user and not chosen.group:
-        return
-    from kirsch.supervisor import privileges
-
-    try:
-        privileges.identity(chosen.user, chosen.group)
-    except ValueError as error:
-        yield str(error)
-
-
-def _file_trouble(path: str) -> str:
-    """What keeps this process from writing the file, or nothing."""
-    if os.path.isdir(path):
-        return f"{path} is a directory"
-    if os.path.exists(path):
-        return "" if os.access(path, os.W_OK) else f"this user may not write {path}"
-    return _directory_trouble(path)
-
-
-def _directory_trouble(path: str) -> str:
-    directory = os.path.dirname(path)
-    if not os.path.isdir(directory):
-        return f"there is no directory {directory}; create it first"
-    return "" if os.access(directory, os.W_OK | os.X_OK) else f"this user may not write in {directory}"
 
 
 def _unread_file(chosen: Settings) -> Iterator[str]:

@@ -12,7 +12,9 @@ import os
 import sys
 
 from kirsch import assembly, configuration, reports, settings
+from kirsch.arguments import HELP_ALL, VERSION, Arguments
 from kirsch.assembly import EXIT_FAILED, EXIT_USAGE, AssemblyError
+from kirsch.commands import COMMANDS
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -23,29 +25,15 @@ if TYPE_CHECKING:
     from kirsch.supervisor.holdings import Holdings
 
 
-COMMANDS = {
-    "check": "Show the settings and where each is from, import the application, and point out likely mistakes.",
-    "top": "Watch a running server: rates, latencies, workers, slow requests.",
-    "bench": "Measure an HTTP server: rates, latencies, errors; also load tests written in Python.",
-    "survey": "Measure HTTP servers side by side, each in an environment of its own, with intervals and ranks.",
-    "profile": "Show where the time of a request goes: in the server by stages, in the application by calls.",
-}
-"""The subcommands. Each is a module of this name with ``main(argv) -> int``, imported when it is asked for.
-
-Only a first argument that is one of these words is one: ``kirsch check:app`` and ``kirsch -w 2 check`` serve.
-"""
-
-
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command with ``argv`` (default: the process's) and return its exit status."""
-    argv = sys.argv[1:] if argv is None else argv
+    argv = sys.argv[1:] if argv is None else list(argv)
     try:
         if argv and argv[0] in COMMANDS:
             return _subcommand(argv[0], argv[1:])
         return _main(argv)
     except settings.UsageError as error:
-        for line in str(error).splitlines():
-            reports.say(f"kirsch: {line}")
+        _say_lines(_mistakes(error, argv))
         return EXIT_USAGE
     except AssemblyError as error:
         reports.say_failure(str(error), "" if error.cause is None else reports.traceback_text(error.cause))
@@ -54,25 +42,62 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 130  # during start-up: as the shell has it, 128 + SIGINT
 
 
+def _say_lines(lines: Sequence[str]) -> None:
+    for line in lines:
+        reports.say(f"kirsch: {line}")
+
+
 def _subcommand(name: str, argv: Sequence[str]) -> int:
+    if name == "help":
+        return _help(argv)
     module = __import__(f"kirsch.{name}", fromlist=["main"])
     status: int = module.main(argv)
     return status
 
 
+def _help(argv: Sequence[str]) -> int:
+    from kirsch import answers
+
+    topic = argv[0] if argv else ""
+    if topic in COMMANDS and topic != "help":
+        return _subcommand(topic, ["--help"])
+    if topic not in ("", "all", "help"):
+        from kirsch.suggest import did_you_mean
+
+        near = did_you_mean(topic, COMMANDS)
+        raise settings.UsageError(f"there is no command {topic}{near or '; there are ' + ', '.join(COMMANDS)}")
+    answers.answer(answers.help_all() if topic == "all" else answers.help_text())
+    return 0
+
+
+def _mistakes(error: settings.UsageError, argv: Sequence[str]) -> list[str]:
+    """The lines of ``error``, and what else would be refused, as far as that shows without running the application."""
+    lines = str(error).splitlines()
+    if error.settings is None or (argv and argv[0] in COMMANDS):
+        return lines
+    arguments = Arguments(argv)
+    if len(arguments.targets) > 1:
+        from kirsch.suggest import nearest
+
+        if near := nearest(argv[0], COMMANDS):
+            return [f"there is no command {argv[0]}; did you mean `kirsch {near}`?"]
+    return [*lines, *configuration.glance(error.settings, arguments)]
+
+
 def _main(argv: Sequence[str]) -> int:
-    flags = argv[: list(argv).index("--")] if "--" in argv else argv
-    if "-h" in flags or "--help" in flags:
+    arguments = Arguments(argv)
+    if arguments.request:
         from kirsch import answers
 
-        answers.answer(answers.help_text(COMMANDS))
+        answers.answer(
+            f"{_version()})"
+            if arguments.request == VERSION
+            else answers.help_all()
+            if arguments.request == HELP_ALL
+            else answers.help_text()
+        )
         return 0
-    if "--version" in flags:
-        from kirsch import answers
-
-        answers.answer(f"{_version()})")
-        return 0
-    chosen = configuration.read(argv)
+    chosen = configuration.read(arguments)
     for warning in chosen.warnings:
         reports.say(f"kirsch: {warning}")
     if chosen.print_config:

@@ -6,16 +6,14 @@ Flags win over the environment, the environment over the file, the file over the
 
 from __future__ import annotations
 
-import argparse
 import os
 
-from kirsch.settings import COMMAND_LINE, SETTINGS, Settings, UsageError
-from kirsch.values import did_you_mean
+from kirsch.arguments import Arguments
+from kirsch.settings import COMMAND_LINE, PORT_VARIABLE, SETTINGS, Settings, UsageError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
-    from typing import Any, NoReturn
 
     from kirsch.settings import Setting
     from kirsch.settings_file import File
@@ -24,53 +22,109 @@ FILE = "kirsch.toml"
 PROJECT_FILE = "pyproject.toml"
 TARGET_VARIABLE = "KIRSCH_APP"
 
+NO_APPLICATION = "which application? Name it, as in `kirsch hello:app`; kirsch --help tells more"
+
 _BY_NAME = {each.name: each for each in SETTINGS}
 
 
-def read(argv: Sequence[str], environ: Mapping[str, str] = os.environ, directory: str | None = None) -> Settings:
+def read(
+    argv: Sequence[str] | Arguments, environ: Mapping[str, str] = os.environ, directory: str | None = None
+) -> Settings:
     """Settings from the command line (without the program's name), the environment, and the settings file.
 
-    The file and ``--chdir`` are looked for from ``directory``, the current one unless given. Raises UsageError.
+    The file and ``--chdir`` are looked for from ``directory``, the current one unless given. Raises UsageError with a
+    line for each mistake there is in all three.
     """
     if directory is None:
         directory = _current_directory(environ)
-    parsed, rest = _parser().parse_known_args(argv)
-    targets = _targets(rest, argv)
-    given: dict[str, tuple[str, str]] = {}
-    for each in SETTINGS:
-        flag_value = getattr(parsed, each.name, None)
-        if flag_value is not None:
-            given[each.name] = flag_value
-        else:
-            for variable in each.variables:
-                if variable in environ:
-                    given[each.name] = (_variable_text(each, environ[variable]), variable)
-                    break
-    file = _read_file(*given.get("config", ("", "")), directory)
+    arguments = argv if isinstance(argv, Arguments) else Arguments(argv)
+    mistakes = [*arguments.mistakes, *_unknown_flags(arguments)]
+    targets = arguments.targets
+    if len(targets) > 1:
+        mistakes.append(_several_targets(targets))
+    given = {**_from_environment(environ), **arguments.given}
+    file = _read_file(*given.get("config", ("", "")), directory, mistakes)
     target = _first_target(targets, environ, file)
     if file is not None:
         given = {**file.given, **given}
+    if "bind" not in given and environ.get(PORT_VARIABLE):
+        _bind_to_port(environ[PORT_VARIABLE], given, mistakes)
     if "min_workers" in given and "workers" not in given:
         given["workers"] = given["min_workers"]
+    wrong = _take_out_wrong(given, mistakes)
     settings = Settings(
         given,
         target,
         mounts=file.mounts if file is not None else (),
         file=file.path if file is not None else "",
-        warnings=list(_unknown_variables(environ)),
-        source=(tuple(argv), dict(environ), directory),
+        warnings=[*_unknown_variables(environ), *_variables_of_others(environ)],
+        source=(tuple(arguments.argv), dict(environ), directory),
     )
-    mistakes = [f"{settings.label(name)}: {mistake}" for name, mistake in _contradictions(settings)]
+    mistakes += [
+        f"{settings.label(names[0])}: {mistake}"
+        for names, mistake in _contradictions(settings)
+        if not wrong.intersection(names)
+    ]
     mistakes += _ambiguity(settings)
     if mistakes:
-        raise UsageError("\n".join(mistakes))
+        error = UsageError("\n".join(dict.fromkeys(mistakes)))
+        error.settings = settings
+        raise error
     return settings
+
+
+def _from_environment(environ: Mapping[str, str]) -> dict[str, tuple[str, str]]:
+    given = {}
+    for each in SETTINGS:
+        variable = next((name for name in each.variables if name in environ), None)
+        if variable is not None:
+            given[each.name] = (_variable_text(each, environ[variable]), variable)
+    return given
+
+
+def _bind_to_port(port: str, given: dict[str, tuple[str, str]], mistakes: list[str]) -> None:
+    if port.isascii() and port.isdigit() and 0 < int(port) <= 65535:
+        given["bind"] = (f"0.0.0.0:{port}", PORT_VARIABLE)
+    else:
+        mistakes.append(
+            f"{PORT_VARIABLE}: {port!r} is not a port, a number from 1 to 65535; correct it, or give --bind"
+        )
+
+
+def _take_out_wrong(given: dict[str, tuple[str, str]], mistakes: list[str]) -> set[str]:
+    """Remove from ``given`` what has no value, with a line for each; returns their names."""
+    wrong = set()
+    for name, (text, origin) in list(given.items()):
+        try:
+            _BY_NAME[name].value(text, origin)
+        except UsageError as error:
+            mistakes.append(str(error))
+            wrong.add(name)
+            del given[name]
+    return wrong
 
 
 def require_application(settings: Settings) -> None:
     """Raise UsageError where there is nothing to serve."""
     if settings.target is None and not settings.mounts:
-        raise UsageError("which application? Name it, as in `kirsch hello:app`; kirsch --help tells more")
+        raise UsageError(NO_APPLICATION)
+
+
+def glance(settings: Settings, arguments: Arguments) -> list[str]:
+    """What keeps the application of wrong ``settings`` from being imported, as far as that shows without running it."""
+    from kirsch import loading
+
+    if settings.target is None and not settings.mounts and not arguments.words:
+        return [NO_APPLICATION]
+    base = os.path.join(settings.directory, settings.chdir)
+    if not os.path.isdir(base):
+        return []  # which is told when it is tried
+    if os.path.realpath(base) != os.path.realpath(settings.directory) or len(arguments.targets) > 1:
+        return []  # names are told as they are seen from another directory, or which application is meant is not known
+    places = [base, *settings.pythonpath]
+    named = [("", settings.target)] if settings.target is not None else []
+    named += [(f"{mount.origin}: ", mount.app) for mount in settings.mounts]
+    return [f"{where}{trouble}" for where, app in named if (trouble := loading.glance(app, places))]
 
 
 def again(settings: Settings) -> Settings:
@@ -121,18 +175,18 @@ def _variable_text(each: Setting, text: str) -> str:
     return text.replace("\n", each.separator) if each.separator == "\0" else text
 
 
-def _read_file(name: str, origin: str, directory: str) -> File | None:
-    """The file that ``--config`` names, or the one that lies in ``directory``."""
+def _read_file(name: str, origin: str, directory: str, mistakes: list[str]) -> File | None:
+    """The file that ``--config`` names, or the one that lies in ``directory``. Its mistakes go to ``mistakes``."""
     if name:
         from kirsch.settings_file import read_file
 
-        return read_file(name, directory, origin=origin)
+        return read_file(name, directory, origin=origin, mistakes=mistakes)
     for name in (FILE, PROJECT_FILE):
         path = os.path.join(directory, name)
         if os.path.exists(path) and (name == FILE or _is_mentioned(path)):
             from kirsch.settings_file import read_file
 
-            file = read_file(name, directory)
+            file = read_file(name, directory, mistakes=mistakes)
             if file is not None:
                 return file
     return None
@@ -161,8 +215,22 @@ def _unknown_variables(environ: Mapping[str, str]) -> Iterator[str]:
     known = {each.variable for each in SETTINGS} | {TARGET_VARIABLE}
     for name in environ:
         if name.startswith("KIRSCH_") and name not in known and not _is_anothers(name):
-            hint = did_you_mean(name, known, "KIRSCH_") or "; kirsch --help lists those there are"
-            yield f"{name} in the environment is no setting{hint}"
+            from kirsch import foreign
+            from kirsch.suggest import did_you_mean
+
+            hint = foreign.variable_hint(name.removeprefix("KIRSCH_"))
+            hint = f"; {hint}" if hint else did_you_mean(name, sorted(known), "KIRSCH_")
+            yield f"{name} in the environment is no setting{hint or '; kirsch --help-all lists those there are'}"
+
+
+def _variables_of_others(environ: Mapping[str, str]) -> Iterator[str]:
+    """A line for each variable that another server would have read."""
+    for prefix in ("GUNICORN_", "UVICORN_", "GRANIAN_"):
+        if any(name.startswith(prefix) for name in environ):
+            from kirsch import foreign
+
+            yield from foreign.variables(environ)
+            return
 
 
 def _is_anothers(name: str) -> bool:
@@ -173,8 +241,8 @@ def _is_anothers(name: str) -> bool:
     return re.fullmatch(anothers, name) is not None
 
 
-def _contradictions(settings: Settings) -> Iterator[tuple[str, str]]:
-    """(Setting, what about it) for each that has no meaning beside the others."""
+def _contradictions(settings: Settings) -> Iterator[tuple[tuple[str, ...], str]]:
+    """(Settings, what about the first of them) for each that has no meaning beside the others."""
     for name, limit in (
         ("max_requests_jitter", "max_requests"),
         ("max_lifetime_jitter", "max_lifetime"),
@@ -184,26 +252,22 @@ def _contradictions(settings: Settings) -> Iterator[tuple[str, str]]:
         ("after_fork", "preload"),
     ):
         if getattr(settings, name) != _BY_NAME[name].parse(_BY_NAME[name].default) and not getattr(settings, limit):
-            yield name, f"it goes with {_BY_NAME[limit].flags[-1]}, which is not set"
-    if settings.max_workers:
-        if settings.min_workers > settings.max_workers:
-            yield ("min_workers", f"{settings.min_workers} is more than --max-workers, {settings.max_workers}")
-        elif not settings.min_workers <= settings.workers <= settings.max_workers and settings.workers:
-            yield (
-                "workers",
-                (
-                    f"{settings.workers} is not between --min-workers, {settings.min_workers}, "
-                    f"and --max-workers, {settings.max_workers}"
-                ),
-            )
-    if settings.workers == 0:
+            yield (name, limit), f"it goes with {_BY_NAME[limit].flags[-1]}, which is not set"
+    least, workers, most = settings.min_workers, settings.workers, settings.max_workers
+    if most:
+        if least > most:
+            yield ("min_workers", "max_workers"), f"{least} is more than --max-workers, {most}"
+        elif not least <= workers <= most and workers:
+            mistake = f"{workers} is not between --min-workers, {least}, and --max-workers, {most}"
+            yield ("workers", "min_workers", "max_workers"), mistake
+    if workers == 0:
         needy = [
             each for each in SETTINGS if each.supervised and getattr(settings, each.name) != each.parse(each.default)
         ]
         if needy:
             flags = ", ".join(each.flags[-1] for each in needy)
             verb, it = ("needs", "it") if len(needy) == 1 else ("need", "them")
-            yield "workers", f"0 serves without a supervisor, which {flags} {verb}; leave {it} away, or write 1"
+            yield ("workers",), f"0 serves without a supervisor, which {flags} {verb}; leave {it} away, or write 1"
 
 
 def _ambiguity(settings: Settings) -> Iterator[str]:
@@ -216,82 +280,35 @@ def _ambiguity(settings: Settings) -> Iterator[str]:
         )
 
 
-def _targets(rest: list[str], argv: Sequence[str]) -> list[str]:
-    """The application among what argparse did not know; whatever else is there is a mistake."""
-    flags_end = rest.index("--") if "--" in rest else len(rest)
-    for word in rest[:flags_end]:
-        if word.startswith("-") and word != "-":
-            raise UsageError(_unknown_flag(word.partition("=")[0], argv))
-    targets = rest[:flags_end] + rest[flags_end + 1 :]
-    if len(targets) > 1:
-        raise UsageError(f"one application is served, and there are {len(targets)}: {' '.join(targets)}")
-    return targets
+def _several_targets(targets: list[str]) -> str:
+    line = f"one application is served, and there are {len(targets)}: {' '.join(targets)}"
+    if targets[0] in ("run", "serve", "start"):
+        return f"{line}; write `kirsch {targets[1]}` without {targets[0]!r}"
+    return f"{line}; leave the others away, or give each a path with --mount /path=module:app"
 
 
-def _unknown_flag(flag: str, argv: Sequence[str]) -> str:
+def _unknown_flags(arguments: Arguments) -> Iterator[str]:
+    """A line for each flag that is none."""
+    if not arguments.unknown:
+        return
     from kirsch import foreign
+    from kirsch.suggest import did_you_mean
 
     known = [known for each in SETTINGS for known in (*each.flags, *each.negations) if known.startswith("--")]
-    known += ["--help", "--version"]
-    hint = foreign.hint(flag, argv)
-    hint = f"; {hint}" if hint else did_you_mean(flag, known, "--") if flag.startswith("--") else ""
-    return f"there is no flag {flag}{hint or '; kirsch --help lists those there are'}"
+    known += ["--help", "--help-all", "--version"]
+    for flag, value in arguments.unknown:
+        switched_off = next((each for each in SETTINGS if f"--no-{each.key}" == flag and each.is_on_off), None)
+        hint = foreign.hint(flag, value, arguments.argv) if switched_off is None else f"write --{switched_off.key} off"
+        if hint:
+            hint = f"; {hint}"
+        elif flag.startswith("--"):
+            hint = did_you_mean(flag, known, "--") or foreign.near(flag)
+            if not hint and (text := foreign.hint(flag, value, arguments.argv, stars=True)):
+                hint = f"; {text}"
+        yield f"there is no flag {flag}{hint or '; kirsch --help-all lists those there are'}"
 
 
 def positionals(argv: Sequence[str]) -> list[int]:
     """Where in ``argv`` words stand that are neither flags nor their values, for a subcommand that takes more than the
-    application. Raises UsageError."""
-    found = []
-    for index, word in enumerate(argv):
-        if not word.startswith("-") or word == "-":
-            # A word is such a one if the parser, given all up to here, hands it back.
-            rest = _parser().parse_known_args(argv[: index + 1])[1]
-            if rest and rest[-1] is word:
-                found.append(index)
-    return found
-
-
-class _Parser(argparse.ArgumentParser):
-    def error(self, message: str) -> NoReturn:
-        message = message.removeprefix("argument ").replace("expected one argument", "a value is missing")
-        raise UsageError(message.replace("ignored explicit argument", "it stands alone, without"))
-
-
-class _Formatter(argparse.HelpFormatter):
-    """argparse makes one for each option; left to find the width itself, it imports shutil and all compressors."""
-
-    def __init__(self, prog: str) -> None:
-        super().__init__(prog, width=80)
-
-    def _set_color(self, *_: object, **__: object) -> None:
-        """From CPython 3.14 on to choose colours imports inspect, and nothing is shown by this."""
-
-
-class _Take(argparse.Action):
-    """Keeps (text, flag) for a setting: the text to be parsed as the environment's is, the flag as its origin."""
-
-    def __init__(self, *, each: Setting, switch: str = "", **kwargs: Any) -> None:
-        super().__init__(nargs=0 if each.is_switch else None, **kwargs)
-        self._each = each
-        self._switch = switch
-
-    def __call__(
-        self, _parser: argparse.ArgumentParser, namespace: argparse.Namespace, values: Any, flag: str | None = None
-    ) -> None:
-        text = self._switch or str(values)
-        before = getattr(namespace, self.dest)
-        if before is not None and self._each.is_repeatable:
-            text = before[0] + self._each.separator + text
-        setattr(namespace, self.dest, (text, flag))
-
-
-def _parser() -> argparse.ArgumentParser:
-    """The options, without help texts for them and without the application, which argparse would take for missing
-    when options come first (nargs="?")."""
-    parser = _Parser(prog="kirsch", add_help=False, allow_abbrev=False, formatter_class=_Formatter)
-    for each in SETTINGS:
-        switch = "yes" if each.is_switch else ""
-        parser.add_argument(*each.flags, dest=each.name, action=_Take, each=each, switch=switch)
-        if each.is_switch:
-            parser.add_argument(*each.negations, dest=each.name, action=_Take, each=each, switch="no")
-    return parser
+    application."""
+    return [index for index, _ in Arguments(argv).words]

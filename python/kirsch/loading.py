@@ -5,20 +5,16 @@ from __future__ import annotations
 import os
 import sys
 
+from kirsch import calling
 from kirsch.reports import application_traceback
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
-    from types import CodeType, ModuleType
+    from types import ModuleType
     from typing import Any, NoReturn
 
     from kirsch.mounts import Mount
-
-# inspect.CO_*; inspect itself takes as long to import as all of this package.
-_CO_VARARGS = 0x04
-_CO_COROUTINE = 0x80
-_CO_ASYNC_GENERATOR = 0x200
 
 _APPLICATION_NAMES = ("app", "application")
 _FACTORY_NAMES = ("create_app", "make_app")
@@ -32,26 +28,77 @@ class LoadError(Exception):
         self.cause = cause
 
 
-def load(target: str, *, factory: bool = False) -> tuple[Callable[..., Any], str]:
-    """Import ``module:app``, ``module:factory()`` or ``module``; return the application and its full name.
+class Target:
+    """An application as it is named: ``module:app``, ``module:factory("prod")``, ``module`` or ``path/to/app.py:app``.
+
+    Raises LoadError where the text names nothing. Nothing is imported.
+    """
+
+    __slots__ = ("arguments", "attribute", "file", "is_call", "keywords", "module", "text")
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self.module, colon, attribute = text.partition(":")
+        self.file = ""
+        self.arguments: list[Any] = []
+        self.keywords: dict[str, Any] = {}
+        self.attribute, parenthesis, _ = attribute.partition("(")
+        self.is_call = bool(parenthesis)
+        if self.is_call and attribute != f"{self.attribute}()":
+            self.arguments, self.keywords = _literals(text, attribute)
+        if "/" in self.module or self.module.endswith(".py"):
+            self.file = _file(text, self.module, attribute)
+        elif not all(part.isidentifier() for part in self.module.split(".")):
+            raise LoadError(f"{text!r} is not of the form module:app, as in `kirsch hello:app`")
+        if colon and not all(part.isidentifier() for part in self.attribute.split(".")):
+            raise LoadError(f"{text!r} is not of the form module:app, as in `kirsch hello:app`")
+
+
+def load(text: str, *, factory: bool = False) -> tuple[Callable[..., Any], str]:
+    """Import the application that ``text`` names, as :class:`Target` reads it; return it and its full name.
 
     With ``factory`` the name is that of a function that makes the application. Raises LoadError.
     """
-    module_name, colon, attribute = target.partition(":")
-    if attribute.endswith("()"):
-        attribute = attribute[:-2]
-        factory = True
-    _check_target(target, module_name, attribute, colon)
-    module = _import(module_name, f":{attribute}" if attribute else "")
+    target = Target(text)
+    factory = factory or target.is_call
+    if target.file:
+        module = _import_file(target.file)
+    else:
+        module = _import(target.module, f":{target.attribute}" if target.attribute else "")
+    attribute = target.attribute
     if not attribute:
-        attribute = _default_attribute(module, factory)
+        attribute, is_factory = _default_attribute(module, factory)
+        factory = factory or is_factory
     found = _attribute(module, attribute)
-    name = f"{module_name}:{attribute}"
+    name = f"{module.__name__}:{attribute}"
     if factory:
-        found = _make(found, name)
-        name += "()"
+        given = target.text.partition(":")[2].removeprefix(target.attribute) if target.is_call else "()"
+        found = _make(found, name, target)
+        name += given
     _check_application(found, name, module)
     return found, name
+
+
+def glance(target: str, directories: Sequence[str] = ()) -> str:
+    """What keeps the application from being imported, as far as that shows without running any of it; or nothing.
+
+    ``directories`` are where modules are looked for first.
+    """
+    try:
+        parsed = Target(target)
+    except LoadError as error:
+        return str(error)
+    first = parsed.module.partition(".")[0]
+    if parsed.file or first in sys.modules:
+        return ""
+    path = sys.path
+    sys.path = [*directories, *path]
+    try:
+        if any(finder.find_spec(first, None) is not None for finder in sys.meta_path):
+            return ""
+        return _missing(first, parsed.module[len(first) :] + (f":{parsed.attribute}" if parsed.attribute else ""))
+    finally:
+        sys.path = path
 
 
 def load_all(
@@ -64,22 +111,33 @@ def load_all(
     from kirsch.mounts import combine
 
     names = []
+    failures: list[LoadError] = []
     fallback = None
     if target is not None:
-        fallback, name = load(target, factory=factory)
-        names.append(name)
+        try:
+            fallback, name = load(target, factory=factory)
+            names.append(name)
+        except LoadError as error:
+            failures.append(error)
     mounted: list[tuple[Mount, Callable[..., Any]]] = []
-    loaded: dict[str, tuple[Callable[..., Any], str]] = {}
+    loaded: dict[str, tuple[Callable[..., Any], str] | None] = {}
     for mount in mounts:
         # A table with several hosts is one application, also where a factory makes it.
         if mount.origin not in loaded:
+            loaded[mount.origin] = None
             try:
                 loaded[mount.origin] = load(mount.app, factory=mount.factory)
             except LoadError as error:
-                raise LoadError(f"{mount.origin}: the mount {mount.place}: {error}", error.cause) from error.__cause__
-        app, name = loaded[mount.origin]
-        mounted.append((mount, app))
-        names.append(f"{name} at {mount.place}")
+                # That of a mount of the command line names the place: --mount /shop.
+                is_named = mount.origin.startswith(("-", "KIRSCH_"))
+                where = mount.origin if is_named else f"{mount.origin}: the mount {mount.place}"
+                failures.append(LoadError(f"{where}: {error}", error.cause))
+        pair = loaded[mount.origin]
+        if pair is not None:
+            mounted.append((mount, pair[0]))
+            names.append(f"{pair[1]} at {mount.place}")
+    if failures:
+        raise failures[0] if len(failures) == 1 else _all_of(failures)
     return combine(mounted, fallback), ", ".join(names)
 
 
@@ -93,18 +151,90 @@ def load_function(target: str) -> Callable[..., Any]:
     return function
 
 
-def _check_target(target: str, module: str, attribute: str, colon: str) -> None:
-    if "/" in module or module.endswith(".py"):
-        directory, file = os.path.split(module)
-        mended = f"{file.removesuffix('.py')}:{attribute or 'app'}"
-        chdir = f"--chdir {directory} " if directory else ""
-        raise LoadError(f"{target!r} is a file, and a module is wanted; did you mean `kirsch {chdir}{mended}`?")
-    if not all(part.isidentifier() for part in module.split(".")):
-        raise LoadError(f"{target!r} is not of the form module:app, as in `kirsch hello:app`")
-    if "(" in attribute:
-        raise LoadError(f"{target!r}: a factory is called without arguments; give it a function that needs none")
-    if colon and not all(part.isidentifier() for part in attribute.split(".")):
-        raise LoadError(f"{target!r} is not of the form module:app, as in `kirsch hello:app`")
+def _all_of(failures: list[LoadError]) -> LoadError:
+    """One error with a line for each failure; the traceback of the first that has one is shown."""
+    cause = next((failure.cause for failure in failures if failure.cause is not None), None)
+    return LoadError("\n".join(map(str, failures)), cause)
+
+
+def _literals(target: str, call: str) -> tuple[list[Any], dict[str, Any]]:
+    """The arguments of ``factory("prod", debug=True)``."""
+    import ast
+
+    example = "'shop:create_app(\"prod\", debug=True)'"
+    try:
+        parsed = ast.parse(call, mode="eval").body
+    except (SyntaxError, ValueError):
+        raise LoadError(f"{target!r}: this is not a call of a factory; write {example}") from None
+    if not isinstance(parsed, ast.Call):
+        raise LoadError(f"{target!r}: this is not a call of a factory; write {example}")
+    for node in [*parsed.args, *(keyword.value for keyword in parsed.keywords)]:
+        try:
+            ast.literal_eval(node)
+        except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
+            shown = ast.unparse(node)
+            quotes = f"; did you mean {shown!r} in quotes?" if isinstance(node, ast.Name) else ""
+            raise LoadError(
+                f"{target!r}: {shown} is not a literal, and arguments of a factory are: strings, numbers, True, None, "
+                f"lists{quotes}"
+            ) from None
+    if any(keyword.arg is None for keyword in parsed.keywords):
+        raise LoadError(f"{target!r}: ** is not possible here; write each argument, as in {example}")
+    keywords = {str(keyword.arg): ast.literal_eval(keyword.value) for keyword in parsed.keywords}
+    return [ast.literal_eval(node) for node in parsed.args], keywords
+
+
+def _file(target: str, path: str, attribute: str) -> str:
+    """The absolute path of the file that ``target`` names. Raises LoadError, with what may have been meant."""
+    absolute = os.path.abspath(path)
+    if os.path.isfile(absolute):
+        if not path.endswith(".py"):
+            raise LoadError(f"{target!r}: {path} is not a Python file, whose name ends in .py")
+        if "." in os.path.basename(path)[:-3]:
+            raise LoadError(f"{target!r}: a module has no dot in its name; rename {path}")
+        return absolute
+    suffix = f":{attribute}" if attribute else ""
+    candidates = [f"{path}.py", *([f"{os.path.dirname(path)}.py"] if os.path.dirname(path) else [])]
+    if os.path.isfile(candidates[0]):
+        raise LoadError(f"{target!r}: there is no file {path}; did you mean {candidates[0]}{suffix}?")
+    parent, last = os.path.split(path.rstrip("/"))
+    module = parent.replace("/", ".")
+    if last.isidentifier() and not attribute and parent and (os.path.isfile(candidates[1]) or _is_package(parent)):
+        raise LoadError(f"{target!r}: there is no file {path}; did you mean {module}:{last}?")
+    if os.path.isdir(absolute):
+        raise LoadError(f"{target!r} is a directory; name a file in it, such as {os.path.join(path, 'app.py')}")
+    from kirsch.suggest import nearest
+
+    directory = os.path.dirname(path)
+    try:
+        files = [name for name in os.listdir(directory or ".") if name.endswith(".py")]
+    except OSError:
+        raise LoadError(f"{target!r}: there is no directory {os.path.abspath(directory)}") from None
+    near = nearest(os.path.basename(path), files)
+    hint = f"; did you mean {os.path.join(directory, near)}{suffix}?" if near else ""
+    raise LoadError(f"{target!r}: there is no file {absolute}{hint}")
+
+
+def _is_package(directory: str) -> bool:
+    return os.path.isfile(os.path.join(directory, "__init__.py"))
+
+
+def _import_file(path: str) -> ModuleType:
+    """Import a file as the module that it is: by its name in its directory, or within its package."""
+    directory, file = os.path.split(path)
+    name = file[:-3]
+    if name == "__init__":
+        directory, name = os.path.split(directory)
+    while _is_package(directory):
+        directory, package = os.path.split(directory)
+        name = f"{package}.{name}"
+    if directory not in sys.path:
+        sys.path.insert(0, directory)
+    module = _import(name, "")
+    if os.path.realpath(getattr(module, "__file__", None) or "") != os.path.realpath(path):
+        holder = getattr(module, "__file__", None) or "Python itself"
+        raise LoadError(f"{path} cannot be imported as {name}: that is the name of {holder} too; rename the file")
+    return module
 
 
 def _import(name: str, suffix: str) -> ModuleType:
@@ -125,18 +255,39 @@ def _import(name: str, suffix: str) -> ModuleType:
 
 
 def _refuse_missing(name: str, suffix: str, error: ModuleNotFoundError) -> NoReturn:
-    parent, _, last = (error.name or name).rpartition(".")
+    missing = error.name or name
+    raise LoadError(_missing(missing, name[len(missing) :] + suffix)) from None
+
+
+def _missing(name: str, rest: str) -> str:
+    """That there is no module ``name``, and which was probably meant; ``rest`` is what stands behind it."""
+    from kirsch.suggest import nearest
+
+    parent, _, last = name.rpartition(".")
     package = sys.modules.get(parent) if parent else None
-    places = list(getattr(package, "__path__", [])) if parent else sys.path
+    places = list(getattr(package, "__path__", [])) if parent else [each for each in sys.path if not _is_standard(each)]
     if parent and not places:
-        raise LoadError(f"there is no module {name!r}: {parent} is a module and not a package") from None
-    near = _nearest(last, _modules_in(places))
-    rest = name[len(error.name or name) :]
+        return f"there is no module {name!r}: {parent} is a module and not a package"
     prefix = f"{parent}." if parent else ""
-    hint = f"; did you mean {prefix}{near}{rest}{suffix}?" if near else ""
     where = f"in the package {parent}" if parent else f"in {os.getcwd()} or elsewhere on the Python path"
-    mend = hint or ("" if parent else "; --chdir or --pythonpath can say where it is")
-    raise LoadError(f"there is no module {prefix + last!r} {where}{mend}") from None
+    line = f"there is no module {prefix + last!r} {where}"
+    near = nearest(last, _modules_in(places))
+    if near:
+        return f"{line}; did you mean {prefix}{near}{rest}?"
+    if parent:
+        return line
+    if not rest:
+        from kirsch.commands import COMMANDS
+
+        if near := nearest(last, COMMANDS):
+            return f"{line}; did you mean the command `kirsch {near}`?"
+    return f"{line}; --chdir or --pythonpath can say where it is"
+
+
+def _is_standard(directory: str) -> bool:
+    """Whether Python's own modules are there, of which nobody misspells one to serve it."""
+    standard = os.path.dirname(os.__file__)
+    return directory in (standard, os.path.join(standard, "lib-dynload")) or directory.endswith(".zip")
 
 
 def _modules_in(directories: Iterable[str]) -> list[str]:
@@ -154,19 +305,15 @@ def _modules_in(directories: Iterable[str]) -> list[str]:
     return names
 
 
-def _nearest(word: str, words: Iterable[str]) -> str | None:
-    import difflib
-
-    by_folded = {candidate.lower(): candidate for candidate in words}
-    near = difflib.get_close_matches(word.lower(), by_folded, n=1)
-    return by_folded[near[0]] if near else None
-
-
-def _default_attribute(module: ModuleType, factory: bool) -> str:
-    names = _FACTORY_NAMES if factory else _APPLICATION_NAMES
-    for name in names:
+def _default_attribute(module: ModuleType, factory: bool) -> tuple[str, bool]:
+    """The name of the application in ``module``, and whether it is that of a factory."""
+    for name in () if factory else _APPLICATION_NAMES:
         if hasattr(module, name):
-            return name
+            return name, False
+    for name in _FACTORY_NAMES:
+        if callable(getattr(module, name, None)):
+            return name, True
+    names = _FACTORY_NAMES if factory else (*_APPLICATION_NAMES, *_FACTORY_NAMES)
     tried = " nor ".join(repr(name) for name in names)
     raise LoadError(f"{module.__name__} has neither {tried}{_offer(module, names[0])}")
 
@@ -174,22 +321,27 @@ def _default_attribute(module: ModuleType, factory: bool) -> str:
 def _attribute(module: ModuleType, path: str) -> Any:
     found: Any = module
     walked = module.__name__
-    for depth, name in enumerate(path.split(".")):
+    names = path.split(".")
+    for depth, name in enumerate(names):
         try:
             found = getattr(found, name)
         except AttributeError:
-            offer = _offer(module, name) if depth == 0 else ""
+            rest = "".join(f".{each}" for each in names[depth + 1 :])
+            offer = _offer(module, name, rest) if depth == 0 else ""
             raise LoadError(f"{walked} has no {name!r}{offer}") from None
         walked += ("." if depth else ":") + name
     return found
 
 
-def _offer(module: ModuleType, wanted: str) -> str:
-    """What else the module holds that could have been meant."""
-    near = _nearest(wanted, (name for name in vars(module) if not name.startswith("_")))
+def _offer(module: ModuleType, wanted: str, rest: str = "") -> str:
+    """What else the module holds that could have been meant; ``rest`` are names within it."""
+    from kirsch.suggest import nearest
+
+    public = [(name, value) for name, value in vars(module).items() if not name.startswith("_")]
+    near = nearest(wanted, (name for name, value in public if rest or callable(value)))
     if near:
-        return f"; did you mean {module.__name__}:{near}?"
-    candidates = sorted(name for name, value in vars(module).items() if _may_be_meant(module, name, value))
+        return f"; did you mean {module.__name__}:{near}{rest}?"
+    candidates = sorted(name for name, value in public if _may_be_meant(module, name, value))
     if candidates:
         return f"; what can be called there: {', '.join(candidates[:8])}"
     return "; nothing there can be called"
@@ -203,19 +355,20 @@ def _may_be_meant(module: ModuleType, name: str, value: object) -> bool:
     return True
 
 
-def _make(factory: Any, name: str) -> Any:
+def _make(factory: Any, name: str, target: Target) -> Any:
     if not callable(factory):
         raise LoadError(f"{name} is {_described(factory)} and not a factory: it cannot be called")
-    code = _code(factory)
-    if code is not None and code.co_flags & _CO_COROUTINE:
+    if calling.is_coroutine_function(factory):
         raise LoadError(f"{name} is a coroutine function; a factory is a plain function that returns the application")
     try:
-        return factory()
+        return factory(*target.arguments, **target.keywords)
     except TypeError as error:
         if application_traceback(error) is None:
+            if target.arguments or target.keywords:
+                raise LoadError(f"{target.text!r} cannot be called so: {error}") from None
             raise LoadError(
-                f"{name} is called without arguments, and needs some ({error}); give a factory that needs none, "
-                "or leave --factory and () away if it is the application itself"
+                f"{name} is called without arguments, and needs some ({error}); write them, as in "
+                f"'{name}(\"prod\")', or leave --factory and () away if it is the application itself"
             ) from None
         raise LoadError(f"the factory {name} raised {type(error).__name__}", error) from error
     except SystemExit as error:
@@ -225,46 +378,23 @@ def _make(factory: Any, name: str) -> Any:
 
 
 def _check_application(found: Any, name: str, module: ModuleType) -> None:
+    is_made = name.endswith(")")
     if not callable(found):
-        what = "returned" if name.endswith("()") else "is"
-        offer = "" if name.endswith("()") else _offer(module, "application")
+        what = "returned" if is_made else "is"
+        offer = "" if is_made else _offer(module, "application")
         raise LoadError(f"{name} {what} {_described(found)}, and an application is something that can be called{offer}")
-    if _looks_like_asgi(found):
+    trouble = calling.trouble(found)
+    if trouble is None:
+        return
+    if trouble.is_asgi:
         raise LoadError(
             f"{name} looks like an ASGI application, and Kirsch serves WSGI for now; "
             "a2wsgi.ASGIMiddleware makes the one from the other"
         )
-    code = _code(found)
-    if code is not None and not isinstance(found, type) and code.co_argcount == 0 and not code.co_flags & _CO_VARARGS:
-        raise LoadError(f"{name} takes no arguments, so it is no application; if it makes one, write {name}()")
-
-
-def _looks_like_asgi(found: Any) -> bool:
-    code = _code(found)
-    if code is None:
-        return False
-    if code.co_flags & (_CO_COROUTINE | _CO_ASYNC_GENERATOR):
-        return True
-    arguments = code.co_varnames[: code.co_argcount]
-    return arguments[-3:] == ("scope", "receive", "send") or arguments[-1:] == ("scope",)
-
-
-def _code(found: Any) -> CodeType | None:
-    """The code that runs when ``found`` is called; None for what is not written in Python."""
-    while hasattr(found, "func") and type(found).__name__ == "partial":
-        found = found.func
-    if isinstance(found, type):
-        function = _looked_up(found, "__init__")
-    else:
-        function = getattr(found, "__func__", found)
-        if not hasattr(function, "__code__"):
-            function = _looked_up(type(found), "__call__")
-    code: CodeType | None = getattr(function, "__code__", None)
-    return code
-
-
-def _looked_up(kind: type, name: str) -> object:
-    return next((vars(base)[name] for base in kind.__mro__ if name in vars(base)), None)
+    line = f"{name} {trouble}, and a WSGI application is called with two, environ and start_response"
+    if trouble.is_factory and not is_made:
+        line = f"{name} {trouble}, so it is no application; if it makes one, write {name}{trouble.call}"
+    raise LoadError(line)
 
 
 def _described(value: object) -> str:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class Mount:
-    """One ``[[mount]]`` of the settings file, for one host.
+    """One ``--mount``, or one ``[[mount]]`` of the settings file for one host.
 
     ``path`` is empty or ``/prefix`` without a slash at its end, ``host`` empty (any), ``example.org`` or
     ``*.example.org``; ``app`` is written as on the command line.
@@ -63,6 +63,15 @@ def check_host(text: str) -> str:
     if not host.isascii():
         raise ValueError("stands in no request like this; write it as DNS does, beginning with xn--")
     return host
+
+
+def parse_mount(place: str, app: str, origin: str = "") -> Mount:
+    """``/path``, ``host`` or ``host/path`` with the application there. Raises ValueError, which quotes the place."""
+    host, slash, path = place.partition("/")
+    try:
+        return Mount(app, path=check_path(slash + path) if slash else "", host=host and check_host(host), origin=origin)
+    except ValueError as error:
+        raise ValueError(f"{place!r} {error}") from None
 
 
 def combine(mounted: Sequence[tuple[Mount, Application]], fallback: Application | None = None) -> Application:

@@ -26,34 +26,36 @@ DEFAULT_THREADS = 16
 class Options(TypedDict, total=False):
     """Names and types; docs/reference/settings.md says what each means. Seconds (0: no limit), bytes, bytes per second.
 
+    Where text is possible too it is read as on the command line: ``"90s"``, ``"1h30m"``, ``"64k"``, ``"1MiB"``.
+
     What is not given keeps its default, which is that of the command line too.
     """
 
     driver: str
     threads: int
-    timeout: float
-    slow_request: float
-    timeout_paths: tuple[tuple[str, float], ...] | Mapping[str, float] | Iterable[tuple[str, float]]
+    timeout: float | str
+    slow_request: float | str
+    timeout_paths: tuple[tuple[str, float], ...] | Mapping[str, float | str] | Iterable[tuple[str, float | str]]
     queue: int
-    queue_timeout: float
+    queue_timeout: float | str
     request_buffering: bool
     backlog: int
     worker_connections: int
-    keep_alive: float
-    header_timeout: float
-    body_timeout: float
-    write_timeout: float
-    min_rate: int
-    graceful_timeout: float
-    limit_request_line: int
+    keep_alive: float | str
+    header_timeout: float | str
+    body_timeout: float | str
+    write_timeout: float | str
+    min_rate: int | str
+    graceful_timeout: float | str
+    limit_request_line: int | str
     limit_request_fields: int
-    limit_request_field_size: int
-    limit_request_head: int
-    limit_request_body: int
-    body_memory: int
+    limit_request_field_size: int | str
+    limit_request_head: int | str
+    limit_request_body: int | str
+    body_memory: int | str
     server_header: str
     health_path: str
-    stall_timeout: float
+    stall_timeout: float | str
     access_logfile: str
     access_logformat: str
     access_logger: bool | Callable[[str, dict[str, str]], None]

@@ -95,7 +95,8 @@ def say_failure(text: str, traceback: str = "") -> None:
     if own is not None and own.json:
         own.writer.write(_encode(json_record(ERROR, text, traceback=traceback or None)), PATIENCE)
     else:
-        say(f"{traceback}\nkirsch: {text}" if traceback else f"kirsch: {text}")
+        lines = "\n".join(f"kirsch: {line}" for line in text.splitlines())
+        say(f"{traceback}\n{lines}" if traceback else lines)
 
 
 def say_dump(text: str) -> None:

@@ -86,20 +86,15 @@ class Server:
     def __init__(self, app: Application, bind: str | Iterable[str] = DEFAULT_BIND, **options: Unpack[Options]) -> None:
         if not callable(app):
             raise TypeError(f"the application must be callable, and {type(app).__name__!r} objects are not")
-        _check_options(options)
-        if "timeout_paths" in options:
-            try:
-                options["timeout_paths"] = path_limits(options["timeout_paths"])
-            except (TypeError, ValueError) as error:
-                raise type(error)(f"timeout_paths: {error}") from None
+        checked = _checked(options)
         self._app = app
         self._binds = (bind,) if isinstance(bind, str) else tuple(bind)
         for text in self._binds:
             parse_bind(text)
-        self._options = options
-        self.graceful_timeout = options.get("graceful_timeout", DEFAULT_GRACEFUL_TIMEOUT)
-        self._driver_name = options.get("driver", DEFAULT_DRIVER)
-        self._driver: Driver = drivers.make(self._driver_name, options.get("threads", DEFAULT_THREADS))
+        self._options = checked
+        self.graceful_timeout: float = checked.get("graceful_timeout", DEFAULT_GRACEFUL_TIMEOUT)
+        self._driver_name: str = checked.get("driver", DEFAULT_DRIVER)
+        self._driver: Driver = drivers.make(self._driver_name, checked.get("threads", DEFAULT_THREADS))
         self._listeners: list[Listener] = []
         self.slot: Slot | None = None  # a worker's place on the scoreboard; set before start()
         self.engine_options: dict[str, Any] = {}  # what else a worker asks of the engine; set before start()
@@ -274,17 +269,18 @@ class Server:
             self._busy.release()
         return done
 
+    def check(self) -> None:
+        """Raise what :meth:`start` would raise for the options, without sockets and without opening the access log."""
+        self._make_native([], _native_options({**self._options, "access_logfile": "", "access_logger": False}, self.slot))
+
+    def _make_native(self, listeners: list[int], options: dict[str, Any]) -> _native.Server:
+        return _native.Server(self._app, listeners, **options, **self.engine_options, **self._driver.options())
+
     def _run(self, ready: Callable[[], None] | None) -> None:
         for complaint in self._driver.complaints():
             self.report(WARNING, complaint)
         options = _native_options(self._options, self.slot)
-        native = _native.Server(
-            self._app,
-            [listener.socket.fileno() for listener in self._listeners],
-            **options,
-            **self.engine_options,
-            **self._driver.options(),
-        )
+        native = self._make_native([listener.socket.fileno() for listener in self._listeners], options)
         # From here on only the engine holds the sockets: when it stops accepting, the kernel refuses newcomers
         # instead of letting them queue for nobody.
         for listener in self._listeners:
@@ -539,14 +535,16 @@ def listen(host: str, port: int) -> tuple[Address, ...]:
     return tuple(listener.address for listener in listeners)
 
 
-def run(app: Application) -> None:
+def run(app: Application, **options: Unpack[Options]) -> None:
     """Serve ``app`` on the addresses of :func:`listen` until a signal ends it, as :func:`serve` does.
 
-    Raises RuntimeError when there is none.
+    Options are those of :class:`Server`, but ``threads`` is 1 unless given: one call of ``app`` at a time, in the
+    calling thread, as picows has it. Raises RuntimeError when there is no address.
     """
     if not _pending:
         raise RuntimeError("there is no address to serve on; call kirsch.listen(host, port) first")
-    server = Server(app)
+    options.setdefault("threads", 1)
+    server = Server(app, **options)
     server.adopt(_pending.copy())
     _pending.clear()
     serve_until_signal(server)
@@ -559,15 +557,17 @@ _KINDS: dict[str, tuple[type, ...]] = {"int": (int,), "float": (int, float), "st
 _AT_LEAST_ONE = frozenset({"queue", "threads"})
 
 
-def _check_options(options: Options) -> None:
-    for name, value in options.items():
+def _checked(options: Options) -> dict[str, Any]:
+    """``options`` with texts such as ``"90s"`` as numbers. Raises TypeError and ValueError, which name the option."""
+    checked: dict[str, Any] = {}
+    given: dict[str, Any] = dict(options)
+    for name, value in given.items():
         if name not in OPTION_NAMES:
-            import difflib
-
-            near = difflib.get_close_matches(name, OPTION_NAMES, n=1)
-            hint = f"; did you mean {near[0]!r}?" if near else ""
-            raise TypeError(f"there is no option {name!r}{hint}")
-        wanted = Options.__annotations__[name]
+            raise TypeError(f"there is no option {name!r}{_option_hint(name)}")
+        annotation = Options.__annotations__[name]
+        if isinstance(value, str) and annotation in ("float | str", "int | str"):
+            value = _parsed(name, value, "duration" if annotation == "float | str" else "size")
+        wanted = annotation.split(" | ")[0]
         kind = _KINDS.get(wanted)
         if kind is not None and (not isinstance(value, kind) or isinstance(value, bool) != (wanted == "bool")):
             raise TypeError(f"{name} must be {wanted}, and is {value!r}")
@@ -575,16 +575,54 @@ def _check_options(options: Options) -> None:
             raise ValueError(f"{name} must not be negative, and is {value!r}")
         if name in _AT_LEAST_ONE and not value:
             raise ValueError(f"{name} must be at least 1")
+        if name == "timeout_paths":
+            value = _limits_of_paths(value)
         if name == "driver":
             try:
-                drivers.check_name(str(value))
+                value = drivers.canonical_name(value)
             except ValueError as error:
                 raise ValueError(f"driver: {value!r} {error}") from None
+        checked[name] = value
+    return checked
 
 
-def _native_options(options: Options, slot: Slot | None) -> dict[str, Any]:
+def _option_hint(name: str) -> str:
+    from kirsch.suggest import nearest
+
+    near = nearest(name, sorted(OPTION_NAMES))
+    if near:
+        return f"; did you mean {near!r}?"
+    return (
+        "; a Server is one process, and `kirsch --workers` starts several" if name in ("workers", "processes") else ""
+    )
+
+
+def _parsed(name: str, text: str, what: str) -> float | int:
+    """A duration or a size in the command line's spelling. Raises ValueError, which names the option."""
+    from kirsch import values
+
+    try:
+        return values.parse_duration(text) if what == "duration" else values.parse_size(text)
+    except ValueError as error:
+        raise ValueError(f"{name}: {text!r} {error}") from None
+
+
+def _limits_of_paths(given: Any) -> tuple[tuple[str, float], ...]:
+    try:
+        pairs = given.items() if hasattr(given, "items") else given
+        return path_limits(
+            (pair[0], _parsed(str(pair[0]), pair[1], "duration"))
+            if isinstance(pair, (tuple, list)) and len(pair) == 2 and isinstance(pair[1], str)
+            else pair
+            for pair in pairs
+        )
+    except (TypeError, ValueError) as error:
+        raise type(error)(f"timeout_paths: {error}") from None
+
+
+def _native_options(options: dict[str, Any], slot: Slot | None) -> dict[str, Any]:
     """Our options under the engine's names; what is not given keeps the engine's default."""
-    given: dict[str, Any] = dict(options)
+    given = options.copy()
     for ours in ("backlog", "graceful_timeout", "driver", "threads", "slow_request"):
         given.pop(ours, None)
     if given.get("timeout") or given.get("timeout_paths"):

@@ -4,7 +4,7 @@ A setting is one line of :class:`Settings`: from it come the command line option
 variable ``KIRSCH_<NAME>``, the key of the settings file, the check of its value, the typed attribute, and its entry in
 docs/reference/settings.md (``scripts/settings_page.py``). ``kirsch.configuration`` reads them.
 
-Two libraries are absent here for what they would add to every start of the server. On CPython 3.13, with a bare
+Libraries are absent here for what they would add to every start of the server. On CPython 3.13, with a bare
 interpreter at 10.5 ms, importing click takes 30 ms and argparse 7; dataclasses take 10 more than the descriptor below,
 because they import inspect. All of Kirsch, from the command to the first answer, takes 13 ms beyond importing the
 application, of the 60 that it may take.
@@ -27,6 +27,7 @@ from kirsch.values import (
     parse_function,
     parse_log_config,
     parse_log_format,
+    parse_mounts,
     parse_name,
     parse_on_off,
     parse_optional_binds,
@@ -73,11 +74,18 @@ COMMAND_LINE = "command line"
 """The origin of what no flag names: the application."""
 
 
+PORT_VARIABLE = "PORT"
+"""The variable with which a platform such as Heroku says where to listen; used where nothing else names an address."""
+
+
 class UsageError(Exception):
     """The command line, the environment or the settings file asks for something that there is not. Exit status 2.
 
-    One line for each mistake.
+    One line for each mistake. ``settings`` are those that were understood, with defaults for the rest, where the
+    mistakes leave that much; they are for finding more mistakes, and not for serving.
     """
+
+    settings: Settings | None = None
 
 
 class Setting:
@@ -136,13 +144,20 @@ class Setting:
         return self.parse is parse_switch
 
     @property
+    def is_on_off(self) -> bool:
+        """Whether its value is on or off, and it is on unless somebody turns it off."""
+        return self.parse is parse_on_off
+
+    @property
     def is_repeatable(self) -> bool:
-        return self.parse in (parse_binds, parse_optional_binds, parse_path_limits, parse_paths, parse_environment)
+        return self.parse in (
+            parse_binds, parse_optional_binds, parse_path_limits, parse_paths, parse_environment, parse_mounts
+        )  # fmt: skip
 
     @property
     def separator(self) -> str:
         """What stands between several values in one text; no value of the environment holds a NUL."""
-        return "\0" if self.parse is parse_environment else ","
+        return "\0" if self.parse in (parse_environment, parse_mounts) else ","
 
     def value(self, text: str, origin: str) -> Any:
         """The value of ``text``. Raises UsageError, which names the origin."""
@@ -159,7 +174,7 @@ class Setting:
         """What a mistake is found under: the flag, the variable, or the line of the file with the key."""
         if origin == "default":
             return self.flags[-1]
-        if origin.startswith("-") or origin in self.variables:
+        if origin.startswith("-") or origin in self.variables or origin == PORT_VARIABLE:
             return origin
         return f"{origin}: {self.key}"
 
@@ -191,7 +206,8 @@ class Settings:
         "Address to listen on: HOST:PORT, :PORT, [IPV6]:PORT or unix:PATH. Repeat it, or separate several with commas. "
         "Port 0 takes a free one. A name is served on each of its addresses, an empty host on all of the machine's. "
         "unix:PATH?mode=660 sets the permissions of the path; fd://N is a socket that is open already as descriptor N, "
-        "systemd:NAME one that systemd has passed under this name.",
+        "systemd:NAME one that systemd has passed under this name. Where no address is given anywhere, sockets that "
+        "systemd has passed are served, or else port $PORT on 0.0.0.0 if the environment has that variable.",
         fixed=True,
     )  # fmt: skip
     backlog: int = setting(
@@ -394,10 +410,10 @@ class Settings:
     )  # fmt: skip
 
     driver: str = setting(
-        "Requests", "--driver", "NAME", parse_driver, DEFAULT_DRIVER,
-        "threads or gevent. Threads serve any application. gevent runs each request in a greenlet, for applications "
-        "that wait much for others; it patches the standard library before the application is imported, and needs "
-        "pip install 'kirsch[gevent]'.",
+        "Requests", "-k --worker-class --driver", "NAME", parse_driver, DEFAULT_DRIVER,
+        "threads or gevent; gthread is gunicorn's name for threads. Threads serve any application. gevent runs each "
+        "request in a greenlet, for applications that wait much for others; it patches the standard library before the "
+        "application is imported, and needs pip install 'kirsch[gevent]'.",
     )  # fmt: skip
     threads: int = setting(
         "Requests", "--threads", "COUNT", Bounded(parse_count, least=1), str(DEFAULT_THREADS),
@@ -406,7 +422,7 @@ class Settings:
         "for more at a time, and cost memory and, where they compute, patience.",
     )  # fmt: skip
     timeout: float = setting(
-        "Requests", "--timeout", "DURATION", parse_duration, "0",
+        "Requests", "-t --timeout", "DURATION", parse_duration, "0",
         "How long a request may be in the application, each for itself; gunicorn's limit of this name is for a whole "
         "worker. At the limit its stack is reported, kirsch.RequestTimeout is raised in it, and its client gets 504; "
         "others go on. A call that does not end within --graceful-timeout after that ends its worker, for another to "
@@ -450,7 +466,14 @@ class Settings:
     )  # fmt: skip
     factory: bool = setting(
         "Application", "--factory", "", parse_switch, "no",
-        "The name is that of a function which returns the application, as if it were written module:function().",
+        "The name is that of a function which returns the application, as if it were written module:function(). "
+        "module:function(\"prod\", debug=True) passes arguments, which are literals.",
+    )  # fmt: skip
+    mount: tuple[Mount, ...] = setting(
+        "Application", "--mount", "PLACE=APP", parse_mounts, "",
+        "Serve another application below a path, as in /shop=shop:app, or for a host, as in example.org=site:app or "
+        "example.org/shop=shop:app. Repeat it; in the variable each stands on a line of its own. These take the place "
+        "of those in the settings file.",
     )  # fmt: skip
 
     keep_alive: float = setting(
@@ -590,7 +613,9 @@ class Settings:
             origins["app"] = target[1]
         put = object.__setattr__
         put(self, "target", target and target[0])
-        put(self, "mounts", mounts)
+        for mount in values["mount"]:
+            mount.origin = f"{origins['mount']} {mount.place}"
+        put(self, "mounts", values["mount"] or mounts)
         put(self, "file", file)
         put(self, "warnings", tuple(warnings))
         put(self, "directory", source[2])
@@ -630,6 +655,8 @@ class Settings:
         rows = [("app", self.target, self.origins["app"])] if self.target is not None else []
         rows += [("mount", str(mount), mount.origin) for mount in self.mounts]
         for name, text in self._texts.items():
+            if name == "mount":
+                continue
             if name == "env":
                 text = ", ".join(f"{variable}=..." for variable, _ in self.env)
             elif name == "log_config" and text.startswith("{"):

@@ -9,11 +9,10 @@ import os
 import re
 import sys
 
-from kirsch.mounts import Mount, check_host, check_path
+from kirsch.mounts import Mount, check_host, check_path, parse_mount
 from kirsch.settings import SETTINGS, Setting, UsageError
 from kirsch.values import (
     Bounded,
-    did_you_mean,
     parse_account,
     parse_count,
     parse_duration,
@@ -36,7 +35,7 @@ _PROJECT_TABLE = ("tool", "kirsch")
 # They say where to look or what to do now, so a file cannot hold them.
 _ON_THE_COMMAND_LINE = frozenset({"config", "check_config", "print_config"})
 _MOUNT_KEYS = ("path", "host", "app", "factory")
-_OTHER_NAMES = {"application": "app", "target": "app", "module": "app", "mounts": "[[mount]]"}
+_OTHER_NAMES = {"application": "app", "target": "app", "module": "app"}
 
 
 class File:
@@ -51,14 +50,29 @@ class File:
         self.mounts: tuple[Mount, ...] = ()
 
 
-def read_file(name: str, directory: str, *, origin: str = "") -> File | None:
+def read_file(name: str, directory: str, *, origin: str = "", mistakes: list[str] | None = None) -> File | None:
     """Read the file ``name``, as it is seen from ``directory``; ``origin`` is who asked for it by name.
 
-    None for a pyproject.toml that nobody named and that has no table ``[tool.kirsch]``. Raises UsageError with a line
-    for each mistake.
+    None for a pyproject.toml that nobody named and that has no table ``[tool.kirsch]``. A line for each mistake is
+    added to ``mistakes``, and the rest of the file is read; without ``mistakes`` they are raised as UsageError.
     """
+    found: list[str] = []
+    file = None
+    try:
+        file = _read_file(name, directory, origin, found)
+    except UsageError as error:
+        found += str(error).splitlines()
+    if mistakes is not None:
+        mistakes += found
+    elif found:
+        raise UsageError("\n".join(found))
+    return file
+
+
+def _read_file(name: str, directory: str, origin: str, mistakes: list[str]) -> File | None:
     path = os.path.join(directory, name)
-    text, tables = read_tables(path, name, origin)
+    text = _decode(_read(path, name, origin), name)
+    tables, repaired, syntax = _parse_all(text, name)
     is_project = os.path.basename(name) == PROJECT_FILE
     prefix: tuple[str, ...] = ()
     if is_project:
@@ -70,10 +84,9 @@ def read_file(name: str, directory: str, *, origin: str = "") -> File | None:
         prefix, tables = _PROJECT_TABLE, tool["kirsch"]
         if not isinstance(tables, dict):
             raise UsageError(f"{name}: tool.kirsch is {described(tables)}, and a table [tool.kirsch] is wanted")
-    reader = _Reader(name, os.path.dirname(os.path.abspath(path)), Lines(text, prefix))
+    reader = _Reader(name, os.path.dirname(os.path.abspath(path)), Lines(repaired, prefix))
     reader.read(tables)
-    if reader.mistakes:
-        raise UsageError("\n".join(line for _, line in sorted(reader.mistakes, key=lambda mistake: mistake[0])))
+    mistakes += [line for _, line in sorted([*syntax, *reader.mistakes], key=lambda mistake: mistake[0])]
     file = File(os.path.abspath(path))
     file.given = reader.given
     file.target = reader.target
@@ -118,6 +131,22 @@ def _decode(data: bytes, name: str) -> str:
 
 
 def _parse(text: str, name: str) -> dict[str, Any]:
+    try:
+        return _loads(text)
+    except _SyntaxError as error:
+        raise UsageError(f"{name}:{error.line}: {error}" if error.line else f"{name}: {error}") from None
+
+
+class _SyntaxError(Exception):
+    """What keeps a text from being TOML, and on which line; 0 where that is not known."""
+
+    def __init__(self, line: int, message: str) -> None:
+        super().__init__(message)
+        self.line = line
+
+
+def _loads(text: str) -> dict[str, Any]:
+    """Raises _SyntaxError."""
     if sys.version_info >= (3, 11):
         import tomllib
     else:
@@ -129,12 +158,52 @@ def _parse(text: str, name: str) -> dict[str, Any]:
         message = str(error)
         place = re.search(r" \(at (?:line (\d+), column \d+|end of document)\)$", message)
         if place is None:
-            raise UsageError(f"{name}: {message}") from None
-        line = place[1] or max(1, len(text.splitlines()))
+            raise _SyntaxError(0, message) from None
+        line = int(place[1]) if place[1] else max(1, len(text.splitlines()))
         what = message[: place.start()]
-        raise UsageError(f"{name}:{line}: this is not TOML: {what[:1].lower()}{what[1:]}") from None
+        raise _SyntaxError(line, f"this is not TOML: {what[:1].lower()}{what[1:]}") from None
     except RecursionError:
-        raise UsageError(f"{name}: this is nested too deeply") from None
+        raise _SyntaxError(0, "this is nested too deeply") from None
+
+
+# A key whose value is a bare word, which TOML has none of but true, false, inf and nan: app = hello:app
+_BARE = re.compile(r"([ \t]*[A-Za-z0-9_.-]+[ \t]*=[ \t]*)([^\s\"'\[{#][^\"'#\[\]{}]*?)([ \t]*(?:#.*)?)\r?$")
+_SWITCHES = {"true": "true", "yes": "true", "on": "true", "false": "false", "no": "false", "off": "false"}
+
+_REPAIRS_MAX = 100
+
+
+def _is_value(text: str) -> bool:
+    """Whether a text is a value of TOML as it is, so that something else is wrong with its line."""
+    try:
+        _loads(f"key = {text}")
+    except _SyntaxError:
+        return False
+    return True
+
+
+def _parse_all(text: str, name: str) -> tuple[dict[str, Any], str, list[tuple[int, str]]]:
+    """What the text says, the text, and (line, mistake) of each value that lacks its quotes, which are then put in.
+
+    Other mistakes leave nothing to be read: raises UsageError, with those found before.
+    """
+    found: list[tuple[int, str]] = []
+    lines = text.split("\n")
+    while True:
+        try:
+            return _loads("\n".join(lines)), "\n".join(lines), found
+        except _SyntaxError as error:
+            match = _BARE.match(lines[error.line - 1]) if 0 < error.line <= len(lines) else None
+            where = f"{name}:{error.line}" if error.line else name
+            if match is None or _is_value(match[2]) or len(found) == _REPAIRS_MAX:
+                found.append((error.line, f"{where}: {error}"))
+                raise UsageError("\n".join(line for _, line in sorted(found))) from None
+            key, value, rest = match.groups()
+            meant = _SWITCHES.get(value.lower(), f'"{value}"')
+            what = "is not a value of TOML" if value.lower() in _SWITCHES else "lacks its quotes"
+            found.append((error.line, f"{where}: {value} {what}; write {key.strip()} {meant}"))
+            escaped = value.replace("\\", "\\\\")
+            lines[error.line - 1] = key + (meant if meant in ("true", "false") else f'"{escaped}"') + rest
 
 
 class _Reader:
@@ -156,7 +225,7 @@ class _Reader:
         for key, value in table.items():
             if key == "app":
                 self._read_target(key, value)
-            elif key == "mount":
+            elif key in ("mount", "mounts"):
                 self._read_mounts(key, value)
             else:
                 self._read_setting(key, value)
@@ -201,58 +270,83 @@ class _Reader:
         if dashed.startswith("no-") and dashed[3:] in self._keys:
             return f"; write {dashed[3:]} = false"
         from kirsch import foreign
+        from kirsch.suggest import did_you_mean
 
-        hint = foreign.hint(f"--{dashed}")
-        if hint:
-            return f"; {hint if '`' in hint else hint.replace('--', '')}"
+        if hint := foreign.key_hint(key):
+            return f"; {hint}"
         return did_you_mean(dashed, [*(each.key for each in SETTINGS), "app", "mount"]) or (
-            "; kirsch --help lists those there are"
+            "; kirsch --help-all lists those there are"
         )
 
     def _read_mounts(self, key: str, value: object) -> None:
-        if not isinstance(value, list) or not all(isinstance(table, dict) for table in value):
-            self._mistake((key,), f"mount is {described(value)}, and tables are wanted: write [[mount]]")
+        """``[[mount]]`` with all that a mount has, or ``[mounts]`` with ``"/path" = "module:app"``."""
+        taken: dict[tuple[str, str], str] = {(each.host, each.path): each.origin for each in self.mounts}
+        if isinstance(value, dict) and key == "mounts":
+            found = ((path, self._short_mount(path, app)) for path, app in value.items())
+            pairs = [((key, path), mount) for path, mount in found if mount is not None]
+        elif isinstance(value, list) and all(isinstance(table, dict) for table in value):
+            pairs = [
+                ((key, index), mount)
+                for index, table in enumerate(value)
+                for mount in self._mounts_of(key, index, table)
+            ]
+        else:
+            wanted = 'tables are wanted: write [[mount]], or [mounts] with "/path" = "module:app"'
+            self._mistake((key,), f"{key} is {described(value)}, and {wanted}")
             return
-        taken: dict[tuple[str, str], str] = {}
-        for index, table in enumerate(value):
-            for mount in self._mounts_of(index, table):
-                place = (mount.host, mount.path)
-                if place in taken:
-                    self._mistake((key, index), f"there is a mount {mount.place} already, {taken[place]} has it")
-                taken[place] = mount.origin
-                self.mounts.append(mount)
+        for path, mount in pairs:
+            place = (mount.host, mount.path)
+            if place in taken:
+                self._mistake(path, f"there is a mount {mount.place} already, {taken[place]} has it")
+            taken[place] = mount.origin
+            self.mounts.append(mount)
 
-    def _mounts_of(self, index: int, table: dict[str, Any]) -> Iterator[Mount]:
+    def _short_mount(self, place: str, app: object) -> Mount | None:
+        if not isinstance(app, str) or not app:
+            self._mistake(
+                ("mounts", place),
+                f'{place} is {described(app)}, and an application is wanted, such as "shop:app"; [[mount]] takes more',
+            )
+            return None
+        try:
+            return parse_mount(place, app, self._origin("mounts", place))
+        except ValueError as error:
+            self._mistake(("mounts", place), str(error))
+            return None
+
+    def _mounts_of(self, name: str, index: int, table: dict[str, Any]) -> Iterator[Mount]:
         """One mount for each host that the table names."""
         before = len(self.mistakes)
         for key in table:
             if key not in _MOUNT_KEYS:
+                from kirsch.suggest import did_you_mean
+
                 hint = did_you_mean(key, _MOUNT_KEYS) or f"; it has {', '.join(_MOUNT_KEYS)}"
-                self._mistake(("mount", index, key), f"a mount has no {key}{hint}")
+                self._mistake((name, index, key), f"a mount has no {key}{hint}")
         app, factory, path, hosts = (table.get(key) for key in ("app", "factory", "path", "host"))
         if not isinstance(app, str) or not app:
-            self._mistake(("mount", index, "app"), 'a mount has an application, such as app = "shop:app"')
+            self._mistake((name, index, "app"), 'a mount has an application, such as app = "shop:app"')
         if not isinstance(factory, (bool, type(None))):
-            self._mistake(("mount", index, "factory"), f"factory is {described(factory)}, and true or false is wanted")
+            self._mistake((name, index, "factory"), f"factory is {described(factory)}, and true or false is wanted")
         if path is None and hosts is None:
-            self._mistake(("mount", index), 'a mount has a path or a host, such as path = "/shop"')
-        checked_path = self._checked(check_path, "/" if path is None else path, index, "path")
+            self._mistake((name, index), 'a mount has a path or a host, such as path = "/shop"')
+        checked_path = self._checked(check_path, "/" if path is None else path, name, index, "path")
         hosts = hosts if isinstance(hosts, list) and hosts else [hosts]
-        checked_hosts = ["" if host is None else self._checked(check_host, host, index, "host") for host in hosts]
+        checked_hosts = ["" if host is None else self._checked(check_host, host, name, index, "host") for host in hosts]
         if len(self.mistakes) > before or not isinstance(app, str):
             return
         for host in checked_hosts:
-            origin = self._origin("mount", index)
+            origin = self._origin(name, index)
             yield Mount(app, path=checked_path, host=host, factory=bool(factory), origin=origin)
 
-    def _checked(self, check: Callable[[str], str], value: object, index: int, key: str) -> str:
+    def _checked(self, check: Callable[[str], str], value: object, name: str, index: int, key: str) -> str:
         if not isinstance(value, str):
-            self._mistake(("mount", index, key), f"{key} is {described(value)}, and a string is wanted")
+            self._mistake((name, index, key), f"{key} is {described(value)}, and a string is wanted")
             return ""
         try:
             return check(value)
         except ValueError as error:
-            self._mistake(("mount", index, key), f"{key}: {value!r} {error}")
+            self._mistake((name, index, key), f"{key}: {value!r} {error}")
             return ""
 
 

@@ -213,6 +213,41 @@ def _listen(bind: Bind, backlog: int, owner: tuple[int, int] | None, sets: int) 
     return [Listener(inherited.adopt(fd, where), bind.text) for fd in descriptors]
 
 
+def probe(text: str) -> list[tuple[str, int, Any]]:
+    """(URL, family, socket address) of each address that :func:`listen` would listen on for ``text``.
+
+    Nothing listens: a TCP address is bound for a moment, and one that is in use passes, because the server that is to
+    be replaced may hold it. Raises OSError as :func:`listen` does. A socket that is passed on has no address here.
+    """
+    bind = parse_bind(text)
+    if bind.path:
+        path, where = _unix_path(bind)
+        _is_socket(path, where)
+        folder = os.path.dirname(path)
+        if not os.access(folder, os.W_OK | os.X_OK):
+            error = OSError(errno.EACCES if os.path.isdir(folder) else errno.ENOENT, "")
+            raise OSError(error.errno, f"{where}: {_unix_trouble(path, error)}")
+        return [(f"unix:{path}", socket.AF_UNIX, path)]
+    if bind.fd is not None or bind.name:
+        return []
+    found = []
+    missing: OSError | None = None
+    for family, address in _resolve(bind):
+        host = address[0]
+        try:
+            _bind_address(family, (host, bind.port, *address[2:]), reuse_port=False).close()
+        except OSError as error:
+            if error.errno in (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT):
+                missing = OSError(error.errno, _tcp_trouble(bind, host, bind.port, error))
+                continue
+            if error.errno != errno.EADDRINUSE:
+                raise OSError(error.errno, _tcp_trouble(bind, host, bind.port, error)) from error
+        found.append((f"http://[{host}]:{bind.port}" if ":" in host else f"http://{host}:{bind.port}", family, address))
+    if missing is not None and not found:
+        raise missing
+    return found
+
+
 def discard(listeners: Iterable[Listener]) -> None:
     """Close each and remove what it left in the file system."""
     for listener in listeners:
@@ -408,6 +443,17 @@ def _more_sets(bind: Bind, first: list[Listener], backlog: int, numbers: range) 
 
 
 def _listen_address(family: int, address: Any, backlog: int, *, reuse_port: bool) -> socket.socket:
+    sock = _bind_address(family, address, reuse_port=reuse_port)
+    try:
+        sock.listen(backlog)
+        sock.setblocking(False)
+    except BaseException:
+        sock.close()
+        raise
+    return sock
+
+
+def _bind_address(family: int, address: Any, *, reuse_port: bool) -> socket.socket:
     sock = socket.socket(family, socket.SOCK_STREAM)
     try:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -419,8 +465,6 @@ def _listen_address(family: int, address: Any, backlog: int, *, reuse_port: bool
             # So that [::]:80 and 0.0.0.0:80 can be bound side by side, and no peer shows up as ::ffff:1.2.3.4.
             sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
         sock.bind(address)
-        sock.listen(backlog)
-        sock.setblocking(False)
     except BaseException:
         sock.close()
         raise
@@ -441,7 +485,8 @@ def _tcp_trouble(bind: Bind, host: str, port: int, error: OSError) -> str:
     return f"{where}: {error.strerror}"
 
 
-def _listen_unix(bind: Bind, backlog: int, owner: tuple[int, int] | None) -> Listener:
+def _unix_path(bind: Bind) -> tuple[str, str]:
+    """The absolute path of a unix socket, and what a mistake about it begins with. Raises OSError if it is too long."""
     path = os.path.abspath(bind.path)
     where = f"cannot listen on {bind.text}"
     length = len(os.fsencode(path))
@@ -450,6 +495,11 @@ def _listen_unix(bind: Bind, backlog: int, owner: tuple[int, int] | None) -> Lis
             errno.ENAMETOOLONG,
             f"{where}: {path} has {length} bytes, and a socket's path at most {UNIX_PATH_MAX}; choose a shorter one",
         )
+    return path, where
+
+
+def _listen_unix(bind: Bind, backlog: int, owner: tuple[int, int] | None) -> Listener:
+    path, where = _unix_path(bind)
     _remove_stale(path, where)
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
@@ -496,16 +546,23 @@ def _unix_trouble(path: str, error: OSError) -> str:
     return error.strerror or str(error)
 
 
-def _remove_stale(path: str, where: str) -> None:
-    """Remove a socket that a dead server left at ``path``; refuse to touch anything else that is there."""
+def _is_socket(path: str, where: str) -> bool:
+    """Whether there is a socket at ``path`` already. Raises OSError where something else is there."""
     try:
         mode = os.stat(path).st_mode
     except FileNotFoundError:
-        return
+        return False
     except OSError as error:
         raise OSError(error.errno, f"{where}: {_unix_trouble(path, error)}") from error
     if not stat.S_ISSOCK(mode):
         raise OSError(errno.EEXIST, f"{where}: {path} exists and is not a socket; move it away or choose another path")
+    return True
+
+
+def _remove_stale(path: str, where: str) -> None:
+    """Remove a socket that a dead server left at ``path``; refuse to touch anything else that is there."""
+    if not _is_socket(path, where):
+        return
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
         probe.setblocking(False)
         try:

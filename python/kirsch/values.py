@@ -5,13 +5,15 @@ The message goes behind the text itself, as in ``'soon' is not a duration; write
 
 from __future__ import annotations
 
-from kirsch.drivers import check_name
+from kirsch.drivers import canonical_name
 from kirsch.options import path_limits
 from kirsch.sockets import parse_bind
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable
+
+    from kirsch.mounts import Mount
 
 
 def parse_duration(text: str) -> float:
@@ -70,9 +72,7 @@ def parse_on_off(text: str) -> bool:
 
 
 def parse_driver(text: str) -> str:
-    name = text.strip()
-    check_name(name)
-    return name
+    return canonical_name(text.strip())
 
 
 def parse_path_limits(text: str) -> tuple[tuple[str, float], ...]:
@@ -87,6 +87,27 @@ def parse_path_limits(text: str) -> tuple[tuple[str, float], ...]:
         except ValueError as error:
             raise ValueError(f"{part!r}: {duration!r} {error}") from None
     return path_limits(limits)
+
+
+def parse_mounts(text: str) -> tuple[Mount, ...]:
+    """``/shop=shop:app``, ``example.org=site:app`` or ``example.org/shop=shop:app``, several with a NUL between them.
+
+    Raises ValueError.
+    """
+    if not text.strip("\0 "):
+        return ()
+    from kirsch import mounts
+
+    found: dict[tuple[str, str], Mount] = {}
+    for part in filter(None, text.split("\0")):
+        place, equals, app = part.partition("=")
+        if not equals or not place.strip() or not app.strip():
+            raise ValueError(f"{part!r} is not a mount; write PATH=APPLICATION, as in /shop=shop:app")
+        mount = mounts.parse_mount(place.strip(), app.strip())
+        if (mount.host, mount.path) in found:
+            raise ValueError(f"{part!r}: there is an application at {mount.place} already; choose another path")
+        found[mount.host, mount.path] = mount
+    return tuple(found.values())
 
 
 def parse_binds(text: str) -> tuple[str, ...]:
@@ -198,6 +219,10 @@ def parse_log_format(text: str) -> str:
         raise ValueError("is not a format; write combined, json, or atoms such as '%(h)s %(r)s %(s)s'")
     if "%" not in text:
         return OneOf("combined", "json")(text)
+    # Who writes the lines knows the atoms. Imported here, so that what only reads settings needs no engine.
+    from kirsch import _native
+
+    _native.check_access_log_format(text)
     return text
 
 
@@ -210,6 +235,8 @@ class OneOf:
     def __call__(self, text: str) -> str:
         word = text.strip().lower()
         if word not in self.words:
+            from kirsch.suggest import did_you_mean
+
             raise ValueError(f"is not one of {', '.join(self.words)}{did_you_mean(word, self.words)}")
         return word
 
@@ -229,12 +256,3 @@ class Bounded:
         if self._most is not None and value > self._most:
             raise ValueError(f"is too much; {self._most} is the most")
         return value
-
-
-def did_you_mean(word: str, words: Iterable[str], prefix: str = "") -> str:
-    """``; did you mean ...?``, or nothing where no word is near. A ``prefix`` that all have does not count."""
-    import difflib
-
-    stems = [each.removeprefix(prefix) for each in words]
-    near = difflib.get_close_matches(word.removeprefix(prefix), stems, n=1)
-    return f"; did you mean {prefix}{near[0]}?" if near else ""

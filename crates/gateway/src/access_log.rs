@@ -182,8 +182,8 @@ impl AccessLog {
         };
         let shape = match format {
             "json" => Shape::Json,
-            "combined" => Shape::Text(compile(COMBINED)?),
-            format => Shape::Text(compile(format)?),
+            "combined" => Shape::Text(compile_named(COMBINED)?),
+            format => Shape::Text(compile_named(format)?),
         };
         Ok(Some(Self {
             shape,
@@ -290,7 +290,24 @@ fn common_log_time(at: SystemTime) -> String {
     format!("[{}/{}/{}:{} +0000]", &date[5..7], &date[8..11], &date[12..16], &date[17..25])
 }
 
-fn compile(format: &str) -> PyResult<Vec<Piece>> {
+/// Refuses a format that a log could not be written in.
+///
+/// # Errors
+/// `ValueError` as [`AccessLog::new`] raises it.
+pub(crate) fn check_format(format: &str) -> PyResult<()> {
+    match format {
+        "json" | "combined" => Ok(()),
+        format => compile(format).map(drop).map_err(PyValueError::new_err),
+    }
+}
+
+/// As [`compile`], with an error that names the argument of the server's constructor.
+fn compile_named(format: &str) -> PyResult<Vec<Piece>> {
+    compile(format).map_err(|message| PyValueError::new_err(format!("access_log_format: {format:?} {message}")))
+}
+
+/// The pieces of a format of atoms. An error is the end of a sentence that begins with the format.
+fn compile(format: &str) -> Result<Vec<Piece>, String> {
     let mut pieces = Vec::new();
     let mut rest = format;
     while let Some(percent) = rest.find('%') {
@@ -306,9 +323,9 @@ fn compile(format: &str) -> PyResult<Vec<Piece>> {
         let atom = from.strip_prefix("%(").and_then(|atom| atom.split_once(")s"));
         let Some((name, after)) = atom else {
             let shown: String = from.chars().take(12).collect();
-            return Err(PyValueError::new_err(format!(
-                "access log format: {shown:?} is no atom; atoms look like %(h)s"
-            )));
+            return Err(format!(
+                "is no access log format: {shown:?} is not an atom; an atom looks like %(h)s, and a percent sign is %%"
+            ));
         };
         pieces.push(piece(name)?);
         rest = after;
@@ -319,7 +336,7 @@ fn compile(format: &str) -> PyResult<Vec<Piece>> {
     Ok(pieces)
 }
 
-fn piece(name: &str) -> PyResult<Piece> {
+fn piece(name: &str) -> Result<Piece, String> {
     if let Some((name, kind)) = name.strip_prefix('{').and_then(|name| name.split_once('}')) {
         match kind {
             "i" => return Ok(Piece::RequestField(name.to_ascii_lowercase())),
@@ -349,10 +366,10 @@ fn piece(name: &str) -> PyResult<Piece> {
         "D" => Piece::Microseconds,
         "p" => Piece::Process,
         _ => {
-            return Err(PyValueError::new_err(format!(
-                "access log format: %({name})s is not known; known are h l u t r m U q H s b B f a T L M D p and \
-                 {{name}}i, {{name}}o, {{name}}e"
-            )));
+            return Err(format!(
+                "is no access log format: there is no atom %({name})s; the atoms are h l u t r m U q H s b B f a T L M \
+                 D p and {{NAME}}i, {{NAME}}o, {{NAME}}e"
+            ));
         }
     })
 }
@@ -452,7 +469,7 @@ impl Line<'_> {
         let atoms = PyDict::new(py);
         for name in ["h", "l", "u", "t", "r", "m", "U", "q", "H", "s", "b", "B", "f", "a", "T", "L", "M", "D", "p"] {
             let mut value = String::new();
-            self.push(py, &piece(name)?, time, &mut value);
+            self.push(py, &piece(name).map_err(PyValueError::new_err)?, time, &mut value);
             atoms.set_item(name, value)?;
         }
         for field in &entry_fields(self.entry) {

@@ -67,6 +67,13 @@ mod _native {
 
     /// See the stub.
     #[pyfunction]
+    #[pyo3(signature = (log_format, /))]
+    fn check_access_log_format(log_format: &str) -> PyResult<()> {
+        crate::access_log::check_format(log_format)
+    }
+
+    /// See the stub.
+    #[pyfunction]
     fn make_room_for_signals() -> PyResult<()> {
         Ok(signals::make_room()?)
     }

@@ -58,11 +58,12 @@ _THREADS = "write threads"
 _GEVENT = "write gevent"
 _ASYNC = "ASGI is not there yet; a WSGI application is served by threads or gevent"
 
+# Other servers' names for the same thing.
+_SAME = {"gthread": "threads", "thread": "threads", "gevent_wsgi": "gevent", "gevent_pywsgi": "gevent"}
+
 # Names that fingers know from other servers, and what to use instead.
 _INSTEAD = {
     "sync": "write threads, and for one request at a time --threads 1",
-    "gthread": _THREADS,
-    "thread": _THREADS,
     "threaded": _THREADS,
     "threading": _THREADS,
     "tornado": _THREADS,
@@ -70,8 +71,6 @@ _INSTEAD = {
     "greenlet": "use gevent, which runs each request in a greenlet and knows how to wait in it",
     "greenlets": _GEVENT,
     "green": _GEVENT,
-    "gevent_pywsgi": _GEVENT,
-    "gevent_wsgi": _GEVENT,
     "egg:gunicorn#gevent": _GEVENT,
     "asgi": _ASYNC,
     "asyncio": _ASYNC,
@@ -94,14 +93,20 @@ class RequestTimeout(BaseException):
     __module__ = "kirsch"
 
 
-def check_name(name: str) -> None:
-    """Raise ValueError, with what to use instead, where there is no driver ``name``."""
-    if name not in NAMES:
-        import difflib
+def canonical_name(name: str) -> str:
+    """The driver that ``name`` means: its own name, or gunicorn's for the same thing.
 
-        near = difflib.get_close_matches(name.lower(), NAMES, n=1)
-        hint = _INSTEAD.get(name.lower()) or (f"did you mean {near[0]}?" if near else "")
-        raise ValueError(f"is not one of {', '.join(NAMES)}{hint and '; '}{hint}")
+    Raises ValueError, with what to use instead, where there is no such driver. The message goes behind the name.
+    """
+    canonical = _SAME.get(name.lower(), name)
+    if canonical not in NAMES:
+        from kirsch.suggest import did_you_mean
+
+        instead = _INSTEAD.get(name.lower())
+        raise ValueError(
+            f"is not one of {', '.join(NAMES)}{f'; {instead}' if instead else did_you_mean(name.lower(), NAMES)}"
+        )
+    return canonical
 
 
 def make(name: str, threads: int) -> Driver:

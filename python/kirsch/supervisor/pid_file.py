@@ -43,6 +43,20 @@ class PidFile:
             raise OSError(error.errno, f"cannot write the pid file {self.path}: {self._trouble(error)}") from error
         raise OSError(errno.EAGAIN, f"cannot write the pid file {self.path}: others replace it all the time")
 
+    def check(self) -> None:
+        """Raise what :meth:`write` would, but nothing where a live server holds the file: it may be the one to replace.
+        Nothing is written."""
+        folder = os.path.dirname(self.path)
+        try:
+            if not os.path.isdir(folder):
+                raise FileNotFoundError(errno.ENOENT, "")
+            if not os.access(folder, os.W_OK | os.X_OK):
+                raise PermissionError(errno.EACCES, "")
+            if os.path.lexists(self.path):
+                os.close(self._open_existing())
+        except OSError as error:
+            raise OSError(error.errno, f"cannot write the pid file {self.path}: {self._trouble(error)}") from error
+
     def remove(self) -> None:
         """Remove the file, if this is the process that wrote it and it is still the same. May be called again."""
         fd, self._fd = self._fd, -1
@@ -84,15 +98,21 @@ class PidFile:
             return False
         return True
 
+    def _open_existing(self) -> int:
+        """The pid file that is there. Raises OSError where it is something else."""
+        found = os.open(self.path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+        if not stat.S_ISREG(os.fstat(found).st_mode) or _pid_in(found) < 0:
+            os.close(found)
+            raise OSError(errno.EEXIST, "something else is there; move it away, or choose another path")
+        return found
+
     def _take_over(self) -> bool:
         """Replace the file of a dead server, with the lock on it. False where somebody else was quicker."""
         try:
-            found = os.open(self.path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+            found = self._open_existing()
         except FileNotFoundError:
             return False
         try:
-            if not stat.S_ISREG(os.fstat(found).st_mode) or _pid_in(found) < 0:
-                raise OSError(errno.EEXIST, "something else is there; move it away, or choose another path")
             if not _lock(found):
                 raise OSError(errno.EEXIST, _alive(found))
             if not _is_at(found, self.path):

@@ -17,10 +17,10 @@ from kirsch import settings, settings_file
 from kirsch.bench import ab
 from kirsch.bench.errors import UsageError
 from kirsch.bench.show import plural, show_bytes, show_seconds
+from kirsch.suggest import did_you_mean
 from kirsch.survey import statistics
 from kirsch.survey.figures import by_round
 from kirsch.survey.tables import ABSENT, Table, spread, used
-from kirsch.values import did_you_mean
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence

@@ -17,10 +17,10 @@ from kirsch import settings, settings_file
 from kirsch.bench import errors, flags
 from kirsch.bench import target as targets
 from kirsch.bench.command import build_load
+from kirsch.suggest import did_you_mean
 from kirsch.survey import records
 from kirsch.survey.adapters import ADAPTERS
 from kirsch.survey.adapters.base import APPLICATIONS, Place, fill
-from kirsch.values import did_you_mean
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -27,10 +27,10 @@ def _command(place: Place, *args: str) -> list[str]:
 
 
 def _driver_missing(name: str) -> str:
-    from kirsch.drivers import check_name
+    from kirsch.drivers import canonical_name
 
     try:
-        check_name(name)
+        canonical_name(name)
     except ValueError as error:
         return f"this Kirsch has no driver {name}: it {error}"
     return ""

@@ -1,0 +1,163 @@
+"""Whether an object can be called as WSGI calls an application, with two positional arguments, told without a call.
+
+Only what certainly cannot be called so is refused. What is not written in Python is not judged, nor is what has a
+metaclass of its own. Decorated functions are judged by the wrapper, which is what will be called, and not by what they
+claim to be. :mod:`inspect` judges by the claim, and takes as long to import as all of this package.
+"""
+
+from __future__ import annotations
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from types import CodeType
+    from typing import Any
+
+# inspect.CO_*
+_VARARGS = 0x04
+_VARKEYWORDS = 0x08
+_COROUTINE = 0x80
+_ASYNC_GENERATOR = 0x200
+
+_WSGI_ARGUMENTS = 2
+
+
+class Trouble:
+    """Why something cannot be called as a WSGI application; as a text, what goes behind its name.
+
+    ``call`` are the parentheses to write behind its name where it is probably a factory.
+    """
+
+    def __init__(self, text: str, *, is_asgi: bool = False, is_factory: bool = False, call: str = "") -> None:
+        self._text = text
+        self.is_asgi = is_asgi
+        self.is_factory = is_factory
+        self.call = call
+
+    def __str__(self) -> str:
+        return self._text
+
+
+class _Function:
+    """A Python function that a call comes down to, with the arguments that it is given before those of the call."""
+
+    def __init__(self, function: Any, bound: int, keywords: frozenset[str]) -> None:
+        self.code: CodeType = function.__code__
+        self.bound = bound
+        self.keywords = keywords
+        count = self.code.co_argcount
+        self.positional = self.code.co_varnames[:count]
+        self.required = count - len(function.__defaults__ or ())
+        only = self.code.co_varnames[count : count + self.code.co_kwonlyargcount]
+        self.keyword_only = frozenset(only)
+        self.keyword_required = self.keyword_only - frozenset(function.__kwdefaults__ or ()) - keywords
+
+    @property
+    def open_arguments(self) -> tuple[str, ...]:
+        """Positional parameters that are left for the call."""
+        return tuple(name for name in self.positional[self.bound :] if name not in self.keywords)
+
+    @property
+    def open_required(self) -> tuple[str, ...]:
+        return tuple(name for name in self.positional[self.bound : self.required] if name not in self.keywords)
+
+    def takes(self, count: int) -> bool:
+        """Whether it can be called with so many positional arguments more."""
+        given = self.bound + count
+        if given > len(self.positional) and not self.code.co_flags & _VARARGS:
+            return False
+        if any(name not in self.keywords for name in self.positional[given : self.required]):
+            return False
+        if self.keywords.intersection(self.positional[self.code.co_posonlyargcount : given]):
+            return False  # one argument would have two values
+        return not self.keyword_required
+
+
+def trouble(found: Any) -> Trouble | None:
+    """What keeps ``found`` from being called with environ and start_response; None where nothing does, or nobody knows.
+
+    A coroutine function can be called so, but what it returns cannot be sent.
+    """
+    function = _function(found)
+    if function is None:
+        return Trouble("is a class that takes no arguments", is_factory=True, call="()") if _is_bare(found) else None
+    names = function.open_arguments
+    is_asgi = names[-3:] == ("scope", "receive", "send") or names[-1:] == ("scope",)
+    if function.code.co_flags & (_COROUTINE | _ASYNC_GENERATOR):
+        return Trouble("is a coroutine function", is_asgi=True)
+    if function.takes(_WSGI_ARGUMENTS):
+        return None
+    if is_asgi:
+        return Trouble("takes the arguments of ASGI", is_asgi=True)
+    required = function.open_required
+    if function.keyword_required:
+        needed = ", ".join(sorted(function.keyword_required))
+        return Trouble(f"cannot be called without the keyword {needed}")
+    if not names:
+        return Trouble("takes no arguments", is_factory=True, call="()")
+    if len(names) == 1:
+        call = f"({names[0]}=...)" if required else "()"
+        return Trouble(f"takes one argument, {names[0]}", is_factory=True, call=call)
+    shown = required if len(required) > _WSGI_ARGUMENTS else names
+    return Trouble(f"takes {len(shown)} arguments ({', '.join(shown)})")
+
+
+def is_coroutine_function(found: Any) -> bool:
+    function = _function(found)
+    return function is not None and bool(function.code.co_flags & _COROUTINE)
+
+
+def _function(found: Any) -> _Function | None:
+    """The function that runs when ``found`` is called; None where it is not one of Python's that is certain."""
+    bound = 0
+    keywords: frozenset[str] = frozenset()
+    while _is_partial(found):
+        bound += len(found.args)
+        keywords |= frozenset(found.keywords)
+        found = found.func
+    if isinstance(found, type):
+        function = _constructor(found)
+        bound += 1
+    elif hasattr(found, "__func__") and hasattr(found, "__self__"):  # a bound method
+        function = found.__func__
+        bound += 1
+    elif _is_function(found):
+        function = found
+    else:
+        function = _looked_up(type(found), "__call__")
+        if isinstance(function, staticmethod):
+            function = function.__func__
+        elif isinstance(function, classmethod):
+            function = function.__func__
+            bound += 1
+        elif _is_function(function):
+            bound += 1
+    return _Function(function, bound, keywords) if _is_function(function) else None
+
+
+def _constructor(kind: type) -> object:
+    """The one of ``__new__`` and ``__init__`` that takes the arguments, where only one of them does."""
+    if _looked_up(type(kind), "__call__") is not vars(type)["__call__"]:
+        return None
+    new, init = _looked_up(kind, "__new__"), _looked_up(kind, "__init__")
+    if new is vars(object)["__new__"]:
+        return init
+    if init is vars(object)["__init__"]:
+        return new.__func__ if isinstance(new, staticmethod) else new
+    return None
+
+
+def _is_bare(found: object) -> bool:
+    """Whether it is a class that has neither ``__new__`` nor ``__init__``."""
+    return isinstance(found, type) and _constructor(found) is vars(object)["__init__"]
+
+
+def _is_partial(found: object) -> bool:
+    return type(found).__name__ == "partial" and type(found).__module__ == "functools"
+
+
+def _is_function(found: object) -> bool:
+    return type(found).__name__ == "function" and type(found).__module__ == "builtins"
+
+
+def _looked_up(kind: type, name: str) -> object:
+    return next((vars(base)[name] for base in kind.__mro__ if name in vars(base)), None)

@@ -1,0 +1,171 @@
+"""Options of other servers, and what to write instead: hints on the command line, in a settings file and in the
+environment, and the tables of docs/migrating.md. Imported when there is a mistake to explain.
+
+A module here is one server. Its ``OPTIONS`` map spellings, separated by spaces, to an answer: ``--flag VALUE; a note``
+is what Kirsch has, ``=`` (perhaps with a note) the same flag, anything else an instruction as it is. A star in a
+spelling stands for any text; the spelling with the most letters that fits is the one that counts.
+"""
+
+from __future__ import annotations
+
+import re
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+SERVERS = {
+    "gunicorn": "gunicorn",
+    "uWSGI": "uwsgi",
+    "mod_wsgi-express": "mod_wsgi",
+    "waitress": "waitress",
+    "uvicorn": "uvicorn",
+    "granian": "granian",
+}
+"""Names of servers, and of the modules here that know their options."""
+
+_OUR_FLAG = re.compile(r"(?<![\w=-])--[a-z][a-z0-9-]*(?: [A-Z][A-Z:=]+)?")
+
+
+def hint(flag: str, value: str = "", argv: Sequence[str] = (), *, stars: bool = False) -> str:
+    """What to write instead of ``flag`` and its ``value``; nothing where no other server has it.
+
+    With ``stars`` the spellings with a star count too, which fit also what nobody has.
+
+    ``argv`` is the whole command line: the line for systemd is the command as it was, to be started in the background.
+    """
+    found: dict[str, list[str]] = {}
+    for server in SERVERS:
+        text = answer(server, flag, stars=stars)
+        if text and not text.startswith("="):
+            found.setdefault(text, []).append(server)
+    if flag == "--listen" and value.isdigit() and len(found) > 1:
+        found = {text: servers for text, servers in found.items() if "uWSGI" in servers}
+    elif flag == "--listen" and value:
+        found = {text: servers for text, servers in found.items() if "waitress" in servers}
+    if not found:
+        return ""
+    text = _chosen(found)
+    return text.replace("{systemd}", _systemd_line(argv)) if "{systemd}" in text else text
+
+
+def _chosen(found: dict[str, list[str]]) -> str:
+    # What flags they come down to is what counts; notes may differ.
+    if len({_flags(text) or text for text in found}) == 1:
+        return imperative(next(iter(found)))
+    return "; ".join(f"{_owners(servers)}: {imperative(text)}" for text, servers in list(found.items())[:2])
+
+
+def _owners(servers: list[str]) -> str:
+    return f"as in {servers[0]}" if len(servers) == 1 else f"as in {servers[0]} and {servers[1]}"
+
+
+def _flags(text: str) -> str:
+    return " ".join(sorted(match.partition(" ")[0] for match in _OUR_FLAG.findall(text)))
+
+
+def answer(server: str, flag: str, *, stars: bool = True) -> str:
+    """What Kirsch has for the option ``flag`` of ``server``, as its module says it; empty where it has none such."""
+    best, best_length = "", -1
+    for pattern, text in patterns(server):
+        if pattern == flag:
+            return text
+        if not stars:
+            continue
+        if pattern.endswith("*") and flag.startswith(pattern[:-1]) and len(pattern) > best_length:
+            best, best_length = text, len(pattern)
+        elif "*" in pattern[:-1] and len(pattern) > best_length:
+            start, _, end = pattern.partition("*")
+            if flag.startswith(start) and flag.endswith(end.rstrip("*")):
+                best, best_length = text, len(pattern)
+    return best
+
+
+def patterns(server: str) -> Iterator[tuple[str, str]]:
+    """(Spelling, answer) of each option of a server."""
+    module = __import__(f"kirsch.foreign.{SERVERS[server]}", fromlist=["OPTIONS"])
+    for spellings, text in module.OPTIONS.items():
+        for spelling in spellings.split():
+            yield spelling, text
+
+
+def imperative(text: str) -> str:
+    """An answer as an instruction."""
+    return f"write {text}" if text.startswith("-") else text
+
+
+def near(flag: str) -> str:
+    """A hint for a misspelled option of another server: ``; did you mean ...?`` with what to write."""
+    from kirsch.suggest import nearest
+
+    known = {
+        spelling
+        for server in SERVERS
+        for spelling, text in patterns(server)
+        if "*" not in spelling and "--" in spelling
+    }
+    found = nearest(flag, sorted(known), "--")
+    text = hint(found) if found else ""
+    return f"; for {found}, {text}" if text else ""
+
+
+def key_hint(key: str) -> str:
+    """The same as :func:`hint` for a key of a settings file, in which flags have no dashes."""
+    from kirsch.foreign import gunicorn
+
+    text = gunicorn.NAMES.get(key.replace("-", "_")) or gunicorn.HOOKS.get(key.replace("-", "_"))
+    text = imperative(text) if text else hint(f"--{key.replace('_', '-')}") or hint(f"--{key}")
+    return text if "`" in text else _OUR_FLAG.sub(lambda match: match[0].removeprefix("--"), text)
+
+
+def variable_hint(name: str) -> str:
+    """The same for a variable of the environment without its prefix, such as ``PROCESSES``."""
+    text = hint(f"--{name.lower().replace('_', '-')}")
+    if "`" in text:
+        return text
+
+    def variable(match: re.Match[str]) -> str:
+        flag, _, value = match[0].partition(" ")
+        each = _settings().get(flag)
+        return f"KIRSCH_{each.upper()}{'=' if value else ''}{value}" if each else match[0]
+
+    return _OUR_FLAG.sub(variable, text)
+
+
+def variables(environ: Mapping[str, str]) -> Iterator[str]:
+    """A line for each variable that another server would have read."""
+    if environ.get("GUNICORN_CMD_ARGS"):
+        yield (
+            "GUNICORN_CMD_ARGS in the environment is gunicorn's and is not read; "
+            "write its flags on the command line, most are the same, or set KIRSCH_WORKERS and the like"
+        )
+    for server in ("uvicorn", "granian"):
+        prefix = f"{server.upper()}_"
+        for name in environ:
+            if name.startswith(prefix):
+                flag = f"--{name.removeprefix(prefix).lower().replace('_', '-')}"
+                text = answer(server, flag)
+                if text:
+                    instead = (
+                        variable_hint(name.removeprefix(prefix))
+                        if text[0] != "="
+                        else (f"write KIRSCH_{_settings()[flag].upper()}" if flag in _settings() else "")
+                    )
+                    yield f"{name} in the environment is {server}'s and is not read{instead and '; '}{instead}"
+
+
+def _settings() -> dict[str, str]:
+    from kirsch.settings import SETTINGS
+
+    return {flag: each.name for each in SETTINGS for flag in each.flags}
+
+
+def _systemd_line(argv: Sequence[str]) -> str:
+    import os
+    import shlex
+
+    daemon = {"-D", "-d", "--daemon", "--daemonize", "--daemonize2"}
+    words = [word for word in argv if word.partition("=")[0] not in daemon] or ["module:app"]
+    user = [] if os.geteuid() == 0 else ["--user"]
+    start = ["systemd-run", *user, "--unit=kirsch", "--same-dir", "--property=Type=notify", "kirsch"]
+    return f"`{shlex.join([*start, *words])}`, or a unit as in docs/deploy/systemd.md"

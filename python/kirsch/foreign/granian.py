@@ -1,0 +1,61 @@
+"""granian's options, and what Kirsch has for each. Its environment variables are these with GRANIAN_ in front."""
+
+from kirsch.foreign import texts
+
+OPTIONS = {
+    "--host": "--bind HOST:PORT",
+    "--port": "--bind HOST:PORT",
+    "--uds": "--bind unix:PATH",
+    "--uds-permissions": "--bind unix:PATH?mode=660",
+    "--interface": "leave it away; " + texts.ASGI,
+    "--http --no-ws --ws": "leave it away; Kirsch speaks HTTP/1.1",
+    "--workers": "=",
+    "--blocking-threads": "--threads",
+    "--blocking-threads-idle-timeout": "leave it away; a thread is started when a call needs it",
+    "--runtime-threads --runtime-blocking-threads --runtime-mode --loop --task-impl": (
+        "leave it away; one event loop serves each worker, and --threads call the application"
+    ),
+    "--backlog": "=",
+    "--backpressure": "--threads for calls at a time, and --queue for those that wait",
+    "--http1-buffer-size": "--limit-request-head",
+    "--http1-header-read-timeout": "--header-timeout, in seconds",
+    "--http1-keep-alive": "leave it away; --keep-alive DURATION says how long",
+    "--no-http1-keep-alive": "--keep-alive 1ms; 0 never closes",
+    "--http1-pipeline-flush --no-http1-pipeline-flush": "leave it away; pipelined responses leave together",
+    "--http2-*": texts.HTTP2,
+    "--no-http2-*": texts.HTTP2,
+    "--log --no-log": "--log-level, and --error-logfile for the place",
+    "--log-level": "=",
+    "--log-config": "=; a table [logging] in kirsch.toml does the same",
+    "--access-log": "--access-logfile -",
+    "--no-access-log": "leave --access-logfile away",
+    "--access-log-fmt": "--access-logformat, with gunicorn's atoms",
+    "--ssl-*": texts.TLS,
+    "--no-ssl-*": texts.TLS,
+    "--url-path-prefix": texts.PREFIX,
+    "--respawn-failed-workers --no-respawn-failed-workers": texts.REAP,
+    "--respawn-interval": "leave it away; the pause grows by itself where workers keep failing",
+    "--rss-samples --rss-sample-interval": "leave it away; --max-memory looks at what a worker has to itself",
+    "--workers-lifetime": "--max-lifetime",
+    "--workers-max-rss": "--max-memory; it counts what a worker does not share",
+    "--workers-kill-timeout": "--graceful-timeout",
+    "--factory --no-factory": "=",
+    "--working-dir": "--chdir",
+    "--env-files": "--env NAME=VALUE, or a table [env] in kirsch.toml",
+    "--static-path-*": texts.STATIC,
+    "--metrics --metrics-address --metrics-port": texts.METRICS,
+    "--no-metrics": "leave --metrics-bind away",
+    "--metrics-scrape-interval": "leave it away; numbers are read when they are asked for",
+    "--reload --no-reload": "=",
+    "--reload-paths": texts.RELOAD,
+    "--reload-ignore-dirs --reload-ignore-paths --reload-ignore-patterns": (
+        "leave it away; only what is imported is watched"
+    ),
+    "--reload-ignore-worker-failure --no-reload-ignore-worker-failure": (
+        "leave it away; a reload that fails keeps the current workers"
+    ),
+    "--reload-tick": "leave it away; changes that come together are one reload",
+    "--process-name": "=",
+    "--pid-file": "=",
+    "--version": "=",
+}
