@@ -195,7 +195,7 @@ def test_a_likely_mistake_is_pointed_out(args: list[str], beginning: str, here: 
 @pytest.mark.parametrize(
     ("args", "status", "beginning"),
     [
-        (["--error-logfile", "no/log"], 1, "cannot write the log no/log: No such file or directory; create the"),
+        (["--error-logfile", "no/log"], 1, "cannot write the log {here}/no/log: No such file or directory; create the"),
         (["--access-logfile", "/"], 1, "cannot write the log /: Is a directory"),
         (["--pid", "no/pid"], 1, "cannot write the pid file {here}/no/pid: there is no directory {here}/no; create"),
         (["--pid", "hello.py"], 1, "cannot write the pid file {here}/hello.py: something else is there; move it away"),
@@ -242,7 +242,7 @@ def test_mistakes_of_everything_are_told_in_one_run(write: Write, here: Path) ->
         "kirsch: PORT: 'http' is not a port, a number from 1 to 65535; correct it, or give --bind",
         "kirsch: KIRSCH_BACKLOG: 'many' is not a whole number",
         "kirsch: -w: 'four' is not a whole number",
-        "kirsch: cannot write the log no/log: No such file or directory; create the directory first",
+        f"kirsch: cannot write the log {here}/no/log: No such file or directory; create the directory first",
         "kirsch: hello has no 'ap'; did you mean hello:app?",
     ]
 

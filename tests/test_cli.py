@@ -496,15 +496,17 @@ def test_a_file_is_served_as_the_module_that_it_is(target: str, name: str, write
 
 
 def test_a_file_that_cannot_be_served_is_told(write: Write, here: Path) -> None:
-    write(hello=APP, types=APP)
+    write(hello=APP)
     (here / "notes.txt").touch()
+    (here / "sub").mkdir()
+    (here / "sub" / "types.py").write_text(APP, encoding="utf-8")
     assert not_loaded("helo.py", cwd=here) == f"'helo.py': there is no file {here}/helo.py; did you mean hello.py?"
     assert not_loaded("hello/app", cwd=here) == "'hello/app': there is no file hello/app; did you mean hello:app?"
     assert not_loaded("./hello", cwd=here) == "'./hello': there is no file ./hello; did you mean ./hello.py?"
     assert not_loaded("no/where.py", cwd=here) == f"'no/where.py': there is no directory {here}/no"
     assert not_loaded("./", cwd=here) == "'./' is a directory; name a file in it, such as ./app.py"
     assert not_loaded("./notes.txt", cwd=here).endswith("./notes.txt is not a Python file, whose name ends in .py")
-    assert not_loaded("types.py", cwd=here).endswith("rename the file")
+    assert not_loaded("sub/types.py", cwd=here).endswith("rename the file")
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ import sys
 import textwrap
 import threading
 import time
+import urllib.error
 import urllib.request
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +20,7 @@ import pytest
 
 import kirsch
 from kirsch import sockets
+from kirsch.options import Options
 from kirsch.server import serve_until_signal
 from proc import wait_until
 
@@ -281,6 +283,50 @@ def test_mistaken_arguments_are_refused_at_once() -> None:
         kirsch.run(hello)
 
 
+def test_texts_are_read_as_on_the_command_line() -> None:
+    """Every duration and size, so that one that is added is read so too."""
+    for name, annotation in Options.__annotations__.items():
+        if annotation == "float | str":
+            with pytest.raises(ValueError, match=f"^{name}: 'soon' is not a duration; write 90, 90s"):
+                kirsch.Server(hello, **{name: "soon"})  # type: ignore[arg-type]
+            assert kirsch.Server(hello, **{name: "1m30s"})._options[name] == 90.0  # type: ignore[arg-type]
+        elif annotation == "int | str":
+            with pytest.raises(ValueError, match=f"^{name}: 'much' is not a size; write 65536, 64k"):
+                kirsch.Server(hello, **{name: "much"})  # type: ignore[arg-type]
+            assert kirsch.Server(hello, **{name: "64k"})._options[name] == 65536  # type: ignore[arg-type]
+    server = kirsch.Server(hello, timeout_paths={"/a": "5m", "/b": "1"}, graceful_timeout="2s")
+    assert server._options["timeout_paths"] == (("/a", 300.0), ("/b", 1.0))
+    assert server.graceful_timeout == 2.0
+    with pytest.raises(ValueError, match=r"^timeout_paths: /a: 'soon' is not a duration"):
+        kirsch.Server(hello, timeout_paths={"/a": "soon"})
+    with pytest.raises(TypeError, match="threads must be int, and is '4'"):
+        kirsch.Server(hello, threads="4")  # type: ignore[arg-type]
+
+
+def test_a_deadline_that_is_given_as_text_is_kept() -> None:
+    def slow(environ: dict[str, Any], start_response: Callable[..., Any]) -> list[bytes]:
+        while True:
+            time.sleep(0.01)
+
+    server = kirsch.Server(slow, bind="127.0.0.1:0", timeout="200ms")
+    with server:
+        thread = threading.Thread(target=server.start)
+        thread.start()
+        with pytest.raises(urllib.error.HTTPError, match="504"):
+            urllib.request.urlopen(server.urls[0], timeout=20)
+        server.stop(0)
+        thread.join(20)
+
+
+def test_what_is_the_command_lines_is_told() -> None:
+    with pytest.raises(
+        TypeError, match="there is no option 'workers'; a Server is one process, and `kirsch --workers`"
+    ):
+        kirsch.Server(hello, workers=2)  # type: ignore[call-arg]
+    with pytest.raises(TypeError, match=r"there is no option 'xyzzy'$"):
+        kirsch.Server(hello, xyzzy=2)  # type: ignore[call-arg]
+
+
 # Sockets
 
 
@@ -417,6 +463,30 @@ def test_serve_blocks_until_a_signal(tmp_path: Path) -> None:
     print(os.path.exists(path))
     """
     assert _python(program, SOCKET=str(tmp_path / "k.sock")) == "b'bye'\nFalse\n"
+
+
+@pytest.mark.parametrize(("arguments", "multithread"), [("", False), (", threads=1", False), (", threads=2", True)])
+def test_run_has_one_thread_unless_more_are_asked_for(arguments: str, multithread: bool) -> None:
+    program = """
+    import os, signal, threading, urllib.request
+    import kirsch
+
+    def simple_app(environ, start_response):
+        start_response("200 OK", [("Content-type", "text/plain")])
+        return [f"{environ['wsgi.multithread']} {threading.current_thread() is threading.main_thread()}".encode()]
+
+    ((host, port),) = kirsch.listen("127.0.0.1", 0)
+
+    def client():
+        print(urllib.request.urlopen(f"http://{host}:{port}/", timeout=10).read().decode())
+        os.kill(os.getpid(), signal.SIGINT)
+
+    thread = threading.Thread(target=client)
+    thread.start()
+    kirsch.run(simple_app@)
+    thread.join(10)
+    """
+    assert _python(program.replace("@", arguments)) == f"{multithread} {not multithread}\n"
 
 
 def test_listen_and_run_as_picows_has_them() -> None:

@@ -465,3 +465,58 @@ def test_options_of_a_program_are_settings_of_the_same_type() -> None:
     assert OPTION_NAMES - declared == {"report"}
     for name in OPTION_NAMES & declared:
         assert Options.__annotations__[name].split(" | ")[0] == Settings.__annotations__[name], name
+
+
+# Where to listen, as platforms say it
+
+
+def test_port_is_listened_on_where_nothing_else_says_where(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    settings = read([], {"PORT": "5000"})
+    assert (settings.bind, settings.origins["bind"]) == (("0.0.0.0:5000",), "PORT")
+    assert read([], {"PORT": ""}).bind == ("127.0.0.1:8000",)
+    assert read(["-b", ":1"], {"PORT": "5000"}).bind == (":1",)
+    assert read([], {"PORT": "5000", "KIRSCH_BIND": ":2"}).bind == (":2",)
+    (tmp_path / "kirsch.toml").write_text('bind = ":3"\n', encoding="utf-8")
+    assert read([], {"PORT": "5000"}).bind == (":3",)
+    assert read([], {"PORT": "no number"}).bind == (":3",)
+
+
+@pytest.mark.parametrize("port", ["http", "0", "65536", "-1", "tcp://10.0.0.1:80", "٣"])
+def test_port_that_is_no_port_is_refused(port: str) -> None:
+    with pytest.raises(UsageError, match=rf"^PORT: '{re.escape(port)}' is not a port, a number from 1 to 65535"):
+        read([], {"PORT": port})
+
+
+# Applications beside each other
+
+
+def test_mounts_of_the_command_line_take_the_place_of_the_files(tmp_path: Path) -> None:
+    path = tmp_path / "kirsch.toml"
+    path.write_text('[mounts]\n"/a" = "a"\n"b.org/c" = "c:app"\n[[mount]]\npath = "/d"\napp = "d"\n', encoding="utf-8")
+    settings = read(["-c", str(path)], {})
+    assert [str(mount) for mount in settings.mounts] == ["a at /a", "c:app at b.org/c", "d at /d"]
+    argv = ["-c", str(path), "--mount", "/x=x:make('a=b,c')", "--mount=y.org=y", "--mount", "z.org/z=z"]
+    settings = read(argv, {})
+    assert [str(mount) for mount in settings.mounts] == ["x:make('a=b,c') at /x", "y at y.org", "z at z.org/z"]
+    assert [mount.origin for mount in settings.mounts] == ["--mount /x", "--mount y.org", "--mount z.org/z"]
+    assert [str(mount) for mount in read([], {"KIRSCH_MOUNT": "/p=p\n/q=q"}).mounts] == ["p at /p", "q at /q"]
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ("shop=shop:app/", None),
+        ("shop", "'shop' is not a mount; write PATH=APPLICATION, as in /shop=shop:app"),
+        ("/shop=", "'/shop=' is not a mount; write PATH=APPLICATION, as in /shop=shop:app"),
+        ("/a%20=a", "'/a%20' is percent-encoded, and a path is wanted as people read it"),
+        ("a:80/b=c", "'a:80/b' has a port, which does not count; did you mean 'a'?"),
+    ],
+)
+def test_a_mount_that_cannot_be_is_told(text: str, line: str | None) -> None:
+    if line is None:
+        assert read(["--mount", text], {}).mounts[0].host == "shop"
+        return
+    with pytest.raises(UsageError) as refused:
+        read(["--mount", text], {})
+    assert str(refused.value) == f"--mount: {line}"

@@ -98,7 +98,7 @@ def open_logs(chosen: Settings) -> reports.ErrorLog:
             # The engine opens it for itself, after the sockets; a path that cannot be is better told now, by name.
             from kirsch._native import LogWriter
 
-            LogWriter(chosen.access_logfile)
+            LogWriter(os.path.abspath(chosen.access_logfile))
     except OSError as error:
         raise _log_trouble(error) from None
     return errors
@@ -108,11 +108,12 @@ def check_log(path: str) -> None:
     """Raise the AssemblyError of :func:`open_logs` where the log at ``path`` cannot be written; make no file."""
     if path in ("", "-"):
         return
+    path = os.path.abspath(path)
     try:
         try:
             os.close(os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC | os.O_NONBLOCK))
         except FileNotFoundError:
-            folder = os.path.dirname(os.path.abspath(path))
+            folder = os.path.dirname(path)
             if not os.path.isdir(folder):
                 raise
             if not os.access(folder, os.W_OK | os.X_OK):

@@ -167,11 +167,13 @@ def _sockets(chosen: Settings, refused: _Refused) -> list[tuple[str, str]]:
         for url, family, address in refused.trial(sockets.probe, text) or ():
             rows.append((url, purpose))
             port = 0 if isinstance(address, str) else address[1]
-            # Of port 0 each address has one of its own.
-            place = (family, address) if port or isinstance(address, str) else text
-            if taken.setdefault(place, text) != text or (place, purpose) in taken:
-                refused.add(OSError(f"cannot listen on {text}: {taken[place]} asks for {url} too; leave one away"))
-            taken[place, purpose] = text
+            if port == 0 and not isinstance(address, str):
+                continue  # each has a free port of its own
+            if (family, address) in taken:
+                refused.add(
+                    OSError(f"cannot listen on {text}: {taken[family, address]} asks for {url} too; leave one away")
+                )
+            taken[family, address] = text
     return rows
 
 

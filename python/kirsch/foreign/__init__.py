@@ -24,7 +24,7 @@ SERVERS = {
 }
 """Names of servers, and of the modules here that know their options."""
 
-_OUR_FLAG = re.compile(r"(?<![\w=-])--[a-z][a-z0-9-]*(?: [A-Z][A-Z:=]+)?")
+_OUR_FLAG = re.compile(r"(?<![\w=-])--[a-z][a-z0-9-]*(?: (?:[A-Z][A-Z:=]+|unix:[\w?=]+|fd://N))?")
 
 
 def hint(flag: str, value: str = "", argv: Sequence[str] = (), *, stars: bool = False) -> str:

@@ -1,0 +1,181 @@
+"""Hints at a mistyped or a foreign name: right, or absent. Each line of a table is what was typed and what is told."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from kirsch import foreign
+from kirsch.configuration import read
+from kirsch.foreign import texts
+from kirsch.settings import SETTINGS, Setting, UsageError
+from kirsch.suggest import nearest
+
+OURS = {flag for each in SETTINGS for flag in (*each.flags, *each.negations)}
+
+NO_HINT = "kirsch --help-all lists those there are"
+
+
+@pytest.mark.parametrize(
+    ("typed", "hint"),
+    [
+        # Slips of the fingers
+        ("--bnid", "did you mean --bind?"),
+        ("--wrokers", "did you mean --workers?"),
+        ("--worker", "did you mean --workers?"),
+        ("--thread", "did you mean --threads?"),
+        ("--keepalive", "did you mean --keep-alive?"),
+        ("--keepalve", "did you mean --keep-alive?"),
+        ("--keep_alive", "did you mean --keep-alive?"),
+        ("--Workers", "did you mean --workers?"),
+        ("--time-out", "did you mean --timeout?"),
+        ("--timeout-header", "did you mean --header-timeout?"),
+        ("--grcaeful-timeuot", "did you mean --graceful-timeout?"),
+        ("--access-logfil", "did you mean --access-logfile?"),
+        ("--acess-log-file", "did you mean --access-logfile?"),
+        ("--limit-request-felds", "did you mean --limit-request-fields?"),
+        ("--max-request", "did you mean --max-requests?"),
+        ("--no-relaod", "did you mean --no-reload?"),
+        ("--hlep", "did you mean --help?"),
+        # Near in letters, and far in meaning
+        ("--min-requests", NO_HINT),
+        ("--find", NO_HINT),
+        ("--load", NO_HINT),
+        ("--unload", NO_HINT),
+        ("--read-timeout", NO_HINT),
+        ("--minimum-rate", NO_HINT),
+        ("--xyzzy", NO_HINT),
+        ("--ip", NO_HINT),
+        ("-Z", NO_HINT),
+        # Other servers', by name
+        ("--proceses", "for --processes, write --workers"),
+        ("--no-sendfile", "leave it away; wsgi.file_wrapper sends a file with sendfile where the kernel can"),
+        ("--proxy-headers", texts.FORWARDED),
+        ("--trusted-proxy", texts.FORWARDED),
+        ("--forwarded-allow-ips", texts.FORWARDED),
+        ("--certfile", texts.TLS),
+        ("--host", "write --bind HOST:PORT"),
+        ("--uds", "write --bind unix:PATH"),
+        ("--harakiri", "write --timeout"),
+        ("--maximum-requests", "write --max-requests"),
+        ("--timeout-keep-alive", "write --keep-alive"),
+        ("--channel-timeout", "write --keep-alive, with --header-timeout, --body-timeout and --write-timeout"),
+        ("--interface", "leave it away; Kirsch serves WSGI; ASGI is not served yet"),
+        ("--listen=127.0.0.1:80", "write --bind HOST:PORT"),
+        ("--listen=1024", "write --backlog COUNT"),
+        ("--listen", "as in uWSGI: write --backlog COUNT; as in waitress: write --bind HOST:PORT"),
+        ("--no-request-buffering", "write --request-buffering off"),
+        ("--emperor-tyrant", "use a systemd unit for each application, which systemd starts and watches"),
+    ],
+)
+def test_hint_at_a_flag(typed: str, hint: str) -> None:
+    with pytest.raises(UsageError) as refused:
+        read([typed], {})
+    flag = typed.partition("=")[0]
+    assert str(refused.value) == f"there is no flag {flag}; {hint}"
+
+
+@pytest.mark.parametrize(
+    ("typed", "known", "hint"),
+    [
+        ("chekc", ("check", "bench"), "check"),
+        ("nomodule", ("module", "mdurl"), None),
+        ("helo", ("hello", "help"), None),  # one letter from each
+        ("helo", ("hello", "world"), "hello"),
+        ("Hello", ("hello",), "hello"),
+        ("ap", ("app",), "app"),
+        ("ap", ("app", "api"), None),
+        ("app", ("create_app",), None),
+        ("wsgi", ("asgi",), None),
+        ("", ("app",), None),
+        ("x", ("y",), None),
+    ],
+)
+def test_the_nearest_word_is_a_misspelling_or_none(typed: str, known: tuple[str, ...], hint: str | None) -> None:
+    assert nearest(typed, known) == hint
+
+
+@pytest.mark.parametrize("each", SETTINGS, ids=lambda each: each.name)
+def test_one_slip_in_a_flag_is_understood_or_passed_over(each: Setting) -> None:
+    """Whatever letter of a flag is left out or doubled, nothing but that flag is suggested."""
+    flag = each.flags[-1]
+    known = sorted(flag for flag in OURS if flag.startswith("--"))
+    same = set(each.flags)
+    for at in range(2, len(flag)):
+        for typed in (flag[:at] + flag[at + 1 :], flag[:at] + flag[at] + flag[at:]):
+            if typed not in known:
+                assert nearest(typed, known, "--") in {None, *same, *each.negations}, typed
+
+
+def test_flags_of_gunicorn_simply_work_where_they_mean_the_same() -> None:
+    settings = read(["-k", "gthread", "-t", "30", "--worker-class", "gthread", "hello"], {})
+    assert (settings.driver, settings.timeout) == ("threads", 30.0)
+    assert read(["-k", "gevent"], {}).driver == "gevent"
+
+
+# Every option of the others. Real lists, written by their own --help: see test_peers.
+PEERS = {server: [spelling for spelling, _ in foreign.patterns(server)] for server in foreign.SERVERS}
+
+
+@pytest.mark.parametrize("server", foreign.SERVERS)
+def test_an_answer_names_only_flags_that_there_are(server: str) -> None:
+    for spelling, text in foreign.patterns(server):
+        named = set(re.findall(r"(?<![\w=-])--[a-z][\w-]*", text))
+        assert named <= OURS | {"--help-all"}, (spelling, named - OURS)
+        if text.startswith("=") and spelling != "--version":
+            assert spelling in OURS or spelling == "--no-factory", spelling
+        else:
+            assert spelling not in OURS or text.startswith(("--", "leave", "use", "write", "Kirsch")), spelling
+
+
+@pytest.mark.parametrize(
+    ("key", "hint"),
+    [
+        ("worker_class", None),  # works
+        ("accesslog", "write access-logfile"),
+        ("loglevel", "did you mean log-level?"),
+        ("keepalive", "write keep-alive"),
+        ("raw_env", "write env NAME=VALUE, or a table [env]"),
+        ("when_ready", "nothing; systemd is told READY=1, and ready-path says when a worker is ready"),
+        ("post_fork", "use after-fork, with preload; worker-start in any case"),
+        ("processes", "write workers"),
+        ("harakiri", "write timeout"),
+        ("mounts", None),
+        ("xyzzy", "kirsch --help-all lists those there are"),
+    ],
+)
+def test_hint_at_a_key(key: str, hint: str | None, tmp_path: object) -> None:
+    path = f"{tmp_path}/kirsch.toml"
+    with open(path, "w", encoding="utf-8") as file:
+        file.write(f"{key} = {{}}\n" if key == "mounts" else f'{key} = "gevent"\n')
+    if hint is None:
+        read(["-c", path], {})
+        return
+    with pytest.raises(UsageError) as refused:
+        read(["-c", path], {})
+    assert str(refused.value).removeprefix(f"{path}:1: there is no setting {key}; ") in (
+        hint,
+        *([f"write {hint.removeprefix('did you mean ').rstrip('?')}"]),
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "line"),
+    [
+        ("KIRSCH_WORKER", "KIRSCH_WORKER in the environment is no setting; did you mean KIRSCH_WORKERS?"),
+        ("KIRSCH_PROCESSES", "KIRSCH_PROCESSES in the environment is no setting; write KIRSCH_WORKERS"),
+        ("KIRSCH_UDS", "KIRSCH_UDS in the environment is no setting; write KIRSCH_BIND=unix:PATH"),
+        ("KIRSCH_CONFG", "KIRSCH_CONFG in the environment is no setting; did you mean KIRSCH_CONFIG?"),
+        ("GUNICORN_CMD_ARGS", ("GUNICORN_CMD_ARGS in the environment is gunicorn's and is not read; write its flags "
+         "on the command line, most are the same, or set KIRSCH_WORKERS and the like")),
+        ("UVICORN_PORT", "UVICORN_PORT in the environment is uvicorn's and is not read; write KIRSCH_BIND=HOST:PORT"),
+        ("GRANIAN_WORKERS", "GRANIAN_WORKERS in the environment is granian's and is not read; write KIRSCH_WORKERS"),
+    ],
+)  # fmt: skip
+def test_hint_at_a_variable(name: str, line: str) -> None:
+    assert read([], {name: "1"}).warnings == (line,)
+
+
+def test_variables_of_another_server_that_mean_nothing_are_let_alone() -> None:
+    assert read([], {"UVICORN_XYZZY": "1", "GRANIAN_": "1", "GUNICORN_PID": "1"}).warnings == ()
