@@ -271,7 +271,9 @@ class Server:
 
     def check(self) -> None:
         """Raise what :meth:`start` would raise for the options, without sockets and without opening the access log."""
-        self._make_native([], _native_options({**self._options, "access_logfile": "", "access_logger": False}, self.slot))
+        self._make_native(
+            [], _native_options({**self._options, "access_logfile": "", "access_logger": False}, self.slot)
+        )
 
     def _make_native(self, listeners: list[int], options: dict[str, Any]) -> _native.Server:
         return _native.Server(self._app, listeners, **options, **self.engine_options, **self._driver.options())
