@@ -569,7 +569,7 @@ def _checked(options: Options) -> dict[str, Any]:
         annotation = Options.__annotations__[name]
         if isinstance(value, str) and annotation in ("float | str", "int | str"):
             value = _parsed(name, value, "duration" if annotation == "float | str" else "size")
-        wanted = annotation.split(" | ")[0]
+        wanted = annotation.removesuffix(" | str")
         kind = _KINDS.get(wanted)
         if kind is not None and (not isinstance(value, kind) or isinstance(value, bool) != (wanted == "bool")):
             raise TypeError(f"{name} must be {wanted}, and is {value!r}")
