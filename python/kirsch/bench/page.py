@@ -25,20 +25,25 @@ _STYLE = """
   --bad: #c0262d; }
 @media (prefers-color-scheme: dark) { :root { --page: #14171a; --text: #e6e9ec; --faint: #98a1ab; --line: #2b3138;
   --card: #1c2126; --bad: #ff7b72; } }
-body { margin: 2rem auto; padding: 0 1rem; max-width: 60rem; background: var(--page); color: var(--text);
+body { margin: 2rem auto; padding: 0 1rem; max-width: 70rem; background: var(--page); color: var(--text);
   font: 15px/1.5 system-ui, sans-serif; }
 h1 { font-size: 1.4rem; margin: 0; overflow-wrap: anywhere; } h2 { font-size: 1.05rem; margin: 2rem 0 .5rem; }
 p.what { color: var(--faint); margin: .2rem 0 1rem; }
 .tiles { display: flex; flex-wrap: wrap; gap: .75rem; }
 .tile { background: var(--card); border-radius: .5rem; padding: .6rem 1rem; min-width: 7rem; }
 .tile b { display: block; font-size: 1.3rem; font-weight: 600; } .tile span { color: var(--faint); font-size: .85rem; }
-.scroll { overflow-x: auto; }
+.scroll, .plotted { overflow-x: auto; }
+.narrow { display: none; }
+@media (max-width: 66rem) { .wide { display: none; } .narrow { display: block; } }
+.plotted { margin: .5rem 0; } svg.plot { min-width: 36rem; }
 table { border-collapse: collapse; font-variant-numeric: tabular-nums; }
 th, td { text-align: right; padding: .25rem .75rem .25rem 0; border-bottom: 1px solid var(--line);
   white-space: nowrap; }
 th:first-child, td:first-child, .left, .words { text-align: left; } td.words { white-space: normal; }
 th { color: var(--faint); font-weight: 500; }
+.scroll td:first-child, .scroll th:first-child { position: sticky; left: 0; background: var(--page); }
 .doubt { border-left: 3px solid var(--s1); padding-left: .75rem; } .bad { color: var(--bad); }
+@media (max-width: 30rem) { th, td { padding-right: .4rem; font-size: .85rem; } }
 pre { background: var(--card); padding: .75rem; border-radius: .5rem; overflow-x: auto; font-size: .8rem; }
 """
 
@@ -58,9 +63,9 @@ def write(result: Result, document: dict[str, Any], search: Found | None = None)
     if search is not None:
         parts += _search(search)
     if result.latency.count:
-        parts += ["<h2>How long it took</h2>", _spectrum(result), latency_table(result)]
+        parts += ["<h2>How long it took</h2>", plot(_spectrum(result)), latency_table(result)]
     if result.series:
-        parts += ["<h2>While it ran</h2>", _rates(result), _latencies(result)]
+        parts += ["<h2>While it ran</h2>", plot(_rates(result)), plot(_latencies(result))]
     parts += _errors(result)
     seconds = f"{result.seconds:.2f} s measured, begun {_when(result.started)}"
     return document_page(f"{load.target.url}", f"{summary.describe(load)}; {seconds}", parts, document)
@@ -116,6 +121,18 @@ def table(rows: Sequence[Sequence[str]], *, left: Collection[int] = (0,), words:
     return "<div class='scroll'><table>" + "\n".join(f"<tr>{line}</tr>" for line in lines) + "</table></div>"
 
 
+def wide_table(rows: Sequence[Sequence[str]]) -> str:
+    """A table of many columns; where the window is too narrow for them, its columns are rows."""
+    turned = [list(column) for column in zip(*rows, strict=True)]
+    return f"<div class='wide'>{table(rows)}</div><div class='narrow'>{table(turned)}</div>"
+
+
+def plot(drawing: str) -> str:
+    """A drawing. A narrow window scrolls it, since scaled down it could not be read; a keyboard scrolls what has the
+    focus."""
+    return f'<div class="plotted" tabindex="0">{drawing}</div>' if drawing else ""
+
+
 def latency_table(result: Result) -> str:
     """The percentiles of all sets of times."""
     rows = [["", *(f"p{percent:g}" for percent in PERCENTILES), "max", "mean", "sd", "count"]]
@@ -130,7 +147,7 @@ def latency_table(result: Result) -> str:
                     f"{times.count:,}",
                 ]
             )
-    return table(rows)
+    return wide_table(rows)
 
 
 def _tile(name: str, value: str) -> str:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from kirsch.bench import cycles as figures
 from kirsch.bench import plots
-from kirsch.bench.page import document_page, table
+from kirsch.bench.page import document_page, plot, wide_table
 from kirsch.bench.plots import Line
 from kirsch.bench.show import show_seconds
 
@@ -21,9 +21,9 @@ def write(plan: CyclePlan, cycles: Sequence[Cycle], document: dict[str, Any]) ->
     """The page: rates and times over users, then FunkLoad's tables."""
     parts = [f'<p class="doubt">{escape(doubt)}</p>' for doubt in [figures.doubts(cycles)] if doubt]
     if len(cycles) > 1:
-        parts += ["<h2>Over users</h2>", _rates(cycles), _times(cycles)]
+        parts += ["<h2>Over users</h2>", plot(_rates(cycles)), plot(_times(cycles))]
     for title, rows in figures.tables(cycles):
-        parts += [f"<h2>{escape(title)}</h2>", table(rows)]
+        parts += [f"<h2>{escape(title)}</h2>", wide_table(rows)]
     wrong = figures.errors(cycles)
     if wrong:
         parts += ["<h2 class='bad'>What went wrong</h2>", *(f"<p>{escape(each)}</p>" for each in wrong)]

@@ -24,10 +24,8 @@ _LINES_MAX = 16
 
 _STYLE = """<style>
 body { max-width: 68rem; }
-svg.plot { min-width: 36rem; } .plotted { overflow-x: auto; margin: .5rem 0; }
 h3 { font-size: .95rem; margin: 1.5rem 0 .3rem; }
 p.note { color: var(--faint); font-size: .85rem; margin: .3rem 0 1rem; }
-td:first-child, th:first-child { position: sticky; left: 0; background: var(--page); }
 nav a { margin-right: .9rem; white-space: nowrap; } a { color: var(--s0); }
 label input { font: inherit; width: 6rem; margin: 0 .3rem; } td.words { min-width: 16rem; }
 </style>"""
@@ -116,18 +114,13 @@ def _tables(found: Iterable[Table | None], *, titled: bool = True) -> list[str]:
     return parts
 
 
-def _plot(drawing: str) -> str:
-    # A narrow screen scrolls it, since scaled down it could not be read; a keyboard scrolls what has the focus.
-    return f'<div class="plotted" tabindex="0">{drawing}</div>'
-
-
 def _scene(figures: Figures, scene: Scene) -> list[str]:
     parts = [f'<p class="note">{escape(_asked(scene.scenario))}</p>']
     if not scene.is_open:
         parts += _rate_bars(figures, scene)
     parts += _processor_bars(figures, scene)
     spectrum = _spectrum(figures, scene)
-    parts += [_plot(spectrum)] if spectrum else []
+    parts += [bench_page.plot(spectrum)] if spectrum else []
     return parts + _tables([tables.scene(scene)], titled=False)
 
 
@@ -150,7 +143,11 @@ def _rate_bars(figures: Figures, scene: Scene) -> list[str]:
     limit = (scene.ceiling.value, "null server") if scene.ceiling else None
     highest = max([_top(bar) for bar in rows] + ([limit[0]] if limit and _near(limit[0], rows) else []), default=0.0)
     axis = plots.linear(highest, "requests a second; more is better", lambda value: f"{value:,.0f}")
-    return [_plot(plots.bars(f"Requests a second: {scene.scenario.title}", rows, axis, limit=limit))] if rows else []
+    return (
+        [bench_page.plot(plots.bars(f"Requests a second: {scene.scenario.title}", rows, axis, limit=limit))]
+        if rows
+        else []
+    )
 
 
 def _near(limit: float, rows: Sequence[Bar]) -> bool:
@@ -183,7 +180,7 @@ def _processor_bars(figures: Figures, scene: Scene) -> list[str]:
     axis = plots.linear(
         max(map(_top, rows)), "us of processor time for a request: the program's, and faint the system's", _number
     )
-    return [_plot(plots.bars(f"Processor time for a request: {scene.scenario.title}", rows, axis))]
+    return [bench_page.plot(plots.bars(f"Processor time for a request: {scene.scenario.title}", rows, axis))]
 
 
 def _number(value: float) -> str:
@@ -229,7 +226,7 @@ def _sweep(figures: Figures, sweep: Sweep) -> list[str]:
         highest = max((value or 0.0 for line in lines for _, value in line.points), default=0.0)
         if highest:
             y = plots.linear(highest, "us" if pick is _processor else "a second", _number)
-            parts.append(_plot(plots.draw(f"{named}{title}, by {sweep.units}", x, y, lines)))
+            parts.append(bench_page.plot(plots.draw(f"{named}{title}, by {sweep.units}", x, y, lines)))
     return parts + _tables(tables.sweep(sweep, figures.labels))
 
 
