@@ -7,10 +7,10 @@
 #   PYTEST_ARGS=...     e.g. PYTEST_ARGS='-k chunked -x'
 #   FUZZ_ARGS='-s none'  for cargo fuzz: without a sanitizer it is many times faster, and wire has no unsafe code
 #   FUZZ_SECONDS=60     for each target; FUZZ_RUNS=10000000 bounds cases instead; FUZZ_TARGETS='a b' chooses
-#   PEERS=              a virtual environment that holds the servers to compare with; SCENARIO=ka,chrome,...
+#   PEERS=.venvs/peers  a virtual environment that holds the servers to compare with; SCENARIO=ka,chrome,... RIVALS=...
 #   SURVEY_ARGS=        further arguments of kirsch survey
 #   FOUNDING=           which of survey/founding (all)
-#   SHARED=../shared    where the outside judges are looked for: the shared corpus and the yardstick
+#   SHARED=../shared    where the shared corpus is looked for
 
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
@@ -24,6 +24,7 @@ BIND ?= 127.0.0.1:8000
 SHARED ?= ../shared
 FUZZ_SECONDS ?= 60
 RIVALS ?= bjoern,fastpysgi,granian
+PEERS ?= $(if $(wildcard .venvs/peers/bin/python),.venvs/peers)
 FOUNDING ?= $(sort $(basename $(notdir $(wildcard survey/founding/*.toml))))
 SCENARIO ?= ka,chrome,mixed,pipe16,close,post8k,large,stream
 NIGHTLY ?= +nightly
@@ -154,17 +155,26 @@ fix: $(STAMPS)/check ## Apply the formatters and the lints' safe fixes
 docs: $(STAMPS)/venv ## Write the generated parts of the docs anew
 	$(BIN)/python scripts/settings_page.py
 
+# All that the README's figures take is here, but for wrk and the other servers.
 .PHONY: bench
 bench: build ## Measure processor time per request against the bare loop, and against the servers in PEERS
-	@if [ ! -f $(SHARED)/yardstick/yardstick.py ]; then \
-		echo "No yardstick at $(SHARED)/yardstick: set SHARED= to the folder that holds it."; exit 1; fi
-	@if ! command -v wrk >/dev/null; then echo "The yardstick needs wrk: apt-get install wrk"; exit 1; fi
-ifeq ($(PEERS),)
-	@echo "No peers: set PEERS= to a virtual environment that has them (see $(SHARED)/yardstick/peers.txt)."
-endif
-	$(BIN)/python $(SHARED)/yardstick/yardstick.py --scenario $(SCENARIO) \
+	@bash tests/system_packages.sh wrk:wrk
+	@[ -n "$(PEERS)" ] || echo "No peers: 'make bench-peers' installs them, or PEERS= names an environment that has them."
+	$(BIN)/python scripts/yardstick/yardstick.py --scenario $(SCENARIO) \
 		--server 'kirsch=$(abspath $(BIN))/kirsch {app} --bind 127.0.0.1:{port}' \
+		--server 'kirsch-1=$(abspath $(BIN))/kirsch {app} --bind 127.0.0.1:{port} --threads 1' \
 		$(if $(PEERS),--peers $(abspath $(PEERS)) --only $(RIVALS)) $(BENCH_ARGS)
+
+# One by one: a server that does not build must not keep the others away.
+.PHONY: bench-peers
+bench-peers: $(STAMPS)/venv ## Install the servers to compare with into .venvs/peers (bjoern needs libev-dev, uwsgi a C compiler)
+	@[ -d .venvs/peers ] || $(PYTHON) -m venv .venvs/peers
+	@missing=""; while read -r package; do \
+		case "$$package" in ''|'#'*) continue;; esac; \
+		echo "== $$package"; \
+		.venvs/peers/bin/python -m pip --quiet --disable-pip-version-check install "$$package" || missing="$$missing $$package"; \
+	done <scripts/yardstick/peers.txt; \
+	if [ -n "$$missing" ]; then echo "Not installed:$$missing. RIVALS= chooses among the others."; exit 1; fi
 
 # Three servers, installed from the package index into a cache of their own: SURVEY_ARGS='--venvs DIR' puts it elsewhere.
 .PHONY: survey-smoke

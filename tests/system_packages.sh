@@ -1,4 +1,6 @@
 #!/usr/bin/env bash
+#   tests/system_packages.sh [PROGRAM:PACKAGE]...     these alone
+#
 # Installs the system programs that some tests drive, where it may (as root, or with a sudo that asks nothing, and with
 # apt-get). Says nothing when all are there, one line when some cannot be had; the tests that need those then skip and
 # say so. Never fails: what it cannot do is no failure of the code under test.
@@ -8,6 +10,11 @@ set -u
 wanted=(litmus:litmus git:git wrk:wrk curl:curl ab:apache2-utils logrotate:logrotate)
 # nginx brings a service of that name along, which nobody wants on a machine that would start it.
 [ -d /run/systemd/system ] || wanted+=(nginx:nginx-light)
+needed="The tests that need them will skip."
+if [ $# -gt 0 ]; then
+    wanted=("$@")
+    needed="They are needed here: apt-get install them."
+fi
 
 missing_packages() {
     local pair
@@ -38,7 +45,7 @@ fi
 
 if [ -z "$why" ]; then
     why="apt-get could not install them"
-    echo "Installing for the tests: ${packages[*]}"
+    echo "Installing: ${packages[*]}"
     if ! apt install -y --no-install-recommends "${packages[@]}"; then
         # The package lists may be old or absent; and one unknown package must not keep the others away.
         apt update
@@ -51,6 +58,6 @@ if [ -z "$why" ]; then
 fi
 
 if [ "${#packages[@]}" -ne 0 ]; then
-    echo "Not installed: ${packages[*]} ($why). The tests that need them will skip."
+    echo "Not installed: ${packages[*]} ($why). $needed"
 fi
 exit 0

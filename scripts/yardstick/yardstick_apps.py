@@ -1,0 +1,74 @@
+"""The applications that every server under the yardstick runs: plain WSGI, and one in ASGI."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Iterable, Iterator
+
+    Environ = dict[str, Any]
+    StartResponse = Callable[..., Any]
+
+BODY = b"My Own Hello World!"
+LARGE = b"x" * 100_000
+CHUNK = b"y" * 5_000
+
+
+def hello(environ: Environ, start_response: StartResponse) -> Iterable[bytes]:
+    """19 bytes."""
+    start_response("200 OK", [("Content-Type", "text/plain"), ("Content-Length", "19")])
+    return [BODY]
+
+
+def echo(environ: Environ, start_response: StartResponse) -> Iterable[bytes]:
+    """The request's body."""
+    body: bytes = environ["wsgi.input"].read(int(environ.get("CONTENT_LENGTH") or 0))
+    start_response("200 OK", [("Content-Type", "application/octet-stream"), ("Content-Length", str(len(body)))])
+    return [body]
+
+
+def large(environ: Environ, start_response: StartResponse) -> Iterable[bytes]:
+    """100 kB in one block."""
+    start_response("200 OK", [("Content-Type", "application/octet-stream"), ("Content-Length", str(len(LARGE)))])
+    return [LARGE]
+
+
+def stream(environ: Environ, start_response: StartResponse) -> Iterator[bytes]:
+    """20 blocks of 5 kB."""
+    start_response("200 OK", [("Content-Type", "application/octet-stream")])
+    for _ in range(20):
+        yield CHUNK
+
+
+def slow(environ: Environ, start_response: StartResponse) -> Iterator[bytes]:
+    """Two blocks with 0.1 s of waiting between them."""
+    start_response("200 OK", [("Content-Type", "text/plain"), ("X-paul", "pbrian")])
+    yield b"Hello"
+    time.sleep(0.1)
+    yield b"World"
+
+
+def slowmix(environ: Environ, start_response: StartResponse) -> Iterable[bytes]:
+    """As ``hello``; ``/slow`` waits for 50 ms before."""
+    if environ["PATH_INFO"] == "/slow":
+        time.sleep(0.05)
+    return hello(environ, start_response)
+
+
+async def asgi(
+    scope: dict[str, Any], receive: Callable[[], Awaitable[Any]], send: Callable[[Any], Awaitable[None]]
+) -> None:
+    """As ``hello``."""
+    if scope["type"] == "lifespan":
+        while True:
+            message = await receive()
+            if message["type"] == "lifespan.startup":
+                await send({"type": "lifespan.startup.complete"})
+            elif message["type"] == "lifespan.shutdown":
+                await send({"type": "lifespan.shutdown.complete"})
+                return
+    headers = [(b"content-type", b"text/plain"), (b"content-length", b"19")]
+    await send({"type": "http.response.start", "status": 200, "headers": headers})
+    await send({"type": "http.response.body", "body": BODY})
