@@ -32,6 +32,9 @@ __version__: str
 SCOREBOARD_SIZE: int
 """Bytes of a server's scoreboard: an unsigned 64-bit word, in the machine's byte order, for each of the fields."""
 
+GROUP_RECORD_SIZE: int
+"""Bytes of what the engines of one process show to those of other processes, see :class:`Server`, ``group``."""
+
 SCOREBOARD_FIELDS: tuple[str, ...]
 """Names of the scoreboard's words, from offset 0 on.
 
@@ -134,6 +137,7 @@ class Server:
         time_stages: int = 0,
         engines: int = 1,
         evicts_silent: bool = False,
+        group: tuple[Any, int, int, Sequence[int]] | None = None,
     ) -> Server:
         """``threads`` is how many calls :meth:`run` lets the application have at a time. Where that is more than one,
         ``spawn(index)`` starts a thread that calls ``work(index)``; it may raise, and then there are fewer.
@@ -174,6 +178,13 @@ class Server:
         others), there are fewer, and where a loop hosts the engine there is one. What is asked of the server is asked
         of all of them, and numbers are added up; only a health check is told about the engine that has accepted it. On
         the scoreboard ``draining`` and ``stalled`` are then how many engines are.
+
+        ``group`` is ``(memory, stride, index, eventfds)``, for processes that accept from the same listeners: a new
+        connection then goes to the one that has the fewest. ``memory`` is a writable buffer that all of them share,
+        with a record of ``GROUP_RECORD_SIZE`` bytes for each process every ``stride`` bytes (both multiples of 128), of
+        which ``index`` is that of this one; it is kept until the server is gone. A record that begins with eight zero
+        bytes is of no process. ``eventfds`` wake the processes, in the same order, and do not block; the server takes
+        them over, also where it raises.
 
         With ``time_stages`` the engine takes the times of each request (:meth:`times`), and keeps so many
         until somebody asks for them. It reads a clock some twelve times for a request then, and none otherwise.

@@ -4,7 +4,8 @@ Nobody waits for anybody here. A worker writes its own slot, the supervisor ever
 
     header           who and since when; the epoch; how often workers were replaced, by reason
     totals, twice    what the workers that have ended had counted; the epoch says which copy is good
-    slot 0..N-1      a worker: its Python part, its native part, what runs in it, and a ring of slow requests
+    slot 0..N-1      a worker: its Python part, its native part, what runs in it, a ring of slow requests, and what
+                     its engines show to those of other workers (``supervisor/engine_group.py``)
 
 Counters may never go back, and never count twice, though a worker ends and its slot is used again. So the epoch, one
 word, decides about everything else. :meth:`Scoreboard.fold` prepares epoch ``e + 1`` where readers of ``e`` do not
@@ -56,7 +57,7 @@ SLOW_REQUESTS_MAX = 8
 
 _MAGIC = int.from_bytes(b"kirsch\0\1", sys.byteorder)
 # To be changed with any change of what is below; the native part's own layout counts too, by itself.
-_VERSION = 1
+_VERSION = 2
 _PAGE = 4096
 _WORD = 8
 _MASK = (1 << 64) - 1
@@ -105,7 +106,8 @@ _RUNNING_AT, _RUNNING_SIZE = _PAGE, 4 * _PAGE
 _SLOW_AT, _SLOW_SIZE = _RUNNING_AT + _RUNNING_SIZE, _PAGE
 RUNNING_BYTES_MAX = _RUNNING_SIZE - _RECORD_HEAD
 SLOW_BYTES_MAX = _SLOW_SIZE - _RECORD_HEAD
-_SLOT_SIZE = _SLOW_AT + SLOW_REQUESTS_MAX * _SLOW_SIZE
+_GROUP_AT, _GROUP_SIZE = _SLOW_AT + SLOW_REQUESTS_MAX * _SLOW_SIZE, 2 * _PAGE
+_SLOT_SIZE = _GROUP_AT + _GROUP_SIZE
 _TOTALS_AT = _PAGE
 _SLOTS_AT = _TOTALS_AT + 2 * _PAGE
 
@@ -282,6 +284,13 @@ class Scoreboard:
     def native(self, index: int) -> memoryview:
         """The part that the engine writes: ``_native.Server(scoreboard=...)``."""
         return self.slot(index).native
+
+    def group_records(self, count: int) -> tuple[memoryview, int]:
+        """The memory from the group record of slot 0 to the end of the one of slot ``count - 1``, and the bytes from
+        one to the next."""
+        assert 0 < count <= self.slots
+        start = _SLOTS_AT + _GROUP_AT
+        return self._bytes[start : start + (count - 1) * _SLOT_SIZE + _GROUP_SIZE], _SLOT_SIZE
 
     # What the supervisor does.
 
@@ -554,6 +563,7 @@ class Slot:
             words[self._base + word] = 0
         words[self._base + _REASON_AT // _WORD] = 0
         words[(self._at + _RUNNING_AT) // _WORD] = 0
+        words[(self._at + _GROUP_AT) // _WORD] = 0  # no engines
         at = self._at + _NATIVE_AT
         self.board._bytes[at : at + self.board.layout.size] = bytes(self.board.layout.size)
 

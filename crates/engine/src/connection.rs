@@ -71,6 +71,8 @@ pub(crate) struct Hub<A: App> {
     pub(crate) may_call: bool,
     /// Nobody can call the application now, and as many requests wait as may: no further one is read.
     pub(crate) is_full: bool,
+    /// Connections in a row whose first request asked for the connection to be closed after it.
+    pub(crate) brief_in_a_row: u32,
     /// Counts how often there was nothing more to do.
     pub(crate) round: u64,
     /// Where somebody wants to know where the time of requests goes.
@@ -597,7 +599,10 @@ impl<A: App> Connection<A> {
         if let Some(stages) = &mut hub.stages {
             stages.switch(self.slot, Stage::Parse);
         }
-        self.served = true;
+        if !self.served {
+            self.served = true;
+            hub.brief_in_a_row = if facts.keep_alive { 0 } else { hub.brief_in_a_row.saturating_add(1) };
+        }
         self.forgotten = false;
         // Whatever is waited for next is waited for from now on.
         self.wait = Wait::App;

@@ -1,18 +1,20 @@
 //! The loop's body: one turn of an engine.
 
+mod accept;
 mod attending;
 
-use crate::app::{AcceptPause, App, Local, Peer, Progress, Report, Ticket, Work};
-use crate::config::{ACCEPT_PAUSE, ACCEPTS_AT_STOP, ACCEPTS_PER_TURN, Config, READ_BUFFER};
+use crate::app::{App, Local, Progress, Report, Ticket, Work};
+use crate::config::{Config, READ_BUFFER};
 use crate::connection::{Connection, Fate, Hub, Input, panic_message};
 use crate::deadline::{Millis, Now, Sweep, millis};
+use crate::group::Membership;
 use crate::hold::Held;
 use crate::meter::Meter;
-use crate::neighbours::Place;
-use crate::net::{Accepted, Net, Readiness};
+use crate::net::{Net, Readiness};
 use crate::reply::Reply;
 use crate::stages::{self, StageClock, Stages, Times};
 use crate::statistics::Statistics;
+use accept::Listener;
 use attending::Stranger;
 use slab::Slab;
 use std::collections::VecDeque;
@@ -69,8 +71,10 @@ pub struct Engine<A: App> {
     /// The bound on connections, or what the limit on descriptors leaves to them.
     most_connections: usize,
     has_stopped_accepting: bool,
-    /// Where there are other engines at the same listeners, with threads of their own.
-    place: Option<Place>,
+    /// Where other engines accept from the same listeners.
+    membership: Option<Membership>,
+    /// When to see what became of a connection that was left to another engine.
+    look_again_at: Option<Duration>,
     /// Since they were told so, idle connections have less time.
     is_to_hurry: bool,
     /// What was left when the time for it was up has been cut.
@@ -88,18 +92,6 @@ pub struct Engine<A: App> {
     complaint: Option<String>,
     /// The next turn has to look at the two above.
     was_attended: bool,
-}
-
-struct Listener<N: Net> {
-    socket: N::Listener,
-    /// Somebody may be waiting to be accepted.
-    ready: bool,
-    /// How it is watched ([`Net::relisten`]), if it is.
-    takes_turns: Option<bool>,
-    /// This process has had its turn since.
-    had_turn: bool,
-    /// Since when somebody was, each time that somebody looked who does not turn the engine.
-    awaited_since: Option<Millis>,
 }
 
 /// Where a round through all that is ready stands. A turn that hands out work ends in the middle of a round, and the
@@ -138,16 +130,7 @@ impl<A: App> Engine<A> {
             .map_err(|misuse| io::Error::new(io::ErrorKind::InvalidInput, format!("Server: {misuse}")))?;
         let mut engine = Self {
             net,
-            listeners: listeners
-                .into_iter()
-                .map(|socket| Listener {
-                    socket,
-                    ready: true,
-                    takes_turns: Some(false),
-                    had_turn: false,
-                    awaited_since: None,
-                })
-                .collect(),
+            listeners: listeners.into_iter().map(Listener::new).collect(),
             locals,
             connections: Slab::new(),
             hub: Hub {
@@ -167,6 +150,7 @@ impl<A: App> Engine<A> {
                 queued: 0,
                 may_call: true,
                 is_full: false,
+                brief_in_a_row: 0,
                 round: 0,
                 stages: None,
             },
@@ -193,7 +177,8 @@ impl<A: App> Engine<A> {
             emptied: false,
             most_connections,
             has_stopped_accepting: false,
-            place: None,
+            membership: None,
+            look_again_at: None,
             is_to_hurry: false,
             has_cut: false,
             turns: 0,
@@ -206,13 +191,6 @@ impl<A: App> Engine<A> {
         };
         engine.set_time(now);
         Ok(engine)
-    }
-
-    /// Other engines, with threads of their own, accept from the same listeners: newcomers are left to another while the
-    /// threads of this one are all in calls, and where it has many more connections.
-    pub fn settle_among(&mut self, place: Place) {
-        place.has_room_for(self.most_connections);
-        self.place = Some(place);
     }
 
     /// Where the listeners listen, in their order.
@@ -253,34 +231,9 @@ impl<A: App> Engine<A> {
         }
         let pause = (self.paused_until != 0).then_some(self.paused_until);
         let stop_at = self.stop_at.filter(|&at| at != Millis::MAX);
-        let due = [self.hub.sweep.due(), stop_at, pause].into_iter().flatten().min()?;
-        Some(self.began + Duration::from_millis(due))
-    }
-
-    /// To be called by a thread that is about to wait for the poller, while no other does: chooses who is woken when
-    /// somebody comes. `is_free`: whoever waits can turn the engine at once when it is woken.
-    ///
-    /// Of the processes that listen and are free one is woken, in turns. Since no other is then told, it has to take in
-    /// who has come: so where that is not certain, because a call may hold the interpreter, or there is no room, or the
-    /// end is near, this process is woken besides others instead of before them. To take turns also evens out how many
-    /// connections each process has; otherwise the one that began first would get all of them in quiet times.
-    pub fn before_wait(&mut self, is_free: bool) {
-        let has_room = self.connections.len() < self.most_connections && self.paused_until == 0;
-        let takes_turns = is_free && has_room && self.stop_at.is_none();
-        for (index, listener) in self.listeners.iter_mut().enumerate() {
-            let is_to_go_last = takes_turns && listener.had_turn;
-            if listener.takes_turns == Some(takes_turns) && !is_to_go_last {
-                continue;
-            }
-            listener.had_turn = false;
-            listener.takes_turns = Some(takes_turns);
-            if self.net.relisten(&listener.socket, index, takes_turns).is_err() {
-                // Out of memory. Until it is watched again somebody looks there every now and then.
-                listener.takes_turns = None;
-                listener.ready = true;
-                self.paused_until = self.hub.now + millis(ACCEPT_PAUSE);
-            }
-        }
+        let due = [self.hub.sweep.due(), stop_at, pause].into_iter().flatten().min();
+        let due = due.map(|due| self.began + Duration::from_millis(due));
+        due.into_iter().chain(self.look_again_at).min()
     }
 
     /// Does what is ready, and what is due, until there is work for the application, or nothing is left to do: `None`.
@@ -296,12 +249,8 @@ impl<A: App> Engine<A> {
         if std::mem::take(&mut self.was_attended) {
             self.introduce(app);
         }
-        if self.place.as_ref().is_some_and(Place::take_word) {
-            for listener in &mut self.listeners {
-                listener.ready = true;
-            }
-        }
-        self.tell_neighbours();
+        self.look_at_listeners_if_due();
+        self.show_group();
         for slot in self.unsettled.drain(..) {
             if let Some(connection) = self.connections.get_mut(slot) {
                 connection.settle(&mut self.hub);
@@ -324,12 +273,14 @@ impl<A: App> Engine<A> {
                     self.looked = 0;
                 }
                 self.was_idle = false;
-                self.tell_neighbours();
+                self.show_group();
                 return Some(work);
             }
             if self.stage == Stage::Over {
                 self.was_idle = true;
                 self.hub.round += 1;
+                // Connections may have been closed since.
+                self.show_group();
                 return None;
             }
             self.hub.is_full = !may_call && self.hub.queued >= self.hub.config.queue;
@@ -776,67 +727,6 @@ impl<A: App> Engine<A> {
         self.paused_until = 0;
     }
 
-    /// Accepts one peer, and returns where the round goes on.
-    fn accept(&mut self, index: usize, attempt: usize, app: &mut A) -> Stage {
-        if self.hub.now < self.paused_until {
-            return Stage::Clock;
-        }
-        self.paused_until = 0;
-        // A listener that is about to be closed is emptied, but not for as long as more keep coming.
-        let most = if self.stop_at.is_some() { ACCEPTS_AT_STOP } else { ACCEPTS_PER_TURN };
-        let Some(listener) = self.listeners.get(index) else { return Stage::Clock };
-        let next_listener = Stage::Accept { index: index + 1, attempt: 1 };
-        // Many that come at once may each have much to do: others are looked at in between, but all who have come are let
-        // in before a listener is closed.
-        let is_enough = attempt > 1 && self.stop_at.is_none() && self.hub.meter.is_stage_over();
-        if !listener.ready || attempt > most || is_enough {
-            return next_listener;
-        }
-        if self.leaves_newcomers_to_others() {
-            self.listeners[index].ready = false;
-            return next_listener;
-        }
-        if self.connections.len() >= self.most_connections {
-            if !self.net.is_awaited(&listener.socket) {
-                self.nobody_waits(index);
-                return next_listener;
-            }
-            if self.hub.config.evicts_silent && self.evict_silent(app) {
-                return Stage::Accept { index, attempt };
-            }
-            let most = self.place.as_ref().map_or(self.most_connections, Place::room_of_all);
-            let pause = if self.most_connections == self.hub.config.connections {
-                AcceptPause::Connections(most)
-            } else {
-                AcceptPause::Descriptors(most)
-            };
-            return self.pause_accepting(pause, app);
-        }
-        match self.net.accept(&listener.socket) {
-            Ok(Accepted::Connection(socket, address)) => {
-                self.listeners[index].had_turn = true;
-                let app_connection = app.connect(&Peer { address, listener: index });
-                let slot = self.admit(socket, Some(app_connection));
-                // Often the first request is here already.
-                self.drive(slot, app);
-                Stage::Accept { index, attempt: attempt + 1 }
-            }
-            Ok(Accepted::None) => {
-                self.nobody_waits(index);
-                next_listener
-            }
-            // Now and then a peer leaves early; when it never ends, something else is wrong.
-            Ok(Accepted::Failed(error)) if attempt == most => self.pause_accepting(AcceptPause::Failed(error), app),
-            Ok(Accepted::Failed(_)) => Stage::Accept { index, attempt: attempt + 1 },
-            // Linux wants a descriptor before it looks whether somebody waits.
-            Ok(Accepted::Exhausted(_)) if !self.net.is_awaited(&listener.socket) => {
-                self.nobody_waits(index);
-                next_listener
-            }
-            Ok(Accepted::Exhausted(error)) | Err(error) => self.pause_accepting(AcceptPause::Failed(error), app),
-        }
-    }
-
     /// Closes the connection that has waited longest for its client to send; whether there was one. It looks at all
     /// connections, which is cheap only where the bound on them is low.
     fn evict_silent(&mut self, app: &mut A) -> bool {
@@ -849,56 +739,6 @@ impl<A: App> Engine<A> {
             }
             _ => false,
         }
-    }
-
-    /// Others see whether there are threads left here. Those that responses will need that are suspended are not.
-    fn tell_neighbours(&self) {
-        if let Some(place) = &self.place {
-            let Statistics { running, suspended, .. } = self.hub.statistics;
-            let connections = self.connections.len();
-            let has_room = connections < self.most_connections;
-            place.note(running + suspended, connections, has_room && self.stop_at.is_none());
-        }
-    }
-
-    /// Whether somebody else was told to look at the listeners, because there are no threads left here, or many more
-    /// connections. Who is about to stop takes in all who are there.
-    fn leaves_newcomers_to_others(&self) -> bool {
-        self.tell_neighbours();
-        self.stop_at.is_none() && self.place.as_ref().is_some_and(Place::pass_on)
-    }
-
-    fn admit(&mut self, socket: <A::Net as Net>::Socket, app: Option<A::Connection>) -> usize {
-        let vacancy = self.connections.vacant_entry();
-        let slot = vacancy.key();
-        vacancy.insert(Connection::new(socket, slot, app, self.hub.now));
-        self.hub.statistics.accepted += 1;
-        self.hub.statistics.connections += 1;
-        slot
-    }
-
-    fn nobody_waits(&mut self, index: usize) {
-        self.listeners[index].ready = false;
-        self.note_pause(false);
-    }
-
-    /// Takes note of whether somebody waits for whom there is no room; whether that was known.
-    fn note_pause(&mut self, is_pausing: bool) -> bool {
-        let was_known = std::mem::replace(&mut self.pause_reported, is_pausing);
-        match &self.place {
-            Some(place) if was_known != is_pausing => place.note_pause(is_pausing),
-            _ => was_known,
-        }
-    }
-
-    /// Accepting goes on when a connection has closed, or after a while.
-    fn pause_accepting(&mut self, pause: AcceptPause, app: &mut A) -> Stage {
-        self.paused_until = self.hub.now + millis(ACCEPT_PAUSE);
-        self.hub.statistics.accept_pauses += 1;
-        if !self.note_pause(true) {
-            app.report(Report::AcceptPaused(pause));
-        }
-        Stage::Clock
     }
 
     /// Looks at every connection's clock.

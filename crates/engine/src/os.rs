@@ -31,6 +31,8 @@ pub struct Os {
     /// Until the system has said that it knows no exclusive watching.
     #[cfg(any(target_os = "linux", target_os = "android"))]
     knows_turns: bool,
+    /// Descriptors that are open besides those that [`Net::room`] leaves free.
+    held: usize,
 }
 
 /// Waits for what an engine watches. Its descriptor is itself pollable, so any loop can host the engine.
@@ -40,6 +42,23 @@ pub struct Poller {
     events: Events,
     /// What a wait has found and nobody has taken; an error too.
     found: io::Result<Vec<Readiness>>,
+}
+
+/// Wakes the engines of another process: an eventfd(2) that both processes have open.
+#[derive(Debug)]
+pub struct Bell(OwnedFd);
+
+impl Bell {
+    /// `eventfd` does not block.
+    #[must_use]
+    pub fn new(eventfd: OwnedFd) -> Self {
+        Self(eventfd)
+    }
+
+    pub(crate) fn ring(&self) {
+        // A counter that is full was never read, because nobody has to: each write is told to who watches.
+        rustix::io::write(&self.0, &1u64.to_ne_bytes()).ok();
+    }
 }
 
 /// Ends a [`Poller`]'s wait from another thread or from a signal handler.
@@ -64,8 +83,19 @@ impl Os {
             wakes,
             #[cfg(any(target_os = "linux", target_os = "android"))]
             knows_turns: true,
+            held: 0,
         };
         Ok((net, poller, Waker { pipe: Arc::new(sender) }))
+    }
+
+    /// Has the poller woken by `bell` too, which is one of so many `held` by this process.
+    ///
+    /// # Errors
+    /// If the system cannot watch it.
+    pub fn watch_bell(&mut self, bell: &Bell, held: usize) -> io::Result<()> {
+        self.held = held;
+        // Edge-triggered: each write is told once, so nobody has to read it.
+        self.registry.register(&mut SourceFd(&bell.0.as_raw_fd()), WAKE, Interest::READABLE)
     }
 }
 
@@ -229,7 +259,7 @@ impl Net for Os {
     fn room(&self) -> usize {
         const FREE_AT_MOST: u64 = 64;
         let limit = rustix::process::getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
-        usize::try_from(limit - FREE_AT_MOST.min(limit / 2)).unwrap_or(usize::MAX)
+        usize::try_from(limit - FREE_AT_MOST.min(limit / 2)).unwrap_or(usize::MAX).saturating_sub(self.held).max(1)
     }
 
     fn drain_wakes(&mut self) {

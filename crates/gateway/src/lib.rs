@@ -24,6 +24,7 @@ mod bench;
 mod calls;
 mod clock;
 mod engines;
+mod group;
 mod guarded;
 #[cfg(target_os = "linux")]
 mod inotify;
@@ -49,6 +50,7 @@ mod _native {
     use crate::bench::{Histogram, ResponseFault, Responses, load, serve_null};
     #[pymodule_export]
     use crate::calls::Call;
+    use crate::group;
     #[cfg(target_os = "linux")]
     #[pymodule_export]
     use crate::inotify::Inotify;
@@ -84,6 +86,7 @@ mod _native {
         let py = module.py();
         module.add("STAGES", PyTuple::new(py, engine::Stage::ALL.map(|(_, name)| name))?)?;
         module.add("SCOREBOARD_SIZE", scoreboard::SIZE)?;
+        module.add("GROUP_RECORD_SIZE", group::SIZE)?;
         module.add("SCOREBOARD_FIELDS", PyTuple::new(py, scoreboard::names())?)?;
         module.add("SCOREBOARD_BOUNDS", PyTuple::new(py, scoreboard::bounds())?)
     }

@@ -175,7 +175,7 @@ pub(crate) struct Scoreboard {
 }
 
 /// Somebody's memory, which stays where it is and as large as it is while this exists.
-struct View(Box<ffi::Py_buffer>);
+pub(crate) struct View(Box<ffi::Py_buffer>);
 
 // SAFETY: nothing of it is used but to release it, which its drop does attached.
 unsafe impl Send for View {}
@@ -188,8 +188,8 @@ impl Scoreboard {
     /// # Errors
     /// `TypeError` if it is none, `ValueError` if it is not fit for this.
     pub(crate) fn new(buffer: &Bound<'_, PyAny>) -> PyResult<Self> {
-        let view = View::of(buffer)?;
-        let (start, length) = (view.0.buf, view.0.len.cast_unsigned());
+        let view = View::of("scoreboard", buffer)?;
+        let (start, length) = view.memory();
         if length < SIZE {
             return Err(PyValueError::new_err(format!(
                 "scoreboard: {length} bytes are too few; SCOREBOARD_SIZE is {SIZE}"
@@ -272,23 +272,31 @@ fn bucket(nanos: u64) -> usize {
 }
 
 impl View {
-    fn of(buffer: &Bound<'_, PyAny>) -> PyResult<Self> {
+    /// The memory of `buffer`, which is the argument `name`.
+    ///
+    /// # Errors
+    /// `TypeError` if it is none, `ValueError` if it cannot be written.
+    pub(crate) fn of(name: &str, buffer: &Bound<'_, PyAny>) -> PyResult<Self> {
         let py = buffer.py();
         // SAFETY: the object is live and the thread attached.
         if unsafe { ffi::PyObject_CheckBuffer(buffer.as_ptr()) } == 0 {
             let kind = buffer.get_type().name()?;
-            return Err(PyTypeError::new_err(format!("scoreboard: a buffer is wanted, such as an mmap, not {kind}")));
+            return Err(PyTypeError::new_err(format!("{name}: a buffer is wanted, such as an mmap, not {kind}")));
         }
         let mut view = Box::new(ffi::Py_buffer::new());
         // SAFETY: as above; the view is ours to be filled, and does not move. Without further flags it is one piece.
         if unsafe { ffi::PyObject_GetBuffer(buffer.as_ptr(), &raw mut *view, ffi::PyBUF_WRITABLE) } != 0 {
             let error = PyErr::fetch(py);
-            let refusal =
-                PyValueError::new_err(format!("scoreboard: its memory is not to be used: {}", error.value(py)));
+            let refusal = PyValueError::new_err(format!("{name}: its memory is not to be used: {}", error.value(py)));
             refusal.set_cause(py, Some(error));
             return Err(refusal);
         }
         Ok(Self(view))
+    }
+
+    /// Where it begins, and how many bytes it has.
+    pub(crate) fn memory(&self) -> (*mut std::ffi::c_void, usize) {
+        (self.0.buf, self.0.len.cast_unsigned())
     }
 }
 

@@ -4,6 +4,7 @@ use crate::access_log::AccessLog;
 use crate::calls::{Call, Limits as TimeLimits, Place};
 use crate::clock;
 use crate::engines::{Engines, share};
+use crate::group;
 use crate::limit::RequestLimit;
 use crate::log_writer::Log;
 use crate::object::Object;
@@ -11,7 +12,7 @@ use crate::scoreboard::{Scoreboard, Stopwatch};
 use crate::site::{Common, Hooks, Plan, Site, Stop, Turned, detached};
 use crate::wsgi::file_wrapper::FileWrapper;
 use crate::wsgi::{Inputs, Job, Parts, Wsgi};
-use engine::{Config, Engine, Neighbours, Os, STOP_GRACE, Stage, Times};
+use engine::{Config, ENGINES_MAX, Engine, EngineGroup, Os, STOP_GRACE, Stage, Times};
 use pyo3::exceptions::{PyRuntimeError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use std::collections::BTreeMap;
@@ -87,6 +88,7 @@ impl Server {
         time_stages = 0,
         engines = 1,
         evicts_silent = false,
+        group = None,
     ))]
     #[allow(clippy::too_many_arguments, clippy::needless_pass_by_value, reason = "they are Python's keyword arguments")]
     fn new(
@@ -130,7 +132,9 @@ impl Server {
         time_stages: usize,
         engines: usize,
         evicts_silent: bool,
+        group: Option<group::Arguments<'_>>,
     ) -> PyResult<Self> {
+        let group = group.map(group::Arguments::take).transpose()?;
         if !app.is_callable() {
             return Err(PyTypeError::new_err(format!("the application {app} is not callable")));
         }
@@ -146,7 +150,7 @@ impl Server {
         // Each has a crew, so that a call that takes its time keeps nobody waiting whose connection it has; and a share of
         // all that is bounded.
         let engines = if waiter.is_some() { 1 } else { engines.min(threads / 2).min(worker_connections).min(queue) };
-        let engines = engines.max(1);
+        let engines = engines.clamp(1, ENGINES_MAX);
         let config = Config {
             limits: Limits {
                 request_line: limit_request_line,
@@ -186,11 +190,14 @@ impl Server {
         let app: Object = app.unbind().into();
         let hooks = Hooks { spawn, waiter, wait, timeout_exception };
         let common = Arc::new(Common::default());
-        let systems = (0..engines).map(|_| Os::new()).collect::<io::Result<Vec<_>>>()?;
+        let mut systems = (0..engines).map(|_| Os::new()).collect::<io::Result<Vec<_>>>()?;
+        if let Some(group) = &group {
+            systems.iter_mut().try_for_each(|(net, ..)| net.watch_bell(group.own_bell(), group.processes()))?;
+        }
         let (_, poller, waker) = &systems[0];
         let (poller_fd, engine_wakeup) = (poller.as_raw_fd(), waker.as_fd().as_raw_fd());
-        let neighbours =
-            (engines > 1).then(|| Neighbours::new(systems.iter().map(|(.., waker)| waker.clone()).collect()));
+        let wakers = systems.iter().map(|(.., waker)| waker.clone()).collect();
+        let group = (engines > 1 || group.is_some()).then(|| EngineGroup::new(wakers, group));
         // One for all engines, whose lines it keeps whole.
         let access_log = access_log.filter(|_| access_logger.is_none()).map(Log::access).transpose()?;
         if let Some(log) = &access_log {
@@ -208,8 +215,10 @@ impl Server {
             };
             let mut engine = Engine::new(net, sockets, config, clock::now())?;
             let own_threads = share(threads, index, engines);
-            if let Some(neighbours) = &neighbours {
-                engine.settle_among(neighbours.place(index, own_threads));
+            if let Some(group) = &group {
+                // Greenlets are not counted: however many there are, the hub can begin another.
+                let calls = if hooks.waiter.is_some() { usize::MAX } else { own_threads };
+                engine.join_group(group.membership(index, calls));
             }
             if time_stages > 0 {
                 engine.take_times(Box::new(clock::Fine), time_stages);

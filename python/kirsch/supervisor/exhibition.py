@@ -45,6 +45,7 @@ class Exhibition:
         def main() -> int:
             service.close_directories()
             held.close_sockets()
+            self._service.group.close()
             if held.identity is not None:
                 privileges.drop(held.identity)
             titles.other("metrics", board.application)

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
     from kirsch.scoreboard import Scoreboard
     from kirsch.settings import Settings
+    from kirsch.supervisor.engine_group import EngineGroup
     from kirsch.supervisor.holdings import Holdings
     from kirsch.supervisor.notify import Notifier
 
@@ -72,11 +73,14 @@ class Service:
     known of it.
     """
 
-    def __init__(self, current: Generation, held: Holdings, board: Scoreboard, notifier: Notifier) -> None:
+    def __init__(
+        self, current: Generation, held: Holdings, board: Scoreboard, group: EngineGroup, notifier: Notifier
+    ) -> None:
         self.current = current
         self.trial: Generation | None = None
         self.held = held
         self.board = board
+        self.group = group
         self.notifier = notifier
         self.name = current.chosen.target or ""
         self.workers: list[Worker] = []

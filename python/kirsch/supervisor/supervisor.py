@@ -35,6 +35,7 @@ from kirsch.supervisor import worker as workers
 from kirsch.supervisor.changes import Changes
 from kirsch.supervisor.crew import NEVER, READY, plan
 from kirsch.supervisor.crew import STOPPING as STOPPING_WORKER
+from kirsch.supervisor.engine_group import EngineGroup
 from kirsch.supervisor.exhibition import Exhibition
 from kirsch.supervisor.holdings import Holdings
 from kirsch.supervisor.lookout import Lookout
@@ -414,7 +415,7 @@ def _open(chosen: Settings, state: upgrade.State | None) -> Service:
         current = Generation(number, chosen, path=os.curdir)
     except OSError as error:
         raise assembly.AssemblyError(assembly.EXIT_FAILED, assembly.reason(error)) from None
-    return Service(current, held, board, Notifier())
+    return Service(current, held, board, _group(board, state), Notifier())
 
 
 def _scoreboard(chosen: Settings, state: upgrade.State | None) -> Scoreboard:
@@ -428,3 +429,13 @@ def _scoreboard(chosen: Settings, state: upgrade.State | None) -> Scoreboard:
             os.close(state["board"])
             state["board"] = None
     return Scoreboard.create(2 * max(chosen.workers, chosen.max_workers) + _SLOTS_SPARE)
+
+
+def _group(board: Scoreboard, state: upgrade.State | None) -> EngineGroup:
+    """That of the image before, whose workers go on in it, or a new one."""
+    fds = [] if state is None else state.get("group", [])
+    if state is not None and state["board"] is None:
+        for fd in fds:
+            os.close(fd)  # its records are on another board
+        fds = []
+    return EngineGroup(board, fds)

@@ -114,6 +114,7 @@ class Upgrading:
         state = {
             **service.held.export(),
             "board": service.board.fd,
+            "group": service.group.export(),
             "generation": service.current.number,
             "served": service.served,
             "wanted": service.wanted if service.wanted != service.chosen.workers else 0,
@@ -123,6 +124,7 @@ class Upgrading:
             upgrade.become(service.chosen, state, [worker.channel for worker in service.workers], self._wakeup)
         except OSError as error:
             os.set_inheritable(service.board.fd, False)
+            service.group.set_inheritable(False)
             service.held.stay()
             told = f"the new installation cannot be run: {assembly.reason(error)}; serving on"
             service.report(ERROR, f"SIGUSR2: {told}")

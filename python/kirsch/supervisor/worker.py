@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from kirsch.settings import Settings
     from kirsch.sockets import Listener
     from kirsch.supervisor.control import Channel
+    from kirsch.supervisor.engine_group import Arguments, EngineGroup
     from kirsch.supervisor.privileges import Identity
 
     Application = Callable[..., Any]
@@ -63,6 +64,7 @@ class Outfit:
         identity: Identity | None,
         listeners: list[Listener],
         board: Scoreboard,
+        group: EngineGroup,
     ) -> None:
         self.chosen = chosen
         self.directories = directories
@@ -70,6 +72,7 @@ class Outfit:
         self.identity = identity
         self.listeners = listeners
         self.board = board
+        self.group = group
 
 
 class Loaded:
@@ -95,6 +98,14 @@ class Post:
         self.listeners = sockets.share(outfit.listeners, seat, seats)
         self.request_limit = request_limit
         self.multiprocess = seats > 1 or outfit.chosen.max_workers > 1
+
+    def join_group(self) -> Arguments | None:
+        """What the native server needs to share new connections with other workers; None where it does not."""
+        group = self.outfit.group
+        if any(listener.set is not None for listener in self.listeners):
+            group.close()  # the kernel has chosen the worker before anybody could look
+            return None
+        return group.hand_over(self.slot.index)
 
 
 def main(post: Post, loaded: Loaded | None = None) -> int:
@@ -176,7 +187,7 @@ def _serve(post: Post, app: Application, name: str) -> int:
     server = assembly.make_server(app, chosen, errors)
     server.adopt(post.listeners)
     server.slot = post.slot
-    server.engine_options["multiprocess"] = post.multiprocess
+    server.engine_options.update(multiprocess=post.multiprocess, group=post.join_group())
     limit_fd = -1
     if post.request_limit:
         limit_fd, write_fd = os.pipe()

@@ -67,7 +67,10 @@ class Workforce:
         service, held = self._service, self._service.held
         others = [each for each in (service.current, service.trial) if each is not None and each is not generation]
         directories = (generation.directory, *(each.directory for each in others))
-        return workers.Outfit(generation.chosen, directories, held.errors, held.identity, held.listeners, service.board)
+        service.group.make_room(generation.chosen, service.wanted)
+        return workers.Outfit(
+            generation.chosen, directories, held.errors, held.identity, held.listeners, service.board, service.group
+        )
 
     def adopt(self, exported: Iterable[State], board: Scoreboard | None) -> None:
         """Take over those of the image before this one."""
