@@ -195,3 +195,13 @@ def test_fork_hooks_without_preload_are_refused(site: Site) -> None:
     done = check("site_app", "--before-fork=site_hooks:before", cwd=site.folder)
     assert done.returncode == 2
     assert "--before-fork: it goes with --preload" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("key", "told"), [("post_fork", "worker-start"), ("worker_exit", "worker-stop"), ("pre_fork", "before-fork")]
+)
+def test_a_hook_of_gunicorns_in_the_settings_file_is_told_with_ours(site: Site, key: str, told: str) -> None:
+    (site.folder / "kirsch.toml").write_text(f'{key} = "site_hooks:start"\n')
+    done = check("site_app", cwd=site.folder)
+    assert done.returncode == 2
+    assert f"kirsch.toml:1: there is no setting {key}; write {told}" in done.stderr

@@ -172,6 +172,19 @@ def test_a_reload_that_fails_ends_too(
     path_manager.wait_for("READY=1", after=count)
 
 
+def test_a_reload_of_settings_that_are_wrong_ends_too(
+    serve: Serve, write_app: Callable[[str], str], path_manager: ServiceManager, tmp_path: Path
+) -> None:
+    """With Type=notify-reload, systemd waits for both messages after its signal."""
+    server = serve(f"{write_app(HELLO)}:app", env={"NOTIFY_SOCKET": path_manager.address}, cwd=tmp_path)
+    path_manager.wait_for("READY=1")
+    count = len(path_manager.heard)
+    (tmp_path / "kirsch.toml").write_text("wrokers = 2\n")
+    os.kill(server.pid, signal.SIGHUP)
+    path_manager.wait_for("RELOADING=1", "MONOTONIC_USEC", after=count)
+    path_manager.wait_for("READY=1", "STATUS", after=count)
+
+
 def test_the_watchdog_is_fed_while_it_serves(
     serve: Serve, write_app: Callable[[str], str], path_manager: ServiceManager
 ) -> None:

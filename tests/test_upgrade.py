@@ -132,6 +132,28 @@ def test_new_workers_that_fail_leave_the_old_ones(
     assert site.stop() == 0
 
 
+@pytest.mark.parametrize("mode", [(), ("--preload",)])
+def test_an_upgrade_keeps_the_number_of_workers_when_it_fails(
+    start: Callable[..., Running], tmp_path: Path, mode: tuple[str, ...]
+) -> None:
+    settings = tmp_path / "kirsch.toml"
+    settings.write_text("workers = 3\n")
+    site = start(*mode)
+    before = site.wait_for_workers(3)
+    settings.write_text("workers = 1\n")
+    marker = tmp_path / "imported"
+    (tmp_path / "site_app.py").write_text(
+        f"import os\nif os.path.exists({str(marker)!r}): raise LookupError\nopen({str(marker)!r}, 'w').close()\n"
+        + APP.format("two")
+    )
+    upgrade(site, "SIGUSR2: upgrade failed, keeping the current workers")
+    assert site.worker_pids() == before
+    (tmp_path / "site_app.py").write_text(APP.format("three"))
+    site.said_at(signal.SIGHUP, "SIGHUP: done, a new worker")
+    site.wait_for_workers(1, without=before)
+    assert site.page() == "three"
+
+
 def test_a_check_that_takes_too_long(start: Callable[..., Running], tmp_path: Path) -> None:
     site = start("--startup-timeout=1s")
     (tmp_path / "site_app.py").write_text("import time\ntime.sleep(60)\n")

@@ -35,7 +35,17 @@ _PROJECT_TABLE = ("tool", "kirsch")
 # They say where to look or what to do now, so a file cannot hold them.
 _ON_THE_COMMAND_LINE = frozenset({"config", "check_config", "print_config"})
 _MOUNT_KEYS = ("path", "host", "app", "factory")
-_OTHER_NAMES = {"application": "app", "target": "app", "module": "app"}
+_OTHER_NAMES = {
+    "application": "app",
+    "target": "app",
+    "module": "app",
+    # gunicorn's.
+    "post_worker_init": "worker-start",
+    "post_fork": "worker-start, or after-fork with preload",
+    "pre_fork": "before-fork, with preload",
+    "worker_exit": "worker-stop",
+    "logconfig_dict": "a table [logging]",
+}
 
 
 class File:

@@ -63,6 +63,7 @@ class Reloading:
         self._when_over = when_over
         self._trial: _Trial | None = None
         self._rollout: _Rollout | None = None
+        self._upgraded_workers: int | None = None  # what an upgrade wanted that has failed
 
     def __bool__(self) -> bool:
         """Whether one is under way."""
@@ -88,11 +89,12 @@ class Reloading:
                 zygote.adopt_orphans()
             service.held.give_logs(chosen)
             changed = (chosen.workers, chosen.max_workers) != (old.workers, old.max_workers)
-            workers = chosen.workers if changed or service.withdrawn else None
+            workers = chosen.workers if changed or service.withdrawn else self._upgraded_workers
             trial = Generation(service.current.number + 1, chosen, workers)
         except (UsageError, OSError) as error:
             text = assembly.reason(error) if isinstance(error, OSError) else str(error)
-            service.report(ERROR, f"{why}: reload failed, keeping the current workers: {text}")
+            service.notifier.reloading(f"{why}: reloading")
+            self._failed(why, "reload", text)
             return
         _, fixed = configuration.changes(old, new)
         if fixed:
@@ -106,6 +108,7 @@ class Reloading:
         """Replace every worker by one that is made of the current settings; ``workers`` of them, or as many as there
         are."""
         current = self._service.current
+        self._upgraded_workers = workers
         self._try(Generation(current.number + 1, current.chosen, workers), _Trial(why, reason))
 
     def _try(self, generation: Generation, trial: _Trial) -> None:
@@ -142,7 +145,7 @@ class Reloading:
 
     def _begin_rollout(self, trial: _Trial, generation: Generation, first: Worker) -> None:
         service = self._service
-        self._trial = None
+        self._trial = self._upgraded_workers = None
         service.begin(generation, first.name)
         if trial.brings_back:
             service.withdrawn = False
@@ -182,13 +185,17 @@ class Reloading:
 
     def fail(self, told: str) -> None:
         """The generation that is tried does not get ready (``told`` why): the current one serves on."""
-        trial, service = self._trial, self._service
-        if trial is None:
-            return
-        self._drop_trial()
-        service.report(ERROR, f"{trial.why}: {trial.reason} failed, keeping the current workers: {told}")
-        service.notifier.ready(f"serving {service.name}; {trial.why}: {trial.reason} failed: {_first_line(told)}")
-        self._when_over()
+        trial = self._trial
+        if trial is not None:
+            self._drop_trial()
+            self._failed(trial.why, trial.reason, told)
+
+    def _failed(self, why: str, reason: str, told: str) -> None:
+        service = self._service
+        service.report(ERROR, f"{why}: {reason} failed, keeping the current workers: {told}")
+        if service.served:  # else the first workers are still awaited, of whom the manager is told
+            service.notifier.ready(f"serving {service.name}; {why}: {reason} failed: {_first_line(told)}")
+            self._when_over()
 
     def stay_withdrawn(self) -> None:
         """WINCH has come after the signal for the reload."""

@@ -109,7 +109,10 @@ class Supervisor:
         service = self._service
         service.served = state["served"]
         handed_over = [each for each in state["workers"] if each["state"] != STOPPING_WORKER]
-        wanted = min(state["wanted"] or service.chosen.workers, service.board.slots // 2)
+        wanted, room = state["wanted"] or service.chosen.workers, service.board.slots // 2
+        if wanted > room:
+            service.report(ERROR, f"SIGUSR2: there is room for {room} workers; a restart makes room for {wanted}")
+            wanted = room
         # Until a worker of this image is ready, there are as many as there were.
         service.wanted = 1 + max((each["seat"] for each in handed_over), default=wanted - 1)
         self._upgraded_workers = wanted

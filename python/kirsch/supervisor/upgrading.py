@@ -106,7 +106,7 @@ class Upgrading:
         service = self._service
         self._nursery.dismiss_all()
         for worker in service.workers:
-            if worker.state is STARTING:
+            if worker.state is STARTING or service.is_trial(worker):
                 self._workforce.tell_to_stop(worker, "upgrade", service.chosen.graceful_timeout, None)
         self._exhibition.stop()
         self._changes.stop()

@@ -348,7 +348,10 @@ class Workforce:
             due = time.monotonic() + _SAME_SIGNAL_SECONDS
             self._leavers.append((due, f"{worker} ends: {message['why']}", worker.why))
             seat = self._service.seat(worker.seat)
-            seat.reason, seat.backoff.not_before = worker.why, due
+            seat.reason = worker.why
+            if worker.why == "other" and time.monotonic() < worker.ready_at + YOUNG_SECONDS:
+                seat.backoff.failed(time.monotonic())  # the application stops the server as soon as it serves
+            seat.backoff.not_before = max(seat.backoff.not_before, due)
 
     # How they have ended
 
