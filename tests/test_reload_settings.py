@@ -74,6 +74,7 @@ VALUES: dict[str, tuple[Any, dict[str, Any]]] = {
     "after_fork": ("site_hooks:other", {"preload": True}),
     "driver": ("gevent", {}),
     "chdir": ("other", {}),
+    "mount": ([{"path": "/other", "app": "site_app:app"}], {}),
     "pythonpath": (["other"], {}),
     "access_logfile": ("other.log", {}),
     "log_config": ({"root": {"level": "INFO"}}, {}),
@@ -111,13 +112,14 @@ def another_value(each: Setting) -> tuple[Any, dict[str, Any]]:
 def toml(settings: dict[str, Any]) -> str:
     """JSON's scalars and arrays are TOML's, too."""
 
-    def value(value: Any) -> str:
+    def written(value: Any) -> str:
         if isinstance(value, dict):
-            return "{ " + ", ".join(f"{json.dumps(key)} = {value_of(each)}" for key, each in value.items()) + " }"
+            return "{ " + ", ".join(f"{json.dumps(key)} = {written(each)}" for key, each in value.items()) + " }"
+        if isinstance(value, list):
+            return f"[{', '.join(map(written, value))}]"
         return json.dumps(value)
 
-    value_of = value
-    return "".join(f"{name.replace('_', '-')} = {value(each)}\n" for name, each in settings.items())
+    return "".join(f"{name.replace('_', '-')} = {written(each)}\n" for name, each in settings.items())
 
 
 class Site:
