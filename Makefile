@@ -85,6 +85,23 @@ test-python: build $(STAMPS)/test ## Run the Python tests alone
 test-path: build $(STAMPS)/test ## Run the tests that look at paths in a clone with a space, an é and "kirsch" in its path
 	.ci/test-path $(VENV)
 
+# kirsch-query is pure Python and has an environment of its own: it needs databases and no engine. QUERY_CASES random
+# queries are tried on each of them. The servers are Debian's, started and ended by the tests.
+QUERY := packages/kirsch-query
+QUERY_VENV ?= .venvs/query
+
+.PHONY: test-query
+test-query: $(QUERY_VENV)/.stamps/test ## Run kirsch-query's tests on SQLite, PostgreSQL and MariaDB; QUERY_CASES=100000 tries more
+	bash $(QUERY)/tests/install_databases.sh
+	cd $(QUERY) && "$(abspath $(QUERY_VENV))/bin/python" -m pytest $(QUERY_ARGS)
+
+$(QUERY_VENV)/.stamps/test: $(QUERY)/pyproject.toml
+	@[ -n "$(PYTHON)" ] || { echo "No CPython >= 3.10 with the module venv found: install one, or choose with PYTHON=."; exit 1; }
+	[ -x $(QUERY_VENV)/bin/python ] || $(PYTHON) -m venv $(QUERY_VENV)
+	$(QUERY_VENV)/bin/python -m pip --quiet --disable-pip-version-check install 'pip>=25.1'
+	cd $(QUERY) && "$(abspath $(QUERY_VENV))/bin/python" -m pip --quiet --disable-pip-version-check install --group test --editable .
+	@mkdir -p $(@D) && touch $@
+
 # The programs that some tests drive (git, litmus, ...); says what it could not install.
 .PHONY: test-system
 test-system:
@@ -136,6 +153,7 @@ check-python: $(STAMPS)/check
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
+	MYPYPATH=packages/kirsch-query/tests $(BIN)/mypy packages/kirsch-query/tests/*.py
 
 .PHONY: check-module
 check-module: build $(STAMPS)/check

@@ -1,0 +1,32 @@
+"""Plain Python functions as queries: one meaning in memory, in SQL, and over both.
+
+>>> from kirsch_query import where
+>>> limit = 10
+>>> cheap = where(lambda book: book["price"] < limit)
+>>> [*cheap.filter([{"price": 5}, {"price": 50}, {"price": None}])]
+[{'price': 5}]
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from .errors import QueryError, Refused, SourceError
+from .query import Where, comparison, filter, where  # noqa: A004 - Dejavu's name: kirsch_query.filter
+
+if TYPE_CHECKING:
+    from .merging import Recalled, count, desc, exists, recall, total
+
+__all__ = [
+    "QueryError", "Recalled", "Refused", "SourceError", "Where", "comparison", "count", "desc", "exists", "filter",
+    "recall", "total", "where",
+]  # fmt: skip
+
+
+def __getattr__(name: str) -> Any:
+    """What needs SQLAlchemy is imported when it is first asked for."""
+    if name in ("Recalled", "count", "desc", "exists", "recall", "total"):
+        from . import merging
+
+        return getattr(merging, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,0 +1,256 @@
+"""SQL text: one small SQLAlchemy element for each operation whose spelling or meaning depends on the database.
+
+Each element prints what means the same as Python on its database. Values reach the database as bound parameters only;
+an element prints nothing but its arguments, which SQLAlchemy has compiled, and the words that stand here.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy.ext.compiler import compiles
+from sqlalchemy.sql.functions import FunctionElement
+
+from .errors import Refused
+
+DIALECTS = ("sqlite", "postgresql", "mariadb")
+"""The databases for which each translation is tested to mean what Python means."""
+
+Emit = Callable[..., str]
+
+
+class Operation(FunctionElement[Any]):
+    """The base of the elements."""
+
+    inherit_cache = True
+
+    def self_group(self, against: Any = None) -> Any:  # noqa: ARG002 - SQLAlchemy's signature
+        """Itself: each prints its own parentheses, and SQLAlchemy's ``= 1`` beside a condition keeps an index out."""
+        return self
+
+
+_EMITTERS: dict[str, dict[str, Emit]] = {}
+_CLASSES: dict[str, type[FunctionElement[Any]]] = {}
+
+
+def dialect_name(dialect: Any) -> str:
+    """The database's name, which tells MariaDB from MySQL."""
+    name = str(dialect.name)
+    return "mariadb" if name == "mysql" and getattr(dialect, "is_mariadb", False) else name
+
+
+def _operation(
+    name: str, type_: Any, *, sqlite: Emit, postgresql: Emit | None = None, mariadb: Emit | None = None
+) -> None:
+    """Define an element; a database that has no emitter of its own uses SQLite's."""
+    _EMITTERS[name] = {"sqlite": sqlite, "postgresql": postgresql or sqlite, "mariadb": mariadb or sqlite}
+    cls: type[FunctionElement[Any]] = type(
+        f"_{name}", (Operation,), {"inherit_cache": True, "name": name, "type": type_ or sa.types.NULLTYPE}
+    )
+    _CLASSES[name] = cls
+    compiles(cls)(_print)
+
+
+def op(name: str, *arguments: Any) -> sa.ColumnElement[Any]:
+    """An operation of these arguments."""
+    return _CLASSES[name](*arguments)
+
+
+def _print(element: Any, compiler: Any, **options: Any) -> str:
+    options.pop("within_columns_clause", None)
+    dialect = dialect_name(compiler.dialect)
+    emitter = _EMITTERS[element.name].get(dialect)
+    if emitter is None:
+        raise unproven(dialect)
+    linter = options.get("from_linter")
+    if linter is not None:  # what looks for products of tables must see that this joins those of its arguments
+        for one, other in itertools.combinations(element.clauses, 2):
+            linter.edges.update(itertools.product(one._from_objects, other._from_objects))
+    return emitter(*(_grouped(each, compiler, options) for each in element.clauses))
+
+
+def _grouped(clause: Any, compiler: Any, options: dict[str, Any]) -> str:
+    text: str = compiler.process(clause, **options)
+    plain = isinstance(clause, sa.Column | sa.BindParameter | sa.ScalarSelect | Operation)
+    return text if plain else f"({text})"
+
+
+def unproven(dialect: str) -> Refused:
+    """The refusal of a database on which nothing was tested."""
+    hint = " Its LIKE, = and collations differ from MariaDB's." if dialect == "mysql" else ""
+    return Refused(
+        f"this query was not tested on {dialect}, so that its meaning there is not known",
+        hint=f"It was on {', '.join(DIALECTS)}.{hint} Elsewhere, read the rows and use filter().",
+    )
+
+
+class Checked(Operation):
+    """A whole translated condition: refuses to compile for a database on which it is not exact."""
+
+    inherit_cache = True
+    name = "checked"
+    type = sa.Boolean()
+
+    def __init__(self, clause: Any, refusals: dict[str, Refused]) -> None:
+        super().__init__(clause)
+        self.refusals = refusals
+
+    def _negate(self) -> sa.ColumnElement[Any]:
+        """What SQLAlchemy's ``not_`` gives: true wherever the condition is not."""
+        return Checked(op("not_true", *self.clauses), self.refusals)
+
+
+@compiles(Checked)
+def _print_checked(element: Checked, compiler: Any, **options: Any) -> str:
+    dialect = dialect_name(compiler.dialect)
+    if dialect not in DIALECTS:
+        raise unproven(dialect)
+    if dialect in element.refusals:
+        raise element.refusals[dialect]
+    options.pop("within_columns_clause", None)
+    (clause,) = element.clauses
+    return f"({compiler.process(clause, **options)})"
+
+
+# What is true of all three: a condition that may be NULL, and is to be true or false.
+_operation("not_true", sa.Boolean(), sqlite=lambda x: f"({x} IS NOT TRUE)")
+_operation("same", sa.Boolean(), sqlite=lambda x, y: f"({x} IS {y})",
+           postgresql=lambda x, y: f"({x} IS NOT DISTINCT FROM {y})", mariadb=lambda x, y: f"({x} <=> {y})")  # fmt: skip
+
+# Comparisons of numbers. PostgreSQL takes NaN for equal to itself and greater than all else.
+for _name, _sign, _greater in (("eq", "=", 0), ("lt", "<", 1), ("le", "<=", 1), ("gt", ">", 0), ("ge", ">=", 0)):
+    _operation(f"number_{_name}", sa.Boolean(), sqlite=lambda x, y, sign=_sign: f"({x} {sign} {y})")
+    _operation(
+        f"float_{_name}", sa.Boolean(), sqlite=lambda x, y, sign=_sign: f"({x} {sign} {y})",
+        postgresql=lambda x, y, sign=_sign, greater=_greater: f"({x} {sign} {y} AND {(x, y)[greater]} <> 'NaN')",
+    )  # fmt: skip
+
+
+# Text: compared by code points, without padding, whatever the collation of the column.
+
+
+def _bytewise(x: str) -> str:
+    return f"CONVERT({x} USING utf8mb4) COLLATE utf8mb4_nopad_bin"
+
+
+_operation("text", sa.String(), sqlite=lambda x: f"({x} COLLATE BINARY)", postgresql=lambda x: f'({x} COLLATE "C")',
+           mariadb=lambda x: f"({_bytewise(x)})")  # fmt: skip
+_operation("text_eq", sa.Boolean(), sqlite=lambda x, y: f"({x} = {y} COLLATE BINARY)",
+           postgresql=lambda x, y: f'({x} = {y} COLLATE "C")', mariadb=lambda x, y: f"({_bytewise(x)} = {_bytewise(y)})")  # fmt: skip
+# A column and a value: the plain comparison, which an index serves, is implied by the exact one.
+_operation("text_is", sa.Boolean(), sqlite=lambda x, y: f"({x} = {y} COLLATE BINARY)",
+           postgresql=lambda x, y: f"({x} = {y})",
+           mariadb=lambda x, y: f"({x} = {y} AND {_bytewise(x)} = {_bytewise(y)})")  # fmt: skip
+for _name, _sign in (("lt", "<"), ("le", "<="), ("gt", ">"), ("ge", ">=")):
+    _operation(
+        f"text_{_name}", sa.Boolean(), sqlite=lambda x, y, sign=_sign: f"({x} {sign} {y} COLLATE BINARY)",
+        postgresql=lambda x, y, sign=_sign: f'({x} {sign} {y} COLLATE "C")',
+        mariadb=lambda x, y, sign=_sign: f"({_bytewise(x)} {sign} {_bytewise(y)})",
+    )  # fmt: skip
+_operation("length", sa.Integer(), sqlite=lambda x: f"length({x})", postgresql=lambda x: f"char_length({x})",
+           mariadb=lambda x: f"char_length({x})")  # fmt: skip
+_operation("contains", sa.Boolean(), sqlite=lambda x, y: f"(instr({x}, {y}) > 0)",
+           postgresql=lambda x, y: f'(strpos({x} COLLATE "C", {y}) > 0)',
+           mariadb=lambda x, y: f"(locate({_bytewise(y)}, {_bytewise(x)}) > 0)")  # fmt: skip
+_operation("starts", sa.Boolean(), sqlite=lambda x, y: f"(substr({x}, 1, length({y})) = {y} COLLATE BINARY)",
+           postgresql=lambda x, y: f'(left({x}, char_length({y})) = {y} COLLATE "C")',
+           mariadb=lambda x, y: f"(left({_bytewise(x)}, char_length({y})) = {_bytewise(y)})")  # fmt: skip
+_operation("ends", sa.Boolean(),
+           sqlite=lambda x, y: f"(length({x}) >= length({y}) AND substr({x}, length({x}) - length({y}) + 1) = {y} COLLATE BINARY)",
+           postgresql=lambda x, y: f'(right({x}, char_length({y})) = {y} COLLATE "C")',
+           mariadb=lambda x, y: f"(right({_bytewise(x)}, char_length({y})) = {_bytewise(y)})")  # fmt: skip
+_operation("concat", sa.String(), sqlite=lambda x, y: f"({x} || {y})", mariadb=lambda x, y: f"concat({x}, {y})")
+# From a start and up to a stop that are not negative.
+_operation("slice", sa.String(), sqlite=lambda x, start, stop: f"substr({x}, {start} + 1, max({stop} - {start}, 0))",
+           postgresql=lambda x, start, stop: f"substr({x}, {start} + 1, greatest({stop} - {start}, 0))",
+           mariadb=lambda x, start, stop: f"substr({x}, {start} + 1, greatest({stop} - {start}, 0))")  # fmt: skip
+_operation("from_end", sa.Integer(), sqlite=lambda x, n: f"max(length({x}) - {n}, 0)",
+           postgresql=lambda x, n: f"greatest(char_length({x}) - {n}, 0)",
+           mariadb=lambda x, n: f"greatest(char_length({x}) - {n}, 0)")  # fmt: skip
+_operation("bytes_length", sa.Integer(), sqlite=lambda x: f"length({x})", postgresql=lambda x: f"octet_length({x})")
+
+
+# Integers are as long as they need to be. SQLite's have 64 bits and would go on as inexact floats: an error instead,
+# and abs() of the smallest one is how SQL of it raises an error.
+
+
+def _whole(text: str) -> str:
+    value = "CASE WHEN typeof(v) <> 'real' THEN v ELSE abs(-9223372036854775808) END"
+    return f"(SELECT {value} FROM (SELECT {text} AS v))"  # noqa: S608 - of SQL that is compiled already
+
+
+def _exact(x: str) -> str:
+    return f"CAST({x} AS DECIMAL(65, 0))"
+
+
+def _numeric(x: str) -> str:
+    return f"CAST({x} AS NUMERIC)"
+
+
+for _name, _sign in (("add", "+"), ("sub", "-"), ("mul", "*")):
+    _operation(
+        f"int_{_name}", sa.BigInteger(), sqlite=lambda x, y, sign=_sign: _whole(f"{x} {sign} {y}"),
+        postgresql=lambda x, y, sign=_sign: f"({_numeric(x)} {sign} {y})",
+        mariadb=lambda x, y, sign=_sign: f"({_exact(x)} {sign} {_exact(y)})",
+    )  # fmt: skip
+    _operation(f"float_{_name}", sa.Double(), sqlite=lambda x, y, sign=_sign: f"({x} {sign} {y})")
+    _operation(f"decimal_{_name}", sa.Numeric(), sqlite=lambda x, y, sign=_sign: f"({x} {sign} {y})")
+
+
+def _modulo(x: str, y: str) -> str:
+    """With the sign of the divisor, as in Python; NULL where that is zero."""
+    return f"mod(mod({x}, nullif({y}, 0)) + {y}, nullif({y}, 0))"
+
+
+def _modulo_sqlite(x: str, y: str) -> str:
+    return _whole(f"({x} % {y} + {y}) % {y}")
+
+
+_operation("int_mod", sa.BigInteger(), sqlite=_modulo_sqlite,
+           postgresql=lambda x, y: _modulo(_numeric(x), _numeric(y)), mariadb=lambda x, y: _modulo(_exact(x), _exact(y)))  # fmt: skip
+_operation("int_floordiv", sa.BigInteger(),
+           sqlite=lambda x, y: _whole(f"({_whole(f'{x} - {_modulo_sqlite(x, y)}')}) / {y}"),
+           postgresql=lambda x, y: f"div({_numeric(x)} - {_modulo(_numeric(x), _numeric(y))}, nullif({_numeric(y)}, 0))",
+           mariadb=lambda x, y: f"round(({_exact(x)} - {_modulo(_exact(x), _exact(y))}) / nullif({_exact(y)}, 0))")  # fmt: skip
+_operation("int_abs", sa.BigInteger(), sqlite=lambda x: f"abs({x})", postgresql=lambda x: f"abs({_numeric(x)})",
+           mariadb=lambda x: f"abs({_exact(x)})")  # fmt: skip
+_operation("abs", sa.Double(), sqlite=lambda x: f"abs({x})")
+_operation("whole", sa.Integer(), sqlite=lambda x: f"CAST({x} AS INTEGER)", mariadb=lambda x: f"CAST({x} AS SIGNED)")
+_operation("double", sa.Double(), sqlite=lambda x: f"CAST({x} AS REAL)",
+           postgresql=lambda x: f"CAST({x} AS DOUBLE PRECISION)", mariadb=lambda x: f"CAST({x} AS DOUBLE)")  # fmt: skip
+_operation("numeric", sa.Numeric(), sqlite=lambda x: x, postgresql=_numeric)
+# MariaDB takes a value of these types for text, which matters where it is not compared with a column.
+for _name, _type in (("datetime", "DATETIME(6)"), ("date", "DATE"), ("time", "TIME(6)")):
+    _operation(f"as_{_name}", None, sqlite=lambda x: x, mariadb=lambda x, type_=_type: f"CAST({x} AS {type_})")
+_operation("divide", sa.Double(), sqlite=lambda x, y: f"({x} / nullif({y}, 0))")
+
+# Parts of dates and times. SQLite has them as text of a fixed form.
+_PARTS = {"year": (1, 4), "month": (6, 2), "day": (9, 2), "hour": (12, 2), "minute": (15, 2), "second": (18, 2),
+          "microsecond": (21, 6)}  # fmt: skip
+
+
+def _extract(part: str) -> str:
+    if part == "second":
+        return "CAST(floor(EXTRACT(SECOND FROM {x})) AS INTEGER)"
+    if part == "microsecond":
+        return "mod(CAST(EXTRACT(MICROSECOND FROM {x}) AS INTEGER), 1000000)"
+    return f"CAST(EXTRACT({part.upper()} FROM {{x}}) AS INTEGER)"
+
+
+for _name, (_start, _count) in _PARTS.items():
+    for _prefix, _offset in (("", 0), ("time_", 11)):
+        if _start <= _offset:
+            continue
+        _operation(
+            f"{_prefix}{_name}", sa.Integer(),
+            sqlite=lambda x, start=_start - _offset, count=_count: f"CAST(substr({x}, {start}, {count}) AS INTEGER)",
+            postgresql=lambda x, name=_name: _extract(name).format(x=x),
+            mariadb=lambda x, name=_name: f"{name}({x})",
+        )  # fmt: skip
+_operation("weekday", sa.Integer(), sqlite=lambda x: f"((CAST(strftime('%w', {x}) AS INTEGER) + 6) % 7)",
+           postgresql=lambda x: f"(CAST(EXTRACT(ISODOW FROM {x}) AS INTEGER) - 1)", mariadb=lambda x: f"weekday({x})")  # fmt: skip
+_operation("date", sa.Date(), sqlite=lambda x: f"substr({x}, 1, 10)", postgresql=lambda x: f"CAST({x} AS DATE)",
+           mariadb=lambda x: f"date({x})")  # fmt: skip

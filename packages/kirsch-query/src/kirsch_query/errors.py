@@ -1,0 +1,71 @@
+"""The errors of this package: each names the file and the line, and shows the source with a caret below the fault."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import ast
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a syntax node stands: the file, and the line of it as it is written there."""
+
+    filename: str
+    line: int
+    column: int
+    end_column: int
+    text: str
+
+    @classmethod
+    def of(cls, node: ast.AST, filename: str, lines: list[str]) -> Place:
+        """The place of ``node`` in the source ``lines``; columns count characters, where ``ast`` counts bytes."""
+        number = getattr(node, "lineno", 0)
+        text = lines[number - 1].rstrip("\r\n") if 0 < number <= len(lines) else ""
+        raw = text.encode("utf-8", "surrogatepass")
+        start: int = getattr(node, "col_offset", 0)
+        end: int = getattr(node, "end_col_offset", None) or start
+        if getattr(node, "end_lineno", number) != number:
+            end = len(raw)
+        return cls(
+            filename,
+            number,
+            len(raw[:start].decode("utf-8", "replace")),
+            len(raw[:end].decode("utf-8", "replace")),
+            text,
+        )
+
+    def shown(self) -> str:
+        """The lines that a traceback would show."""
+        if not self.text.strip():
+            return f'  File "{self.filename}", line {self.line}'
+        code = self.text.lstrip()
+        indent = len(self.text) - len(code)
+        start = max(self.column - indent, 0)
+        carets = "^" * max(min(self.end_column, len(self.text)) - self.column, 1)
+        return f'  File "{self.filename}", line {self.line}\n    {code}\n    {" " * start}{carets}'
+
+
+class QueryError(Exception):
+    """The base of this package's errors."""
+
+    def __init__(self, problem: str, place: Place | None = None, hint: str = "") -> None:
+        self.problem = problem
+        self.place = place
+        self.hint = hint
+        parts = [problem]
+        if place is not None:
+            parts.append(place.shown())
+        if hint:
+            parts.append(f"  {hint}")
+        super().__init__("\n".join(parts))
+
+
+class SourceError(QueryError):
+    """The source of a function cannot be found, or is not that of the function that runs."""
+
+
+class Refused(QueryError):
+    """A query cannot be translated exactly. Nothing was sent to a database."""

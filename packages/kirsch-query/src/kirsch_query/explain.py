@@ -1,0 +1,99 @@
+"""Show what a query becomes: SQL, bound values, what was added and why, what is refused, which index serves it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import sqlalchemy as sa
+from sqlalchemy.engine import make_url
+
+from . import sql
+from .emit import dialect_name
+from .errors import Refused
+
+if TYPE_CHECKING:
+    from .query import Where
+
+
+@dataclass
+class Explanation:
+    """What :meth:`Where.explain` found; ``print`` shows it."""
+
+    query: str
+    sql: dict[str, str] = field(default_factory=dict)
+    """The statement on each database on which the query is exact."""
+    values: dict[str, Any] = field(default_factory=dict)
+    """The values that are bound to its parameters."""
+    added: list[tuple[str, str]] = field(default_factory=list)
+    """Parts of the query with what was added so that SQL means what Python means."""
+    refused: dict[str, list[Refused]] = field(default_factory=dict)
+    """Why it is not exact, on each database where it is not."""
+    plan: list[str] = field(default_factory=list)
+    """What the engine's EXPLAIN says, which names the indexes that serve it."""
+
+    def __str__(self) -> str:
+        lines = [self.query]
+        for name, text in self.sql.items():
+            lines += ["", f"{name}:", *(f"  {line.rstrip()}" for line in text.splitlines())]
+        if self.values:
+            lines += ["", "bound values:", *(f"  {name} = {value!r}" for name, value in self.values.items())]
+        if self.added:
+            lines += [
+                "",
+                "added, so that it means what Python means:",
+                *(f"  {part}: {why}" for part, why in self.added),
+            ]
+        for name, reasons in self.refused.items():
+            for reason in reasons:
+                lines += ["", f"refused on {name}:", *(f"  {line}" for line in str(reason).splitlines())]
+        if self.plan:
+            lines += ["", "plan:", *(f"  {line}" for line in self.plan)]
+        return "\n".join(lines)
+
+
+def _dialects(engine: Any) -> dict[str, Any]:
+    if engine is not None:
+        return {dialect_name(engine.dialect): engine.dialect}
+    # Dialects of these names need no driver until one connects.
+    names = {"sqlite": "sqlite", "postgresql": "postgresql+psycopg", "mariadb": "mariadb+pymysql"}
+    return {name: make_url(f"{url}://").get_dialect()() for name, url in names.items()}
+
+
+def explain(query: Where[Any], models: tuple[Any, ...], engine: Any) -> Explanation:
+    """Explain a query on one engine, or what it is on each database."""
+    found = Explanation(repr(query))
+    rows = tuple(map(sql.Entity, models))
+    for name, dialect in _dialects(engine).items():
+        try:
+            translator = sql.Translator(dialect, lenient=True)
+            condition = query.translate(translator, rows, positive=True)
+        except Refused as refused:
+            found.refused[name] = [refused]
+            continue
+        if translator.left:
+            found.refused[name] = translator.left
+            continue
+        found.added = [(each.text, each.reason) for each in translator.notes]
+        statement = sa.select(*models).where(sql.checked(condition, translator))
+        compiled = statement.compile(dialect=dialect)
+        found.sql[name] = compiled.string
+        found.values = dict(compiled.params)
+        if engine is not None:
+            found.plan = _plan(engine, name, compiled)
+    return found
+
+
+def _plan(engine: Any, name: str, compiled: Any) -> list[str]:
+    """The lines of EXPLAIN for a statement, with its values bound as they are in the query."""
+    processors = compiled._bind_processors
+    values = {key: processors[key](value) if key in processors else value for key, value in compiled.params.items()}
+    parameters: Any = tuple(values[key] for key in compiled.positiontup) if compiled.positional else values
+    word = "EXPLAIN QUERY PLAN" if name == "sqlite" else "EXPLAIN"
+    with engine.connect() as connection:
+        rows = connection.exec_driver_sql(f"{word} {compiled.string}", parameters).mappings().all()
+    if name == "sqlite":
+        return [str(row["detail"]) for row in rows]
+    if name == "postgresql":
+        return [str(next(iter(row.values()))) for row in rows]
+    return [", ".join(f"{key} {value}" for key, value in row.items() if value is not None) for row in rows]

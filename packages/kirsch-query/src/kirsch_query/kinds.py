@@ -1,0 +1,196 @@
+"""What kind of value a column or a constant has, and which kinds a database stores exactly."""
+
+from __future__ import annotations
+
+import datetime
+import decimal
+import enum
+import math
+import uuid
+from dataclasses import dataclass
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy.dialects import mysql, postgresql, sqlite
+
+INT32 = 2**31
+INT64 = 2**63
+EXACT_DOUBLE = 2**53
+"""Integers up to here are doubles without loss."""
+
+NUMBERS = ("bool", "int", "float", "decimal")
+
+
+@dataclass(frozen=True)
+class Kind:
+    """The Python type of a column's values, and how large they are."""
+
+    name: str
+    type: Any
+    """The SQLAlchemy type with which a value beside it is bound."""
+    bound: int = 0
+    """The largest absolute value of an int."""
+    digits: tuple[int, int] | None = None
+    """The digits of a Decimal before and after its point; None where the column does not say."""
+    members: Any = None
+    """The class of an enum, or the strings of one that has no class."""
+    refusals: tuple[tuple[str, str, str], ...] = ()
+    """Databases on which it is not exact: the database, why, and what to do instead."""
+
+
+class NotExact(Exception):
+    """A type is not exact anywhere. Never leaves this package."""
+
+    def __init__(self, problem: str, hint: str) -> None:
+        super().__init__(problem)
+        self.problem = problem
+        self.hint = hint
+
+
+_NO_ZONES = "stores no time zone"
+_PLAIN_DATETIMES = (sa.DateTime, sa.DATETIME, sa.TIMESTAMP, mysql.DATETIME, postgresql.TIMESTAMP, sqlite.DATETIME)
+
+
+def kind_of(type_: Any) -> Kind:
+    """The kind of a column's type. Raises NotExact."""
+    refused: tuple[tuple[str, str, str], ...]
+    if isinstance(type_, sa.TypeDecorator):
+        raise NotExact(
+            f"the column has a type of its own, {type(type_).__name__}, and what it does with values is not known",
+            "Give the column a type of SQLAlchemy's.",
+        )
+    if isinstance(type_, sa.Boolean):
+        return Kind("bool", sa.Boolean(), bound=1)
+    if isinstance(type_, sa.Integer):
+        if getattr(type_, "unsigned", False) or getattr(type_, "zerofill", False):
+            raise NotExact("the column is unsigned", "Use a signed type.")
+        return Kind("int", sa.BigInteger(), bound=INT64 if isinstance(type_, sa.BigInteger | mysql.BIGINT) else INT32)
+    if isinstance(type_, sa.Float):
+        return _float(type_)
+    if isinstance(type_, sa.Numeric):
+        if not type_.asdecimal:
+            raise NotExact("the column stores decimals and gives floats", "Declare it Double, or let it give Decimal.")
+        places = None
+        if type_.precision is not None:
+            scale = type_.scale or 0
+            places = (type_.precision - scale, scale)
+        refused = (("sqlite", "SQLite has no decimals and stores floats", "Store an integer, of cents for example."),)
+        return Kind("decimal", sa.Numeric(), digits=places, refusals=refused)
+    if isinstance(type_, sa.Enum):
+        return _enum(type_)
+    if isinstance(type_, sa.CHAR | sa.NCHAR):
+        raise NotExact("a CHAR column is padded on some databases", "Use String.")
+    if isinstance(type_, sa.String) and type(type_).__module__.startswith(("sqlalchemy.sql.", "sqlalchemy.dialects.")):
+        if type(type_).__name__ in {"CITEXT", "SET", "ENUM", "JSON", "XML"}:
+            raise NotExact(f"a {type(type_).__name__} column compares in its own way", "Use String.")
+        return Kind("str", sa.String())
+    if isinstance(type_, sa.LargeBinary | sa.VARBINARY):
+        return Kind("bytes", sa.LargeBinary())
+    if type(type_) in _PLAIN_DATETIMES:
+        return _datetime(type_)
+    if type(type_) in (sa.Date, sa.DATE):
+        return Kind("date", sa.Date())
+    if type(type_) in (sa.Time, sa.TIME, mysql.TIME, sqlite.TIME):
+        if getattr(type_, "timezone", False):
+            raise NotExact("a time of day with a zone has no fixed meaning", "Store a time without one.")
+        return Kind("time", type_)
+    if isinstance(type_, sa.Uuid):
+        if not type_.as_uuid:
+            raise NotExact("the column gives UUIDs as text", "Declare it Uuid(as_uuid=True).")
+        return Kind("uuid", type_)
+    raise NotExact(f"columns of type {type_!r} are not translated", "Read the rows and use filter().")
+
+
+def _float(type_: Any) -> Kind:
+    if type_.asdecimal:
+        raise NotExact("the column stores floats and gives Decimal", "Declare it Numeric, or Double.")
+    if isinstance(type_, sa.REAL) and not isinstance(type_, sa.Double):
+        refused = (
+            ("postgresql", "REAL has single precision", "Use Double."),
+            ("mariadb", "REAL may be single", "Use Double."),
+        )
+        return Kind("float", sa.Double(), refusals=refused)
+    if isinstance(type_, sa.Double | sa.DOUBLE | sa.DOUBLE_PRECISION | mysql.DOUBLE):
+        return Kind("float", sa.Double())
+    precision = type_.precision
+    single = "this column has single precision there, so that no value in it equals the float that was stored"
+    found = []
+    if precision is None or precision <= 24:
+        found.append(("mariadb", single, "Declare it Double."))
+    if precision is not None and precision <= 24:
+        found.append(("postgresql", single, "Declare it Double."))
+    return Kind("float", sa.Double(), refusals=tuple(found))
+
+
+def _enum(type_: sa.Enum) -> Kind:
+    if type_.enum_class is None:
+        strings = tuple(type_.enums)
+        if len({each.casefold() for each in strings}) != len(strings):
+            raise NotExact("two members of the enum differ in case only", "Give them names of their own.")
+        return Kind("enum", type_, members=strings)
+    if type_._sort_key_function is None or issubclass(type_.enum_class, str | int | float):
+        raise NotExact(
+            "members of an enum that are text or numbers too equal values that the column does not hold",
+            "Use a plain enum.Enum.",
+        )
+    return Kind("enum", type_, members=type_.enum_class)
+
+
+def _datetime(type_: Any) -> Kind:
+    if isinstance(type_, sqlite.DATETIME) and type(type_) is sqlite.DATETIME:
+        raise NotExact("the column has a storage format of its own", "Declare it DateTime.")
+    if getattr(type_, "timezone", False):
+        zones = (("sqlite", f"SQLite {_NO_ZONES}", "Store UTC in a column without a zone."),
+                   ("mariadb", f"MariaDB {_NO_ZONES}", "Store UTC in a column without a zone."))  # fmt: skip
+        return Kind("aware", sa.DateTime(timezone=True), refusals=zones)
+    refused: tuple[tuple[str, str, str], ...] = ()
+    if isinstance(type_, sa.TIMESTAMP):
+        refused = (("mariadb", "a TIMESTAMP is converted to the session's time zone", "Declare it DateTime."),)
+    return Kind("datetime", type_ if isinstance(type_, mysql.DATETIME) else sa.DateTime(), refusals=refused)
+
+
+_SIMPLE: dict[type[Any], str] = {
+    bool: "bool",
+    int: "int",
+    float: "float",
+    decimal.Decimal: "decimal",
+    str: "str",
+    bytes: "bytes",
+    datetime.date: "date",
+    uuid.UUID: "uuid",
+}
+
+
+def constant_kind(value: Any) -> str | None:
+    """The name of a constant's kind; None for a type that is not known here, a subclass among them."""
+    if isinstance(value, enum.Enum):
+        return "enum"
+    if type(value) is datetime.datetime:
+        return "datetime" if value.utcoffset() is None else "aware"
+    if type(value) is datetime.time:
+        return "time" if value.tzinfo is None else None
+    return _SIMPLE.get(type(value))
+
+
+def bad_text(value: str) -> str:
+    """Why a string cannot be sent to a database exactly; empty where it can."""
+    if "\0" in value:
+        return "a NUL character ends text in some databases and is refused by others"
+    if any("\ud800" <= each <= "\udfff" for each in value):
+        return "half of a surrogate pair is no text that a database can store"
+    return ""
+
+
+def next_prefix(prefix: str) -> str | None:
+    """The least text, by code points, that is greater than all which start with ``prefix``; None where none is."""
+    for position in range(len(prefix) - 1, -1, -1):
+        code = ord(prefix[position])
+        if code < 0x10FFFF:
+            code = 0xE000 if code == 0xD7FF else code + 1
+            return prefix[:position] + chr(code)
+    return None
+
+
+def is_finite(value: Any) -> bool:
+    """Whether a number is neither infinite nor NaN."""
+    return bool(value.is_finite() if isinstance(value, decimal.Decimal) else math.isfinite(value))

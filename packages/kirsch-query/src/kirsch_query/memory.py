@@ -1,0 +1,403 @@
+"""Evaluate a query over objects in memory, by the rule that the databases follow too.
+
+A comparison that Python cannot evaluate because something in it is None is false; so is one that divides by zero.
+Everywhere else the result is Python's own. Python's function itself runs first, since it is faster, with the parts that
+depend on no row evaluated beforehand; only where it raises is the expression evaluated again by the rule.
+"""
+
+from __future__ import annotations
+
+import ast
+import decimal
+import functools
+import inspect
+import operator
+from collections.abc import Callable, Iterable, Mapping
+from types import CodeType, FunctionType
+from typing import Any, TypeVar
+
+from .errors import Refused
+from .scope import (
+    ABSENT,
+    Item,
+    Late,
+    Scope,
+    attribute_name,
+    bound_names,
+    called,
+    constant,
+    free_names,
+    inlined,
+    inlined_with,
+    is_builtin,
+    run,
+)
+from .source import Source, compiled_quietly
+
+_ARITHMETIC: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.Div: operator.truediv,
+    ast.FloorDiv: operator.floordiv,
+    ast.Mod: operator.mod,
+    ast.Pow: operator.pow,
+    ast.BitAnd: operator.and_,
+    ast.BitOr: operator.or_,
+    ast.BitXor: operator.xor,
+    ast.LShift: operator.lshift,
+    ast.RShift: operator.rshift,
+}
+_UNARY: dict[type[ast.unaryop], Callable[[Any], Any]] = {
+    ast.USub: operator.neg,
+    ast.UAdd: operator.pos,
+    ast.Invert: operator.invert,
+}
+_ORDER: dict[type[ast.cmpop], Callable[[Any, Any], Any]] = {
+    ast.Lt: operator.lt,
+    ast.LtE: operator.le,
+    ast.Gt: operator.gt,
+    ast.GtE: operator.ge,
+}
+
+
+def read(value: Any, name: str) -> Any:
+    """An attribute of an object, or the item of that name of a mapping."""
+    if isinstance(value, Mapping) and name in value:
+        return value[name]
+    return getattr(value, name)
+
+
+def truth(node: ast.expr, scope: Scope) -> bool:
+    """Whether an expression holds; false where it is None or cannot be evaluated because of one."""
+    if isinstance(node, ast.BoolOp):
+        if isinstance(node.op, ast.And):
+            return all(truth(each, scope) for each in node.values)
+        return any(truth(each, scope) for each in node.values)
+    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
+        return not truth(node.operand, scope)
+    if isinstance(node, ast.IfExp):
+        return truth(node.body if truth(node.test, scope) else node.orelse, scope)
+    found = value(node, scope)
+    return found is not ABSENT and bool(found)
+
+
+def value(node: ast.expr, scope: Scope) -> Any:
+    """The value of an expression, ABSENT where it cannot be evaluated because a part of it is None."""
+    if isinstance(node, ast.Name) and node.id in scope.names:
+        return resolve(scope.names[node.id])
+    if not bound_names(node, scope):
+        return constant(node, scope)
+    handler = _HANDLERS.get(type(node))
+    return _opaque(node, scope) if handler is None else handler(node, scope)
+
+
+def resolve(binding: Any) -> Any:
+    """The value that a name stands for."""
+    return value(binding.node, binding.scope) if isinstance(binding, Late) else binding.value
+
+
+def _opaque(node: ast.expr, scope: Scope) -> Any:
+    """An expression that has no rule of its own: Python evaluates it, and raises what it raises."""
+    values = {name: resolve(scope.names[name]) for name in bound_names(node, scope)}
+    return ABSENT if any(each is ABSENT for each in values.values()) else run(node, scope, values)
+
+
+def _attribute(node: ast.Attribute, scope: Scope) -> Any:
+    owner = value(node.value, scope)
+    return ABSENT if owner is None or owner is ABSENT else attribute(owner, attribute_name(node, scope))
+
+
+def attribute(owner: Any, name: str) -> Any:
+    """An attribute of an object. A property that raises because of a None is evaluated by the rule."""
+    try:
+        return read(owner, name)
+    except (TypeError, AttributeError, ZeroDivisionError):
+        found = inspect.getattr_static(type(owner), name, None)
+        if not isinstance(found, property) or not isinstance(found.fget, FunctionType):
+            raise
+        scope = inlined_with(found.fget, [Item(owner)])
+        if scope is None:
+            raise
+        return value(scope.source.body, scope)
+
+
+def _missing(*values: Any) -> bool:
+    return any(each is None or each is ABSENT for each in values)
+
+
+def _guarded(function: Callable[..., Any], *values: Any) -> Any:
+    """Call a function that knows no None."""
+    if _missing(*values):
+        return ABSENT
+    try:
+        return function(*values)
+    except (ZeroDivisionError, decimal.InvalidOperation):
+        return ABSENT
+
+
+def _binary(node: ast.BinOp, scope: Scope) -> Any:
+    function = _ARITHMETIC.get(type(node.op))
+    if function is None:
+        return _opaque(node, scope)
+    return _guarded(function, value(node.left, scope), value(node.right, scope))
+
+
+def _unary(node: ast.UnaryOp, scope: Scope) -> Any:
+    if isinstance(node.op, ast.Not):
+        return not truth(node.operand, scope)
+    return _guarded(_UNARY[type(node.op)], value(node.operand, scope))
+
+
+def _boolean(node: ast.BoolOp, scope: Scope) -> Any:
+    """``and`` and ``or`` where their value is asked for, and not only whether they hold."""
+    found: Any = ABSENT
+    for each in node.values:
+        found = value(each, scope)
+        holds = found is not ABSENT and bool(found)
+        if holds == isinstance(node.op, ast.Or):
+            return found
+    return found
+
+
+def _conditional(node: ast.IfExp, scope: Scope) -> Any:
+    return value(node.body if truth(node.test, scope) else node.orelse, scope)
+
+
+def _compare(node: ast.Compare, scope: Scope) -> bool:
+    left = node.left
+    for op, right in zip(node.ops, node.comparators, strict=True):
+        if not _atom(op, left, right, scope):
+            return False
+        left = right
+    return True
+
+
+def _atom(op: ast.cmpop, left: ast.expr, right: ast.expr, scope: Scope) -> bool:
+    if isinstance(op, ast.In | ast.NotIn):
+        return _contained(isinstance(op, ast.NotIn), left, right, scope)
+    return compare(op, value(left, scope), value(right, scope))
+
+
+def compare(op: ast.cmpop, left: Any, right: Any) -> bool:
+    """One comparison of two values."""
+    if left is ABSENT or right is ABSENT:
+        return False
+    if isinstance(op, ast.Eq):
+        return bool(left == right)
+    if isinstance(op, ast.NotEq):
+        return bool(left != right)
+    if isinstance(op, ast.Is):
+        return left is right
+    if isinstance(op, ast.IsNot):
+        return left is not right
+    found = _guarded(_ORDER[type(op)], left, right)
+    return found is not ABSENT and bool(found)
+
+
+def _contained(negated: bool, left: ast.expr, right: ast.expr, scope: Scope) -> bool:
+    needle = value(left, scope)
+    if needle is ABSENT:
+        return False
+    if isinstance(right, ast.Tuple | ast.List | ast.Set) and bound_names(right, scope):
+        found = any(compare(ast.Eq(), needle, value(each, scope)) for each in right.elts)
+    elif isinstance(right, ast.ListComp | ast.SetComp | ast.GeneratorExp) and bound_names(right, scope):
+        elements = _elements(right, scope)
+        if elements is None:
+            return False
+        found = any(compare(ast.Eq(), needle, value(right.elt, each)) for each in elements)
+    else:
+        container = value(right, scope)
+        if _missing(container) or (needle is None and isinstance(container, str | bytes)):
+            return False
+        found = needle in container
+    return found is not negated
+
+
+def _elements(node: ast.ListComp | ast.SetComp | ast.GeneratorExp, scope: Scope) -> Iterable[Scope] | None:
+    """The scopes of a comprehension's elements; None where what it iterates over is None."""
+    found = [scope]
+    for part in node.generators:
+        scopes = []
+        for each in found:
+            iterable = value(part.iter, each)
+            if _missing(iterable):
+                return None
+            for item in iterable:
+                inner = each.with_names(unpack(part.target, item))
+                if all(truth(test, inner) for test in part.ifs):
+                    scopes.append(inner)
+        found = scopes
+    return found
+
+
+def unpack(target: ast.expr, item: Any) -> dict[str, Any]:
+    """What the target of a loop binds."""
+    if isinstance(target, ast.Name):
+        return {target.id: Item(item)}
+    if isinstance(target, ast.Tuple | ast.List) and not any(isinstance(each, ast.Starred) for each in target.elts):
+        names: dict[str, Any] = {}
+        for part, each in zip(target.elts, item, strict=True):
+            names.update(unpack(part, each))
+        return names
+    raise Refused(f"a loop in a query binds plain names, and not {ast.unparse(target)}")
+
+
+METHODS = {
+    "startswith", "endswith", "lower", "upper", "casefold", "strip", "lstrip", "rstrip", "title", "capitalize",
+    "swapcase", "isdigit", "isalpha", "isalnum", "isupper", "islower", "isspace", "replace", "split", "count", "find",
+    "date", "time", "weekday",
+    "isoweekday", "isoformat", "strftime", "timestamp", "hex", "quantize", "is_integer", "bit_length", "get",
+}  # fmt: skip
+"""Methods of the values that databases know. Each is a function of its owner and its arguments, and of nothing else."""
+
+_FUNCTIONS = ("len", "abs", "round", "int", "float", "str", "bool", "ord", "divmod", "sorted", "tuple", "list", "set")
+
+
+def _call(node: ast.Call, scope: Scope) -> Any:
+    function = called(node, scope)
+    if any(isinstance(each, ast.Starred) for each in node.args) or any(not each.arg for each in node.keywords):
+        return _opaque(node, scope)
+    if is_builtin(function, "any", "all") and len(node.args) == 1 and isinstance(node.args[0], ast.GeneratorExp):
+        return _quantifier(node.args[0], is_builtin(function, "all"), scope)
+    if is_builtin(function, "bool") and len(node.args) == 1:
+        return truth(node.args[0], scope)
+    keywords = {each.arg: each.value for each in node.keywords if each.arg}
+    if isinstance(node.func, ast.Attribute) and function is None:
+        owner = value(node.func.value, scope)
+        if _missing(owner):
+            return ABSENT
+        name = attribute_name(node.func, scope)
+        method = getattr(owner, name)
+        inner = None if name in METHODS else inlined(method, node.args, keywords, scope)
+    else:
+        method, inner = function, inlined(function, node.args, keywords, scope)
+    if inner is not None:
+        return value(inner.source.body, inner)
+    arguments = [value(each, scope) for each in node.args]
+    named = {name: value(each, scope) for name, each in keywords.items()}
+    strict = is_builtin(method, *_FUNCTIONS, "min", "max", "sum") or hasattr(method, "__self__")
+    everything = [*arguments, *named.values()]
+    if any(each is ABSENT for each in everything) or (strict and _missing(*everything)):
+        return ABSENT
+    return _guarded(lambda: method(*arguments, **named))
+
+
+def _quantifier(node: ast.GeneratorExp, every: bool, scope: Scope) -> bool:
+    elements = _elements(node, scope)
+    if elements is None:
+        return False
+    return (all if every else any)(truth(node.elt, each) for each in elements)
+
+
+def _subscript(node: ast.Subscript, scope: Scope) -> Any:
+    owner, index = value(node.value, scope), value(node.slice, scope)
+    if _missing(owner, index):
+        return ABSENT
+    try:
+        return owner[index]
+    except IndexError:
+        return ABSENT
+
+
+def _slice(node: ast.Slice, scope: Scope) -> Any:
+    parts = [None if each is None else value(each, scope) for each in (node.lower, node.upper, node.step)]
+    return ABSENT if any(each is ABSENT for each in parts) else slice(*parts)
+
+
+_HANDLERS: dict[type[ast.expr], Callable[[Any, Scope], Any]] = {
+    ast.Attribute: _attribute,
+    ast.BinOp: _binary,
+    ast.UnaryOp: _unary,
+    ast.BoolOp: _boolean,
+    ast.IfExp: _conditional,
+    ast.Compare: _compare,
+    ast.Call: _call,
+    ast.Subscript: _subscript,
+    ast.Slice: _slice,
+}
+
+
+# The fast path: Python's own code, with the parts that depend on no row as arguments of an outer function.
+
+
+class _Hoist(ast.NodeTransformer):
+    """Replaces each largest part that reads no bound name by a name, and collects those parts."""
+
+    def __init__(self, rows: frozenset[str]) -> None:
+        self.bound = rows
+        self.parts: list[ast.expr] = []
+
+    def visit(self, node: ast.AST) -> Any:
+        if isinstance(node, ast.Constant) or not isinstance(node, ast.expr) or isinstance(node, ast.Slice):
+            return self.generic_visit(_shallow(node))  # the tree itself is read by others
+        if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load):
+            return node
+        if isinstance(node, ast.Starred) or free_names(node) & self.bound:
+            return self._inside(node)
+        self.parts.append(node)
+        return ast.copy_location(ast.Name(f" part{len(self.parts) - 1}", ast.Load()), node)
+
+    def _inside(self, node: ast.expr) -> ast.AST:
+        before = self.bound
+        if isinstance(node, ast.GeneratorExp | ast.ListComp | ast.SetComp | ast.DictComp):
+            targets = (
+                name.id for each in node.generators for name in ast.walk(each.target) if isinstance(name, ast.Name)
+            )
+            self.bound = before.union(targets)
+        elif isinstance(node, ast.Lambda):
+            self.bound = before.union(each.arg for each in ast.walk(node.args) if isinstance(each, ast.arg))
+        result = self.generic_visit(_shallow(node))
+        self.bound = before
+        return result
+
+
+_Node = TypeVar("_Node", bound=ast.AST)
+
+
+def _shallow(node: _Node) -> _Node:
+    """A copy whose children are the same nodes, in lists of its own."""
+    fields = {name: list(each) if isinstance(each, list) else each for name, each in ast.iter_fields(node)}
+    return ast.copy_location(type(node)(**fields), node)
+
+
+@functools.lru_cache(maxsize=4096)
+def _fast_code(source: Source) -> tuple[CodeType, tuple[ast.expr, ...]] | None:
+    """The code of a function of the hoisted parts that returns a function of the rows."""
+    if source.private or any(isinstance(each, ast.NamedExpr | ast.Await | ast.Yield) for each in ast.walk(source.body)):
+        return None
+    hoist = _Hoist(frozenset(source.rows))
+    body = hoist.visit(source.body)
+
+    def function(names: Iterable[str], inner: ast.expr) -> ast.Lambda:
+        positional = [ast.arg(each) for each in names]
+        arguments = ast.arguments(
+            posonlyargs=positional, args=[], vararg=None, kwonlyargs=[], kw_defaults=[], kwarg=None, defaults=[]
+        )
+        return ast.Lambda(arguments, inner)
+
+    outer = function((f" part{number}" for number in range(len(hoist.parts))), function(source.rows, body))
+    module = ast.fix_missing_locations(ast.Expression(ast.copy_location(outer, source.body)))
+    compiled = compiled_quietly(module, source.filename, "eval")
+    return next(each for each in compiled.co_consts if isinstance(each, CodeType)), tuple(hoist.parts)
+
+
+def judge(scope: Scope) -> tuple[Callable[..., Any] | None, Callable[..., bool]]:
+    """The query as two functions of its rows: Python's own, if there is one, and the one to ask where that raises.
+
+    What depends on no row is evaluated once, now.
+    """
+    source = scope.source
+
+    def guarded(*rows: Any) -> bool:
+        names = dict(zip(source.rows, map(Item, rows), strict=True))
+        return truth(source.body, Scope(source, scope.space, names))
+
+    code = _fast_code(source)
+    if code is None:
+        return None, guarded
+    try:
+        parts = [constant(each, scope) for each in code[1]]
+    except Exception:  # noqa: BLE001 - the rule for None decides, and raises again what is another mistake
+        return None, guarded
+    return FunctionType(code[0], scope.space.globals)(*parts), guarded

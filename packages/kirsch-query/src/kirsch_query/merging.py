@@ -1,0 +1,248 @@
+"""Ask the database and the session's unsaved objects as one, exactly and without a flush.
+
+Rows of the database that the session has changed or deleted are left out there; of the objects that are new or changed,
+those that match in memory are added. So the answer is what it would be after a flush, and nothing is written.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import logging
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+import sqlalchemy as sa
+from sqlalchemy import orm
+
+from . import sql
+from .errors import QueryError, Refused
+from .order import ordering
+from .pending import Changes, refuse_related
+from .query import Where, where
+from .scope import Item
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+T = TypeVar("T")
+_log = logging.getLogger("kirsch_query")
+
+MOST_CHANGED = 5000
+"""How many changed objects of one class a statement names at most."""
+
+
+class Recalled(list[T], Generic[T]):
+    """The objects found. ``rows_read`` says how many rows the database sent for them."""
+
+    def __init__(self, found: Sequence[T], rows_read: int, left: Sequence[Refused] = ()) -> None:
+        super().__init__(found)
+        self.rows_read = rows_read
+        self.left_to_python = list(left)
+        """Why Python, and not the database, decided parts of the query (``finish="python"``)."""
+
+
+def _asynchronous(function: Callable[..., T]) -> Callable[..., T]:
+    """Let the first argument be an asynchronous session: the result is then awaited."""
+
+    @functools.wraps(function)
+    def either(session: Any, *args: Any, **options: Any) -> Any:
+        if hasattr(session, "run_sync"):
+            return session.run_sync(lambda plain: either(plain, *args, **options))
+        with session.no_autoflush:
+            return function(session, *args, **options)
+
+    return either
+
+
+class _Query:
+    """A query of some models in one session: what the database is asked, and what memory adds."""
+
+    def __init__(self, session: orm.Session, models: Any, query: Any, finish: str | None) -> None:
+        if finish not in (None, "python"):
+            raise QueryError(f'finish={finish!r} is not known: there is "python"')
+        self.session = session
+        self.several = isinstance(models, tuple)
+        self.models: tuple[Any, ...] = models if isinstance(models, tuple) else (models,)
+        self.query: Where[Any] = where(query)
+        self.query.models(self.models)
+        self.finish = finish
+        self.dialect = session.get_bind(sa.inspect(self.models[0]).mapper).dialect
+        # An alias for each, so that a model joined with itself is two.
+        self.targets = [orm.aliased(model) if self.several else model for model in self.models]
+        self.changes = [Changes(session, model) for model in self.models]
+        for each in self.changes:
+            if len(each.identities) > MOST_CHANGED:
+                raise Refused(
+                    f"the session has {len(each.identities):,} unsaved changes of {each.name}",
+                    hint="Flush it first: session.flush().",
+                )
+        self.left: list[Refused] = []
+        self.rows_read = 0
+
+    def condition(self, rows: Sequence[Any]) -> tuple[sql.Condition, bool]:
+        """The condition for these rows, each an entity or an object in memory; and whether it is exact."""
+        translator = sql.Translator(self.dialect, lenient=self.finish == "python")
+        found = self.query.translate(translator, tuple(rows), positive=True)
+        self.refuse_unsaved(translator)
+        self.left += translator.left
+        return found, not translator.left
+
+    def refuse_unsaved(self, translator: sql.Translator, *, but_key: bool = False) -> None:
+        """Refuse what memory cannot know before a flush."""
+        refuse_related(self.session, translator, self.models)
+        for each, target in zip(self.changes, self.targets, strict=True):
+            names = {name for owner, name in translator.read if owner is target}
+            # Of the parts that Python decides it is not known what they read.
+            names |= set(each.mapper.attrs.keys()) if translator.left else set()
+            each.refuse_unknown(names, but_key=but_key)
+
+    def statement(self, held: Sequence[Any]) -> tuple[Any, bool] | None:
+        """The SELECT of what the database adds to the objects ``held`` (None for each model that it gives).
+
+        Rows that the session has changed or deleted are left out. None where nothing can match.
+        """
+        rows = [
+            sql.Entity(target) if item is None else Item(item) for target, item in zip(self.targets, held, strict=True)
+        ]
+        condition, exact = self.condition(rows)
+        if condition is False:
+            return None
+        asked = [target for target, item in zip(self.targets, held, strict=True) if item is None]
+        statement = sa.select(*asked)
+        if len(asked) > 1:
+            # A join that says that it is one: the condition may well hold for all pairs.
+            statement = statement.select_from(functools.reduce(lambda one, two: orm.join(one, two, sa.true()), asked))
+        if condition is not True:
+            statement = statement.where(condition)
+        for target, item, changed in zip(self.targets, held, self.changes, strict=True):
+            if item is None and changed.identities:
+                statement = statement.where(changed.excluded(target))
+        return statement, exact
+
+    def joins(self) -> Iterator[tuple[Any, ...]]:
+        """For each choice of changed objects for some of the models: those, and None for the others."""
+        choices = [[None, *each.live] for each in self.changes]
+        yield from itertools.product(*choices)
+
+    def rows(self, statement: Any) -> Any:
+        """The database's rows, each once where a relation is loaded by a join."""
+        found = self.session.execute(statement).unique().all()
+        self.rows_read += len(found)
+        return found
+
+
+@_asynchronous
+def recall(
+    session: Any,
+    models: type[T] | tuple[Any, ...],
+    query: Any,
+    *,
+    order: Callable[..., Any] | None = None,
+    limit: int | None = None,
+    offset: int = 0,
+    finish: str | None = None,
+) -> Recalled[Any]:
+    """The objects for which a query holds, in the database and among the session's unsaved ones.
+
+    ``models`` is a mapped class, or a tuple of them for a function of as many arguments, which gives tuples. ``order``
+    is a function of the same arguments that gives one key or a tuple; :func:`desc` turns a key around. None comes
+    first; objects whose keys are equal are in the order of their primary keys, those that have none yet last.
+    ``finish="python"`` lets Python decide what the database cannot; without it such a query raises :class:`Refused`.
+    With an asynchronous session the result is awaited.
+    """
+    if (limit is not None and limit < 0) or offset < 0:
+        raise QueryError("limit and offset are not negative")
+    asked = _Query(session, models, query, finish)
+    keys = ordering(order, asked.targets, asked.dialect, asked.changes)
+    if keys.translator is not None:
+        asked.refuse_unsaved(keys.translator, but_key=True)
+    found: list[tuple[Any, ...]] = []
+    _, guarded = asked.query.judge()
+    for held in asked.joins():
+        if None not in held:
+            if guarded(*held):
+                found.append(held)
+            continue
+        made = asked.statement(held)
+        if made is None:
+            continue
+        statement, exact = made
+        if limit is not None and exact and not any(each is not None for each in held):
+            statement = statement.limit(limit + offset)
+        if held.count(None) == len(held):
+            statement = keys.applied(statement)
+        for row in asked.rows(statement):
+            given = iter(row)
+            whole = tuple(next(given) if each is None else each for each in held)
+            if exact or guarded(*whole):
+                found.append(whole)
+    found.sort(key=keys.key)
+    found = found[offset : None if limit is None else offset + limit]
+    result = found if asked.several else [row[0] for row in found]
+    if asked.left:
+        _log.info("%d rows were read, since Python decides: %s", asked.rows_read, asked.left[0].problem)
+    return Recalled(result, asked.rows_read, asked.left)
+
+
+def _counted(asked: _Query, expression: Callable[[Sequence[Any]], Any], memory: Callable[..., Any]) -> Iterator[Any]:
+    """An aggregate of what the database has, then the value of each row that memory decides."""
+    _, guarded = asked.query.judge()
+    for held in asked.joins():
+        if None not in held:
+            if guarded(*held):
+                yield memory(*held)
+            continue
+        made = asked.statement(held)
+        if made is None:
+            continue
+        statement, exact = made
+        if exact and not any(each is not None for each in held):
+            yield asked.session.execute(statement.with_only_columns(expression(asked.targets))).scalar_one()
+            continue
+        for row in asked.rows(statement):
+            given = iter(row)
+            whole = tuple(next(given) if each is None else each for each in held)
+            if exact or guarded(*whole):
+                yield memory(*whole)
+
+
+@_asynchronous
+def count(session: Any, models: Any, query: Any, *, finish: str | None = None) -> int:
+    """How many objects :func:`recall` would give, without reading those of the database."""
+    asked = _Query(session, models, query, finish)
+    return int(sum(_counted(asked, lambda _: sa.func.count(), lambda *_: 1)))
+
+
+@_asynchronous
+def exists(session: Any, models: Any, query: Any, *, finish: str | None = None) -> bool:
+    """Whether :func:`recall` would give anything."""
+    return bool(recall(session, models, query, limit=1, finish=finish))
+
+
+@_asynchronous
+def total(session: Any, models: Any, query: Any, of: Callable[..., Any], *, finish: str | None = None) -> Any:
+    """The sum of a number over the objects that :func:`recall` would give; where it is None it counts nothing.
+
+    Integers and Decimals are summed exactly. Floats are refused, because their sum depends on the order of the rows.
+    """
+    asked = _Query(session, models, query, finish)
+    values = ordering(of, asked.targets, asked.dialect, asked.changes).single()
+    assert values.translator is not None
+    asked.refuse_unsaved(values.translator)
+
+    def memory(*rows: Any) -> Any:
+        found = values.value(rows)
+        return 0 if found is None else found
+
+    found = 0
+    for each in _counted(asked, lambda _: values.sum(), memory):
+        found += values.python(each)
+    return found
+
+
+def desc(key: Any) -> Any:  # noqa: ARG001 - read, and never called
+    """Turn the order of a key around, in the ``order`` of :func:`recall`: ``lambda b: (desc(b.title), b.id)``."""
+    raise QueryError("desc() is read by recall() in its order, and not called")
+
+
+__all__ = ["Recalled", "count", "desc", "exists", "recall", "total"]

@@ -1,0 +1,177 @@
+"""The order of what is recalled: the same in SQL and in memory, None first, ties by primary key."""
+
+from __future__ import annotations
+
+import ast
+import decimal
+from types import FunctionType
+from typing import TYPE_CHECKING, Any
+
+import sqlalchemy as sa
+
+from . import memory
+from .emit import op
+from .errors import QueryError, Refused
+from .scope import ABSENT, Item, Scope, called, space_of
+from .source import from_function
+from .sql import Constant, Entity, Translator, Value
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from .pending import Changes
+
+
+class _Reversed:
+    """A key in descending order."""
+
+    __slots__ = ("key",)
+
+    def __init__(self, key: Any) -> None:
+        self.key = key
+
+    def __lt__(self, other: _Reversed) -> bool:
+        return bool(other.key < self.key)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Reversed) and bool(self.key == other.key)
+
+    def __hash__(self) -> int:
+        return hash(self.key)
+
+
+class Order:
+    """The keys of one call: their nodes, whether each descends, and their SQL."""
+
+    def __init__(self, scope: Scope | None, nodes: list[tuple[ast.expr, bool]], changes: Sequence[Changes]) -> None:
+        self.scope = scope
+        self.nodes = nodes
+        self.changes = changes
+        self.translator: Translator | None = None
+        self.columns: list[Value | Constant] = []
+        self.last: list[Any] = []
+
+    def applied(self, statement: Any) -> Any:
+        """The statement, in this order."""
+        for (_, descends), found in zip(self.nodes, self.columns, strict=True):
+            if isinstance(found, Value):
+                for column in (found.sql.is_not(None), _sortable(found)):
+                    statement = statement.order_by(column.desc() if descends else column)
+        return statement.order_by(*self.last)
+
+    def key(self, rows: tuple[Any, ...]) -> list[Any]:
+        """What memory sorts by."""
+        keys: list[Any] = []
+        for node, descends in self.nodes:
+            key = self._key(node, rows)
+            keys.append(_Reversed(key) if descends else key)
+        for row in rows:
+            state = sa.inspect(row)
+            keys.append((0, *state.identity) if state.identity else (1, state.insert_order or 0))
+        return keys
+
+    def _key(self, node: ast.expr, rows: tuple[Any, ...]) -> tuple[Any, ...]:
+        found = self._value(node, rows)
+        if found is None or found is ABSENT:
+            return (2, self._unset(node, rows)) if self._unset(node, rows) is not None else (0, 0)
+        if isinstance(found, float) and found != found:
+            return (2, 0)
+        return (1, found)
+
+    def _unset(self, node: ast.expr, rows: tuple[Any, ...]) -> int | None:
+        """Where the key is a new object's primary key, when that was added: it will be greater than all there are."""
+        assert self.scope is not None
+        if (
+            isinstance(node, ast.Attribute)
+            and isinstance(node.value, ast.Name)
+            and node.value.id in self.scope.source.rows
+        ):
+            at = self.scope.source.rows.index(node.value.id)
+            mapper = self.changes[at].mapper
+            if node.attr in mapper.column_attrs and mapper.column_attrs[node.attr].columns[0].primary_key:
+                return int(sa.inspect(rows[at]).insert_order or 0)
+        return None
+
+    def _value(self, node: ast.expr, rows: tuple[Any, ...]) -> Any:
+        assert self.scope is not None
+        names = dict(zip(self.scope.source.rows, map(Item, rows), strict=True))
+        return memory.value(node, Scope(self.scope.source, self.scope.space, names))
+
+    # One value, for a sum
+
+    def single(self) -> Order:
+        """This, if it is one number that can be summed exactly."""
+        assert self.scope is not None
+        place = self.scope.source.place(self.scope.source.body)
+        if len(self.nodes) != 1 or self.nodes[0][1]:
+            raise Refused("a sum is of one number", place)
+        (found,) = self.columns
+        if isinstance(found, Value) and found.kind.name not in ("int", "bool", "decimal"):
+            raise Refused(
+                "only integers and Decimals are summed exactly in any order", place, "Sum what recall() gives."
+            )
+        if isinstance(found, Value) and found.kind.name == "decimal" and found.kind.digits is None:
+            raise Refused("the column does not say how many digits it has", place, "Declare it Numeric(10, 2).")
+        return self
+
+    def sum(self) -> Any:
+        """The sum in SQL."""
+        (found,) = self.columns
+        if isinstance(found, Constant):
+            raise QueryError("a sum is of a number that depends on the row")
+        return sa.func.sum(op("whole", found.sql) if found.kind.name == "bool" else found.sql)
+
+    def value(self, rows: tuple[Any, ...]) -> Any:
+        """The number of one object in memory; None where it has none."""
+        found = self._value(self.nodes[0][0], rows)
+        return None if found is ABSENT else found
+
+    def python(self, number: Any) -> Any:
+        """A sum that the database gave, as Python's type."""
+        (found,) = self.columns
+        if number is None:
+            return 0
+        if isinstance(found, Value) and found.kind.name == "decimal":
+            return decimal.Decimal(number)
+        return int(number)
+
+
+def _sortable(found: Value) -> Any:
+    if found.kind.name == "str":
+        return op("text", found.sql)
+    return op("whole", found.sql) if found.kind.name == "bool" else found.sql
+
+
+def ordering(
+    function: Callable[..., Any] | None, targets: Sequence[Any], dialect: Any, changes: Sequence[Changes]
+) -> Order:
+    """The order by a function's keys. Raises :class:`Refused`."""
+    order = Order(None, [], changes)
+    if function is not None:
+        if not isinstance(function, FunctionType):
+            raise QueryError(f"an order is a lambda or a def with one return, and not {function!r}")
+        from .merging import desc
+
+        source = from_function(function)
+        if len(source.rows) != len(targets):
+            raise QueryError(f"the order takes {len(source.rows)} rows, and the query {len(targets)}")
+        scope = Scope(source, space_of(function), dict(zip(source.rows, map(Entity, targets), strict=True)))
+        nodes = []
+        for each in source.body.elts if isinstance(source.body, ast.Tuple) else [source.body]:
+            turned = isinstance(each, ast.Call) and called(each, scope) is desc
+            nodes.append((each.args[0] if turned and isinstance(each, ast.Call) else each, turned))
+        order = Order(scope, nodes, changes)
+        order.translator = translator = Translator(dialect)
+        for node, _ in nodes:
+            found = translator.value(node, scope)
+            if not isinstance(found, Value | Constant):
+                raise translator.refuse("an object has no order", node, scope, "Order by one of its columns.")
+            if isinstance(found, Value) and found.kind.name in ("enum", "uuid", "bytes"):
+                raise translator.refuse(
+                    f"the order of {found.kind.name} values is not the same on every database", node, scope
+                )
+            order.columns.append(found)
+    for target, changed in zip(targets, changes, strict=True):
+        for column, kind in zip(changed.primary_key(target), changed.mapper.primary_key, strict=True):
+            order.last.append(op("text", column) if isinstance(kind.type, sa.String) else column)
+    return order

@@ -1,0 +1,133 @@
+"""What a session has changed and not flushed, and which of it memory cannot know before a flush."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import sqlalchemy as sa
+from sqlalchemy import orm
+
+from .emit import op
+from .errors import Refused
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from .sql import Translator
+
+_FLUSH = "Flush it first: session.flush()."
+
+
+class Changes:
+    """The objects of one mapped class that are new, changed or deleted in a session."""
+
+    def __init__(self, session: orm.Session, model: Any) -> None:
+        self.session = session
+        self.mapper = sa.inspect(model).mapper
+        cls = self.mapper.class_
+        self.name = cls.__name__
+        self.new = [each for each in session.new if isinstance(each, cls)]
+        dirty = [each for each in session.dirty if isinstance(each, cls)]
+        deleted = [each for each in session.deleted if isinstance(each, cls)]
+        self.live = [*sorted(self.new, key=_inserted), *dirty]
+        """Those that memory judges."""
+        self.identities = [sa.inspect(each).identity for each in (*dirty, *deleted)]
+        """The primary keys of the rows that the database must leave out."""
+
+    def primary_key(self, target: Any) -> list[Any]:
+        """The attributes of the primary key."""
+        return [getattr(target, self.mapper.get_property_by_column(each).key) for each in self.mapper.primary_key]
+
+    def excluded(self, target: Any) -> sa.ColumnElement[bool]:
+        """The condition that a row is not one that the session has changed or deleted."""
+        columns = self.primary_key(target)
+        types = [each.type for each in self.mapper.primary_key]
+        parts = []
+        for identity in self.identities:
+            same = []
+            for column, type_, value in zip(columns, types, identity, strict=True):
+                bound = sa.literal(value, type_)
+                same.append(op("text_is", column, bound) if isinstance(type_, sa.String) else column == bound)
+            parts.append(sa.and_(*same))
+        if len(columns) == 1 and not isinstance(types[0], sa.String):
+            bounds = [sa.literal(identity[0], types[0]) for identity in self.identities]
+            without: sa.ColumnElement[bool] = columns[0].not_in(bounds)
+            return without
+        found: sa.ColumnElement[bool] = op("not_true", sa.or_(*parts))
+        return found
+
+    def refuse_unknown(self, names: Iterable[str], *, but_key: bool = False) -> None:
+        """Refuse attributes that a flush would set, and those that disagree with a relation until it."""
+        read = set(names)
+        for item in self.live:
+            state = sa.inspect(item)
+            if item in self.new:
+                self._refuse_unset(state, read, but_key)
+            for relation in self.mapper.relationships:
+                if relation.direction is orm.RelationshipDirection.MANYTOONE:
+                    self._refuse_stale(item, state, relation, read)
+
+    def _refuse_unset(self, state: Any, read: set[str], but_key: bool) -> None:
+        for name in read & set(self.mapper.column_attrs.keys()):
+            column = self.mapper.column_attrs[name].columns[0]
+            if name in state.dict and state.dict[name] is not None:
+                continue
+            if but_key and column.primary_key:
+                continue
+            if name in state.dict and not column.primary_key:
+                continue
+            if column.primary_key or column.default is not None or column.server_default is not None:
+                raise Refused(
+                    f"a new {self.name} gets its {name} when it is flushed, and the query reads it", hint=_FLUSH
+                )
+
+    def _refuse_stale(self, item: Any, state: Any, relation: Any, read: set[str]) -> None:
+        keys = [
+            (self.mapper.get_property_by_column(local).key, remote) for local, remote in relation.local_remote_pairs
+        ]
+        moved = state.attrs[relation.key].history.has_changes()
+        if moved and read & {key for key, _ in keys}:
+            related = getattr(item, relation.key)
+            for key, remote in keys:
+                there = None
+                if related is not None:
+                    there = getattr(related, sa.inspect(related).mapper.get_property_by_column(remote).key)
+                if (related is not None and there is None) or there != getattr(item, key):
+                    raise Refused(
+                        f"{self.name}.{relation.key} was changed, so that a flush will change {key}, "
+                        "which the query reads",
+                        hint=_FLUSH,
+                    )
+        if not moved and relation.key in read and any(state.attrs[key].history.has_changes() for key, _ in keys):
+            raise Refused(
+                f"{self.name}.{keys[0][0]} was changed, and {relation.key}, which the query reads, "
+                "follows when it is flushed",
+                hint=_FLUSH,
+            )
+
+
+def refuse_related(session: orm.Session, translator: Translator, models: Iterable[Any]) -> None:
+    """Refuse a query that reads related objects which the session has changed: the database has them as they were."""
+    own = tuple(sa.inspect(model).mapper.class_ for model in models)
+    changed = [*session.new, *session.dirty, *session.deleted]
+    for each in changed:
+        related = isinstance(each, tuple(translator.classes))
+        unknown = bool(translator.left) and not isinstance(each, own)
+        if related or unknown:
+            raise Refused(
+                f"the query may read other objects, and the session has an unsaved {type(each).__name__}", hint=_FLUSH
+            )
+        for relation in sa.inspect(each).mapper.relationships:
+            one_sided = relation.uselist and not relation._reverse_property
+            if one_sided and sa.inspect(each).attrs[relation.key].history.has_changes():
+                target = relation.mapper.class_
+                if any(issubclass(target, cls) or issubclass(cls, target) for cls in (*own, *translator.classes)):
+                    raise Refused(
+                        f"{type(each).__name__}.{relation.key} was changed, "
+                        "and objects at its other end know when it is flushed",
+                        hint=_FLUSH,
+                    )
+
+
+def _inserted(item: Any) -> int:
+    return int(sa.inspect(item).insert_order or 0)

@@ -1,0 +1,263 @@
+"""``where``: a plain Python function as a query."""
+
+from __future__ import annotations
+
+import builtins
+import keyword
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from types import FunctionType
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
+
+from . import memory
+from .errors import QueryError, SourceError
+from .scope import Scope, Space, space_of
+from .source import Source, from_function, from_text
+
+if TYPE_CHECKING:
+    import sqlalchemy as sa
+
+    from .explain import Explanation
+
+T = TypeVar("T")
+
+
+class Where(Generic[T]):
+    """A query: true or false of an object, a filter of many, a condition in SQL. Made by :func:`where`."""
+
+    __slots__ = ("arity",)
+
+    arity: int
+    """How many rows it judges together: 1, or as many as a join has."""
+
+    def __call__(self, *rows: Any) -> bool:
+        """Whether it holds for an object; for a join, for one object of each kind."""
+        if len(rows) != self.arity:
+            raise QueryError(f"this query judges {self.arity} rows together, and was given {len(rows)}")
+        fast, guarded = self.judge()
+        if fast is None or any(isinstance(row, Mapping) for row in rows):
+            return guarded(*rows)
+        try:
+            return bool(fast(*rows))
+        except Exception:  # noqa: BLE001 - the rule for None decides, and raises again what is another mistake
+            return guarded(*rows)
+
+    def filter(self, rows: Iterable[T]) -> Iterator[T]:
+        """The rows for which it holds, in their order. What depends on no row is evaluated once, at the first."""
+        fast, guarded = self.judge()
+        for row in rows:
+            if fast is None or isinstance(row, Mapping):
+                holds = guarded(row)
+            else:
+                try:
+                    holds = fast(row)
+                except Exception:  # noqa: BLE001 - the rule for None decides, and raises again what is another mistake
+                    holds = guarded(row)
+            if holds:
+                yield row
+
+    def clause(self, *models: Any, dialect: Any = None) -> sa.ColumnElement[bool]:
+        """The condition in SQL, for ``select().where()`` and whatever else takes one.
+
+        ``models`` are mapped classes, aliases of them, or tables: one for each row that the query judges. Raises
+        :class:`Refused` where it is not exact. What depends on the database is refused when SQL is compiled for it,
+        or at once where ``dialect`` is given.
+        """
+        from . import sql
+
+        translator = sql.Translator(dialect)
+        rows = tuple(map(sql.Entity, self.models(models)))
+        return sql.checked(self.translate(translator, rows, positive=True), translator)
+
+    def explain(self, *models: Any, engine: Any = None) -> Explanation:
+        """What the query becomes: SQL, bound values, what was added and why, and which index serves it."""
+        from .explain import explain
+
+        return explain(self, self.models(models), engine)
+
+    def models(self, models: tuple[Any, ...]) -> tuple[Any, ...]:
+        """``models``, if there are as many as the query judges rows."""
+        if len(models) != self.arity:
+            raise QueryError(f"this query judges {self.arity} rows together, and was given {len(models)} models")
+        return models
+
+    def __and__(self, other: Where[T]) -> Where[T]:
+        return _Joint("and", (self, other))
+
+    def __or__(self, other: Where[T]) -> Where[T]:
+        return _Joint("or", (self, other))
+
+    def __invert__(self) -> Where[T]:
+        return _Not(self)
+
+    def __bool__(self) -> bool:
+        raise QueryError("a query is neither true nor false", hint="Join queries by & and |, negate one by ~.")
+
+    def judge(self) -> tuple[Callable[..., Any] | None, Callable[..., bool]]:
+        """Two functions of the rows, see :func:`memory.judge`; names have the values that they have now."""
+        raise NotImplementedError
+
+    def translate(self, translator: Any, rows: tuple[Any, ...], positive: bool) -> Any:
+        """The condition, by a :class:`sql.Translator`; ``rows`` are what the function's arguments stand for."""
+        raise NotImplementedError
+
+
+class _Leaf(Where[T]):
+    __slots__ = ("function", "given", "source")
+
+    def __init__(self, source: Source, function: FunctionType | None, given: Mapping[str, Any]) -> None:
+        self.source = source
+        self.function = function
+        self.given = given
+        self.arity = len(source.rows)
+
+    def __repr__(self) -> str:
+        return f"where({', '.join(self.source.rows)}: {self.source.segment(self.source.body)})"
+
+    def scope(self, names: Mapping[str, Any]) -> Scope:
+        if self.function is not None:
+            return Scope(self.source, space_of(self.function, self.given), names)
+        return Scope(self.source, Space({"__builtins__": builtins}, self.given), names)
+
+    def judge(self) -> tuple[Callable[..., Any] | None, Callable[..., bool]]:
+        return memory.judge(self.scope({}))
+
+    def translate(self, translator: Any, rows: tuple[Any, ...], positive: bool) -> Any:
+        names = dict(zip(self.source.rows, rows, strict=True))
+        return translator.condition(self.source.body, self.scope(names), positive)
+
+
+class _Joint(Where[T]):
+    __slots__ = ("op", "parts")
+
+    def __init__(self, op: str, parts: tuple[Where[T], ...]) -> None:
+        for each in parts:
+            if not isinstance(each, Where):
+                raise QueryError(f"a query is joined with another one, and not with {each!r}")
+        if len({each.arity for each in parts}) != 1:
+            raise QueryError("these queries judge different numbers of rows, and cannot be joined")
+        self.op = op
+        self.parts = parts
+        self.arity = parts[0].arity
+
+    def __repr__(self) -> str:
+        return "(" + (" & " if self.op == "and" else " | ").join(map(repr, self.parts)) + ")"
+
+    def judge(self) -> tuple[Callable[..., Any] | None, Callable[..., bool]]:
+        judges = [each.judge() for each in self.parts]
+        whole = all if self.op == "and" else any
+
+        def guarded(*rows: Any) -> bool:
+            return whole(_ask(judge, rows) for judge in judges)
+
+        return None, guarded
+
+    def translate(self, translator: Any, rows: tuple[Any, ...], positive: bool) -> Any:
+        from . import sql
+
+        parts = [each.translate(translator, rows, positive) for each in self.parts]
+        return (sql.both if self.op == "and" else sql.either)(*parts)
+
+
+def _ask(judge: tuple[Callable[..., Any] | None, Callable[..., bool]], rows: tuple[Any, ...]) -> bool:
+    fast, guarded = judge
+    if fast is None or any(isinstance(row, Mapping) for row in rows):
+        return guarded(*rows)
+    try:
+        return bool(fast(*rows))
+    except Exception:  # noqa: BLE001 - the rule for None decides, and raises again what is another mistake
+        return guarded(*rows)
+
+
+class _Not(Where[T]):
+    __slots__ = ("part",)
+
+    def __init__(self, part: Where[T]) -> None:
+        self.part = part
+        self.arity = part.arity
+
+    def __repr__(self) -> str:
+        return f"~{self.part!r}"
+
+    def __invert__(self) -> Where[T]:
+        return self.part
+
+    def judge(self) -> tuple[Callable[..., Any] | None, Callable[..., bool]]:
+        judge = self.part.judge()
+        return None, lambda *rows: not _ask(judge, rows)
+
+    def translate(self, translator: Any, rows: tuple[Any, ...], positive: bool) -> Any:
+        from . import sql
+
+        return sql.negated(self.part.translate(translator, rows, not positive))
+
+
+@overload
+def where(query: Where[T], /) -> Where[T]: ...
+@overload
+def where(query: Callable[[T], object], /, **names: Any) -> Where[T]: ...
+@overload
+def where(query: Callable[..., object], /, **names: Any) -> Where[Any]: ...
+@overload
+def where(query: str | None = None, /, **names: Any) -> Where[Any]: ...
+
+
+def where(query: Any = None, /, **names: Any) -> Where[Any]:
+    """A query from a function of its rows, from the same as text, or from values that attributes are to have.
+
+    ``where(lambda b: b.price < limit)`` and a ``def`` with one return read the names around them at each use;
+    ``names`` go before those. ``where("b.price < limit", limit=3)`` knows ``names`` alone. ``where(author="Le Guin")``
+    compares attributes. Text is code: do not take it from users. Raises :class:`SourceError`.
+    """
+    if isinstance(query, Where):
+        return query
+    if query is None:
+        return _attributes(names)
+    if isinstance(query, str):
+        return _some_rows(_Leaf(from_text(query, frozenset(names)), None, names))
+    if not isinstance(query, FunctionType):
+        raise SourceError(
+            f"{query!r} is not a Python function, so that it has no source",
+            hint="Give a lambda or a def with one return, or the same as text.",
+        )
+    return _some_rows(_Leaf(from_function(query), query, names))
+
+
+def _some_rows(leaf: _Leaf[Any]) -> Where[Any]:
+    if not leaf.arity:
+        raise SourceError("a query has an argument for the row that it judges", hint="Write lambda b: ...")
+    return leaf
+
+
+def _attributes(names: Mapping[str, Any]) -> Where[Any]:
+    if not names:
+        raise QueryError("where() was given nothing to ask for")
+    parts = [comparison(name, "==", value) for name, value in names.items()]
+    return parts[0] if len(parts) == 1 else _Joint("and", tuple(parts))
+
+
+_OPERATORS = {"==", "!=", "<", "<=", ">", ">=", "in", "not in", "is", "is not"}
+_CALLS = {"startswith", "endswith"}
+
+
+def comparison(attribute: str, operator: str, value: Any) -> Where[Any]:
+    """The query that compares one attribute, or the attribute of a related object (``author.name``), with a value.
+
+    ``operator`` is one of Python's comparisons, ``contains`` for ``value in attribute``, ``startswith``, ``endswith``.
+    """
+    if not all(part.isidentifier() and not keyword.iskeyword(part) for part in attribute.split(".")):
+        raise QueryError(f"{attribute!r} is not the name of an attribute")
+    if operator in _OPERATORS:
+        text = f"lambda row: row.{attribute} {operator} value"
+    elif operator in _CALLS:
+        text = f"lambda row: row.{attribute}.{operator}(value)"
+    elif operator == "contains":
+        text = f"lambda row: value in row.{attribute}"
+    else:
+        known = ", ".join(sorted(_OPERATORS | _CALLS | {"contains"}))
+        raise QueryError(f"{operator!r} is no comparison", hint=f"There are {known}.")
+    return _Leaf(from_text(text, frozenset(["value"])), None, {"value": value})
+
+
+def filter(**values: Any) -> Where[Any]:  # noqa: A001 - the name that Dejavu gave it
+    """The query that compares attributes with values: all are to be equal."""
+    return _attributes(values)

@@ -1,0 +1,228 @@
+"""What the names in a query mean, and which parts of it do not depend on a row."""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import functools
+import inspect
+from dataclasses import dataclass, field
+from types import CodeType, FunctionType, MethodType
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from .errors import QueryError, SourceError
+from .source import Source, compiled_quietly, from_function
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+class Absent:
+    """The result of an expression that Python could not evaluate because a part of it is None."""
+
+    def __repr__(self) -> str:
+        return "ABSENT"
+
+
+ABSENT = Absent()
+
+
+@dataclass(frozen=True)
+class Item:
+    """A name that stands for a Python value."""
+
+    value: Any
+
+
+@dataclass(frozen=True, eq=False)
+class Late:
+    """A name that stands for an expression: the argument of a function that is read in its place."""
+
+    node: ast.expr
+    scope: Scope
+
+
+Binding: TypeAlias = "Item | Late | Any"
+"""Beside the two above, what a translator binds to a row."""
+
+
+@dataclass(eq=False)
+class Space:
+    """The names outside of a query: its closure, defaults and globals, as they are when this is made."""
+
+    globals: dict[str, Any]
+    locals: Mapping[str, Any]
+    evaluated: dict[ast.expr, Any] = field(default_factory=dict)
+    """The values of the expressions that depend on no row: each is evaluated once per use of the query."""
+
+
+def space_of(function: FunctionType, given: Mapping[str, Any] | None = None) -> Space:
+    """The names that a function sees now; ``given`` go before its own."""
+    code = function.__code__
+    found: dict[str, Any] = {}
+    for name, cell in zip(code.co_freevars, function.__closure__ or (), strict=True):
+        try:
+            found[name] = cell.cell_contents
+        except ValueError:  # not assigned yet: a NameError where it is read, as in Python
+            continue
+    defaults = function.__defaults__ or ()
+    names = code.co_varnames[: code.co_argcount]
+    found.update(zip(names[len(names) - len(defaults) :], defaults, strict=True))
+    found.update(function.__kwdefaults__ or {})
+    found.update(given or {})
+    return Space(function.__globals__, found)
+
+
+@dataclass(eq=False)
+class Scope:
+    """A query's source with the names bound in it (rows, elements, arguments) and those around it."""
+
+    source: Source
+    space: Space
+    names: Mapping[str, Binding]
+
+    def with_names(self, names: Mapping[str, Binding]) -> Scope:
+        return Scope(self.source, self.space, {**self.names, **names})
+
+
+@functools.lru_cache(maxsize=65536)
+def free_names(node: ast.AST) -> frozenset[str]:
+    """The names that an expression reads and does not bind itself."""
+    if isinstance(node, ast.Name):
+        return frozenset([node.id])
+    if isinstance(node, ast.Lambda):
+        arguments = node.args
+        bound = {each.arg for each in (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs)}
+        bound |= {each.arg for each in (arguments.vararg, arguments.kwarg) if each}
+        defaults = [each for each in (*arguments.defaults, *arguments.kw_defaults) if each]
+        return (free_names(node.body) - bound).union(*map(free_names, defaults))
+    found: frozenset[str] = frozenset().union(*map(free_names, ast.iter_child_nodes(node)))
+    if isinstance(node, ast.GeneratorExp | ast.ListComp | ast.SetComp | ast.DictComp):
+        targets = {name.id for each in node.generators for name in ast.walk(each.target) if isinstance(name, ast.Name)}
+        # The first iterable is evaluated outside, where a name of the same spelling is another one.
+        return (found - targets) | free_names(node.generators[0].iter)
+    return found
+
+
+def bound_names(node: ast.expr, scope: Scope) -> frozenset[str]:
+    """Which of the scope's bound names an expression reads."""
+    return free_names(node) & scope.names.keys()
+
+
+@functools.lru_cache(maxsize=65536)
+def _compiled(node: ast.expr, names: tuple[str, ...], filename: str, private: str) -> CodeType:
+    """The code of a function of ``names`` that returns the value of ``node``."""
+    arguments = ast.arguments(
+        posonlyargs=[], args=[ast.arg(_mangled(name, private)) for name in names], vararg=None, kwonlyargs=[],
+        kw_defaults=[], kwarg=None, defaults=[],
+    )  # fmt: skip
+    body = _Mangler(private).visit(_copy(node)) if private else node
+    module = ast.fix_missing_locations(ast.Expression(ast.copy_location(ast.Lambda(arguments, body), node)))
+    compiled = compiled_quietly(module, filename, "eval")
+    return next(each for each in compiled.co_consts if isinstance(each, CodeType))
+
+
+def _copy(node: ast.expr) -> ast.expr:
+    import copy
+
+    return copy.deepcopy(node)
+
+
+def _mangled(name: str, private: str) -> str:
+    prefix = private.lstrip("_")
+    return f"_{prefix}{name}" if prefix and name.startswith("__") and not name.endswith("__") else name
+
+
+class _Mangler(ast.NodeTransformer):
+    """Gives private names the prefix that the compiler gives them inside of a class."""
+
+    def __init__(self, private: str) -> None:
+        self.private = private
+
+    def visit_Attribute(self, node: ast.Attribute) -> ast.AST:
+        self.generic_visit(node)
+        node.attr = _mangled(node.attr, self.private)
+        return node
+
+    def visit_Name(self, node: ast.Name) -> ast.AST:
+        node.id = _mangled(node.id, self.private)
+        return node
+
+
+def attribute_name(node: ast.Attribute, scope: Scope) -> str:
+    """The attribute's name as the compiler has it."""
+    return _mangled(node.attr, scope.source.private)
+
+
+def run(node: ast.expr, scope: Scope, values: Mapping[str, Any]) -> Any:
+    """Evaluate an expression as Python does; ``values`` are those of the bound names that it reads."""
+    outside = scope.space.locals
+    private = scope.source.private
+    names = tuple(sorted(free_names(node) & (values.keys() | _unmangled(outside, free_names(node), private))))
+    arguments = [values[name] if name in values else outside[_mangled(name, private)] for name in names]
+    code = _compiled(node, names, scope.source.filename, private)
+    return FunctionType(code, scope.space.globals)(*arguments)
+
+
+def _unmangled(outside: Mapping[str, Any], names: frozenset[str], private: str) -> frozenset[str]:
+    return frozenset(name for name in names if _mangled(name, private) in outside)
+
+
+def constant(node: ast.expr, scope: Scope) -> Any:
+    """The value of an expression that reads no bound name: evaluated once in each use of the query."""
+    if isinstance(node, ast.Constant):
+        return node.value
+    evaluated = scope.space.evaluated
+    if node not in evaluated:
+        evaluated[node] = run(node, scope, {})
+    return evaluated[node]
+
+
+def called(node: ast.Call, scope: Scope) -> Any:
+    """The function that a call names, where no row decides which; else None."""
+    if bound_names(node.func, scope):
+        return None
+    return constant(node.func, scope)
+
+
+def inlined(function: Any, arguments: list[ast.expr], keywords: Mapping[str, ast.expr], scope: Scope) -> Scope | None:
+    """The scope in which a Python function's one expression means what the call means; None where it has no such.
+
+    Each argument is read where the function reads its parameter, so that a None in it makes false the comparison that
+    reads it, and no other.
+    """
+    first: list[Binding] = []
+    if isinstance(function, MethodType):
+        first = [Item(function.__self__)]
+        function = function.__func__
+    if not isinstance(function, FunctionType):
+        return None
+    return inlined_with(function, [*first, *(Late(each, scope) for each in arguments)],
+                        {name: Late(each, scope) for name, each in keywords.items()})  # fmt: skip
+
+
+def inlined_with(
+    function: FunctionType, positional: list[Binding], keywords: Mapping[str, Binding] | None = None
+) -> Scope | None:
+    """As :func:`inlined`, for arguments that are bound already."""
+    try:
+        source = from_function(function)
+        signature = inspect.signature(function, follow_wrapped=False)
+        bound = signature.bind(*positional, **(keywords or {}))
+    except (SourceError, TypeError):
+        return None
+    names: dict[str, Binding] = dict(bound.arguments)
+    bound.apply_defaults()
+    names.update((name, Item(value)) for name, value in bound.arguments.items() if name not in names)
+    return Scope(source, space_of(function), names)
+
+
+def is_builtin(function: Any, *names: str) -> bool:
+    """Whether a function is the builtin of one of these names."""
+    return any(function is getattr(builtins, name) for name in names)
+
+
+__all__ = [
+    "ABSENT", "Absent", "Binding", "Item", "Late", "QueryError", "Scope", "Space", "attribute_name", "bound_names",
+    "called", "constant", "free_names", "inlined", "inlined_with", "is_builtin", "run", "space_of",
+]  # fmt: skip

@@ -1,0 +1,243 @@
+"""Find the syntax tree of a function, and prove that it is the right one.
+
+The lines come from ``linecache`` (files, zip archives, the REPL from 3.13 on, IPython, doctest). Among the functions
+that start on the line that the code object names, those are kept whose compilation gives the same code object. So two
+lambdas on one line are told apart without column numbers, which ``-X no_debug_ranges`` removes, and a file that was
+edited since it was imported is noticed. The bytecode is compared as a whole and never interpreted.
+"""
+
+from __future__ import annotations
+import __future__
+
+import ast
+import functools
+import inspect
+import warnings
+from dataclasses import dataclass
+from types import CodeType, FunctionType
+from typing import Any
+
+from .errors import Place, SourceError
+
+Function = ast.Lambda | ast.FunctionDef
+
+_FUTURE = functools.reduce(int.__or__, (getattr(__future__, n).compiler_flag for n in __future__.all_feature_names))
+_AS_TEXT = 'Give the same text as a string instead: where("b.price < limit", limit=limit).'
+
+
+@dataclass(frozen=True, eq=False)
+class Source:
+    """One expression, the names of the rows that it judges, and where it is written."""
+
+    body: ast.expr
+    rows: tuple[str, ...]
+    filename: str
+    lines: list[str]
+    private: str = ""
+    """The class whose name goes before names such as ``__x`` in this source; empty outside of a class."""
+
+    def place(self, node: ast.AST) -> Place:
+        return Place.of(node, self.filename, self.lines)
+
+    def segment(self, node: ast.AST) -> str:
+        """A node's own text, on one line."""
+        text = ast.get_source_segment("".join(self.lines), node) if hasattr(node, "lineno") else None
+        return " ".join((text or ast.unparse(node)).split())
+
+
+def from_function(function: FunctionType) -> Source:
+    """The source of a function; the same object for the same code. Raises SourceError."""
+    return _from_code(function.__code__, function)
+
+
+_known: dict[CodeType, list[tuple[CodeType, Source]]] = {}
+
+
+def _from_code(code: CodeType, function: FunctionType) -> Source:
+    # Code objects that are equal may be of different files: the key finds candidates, identity decides.
+    for known, source in _known.get(code, ()):
+        if known is code:
+            return source
+    source = _find(code, function)
+    _known.setdefault(code, []).append((code, source))
+    return source
+
+
+def _find(code: CodeType, function: FunctionType) -> Source:
+    name = f"the function {code.co_name}" if code.co_name != "<lambda>" else "the lambda"
+    where = f"{code.co_filename}, line {code.co_firstlineno}"
+    try:
+        lines, _ = inspect.findsource(function)
+    except (OSError, TypeError, IndexError):
+        raise SourceError(f"the source of {name} at {where} cannot be read", hint=_AS_TEXT) from None
+    try:
+        tree = _parsed(code.co_filename, tuple(lines))
+    except (SyntaxError, ValueError):
+        raise SourceError(
+            f"the source of {name} at {where} has changed since it was imported: it does not parse",
+            hint="Import the module again, or restart.",
+        ) from None
+    candidates = tree.get(code.co_firstlineno, [])
+    for node, private in candidates:
+        if _compiles_to(node, private, code):
+            return _checked(node, private, code.co_filename, lines)
+    if any(isinstance(node, ast.AsyncFunctionDef) for node, _ in candidates):
+        raise SourceError(f"{name} at {where} is asynchronous", hint="A query is a plain function.")
+    raise SourceError(
+        f"the source of {name} at {where} is not that of the function which runs: the file has changed since it was "
+        "imported, or something has rewritten the function's code",
+        hint=f"Import the module again, or restart. {_AS_TEXT}",
+    )
+
+
+_Candidate = tuple[ast.Lambda | ast.FunctionDef | ast.AsyncFunctionDef, str]
+
+
+# A few files at a time: a tree is large, and a file's queries are mostly read one after the other.
+@functools.lru_cache(maxsize=16)
+def _parsed(filename: str, lines: tuple[str, ...]) -> dict[int, list[_Candidate]]:
+    """The functions of a file by the line that their code objects name, each with the class around it."""
+    found: dict[int, list[_Candidate]] = {}
+    todo: list[tuple[ast.AST, str]] = [(ast.parse("".join(lines), filename), "")]
+    while todo:
+        node, private = todo.pop()
+        if isinstance(node, ast.Lambda | ast.FunctionDef | ast.AsyncFunctionDef):
+            first = node.lineno
+            if not isinstance(node, ast.Lambda):
+                first = min([first, *(each.lineno for each in node.decorator_list)])
+            found.setdefault(first, []).append((node, private))
+        if isinstance(node, ast.ClassDef):
+            private = node.name
+        todo += [(child, private) for child in ast.iter_child_nodes(node)]
+    return found
+
+
+def _compiles_to(node: ast.Lambda | ast.FunctionDef | ast.AsyncFunctionDef, private: str, code: CodeType) -> bool:
+    """Whether a function's node compiles to ``code``, apart from line and column numbers."""
+    arguments = node.args
+    plain = ast.arguments(
+        posonlyargs=[ast.arg(each.arg) for each in arguments.posonlyargs],
+        args=[ast.arg(each.arg) for each in arguments.args],
+        vararg=arguments.vararg and ast.arg(arguments.vararg.arg),
+        kwonlyargs=[ast.arg(each.arg) for each in arguments.kwonlyargs],
+        kw_defaults=[None for _ in arguments.kwonlyargs],
+        kwarg=arguments.kwarg and ast.arg(arguments.kwarg.arg),
+        defaults=[],
+    )
+    function: ast.stmt
+    if isinstance(node, ast.Lambda):
+        function = ast.Expr(ast.Lambda(plain, node.body))
+    else:
+        # Type parameters and decorators are evaluated outside of the function's own code.
+        function = type(node)(node.name, plain, node.body, [], None, None)
+        if "type_params" in function._fields:
+            setattr(function, "type_params", [])  # noqa: B010 - which older versions do not have
+    # A scope around it that has the free variables, and a class that gives private names their prefix.
+    free = [ast.Assign([ast.Name(name, ast.Store())], ast.Constant(None)) for name in code.co_freevars]
+    nothing = ast.arguments(
+        posonlyargs=[], args=[], vararg=None, kwonlyargs=[], kw_defaults=[], kwarg=None, defaults=[]
+    )
+    outer = ast.FunctionDef("outer", nothing, [*free, function], [], None, None)
+    around: ast.stmt = ast.ClassDef(private, [], [], [outer], []) if private else outer
+    for each in (outer, around):
+        if "type_params" in each._fields:
+            setattr(each, "type_params", [])  # noqa: B010 - which older versions do not have
+    module = ast.fix_missing_locations(ast.Module([around], []))
+    try:
+        compiled = compiled_quietly(module, code.co_filename, "exec", code.co_flags & _FUTURE)
+    except (SyntaxError, ValueError):
+        return False
+    within = next(each for each in compiled.co_consts if isinstance(each, CodeType))
+    if private:
+        within = next(each for each in within.co_consts if isinstance(each, CodeType))
+    inner = [each for each in within.co_consts if isinstance(each, CodeType) and each.co_name == code.co_name]
+    return any(_same(each, code) for each in inner)
+
+
+def compiled_quietly(tree: ast.Module | ast.Expression, filename: str, mode: str, flags: int = 0) -> CodeType:
+    """Compile what was compiled before, so that its warnings have been given."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", SyntaxWarning)
+        code = compile(tree, filename, mode, flags, dont_inherit=True)
+    assert isinstance(code, CodeType)
+    return code
+
+
+def _same(left: CodeType, right: CodeType) -> bool:
+    return (
+        left.co_code == right.co_code
+        and left.co_names == right.co_names
+        and left.co_varnames == right.co_varnames
+        and left.co_freevars == right.co_freevars
+        and left.co_cellvars == right.co_cellvars
+        and left.co_argcount == right.co_argcount
+        and left.co_kwonlyargcount == right.co_kwonlyargcount
+        and left.co_posonlyargcount == right.co_posonlyargcount
+        and _same_constants(left.co_consts, right.co_consts)
+    )
+
+
+def _same_constants(left: Any, right: Any) -> bool:
+    if isinstance(left, CodeType) and isinstance(right, CodeType):
+        return left.co_name == right.co_name and _same(left, right)
+    if type(left) is not type(right):
+        return False
+    if isinstance(left, tuple):
+        return len(left) == len(right) and all(map(_same_constants, left, right))
+    if isinstance(left, frozenset):
+        return sorted(map(repr, left)) == sorted(map(repr, right))
+    return bool(repr(left) == repr(right))  # tells 0.0 from -0.0, and nan from no nan
+
+
+def _checked(node: ast.AST, private: str, filename: str, lines: list[str]) -> Source:
+    """The source of a function that is one expression. Raises SourceError where it is more."""
+    assert isinstance(node, ast.Lambda | ast.FunctionDef)
+    arguments = node.args
+    if arguments.vararg or arguments.kwarg or (arguments.kwonlyargs and None in arguments.kw_defaults):
+        raise SourceError(
+            "a query takes its rows by position: no *args, no **kwargs, no keyword without a default",
+            Place.of(node, filename, lines),
+        )
+    positional = [*arguments.posonlyargs, *arguments.args]
+    rows = tuple(each.arg for each in positional[: len(positional) - len(arguments.defaults)])
+    if isinstance(node, ast.Lambda):
+        return Source(node.body, rows, filename, lines, private)
+    statements = node.body
+    if statements and isinstance(statements[0], ast.Expr) and isinstance(statements[0].value, ast.Constant):
+        statements = statements[1:]
+    if len(statements) != 1 or not isinstance(statements[0], ast.Return) or statements[0].value is None:
+        odd = next((each for each in statements if not isinstance(each, ast.Return)), node)
+        raise SourceError(
+            f"the function {node.name} is more than one return statement",
+            Place.of(odd, filename, lines),
+            "Write a query as one expression; call other such functions from it where it grows long.",
+        )
+    return Source(statements[0].value, rows, filename, lines, private)
+
+
+def from_text(text: str, given: frozenset[str]) -> Source:
+    """The source of a query that is given as text; ``given`` are the names that have a value. Raises SourceError."""
+    filename = "<query>"
+    lines = text.strip().splitlines(keepends=True)
+    # Parentheses let an expression of several lines be read; the caret's column moves with them on the first line only.
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", SyntaxWarning)
+            body = ast.parse(text.strip(), filename, mode="eval").body
+    except SyntaxError as error:
+        place = Place(filename, error.lineno or 1, (error.offset or 1) - 1, error.end_offset or 1, error.text or text)
+        raise SourceError(f"a query given as text does not parse: {error.msg}", place) from None
+    if isinstance(body, ast.Lambda):
+        return _checked(body, "", filename, lines)
+    import builtins
+
+    names = [node for node in ast.walk(body) if isinstance(node, ast.Name)]
+    bound = {node.id for node in names if isinstance(node.ctx, ast.Store)}
+    rows = dict.fromkeys(node.id for node in names if node.id not in given | bound and not hasattr(builtins, node.id))
+    if len(rows) != 1:
+        found = f"the names {', '.join(rows)} have no value" if rows else "no name is left for the row"
+        raise SourceError(
+            f"which name is the row? In {text.strip()!r} {found}",
+            hint="Give each other name its value, where(text, limit=3), or name the rows: 'lambda b: b.price < limit'.",
+        )
+    return Source(body, tuple(rows), filename, lines)

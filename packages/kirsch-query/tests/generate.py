@@ -1,0 +1,311 @@
+"""Random queries, typed so that Python can evaluate nearly all of them, and random rows for them."""
+
+from __future__ import annotations
+
+import datetime
+import decimal
+import uuid
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from models import Colour, Item, Owner, Thing
+
+if TYPE_CHECKING:
+    import random
+
+TEXTS = [
+    "", "a", "A", "ab", "Ab", "aB", "b", " ", "a ", " a", "a  ", "%", "_", "a_b", "a%b", "\\", "a\\b", "é", "É", "e", "e\u0301", "ß", "SS",
+    "😀", "a😀b", "ａ", "\ufb03", "İ", "ı", "K", "'", "a'b", '"', "\t", "abc", "abcd", "abcabc", "\u00a0", "\U0010ffff", "z", "zz", "10", "10x", "Z",
+    "\ud7ff", "\ue000", "\r\n", "--", "/*", ":x", "%s", "%(a)s", "?", "{}",
+]  # fmt: skip
+INTS = [0, 1, -1, 2, 3, -2, -3, 5, 7, -7, 10, 12, 100, 2**31 - 1, -(2**31)]
+BIGS = [*INTS, 2**31, 2**53, 2**53 + 1, -(2**53) - 1, 2**62, 2**63 - 1, -(2**63)]
+FLOATS = [
+    0.0,
+    -0.0,
+    1.0,
+    -1.0,
+    0.5,
+    -0.5,
+    2.5,
+    0.1,
+    0.2,
+    0.30000000000000004,
+    0.3,
+    1e300,
+    -1e300,
+    1e-300,
+    7.0,
+    -7.5,
+    3.0,
+    2.0**53,
+]
+DECIMALS = [
+    decimal.Decimal(each) for each in ("0.00", "0.10", "0.30", "1.00", "-1.50", "99999999.99", "-0.01", "7.00", "2.50")
+]
+DAYS = [
+    datetime.date(2024, 2, 29),
+    datetime.date(2024, 3, 31),
+    datetime.date(1999, 12, 31),
+    datetime.date(2000, 1, 1),
+    datetime.date(2026, 11, 22),
+]
+TIMES = [
+    datetime.datetime(2024, 3, 31, 2, 30), datetime.datetime(2024, 3, 31, 2, 30, 0, 1), datetime.datetime(1999, 12, 31, 23, 59, 59, 999999),
+    datetime.datetime(2000, 1, 1), datetime.datetime(2024, 10, 27, 2, 30, 15, 500000), datetime.datetime(2026, 11, 22, 12, 0),
+]  # fmt: skip
+CLOCKS = [datetime.time(0, 0), datetime.time(2, 30), datetime.time(23, 59, 59, 999999), datetime.time(12, 0, 0, 1)]
+UUIDS = [uuid.UUID(int=each) for each in (0, 1, 2**128 - 1)]
+BYTES = [b"", b"a", b"A", b"\x00", b"a\x00b", b"\xff", b"a "]
+
+
+def rows(chance: random.Random, count: int) -> list[Any]:
+    """Objects with every kind of value, None among them."""
+
+    def maybe(values: list[Any]) -> Any:
+        return None if chance.random() < 0.2 else chance.choice(values)
+
+    owners = [Owner(name=maybe(TEXTS), rank=chance.choice(INTS)) for _ in range(6)]
+    for owner in owners[1:]:
+        owner.boss = chance.choice([None, owners[0], owners[1]]) if owner is not owners[1] else owners[0]
+    things = [
+        Thing(
+            i=maybe(INTS), j=chance.choice(INTS), big=maybe(BIGS), f=maybe(FLOATS), g=chance.choice(FLOATS), d=maybe(DECIMALS),
+            s=maybe(TEXTS), t=chance.choice(TEXTS), flag=maybe([True, False]), sure=chance.choice([True, False]), day=maybe(DAYS),
+            at=maybe(TIMES), clock=maybe(CLOCKS), colour=maybe(list(Colour)), uid=maybe(UUIDS), data=maybe(BYTES), owner=maybe(owners),
+            items=[Item(n=maybe(INTS), word=maybe(TEXTS)) for _ in range(chance.choice([0, 0, 1, 2, 3]))],
+        )
+        for _ in range(count)
+    ]  # fmt: skip
+    return [*owners, *things]
+
+
+class Predicates:
+    """A source of random queries over a row ``x``, as text; the names in ``names`` have values of their own."""
+
+    names: dict[str, Any] = {
+        "limit": 3, "ratio": 0.5, "nothing": None, "word": "a_b", "datetime": datetime, "Decimal": decimal.Decimal, "Colour": Colour,
+        "UUID": uuid.UUID, "some": [1, 2, None], "texts": {"a", "A", "é"}, "helper": lambda n: n > 3,
+    }  # fmt: skip
+
+    def __init__(self, chance: random.Random) -> None:
+        self.chance = chance
+
+    def predicate(self, depth: int = 3, row: str = "x") -> str:
+        c = self.chance
+        if depth <= 0 or c.random() < 0.25:
+            return self.atom(depth, row)
+        kind = c.randrange(6)
+        if kind < 2:
+            return f"({self.predicate(depth - 1, row)} {c.choice(['and', 'or'])} {self.predicate(depth - 1, row)})"
+        if kind == 2:
+            return f"(not {self.predicate(depth - 1, row)})"
+        if kind == 3:
+            parts = [self.predicate(depth - 1, row) for _ in range(3)]
+            return f"({parts[0]} if {parts[1]} else {parts[2]})"
+        return self.atom(depth, row)
+
+    def atom(self, depth: int, row: str) -> str:
+        c = self.chance
+        kinds = [
+            "int",
+            "int",
+            "int",
+            "float",
+            "number",
+            "str",
+            "str",
+            "str",
+            "decimal",
+            "day",
+            "at",
+            "clock",
+            "enum",
+            "uuid",
+            "bytes",
+            "bool",
+        ]
+        if row == "x":
+            kinds += ["many", "many", "one", "property"]
+        kind = c.choice(kinds)
+        if kind == "bool":
+            return c.choice([f"{row}.flag", f"{row}.sure", f"{row}.flag == True", f"{row}.flag is False", f"{row}.flag != {row}.sure",
+                             f"{row}.i", f"{row}.s", f"{row}.f", f"({row}.i + 1)", f"({row}.flag < {row}.sure)", f"{row}.flag in (1, 0)",
+                             f"bool({row}.s)", "limit", f"({row}.i or {row}.j)", f"({row}.s and {row}.t) == {self.text(1, row)}",
+                             f"{row}.flag == {row}.i", f"{row}.sure >= {row}.j",
+                             ]) if row == "x" else f"{row}.n"  # fmt: skip
+        if (
+            kind in ("enum", "uuid", "bytes", "decimal", "day", "at", "clock", "float", "number", "property")
+            and row != "x"
+        ):
+            kind = c.choice(["int", "str"])
+        if kind == "property":
+            return c.choice(["x.is_sure", "helper(x.j)", "helper(x.i)", "not helper(x.i + 1)"])
+        if kind == "many":
+            return self.quantifier(depth)
+        if kind == "one":
+            name = c.choice(
+                ["x.owner.name", "x.owner.boss.name", "x.owner.rank", "x.owner.boss.rank", "x.owner", "x.owner.boss"]
+            )
+            if name.endswith("name"):
+                return c.choice(
+                    [
+                        self.compared(name, self.text(depth - 1, row)),
+                        f"{name} is None",
+                        f"{name} is not None",
+                        f"{name} == {row}.s",
+                    ]
+                )
+            if name.endswith("rank"):
+                return self.compared(name, self.integer(depth - 1, row))
+            return c.choice([f"{name} is None", f"{name} is not None", name, f"{name} == None"])
+        left = {
+            "int": self.integer, "float": self.real, "number": self.integer, "str": self.text, "decimal": self.decimal, "day": self.day,
+            "at": self.at, "clock": self.clock, "enum": self.colour, "uuid": self.uid, "bytes": self.data,
+        }[kind]  # fmt: skip
+        right = self.real if kind == "number" else left
+        first, second = left(depth - 1, row), right(depth - 1, row)
+        if kind in ("enum", "uuid", "bytes"):
+            return c.choice(
+                [
+                    f"{first} == {second}",
+                    f"{first} != {second}",
+                    f"{first} in ({second}, {left(0, row)})",
+                    f"{first} is None",
+                ]
+            )
+        if kind == "str" and c.random() < 0.5:
+            return c.choice([
+                f"{first}.startswith({second})", f"{first}.endswith({second})", f"{second} in {first}", f"{second} not in {first}",
+                f"{first}.startswith(({self.literal(TEXTS)}, {self.literal(TEXTS)}))", f"{first} in texts",
+            ])  # fmt: skip
+        how = c.randrange(10)
+        if how == 0:
+            return (
+                f"{first} {c.choice(['in', 'not in'])} ({second}, {right(0, row)}, {c.choice(['None', right(0, row)])})"
+            )
+        if how == 1:
+            return f"{first} {c.choice(['is', 'is not', '==', '!='])} None"
+        if how == 2:
+            return f"{first} {c.choice(['<', '<='])} {second} {c.choice(['<', '<=', '=='])} {right(0, row)}"
+        if how == 3 and kind == "int":
+            return c.choice(
+                [
+                    f"{first} in some",
+                    f"{first} not in some",
+                    f"{first} in range(-2, 7)",
+                    f"{first} == nothing",
+                    f"{first} < nothing",
+                ]
+            )
+        return self.compared(first, second)
+
+    def compared(self, left: str, right: str) -> str:
+        return f"{left} {self.chance.choice(['==', '!=', '<', '<=', '>', '>='])} {right}"
+
+    def quantifier(self, depth: int) -> str:
+        c = self.chance
+        inner = self.predicate(min(depth - 1, 1), "o")
+        some = f" if {self.predicate(0, 'o')}" if c.random() < 0.3 else ""
+        source = c.choice(["x.items", "x.items", "x.items", "x.owner.things"])
+        if source != "x.items":
+            return c.choice([f"any(o.j > {self.literal(INTS)} for o in {source})", f"all(o.t != {self.literal(TEXTS)} for o in {source})",
+                             f"len({source}) > 3", f"any(p.n == x.j for o in {source} for p in o.items)"])  # fmt: skip
+        return c.choice([
+            f"any({inner} for o in {source}{some})", f"all({inner} for o in {source}{some})", f"len({source}) {c.choice(['==', '>', '<'])} {c.choice([0, 1, 2])}",
+            f"any(o.n == x.i for o in {source})", f"x.i in [o.n for o in {source}]", f"any(x.i == v for v in (1, 5, {self.literal(INTS)}))", source,
+        ])  # fmt: skip
+
+    def literal(self, values: list[Any]) -> str:
+        value = self.chance.choice(values)
+        return f"UUID(int={value.int})" if isinstance(value, uuid.UUID) else repr(value)
+
+    def pick(self, depth: int, row: str, columns: list[str], values: list[Any], more: list[str]) -> str:
+        c = self.chance
+        if depth > 0 and more and c.random() < 0.5:
+            return c.choice(more)
+        if c.random() < 0.55:
+            return f"{row}.{c.choice(columns)}"
+        return self.literal(values)
+
+    def integer(self, depth: int, row: str) -> str:
+        c, e = self.chance, partial(self.integer, depth - 1, row)
+        more = []
+        if depth > 0:
+            more = [
+                f"({e()} {c.choice(['+', '-', '*', '//', '%'])} {e()})", f"({e()} {c.choice(['+', '-', '*', '//', '%'])} {self.literal(INTS)})",
+                f"(-{e()})", f"abs({e()})", f"{c.choice(['min', 'max'])}({e()}, {e()})", f"len({self.text(depth - 1, row)})",
+                f"({e()} if {self.predicate(0, row)} else {e()})", f"({e()} or {e()})",
+            ]  # fmt: skip
+            if row == "x":
+                more += [f"x.at.{c.choice(['year', 'month', 'day', 'hour', 'minute', 'second', 'microsecond'])}", f"x.day.{c.choice(['year', 'month', 'day'])}",
+                         "x.day.weekday()", "x.at.isoweekday()", f"x.clock.{c.choice(['hour', 'minute', 'second', 'microsecond'])}", "limit", "(x.flag + 1)"]  # fmt: skip
+        return self.pick(
+            depth,
+            row,
+            ["i", "j", "big", "i", "j"] if row == "x" else ["n", "id"],
+            BIGS if c.random() < 0.1 else INTS,
+            more,
+        )
+
+    def real(self, depth: int, row: str) -> str:
+        c, e = self.chance, partial(self.real, depth - 1, row)
+        more = []
+        if depth > 0:
+            more = [
+                f"({e()} {c.choice(['+', '-', '*', '/'])} {e()})", f"({row}.i / {row}.j)", f"({e()} * {self.integer(0, row)})", f"(-{e()})", f"abs({e()})",
+                f"{c.choice(['min', 'max'])}({e()}, {e()})", f"({row}.j / {self.literal(INTS)})", "ratio", f"({e()} % 2.0)",
+            ]  # fmt: skip
+        return self.pick(depth, row, ["f", "g"], FLOATS, more)
+
+    def text(self, depth: int, row: str) -> str:
+        c, e = self.chance, partial(self.text, depth - 1, row)
+        more = []
+        if depth > 0:
+            at = c.choice(
+                [
+                    "[:1]",
+                    "[1:]",
+                    "[-1:]",
+                    "[:-1]",
+                    "[0]",
+                    "[-1]",
+                    "[1:2]",
+                    "[2:1]",
+                    "[-3:-1]",
+                    "[1:-1]",
+                    "[5]",
+                    "[-4]",
+                    "[:]",
+                    "[:0]",
+                ]
+            )
+            more = [f"({e()} + {e()})", f"{e()}{at}", f"{c.choice(['min', 'max'])}({e()}, {e()})", "word", f"({e()} if {self.predicate(0, row)} else {e()})",
+                    f"({e()} or {e()})", f"{e()}.lower()"]  # fmt: skip
+        return self.pick(depth, row, ["s", "t"] if row == "x" else ["word"], TEXTS, more)
+
+    def decimal(self, depth: int, row: str) -> str:
+        c = self.chance
+        e = partial(self.decimal, depth - 1, row)
+        more = (
+            [f"({e()} {c.choice(['+', '-', '*'])} {e()})", f"abs({e()})", f"({e()} + x.j)", "x.j"] if depth > 0 else []
+        )
+        return self.pick(depth, row, ["d"], DECIMALS, more)
+
+    def day(self, depth: int, row: str) -> str:
+        return self.pick(depth, row, ["day"], DAYS, ["x.at.date()", "max(x.day, x.at.date())"])
+
+    def at(self, depth: int, row: str) -> str:
+        return self.pick(depth, row, ["at"], TIMES, ["min(x.at, datetime.datetime(2020, 1, 1))"])
+
+    def clock(self, depth: int, row: str) -> str:
+        return self.pick(depth, row, ["clock"], CLOCKS, [])
+
+    def colour(self, depth: int, row: str) -> str:
+        return self.chance.choice(["x.colour", "x.colour", "Colour.RED", "Colour.BLUE"])
+
+    def uid(self, depth: int, row: str) -> str:
+        return self.pick(depth, row, ["uid"], UUIDS, [])
+
+    def data(self, depth: int, row: str) -> str:
+        return self.pick(depth, row, ["data"], BYTES, [])

@@ -1,0 +1,277 @@
+"""recall, count, total, exists: the session's unsaved objects and the database as one."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import sqlalchemy as sa
+from sqlalchemy import orm
+from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
+
+from kirsch_query import Refused, count, desc, exists, recall, total, where
+from models import Base, Item, Owner, Thing, wipe
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+def thing(**values: Any) -> Thing:
+    """A new object with every column set, so that a flush changes nothing but its key."""
+    given = {"j": 0, "g": 0.0, "t": "", "sure": False, "i": None, "s": None, "d": None, "owner_id": None, **values}
+    return Thing(**given)
+
+
+@pytest.fixture
+def session(engine: sa.Engine) -> Iterator[orm.Session]:
+    with orm.Session(engine) as session:
+        wipe(session)
+        yield session
+        session.rollback()
+
+
+QUERIES = {
+    "small": where(lambda x: x.j < 3),
+    "not small": where(lambda x: not x.i < 3),
+    "text": where(lambda x: x.t.startswith("a") or x.s == "B"),
+    "none": where(lambda x: x.i is None or x.i != x.j),
+    "even": where(lambda x: x.i % 2 == 0),
+}
+ORDERS = {
+    "j": lambda x: x.j,
+    "i, t": lambda x: (x.i, desc(x.t)),
+    "text": lambda x: x.s,
+    "descending": lambda x: (desc(x.i), x.j),
+    "key": lambda x: (x.j % 2, x.id),
+}
+COLUMNS = ("i", "j", "s", "t")
+
+
+def values(chance: random.Random) -> dict[str, Any]:
+    texts = ["a", "A", "ab", "B", "b", "é", "", "a ", "😀"]
+    return {
+        "i": chance.choice([None, -3, -2, 0, 1, 2, 3, 4]), "j": chance.choice([0, 1, 2, 3, 4]),
+        "s": chance.choice([None, *texts]), "t": chance.choice(texts),
+    }  # fmt: skip
+
+
+class Model:
+    """What the session should see: a plain list of the objects that there are."""
+
+    def __init__(self) -> None:
+        self.things: list[Thing] = []
+
+    def expected(self, name: str, order: str | None, limit: int | None, offset: int) -> list[Thing]:
+        query = QUERIES[name]
+        found = [each for each in self.things if query(each)]
+        found.sort(key=lambda each: (each.id is None, each.id or sa.inspect(each).insert_order))
+        if order is not None:
+            for key in reversed(self.keys(order)):
+                found.sort(key=key[0], reverse=key[1])
+        return found[offset : None if limit is None else offset + limit]
+
+    def keys(self, order: str) -> list[tuple[Any, bool]]:
+        def none_first(name: str) -> Any:
+            return lambda x: (getattr(x, name) is not None, getattr(x, name) if getattr(x, name) is not None else 0)
+
+        def text_first(name: str) -> Any:
+            return lambda x: (getattr(x, name) is not None, getattr(x, name) or "")
+
+        return {
+            "j": [(none_first("j"), False)],
+            "i, t": [(none_first("i"), False), (text_first("t"), True)],
+            "text": [(text_first("s"), False)],
+            "descending": [(none_first("i"), True), (none_first("j"), False)],
+            "key": [(lambda x: x.j % 2, False), (lambda x: (x.id is None, x.id or sa.inspect(x).insert_order), False)],
+        }[order]
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_random_histories_agree_with_a_list(session: orm.Session, seed: int) -> None:
+    chance = random.Random(seed)
+    model = Model()
+    for step in range(60):
+        what = chance.randrange(10)
+        if what < 3 or not model.things:
+            added = thing(**values(chance))
+            session.add(added)
+            model.things.append(added)
+        elif what < 5:
+            changed = chance.choice(model.things)
+            for name, value in values(chance).items():
+                if chance.random() < 0.5:
+                    setattr(changed, name, value)
+        elif what == 5:
+            gone = model.things.pop(chance.randrange(len(model.things)))
+            if gone in session.new:
+                session.expunge(gone)
+            else:
+                session.delete(gone)
+        elif what == 6:
+            session.flush()
+        elif what == 7 and step % 3 == 0:
+            session.commit()  # everything is read anew
+        name, order = chance.choice(list(QUERIES)), chance.choice([None, *ORDERS])
+        limit, offset = chance.choice([None, 0, 1, 2, 5]), chance.choice([0, 0, 1, 3])
+        new, dirty, deleted = len(session.new), len(session.dirty), len(session.deleted)
+        found = recall(session, Thing, QUERIES[name], order=ORDERS.get(order or ""), limit=limit, offset=offset)
+        assert found == model.expected(name, order, limit, offset), (seed, step, name, order, limit, offset)
+        everything = model.expected(name, None, None, 0)
+        assert count(session, Thing, QUERIES[name]) == len(everything), (seed, step, name)
+        assert exists(session, Thing, QUERIES[name]) == bool(everything)
+        assert total(session, Thing, QUERIES[name], lambda x: x.i + x.j) == sum(
+            each.i + each.j for each in everything if each.i is not None
+        )
+        assert (len(session.new), len(session.dirty), len(session.deleted)) == (new, dirty, deleted), (
+            "nothing was flushed"
+        )
+
+
+def test_an_edit_is_seen_in_both_directions(session: orm.Session) -> None:
+    first, second = thing(j=1), thing(j=5)
+    session.add_all([first, second])
+    session.commit()
+    small = where(lambda x: x.j < 3)
+    assert recall(session, Thing, small) == [first]
+    first.j, second.j = 9, 2
+    assert recall(session, Thing, small) == [second]
+    assert session.scalars(sa.select(Thing).where(small.clause(Thing)).execution_options(autoflush=False)).all() == [
+        first
+    ]
+    session.delete(second)
+    assert recall(session, Thing, small) == []
+    assert not exists(session, Thing, small)
+
+
+def test_a_join_pairs_saved_and_unsaved_objects(session: orm.Session) -> None:
+    ann, bob = Owner(name="Ann", rank=1, boss_id=None), Owner(name="Bob", rank=2, boss_id=None)
+    session.add_all([ann, bob])
+    session.flush()
+    saved = [thing(j=1, owner_id=ann.id, t="x"), thing(j=2, owner_id=bob.id, t="y")]
+    session.add_all(saved)
+    session.commit()
+    name = "Ann"
+    owned = where(lambda x, o: x.owner_id == o.id and o.name == name)
+    assert recall(session, (Thing, Owner), owned, order=lambda x, o: x.j) == [(saved[0], ann)]
+    new = thing(j=3, owner_id=ann.id, t="z")
+    session.add(new)
+    assert recall(session, (Thing, Owner), owned, order=lambda x, o: desc(x.j)) == [(new, ann), (saved[0], ann)]
+    bob.name = "Ann"
+    assert recall(session, (Thing, Owner), owned, order=lambda x, o: x.j) == [
+        (saved[0], ann),
+        (saved[1], bob),
+        (new, ann),
+    ]
+    assert recall(session, (Thing, Owner), owned, order=lambda x, o: x.j, limit=1, offset=1) == [(saved[1], bob)]
+    assert count(session, (Thing, Owner), owned) == 3
+    ann.name = None
+    assert recall(session, (Thing, Owner), owned) == [(saved[1], bob)]
+    assert total(session, (Thing, Owner), owned, lambda x, o: x.j * o.rank) == 4
+    session.delete(bob)
+    assert count(session, (Thing, Owner), owned) == 0
+
+
+def test_a_model_is_joined_with_itself(session: orm.Session) -> None:
+    things = [thing(j=1), thing(j=2), thing(j=3)]
+    session.add_all(things)
+    session.commit()
+    following = where(lambda x, y: x.j + 1 == y.j)
+    assert recall(session, (Thing, Thing), following) == [(things[0], things[1]), (things[1], things[2])]
+    things[0].j = 3
+    assert recall(session, (Thing, Thing), following) == [(things[1], things[0]), (things[1], things[2])]
+
+
+def test_related_objects_that_are_unsaved_refuse_until_a_flush(session: orm.Session) -> None:
+    owner = Owner(name="Ann", rank=1, boss_id=None)
+    one = thing(j=1, owner=owner)
+    session.add_all([owner, one])
+    session.commit()
+    by_ann = where(lambda x: x.owner.name == "Ann")
+    assert recall(session, Thing, by_ann) == [one]
+    owner.name = "Bob"
+    with pytest.raises(Refused, match="an unsaved Owner"):
+        recall(session, Thing, by_ann)
+    session.flush()
+    assert recall(session, Thing, by_ann) == []
+    one.items.append(Item(n=1, word=None))
+    with pytest.raises(Refused, match="an unsaved Item"):
+        count(session, Thing, where(lambda x: any(o.n == 1 for o in x.items)))
+    session.flush()
+    assert count(session, Thing, where(lambda x: any(o.n == 1 for o in x.items))) == 1
+
+
+def test_what_only_a_flush_can_know_is_refused(session: orm.Session) -> None:
+    owner = Owner(name="Ann", rank=1, boss_id=None)
+    session.add(owner)
+    session.commit()
+    new = thing(j=1)
+    session.add(new)
+    with pytest.raises(Refused, match="gets its id when it is flushed"):
+        recall(session, Thing, where(lambda x: x.id > 0))
+    new.owner = owner
+    with pytest.raises(Refused, match=r"Thing\.owner was changed"):
+        recall(session, Thing, where(lambda x: x.owner_id == 1))
+    session.flush()
+    assert recall(session, Thing, where(lambda x: x.owner_id == owner.id)) == [new]
+
+
+def test_what_a_database_cannot_do_is_finished_by_python_when_asked(session: orm.Session) -> None:
+    session.add_all(
+        [thing(j=1, s="Élan"), thing(j=2, s="élan"), thing(j=3, s="elan"), thing(j=9, s="ÉLAN"), thing(j=1, s=None)]
+    )
+    session.commit()
+    same = where(lambda x: x.s.lower() == "élan" and x.j < 5)
+    with pytest.raises(Refused, match="lower"):
+        recall(session, Thing, same)
+    found = recall(session, Thing, same, finish="python", order=lambda x: desc(x.j), limit=1)
+    assert [each.s for each in found] == ["élan"]
+    assert found.rows_read == 4, "the other half of the query is still the database's"
+    assert "lower" in found.left_to_python[0].problem
+    assert count(session, Thing, same, finish="python") == 2
+    other = where(lambda x: not (x.s.lower() == "élan" and x.j < 5))
+    assert sorted(each.j for each in recall(session, Thing, other, finish="python")) == [1, 3, 9]
+    assert total(session, Thing, same, lambda x: x.j, finish="python") == 3
+
+
+def test_sums_are_exact_or_refused(session: orm.Session) -> None:
+    session.add_all([thing(j=2, i=2**31 - 1), thing(j=3, i=2**31 - 1), thing(j=4)])
+    session.commit()
+    every = where(lambda x: True)
+    assert total(session, Thing, every, lambda x: x.i * x.j) == 5 * (2**31 - 1)
+    assert total(session, Thing, where(lambda x: x.j > 9), lambda x: x.j) == 0
+    with pytest.raises(Refused, match="exactly in any order"):
+        total(session, Thing, every, lambda x: x.g)
+
+
+def test_decimals_are_summed_exactly(session: orm.Session) -> None:
+    every = where(lambda x: True)
+    session.add_all([thing(d=Decimal("0.10")), thing(d=Decimal("0.20")), thing()])
+    session.commit()
+    session.add(thing(d=Decimal("99999999.99")))
+    if session.get_bind().dialect.name == "sqlite":
+        with pytest.raises(Refused, match="SQLite has no decimals"):
+            total(session, Thing, every, lambda x: x.d)
+    else:
+        assert total(session, Thing, every, lambda x: x.d) == Decimal("100000000.29")
+
+
+def test_an_asynchronous_session_is_awaited() -> None:
+    async def main() -> None:
+        engine = create_async_engine("sqlite+aiosqlite://", poolclass=sa.StaticPool)
+        async with engine.begin() as connection:
+            await connection.run_sync(Base.metadata.create_all)
+        async with AsyncSession(engine) as session:
+            session.add_all([thing(j=1), thing(j=2)])
+            await session.commit()
+            session.add(thing(j=0))
+            small = where(lambda x: x.j < 2)
+            found = await recall(session, Thing, small, order=lambda x: x.j)  # type: ignore[misc]
+            assert [each.j for each in found] == [0, 1]
+            assert await count(session, Thing, small) == 2  # type: ignore[misc]
+            assert await exists(session, Thing, small)  # type: ignore[misc]
+        await engine.dispose()
+
+    asyncio.run(main())

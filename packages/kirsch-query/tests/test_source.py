@@ -1,0 +1,183 @@
+"""Which source belongs to a function, however it was written, and what is said where it cannot be known."""
+
+from __future__ import annotations
+
+import importlib
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from kirsch_query import QueryError, SourceError, comparison, filter, where  # noqa: A004
+
+LIMIT = 3
+
+
+def row(**values: Any) -> SimpleNamespace:
+    return SimpleNamespace(**values)
+
+
+def kept(query: Any, *prices: int) -> list[int]:
+    return [each.price for each in query.filter([row(price=price) for price in prices])]
+
+
+def test_two_lambdas_on_one_line_are_told_apart() -> None:
+    low, high = where(lambda b: b.price < 3), where(lambda b: b.price > 3)
+    assert (kept(low, 1, 5), kept(high, 1, 5)) == ([1], [5])
+    one, two, three = [where(f) for f in (lambda b: b.price == 1, lambda b: b.price == 1.0, lambda b: b.price == True)]  # noqa: E712
+    assert [repr(each).count("1.0") for each in (one, two, three)] == [0, 1, 0]
+    assert "True" in repr(three)
+
+
+def test_a_lambda_in_a_lambda_and_in_an_argument() -> None:
+    make: Any = lambda limit: where(lambda b: b.price < limit)  # noqa: E731
+    assert kept(make(4), 3, 4) == [3]
+    assert kept((lambda query: query)(where(lambda b: b.price in [4])), 3, 4) == [4]
+
+
+def test_a_def_with_a_docstring_a_decorator_and_defaults() -> None:
+    @where
+    def cheap(b: Any, limit: int = 3) -> bool:
+        """Costs little."""
+        return b.price < limit  # type: ignore[no-any-return]
+
+    assert kept(cheap, 2, 3) == [2]
+
+
+def test_a_lambda_over_several_lines() -> None:
+    query = where(
+        lambda b: (
+            b.price > 1
+            # a comment with a ) in it
+            and b.price < 4
+        )
+    )
+    assert kept(query, 1, 2, 4) == [2]
+
+
+def test_names_are_read_at_each_use() -> None:
+    limit = 3
+    query = where(lambda b: b.price < limit and b.price < LIMIT)
+    assert kept(query, 2, 5) == [2]
+    limit = 2
+    assert kept(query, 1, 2) == [1]
+    limit = 9
+    assert kept(where(lambda b: b.price < limit, limit=2), 1, 2) == [1], "a name that is given goes first"
+
+
+def test_a_part_without_a_row_is_evaluated_once() -> None:
+    calls = []
+
+    def now() -> int:
+        calls.append(1)
+        return 3
+
+    query = where(lambda b: b.price < now())
+    assert kept(query, 1, 2, 3) == [1, 2]
+    assert len(calls) == 1
+
+
+class Shop:
+    __limit = 3
+
+    def cheap(self) -> Any:
+        return where(lambda b: b.price < self.__limit)
+
+
+def test_a_private_name_inside_of_a_class() -> None:
+    assert kept(Shop().cheap(), 2, 3) == [2]
+
+
+def test_text_says_the_same() -> None:
+    assert kept(where("b.price < limit", limit=3), 2, 3) == [2]
+    assert kept(where("lambda b: b.price < 3"), 2, 3) == [2]
+    with pytest.raises(SourceError, match=r"limit, b|b, limit"):
+        where("b.price < limit")
+    with pytest.raises(SourceError, match="does not parse"):
+        where("b.price <")
+
+
+def test_comparisons_without_a_lambda() -> None:
+    assert kept(comparison("price", "<", 3), 2, 3) == [2]
+    assert kept(filter(price=3), 2, 3) == [3]
+    assert kept(where(price=3) | comparison("price", "in", [7]), 2, 3, 7) == [3, 7]
+    assert kept(~where(price=3) & comparison("price", ">=", 2), 1, 2, 3) == [2]
+    assert comparison("owner.name", "startswith", "A")(row(owner=row(name="Ann")))
+    for wrong in ("a b", "x.", "import", "x; y"):
+        with pytest.raises(QueryError, match="not the name of an attribute"):
+            comparison(wrong, "==", 1)
+    with pytest.raises(QueryError, match="is no comparison"):
+        comparison("price", "~", 1)
+    with pytest.raises(QueryError, match="neither true nor false"):
+        bool(where(price=3))
+
+
+def test_more_than_one_expression_is_refused_with_its_line() -> None:
+    def long(b: Any) -> bool:
+        limit = 3
+        return b.price < limit  # type: ignore[no-any-return]
+
+    with pytest.raises(SourceError, match="more than one return") as caught:
+        where(long)
+    assert "limit = 3" in str(caught.value)
+    assert "^" in str(caught.value)
+    with pytest.raises(SourceError, match="not a Python function"):
+        where(len)
+
+
+def test_a_function_without_source_is_refused_and_text_is_offered() -> None:
+    function = eval("lambda b: b.price < 3")
+    with pytest.raises(SourceError, match=r"cannot be read|is not that of") as caught:
+        where(function)
+    assert 'where("b.price < limit", limit=limit)' in str(caught.value)
+
+
+def test_a_file_that_was_edited_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(tmp_path)
+    module = tmp_path / "edited_shop.py"
+    module.write_text("cheap = lambda b: b.price < 3\n")
+    shop = importlib.import_module("edited_shop")
+    module.write_text("cheap = lambda b: b.price < 4 + 0\n")
+    with pytest.raises(SourceError, match="has changed since it was imported"):
+        where(shop.cheap)
+
+
+def test_a_module_in_a_zip_archive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    archive = tmp_path / "shop.zip"
+    with zipfile.ZipFile(archive, "w") as file:
+        file.writestr("zipped_shop.py", "import kirsch_query\ncheap = kirsch_query.where(lambda b: b.price < 3)\n")
+    monkeypatch.syspath_prepend(archive)
+    assert kept(importlib.import_module("zipped_shop").cheap, 2, 3) == [2]
+
+
+@pytest.mark.parametrize("options", [["-X", "no_debug_ranges"], ["-O"], ["-OO"], []])
+def test_interpreter_options_change_nothing(tmp_path: Path, options: list[str]) -> None:
+    program = tmp_path / "program é.py"
+    program.write_text(
+        "from types import SimpleNamespace as R\nfrom kirsch_query import where\n"
+        "a, b = where(lambda x: x.é < 3), where(lambda x: x.é > 3)\nprint(a(R(é=1)), b(R(é=1)))\n",
+        encoding="utf-8",
+    )
+    done = subprocess.run([sys.executable, *options, str(program)], capture_output=True, text=True, check=False)
+    assert (done.stdout, done.stderr) == ("True False\n", "")
+
+
+def test_the_interactive_interpreter(tmp_path: Path) -> None:
+    typed = "from kirsch_query import where\nw = where(lambda b: b['p'] < 3)\nprint(w({'p': 1}), w({'p': 5}))\n"
+    done = subprocess.run([sys.executable, "-i", "-q"], input=typed, capture_output=True, text=True, check=False)
+    if sys.version_info < (3, 13):
+        # Only from 3.13 on do interpreters keep what was typed.
+        assert "Give the same text as a string" in done.stderr
+    elif done.stdout.strip():
+        assert done.stdout.strip() == "True False"
+    else:
+        assert "Give the same text as a string" in done.stderr  # a pipe is no terminal, and is not kept
+
+
+def test_sqlalchemy_is_imported_only_where_sql_is_asked_for() -> None:
+    program = "import sys, kirsch_query; kirsch_query.where('b.x < 3'); assert 'sqlalchemy' not in sys.modules"
+    subprocess.run([sys.executable, "-c", program], check=True)

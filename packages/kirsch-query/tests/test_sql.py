@@ -1,0 +1,252 @@
+"""Clauses: what is refused and how that is said, what is bound, and which index serves."""
+
+from __future__ import annotations
+
+import datetime
+import decimal
+import enum
+from functools import partial
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+from sqlalchemy import orm
+
+from kirsch_query import QueryError, Refused, where
+from models import Colour, Owner, Thing, insert, wipe
+
+
+class Tone(str, enum.Enum):
+    LOW = "low"
+
+
+def plain_dialect(name: str) -> Any:
+    return sa.engine.make_url(f"{name}://").get_dialect()()
+
+
+EVERYWHERE = [
+    ("x.s.lower() == 'a'", "x.s.lower()", ".lower() is not exact on every database"),
+    ("x.j < 3 and x.t.strip() == ''", "x.t.strip()", ".strip() is not exact"),
+    ("round(x.f) == 2", "round(x.f)", "Python to even"),
+    ("str(x.j) == '1'", "str(x.j)", "numbers in its own way"),
+    ("int(x.f) == 1", "int(x.f)", "int()"),
+    ("isinstance(x.j, int)", "isinstance(x.j, int)", "does not know Python's types"),
+    ("f'{x.j}' == '1'", "f'{x.j}'", "an f-string"),
+    ("x.f % 2.0 == 1", "x.f % 2.0", "not exact on any database"),
+    ("x.j ** 2 > 3", "x.j ** 2", "operator"),
+    ("x.d > 0.5", "x.d > 0.5", "Decimal is compared with a float"),
+    ("x.d / 2 > 1", "x.d / 2", "division of Decimals"),
+    ("x.d * x.d * x.d * x.d > 1", "x.d * x.d * x.d", "28 digits"),
+    ("x.f == x.big", "x.f == x.big", "not a float without loss"),
+    ("x.s < 3", "x.s < 3", "have no order in Python"),
+    ("x.colour < x.colour", "x.colour < x.colour", "the order of enum values"),
+    ("x.at == today", "x.at == today", "kind date"),
+    ("x.at < aware", "x.at < aware", "have no order"),
+    ("x.at == aware", "x.at == aware", "kind aware"),
+    ("x.s == 'a\\0b'", "x.s == 'a\\0b'", "NUL"),
+    ("x.s == '\\ud800'", "x.s == '\\ud800'", "surrogate"),
+    ("x.s[::2] == 'a'", "x.s[::2]", "step"),
+    ("x.s[x.j] == 'a'", "x.s[x.j]", "indexed by a constant"),
+    ("x.owner == other", "x.owner == other", "compared by identity"),
+    ("x.j is 3", "x.j is 3", "`is` compares identity"),
+    ("x.nothing == 3", "x.nothing", "has no attribute nothing"),
+    ("x.f < infinity", "x.f < infinity", "is no number that every database knows"),
+    ("x.colour == tone", "x.colour == tone", "equality of their own"),
+    ("unknown(x.j)", "unknown(x.j)", "no source that is one expression"),
+    ("x.at + delta > x.at", "x.at + delta", "this arithmetic is not translated"),
+]
+NEW_YEAR = datetime.datetime(2024, 1, 1, tzinfo=datetime.timezone.utc)
+NAMES = {
+    "today": datetime.date(2024, 1, 1), "aware": NEW_YEAR, "other": Owner(),
+    "infinity": float("inf"), "tone": Tone.LOW, "unknown": hash, "delta": datetime.timedelta(1),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("text", "part", "reason"), EVERYWHERE)
+def test_what_is_not_exact_is_refused_with_a_caret_and_a_hint(text: str, part: str, reason: str) -> None:
+    with pytest.raises(Refused) as caught:
+        where(f"lambda x: {text}", **NAMES).clause(Thing)
+    lines = str(caught.value).splitlines()
+    assert reason in lines[0]
+    assert lines[1].startswith('  File "<query>", line 1')
+    start = lines[3].index("^")
+    assert lines[2][start : start + lines[3].count("^")] == part
+    assert lines[4].strip(), "what to do instead"
+
+
+def test_some_databases_refuse_when_sql_is_compiled_for_them() -> None:
+    clause = where(lambda x: x.d > 1).clause(Thing)
+    assert "thing.d >" in str(clause.compile(dialect=plain_dialect("postgresql+psycopg")))
+    with pytest.raises(Refused, match="SQLite has no decimals") as caught:
+        clause.compile(dialect=plain_dialect("sqlite"))
+    assert "x.d > 1" in str(caught.value)
+    for dialect in (plain_dialect("mysql+pymysql"), plain_dialect("oracle")):
+        with pytest.raises(Refused, match="was not tested on"):
+            where(lambda x: x.j > 1).clause(Thing).compile(dialect=dialect)
+    with pytest.raises(Refused, match="was not tested on oracle"):
+        where(lambda x: x.j > 1).clause(Thing, dialect=plain_dialect("oracle"))
+
+
+class Odd(orm.DeclarativeBase):
+    pass
+
+
+class Strange(Odd):
+    __tablename__ = "strange"
+    id: orm.Mapped[int] = orm.mapped_column(primary_key=True)
+    single: orm.Mapped[float] = orm.mapped_column(sa.Float)
+    padded: orm.Mapped[str] = orm.mapped_column(sa.CHAR(3))
+    own: orm.Mapped[str] = orm.mapped_column(
+        type_=type("Own", (sa.TypeDecorator,), {"impl": sa.String, "cache_ok": True})
+    )
+    aware: orm.Mapped[datetime.datetime] = orm.mapped_column(sa.DateTime(timezone=True))
+    free: orm.Mapped[decimal.Decimal] = orm.mapped_column(sa.Numeric)
+    tone: orm.Mapped[Tone] = orm.mapped_column()
+    calculated: orm.Mapped[int] = orm.column_property(sa.literal(1) + 1)
+    json: orm.Mapped[Any] = orm.mapped_column(sa.JSON)
+
+
+@pytest.mark.parametrize(
+    ("text", "dialect", "reason"),
+    [
+        ("x.single > 1", partial(plain_dialect, "mariadb+pymysql"), "single precision"),
+        ("x.padded == 'a'", None, "padded"),
+        ("x.own == 'a'", None, "a type of its own"),
+        ("x.aware > now", partial(plain_dialect, "sqlite"), "stores no time zone"),
+        ("x.aware.year == 2024", None, "depend on the zone"),
+        ("x.free + 1 > 1", None, "how many digits"),
+        ("x.tone == tone", None, "text or numbers too"),
+        ("x.calculated == 2", None, "calculated by SQL"),
+        ("x.json == 2", None, "not translated"),
+    ],
+)
+def test_columns_that_are_not_exact_are_refused(text: str, dialect: Any, reason: str) -> None:
+    with pytest.raises(Refused, match=reason):
+        where(f"lambda x: {text}", now=NEW_YEAR, tone=Tone.LOW).clause(Strange, dialect=dialect and dialect())
+
+
+INJECTIONS = [
+    "' OR 1=1 --", "'; DROP TABLE thing; --", '" OR ""="', "\\' OR 1=1 #", "%' OR '1'='1", "a%_\\", ":param_1",
+    "%(param_1)s",
+    "%s", "?", "{x}", "/* x */", "*/ OR 1=1 /*", "\u02bc OR 1=1", "\uff07 OR 1=1", "x'; SELECT pg_sleep(9)--", "${7*7}",
+    "\n--\n", "\u2028", "'||(SELECT 1)||'",
+]  # fmt: skip
+
+
+@pytest.fixture
+def session(engine: sa.Engine) -> Any:
+    with orm.Session(engine) as session:
+        wipe(session)
+        yield session
+        session.rollback()
+
+
+def new(**values: Any) -> Thing:
+    return Thing(**{"j": 0, "g": 0.0, "t": "", "sure": False, **values})
+
+
+def test_no_value_is_ever_printed_into_sql(session: orm.Session) -> None:
+    insert(session, [new(t=text, s=text[:3]) for text in INJECTIONS] + [new(t="plain")])
+    seen: list[str] = []
+    engine = session.get_bind()
+    sa.event.listen(engine, "before_cursor_execute", lambda c, cursor, statement, *more: seen.append(statement))
+    things = session.scalars(sa.select(Thing)).all()
+    queries: dict[str, Any] = {
+        "==": lambda v: where(lambda x: x.t == v),
+        "!=": lambda v: where(lambda x: x.t != v),
+        "<": lambda v: where(lambda x: x.t < v),
+        "in": lambda v: where(lambda x: x.t in (v, v + "x")),
+        "contains": lambda v: where(lambda x: v in x.t),
+        "starts": lambda v: where(lambda x: x.t.startswith(v)),
+        "ends": lambda v: where(lambda x: x.t.endswith(v)),
+        "concat": lambda v: where(lambda x: x.s + v != x.t),
+        "choice": lambda v: where(lambda x: (x.s or v) == v),
+        "filter": lambda v: where(t=v),
+    }
+    plain: dict[str, list[str]] = {}
+    for value in ["harmless", *INJECTIONS]:
+        for name, make in queries.items():
+            query = make(value)
+            seen.clear()
+            found = session.scalars(sa.select(Thing).where(query.clause(Thing)).order_by(Thing.id)).all()
+            assert found == [*query.filter(things)], (name, value)
+            assert seen == plain.setdefault(name, list(seen)), "the text is the same whatever the value is"
+    hostile = where('lambda x: x.t == "\'; --" or "\'; --" in x.t')
+    session.scalars(sa.select(Thing).where(hostile.clause(Thing))).all()
+    assert "; --" not in seen[-1]
+
+
+@pytest.mark.parametrize(
+    "query",
+    [where(lambda x: x.s == "abc"), where(lambda x: x.s in ("abc", "abd")), where(lambda x: x.s.startswith("abc"))],
+)
+def test_an_index_serves_text_on_sqlite(query: Any) -> None:
+    engine = sa.create_engine("sqlite://", poolclass=sa.StaticPool)
+    Thing.metadata.create_all(engine)
+    plan = query.explain(Thing, engine=engine).plan
+    assert any("SEARCH thing USING INDEX ix_thing_s" in line for line in plan), plan
+    engine.dispose()
+
+
+def test_an_index_serves_equal_text_and_primary_keys(session: orm.Session) -> None:
+    insert(session, [new(s=f"text {number}") for number in range(2000)])
+    session.execute(
+        sa.text(
+            {"postgresql": "ANALYZE thing", "mariadb": "ANALYZE TABLE thing"}.get(
+                session.get_bind().dialect.name, "ANALYZE"
+            )
+        )
+    )
+    session.commit()
+    plan = str(where(lambda x: x.s == "text 7").explain(Thing, engine=session.get_bind()))
+    assert "ix_thing_s" in plan
+
+
+def test_explain_shows_sql_values_additions_and_refusals() -> None:
+    limit = 3
+    text = str(where(lambda x: not x.i < limit and x.t.startswith("a")).explain(Thing))
+    assert text.count("FROM thing") == 3
+    assert "param_1 = 3" in text
+    assert "IS NOT TRUE: what is unknown" in text
+    assert "a range by code points" in text
+    text = str(where(lambda x: x.d > 1).explain(Thing))
+    assert text.count("FROM thing") == 2
+    assert "refused on sqlite:" in text
+    assert "Store an integer, of cents for example." in text
+
+
+def test_clauses_combine_with_sqlalchemy_and_with_each_other(session: orm.Session) -> None:
+    insert(session, [new(j=1, i=None), new(j=2, i=5), new(j=3, i=1, colour=Colour.RED)])
+    small = where(lambda x: x.i < 3)
+
+    def found(clause: Any) -> list[int]:
+        return list(session.scalars(sa.select(Thing.j).where(clause).order_by(Thing.j)))
+
+    assert found(small.clause(Thing)) == [3]
+    assert found(~small.clause(Thing)) == found(sa.not_(small.clause(Thing))) == found((~small).clause(Thing)) == [1, 2]
+    assert found(small.clause(Thing) | sa.text("thing.j = 2")) == [2, 3]
+    assert found(sa.and_(~small.clause(Thing), Thing.j > 1)) == [2]
+    table = Thing.__table__
+    assert found((small & where(lambda x: x.j > 2)).clause(table)) == [3]
+    assert (
+        session.scalar(
+            sa.select(sa.func.count()).select_from(table).where(where(lambda x: x.colour == Colour.RED).clause(table))
+        )
+        == 1
+    )
+    alias = orm.aliased(Thing)
+    pairs = where(lambda x, y: x.j + 1 == y.j).clause(Thing, alias)
+    assert session.execute(sa.select(Thing.j, alias.j).where(pairs).order_by(Thing.j)).all() == [(1, 2), (2, 3)]
+    session.execute(sa.delete(Thing).where(small.clause(Thing)))
+    assert found(sa.true()) == [1, 2]
+    with pytest.raises(QueryError, match="judges 1 rows together"):
+        small.clause(Thing, Thing)
+
+
+if hasattr(sa, "tstring"):
+
+    def test_template_strings_combine_with_clauses() -> None:
+        if not hasattr(__import__("string"), "templatelib"):
+            pytest.skip("template strings are in Python from 3.14 on")
+        made = eval('sa.tstring(t"thing.j = {2}")', {"sa": sa})
+        assert "param" in str(sa.and_(where(lambda x: x.i < 3).clause(Thing), made))
