@@ -4,11 +4,17 @@ tables of docs/migrating.md, and the manual page that the wheel installs. ``--ch
 from __future__ import annotations
 
 import argparse
+import re
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "reference" / "settings.md"
+MIGRATING = ROOT / "docs" / "migrating.md"
 MANUAL = ROOT / "python" / "kirsch.data" / "data" / "share" / "man" / "man1" / "kirsch.1"
 
 HEAD = """\
@@ -56,12 +62,49 @@ def page() -> str:
     return "\n".join(lines).rstrip() + "\n"
 
 
+def migrating() -> str:
+    """The page about other servers with its tables, each between two comments, written anew."""
+    from kirsch import foreign
+    from kirsch.foreign import gunicorn
+
+    text = MIGRATING.read_text(encoding="utf-8")
+    tables = {server: _table("option", foreign.grouped(server)) for server in foreign.SERVERS}
+    tables["gunicorn hooks"] = _table("hook", gunicorn.HOOKS.items())
+    tables["gunicorn names"] = _table("name", gunicorn.NAMES.items())
+    for name, table in tables.items():
+        begin, end = f"<!-- table: {name} -->\n", "<!-- end -->"
+        if begin not in text:
+            raise SystemExit(f"{MIGRATING.relative_to(ROOT)} has no place for the table {name}: write {begin!r}")
+        before, _, after = text.partition(begin)
+        text = before + begin + table + end + after.partition(end)[2]
+    return text
+
+
+def _table(heading: str, rows: Iterable[tuple[str, str]]) -> str:
+    lines = [f"| {heading} | in Kirsch |", "|---|---|"]
+    for spellings, answer in rows:
+        shown = ", ".join(f"`{spelling}`" for spelling in spellings.split())
+        lines.append(f"| {shown} | {_cell(answer)} |")
+    return "\n".join(lines) + "\n"
+
+
+def _cell(answer: str) -> str:
+    """An answer of ``kirsch.foreign`` in Markdown, with flags and the like as code."""
+    if answer.startswith("="):
+        answer = "the same" + answer[1:]
+    answer = answer.replace("{systemd}", "see [systemd](deploy/systemd.md)").replace("|", "\\|")
+    code = (
+        r"--[a-z][a-z0-9-]*(?:[ =](?:[A-Z][A-Z:=]+|unix:[\w?=/]+|fd://N|/path=module:app))?|kirsch\.toml|worker-st\w+"
+    )
+    return re.sub(rf"(?<![\w`-])(?:{code})", lambda match: f"`{match[0]}`", answer)
+
+
 def pages() -> dict[Path, str]:
     """What each generated file has to hold."""
     sys.path.insert(0, str(ROOT / "python"))
     from kirsch import man
 
-    return {PAGE: page(), MANUAL: f"{man.page()}\n"}
+    return {PAGE: page(), MANUAL: f"{man.page()}\n", MIGRATING: migrating()}
 
 
 def main() -> int:

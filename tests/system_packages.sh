@@ -7,7 +7,8 @@
 set -u
 
 # program:package
-wanted=(litmus:litmus git:git wrk:wrk curl:curl ab:apache2-utils logrotate:logrotate)
+wanted=(litmus:litmus git:git wrk:wrk curl:curl ab:apache2-utils logrotate:logrotate
+    zsh:zsh fish:fish mandoc:mandoc man:man-db)
 # nginx brings a service of that name along, which nobody wants on a machine that would start it.
 [ -d /run/systemd/system ] || wanted+=(nginx:nginx-light)
 needed="The tests that need them will skip."

@@ -270,6 +270,7 @@ def test_reports_are_files_that_others_read(folder: Path) -> None:
     ("args", "status", "complaint"),
     [
         (["demo:app"], 2, "one path is asked for"),
+        (["demo:app", "err"], 2, "a path begins with a slash; did you mean `kirsch profile demo:app /err`?"),
         (["demo:app", "/", "/small"], 2, "one path is asked for, and there are 2: / /small"),
         (["/"], 2, "which application?"),
         (["demo:app", "/a b"], 2, "is not a path with a query"),

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import re
+from pathlib import Path
 
 import pytest
 
@@ -114,8 +116,34 @@ def test_flags_of_gunicorn_simply_work_where_they_mean_the_same() -> None:
     assert read(["-k", "gevent"], {}).driver == "gevent"
 
 
-# Every option of the others. Real lists, written by their own --help: see test_peers.
-PEERS = {server: [spelling for spelling, _ in foreign.patterns(server)] for server in foreign.SERVERS}
+# Every option of the others, as the --help of gunicorn 27, uWSGI 2.0, mod_wsgi-express 5.0, waitress 3.0, uvicorn 0.54
+# and granian 2.8 list them; names on lines, to be split.
+PEERS = json.loads((Path(__file__).parent / "peer_options.json").read_text(encoding="utf-8"))
+
+
+@pytest.mark.parametrize("server", PEERS)
+def test_every_option_of_another_server_is_known(server: str) -> None:
+    options = " ".join(PEERS[server]).split()
+    assert len(options) > 20
+    unknown = [flag for flag in options if not foreign.answer(server, flag)]
+    assert unknown == []
+    # What is said to be the same is a flag here; what is a flag here is not said to be another one.
+    for flag in options:
+        same = foreign.answer(server, flag).startswith("=")
+        assert not same or flag in OURS or flag in ("--version", "--no-factory", "--no-reload", "-v"), flag
+
+
+@pytest.mark.parametrize("server", PEERS)
+def test_every_option_of_another_server_is_answered_on_the_command_line(server: str) -> None:
+    """Those that are no flags here: with what is known of them, and never with a guess at a misspelling."""
+    for flag in " ".join(PEERS[server]).split():
+        if flag not in OURS and flag not in ("--version", "-v"):
+            with pytest.raises(UsageError) as refused:
+                read([f"{flag}=1" if flag.startswith("--") else flag], {})
+            line = str(refused.value).splitlines()[0]
+            assert line.startswith(f"there is no flag {flag}; ") or not flag.startswith("--"), line
+            assert NO_HINT not in line, line
+            assert "did you mean" not in line, line
 
 
 @pytest.mark.parametrize("server", foreign.SERVERS)

@@ -63,8 +63,11 @@ class Arguments:
         value: str | None = text if equals else None
         if flag not in _SETTINGS and not flag.startswith("--") and word[:2] in _SETTINGS:
             flag, value = word[:2], word[2:]  # -w4
-        if flag in REQUESTS and value is None:
-            self.request = self.request or REQUESTS[flag]
+        if flag in REQUESTS:
+            if value is not None:
+                self.mistakes.append(f"{flag}: it takes no value, and {value!r} was given; write {flag} alone")
+            else:
+                self.request = self.request or REQUESTS[flag]
             return 1
         each = _SETTINGS.get(flag)
         follower = self.argv[index + 1] if index + 1 < len(self.argv) else None

@@ -302,9 +302,10 @@ def _unknown_flags(arguments: Arguments) -> Iterator[str]:
         if hint:
             hint = f"; {hint}"
         elif flag.startswith("--"):
-            hint = did_you_mean(flag, known, "--") or foreign.near(flag)
+            hint = did_you_mean(flag, known, "--")
             if not hint and (text := foreign.hint(flag, value, arguments.argv, stars=True)):
                 hint = f"; {text}"
+            hint = hint or foreign.near(flag)
         yield f"there is no flag {flag}{hint or '; kirsch --help-all lists those there are'}"
 
 

@@ -81,10 +81,15 @@ def answer(server: str, flag: str, *, stars: bool = True) -> str:
     return best
 
 
+def grouped(server: str) -> Iterator[tuple[str, str]]:
+    """(Spellings, answer) of each option of a server, as its module groups them."""
+    module = __import__(f"kirsch.foreign.{SERVERS[server]}", fromlist=["OPTIONS"])
+    yield from module.OPTIONS.items()
+
+
 def patterns(server: str) -> Iterator[tuple[str, str]]:
     """(Spelling, answer) of each option of a server."""
-    module = __import__(f"kirsch.foreign.{SERVERS[server]}", fromlist=["OPTIONS"])
-    for spellings, text in module.OPTIONS.items():
+    for spellings, text in grouped(server):
         for spelling in spellings.split():
             yield spelling, text
 
