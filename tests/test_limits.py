@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import running
-from proc import cpu_share, files_without_name, open_files, raise_descriptor_limit, wait_until
+from proc import cpu_share, files_without_name, open_files, raise_descriptor_limit, rss, settled, wait_until
 from raw import MalformedResponse, Peer, PeerClosed, build_request, exchange
 
 if TYPE_CHECKING:
@@ -612,6 +612,42 @@ def test_a_body_is_kept_in_a_file_without_a_name(serve: Serve, write_app: Callab
         peer.send(b"\r\n!\r\n")
         assert peer.read_response().status == 400
         wait_until(lambda: held() == 0, "the file of a request that was refused is closed")
+    assert list(spool.iterdir()) == []
+
+
+def test_stalled_uploads_share_a_bound_of_memory(serve: Serve, write_app: Callable[[str], str], tmp_path: Path) -> None:
+    """Each may keep 256 KiB in memory, but all together only 2 MiB: the others are in files, and none is lost."""
+    spool = tmp_path / "spool"
+    spool.mkdir()
+    site = serve(write_app(APP), "--body-memory-total=2MiB", env={"TMPDIR": str(spool)})
+    assert_serves(site)
+    length, number = 200_000, 60
+    before = settled(lambda: rss(site.server_pid), MIB)
+    with contextlib.ExitStack() as stack:
+        peers = [stack.enter_context(connect(site)) for _ in range(number)]
+        for index, peer in enumerate(peers):
+            if index % 2:
+                head = build_request("POST", "/", headers={"Content-Length": str(length)})
+            else:
+                head = build_request("POST", "/", headers={"Transfer-Encoding": "chunked"}) + b"%x\r\n" % length
+            peer.send(head + b"x" * (length - 1))
+        # As many as fit, with what a body in chunks reserves beyond its length, and no more, are kept in memory.
+        in_files = number - 2 * MIB // length
+        wait_until(lambda: files_without_name(site.server_pid) >= in_files, "the others are in files")
+        grown = settled(lambda: rss(site.server_pid), MIB) - before
+        print(f"{number} stalled uploads of {length:,} bytes: {grown / MIB:.1f} MiB")
+        assert grown < 8 * MIB, "all of them are 11 MiB"
+        assert_serves(site)
+        for index, peer in enumerate(peers):
+            peer.send(b"x" if index % 2 else b"x\r\n0\r\n\r\n")
+            assert peer.read_response().body == b"%d bytes" % length
+    wait_until(lambda: files_without_name(site.server_pid) == 0, "the files are gone")
+    # What they had is free again.
+    with connect(site) as peer:
+        peer.send(build_request("POST", "/", headers={"Content-Length": str(length)}) + b"x" * (length - 1))
+        assert_serves(site)
+        peer.send(b"x")
+        assert peer.read_response().body == b"%d bytes" % length
     assert list(spool.iterdir()) == []
 
 

@@ -111,6 +111,7 @@ class Server:
         limit_request_head: int = 65536,
         limit_request_body: int = 1073741824,
         body_memory: int = 262144,
+        body_memory_total: int = 67108864,
         worker_connections: int = 65536,
         server_header: str = "kirsch",
         multiprocess: bool = False,

@@ -53,6 +53,7 @@ class Options(TypedDict, total=False):
     limit_request_head: int | str
     limit_request_body: int | str
     body_memory: int | str
+    body_memory_total: int | str
     server_header: str
     health_path: str
     stall_timeout: float | str

@@ -532,6 +532,12 @@ class Settings:
         "What of a request body is kept in memory; the whole of a longer one goes to a temporary file. More saves "
         "disc traffic and costs memory on each connection that uploads.",
     )  # fmt: skip
+    body_memory_total: int = setting(
+        "Size", "--body-memory-total", "BYTES", parse_size, "64MiB",
+        "What all request bodies of a worker together may take of memory, each from its first byte until its response "
+        "is complete. A body for which there is no room goes to a temporary file, however short it is. With "
+        "--request-buffering off, 4 KiB at a time are read ahead for each call then, instead of 64.",
+    )  # fmt: skip
 
     server_header: str = setting(
         "Response", "--server-header", "TEXT", parse_field_value, "kirsch",

@@ -1,5 +1,6 @@
 //! What an engine is told once.
 
+use crate::memory::BodyMemory;
 use std::time::Duration;
 use wire::http1::Limits;
 
@@ -27,9 +28,12 @@ pub struct Config {
     /// Bytes per second that a body or a response must average, once its grace is over; 0 for no limit. It is what
     /// ends a peer that sends one byte every so often.
     pub min_rate: u64,
-    /// Bytes of a request body kept in memory; a longer one goes to an unlinked file. Up to this much is held for
-    /// every connection that is sending a body.
+    /// Bytes of a request body kept in memory; a longer one goes to an unlinked file.
     pub body_memory: usize,
+    /// What all request bodies together may take of memory, from their first byte until their responses are complete. A
+    /// body for which there is no room goes to a file, however short it is; of one that is handed on as it arrives only
+    /// [`LEAST_AHEAD`] bytes are read ahead then. Engines that are given clones share it.
+    pub body_memory_total: BodyMemory,
     /// Whether a request is handed out only when its body is here as a whole.
     pub buffer_bodies: bool,
     /// Requests that may wait for somebody to call the application. While as many do, no further one is read; those
@@ -59,6 +63,7 @@ impl Default for Config {
             write_timeout: Some(Duration::from_secs(30)),
             min_rate: 500,
             body_memory: 256 << 10,
+            body_memory_total: BodyMemory::new(64 << 20),
             buffer_bodies: true,
             queue: 1024,
             queue_timeout: Some(Duration::from_secs(60)),
@@ -105,3 +110,6 @@ pub(crate) const IDLE_AFTER: Duration = Duration::from_secs(1);
 pub const STOP_GRACE: Duration = Duration::from_millis(500);
 /// Body bytes that are read ahead of an application that takes a body as it arrives.
 pub(crate) const READ_AHEAD: usize = 64 << 10;
+/// The same while there is no memory left for more: it goes beyond the bound, because a call that waits for its body has
+/// to get on.
+pub(crate) const LEAST_AHEAD: usize = 4 << 10;

@@ -25,6 +25,7 @@ use crate::compose::Composer;
 use crate::config::{CALLS_PER_ROUND, Config, GLANCE, LINGER_BYTES};
 use crate::deadline::{Millis, Sweep};
 use crate::hold::Held;
+use crate::memory::Reservation;
 use crate::meter::{self, Meter};
 use crate::net::{Moved, Net, Socket};
 use crate::output::Output;
@@ -118,6 +119,9 @@ pub(crate) struct Connection<A: App> {
     input_used: usize,
     /// The body of the request that is answered, where it is handed on as it arrives.
     incoming: Option<Box<Incoming>>,
+    /// What the body of the request that waits or is answered takes of memory: the application has it until the response
+    /// is complete.
+    body_memory: Option<Reservation>,
     /// Output being composed; what could not be sent is in `output`.
     out: Option<Box<Composer<A::Chunk>>>,
     output: Output<A::Chunk>,
@@ -224,6 +228,7 @@ impl<A: App> Connection<A> {
             input: Vec::new(),
             input_used: 0,
             incoming: None,
+            body_memory: None,
             out: None,
             output: Output::new(),
             begun: None,
@@ -416,6 +421,13 @@ impl<A: App> Connection<A> {
             return Step::Stop(Fate::Wait);
         }
         let mut buffer = buffer;
+        if let (Phase::Running(_), Some(incoming)) = (&self.phase, &self.incoming) {
+            let room = incoming.room(&hub.config.body_memory_total).min(buffer.len());
+            if room == 0 {
+                return Step::Stop(Fate::Wait);
+            }
+            buffer = &mut buffer[..room];
+        }
         if hub.is_full && matches!(self.phase, Phase::Head) {
             if hub.config.health_path.is_empty() {
                 return Step::Stop(Fate::Hold);
@@ -467,7 +479,11 @@ impl<A: App> Connection<A> {
         let input = std::mem::take(&mut self.input);
         let (used, step) = self.serve(&input[self.input_used..], hub, app);
         self.input_used += used;
-        if self.input_used < input.len() {
+        let left = input.len() - self.input_used;
+        if left > 0 && left < input.capacity() / 4 {
+            // Little is left of much, and it may be long until the rest comes.
+            self.input = input[std::mem::take(&mut self.input_used)..].to_vec();
+        } else if left > 0 {
             self.input = input;
         } else {
             self.input_used = 0;
@@ -618,11 +634,14 @@ impl<A: App> Connection<A> {
         };
         if whole && let Ok((count, BodyStep::Data(data))) = self.receiver.body(&input[used..], limits) {
             used += count;
-            if data.len() <= hub.config.body_memory {
+            let fits = data.len() <= hub.config.body_memory;
+            if let Some(reserved) = hub.config.body_memory_total.reserve(data.len()).filter(|_| fits) {
+                self.body_memory = Some(reserved);
                 self.hand_over(&mut request, Body::Borrowed(data), hub.stages.as_deref_mut(), app);
                 return (used, Some(self.ready(request, facts)));
             }
-            self.phase = Phase::Body(Box::new(Receiving::new(request, facts)));
+            let memory = &hub.config.body_memory_total;
+            self.phase = Phase::Body(Box::new(Receiving::new(request, facts, framing, memory)));
             if let Err(error) = self.keep(data, hub) {
                 self.spool_failed(error, hub, app);
                 return (input.len(), None);
@@ -631,7 +650,8 @@ impl<A: App> Connection<A> {
             return (used + count, ready);
         }
         if !hub.config.buffer_bodies {
-            let mut incoming = Incoming::new(expects_continue && input.len() == used);
+            let expects_continue = expects_continue && input.len() == used;
+            let mut incoming = Incoming::new(expects_continue, hub.config.body_memory_total.reservation());
             used += incoming.take(&mut self.receiver, &input[used..], limits, &mut hub.meter);
             self.incoming = Some(Box::new(incoming));
             return (used, Some(self.ready(request, facts)));
@@ -639,7 +659,8 @@ impl<A: App> Connection<A> {
         if expects_continue && input.len() == used {
             self.tell_to_continue(hub);
         }
-        self.phase = Phase::Body(Box::new(Receiving::new(request, facts)));
+        let memory = &hub.config.body_memory_total;
+        self.phase = Phase::Body(Box::new(Receiving::new(request, facts, framing, memory)));
         let (count, ready) = self.body(&input[used..], hub, app);
         (used + count, ready)
     }
@@ -735,6 +756,10 @@ impl<A: App> Connection<A> {
     /// Takes note of how far the application got. The connection has to be driven then.
     pub(crate) fn put_back(&mut self, progress: Progress<A::Response>, hub: &mut Hub<A>) -> Option<A::Response> {
         let Phase::Running(facts) = self.phase else { unreachable!("a ticket is for a connection that runs") };
+        let is_over = matches!(progress, Progress::Done | Progress::Cut);
+        if is_over {
+            self.body_memory = None;
+        }
         if let Some(stages) = &mut hub.stages {
             match progress {
                 _ if self.gone => stages.give_up(self.slot),
@@ -755,7 +780,6 @@ impl<A: App> Connection<A> {
                 Progress::Done | Progress::Cut => None,
             };
         }
-        let is_over = matches!(progress, Progress::Done | Progress::Cut);
         if let Some(begun) = &mut self.begun {
             begun.produced = 0;
         }
@@ -812,6 +836,7 @@ impl<A: App> Connection<A> {
             Phase::Body(receiving) => (receiving.request, receiving.facts),
             Phase::Queued(queued) => {
                 hub.queued -= 1;
+                self.body_memory = None;
                 (queued.request, queued.facts)
             }
             _ => return,

@@ -40,7 +40,7 @@
 //! # Bounds
 //!
 //! Everything that a peer can make grow is bounded: bytes of a message by [`wire::http1::Limits`], connections, waiting
-//! requests and time by [`Config`], unsent output by stopping to produce it, unread input by stopping to read.
+//! requests, the memory of bodies and time by [`Config`], unsent output by stopping to produce it, unread input by stopping to read.
 #![forbid(unsafe_code)]
 
 mod app;
@@ -53,6 +53,7 @@ mod engine;
 mod group;
 mod health;
 mod hold;
+mod memory;
 mod meter;
 mod net;
 mod os;
@@ -71,6 +72,7 @@ pub use deadline::Now;
 pub use engine::Engine;
 pub use group::{ENGINES_MAX, EngineGroup, Membership, ProcessRecord, SharedRecords};
 pub use hold::TICK;
+pub use memory::BodyMemory;
 pub use net::{Accepted, Moved, Net, Readiness, Socket};
 pub use os::{Bell, Os, Poller, Waker};
 pub use reply::Reply;

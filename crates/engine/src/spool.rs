@@ -1,5 +1,6 @@
 //! A request body on its way in: in memory first, then in a file without a name.
 
+use crate::memory::Reservation;
 use std::fs::File;
 use std::io::{self, Seek, Write};
 
@@ -16,20 +17,33 @@ pub enum Body<'a> {
     File(File, u64),
 }
 
-/// Collects a body. Invariant: `file` is `None` or `memory` is empty.
-#[derive(Debug, Default)]
+/// Collects a body.
+///
+/// Invariants: `file` is `None` or `memory` is empty; `reserved` covers the capacity of `memory`.
+#[derive(Debug)]
 pub(crate) struct Spool {
     memory: Vec<u8>,
+    reserved: Reservation,
     file: Option<File>,
     length: u64,
+    /// What Content-Length says, where it fits.
+    expected: usize,
 }
 
 impl Spool {
-    pub(crate) fn push(&mut self, data: &[u8], memory_at_most: usize) -> io::Result<()> {
+    /// An empty one for a body of `expected` bytes, if that is known. Nothing is reserved for what has not come.
+    pub(crate) fn new(reserved: Reservation, expected: Option<u64>) -> Self {
+        let expected = expected.and_then(|length| usize::try_from(length).ok()).unwrap_or(usize::MAX);
+        Self { memory: Vec::new(), reserved, file: None, length: 0, expected }
+    }
+
+    /// Adds a part. In memory there are `most` bytes at most, and no more than can be reserved.
+    pub(crate) fn push(&mut self, data: &[u8], most: usize) -> io::Result<()> {
         self.length += data.len() as u64;
-        if self.file.is_none() && self.memory.len() + data.len() > memory_at_most {
+        if self.file.is_none() && !self.has_room_for(data.len(), most) {
             let mut file = tempfile::tempfile()?;
             file.write_all(&std::mem::take(&mut self.memory))?;
+            self.reserved.resize(0);
             self.file = Some(file);
         }
         if let Some(file) = &mut self.file {
@@ -37,6 +51,22 @@ impl Spool {
         }
         self.memory.extend_from_slice(data);
         Ok(())
+    }
+
+    /// Makes room in memory for so many bytes more.
+    fn has_room_for(&mut self, more: usize, most: usize) -> bool {
+        let needed = self.memory.len() + more;
+        if needed > most {
+            return false;
+        }
+        if needed <= self.memory.capacity() {
+            return true;
+        }
+        // Twice as much each time, so that the copying stays linear, but no more than will ever be needed.
+        let wanted = (2 * self.memory.capacity()).min(most).min(self.expected).max(needed);
+        let Some(given) = [wanted, needed].into_iter().find(|&bytes| self.reserved.resize(bytes)) else { return false };
+        self.memory.reserve_exact(given - self.memory.len());
+        true
     }
 
     /// Whether what comes is written to a file.
@@ -48,40 +78,89 @@ impl Spool {
         self.length
     }
 
-    pub(crate) fn finish(self) -> io::Result<Body<'static>> {
-        match self.file {
+    /// The whole, and what is reserved for it.
+    pub(crate) fn finish(mut self) -> io::Result<(Body<'static>, Reservation)> {
+        let body = match self.file {
             Some(mut file) => {
                 file.rewind()?;
-                Ok(Body::File(file, self.length))
+                Body::File(file, self.length)
             }
-            None if self.memory.is_empty() => Ok(Body::Empty),
-            None => Ok(Body::Memory(self.memory)),
-        }
+            None if self.memory.is_empty() => Body::Empty,
+            None => {
+                // The application copies it.
+                self.reserved.resize(self.memory.len());
+                Body::Memory(self.memory)
+            }
+        };
+        Ok((body, self.reserved))
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::memory::BodyMemory;
     use std::io::Read;
+
+    fn text(file: &mut File) -> String {
+        let mut text = String::new();
+        file.read_to_string(&mut text).unwrap();
+        text
+    }
 
     #[test]
     fn a_body_moves_to_a_file_when_memory_is_full() {
-        let mut spool = Spool::default();
+        let memory = BodyMemory::new(usize::MAX);
+        let mut spool = Spool::new(memory.reservation(), None);
         spool.push(b"hello ", 8).unwrap();
-        assert!(spool.file.is_none());
+        assert!(spool.file.is_none() && memory.used() == 6);
         spool.push(b"world", 8).unwrap();
-        assert!(spool.file.is_some() && spool.memory.is_empty());
-        let Body::File(mut file, 11) = spool.finish().unwrap() else { panic!("expected a file of 11 bytes") };
-        let mut text = String::new();
-        file.read_to_string(&mut text).unwrap();
-        assert_eq!(text, "hello world");
+        assert!(spool.is_in_file() && spool.memory.is_empty() && memory.used() == 0);
+        let (Body::File(mut file, 11), _) = spool.finish().unwrap() else { panic!("expected a file of 11 bytes") };
+        assert_eq!(text(&mut file), "hello world");
     }
 
     #[test]
     fn a_body_that_fits_stays_in_memory() {
-        let mut spool = Spool::default();
+        let memory = BodyMemory::new(8);
+        let mut spool = Spool::new(memory.reservation(), None);
         spool.push(b"12345678", 8).unwrap();
-        assert!(matches!(spool.finish().unwrap(), Body::Memory(bytes) if bytes == b"12345678"));
+        let (body, reserved) = spool.finish().unwrap();
+        assert!(matches!(body, Body::Memory(bytes) if bytes == b"12345678"));
+        assert_eq!(memory.used(), 8, "it is in use as long as the application has it");
+        drop(reserved);
+        assert_eq!(memory.used(), 0);
+    }
+
+    #[test]
+    fn body_moves_to_a_file_when_all_bodies_together_take_too_much() {
+        let memory = BodyMemory::new(10);
+        let mut first = Spool::new(memory.reservation(), None);
+        first.push(b"12345678", 100).unwrap();
+        let mut second = Spool::new(memory.reservation(), None);
+        second.push(b"ab", 100).unwrap();
+        second.push(b"c", 100).unwrap();
+        assert!(!first.is_in_file() && second.is_in_file());
+        assert_eq!(memory.used(), 8);
+        // When there is room again the next one is kept in memory.
+        drop(first);
+        let mut third = Spool::new(memory.reservation(), None);
+        third.push(b"12345678", 100).unwrap();
+        assert!(!third.is_in_file());
+        let (Body::File(mut file, 3), _) = second.finish().unwrap() else { panic!("expected a file of 3 bytes") };
+        assert_eq!(text(&mut file), "abc");
+    }
+
+    #[test]
+    fn memory_grows_with_what_comes_and_not_beyond_what_is_announced() {
+        let memory = BodyMemory::new(usize::MAX);
+        let mut spool = Spool::new(memory.reservation(), Some(250_000));
+        spool.push(&[0; 1000], 1 << 20).unwrap();
+        assert_eq!(memory.used(), 1000);
+        for _ in 0..249 {
+            spool.push(&[0; 1000], 1 << 20).unwrap();
+            assert!(spool.memory.capacity() <= memory.used() && memory.used() <= 2 * spool.memory.len());
+        }
+        assert_eq!(memory.used(), 250_000);
     }
 }

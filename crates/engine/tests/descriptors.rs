@@ -82,7 +82,7 @@ fn the_system_refuses() {
     // One of the turns may have been for something else.
     assert!((10..=11).contains(&world.statistics().accept_pauses), "{:?}", world.statistics());
 
-    // Who is inside is served, also with a body that wants a file: 500, and nothing behind it is read.
+    // Who is inside is served, also with a body that wants a file: 503, and nothing behind it is read.
     world.ask(&mut inside, get(), 2);
     let mut request = b"PUT /1 HTTP/1.1\r\nHost: a\r\nContent-Length: 2000\r\n\r\n".to_vec();
     request.extend(pattern(1, 0, 2000));
@@ -90,11 +90,11 @@ fn the_system_refuses() {
     inside.send(&request);
     world.end(&mut inside);
     let statuses: Vec<_> = inside.answers.iter().map(|answer| answer.status).collect();
-    assert_eq!(statuses, [200, 200, 500]);
+    assert_eq!(statuses, [200, 200, 503]);
     assert_eq!(world.app.called(), [0, 0]);
     let tail = &world.app.log[world.app.log.len() - 3..];
     assert!(matches!(&tail[0], Event::Begin { id: 1, .. }), "{tail:?}");
-    assert_eq!(tail[1..], [Event::SpoolFailed, Event::AbandonRequest { id: 1, status: Some(500) }]);
+    assert_eq!(tail[1..], [Event::SpoolFailed, Event::AbandonRequest { id: 1, status: Some(503) }]);
     assert_eq!(world.app.alive(), 0);
 
     // Nor can what piles up be moved to a file: the response is cut.

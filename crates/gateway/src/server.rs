@@ -12,7 +12,7 @@ use crate::scoreboard::{Scoreboard, Stopwatch};
 use crate::site::{Common, Hooks, Plan, Site, Stop, Turned, detached};
 use crate::wsgi::file_wrapper::FileWrapper;
 use crate::wsgi::{Inputs, Job, Parts, Wsgi};
-use engine::{Config, ENGINES_MAX, Engine, EngineGroup, Os, STOP_GRACE, Stage, Times};
+use engine::{BodyMemory, Config, ENGINES_MAX, Engine, EngineGroup, Os, STOP_GRACE, Stage, Times};
 use pyo3::exceptions::{PyRuntimeError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use std::collections::BTreeMap;
@@ -62,6 +62,7 @@ impl Server {
         limit_request_head = 65536,
         limit_request_body = 1_073_741_824,
         body_memory = 262_144,
+        body_memory_total = 67_108_864,
         worker_connections = 65536,
         server_header = "kirsch",
         multiprocess = false,
@@ -106,6 +107,7 @@ impl Server {
         limit_request_head: usize,
         limit_request_body: u64,
         body_memory: usize,
+        body_memory_total: usize,
         worker_connections: usize,
         server_header: &str,
         multiprocess: bool,
@@ -168,6 +170,8 @@ impl Server {
             write_timeout: seconds("write_timeout", write_timeout)?,
             min_rate,
             body_memory,
+            // The engines share it.
+            body_memory_total: BodyMemory::new(body_memory_total),
             buffer_bodies: request_buffering,
             queue,
             queue_timeout: seconds("queue_timeout", queue_timeout)?,

@@ -313,6 +313,7 @@ impl App for Book {
     fn receive(&mut self, asked: &mut Asked, body: Body<'_>) {
         let id = asked.id;
         let most = self.plan.config.body_memory;
+        let is_total_bounded = self.plan.config.body_memory_total.most() < usize::MAX;
         let mut bytes = Vec::new();
         let fits = match body {
             Body::Empty => true,
@@ -326,7 +327,7 @@ impl App for Book {
             }
             Body::File(mut file, length) => {
                 let read = file.read_to_end(&mut bytes);
-                read.is_ok_and(|read| read as u64 == length) && bytes.len() > most
+                read.is_ok_and(|read| read as u64 == length) && (bytes.len() > most || is_total_bounded)
             }
         };
         if !fits {

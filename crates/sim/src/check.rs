@@ -7,6 +7,7 @@ use crate::net::Story;
 use crate::peer::{Answer, Ending, Peer};
 use crate::plan::{Act, Garbage, pattern};
 use crate::world::World;
+use engine::Config;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
@@ -20,6 +21,8 @@ const EARLY: Micros = 5 * MILLI;
 const OUTPUT_AT_MOST: i64 = (128 << 10) + 250_000;
 const UNRELIEVED_AT_MOST: i64 = 1 << 20;
 const READ_AHEAD_AT_MOST: u64 = (64 << 10) + (64 << 10) + 16;
+/// The same as memory that is in use, which may be twice as large as what lies in it.
+const BODY_BEYOND_MEMORY: usize = 2 * ((64 << 10) + (64 << 10));
 /// How long a connection lingers.
 const LINGER: Micros = 2000 * MILLI;
 
@@ -40,6 +43,7 @@ impl World {
         if network.open() > room {
             shared.fail(|| format!("{} connections are open where there is room for {room}", network.open()));
         }
+        self.check_body_memory(network.open());
         // Bodies whose heads came earlier are received all the same, and whoever puts a call back may find another one.
         let waits = |record: &&Record| record.ready.is_some() && record.called.is_none() && record.dismissed.is_none();
         let with_bodies = self.book().records.iter().filter(waits).filter(|record| record.read > 0).count();
@@ -73,6 +77,22 @@ impl World {
             if ahead > READ_AHEAD_AT_MOST {
                 shared.fail(|| format!("{ahead} bytes are read ahead of request {id}"));
             }
+        }
+    }
+
+    /// Bodies keep the bound on their memory together, and give back what they had.
+    fn check_body_memory(&self, connections: usize) {
+        let Config { body_memory_total, buffer_bodies, .. } = &self.plan.config;
+        let (used, most) = (body_memory_total.used(), body_memory_total.most());
+        // Of one that is handed on as it arrives there is always something, so that its call gets on.
+        let beyond = if *buffer_bodies { 0 } else { connections * BODY_BEYOND_MEMORY };
+        if used > most.saturating_add(beyond) {
+            self.shared.fail(|| format!("{used} bytes of bodies are in memory, where {most} may be"));
+        }
+        let is_under_way =
+            |record: &Record| record.begun.is_some() && record.ended.is_none() && record.dismissed.is_none();
+        if used > 0 && self.rules.running() == 0 && !self.book().records.iter().any(is_under_way) {
+            self.shared.fail(|| format!("{used} bytes of bodies are in memory, and no request is under way"));
         }
     }
 
@@ -119,6 +139,10 @@ impl World {
             self.check_peer(peer, is_free);
         }
         self.check_statistics(hanging.len() as u64, is_free);
+        let in_memory = self.plan.config.body_memory_total.used();
+        if is_free && in_memory > 0 {
+            fail(format!("{in_memory} bytes of bodies are still counted"));
+        }
     }
 
     fn check_statistics(&self, hanging: u64, is_free: bool) {

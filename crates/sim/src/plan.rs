@@ -6,7 +6,7 @@
 
 use crate::clock::{MILLI, Micros, SECOND};
 use crate::net::Weather;
-use engine::{Config, STOP_GRACE};
+use engine::{BodyMemory, Config, STOP_GRACE};
 use fastrand::Rng;
 use std::time::Duration;
 
@@ -305,6 +305,7 @@ fn config(swarm: &Swarm, rng: &mut Rng) -> Config {
         write_timeout: seconds(30, rng),
         min_rate: pick(&[0, 0, 100, 500, 5000], rng),
         body_memory: rng.usize(1..100_000),
+        body_memory_total: BodyMemory::new(if rng.bool() { usize::MAX } else { rng.usize(0..150_000) }),
         buffer_bodies: !swarm.unbuffered,
         queue: pick(&[0, 1, 2, 5, 1024], rng),
         // Nobody asks for it, but those who have to wait are looked at.

@@ -4,8 +4,9 @@
 
 use super::{Awaited, Connection, Hub};
 use crate::app::{App, Refusal};
-use crate::config::READ_AHEAD;
+use crate::config::{LEAST_AHEAD, READ_AHEAD};
 use crate::deadline::Millis;
+use crate::memory::{BodyMemory, Reservation};
 use crate::meter::{self, Meter};
 use wire::http1::{BodyStep, Limits, Receiver};
 
@@ -25,6 +26,8 @@ pub enum Input {
 #[derive(Debug)]
 pub(super) struct Incoming {
     decoded: Vec<u8>,
+    /// Covers the capacity of `decoded`.
+    reserved: Reservation,
     /// Of `decoded`, so much has been read.
     read: usize,
     end: Option<Result<(), Refusal>>,
@@ -37,8 +40,8 @@ pub(super) struct Incoming {
 }
 
 impl Incoming {
-    pub(super) fn new(expects_continue: bool) -> Self {
-        Self { decoded: Vec::new(), read: 0, end: None, expects_continue, arrived: 0, waited: 0 }
+    pub(super) fn new(expects_continue: bool, reserved: Reservation) -> Self {
+        Self { decoded: Vec::new(), reserved, read: 0, end: None, expects_continue, arrived: 0, waited: 0 }
     }
 
     /// Decodes what is here of the body, up to the bound. Returns the bytes used.
@@ -69,6 +72,8 @@ impl Incoming {
                 }
             }
         }
+        // What has come is here already: whether there is room for more is asked before more is received.
+        self.reserved.force(self.decoded.capacity());
         meter.charge(meter::CHUNK * steps);
         // It may have ended with the bytes that were taken last.
         if self.end.is_none() && matches!(receiver.body(&[], limits), Ok((_, BodyStep::End))) {
@@ -83,6 +88,20 @@ impl Incoming {
 
     pub(super) fn wants_more(&self) -> bool {
         self.end.is_none() && self.decoded.len() - self.read < READ_AHEAD
+    }
+
+    /// How many bytes may be received now. While much is here none are, so that they come many at a time.
+    pub(super) fn room(&self, memory: &BodyMemory) -> usize {
+        let unread = self.decoded.len() - self.read;
+        if self.end.is_some() {
+            return 0;
+        }
+        match READ_AHEAD - unread.min(READ_AHEAD) {
+            room if room < READ_AHEAD / 2 => 0,
+            // What is reserved may be used again.
+            room if memory.has_room((unread + room).saturating_sub(self.reserved.bytes())) => room,
+            _ => LEAST_AHEAD - unread.min(LEAST_AHEAD),
+        }
     }
 
     /// Whether all of it has arrived, read or not.
@@ -108,7 +127,9 @@ impl Incoming {
         buffer[..count].copy_from_slice(&left[..count]);
         self.read += count;
         if self.read == self.decoded.len() {
-            self.decoded.clear();
+            // It may be long until more comes.
+            self.decoded = Vec::new();
+            self.reserved.force(0);
             self.read = 0;
         }
         Input::Bytes(count)
@@ -168,7 +189,8 @@ mod tests {
     #[test]
     fn what_has_been_read_takes_no_room() {
         let (length, mut taken, mut read) = (20 << 20, 0, 0);
-        let (mut receiver, limits, mut incoming) = (receiver(length), Limits::default(), Incoming::new(false));
+        let (mut receiver, limits, memory) = (receiver(length), Limits::default(), BodyMemory::new(usize::MAX));
+        let mut incoming = Incoming::new(false, memory.reservation());
         let mut buffer = [0; 1000];
         while read < length {
             let input = vec![b'x'; (length - taken).min(5000)];
@@ -180,14 +202,17 @@ mod tests {
             // Never empty, so that only the moving makes room.
             assert!(incoming.has_something());
             assert!(incoming.decoded.capacity() <= 8 * READ_AHEAD, "{} bytes", incoming.decoded.capacity());
+            assert_eq!(memory.used(), incoming.decoded.capacity());
         }
         assert!(matches!(incoming.read(&mut buffer), Input::End));
+        assert_eq!(memory.used(), 0);
     }
 
     #[test]
     fn the_end_is_known_with_the_last_byte_however_much_is_here() {
         for length in [1, READ_AHEAD - 1, READ_AHEAD, READ_AHEAD + 1, 3 * READ_AHEAD] {
-            let (mut receiver, limits, mut incoming) = (receiver(length), Limits::default(), Incoming::new(false));
+            let (mut receiver, limits, memory) = (receiver(length), Limits::default(), BodyMemory::new(0));
+            let mut incoming = Incoming::new(false, memory.reservation());
             let body = vec![b'x'; length];
             assert_eq!(incoming.take(&mut receiver, &body, &limits, &mut Meter::default()), length);
             assert!(incoming.has_ended(), "of {length} bytes");

@@ -2,10 +2,12 @@
 
 use super::{Connection, Hub, Phase};
 use crate::app::{App, Refusal, Report};
+use crate::memory::BodyMemory;
 use crate::meter;
 use crate::spool::Spool;
+use rustix::io::Errno;
 use std::io::{self, ErrorKind};
-use wire::http1::{BodyStep, Fault, Request};
+use wire::http1::{BodyStep, Fault, Framing, Request};
 
 /// A request whose body is not here yet.
 pub(super) struct Receiving<A: App> {
@@ -15,8 +17,9 @@ pub(super) struct Receiving<A: App> {
 }
 
 impl<A: App> Receiving<A> {
-    pub(super) fn new(request: A::Request, facts: Request) -> Self {
-        Self { request, facts, spool: Spool::default() }
+    pub(super) fn new(request: A::Request, facts: Request, framing: Framing, memory: &BodyMemory) -> Self {
+        let expected = if let Framing::Length(length) = framing { Some(length) } else { None };
+        Self { request, facts, spool: Spool::new(memory.reservation(), expected) }
     }
 }
 
@@ -95,12 +98,14 @@ impl<A: App> Connection<A> {
         let Phase::Body(receiving) = std::mem::replace(&mut self.phase, Phase::Head) else { return None };
         let Receiving { mut request, facts, spool } = *receiving;
         match spool.finish() {
-            Ok(body) => {
+            Ok((body, reserved)) => {
+                self.body_memory = Some(reserved);
                 self.hand_over(&mut request, body, hub.stages.as_deref_mut(), app);
                 Some(self.ready(request, facts))
             }
             Err(error) => {
-                self.phase = Phase::Body(Box::new(Receiving::new(request, facts)));
+                let memory = &hub.config.body_memory_total;
+                self.phase = Phase::Body(Box::new(Receiving::new(request, facts, Framing::None, memory)));
                 self.spool_failed(error, hub, app);
                 None
             }
@@ -110,6 +115,8 @@ impl<A: App> Connection<A> {
     pub(super) fn spool_failed(&mut self, error: io::Error, hub: &mut Hub<A>, app: &mut A) {
         let status = match error.kind() {
             ErrorKind::StorageFull | ErrorKind::QuotaExceeded | ErrorKind::FileTooLarge => 507,
+            // No descriptor is left for a file: others will give theirs back.
+            _ if matches!(Errno::from_io_error(&error), Some(Errno::MFILE | Errno::NFILE)) => 503,
             _ => 500,
         };
         app.report(Report::SpoolFailed(error));
