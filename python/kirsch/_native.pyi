@@ -5,6 +5,7 @@ from types import CodeType, FrameType
 from typing import Any, final
 
 __all__ = [
+    "GROUP_RECORD_SIZE",
     "SCOREBOARD_BOUNDS",
     "SCOREBOARD_FIELDS",
     "SCOREBOARD_SIZE",
@@ -13,6 +14,7 @@ __all__ = [
     "Exchange",
     "FileWrapper",
     "Histogram",
+    "Inotify",
     "LogWriter",
     "ResponseFault",
     "Responses",
