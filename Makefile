@@ -200,7 +200,7 @@ survey-smoke: build ## Survey three servers for a few seconds, so that the whole
 	@rm -rf target/survey-smoke
 	timeout 170 $(BIN)/kirsch survey survey/smoke.toml --out target/survey-smoke $(SURVEY_ARGS)
 
-# About 35 minutes, on a machine that has nothing else to do, and 15 more at first, to install the servers. What was
+# About 40 minutes, on a machine that has nothing else to do, and 15 more at first, to install the servers. What was
 # measured is not measured again; FOUNDING=picows chooses.
 .PHONY: survey-founding
 survey-founding: build ## Measure the founding documents' tables again, with servers of today, into docs/survey
