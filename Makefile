@@ -113,6 +113,7 @@ test-all: test-system ## Run the Python tests on every CPython >= 3.10 that is f
 	while read -r version python; do \
 		echo "== CPython $$version ($$python)"; \
 		$(MAKE) test-python VENV=.venvs/$$version PYTHON="$$python" </dev/null || failed="$$failed $$version"; \
+		$(MAKE) test-query QUERY_VENV=.venvs/query-$$version PYTHON="$$python" </dev/null || failed="$$failed $$version"; \
 	done <<<"$$found"; \
 	for version in 3.10 3.11 3.12 3.13 3.14 3.14t 3.15 3.15t; do \
 		grep -q "^$$version " <<<"$$found" || echo "Not tested: CPython $$version is not on PATH and not in pyenv."; \

@@ -250,7 +250,7 @@ for _name, (_start, _count) in _PARTS.items():
             postgresql=lambda x, name=_name: _extract(name).format(x=x),
             mariadb=lambda x, name=_name: f"{name}({x})",
         )  # fmt: skip
-_operation("weekday", sa.Integer(), sqlite=lambda x: f"((CAST(strftime('%w', {x}) AS INTEGER) + 6) % 7)",
+_operation("weekday", sa.Integer(), sqlite=lambda x: f"((CAST(strftime('%w', substr({x}, 1, 10)) AS INTEGER) + 6) % 7)",
            postgresql=lambda x: f"(CAST(EXTRACT(ISODOW FROM {x}) AS INTEGER) - 1)", mariadb=lambda x: f"weekday({x})")  # fmt: skip
 _operation("date", sa.Date(), sqlite=lambda x: f"substr({x}, 1, 10)", postgresql=lambda x: f"CAST({x} AS DATE)",
            mariadb=lambda x: f"date({x})")  # fmt: skip

@@ -132,6 +132,9 @@ def _compiles_to(node: ast.Lambda | ast.FunctionDef | ast.AsyncFunctionDef, priv
         function = type(node)(node.name, plain, node.body, [], None, None)
         if "type_params" in function._fields:
             setattr(function, "type_params", [])  # noqa: B010 - which older versions do not have
+    # Where a line begins decides which instructions the compiler leaves out.
+    for each in (function, function.value if isinstance(function, ast.Expr) else function):
+        ast.copy_location(each, node)
     # A scope around it that has the free variables, and a class that gives private names their prefix.
     free = [ast.Assign([ast.Name(name, ast.Store())], ast.Constant(None)) for name in code.co_freevars]
     nothing = ast.arguments(
@@ -139,9 +142,9 @@ def _compiles_to(node: ast.Lambda | ast.FunctionDef | ast.AsyncFunctionDef, priv
     )
     outer = ast.FunctionDef("outer", nothing, [*free, function], [], None, None)
     around: ast.stmt = ast.ClassDef(private, [], [], [outer], []) if private else outer
-    for each in (outer, around):
-        if "type_params" in each._fields:
-            setattr(each, "type_params", [])  # noqa: B010 - which older versions do not have
+    for scope in (outer, around):
+        if "type_params" in scope._fields:
+            setattr(scope, "type_params", [])  # noqa: B010 - which older versions do not have
     module = ast.fix_missing_locations(ast.Module([around], []))
     try:
         compiled = compiled_quietly(module, code.co_filename, "exec", code.co_flags & _FUTURE)
@@ -183,10 +186,20 @@ def _same_constants(left: Any, right: Any) -> bool:
     if type(left) is not type(right):
         return False
     if isinstance(left, tuple):
-        return len(left) == len(right) and all(map(_same_constants, left, right))
+        return len(left) == len(right) and all(
+            _same_constants(one, other) or (number > 0 and _are_names_of(left[number - 1], one, other))
+            for number, (one, other) in enumerate(zip(left, right, strict=True))
+        )
     if isinstance(left, frozenset):
         return sorted(map(repr, left)) == sorted(map(repr, right))
     return bool(repr(left) == repr(right))  # tells 0.0 from -0.0, and nan from no nan
+
+
+def _are_names_of(code: Any, left: Any, right: Any) -> bool:
+    """Whether two constants are qualified names of the code before them, as up to 3.10; they name its place."""
+    if not isinstance(code, CodeType) or not isinstance(left, str) or not isinstance(right, str):
+        return False
+    return left.endswith(f".{code.co_name}") and right.endswith(f".{code.co_name}")
 
 
 def _checked(node: ast.AST, private: str, filename: str, lines: list[str]) -> Source:
