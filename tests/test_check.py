@@ -120,6 +120,7 @@ def test_an_address_in_use_is_no_trouble_because_nothing_is_bound(here: Path) ->
     ("args", "status", "line"),
     [
         (["--bnid", ":1", "hello"], 2, "there is no flag --bnid; did you mean --bind?"),
+        (["--strct", "hello"], 2, "there is no flag --strct; did you mean --strict?"),
         (["--keep-alive", "soon", "hello"], 2, ("--keep-alive: 'soon' is not a duration; write 90, 90s, 5m, 1h30m or "
          "500ms")),
         ([], 2, "which application? Name it, as in `kirsch hello:app`; kirsch --help tells more"),

@@ -403,6 +403,59 @@ def test_print_config_tells_values_and_origins() -> None:
 # Mistakes on the command line: status 2
 
 
+def test_a_file_that_cannot_be_read_is_the_only_mistake(here: Path) -> None:
+    assert (
+        refused("-c", "nowhere.toml", cwd=here, status=2) == "-c: cannot read nowhere.toml: No such file or directory"
+    )
+    (here / "kirsch.toml").write_bytes(b"app = '\xff'")
+    line = "kirsch.toml:1: this is not UTF-8, in which TOML is written"
+    assert refused(cwd=here, status=2) == line
+
+
+@pytest.mark.parametrize(
+    ("args", "line"),
+    [
+        (["chekc"], ("there is no module 'chekc' in {here} or elsewhere on the Python path; did you mean the command "
+         "`kirsch check`?")),
+        (["nomodule"], ("there is no module 'nomodule' in {here} or elsewhere on the Python path; --chdir or "
+         "--pythonpath can say where it is")),
+    ],
+)  # fmt: skip
+def test_a_module_that_is_not_there_is_not_taken_for_an_installed_one(args: list[str], line: str, here: Path) -> None:
+    assert not_loaded(*args, cwd=here) == line.replace("{here}", str(here))
+
+
+def test_a_misspelled_command_is_told(write: Write, here: Path) -> None:
+    write(hello=APP)
+    line = "there is no command chekc; did you mean `kirsch check`?"
+    assert refused("chekc", "hello:app", cwd=here, status=2) == line
+    assert refused("serve", "hello:app", cwd=here, status=2).endswith("write `kirsch hello:app` without 'serve'")
+
+
+def test_mistakes_of_all_sources_are_told_in_one_run(here: Path) -> None:
+    (here / "kirsch.toml").write_text("wrokers = 3\napp = helo:app\n", encoding="utf-8")
+    done = run("--bnid", ":1", "--threads", "many", "--factory=1", cwd=here, env={"KIRSCH_BACKLOG": "few"})
+    assert (done.returncode, done.stdout) == (2, "")
+    assert sorted(done.stderr.splitlines()) == sorted(
+        [
+            "kirsch: --factory: it takes no value, and '1' was given; write --factory alone",
+            "kirsch: there is no flag --bnid; did you mean --bind?",
+            "kirsch: kirsch.toml:1: there is no setting wrokers; did you mean workers?",
+            'kirsch: kirsch.toml:2: helo:app lacks its quotes; write app = "helo:app"',
+            "kirsch: KIRSCH_BACKLOG: 'few' is not a whole number",
+            "kirsch: --threads: 'many' is not a whole number",
+        ]
+    )
+
+
+def test_port_of_the_environment_is_served(write: Write, here: Path) -> None:
+    write(hello=APP)
+    with occupied() as port:
+        done = run("hello", cwd=here, env={"PORT": str(port)})
+    assert done.returncode == 1
+    assert f"cannot listen on 0.0.0.0:{port}: port {port} is taken" in done.stderr
+
+
 def test_no_application() -> None:
     assert "Name it, as in `kirsch hello:app`" in refused(status=2)
 
@@ -464,7 +517,9 @@ def test_a_submodule_that_is_not_there_suggests_its_sister(here: Path) -> None:
 
 def test_a_module_is_no_package(write: Write, here: Path) -> None:
     write(hello=APP)
-    assert not_loaded("hello.app", cwd=here) == "there is no module 'hello.app': hello is a module and not a package"
+    assert not_loaded("hello.app", cwd=here) == (
+        "there is no module 'hello.app': hello is a module and not a package; did you mean hello:app?"
+    )
 
 
 @pytest.mark.parametrize(

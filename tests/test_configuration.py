@@ -338,7 +338,12 @@ def test_a_byte_order_mark_and_line_ends_of_windows_are_read(write: Write) -> No
          "kirsch.toml:1 has it")),
         ("app = 'x'\n[[mount]]\npath = '/'\napp='a'", ("2: this mount is for every request, and so is the application "
          "x (kirsch.toml:1); leave one of them away")),
-        ("workers = ", "1: this is not TOML: invalid value"),
+        ("workers = ", "1: workers lacks a value; write workers = VALUE, or remove it"),
+        ("app = hello:app # x", '1: hello:app lacks its quotes; write app = "hello:app"'),
+        ("preload = yes", "1: yes is not a value of TOML; write preload = true"),
+        ("keep-alive = 30s", '1: 30s lacks its quotes; write keep-alive = "30s"'),
+        ("[server]\nworkers = 1", ("1: there is no setting server; settings stand at the top of this file, and its "
+         "tables are env, mounts and timeout-paths")),
         ("\na = 1\na = 2", "3: this is not TOML: cannot overwrite a value"),
         ("\n\n[tool", "3: this is not TOML: expected ']' at the end of a table declaration"),
         ("\n\na = '''", "3: this is not TOML: expected \"'''\""),

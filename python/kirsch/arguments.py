@@ -28,7 +28,8 @@ class Arguments:
     the value may be the word behind it, which is also one of the ``words`` that are left for the application.
     """
 
-    def __init__(self, argv: Sequence[str]) -> None:
+    def __init__(self, argv: Sequence[str], also: Sequence[str] = ()) -> None:
+        """``also`` are flags that a subcommand has and that are not among ``argv``; they may have been meant."""
         self.given: dict[str, tuple[str, str]] = {}
         self.request = ""
         self.words: list[tuple[int, str]] = []
@@ -36,13 +37,18 @@ class Arguments:
         self.mistakes: list[str] = []
         self._doubtful: set[int] = set()
         self.argv = list(argv)
+        self.also = also
         self._scan()
 
     @property
     def targets(self) -> list[str]:
         """The words that name an application; one that may be the value of an unknown flag is none, if others are."""
-        certain = [word for index, word in self.words if index not in self._doubtful]
-        return certain or [word for _, word in self.words][-1:]
+        return self.certain_targets or [word for _, word in self.words][-1:]
+
+    @property
+    def certain_targets(self) -> list[str]:
+        """The words that cannot be the value of an unknown flag."""
+        return [word for index, word in self.words if index not in self._doubtful]
 
     def _scan(self) -> None:
         index = 0

@@ -55,7 +55,7 @@ def main(argv: Sequence[str]) -> int:
     if own & {"-h", "--help"}:
         answer(HELP)
         return 0
-    arguments = Arguments([*(word for word in argv[:end] if word not in own), *argv[end:]])
+    arguments = Arguments([*(word for word in argv[:end] if word not in own), *argv[end:]], ("--all", "--strict"))
     refused = _Refused()
     try:
         chosen = configuration.read(arguments)

@@ -115,14 +115,18 @@ def glance(settings: Settings, arguments: Arguments) -> list[str]:
     from kirsch import loading
 
     if settings.target is None and not settings.mounts and not arguments.words:
-        return [NO_APPLICATION]
+        # A file that could not be read may name one.
+        is_unread = not settings.file and (settings.config or os.path.exists(os.path.join(settings.directory, FILE)))
+        return [] if is_unread else [NO_APPLICATION]
     base = os.path.join(settings.directory, settings.chdir)
     if not os.path.isdir(base):
         return []  # which is told when it is tried
     if os.path.realpath(base) != os.path.realpath(settings.directory) or len(arguments.targets) > 1:
         return []  # names are told as they are seen from another directory, or which application is meant is not known
     places = [base, *settings.pythonpath]
-    named = [("", settings.target)] if settings.target is not None else []
+    named = []
+    if settings.target is not None and (settings.origins["app"] != COMMAND_LINE or arguments.certain_targets):
+        named = [("", settings.target)]
     named += [(f"{mount.origin}: ", mount.app) for mount in settings.mounts]
     return [f"{where}{trouble}" for where, app in named if (trouble := loading.glance(app, places))]
 
@@ -295,7 +299,7 @@ def _unknown_flags(arguments: Arguments) -> Iterator[str]:
     from kirsch.suggest import did_you_mean
 
     known = [known for each in SETTINGS for known in (*each.flags, *each.negations) if known.startswith("--")]
-    known += ["--help", "--help-all", "--version"]
+    known += ["--help", "--help-all", "--version", *arguments.also]
     for flag, value in arguments.unknown:
         switched_off = next((each for each in SETTINGS if f"--no-{each.key}" == flag and each.is_on_off), None)
         hint = foreign.hint(flag, value, arguments.argv) if switched_off is None else f"write --{switched_off.key} off"

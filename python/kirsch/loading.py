@@ -267,7 +267,8 @@ def _missing(name: str, rest: str) -> str:
     package = sys.modules.get(parent) if parent else None
     places = list(getattr(package, "__path__", [])) if parent else [each for each in sys.path if not _is_standard(each)]
     if parent and not places:
-        return f"there is no module {name!r}: {parent} is a module and not a package"
+        mended = f"; did you mean {parent}:{last}?" if hasattr(package, last) and not rest else ""
+        return f"there is no module {name!r}: {parent} is a module and not a package{mended}"
     prefix = f"{parent}." if parent else ""
     where = f"in the package {parent}" if parent else f"in {os.getcwd()} or elsewhere on the Python path"
     line = f"there is no module {prefix + last!r} {where}"

@@ -93,7 +93,8 @@ def main(argv: Sequence[str]) -> int:
         answer(HELP)
         return 0
     if argv:
-        raise UsageError(f"kirsch man takes no arguments, and there is {argv[0]!r}; kirsch help {argv[0]} may be meant")
+        hint = f"kirsch help {argv[0]} tells about the command" if argv[0] in COMMANDS else "write kirsch man alone"
+        raise UsageError(f"kirsch man takes no arguments, and there is {argv[0]!r}; {hint}")
     answer(page())
     return 0
 

@@ -178,6 +178,7 @@ def _loads(text: str) -> dict[str, Any]:
 
 # A key whose value is a bare word, which TOML has none of but true, false, inf and nan: app = hello:app
 _BARE = re.compile(r"([ \t]*[A-Za-z0-9_.-]+[ \t]*=[ \t]*)([^\s\"'\[{#][^\"'#\[\]{}]*?)([ \t]*(?:#.*)?)\r?$")
+_EMPTY = re.compile(r"[ \t]*([A-Za-z0-9_.-]+)[ \t]*=[ \t]*(?:#.*)?\r?$")
 _SWITCHES = {"true": "true", "yes": "true", "on": "true", "false": "false", "no": "false", "off": "false"}
 
 _REPAIRS_MAX = 100
@@ -205,6 +206,10 @@ def _parse_all(text: str, name: str) -> tuple[dict[str, Any], str, list[tuple[in
         except _SyntaxError as error:
             match = _BARE.match(lines[error.line - 1]) if 0 < error.line <= len(lines) else None
             where = f"{name}:{error.line}" if error.line else name
+            if 0 < error.line <= len(lines) and (empty := _EMPTY.match(lines[error.line - 1])):
+                found.append((error.line, f"{where}: {empty[1]} lacks a value; write {empty[1]} = VALUE, or remove it"))
+                lines[error.line - 1] = ""
+                continue
             if match is None or _is_value(match[2]) or len(found) == _REPAIRS_MAX:
                 found.append((error.line, f"{where}: {error}"))
                 raise UsageError("\n".join(line for _, line in sorted(found))) from None
@@ -255,7 +260,10 @@ class _Reader:
     def _read_setting(self, key: str, value: object) -> None:
         each = self._keys.get(key)
         if each is None:
-            self._mistake((key,), f"there is no setting {key}{self._hint(key)}")
+            hint = self._hint(key)
+            if isinstance(value, dict) and hint.endswith("there are"):
+                hint = "; settings stand at the top of this file, and its tables are env, mounts and timeout-paths"
+            self._mistake((key,), f"there is no setting {key}{hint}")
         elif each.name in _ON_THE_COMMAND_LINE:
             self._mistake((key,), f"{key} belongs on the command line")
         elif each.name in self.given:
