@@ -166,6 +166,8 @@ pub(crate) struct Connection<A: App> {
     /// The poller knows this socket; and tells when it takes output again.
     pub(crate) registered: bool,
     pub(crate) awaits_writable: bool,
+    /// Its call has left output waiting, at a time that was not told: the next turn settles it.
+    pub(crate) is_unsettled: bool,
     /// In a queue of those that are driven without readiness.
     pub(crate) again: bool,
     /// Queued to be driven when there is room for its request.
@@ -255,6 +257,7 @@ impl<A: App> Connection<A> {
             gone: false,
             registered: false,
             awaits_writable: false,
+            is_unsettled: false,
             again: false,
             held_back: false,
         }

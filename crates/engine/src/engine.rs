@@ -253,6 +253,7 @@ impl<A: App> Engine<A> {
         self.show_group();
         for slot in self.unsettled.drain(..) {
             if let Some(connection) = self.connections.get_mut(slot) {
+                connection.is_unsettled = false;
                 connection.settle(&mut self.hub);
             }
         }
@@ -467,7 +468,7 @@ impl<A: App> Engine<A> {
             // watched, that is found out when the call comes back.
             self.watch(ticket.slot);
         }
-        if is_unsettled && !self.unsettled.contains(&ticket.slot) {
+        if is_unsettled && !std::mem::replace(&mut self.connections[ticket.slot].is_unsettled, true) {
             self.unsettled.push(ticket.slot);
         }
         result
