@@ -178,9 +178,9 @@ class Server:
 
         ``engines`` is how many engines accept from the listeners, each with its own share of the threads, of
         ``worker_connections`` and of ``queue``; where one of these does not suffice (two threads each, one of the
-        others), there are fewer, and where a loop hosts the engine there is one. What is asked of the server is asked
-        of all of them, and numbers are added up; only a health check is told about the engine that has accepted it. On
-        the scoreboard ``draining`` and ``stalled`` are then how many engines are.
+        others), there are fewer, and where a loop hosts the engine there is one; there are at most 63. What is asked of
+        the server is asked of all of them, and numbers are added up; only a health check is told about the engine that
+        has accepted it. On the scoreboard ``draining`` and ``stalled`` are then how many engines are.
 
         ``group`` is ``(memory, stride, index, eventfds)``, for processes that accept from the same listeners: a new
         connection then goes to the one that has the fewest. ``memory`` is a writable buffer that all of them share,
