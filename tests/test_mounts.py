@@ -188,6 +188,20 @@ def get(running: Running, path: str, host: str = "", method: str = "GET") -> tup
         connection.close()
 
 
+def test_mounts_of_the_command_line_are_served(serve: Serve, folder: Path) -> None:
+    configure(folder, '[mounts]\n"/never" = "named:shop"\n')
+    running = serve(
+        "named:front", "--mount", "/shop=named:shop", "--mount=api.example.org/v1=named:create()", cwd=folder
+    )
+    for path, host, answer in [
+        ("/shop/a", "", ["shop", "/shop", "/a"]),
+        ("/v1/a", "api.example.org", ["made 1", "/v1", "/a"]),
+        ("/never/a", "", ["front", "", "/never/a"]),
+    ]:
+        status, body = get(running, path, host)
+        assert (status, json.loads(body)) == (200, answer), (path, host)
+
+
 def test_several_applications_are_served_and_told(serve: Serve, folder: Path) -> None:
     configure(
         folder,

@@ -207,3 +207,20 @@ def test_hint_at_a_variable(name: str, line: str) -> None:
 
 def test_variables_of_another_server_that_mean_nothing_are_let_alone() -> None:
     assert read([], {"UVICORN_XYZZY": "1", "GRANIAN_": "1", "GUNICORN_PID": "1"}).warnings == ()
+
+
+def test_page_on_migrating_names_only_flags_that_there_are() -> None:
+    """The tables are written from the answers above, which scripts/settings_page.py holds; this is the prose."""
+    page = (Path(__file__).parent.parent / "docs" / "migrating.md").read_text(encoding="utf-8")
+    prose = re.sub(r"<!-- table: .*?<!-- end -->", "", page, flags=re.DOTALL)
+    theirs = set(" ".join(line for lines in PEERS.values() for line in lines).split())
+    named = set(re.findall(r"(?<![\w-])--[a-z][\w-]*", prose))
+    assert len(named) > 10
+    assert named <= OURS | theirs, named - OURS - theirs
+
+
+def test_page_on_migrating_has_every_answer() -> None:
+    page = (Path(__file__).parent.parent / "docs" / "migrating.md").read_text(encoding="utf-8")
+    for server in foreign.SERVERS:
+        for spelling, _ in foreign.patterns(server):
+            assert f"`{spelling}`" in page, (server, spelling)
