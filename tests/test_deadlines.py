@@ -6,11 +6,14 @@ import contextlib
 import os
 import random
 import re
+import signal
 import threading
 from typing import TYPE_CHECKING
 
 import pytest
 
+from family import is_alive
+from proc import wait_until
 from raw import Peer, Response, build_request
 from waiting import (
     HERE,
@@ -37,7 +40,7 @@ EXIT_STUCK = 75
 TIMEOUT = "--timeout=300ms"
 
 APP = """
-import ctypes, os, threading, time
+import ctypes, os, re, threading, time
 import kirsch
 import waiting_app
 
@@ -104,8 +107,9 @@ def catches_it_in_a_read(environ, start_response):
         asleep_in_slices(environ, start_response) if not caught else sum(1 for _ in range(10_000))
     except kirsch.RequestTimeout:
         caught.append("behind it")
+    say(f"caught {' '.join(caught)}")
     start_response("200 OK", TEXT)
-    return [" ".join(caught).encode()]
+    return [b"too late"]
 
 def asleep_after_a_block(environ, start_response):
     start_response("200 OK", TEXT)
@@ -120,6 +124,60 @@ def stuck_in_c(environ, start_response):
     say("stuck in C")
     ctypes.CDLL(None).sleep(120)
     return respond(start_response)
+
+# What is blocked in C for some seconds: QUERY_STRING is how many milliseconds. In a thread, RequestTimeout is raised
+# only when it has come back.
+
+def milliseconds(environ):
+    return int(environ["QUERY_STRING"] or 4000)
+
+def sleeps_in_c(environ, start_response):
+    return in_c(ctypes.CDLL(None).usleep, environ, start_response)
+
+def keeps_the_gil(environ, start_response):
+    return in_c(ctypes.PyDLL(None).usleep, environ, start_response)
+
+def in_c(usleep, environ, start_response):
+    say("blocked in C")
+    try:
+        usleep(milliseconds(environ) * 1000)
+    finally:  # RequestTimeout may be raised here
+        os.write(2, b"came back\\n")
+    return respond(start_response)
+
+def matches_for_seconds(environ, start_response):
+    say("blocked in C")
+    try:
+        re.match("(a+)+$", "a" * 27 + "b")
+    finally:
+        os.write(2, b"came back\\n")
+    return respond(start_response)
+
+def writes_and_keeps_the_gil(environ, start_response):
+    write = start_response("200 OK", TEXT)
+    write(b"begun")
+    return in_c(ctypes.PyDLL(None).usleep, environ, lambda status, headers: None)
+
+def yields_and_keeps_the_gil(environ, start_response):
+    start_response("200 OK", TEXT)
+    yield b"begun"
+    yield b" and on"
+    yield from in_c(ctypes.PyDLL(None).usleep, environ, lambda status, headers: None)
+
+class closes_late:
+    def __init__(self, environ, start_response):
+        start_response("200 OK", TEXT)
+        self.parts = iter([b"all ", b"of it"])
+        self.seconds = milliseconds(environ) / 1000
+
+    def __iter__(self):
+        return self.parts
+
+    def close(self):
+        try:
+            time.sleep(self.seconds)
+        finally:
+            os.write(2, b"came back\\n")
 
 def about_until_the_deadline(environ, start_response):
     time.sleep(int(environ["QUERY_STRING"]) / 1000)
@@ -208,13 +266,17 @@ def test_the_log_shows_the_stack_of_that_request_alone(
 
 
 @every_driver
-def test_the_exception_can_be_caught(timed: Callable[..., Running], driver: str) -> None:
+def test_client_gets_504_when_the_call_catches_the_exception_and_responds(
+    timed: Callable[..., Running], driver: str
+) -> None:
     site = timed(*flags(driver), TIMEOUT)
     for _ in range(2):
         log = len(site.stderr)
-        response = get(site, "/catches_the_timeout")
+        with ask(site, "/catches_the_timeout") as peer:
+            assert_timed_out(peer.read_response())
+            assert peer.read_until_closed() == b""
         site.wait_for("^caught BaseException$", after=log)
-        assert (response.status, response.body) == (200, b"caught")
+    assert get(site, "/quick?again").body == b"again"
 
 
 @every_driver
@@ -222,8 +284,13 @@ def test_it_is_raised_once(timed: Callable[..., Running], driver: str) -> None:
     site = timed(*flags(driver), TIMEOUT, "--request-buffering=off")
     for _ in range(3):
         with connect(site) as peer:
+            log = len(site.stderr)
             peer.send(b"POST /catches_it_in_a_read HTTP/1.1\r\nHost: a\r\nContent-Length: 9\r\n\r\nhalf")
-            assert peer.read_response().body == b"in read"
+            assert_timed_out(peer.read_response())
+            # The client may send on, and sees the end.
+            peer.send(b" more")
+            assert peer.read_until_closed() == b""
+            site.wait_for("^caught in read$", after=log)
     assert site.stop() == 0
 
 
@@ -236,6 +303,165 @@ def test_a_response_that_has_begun_is_cut(timed: Callable[..., Running], driver:
     site.wait_for("^generator ended$")
     site.wait_for("in asleep_after_a_block$")
     assert get(site, "/quick?again").body == b"again"
+
+
+# A call that is blocked in C
+
+
+def serve_blocked(timed: Callable[..., Running], driver: str, *args: str) -> Running:
+    """Without a supervisor, so that the process is the same throughout."""
+    return timed("--workers=0", *flags(driver), TIMEOUT, "--graceful-timeout=60s", *args)
+
+
+def assert_blocked(site: Running, calls: int = 1) -> None:
+    """What was seen before this was seen while the call was blocked."""
+    assert site.stderr.count("came back") == calls - 1, "the call has come back before it was looked at"
+
+
+def was_reset(peer: Peer) -> bool:
+    """Whether the connection ends with a reset; what comes before it is discarded."""
+    try:
+        while peer.sock.recv(65536):
+            pass
+    except ConnectionResetError:
+        return True
+    return False
+
+
+@every_driver
+@pytest.mark.parametrize("page", ["sleeps_in_c", "keeps_the_gil", "matches_for_seconds"])
+def test_client_gets_504_while_the_call_is_blocked_in_c(timed: Callable[..., Running], driver: str, page: str) -> None:
+    site = serve_blocked(timed, driver, "--access-logfile=-")
+    with ask(site, f"/{page}?4000") as peer:
+        response = peer.read_response()
+        assert_blocked(site)
+        assert_timed_out(response)
+        assert response.header("Connection") == "close"
+        assert peer.read_until_closed() == b""
+        assert_blocked(site)
+        site.wait_for("^came back$", 60)
+    # What the call returned went nowhere, and its thread serves on.
+    assert get(site, "/quick?again").body == b"again"
+    site.wait_for_output("/quick")
+    lines = [line for line in site.stdout.splitlines() if page in line]
+    assert len(lines) == 1, "a request has one line in the access log"
+    assert f'"GET /{page}?4000 HTTP/1.1" 504 {len(response.body)} ' in lines[0]
+    assert site.stop() == 0
+
+
+@every_driver
+@pytest.mark.parametrize("page", ["writes_and_keeps_the_gil", "yields_and_keeps_the_gil"])
+def test_client_sees_a_cut_while_the_call_is_blocked_in_c_after_a_part(
+    timed: Callable[..., Running], driver: str, page: str
+) -> None:
+    site = serve_blocked(timed, driver)
+    with ask(site, f"/{page}") as peer:
+        response = peer.read_response()
+        assert_blocked(site)
+        assert (response.status, response.complete) == (200, False)
+        assert b"begun".startswith(response.body[:5])
+    site.wait_for("^came back$", 60)
+    # The end of an HTTP/1.0 response is the end of its connection, so only a reset tells that something is missing.
+    with connect(site) as peer:
+        peer.send(b"GET /" + page.encode() + b" HTTP/1.0\r\n\r\n")
+        assert peer.read_head().status == 200
+        assert was_reset(peer)
+        assert_blocked(site, 2)
+    assert_timed_out(get(site, "/asleep_in_slices"))
+
+
+@every_driver
+def test_client_has_the_whole_response_when_only_its_close_is_late(timed: Callable[..., Running], driver: str) -> None:
+    site = serve_blocked(timed, driver, "--access-logfile=-")
+    with ask(site, "/closes_late?4000") as peer:
+        response = peer.read_response()
+        assert (response.status, response.body, response.complete) == (200, b"all of it", True)
+        assert peer.read_until_closed() == b""
+        if driver != "gevent":  # where sleeping is none of C's
+            assert_blocked(site)
+    assert get(site, "/quick?again").body == b"again"
+    site.wait_for_output('closes_late.* HTTP/1.1" 200 9 ')
+
+
+@every_driver
+def test_pipelined_requests_behind_a_late_one_are_not_run(timed: Callable[..., Running], driver: str) -> None:
+    site = serve_blocked(timed, driver)
+    pages = ("quick?1", "sleeps_in_c?2000", "catches_the_timeout")
+    with connect(site) as peer:
+        peer.send(b"".join(build_request("GET", f"/{page}") for page in pages))
+        assert_answered(peer, b"1")
+        assert_timed_out(peer.read_response())
+        assert peer.read_until_closed() == b""
+        assert_blocked(site)
+    site.wait_for("^came back$", 60)
+    assert get(site, "/quick?again").body == b"again"
+    assert "caught" not in site.stderr
+
+
+def test_statistics_count_the_504_once(timed: Callable[..., Running]) -> None:
+    site = serve_blocked(timed, "threads", "--threads=2")
+    assert_timed_out(get(site, "/sleeps_in_c?1500"))
+    site.wait_for("^came back$", 60)
+    assert get(site, "/quick?again").body == b"again"
+    os.kill(site.pid, signal.SIGPWR)
+    said = site.wait_for("^counters: .*$")[0]
+    assert {"status_5xx 1", "status_2xx 1", "overdue 1", "cut 0"} <= set(said.replace("counters: ", "").split(", "))
+
+
+# The replacement of a worker
+
+
+@pytest.mark.parametrize(
+    ("driver", "page"),
+    [("threads", "keeps_the_gil"), ("one thread", "sleeps_in_c"), ("gevent", "sleeps_in_c")],
+)
+def test_blocked_worker_is_replaced_and_waiting_clients_are_told_to_try_again(
+    timed: Callable[..., Running], driver: str, page: str
+) -> None:
+    site = timed(*flags(driver), TIMEOUT, "--graceful-timeout=60s")
+    with connect(site) as resting, connect(site) as uploading:
+        for peer in (resting, uploading):
+            peer.send(build_request("GET", "/quick?before"))
+            assert_answered(peer, b"before")
+        uploading.send(b"POST /quick HTTP/1.1\r\nHost: a\r\nContent-Length: 9\r\n\r\nhalf")
+        with ask(site, f"/{page}?15000") as peer:
+            site.wait_for("^blocked in C$")
+            assert_timed_out(peer.read_response())
+        # On connections of the worker in which nothing can run.
+        resting.send(build_request("GET", "/quick?meanwhile"))
+        for peer in (resting, uploading):
+            response = peer.read_response()
+            assert (response.status, response.complete, response.header("Connection")) == (503, True, "close")
+            assert response.header("Retry-After") is not None
+        # And on a new one, which its successor accepts.
+        assert get(site, "/quick?newcomer").body == b"newcomer"
+        assert_blocked(site)
+    site.wait_for("is to be replaced: a request does not end after its deadline")
+    # A call that comes back lets its worker end in order.
+    site.wait_for("^came back$", 60)
+    assert site.stop() == 0
+    assert "is killed" not in site.stderr
+
+
+def test_stuck_worker_is_replaced_and_its_other_clients_lose_nothing(
+    timed: Callable[..., Running], tmp_path: Path
+) -> None:
+    site = timed("--threads=4", TIMEOUT, "--graceful-timeout=2s", "--timeout-path=/patient=0")
+    gate = tmp_path / "gate"
+    with ask(site, f"/patient/wait?{gate}") as patient, Innocents(site) as innocents:
+        await_inside(site, gate)
+        innocents.may_end = True
+        assert_timed_out(get(site, "/stuck_in_c"))
+        old = int(site.wait_for(r"\[(\d+)\] \[ERROR\] GET /stuck_in_c")[1])
+        site.wait_for(rf"worker {old} is to be replaced: a request does not end after its deadline \(--timeout\)")
+        innocents.await_answers(20)
+        gate.touch()
+        assert_answered(patient, b"waited")
+    # Nobody but the stuck call is left, so it ends without being killed.
+    wait_until(lambda: not is_alive(old), "the stuck worker has ended", 30)
+    assert "is killed" not in site.stderr
+    assert get(site, "/quick?again").body == b"again"
+    assert site.stop() == 0
 
 
 def test_the_thread_goes_on(timed: Callable[..., Running]) -> None:

@@ -512,7 +512,7 @@ def test_write_of_too_much_raises_and_sends_nothing_of_it(site: Running) -> None
         assert peer.read_response().body == b"abc"
         assert peer.read_response().body == b"Hello"
     site.wait_for("^write raised ValueError$", after=log)
-    site.wait_for("longer than its Content-Length, on GET /write_too_much", after=log)
+    site.wait_for("longer than its Content-Length .*, on GET /write_too_much", after=log)
 
 
 def test_callables_of_an_earlier_request_do_not_reach_this_one(site: Running) -> None:
@@ -589,7 +589,7 @@ def test_start_response_may_be_called_late(site: Running) -> None:
 def test_what_no_response_may_say_is_refused(site: Running, name: str) -> None:
     log = len(site.stderr)
     with connect(site) as peer:
-        peer.send(build_request("GET", f"/refused?{quote_plus(name)}"))
+        peer.send(build_request("GET", f"/refused?{quote_plus(name)}", headers={"Connection": "close"}))
         wire = peer.read_until_closed()
     assert wire.startswith(b"HTTP/1.1 500 Internal Server Error\r\n")
     assert b"X-A" not in wire
@@ -791,26 +791,41 @@ def test_blocks_are_asked_for_as_fast_as_the_client_reads(site: Running) -> None
 
 
 @pytest.mark.parametrize("version", ["HTTP/1.1", "HTTP/1.0"])
-@pytest.mark.parametrize("target", ["/too_long", "/too_long_in_blocks"])
-def test_a_body_that_is_too_long_ends_where_it_was_declared(site: Running, version: str, target: str) -> None:
+@pytest.mark.parametrize(
+    ("target", "what"),
+    [
+        ("/too_long", r"longer than its Content-Length \(declared: 5 bytes; produced: at least 8\)"),
+        ("/too_short", r"shorter than its Content-Length \(declared: 50 bytes; produced: 5\)"),
+        ("/too_short_empty", r"shorter than its Content-Length \(declared: 50 bytes; produced: 0\)"),
+    ],
+)
+def test_body_of_another_length_than_declared_is_a_500_when_nothing_was_sent(
+    site: Running, version: str, target: str, what: str
+) -> None:
     log = len(site.stderr)
-    name = f"{target}-{version}"
     with connect(site) as peer:
         fields = {"Connection": "keep-alive"}
-        peer.send(build_request("GET", f"{target}?{name}", version=version, headers=fields))
+        peer.send(build_request("GET", f"{target}?{version}", version=version, headers=fields))
         peer.send(build_request("GET", "/hello", version=version))
-        assert peer.read_response().body == b"12345"
+        response = peer.read_response()
+        assert (response.status, response.complete) == (500, True)
+        assert b"12345" not in response.body
+        # The request was read as a whole, so the connection goes on.
         assert peer.read_response().body == b"Hello"
-    site.wait_for(f"longer than its Content-Length, on GET {target}", after=log)
-    if target != "/too_long":
-        assert_closed_once(site, name)
+    site.wait_for(f"{what}, on GET {target}\\?{version}; 500 was sent", after=log)
 
 
 @pytest.mark.parametrize("version", ["HTTP/1.1", "HTTP/1.0"])
 @pytest.mark.parametrize(
-    ("target", "body"), [("/too_short", b"12345"), ("/too_short_in_blocks", b"12345"), ("/too_short_empty", b"")]
+    ("target", "body", "what"),
+    [
+        ("/too_long_in_blocks", b"123", r"longer than its Content-Length \(declared: 5 bytes; produced: at least 8\)"),
+        ("/too_short_in_blocks", b"12345", r"shorter than its Content-Length \(declared: 50 bytes; produced: 5\)"),
+    ],
 )
-def test_probe_a_body_that_is_too_short_is_cut(site: Running, version: str, target: str, body: bytes) -> None:
+def test_probe_a_body_of_another_length_than_declared_is_cut_when_a_part_was_sent(
+    site: Running, version: str, target: str, body: bytes, what: str
+) -> None:
     log = len(site.stderr)
     name = f"{target}-{version}"
     with connect(site) as peer:
@@ -819,9 +834,35 @@ def test_probe_a_body_that_is_too_short_is_cut(site: Running, version: str, targ
         peer.send(build_request("GET", "/hello"))
         response = peer.read_response()
         assert (response.body, response.complete) == (body, False)
-    site.wait_for(f"shorter than its Content-Length, on GET {target}", after=log)
-    if target != "/too_short":
-        assert_closed_once(site, name)
+    site.wait_for(f"{what}, on GET {target}\\?{name}; the connection is cut", after=log)
+    assert_closed_once(site, name)
+
+
+def test_connection_is_reset_when_more_follows_a_body_of_the_declared_length(site: Running) -> None:
+    """The client has all that was declared, and can see by nothing else that there was more."""
+    log = len(site.stderr)
+    with connect(site) as peer:
+        peer.send(build_request("GET", "/too_long_behind_its_end?name") + build_request("GET", "/hello"))
+        response = peer.read_response()
+        assert (response.status, response.body, response.complete) == (200, b"12345", True)
+        with pytest.raises(ConnectionResetError):
+            peer.sock.recv(1)
+    what = r"longer than its Content-Length \(declared: 5 bytes; produced: at least 6\)"
+    site.wait_for(f"{what}, on GET /too_long_behind_its_end.*; the connection is cut", after=log)
+    assert_closed_once(site, "name")
+
+
+@pytest.mark.parametrize("version", ["HTTP/1.1", "HTTP/1.0"])
+def test_connection_goes_on_after_an_exception_before_the_first_byte(site: Running, version: str) -> None:
+    with connect(site) as peer:
+        for _ in range(2):
+            peer.send(build_request("GET", "/raises", version=version, headers={"Connection": "keep-alive"}))
+            response = peer.read_response()
+            assert (response.status, response.complete) == (500, True)
+            assert response.header("Connection") in (None, "keep-alive")
+        peer.send(build_request("POST", "/raises", body=b"read whole", headers={"Connection": "close"}))
+        assert peer.read_response().header("Connection") == "close"
+        assert peer.read_until_closed() == b""
 
 
 def test_an_exception_before_the_first_byte_is_a_500(site: Running) -> None:
@@ -934,13 +975,13 @@ def test_a_file_ends_where_its_length_says(site: Running, tmp_path: Path, kind: 
         assert peer.read_response().body == b"Hello"
 
 
-def test_a_file_that_is_shorter_than_its_length_is_cut(site: Running, tmp_path: Path) -> None:
+def test_file_that_is_shorter_than_its_length_is_a_500(site: Running, tmp_path: Path) -> None:
     log = len(site.stderr)
     path = tmp_path / "file"
     path.write_bytes(b"only this")
     response = exchange(site.host, site.port, ask_for_file("buffered", path, 100))
-    assert (response.body, response.complete) == (b"only this", False)
-    site.wait_for("shorter than its Content-Length, on POST /file", after=log)
+    assert (response.status, response.complete) == (500, True)
+    site.wait_for(r"shorter than its Content-Length \(declared: 100 bytes; produced: 9\), on POST /file", after=log)
 
 
 @pytest.mark.parametrize("kind", ["subclass", "reader", "no close", "bytes", "gzip"])

@@ -612,6 +612,12 @@ def too_long_in_blocks(environ: Environ, start_response: StartResponse) -> Any:
 
 
 @page
+def too_long_behind_its_end(environ: Environ, start_response: StartResponse) -> Any:
+    start_response("200 OK", [*TEXT, ("Content-Length", "5")])
+    return Body(environ, [b"12345", b"6"])
+
+
+@page
 def too_short(environ: Environ, start_response: StartResponse) -> Any:
     start_response("200 OK", [*TEXT, ("Content-Length", "50")])
     return [b"12345"]

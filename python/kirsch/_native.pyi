@@ -13,6 +13,7 @@ __all__ = [
     "Call",
     "Exchange",
     "FileWrapper",
+    "Handler",
     "Histogram",
     "Inotify",
     "LogWriter",
@@ -135,6 +136,7 @@ class Server:
         scoreboard: Any = None,
         request_limit: int = 0,
         limit_fd: int | None = None,
+        replacement: tuple[int, bytes] | None = None,
         health_path: str = "",
         stall_timeout: float = 30.0,
         time_stages: int = 0,
@@ -145,8 +147,10 @@ class Server:
         """``threads`` is how many calls :meth:`run` lets the application have at a time. Where that is more than one,
         ``spawn(index)`` starts a thread that calls ``work(index)``; it may raise, and then there are fewer.
 
-        ``timeout`` is the deadline of a call, and ``timeout_paths`` are others for paths at and below a prefix;
-        :meth:`interrupt` raises ``timeout_exception``.
+        ``timeout`` is the deadline of a call, and ``timeout_paths`` are others for paths at and below a prefix. At the
+        deadline the engine itself answers 504, also while no thread gets the GIL; :meth:`interrupt` raises
+        ``timeout_exception``. Where such a call keeps every thread from the engine for seconds, ``replacement`` is
+        used: its message is sent to its socket, which must not block, once.
 
         ``errors`` is what the application gets as ``wsgi.errors``; None: ``sys.stderr`` of now.
 
@@ -237,6 +241,9 @@ class Server:
 
     def calls(self) -> list[Call]:
         """All calls of the application that are not over, as they are now. From any thread."""
+
+    def write_off(self, call: int) -> None:
+        """Do not wait for the call of this number when the server stops. It has missed its deadline."""
 
     def interrupt(self, call: int) -> bool:
         """Raise ``timeout_exception`` in the thread in which the call of this number runs.
@@ -334,6 +341,14 @@ class Call:
         """``running``, ``suspended`` (no thread; its peer is slow) or ``waiting`` (for its body or its peer)."""
 
     @property
+    def outcome(self) -> str | None:
+        """What its client got at the deadline; None before.
+
+        ``504``; ``cut``: a part of the response, and the end of the connection; ``whole``: the whole response, though
+        the call has not ended; ``left``: nothing, because the client had left.
+        """
+
+    @property
     def worker(self) -> int | None:
         """The index of the thread that it belongs to."""
 
@@ -365,6 +380,16 @@ def check_access_log_format(log_format: str, /) -> None:
 
     The message is the end of a sentence that begins with the format.
     """
+
+@final
+class Handler:
+    """A signal handler that calls ``handler``.
+
+    A ``timeout_exception`` that was to be raised in a call of the application in this thread is raised behind it.
+    """
+
+    def __new__(cls, handler: Callable[[int, FrameType | None], object]) -> Handler: ...
+    def __call__(self, *arguments: Any) -> Any: ...
 
 def make_room_for_signals() -> None:
     """Let all signals be handled at once in this thread: enlarge its alternate stack for handlers, where it has one.

@@ -1,11 +1,12 @@
-"""Request deadlines: a thread that waits for calls to pass theirs, tells what they do, and interrupts them.
+"""Request deadlines: a thread that waits for calls to miss theirs, reports what they do, and interrupts them.
 
-The native side knows when a call is late. What a person needs to know about it, and how its driver reaches it, is
-Python's part::
+The engine knows when a call is late, and answers its client with 504 by itself. The report, and how the driver reaches
+the call, are Python's part::
 
-    late      report the stack of this request alone; raise RequestTimeout in it
-              it unwinds: the peer gets a 504, or sees a cut, and the thread goes on
-    stuck     it is still there after the graceful timeout: report that, and give the server up
+    late      the client has its 504, or sees a cut. Report the stack of this request alone; raise RequestTimeout in
+              the call, so that its thread is free for other requests
+    stuck     the call is still there after the graceful timeout: report that, and ask for the worker's replacement,
+              or stop the server where no supervisor can replace it
 """
 
 from __future__ import annotations
@@ -26,6 +27,13 @@ if TYPE_CHECKING:
     from kirsch.drivers import Driver
     from kirsch.reports import Report
 
+_OUTCOMES = {
+    "504": "its client was sent 504",
+    "cut": "the response that it had begun was cut",
+    "whole": "its client has the whole response",
+    "left": "its client had left",
+}
+
 # To unwind takes a moment, also where SIGTERM leaves none.
 LEAST_PATIENCE = 1.0
 
@@ -34,7 +42,9 @@ class Watch:
     """The watch over one running server.
 
     ``graceful_timeout`` is what an interrupted call has to unwind, in seconds. ``wait(seconds)`` waits for the end of
-    the server and tells whether it came. ``give_up()`` ends the server; called once, from a thread of the watch.
+    the server and tells whether it came. ``give_up()`` is called when the first call is stuck, from a thread of the
+    watch; it starts the end of the server, or its replacement, and returns at once. ``consequence`` says which, for
+    the log.
     """
 
     def __init__(
@@ -46,6 +56,7 @@ class Watch:
         graceful_timeout: float,
         wait: Callable[[float], bool],
         give_up: Callable[[], None],
+        consequence: str,
     ) -> None:
         self._native = native
         self._driver = driver
@@ -53,6 +64,7 @@ class Watch:
         self._patience = max(graceful_timeout, LEAST_PATIENCE)
         self._wait = wait
         self._give_up = give_up
+        self._consequence = consequence
         # Interrupted calls, (when to look after it, its number), and the thread that does, while there are any.
         self._lock = original("allocate_lock")()
         self._interrupted: deque[tuple[float, int]] = deque()
@@ -70,10 +82,11 @@ class Watch:
             self._look_after(calls)
 
     def _tell(self, calls: list[Call]) -> None:
-        for exchange in exchanges.describe(calls, self._native, self._driver):
+        for call, exchange in zip(calls, exchanges.describe(calls, self._native, self._driver), strict=True):
             self._say(
                 ERROR,
-                f"{exchanges.title(exchange)} has passed its deadline of {exchange['limit'] or 0.0:g} s: "
+                f"{exchanges.title(exchange)} has passed its deadline of {exchange['limit'] or 0.0:g} s, and "
+                f"{_OUTCOMES.get(call.outcome or '', 'was ended')}: "
                 f"{exchange['state']} for {exchange['age']:.3f} s, {exchange['thread']}; "
                 f"kirsch.RequestTimeout is raised in it{exchanges.stack_text(' at', exchange)}",
             )
@@ -81,14 +94,13 @@ class Watch:
     def _look_after(self, calls: list[Call]) -> None:
         due = time.monotonic() + self._patience
         with self._lock:
-            if not self._given_up:
-                self._interrupted.extend((due, call.number) for call in calls)
-                if not self._looking:
-                    self._looking = True
-                    original("start_new_thread")(self._find_stuck, ())
+            self._interrupted.extend((due, call.number) for call in calls)
+            if not self._looking:
+                self._looking = True
+                original("start_new_thread")(self._find_stuck, ())
 
     def _find_stuck(self) -> None:
-        """Come back to each interrupted call when its time is over; the first that is still there is the end."""
+        """Come back to each interrupted call when its time is over, to see whether it is stuck."""
         while True:
             with self._lock:
                 if not self._interrupted:
@@ -99,18 +111,20 @@ class Watch:
                 return
             stuck = [call for call in self._native.calls() if call.number == number]
             if stuck:
-                break
-        with self._lock:
-            self._given_up = True
-            self._interrupted.clear()
+                self._native.write_off(number)
+                self._tell_stuck(stuck)
+
+    def _tell_stuck(self, stuck: list[Call]) -> None:
         for exchange in exchanges.describe(stuck, self._native, self._driver):
             where = exchanges.stack_text(", stuck at", exchange)
             self._say(
                 CRITICAL,
                 f"{exchanges.title(exchange)} is stuck: {self._patience:g} s after kirsch.RequestTimeout it is still "
-                f"{exchange['state']}, {exchange['thread']}; the server is stopped{where}",
+                f"{exchange['state']}, {exchange['thread']}; {self._consequence}{where}",
             )
-        self._give_up()
+        if not self._given_up:
+            self._given_up = True
+            self._give_up()
 
     def _say(self, level: int, message: str) -> None:
         try:

@@ -109,6 +109,8 @@ class Server:
         self._calls_left = False
         self._stuck = False
         self._owns_process = False
+        # Asks whoever supervises this process for another one in its place; set before start().
+        self.ask_replacement: Callable[[], None] | None = None
 
     @property
     def addresses(self) -> tuple[Address, ...]:
@@ -190,7 +192,7 @@ class Server:
 
     @property
     def is_stuck(self) -> bool:
-        """Whether it stops because a call does not end after its deadline."""
+        """Whether a call is stuck: it has not ended long after its deadline."""
         return self._stuck
 
     def drain(self) -> None:
@@ -307,7 +309,10 @@ class Server:
             if ready is not None:
                 ready()
             self._driver.run(native)
-            self._calls_left = bool(native.calls())
+            calls = native.calls()
+            self._calls_left = bool(calls)
+            # One that was cut off now is no less stuck than one that was given up before.
+            self._stuck |= any(call.outcome for call in calls)
         except RuntimeError:
             if not self._stop_asked:
                 raise
@@ -333,6 +338,7 @@ class Server:
             graceful_timeout=self.graceful_timeout,
             wait=self.wait,
             give_up=self._give_up,
+            consequence="this worker is replaced" if self.ask_replacement else "the server is stopped",
         )
         watch.start()
 
@@ -352,10 +358,17 @@ class Server:
         watch.start()
 
     def _give_up(self) -> None:
-        """Stop because a call is stuck. In a thread of the watch."""
+        """A call is stuck: find a successor, or else stop. In a thread of the watch."""
         self._stuck = True
-        ended = self.stop()
-        if self._owns_process and not ended:
+        if self.ask_replacement is not None:
+            self.ask_replacement()
+            return
+        self.begin_stop(self.graceful_timeout)
+        if self._owns_process:
+            _start_thread(self._end_process, ())
+
+    def _end_process(self) -> None:
+        if not self.wait(self.graceful_timeout + _STUCK_AFTER) or self._calls_left:
             reports.flush()
             os._exit(EXIT_STUCK)
 
@@ -458,7 +471,7 @@ class Signals:
         if _SIGNAL_DUMP is not None:
             handlers[_SIGNAL_DUMP] = self._on_dump
         try:
-            self._previous = handle(handlers)
+            self._previous = handle({number: _native.Handler(handler) for number, handler in handlers.items()})
         except ValueError:
             pass  # not the main thread, and the first call has told us so
 

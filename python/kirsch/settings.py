@@ -424,10 +424,11 @@ class Settings:
     timeout: float = setting(
         "Requests", "-t --timeout", "DURATION", parse_duration, "0",
         "How long a request may be in the application, each for itself; gunicorn's limit of this name is for a whole "
-        "worker. At the limit its stack is reported, kirsch.RequestTimeout is raised in it, and its client gets 504; "
-        "others go on. A call that does not end within --graceful-timeout after that ends its worker, for another to "
-        "be started, or with --workers 0 the server, with exit status 75. Time in which a slow client holds up the "
-        "response is left out. 0 sets no limit.",
+        "worker. At the limit the engine sends 504 to the client, whatever the call does; the stack of the call is "
+        "reported, and kirsch.RequestTimeout is raised in it. A worker with a call that does not end within "
+        "--graceful-timeout after that is replaced: its successor is started first. With --workers 0 such a call ends "
+        "the server, with exit status 75. Time in which a slow client holds up the response is left out. 0 sets no "
+        "limit.",
     )  # fmt: skip
     timeout_paths: tuple[tuple[str, float], ...] = setting(
         "Requests", "--timeout-path --timeout-paths", "PREFIX=DURATION", parse_path_limits, "",

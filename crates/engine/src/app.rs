@@ -82,6 +82,21 @@ pub struct Ticket {
     pub(crate) slot: usize,
 }
 
+impl Ticket {
+    /// The call that it is for.
+    #[must_use]
+    pub fn call(&self) -> CallId {
+        CallId { slot: self.slot }
+    }
+}
+
+/// Names a call whose [`Ticket`] somebody else has. It is valid from when the ticket was given out until
+/// [`Engine::put_back`](crate::Engine::put_back) has taken it back as done or cut.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CallId {
+    pub(crate) slot: usize,
+}
+
 /// What the application has to do, which the engine leaves to whoever turns it: it may take its time.
 pub enum Work<A: App> {
     /// A request to be answered.

@@ -26,6 +26,14 @@ pub(crate) struct Composer<C> {
     pub(crate) held: Option<u64>,
 }
 
+/// See [`Composer::mark`].
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Mark {
+    bytes: usize,
+    chunks: usize,
+    chunk_bytes: usize,
+}
+
 /// The first `end` bytes of `content`, to be sent when `bytes` has been sent up to `at`.
 #[derive(Debug)]
 struct Chunk<C> {
@@ -52,6 +60,21 @@ impl<C: AsRef<[u8]>> Composer<C> {
     /// Whether some of it has left, so that nothing may be added before the rest is dealt with.
     pub(crate) fn is_begun(&self) -> bool {
         self.sent > 0 || self.failed
+    }
+
+    /// The place behind what is composed.
+    pub(crate) fn mark(&self) -> Mark {
+        Mark { bytes: self.bytes.len(), chunks: self.chunks.len(), chunk_bytes: self.chunk_bytes }
+    }
+
+    /// Drops what was composed behind the mark. None of it may have been sent.
+    pub(crate) fn rewind(&mut self, mark: Mark) {
+        if mark.bytes == 0 && mark.chunks == 0 {
+            return self.clear();
+        }
+        self.bytes.truncate(mark.bytes);
+        self.chunks.truncate(mark.chunks);
+        self.chunk_bytes = mark.chunk_bytes;
     }
 
     /// Whether enough has come together to be sent.

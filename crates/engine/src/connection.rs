@@ -16,6 +16,7 @@
 //! is free for others, and the connection's slot stays taken, whatever its peer does.
 
 mod attending;
+mod expiring;
 mod incoming;
 mod receiving;
 mod waiting;
@@ -33,6 +34,7 @@ use crate::reply::{self, Begun, Ending, Reply};
 use crate::spool::Body;
 use crate::stages::{Stage, Stages};
 use crate::statistics::Statistics;
+use expiring::Expiring;
 use incoming::Incoming;
 use receiving::Receiving;
 use std::any::Any;
@@ -41,6 +43,7 @@ use std::time::Duration;
 use wire::http1::{self, BodyStep, CONTINUE, Fault, Field, Framing, Receiver, Request, Stamp};
 
 pub(crate) use attending::Attended;
+pub use expiring::Expired;
 pub use incoming::Input;
 pub(crate) use waiting::Wait;
 
@@ -183,6 +186,8 @@ enum Phase<A: App> {
     Queued(Box<Queued<A>>),
     /// The application works on it.
     Running(Request),
+    /// The same, and the call has missed its deadline: the engine has answered, or cut the connection.
+    Expired(Expiring),
     /// A response is under way, and waits for its peer or its turn.
     Response(Box<Responding<A>>),
     /// The last response is leaving.
@@ -273,7 +278,7 @@ impl<A: App> Connection<A> {
 
     /// Whether nothing has been said in answer to its request, and somebody is there to hear it.
     pub(crate) fn is_unanswered(&self) -> bool {
-        self.begun.is_none() && !self.gone
+        self.begun.is_none() && !self.gone && !self.is_expired()
     }
 
     /// Whether nothing is left of it but a call that is out.
@@ -309,7 +314,7 @@ impl<A: App> Connection<A> {
 
     /// Whether a call is out for it, so that its slot has to be kept.
     pub(crate) fn is_running(&self) -> bool {
-        matches!(self.phase, Phase::Running(_))
+        matches!(self.phase, Phase::Running(_) | Phase::Expired(_))
     }
 
     /// Whether its request waits for somebody to call the application.
@@ -411,6 +416,11 @@ impl<A: App> Connection<A> {
             Phase::Running(_) => {
                 self.wake(Awaited::Output, app);
                 if !self.incoming.as_ref().is_some_and(|incoming| incoming.wants_more()) {
+                    return Step::Stop(Fate::Wait);
+                }
+            }
+            Phase::Expired(_) => {
+                if !self.close_expired() {
                     return Step::Stop(Fate::Wait);
                 }
             }
@@ -556,6 +566,11 @@ impl<A: App> Connection<A> {
                     // What is left is either kept for later or too little to be read.
                     let wants_more = self.incoming.as_ref().is_some_and(|incoming| incoming.wants_more());
                     self.exhausted = wants_more || used == input.len();
+                    break;
+                }
+                Phase::Expired(_) => {
+                    self.discard_expired(rest.len() as u64);
+                    used = input.len();
                     break;
                 }
                 Phase::Queued(_) | Phase::Response(_) => break,
@@ -726,7 +741,11 @@ impl<A: App> Connection<A> {
 
     /// Lends what a response is written with.
     pub(crate) fn reply<R>(&mut self, hub: &mut Hub<A>, write: impl FnOnce(&mut Reply<'_, A>) -> R) -> R {
-        let Phase::Running(facts) = self.phase else { unreachable!("a ticket is for a connection that runs") };
+        let facts = match &self.phase {
+            Phase::Running(facts) => *facts,
+            Phase::Expired(expiring) => return self.reply_to_nobody(expiring.facts, hub, write),
+            _ => unreachable!("a ticket is for a connection that runs"),
+        };
         let is_body_here = self.incoming.as_ref().is_none_or(|incoming| incoming.has_ended());
         let stage = hub.stages.as_mut().and_then(|stages| stages.switch(self.slot, Stage::Write));
         let result = write(&mut Reply {
@@ -758,7 +777,20 @@ impl<A: App> Connection<A> {
 
     /// Takes note of how far the application got. The connection has to be driven then.
     pub(crate) fn put_back(&mut self, progress: Progress<A::Response>, hub: &mut Hub<A>) -> Option<A::Response> {
+        if let Some(phase) = self.expired_phase() {
+            self.phase = phase;
+            self.begun = None;
+            self.incoming = None;
+            self.body_memory = None;
+            return match progress {
+                Progress::Blocked(response) | Progress::Yield(response) => Some(response),
+                Progress::Done | Progress::Cut => None,
+            };
+        }
         let Phase::Running(facts) = self.phase else { unreachable!("a ticket is for a connection that runs") };
+        if let Some(begun) = &mut self.begun {
+            begun.count_status(&mut hub.statistics);
+        }
         let is_over = matches!(progress, Progress::Done | Progress::Cut);
         if is_over {
             self.body_memory = None;
@@ -822,6 +854,7 @@ impl<A: App> Connection<A> {
             Phase::Head => self.refuse_unread(Fault::Truncated.into(), hub, app),
             Phase::Body(_) => self.refuse_request(Fault::Truncated.into(), hub, app),
             Phase::Running(_) => self.break_incoming(Fault::Truncated.into(), app),
+            Phase::Expired(_) => self.let_expired_go(),
             _ => return Step::Stop(Fate::Close(None)),
         }
         Step::Next
@@ -835,25 +868,36 @@ impl<A: App> Connection<A> {
 
     /// Answers a request that the application will not see: its body did not come as it should, or it waited too long.
     fn refuse_request(&mut self, refusal: Refusal, hub: &mut Hub<A>, app: &mut A) {
-        let (request, facts) = match std::mem::replace(&mut self.phase, Phase::Head) {
-            Phase::Body(receiving) => (receiving.request, receiving.facts),
-            Phase::Queued(queued) => {
-                hub.queued -= 1;
-                self.body_memory = None;
-                (queued.request, queued.facts)
-            }
-            _ => return,
-        };
+        let Some((request, facts)) = self.take_request(hub) else { return };
         app.abandon_request(request, Some(refusal));
         self.write_refusal(refusal, facts.is_head, hub);
     }
 
-    fn write_refusal(&mut self, Refusal { status, fault }: Refusal, is_head: bool, hub: &mut Hub<A>) {
-        let explanation = fault.map_or_else(|| explanation(status), Fault::explanation);
-        let retry_after =
-            (status == 503).then(|| hub.config.queue_timeout.map_or(1, |timeout| timeout.as_secs().max(1)));
-        let out = self.out(hub);
-        http1::refuse(status, explanation, retry_after, is_head, &hub.stamp, &mut out.bytes);
+    /// Takes a request out that the application has not been called for.
+    fn take_request(&mut self, hub: &mut Hub<A>) -> Option<(A::Request, Request)> {
+        match std::mem::replace(&mut self.phase, Phase::Head) {
+            Phase::Body(receiving) => Some((receiving.request, receiving.facts)),
+            Phase::Queued(queued) => {
+                hub.queued -= 1;
+                self.body_memory = None;
+                Some((queued.request, queued.facts))
+            }
+            phase => {
+                self.phase = phase;
+                None
+            }
+        }
+    }
+
+    fn write_refusal(&mut self, refusal: Refusal, is_head: bool, hub: &mut Hub<A>) {
+        self.out(hub);
+        let out = self.out.get_or_insert_with(|| hub.composer());
+        hub.config.refuse(refusal, is_head, &hub.stamp, &mut out.bytes);
+        self.refused(refusal.status, hub);
+    }
+
+    /// A refusal has been written: it is the last thing that the peer gets.
+    fn refused(&mut self, status: u16, hub: &mut Hub<A>) {
         hub.statistics.refused += 1;
         hub.statistics.count_status(status);
         if let Some(stages) = &mut hub.stages {
@@ -906,10 +950,8 @@ impl<A: App> Connection<A> {
                 if let Some(stages) = stages {
                     stages.send(self.slot);
                 }
-                if let Ok(count) = out.send(&self.socket) {
-                    statistics.bytes_out += count as u64;
-                    self.moved += count as u64;
-                }
+                self.send_composed(statistics);
+                let Some(out) = &self.out else { return false };
                 if let Some(stages) = stages {
                     stages.sent(self.slot, out.is_sent());
                 }
@@ -983,7 +1025,7 @@ impl<A: App> Connection<A> {
     /// Somebody waits in the middle of a call until the peer has taken all output, or is gone. The connection has to be
     /// driven then, because some of it may not have been sent at all.
     pub(crate) fn wait_for_output(&mut self, waiter: A::Waiter, app: &mut A) {
-        if self.gone || self.output.is_empty() {
+        if self.gone || self.is_expired() || self.output.is_empty() {
             return app.wake(waiter);
         }
         self.waiter = Some((Awaited::Output, waiter));
@@ -1009,13 +1051,13 @@ impl<A: App> Connection<A> {
 
     /// Whether whoever waits for the response has left, as far as can be seen.
     pub(crate) fn has_peer_left(&self) -> bool {
-        self.gone || self.ended || self.socket.has_peer_left()
+        self.gone || self.ended || self.is_expired() || self.socket.has_peer_left()
     }
 
     /// Cuts whatever is under way. The slot stays if a call is out.
     pub(crate) fn cut(&mut self, hub: &mut Hub<A>, app: &mut A) -> Fate<A> {
         if !self.is_between_requests() && !matches!(self.phase, Phase::Linger(_)) {
-            if !self.gone {
+            if !self.gone && !self.is_expired() {
                 hub.statistics.cut += 1;
             }
             return match self.fall(app) {
@@ -1068,10 +1110,20 @@ fn known<C>(app: &mut Option<C>) -> &mut C {
     app.as_mut().expect("the application is told of a connection before it is driven")
 }
 
+impl Config {
+    /// Writes the page that a request is refused with.
+    fn refuse(&self, Refusal { status, fault }: Refusal, is_head: bool, stamp: &Stamp, out: &mut Vec<u8>) {
+        let explanation = fault.map_or_else(|| explanation(status), Fault::explanation);
+        let retry_after = (status == 503).then(|| self.queue_timeout.map_or(1, |timeout| timeout.as_secs().max(1)));
+        http1::refuse(status, explanation, retry_after, is_head, stamp, out);
+    }
+}
+
 fn explanation(status: u16) -> &'static str {
     match status {
         408 => "The request took too long to arrive.",
         503 => "The server has too much to do at the moment.",
+        504 => "The application did not answer in time.",
         507 => "The server has no room for the request body.",
         _ => "The server has failed.",
     }

@@ -3,9 +3,9 @@
 mod accept;
 mod attending;
 
-use crate::app::{App, Local, Progress, Report, Ticket, Work};
+use crate::app::{App, CallId, Local, Progress, Report, Ticket, Work};
 use crate::config::{Config, READ_BUFFER};
-use crate::connection::{Connection, Fate, Hub, Input, panic_message};
+use crate::connection::{Connection, Expired, Fate, Hub, Input, panic_message};
 use crate::deadline::{Millis, Now, Sweep, millis};
 use crate::group::Membership;
 use crate::hold::Held;
@@ -15,7 +15,7 @@ use crate::reply::Reply;
 use crate::stages::{self, StageClock, Stages, Times};
 use crate::statistics::Statistics;
 use accept::Listener;
-use attending::Stranger;
+use attending::{Orphan, Stranger};
 use slab::Slab;
 use std::collections::VecDeque;
 use std::io;
@@ -88,9 +88,11 @@ pub struct Engine<A: App> {
     strangers: VecDeque<Stranger>,
     /// Those that were accepted by the last turns and have asked for nothing are among them.
     has_met_newcomers: bool,
+    /// Requests that were refused while nobody turned.
+    orphans: Vec<Orphan<A>>,
     /// What went wrong with one of them.
     complaint: Option<String>,
-    /// The next turn has to look at the two above.
+    /// The next turn has to look at the three above.
     was_attended: bool,
 }
 
@@ -186,6 +188,7 @@ impl<A: App> Engine<A> {
             awaited_since: None,
             strangers: VecDeque::new(),
             has_met_newcomers: false,
+            orphans: Vec::new(),
             complaint: None,
             was_attended: false,
         };
@@ -491,6 +494,30 @@ impl<A: App> Engine<A> {
         self.drive(slot, app);
     }
 
+    /// Answers the client of a call that has missed its deadline, with 504 if nothing of its response has been written.
+    /// Whatever the call does from now on, its response goes nowhere, and the connection ends. The ticket stays valid.
+    ///
+    /// Any thread may call it, like [`attend`](Self::attend): it is not given the application, and drops nothing that the
+    /// application gave to the engine. A turn has to follow, which drives the connection: [`due`](Self::due) says so.
+    pub fn expire(&mut self, call: CallId, now: Now) -> Expired {
+        self.set_time(now);
+        let connection = &mut self.connections[call.slot];
+        let expired = connection.expire_call(&mut self.hub);
+        connection.come_back(&mut self.again);
+        expired
+    }
+
+    /// The server's end does not wait for a call that has [expired](Self::expire).
+    pub fn write_off(&mut self, call: CallId) {
+        self.connections[call.slot].write_off();
+    }
+
+    /// How many turns there have been.
+    #[must_use]
+    pub fn turns(&self) -> u64 {
+        self.turns
+    }
+
     /// Reads what has arrived of the body of the request that `ticket` is for, where bodies are not buffered.
     pub fn read(&mut self, ticket: &Ticket, buffer: &mut [u8], now: Now, app: &mut A) -> Input {
         self.set_time(now);
@@ -571,15 +598,18 @@ impl<A: App> Engine<A> {
     /// left to them: they may still be put back.
     #[must_use]
     pub fn is_stopped(&self) -> bool {
-        let is_left_over = || self.connections.iter().all(|(_, connection)| connection.is_left_over());
-        let is_over = self.connections.is_empty() || self.has_cut && is_left_over();
-        self.has_stopped_accepting && self.handed.is_empty() && is_over
+        let is_over =
+            |connection: &Connection<A>| connection.is_written_off() || self.has_cut && connection.is_left_over();
+        self.has_stopped_accepting
+            && self.handed.is_empty()
+            && self.connections.iter().all(|(_, connection)| is_over(connection))
     }
 
-    /// Whether the peer of a call has been found to be gone.
+    /// Whether what a call writes goes nowhere, because its peer has been found to be gone, or the call has expired.
     #[must_use]
     pub fn is_gone(&self, ticket: &Ticket) -> bool {
-        self.connections[ticket.slot].is_left_over()
+        let connection = &self.connections[ticket.slot];
+        connection.is_left_over() || connection.is_expired()
     }
 
     /// Connections that are open, or kept for a call whose peer has left.

@@ -65,9 +65,9 @@ mod statistics;
 mod sync;
 mod ticker;
 
-pub use app::{AcceptPause, App, Local, Peer, Progress, Refusal, Report, Ticket, Work};
+pub use app::{AcceptPause, App, CallId, Local, Peer, Progress, Refusal, Report, Ticket, Work};
 pub use config::{Config, STOP_GRACE};
-pub use connection::Input;
+pub use connection::{Expired, Input};
 pub use deadline::Now;
 pub use engine::Engine;
 pub use group::{ENGINES_MAX, EngineGroup, Membership, ProcessRecord, SharedRecords};

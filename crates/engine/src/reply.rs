@@ -1,7 +1,7 @@
 //! A response's way out, as the application sees it.
 
 use crate::app::App;
-use crate::compose::Composer;
+use crate::compose::{Composer, Mark};
 use crate::deadline::Millis;
 use crate::hold::Held;
 use crate::net::{Net, Socket};
@@ -60,6 +60,10 @@ pub(crate) struct Begun {
     part_at: Millis,
     /// Body bytes since the others had their turn.
     pub(crate) produced: u64,
+    /// Where the response begins in what is composed, if nothing else waited to be sent; and what had been sent before.
+    start: Option<(Mark, u64)>,
+    /// Its status, until that is counted.
+    status: Option<u16>,
 }
 
 /// How soon after each other an application's parts come.
@@ -88,8 +92,15 @@ pub(crate) enum Ending {
 }
 
 impl Begun {
-    fn new(sender: Sender, pace: Pace) -> Self {
-        Self { sender, pace, parts: 0, part_at: 0, produced: 0 }
+    fn new(sender: Sender, pace: Pace, start: Option<(Mark, u64)>, status: u16) -> Self {
+        Self { sender, pace, parts: 0, part_at: 0, produced: 0, start, status: Some(status) }
+    }
+
+    /// Counts the status: it can no longer change.
+    pub(crate) fn count_status(&mut self, statistics: &mut Statistics) {
+        if let Some(status) = self.status.take() {
+            statistics.count_status(status);
+        }
     }
 }
 
@@ -104,16 +115,37 @@ impl<A: App> Reply<'_, A> {
     pub fn begin(&mut self, draft: &Draft, length: Option<u64>) {
         debug_assert!(self.begun.is_none(), "a response has one head");
         self.recall();
-        self.statistics.count_status(draft.status());
+        let start = self.output.is_empty().then(|| (self.out.mark(), *self.moved));
         let sender = Sender::begin(draft, self.request, length, self.stamp, &mut self.out.bytes);
         let pace = if *self.parts_come_fast { Pace::Fast } else { Pace::First };
-        *self.begun = Some(Begun::new(sender, pace));
+        *self.begun = Some(Begun::new(sender, pace, start, draft.status()));
+    }
+
+    /// Whether a body of `length` bytes is the one that `draft` declares, if it declares one.
+    ///
+    /// # Errors
+    /// [`Misuse::BodyTooLong`], [`Misuse::BodyTooShort`].
+    pub fn check_length(&self, draft: &Draft, length: u64) -> Result<(), Misuse> {
+        http1::check_length(draft, self.request, length)
+    }
+
+    /// Takes back a response of which only the head is here, and nothing has been sent; whether that was so. A part of a
+    /// body counts as sent, because a tick may send it at any time.
+    fn unsay(&mut self) -> bool {
+        let Some(Begun { start: Some((mark, moved)), sender, .. }) = &*self.begun else { return false };
+        let (mark, moved, body_bytes) = (*mark, *moved, sender.body_bytes());
+        if body_bytes > 0 || moved != *self.moved || self.out.is_begun() || !self.output.is_empty() || *self.gone {
+            return false;
+        }
+        self.out.rewind(mark);
+        *self.begun = None;
+        true
     }
 
     /// Writes a part of the body.
     ///
     /// # Errors
-    /// [`Misuse::BodyTooLong`], when as much as was declared has been written.
+    /// [`Misuse::BodyTooLong`], when there is more than was declared; nothing of the part has been written then.
     ///
     /// # Panics
     /// If the head has not been written.
@@ -132,6 +164,27 @@ impl<A: App> Reply<'_, A> {
             self.flush();
         }
         verdict
+    }
+
+    /// Writes as much of a part of the body as fits into the declared length, for a body that ends there (PEP 3333, file
+    /// wrappers). Returns whether the body is whole.
+    ///
+    /// # Panics
+    /// If the head has not been written.
+    pub fn write_fitting(&mut self, chunk: A::Chunk) -> bool {
+        self.recall();
+        let begun = self.begun.as_mut().expect("the head comes first");
+        let length = chunk.as_ref().len();
+        let room = begun.sender.room().unwrap_or(u64::MAX).min(length as u64);
+        let (admitted, _) = begun.sender.open(room, &mut self.out.bytes);
+        begun.produced += admitted;
+        self.out.push(chunk, usize::try_from(admitted).unwrap_or(length));
+        begun.sender.close(admitted, &mut self.out.bytes);
+        let is_whole = begun.sender.room() == Some(0);
+        if self.out.is_full() {
+            self.flush();
+        }
+        is_whole
     }
 
     /// Sends `length` bytes of `file` from `offset` as a part of the body, without reading them here.
@@ -169,16 +222,27 @@ impl<A: App> Reply<'_, A> {
         begun.sender.finish(&mut self.out.bytes)
     }
 
-    /// Answers with a page of the server's own and ends the response and the connection. If the head has been
-    /// written already it does nothing and returns false.
+    /// Answers with a page of the server's own and ends the response and the connection. If something of the response
+    /// has been sent already it does nothing and returns false.
     pub fn refuse(&mut self, status: u16, explanation: &str) -> bool {
-        if self.is_begun() {
+        self.replace(status, |request, stamp, out| {
+            http1::refuse(status, explanation, None, request.is_head, stamp, out)
+        })
+    }
+
+    /// The same for a response that the application has failed to give. The connection goes on if its client wants that,
+    /// and the request has been read as a whole.
+    pub fn fail(&mut self, status: u16, explanation: &str) -> bool {
+        self.replace(status, |request, stamp, out| http1::fail(status, explanation, request, stamp, out))
+    }
+
+    fn replace(&mut self, status: u16, write: impl FnOnce(Request, &Stamp, &mut Vec<u8>) -> Sender) -> bool {
+        self.recall();
+        if self.is_begun() && !self.unsay() {
             return false;
         }
-        self.recall();
-        self.statistics.count_status(status);
-        let sender = http1::refuse(status, explanation, None, self.request.is_head, self.stamp, &mut self.out.bytes);
-        *self.begun = Some(Begun::new(sender, Pace::First));
+        let sender = write(self.request, self.stamp, &mut self.out.bytes);
+        *self.begun = Some(Begun::new(sender, Pace::First, None, status));
         true
     }
 
@@ -188,6 +252,9 @@ impl<A: App> Reply<'_, A> {
         if *self.gone {
             self.out.clear();
             return;
+        }
+        if let Some(begun) = self.begun {
+            begun.count_status(self.statistics);
         }
         let mut count = 0;
         *self.gone = flush(self.out, self.output, self.socket, &mut count).is_err();
@@ -257,6 +324,12 @@ impl<A: App> Reply<'_, A> {
     #[must_use]
     pub fn body_bytes(&self) -> u64 {
         self.begun.as_ref().map_or(0, |begun| begun.sender.body_bytes())
+    }
+
+    /// What the application has offered as the body of the response so far, also what was too much.
+    #[must_use]
+    pub fn offered_bytes(&self) -> u64 {
+        self.begun.as_ref().map_or(0, |begun| begun.sender.offered_bytes())
     }
 
     /// Whether the peer has left.

@@ -41,7 +41,7 @@ pub struct Statistics {
 }
 
 impl Statistics {
-    /// The head of a response is written.
+    /// The head of a response is sent, or about to be.
     pub(crate) fn count_status(&mut self, status: u16) {
         self.statuses[usize::from(status / 100).clamp(1, 5) - 1] += 1;
     }

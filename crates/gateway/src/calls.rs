@@ -1,6 +1,8 @@
 //! The calls of the application that are out: who works on what, since when, and until when it may.
 
+use crate::access_log::Entry;
 use crate::object::Object;
+use engine::{CallId, Expired};
 use pyo3::prelude::*;
 use slab::Slab;
 use std::cell::Cell;
@@ -145,6 +147,12 @@ struct Current {
     waiting: bool,
     told: bool,
     interrupted: bool,
+    /// Its call in the engine; `None` once its connection is gone.
+    id: Option<CallId>,
+    /// What its client got when it missed its deadline.
+    expired: Option<Expired>,
+    /// For its line in the access log, until that is written.
+    entry: Option<Box<Entry>>,
 }
 
 impl Current {
@@ -172,10 +180,19 @@ impl Current {
 
 /// What a call that is over held, to be let go where that may run anything.
 pub(crate) struct Ended {
-    _environ: Object,
+    pub(crate) environ: Object,
     _waiter: Option<Py<PyAny>>,
     /// An exception was to be raised in it.
     pub(crate) interrupted: bool,
+    pub(crate) expired: Option<Expired>,
+    pub(crate) entry: Option<Box<Entry>>,
+}
+
+/// What the access log has to say of a call that was answered with 504.
+pub(crate) struct Late {
+    pub(crate) entry: Box<Entry>,
+    pub(crate) environ: Object,
+    pub(crate) body_bytes: u64,
 }
 
 /// All of them.
@@ -186,6 +203,8 @@ pub(crate) struct Calls {
     count: u64,
     /// How many have passed their deadlines.
     overdue: u64,
+    /// No deadline that was not dealt with is before this.
+    next_look: Nanos,
     /// How many of each thread are suspended.
     suspended: Vec<usize>,
     /// Threads that do something of the server's own in Python, between the begin of a call and its end.
@@ -194,7 +213,15 @@ pub(crate) struct Calls {
 
 impl Calls {
     pub(crate) fn new(place: Place) -> Self {
-        Self { place, out: Slab::new(), count: 0, overdue: 0, suspended: Vec::new(), sheltered: Vec::new() }
+        Self {
+            place,
+            out: Slab::new(),
+            count: 0,
+            overdue: 0,
+            next_look: 0,
+            suspended: Vec::new(),
+            sheltered: Vec::new(),
+        }
     }
 
     pub(crate) fn place(&self) -> &Place {
@@ -202,7 +229,15 @@ impl Calls {
     }
 
     /// A call begins, in this thread. Returns its key.
-    pub(crate) fn begin(&mut self, environ: Object, limit: Limit, worker: Option<usize>, now: Duration) -> usize {
+    pub(crate) fn begin(
+        &mut self,
+        id: CallId,
+        environ: Object,
+        entry: Option<Box<Entry>>,
+        limit: Limit,
+        worker: Option<usize>,
+        now: Duration,
+    ) -> usize {
         self.count += 1;
         // SAFETY: the call takes nothing and cannot fail.
         let thread = unsafe { libc::pthread_self() };
@@ -220,12 +255,15 @@ impl Calls {
             waiting: false,
             told: false,
             interrupted: false,
+            id: Some(id),
+            expired: None,
+            entry,
         })
     }
 
     pub(crate) fn end(&mut self, key: usize) -> Ended {
-        let Current { environ, waiter, interrupted, .. } = self.out.remove(key);
-        Ended { _environ: environ, _waiter: waiter, interrupted }
+        let Current { environ, waiter, interrupted, expired, entry, .. } = self.out.remove(key);
+        Ended { environ, _waiter: waiter, interrupted, expired, entry }
     }
 
     pub(crate) fn number(&self, key: usize) -> u64 {
@@ -252,10 +290,14 @@ impl Calls {
         }
     }
 
-    /// It goes on, or will not.
-    pub(crate) fn resume(&mut self, key: usize, now: Duration) {
+    /// It goes on, or will not: then its connection is gone.
+    pub(crate) fn resume(&mut self, key: usize, is_gone: bool, now: Duration) {
         let call = &mut self.out[key];
         call.since = nanos(now);
+        if is_gone {
+            call.id = None;
+        }
+        self.next_look = self.next_look.min(call.due());
         if let Some(worker) = call.worker() {
             self.suspended[worker] -= 1;
         }
@@ -275,6 +317,7 @@ impl Calls {
                 call.pause(nanos(now));
             } else {
                 call.since = nanos(now);
+                self.next_look = self.next_look.min(call.due());
             }
         }
     }
@@ -287,14 +330,47 @@ impl Calls {
         self.out[key].interrupted
     }
 
-    /// Calls whose time is up and of which this was not told yet.
-    pub(crate) fn overdue(&mut self, py: Python<'_>, now: Duration) -> Vec<Call> {
+    /// Deals with calls that have missed their deadlines: `answer` answers their clients. `shortest`: the shortest limit
+    /// that a call may have. Returns how many there were. It touches nothing of Python.
+    pub(crate) fn expire(
+        &mut self,
+        shortest: Duration,
+        now: Duration,
+        mut answer: impl FnMut(CallId) -> Expired,
+    ) -> usize {
+        let now = nanos(now);
+        if now < self.next_look {
+            return 0;
+        }
+        // A call that begins later is due later than this.
+        self.next_look = now.saturating_add(nanos(shortest));
+        let mut count = 0;
+        for (_, call) in self.out.iter_mut().filter(|(_, call)| call.expired.is_none()) {
+            if call.due() <= now {
+                call.expired = Some(call.id.map_or(Expired::Left, &mut answer));
+                count += 1;
+            } else {
+                self.next_look = self.next_look.min(call.due());
+            }
+        }
+        self.overdue += count as u64;
+        count
+    }
+
+    /// Calls that have missed their deadlines and of which this was not told yet, with what is to be logged of them.
+    pub(crate) fn overdue(&mut self, py: Python<'_>, now: Duration) -> Vec<(Call, Option<Late>)> {
         let mut overdue = Vec::new();
         for (_, call) in &mut self.out {
-            if !call.told && call.due() <= nanos(now) {
+            if !call.told && call.expired.is_some() {
                 call.told = true;
-                self.overdue += 1;
-                overdue.push(Call::of(py, call, now, &self.place));
+                let shown = Call::of(py, call, now, &self.place);
+                let late = match call.expired {
+                    Some(Expired::Answered { body_bytes }) => {
+                        call.entry.take().map(|entry| Late { entry, environ: call.environ.clone_ref(py), body_bytes })
+                    }
+                    _ => None,
+                };
+                overdue.push((shown, late));
             }
         }
         overdue
@@ -302,8 +378,14 @@ impl Calls {
 
     /// When the next one's will be.
     pub(crate) fn next_due(&self) -> Option<Duration> {
-        let dues = self.out.iter().filter(|(_, call)| !call.told).map(|(_, call)| call.due());
+        let dues = self.out.iter().filter(|(_, call)| call.expired.is_none()).map(|(_, call)| call.due());
         dues.min().filter(|&due| due != NEVER).map(Duration::from_nanos)
+    }
+
+    /// The call with this number in the engine, if it has expired and its connection is there.
+    pub(crate) fn expired(&self, number: u64) -> Option<CallId> {
+        let (_, call) = self.out.iter().find(|(_, call)| call.number == number && call.expired.is_some())?;
+        call.id
     }
 
     /// How many calls have passed their deadlines.
@@ -360,6 +442,7 @@ pub(crate) struct Call {
     waiter: Option<Py<PyAny>>,
     state: &'static str,
     worker: Option<usize>,
+    outcome: Option<&'static str>,
 }
 
 impl Call {
@@ -378,6 +461,12 @@ impl Call {
                 (false, _) => "suspended",
             },
             worker: call.worker().map(|worker| place.number_of_worker(worker)),
+            outcome: call.expired.map(|expired| match expired {
+                Expired::Answered { .. } => "504",
+                Expired::Cut { .. } => "cut",
+                Expired::Whole => "whole",
+                Expired::Left => "left",
+            }),
         }
     }
 }

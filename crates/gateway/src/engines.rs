@@ -162,6 +162,10 @@ impl Engines {
         self.sites[Place::engine_of(call, self.sites.len())].interrupt(py, call)
     }
 
+    pub(crate) fn write_off(&self, py: Python<'_>, call: u64) -> Result<(), Reentered> {
+        self.sites[Place::engine_of(call, self.sites.len())].write_off(py, call)
+    }
+
     /// The times of requests that are over, and how many there was no room for.
     pub(crate) fn times(&self, py: Python<'_>) -> Result<(Vec<Times>, u64), Reentered> {
         let mut all = (Vec::new(), 0);

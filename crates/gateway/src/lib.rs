@@ -61,6 +61,8 @@ mod _native {
     use crate::server::{Exchange, Server};
     use crate::signals;
     #[pymodule_export]
+    use crate::signals::Handler;
+    #[pymodule_export]
     use crate::stacks::follow_frames;
     #[pymodule_export]
     use crate::wsgi::file_wrapper::FileWrapper;

@@ -9,7 +9,7 @@ use crate::limit::RequestLimit;
 use crate::log_writer::Log;
 use crate::object::Object;
 use crate::scoreboard::{Scoreboard, Stopwatch};
-use crate::site::{Common, Hooks, Plan, Site, Stop, Turned, detached};
+use crate::site::{Common, Hooks, Plan, Replacement, Site, Stop, Turned, detached};
 use crate::wsgi::file_wrapper::FileWrapper;
 use crate::wsgi::{Inputs, Job, Parts, Wsgi};
 use engine::{BodyMemory, Config, ENGINES_MAX, Engine, EngineGroup, Os, STOP_GRACE, Stage, Times};
@@ -84,6 +84,7 @@ impl Server {
         scoreboard = None,
         request_limit = 0,
         limit_fd = None,
+        replacement = None,
         health_path = "",
         stall_timeout = 30.0,
         time_stages = 0,
@@ -129,6 +130,7 @@ impl Server {
         scoreboard: Option<Bound<'_, PyAny>>,
         request_limit: u64,
         limit_fd: Option<RawFd>,
+        replacement: Option<(RawFd, Vec<u8>)>,
         health_path: &str,
         stall_timeout: f64,
         time_stages: usize,
@@ -189,6 +191,10 @@ impl Server {
             0 => None,
             requests => Some(Arc::new(RequestLimit::new(requests, duplicate("limit_fd", limit_fd.unwrap_or(-1))?))),
         };
+        let replacement = replacement
+            .map(|(channel, message)| PyResult::Ok(Replacement::new(duplicate("replacement", channel)?, &message)))
+            .transpose()?
+            .map(Arc::new);
         let scoreboard = scoreboard.as_ref().map(Scoreboard::new).transpose()?.map(Arc::new);
         let file_wrapper: Object = py.get_type::<FileWrapper>().into_any().unbind().into();
         let app: Object = app.unbind().into();
@@ -260,6 +266,7 @@ impl Server {
                 scoreboard: scoreboard.clone(),
                 is_asked: !health_path.is_empty(),
                 times_stages: time_stages > 0,
+                replacement: replacement.clone(),
                 place,
                 common: Arc::clone(&common),
             };
@@ -372,6 +379,10 @@ impl Server {
 
     fn interrupt(&self, py: Python<'_>, call: u64) -> PyResult<bool> {
         Ok(self.engines.interrupt(py, call)?)
+    }
+
+    fn write_off(&self, py: Python<'_>, call: u64) -> PyResult<()> {
+        Ok(self.engines.write_off(py, call)?)
     }
 
     fn statistics(&self, py: Python<'_>) -> PyResult<BTreeMap<&'static str, u64>> {

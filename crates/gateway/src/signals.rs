@@ -1,4 +1,4 @@
-//! Room for signal handlers.
+//! Signal handlers: no exception of another's in them ([`Handler`]), and room for them ([`make_room`]).
 //!
 //! CPython runs every handler on the alternate stack of the thread, where that has one (`SA_ONSTACK`, since 3.10), and
 //! faulthandler gives the main thread one that has room for a signal or two. Signals that are pending together are
@@ -7,8 +7,34 @@
 //! handful of different signals, as a process gets them that was stopped for a moment, runs over the end of that stack
 //! (or, worse, nearly), and the process dies of SIGSEGV. Here is a stack that has room for every signal there is.
 
+use crate::site::uninterrupted;
+use pyo3::prelude::*;
+use pyo3::types::PyTuple;
 use std::io;
 use std::ptr;
+
+/// A signal handler in which no `RequestTimeout` is raised.
+///
+/// Where the thread that handles signals calls the application too, an exception that is to be raised in the call could be
+/// raised in the first instruction of a handler that is a Python function: the signal would be lost. So the exception is
+/// taken back before, and raised behind the handler.
+#[pyclass(frozen, module = "kirsch._native")]
+pub(crate) struct Handler {
+    handler: Py<PyAny>,
+}
+
+#[pymethods]
+impl Handler {
+    #[new]
+    fn new(handler: Py<PyAny>) -> Self {
+        Self { handler }
+    }
+
+    #[pyo3(signature = (*arguments))]
+    fn __call__(&self, py: Python<'_>, arguments: Bound<'_, PyTuple>) -> PyResult<Py<PyAny>> {
+        uninterrupted(py, || self.handler.call1(py, arguments))
+    }
+}
 
 /// How many signals can be within each other: each blocks itself while its handler runs. The kernel knows 64.
 const SIGNALS: usize = 64;

@@ -14,12 +14,16 @@ use crate::wsgi::{
     ERROR, Ending, HandleTypes, Handles, Inputs, Job, Note, StartResponse, WARNING, Wsgi, read_too_late,
 };
 use engine::baton::{self, Baton, Crew, Kind, Muster};
-use engine::{Engine, Input, Pace, Poller, Progress, Readiness, SLOW_TICK, Stage, Ticker, Ticket, Waker, Wanted, Work};
+use engine::{
+    Engine, Input, Now, Pace, Poller, Progress, Readiness, SLOW_TICK, Stage, Ticker, Ticket, Waker, Wanted, Work,
+};
 use pyo3::exceptions::{PyBaseException, PyConnectionResetError, PyOSError, PyRuntimeError, PyTimeoutError};
 use pyo3::ffi;
 use pyo3::prelude::*;
 use std::cell::RefCell;
 use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixDatagram;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::Duration;
@@ -42,6 +46,11 @@ pub(crate) struct Core {
     publisher: Option<Publisher>,
     /// When somebody looked last who does not turn the engine.
     attended: Duration,
+    /// When a call expired last, and how many turns of the engine there had been.
+    expired_at: Option<(Duration, u64)>,
+    replacement: Option<Arc<Replacement>>,
+    /// The shortest limit that a call may have, where calls have limits.
+    shortest_limit: Option<Duration>,
     /// When the engine was turned last, and when it was told to others.
     turned: Duration,
     published: Duration,
@@ -53,6 +62,8 @@ pub(crate) struct Site {
     ticker: OnceLock<Option<Ticker>>,
     baton: Baton<Core>,
     watched: Option<Watched>,
+    /// The watchdog has something to do also while nothing is ready: others ask how it is, or calls have deadlines.
+    needs_ticks: bool,
     pub(crate) application: Object,
     pub(crate) file_wrapper: Object,
     pub(crate) inputs: Inputs,
@@ -230,7 +241,33 @@ pub(crate) struct Plan {
     pub(crate) is_asked: bool,
     /// The engine has been told to take the times of stages.
     pub(crate) times_stages: bool,
+    pub(crate) replacement: Option<Arc<Replacement>>,
 }
+
+/// What asks the supervisor for a worker in this one's place, without Python.
+pub(crate) struct Replacement {
+    channel: UnixDatagram,
+    message: Box<[u8]>,
+    is_asked: AtomicBool,
+}
+
+impl Replacement {
+    /// `message` is sent on `channel`, which does not block.
+    pub(crate) fn new(channel: OwnedFd, message: &[u8]) -> Self {
+        Self { channel: channel.into(), message: message.into(), is_asked: AtomicBool::new(false) }
+    }
+
+    fn ask(&self) {
+        if !self.is_asked.swap(true, Ordering::Relaxed) {
+            // Without a supervisor nobody hears it, and the worker is told of that by the channel's end.
+            self.channel.send(&self.message).ok();
+        }
+    }
+}
+
+/// If no thread has turned the engine for so long after a call expired, although the poller was woken, the call keeps
+/// all of them from it: it holds the GIL, or the only thread, or the hub of a loop that hosts the engine.
+const BLOCKED_AFTER: Duration = Duration::from_secs(2);
 
 /// Somebody else wants to know how the server is.
 #[derive(Clone, Default)]
@@ -247,6 +284,7 @@ impl Site {
         let is_watched = plan.is_asked || plan.scoreboard.is_some();
         let publisher = plan.scoreboard.clone().map(|scoreboard| Publisher::new(scoreboard, place.is_alone()));
         let watched = is_watched.then(|| Watched { scoreboard: plan.scoreboard, coming: Arc::default() });
+        let shortest_limit = wsgi.shortest_limit();
         let core = Core {
             engine,
             wsgi,
@@ -259,14 +297,19 @@ impl Site {
             watched: watched.clone(),
             publisher,
             attended: Duration::ZERO,
+            expired_at: None,
+            replacement: plan.replacement,
+            shortest_limit,
             turned: Duration::ZERO,
             published: Duration::ZERO,
         };
         let handles = HandleTypes::new(py)?;
+        let needs_ticks = watched.is_some() || shortest_limit.is_some();
         Ok(Arc::new_cyclic(|site| Self {
             ticker: OnceLock::new(),
             baton: Baton::new(core, poller, threads),
             watched,
+            needs_ticks,
             application,
             file_wrapper,
             inputs,
@@ -336,7 +379,7 @@ impl Site {
 
     /// Somebody has to look now and then how things are, if others are to know.
     fn tick_slowly(&self) {
-        if self.watched.is_some()
+        if self.needs_ticks
             && let Some(ticker) = self.ticker()
         {
             ticker.want(Pace::Slow);
@@ -354,7 +397,7 @@ impl Site {
                 // SAFETY: the site lies in an `Arc`, and its drop begins with the ticker's, which waits for the thread.
                 let site = unsafe { &*place.0 };
                 match site.baton.tick() {
-                    Wanted::No if site.watched.is_some() && !*lock(&site.common.ended) => Wanted::Slowly,
+                    Wanted::No if site.needs_ticks && !*lock(&site.common.ended) => Wanted::Slowly,
                     wanted => wanted,
                 }
             };
@@ -388,14 +431,33 @@ impl Site {
 
     /// Calls whose time is up, and how long to wait until there may be more.
     pub(crate) fn overdue(&self, py: Python<'_>) -> Result<(Vec<Call>, Option<Duration>), Reentered> {
-        self.with(py, |core| {
+        let (overdue, wait) = self.with(py, |core| {
             let now = clock::now().monotonic;
+            core.expire();
             let overdue = core.wsgi.calls.overdue(py, now);
+            for (_, late) in &overdue {
+                if let Some(late) = late {
+                    core.wsgi.log_late(py, late);
+                }
+            }
             let due = core.wsgi.calls.next_due().map(|due| due.saturating_sub(now));
             // A call that begins meanwhile is not due before the shortest limit has passed. The clock moves on in
             // steps, so a little is added to be behind the moment.
             let wait = due.into_iter().chain(core.wsgi.shortest_limit()).min();
             (overdue, wait.map(|wait| wait + Duration::from_millis(5)))
+        })?;
+        if !overdue.is_empty() {
+            self.tidy(py, true);
+        }
+        Ok((overdue.into_iter().map(|(call, _)| call).collect(), wait))
+    }
+
+    /// The call with this number is not expected to come back: the server's end does not wait for it.
+    pub(crate) fn write_off(&self, py: Python<'_>, number: u64) -> Result<(), Reentered> {
+        self.with(py, |core| {
+            if let Some(call) = core.wsgi.calls.expired(number) {
+                core.engine.write_off(call);
+            }
         })
     }
 
@@ -721,6 +783,7 @@ impl Site {
                 Input::End => return Ok(0),
                 Input::Broken(refusal) => {
                     return Err(match refusal.fault {
+                        None if refusal.status == 504 => PyTimeoutError::new_err("the request has missed its deadline"),
                         None => PyTimeoutError::new_err("the request body took too long to arrive"),
                         Some(Fault::Truncated) => {
                             PyConnectionResetError::new_err("the client left before its request body was complete")
@@ -755,7 +818,7 @@ impl Site {
 
     /// Does something of the server's own in Python, in a thread that may have begun a call already: an exception that is
     /// to be raised in that call is raised afterwards.
-    fn sheltered<R>(&self, py: Python<'_>, act: impl FnOnce() -> R) -> R {
+    pub(crate) fn sheltered<R>(&self, py: Python<'_>, act: impl FnOnce() -> R) -> R {
         let (Some(worker), Some(exception)) = (self.place.worker(), &self.hooks.timeout_exception) else {
             return act();
         };
@@ -911,15 +974,20 @@ impl baton::Core for Core {
     }
 
     fn attend(&mut self, poller: Option<&mut Poller>) -> bool {
-        let Some(watched) = &self.watched else { return false };
+        if self.watched.is_none() && self.shortest_limit.is_none() {
+            return false;
+        }
         let now = self.clock.now();
         // Ticks may come more often than this is worth while. The clock moves on in steps.
         if now.monotonic < self.attended + SLOW_TICK * 9 / 10 {
             return false;
         }
         self.attended = now.monotonic;
+        let has_expired = self.expire();
+        self.look_for_block(now);
+        let Some(watched) = &self.watched else { return has_expired };
         let is_awaited = watched.coming.load(Ordering::Relaxed) > 0 || poller.is_some_and(|poller| poller.is_ready());
-        self.engine.attend(now, is_awaited)
+        self.engine.attend(now, is_awaited) || has_expired
     }
 
     fn is_stale(&self) -> bool {
@@ -936,6 +1004,33 @@ impl baton::Core for Core {
 }
 
 impl Core {
+    /// Answers the clients of calls that have missed their deadlines; whether there were any. It touches nothing of
+    /// Python, so that it works while a call keeps the GIL.
+    fn expire(&mut self) -> bool {
+        let Some(shortest) = self.shortest_limit else { return false };
+        let now = clock::now();
+        let Self { engine, wsgi, .. } = self;
+        let has_expired = wsgi.calls.expire(shortest, now.monotonic, |call| engine.expire(call, now)) > 0;
+        if has_expired {
+            self.expired_at = Some((now.monotonic, self.engine.turns()));
+        }
+        has_expired
+    }
+
+    /// Where an expired call keeps all threads from turning the engine, the supervisor is asked for another worker, and
+    /// clients that wait here are told to try again. It touches nothing of Python.
+    fn look_for_block(&mut self, now: Now) {
+        let Some((at, turns)) = self.expired_at else { return };
+        if self.engine.turns() != turns {
+            self.expired_at = None;
+        } else if now.monotonic >= at + BLOCKED_AFTER {
+            if let Some(replacement) = &self.replacement {
+                replacement.ask();
+            }
+            self.engine.refuse_waiting(now);
+        }
+    }
+
     /// How things are. It touches nothing of Python.
     fn snapshot(&self, muster: Muster) -> Snapshot {
         Snapshot {
@@ -1065,14 +1160,44 @@ fn raise_here(py: Python<'_>, exception: Option<&Py<PyAny>>) {
     raise_in(py, unsafe { libc::pthread_self() }, exception);
 }
 
+/// Threads in whose calls an exception is to be raised, or was and the call has not ended, with the exception.
+static INTERRUPTED: Mutex<Vec<(libc::pthread_t, Py<PyAny>)>> = Mutex::new(Vec::new());
+
 /// Has an exception raised in a thread as soon as Python runs there, or takes back one that was not raised yet. Returns
 /// whether there is such a thread.
-fn raise_in(_py: Python<'_>, thread: libc::pthread_t, exception: Option<&Py<PyAny>>) -> bool {
+fn raise_in(py: Python<'_>, thread: libc::pthread_t, exception: Option<&Py<PyAny>>) -> bool {
+    {
+        let mut interrupted = lock(&INTERRUPTED);
+        interrupted.retain(|(other, _)| *other != thread);
+        interrupted.extend(exception.map(|exception| (thread, exception.clone_ref(py))));
+    }
+    set_exception(py, thread, exception)
+}
+
+fn set_exception(_py: Python<'_>, thread: libc::pthread_t, exception: Option<&Py<PyAny>>) -> bool {
     // The identifier of a thread is the same number in Python and in C, whichever sign it is given.
     let thread = std::ffi::c_long::from_ne_bytes(thread.to_ne_bytes());
     let exception = exception.map_or(std::ptr::null_mut(), Py::as_ptr);
     // SAFETY: this thread is attached; one that is gone is not found, and nothing happens; null takes back.
     unsafe { ffi::PyThreadState_SetAsyncExc(thread, exception) == 1 }
+}
+
+/// Does something in this thread before an exception that is to be raised in its call. Whether it was raised already
+/// cannot be known, so it may be raised in the call once more.
+pub(crate) fn uninterrupted<R>(py: Python<'_>, act: impl FnOnce() -> R) -> R {
+    // SAFETY: the call takes nothing and cannot fail.
+    let thread = unsafe { libc::pthread_self() };
+    let interrupted = lock(&INTERRUPTED);
+    let pending = interrupted.iter().find(|(other, _)| *other == thread).map(|(_, exception)| exception.clone_ref(py));
+    drop(interrupted);
+    if pending.is_some() {
+        set_exception(py, thread, None);
+    }
+    let result = act();
+    if pending.is_some() {
+        set_exception(py, thread, pending.as_ref());
+    }
+    result
 }
 
 /// Keeps glibc from giving every thread a heap of its own: what connections keep would lie scattered over all of them,

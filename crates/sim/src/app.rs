@@ -18,8 +18,6 @@ use wire::http1::Head;
 pub(crate) enum How {
     /// The whole response was written.
     Whole,
-    /// More than was declared; what was declared was written.
-    TooLong,
     /// A page of the server's own.
     Refused(u16),
     /// Broken off.

@@ -136,7 +136,9 @@ impl World {
         self.after_step();
         job.at += 1;
         if verdict.is_err() {
-            self.put_back(id, ticket, How::TooLong, Progress::Done);
+            // It is longer than was declared.
+            job.ticket = Some(ticket);
+            self.raise(job, 500);
             return Step::Over;
         }
         if is_gone {

@@ -122,7 +122,7 @@ fn responses_are_framed_as_their_request_and_status_ask() {
             fields: length5,
             parts: &["hel", "lo, world", "!"],
             head: "Content-Length: 5\r\n",
-            body: "hello",
+            body: "hel",
             result: Err(Misuse::BodyTooLong),
             ..PLAIN
         },

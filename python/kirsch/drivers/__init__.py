@@ -84,10 +84,11 @@ _INSTEAD = {
 
 
 class RequestTimeout(BaseException):
-    """Raised in an application call that has passed its deadline (``--timeout``), wherever it is just then.
+    """Raised in an application call that has missed its deadline (``--timeout``), wherever it is at that moment.
 
-    Not an Exception, so that ``except Exception`` does not swallow it. An application may catch it to tidy up, and
-    should let it go on: the peer then gets a 504, or sees a cut if its response has begun.
+    The client has been sent 504 before, or, if the response had begun, the connection was cut. What the application
+    still responds is dropped. RequestTimeout is not an Exception, so that ``except Exception`` does not swallow it. An
+    application may catch it to tidy up, and should raise it again, so that the thread is free for other requests.
     """
 
     __module__ = "kirsch"

@@ -71,7 +71,7 @@ class Attendant:
             for fd, _events in poll.poll(BEAT_SECONDS * 1000):
                 if fd == self._limit_fd:
                     poll.unregister(fd)
-                    self._leave("max-requests", "it has begun as many requests as it may")
+                    self.leave("max-requests", "it has begun as many requests as it may")
                 elif not self._listen():
                     poll.unregister(fd)
 
@@ -93,8 +93,8 @@ class Attendant:
         elif message["message"] == "drain":
             self._server.drain()
 
-    def _leave(self, reason: str, text: str) -> None:
-        """Ask for a successor, once; until that is there, go on."""
+    def leave(self, reason: str, text: str) -> None:
+        """Ask for a successor, once; until that is there, go on. From any thread."""
         if not self._leaving:
             self._leaving = True
             self._channel.send("leaving", reason=reason, text=text)
@@ -109,7 +109,7 @@ class Attendant:
         self._weigh_at = began + max(least - BEAT_SECONDS / 2, took / _WEIGH_SHARE)
         self._slot.memory = memory
         if 0 < self._max_memory < memory:
-            self._leave("max-memory", f"it has {memory >> 20} MiB to itself, and may have {self._max_memory >> 20}")
+            self.leave("max-memory", f"it has {memory >> 20} MiB to itself, and may have {self._max_memory >> 20}")
 
 
 def own_memory() -> int:

@@ -62,9 +62,7 @@ class Channel:
 
     def send(self, message: str, *, fd: int | None = None, **fields: object) -> bool:
         """Say ``message`` with its fields, and hand a descriptor over; False where nobody listens any more."""
-        import json
-
-        data = json.dumps({"message": message, **fields}).encode()
+        data = encode(message, **fields)
         try:
             if fd is None:
                 self.socket.send(data)
@@ -99,6 +97,13 @@ class Channel:
 
     def close(self) -> None:
         self.socket.close()
+
+
+def encode(message: str, **fields: object) -> bytes:
+    """``message`` with its fields as it is sent."""
+    import json
+
+    return json.dumps({"message": message, **fields}).encode()
 
 
 def pair() -> tuple[Channel, Channel]:

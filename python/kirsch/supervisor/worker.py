@@ -16,6 +16,7 @@ from kirsch import assembly, reports, sockets
 from kirsch.assembly import AssemblyError
 from kirsch.handlers import do_nothing, handle
 from kirsch.hooks import Hooks
+from kirsch.supervisor import control
 from kirsch.supervisor.attendant import Attendant
 
 TYPE_CHECKING = False
@@ -44,6 +45,8 @@ DISMISS_SIGNAL: int = signal.SIGVTALRM if _REAL_TIME is None else _REAL_TIME + 1
 
 # No more than fits into a message with the rest of it.
 _TRACEBACK_MAX = 48 << 10
+
+_STUCK = "a request does not end after its deadline"
 
 _NOT_FOR_WORKERS = ("SIGHUP", "SIGTTIN", "SIGTTOU", "SIGUSR2", "SIGWINCH")
 _OF_BEFORE = ("SIGTERM", "SIGCHLD", "SIGUSR1", "SIGPWR")
@@ -193,6 +196,15 @@ def _serve(post: Post, app: Application, name: str) -> int:
         limit_fd, write_fd = os.pipe()
         os.set_blocking(write_fd, False)
         server.engine_options.update(request_limit=post.request_limit, limit_fd=write_fd)
+
+    # The engine's watchdog sends it where a call keeps the GIL, so that no thread of Python's can.
+    stuck = control.encode("leaving", reason="stuck", text=_STUCK)
+    server.engine_options["replacement"] = (post.channel.fileno(), stuck)
+
+    def ask_replacement() -> None:
+        attendant.leave("stuck", _STUCK)
+
+    server.ask_replacement = ask_replacement
 
     def tell(why: str) -> None:
         attendant.tell("signal", why)

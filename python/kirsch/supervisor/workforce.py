@@ -271,7 +271,8 @@ class Workforce:
             worker.mark_stale(reason, time.monotonic())
             if worker.slot is not None:
                 worker.slot.reason = text
-            self._service.report(INFO, f"{worker} is to be replaced: {text} (--{reason})")
+            flag = "timeout" if reason == "stuck" else reason
+            self._service.report(INFO, f"{worker} is to be replaced: {text} (--{flag})")
 
     # What they say
 
@@ -387,7 +388,7 @@ class Workforce:
             return
         if worker.state is READY:
             self._crashed(worker, code, how)
-        elif worker.why == "stuck" and code == EXIT_STUCK:
+        elif code == EXIT_STUCK and "stuck" in (worker.why, worker.stale):
             return  # it has said so
         elif not worker.killed and code != 0 and not worker.dismissed:
             service.report(WARNING, f"{worker} {how}, and was to end in order")

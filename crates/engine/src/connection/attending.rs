@@ -2,7 +2,7 @@
 //! has not had to do with yet, by a thread that has nothing to do with it.
 
 use super::{Closing, Connection, Hub, Phase};
-use crate::app::App;
+use crate::app::{App, Refusal};
 use crate::config::{Config, GLANCE, LINGER_BYTES};
 use crate::health::Health;
 use crate::net::{Moved, Socket};
@@ -153,6 +153,62 @@ impl<A: App> Connection<A> {
             }
         }
         Attended::Stays
+    }
+
+    /// Answers a request that waits with 503, while nobody can turn the engine. Returns whether it has, and the request
+    /// that the application has to be told of.
+    ///
+    /// Nothing of the application's is touched or dropped.
+    pub(crate) fn refuse_waiting(
+        &mut self,
+        hub: &mut Hub<A>,
+        buffer: &mut [u8],
+    ) -> (bool, Option<(A::Request, Refusal)>) {
+        const REFUSAL: Refusal = Refusal { status: 503, fault: None };
+        if !self.output.is_empty() || self.out.as_ref().is_some_and(|out| !out.is_sent()) {
+            // The answer before this request has not been sent.
+            return (false, None);
+        }
+        let (is_head, orphan) = match &self.phase {
+            Phase::Head => match self.awaited_head(hub, buffer) {
+                Some(is_head) => (is_head, None),
+                None => return (false, None),
+            },
+            Phase::Body(_) | Phase::Queued(_) => match self.take_request(hub) {
+                Some((request, facts)) => (facts.is_head, Some((request, REFUSAL))),
+                None => return (false, None),
+            },
+            _ => return (false, None),
+        };
+        self.held_back = false;
+        let out = self.out.get_or_insert_with(|| hub.composer());
+        hub.config.refuse(REFUSAL, is_head, &hub.stamp, &mut out.bytes);
+        self.refused(503, hub);
+        if self.send_composed(&mut hub.statistics) {
+            self.socket.end_output();
+        }
+        self.settle(hub);
+        (true, orphan)
+    }
+
+    /// Reads until a head is here as a whole; whether its method is HEAD.
+    fn awaited_head(&mut self, hub: &mut Hub<A>, buffer: &mut [u8]) -> Option<bool> {
+        while self.input.len() < hub.config.limits.head {
+            match self.socket.receive(buffer) {
+                Ok(Moved::Bytes(count @ 1..)) => {
+                    hub.statistics.bytes_in += count as u64;
+                    self.input.extend_from_slice(&buffer[..count]);
+                    self.exhausted = false;
+                }
+                // Whoever turns the engine next finds out what is wrong.
+                Ok(Moved::Bytes(_) | Moved::WouldBlock) | Err(_) => break,
+            }
+        }
+        let mut receiver = Receiver::default();
+        match receiver.head(&self.input[self.input_used..], &mut hub.fields, &hub.config.limits) {
+            Ok(Some(head)) => Some(head.method == b"HEAD"),
+            Ok(None) | Err(_) => None,
+        }
     }
 
     /// What is asked for by what lies here. It is read with a receiver of its own, so that whoever turns the engine next

@@ -30,6 +30,7 @@ impl<A: App> Connection<A> {
         match &self.phase {
             _ if self.gone => Wait::App,
             _ if !self.output.is_empty() => Wait::Output,
+            Phase::Expired(_) if self.is_expired_lingering() => Wait::Linger,
             _ if self.held_back => Wait::Queue,
             Phase::Head if !self.has_input() && self.served => Wait::Idle,
             Phase::Head => Wait::Head,
@@ -37,7 +38,7 @@ impl<A: App> Connection<A> {
             Phase::Queued(_) => Wait::Queue,
             // While the application does not ask for more, it is not the peer who is slow.
             Phase::Running(_) if matches!(self.waiter, Some((Awaited::Input, _))) => Wait::Body,
-            Phase::Running(_) | Phase::Response(_) | Phase::Closing(_) => Wait::App,
+            Phase::Running(_) | Phase::Expired(_) | Phase::Response(_) | Phase::Closing(_) => Wait::App,
             Phase::Linger(_) => Wait::Linger,
         }
     }
@@ -169,6 +170,10 @@ impl<A: App> Connection<A> {
     /// Time is up.
     pub(crate) fn expire(&mut self, hub: &mut Hub<A>, app: &mut A) -> Fate<A> {
         self.deadline = Millis::MAX;
+        if self.is_expired_lingering() && self.wait == Wait::Linger {
+            self.let_expired_go();
+            return Fate::Wait;
+        }
         match self.wait {
             Wait::Idle | Wait::Linger | Wait::App => Fate::Close(self.leave(hub, app)),
             Wait::Head if !self.has_input() => Fate::Close(self.leave(hub, app)),

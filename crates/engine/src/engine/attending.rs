@@ -1,13 +1,16 @@
 //! Those who wait while nobody turns the engine: who is accepted then, and who is told how the server is.
 
 use super::Engine;
-use crate::app::{App, Peer, Report};
+use crate::app::{App, Peer, Refusal, Report};
 use crate::config::{ATTEND_AFTER, ATTENDED_ACCEPTS};
 use crate::connection::{Attended, panic_message};
 use crate::deadline::{Millis, Now, millis};
 use crate::health::Health;
 use crate::net::{Accepted, Net};
 use std::panic::{AssertUnwindSafe, catch_unwind};
+
+/// A request that was refused without the application: it is told of at the next turn.
+pub(super) type Orphan<A> = (<A as App>::Request, Refusal);
 
 /// See [`Engine::strangers`].
 pub(super) struct Stranger {
@@ -52,9 +55,31 @@ impl<A: App> Engine<A> {
         self.meet_newcomers();
         self.accept_strangers();
         self.look_after_strangers();
-        let has_more = !self.strangers.is_empty() || self.complaint.is_some();
+        let has_more = !self.strangers.is_empty() || self.complaint.is_some() || !self.orphans.is_empty();
         let had = std::mem::replace(&mut self.was_attended, has_more);
         has_more && !had
+    }
+
+    /// Answers 503 to each request that waits for a turn or is being received. To be called, like
+    /// [`attend`](Self::attend), by a thread that need not be the application's, when a call that has
+    /// [expired](Self::expire) keeps every thread from turning the engine: nothing else would answer these requests before
+    /// the process ends, and none of them has been run.
+    pub fn refuse_waiting(&mut self, now: Now) {
+        self.set_time(now);
+        let Self { connections, hub, buffer, again, orphans, complaint, .. } = self;
+        for (_, connection) in &mut *connections {
+            let refused = catch_unwind(AssertUnwindSafe(|| connection.refuse_waiting(hub, buffer)));
+            let (is_refused, orphan) = refused.unwrap_or_else(|panic| {
+                hub.statistics.panics += 1;
+                complaint.get_or_insert_with(|| panic_message(&*panic));
+                (false, None)
+            });
+            orphans.extend(orphan);
+            if is_refused {
+                connection.come_back(again);
+            }
+        }
+        self.was_attended |= !self.orphans.is_empty() || self.complaint.is_some();
     }
 
     /// Whether somebody has waited for a turn for so long that the engine is taken to be stuck.
@@ -147,6 +172,9 @@ impl<A: App> Engine<A> {
     pub(super) fn introduce(&mut self, app: &mut A) {
         if let Some(message) = self.complaint.take() {
             app.report(Report::Panicked(message));
+        }
+        for (request, refusal) in std::mem::take(&mut self.orphans) {
+            app.abandon_request(request, Some(refusal));
         }
         while let Some(Stranger { slot, unknown }) = self.strangers.pop_front() {
             if let Some(peer) = unknown {

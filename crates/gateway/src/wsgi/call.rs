@@ -3,7 +3,7 @@
 
 use super::stream::{Pumped, Stream};
 use super::{Chunk, ERROR, FileWrapper, Request, RequestBody, WARNING, Wsgi};
-use crate::access_log::{Entry, escaped};
+use crate::access_log::escaped;
 use crate::calls::Ended;
 use crate::clock;
 use crate::object::{Item, Object};
@@ -17,9 +17,10 @@ use pyo3::ffi;
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::PyType;
+use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr;
-use wire::http1::Misuse;
+use wire::http1::{Draft, Misuse};
 
 /// What the user sees when the application fails.
 const FAILED: &str = "The application has failed.";
@@ -71,7 +72,6 @@ pub(crate) struct Call {
     spooled: Option<Object>,
     /// The input hands the body on as it arrives.
     pub(super) is_arriving: bool,
-    pub(super) entry: Option<Box<Entry>>,
 }
 
 /// A call whose response is one block: what is left to be done with it.
@@ -83,8 +83,8 @@ pub(crate) struct Ending {
 enum Rest {
     /// To be written, locked.
     Write(Chunk),
-    /// It has been. What is left is to be let go of; the block may have been too long.
-    LetGo(Ended, Option<Misuse>),
+    /// It has been. What is left is to be let go of.
+    LetGo(Ended),
     /// It could not be.
     Fail(Failure),
 }
@@ -92,7 +92,37 @@ enum Rest {
 /// Why a response could not be as the application wanted it.
 pub(super) enum Failure {
     Raised(PyErr),
-    Misused(Misuse),
+    Mismatched(Mismatch),
+}
+
+/// A response whose body is not as long as its Content-Length says.
+#[derive(Clone, Copy)]
+pub(super) struct Mismatch {
+    misuse: Misuse,
+    declared: Option<u64>,
+    /// What the application offered as the body, as far as it came to that.
+    offered: u64,
+}
+
+impl Mismatch {
+    pub(super) fn of(misuse: Misuse, draft: &Draft, offered: u64) -> Self {
+        Self { misuse, declared: draft.content_length(), offered }
+    }
+}
+
+impl fmt::Display for Mismatch {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { misuse, declared, offered } = self;
+        write!(out, "{misuse}")?;
+        match declared {
+            // Of a body that is too long the rest is not asked for.
+            Some(declared) if *misuse == Misuse::BodyTooLong => {
+                write!(out, " (declared: {declared} bytes; produced: at least {offered})")
+            }
+            Some(declared) => write!(out, " (declared: {declared} bytes; produced: {offered})"),
+            None => Ok(()),
+        }
+    }
 }
 
 impl Site {
@@ -145,7 +175,7 @@ impl Site {
     /// The stream's call counts again: from now on, for it may have waited for its thread.
     fn resume(&self, py: Python<'_>, stream: &Stream, ticket: Option<Ticket>) {
         let resumed = self.with(py, |core| {
-            core.wsgi.calls.resume(stream.key(), clock::now().monotonic);
+            core.wsgi.calls.resume(stream.key(), ticket.is_none(), clock::now().monotonic);
             stream.call().handles.exchange().with(py, |exchange| {
                 exchange.ticket = ticket;
                 if let Some(ticket) = &exchange.ticket {
@@ -165,7 +195,7 @@ impl Site {
         worker: Option<usize>,
         handles: Option<Handles>,
     ) -> Option<Ending> {
-        let Request { environ: Some(environ), body, is_chunked, entry, .. } = request else {
+        let Request { environ: Some(environ), body, is_chunked, .. } = request else {
             self.cut_off(py, ticket, Some(key));
             return None;
         };
@@ -176,7 +206,7 @@ impl Site {
             return None;
         };
         handles.open(py, ticket, key);
-        let mut call = Call { key, environ, handles, spooled: None, is_arriving: false, entry };
+        let mut call = Call { key, environ, handles, spooled: None, is_arriving: false };
         self.switch_call(py, &call, Stage::Environ);
         let returned = self.prepare(py, &mut call, body, is_chunked).and_then(|()| self.run_application(py, &call));
         match returned {
@@ -286,16 +316,11 @@ impl Site {
         None
     }
 
-    /// Lets go of what an ending still holds, or answers that its response was too short. The handles may be used again
+    /// Lets go of what an ending still holds, or answers that its response was too short or too long. The handles may be used again
     /// if they are returned.
     pub(crate) fn let_go_of(&self, py: Python<'_>, Ending { call, rest }: Ending) -> Option<Handles> {
         match rest {
-            Rest::LetGo(ended, misuse) => {
-                if let Some(misuse) = misuse {
-                    self.report_misuse(py, &call, misuse);
-                }
-                Some(Self::let_go(py, call, ended))
-            }
+            Rest::LetGo(ended) => Some(Self::let_go(py, call, ended)),
             Rest::Fail(failure) => {
                 self.fail(py, call, failure);
                 None
@@ -321,14 +346,20 @@ impl Site {
                 // Another thread has interfered.
                 return Err(unstarted());
             }
+            // A file that is longer ends where its length says (PEP 3333).
             let length = draft.content_length().map_or(left, |declared| declared.min(left));
+            if let Err(misuse @ Misuse::BodyTooShort) = reply.check_length(draft, left) {
+                return Ok(Some(Mismatch::of(misuse, draft, left)));
+            }
             reply.begin(draft, Some(left));
-            // The length is at most what was declared.
-            Ok(reply.write_file(file, offset, length).err())
+            let written = reply.write_file(file, offset, length);
+            debug_assert!(written.is_ok(), "the length is at most what was declared");
+            Ok(None)
         });
         match written.and_then(|written| written) {
-            Ok(misuse) => self.complete(py, *stream, misuse),
-            Err(error) => self.break_off(py, *stream, error),
+            Ok(None) => self.complete(py, *stream, None),
+            Ok(Some(mismatch)) => self.break_off(py, *stream, Failure::Mismatched(mismatch)),
+            Err(error) => self.break_off(py, *stream, Failure::Raised(error)),
         }
         Ok(())
     }
@@ -341,13 +372,14 @@ impl Site {
                 // A greenlet waits for its peer where it is.
                 Ok(Pumped::Blocked) => {
                     if let Err(error) = self.wait_for_output(py, stream.call().handles.answer()) {
-                        return self.break_off(py, *stream, error);
+                        return self.break_off(py, *stream, Failure::Raised(error));
                     }
                 }
                 Ok(Pumped::Due) => return self.suspend(py, stream, Progress::Yield),
                 Ok(Pumped::Gone) => return self.abandon_running(py, *stream),
                 Ok(Pumped::Ended(misuse)) => return self.complete(py, *stream, misuse),
-                Err(error) => return self.break_off(py, *stream, error),
+                Ok(Pumped::TooLong(mismatch)) => return self.break_off(py, *stream, Failure::Mismatched(mismatch)),
+                Err(error) => return self.break_off(py, *stream, Failure::Raised(error)),
             }
         }
     }
@@ -365,31 +397,36 @@ impl Site {
     }
 
     /// The iterable has ended: so does the response.
-    fn complete(&self, py: Python<'_>, stream: Stream, misuse: Option<Misuse>) {
+    fn complete(&self, py: Python<'_>, stream: Stream, misuse_told: Option<Misuse>) {
         // The application may take its time to clean up; the peer need not wait for that.
-        let finished = self.write_last(py, stream.call(), |reply| {
+        let finished = self.write_last(py, stream.call(), |reply, draft| {
             let finished = reply.finish();
-            reply.flush();
-            finished.err()
+            if finished.is_ok() {
+                reply.flush();
+            }
+            let misuse = finished.err();
+            (misuse.is_some(), misuse.or(misuse_told).map(|misuse| Mismatch::of(misuse, draft, reply.offered_bytes())))
         });
         let call = self.close(py, stream);
-        let misuse = match finished {
-            Ok(finished) => misuse.or(finished),
-            Err(error) => return self.fail(py, call, Failure::Raised(error)),
-        };
-        match misuse {
-            None => self.end(py, call, Progress::Done),
-            Some(Misuse::BodyTooLong) => {
-                self.report_misuse(py, &call, Misuse::BodyTooLong);
+        match finished {
+            Ok((false, None)) => self.end(py, call, Progress::Done),
+            // `write` has raised it in the application, which has gone on, and sent nothing of what was too much.
+            Ok((false, Some(mismatch))) => {
+                self.report_mismatch(py, &call, mismatch, "");
                 self.end(py, call, Progress::Done);
             }
-            Some(misuse) => self.fail(py, call, Failure::Misused(misuse)),
+            Ok((true, mismatch)) => {
+                let unknown = || Mismatch { misuse: Misuse::BodyTooShort, declared: None, offered: 0 };
+                self.fail(py, call, Failure::Mismatched(mismatch.unwrap_or_else(unknown)));
+            }
+            Err(error) => self.fail(py, call, Failure::Raised(error)),
         }
     }
 
-    fn break_off(&self, py: Python<'_>, stream: Stream, error: PyErr) {
+    /// The application has failed to produce its iterable's response.
+    fn break_off(&self, py: Python<'_>, stream: Stream, failure: Failure) {
         let call = self.close(py, stream);
-        self.fail(py, call, Failure::Raised(error));
+        self.fail(py, call, failure);
     }
 
     fn abandon_running(&self, py: Python<'_>, stream: Stream) {
@@ -439,13 +476,19 @@ impl Site {
     }
 
     /// Ends a call's response, though not yet the call.
-    fn write_last<R>(&self, py: Python<'_>, call: &Call, write: impl FnOnce(&mut Reply<'_, Wsgi>) -> R) -> PyResult<R> {
+    fn write_last<R>(
+        &self,
+        py: Python<'_>,
+        call: &Call,
+        write: impl FnOnce(&mut Reply<'_, Wsgi>, &Draft) -> R,
+    ) -> PyResult<R> {
         Ok(self.with(py, |core| {
             call.handles.exchange().with(py, |exchange| {
                 let Some(ticket) = &exchange.ticket else { unreachable!("the call has not ended") };
                 exchange.begun = true;
                 exchange.finished = true;
-                core.engine.reply(ticket, write)
+                let draft = &exchange.draft;
+                core.engine.reply(ticket, |reply| write(reply, draft))
             })
         })?)
     }
@@ -454,13 +497,14 @@ impl Site {
     fn fail(&self, py: Python<'_>, call: Call, failure: Failure) {
         self.switch_call(py, &call, Stage::Other);
         let mut refusal = (500, FAILED);
+        let mut mismatched = None;
         match failure {
             Failure::Raised(error) if self.is_timeout(py, &error) => {
                 refusal = (504, TOO_LATE);
                 // Its stack was told when its time was up, where that of another thread can be.
                 let error = (!stacks::are_shown()).then_some(error);
-                let message = format!("its deadline has ended {}", subject(py, &call.environ));
-                self.tell(py, WARNING, &message, error);
+                let message = format!("{} was ended by kirsch.RequestTimeout", subject(py, &call.environ));
+                self.tell_of_call(py, WARNING, &message, error);
             }
             // Whoever hosts the engine ends what is left in this way.
             Failure::Raised(error) if is_greenlet_exit(py, &error) && self.is_gone(py, &call) => drop(error),
@@ -469,14 +513,18 @@ impl Site {
                 Some(status) if error.is_instance_of::<PyOSError>(py) => {
                     refusal = (status, "The request body did not arrive as announced.");
                     let message = format!("{}, of {}", error.value(py), subject(py, &call.environ));
-                    self.tell(py, WARNING, &message, None);
+                    self.tell_of_call(py, WARNING, &message, None);
                 }
                 _ => self.report_raised(py, &call, "on", error),
             },
-            Failure::Misused(misuse) => self.report_misuse(py, &call, misuse),
+            Failure::Mismatched(mismatch) => mismatched = Some(mismatch),
         }
         let (status, explanation) = refusal;
-        let refused = self.write_last(py, &call, |reply| reply.refuse(status, explanation)).unwrap_or(false);
+        let refused = self.write_last(py, &call, |reply, _| reply.fail(status, explanation)).unwrap_or(false);
+        if let Some(mismatch) = mismatched {
+            let outcome = if refused { "; 500 was sent" } else { "; the connection is cut" };
+            self.report_mismatch(py, &call, mismatch, outcome);
+        }
         if refused {
             // What the log says is what the peer got.
             let _ = call.handles.exchange().with(py, |exchange| exchange.draft.start_refusal(status));
@@ -548,15 +596,20 @@ impl Site {
         let message = format!("the application raised an exception {when} {}", subject(py, &call.environ));
         let is_interrupt = error.is_instance_of::<PyKeyboardInterrupt>(py);
         let again = is_interrupt.then(|| error.clone_ref(py));
-        self.tell(py, ERROR, &message, Some(error));
+        self.tell_of_call(py, ERROR, &message, Some(error));
         if let Some(interrupt) = again {
             self.fail_with(py, interrupt);
         }
     }
 
-    fn report_misuse(&self, py: Python<'_>, call: &Call, misuse: Misuse) {
-        let message = format!("{misuse}, on {}", subject(py, &call.environ));
-        self.tell(py, ERROR, &message, None);
+    fn report_mismatch(&self, py: Python<'_>, call: &Call, mismatch: Mismatch, outcome: &str) {
+        let message = format!("{mismatch}, on {}{outcome}", subject(py, &call.environ));
+        self.tell_of_call(py, ERROR, &message, None);
+    }
+
+    /// Reports something before the call that it is about has ended. `RequestTimeout` is not raised in the report.
+    fn tell_of_call(&self, py: Python<'_>, level: u8, message: &str, error: Option<PyErr>) {
+        self.sheltered(py, || self.tell(py, level, message, error));
     }
 }
 
@@ -565,7 +618,8 @@ impl Ending {
     pub(crate) fn end(&mut self, py: Python<'_>, core: &mut Core) {
         let Self { call, rest } = self;
         // Until it has been written, it is taken for one that cannot be.
-        let Rest::Write(chunk) = std::mem::replace(rest, Rest::Fail(Failure::Misused(Misuse::BodyTooShort))) else {
+        let unwritten = Mismatch { misuse: Misuse::BodyTooShort, declared: None, offered: 0 };
+        let Rest::Write(chunk) = std::mem::replace(rest, Rest::Fail(Failure::Mismatched(unwritten))) else {
             return;
         };
         let length = chunk.as_ref().len() as u64;
@@ -578,15 +632,19 @@ impl Ending {
                         // Another thread has called start_response again meanwhile, and is not done.
                         return Err(Failure::Raised(unstarted()));
                     }
+                    if let Err(misuse) = reply.check_length(draft, length) {
+                        return Err(Failure::Mismatched(Mismatch::of(misuse, draft, length)));
+                    }
                     reply.begin(draft, Some(length));
                 }
-                let written = reply.write(chunk);
-                reply.finish().map_err(Failure::Misused)?;
-                Ok((written, reply.body_bytes()))
+                match reply.write(chunk).and_then(|()| reply.finish()) {
+                    Ok(()) => Ok(reply.body_bytes()),
+                    Err(misuse) => Err(Failure::Mismatched(Mismatch::of(misuse, draft, reply.offered_bytes()))),
+                }
             });
             written.map(|written| (exchange.take_ticket_for_good(), written))
         });
-        let (ticket, (written, body_bytes)) = match written {
+        let (ticket, body_bytes) = match written {
             Ok(written) => written,
             Err(failure) => {
                 *rest = Rest::Fail(failure);
@@ -596,7 +654,7 @@ impl Ending {
         let Some(ticket) = ticket else { unreachable!("it was there") };
         let ended = core.wsgi.end_call(py, call, body_bytes);
         core.engine.put_back(ticket, Progress::Done, core.clock.now(), &mut core.wsgi);
-        *rest = Rest::LetGo(ended, written.err());
+        *rest = Rest::LetGo(ended);
     }
 }
 

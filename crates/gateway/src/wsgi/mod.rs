@@ -25,13 +25,13 @@ pub(crate) use input::Inputs;
 pub(crate) use start_response::{HandleTypes, Handles, StartResponse, read_too_late};
 
 use crate::access_log::{AccessLog, Entry, LoggerLines};
-use crate::calls::{Calls, Ended, Limit, Limits, Place};
+use crate::calls::{Calls, Ended, Late, Limit, Limits, Place};
 use crate::object::{Object, bytes_of};
 use crate::scoreboard::{Moment, Stopwatch};
 use crate::site::Waiter;
 use call::Call;
 use engine::baton::{Kind, Kinds};
-use engine::{AcceptPause, App, Body, Local, Now, Os, Peer, Refusal, Report, Work};
+use engine::{AcceptPause, App, Body, Expired, Local, Now, Os, Peer, Refusal, Report, Work};
 use environ::{ConnectionState, Constants, Environs};
 use file_wrapper::FileWrapper;
 use pyo3::prelude::*;
@@ -39,7 +39,7 @@ use pyo3::types::PyBytes;
 use std::fs::File;
 use std::time::Duration;
 use stream::Stream;
-use wire::http1::{Framing, Head};
+use wire::http1::{Draft, Framing, Head};
 
 /// Severities of `logging`.
 pub(crate) const ERROR: u8 = 40;
@@ -155,12 +155,14 @@ impl Wsgi {
     /// What the engine has handed out, as something to run; a call begins to count.
     pub(crate) fn begin_job(&mut self, work: Work<Self>, now: Now) -> Job {
         match work {
-            Work::Call(ticket, request) => {
+            Work::Call(ticket, mut request) => {
                 // SAFETY: see the module.
                 let py = unsafe { Python::assume_attached() };
+                let entry = request.entry.take();
                 let key = request.environ.as_ref().map(|environ| {
                     let worker = self.calls.place().worker();
-                    self.calls.begin(environ.clone_ref(py), request.limit, worker, now.monotonic)
+                    let environ = environ.clone_ref(py);
+                    self.calls.begin(ticket.call(), environ, entry, request.limit, worker, now.monotonic)
                 });
                 if let (Some(stopwatch), Some(key)) = (&mut self.stopwatch, key) {
                     if self.is_hosted {
@@ -225,14 +227,31 @@ impl Wsgi {
     /// A call is over: it counts no longer, and is logged. What the application knows of it is returned, to be let go
     /// when the lock is open.
     fn end_call(&mut self, py: Python<'_>, call: &Call, body_bytes: u64) -> Ended {
-        if let (Some(log), Some(entry)) = (&mut self.access_log, &call.entry) {
+        let mut ended = self.end(call.key);
+        if let (Some(log), Some(entry)) = (&mut self.access_log, ended.entry.take()) {
+            let (is_refused, body_bytes) = match ended.expired {
+                Some(Expired::Answered { body_bytes }) => (true, body_bytes),
+                Some(Expired::Cut { body_bytes }) => (false, body_bytes),
+                _ => (false, body_bytes),
+            };
             // To write a line takes Python, during which an exchange is not to be used: the draft is lent.
             let exchange = call.handles.exchange();
-            let draft = exchange.with(py, |exchange| std::mem::take(&mut exchange.draft));
-            log.write(py, entry, draft.status(), body_bytes, Some(&draft), Some(&call.environ));
+            let mut draft = exchange.with(py, |exchange| std::mem::take(&mut exchange.draft));
+            if is_refused {
+                // What the application said later is not what its client got.
+                draft = timeout_draft();
+            }
+            log.write(py, &entry, draft.status(), body_bytes, Some(&draft), Some(&ended.environ));
             exchange.with(py, |exchange| exchange.draft = draft);
         }
-        self.end(call.key)
+        ended
+    }
+
+    /// Writes the line of a request that was answered with 504 while its call goes on.
+    pub(crate) fn log_late(&mut self, py: Python<'_>, Late { entry, environ, body_bytes }: &Late) {
+        if let Some(log) = &mut self.access_log {
+            log.write(py, entry, 504, *body_bytes, Some(&timeout_draft()), Some(environ));
+        }
     }
 
     /// A call is over, and counts no longer.
@@ -242,6 +261,14 @@ impl Wsgi {
         }
         self.calls.end(key)
     }
+}
+
+/// The head of the engine's own answer for a call that has missed its deadline.
+fn timeout_draft() -> Draft {
+    let mut draft = Draft::default();
+    // It is a status.
+    draft.start_refusal(504).ok();
+    draft
 }
 
 impl App for Wsgi {

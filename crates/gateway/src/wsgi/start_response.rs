@@ -590,7 +590,9 @@ unsafe fn write(py: Python<'_>, callable: *mut ffi::PyObject, data: *mut ffi::Py
                     reply.begin(draft, None);
                 }
                 let written = reply.write(chunk);
-                reply.flush();
+                if written.is_ok() {
+                    reply.flush();
+                }
                 Some((written, reply.is_full()))
             })?;
             exchange.begun = true;

@@ -5,8 +5,8 @@
 //! began, because that is where the application keeps what it needs. No block waits for the next (PEP 3333, "Buffering
 //! and Streaming"): `Reply::send_soon` sees to it that it leaves within a tick, and the first at once.
 
-use super::call::{Call, unstarted};
-use super::chunk_of;
+use super::call::{Call, Mismatch, unstarted};
+use super::{FileWrapper, chunk_of};
 use crate::object::Object;
 use crate::site::Site;
 use pyo3::ffi;
@@ -34,9 +34,11 @@ pub(crate) enum Pumped {
     Blocked,
     /// Others should have their turn.
     Due,
-    /// The iterable has ended, or nothing more of it is wanted, perhaps because there was too much; the response has
-    /// begun.
+    /// The iterable has ended, or nothing more of it is wanted; the response has begun. Perhaps the application was told
+    /// in `write` that there was too much.
     Ended(Option<Misuse>),
+    /// Its body is longer than was declared.
+    TooLong(Mismatch),
     /// The peer has left.
     Gone,
 }
@@ -61,6 +63,7 @@ impl Stream {
     /// What the iterable raised, or what was wrong with what it yielded.
     pub(super) fn pump(&mut self, py: Python<'_>, site: &Site) -> PyResult<Pumped> {
         let mut empty = 0;
+        let is_file = self.iterable.bind(py).is_exact_instance_of::<FileWrapper>();
         while let Some(iterator) = &self.iterator {
             // SAFETY: the iterator is live and the thread attached.
             let Some(item) = (unsafe { Object::from_new(ffi::PyIter_Next(iterator.as_ptr())) }) else {
@@ -85,11 +88,18 @@ impl Stream {
                     }
                     reply.begin(draft, None);
                 }
-                let written = reply.write(chunk);
+                // A file ends where its length says (PEP 3333), a response must.
+                let is_whole = if is_file {
+                    reply.write_fitting(chunk)
+                } else if let Err(misuse) = reply.write(chunk) {
+                    return Ok((Some(Pumped::TooLong(Mismatch::of(misuse, draft, reply.offered_bytes()))), 0));
+                } else {
+                    false
+                };
                 reply.send_soon();
-                let stop = if written.is_err() || reply.is_bodiless() {
+                let stop = if is_whole || reply.is_bodiless() {
                     // HEAD, 204, 304: the peer gets the head alone, and what would follow could be endless.
-                    Some(Pumped::Ended(written.err()))
+                    Some(Pumped::Ended(None))
                 } else if reply.is_gone() {
                     Some(Pumped::Gone)
                 } else if reply.is_full() {
@@ -103,9 +113,9 @@ impl Stream {
             })??;
             self.body_bytes = body_bytes;
             match stop {
-                Some(Pumped::Ended(misuse)) => {
+                Some(stop @ (Pumped::Ended(_) | Pumped::TooLong(_))) => {
                     self.iterator = None;
-                    return Ok(Pumped::Ended(misuse));
+                    return Ok(stop);
                 }
                 Some(stop) => return Ok(stop),
                 None => {}

@@ -48,5 +48,5 @@ pub use fault::Fault;
 pub use fields::Field;
 pub use limits::Limits;
 pub use receive::{Framing, Head, Receiver, Version, glance};
-pub use send::{CONTINUE, Draft, Misuse, Request, Sender, Stamp, inform, refuse};
+pub use send::{CONTINUE, Draft, Misuse, Request, Sender, Stamp, check_length, fail, inform, refuse};
 pub use target::{Form, Target};

@@ -11,7 +11,7 @@ pub const CONTINUE: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\n";
 /// What the application did that no response may say. Nothing of it reaches the wire.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Misuse {
-    /// More body than Content-Length declared; what was declared has been written.
+    /// More body than Content-Length declared.
     BodyTooLong,
     /// Less body than Content-Length declared.
     BodyTooShort,
@@ -256,7 +256,7 @@ impl Body {
         match self {
             Body::None => (0, Ok(())),
             Body::UntilClose => (length, Ok(())),
-            Body::Length(left) if length > *left => (std::mem::take(left), Err(Misuse::BodyTooLong)),
+            Body::Length(left) if length > *left => (0, Err(Misuse::BodyTooLong)),
             Body::Length(left) => {
                 *left -= length;
                 (length, Ok(()))
@@ -288,7 +288,10 @@ impl Body {
 pub struct Sender {
     body: Body,
     keep_alive: bool,
+    is_finished: bool,
     body_bytes: u64,
+    /// Of a part that was longer than what was left of the declared length.
+    rejected_bytes: u64,
 }
 
 impl Sender {
@@ -298,7 +301,7 @@ impl Sender {
         // RFC 9110 sections 15.3.5, 15.4.5 and 9.3.2, RFC 9112 section 6.3: these have no body. 204 has no
         // Content-Length either; 304's and HEAD's say what GET would have got, so none is inferred for them. 205's
         // body is empty and says so (RFC 9110 section 15.3.6).
-        let bodiless = request.is_head || matches!(draft.status, 204 | 304);
+        let bodiless = has_no_body(draft.status, request);
         let declared = match draft.status {
             204 => None,
             205 => Some(0),
@@ -332,17 +335,36 @@ impl Sender {
             (true, Version::Http11) => {}
         }
         out.extend_from_slice(b"\r\n");
-        Self { body, keep_alive, body_bytes: 0 }
+        Self { body, keep_alive, is_finished: false, body_bytes: 0, rejected_bytes: 0 }
     }
 
     /// Opens a part of `length` bytes: writes what stands before it and returns how many of its bytes go out.
     ///
-    /// Fewer than `length` are admitted where the response has no body, and where it is longer than declared:
-    /// then [`Misuse::BodyTooLong`] comes back beside the number.
+    /// None is admitted where the response has no body, and where it would be longer than declared: then
+    /// [`Misuse::BodyTooLong`] comes back beside the number. So a response that is too long lacks its end on the wire, and
+    /// the peer sees that it was cut, unless the part before had ended where the declared length does.
     pub fn open(&mut self, length: u64, out: &mut Vec<u8>) -> (u64, Result<(), Misuse>) {
+        if self.rejected_bytes > 0 {
+            return (0, Err(Misuse::BodyTooLong));
+        }
         let (admitted, verdict) = self.body.open(length, out);
         self.body_bytes += admitted;
+        if verdict.is_err() {
+            self.rejected_bytes = length;
+        }
         (admitted, verdict)
+    }
+
+    /// Bytes that may still be written, where their number is known.
+    #[must_use]
+    pub fn room(&self) -> Option<u64> {
+        if let Body::Length(left) = self.body { Some(left) } else { None }
+    }
+
+    /// What the application has offered as the body so far, also what was not admitted.
+    #[must_use]
+    pub fn offered_bytes(&self) -> u64 {
+        self.body_bytes + self.rejected_bytes
     }
 
     /// Body bytes admitted so far, without framing.
@@ -362,13 +384,18 @@ impl Sender {
     /// [`Misuse::BodyTooShort`]: the peer still waits, so the connection must be cut.
     pub fn finish(&mut self, out: &mut Vec<u8>) -> Result<(), Misuse> {
         match self.body {
-            Body::Length(0) | Body::None | Body::UntilClose => Ok(()),
-            Body::Length(_) => Err(Misuse::BodyTooShort),
-            Body::Chunked => {
-                out.extend_from_slice(b"0\r\n\r\n");
-                Ok(())
-            }
+            Body::Length(0) | Body::None | Body::UntilClose => {}
+            Body::Length(_) => return Err(Misuse::BodyTooShort),
+            Body::Chunked => out.extend_from_slice(b"0\r\n\r\n"),
         }
+        self.is_finished = true;
+        Ok(())
+    }
+
+    /// Whether the peer gets a whole response if nothing more is written.
+    #[must_use]
+    pub fn is_whole(&self) -> bool {
+        self.is_finished || matches!(self.body, Body::Length(0) | Body::None)
     }
 
     /// Whether the connection goes on after this response; the head has said so to the peer.
@@ -383,11 +410,11 @@ impl Sender {
         self.body == Body::None
     }
 
-    /// Whether a cut shows only as a reset: where the end of the connection is the end of the body, an orderly one
-    /// would pass for the whole.
+    /// Whether a cut shows only as a reset: where the end of the connection is the end of the body, and where all that was
+    /// declared has been written and there was more. An orderly end would pass for the end of a whole response.
     #[must_use]
     pub fn needs_reset(&self) -> bool {
-        self.body == Body::UntilClose
+        self.body == Body::UntilClose || self.rejected_bytes > 0 && self.body == Body::Length(0)
     }
 }
 
@@ -396,6 +423,32 @@ fn push_hex(number: u64, out: &mut Vec<u8>) {
     for place in (0..digits).rev() {
         out.push(b"0123456789abcdef"[(number >> (4 * place) & 0xf) as usize]);
     }
+}
+
+/// Whether a response with this status has no body, whatever its fields say.
+fn has_no_body(status: u16, request: Request) -> bool {
+    request.is_head || matches!(status, 204 | 304)
+}
+
+/// Whether a body of `length` bytes is the one that `draft` declares, if it declares one.
+///
+/// # Errors
+/// [`Misuse::BodyTooShort`], [`Misuse::BodyTooLong`].
+pub fn check_length(draft: &Draft, request: Request, length: u64) -> Result<(), Misuse> {
+    match draft.content_length() {
+        Some(declared) if declared != length && draft.status != 205 && !has_no_body(draft.status, request) => {
+            Err(if declared < length { Misuse::BodyTooLong } else { Misuse::BodyTooShort })
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Writes a whole page of the server's own in place of the application's response, which failed. The connection goes on
+/// if the request lets it.
+pub fn fail(status: u16, explanation: &str, request: Request, stamp: &Stamp, out: &mut Vec<u8>) -> Sender {
+    let page = format!("{status} {}\n{explanation}\n", reason(status));
+    let fields: [(&[u8], &[u8]); 1] = [(b"Content-Type", b"text/plain; charset=utf-8")];
+    say(status, &fields, None, page.as_bytes(), request, stamp, out)
 }
 
 /// Writes a whole response of the server's own, which closes the connection: a status that it refuses a request with
@@ -411,7 +464,7 @@ pub fn refuse(
 ) -> Sender {
     let page = format!("{status} {}\n{explanation}\n", reason(status));
     let fields: [(&[u8], &[u8]); 1] = [(b"Content-Type", b"text/plain; charset=utf-8")];
-    say(status, &fields, retry_after, page.as_bytes(), is_head, stamp, out)
+    say(status, &fields, retry_after, page.as_bytes(), closing(is_head), stamp, out)
 }
 
 /// Writes a whole response of the server's own, which closes the connection: what it has to say of itself, as JSON that
@@ -425,7 +478,12 @@ pub fn inform(
     out: &mut Vec<u8>,
 ) -> Sender {
     let fields: [(&[u8], &[u8]); 2] = [(b"Content-Type", b"application/json"), (b"Cache-Control", b"no-store")];
-    say(status, &fields, retry_after, json.as_bytes(), is_head, stamp, out)
+    say(status, &fields, retry_after, json.as_bytes(), closing(is_head), stamp, out)
+}
+
+/// A request whose connection ends with the answer.
+fn closing(is_head: bool) -> Request {
+    Request { version: Version::Http11, is_head, keep_alive: false }
 }
 
 fn say(
@@ -433,7 +491,7 @@ fn say(
     fields: &[(&[u8], &[u8])],
     retry_after: Option<u64>,
     body: &[u8],
-    is_head: bool,
+    request: Request,
     stamp: &Stamp,
     out: &mut Vec<u8>,
 ) -> Sender {
@@ -447,7 +505,6 @@ fn say(
             None => Ok(()),
         });
     debug_assert_eq!(written, Ok(()), "the server's own head is well-formed");
-    let request = Request { version: Version::Http11, is_head, keep_alive: false };
     let mut sender = Sender::begin(&draft, request, None, stamp, out);
     if sender.open(body.len() as u64, out).0 > 0 {
         out.extend_from_slice(body);
