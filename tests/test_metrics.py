@@ -348,6 +348,9 @@ def supervised(serve: Serve) -> Callable[..., tuple[Running, str]]:
     return supervised
 
 
+PROJECT = Path(__file__).resolve().parent.parent
+
+
 def metrics_url(site: Running) -> str:
     return site.wait_for(r"^metrics on (http://\S+)$")[1]
 
@@ -379,6 +382,35 @@ def await_newcomers(url: str, before: set[int], count: int) -> None:
 def fetch(site: Running, path: str = "/hello") -> bytes:
     with urllib.request.urlopen(site.url + path, timeout=20) as response:
         return bytes(response.read())
+
+
+def saturation(seen: dict[tuple[str, str], float]) -> float:
+    """The formula of docs/metrics.md for autoscaling."""
+    page = (PROJECT / "docs" / "metrics.md").read_text(encoding="utf-8")
+    formula = re.search(r"metricsQuery: >-\n(.*?)```", page, re.DOTALL)
+    assert formula is not None
+    text = formula[1].replace("{<<.LabelMatchers>>}", "").replace(") by (<<.GroupBy>>)", ")")
+    for name in re.findall(r"sum\((\w+)\)", text):
+        text = text.replace(f"sum({name})", repr(seen[name, ""]))
+    value: float = eval(" ".join(text.split()), {"clamp_min": max})
+    return value
+
+
+@every_concurrent_driver
+def test_autoscaling_formula_of_the_page_holds_for_each_driver(
+    supervised: Callable[..., tuple[Running, str]], driver: str, tmp_path: Path
+) -> None:
+    site, url = supervised("--workers=2", *flags(driver))
+    gate = tmp_path / "gate"
+    waiting = [ask(site, f"/wait?{gate}") for _ in range(3)]
+    await_inside(site, gate, 3)
+    # Two workers with 4 threads each; greenlets have no bound, and the number of requests is what one scales by.
+    wanted = 3 / 8 if driver == "threads" else 3.0
+    wait_until(lambda: saturation(scrape(url)) == wanted, f"saturation is {wanted}")
+    gate.touch()
+    for peer in waiting:
+        assert_answered(peer, b"waited")
+        peer.close()
 
 
 def test_all_workers_together_are_counted(supervised: Callable[..., tuple[Running, str]]) -> None:

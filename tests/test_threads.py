@@ -7,10 +7,12 @@ import itertools
 import json
 import re
 import socket
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from proc import wait_until
 from raw import Peer, build_request
 from waiting import (
     FLAGS,
@@ -33,7 +35,6 @@ from waiting import (
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
     from running import Running, Serve
 
@@ -358,3 +359,16 @@ def test_threads_let_each_other_to_the_interpreter_soon(
     (tmp_path / "interval.py").write_text(INTERVAL.format(first=first))
     site = serve("interval:app", "--chdir", str(tmp_path), "--threads", threads)
     assert get(site, "/").body.decode() == expected
+
+
+@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="needs Linux")
+def test_system_shows_a_name_for_each_thread(serve: Serve) -> None:
+    site = serve_waiting(serve, "--threads=4", "--timeout=60s", "--slow-request=60s")
+    get(site, "/echo")
+    (worker,) = site.worker_pids()
+
+    def names() -> set[str]:
+        return {(task / "comm").read_text().strip() for task in Path(f"/proc/{worker}/task").iterdir()}
+
+    wanted = {"kirsch-0", "kirsch-1", "kirsch-ticker", "kirsch-control", "kirsch-deadline", "kirsch-slow"}
+    wait_until(lambda: wanted <= names(), f"threads are named {wanted}; they are {names()}")

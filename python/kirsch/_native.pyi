@@ -27,6 +27,7 @@ __all__ = [
     "follow_frames",
     "load",
     "make_room_for_signals",
+    "name_thread",
     "serve_null",
 ]
 
@@ -291,7 +292,8 @@ class Server:
     def statistics(self) -> dict[str, int]:
         """Counters since the start and gauges of now, as of the turn before: connections, accepted, requests, ...
 
-        ``draining`` and ``stalled`` are 0 or 1; ``threads_most`` is how many calls may run at a time.
+        ``draining`` and ``stalled`` are 0 or 1; ``threads_most`` is how many calls may run at a time, and 0 where a
+        loop hosts the engine.
         """
 
 @final
@@ -396,6 +398,9 @@ def make_room_for_signals() -> None:
 
     OSError: the system gives no memory.
     """
+
+def name_thread(name: str) -> None:
+    """Name the calling thread for the operating system (``ps -T``); 15 bytes of the name are kept."""
 
 def follow_frames(frame: FrameType) -> list[tuple[CodeType, dict[str, Any], int]]:
     """The code, the globals and the line number of a frame and of those that have called it, the outermost last.

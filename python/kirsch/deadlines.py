@@ -15,7 +15,7 @@ import time
 from collections import deque
 
 from kirsch import exchanges
-from kirsch.drivers import original
+from kirsch.drivers import original, start_thread
 from kirsch.reports import CRITICAL, ERROR, say_traceback
 
 TYPE_CHECKING = False
@@ -73,7 +73,7 @@ class Watch:
 
     def start(self) -> None:
         """Watch in a thread of its own, until the server has ended."""
-        original("start_new_thread")(self._run, ())
+        start_thread("kirsch-deadline", self._run)
 
     def _run(self) -> None:
         while (calls := self._native.await_overdue()) is not None:
@@ -97,7 +97,7 @@ class Watch:
             self._interrupted.extend((due, call.number) for call in calls)
             if not self._looking:
                 self._looking = True
-                original("start_new_thread")(self._find_stuck, ())
+                start_thread("kirsch-stuck", self._find_stuck)
 
     def _find_stuck(self) -> None:
         """Come back to each interrupted call when its time is over, to see whether it is stuck."""

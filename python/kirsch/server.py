@@ -167,7 +167,9 @@ class Server:
         returns False at once. May be called again, with less time.
         """
         timeout = self.graceful_timeout if graceful_timeout is None else graceful_timeout
-        self.begin_stop(timeout)
+        # No successor listens here, so nobody could serve a request that has not come yet: do not wait for idle
+        # connections.
+        self.begin_stop(timeout, 0.0)
         if self._driver.is_inside():
             return False
         return self.wait(timeout + _STUCK_AFTER) and not self._calls_left
@@ -175,7 +177,8 @@ class Server:
     def begin_stop(self, timeout: float, idle_timeout: float | None = None) -> None:
         """Tell the engine to stop, as :meth:`stop` does, and return at once wherever this is called.
 
-        Within ``idle_timeout`` seconds a connection that rests may ask once more; None closes it at once.
+        Within ``idle_timeout`` seconds an idle connection may send one more request; None takes half a second. 0 closes
+        it at once, unless a request has arrived on it already.
         """
         # This order, and the opposite one in _run: whichever thread comes second sees what the first one did.
         with self._order:
@@ -502,7 +505,8 @@ class Signals:
         if self._told is not None and not self._ending:
             self.ended_by = name
             _start_thread(self._told, (name,))
-        self.end(name, timeout)
+        # A program that embeds the server wants to go on; a process that is there for the server alone has the time.
+        self.end(name, timeout, None if self.owns_process else 0.0)
 
     def _watch_end(self, why: str, timeout: float, patience: float) -> None:
         """Explain an end that takes its time; force one that does not come."""
@@ -533,8 +537,7 @@ class Signals:
 
 
 def _start_thread(target: Callable[..., object], arguments: tuple[object, ...]) -> None:
-    """A real thread, also in a process where gevent makes threads greenlets: those may all be stuck."""
-    drivers.original("start_new_thread")(target, arguments)
+    drivers.start_thread("kirsch-signal", target, arguments)
 
 
 _pending: list[Listener] = []

@@ -12,7 +12,7 @@ import os
 import time
 
 from kirsch import exchanges
-from kirsch.drivers import original
+from kirsch.drivers import start_thread
 from kirsch.reports import INFO, WARNING, say_traceback
 from kirsch.scoreboard import SLOW_BYTES_MAX
 
@@ -65,7 +65,7 @@ class Watch:
 
     def start(self) -> None:
         """Watch in a thread of its own, until the server has ended."""
-        original("start_new_thread")(self._run, ())
+        start_thread("kirsch-slow", self._run)
 
     def _run(self) -> None:
         pause = self._limit

@@ -579,7 +579,8 @@ impl<A: App> Engine<A> {
     /// Stops: accepts whom the kernel has already let in, then nobody; finishes what is under way; cuts what is left
     /// after `timeout` (`None`: whenever). A connection on which nothing is under way may ask once more for so long as
     /// `grace`, counted from now or from the end of its response; and a request of which only a part of the head is here
-    /// has as long for the rest of it. Called again both can only become shorter.
+    /// has as long for the rest of it. With a grace of zero a connection on which nothing has arrived is closed in the next
+    /// turn. Called again both can only become shorter.
     pub fn stop(&mut self, now: Now, timeout: Option<Duration>, grace: Duration) {
         let at = timeout.map_or(Millis::MAX, |timeout| self.millis_at(now).saturating_add(millis(timeout)));
         self.hub.draining = true;
@@ -794,6 +795,19 @@ impl<A: App> Engine<A> {
         }
     }
 
+    /// Closes those of these connections on which nothing has arrived. A sweep would come later.
+    fn close_idle(&mut self, slots: Vec<usize>, app: &mut A) {
+        for slot in slots {
+            self.connections[slot].readable = true;
+            self.drive(slot, app);
+            if let Some(connection) = self.connections.get_mut(slot).filter(|it| it.is_between_requests())
+                && let Fate::Close(response) = connection.expire(&mut self.hub, app)
+            {
+                self.remove(slot, response);
+            }
+        }
+    }
+
     fn go_on_stopping(&mut self, app: &mut A) {
         let Some(stop_at) = self.stop_at.filter(|_| self.emptied) else { return };
         if !std::mem::replace(&mut self.has_stopped_accepting, true) {
@@ -805,10 +819,15 @@ impl<A: App> Engine<A> {
             && let Some(grace) = self.hub.grace
         {
             let until = self.hub.now.saturating_add(millis(grace));
-            for (_, connection) in &mut self.connections {
+            let mut idle = Vec::new();
+            for (slot, connection) in &mut self.connections {
                 if connection.has_no_request() {
                     connection.hurry(until, &mut self.hub);
+                    idle.push(slot);
                 }
+            }
+            if grace.is_zero() {
+                self.close_idle(idle, app);
             }
         }
         if self.hub.now >= stop_at {

@@ -306,12 +306,22 @@ fn a_cut_until_close_is_a_reset() {
 }
 
 #[test]
-fn a_body_longer_than_declared_ends_where_it_should() {
+fn a_body_longer_than_declared_lacks_its_end() {
     let mut world = World::new(timeless(), vec![Plan::of(vec![Op::Write(4), Op::Write(10)]).declaring(9)]);
     let mut client = world.client();
     client.send(get(0));
     assert_eq!(world.end(&mut client), End::Closed);
-    assert_eq!(client.answers[0].body, pattern(0, 0, 9));
+    assert_eq!((client.answers.len(), client.fault), (0, Some(ServerFault::Message(Fault::Truncated))));
+    assert!(client.received.ends_with(&pattern(0, 0, 4)));
+    assert_eq!(world.app.log.last(), Some(&Event::End { id: 0, how: How::Cut }));
+}
+
+#[test]
+fn a_connection_is_reset_when_more_follows_a_body_of_the_declared_length() {
+    let mut world = World::new(timeless(), vec![Plan::of(vec![Op::Write(9), Op::Write(1)]).declaring(9)]);
+    let mut client = world.client();
+    client.send(get(0));
+    assert_eq!(world.end(&mut client), End::Reset);
     assert_eq!(world.app.log.last(), Some(&Event::End { id: 0, how: How::Cut }));
 }
 

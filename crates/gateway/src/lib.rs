@@ -11,6 +11,7 @@
 //!   signals  room for signal handlers
 //!   stacks   of other threads
 //!   inotify  files that change, for --reload; on Linux
+//!   thread_name  for the operating system
 //! ```
 //!
 //! Two rules hold everywhere: the interpreter is taken first and the engine's lock second, and nothing that the
@@ -36,6 +37,7 @@ mod server;
 mod signals;
 mod site;
 mod stacks;
+mod thread_name;
 mod wsgi;
 
 use pyo3::prelude::*;
@@ -64,6 +66,7 @@ mod _native {
     use crate::signals::Handler;
     #[pymodule_export]
     use crate::stacks::follow_frames;
+    use crate::thread_name;
     #[pymodule_export]
     use crate::wsgi::file_wrapper::FileWrapper;
     use pyo3::prelude::*;
@@ -80,6 +83,12 @@ mod _native {
     #[pyfunction]
     fn make_room_for_signals() -> PyResult<()> {
         Ok(signals::make_room()?)
+    }
+
+    /// See the stub.
+    #[pyfunction]
+    fn name_thread(name: &str) {
+        thread_name::set(name);
     }
 
     #[pymodule_init]

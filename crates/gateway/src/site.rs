@@ -10,6 +10,7 @@ use crate::limit::RequestLimit;
 use crate::log_writer;
 use crate::object::Object;
 use crate::scoreboard::{Histogram, Publisher, Scoreboard, Snapshot};
+use crate::thread_name;
 use crate::wsgi::{
     ERROR, Ending, HandleTypes, Handles, Inputs, Job, Note, StartResponse, WARNING, Wsgi, read_too_late,
 };
@@ -464,6 +465,10 @@ impl Site {
     /// Is the thread `index` of the crew until the server has stopped.
     pub(crate) fn work(&self, py: Python<'_>, index: usize) {
         self.place.set_worker(Some(index));
+        if self.threads > 1 {
+            // A single thread is the program's own.
+            thread_name::set(&format!("kirsch-{}", self.place.number_of_worker(index)));
+        }
         self.tick_slowly();
         let crew = Attached::new(self, py);
         self.baton.work(&crew, index);
@@ -1033,6 +1038,8 @@ impl Core {
 
     /// How things are. It touches nothing of Python.
     fn snapshot(&self, muster: Muster) -> Snapshot {
+        // Where a loop hosts the engine, as many calls run as there are.
+        let muster = if self.wsgi.is_hosted { Muster { most: 0, ..muster } } else { muster };
         Snapshot {
             at: clock::coarse(),
             engine: self.engine.statistics(),

@@ -11,7 +11,7 @@ import sys
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
     from typing import Any, Protocol
 
     from kirsch._native import Call
@@ -81,6 +81,17 @@ _INSTEAD = {
     "uvicorn.workers.uvicornworker": _ASYNC,
     "uvicorn_worker.uvicornworker": _ASYNC,
 }
+
+
+def start_thread(name: str, target: Callable[..., object], arguments: tuple[object, ...] = ()) -> None:
+    """Start a real thread, also where gevent makes threads greenlets. ``name`` is what ``ps -T`` shows."""
+    from kirsch._native import name_thread  # which whoever only wants RequestTimeout does not need
+
+    def run() -> None:
+        name_thread(name)
+        target(*arguments)
+
+    original("start_new_thread")(run, ())
 
 
 class RequestTimeout(BaseException):

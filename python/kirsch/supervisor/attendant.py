@@ -12,7 +12,7 @@ import time
 from select import POLLIN
 from select import poll as Poll
 
-from kirsch.drivers import original
+from kirsch.drivers import start_thread
 from kirsch.supervisor.showing import show
 
 TYPE_CHECKING = False
@@ -47,7 +47,7 @@ class Attendant:
         self._weigh_at = 0.0
 
     def start(self) -> None:
-        original("start_new_thread")(self._run, ())
+        start_thread("kirsch-control", self._run)
 
     def tell(self, reason: str, why: str) -> None:
         """Say that this worker ends, though its supervisor has not told it to. From any thread."""

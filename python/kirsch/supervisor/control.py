@@ -15,7 +15,7 @@ From a worker:
 
 To a worker:
 
-    stop     graceful_timeout, idle_timeout (None: idle connections are closed at once), why
+    stop     graceful_timeout, idle_timeout (None: idle connections have half a second), why
     drain                              serve on, but let the health path fail and responses say Connection: close
 
 A zygote says hello, ready and failed, and is told ``fork`` with a worker's channel (:meth:`Channel.send` with a

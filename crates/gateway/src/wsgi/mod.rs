@@ -57,7 +57,7 @@ pub(crate) struct Wsgi {
     /// Takes the time of calls, where somebody wants to know it.
     pub(crate) stopwatch: Option<Stopwatch>,
     /// Who calls the application takes a job up later than it is handed out.
-    is_hosted: bool,
+    pub(crate) is_hosted: bool,
     /// Calls that wait in the middle for their peers to read.
     pub(crate) blocked: u64,
     /// What is to be told when the lock is open.
