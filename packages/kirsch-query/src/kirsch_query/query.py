@@ -44,8 +44,13 @@ class Where(Generic[T]):
     def filter(self, rows: Iterable[T]) -> Iterator[T]:
         """The rows for which it holds, in their order. What depends on no row is evaluated once, at the first."""
         fast, guarded = self.judge()
+        known: type[Any] | None = None
+        plain = False
         for row in rows:
-            if fast is None or isinstance(row, Mapping):
+            if type(row) is not known:  # asking an abstract class of each row would take longer than to judge it
+                known = type(row)
+                plain = fast is not None and not issubclass(known, Mapping)
+            if not plain or fast is None:
                 holds = guarded(row)
             else:
                 try:

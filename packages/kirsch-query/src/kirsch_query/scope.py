@@ -172,6 +172,12 @@ def constant(node: ast.expr, scope: Scope) -> Any:
     """The value of an expression that reads no bound name: evaluated once in each use of the query."""
     if isinstance(node, ast.Constant):
         return node.value
+    if isinstance(node, ast.Name) and not scope.source.private:
+        outside = scope.space
+        if node.id in outside.locals:
+            return outside.locals[node.id]
+        if node.id in outside.globals:
+            return outside.globals[node.id]
     evaluated = scope.space.evaluated
     if node not in evaluated:
         evaluated[node] = run(node, scope, {})
