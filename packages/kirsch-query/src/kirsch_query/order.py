@@ -14,7 +14,8 @@ from .emit import op
 from .errors import QueryError, Refused
 from .scope import ABSENT, Item, Scope, called, space_of
 from .source import from_function
-from .sql import Constant, Entity, Translator, Value
+from .sql import Translator
+from .terms import Constant, Entity, Value
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -1,0 +1,456 @@
+"""Comparisons and membership, by the types of both sides."""
+
+from __future__ import annotations
+
+import ast
+import decimal
+import enum
+import math
+from typing import Any
+
+import sqlalchemy as sa
+
+from . import memory
+from .emit import op
+from .kinds import (
+    EXACT_DOUBLE,
+    INT64,
+    NUMBERS,
+    Kind,
+    bad_text,
+    constant_kind,
+    is_finite,
+)
+from .scope import ABSENT, Scope
+from .terms import (
+    SQL,
+    Base,
+    Condition,
+    Constant,
+    Entity,
+    Found,
+    Many,
+    Related,
+    Value,
+    as_int,
+    both,
+    bytewise,
+    digits_of,
+    either,
+    group_of,
+    int_value,
+    is_double,
+    negated,
+    negated_strict,
+)
+
+
+class Comparing(Base):
+    """The part of a translation that compares."""
+
+    # Comparisons
+
+    def _compare(self, node: ast.Compare, scope: Scope) -> Condition:
+        parts: list[SQL] = []
+        left = node.left
+        for cmp, right in zip(node.ops, node.comparators, strict=True):
+            part = self._atom(cmp, left, right, node, scope)
+            if part is False:
+                return False
+            if part is not True:
+                parts.append(part)
+            left = right
+        return sa.and_(*parts) if len(parts) > 1 else parts[0] if parts else True
+
+    def _atom(self, cmp: ast.cmpop, left: ast.expr, right: ast.expr, node: ast.expr, scope: Scope) -> Condition:
+        if isinstance(cmp, ast.In | ast.NotIn):
+            return self._membership(isinstance(cmp, ast.NotIn), left, right, node, scope)
+        first, second = self.value(left, scope), self.value(right, scope)
+        return self.compare(cmp, first, second, node, scope)
+
+    def compare(self, cmp: ast.cmpop, left: Found, right: Found, node: ast.expr, scope: Scope) -> Condition:
+        """One comparison."""
+        if Constant(ABSENT) in (left, right):
+            return False
+        if isinstance(cmp, ast.Is | ast.IsNot):
+            return self._identity(isinstance(cmp, ast.IsNot), left, right, node, scope)
+        if isinstance(left, Constant) and isinstance(right, Constant):
+            return memory.compare(cmp, left.value, right.value)
+        for one, other in ((left, right), (right, left)):
+            if not isinstance(one, Constant | Value):
+                if isinstance(other, Constant) and other.value is None and isinstance(cmp, ast.Eq | ast.NotEq):
+                    return self._identity(isinstance(cmp, ast.NotEq), one, other, node, scope)
+                raise self.refuse(
+                    "objects are compared by identity, which a database does not know",
+                    node,
+                    scope,
+                    "Compare their keys: b.author.id == author.id.",
+                )
+        if isinstance(cmp, ast.Eq | ast.NotEq):
+            equal = self._equal(left, right, node, scope)
+            if isinstance(cmp, ast.Eq):
+                return equal
+            there = [each.is_there() for each in (left, right) if isinstance(each, Value)]
+            self.note(node, scope, "IS NOT TRUE: None differs from every value")
+            return both(negated(equal), *(each for each in there if each is not None))
+        return self._ordered(cmp, left, right, node, scope)
+
+    def _identity(self, negate: bool, left: Found, right: Found, node: ast.expr, scope: Scope) -> Condition:
+        if isinstance(left, Constant) and isinstance(right, Constant):
+            return (left.value is right.value) is not negate
+        value, other = (right, left) if isinstance(left, Constant) else (left, right)
+        if (
+            not isinstance(other, Constant)
+            or other.value not in (None, True, False)
+            or (isinstance(other.value, int | float) and not isinstance(other.value, bool))
+        ):
+            raise self.refuse("`is` compares identity, which a database does not know", node, scope, "Write ==.")
+        if isinstance(value, Related | Many):
+            exists = self._truth(value, node, scope)
+            if other.value is not None or isinstance(value, Many):
+                return negate
+            # None where the whole path leads to no row; absent where it breaks off before its end.
+            before = (
+                Related(value.target, value.aliases[:-1], value.conditions[:-1]) if len(value.aliases) > 1 else None
+            )
+            found = exists if negate else negated(exists)
+            return found if before is None else both(before.exists(), found)
+        if isinstance(value, Entity):
+            return negate
+        assert isinstance(value, Value)
+        if other.value is not None:
+            if value.kind.name != "bool":
+                return both(negate, value.is_there())
+            found = self._equal(value, other, node, scope)
+            there = value.is_there()
+            return both(negated(found), there) if negate else found
+        there = value.is_there()
+        if not value.none:
+            return both(True, there) if negate else False
+        found = value.sql.is_not(None) if negate else value.sql.is_(None)
+        return both(found, there)
+
+    def _equal(self, left: Found, right: Found, node: ast.expr, scope: Scope) -> Condition:
+        if isinstance(left, Constant):
+            left, right = right, left
+        assert isinstance(left, Value)
+        if isinstance(right, Constant):
+            if right.value is None:
+                return self._identity(False, left, right, node, scope)
+            return self._equals_constant(left, right.value, node, scope)
+        assert isinstance(right, Value)
+        if group_of(left.kind) != group_of(right.kind) or left.kind.members != right.kind.members:
+            self._refuse_mixture(left.kind.name, right.kind.name, node, scope)
+            return False
+        name, first, second = self._aligned(left, right, node, scope)
+        if left.none and right.none:
+            self.note(node, scope, "IS NOT DISTINCT FROM: None equals None")
+            if name == "text":
+                first, second = op("text", first), op("text", second)
+            elif name == "float":
+                self.note(node, scope, "NaN differs from itself")
+                both_none = sa.and_(left.sql.is_(None), right.sql.is_(None))
+                return both(sa.or_(both_none, op("float_eq", first, second)), left.present, right.present)
+            return both(op("same", first, second), left.present, right.present)
+        return op(f"{name}_eq", first, second)
+
+    def _refuse_mixture(self, left: str, right: str, node: ast.expr, scope: Scope) -> None:
+        """Refuse what Python compares in a way of its own; other kinds are never equal."""
+        for pair in (("datetime", "aware"), ("date", "datetime"), ("date", "aware"), ("enum", "str"), ("str", "enum")):
+            if (left, right) in (pair, pair[::-1]):
+                raise self.refuse(
+                    f"a column of kind {left} is compared with one of kind {right}",
+                    node,
+                    scope,
+                    "Give both sides the same type.",
+                )
+
+    def _aligned(self, left: Value, right: Value, node: ast.expr, scope: Scope) -> tuple[str, SQL, SQL]:
+        """Two values of one group as they can be compared: the operation's name and both sides."""
+        kinds = {left.kind.name, right.kind.name}
+        if kinds == {"str"}:
+            return "text", left.sql, right.sql
+        if not kinds & set(NUMBERS):
+            return "number", left.sql, right.sql
+        if "decimal" in kinds and "float" in kinds:
+            raise self.refuse(
+                "a Decimal is compared with a float, which no database does exactly",
+                node,
+                scope,
+                "Make both of one type.",
+            )
+        if "float" in kinds and kinds != {"float"}:
+            return "float", self._as_double(left, node, scope), self._as_double(right, node, scope)
+        if "decimal" in kinds:
+            one, two = (
+                each.sql if each.kind.name == "decimal" else op("numeric", as_int(each)) for each in (left, right)
+            )
+            return "float", one, two  # PostgreSQL's NUMERIC has a NaN too
+        if kinds == {"bool"}:
+            return "number", left.sql, right.sql
+        return "float" if kinds == {"float"} else "number", as_int(left), as_int(right)
+
+    def _as_double(self, value: Value, node: ast.expr, scope: Scope) -> SQL:
+        if value.kind.name == "float":
+            return value.sql
+        if value.kind.bound > EXACT_DOUBLE:
+            raise self.refuse(
+                "an integer of this size is not a float without loss",
+                node,
+                scope,
+                "Declare the column Integer, or compare integers with integers.",
+            )
+        # SQLite keeps to no size; larger integers there would be rounded in silence.
+        return op("double", as_int(value))
+
+    def _equals_constant(self, left: Value, constant: Any, node: ast.expr, scope: Scope) -> Condition:
+        bound = self._bound(left.kind, constant, node, scope)
+        if bound is None:
+            return False
+        if left.kind.name == "str":
+            return op("text_is" if left.column else "text_eq", left.sql, bound)
+        if left.kind.name == "bool":
+            return left.sql == bound
+        return left.sql == bound
+
+    def _bound(self, kind: Kind, constant: Any, node: ast.expr, scope: Scope) -> SQL | None:
+        """A constant as a parameter beside a value of this kind; None where Python finds no such value equal to it."""
+        name = constant_kind(constant)
+        if kind.name == "enum":
+            return self._bound_enum(kind, constant, node, scope)
+        if name is None or name == "enum":
+            raise self.refuse(
+                f"constants of type {type(constant).__name__} are not translated",
+                node,
+                scope,
+                "Give its plain value: .value of an enum, str() of a text, float() of a number.",
+            )
+        if kind.name in NUMBERS and name in NUMBERS:
+            return self._bound_number(kind, constant, node, scope)
+        if kind.name != name:
+            self._refuse_mixture(kind.name, name, node, scope)
+            return None
+        if name == "str" and (problem := bad_text(constant)):
+            raise self.refuse(problem, node, scope, "Compare with text without it.")
+        if name in ("datetime", "date") and constant.year < 1000:
+            raise self.refuse("years before 1000 are not stored by all databases", node, scope, "Use a later date.")
+        return sa.literal(constant, kind.type)
+
+    def _bound_enum(self, kind: Kind, constant: Any, node: ast.expr, scope: Scope) -> SQL | None:
+        if isinstance(kind.members, tuple):
+            if type(constant) is str:
+                return sa.literal(constant, kind.type) if constant in kind.members else None
+        elif type(constant) is kind.members:
+            return sa.literal(constant, kind.type)
+        if (isinstance(constant, enum.Enum) and isinstance(constant, str | int | float)) or (
+            "__eq__" in vars(type(constant)) and constant_kind(constant) is None
+        ):
+            raise self.refuse(f"constants of type {type(constant).__name__} have an equality of their own", node, scope)
+        return None
+
+    def _bound_number(self, kind: Kind, constant: Any, node: ast.expr, scope: Scope) -> SQL | None:
+        """A number that equals the constant, in the column's own type."""
+        if isinstance(constant, float) and math.isnan(constant):
+            return None
+        if isinstance(constant, float | decimal.Decimal) and not is_finite(constant):
+            raise self.refuse(
+                f"{constant!r} is no number that every database knows", node, scope, "Compare with a finite number."
+            )
+        if kind.name == "bool":
+            return sa.literal(bool(constant), sa.Boolean()) if constant in (0, 1) else None
+        if kind.name == "int":
+            if constant != int(constant) or not -INT64 <= constant < INT64:
+                if kind.bound > INT64 and constant == int(constant):
+                    raise self.refuse("the number has more than 64 bits", node, scope)
+                return None
+            return sa.literal(int(constant), sa.BigInteger())
+        if kind.name == "float":
+            if isinstance(constant, decimal.Decimal):
+                raise self.refuse("a float is compared with a Decimal", node, scope, "Make both of one type.")
+            return sa.literal(float(constant), sa.Double()) if is_double(constant) else None
+        if isinstance(constant, float):
+            raise self.refuse(
+                "a Decimal is compared with a float, which no database does exactly",
+                node,
+                scope,
+                f"Write Decimal({str(constant)!r}) if that is what is meant.",
+            )
+        return self._bound_decimal(decimal.Decimal(constant), node, scope)
+
+    def _bound_decimal(self, constant: decimal.Decimal, node: ast.expr, scope: Scope) -> SQL:
+        before, after = digits_of(constant)
+        if before > 35 or after > 30:
+            raise self.refuse(
+                "the Decimal has more digits than every database keeps", node, scope, "Use at most 30 digits."
+            )
+        return sa.literal(constant, sa.Numeric(before + after, after))
+
+    def _ordered(self, cmp: ast.cmpop, left: Found, right: Found, node: ast.expr, scope: Scope) -> Condition:
+        """``<``, ``<=``, ``>``, ``>=``."""
+        names = {ast.Lt: "lt", ast.LtE: "le", ast.Gt: "gt", ast.GtE: "ge"}
+        name = names[type(cmp)]
+        if isinstance(left, Constant):
+            left, right = right, left
+            name = {"lt": "gt", "le": "ge", "gt": "lt", "ge": "le"}[name]
+        assert isinstance(left, Value)
+        if left.kind.name in ("enum", "uuid", "bytes"):
+            raise self.refuse(
+                f"the order of {left.kind.name} values is not the same on every database",
+                node,
+                scope,
+                "They are compared by == and in.",
+            )
+        if isinstance(right, Constant):
+            if right.value is None:
+                return False
+            return self._ordered_constant(name, left, right.value, node, scope)
+        assert isinstance(right, Value)
+        if group_of(left.kind) != group_of(right.kind):
+            raise self.refuse(
+                f"{left.kind.name} and {right.kind.name} have no order in Python",
+                node,
+                scope,
+                "Give both sides the same type.",
+            )
+        if left.kind.name == "bool" and right.kind.name == "bool":
+            left, right = int_value(left), int_value(right)
+        group, first, second = self._aligned(left, right, node, scope)
+        return op(f"{group}_{name}", first, second)
+
+    def _ordered_constant(self, name: str, left: Value, constant: Any, node: ast.expr, scope: Scope) -> Condition:
+        kind = constant_kind(constant)
+        if left.kind.name in NUMBERS and kind in NUMBERS:
+            return self._ordered_number(name, left, constant, node, scope)
+        if kind != left.kind.name:
+            raise self.refuse(
+                f"{left.kind.name} and {type(constant).__name__} have no order in Python",
+                node,
+                scope,
+                "Give both sides the same type.",
+            )
+        bound = self._bound(left.kind, constant, node, scope)
+        assert bound is not None
+        return op(f"text_{name}" if kind == "str" else f"number_{name}", left.sql, bound)
+
+    def _ordered_number(self, name: str, left: Value, constant: Any, node: ast.expr, scope: Scope) -> Condition:
+        if isinstance(constant, float) and math.isnan(constant):
+            return False
+        if isinstance(constant, float | decimal.Decimal) and not is_finite(constant):
+            raise self.refuse(
+                f"{constant!r} is no number that every database knows", node, scope, "Compare with a finite number."
+            )
+        if left.kind.name in ("bool", "int"):
+            sql = as_int(left)
+            # Beside an integer, a number between two others is the next one up or down.
+            bound = math.floor(constant) if name in ("le", "gt") else math.ceil(constant)
+            if not -INT64 <= bound < INT64:
+                if left.kind.bound > INT64:
+                    raise self.refuse("the number has more than 64 bits", node, scope)
+                return sql.is_not(None) if (bound > 0) == (name in ("lt", "le")) else False
+            return op(f"number_{name}", sql, sa.literal(bound, sa.BigInteger()))
+        if left.kind.name == "float":
+            if isinstance(constant, decimal.Decimal):
+                raise self.refuse("a float is compared with a Decimal", node, scope, "Make both of one type.")
+            if not is_double(constant):
+                raise self.refuse("the integer is not a float without loss", node, scope, "Use a smaller one.")
+            self.note(node, scope, "on PostgreSQL also <> 'NaN', which is the greatest number there")
+            return op(f"float_{name}", left.sql, sa.literal(float(constant), sa.Double()))
+        if isinstance(constant, float):
+            raise self.refuse(
+                "a Decimal is compared with a float, which no database does exactly",
+                node,
+                scope,
+                f"Write Decimal({str(constant)!r}) if that is what is meant.",
+            )
+        return op(f"float_{name}", left.sql, self._bound_decimal(decimal.Decimal(constant), node, scope))
+
+    # Membership
+
+    def _membership(self, negate: bool, left: ast.expr, right: ast.expr, node: ast.expr, scope: Scope) -> Condition:
+        needle = self.value(left, scope)
+        if needle == Constant(ABSENT):
+            return False
+        if isinstance(right, ast.Tuple | ast.List | ast.Set) and self._reads_rows(right, scope):
+            parts = [self.compare(ast.Eq(), needle, self.value(each, scope), node, scope) for each in right.elts]
+            return self._negated_membership(negate, either(*parts), needle)
+        if isinstance(right, ast.ListComp | ast.SetComp | ast.GeneratorExp) and self._reads_rows(right, scope):
+            found = self._any(
+                right,
+                scope,
+                lambda inner: self.compare(
+                    ast.Eq(), self.value(left, scope), self.value(right.elt, inner), node, inner
+                ),
+            )
+            if negate:
+                raise self.refuse("`not in` of a comprehension is not translated", node, scope, "Write not (x in ...).")
+            return found
+        container = self.value(right, scope)
+        if isinstance(container, Constant):
+            return self._in_constant(negate, needle, container.value, node, scope)
+        if isinstance(container, Value) and container.kind.name == "str":
+            return self._in_text(negate, needle, container, node, scope)
+        raise self.refuse("what `in` looks into is not translated", node, scope, "Look into a constant, or into text.")
+
+    def _negated_membership(self, negate: bool, found: Condition, needle: Found) -> Condition:
+        if not negate:
+            return found
+        there = needle.is_there() if isinstance(needle, Value) else None
+        return both(negated(found), there)
+
+    def _in_constant(self, negate: bool, needle: Found, container: Any, node: ast.expr, scope: Scope) -> Condition:
+        if container is None or container is ABSENT:
+            return False
+        if isinstance(needle, Constant):
+            return (needle.value in container) is not negate
+        if not isinstance(needle, Value):
+            raise self.refuse("objects are compared by identity, which a database does not know", node, scope)
+        if isinstance(container, str):
+            return self._in_text(negate, needle, Constant(container), node, scope)
+        if type(container) is range and container.step == 1 and needle.kind.name == "int":
+            found = both(
+                self._ordered_number("ge", needle, container.start, node, scope),
+                self._ordered_number("lt", needle, container.stop, node, scope),
+            )
+            return self._negated_membership(negate, found, needle)
+        if not isinstance(container, list | tuple | set | frozenset | dict | range) or len(container) > 10000:
+            raise self.refuse(
+                f"`in` a {type(container).__name__} is not translated",
+                node,
+                scope,
+                "Give a list, tuple, set or dict of at most 10,000.",
+            )
+        bounds, parts = [], []
+        for each in container:
+            if each is None:
+                parts.append(self._identity(False, needle, Constant(None), node, scope))
+            elif isinstance(each, float) and math.isnan(each):
+                raise self.refuse("NaN is in a list by identity", node, scope, "Leave it out.")
+            elif (bound := self._bound(needle.kind, each, node, scope)) is not None:
+                bounds.append(bound)
+        if bounds:
+            if needle.kind.name == "str":
+                first = (
+                    [op("text_is" if needle.column else "text_eq", needle.sql, bounds[0])] if len(bounds) == 1 else []
+                )
+                parts += first or [op("text", needle.sql).in_([bytewise(each) for each in bounds])]
+            else:
+                parts.append(needle.sql.in_(bounds))
+        return self._negated_membership(negate, either(*parts), needle)
+
+    def _in_text(self, negate: bool, needle: Found, text: Value | Constant, node: ast.expr, scope: Scope) -> Condition:
+        if isinstance(needle, Constant) and not isinstance(needle.value, str):
+            if needle.value is None:
+                return False
+            raise self.refuse("`in` text asks for text", node, scope)
+        if isinstance(needle, Value) and needle.kind.name != "str":
+            raise self.refuse("`in` text asks for text", node, scope)
+        assert isinstance(needle, Constant | Value)
+        found = op("contains", self._text(text, node, scope), self._text(needle, node, scope))
+        return negated_strict(found, text, needle) if negate else found
+
+    def _text(self, value: Constant | Value, node: ast.expr, scope: Scope) -> SQL:
+        if isinstance(value, Value):
+            return value.sql
+        if problem := bad_text(value.value):
+            raise self.refuse(problem, node, scope, "Compare with text without it.")
+        return sa.literal(value.value, sa.String())

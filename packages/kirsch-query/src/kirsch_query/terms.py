@@ -1,0 +1,254 @@
+"""The terms of a translation: what an expression can be in SQL, and how conditions are joined."""
+
+from __future__ import annotations
+
+import ast
+import decimal
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import sqlalchemy as sa
+
+from .emit import DIALECTS, dialect_name, op, unproven
+from .errors import Refused
+from .kinds import (
+    NUMBERS,
+    Kind,
+    constant_kind,
+)
+from .scope import Item, Late, Scope, bound_names
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+SQL: TypeAlias = sa.ColumnElement[Any]
+Condition: TypeAlias = "SQL | bool"
+
+IN_MEMORY = 'Read the rows and use filter(), or let recall() do so: finish="python".'
+DEEPEST = 24
+
+
+@dataclass(frozen=True, eq=False)
+class Entity:
+    """A row: a mapped class or an alias of one, or a table."""
+
+    target: Any
+
+
+@dataclass(frozen=True, eq=False)
+class Related:
+    """What a reference to one other object leads to: at most one row, found by these conditions."""
+
+    target: Any
+    aliases: tuple[Any, ...]
+    conditions: tuple[SQL, ...]
+
+    def exists(self) -> SQL:
+        return sa.exists(sa.literal_column("1")).where(*self.conditions).correlate_except(*self.aliases)
+
+
+@dataclass(frozen=True, eq=False)
+class Many:
+    """What a reference to several objects leads to."""
+
+    target: Any
+    aliases: tuple[Any, ...]
+    conditions: tuple[SQL, ...]
+
+
+@dataclass(frozen=True)
+class Constant:
+    """A value that is known now, or ABSENT."""
+
+    value: Any
+
+
+@dataclass(frozen=True, eq=False)
+class Value:
+    """An expression in SQL. It is NULL where the value is None and where it is absent."""
+
+    sql: SQL
+    kind: Kind
+    none: bool = False
+    """Whether it can be None, as a column that may be NULL can."""
+    present: SQL | None = None
+    """The condition that it is not absent, where it can be both None and absent."""
+    column: bool = False
+    """Whether it is a plain column, so that an index may serve it."""
+
+    def is_there(self) -> SQL | None:
+        """The condition that Python could evaluate it; None where it always could."""
+        if self.present is not None:
+            return self.present
+        if self.none or (self.column and not self.none):
+            return None
+        return self.sql.is_not(None)
+
+
+Found: TypeAlias = "Constant | Value | Entity | Related | Many"
+
+
+@dataclass(frozen=True)
+class Note:
+    """Something that the translation added so that SQL means what Python means."""
+
+    text: str
+    reason: str
+
+
+# Small helpers
+
+
+def negated(found: Condition) -> Condition:
+    """True wherever the condition is not true."""
+    return not found if isinstance(found, bool) else op("not_true", found)
+
+
+def negated_strict(found: SQL, *values: Constant | Value) -> Condition:
+    """True where the condition is false and every value is there."""
+    return both(negated(found), *(each.sql.is_not(None) for each in values if isinstance(each, Value)))
+
+
+def both(*conditions: Condition | None) -> Condition:
+    """All of the conditions; None among them asks for nothing."""
+    parts = []
+    for each in conditions:
+        if each is False:
+            return False
+        if each is not True and each is not None:
+            parts.append(each)
+    return sa.and_(*parts) if len(parts) > 1 else parts[0] if parts else True
+
+
+def either(*conditions: Condition) -> Condition:
+    """At least one of the conditions."""
+    parts = []
+    for each in conditions:
+        if each is True:
+            return True
+        if each is not False:
+            parts.append(each)
+    return sa.or_(*parts) if len(parts) > 1 else parts[0] if parts else False
+
+
+def is_not(node: ast.expr) -> bool:
+    return isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not)
+
+
+def is_condition(node: ast.expr) -> bool:
+    return (
+        isinstance(node, ast.Compare | ast.Call)
+        or is_not(node)
+        or (isinstance(node, ast.BoolOp) and all(map(is_condition, node.values)))
+    )
+
+
+def is_row(binding: Any) -> bool:
+    if isinstance(binding, Late):
+        names = bound_names(binding.node, binding.scope)
+        return any(is_row(binding.scope.names[name]) for name in names)
+    return not isinstance(binding, Item)
+
+
+def known_of(scope: Scope) -> Scope:
+    """The scope without its rows of the database: what memory can evaluate."""
+    return Scope(scope.source, scope.space, {name: each for name, each in scope.names.items() if not is_row(each)})
+
+
+def group_of(kind: Kind) -> str:
+    return "number" if kind.name in NUMBERS else kind.name
+
+
+def kind_name(value: Constant | Value) -> str | None:
+    return value.kind.name if isinstance(value, Value) else constant_kind(value.value)
+
+
+def as_int(value: Value) -> SQL:
+    return op("whole", value.sql) if value.kind.name == "bool" else value.sql
+
+
+def int_value(value: Value) -> Value:
+    if value.kind.name != "bool":
+        return value
+    return replace(value, sql=as_int(value), kind=Kind("int", sa.BigInteger(), bound=1))
+
+
+def is_double(number: float) -> bool:
+    try:
+        return float(number) == number
+    except OverflowError:
+        return False
+
+
+def digits_of(number: Any) -> tuple[int, int]:
+    """How many digits a number has before and after its point."""
+    _, digits, exponent = decimal.Decimal(number).as_tuple()
+    assert isinstance(exponent, int)
+    return max(len(digits) + exponent, 1), max(-exponent, 0)
+
+
+def size_of(node: ast.AST) -> int:
+    return sum(isinstance(each, ast.BinOp) for each in ast.walk(node)) * 3 + 1
+
+
+def bytewise(bound: SQL) -> SQL:
+    return op("text", bound)
+
+
+class Base:
+    """What all parts of a translation share; the parts above it fill in the methods that raise NotImplementedError."""
+
+    def __init__(self, dialect: Any = None, *, lenient: bool = False) -> None:
+        self.dialect = None if dialect is None else dialect_name(dialect)
+        if self.dialect is not None and self.dialect not in DIALECTS:
+            raise unproven(self.dialect)
+        self.lenient = lenient
+        self.refusals: dict[str, Refused] = {}
+        self.left: list[Refused] = []
+        """What a lenient translation has left for Python to decide."""
+        self.notes: dict[Note, None] = {}
+        self.classes: set[Any] = set()
+        """The mapped classes that are read through relations."""
+        self.read: set[tuple[Any, str]] = set()
+        """The targets and the names of the attributes that are read."""
+        self.depth = 0
+
+    # Refusing
+
+    def refuse(self, problem: str, node: ast.AST, scope: Scope, hint: str = IN_MEMORY) -> Refused:
+        """The refusal of a part of the query."""
+        return Refused(problem, scope.source.place(node), hint)
+
+    def refuse_on(self, database: str, problem: str, node: ast.AST, scope: Scope, hint: str) -> None:
+        """Refuse on one database, now or when its SQL is asked for."""
+        refused = Refused(f"not exact on {database}: {problem}", scope.source.place(node), hint)
+        if self.dialect == database:
+            raise refused
+        if self.dialect is None:
+            self.refusals.setdefault(database, refused)
+
+    def note(self, node: ast.AST, scope: Scope, reason: str) -> None:
+        self.notes.setdefault(Note(scope.source.segment(node), reason))
+
+    def _reads_rows(self, node: ast.expr, scope: Scope) -> bool:
+        """Whether an expression reads a row of the database, and not only values that are known."""
+        return any(is_row(scope.names[name]) for name in bound_names(node, scope))
+
+    # What later parts define
+
+    def value(self, node: ast.expr, scope: Scope) -> Found:
+        """What an expression is in SQL, or the constant that it is."""
+        raise NotImplementedError
+
+    def _exact(self, node: ast.expr, scope: Scope) -> Condition:
+        raise NotImplementedError
+
+    def _truth(self, found: Found, node: ast.expr, scope: Scope) -> Condition:
+        raise NotImplementedError
+
+    def _any(self, node: Any, scope: Scope, test: Callable[[Scope], Condition], depth: int = 0) -> Condition:
+        raise NotImplementedError
+
+    def _boolean_value(self, found: Condition) -> Found:
+        raise NotImplementedError
