@@ -121,6 +121,7 @@ def test_json(log: Log) -> None:
         "referer": "r",
         "user_agent": first["user_agent"],
         "pid": pid,
+        "request_id": "1",
     }
     assert first["user_agent"].startswith('a "quoted"\t')
     assert second["remote_user"] is None
@@ -218,9 +219,14 @@ def test_a_peer_cannot_speak_to_terminals_in_json(log: Log, tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("request_", "status", "line"),
     [
-        (b"GET / HTTP/1.1\r\n\r\n", 400, "-"),
+        (b"GET /host?is=missing HTTP/1.1\r\n\r\n", 400, "GET /host?is=missing HTTP/1.1"),
         (b"nonsense\r\n\r\n", 400, "-"),
-        (b"GET / HTTP/9.9\r\nHost: a\r\n\r\n", 505, "-"),
+        (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03", 400, "-"),
+        (b"GET / HTTP/9.9\r\nHost: a\r\n\r\n", 505, "GET /"),
+        (b"PUT /a HTTP/1.1\r\nHost: a\r\nContent-Length: 99999999999\r\n\r\n", 413, "PUT /a HTTP/1.1"),
+        (b"GET /b HTTP/1.0\r\nX: " + b"x" * 9000 + b"\r\n\r\n", 431, "GET /b HTTP/1.0"),
+        (b"GET /" + b"c" * 9000 + b" HTTP/1.1\r\nHost: a\r\n\r\n", 414, "GET /" + "c" * 1023 + "..."),
+        (b"GET /\x1b[31m HTTP/1.1\r\nHost: a\r\n\r\n", 400, "GET /..."),
         (b"POST /chunks HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n!\r\n", 400, "POST /chunks HTTP/1.1"),
     ],
 )
@@ -234,9 +240,34 @@ def test_refused_requests_are_logged(log: Log, request_: bytes, status: int, lin
 
 def test_refused_requests_are_json_too(log: Log) -> None:
     site, lines = log("json")
-    ask(site, b"GET / HTTP/1.1\r\n\r\n")
+    ask(site, b"GET /path?query HTTP/1.1\r\n\r\n")
     told = json.loads(lines()[0])
     assert (told["status"], told["remote_addr"]) == (400, "127.0.0.1")
+    assert (told["method"], told["path"], told["query"], told["request_id"]) == ("GET", "/path", "query", None)
+
+
+def test_head_that_takes_too_long_is_logged_with_its_request_line(
+    serve: Serve, write_app: Callable[[str], str]
+) -> None:
+    options = ["--access-logfile", "-", "--access-logformat", "%(s)s %(r)s", "--header-timeout", "200ms"]
+    site = serve(write_app(APP), *options)
+    with Peer.connect(site.host, site.port) as peer:
+        peer.send(b"GET /slow HTTP/1.1\r\nHost: a\r\n")
+        assert peer.read_response().status == 408
+    site.wait_for_output("^408 GET /slow HTTP/1.1$")
+    site.wait_for(
+        r"\[INFO\] refused with 408: client 127\.0\.0\.1:\d+, GET /slow: The request took too long to arrive\.$"
+    )
+
+
+def test_json_lines_have_the_request_id(log: Log) -> None:
+    site, lines = log("json")
+    ask(site, build_request("GET", "/", headers={"X-Request-ID": "7f3a-b.c"}))
+    ask(site, build_request("GET", "/"))
+    ask(site, build_request("GET", "/", headers={"X-Request-ID": 'a"b'}))
+    ask(site, build_request("GET", "/", headers={"X-Request-ID": "x" * 129}))
+    # One that is no plain word is replaced by the number of the call, which reports of slow requests have too.
+    assert [json.loads(line)["request_id"] for line in lines()] == ["7f3a-b.c", "2", "3", "4"]
 
 
 def test_what_failed_is_logged_as_the_client_saw_it(log: Log) -> None:
@@ -317,7 +348,6 @@ def test_it_is_off_by_default(serve: Serve, write_app: Callable[[str], str], tmp
     site = serve(write_app(APP), cwd=tmp_path)
     before = set(os.listdir(tmp_path))
     ask(site, build_request("GET", "/"))
-    ask(site, b"nonsense\r\n\r\n")
     assert site.stop() == 0
     assert site.stdout == ""
     assert len(site.stderr.splitlines()) == 3

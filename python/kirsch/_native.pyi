@@ -25,6 +25,7 @@ __all__ = [
     "count_dropped_line",
     "flush_logs",
     "follow_frames",
+    "is_request_id",
     "load",
     "make_room_for_signals",
     "name_thread",
@@ -84,6 +85,9 @@ class LogWriter:
 def flush_logs(patience: float, *, settle: bool = False) -> bool:
     """Wait up to ``patience`` seconds until all lines that were logged in this process are written or dropped, access
     lines included; whether they are. With ``settle`` also until the threads that write have ended, as before a fork."""
+
+def is_request_id(given: str) -> bool:
+    """Whether an X-Request-ID is short and plain, so that it may be repeated in logs."""
 
 def count_dropped_line() -> None:
     """A line was dropped by somebody else: count it as :meth:`Server.statistics` does (``log_lines_dropped``)."""
@@ -274,7 +278,7 @@ class Server:
         """Make a waiting :meth:`run` look at pending signals now. May be called from any thread."""
 
     def tell_last(self) -> None:
-        """Report the access lines that were dropped and not reported yet: when it has ended, and logs are flushed."""
+        """Report what was only counted so far, refused requests and dropped access lines: when it has ended."""
 
     def reopen_logs(self) -> None:
         """Open the access log's path again, after a rotation; the old file stays in use if that fails.

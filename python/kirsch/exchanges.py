@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 
 from kirsch import stacks
+from kirsch._native import is_request_id
 from kirsch.options import TypedDict
 
 TYPE_CHECKING = False
@@ -14,10 +15,6 @@ if TYPE_CHECKING:
     from kirsch._native import Call
     from kirsch._native import Server as NativeServer
     from kirsch.drivers import Driver
-
-# A request id that somebody else has made is repeated in logs only if it can do no harm there.
-_ID_MAX = 128
-_ID_CHARACTERS = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~:/+=@")
 
 _PATH_MAX = 500
 
@@ -106,7 +103,7 @@ def describe(calls: list[Call], native: NativeServer, driver: Driver, *, stack: 
 def request_id(call: Call) -> str:
     """The request's X-Request-ID if that is short and plain, else the number of the call."""
     given = call.environ.get("HTTP_X_REQUEST_ID")
-    if isinstance(given, str) and 0 < len(given) <= _ID_MAX and _ID_CHARACTERS.issuperset(given):
+    if isinstance(given, str) and is_request_id(given):
         return given
     return str(call.number)
 

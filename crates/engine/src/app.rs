@@ -3,7 +3,7 @@
 use crate::Body;
 use crate::net::Net;
 use std::net::SocketAddr;
-use wire::http1::{Fault, Head};
+use wire::http1::{Fault, Head, PartialRequestLine};
 
 /// Who sits at the other end of a connection.
 #[derive(Clone, Copy, Debug)]
@@ -153,8 +153,8 @@ pub trait App: Sized {
     /// The connection has been idle for a while: what is kept for speed alone can go.
     fn idle(&mut self, connection: &mut Self::Connection);
 
-    /// The engine has answered by itself what never became a request.
-    fn refused(&mut self, refusal: Refusal, connection: &mut Self::Connection);
+    /// The engine has answered by itself what never became a request. `line` is what could be read of its request line.
+    fn refused(&mut self, refusal: Refusal, line: Option<PartialRequestLine<'_>>, connection: &mut Self::Connection);
 
     /// Something happened that an operator should know.
     fn report(&mut self, report: Report);

@@ -40,7 +40,7 @@ use receiving::Receiving;
 use std::any::Any;
 use std::collections::VecDeque;
 use std::time::Duration;
-use wire::http1::{self, BodyStep, CONTINUE, Fault, Field, Framing, Receiver, Request, Stamp};
+use wire::http1::{self, BodyStep, CONTINUE, Fault, Field, Framing, PartialRequestLine, Receiver, Request, Stamp};
 
 pub(crate) use attending::Attended;
 pub use expiring::Expired;
@@ -614,7 +614,7 @@ impl<A: App> Connection<A> {
             Ok(Some(head)) => head,
             Ok(None) => return (0, None),
             Err(fault) => {
-                self.refuse_unread(fault.into(), hub, app);
+                self.refuse_unread(fault.into(), input, hub, app);
                 return (input.len(), None);
             }
         };
@@ -851,7 +851,7 @@ impl<A: App> Connection<A> {
         }
         match &self.phase {
             Phase::Head if self.receiver.end_of_input(&self.input).is_ok() => return Step::Stop(Fate::Close(None)),
-            Phase::Head => self.refuse_unread(Fault::Truncated.into(), hub, app),
+            Phase::Head => self.refuse_stored(Fault::Truncated.into(), hub, app),
             Phase::Body(_) => self.refuse_request(Fault::Truncated.into(), hub, app),
             Phase::Running(_) => self.break_incoming(Fault::Truncated.into(), app),
             Phase::Expired(_) => self.let_expired_go(),
@@ -860,9 +860,15 @@ impl<A: App> Connection<A> {
         Step::Next
     }
 
-    /// Answers what never became a request.
-    fn refuse_unread(&mut self, refusal: Refusal, hub: &mut Hub<A>, app: &mut A) {
-        app.refused(refusal, known(&mut self.app));
+    /// Answers what lies here and never became a request.
+    fn refuse_stored(&mut self, refusal: Refusal, hub: &mut Hub<A>, app: &mut A) {
+        let input = std::mem::take(&mut self.input);
+        self.refuse_unread(refusal, &input[self.input_used..], hub, app);
+    }
+
+    /// Answers `unread`, which never became a request.
+    fn refuse_unread(&mut self, refusal: Refusal, unread: &[u8], hub: &mut Hub<A>, app: &mut A) {
+        app.refused(refusal, PartialRequestLine::read(unread), known(&mut self.app));
         self.write_refusal(refusal, self.receiver.is_head(), hub);
     }
 
@@ -1119,7 +1125,9 @@ impl Config {
     }
 }
 
-fn explanation(status: u16) -> &'static str {
+/// One sentence about a refusal for which no rule was broken.
+#[must_use]
+pub fn explanation(status: u16) -> &'static str {
     match status {
         408 => "The request took too long to arrive.",
         503 => "The server has too much to do at the moment.",

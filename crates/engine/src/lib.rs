@@ -67,7 +67,7 @@ mod ticker;
 
 pub use app::{AcceptPause, App, CallId, Local, Peer, Progress, Refusal, Report, Ticket, Work};
 pub use config::{Config, STOP_GRACE};
-pub use connection::{Expired, Input};
+pub use connection::{Expired, Input, explanation};
 pub use deadline::Now;
 pub use engine::Engine;
 pub use group::{ENGINES_MAX, EngineGroup, Membership, ProcessRecord, SharedRecords};

@@ -9,7 +9,7 @@
 use crate::log_writer::Log;
 use crate::object::Object;
 use base64::Engine as _;
-use engine::Peer;
+use engine::{Peer, Refusal};
 use pyo3::exceptions::PyValueError;
 use pyo3::ffi;
 use pyo3::prelude::*;
@@ -19,12 +19,16 @@ use std::ffi::CStr;
 use std::fmt::Write as _;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
-use wire::http1::{Draft, Field, Head, Version};
+use wire::http1::{Draft, Field, Head, PartialRequestLine, Version};
 
 /// Apache's and gunicorn's combined format.
 const COMBINED: &str = r#"%(h)s %(l)s %(u)s %(t)s "%(r)s" %(s)s %(b)s "%(f)s" "%(a)s""#;
 /// Collected lines go to the writer beyond this.
 const BUFFER: usize = 64 << 10;
+
+const REQUEST_ID_MAX: usize = 128;
+/// Of the target of a request that was refused no more is shown.
+const TARGET_MAX: usize = 1024;
 
 /// What is remembered of a request until its line is written.
 pub(crate) struct Entry {
@@ -56,17 +60,24 @@ impl Entry {
         }
     }
 
-    /// Of what never became a request.
-    pub(crate) fn unread(peer: Peer) -> Self {
+    /// Of what never became a request, with what could be read of its request line.
+    pub(crate) fn unread(peer: Peer, line: Option<&PartialRequestLine<'_>>) -> Self {
+        let (method, mut target) = line.map_or((&b""[..], Vec::new()), |line| (line.method, line.target.to_vec()));
+        let is_cut = line.is_some_and(|line| line.is_cut) || target.len() > TARGET_MAX;
+        if is_cut {
+            target.truncate(TARGET_MAX);
+            target.extend_from_slice(b"...");
+        }
+        let query = target.iter().position(|&byte| byte == b'?');
         Self {
             begun: Instant::now(),
             at: SystemTime::now(),
             peer,
-            method: Box::default(),
-            target: Box::default(),
-            path_end: 0,
-            has_query: false,
-            version: None,
+            method: method.into(),
+            path_end: query.unwrap_or(target.len()),
+            has_query: query.is_some(),
+            target: target.into(),
+            version: line.filter(|_| !is_cut).and_then(|line| line.version),
             block: Box::default(),
             fields: Box::default(),
         }
@@ -129,14 +140,28 @@ enum Piece {
     Variable(String),
 }
 
-/// What an access log line says of a response.
+/// What became of a request.
+pub(crate) struct Response<'a> {
+    pub(crate) status: u16,
+    pub(crate) body_bytes: u64,
+    /// What the application said; `None` if it did not come to that.
+    pub(crate) draft: Option<&'a Draft>,
+}
+
+impl Response<'_> {
+    /// The server has answered by itself.
+    pub(crate) fn refused(refusal: Refusal) -> Self {
+        Self { status: refusal.status, body_bytes: 0, draft: None }
+    }
+}
+
+/// What an access log line is made of.
 struct Line<'a> {
     entry: &'a Entry,
-    status: u16,
-    body_bytes: u64,
-    /// What the application said; `None` if it did not come to that.
-    draft: Option<&'a Draft>,
+    response: Response<'a>,
     environ: Option<&'a Object>,
+    /// The number of the call, if it came to one.
+    call: Option<u64>,
     took: Duration,
 }
 
@@ -245,13 +270,12 @@ impl AccessLog {
         &mut self,
         py: Python<'_>,
         entry: &'a Entry,
-        status: u16,
-        body_bytes: u64,
-        draft: Option<&'a Draft>,
+        response: Response<'a>,
         environ: Option<&'a Object>,
+        call: Option<u64>,
     ) {
         self.set_time(entry.at);
-        let line = Line { entry, status, body_bytes, draft, environ, took: entry.begun.elapsed() };
+        let line = Line { entry, response, environ, call, took: entry.begun.elapsed() };
         self.line.clear();
         match &self.shape {
             Shape::Text(pieces) => {
@@ -388,21 +412,24 @@ impl Line<'_> {
             Piece::User => push_escaped(entry.user().as_deref(), out),
             Piece::Time => out.write_str(time),
             Piece::RequestLine => match entry.version {
-                Some(_) => {
+                None if entry.method.is_empty() => out.write_str("-"),
+                version => {
                     let _ = push_escaped(Some(&entry.method), out);
                     out.push(' ');
                     let _ = push_escaped(Some(&entry.target), out);
-                    write!(out, " {}", entry.protocol())
+                    match version {
+                        Some(_) => write!(out, " {}", entry.protocol()),
+                        None => Ok(()),
+                    }
                 }
-                None => out.write_str("-"),
             },
             Piece::Method => push_escaped(Some(&entry.method).filter(|method| !method.is_empty()).map(|m| &**m), out),
             Piece::Path => push_escaped(Some(&entry.target[..entry.path_end]), out),
             Piece::Query => push_escaped(Some(entry.query()), out),
             Piece::Protocol => out.write_str(entry.protocol()),
-            Piece::Status => write!(out, "{}", self.status),
-            Piece::BytesOrDash if self.body_bytes == 0 => out.write_str("-"),
-            Piece::Bytes | Piece::BytesOrDash => write!(out, "{}", self.body_bytes),
+            Piece::Status => write!(out, "{}", self.response.status),
+            Piece::BytesOrDash if self.response.body_bytes == 0 => out.write_str("-"),
+            Piece::Bytes | Piece::BytesOrDash => write!(out, "{}", self.response.body_bytes),
             Piece::Referer => push_escaped(entry.field(b"referer"), out),
             Piece::Agent => push_escaped(entry.field(b"user-agent"), out),
             Piece::Seconds => write!(out, "{}", self.took.as_secs()),
@@ -413,23 +440,31 @@ impl Line<'_> {
             Piece::RequestField(name) => push_escaped(entry.field(name.as_bytes()), out),
             Piece::ResponseField(name) => push_escaped(self.response_field(name).as_deref(), out),
             Piece::Variable(name) => {
-                let value = self.environ.and_then(|environ| environ.bind(py).get_item(name).ok());
-                push_escaped(value.as_ref().map(text).as_deref().map(str::as_bytes), out)
+                let value = self.environ.and_then(|environ| variable(py, environ, name));
+                push_escaped(value.as_deref().map(str::as_bytes), out)
             }
         };
     }
 
     /// Fields that the application set, by their names in lower case.
     fn response_fields(&self) -> impl Iterator<Item = (String, Cow<'_, [u8]>)> {
-        let length = self.draft.and_then(Draft::content_length);
+        let length = self.response.draft.and_then(Draft::content_length);
         let length = length.map(|length| ("content-length".to_owned(), Cow::from(length.to_string().into_bytes())));
-        let fields = self.draft.into_iter().flat_map(Draft::fields);
+        let fields = self.response.draft.into_iter().flat_map(Draft::fields);
         let fields = fields.map(|(name, value)| (String::from_utf8_lossy(name).to_ascii_lowercase(), value.into()));
         fields.chain(length)
     }
 
     fn response_field(&self, wanted: &str) -> Option<Cow<'_, [u8]>> {
         self.response_fields().find(|(name, _)| name == wanted).map(|(_, value)| value)
+    }
+
+    /// What the client or a proxy has called the request, or else the number of the call, as in reports; `None` for what
+    /// the application was not called for.
+    fn request_id(&self) -> Option<String> {
+        let given = self.entry.field(b"x-request-id").filter(|given| is_request_id(given));
+        let given = given.map(|given| String::from_utf8_lossy(given).into_owned());
+        given.or_else(|| self.call.map(|call| call.to_string()))
     }
 
     /// One object with fixed keys.
@@ -446,13 +481,14 @@ impl Line<'_> {
             "path": text(&entry.target[..entry.path_end]),
             "query": text(entry.query()),
             "protocol": entry.protocol(),
-            "status": self.status,
-            "response_bytes": self.body_bytes,
+            "status": self.response.status,
+            "response_bytes": self.response.body_bytes,
             "duration_us": u64::try_from(self.took.as_micros()).unwrap_or(u64::MAX),
             "host": optional(entry.field(b"host")),
             "referer": optional(entry.field(b"referer")),
             "user_agent": optional(entry.field(b"user-agent")),
             "pid": std::process::id(),
+            "request_id": self.request_id(),
         });
         for character in object.to_string().chars() {
             // Legal in JSON, but a terminal obeys them, or shows a line as something else than it is.
@@ -490,6 +526,17 @@ fn entry_fields(entry: &Entry) -> Vec<(String, String)> {
             (name, escaped(field.value(&entry.block)))
         })
         .collect()
+}
+
+/// Whether a request id that somebody else has made is short and plain: then it can do no harm in a log.
+pub(crate) fn is_request_id(given: &[u8]) -> bool {
+    let is_plain = |&byte: &u8| byte.is_ascii_alphanumeric() || b"-._~:/+=@".contains(&byte);
+    !given.is_empty() && given.len() <= REQUEST_ID_MAX && given.iter().all(is_plain)
+}
+
+/// A variable of an environ as text, if it is there.
+pub(crate) fn variable(py: Python<'_>, environ: &Object, name: &str) -> Option<String> {
+    environ.bind(py).get_item(name).ok().as_ref().map(text)
 }
 
 /// A variable as text. The engine is locked, so nothing of the application's may run: what is neither a text nor a number

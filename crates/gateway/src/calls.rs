@@ -190,6 +190,8 @@ pub(crate) struct Ended {
 
 /// What the access log has to say of a call that was answered with 504.
 pub(crate) struct Late {
+    /// The call's.
+    pub(crate) number: u64,
     pub(crate) entry: Box<Entry>,
     pub(crate) environ: Object,
     pub(crate) body_bytes: u64,
@@ -366,7 +368,9 @@ impl Calls {
                 let shown = Call::of(py, call, now, &self.place);
                 let late = match call.expired {
                     Some(Expired::Answered { body_bytes }) => {
-                        call.entry.take().map(|entry| Late { entry, environ: call.environ.clone_ref(py), body_bytes })
+                        let number = call.number;
+                        let environ = call.environ.clone_ref(py);
+                        call.entry.take().map(|entry| Late { number, entry, environ, body_bytes })
                     }
                     _ => None,
                 };

@@ -32,6 +32,7 @@ mod inotify;
 mod limit;
 mod log_writer;
 mod object;
+mod refusals;
 mod scoreboard;
 mod server;
 mod signals;
@@ -48,6 +49,7 @@ use pyo3::prelude::*;
 /// (ARCHITECTURE.md, "Free-threaded CPython").
 #[pymodule(gil_used = false)]
 mod _native {
+    use crate::access_log;
     #[pymodule_export]
     use crate::bench::{Histogram, ResponseFault, Responses, load, serve_null};
     #[pymodule_export]
@@ -77,6 +79,12 @@ mod _native {
     #[pyo3(signature = (log_format, /))]
     fn check_access_log_format(log_format: &str) -> PyResult<()> {
         crate::access_log::check_format(log_format)
+    }
+
+    /// See the stub.
+    #[pyfunction]
+    fn is_request_id(given: &str) -> bool {
+        access_log::is_request_id(given.as_bytes())
     }
 
     /// See the stub.

@@ -12,7 +12,7 @@ use crate::object::Object;
 use crate::scoreboard::{Histogram, Publisher, Scoreboard, Snapshot};
 use crate::thread_name;
 use crate::wsgi::{
-    ERROR, Ending, HandleTypes, Handles, Inputs, Job, Note, StartResponse, WARNING, Wsgi, read_too_late,
+    ERROR, Ending, HandleTypes, Handles, INFO, Inputs, Job, Note, StartResponse, WARNING, Wsgi, read_too_late,
 };
 use engine::baton::{self, Baton, Crew, Kind, Muster};
 use engine::{
@@ -856,11 +856,15 @@ impl Site {
                 core.wsgi.return_memory();
                 core.wsgi.access_log.iter_mut().for_each(AccessLog::flush);
             }
-            (notes, core.wsgi.access_log.as_ref().map(|log| log.take_notices(false)))
+            (
+                notes,
+                core.wsgi.access_log.as_ref().map(|log| log.take_notices(false)),
+                core.wsgi.refusals.take_counts(false),
+            )
         });
         // From within, somebody else does it later.
-        let Ok((notes, notices)) = tidied else { return };
-        self.tell_of_access_log(py, notices.unwrap_or_default());
+        let Ok((notes, notices, refusals)) = tidied else { return };
+        self.tell_counts(py, notices.unwrap_or_default(), refusals);
         let Some((notes, lines)) = notes else { return };
         if let Some(LoggerLines { logger, lines }) = lines {
             for line in lines {
@@ -876,13 +880,20 @@ impl Site {
 
     /// Tells what there is to tell at the end, when the logs have been written.
     pub(crate) fn tell_last(&self, py: Python<'_>) {
-        let notices = self.with(py, |core| core.wsgi.access_log.as_ref().map(|log| log.take_notices(true)));
-        self.tell_of_access_log(py, notices.ok().flatten().unwrap_or_default());
+        let told = self.with(py, |core| {
+            (core.wsgi.access_log.as_ref().map(|log| log.take_notices(true)), core.wsgi.refusals.take_counts(true))
+        });
+        if let Ok((notices, refusals)) = told {
+            self.tell_counts(py, notices.unwrap_or_default(), refusals);
+        }
     }
 
-    fn tell_of_access_log(&self, py: Python<'_>, notices: Vec<String>) {
+    fn tell_counts(&self, py: Python<'_>, notices: Vec<String>, refusals: Vec<String>) {
         for notice in notices {
             self.tell(py, WARNING, &format!("access log: {notice}"), None);
+        }
+        for refusals in refusals {
+            self.tell(py, INFO, &refusals, None);
         }
     }
 

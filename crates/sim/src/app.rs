@@ -11,7 +11,7 @@ use std::io::Read;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
-use wire::http1::Head;
+use wire::http1::{Head, PartialRequestLine};
 
 /// How a call ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -360,7 +360,7 @@ impl App for Book {
 
     fn idle(&mut self, _guest: &mut Guest) {}
 
-    fn refused(&mut self, refusal: Refusal, guest: &mut Guest) {
+    fn refused(&mut self, refusal: Refusal, _line: Option<PartialRequestLine<'_>>, guest: &mut Guest) {
         self.shared.moved();
         self.refusals += 1;
         self.shared.trace(|| format!("c{} is refused with {}", guest.number, refusal.status));

@@ -3,7 +3,7 @@
 
 use std::collections::HashSet;
 use wire::http1::client::{self, Body, ServerFault};
-use wire::http1::{BodyStep, Fault, Field, Limits, Receiver};
+use wire::http1::{BodyStep, Fault, Field, Limits, PartialRequestLine, Receiver, Version};
 
 /// Bytes at a time, where a case is read in pieces.
 const SMALLEST: usize = if cfg!(miri) { 1460 } else { 1 };
@@ -111,18 +111,23 @@ fn every_fault_is_reached() {
         (Fault::FieldValueInvalid, with("A: \0\r\n")),
         (Fault::FieldsTooMany, with(&"A: b\r\n".repeat(100))),
         (Fault::HeadTooLarge, with(&format!("A: {}\r\n", long(8000)).repeat(9))),
+        (Fault::Http2Preface, "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_owned()),
         (Fault::HostInvalid, "GET / HTTP/1.1\r\nHost: a/b\r\n\r\n".to_owned()),
         (Fault::HostMissing, "GET / HTTP/1.1\r\n\r\n".to_owned()),
         (Fault::HostRepeated, with("Host: a\r\n")),
         (Fault::LineFolded, with(" b\r\n")),
         (Fault::MethodInvalid, "G@T / HTTP/1.1\r\n\r\n".to_owned()),
         (Fault::MethodTooLong, format!("{} / HTTP/1.1\r\n\r\n", long(33))),
+        (Fault::ProxyProtocol, "PROXY TCP4 192.0.2.1 192.0.2.2 1 2\r\n".to_owned()),
+        (Fault::ProxyProtocol, "\r\n\r\n\0\r\nQUIT\n!".to_owned()),
         (Fault::RequestLineMalformed, "GET  / HTTP/1.1\r\n\r\n".to_owned()),
         (Fault::RequestLineTooLong, format!("GET /{} HTTP/1.1\r\n\r\n", long(8190))),
         (Fault::SpaceBeforeColon, with("A : b\r\n")),
         (Fault::SpaceBeforeFirstField, "GET / HTTP/1.1\r\n Host: a\r\n\r\n".to_owned()),
+        (Fault::SshBanner, "SSH-2.0-OpenSSH_9.9\r\n".to_owned()),
         (Fault::TargetFormInvalid, "GET a HTTP/1.1\r\nHost: a\r\n\r\n".to_owned()),
         (Fault::TargetInvalid, "GET /# HTTP/1.1\r\nHost: a\r\n\r\n".to_owned()),
+        (Fault::TlsHandshake, "\x16\x03\x01\x02\0\x01".to_owned()),
         (Fault::TrailerForbidden, chunked("0\r\nHost: a\r\n\r\n")),
         (Fault::TrailersTooLarge, chunked(&format!("0\r\n{}\r\n", format!("A: {}\r\n", long(4093)).repeat(2)))),
         (Fault::TransferEncodingInvalid, with("Transfer-Encoding: chunked, chunked\r\n")),
@@ -145,6 +150,32 @@ fn every_fault_is_reached() {
     let reached: HashSet<Fault> = table.iter().map(|(fault, _)| *fault).collect();
     let missing: Vec<_> = Fault::ALL.iter().filter(|fault| !reached.contains(fault)).collect();
     assert!(missing.is_empty(), "not reached: {missing:?}");
+}
+
+#[test]
+fn sources_are_those_of_the_comments() {
+    assert_eq!(Fault::HostMissing.source(), Some("RFC 9112 section 3.2"));
+    assert_eq!(Fault::ContentLengthInvalid.source(), Some("RFC 9110 section 8.6"));
+    assert_eq!(Fault::ExpectationUnknown.source(), Some("RFC 9110 section 10.1.1"));
+    assert_eq!(Fault::ChunkExtensionInvalid.source(), Some("RFC 9112 section 7.1.1"));
+    assert_eq!(Fault::FieldsTooMany.source(), None);
+}
+
+#[test]
+fn partial_request_lines_are_read_as_far_as_they_go() {
+    let read =
+        |input| PartialRequestLine::read(input).map(|line| (line.method, line.target, line.is_cut, line.version));
+    let whole = Some((&b"GET"[..], &b"/a?b"[..], false, Some(Version::Http11)));
+    assert_eq!(read(b"GET /a?b HTTP/1.1\r\nHost"), whole);
+    assert_eq!(read(b"\r\nGET /a?b HTTP/1.1\r\n"), whole);
+    assert_eq!(read(b"GET /a?b HTTP/9.9\r\n"), Some((&b"GET"[..], &b"/a?b"[..], false, None)));
+    assert_eq!(read(b"GET /a?b HTTP/1.1"), Some((&b"GET"[..], &b"/a?b"[..], false, None)));
+    assert_eq!(read(b"GET /a?b"), Some((&b"GET"[..], &b"/a?b"[..], true, None)));
+    assert_eq!(read(b"GET /a\0b HTTP/1.1\r\n"), Some((&b"GET"[..], &b"/a"[..], true, None)));
+    assert_eq!(read(b"GET "), Some((&b"GET"[..], &b""[..], true, None)));
+    for nothing in [&b""[..], b"GET", b"\x16\x03\x01", b" / HTTP/1.1\r\n", b"G@T / HTTP/1.1\r\n"] {
+        assert_eq!(read(nothing), None, "{nothing:?}");
+    }
 }
 
 #[test]

@@ -179,7 +179,7 @@ impl<A: App> Connection<A> {
             Wait::Head if !self.has_input() => Fate::Close(self.leave(hub, app)),
             Wait::Head => {
                 hub.statistics.timeouts += 1;
-                self.refuse_unread(Refusal { status: 408, fault: None }, hub, app);
+                self.refuse_stored(Refusal { status: 408, fault: None }, hub, app);
                 Fate::Again
             }
             Wait::Body => {
@@ -199,7 +199,7 @@ impl<A: App> Connection<A> {
                     self.refuse_request(refusal, hub, app);
                 } else {
                     self.held_back = false;
-                    self.refuse_unread(refusal, hub, app);
+                    self.refuse_stored(refusal, hub, app);
                 }
                 Fate::Again
             }

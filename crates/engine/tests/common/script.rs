@@ -9,7 +9,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::mpsc::Receiver;
 use std::time::Instant;
-use wire::http1::{Draft, Head, Misuse};
+use wire::http1::{Draft, Head, Misuse, PartialRequestLine};
 
 /// How a request is answered: the head, then one operation after the other.
 #[derive(Clone, Debug)]
@@ -635,7 +635,7 @@ impl App for Script {
         self.log.push(Event::Idle { connection: *connection });
     }
 
-    fn refused(&mut self, refusal: Refusal, _connection: &mut usize) {
+    fn refused(&mut self, refusal: Refusal, _line: Option<PartialRequestLine<'_>>, _connection: &mut usize) {
         self.log.push(Event::Refused { status: refusal.status, fault: refusal.fault.map(wire::http1::Fault::name) });
     }
 

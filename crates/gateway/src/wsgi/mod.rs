@@ -24,9 +24,10 @@ pub(crate) use call::{Ending, Job, chunk_of};
 pub(crate) use input::Inputs;
 pub(crate) use start_response::{HandleTypes, Handles, StartResponse, read_too_late};
 
-use crate::access_log::{AccessLog, Entry, LoggerLines};
+use crate::access_log::{AccessLog, Entry, LoggerLines, Response, variable};
 use crate::calls::{Calls, Ended, Late, Limit, Limits, Place};
 use crate::object::{Object, bytes_of};
+use crate::refusals::{Refusals, Refused};
 use crate::scoreboard::{Moment, Stopwatch};
 use crate::site::Waiter;
 use call::Call;
@@ -39,17 +40,19 @@ use pyo3::types::PyBytes;
 use std::fs::File;
 use std::time::Duration;
 use stream::Stream;
-use wire::http1::{Draft, Framing, Head};
+use wire::http1::{Draft, Framing, Head, PartialRequestLine};
 
 /// Severities of `logging`.
 pub(crate) const ERROR: u8 = 40;
 pub(crate) const WARNING: u8 = 30;
+pub(crate) const INFO: u8 = 20;
 
 /// The gateway's state, guarded by the same lock as the engine.
 pub(crate) struct Wsgi {
     environs: Environs,
     pub(crate) access_log: Option<AccessLog>,
     pub(crate) calls: Calls,
+    pub(crate) refusals: Refusals,
     limits: Limits,
     buffers_bodies: bool,
     /// Where threads have to know which calls will wait.
@@ -139,6 +142,7 @@ impl Wsgi {
             environs: Environs::new(py, locals, &constants)?,
             access_log: parts.access_log,
             calls: Calls::new(parts.place),
+            refusals: Refusals::default(),
             limits: parts.limits,
             buffers_bodies: parts.buffers_bodies,
             kinds: (parts.multithread && !parts.is_hosted).then(Kinds::default),
@@ -227,6 +231,7 @@ impl Wsgi {
     /// A call is over: it counts no longer, and is logged. What the application knows of it is returned, to be let go
     /// when the lock is open.
     fn end_call(&mut self, py: Python<'_>, call: &Call, body_bytes: u64) -> Ended {
+        let number = self.calls.number(call.key);
         let mut ended = self.end(call.key);
         if let (Some(log), Some(entry)) = (&mut self.access_log, ended.entry.take()) {
             let (is_refused, body_bytes) = match ended.expired {
@@ -241,16 +246,19 @@ impl Wsgi {
                 // What the application said later is not what its client got.
                 draft = timeout_draft();
             }
-            log.write(py, &entry, draft.status(), body_bytes, Some(&draft), Some(&ended.environ));
+            let response = Response { status: draft.status(), body_bytes, draft: Some(&draft) };
+            log.write(py, &entry, response, Some(&ended.environ), Some(number));
             exchange.with(py, |exchange| exchange.draft = draft);
         }
         ended
     }
 
     /// Writes the line of a request that was answered with 504 while its call goes on.
-    pub(crate) fn log_late(&mut self, py: Python<'_>, Late { entry, environ, body_bytes }: &Late) {
+    pub(crate) fn log_late(&mut self, py: Python<'_>, Late { number, entry, environ, body_bytes }: &Late) {
         if let Some(log) = &mut self.access_log {
-            log.write(py, entry, 504, *body_bytes, Some(&timeout_draft()), Some(environ));
+            let draft = timeout_draft();
+            let response = Response { status: 504, body_bytes: *body_bytes, draft: Some(&draft) };
+            log.write(py, entry, response, Some(environ), Some(*number));
         }
     }
 
@@ -269,6 +277,15 @@ fn timeout_draft() -> Draft {
     // It is a status.
     draft.start_refusal(504).ok();
     draft
+}
+
+/// A client's address for people; that of a Unix socket says nothing.
+fn client(address: &str, port: &str) -> String {
+    match address {
+        "" => "on a Unix socket".to_owned(),
+        address if address.contains(':') => format!("[{address}]:{port}"),
+        address => format!("{address}:{port}"),
+    }
 }
 
 impl App for Wsgi {
@@ -330,10 +347,22 @@ impl App for Wsgi {
     }
 
     fn abandon_request(&mut self, request: Request, refusal: Option<Refusal>) {
-        if let (Some(log), Some(entry), Some(refusal)) = (&mut self.access_log, &request.entry, refusal) {
-            // SAFETY: see the module.
-            let py = unsafe { Python::assume_attached() };
-            log.write(py, entry, refusal.status, 0, None, request.environ.as_ref());
+        let Some(refusal) = refusal else { return };
+        // SAFETY: see the module.
+        let py = unsafe { Python::assume_attached() };
+        if let (Some(log), Some(entry)) = (&mut self.access_log, &request.entry) {
+            log.write(py, entry, Response::refused(refusal), request.environ.as_ref(), None);
+        }
+        // The application has not had it, so it is as the server made it.
+        let known = |name| request.environ.as_ref().and_then(|environ| variable(py, environ, name)).unwrap_or_default();
+        let (method, target) = (known("REQUEST_METHOD"), known("REQUEST_URI"));
+        let told = self.refusals.note(refusal, || Refused {
+            client: client(&known("REMOTE_ADDR"), &known("REMOTE_PORT")),
+            method: method.as_bytes(),
+            target: target.as_bytes(),
+        });
+        if let Some(told) = told {
+            self.note(INFO, told, None);
         }
     }
 
@@ -349,12 +378,23 @@ impl App for Wsgi {
         self.rested += 1;
     }
 
-    fn refused(&mut self, refusal: Refusal, connection: &mut ConnectionState) {
+    fn refused(&mut self, refusal: Refusal, line: Option<PartialRequestLine<'_>>, connection: &mut ConnectionState) {
         if let Some(log) = &mut self.access_log {
             // SAFETY: see the module.
             let py = unsafe { Python::assume_attached() };
-            let entry = Entry::unread(connection.peer);
-            log.write(py, &entry, refusal.status, 0, None, None);
+            let entry = Entry::unread(connection.peer, line.as_ref());
+            log.write(py, &entry, Response::refused(refusal), None, None);
+        }
+        let told = self.refusals.note(refusal, || Refused {
+            client: match connection.peer.address {
+                Some(address) => client(&address.ip().to_canonical().to_string(), &address.port().to_string()),
+                None => client("", ""),
+            },
+            method: line.map_or(b"", |line| line.method),
+            target: line.map_or(b"", |line| line.target),
+        });
+        if let Some(told) = told {
+            self.note(INFO, told, None);
         }
     }
 

@@ -1,14 +1,14 @@
 //! The rules that a peer can break.
 
 macro_rules! faults {
-    ($($(#[$doc:meta])* $name:ident $status:literal $explanation:literal,)*) => {
+    ($($(#[doc = $doc:literal])* $name:ident $status:literal $explanation:literal,)*) => {
         /// A rule that the peer broke: one variant a rule, each with the status that answers it.
         ///
         /// After a fault the connection cannot be read any further, because where the next message begins is not
         /// known; the answer closes it.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         pub enum Fault {
-            $($(#[$doc])* $name,)*
+            $($(#[doc = $doc])* $name,)*
         }
 
         impl Fault {
@@ -25,6 +25,15 @@ macro_rules! faults {
             #[must_use]
             pub fn explanation(self) -> &'static str {
                 match self { $(Fault::$name => $explanation,)* }
+            }
+
+            /// Where the rule is written, such as `RFC 9112 section 3.2`; `None` if it is this server's own.
+            #[must_use]
+            pub fn source(self) -> Option<&'static str> {
+                let comment = match self { $(Fault::$name => concat!($($doc),*),)* };
+                let source = &comment[comment.find("RFC ")?..];
+                let end = source.find(|c: char| !(c.is_ascii_alphanumeric() || matches!(c, ' ' | '.')));
+                Some(source[..end.unwrap_or(source.len())].trim_end_matches('.'))
             }
 
             /// The variant's name, as the corpus spells it.
@@ -77,6 +86,8 @@ faults! {
     FieldsTooMany 431 "There are too many header lines.",
     /// The head as a whole is beyond its bound.
     HeadTooLarge 431 "The header section is too large.",
+    /// The preface of HTTP/2, from a client that did not ask whether the server speaks it (RFC 9113 section 3.4).
+    Http2Preface 505 "HTTP/2 was spoken without asking; this server speaks HTTP/1.1.",
     /// Not uri-host [":" port] (RFC 9110 section 7.2).
     HostInvalid 400 "Host is not a host name with an optional port.",
     /// HTTP/1.1 without Host (RFC 9112 section 3.2).
@@ -89,6 +100,8 @@ faults! {
     MethodInvalid 400 "The method has a character that is not allowed.",
     /// The method is longer than any method.
     MethodTooLong 501 "The method is not known.",
+    /// A PROXY protocol header, version 1 or 2, from a load balancer.
+    ProxyProtocol 400 "A PROXY protocol header was sent; this server does not read it, so turn it off in the proxy.",
     /// The request line does not have its three parts with one space between.
     RequestLineMalformed 400 "The request line is malformed.",
     /// The request line is beyond its bound.
@@ -97,10 +110,14 @@ faults! {
     SpaceBeforeColon 400 "There is space between a header name and its colon.",
     /// White space before the first field line (RFC 9112 section 2.2).
     SpaceBeforeFirstField 400 "There is space before the first header.",
+    /// The identification of SSH (RFC 4253 section 4.2).
+    SshBanner 400 "SSH was spoken on an HTTP port.",
     /// Neither a path, nor an absolute http(s) URI, nor `*`.
     TargetFormInvalid 400 "The request target is neither a path nor a URI of this server.",
     /// A character that no target has.
     TargetInvalid 400 "The request target has a character that is not allowed.",
+    /// A TLS record with a handshake (RFC 8446 section 5.1): most often a `ClientHello`.
+    TlsHandshake 400 "TLS was spoken on a plain HTTP port; use http:// or put TLS in front of this server.",
     /// A trailer that would change framing or routing (RFC 9110 section 6.5.1).
     TrailerForbidden 400 "A trailer is not allowed to say this.",
     /// The trailer section is beyond its bound.

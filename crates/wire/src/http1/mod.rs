@@ -39,6 +39,7 @@ mod grammar;
 mod limits;
 #[cfg(test)]
 mod linear;
+mod other_protocols;
 mod receive;
 mod send;
 mod target;
@@ -47,6 +48,6 @@ pub use body::BodyStep;
 pub use fault::Fault;
 pub use fields::Field;
 pub use limits::Limits;
-pub use receive::{Framing, Head, Receiver, Version, glance};
+pub use receive::{Framing, Head, PartialRequestLine, Receiver, Version, glance};
 pub use send::{CONTINUE, Draft, Misuse, Request, Sender, Stamp, check_length, fail, inform, refuse};
 pub use target::{Form, Target};

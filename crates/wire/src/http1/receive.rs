@@ -6,6 +6,7 @@ use super::fault::Fault;
 use super::fields::Field;
 use super::grammar::{line_feed, list, target_end, token_end};
 use super::limits::{self, Limits};
+use super::other_protocols;
 use super::target::{Target, is_host};
 
 /// The minor version decides about persistence and framing; HTTP/1.2 and later minors count as 1.1
@@ -123,9 +124,13 @@ impl Receiver {
             return Ok(None);
         }
         let Some(start) = skip_empty_lines(input)? else { return Ok(None) };
-        let Some(line) = request_line(&input[start..], limits)? else {
-            self.progress.wait_for_first_line(input);
-            return Ok(None);
+        let line = match request_line(&input[start..], limits) {
+            Ok(Some(line)) => line,
+            Ok(None) => {
+                self.progress.wait_for_first_line(input);
+                return Ok(None);
+            }
+            Err(fault) => return other_protocols::name(input, fault).map_or(Ok(None), Err),
         };
         self.is_head = line.method == b"HEAD";
         let block_start = start + line.length;
@@ -246,6 +251,41 @@ pub fn glance(input: &[u8], path: &[u8]) -> Option<bool> {
         target.get(path.len()).map(|&behind| matches!(behind, b' ' | b'?'))
     };
     Some(fits(b"GET ")? || fits(b"HEAD ")?)
+}
+
+/// What can be read of a request line, for a log: its head may be broken, or not be whole.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PartialRequestLine<'a> {
+    /// The method, a token.
+    pub method: &'a [u8],
+    /// The target as far as it is here, and as its characters are those of a target.
+    pub target: &'a [u8],
+    /// The target goes on behind that.
+    pub is_cut: bool,
+    /// The version, if it is one that is spoken here.
+    pub version: Option<Version>,
+}
+
+impl<'a> PartialRequestLine<'a> {
+    /// Reads what `input`, which a request line was expected in, begins with; `None` if that is not a method.
+    #[must_use]
+    pub fn read(input: &'a [u8]) -> Option<Self> {
+        let line = &input[skip_empty_lines(input).ok()??..];
+        let method_end = token_end(&line[..line.len().min(limits::METHOD + 1)], 0);
+        if method_end == 0 || line.get(method_end) != Some(&b' ') {
+            return None;
+        }
+        let target_start = method_end + 1;
+        let stop = target_end(line, target_start);
+        let behind = line.get(stop + 1..).and_then(|rest| rest.split_first_chunk::<10>());
+        let version = behind.and_then(|(line, _)| line.strip_suffix(b"\r\n")).and_then(|text| version(text).ok());
+        Some(Self {
+            method: &line[..method_end],
+            target: &line[target_start..stop],
+            is_cut: line.get(stop) != Some(&b' '),
+            version,
+        })
+    }
 }
 
 /// RFC 9112 section 2.2: a server ignores at least one empty line before a request line. `None`: more may come.

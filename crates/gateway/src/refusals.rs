@@ -1,0 +1,96 @@
+//! What is reported of requests that the server refuses by itself: the first of a kind in full, and of those that follow
+//! within the interval only how many. So whoever sends bad requests can fill the log with no more than a line for each
+//! rule in that time.
+
+use crate::access_log::escaped;
+use crate::log_writer::INTERVAL;
+use engine::Refusal;
+use std::time::Instant;
+use wire::http1::Fault;
+
+#[derive(Default)]
+pub(crate) struct Refusals {
+    /// There is one for each rule at most.
+    kinds: Vec<Kind>,
+    /// Of those that were only counted, nobody was told yet.
+    has_more: bool,
+}
+
+struct Kind {
+    status: u16,
+    fault: Option<Fault>,
+    /// When it was reported last.
+    reported: Instant,
+    /// How many came since then.
+    more: u64,
+}
+
+/// Who was refused, and what was asked for as far as that is known.
+pub(crate) struct Refused<'a> {
+    pub(crate) client: String,
+    pub(crate) method: &'a [u8],
+    pub(crate) target: &'a [u8],
+}
+
+/// The longest target that a report shows.
+const TARGET_MAX: usize = 200;
+
+impl Refusals {
+    /// A request was refused. Returns what is to be reported.
+    pub(crate) fn note<'a>(&mut self, refusal: Refusal, refused: impl FnOnce() -> Refused<'a>) -> Option<String> {
+        let Refusal { status, fault } = refusal;
+        let kind = self.kinds.iter_mut().find(|kind| (kind.status, kind.fault) == (status, fault));
+        match kind {
+            // Those that were counted are reported first.
+            Some(kind) if kind.more > 0 || kind.reported.elapsed() < INTERVAL => {
+                kind.more += 1;
+                self.has_more = true;
+                return None;
+            }
+            Some(kind) => kind.reported = Instant::now(),
+            None => self.kinds.push(Kind { status, fault, reported: Instant::now(), more: 0 }),
+        }
+        let Refused { client, method, target } = refused();
+        let asked = match (method, target) {
+            (b"", _) => String::new(),
+            (method, b"") => format!(", {}", escaped(method)),
+            (method, target) => {
+                let dots = if target.len() > TARGET_MAX { "..." } else { "" };
+                format!(", {} {}{dots}", escaped(method), escaped(&target[..target.len().min(TARGET_MAX)]))
+            }
+        };
+        Some(format!("refused with {status}: client {client}{asked}: {}", reason(status, fault)))
+    }
+
+    /// How many were refused since they were reported last, where the interval has passed or this is the end.
+    pub(crate) fn take_counts(&mut self, is_last: bool) -> Vec<String> {
+        if !self.has_more {
+            return Vec::new();
+        }
+        let mut counts = Vec::new();
+        self.has_more = false;
+        for kind in &mut self.kinds {
+            if kind.more == 0 {
+                continue;
+            }
+            let since = kind.reported.elapsed();
+            if since < INTERVAL && !is_last {
+                self.has_more = true;
+                continue;
+            }
+            let requests = if kind.more == 1 { "request was" } else { "requests were" };
+            let (more, status, seconds) = (kind.more, kind.status, since.as_secs().max(1));
+            let reason = reason(status, kind.fault);
+            counts.push(format!("and {more} more {requests} refused with {status} within {seconds} s: {reason}"));
+            kind.more = 0;
+            kind.reported = Instant::now();
+        }
+        counts
+    }
+}
+
+fn reason(status: u16, fault: Option<Fault>) -> String {
+    let Some(fault) = fault else { return engine::explanation(status).to_owned() };
+    let source = fault.source().map(|source| format!(" ({source})")).unwrap_or_default();
+    format!("{}{source}", fault.explanation())
+}
