@@ -218,6 +218,38 @@ def test_what_only_a_flush_can_know_is_refused(session: orm.Session) -> None:
     assert recall(session, Thing, where(lambda x: x.owner_id == owner.id)) == [new]
 
 
+class Own(orm.DeclarativeBase):
+    pass
+
+
+class Offer(Own):
+    __tablename__ = "offer"
+
+    id: orm.Mapped[int] = orm.mapped_column(primary_key=True)
+    sold: orm.Mapped[bool | None] = orm.mapped_column(default=True)
+    price: orm.Mapped[int | None] = orm.mapped_column()
+    edits: orm.Mapped[int] = orm.mapped_column(default=0, onupdate=1)
+
+
+@pytest.mark.parametrize("values", [{}, {"sold": None}])
+def test_a_default_that_a_flush_will_give_is_refused_until_then(values: dict[str, Any]) -> None:
+    engine = sa.create_engine("sqlite://", poolclass=sa.StaticPool)
+    Own.metadata.create_all(engine)
+    with orm.Session(engine) as session:
+        session.add(Offer(**values))
+        with pytest.raises(Refused, match="gets its sold when it is flushed"):
+            count(session, Offer, where(lambda x: x.sold))
+        assert count(session, Offer, where(lambda x: x.price is None)) == 1
+        session.flush()
+        assert count(session, Offer, where(lambda x: x.sold)) == 1
+        session.scalars(sa.select(Offer)).one().price = 3
+        with pytest.raises(Refused, match=r"will update Offer\.edits"):
+            count(session, Offer, where(lambda x: x.edits > 0))
+        session.flush()
+        assert count(session, Offer, where(lambda x: x.edits > 0)) == 1
+    engine.dispose()
+
+
 def test_what_a_database_cannot_do_is_finished_by_python_when_asked(session: orm.Session) -> None:
     session.add_all(
         [thing(j=1, s="Élan"), thing(j=2, s="élan"), thing(j=3, s="elan"), thing(j=9, s="ÉLAN"), thing(j=1, s=None)]

@@ -63,6 +63,8 @@ class Changes:
             state = sa.inspect(item)
             if item in self.new:
                 self._refuse_unset(state, read, but_key)
+            else:
+                self._refuse_updated(read)
             for relation in self.mapper.relationships:
                 if relation.direction is orm.RelationshipDirection.MANYTOONE:
                     self._refuse_stale(item, state, relation, read)
@@ -74,12 +76,18 @@ class Changes:
                 continue
             if but_key and column.primary_key:
                 continue
-            if name in state.dict and not column.primary_key:
-                continue
+            # A flush leaves out an attribute that is None, set or not, so that the column's default takes its place.
             if column.primary_key or column.default is not None or column.server_default is not None:
                 raise Refused(
                     f"a new {self.name} gets its {name} when it is flushed, and the query reads it", hint=_FLUSH
                 )
+
+    def _refuse_updated(self, read: set[str]) -> None:
+        for name in read & set(self.mapper.column_attrs.keys()):
+            column = self.mapper.column_attrs[name].columns[0]
+            updates = (getattr(column, "onupdate", None), getattr(column, "server_onupdate", None))
+            if updates != (None, None) or column is self.mapper.version_id_col:
+                raise Refused(f"a flush will update {self.name}.{name}, which the query reads", hint=_FLUSH)
 
     def _refuse_stale(self, item: Any, state: Any, relation: Any, read: set[str]) -> None:
         keys = [
