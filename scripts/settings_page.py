@@ -94,7 +94,8 @@ def _cell(answer: str) -> str:
         answer = "the same" + answer[1:]
     answer = answer.replace("{systemd}", "see [systemd](deploy/systemd.md)").replace("|", "\\|")
     code = (
-        r"--[a-z][a-z0-9-]*(?:[ =](?:[A-Z][A-Z:=]+|unix:[\w?=/]+|fd://N|/path=module:app))?|kirsch\.toml|worker-st\w+"
+        r"--[a-z][a-z0-9-]*(?:[ =](?:[A-Z][A-Z:=]+(?:`?module:app)?|unix:[\w?=/]+|fd://N|/path=module:app|\d+|\[::\]:PORT))?"
+        r"|kirsch\.toml|worker-st\w+|(?:before|after)-fork|kirsch [a-z]+ module:app(?: /path)?|kirsch check"
     )
     return re.sub(rf"(?<![\w`-])(?:{code})", lambda match: f"`{match[0]}`", answer)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import resource
@@ -52,7 +53,10 @@ def open_files(pid: int) -> int:
 def files_without_name(pid: int) -> int:
     """Open files of process ``pid`` that have been unlinked, as those are that spooled bodies are kept in."""
     descriptors = Path(f"/proc/{pid}/fd")
-    names = [os.readlink(each) for each in descriptors.iterdir() if each.is_symlink()]
+    names = []
+    for each in descriptors.iterdir():
+        with contextlib.suppress(FileNotFoundError):  # closed meanwhile
+            names.append(os.readlink(each))
     # The scoreboard is such a file too, in memory, and up to CPython 3.12 mmap keeps a descriptor of it.
     return sum(name.endswith(" (deleted)") and not name.startswith("/memfd:") for name in names)
 

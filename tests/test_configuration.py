@@ -337,7 +337,7 @@ def test_a_byte_order_mark_and_line_ends_of_windows_are_read(write: Write) -> No
         ("[[mount]]\npath = '/a/'\napp='a'\n[[mount]]\npath = '/a'\napp='b'", ("4: there is a mount /a already, "
          "kirsch.toml:1 has it")),
         ("app = 'x'\n[[mount]]\npath = '/'\napp='a'", ("2: this mount is for every request, and so is the application "
-         "x (kirsch.toml:1); leave one of them away")),
+         "x (kirsch.toml:1); omit one of them")),
         ("workers = ", "1: workers lacks a value; write workers = VALUE, or remove it"),
         ("app = hello:app # x", '1: hello:app lacks its quotes; write app = "hello:app"'),
         ("preload = yes", "1: yes is not a value of TOML; write preload = true"),

@@ -234,7 +234,7 @@ def test_gunicorns_spelling_with_the_underscore_is_known() -> None:
         (["--host", "x"], "there is no flag --host; write --bind HOST:PORT"),
         (["--bind"], "--bind: a value is missing; write --bind=ADDRESS"),
         (["--factory=1"], "--factory: it takes no value, and '1' was given; write --factory alone"),
-        (["a", "b"], ("one application is served, and there are 2: a b; leave the others away, or give each a path "
+        (["a", "b"], ("one application is served, and there are 2: a b; omit the others, or give each a path "
          "with --mount /path=module:app")),
         (["--log-level", "x"], "--log-level: 'x' is not one of debug, info, warning, error, critical"),
         (["--access-logformat", "jsn"], "--access-logformat: 'jsn' is not one of combined, json; did you mean json?"),
@@ -277,10 +277,10 @@ def test_a_mistake_is_told_in_one_line(argv: list[str], line: str) -> None:
         (["--min-workers", "2", "-w", "3"], "--min-workers: it goes with --max-workers, which is not set"),
         (["--min-workers", "3", "--max-workers", "2"], "--min-workers: 3 is more than --max-workers, 2"),
         (["-w", "9", "--max-workers", "4"], "-w: 9 is not between --min-workers, 1, and --max-workers, 4"),
-        (["-w", "0", "--preload"], ("-w: 0 serves without a supervisor, which --preload needs; leave it away, or "
+        (["-w", "0", "--preload"], ("-w: 0 serves without a supervisor, which --preload needs; omit it, or "
          "write 1")),
         (["-w", "0", "--max-requests=9", "--reload"], ("-w: 0 serves without a supervisor, which --reload, "
-         "--max-requests need; leave them away, or write 1")),
+         "--max-requests need; omit them, or write 1")),
     ],
 )  # fmt: skip
 def test_settings_that_do_not_go_together_are_told(argv: list[str], line: str) -> None:

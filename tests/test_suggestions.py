@@ -52,7 +52,7 @@ NO_HINT = "kirsch --help-all lists those there are"
         ("-Z", NO_HINT),
         # Other servers', by name
         ("--proceses", "for --processes, write --workers"),
-        ("--no-sendfile", "leave it away; wsgi.file_wrapper sends a file with sendfile where the kernel can"),
+        ("--no-sendfile", "omit it; wsgi.file_wrapper sends a file with sendfile where the kernel can"),
         ("--proxy-headers", texts.FORWARDED),
         ("--trusted-proxy", texts.FORWARDED),
         ("--forwarded-allow-ips", texts.FORWARDED),
@@ -63,7 +63,7 @@ NO_HINT = "kirsch --help-all lists those there are"
         ("--maximum-requests", "write --max-requests"),
         ("--timeout-keep-alive", "write --keep-alive"),
         ("--channel-timeout", "write --keep-alive, with --header-timeout, --body-timeout and --write-timeout"),
-        ("--interface", "leave it away; Kirsch serves WSGI; ASGI is not served yet"),
+        ("--interface", "omit it; Kirsch serves WSGI; ASGI is not served yet"),
         ("--listen=127.0.0.1:80", "write --bind HOST:PORT"),
         ("--listen=1024", "write --backlog COUNT"),
         ("--listen", "as in uWSGI: write --backlog COUNT; as in waitress: write --bind HOST:PORT"),
@@ -154,7 +154,7 @@ def test_an_answer_names_only_flags_that_there_are(server: str) -> None:
         if text.startswith("=") and spelling != "--version":
             assert spelling in OURS or spelling == "--no-factory", spelling
         else:
-            assert spelling not in OURS or text.startswith(("--", "leave", "use", "write", "Kirsch")), spelling
+            assert spelling not in OURS or text.startswith(("--", "omit", "use", "write", "Kirsch")), spelling
 
 
 @pytest.mark.parametrize(
@@ -165,7 +165,7 @@ def test_an_answer_names_only_flags_that_there_are(server: str) -> None:
         ("loglevel", "did you mean log-level?"),
         ("keepalive", "write keep-alive"),
         ("raw_env", "write env NAME=VALUE, or a table [env]"),
-        ("when_ready", "nothing; systemd is told READY=1, and ready-path says when a worker is ready"),
+        ("when_ready", "no equivalent; systemd is told READY=1, and ready-path says when a worker is ready"),
         ("post_fork", "use after-fork, with preload; worker-start in any case"),
         ("processes", "write workers"),
         ("harakiri", "write timeout"),

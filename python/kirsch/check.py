@@ -171,7 +171,7 @@ def _sockets(chosen: Settings, refused: _Refused) -> list[tuple[str, str]]:
                 continue  # each has a free port of its own
             if (family, address) in taken:
                 refused.add(
-                    OSError(f"cannot listen on {text}: {taken[family, address]} asks for {url} too; leave one away")
+                    OSError(f"cannot listen on {text}: {taken[family, address]} asks for {url} too; omit one of them")
                 )
             taken[family, address] = text
     return rows

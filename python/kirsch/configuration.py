@@ -271,7 +271,7 @@ def _contradictions(settings: Settings) -> Iterator[tuple[tuple[str, ...], str]]
         if needy:
             flags = ", ".join(each.flags[-1] for each in needy)
             verb, it = ("needs", "it") if len(needy) == 1 else ("need", "them")
-            yield ("workers",), f"0 serves without a supervisor, which {flags} {verb}; leave {it} away, or write 1"
+            yield ("workers",), f"0 serves without a supervisor, which {flags} {verb}; omit {it}, or write 1"
 
 
 def _ambiguity(settings: Settings) -> Iterator[str]:
@@ -280,7 +280,7 @@ def _ambiguity(settings: Settings) -> Iterator[str]:
     if root and settings.target is not None:
         yield (
             f"{root[0].origin}: this mount is for every request, and so is the application {settings.target} "
-            f"({settings.origins['app']}); leave one of them away"
+            f"({settings.origins['app']}); omit one of them"
         )
 
 
@@ -288,7 +288,7 @@ def _several_targets(targets: list[str]) -> str:
     line = f"one application is served, and there are {len(targets)}: {' '.join(targets)}"
     if targets[0] in ("run", "serve", "start"):
         return f"{line}; write `kirsch {targets[1]}` without {targets[0]!r}"
-    return f"{line}; leave the others away, or give each a path with --mount /path=module:app"
+    return f"{line}; omit the others, or give each a path with --mount /path=module:app"
 
 
 def _unknown_flags(arguments: Arguments) -> Iterator[str]:

@@ -369,7 +369,7 @@ def _make(factory: Any, name: str, target: Target) -> Any:
                 raise LoadError(f"{target.text!r} cannot be called so: {error}") from None
             raise LoadError(
                 f"{name} is called without arguments, and needs some ({error}); write them, as in "
-                f"'{name}(\"prod\")', or leave --factory and () away if it is the application itself"
+                f"'{name}(\"prod\")', or omit --factory and () if it is the application itself"
             ) from None
         raise LoadError(f"the factory {name} raised {type(error).__name__}", error) from error
     except SystemExit as error:

@@ -39,12 +39,6 @@ _OTHER_NAMES = {
     "application": "app",
     "target": "app",
     "module": "app",
-    # gunicorn's.
-    "post_worker_init": "worker-start",
-    "post_fork": "worker-start, or after-fork with preload",
-    "pre_fork": "before-fork, with preload",
-    "worker_exit": "worker-stop",
-    "logconfig_dict": "a table [logging]",
 }
 
 

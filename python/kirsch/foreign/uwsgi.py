@@ -5,7 +5,7 @@ The more letters of an option a pattern has, the more it counts.
 
 from kirsch.foreign import texts
 
-_ROUTER = "use the proxy in front, such as nginx; Kirsch serves one application and routes none"
+_ROUTER = "use the proxy in front, such as nginx; Kirsch forwards no requests. --mount serves several applications"
 _ROUTING = "use routes of the proxy in front, or a WSGI middleware"
 _EMPEROR = "use a systemd unit for each application, which systemd starts and watches"
 _CACHE = "use a cache beside the server, such as Redis or memcached"
@@ -14,12 +14,12 @@ _CRON = "use a systemd timer, or cron"
 _DAEMONS = "use a systemd unit for each of them"
 _NAMESPACES = "use the container, or options of a systemd unit such as PrivateTmp= and RestrictNamespaces="
 _HOOKS = "use worker-start and worker-stop in kirsch.toml for Python, ExecStartPre= in a systemd unit for commands"
-_CONFIG = "leave it away; a settings file is plain TOML, without conditions and variables"
-_PLUGINS = "leave it away; nothing has to be loaded"
+_CONFIG = "omit it; a settings file is plain TOML, without conditions and variables"
+_PLUGINS = "omit it; nothing has to be loaded"
 _LOGS = "--error-logfile and --access-logfile, and logrotate, which sends SIGUSR1"
 _PROTOCOLS = "--bind unix:PATH, and HTTP in the proxy too: proxy_pass instead of uwsgi_pass"
-_STANDARD = "leave it away; Kirsch does this by itself"
-_NOTHING = "leave it away; Kirsch has no use for it"
+_STANDARD = "omit it; Kirsch does this by itself"
+_NOTHING = "omit it; Kirsch has no use for it"
 
 OPTIONS = {
     "--http --http-socket --http11-socket --httprouter": "--bind HOST:PORT",
@@ -32,7 +32,7 @@ OPTIONS = {
     "--chown-socket": "--user and --group, whose the socket is",
     "-l --listen": "--backlog COUNT",
     "--reuse-port": "=",
-    "--vacuum": "leave it away; a unix socket is always removed at the end",
+    "--vacuum": "omit it; a unix socket is always removed at the end",
     "--http-keepalive --so-keepalive": "--keep-alive",
     "--http-timeout --http-connect-timeout --http-headers-timeout -z --socket-timeout --so-send-timeout": (
         "--header-timeout, --body-timeout and --write-timeout"
@@ -55,33 +55,33 @@ OPTIONS = {
     "--wsgi-file --file": "use the file: kirsch path/to/app.py",
     "--callable": "use the object behind the colon: kirsch module:object",
     "--mount": "=: /path=module:app",
-    "--manage-script-name": "leave it away; --mount /path=module:app sets SCRIPT_NAME",
-    "--ignore-script-name": "leave it away; --mount /path=module:app sets SCRIPT_NAME",
-    "--need-app --no-default-app --catch-exceptions --max-apps": "leave it away; that is the default",
+    "--manage-script-name": "omit it; --mount /path=module:app sets SCRIPT_NAME",
+    "--ignore-script-name": "omit it; --mount /path=module:app sets SCRIPT_NAME",
+    "--need-app --no-default-app --catch-exceptions --max-apps": "omit it; that is the default",
     "--pecan --paste --paste-logger --ini-paste --ini-paste-logged --web3 --pump --wsgi-lite --py --py-*": _NOTHING,
     "--pp --pythonpath --python-path": "--pythonpath",
     "-H --home --pyhome --venv --virtualenv": "use the kirsch of that environment: venv/bin/kirsch",
     "--pyargv": "use arguments of a factory: kirsch 'module:create_app(\"prod\")'",
     "--py-autoreload --py-auto-reload --python-autoreload --python-auto-reload": texts.RELOAD,
-    "--py-auto-reload-ignore": "leave it away; only what is imported is watched",
+    "--py-auto-reload-ignore": "omit it; only what is imported is watched",
     "--import --pyimport --py-import --python-import --shared-*import --post-pymodule-alias --pymodule-alias": (
         "use an import in the application's module, or worker-start in kirsch.toml"
     ),
     "--python --python-* --pyrun --pyshell* --profiler --eval --no-site": _NOTHING,
     "-O --optimize -i --single-interpreter": _NOTHING,
-    "-T --enable-threads --no-threads-wait --thread-stack*": "leave it away; threads are always there; --threads says "
+    "-T --enable-threads --no-threads-wait --thread-stack*": "omit it; threads are always there; --threads says "
     "how many",
     "--wsgi-* --start_response-nodelay --async --ugreen* --loop* --loops-list": _NOTHING,
     "--gevent --gevent-*": "--driver gevent",
     "-p --processes --workers": "--workers",
     "--threads": "=",
-    "--threads-stack*": "leave it away; a thread's stack is the system's",
-    "-M --master": "leave it away; there is always a supervisor, but with --workers 0",
-    "--lazy --lazy-apps": "leave it away; that is the default, and --preload is the other way",
+    "--threads-stack*": "omit it; a thread's stack is the system's",
+    "-M --master": "omit it; there is always a supervisor, but with --workers 0",
+    "--lazy --lazy-apps": "omit it; that is the default, and --preload is the other way",
     "--cheap --cheaper*": "--min-workers and --max-workers",
     "--idle": "--inactivity-timeout",
     "--die-on-idle": "--inactivity-timeout, which ends the workers",
-    "--die-on-term": "leave it away; that is the default",
+    "--die-on-term": "omit it; that is the default",
     "-t --harakiri": "--timeout",
     "--harakiri-* --no-harakiri-*": "--timeout and --graceful-timeout",
     "-R --max-requests": "--max-requests",
@@ -91,8 +91,8 @@ OPTIONS = {
     "--min-worker-lifetime": _NOTHING,
     "--reload-on-rss --reload-on-as --evil-reload-on-*": "--max-memory; it counts what a worker does not share",
     "--reload-mercy --worker-reload-mercy": "--graceful-timeout",
-    "--reload-on-exception* --exception-handler": "leave it away; an exception ends one request, and is logged",
-    "--reload-os-env": "leave it away; a reload reads kirsch.toml anew, [env] too",
+    "--reload-on-exception* --exception-handler": "omit it; an exception ends one request, and is logged",
+    "--reload-os-env": "omit it; a reload reads kirsch.toml anew, [env] too",
     "--reload-on-fd --brutal-reload-on-fd --fs-reload --fs-brutal-reload --fs-signal": "--touch-reload FILE",
     "--touch-reload": "=",
     "--touch-workers-reload --touch-chain-reload": "--touch-reload FILE",
@@ -107,7 +107,7 @@ OPTIONS = {
     "--procname-* --auto-procname": "--process-name; the role is shown by itself",
     "--uid --immediate-uid": "--user",
     "--gid --immediate-gid --add-gid": "--group",
-    "--no-initgroups": "leave it away; --user always sets the user's groups",
+    "--no-initgroups": "omit it; --user always sets the user's groups",
     "--umask": "=",
     "--chdir --chdir2 --force-cwd": "--chdir",
     "--env --unenv": "--env NAME=VALUE",
@@ -122,7 +122,7 @@ OPTIONS = {
     "--post-buffering --post-buffering-bufsize": "--body-memory; bodies are buffered unless --request-buffering is off",
     "--logto --logto2": "--error-logfile FILE",
     "--log-format --logformat --log-format-strftime --logformat-strftime": "--access-logformat, with gunicorn's atoms",
-    "-L --disable-logging": "leave --access-logfile away",
+    "-L --disable-logging": "omit --access-logfile",
     "--log-slow": "--slow-request DURATION",
     "--log-syslog --rsyslog*": texts.SYSLOG,
     "--log* --req-logger --threaded-logger --not-alarm-log --not-log-alarm": _LOGS,
@@ -131,8 +131,8 @@ OPTIONS = {
     "--mem-collector-freq": _NOTHING,
     "--alarm* --backlog-alarm --listen-queue-alarm --lq-alarm --segfault-alarm --alarms-list": texts.METRICS,
     "--static-* --check-static* --fileserve-mode --file-serve-mode --mime* --honour-range": texts.STATIC,
-    "--offload-thread*": "leave it away; wsgi.file_wrapper sends a file with sendfile, and holds no thread",
-    "--disable-sendfile": "leave it away; wsgi.file_wrapper sends a file with sendfile where the kernel can",
+    "--offload-thread*": "omit it; wsgi.file_wrapper sends a file with sendfile, and holds no thread",
+    "--disable-sendfile": "omit it; wsgi.file_wrapper sends a file with sendfile where the kernel can",
     "--cache* --check-cache --load-file-in-cache* --add-cache-item --queue --queue-*": _CACHE,
     "-Q --spooler* --mule* --mules": _TASKS,
     "--cron* --unique-cron* --unique-legion-cron --timer --rbtimer --legion-cron": _CRON,
@@ -148,7 +148,7 @@ OPTIONS = {
     "--dump-options --show-config": "--print-config",
     "--ini --config --yaml --yml -y -x --xml --xmlconfig": "--config FILE, in TOML",
     "--config-py": "--config FILE, in TOML",
-    "--strict": "leave it away; an unknown setting is always refused",
+    "--strict": "omit it; an unknown setting is always refused",
     "--plugin* --plugins* --need-plugin* --autoload --dlopen --build-plugin --list-* --allowed-modifiers": _PLUGINS,
     "--master-fifo --master-as-root": "use signals, and kirsch top, which watches",
     "--thunder-lock --lock-engine --locks --flock* --ftok --persistent-ipcsem --no-defer-accept": _STANDARD,

@@ -18,17 +18,17 @@ OPTIONS = {
     "--threads": "=; the default is 16 and not 4",
     "--backlog": "=",
     "--recv-bytes --send-bytes --outbuf-overflow --outbuf-high-watermark": (
-        "leave it away; what a client is slow to take is bounded, and the application waits for it"
+        "omit it; what a client is slow to take is bounded, and the application waits for it"
     ),
     "--inbuf-overflow": "--body-memory",
     "--connection-limit": "--worker-connections",
-    "--cleanup-interval": "leave it away; each connection has its own deadline",
+    "--cleanup-interval": "omit it; each connection has its own deadline",
     "--channel-timeout": "--keep-alive, with --header-timeout, --body-timeout and --write-timeout",
     "--max-request-header-size": "--limit-request-head",
     "--max-request-body-size": "--limit-request-body",
-    "--asyncore-loop-timeout --asyncore-use-poll": "leave it away; the kernel tells what is ready",
-    "--channel-request-lookahead": "leave it away; a client that has left is noticed before its request is run",
-    "--expose-tracebacks --no-expose-tracebacks": "leave it away; a traceback goes to the log and never to a client",
+    "--asyncore-loop-timeout --asyncore-use-poll": "omit it; the kernel tells what is ready",
+    "--channel-request-lookahead": "omit it; a client that has left is noticed before its request is run",
+    "--expose-tracebacks --no-expose-tracebacks": "omit it; a traceback goes to the log and never to a client",
     "--log-socket-errors --no-log-socket-errors": "--log-level",
     "--trusted-proxy --trusted-proxy-count --trusted-proxy-headers": texts.FORWARDED,
     "--log-untrusted-proxy-headers --no-log-untrusted-proxy-headers": texts.FORWARDED,

@@ -269,7 +269,7 @@ class Supervisor:
             self._service.report(
                 WARNING,
                 "--preload: importing the application has started threads, which will be in no worker: "
-                f"{', '.join(nest.threads)}; start them in the first request, or leave --preload away",
+                f"{', '.join(nest.threads)}; start them in the first request, or omit --preload",
             )
         if nest is self._nursery.current:
             self._service.is_called(nest.name)
