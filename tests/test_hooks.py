@@ -204,4 +204,4 @@ def test_a_hook_of_gunicorns_in_the_settings_file_is_told_with_ours(site: Site, 
     (site.folder / "kirsch.toml").write_text(f'{key} = "site_hooks:start"\n')
     done = check("site_app", cwd=site.folder)
     assert done.returncode == 2
-    assert f"kirsch.toml:1: there is no setting {key}; write {told}" in done.stderr
+    assert f"kirsch.toml:1: there is no setting {key}; use {told}" in done.stderr

@@ -166,7 +166,7 @@ def test_an_answer_names_only_flags_that_there_are(server: str) -> None:
         ("keepalive", "write keep-alive"),
         ("raw_env", "write env NAME=VALUE, or a table [env]"),
         ("when_ready", "no equivalent; systemd is told READY=1, and ready-path says when a worker is ready"),
-        ("post_fork", "use after-fork, with preload; worker-start in any case"),
+        ("post_fork", "use worker-start; with preload also after-fork"),
         ("processes", "write workers"),
         ("harakiri", "write timeout"),
         ("mounts", None),

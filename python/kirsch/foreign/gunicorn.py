@@ -105,7 +105,7 @@ HOOKS = {
     "on_reload": "no equivalent; worker-start runs in each worker that a reload starts",
     "when_ready": "no equivalent; systemd is told READY=1, and --ready-path says when a worker is ready",
     "pre_fork": "use before-fork, with --preload: in the process that forks the workers",
-    "post_fork": "use after-fork, with --preload; worker-start in any case",
+    "post_fork": "use worker-start; with --preload also after-fork",
     "post_worker_init": "use worker-start",
     "worker_int": "no equivalent; worker-stop runs when a worker ends in order, and not after a crash or SIGKILL",
     "worker_abort": "no equivalent; --timeout ends the request and logs its stack, and the worker goes on",
