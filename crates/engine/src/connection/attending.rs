@@ -155,8 +155,8 @@ impl<A: App> Connection<A> {
         Attended::Stays
     }
 
-    /// Answers a request that waits with 503, while nobody can turn the engine. Returns whether it has, and the request
-    /// that the application has to be told of.
+    /// Answers a request that waits with 503, while nobody can turn the engine. Returns whether the connection has to be
+    /// driven, and the request that the application has to be told of.
     ///
     /// Nothing of the application's is touched or dropped.
     pub(crate) fn refuse_waiting(
@@ -172,7 +172,8 @@ impl<A: App> Connection<A> {
         let (is_head, orphan) = match &self.phase {
             Phase::Head => match self.awaited_head(hub, buffer) {
                 Some(is_head) => (is_head, None),
-                None => return (false, None),
+                // What was read here makes the socket ready for nobody again.
+                None => return (self.has_input(), None),
             },
             Phase::Body(_) | Phase::Queued(_) => match self.take_request(hub) {
                 Some((request, facts)) => (facts.is_head, Some((request, REFUSAL))),

@@ -69,13 +69,13 @@ impl<A: App> Engine<A> {
         let Self { connections, hub, buffer, again, orphans, complaint, .. } = self;
         for (_, connection) in &mut *connections {
             let refused = catch_unwind(AssertUnwindSafe(|| connection.refuse_waiting(hub, buffer)));
-            let (is_refused, orphan) = refused.unwrap_or_else(|panic| {
+            let (is_to_be_driven, orphan) = refused.unwrap_or_else(|panic| {
                 hub.statistics.panics += 1;
                 complaint.get_or_insert_with(|| panic_message(&*panic));
                 (false, None)
             });
             orphans.extend(orphan);
-            if is_refused {
+            if is_to_be_driven {
                 connection.come_back(again);
             }
         }
