@@ -3,6 +3,7 @@
 //! Nothing here takes time: what an application does with a request happens in [`crate::driver`].
 
 use crate::clock::{Micros, Shared};
+use crate::deadlines::Late;
 use crate::net::{Network, Side, number_of};
 use crate::plan::{Plan, RequestPlan, pattern, upload};
 use engine::{AcceptPause, App, Body, Peer, Refusal, Report};
@@ -46,6 +47,8 @@ pub(crate) struct Record {
     pub(crate) read: usize,
     /// Its application hangs.
     pub(crate) hangs: bool,
+    /// Its call has missed its deadline.
+    pub(crate) late: Option<Late>,
 }
 
 /// What is known of a connection.
@@ -286,7 +289,7 @@ impl App for Book {
         let expected = self.plan.peers.iter().flat_map(|peer| &peer.requests).any(|&other| other == id);
         if let Some(&before) = book.begun.last() {
             // One after the other.
-            if before + 1 != id || self.records[before].ended.is_none() {
+            if before + 1 != id || self.records[before].ended.is_none() || self.records[before].late.is_some() {
                 self.shared.fail(|| format!("request {id} begins behind {before}, {:?}", self.records[before]));
             }
         }

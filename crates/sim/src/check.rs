@@ -2,12 +2,13 @@
 
 use crate::app::{How, Record};
 use crate::clock::{MILLI, Micros};
+use crate::deadlines::{check_late_time, excuse_late};
 use crate::driver::micros;
 use crate::net::Story;
 use crate::peer::{Answer, Ending, Peer};
 use crate::plan::{Act, Garbage, pattern};
 use crate::world::World;
-use engine::Config;
+use engine::{Config, Expired};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
@@ -66,7 +67,9 @@ impl World {
             if held > most {
                 shared.fail(|| format!("{held} bytes of the answer to {id} are held in memory"));
             }
-            let (Some(_), None, None) = (record.ready, record.ended, record.dismissed) else { continue };
+            // What the client of a late call still sends is discarded.
+            let is_read = record.late.is_none() && self.deadlines().refused_at.is_empty();
+            let (Some(_), None, None, true) = (record.ready, record.ended, record.dismissed, is_read) else { continue };
             let Some(place) = self.place_of(number, id) else { continue };
             // Of a body in chunks it is not known here what lies on the wire before a byte of it.
             let used = match (self.plan.config.buffer_bodies, request.is_chunked) {
@@ -154,11 +157,21 @@ impl World {
         let busy = count(&|record| record.dismissed.is_some_and(|(_, status)| status == Some(503)))
             + self.book().guests.iter().filter(|guest| guest.refused.is_some_and(|(_, status)| status == 503)).count()
                 as u64;
+        // The application is not told of each request that is refused because nobody turned the engine.
+        let blocked = self.deadlines().refused_waiting;
+        let ranges = [
+            ("refused", statistics.refused, self.book().refusals, blocked),
+            ("busy", busy, statistics.queue_timeouts + statistics.left, blocked),
+        ];
+        for (name, counted, expected, more) in ranges {
+            if counted < expected || counted > expected + more {
+                self.shared
+                    .fail(|| format!("{name} is counted as {counted} and was {expected} to {}", expected + more));
+            }
+        }
         let equal = [
             ("accepted", statistics.accepted, network.accepted),
             ("requests", statistics.requests, called),
-            ("refused", statistics.refused, self.book().refusals),
-            ("busy", statistics.queue_timeouts + statistics.left, busy),
             ("bytes_in", statistics.bytes_in, network.received),
             ("bytes_out", statistics.bytes_out, network.sent),
             ("panics", statistics.panics, 0),
@@ -195,6 +208,11 @@ impl World {
                     answer.keep_alive,
                     self.book().records[id]
                 ));
+            }
+            if let Some(late) = self.book().records[id].late
+                && let Err(what) = check_late_time(peer, index, late)
+            {
+                return fail(what);
             }
         }
         for &id in &peer.plan.requests {
@@ -242,6 +260,7 @@ impl World {
             (None, Some((_, None))) => return says("it was given up"),
             (None, None) => match self.book().guests[connection].refused {
                 Some((_, status)) => Some(status),
+                None if answer.status == 503 && self.rules.core().has_refused_waiting(0, answer.at) => Some(503),
                 None => return says("nobody gave it"),
             },
         };
@@ -253,6 +272,9 @@ impl World {
                 return says("only 503 says when to try again");
             }
             return self.check_refusal(connection, id, status);
+        }
+        if let Some(late) = record.late {
+            return self.check_late_answer(id, late, answer);
         }
         let shown = |length: usize| if request.is_bodiless() { Vec::new() } else { pattern(id, 0, length) };
         let length = script.length();
@@ -314,7 +336,9 @@ impl World {
                 let before =
                     before.filter(|before| before.connection == Some(connection)).and_then(|before| before.ended);
                 let since = before.map_or(accepted, |(ended, _)| ended);
-                at >= since.saturating_add(limit(config.queue_timeout)) || has_ended(at)
+                at >= since.saturating_add(limit(config.queue_timeout))
+                    || has_ended(at)
+                    || self.rules.core().has_refused_waiting(since, Micros::MAX)
             }
             _ => false,
         };
@@ -352,7 +376,8 @@ impl World {
         if is_away || story.was_refused {
             return Ok(());
         }
-        let hangs = record.hangs || !is_free;
+        let is_answered = record.late.is_some_and(|late| matches!(late.outcome, Expired::Answered { .. }));
+        let hangs = (record.hangs || !is_free) && !is_answered;
         let Some(ending) = peer.ending else {
             return if hangs { Ok(()) } else { Err("it waits for ever".to_owned()) };
         };
@@ -364,6 +389,10 @@ impl World {
         let blank = if self.plan.requests[id].bytes.starts_with(b"\r\n") { 2 } else { 0 };
         if peer.sent <= place.start + blank || hangs {
             return Ok(());
+        }
+        if let (Some(late), None) = (record.late, story.dropped) {
+            // The socket is open for as long as the call is out.
+            return excuse_late(peer, late).unwrap_or(Ok(()));
         }
         let Some((dropped, _)) = story.dropped else { return Err("the server still holds it".to_owned()) };
         let late = dropped + EARLY;
@@ -380,9 +409,14 @@ impl World {
             return Ok(());
         }
         // An answer of which the rest is destroyed because the peer goes on sending for longer than anybody lingers.
-        let answered = record.ended.map(|(at, _)| at).or(record.dismissed.map(|(at, _)| at));
+        let answered =
+            record.late.map(|late| late.at).or(record.ended.map(|(at, _)| at)).or(record.dismissed.map(|(at, _)| at));
         let answered = answered.or(self.book().guests[peer.connection.unwrap_or_default()].refused.map(|(at, _)| at));
         if ending == Ending::Reset && answered.is_some_and(|at| at + LINGER <= late) {
+            return Ok(());
+        }
+        let refused = self.deadlines().refused_at.first().is_some_and(|&at| at + LINGER <= late);
+        if ending == Ending::Reset && record.called.is_none() && refused {
             return Ok(());
         }
         // It lies unread at a peer that then sends a request to where it has been idle for too long.
@@ -393,16 +427,25 @@ impl World {
         }
         // A reset that shows the cut of an answer destroys those before it that were not read.
         let breaks = |&id: &usize| {
-            let was_cut = self.book().records[id].ended.is_some_and(|(_, how)| how == How::Cut);
+            let Record { ended, late, .. } = self.book().records[id];
+            let was_cut = ended.is_some_and(|(_, how)| how == How::Cut)
+                || late.is_some_and(|late| matches!(late.outcome, Expired::Cut { .. }));
             self.has_missing_file(id) || (was_cut && self.plan.requests[id].is_until_close())
         };
         if ending == Ending::Reset && peer.plan.requests[index..].iter().any(breaks) {
             return Ok(());
         }
         // A response without a body can break off behind its head.
-        let before = index.checked_sub(1).and_then(|before| self.book().records[peer.plan.requests[before]].ended);
-        if before.is_some_and(|(_, how)| matches!(how, How::Cut | How::Abandoned)) {
+        let before = index.checked_sub(1).map(|before| &self.book().records[peer.plan.requests[before]]);
+        if before.is_some_and(|before| {
+            before.late.is_some() || before.ended.is_some_and(|(_, how)| matches!(how, How::Cut | How::Abandoned))
+        }) {
             return Ok(());
+        }
+        if let Some(late) = record.late
+            && let Some(excuse) = excuse_late(peer, late)
+        {
+            return excuse;
         }
         match (record.begun, record.ended.map(|(_, how)| how), record.dismissed) {
             // The application broke off.
@@ -446,8 +489,8 @@ impl World {
             return;
         }
         // The end of a response without a body is not sent.
-        let last = self.book().records[peer.plan.requests[peer.answers.len() - 1]].ended;
-        let Some((last, How::Whole)) = last else { return };
+        let last = &self.book().records[peer.plan.requests[peer.answers.len() - 1]];
+        let (Some((last, How::Whole)), None) = (last.ended, last.late) else { return };
         let last = last.max(story.last_send);
         if dropped + EARLY < last.saturating_add(limit) {
             self.shared.fail(|| format!("peer {} was idle and is closed too early; {story:?}", peer.index));

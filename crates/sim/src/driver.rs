@@ -291,7 +291,7 @@ impl World {
     // --------------------------------------------------------------------------------------------------- the ticks
 
     fn is_to_attend(&self) -> bool {
-        self.rules.running() > 0 && !self.plan.config.health_path.is_empty()
+        self.rules.running() > 0 && self.plan.is_attended()
     }
 
     /// Sees to it that ticks come at this pace, or faster.
@@ -314,6 +314,7 @@ impl World {
             return;
         }
         let wanted = self.rules.tick();
+        self.interrupt_late_calls();
         let (pace, period) = match wanted {
             Wanted::Soon(period) => (Pace::Quick, Some(period)),
             // It does not go slower at once.
@@ -354,11 +355,14 @@ impl World {
                 let left_at = self.network.borrow().left_at(connection);
                 self.shared.trace(|| format!("thread {worker} calls request {id}"));
                 self.book_mut().call(Asked { id, entrusted }, left_at);
+                let limit = self.plan.requests[id].deadline;
+                self.rules.core_mut().begin_deadline(id, ticket.call(), limit);
                 Job { id, connection, worker, ticket: Some(ticket), at: 0, written: 0, read: 0 }
             }
             Work::Resume(ticket, Course { job, entrusted }) => {
                 entrusted.settle();
                 self.shared.trace(|| format!("thread {worker} resumes request {}", job.id));
+                self.rules.core_mut().resume_deadline(job.id);
                 Job { ticket: Some(ticket), ..job }
             }
             Work::Abandon(Course { job, entrusted }) => {
@@ -438,6 +442,18 @@ impl World {
         self.after_step();
     }
 
+    /// A late call that waits for its request body is told to stop.
+    fn interrupt_late_calls(&mut self) {
+        for id in self.rules.core_mut().deadlines.take_fresh() {
+            let waits =
+                |worker: &Worker| matches!(&worker.state, State::Works(job, Doing::WaitsForInput) if job.id == id);
+            let Some(worker) = self.crew.workers.iter().position(waits) else { continue };
+            let at = self.shared.now() + self.shared.below(self.plan.wake_time) + 1;
+            self.crew.workers[worker].gives_up_at = Some(at);
+            self.schedule_worker(worker, at);
+        }
+    }
+
     /// The call waits in the middle: what its thread does meanwhile; whether it is over.
     fn go_on_waiting(&mut self, worker: usize, job: Job, doing: Doing) -> bool {
         while !self.shared.has_failed() {
@@ -460,6 +476,7 @@ impl World {
                 }
                 Waits::NoMore => {
                     self.rules.core_mut().set_waiting(worker, false);
+                    self.rules.core_mut().resume_deadline(job.id);
                     let now = self.shared.now();
                     let own = &mut self.crew.workers[worker];
                     own.gives_up_at = None;

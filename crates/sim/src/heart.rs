@@ -2,6 +2,7 @@
 
 use crate::app::{Book, Course};
 use crate::clock::{Event, MILLI, Micros, Shared};
+use crate::deadlines::Deadlines;
 use crate::net::{Network, Side};
 use crate::plan::Plan;
 use engine::baton::{Core, Kind};
@@ -22,9 +23,10 @@ const KINDS: usize = 3;
 pub(crate) struct Heart {
     pub(crate) engine: Engine<Book>,
     pub(crate) book: Book,
-    shared: Rc<Shared>,
-    plan: Rc<Plan>,
-    network: Rc<RefCell<Network>>,
+    pub(crate) shared: Rc<Shared>,
+    pub(crate) plan: Rc<Plan>,
+    pub(crate) network: Rc<RefCell<Network>>,
+    pub(crate) deadlines: Deadlines,
     /// Responses of each thread that were left alone.
     bound: Vec<usize>,
     /// Threads that wait in the middle of a call.
@@ -56,6 +58,7 @@ impl Heart {
             shared: Rc::clone(shared),
             plan: Rc::clone(plan),
             network: Rc::clone(network),
+            deadlines: Deadlines::default(),
             bound: vec![0; threads],
             waiting: vec![false; threads],
             attended: Duration::ZERO,
@@ -109,7 +112,7 @@ impl Heart {
     }
 
     /// What the ticking thread does, which may drop nothing of the application's.
-    fn beside<R>(&mut self, act: impl FnOnce(&mut Self) -> R) -> R {
+    pub(crate) fn beside<R>(&mut self, act: impl FnOnce(&mut Self) -> R) -> R {
         let ledger = Arc::clone(&self.book.ledger);
         ledger.is_ticking.store(true, Ordering::Relaxed);
         let result = act(self);
@@ -216,15 +219,20 @@ impl Core for Heart {
 
     fn attend(&mut self, _: Option<&mut ()>) -> bool {
         let now = self.clock();
-        if self.plan.config.health_path.is_empty() || now.monotonic < self.attended + SLOW_TICK * 9 / 10 {
+        if !self.plan.is_attended() || now.monotonic < self.attended + SLOW_TICK * 9 / 10 {
             return false;
         }
         self.attended = now.monotonic;
+        let has_expired = self.expire_calls(now);
+        self.refuse_if_blocked(now);
+        if self.plan.config.health_path.is_empty() {
+            return has_expired;
+        }
         let has_more = self.beside(|heart| heart.engine.attend(now, false));
         if has_more {
             self.shared.trace(|| "strangers were let in".to_owned());
         }
-        has_more
+        has_more || has_expired
     }
 
     fn is_over(&self) -> bool {

@@ -14,9 +14,10 @@
 //! What holds whatever happens (see `check`): every request gets exactly one whole answer and the right one, or a
 //! visible cut or refusal for which there was a reason; none runs twice, and none whose peer had left while it was
 //! queued; answers come in the order of their requests; everything that can grow is bounded; a time limit ends what it
-//! limits, neither early nor late by more than the engine's grain; an engine with nothing to do is not turned; when
-//! nothing moves any more, nothing is left but calls that never come back; what was counted adds up; and what the
-//! engine was given has been handed back.
+//! limits, neither early nor late by more than the engine's grain; the client of a call that misses its deadline gets
+//! one whole 504 or a visible cut, and nothing of what the call writes later; an engine with nothing to do is not
+//! turned; when nothing moves any more, nothing is left but calls that never come back; what was counted adds up; and
+//! what the engine was given has been handed back.
 //!
 //! Not here: the lock of the baton, of which loom tries every interleaving, the operating system, and Python.
 #![forbid(unsafe_code)]
@@ -24,6 +25,7 @@
 mod app;
 mod check;
 mod clock;
+mod deadlines;
 mod driver;
 mod heart;
 mod net;

@@ -117,6 +117,8 @@ pub(crate) struct RequestPlan {
     /// As it is on the wire; the head ends at `head`.
     pub(crate) bytes: Vec<u8>,
     pub(crate) head: usize,
+    /// For how long its call may run.
+    pub(crate) deadline: Option<Micros>,
     pub(crate) script: Script,
 }
 
@@ -265,7 +267,7 @@ impl Plan {
                 stops.push(Stop { at, limit: Some(Duration::from_micros(rng.u64(0..3 * SECOND))), grace: grace(rng) });
             }
         }
-        Self {
+        let mut plan = Self {
             config: Config { connections: most, ..config },
             weather: Weather {
                 descriptors,
@@ -286,7 +288,36 @@ impl Plan {
             requests,
             drain,
             stops,
+        };
+        if rng.u8(0..3) == 0 {
+            plan.set_deadlines(rng);
         }
+        plan
+    }
+
+    /// Some requests have a deadline, and some of their calls take longer, or seem to be stuck for ever.
+    fn set_deadlines(&mut self, rng: &mut Rng) {
+        let limit = pick(&[30 * MILLI, 200 * MILLI, SECOND, 3 * SECOND], rng);
+        let (has_long, has_stuck) = (rng.u8(0..4) > 0, rng.u8(0..3) == 0);
+        for request in &mut self.requests {
+            request.deadline = (rng.u8(0..4) > 0).then_some(limit);
+            if request.deadline.is_none() || !has_long || rng.u8(0..5) > 0 {
+                continue;
+            }
+            let time = match rng.u8(0..4) {
+                0 if has_stuck => 600 * SECOND,
+                1 if has_stuck => 60 * SECOND,
+                _ => rng.u64(limit / 2..2 * limit + 5 * SECOND),
+            };
+            let op = if rng.bool() { Op::Work(time) } else { Op::Block(time) };
+            let ops = &mut request.script.ops;
+            ops.insert(rng.usize(0..=ops.len()), op);
+        }
+    }
+
+    /// Whether the ticking thread looks after more than output that is held back.
+    pub(crate) fn is_attended(&self) -> bool {
+        !self.config.health_path.is_empty() || self.requests.iter().any(|request| request.deadline.is_some())
     }
 }
 
@@ -419,6 +450,7 @@ fn request(id: usize, swarm: &Swarm, busy: Micros, config: &Config, rng: &mut Rn
         is_chunked,
         bytes: Vec::new(),
         head: 0,
+        deadline: None,
         script: script(body, is_head, swarm, busy, config, rng),
     };
     write(&mut request, id, waits, rng);

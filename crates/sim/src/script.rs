@@ -62,7 +62,8 @@ impl World {
             Some(Op::Look) => {
                 let said = self.engine().has_peer_left(&ticket);
                 let network = self.network.borrow();
-                let is_right = said == network.has_left_or_was_cut(job.connection);
+                let has_left = network.has_left_or_was_cut(job.connection);
+                let is_right = said == (has_left || self.book().records[id].late.is_some());
                 drop(network);
                 if !is_right {
                     self.shared.fail(|| format!("request {id} is told of its peer having left: {said}"));
@@ -119,6 +120,8 @@ impl World {
         let id = job.id;
         let ledger = std::sync::Arc::clone(&self.book().ledger);
         let writes = script.writes;
+        let is_late = self.book().records[id].late.is_some();
+        let held = ledger.held[id].load(std::sync::atomic::Ordering::Relaxed);
         let (verdict, is_full, is_gone, is_due) = self.engine_mut().reply(&ticket, |reply| {
             if !reply.is_begun() {
                 reply.begin(&draft(id, script), None);
@@ -134,6 +137,10 @@ impl World {
             (verdict, reply.is_full(), reply.is_gone(), reply.is_due())
         });
         self.after_step();
+        self.check_late_write(id, held);
+        if is_late && !is_gone {
+            self.shared.fail(|| format!("the late call of request {id} is not told that its client is gone"));
+        }
         job.at += 1;
         if verdict.is_err() {
             // It is longer than was declared.
@@ -141,7 +148,8 @@ impl World {
             self.raise(job, 500);
             return Step::Over;
         }
-        if is_gone {
+        // An application that does not look goes on writing.
+        if is_gone && !(is_late && self.shared.one_in(2)) {
             // Whoever is told may give up, or leave it to the engine to say so.
             if writes || self.shared.one_in(2) {
                 self.put_back(id, ticket, How::Abandoned, Progress::Cut);
@@ -160,6 +168,7 @@ impl World {
             } else {
                 let now = self.now();
                 self.begin_wait(worker, script.patience, |heart| {
+                    heart.pause_deadline(id);
                     heart.engine.wait_for_output(&ticket, worker, now, &mut heart.book);
                 });
                 job.ticket = Some(ticket);
@@ -216,6 +225,9 @@ impl World {
                     let begun = self.book().records[id].begun.unwrap_or_default();
                     let heard = self.network.borrow().story(job.connection).last_arrival;
                     let since = self.crew.workers[worker].waits_since;
+                    if status == 504 && self.book().records[id].late.is_none() {
+                        self.shared.fail(|| format!("the body of request {id} ends with {status}"));
+                    }
                     if status == 408 && !self.is_stalled(id, begun, heard, since, self.shared.now()) {
                         self.shared.fail(|| format!("the body of request {id}, heard of at {heard}, is given up"));
                     }
@@ -245,6 +257,7 @@ impl World {
 
     fn put_back_course(&mut self, job: Job, ticket: Ticket, yields: bool) {
         self.rules.core_mut().bind(job.worker);
+        self.rules.core_mut().pause_deadline(job.id);
         let course = Course { job, entrusted: Entrusted::new(&self.book().ledger) };
         self.shared.trace(|| format!("request {} is left alone", course.job.id));
         let progress = if yields { Progress::Yield(course) } else { Progress::Blocked(course) };
@@ -266,6 +279,7 @@ impl World {
     pub(crate) fn end(&mut self, id: usize, how: How) {
         self.shared.trace(|| format!("request {id} is over: {how:?}"));
         let now = self.shared.now();
+        self.rules.core_mut().deadlines.end(id);
         if self.book_mut().records[id].ended.replace((now, how)).is_some() {
             self.shared.fail(|| format!("request {id} ends twice"));
         }

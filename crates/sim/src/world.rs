@@ -2,6 +2,7 @@
 
 use crate::app::Book;
 use crate::clock::{Event, MILLI, Micros, SECOND, Shared, moment};
+use crate::deadlines::Deadlines;
 use crate::driver::Crew;
 use crate::heart::Heart;
 use crate::net::Network;
@@ -34,6 +35,10 @@ pub struct Summary {
     pub resumed: u64,
     /// Connections cut because time was up.
     pub timeouts: u64,
+    /// Calls that missed their deadlines.
+    pub late: u64,
+    /// Requests that were refused while a late call kept all threads.
+    pub refused_waiting: u64,
     /// Virtual time that has passed.
     pub time: Duration,
 }
@@ -46,6 +51,8 @@ impl Summary {
         self.refused += other.refused;
         self.resumed += other.resumed;
         self.timeouts += other.timeouts;
+        self.late += other.late;
+        self.refused_waiting += other.refused_waiting;
         self.time += other.time;
     }
 }
@@ -176,6 +183,8 @@ impl World {
             refused: statistics.refused,
             resumed: self.crew.calls - statistics.requests,
             timeouts: statistics.timeouts,
+            late: self.book().records.iter().filter(|record| record.late.is_some()).count() as u64,
+            refused_waiting: self.deadlines().refused_waiting,
             time: Duration::from_micros(self.shared.now()),
         };
         let ledger = Arc::clone(&self.book().ledger);
@@ -290,6 +299,10 @@ impl World {
             let index = peer.index;
             self.act(index);
         }
+    }
+
+    pub(crate) fn deadlines(&self) -> &Deadlines {
+        &self.rules.core().deadlines
     }
 
     pub(crate) fn engine(&self) -> &Engine<Book> {
