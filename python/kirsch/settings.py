@@ -223,8 +223,9 @@ class Settings:
     )  # fmt: skip
     reuse_port: bool = setting(
         "Sockets", "--reuse-port", "", parse_switch, "no",
-        "Let each worker listen for itself (SO_REUSEPORT), and the kernel spread connections over them. Otherwise "
-        "they share one socket, and a connection goes to a worker that is free to take it.",
+        "Let each worker listen for itself (SO_REUSEPORT). The kernel then spreads connections by a hash of their "
+        "addresses, so some workers get more than others. Otherwise the workers share one socket, and a new "
+        "connection goes to the worker that has the fewest.",
         fixed=True, supervised=True,
     )  # fmt: skip
 
