@@ -194,9 +194,10 @@ fn ask(id: usize, setting: Setting, rng: &mut Rng) -> (Asked, Plan) {
                 Outcome::Cut { by_reset: until_close(&plan) }
             }
             2 => {
-                plan.ops.insert(0, Op::Begin);
+                // A part of the body is written: a head alone may still be replaced by that of a page.
+                plan.ops.splice(0..0, [Op::Begin, Op::Write(7)]);
                 plan.ops.push(Op::Panic("as planned"));
-                plan.declared = plan.declared.map(|length| length + 1);
+                plan.declared = plan.declared.map(|length| length + 8);
                 Outcome::Cut { by_reset: until_close(&plan) }
             }
             3 => {
@@ -234,10 +235,20 @@ fn ask(id: usize, setting: Setting, rng: &mut Rng) -> (Asked, Plan) {
                 Outcome::Cut { by_reset: true }
             }
             8 if length > 0 => {
-                // Longer than declared: what was declared arrives, and the connection ends.
+                // Longer than declared: the part that does not fit is withheld, so the body lacks its end. Where the part
+                // before it ends just where the declared length does, only a reset shows that something is wrong.
                 let declared = rng.usize(0..length);
+                let mut sent = 0;
+                for op in &plan.ops {
+                    if let Op::Write(part) | Op::File { length: part, .. } = op {
+                        if sent + part > declared {
+                            break;
+                        }
+                        sent += part;
+                    }
+                }
                 plan = plan.declaring(declared);
-                Outcome::Whole { status: 200, body: pattern(id, 0, declared), goes_on: false }
+                Outcome::Cut { by_reset: sent == declared }
             }
             9 => {
                 plan = plan.declaring(length + 1);
