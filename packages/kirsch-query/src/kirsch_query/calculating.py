@@ -79,6 +79,7 @@ class Calculating(Comparing):
         if isinstance(found, property) and isinstance(found.fget, FunctionType):
             inner = inlined_with(found.fget, [owner])
             if inner is not None:
+                self.keep_nothing()
                 return self.value(inner.source.body, inner)
         if found is None:
             names = ", ".join(sorted(mapper.attrs.keys()))

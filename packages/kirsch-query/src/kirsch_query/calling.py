@@ -16,6 +16,7 @@ from .emit import op
 from .kinds import (
     INT32,
     NUMBERS,
+    STRING,
     Kind,
     next_prefix,
 )
@@ -34,7 +35,6 @@ from .terms import (
     both,
     either,
     is_condition,
-    known_of,
     negated,
 )
 
@@ -99,7 +99,7 @@ class Calling(Calculating):
         elif self._reads_rows(node.func, scope):
             raise self.refuse("which function is called depends on a row", node, scope)
         else:
-            function = memory.value(node.func, known_of(scope))
+            function = self.known(node.func, scope).value
             found = self._function(function, node, keywords, scope)
         if isinstance(found, bool | sa.ColumnElement) and not as_condition:
             return self._boolean_value(found)
@@ -120,6 +120,7 @@ class Calling(Calculating):
             return self._extreme(is_builtin(function, "max"), node, scope)
         inner = inlined(function, arguments, keywords, scope)
         if inner is not None:
+            self.keep_nothing()
             return self._inside(inner)
         name = getattr(function, "__name__", repr(function))
         reasons = {
@@ -156,6 +157,7 @@ class Calling(Calculating):
                     {key: Late(each, scope) for key, each in keywords.items()},
                 )
                 if inner is not None:
+                    self.keep_nothing()
                     return self._inside(inner)
             raise self.refuse(f"the method {name} is not one expression whose source is known", node, scope)
         if isinstance(owner, Value) and not keywords:
@@ -178,28 +180,42 @@ class Calling(Calculating):
     def _affix(self, prefix: bool, owner: Value, argument: ast.expr, node: ast.Call, scope: Scope) -> Condition:
         affix = self.value(argument, scope)
         if isinstance(affix, Constant):
-            if affix.value is None or affix.value is ABSENT:
+            if affix.is_nothing():
                 return False
-            choices = affix.value if isinstance(affix.value, tuple) else (affix.value,)
-            if not all(type(each) is str for each in choices):
-                raise self.refuse("the prefix or suffix is not text", node, scope)
-            return either(*(self._affix_constant(prefix, owner, each, node, scope) for each in choices))
+            shape, bounds = self._affix_bounds(prefix, affix.peek(), node, scope)
+            self.claim(affix, shape, bounds, lambda again, value, at: again._affix_bounds(prefix, value, node, at))
+            given = iter(bounds)
+            parts = (self._affix_constant(prefix, owner, [next(given) for _ in range(n)], node, scope) for n in shape)
+            return either(*parts)
         if not isinstance(affix, Value) or affix.kind.name != "str":
             raise self.refuse("the prefix or suffix is not text", node, scope)
         return op("starts" if prefix else "ends", owner.sql, affix.sql)
 
-    def _affix_constant(self, prefix: bool, owner: Value, text: str, node: ast.expr, scope: Scope) -> Condition:
-        if not text:
+    def _affix_bounds(
+        self, prefix: bool, texts: Any, node: ast.expr, scope: Scope
+    ) -> tuple[tuple[int, ...], list[SQL]]:
+        """The parameters for some prefixes or suffixes, and how many each has: the text, and what is behind it."""
+        shape, bounds = [], []
+        for text in texts if isinstance(texts, tuple) else (texts,):
+            if type(text) is not str:
+                raise self.refuse("the prefix or suffix is not text", node, scope)
+            found = [self._bound_text(text, node, scope)] if text else []
+            if text and prefix and (after := next_prefix(text)) is not None:
+                found.append(self.literal(after, STRING))
+            shape.append(len(found))
+            bounds += found
+        return tuple(shape), bounds
+
+    def _affix_constant(self, prefix: bool, owner: Value, bounds: list[SQL], node: ast.expr, scope: Scope) -> Condition:
+        if not bounds:
             return owner.sql.is_not(None)
-        bound = self._text(Constant(text), node, scope)
         if not prefix:
-            return op("ends", owner.sql, bound)
-        after = next_prefix(text)
+            return op("ends", owner.sql, *bounds)
         self.note(
             node, scope, "a range by code points, which knows no wildcards, and which an index of that order serves"
         )
-        found = op("text_ge", owner.sql, bound)
-        return found if after is None else sa.and_(found, op("text_lt", owner.sql, sa.literal(after, sa.String())))
+        found = op("text_ge", owner.sql, bounds[0])
+        return found if len(bounds) == 1 else sa.and_(found, op("text_lt", owner.sql, bounds[1]))
 
     def _length(self, node: ast.Call, scope: Scope) -> Value:
         found = self.value(node.args[0], scope)

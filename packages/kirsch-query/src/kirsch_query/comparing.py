@@ -6,22 +6,25 @@ import ast
 import decimal
 import enum
 import math
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import sqlalchemy as sa
 
 from . import memory
 from .emit import op
 from .kinds import (
+    BIG,
+    BOOL,
+    DOUBLE,
     EXACT_DOUBLE,
     INT64,
     NUMBERS,
+    STRING,
     Kind,
     bad_text,
     constant_kind,
     is_finite,
 )
-from .scope import ABSENT, Scope
 from .terms import (
     SQL,
     Base,
@@ -43,6 +46,9 @@ from .terms import (
     negated,
     negated_strict,
 )
+
+if TYPE_CHECKING:
+    from .scope import Scope
 
 
 class Comparing(Base):
@@ -70,7 +76,7 @@ class Comparing(Base):
 
     def compare(self, cmp: ast.cmpop, left: Found, right: Found, node: ast.expr, scope: Scope) -> Condition:
         """One comparison."""
-        if Constant(ABSENT) in (left, right):
+        if any(isinstance(each, Constant) and each.is_absent() for each in (left, right)):
             return False
         if isinstance(cmp, ast.Is | ast.IsNot):
             return self._identity(isinstance(cmp, ast.IsNot), left, right, node, scope)
@@ -78,7 +84,7 @@ class Comparing(Base):
             return memory.compare(cmp, left.value, right.value)
         for one, other in ((left, right), (right, left)):
             if not isinstance(one, Constant | Value):
-                if isinstance(other, Constant) and other.value is None and isinstance(cmp, ast.Eq | ast.NotEq):
+                if isinstance(other, Constant) and other.peek() is None and isinstance(cmp, ast.Eq | ast.NotEq):
                     return self._identity(isinstance(cmp, ast.NotEq), one, other, node, scope)
                 raise self.refuse(
                     "objects are compared by identity, which a database does not know",
@@ -135,9 +141,9 @@ class Comparing(Base):
             left, right = right, left
         assert isinstance(left, Value)
         if isinstance(right, Constant):
-            if right.value is None:
+            if right.peek() is None:
                 return self._identity(False, left, right, node, scope)
-            return self._equals_constant(left, right.value, node, scope)
+            return self._equals_constant(left, right, node, scope)
         assert isinstance(right, Value)
         if group_of(left.kind) != group_of(right.kind) or left.kind.members != right.kind.members:
             self._refuse_mixture(left.kind.name, right.kind.name, node, scope)
@@ -203,8 +209,8 @@ class Comparing(Base):
         # SQLite keeps to no size; larger integers there would be rounded in silence.
         return op("double", as_int(value))
 
-    def _equals_constant(self, left: Value, constant: Any, node: ast.expr, scope: Scope) -> Condition:
-        bound = self._bound(left.kind, constant, node, scope)
+    def _equals_constant(self, left: Value, constant: Constant, node: ast.expr, scope: Scope) -> Condition:
+        bound = self._bound_claimed(left.kind, constant, node, scope)
         if bound is None:
             return False
         if left.kind.name == "str":
@@ -212,6 +218,19 @@ class Comparing(Base):
         if left.kind.name == "bool":
             return left.sql == bound
         return left.sql == bound
+
+    def _bound_claimed(self, kind: Kind, constant: Constant, node: ast.expr, scope: Scope) -> SQL | None:
+        """As :meth:`_bound`, where nothing else depends on which value the constant has."""
+        bound = self._bound(kind, constant.peek(), node, scope)
+        shape = bound is None
+        bounds = [] if bound is None else [bound]
+
+        def again(translator: Comparing, value: Any, at: Scope) -> tuple[bool, list[SQL]]:
+            found = translator._bound(kind, value, node, at)
+            return found is None, [] if found is None else [found]
+
+        self.claim(constant, shape, bounds, again)
+        return bound
 
     def _bound(self, kind: Kind, constant: Any, node: ast.expr, scope: Scope) -> SQL | None:
         """A constant as a parameter beside a value of this kind; None where Python finds no such value equal to it."""
@@ -234,14 +253,14 @@ class Comparing(Base):
             raise self.refuse(problem, node, scope, "Compare with text without it.")
         if name in ("datetime", "date") and constant.year < 1000:
             raise self.refuse("years before 1000 are not stored by all databases", node, scope, "Use a later date.")
-        return sa.literal(constant, kind.type)
+        return self.literal(constant, kind.type)
 
     def _bound_enum(self, kind: Kind, constant: Any, node: ast.expr, scope: Scope) -> SQL | None:
         if isinstance(kind.members, tuple):
             if type(constant) is str:
-                return sa.literal(constant, kind.type) if constant in kind.members else None
+                return self.literal(constant, kind.type) if constant in kind.members else None
         elif type(constant) is kind.members:
-            return sa.literal(constant, kind.type)
+            return self.literal(constant, kind.type)
         if (isinstance(constant, enum.Enum) and isinstance(constant, str | int | float)) or (
             "__eq__" in vars(type(constant)) and constant_kind(constant) is None
         ):
@@ -257,17 +276,17 @@ class Comparing(Base):
                 f"{constant!r} is no number that every database knows", node, scope, "Compare with a finite number."
             )
         if kind.name == "bool":
-            return sa.literal(bool(constant), sa.Boolean()) if constant in (0, 1) else None
+            return self.literal(bool(constant), BOOL) if constant in (0, 1) else None
         if kind.name == "int":
             if constant != int(constant) or not -INT64 <= constant < INT64:
                 if kind.bound > INT64 and constant == int(constant):
                     raise self.refuse("the number has more than 64 bits", node, scope)
                 return None
-            return sa.literal(int(constant), sa.BigInteger())
+            return self.literal(int(constant), BIG)
         if kind.name == "float":
             if isinstance(constant, decimal.Decimal):
                 raise self.refuse("a float is compared with a Decimal", node, scope, "Make both of one type.")
-            return sa.literal(float(constant), sa.Double()) if is_double(constant) else None
+            return self.literal(float(constant), DOUBLE) if is_double(constant) else None
         if isinstance(constant, float):
             raise self.refuse(
                 "a Decimal is compared with a float, which no database does exactly",
@@ -283,7 +302,7 @@ class Comparing(Base):
             raise self.refuse(
                 "the Decimal has more digits than every database keeps", node, scope, "Use at most 30 digits."
             )
-        return sa.literal(constant, sa.Numeric(before + after, after))
+        return self.literal(constant, sa.Numeric(before + after, after))
 
     def _ordered(self, cmp: ast.cmpop, left: Found, right: Found, node: ast.expr, scope: Scope) -> Condition:
         """``<``, ``<=``, ``>``, ``>=``."""
@@ -301,9 +320,9 @@ class Comparing(Base):
                 "They are compared by == and in.",
             )
         if isinstance(right, Constant):
-            if right.value is None:
+            if right.peek() is None:
                 return False
-            return self._ordered_constant(name, left, right.value, node, scope)
+            return self._ordered_constant(name, left, right, node, scope)
         assert isinstance(right, Value)
         if group_of(left.kind) != group_of(right.kind):
             raise self.refuse(
@@ -317,44 +336,57 @@ class Comparing(Base):
         group, first, second = self._aligned(left, right, node, scope)
         return op(f"{group}_{name}", first, second)
 
-    def _ordered_constant(self, name: str, left: Value, constant: Any, node: ast.expr, scope: Scope) -> Condition:
-        kind = constant_kind(constant)
+    def _ordered_constant(self, name: str, left: Value, constant: Constant, node: ast.expr, scope: Scope) -> Condition:
+        kind = constant_kind(constant.peek())
         if left.kind.name in NUMBERS and kind in NUMBERS:
             return self._ordered_number(name, left, constant, node, scope)
         if kind != left.kind.name:
             raise self.refuse(
-                f"{left.kind.name} and {type(constant).__name__} have no order in Python",
+                f"{left.kind.name} and {type(constant.peek()).__name__} have no order in Python",
                 node,
                 scope,
                 "Give both sides the same type.",
             )
-        bound = self._bound(left.kind, constant, node, scope)
+        bound = self._bound_claimed(left.kind, constant, node, scope)
         assert bound is not None
         return op(f"text_{name}" if kind == "str" else f"number_{name}", left.sql, bound)
 
-    def _ordered_number(self, name: str, left: Value, constant: Any, node: ast.expr, scope: Scope) -> Condition:
+    def _ordered_number(self, name: str, left: Value, constant: Constant, node: ast.expr, scope: Scope) -> Condition:
+        kind = left.kind
+        shape, bounds = self._ordered_bounds(name, kind, constant.peek(), node, scope)
+        self.claim(constant, shape, bounds, lambda again, value, at: again._ordered_bounds(name, kind, value, node, at))
+        whole = kind.name in ("bool", "int")
+        sql = as_int(left) if whole else left.sql
+        if not bounds:
+            return sql.is_not(None) if shape else False
+        if kind.name == "float":
+            self.note(node, scope, "on PostgreSQL also <> 'NaN', which is the greatest number there")
+        return op(f"{'number' if whole else 'float'}_{name}", sql, *bounds)
+
+    def _ordered_bounds(
+        self, name: str, kind: Kind, constant: Any, node: ast.expr, scope: Scope
+    ) -> tuple[bool, list[SQL]]:
+        """The parameter with which a number is compared; none where the comparison holds for all numbers or none."""
         if isinstance(constant, float) and math.isnan(constant):
-            return False
+            return False, []
         if isinstance(constant, float | decimal.Decimal) and not is_finite(constant):
             raise self.refuse(
                 f"{constant!r} is no number that every database knows", node, scope, "Compare with a finite number."
             )
-        if left.kind.name in ("bool", "int"):
-            sql = as_int(left)
+        if kind.name in ("bool", "int"):
             # Beside an integer, a number between two others is the next one up or down.
             bound = math.floor(constant) if name in ("le", "gt") else math.ceil(constant)
             if not -INT64 <= bound < INT64:
-                if left.kind.bound > INT64:
+                if kind.bound > INT64:
                     raise self.refuse("the number has more than 64 bits", node, scope)
-                return sql.is_not(None) if (bound > 0) == (name in ("lt", "le")) else False
-            return op(f"number_{name}", sql, sa.literal(bound, sa.BigInteger()))
-        if left.kind.name == "float":
+                return (bound > 0) == (name in ("lt", "le")), []
+            return True, [self.literal(bound, BIG)]
+        if kind.name == "float":
             if isinstance(constant, decimal.Decimal):
                 raise self.refuse("a float is compared with a Decimal", node, scope, "Make both of one type.")
             if not is_double(constant):
                 raise self.refuse("the integer is not a float without loss", node, scope, "Use a smaller one.")
-            self.note(node, scope, "on PostgreSQL also <> 'NaN', which is the greatest number there")
-            return op(f"float_{name}", left.sql, sa.literal(float(constant), sa.Double()))
+            return True, [self.literal(float(constant), DOUBLE)]
         if isinstance(constant, float):
             raise self.refuse(
                 "a Decimal is compared with a float, which no database does exactly",
@@ -362,13 +394,13 @@ class Comparing(Base):
                 scope,
                 f"Write Decimal({str(constant)!r}) if that is what is meant.",
             )
-        return op(f"float_{name}", left.sql, self._bound_decimal(decimal.Decimal(constant), node, scope))
+        return True, [self._bound_decimal(decimal.Decimal(constant), node, scope)]
 
     # Membership
 
     def _membership(self, negate: bool, left: ast.expr, right: ast.expr, node: ast.expr, scope: Scope) -> Condition:
         needle = self.value(left, scope)
-        if needle == Constant(ABSENT):
+        if isinstance(needle, Constant) and needle.is_absent():
             return False
         if isinstance(right, ast.Tuple | ast.List | ast.Set) and self._reads_rows(right, scope):
             parts = [self.compare(ast.Eq(), needle, self.value(each, scope), node, scope) for each in right.elts]
@@ -386,7 +418,7 @@ class Comparing(Base):
             return found
         container = self.value(right, scope)
         if isinstance(container, Constant):
-            return self._in_constant(negate, needle, container.value, node, scope)
+            return self._in_constant(negate, needle, container, node, scope)
         if isinstance(container, Value) and container.kind.name == "str":
             return self._in_text(negate, needle, container, node, scope)
         raise self.refuse("what `in` looks into is not translated", node, scope, "Look into a constant, or into text.")
@@ -397,36 +429,26 @@ class Comparing(Base):
         there = needle.is_there() if isinstance(needle, Value) else None
         return both(negated(found), there)
 
-    def _in_constant(self, negate: bool, needle: Found, container: Any, node: ast.expr, scope: Scope) -> Condition:
-        if container is None or container is ABSENT:
+    def _in_constant(self, negate: bool, needle: Found, given: Constant, node: ast.expr, scope: Scope) -> Condition:
+        if given.is_nothing():
             return False
         if isinstance(needle, Constant):
-            return (needle.value in container) is not negate
+            return (needle.value in given.value) is not negate
+        container = given.peek()
         if not isinstance(needle, Value):
             raise self.refuse("objects are compared by identity, which a database does not know", node, scope)
         if isinstance(container, str):
-            return self._in_text(negate, needle, Constant(container), node, scope)
-        if type(container) is range and container.step == 1 and needle.kind.name == "int":
+            return self._in_text(negate, needle, given, node, scope)
+        if type(container) is range and given.value.step == 1 and needle.kind.name == "int":
             found = both(
-                self._ordered_number("ge", needle, container.start, node, scope),
-                self._ordered_number("lt", needle, container.stop, node, scope),
+                self._ordered_number("ge", needle, Constant(container.start), node, scope),
+                self._ordered_number("lt", needle, Constant(container.stop), node, scope),
             )
             return self._negated_membership(negate, found, needle)
-        if not isinstance(container, list | tuple | set | frozenset | dict | range) or len(container) > 10000:
-            raise self.refuse(
-                f"`in` a {type(container).__name__} is not translated",
-                node,
-                scope,
-                "Give a list, tuple, set or dict of at most 10,000.",
-            )
-        bounds, parts = [], []
-        for each in container:
-            if each is None:
-                parts.append(self._identity(False, needle, Constant(None), node, scope))
-            elif isinstance(each, float) and math.isnan(each):
-                raise self.refuse("NaN is in a list by identity", node, scope, "Leave it out.")
-            elif (bound := self._bound(needle.kind, each, node, scope)) is not None:
-                bounds.append(bound)
+        kind = needle.kind
+        has_none, bounds = self._item_bounds(kind, container, node, scope)
+        self.claim(given, has_none, bounds, lambda again, value, at: again._item_bounds(kind, value, node, at))
+        parts = [self._identity(False, needle, Constant(None), node, scope)] if has_none else []
         if bounds:
             if needle.kind.name == "str":
                 first = (
@@ -437,9 +459,28 @@ class Comparing(Base):
                 parts.append(needle.sql.in_(bounds))
         return self._negated_membership(negate, either(*parts), needle)
 
+    def _item_bounds(self, kind: Kind, items: Any, node: ast.expr, scope: Scope) -> tuple[bool, list[SQL]]:
+        """The parameters for the items of a container, and whether None is among them."""
+        if not isinstance(items, list | tuple | set | frozenset | dict | range) or len(items) > 10000:
+            raise self.refuse(
+                f"`in` a {type(items).__name__} is not translated",
+                node,
+                scope,
+                "Give a list, tuple, set or dict of at most 10,000.",
+            )
+        has_none, bounds = False, []
+        for each in items:
+            if each is None:
+                has_none = True
+            elif isinstance(each, float) and math.isnan(each):
+                raise self.refuse("NaN is in a list by identity", node, scope, "Leave it out.")
+            elif (bound := self._bound(kind, each, node, scope)) is not None:
+                bounds.append(bound)
+        return has_none, bounds
+
     def _in_text(self, negate: bool, needle: Found, text: Value | Constant, node: ast.expr, scope: Scope) -> Condition:
-        if isinstance(needle, Constant) and not isinstance(needle.value, str):
-            if needle.value is None:
+        if isinstance(needle, Constant) and not isinstance(needle.peek(), str):
+            if needle.peek() is None:
                 return False
             raise self.refuse("`in` text asks for text", node, scope)
         if isinstance(needle, Value) and needle.kind.name != "str":
@@ -451,6 +492,11 @@ class Comparing(Base):
     def _text(self, value: Constant | Value, node: ast.expr, scope: Scope) -> SQL:
         if isinstance(value, Value):
             return value.sql
-        if problem := bad_text(value.value):
+        bound = self._bound_text(value.peek(), node, scope)
+        self.claim(value, None, [bound], lambda again, text, at: (None, [again._bound_text(text, node, at)]))
+        return bound
+
+    def _bound_text(self, text: str, node: ast.expr, scope: Scope) -> SQL:
+        if problem := bad_text(text):
             raise self.refuse(problem, node, scope, "Compare with text without it.")
-        return sa.literal(value.value, sa.String())
+        return self.literal(text, STRING)

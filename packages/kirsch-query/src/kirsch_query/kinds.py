@@ -18,6 +18,12 @@ INT64 = 2**63
 EXACT_DOUBLE = 2**53
 """Integers up to here are doubles without loss."""
 
+# The types with which values of the common kinds are bound.
+BIG: sa.BigInteger = sa.BigInteger()
+BOOL: sa.Boolean = sa.Boolean()
+DOUBLE: sa.Double[float] = sa.Double()
+STRING: sa.String = sa.String()
+
 NUMBERS = ("bool", "int", "float", "decimal")
 
 

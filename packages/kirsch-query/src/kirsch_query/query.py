@@ -67,11 +67,9 @@ class Where(Generic[T]):
         :class:`Refused` where it is not exact. What depends on the database is refused when SQL is compiled for it,
         or at once where ``dialect`` is given.
         """
-        from . import sql
+        from . import cache
 
-        translator = sql.Translator(dialect)
-        rows = tuple(map(sql.Entity, self.models(models)))
-        return sql.checked(self.translate(translator, rows, positive=True), translator)
+        return cache.clause(self, self.models(models), dialect)
 
     def explain(self, *models: Any, engine: Any = None) -> Explanation:
         """What the query becomes: SQL, bound values, what was added and why, and which index serves it."""
@@ -101,6 +99,14 @@ class Where(Generic[T]):
         """Two functions of the rows, see :func:`memory.judge`; names have the values that they have now."""
         raise NotImplementedError
 
+    def form(self) -> Any:
+        """What two queries have in common if only the values of the names around them differ. Hashable."""
+        raise NotImplementedError
+
+    def leaves(self) -> Iterator[_Leaf[Any]]:
+        """The functions of which the query is made, in the order in which they are translated."""
+        raise NotImplementedError
+
     def translate(self, translator: Any, rows: tuple[Any, ...], positive: bool) -> Any:
         """The condition, by a :class:`sql.Translator`; ``rows`` are what the function's arguments stand for."""
         raise NotImplementedError
@@ -119,16 +125,27 @@ class _Leaf(Where[T]):
         return f"where({', '.join(self.source.rows)}: {self.source.segment(self.source.body)})"
 
     def scope(self, names: Mapping[str, Any]) -> Scope:
+        return Scope(self.source, self.space(), names)
+
+    def space(self) -> Space:
+        """The names around the query, as they are now."""
         if self.function is not None:
-            return Scope(self.source, space_of(self.function, self.given), names)
-        return Scope(self.source, Space({"__builtins__": builtins}, self.given), names)
+            return space_of(self.function, self.given)
+        return Space({"__builtins__": builtins}, self.given)
+
+    def form(self) -> Any:
+        return self.source
+
+    def leaves(self) -> Iterator[_Leaf[Any]]:
+        yield self
 
     def judge(self) -> tuple[Callable[..., Any] | None, Callable[..., bool]]:
         return memory.judge(self.scope({}))
 
     def translate(self, translator: Any, rows: tuple[Any, ...], positive: bool) -> Any:
         names = dict(zip(self.source.rows, rows, strict=True))
-        return translator.condition(self.source.body, self.scope(names), positive)
+        space = self.space() if translator.trace is None else translator.trace.next_space()
+        return translator.condition(self.source.body, Scope(self.source, space, names), positive)
 
 
 class _Joint(Where[T]):
@@ -143,6 +160,13 @@ class _Joint(Where[T]):
         self.op = op
         self.parts = parts
         self.arity = parts[0].arity
+
+    def form(self) -> Any:
+        return (self.op, *(each.form() for each in self.parts))
+
+    def leaves(self) -> Iterator[_Leaf[Any]]:
+        for each in self.parts:
+            yield from each.leaves()
 
     def __repr__(self) -> str:
         return "(" + (" & " if self.op == "and" else " | ").join(map(repr, self.parts)) + ")"
@@ -185,6 +209,12 @@ class _Not(Where[T]):
 
     def __invert__(self) -> Where[T]:
         return self.part
+
+    def form(self) -> Any:
+        return ("not", self.part.form())
+
+    def leaves(self) -> Iterator[_Leaf[Any]]:
+        return self.part.leaves()
 
     def judge(self) -> tuple[Callable[..., Any] | None, Callable[..., bool]]:
         judge = self.part.judge()

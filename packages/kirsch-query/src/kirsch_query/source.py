@@ -228,6 +228,8 @@ def _checked(node: ast.AST, private: str, filename: str, lines: list[str]) -> So
     return Source(statements[0].value, rows, filename, lines, private)
 
 
+# Bounded, since texts may be made of names; the same text gives the same object, by which clauses are kept.
+@functools.lru_cache(maxsize=1024)
 def from_text(text: str, given: frozenset[str]) -> Source:
     """The source of a query that is given as text; ``given`` are the names that have a value. Raises SourceError."""
     filename = "<query>"

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 
 import sqlalchemy as sa
 
-from . import memory
 from .calling import Calling
 from .emit import Checked, op
 from .errors import Refused
@@ -32,7 +31,6 @@ from .terms import (
     both,
     either,
     is_not,
-    known_of,
     negated,
 )
 
@@ -145,7 +143,7 @@ class Translator(Calling):
                 return self.value(binding.node, binding.scope)
             return Constant(binding.value) if isinstance(binding, Item) else binding
         if not self._reads_rows(node, scope):
-            return Constant(memory.value(node, known_of(scope)))
+            return self.known(node, scope)
         handler: Callable[[Any, Scope], Found] | None = {
             ast.Attribute: self._attribute,
             ast.BinOp: self._binary,

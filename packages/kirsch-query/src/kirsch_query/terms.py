@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import sqlalchemy as sa
 
+from . import memory
 from .emit import DIALECTS, dialect_name, op, unproven
 from .errors import Refused
 from .kinds import (
@@ -16,10 +17,12 @@ from .kinds import (
     Kind,
     constant_kind,
 )
-from .scope import Item, Late, Scope, bound_names
+from .scope import ABSENT, Item, Late, Scope, bound_names
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from .cache import Binder, Read, Trace
 
 
 SQL: TypeAlias = sa.ColumnElement[Any]
@@ -57,11 +60,34 @@ class Many:
     conditions: tuple[SQL, ...]
 
 
-@dataclass(frozen=True)
 class Constant:
-    """A value that is known now, or ABSENT."""
+    """A value that is known now, or ABSENT.
 
-    value: Any
+    A translation that is kept for later values records where each value was read. Who asks for ``value`` makes the
+    translation depend on it; who asks for ``peek()`` promises to depend on its type alone, or to claim it.
+    """
+
+    __slots__ = ("_value", "read")
+
+    def __init__(self, value: Any, read: Read | None = None) -> None:
+        self._value = value
+        self.read = read
+
+    @property
+    def value(self) -> Any:
+        if self.read is not None:
+            self.read.pinned = True
+        return self._value
+
+    def peek(self) -> Any:
+        """The value, for decisions that another value of the same type does not change."""
+        return self._value
+
+    def is_absent(self) -> bool:
+        return self._value is ABSENT
+
+    def is_nothing(self) -> bool:
+        return self._value is None or self._value is ABSENT
 
 
 @dataclass(frozen=True, eq=False)
@@ -213,6 +239,33 @@ class Base:
         self.read: set[tuple[Any, str]] = set()
         """The targets and the names of the attributes that are read."""
         self.depth = 0
+        self.trace: Trace | None = None
+        """What the translation reads, where it is kept for later values."""
+
+    # Values that may change
+
+    def literal(self, value: Any, type_: Any) -> SQL:
+        """A value as a bound parameter."""
+        return sa.literal(value, type_)
+
+    def known(self, node: ast.expr, scope: Scope) -> Constant:
+        """The value of an expression that reads no row."""
+        found = memory.value(node, known_of(scope))
+        if self.trace is None or isinstance(node, ast.Constant):
+            return Constant(found)
+        if bound_names(node, scope) or not self.trace.holds(scope.space):
+            self.keep_nothing()  # its value depends on more than the names around the query
+        return Constant(found, self.trace.record(node, scope.space, found))
+
+    def claim(self, constant: Constant, shape: Any, bounds: list[SQL], binder: Binder) -> None:
+        """Let another value take the constant's place in these parameters: ``binder`` gives its shape and values."""
+        if constant.read is not None:
+            constant.read.claims.append((shape, tuple(bounds), binder))
+
+    def keep_nothing(self) -> None:
+        """Do not keep this translation: it depends on what is not recorded."""
+        if self.trace is not None:
+            self.trace.kept = False
 
     # Refusing
 
