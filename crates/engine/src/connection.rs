@@ -809,6 +809,8 @@ impl<A: App> Connection<A> {
             }
         }
         if self.gone {
+            // What was read ahead of the application counts as body memory until it is dropped.
+            self.incoming = None;
             self.phase = Phase::Closing(Closing::Reset);
             return match progress {
                 Progress::Blocked(response) | Progress::Yield(response) => Some(response),
