@@ -43,6 +43,16 @@ def upgrade(site: Running, outcome: str = "SIGUSR2: done") -> str:
     return site.said_at(signal.SIGUSR2, outcome)
 
 
+@pytest.mark.parametrize("mode", [(), ("--preload",)])
+def test_upgrade_without_workers_reports_its_end(start: Callable[..., Running], mode: tuple[str, ...]) -> None:
+    site = start("-w2", *mode)
+    site.send(signal.SIGWINCH)
+    site.wait_for_workers(0)
+    upgrade(site, "SIGUSR2: done, 2 workers for site_app:app$")
+    assert site.page() == "one"
+    assert site.stop() == 0
+
+
 @pytest.mark.parametrize("mode", [(), ("--preload",), ("--reuse-port",)])
 def test_the_pid_stays_and_the_workers_are_new(
     start: Callable[..., Running], tmp_path: Path, mode: tuple[str, ...]

@@ -95,6 +95,7 @@ class Supervisor:
         self._explained_at = NEVER
         self._explanation = ""
         self._is_upgrade = state is not None
+        self._adopted_workers = False
         self._upgraded_workers: int | None = None
         try:
             changes.start()
@@ -123,7 +124,8 @@ class Supervisor:
         reports.say(self._version)
         service.show_title()
         self._import_what_workers_need()
-        if service.workers:
+        self._adopted_workers = bool(service.workers)
+        if self._adopted_workers:
             self._reloading.replace_all("SIGUSR2", "upgrade", self._upgraded_workers)
         while True:
             self._do_what_is_due(time.monotonic())
@@ -197,7 +199,11 @@ class Supervisor:
             return
         service.announced = True
         several = f", {service.wanted} workers" if service.wanted > 1 else ""
-        if not self._is_upgrade:
+        if self._is_upgrade:
+            if not self._adopted_workers:  # else the end of their replacement has been reported
+                number = f"{service.wanted} workers" if service.wanted > 1 else "a new worker"
+                service.report(INFO, f"SIGUSR2: done, {number} for {service.name}")
+        else:
             urls = dict.fromkeys(listener.url for listener in service.held.listeners)
             reports.say(f"serving {service.name}{several}\non {', '.join(urls)}")
             if service.held.metrics:
