@@ -40,7 +40,9 @@ use receiving::Receiving;
 use std::any::Any;
 use std::collections::VecDeque;
 use std::time::Duration;
-use wire::http1::{self, BodyStep, CONTINUE, Fault, Field, Framing, PartialRequestLine, Receiver, Request, Stamp};
+use wire::http1::{
+    self, BodyStep, CONTINUE, Fault, Field, Framing, PartialRequestLine, Receiver, Request, Sender, Stamp,
+};
 
 pub(crate) use attending::Attended;
 pub use expiring::Expired;
@@ -1120,10 +1122,10 @@ fn known<C>(app: &mut Option<C>) -> &mut C {
 
 impl Config {
     /// Writes the page that a request is refused with.
-    fn refuse(&self, Refusal { status, fault }: Refusal, is_head: bool, stamp: &Stamp, out: &mut Vec<u8>) {
+    fn refuse(&self, Refusal { status, fault }: Refusal, is_head: bool, stamp: &Stamp, out: &mut Vec<u8>) -> Sender {
         let explanation = fault.map_or_else(|| explanation(status), Fault::explanation);
         let retry_after = (status == 503).then(|| self.queue_timeout.map_or(1, |timeout| timeout.as_secs().max(1)));
-        http1::refuse(status, explanation, retry_after, is_head, stamp, out);
+        http1::refuse(status, explanation, retry_after, is_head, stamp, out)
     }
 }
 

@@ -12,14 +12,17 @@
 //! application gave to the engine and calls no method of [`App`].
 
 use super::{Closing, Connection, Hub, Phase};
-use crate::app::App;
+use crate::app::{App, Refusal};
 use crate::config::LINGER_BYTES;
 use crate::hold::Held;
 use crate::net::Socket;
 use crate::output::Output;
 use crate::reply::{Ending, Reply};
 use crate::statistics::Statistics;
-use wire::http1::{self, Request};
+use wire::http1::Request;
+
+/// What a client gets whose call has missed its deadline.
+const MISSED: Refusal = Refusal { status: 504, fault: None };
 
 /// What the client of a call got when the call missed its deadline.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -76,7 +79,7 @@ impl<A: App> Connection<A> {
         if let Some(stages) = &mut hub.stages {
             stages.give_up(self.slot);
         }
-        self.end_incoming(crate::app::Refusal { status: 504, fault: None });
+        self.end_incoming(MISSED);
         if let Some(begun) = &mut self.begun {
             begun.count_status(&mut hub.statistics);
         }
@@ -84,9 +87,8 @@ impl<A: App> Connection<A> {
             _ if self.gone => (Expired::Left, Closing::Linger),
             None => {
                 let out = self.out.get_or_insert_with(|| hub.composer());
-                let explanation = super::explanation(504);
-                let page = http1::refuse(504, explanation, None, facts.is_head, &hub.stamp, &mut out.bytes);
-                hub.statistics.count_status(504);
+                let page = hub.config.refuse(MISSED, facts.is_head, &hub.stamp, &mut out.bytes);
+                hub.statistics.count_status(MISSED.status);
                 (Expired::Answered { body_bytes: page.body_bytes() }, Closing::Linger)
             }
             Some(begun) if begun.sender.is_whole() => (Expired::Whole, Closing::Linger),
