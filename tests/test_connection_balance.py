@@ -96,14 +96,20 @@ class Clients(contextlib.ExitStack):
         """How many connections each worker has that has any."""
         return list(Counter(self.workers).values())
 
-    def close_those_of(self, worker: int) -> None:
+    def close_those_of(self, worker: int, *, but: Peer | None = None) -> None:
         for peer, other in zip(self.peers.copy(), self.workers.copy(), strict=True):
-            if other == worker:
+            if other == worker and peer is not but:
                 self._drop(peer)
 
     def close_every_second(self) -> None:
         for peer in self.peers[::2]:
             self._drop(peer)
+
+    def keep_one(self, worker: int) -> Peer:
+        """Close all connections to ``worker`` but one, which is returned."""
+        kept = self.peers[self.workers.index(worker)]
+        self.close_those_of(worker, but=kept)
+        return kept
 
     def _drop(self, peer: Peer) -> None:
         peer.close()
@@ -253,10 +259,7 @@ def test_worker_whose_gil_is_held_keeps_no_connection_waiting(
     with Clients(site) as clients:
         clients.open(16)
         held, other = sorted(set(clients.workers))
-        one = clients.peers[clients.workers.index(held)]
-        for peer, worker in zip(clients.peers.copy(), clients.workers.copy(), strict=True):
-            if worker == held and peer is not one:
-                clients._drop(peer)
+        one = clients.keep_one(held)
         wait_for_connections(site, len(clients.peers))
         one.send(build_request("GET", "/hold"))
         site.wait_for("^holds$")
@@ -275,10 +278,7 @@ def test_worker_whose_only_thread_is_in_a_call_keeps_no_connection_waiting(
     with Clients(site) as clients:
         clients.open(16)
         busy, other = sorted(set(clients.workers))
-        one = clients.peers[clients.workers.index(busy)]
-        for peer, worker in zip(clients.peers.copy(), clients.workers.copy(), strict=True):
-            if worker == busy and peer is not one:
-                clients._drop(peer)
+        one = clients.keep_one(busy)
         wait_for_connections(site, len(clients.peers))
         one.send(build_request("GET", f"/wait?{gate}"))
         for _ in range(5):
