@@ -46,7 +46,7 @@ use pyo3::prelude::*;
 /// The native engine and WSGI gateway of Kirsch.
 ///
 /// Nothing here relies on an interpreter's lock, so a free-threaded interpreter that imports it stays without one
-/// (ARCHITECTURE.md, "Free-threaded CPython").
+/// (docs/design/gil.md).
 #[pymodule(gil_used = false)]
 mod _native {
     use crate::access_log;
