@@ -1,4 +1,4 @@
-"""Write what is generated from the declarations in kirsch.settings and kirsch.foreign: docs/reference/settings.md, the
+"""Write what is generated from the declarations in kirsch.settings and kirsch.compat: docs/reference/settings.md, the
 tables of docs/migrating.md, and the manual page that the wheel installs. ``--check`` only compares (status 1)."""
 
 from __future__ import annotations
@@ -64,11 +64,11 @@ def page() -> str:
 
 def migrating() -> str:
     """The page about other servers with its tables, each between two comments, written anew."""
-    from kirsch import foreign
-    from kirsch.foreign import gunicorn
+    from kirsch import compat
+    from kirsch.compat import gunicorn
 
     text = MIGRATING.read_text(encoding="utf-8")
-    tables = {server: _table("option", foreign.grouped(server)) for server in foreign.SERVERS}
+    tables = {server: _table("option", compat.grouped(server)) for server in compat.SERVERS}
     tables["gunicorn hooks"] = _table("hook", gunicorn.HOOKS.items())
     tables["gunicorn names"] = _table("name", gunicorn.NAMES.items())
     for name, table in tables.items():
@@ -89,7 +89,7 @@ def _table(heading: str, rows: Iterable[tuple[str, str]]) -> str:
 
 
 def _cell(answer: str) -> str:
-    """An answer of ``kirsch.foreign`` in Markdown, with flags and the like as code."""
+    """An answer of ``kirsch.compat`` in Markdown, with flags and the like as code."""
     if answer.startswith("="):
         answer = "the same" + answer[1:]
     answer = answer.replace("{systemd}", "see [systemd](deploy/systemd.md)").replace("|", "\\|")

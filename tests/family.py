@@ -22,7 +22,7 @@ from kirsch import scoreboard
 from kirsch.reports import ErrorLog
 from kirsch.scoreboard import Scoreboard, STATES
 from kirsch.sockets import listen
-from kirsch.supervisor import metrics_child
+from kirsch.supervisor import metrics_process
 
 bind = sys.argv[1]
 board = Scoreboard.create(8)
@@ -32,7 +32,7 @@ child = os.fork()
 if child == 0:
     sys.stdin.close()
     os.close(0)
-    os._exit(metrics_child.run(board, listeners, ErrorLog()))
+    os._exit(metrics_process.run(board, listeners, ErrorLog()))
 for listener in listeners:
     listener.close()
 print(child, listeners[0].url, flush=True)
@@ -58,7 +58,7 @@ def beat(index):
     board.slot(index).beat()
 
 def fold(index):
-    board.fold(index)
+    board.release(index)
 
 def replaced(reason, text=""):
     board.count_replacement(reason, text)

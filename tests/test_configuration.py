@@ -471,7 +471,7 @@ def test_a_start_without_a_file_imports_no_parser(write: Write) -> None:
     write('[project]\nname = "x"\ndependencies = ["kirsch"]\n\n[tool.other]\na = 1\n', "pyproject.toml")
     program = (
         "import sys\nfrom kirsch import configuration\nconfiguration.read(['a:app'], {})\n"
-        "print({'tomllib', 'tomli', 'kirsch.settings_file', 'kirsch.foreign', 'kirsch.answers', 'difflib'}"
+        "print({'tomllib', 'tomli', 'kirsch.settings_file', 'kirsch.compat', 'kirsch.output', 'difflib'}"
         " & set(sys.modules))"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=30, check=True)

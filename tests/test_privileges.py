@@ -178,15 +178,15 @@ def test_only_root_may_become_somebody_else(monkeypatch: pytest.MonkeyPatch) -> 
         "--user root --group daemon: only root may become somebody else, and this is nobody; start as root, or without"
     )
     assert privileges.identity("nobody", "") is None  # that is who it is already
-    assert privileges.complaint(None) == ""
+    assert privileges.root_warning(None) == ""
 
 
 def test_root_is_complained_about_unless_it_was_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: 0)
-    assert privileges.complaint(None) == (
+    assert privileges.root_warning(None) == (
         "the application runs as root: give --user and --group, or --user root if that is meant"
     )
-    assert privileges.complaint(privileges.identity("root", "")) == ""
+    assert privileges.root_warning(privileges.identity("root", "")) == ""
 
 
 # --- Logs ------------------------------------------------------------------------------------------------------------

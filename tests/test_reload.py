@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from kirsch.supervisor.crew import READY, STARTING, STOPPING, Worker, plan
+from kirsch.supervisor.worker_plan import READY, STARTING, STOPPING, Worker, plan
 from proc import wait_until
 from running import children, title
 
@@ -293,12 +293,12 @@ def test_changed_code_in_development(start: Callable[..., Running], code: Callab
 # What is to be done next, as a function
 
 
-def crew(*members: str) -> list[Worker]:
-    """Workers from ``seat state stale`` each."""
+def workers_of(*members: str) -> list[Worker]:
+    """Workers from ``index state stale`` each."""
     found = []
     for pid, member in enumerate(members, 1):
-        seat, state, *stale = member.split()
-        worker = Worker(int(seat), None, None, 1, 0.0, 0.0)  # type: ignore[arg-type]
+        index, state, *stale = member.split()
+        worker = Worker(int(index), None, None, 1, 0.0, 0.0)  # type: ignore[arg-type]
         worker.pid = pid
         worker.state = {each: each for each in (STARTING, READY, STOPPING)}[state]
         if stale:
@@ -308,7 +308,7 @@ def crew(*members: str) -> list[Worker]:
 
 
 @pytest.mark.parametrize(
-    ("members", "seats", "start", "replace", "stop"),
+    ("members", "count", "start", "replace", "stop"),
     [
         ((), 2, [0, 1], None, []),
         (("0 ready", "1 ready"), 2, [], None, []),
@@ -329,6 +329,6 @@ def crew(*members: str) -> list[Worker]:
         (("0 stopping",) * 3 + ("0 ready old",), 1, [], 0, []),
     ],
 )
-def test_the_plan(members: tuple[str, ...], seats: int, start: list[int], replace: int | None, stop: list[int]) -> None:
-    steps = plan(crew(*members), seats)
+def test_the_plan(members: tuple[str, ...], count: int, start: list[int], replace: int | None, stop: list[int]) -> None:
+    steps = plan(workers_of(*members), count)
     assert (steps.start, steps.replace, [worker.pid for worker in steps.stop]) == (start, replace, stop)

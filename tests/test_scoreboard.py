@@ -102,8 +102,8 @@ def test_what_a_worker_counts_is_seen_by_another_process(board: Scoreboard) -> N
 
 def test_a_worker_that_has_ended_stays_in_the_counters_and_leaves_the_gauges(board: Scoreboard) -> None:
     first, second = claim(board, requests=10, running=3), claim(board, requests=5, running=1)
-    board.fold(first.index)
-    board.fold(first.index)  # once is enough
+    board.release(first.index)
+    board.release(first.index)  # once is enough
     seen = board.read()
     assert [worker.index for worker in seen.workers] == [second.index]
     assert (seen.counters["requests"], seen.gauge("running")) == (15, 1)
@@ -117,7 +117,7 @@ def test_a_worker_that_has_ended_stays_in_the_counters_and_leaves_the_gauges(boa
 def test_a_full_board_has_no_slot(board: Scoreboard) -> None:
     slots = [claim(board) for _ in range(board.slots)]
     assert board.claim() is None
-    board.fold(slots[2].index)
+    board.release(slots[2].index)
     assert claim(board).index == 2
 
 
@@ -139,7 +139,7 @@ def test_a_worker_knows_its_number_and_those_of_the_others(board: Scoreboard) ->
     assert (kirsch.worker_number(), kirsch.worker_numbers()) == (None, frozenset())
     claim(board)
     slot, gone = claim(board), claim(board)
-    board.fold(gone.index)
+    board.release(gone.index)
 
     def work() -> None:
         board.slot(slot.index).occupy()
@@ -219,14 +219,14 @@ def test_a_sum_that_contradicts_the_counts_bounds_nothing() -> None:
 
 def test_a_successor_adopts_the_board_over_exec(board: Scoreboard) -> None:
     claim(board, requests=3)
-    board.fold(0)
+    board.release(0)
     claim(board, requests=4)
     program = f"""
 from kirsch.scoreboard import Layout, Scoreboard
 board = Scoreboard.adopt({board.fd}, Layout({FIELDS!r}, {LAYOUT.bounds!r}, {LAYOUT.size}))
 seen = board.read()
 print(seen.counters["requests"], len(seen.workers), board.slots)
-board.fold(0)
+board.release(0)
 """
     done = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, timeout=30, check=True, pass_fds=[board.fd]
@@ -264,9 +264,9 @@ def test_memory_is_taken_only_by_slots_in_use() -> None:
 def test_slow_requests_outlast_their_worker(board: Scoreboard) -> None:
     slot = claim(board)
     numbers = [slot.add_slow(json.dumps({"number": number}).encode()) for number in range(SLOW_REQUESTS_MAX + 3)]
-    slot.change_slow(numbers[-1], b'{"number": "the last"}')
-    slot.change_slow(numbers[0], b'{"number": "forgotten long ago"}')
-    board.fold(slot.index)
+    slot.update_slow(numbers[-1], b'{"number": "the last"}')
+    slot.update_slow(numbers[0], b'{"number": "forgotten long ago"}')
+    board.release(slot.index)
     claim(board)
     found = [json.loads(record)["number"] for _, _, record in board.read().slow]
     assert found == [*range(3, SLOW_REQUESTS_MAX + 2), "the last"]
@@ -274,15 +274,15 @@ def test_slow_requests_outlast_their_worker(board: Scoreboard) -> None:
 
 def test_what_runs_is_shown_to_who_looks_and_gone_with_its_worker(board: Scoreboard) -> None:
     slot = claim(board)
-    looked_at = [board.is_looked_at]
-    Scoreboard.look(board.fd, LAYOUT).look_on()
-    looked_at.append(board.is_looked_at)
+    looked_at = [board.is_observed]
+    Scoreboard.open_readonly(board.fd, LAYOUT).mark_observed()
+    looked_at.append(board.is_observed)
     assert looked_at == [False, True]
     assert board.running() == []
-    slot.show_running(b"[]")
-    slot.show_running(b"[1]")
+    slot.publish_running(b"[]")
+    slot.publish_running(b"[1]")
     assert board.running() == [(slot.index, 1, b"[1]")]
-    board.fold(slot.index)
+    board.release(slot.index)
     claim(board)
     assert board.running() == []
 
@@ -309,7 +309,7 @@ def test_a_slow_request_is_read_whole_or_not_at_all(board: Scoreboard) -> None:
     number = 0
     while time.monotonic() < end:
         number = slot.add_slow(bytes([97 + number % 26]) * SLOW_BYTES_MAX)
-        slot.change_slow(number, b"z" * SLOW_BYTES_MAX)
+        slot.update_slow(number, b"z" * SLOW_BYTES_MAX)
     os.close(tell)
     assert_ended_well(reader)
     os.close(done)
@@ -360,7 +360,7 @@ def test_counters_never_go_back_and_never_count_twice_while_workers_come_and_go(
     folds, waiting = 0, 2
     while waiting and time.monotonic() < end:
         for _ in range(20):
-            board.fold(claim(board, bytes_out=1000).index)
+            board.release(claim(board, bytes_out=1000).index)
             folds += 1
         time.sleep(0.0002)  # two readers and a worker want the two processors as well
         try:

@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 
 from kirsch import _native
-from kirsch.answers import help_all
 from kirsch.configuration import read
-from kirsch.exchanges import Statistics
 from kirsch.options import DEFAULT_GRACEFUL_TIMEOUT, OPTION_NAMES, Options, path_limits
+from kirsch.output import help_all
+from kirsch.requests import Statistics
 from kirsch.settings import SECTIONS, SETTINGS, Setting, Settings, UsageError
 from kirsch.values import (
     parse_binds,

@@ -16,7 +16,7 @@ import pytest
 
 import kirsch
 from interpreter import needs_gevent
-from kirsch.supervisor.worker import DUMP_SIGNAL
+from kirsch.supervisor.worker_process import DUMP_SIGNAL
 from proc import wait_until
 from running import children, title
 from test_supervisor import APP

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from kirsch import foreign
+from kirsch import compat
+from kirsch.compat import texts
 from kirsch.configuration import read
-from kirsch.foreign import texts
 from kirsch.settings import SETTINGS, Setting, UsageError
 from kirsch.suggest import nearest
 
@@ -125,11 +125,11 @@ PEERS = json.loads((Path(__file__).parent / "peer_options.json").read_text(encod
 def test_every_option_of_another_server_is_known(server: str) -> None:
     options = " ".join(PEERS[server]).split()
     assert len(options) > 20
-    unknown = [flag for flag in options if not foreign.answer(server, flag)]
+    unknown = [flag for flag in options if not compat.equivalent(server, flag)]
     assert unknown == []
     # What is said to be the same is a flag here; what is a flag here is not said to be another one.
     for flag in options:
-        same = foreign.answer(server, flag).startswith("=")
+        same = compat.equivalent(server, flag).startswith("=")
         assert not same or flag in OURS or flag in ("--version", "--no-factory", "--no-reload", "-v"), flag
 
 
@@ -146,9 +146,9 @@ def test_every_option_of_another_server_is_answered_on_the_command_line(server: 
             assert "did you mean" not in line, line
 
 
-@pytest.mark.parametrize("server", foreign.SERVERS)
+@pytest.mark.parametrize("server", compat.SERVERS)
 def test_an_answer_names_only_flags_that_there_are(server: str) -> None:
-    for spelling, text in foreign.patterns(server):
+    for spelling, text in compat.patterns(server):
         named = set(re.findall(r"(?<![\w=-])--[a-z][\w-]*", text))
         assert named <= OURS | {"--help-all"}, (spelling, named - OURS)
         if text.startswith("=") and spelling != "--version":
@@ -221,6 +221,6 @@ def test_page_on_migrating_names_only_flags_that_there_are() -> None:
 
 def test_page_on_migrating_has_every_answer() -> None:
     page = (Path(__file__).parent.parent / "docs" / "migrating.md").read_text(encoding="utf-8")
-    for server in foreign.SERVERS:
-        for spelling, _ in foreign.patterns(server):
+    for server in compat.SERVERS:
+        for spelling, _ in compat.patterns(server):
             assert f"`{spelling}`" in page, (server, spelling)

@@ -545,7 +545,7 @@ def test_a_reload_needs_nothing_of_a_zygote_that_does_nothing(serve: Serve, writ
 def test_a_clock_that_is_set_does_not_matter() -> None:
     """Nothing here looks at the wall clock: CLOCK_MONOTONIC cannot be set."""
     folder = Path(kirsch.__file__).parent / "supervisor"
-    shown = {"metrics.py", "metrics_child.py", "status.py"}  # they show when something was
+    shown = {"metrics.py", "metrics_process.py", "status_page.py"}  # they show when something was
     for path in folder.glob("*.py"):
         if path.name not in shown:
             assert not re.search(r"time\.(time|localtime|gmtime)\b|datetime", path.read_text()), path.name

@@ -20,8 +20,8 @@ import pytest
 
 from family import is_alive
 from kirsch.supervisor import watching
-from kirsch.supervisor.inotify import Tree
-from kirsch.supervisor.watching import Selection, Touches, Watch, WatchError
+from kirsch.supervisor.inotify import InotifyWatcher
+from kirsch.supervisor.watching import Selection, Touches, WatchfilesWatcher, WatchError
 from running import children
 
 if TYPE_CHECKING:
@@ -47,17 +47,19 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture(params=["inotify", "watchfiles"])
-def watch_for(project: Path, request: pytest.FixtureRequest) -> Iterator[Callable[..., Watch | Tree]]:
+def watch_for(
+    project: Path, request: pytest.FixtureRequest
+) -> Iterator[Callable[..., WatchfilesWatcher | InotifyWatcher]]:
     """A watch of ``project`` alone, once it is at work."""
     if request.param == "watchfiles":
         pytest.importorskip("watchfiles")
-    made: list[Watch | Tree] = []
+    made: list[WatchfilesWatcher | InotifyWatcher] = []
 
-    def watch_for(*extra: str) -> Watch | Tree:
+    def watch_for(*extra: str) -> WatchfilesWatcher | InotifyWatcher:
         if request.param == "inotify":
-            watch: Watch | Tree = Tree(Selection([str(project)], extra))
+            watch: WatchfilesWatcher | InotifyWatcher = InotifyWatcher(Selection([str(project)], extra))
         else:
-            watch = Watch(extra, [str(project)])
+            watch = WatchfilesWatcher(extra, [str(project)])
         made.append(watch)
         (project / "canary.py").touch()
         assert next_changes(watch) == ["canary.py"]
@@ -70,7 +72,7 @@ def watch_for(project: Path, request: pytest.FixtureRequest) -> Iterator[Callabl
         watch.close()
 
 
-def changes(watch: Watch | Tree, timeout: float) -> list[str]:
+def changes(watch: WatchfilesWatcher | InotifyWatcher, timeout: float) -> list[str]:
     deadline = time.monotonic() + timeout
     while (now := time.monotonic()) < deadline:
         ready, _, _ = select([watch], [], [], max(min(watch.due(), deadline) - now, 0.0))
@@ -80,7 +82,7 @@ def changes(watch: Watch | Tree, timeout: float) -> list[str]:
     return []
 
 
-def next_changes(watch: Watch | Tree) -> list[str]:
+def next_changes(watch: WatchfilesWatcher | InotifyWatcher) -> list[str]:
     found = changes(watch, 20)
     assert found, "no change was told in 20 s"
     return found
@@ -101,7 +103,9 @@ def test_sources_are_what_is_not_installed(tmp_path: Path) -> None:
     assert watching.source_directories([""]) == [os.getcwd()]
 
 
-def test_changes_of_sources_are_told(project: Path, watch_for: Callable[..., Watch | Tree]) -> None:
+def test_changes_of_sources_are_told(
+    project: Path, watch_for: Callable[..., WatchfilesWatcher | InotifyWatcher]
+) -> None:
     (project / "package").mkdir()
     watch = watch_for()
     for name in ("notes.txt", ".hidden.py", "node_modules/x.py", ".venv/lib/y.py", "__pycache__/z.py"):
@@ -117,7 +121,9 @@ def test_changes_of_sources_are_told(project: Path, watch_for: Callable[..., Wat
     assert next_changes(watch) == ["module.py"]
 
 
-def test_many_changes_are_told_once(project: Path, watch_for: Callable[..., Watch | Tree]) -> None:
+def test_many_changes_are_told_once(
+    project: Path, watch_for: Callable[..., WatchfilesWatcher | InotifyWatcher]
+) -> None:
     watch = watch_for()
     for number in range(100):
         (project / f"module_{number}.py").write_text("")
@@ -125,7 +131,7 @@ def test_many_changes_are_told_once(project: Path, watch_for: Callable[..., Watc
 
 
 def test_extra_files_patterns_and_folders(
-    project: Path, tmp_path: Path, watch_for: Callable[..., Watch | Tree]
+    project: Path, tmp_path: Path, watch_for: Callable[..., WatchfilesWatcher | InotifyWatcher]
 ) -> None:
     outside = tmp_path / "outside"
     (outside / "templates" / "deeper").mkdir(parents=True)
@@ -142,7 +148,7 @@ def test_extra_files_patterns_and_folders(
 
 
 def test_an_edit_in_the_same_second_is_not_hidden_by_compiled_code(
-    project: Path, watch_for: Callable[..., Watch | Tree]
+    project: Path, watch_for: Callable[..., WatchfilesWatcher | InotifyWatcher]
 ) -> None:
     source = project / "constant.py"
     compiled = project / "__pycache__" / f"constant.{sys.implementation.cache_tag}.pyc"
@@ -178,8 +184,8 @@ def wait_for_end(pid: int) -> None:
 
 def test_it_ends_with_its_parent(project: Path) -> None:
     program = (
-        "import os\nfrom kirsch.supervisor.watching import Watch\n"
-        "watch = Watch()\nprint(watch.pid, flush=True)\nos.kill(os.getpid(), 9)\n"
+        "import os\nfrom kirsch.supervisor.watching import WatchfilesWatcher\n"
+        "watch = WatchfilesWatcher()\nprint(watch.pid, flush=True)\nos.kill(os.getpid(), 9)\n"
     )
     done = subprocess.run([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True, timeout=30, cwd=project)
     wait_for_end(int(done.stdout))
@@ -189,7 +195,7 @@ def test_it_holds_nothing_of_its_parents_and_can_be_closed(project: Path) -> Non
     import socket
 
     with socket.create_server(("127.0.0.1", 0)) as listener:
-        watch = Watch((), [str(project)])
+        watch = WatchfilesWatcher((), [str(project)])
         (project / "canary.py").touch()
         assert next_changes(watch) == ["canary.py"]
         links = [os.readlink(entry) for entry in Path(f"/proc/{watch.pid}/fd").iterdir()]
@@ -204,7 +210,7 @@ def test_it_holds_nothing_of_its_parents_and_can_be_closed(project: Path) -> Non
 
 
 def test_its_end_is_told(project: Path) -> None:
-    watch = Watch((), [str(project)])
+    watch = WatchfilesWatcher((), [str(project)])
     os.kill(watch.pid, signal.SIGKILL)
     select([watch], [], [], 20)
     with pytest.raises(WatchError) as raised:
@@ -217,7 +223,7 @@ def test_without_watchfiles_it_says_how_to_get_it(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setitem(sys.modules, "watchfiles", None)
     monkeypatch.setattr("importlib.util.find_spec", lambda _name: None)
     with pytest.raises(WatchError) as raised:
-        Watch()
+        WatchfilesWatcher()
     assert (
         str(raised.value) == "--reload needs the package watchfiles on this system; run `pip install 'kirsch[reload]'`"
     )
@@ -227,11 +233,11 @@ def test_without_watchfiles_it_says_how_to_get_it(monkeypatch: pytest.MonkeyPatc
 
 
 @pytest.fixture
-def tree(project: Path) -> Iterator[Callable[..., Tree]]:
-    made: list[Tree] = []
+def tree(project: Path) -> Iterator[Callable[..., InotifyWatcher]]:
+    made: list[InotifyWatcher] = []
 
-    def tree(*extra: str, ignored: tuple[str, ...] = ()) -> Tree:
-        made.append(Tree(Selection([str(project)], extra, ignored)))
+    def tree(*extra: str, ignored: tuple[str, ...] = ()) -> InotifyWatcher:
+        made.append(InotifyWatcher(Selection([str(project)], extra, ignored)))
         return made[-1]
 
     yield tree
@@ -240,7 +246,7 @@ def tree(project: Path) -> Iterator[Callable[..., Tree]]:
 
 
 def test_a_directory_that_comes_later_is_watched_with_all_in_it(
-    project: Path, tmp_path: Path, tree: Callable[..., Tree]
+    project: Path, tmp_path: Path, tree: Callable[..., InotifyWatcher]
 ) -> None:
     watch = tree()
     (project / "new" / "deeper").mkdir(parents=True)
@@ -256,7 +262,9 @@ def test_a_directory_that_comes_later_is_watched_with_all_in_it(
     assert next_changes(watch) == ["other.py"]
 
 
-def test_a_directory_that_is_removed_and_made_again_is_watched(project: Path, tree: Callable[..., Tree]) -> None:
+def test_a_directory_that_is_removed_and_made_again_is_watched(
+    project: Path, tree: Callable[..., InotifyWatcher]
+) -> None:
     package = project / "package"
     package.mkdir()
     (package / "module.py").write_text("")
@@ -270,7 +278,7 @@ def test_a_directory_that_is_removed_and_made_again_is_watched(project: Path, tr
 
 
 def test_a_directory_that_is_moved_away_is_a_change_and_is_not_watched_any_more(
-    project: Path, tmp_path: Path, tree: Callable[..., Tree]
+    project: Path, tmp_path: Path, tree: Callable[..., InotifyWatcher]
 ) -> None:
     (project / "package").mkdir()
     (project / "package" / "module.py").write_text("")
@@ -282,7 +290,7 @@ def test_a_directory_that_is_moved_away_is_a_change_and_is_not_watched_any_more(
     assert watch.directories == 1
 
 
-def test_the_whole_project_is_removed_and_made_again(project: Path, tree: Callable[..., Tree]) -> None:
+def test_the_whole_project_is_removed_and_made_again(project: Path, tree: Callable[..., InotifyWatcher]) -> None:
     watch = tree()
     shutil.rmtree(project)
     assert next_changes(watch) == ["site_app.py"]
@@ -301,7 +309,7 @@ def test_a_project_behind_a_link_that_leads_elsewhere_is_a_change(tmp_path: Path
         (tmp_path / name / f"{name}.py").write_text("")
     current = tmp_path / "current"
     current.symlink_to("one")
-    watch = Tree(Selection([str(current)], ()))
+    watch = InotifyWatcher(Selection([str(current)], ()))
     (tmp_path / "next").symlink_to("two")
     (tmp_path / "next").rename(current)
     assert next_changes(watch) == ["two.py"]
@@ -310,7 +318,7 @@ def test_a_project_behind_a_link_that_leads_elsewhere_is_a_change(tmp_path: Path
     watch.close()
 
 
-def test_links_to_files_are_told_at_once(project: Path, tmp_path: Path, tree: Callable[..., Tree]) -> None:
+def test_links_to_files_are_told_at_once(project: Path, tmp_path: Path, tree: Callable[..., InotifyWatcher]) -> None:
     (tmp_path / "outside.py").write_text("")
     watch = tree()
     (project / "symbolic.py").symlink_to(tmp_path / "outside.py")
@@ -318,7 +326,7 @@ def test_links_to_files_are_told_at_once(project: Path, tmp_path: Path, tree: Ca
     assert next_changes(watch) == ["hard.py", "symbolic.py"]
 
 
-def test_a_file_is_told_when_it_is_written_and_not_before(project: Path, tree: Callable[..., Tree]) -> None:
+def test_a_file_is_told_when_it_is_written_and_not_before(project: Path, tree: Callable[..., InotifyWatcher]) -> None:
     watch = tree()
     with (project / "slow.py").open("w") as file:
         file.write("x = ")
@@ -329,7 +337,7 @@ def test_a_file_is_told_when_it_is_written_and_not_before(project: Path, tree: C
 
 
 def test_events_that_were_lost_are_a_change_and_nothing_stays_unwatched(
-    project: Path, tree: Callable[..., Tree]
+    project: Path, tree: Callable[..., InotifyWatcher]
 ) -> None:
     """The kernel keeps so many events at most, and forgets the rest."""
     most = int(Path("/proc/sys/fs/inotify/max_queued_events").read_text())
@@ -348,7 +356,7 @@ def test_events_that_were_lost_are_a_change_and_nothing_stays_unwatched(
     assert next_changes(watch) == ["module.py"]
 
 
-def test_files_that_the_server_writes_are_no_change(project: Path, tree: Callable[..., Tree]) -> None:
+def test_files_that_the_server_writes_are_no_change(project: Path, tree: Callable[..., InotifyWatcher]) -> None:
     log = project / "access.log"
     watch = tree(str(project), ignored=(str(log),))
     log.write_text("a line\n")
@@ -361,7 +369,7 @@ def test_files_that_the_server_writes_are_no_change(project: Path, tree: Callabl
     assert next_changes(watch) == ["page.html"]
 
 
-def test_thousands_of_files_are_watched(project: Path, tree: Callable[..., Tree]) -> None:
+def test_thousands_of_files_are_watched(project: Path, tree: Callable[..., InotifyWatcher]) -> None:
     for number in range(100):
         (project / f"package_{number}").mkdir()
         for module in range(50):
@@ -384,7 +392,7 @@ def test_a_limit_of_the_system_is_told_with_its_name(project: Path, monkeypatch:
     with pytest.raises(
         WatchError, match=r"the user's limit is reached; raise it with `sysctl fs\.inotify\.max_user_watches"
     ):
-        Tree(Selection([str(project)], ()))
+        InotifyWatcher(Selection([str(project)], ()))
 
 
 # --- --touch-reload --------------------------------------------------------------------------------------------------
@@ -394,19 +402,19 @@ def test_touched_replaced_vanished_and_back(tmp_path: Path) -> None:
     path, other = tmp_path / "reload", tmp_path / "other"
     path.touch()
     touches = Touches([str(path), str(other)])
-    assert touches.look() == []
+    assert touches.changed() == []
     os.utime(path, ns=(0, 1))
-    assert touches.look() == [str(path)]
-    assert touches.look() == []
+    assert touches.changed() == [str(path)]
+    assert touches.changed() == []
     (tmp_path / "new").touch()
     os.utime(tmp_path / "new", ns=(0, 1))
     (tmp_path / "new").rename(path)
-    assert touches.look() == [str(path)]
+    assert touches.changed() == [str(path)]
     path.unlink()
-    assert touches.look() == []
+    assert touches.changed() == []
     other.touch()
     path.touch()
-    assert touches.look() == [str(path), str(other)]
+    assert touches.changed() == [str(path), str(other)]
 
 
 # --- A server --------------------------------------------------------------------------------------------------------

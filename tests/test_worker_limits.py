@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from kirsch.supervisor.scaling import Load, Scaler
+from kirsch.supervisor.scaling_policy import Load, ScalingPolicy
 from proc import rss, uss, wait_until
 from running import children, title
 
@@ -220,7 +220,14 @@ def test_worker_with_a_stuck_request_is_replaced(serve: Serve, write_app: Write)
 
 
 def look(
-    scaler: Scaler, now: float, current: int, *, busy: int = 0, queued: int = 0, cpu: float = 0.0, threads: int = 4
+    scaler: ScalingPolicy,
+    now: float,
+    current: int,
+    *,
+    busy: int = 0,
+    queued: int = 0,
+    cpu: float = 0.0,
+    threads: int = 4,
 ) -> int:
     load = Load(workers=current, busy=busy, queued=queued, threads=threads, processors=cpu)
     return scaler.wanted(now, current, 1, 8, load)
@@ -246,11 +253,11 @@ def look(
     ],
 )
 def test_more_workers_at_once(current: int, load: dict[str, int], wanted: int) -> None:
-    assert look(Scaler(), 100.0, current, **load) == wanted
+    assert look(ScalingPolicy(), 100.0, current, **load) == wanted
 
 
 def test_fewer_workers_slowly() -> None:
-    scaler = Scaler()
+    scaler = ScalingPolicy()
     current, changes = 4, []
     for second in range(200):
         wanted = look(scaler, float(second), current)
@@ -262,7 +269,7 @@ def test_fewer_workers_slowly() -> None:
 
 
 def test_a_moment_of_work_keeps_them() -> None:
-    scaler = Scaler()
+    scaler = ScalingPolicy()
     for second in range(120):
         busy = 12 if second % 20 == 0 else 0
         assert look(scaler, float(second), 4, busy=busy) == 4
@@ -270,13 +277,13 @@ def test_a_moment_of_work_keeps_them() -> None:
 
 def test_none_is_added_while_some_are_on_their_way() -> None:
     load = Load(workers=1, busy=4, queued=9, threads=4, processors=0.0)
-    assert Scaler().wanted(0.0, 2, 1, 8, load) == 2
+    assert ScalingPolicy().wanted(0.0, 2, 1, 8, load) == 2
 
 
 def test_the_bounds_hold() -> None:
     idle = Load(workers=9, busy=0, queued=0, threads=4, processors=0.0)
-    assert Scaler().wanted(0.0, 9, 1, 8, idle) == 8
-    assert Scaler().wanted(0.0, 1, 2, 8, idle) == 2
+    assert ScalingPolicy().wanted(0.0, 9, 1, 8, idle) == 8
+    assert ScalingPolicy().wanted(0.0, 1, 2, 8, idle) == 2
 
 
 def test_a_load_brings_workers(serve: Serve, write_app: Write) -> None:

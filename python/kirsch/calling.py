@@ -21,7 +21,7 @@ _ASYNC_GENERATOR = 0x200
 _WSGI_ARGUMENTS = 2
 
 
-class Trouble:
+class CallProblem:
     """Why something cannot be called as a WSGI application; as a text, what goes behind its name.
 
     ``call`` are the parentheses to write behind its name where it is probably a factory.
@@ -72,33 +72,35 @@ class _Function:
         return not self.keyword_required
 
 
-def trouble(found: Any) -> Trouble | None:
+def find_problem(found: Any) -> CallProblem | None:
     """What keeps ``found`` from being called with environ and start_response; None where nothing does, or nobody knows.
 
     A coroutine function can be called so, but what it returns cannot be sent.
     """
     function = _function(found)
     if function is None:
-        return Trouble("is a class that takes no arguments", is_factory=True, call="()") if _is_bare(found) else None
+        return (
+            CallProblem("is a class that takes no arguments", is_factory=True, call="()") if _is_bare(found) else None
+        )
     names = function.open_arguments
     is_asgi = names[-3:] == ("scope", "receive", "send") or names[-1:] == ("scope",)
     if function.code.co_flags & (_COROUTINE | _ASYNC_GENERATOR):
-        return Trouble("is a coroutine function", is_asgi=True)
+        return CallProblem("is a coroutine function", is_asgi=True)
     if function.takes(_WSGI_ARGUMENTS):
         return None
     if is_asgi:
-        return Trouble("takes the arguments of ASGI", is_asgi=True)
+        return CallProblem("takes the arguments of ASGI", is_asgi=True)
     required = function.open_required
     if function.keyword_required:
         needed = ", ".join(sorted(function.keyword_required))
-        return Trouble(f"cannot be called without the keyword {needed}")
+        return CallProblem(f"cannot be called without the keyword {needed}")
     if not names:
-        return Trouble("takes no arguments", is_factory=True, call="()")
+        return CallProblem("takes no arguments", is_factory=True, call="()")
     if len(names) == 1:
         call = f"({names[0]}=...)" if required else "()"
-        return Trouble(f"takes one argument, {names[0]}", is_factory=True, call=call)
+        return CallProblem(f"takes one argument, {names[0]}", is_factory=True, call=call)
     shown = required if len(required) > _WSGI_ARGUMENTS else names
-    return Trouble(f"takes {len(shown)} arguments ({', '.join(shown)})")
+    return CallProblem(f"takes {len(shown)} arguments ({', '.join(shown)})")
 
 
 def is_coroutine_function(found: Any) -> bool:

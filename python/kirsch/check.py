@@ -10,10 +10,10 @@ from __future__ import annotations
 import os
 import sys
 
-from kirsch import assembly, configuration, reports, sockets
-from kirsch.answers import answer, table
+from kirsch import bootstrap, configuration, reports, sockets
 from kirsch.arguments import Arguments
 from kirsch.hooks import Hooks
+from kirsch.output import print_output, table
 from kirsch.settings import UsageError
 
 TYPE_CHECKING = False
@@ -48,12 +48,12 @@ _IDLE_OF_PROXIES = 60
 def main(argv: Sequence[str]) -> int:
     """Run the subcommand with what follows its name, and return its exit status.
 
-    Raises UsageError and AssemblyError, for :func:`kirsch.cli.main` to tell.
+    Raises UsageError and StartupError, for :func:`kirsch.cli.main` to tell.
     """
     end = list(argv).index("--") if "--" in argv else len(argv)
     own = {"-h", "--help", "--all", "--strict"} & set(argv[:end])
     if own & {"-h", "--help"}:
-        answer(HELP)
+        print_output(HELP)
         return 0
     arguments = Arguments([*(word for word in argv[:end] if word not in own), *argv[end:]], ("--all", "--strict"))
     refused = _Refused()
@@ -64,25 +64,25 @@ def main(argv: Sequence[str]) -> int:
             raise
         refused.add(error)
         chosen = error.settings
-    answer(f"Settings\n{_settings(chosen, everything='--all' in own)}")
-    refused.trial(assembly.change_directory, chosen)
+    print_output(f"Settings\n{_settings(chosen, everything='--all' in own)}")
+    refused.trial(bootstrap.change_directory, chosen)
     warnings = [*chosen.warnings, *_labelled(chosen, _mistakes(chosen)), *_unread_file(chosen)]
-    answer(f"\nSockets\n{table(_sockets(chosen, refused), '  ')}")
+    print_output(f"\nSockets\n{table(_sockets(chosen, refused), '  ')}")
     for path in (chosen.error_logfile, chosen.access_logfile):
-        refused.trial(assembly.check_log, path)
+        refused.trial(bootstrap.check_log, path)
     if chosen.pid_file:
         refused.trial(_check_pid_file, chosen.pid_file)
     name = refused.trial(_import, chosen, arguments)
     if name is not None:
         warnings += _labelled(chosen, _mistakes_of_application(chosen))
     if warnings:
-        answer("\n  ".join(["\nWarnings", *warnings]))
+        print_output("\n  ".join(["\nWarnings", *warnings]))
     if refused.lines:
         refused.tell()
         return refused.status
     number = f", with {len(warnings)} warning{'s' * (len(warnings) > 1)}" if warnings else ""
-    answer(f"\n{name} is ok{number}")
-    return assembly.EXIT_FAILED if warnings and "--strict" in own else 0
+    print_output(f"\n{name} is ok{number}")
+    return bootstrap.EXIT_FAILED if warnings and "--strict" in own else 0
 
 
 class _Refused:
@@ -97,30 +97,30 @@ class _Refused:
         """What ``attempt`` returns; None where it is refused."""
         try:
             return attempt(*arguments)
-        except (UsageError, assembly.AssemblyError, OSError, ValueError, ImportError) as error:
+        except (UsageError, bootstrap.StartupError, OSError, ValueError, ImportError) as error:
             self.add(error)
             return None
 
     def add(self, error: Exception) -> None:
-        status = assembly.EXIT_FAILED
+        status = bootstrap.EXIT_FAILED
         text = str(error)
-        if isinstance(error, assembly.AssemblyError):
+        if isinstance(error, bootstrap.StartupError):
             status = error.status
             if error.cause is not None:
                 self._causes.append(error.cause)
         elif isinstance(error, (UsageError, ValueError)):
-            status = assembly.EXIT_USAGE
+            status = bootstrap.EXIT_USAGE
         elif isinstance(error, OSError):
-            text = assembly.reason(error)
+            text = bootstrap.reason(error)
         # Wrong settings are what serving finds first.
-        self.status = status if not self.status or status == assembly.EXIT_USAGE else self.status
+        self.status = status if not self.status or status == bootstrap.EXIT_USAGE else self.status
         self.lines += text.splitlines()
 
     def tell(self) -> None:
         for cause in self._causes:
-            reports.say_traceback(cause)
+            reports.write_traceback(cause)
         for line in dict.fromkeys(self.lines):
-            reports.say(f"kirsch: {line}")
+            reports.write_stderr(f"kirsch: {line}")
 
 
 def _settings(chosen: Settings, *, everything: bool) -> str:
@@ -145,9 +145,9 @@ def _import(chosen: Settings, arguments: Arguments) -> str | None:
             configuration.require_application(chosen)
         return None
     privileges.become(identity, chosen.env)
-    app, name = assembly.load_application(chosen)
+    app, name = bootstrap.load_application(chosen)
     Hooks(chosen)
-    assembly.make_server(app, chosen, reports.report_to_logging).check()
+    bootstrap.make_server(app, chosen, reports.report_to_logging).check()
     return name
 
 

@@ -11,9 +11,9 @@ from __future__ import annotations
 import os
 import sys
 
-from kirsch import assembly, configuration, reports, settings
+from kirsch import bootstrap, configuration, reports, settings
 from kirsch.arguments import HELP_ALL, VERSION, Arguments
-from kirsch.assembly import EXIT_FAILED, EXIT_USAGE, AssemblyError
+from kirsch.bootstrap import EXIT_FAILED, EXIT_USAGE, StartupError
 from kirsch.commands import COMMANDS
 
 TYPE_CHECKING = False
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from kirsch.settings import Settings
-    from kirsch.supervisor.holdings import Holdings
+    from kirsch.supervisor.resources import Resources
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -35,8 +35,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     except settings.UsageError as error:
         _say_lines(_mistakes(error, argv))
         return EXIT_USAGE
-    except AssemblyError as error:
-        reports.say_failure(str(error), "" if error.cause is None else reports.traceback_text(error.cause))
+    except StartupError as error:
+        reports.write_failure(str(error), "" if error.cause is None else reports.traceback_text(error.cause))
         return error.status
     except KeyboardInterrupt:
         return 130  # during start-up: as the shell has it, 128 + SIGINT
@@ -44,7 +44,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _say_lines(lines: Sequence[str]) -> None:
     for line in lines:
-        reports.say(f"kirsch: {line}")
+        reports.write_stderr(f"kirsch: {line}")
 
 
 def _subcommand(name: str, argv: Sequence[str]) -> int:
@@ -56,7 +56,7 @@ def _subcommand(name: str, argv: Sequence[str]) -> int:
 
 
 def _help(argv: Sequence[str]) -> int:
-    from kirsch import answers
+    from kirsch import output
 
     topic = argv[0] if argv else ""
     if topic in COMMANDS and topic != "help":
@@ -66,7 +66,7 @@ def _help(argv: Sequence[str]) -> int:
 
         near = did_you_mean(topic, COMMANDS)
         raise settings.UsageError(f"there is no command {topic}{near or '; there are ' + ', '.join(COMMANDS)}")
-    answers.answer(answers.help_all() if topic == "all" else answers.help_text())
+    output.print_output(output.help_all() if topic == "all" else output.help_text())
     return 0
 
 
@@ -87,31 +87,31 @@ def _mistakes(error: settings.UsageError, argv: Sequence[str]) -> list[str]:
 def _main(argv: Sequence[str]) -> int:
     arguments = Arguments(argv)
     if arguments.request:
-        from kirsch import answers
+        from kirsch import output
 
-        answers.answer(
+        output.print_output(
             f"{_version()})"
             if arguments.request == VERSION
-            else answers.help_all()
+            else output.help_all()
             if arguments.request == HELP_ALL
-            else answers.help_text()
+            else output.help_text()
         )
         return 0
     chosen = configuration.read(arguments)
     for warning in chosen.warnings:
-        reports.say(f"kirsch: {warning}")
+        reports.write_stderr(f"kirsch: {warning}")
     if chosen.print_config:
-        from kirsch import answers
+        from kirsch import output
 
-        answers.answer(answers.table(chosen.rows()))
+        output.print_output(output.table(chosen.rows()))
         return 0
     configuration.require_application(chosen)
-    assembly.change_directory(chosen)
+    bootstrap.change_directory(chosen)
     if chosen.check_config:
         return _check(chosen)
-    assembly.raise_descriptor_limit()
+    bootstrap.raise_descriptor_limit()
     status = _serve_alone(chosen) if chosen.workers == 0 else _supervise(chosen)
-    assembly.end_if_output_is_stuck(status)
+    bootstrap.end_if_output_is_stuck(status)
     return status
 
 
@@ -125,7 +125,7 @@ def _import_native() -> Any:
     try:
         from kirsch import _native
     except ImportError as error:
-        raise AssemblyError(
+        raise StartupError(
             EXIT_FAILED, f"the compiled part of Kirsch is missing ({error}); install it again for this Python"
         ) from None
     return _native
@@ -133,7 +133,7 @@ def _import_native() -> Any:
 
 def _check(chosen: Settings) -> int:
     """``--check-config``: as the user that a worker would be."""
-    from kirsch import answers
+    from kirsch import output
     from kirsch.hooks import Hooks
     from kirsch.supervisor import privileges
 
@@ -142,24 +142,24 @@ def _check(chosen: Settings) -> int:
     except ValueError as error:
         raise settings.UsageError(str(error)) from None
     privileges.become(identity, chosen.env)
-    _app, name = assembly.load_application(chosen)
+    _app, name = bootstrap.load_application(chosen)
     Hooks(chosen)
-    answers.answer(f"{name} is ok")
+    output.print_output(f"{name} is ok")
     return 0
 
 
 def _serve_alone(chosen: Settings) -> int:
     """In this one process, without a supervisor: ``--workers 0``."""
-    from kirsch.supervisor.holdings import Holdings
+    from kirsch.supervisor.resources import Resources
 
-    holdings = Holdings(chosen, None)
+    resources = Resources(chosen, None)
     try:
-        return _serve_with(holdings, chosen)
+        return _serve_with(resources, chosen)
     finally:
-        holdings.discard()
+        resources.discard()
 
 
-def _serve_with(holdings: Holdings, chosen: Settings) -> int:
+def _serve_with(resources: Resources, chosen: Settings) -> int:
     from kirsch.hooks import Hooks
     from kirsch.server import Signals
     from kirsch.supervisor import privileges, titles
@@ -167,23 +167,23 @@ def _serve_with(holdings: Holdings, chosen: Settings) -> int:
 
     notifier = Notifier()
     leave_environment()
-    privileges.become(holdings.identity, chosen.env)
-    app, name = assembly.load_application(chosen)
+    privileges.become(resources.identity, chosen.env)
+    app, name = bootstrap.load_application(chosen)
     hooks = Hooks(chosen)
     titles.single(chosen.process_name or name)
-    server = assembly.make_server(app, chosen, holdings.errors)
-    server.adopt(holdings.listeners)
+    server = bootstrap.make_server(app, chosen, resources.errors)
+    server.adopt(resources.listeners)
     urls = ", ".join(server.urls)
 
     def announce() -> None:
-        reports.say(f"{_version()}, pid {os.getpid()})\nserving {name}\non {urls}")
+        reports.write_stderr(f"{_version()}, pid {os.getpid()})\nserving {name}\non {urls}")
         notifier.ready(f"serving {name}")
 
     hooks.call("worker_start", 0)
     try:
-        return assembly.serve(Signals(server, holdings.errors.reopen, owns_process=True), announce)
+        return bootstrap.serve(Signals(server, resources.errors.reopen, owns_process=True), announce)
     finally:
-        hooks.stop(0, holdings.errors)
+        hooks.stop(0, resources.errors)
 
 
 def _supervise(chosen: Settings) -> int:

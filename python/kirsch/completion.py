@@ -10,8 +10,8 @@ import io
 import re
 
 from kirsch import drivers
-from kirsch.answers import answer
 from kirsch.commands import COMMANDS
+from kirsch.output import print_output
 from kirsch.settings import SETTINGS, UsageError
 from kirsch.values import OneOf, parse_driver, parse_log_format
 
@@ -45,12 +45,12 @@ _LIKE_SERVING = ("check", "profile")
 def main(argv: Sequence[str]) -> int:
     """Run the subcommand with what follows its name, and return its exit status. Raises UsageError."""
     if "-h" in argv or "--help" in argv:
-        answer(HELP)
+        print_output(HELP)
         return 0
     if len(argv) != 1 or argv[0] not in SHELLS:
         wanted = f"which shell? Write kirsch completion {'|'.join(SHELLS)}"
         raise UsageError(f"there is no completion for {' '.join(argv)}; {wanted}" if argv else wanted)
-    answer({"bash": bash, "zsh": zsh, "fish": fish}[argv[0]]())
+    print_output({"bash": bash, "zsh": zsh, "fish": fish}[argv[0]]())
     return 0
 
 

@@ -219,10 +219,10 @@ def _unknown_variables(environ: Mapping[str, str]) -> Iterator[str]:
     known = {each.variable for each in SETTINGS} | {TARGET_VARIABLE}
     for name in environ:
         if name.startswith("KIRSCH_") and name not in known and not _is_anothers(name):
-            from kirsch import foreign
+            from kirsch import compat
             from kirsch.suggest import did_you_mean
 
-            hint = foreign.variable_hint(name.removeprefix("KIRSCH_"))
+            hint = compat.variable_hint(name.removeprefix("KIRSCH_"))
             hint = f"; {hint}" if hint else did_you_mean(name, sorted(known), "KIRSCH_")
             yield f"{name} in the environment is no setting{hint or '; kirsch --help-all lists those there are'}"
 
@@ -231,9 +231,9 @@ def _variables_of_others(environ: Mapping[str, str]) -> Iterator[str]:
     """A line for each variable that another server would have read."""
     for prefix in ("GUNICORN_", "UVICORN_", "GRANIAN_"):
         if any(name.startswith(prefix) for name in environ):
-            from kirsch import foreign
+            from kirsch import compat
 
-            yield from foreign.variables(environ)
+            yield from compat.variables(environ)
             return
 
 
@@ -295,21 +295,21 @@ def _unknown_flags(arguments: Arguments) -> Iterator[str]:
     """A line for each flag that is none."""
     if not arguments.unknown:
         return
-    from kirsch import foreign
+    from kirsch import compat
     from kirsch.suggest import did_you_mean
 
     known = [known for each in SETTINGS for known in (*each.flags, *each.negations) if known.startswith("--")]
     known += ["--help", "--help-all", "--version", *arguments.also]
     for flag, value in arguments.unknown:
         switched_off = next((each for each in SETTINGS if f"--no-{each.key}" == flag and each.is_on_off), None)
-        hint = foreign.hint(flag, value, arguments.argv) if switched_off is None else f"write --{switched_off.key} off"
+        hint = compat.hint(flag, value, arguments.argv) if switched_off is None else f"write --{switched_off.key} off"
         if hint:
             hint = f"; {hint}"
         elif flag.startswith("--"):
             hint = did_you_mean(flag, known, "--")
-            if not hint and (text := foreign.hint(flag, value, arguments.argv, stars=True)):
+            if not hint and (text := compat.hint(flag, value, arguments.argv, stars=True)):
                 hint = f"; {text}"
-            hint = hint or foreign.near(flag)
+            hint = hint or compat.near(flag)
         yield f"there is no flag {flag}{hint or '; kirsch --help-all lists those there are'}"
 
 

@@ -14,9 +14,9 @@ from __future__ import annotations
 import time
 from collections import deque
 
-from kirsch import exchanges
+from kirsch import requests
 from kirsch.drivers import original, start_thread
-from kirsch.reports import CRITICAL, ERROR, say_traceback
+from kirsch.reports import CRITICAL, ERROR, write_traceback
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ _OUTCOMES = {
 LEAST_PATIENCE = 1.0
 
 
-class Watch:
+class DeadlineMonitor:
     """The watch over one running server.
 
     ``graceful_timeout`` is what an interrupted call has to unwind, in seconds. ``wait(seconds)`` waits for the end of
@@ -68,7 +68,7 @@ class Watch:
         # Interrupted calls, (when to look after it, its number), and the thread that does, while there are any.
         self._lock = original("allocate_lock")()
         self._interrupted: deque[tuple[float, int]] = deque()
-        self._looking = False
+        self._is_watching = False
         self._given_up = False
 
     def start(self) -> None:
@@ -77,26 +77,26 @@ class Watch:
 
     def _run(self) -> None:
         while (calls := self._native.await_overdue()) is not None:
-            self._tell(calls)
+            self._report_overdue(calls)
             self._driver.interrupt(calls)
-            self._look_after(calls)
+            self._watch_interrupted(calls)
 
-    def _tell(self, calls: list[Call]) -> None:
-        for call, exchange in zip(calls, exchanges.describe(calls, self._native, self._driver), strict=True):
-            self._say(
+    def _report_overdue(self, calls: list[Call]) -> None:
+        for call, exchange in zip(calls, requests.describe(calls, self._native, self._driver), strict=True):
+            self._send_report(
                 ERROR,
-                f"{exchanges.title(exchange)} has passed its deadline of {exchange['limit'] or 0.0:g} s, and "
+                f"{requests.title(exchange)} has passed its deadline of {exchange['limit'] or 0.0:g} s, and "
                 f"{_OUTCOMES.get(call.outcome or '', 'was ended')}: "
                 f"{exchange['state']} for {exchange['age']:.3f} s, {exchange['thread']}; "
-                f"kirsch.RequestTimeout is raised in it{exchanges.stack_text(' at', exchange)}",
+                f"kirsch.RequestTimeout is raised in it{requests.stack_text(' at', exchange)}",
             )
 
-    def _look_after(self, calls: list[Call]) -> None:
+    def _watch_interrupted(self, calls: list[Call]) -> None:
         due = time.monotonic() + self._patience
         with self._lock:
             self._interrupted.extend((due, call.number) for call in calls)
-            if not self._looking:
-                self._looking = True
+            if not self._is_watching:
+                self._is_watching = True
                 start_thread("kirsch-stuck", self._find_stuck)
 
     def _find_stuck(self) -> None:
@@ -104,7 +104,7 @@ class Watch:
         while True:
             with self._lock:
                 if not self._interrupted:
-                    self._looking = False
+                    self._is_watching = False
                     return
                 due, number = self._interrupted.popleft()
             if self._wait(max(due - time.monotonic(), 0.0)):
@@ -112,22 +112,22 @@ class Watch:
             stuck = [call for call in self._native.calls() if call.number == number]
             if stuck:
                 self._native.write_off(number)
-                self._tell_stuck(stuck)
+                self._report_stuck(stuck)
 
-    def _tell_stuck(self, stuck: list[Call]) -> None:
-        for exchange in exchanges.describe(stuck, self._native, self._driver):
-            where = exchanges.stack_text(", stuck at", exchange)
-            self._say(
+    def _report_stuck(self, stuck: list[Call]) -> None:
+        for exchange in requests.describe(stuck, self._native, self._driver):
+            where = requests.stack_text(", stuck at", exchange)
+            self._send_report(
                 CRITICAL,
-                f"{exchanges.title(exchange)} is stuck: {self._patience:g} s after kirsch.RequestTimeout it is still "
+                f"{requests.title(exchange)} is stuck: {self._patience:g} s after kirsch.RequestTimeout it is still "
                 f"{exchange['state']}, {exchange['thread']}; {self._consequence}{where}",
             )
         if not self._given_up:
             self._given_up = True
             self._give_up()
 
-    def _say(self, level: int, message: str) -> None:
+    def _send_report(self, level: int, message: str) -> None:
         try:
             self._report(level, message, None)
         except Exception as error:  # noqa: BLE001 - the report is somebody's callable; the watch must go on
-            say_traceback(error)
+            write_traceback(error)

@@ -14,7 +14,7 @@ from __future__ import annotations
 import os
 
 from kirsch import loading
-from kirsch.assembly import EXIT_NOT_LOADED, AssemblyError
+from kirsch.bootstrap import EXIT_NOT_LOADED, StartupError
 from kirsch.reports import ERROR
 
 TYPE_CHECKING = False
@@ -47,7 +47,7 @@ class WorkerInfo:
 
 
 class Hooks:
-    """The hooks of the settings, loaded. Raises AssemblyError where one is not there or cannot be called."""
+    """The hooks of the settings, loaded. Raises StartupError where one is not there or cannot be called."""
 
     def __init__(self, chosen: Settings) -> None:
         self._chosen = chosen
@@ -58,21 +58,21 @@ class Hooks:
                     self._functions[name] = loading.load_function(target)
                 except loading.LoadError as error:
                     text = f"{chosen.label(name)}: {error}"
-                    raise AssemblyError(EXIT_NOT_LOADED, text, error.cause) from None
+                    raise StartupError(EXIT_NOT_LOADED, text, error.cause) from None
 
     def call(self, name: str, index: int) -> None:
-        """Call one, if there is one. Raises AssemblyError for whatever it raises: the worker cannot serve then."""
+        """Call one, if there is one. Raises StartupError for whatever it raises: the worker cannot serve then."""
         if name not in self._functions:
             return
         try:
             self._functions[name](WorkerInfo(index, self._chosen))
         except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever the application raises is told, and ends it
             text = f"{self._chosen.label(name)}: {getattr(self._chosen, name)} raised {type(error).__name__}"
-            raise AssemblyError(EXIT_NOT_LOADED, text, error) from None
+            raise StartupError(EXIT_NOT_LOADED, text, error) from None
 
     def stop(self, index: int, report: Report) -> None:
         """Call worker-stop; the worker ends whatever becomes of it."""
         try:
             self.call("worker_stop", index)
-        except AssemblyError as error:
+        except StartupError as error:
             report(ERROR, str(error), error.cause)

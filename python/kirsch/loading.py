@@ -384,7 +384,7 @@ def _check_application(found: Any, name: str, module: ModuleType) -> None:
         what = "returned" if is_made else "is"
         offer = "" if is_made else _offer(module, "application")
         raise LoadError(f"{name} {what} {_described(found)}, and an application is something that can be called{offer}")
-    trouble = calling.trouble(found)
+    trouble = calling.find_problem(found)
     if trouble is None:
         return
     if trouble.is_asgi:

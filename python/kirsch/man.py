@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from kirsch.answers import answer
 from kirsch.commands import COMMANDS
+from kirsch.output import print_output
 from kirsch.settings import SECTIONS, SETTINGS, UsageError
 
 TYPE_CHECKING = False
@@ -90,12 +90,12 @@ Settings, looked for in the current directory."""
 def main(argv: Sequence[str]) -> int:
     """Run the subcommand with what follows its name, and return its exit status. Raises UsageError."""
     if "-h" in argv or "--help" in argv:
-        answer(HELP)
+        print_output(HELP)
         return 0
     if argv:
         hint = f"kirsch help {argv[0]} tells about the command" if argv[0] in COMMANDS else "write kirsch man alone"
         raise UsageError(f"kirsch man takes no arguments, and there is {argv[0]!r}; {hint}")
-    answer(page())
+    print_output(page())
     return 0
 
 

@@ -5,7 +5,7 @@ somebody's program that is :func:`report_to_logging`: logger ``kirsch``, and wha
 affair. The command line uses an :class:`ErrorLog`. Neither touches the root logger, and both load ``logging`` only
 when there is something to say: it is a quarter of an empty interpreter's start-up.
 
-A log that nobody reads, or a full disk, must not stop the server. So an ErrorLog, :func:`say` in a process that serves,
+A log that nobody reads, or a full disk, must not stop the server. So an ErrorLog, :func:`write_stderr` in a process that serves,
 and ``wsgi.errors`` write through ``_native.LogWriter``: a thread without the GIL does the writing, and lines that find
 no room are dropped and counted.
 """
@@ -74,7 +74,7 @@ class _StandardError:
         self.json = json
 
 
-def say(text: str, level: int = INFO) -> None:
+def write_stderr(text: str, level: int = INFO) -> None:
     """Write ``text`` and a line end to stderr, if there is one. In a process that serves, and where the error log is
     there as JSON, each line is a record of ``level``."""
     own = _standard_error
@@ -89,21 +89,21 @@ def say(text: str, level: int = INFO) -> None:
             pass  # a closed pipe; there is nobody left to tell
 
 
-def say_failure(text: str, traceback: str = "") -> None:
+def write_failure(text: str, traceback: str = "") -> None:
     """Write why the server does not start to stderr, below the application's traceback where there is one."""
     own = _standard_error
     if own is not None and own.json:
         own.writer.write(_encode(json_record(ERROR, text, traceback=traceback or None)), PATIENCE)
     else:
         lines = "\n".join(f"kirsch: {line}" for line in text.splitlines())
-        say(f"{traceback}\n{lines}" if traceback else lines)
+        write_stderr(f"{traceback}\n{lines}" if traceback else lines)
 
 
-def say_dump(text: str) -> None:
+def write_dump(text: str) -> None:
     """Write ``text`` to descriptor 2, past ``sys.stderr``, whose lock a thread that is stuck may hold."""
     own = _standard_error
     if own is not None:
-        say(text.rstrip("\n"))
+        write_stderr(text.rstrip("\n"))
         return
     data = _encode(text)
     try:
@@ -121,7 +121,7 @@ def flush(patience: float = END_PATIENCE) -> None:
         _native.flush_logs(patience)
 
 
-def settle() -> None:
+def prepare_fork() -> None:
     """The same before a fork: then no thread that writes is left either. A child has none of its parent's threads, and
     nothing of what was queued in its parent."""
     if "kirsch._native" in sys.modules:
@@ -181,9 +181,9 @@ def _short_path(path: str) -> str:
     return path if relative.startswith(os.pardir) else relative
 
 
-def say_traceback(error: BaseException) -> None:
+def write_traceback(error: BaseException) -> None:
     """The application's part of the traceback to stderr."""
-    say(traceback_text(error))
+    write_stderr(traceback_text(error))
 
 
 def report_to_logging(level: int, message: str, error: BaseException | None) -> None:
@@ -225,8 +225,8 @@ class ErrorLog:
         logger.disabled = False
         logger.log(level, message, exc_info=_exc_info(error))
 
-    def take_standard_error(self) -> None:
-        """Have :func:`say` write as this log does, if that is on stderr, and in no case wait for stderr."""
+    def redirect_stderr(self) -> None:
+        """Have :func:`write_stderr` write as this log does, if that is on stderr, and in no case wait for stderr."""
         import atexit
 
         from kirsch._native import LogWriter
@@ -427,7 +427,7 @@ class AccessThread:
                     )
                 self._log_access(*item)
             except Exception as error:  # noqa: BLE001 - handlers are the user's, and the next line may be luckier
-                say_traceback(error)
+                write_traceback(error)
             self._busy_since = None
 
 

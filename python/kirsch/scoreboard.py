@@ -229,8 +229,8 @@ class Scoreboard:
         return board
 
     @classmethod
-    def look(cls, fd: int, layout: Layout | None = None) -> Scoreboard:
-        """The board of somebody else, to read and to :meth:`look_on`. Raises like :meth:`adopt`."""
+    def open_readonly(cls, fd: int, layout: Layout | None = None) -> Scoreboard:
+        """The board of somebody else, to read and to :meth:`mark_observed`. Raises like :meth:`adopt`."""
         layout = layout or Layout.of_native()
         size = os.fstat(fd).st_size
         if size < _SLOTS_AT + _SLOT_SIZE:
@@ -316,7 +316,7 @@ class Scoreboard:
             return slot
         return None
 
-    def fold(self, index: int) -> None:
+    def release(self, index: int) -> None:
         """The worker of this slot has ended: add what it counted to the totals, and free the slot.
 
         Slow requests stay to be seen until another worker has as many.
@@ -369,12 +369,12 @@ class Scoreboard:
             if words[_H_EPOCH] == epoch:
                 return snapshot
 
-    def look_on(self) -> None:
+    def mark_observed(self) -> None:
         """Somebody wants to see what runs in the workers; they show it for some seconds."""
         self._words[_H_LOOKED] = time.monotonic_ns()
 
     @property
-    def is_looked_at(self) -> bool:
+    def is_observed(self) -> bool:
         """Whether somebody wants to see what runs."""
         return time.monotonic_ns() - self._words[_H_LOOKED] < _LOOK_NANOSECONDS
 
@@ -522,7 +522,7 @@ class Slot:
     def reason(self, text: str) -> None:
         self.board._set_text(self._at + _REASON_AT, _REASON_TEXT, text.encode("utf-8", "replace"))
 
-    def show_running(self, record: bytes) -> None:
+    def publish_running(self, record: bytes) -> None:
         """In the worker: what runs in it now, ``RUNNING_BYTES_MAX`` bytes of JSON at most."""
         assert len(record) <= RUNNING_BYTES_MAX
         self.board._set_record(self._at + _RUNNING_AT, 1, record)
@@ -534,7 +534,7 @@ class Slot:
         self._set(_S_SLOW_NEXT, number)
         return number
 
-    def change_slow(self, number: int, record: bytes) -> None:
+    def update_slow(self, number: int, record: bytes) -> None:
         """In the worker: say something else of a slow request, if it is still remembered."""
         if self.board._words[self._slow_at(number) // _WORD] == number:
             self._put_slow(number, record)

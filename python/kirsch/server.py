@@ -29,7 +29,7 @@ from kirsch.options import (
     Options,
     path_limits,
 )
-from kirsch.reports import CRITICAL, ERROR, INFO, WARNING, AccessThread, access_logger, report_to_logging, say_dump
+from kirsch.reports import CRITICAL, ERROR, INFO, WARNING, AccessThread, access_logger, report_to_logging, write_dump
 from kirsch.sockets import DEFAULT_BACKLOG, DEFAULT_BIND, discard, parse_bind
 from kirsch.sockets import listen as listen_on
 
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from typing_extensions import Self, Unpack
 
     from kirsch.drivers import Driver
-    from kirsch.exchanges import RunningExchange, Statistics
+    from kirsch.requests import RunningRequest, Statistics
     from kirsch.scoreboard import Slot
     from kirsch.sockets import Address, Listener
 
@@ -105,12 +105,12 @@ class Server:
         self._started = False
         # Held by begin_stop() and start() where each tells the other. A signal handler may interrupt whoever holds it.
         self._order = drivers.original("RLock")()
-        self._stop_asked = False
-        self._calls_left = False
+        self._stop_requested = False
+        self._calls_remaining = False
         self._stuck = False
         self._owns_process = False
         # Asks whoever supervises this process for another one in its place; set before start().
-        self.ask_replacement: Callable[[], None] | None = None
+        self.request_replacement: Callable[[], None] | None = None
 
     @property
     def addresses(self) -> tuple[Address, ...]:
@@ -147,7 +147,7 @@ class Server:
             if self._started:
                 raise RuntimeError("this server has served already; make a new one")
             self._driver.begin()
-            if not self._stop_asked:
+            if not self._stop_requested:
                 self.listen()
                 self._run(ready)
         finally:
@@ -172,7 +172,7 @@ class Server:
         self.begin_stop(timeout, 0.0)
         if self._driver.is_inside():
             return False
-        return self.wait(timeout + _STUCK_AFTER) and not self._calls_left
+        return self.wait(timeout + _STUCK_AFTER) and not self._calls_remaining
 
     def begin_stop(self, timeout: float, idle_timeout: float | None = None) -> None:
         """Tell the engine to stop, as :meth:`stop` does, and return at once wherever this is called.
@@ -182,7 +182,7 @@ class Server:
         """
         # This order, and the opposite one in _run: whichever thread comes second sees what the first one did.
         with self._order:
-            self._stop_asked = True
+            self._stop_requested = True
             native = self._native
         if native is not None:
             native.stop(timeout, idle_timeout)
@@ -191,7 +191,7 @@ class Server:
     @property
     def is_stopping(self) -> bool:
         """Whether anybody has told it to stop."""
-        return self._stop_asked
+        return self._stop_requested
 
     @property
     def is_stuck(self) -> bool:
@@ -216,7 +216,7 @@ class Server:
         """The engine's counters and gauges, and as ``exchanges`` a list of what runs now; empty when it does not run.
 
         Each of the list is a dict: ``number``, ``id``, ``method``, ``path``, ``age`` and ``limit`` (seconds),
-        ``state``, ``thread`` and ``stack``, as :class:`kirsch.exchanges.RunningExchange` has them. To take a stack
+        ``state``, ``thread`` and ``stack``, as :class:`kirsch.requests.RunningRequest` has them. To take a stack
         costs tens of microseconds; with ``exchanges=False`` there are only numbers.
         """
         native = self._native
@@ -224,7 +224,7 @@ class Server:
             return {}
         found: Statistics = native.statistics()  # type: ignore[assignment]  # names are held together by test_settings
         if exchanges:
-            from kirsch.exchanges import running
+            from kirsch.requests import running
 
             found["exchanges"] = running(native, self._driver)
         return found
@@ -235,12 +235,12 @@ class Server:
         native = self._native
         return ([], 0) if native is None else native.times()
 
-    def running(self, most: int) -> list[RunningExchange]:
+    def running(self, most: int) -> list[RunningRequest]:
         """So many of the requests that run now, the oldest first, as :meth:`statistics` has them."""
         native = self._native
         if native is None:
             return []
-        from kirsch.exchanges import running
+        from kirsch.requests import running
 
         return running(native, self._driver, most)
 
@@ -249,7 +249,7 @@ class Server:
         native = self._native
         if native is None:
             return "the server does not run\n"
-        from kirsch.exchanges import dump
+        from kirsch.requests import dump
 
         return dump(native, self._driver, self._driver_name)
 
@@ -284,7 +284,7 @@ class Server:
         return _native.Server(self._app, listeners, **options, **self.engine_options, **self._driver.options())
 
     def _run(self, ready: Callable[[], None] | None) -> None:
-        for complaint in self._driver.complaints():
+        for complaint in self._driver.warnings():
             self.report(WARNING, complaint)
         options = _native_options(self._options, self.slot)
         native = self._make_native([listener.socket.fileno() for listener in self._listeners], options)
@@ -295,8 +295,8 @@ class Server:
         self._started = True
         with self._order:
             self._native = native
-            stop_asked = self._stop_asked
-        if stop_asked:
+            stop_requested = self._stop_requested
+        if stop_requested:
             return
         try:
             previous = signal.set_wakeup_fd(native.wakeup_fd(), warn_on_full_buffer=False)
@@ -304,7 +304,7 @@ class Server:
             previous = None  # not the main thread: no signal is handled here
         try:
             if self._driver_name == "gevent":
-                import kirsch.exchanges  # noqa: F401 - for dump() in another thread, which must not import there
+                import kirsch.requests  # noqa: F401 - for dump() in another thread, which must not import there
             if self._options.get("timeout") or self._options.get("timeout_paths"):
                 self._watch_deadlines(native)
             if self._options.get("slow_request"):
@@ -313,11 +313,11 @@ class Server:
                 ready()
             self._driver.run(native)
             calls = native.calls()
-            self._calls_left = bool(calls)
+            self._calls_remaining = bool(calls)
             # One that was cut off now is no less stuck than one that was given up before.
             self._stuck |= any(call.outcome for call in calls)
         except RuntimeError:
-            if not self._stop_asked:
+            if not self._stop_requested:
                 raise
             # stop() came between our look and the engine's start, which then refuses to run.
         finally:
@@ -332,25 +332,25 @@ class Server:
         # Up to 3.12 the thread that imports it first is taken for the main one, and a report would do so.
         import threading  # noqa: F401
 
-        from kirsch.deadlines import Watch
+        from kirsch.deadlines import DeadlineMonitor
 
-        watch = Watch(
+        monitor = DeadlineMonitor(
             native,
             self._driver,
             report=self.report,
             graceful_timeout=self.graceful_timeout,
             wait=self.wait,
             give_up=self._give_up,
-            consequence="this worker is replaced" if self.ask_replacement else "the server is stopped",
+            consequence="this worker is replaced" if self.request_replacement else "the server is stopped",
         )
-        watch.start()
+        monitor.start()
 
     def _watch_slow_requests(self) -> None:
         import threading  # noqa: F401 - as above
 
-        from kirsch.slow import Watch
+        from kirsch.slow_requests import SlowRequestMonitor
 
-        watch = Watch(
+        monitor = SlowRequestMonitor(
             lambda: self._native,
             self._driver,
             limit=self._options["slow_request"],
@@ -358,20 +358,20 @@ class Server:
             wait=self.wait,
             slot=self.slot,
         )
-        watch.start()
+        monitor.start()
 
     def _give_up(self) -> None:
         """A call is stuck: find a successor, or else stop. In a thread of the watch."""
         self._stuck = True
-        if self.ask_replacement is not None:
-            self.ask_replacement()
+        if self.request_replacement is not None:
+            self.request_replacement()
             return
         self.begin_stop(self.graceful_timeout)
         if self._owns_process:
             _start_thread(self._end_process, ())
 
     def _end_process(self) -> None:
-        if not self.wait(self.graceful_timeout + _STUCK_AFTER) or self._calls_left:
+        if not self.wait(self.graceful_timeout + _STUCK_AFTER) or self._calls_remaining:
             reports.flush()
             os._exit(EXIT_STUCK)
 
@@ -416,7 +416,7 @@ def serve_with(signals: Signals, ready: Callable[[], None] | None) -> int:
     with signals:
         server.start(ready)
         status = EXIT_STUCK if server._stuck else 0
-        if signals.owns_process and server._calls_left:
+        if signals.owns_process and server._calls_remaining:
             # Its thread may hold any lock, so the interpreter's own way out might not end.
             _give_up_process(server, status or 1)
     return status
@@ -444,7 +444,7 @@ class Signals:
     """Signal handlers for the time of a ``with`` block; none outside of the main thread.
 
     A handler interrupts the main thread anywhere, also in the middle of a report or of an import. So it only sets
-    things going; what there is to say, another thread says. ``told``, of a supervised process, is called in such a
+    things going; what there is to say, another thread says. ``on_stop_signal``, of a supervised process, is called in such a
     thread with the name of a signal that begins the end, and then it is the supervisor who says so. An end may be over
     before such a thread gets on; ``ended_by`` is that name too, and stays.
     """
@@ -454,13 +454,13 @@ class Signals:
         server: Server,
         reopen: Callable[[], None] | None,
         owns_process: bool,
-        told: Callable[[str], None] | None = None,
+        on_stop_signal: Callable[[str], None] | None = None,
     ) -> None:
         self.server = server
         self.owns_process = owns_process
         self.ended_by = ""
         self._reopen = reopen
-        self._told = told
+        self._on_stop_signal = on_stop_signal
         self._previous: dict[int, Any] = {}
         self._ending = False
 
@@ -502,9 +502,9 @@ class Signals:
             timeout = self.server.graceful_timeout
         else:
             timeout = FAST_TIMEOUT
-        if self._told is not None and not self._ending:
+        if self._on_stop_signal is not None and not self._ending:
             self.ended_by = name
-            _start_thread(self._told, (name,))
+            _start_thread(self._on_stop_signal, (name,))
         # A program that embeds the server wants to go on; a process that is there for the server alone has the time.
         self.end(name, timeout, None if self.owns_process else 0.0)
 
@@ -513,7 +513,7 @@ class Signals:
         silence = min(_SILENCE, patience)
         if self.server.wait(silence):
             return
-        if self._told is None:
+        if self._on_stop_signal is None:
             how = f"up to {timeout:g} s for the requests in flight" if timeout else "at once"
             # In a thread of its own: a handler of the application's may wait, and the end must not.
             _start_thread(self.server.report, (INFO, f"{why}: stopping, {how}"))
@@ -533,7 +533,7 @@ class Signals:
         _start_thread(self._dump, ())
 
     def _dump(self) -> None:
-        say_dump(self.server.dump())
+        write_dump(self.server.dump())
 
 
 def _start_thread(target: Callable[..., object], arguments: tuple[object, ...]) -> None:

@@ -281,10 +281,10 @@ class _Reader:
             return "; settings stand at the top of this file, in no table"
         if dashed.startswith("no-") and dashed[3:] in self._keys:
             return f"; write {dashed[3:]} = false"
-        from kirsch import foreign
+        from kirsch import compat
         from kirsch.suggest import did_you_mean
 
-        if hint := foreign.key_hint(key):
+        if hint := compat.key_hint(key):
             return f"; {hint}"
         return did_you_mean(dashed, [*(each.key for each in SETTINGS), "app", "mount"]) or (
             "; kirsch --help-all lists those there are"

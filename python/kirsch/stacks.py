@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     Function = TypeVar("Function", bound=Callable[..., object])
 
     # (frame, line number), the outermost first.
-    Stack = list[tuple[FrameType | "StillFrame", int]]
+    Stack = list[tuple[FrameType | "FrameCopy", int]]
 
 # The inner end of a deep stack tells what it does.
 FRAMES_MAX = 100
@@ -29,7 +29,7 @@ def entry(function: Function) -> Function:
     return function
 
 
-class StillFrame:
+class FrameCopy:
     """What can be known of another thread's frame where it may be gone meanwhile."""
 
     __slots__ = ("f_code", "f_globals")
@@ -39,7 +39,7 @@ class StillFrame:
         self.f_globals = global_names
 
 
-def take(frame: FrameType | None) -> Stack:
+def capture(frame: FrameType | None) -> Stack:
     """The application's frames among those that end in ``frame``; none where no call of the application is among them.
 
     Another thread may run on meanwhile, so line numbers are noted at once.
@@ -47,13 +47,13 @@ def take(frame: FrameType | None) -> Stack:
     return _behind_entry(_links(frame))
 
 
-def take_still(frame: FrameType | None) -> Stack:
+def capture_detached(frame: FrameType | None) -> Stack:
     """The same of another thread's frame, where no lock of the interpreter's keeps it from being gone meanwhile."""
     if frame is None:
         return []
     from kirsch._native import follow_frames
 
-    return _behind_entry((StillFrame(code, names), line) for code, names, line in follow_frames(frame))
+    return _behind_entry((FrameCopy(code, names), line) for code, names, line in follow_frames(frame))
 
 
 def _links(frame: FrameType | None) -> Iterator[tuple[FrameType, int]]:
@@ -62,7 +62,7 @@ def _links(frame: FrameType | None) -> Iterator[tuple[FrameType, int]]:
         frame = frame.f_back
 
 
-def _behind_entry(links: Iterable[tuple[FrameType | StillFrame, int]]) -> Stack:
+def _behind_entry(links: Iterable[tuple[FrameType | FrameCopy, int]]) -> Stack:
     found: Stack = []
     for frame, line in links:
         if frame.f_code in _entries:

@@ -43,7 +43,7 @@ _LEAVE = "\x1b[0m\x1b[?25h\x1b[?1049l"
 _FIND = "start the server with --metrics-bind 127.0.0.1:9100 and name that address, or name its process"
 
 
-class Trouble(Exception):
+class TopError(Exception):
     """There is nothing to show. One line on what to do."""
 
 
@@ -73,7 +73,7 @@ def main(argv: Sequence[str]) -> int:
         return int(end.code or 0)
     try:
         if chosen.address and chosen.pid_file:
-            raise Trouble("ADDRESS or --pid-file, not both")
+            raise TopError("ADDRESS or --pid-file, not both")
         look = _source(chosen.address, chosen.pid_file)
         if chosen.once or not (_is_terminal(sys.stdin) and _is_terminal(sys.stdout)):
             report = look()
@@ -83,8 +83,8 @@ def main(argv: Sequence[str]) -> int:
             _print(report)
         else:
             _Screen(look, chosen.interval).run()
-    except Trouble as trouble:
-        reports.say(f"kirsch top: {trouble}")
+    except TopError as trouble:
+        reports.write_stderr(f"kirsch top: {trouble}")
         return 1
     except KeyboardInterrupt:
         pass
@@ -109,7 +109,7 @@ def _seconds(text: str) -> float:
 
 
 def _source(address: str | None, pid_file: str | None) -> Callable[[], Report]:
-    """Something to call for the next report. Raises Trouble, as the thing does."""
+    """Something to call for the next report. Raises TopError, as the thing does."""
     if pid_file:
         return _of_process(_pid_in(pid_file))
     if not address:
@@ -122,9 +122,9 @@ def _pid_in(path: str) -> int:
         with open(path, encoding="ascii", errors="replace") as file:
             text = file.read(100).strip()
     except OSError as error:
-        raise Trouble(f"cannot read {path}: {error.strerror}") from None
+        raise TopError(f"cannot read {path}: {error.strerror}") from None
     if not (text.isascii() and text.isdigit()):
-        raise Trouble(f"{path} holds no pid")
+        raise TopError(f"{path} holds no pid")
     return int(text)
 
 
@@ -145,9 +145,9 @@ def _of_address(address: str) -> Callable[[], Report]:
             parts = urlsplit(address if "://" in address else f"http://{address}")
             host, port, path = parts.hostname or "127.0.0.1", parts.port or 80, parts.path.rstrip("/")
         except ValueError as error:
-            raise Trouble(f"{address} is no address: {error}") from None
+            raise TopError(f"{address} is no address: {error}") from None
         if parts.scheme != "http":
-            raise Trouble(f"{address} is neither http://HOST:PORT nor unix:PATH")
+            raise TopError(f"{address} is neither http://HOST:PORT nor unix:PATH")
         path = path.removesuffix("/status.json").removesuffix("/metrics")
 
     def ask() -> Report:
@@ -162,23 +162,23 @@ def _of_address(address: str) -> Callable[[], Report]:
             text = answer.read()
         except OSError as error:
             why = error.strerror or str(error) or type(error).__name__
-            raise Trouble(f"nobody answers at {address} ({why}); {_FIND}") from None
+            raise TopError(f"nobody answers at {address} ({why}); {_FIND}") from None
         except http.client.HTTPException:
-            raise Trouble(f"what answers at {address} does not speak HTTP; is this the --metrics-bind?") from None
+            raise TopError(f"what answers at {address} does not speak HTTP; is this the --metrics-bind?") from None
         finally:
             connection.close()
         with contextlib.suppress(ValueError):
             report = json.loads(text)
             if answer.status == 200 and isinstance(report, dict) and "recent" in report and "workers" in report:
                 return report
-        raise Trouble(f"what answers at {address} ({answer.status}) has no such report; is this the --metrics-bind?")
+        raise TopError(f"what answers at {address} ({answer.status}) has no such report; is this the --metrics-bind?")
 
     return ask
 
 
 def _of_process(pid: int) -> Callable[[], Report]:
     """Read the scoreboard of a supervisor on this machine."""
-    from kirsch.supervisor.status import SAMPLE_SECONDS, Status
+    from kirsch.supervisor.status_page import SAMPLE_SECONDS, Status
 
     board = _board(pid)
     status = Status(board)
@@ -186,7 +186,7 @@ def _of_process(pid: int) -> Callable[[], Report]:
     def look() -> Report:
         time.sleep(0 if status.has_history else SAMPLE_SECONDS)  # a rate takes two looks
         if not os.path.exists(f"/proc/{pid}"):
-            raise Trouble(f"process {pid} has ended")
+            raise TopError(f"process {pid} has ended")
         status.sample()
         return status.now()
 
@@ -197,21 +197,21 @@ def _board(pid: int) -> Scoreboard:
     from kirsch.scoreboard import LayoutError
 
     if not os.path.isdir("/proc/self/fd"):
-        raise Trouble(f"this system does not let one look into processes; {_FIND}")
+        raise TopError(f"this system does not let one look into processes; {_FIND}")
     try:
         paths = list(_scoreboards(pid))
     except FileNotFoundError:
-        raise Trouble(f"there is no process {pid}") from None
+        raise TopError(f"there is no process {pid}") from None
     except PermissionError:
-        raise Trouble(f"this user may not look into process {pid}; be its user, or name its --metrics-bind") from None
+        raise TopError(f"this user may not look into process {pid}; be its user, or name its --metrics-bind") from None
     if not paths:
-        raise Trouble(f"process {pid} is no supervisor of Kirsch; {_FIND}")
+        raise TopError(f"process {pid} is no supervisor of Kirsch; {_FIND}")
     try:
         return _look_at(paths[0])
     except LayoutError:
-        raise Trouble(f"process {pid} is of another version of Kirsch; use its own kirsch top") from None
+        raise TopError(f"process {pid} is of another version of Kirsch; use its own kirsch top") from None
     except OSError as error:
-        raise Trouble(f"cannot look into process {pid}: {error.strerror}") from None
+        raise TopError(f"cannot look into process {pid}: {error.strerror}") from None
 
 
 def _scoreboards(pid: int) -> Iterator[str]:
@@ -231,7 +231,7 @@ def _look_at(path: str) -> Scoreboard:
     # To be written is one thing: that somebody looks.
     fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
     try:
-        return Scoreboard.look(fd)
+        return Scoreboard.open_readonly(fd)
     finally:
         os.close(fd)  # the memory stays
 
@@ -250,10 +250,10 @@ def _only_supervisor() -> int:
                 if board.pid == int(name):  # its children have the same descriptor
                     found[board.pid] = board.application
     if not found:
-        raise Trouble(f"no supervisor of Kirsch is seen here; {_FIND}")
+        raise TopError(f"no supervisor of Kirsch is seen here; {_FIND}")
     if len(found) > 1:
         listed = ", ".join(f"{pid} ({_clean(application)})" for pid, application in sorted(found.items()))
-        raise Trouble(f"which one? Name the pid: {listed}")
+        raise TopError(f"which one? Name the pid: {listed}")
     return next(iter(found))
 
 
@@ -510,7 +510,7 @@ class _Screen:
         try:
             self._report = self._look()
             self._trouble = ""
-        except Trouble as trouble:
+        except TopError as trouble:
             self._trouble = f" {trouble} "
 
     def _draw(self) -> None:

@@ -47,7 +47,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             return errors.OK
         return _run(given)
     except Failure as failure:
-        reports.say(f"kirsch bench: {failure}")
+        reports.write_stderr(f"kirsch bench: {failure}")
         return failure.status
     except KeyboardInterrupt:
         return errors.INTERRUPTED
@@ -337,7 +337,7 @@ def _size_report(given: dict[str, Any]) -> int:
     )
     status = _ab_report(ab.size_heading(session, given.get("server_threads")), rows)
     if [row[0] for row in rows[1:]] != list(sizes):
-        reports.say(
+        reports.write_stderr(
             "kirsch bench: --size-report: some bodies have another length than asked for; put {size} in the URL"
         )
         return errors.ERRORS_SEEN

@@ -78,7 +78,7 @@ def run(argv: Sequence[str]) -> int:
     files.answer(text(compared))
     files.write_json(document(compared, slower))
     for each in slower:
-        reports.say(f"kirsch bench compare: {each}")
+        reports.write_stderr(f"kirsch bench compare: {each}")
     return errors.ERRORS_SEEN if slower or files.failed else errors.OK
 
 

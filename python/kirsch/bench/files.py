@@ -60,7 +60,7 @@ class Files:
             _replace(path, make())
         except OSError as error:
             self.failed = True
-            reports.say(f"kirsch bench: cannot write {path}: {error.strerror}")
+            reports.write_stderr(f"kirsch bench: cannot write {path}: {error.strerror}")
 
     def _print(self, text: str, stream: Any) -> None:
         try:

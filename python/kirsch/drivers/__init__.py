@@ -45,10 +45,10 @@ if TYPE_CHECKING:
         def interrupt(self, calls: Iterable[Call]) -> None:
             """Raise RequestTimeout in each call that is not over. From a thread that is none of the server's."""
 
-        def place(self, call: Call) -> str:
+        def location(self, call: Call) -> str:
             """Where a call runs, in words: the name of a thread."""
 
-        def complaints(self) -> list[str]:
+        def warnings(self) -> list[str]:
             """What is wrong with the process for this driver, one line each."""
 
 
@@ -140,7 +140,7 @@ def prepare(name: str) -> None:
         gevent.patch()
 
 
-def has_lock() -> bool:
+def has_gil() -> bool:
     """Whether the interpreter runs one thread at a time: all do but a free-threaded one that was not made to."""
     is_enabled = getattr(sys, "_is_gil_enabled", None)
     return True if is_enabled is None else bool(is_enabled())
@@ -177,7 +177,7 @@ def patched_by() -> list[str]:
     return found
 
 
-def patching_complaints(driver: str) -> list[str]:
+def patching_warnings(driver: str) -> list[str]:
     """One line for each library that has patched this process though ``driver`` serves."""
     flag = "--driver gevent (in a program: driver='gevent')"
     lines = []

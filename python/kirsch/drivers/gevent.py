@@ -17,11 +17,11 @@ import sys
 from time import monotonic
 from weakref import getweakrefcount
 
-from kirsch.drivers import RequestTimeout, has_lock, original, patched_by, patching_complaints
-from kirsch.stacks import entry, lines, take, take_still
+from kirsch.drivers import RequestTimeout, has_gil, original, patched_by, patching_warnings
+from kirsch.stacks import capture, capture_detached, entry, lines
 
-_HAD_LOCK = has_lock()
-if not _HAD_LOCK:
+_HAD_GIL = has_gil()
+if not _HAD_GIL:
     import warnings
 
     # The interpreter would say that it turns its lock on; complaints() says what that means, once.
@@ -36,7 +36,7 @@ except ModuleNotFoundError as error:
         raise
     raise ImportError("the driver gevent needs the package gevent: pip install 'kirsch[gevent]'") from None
 
-if not has_lock() and getattr(sys.flags, "gil", None) == 0:
+if not has_gil() and getattr(sys.flags, "gil", None) == 0:
     raise ImportError(
         "the driver gevent needs the interpreter's lock, which PYTHON_GIL=0 (or -X gil=0) has ruled out; leave that "
         "out, or use --driver threads"
@@ -78,11 +78,11 @@ class GeventDriver:
         self._serving: Any = None  # the greenlet that called run()
         self._done: Any = None  # what it waits for
         self._ended: Any = None  # what others wait for
-        self._left = False
+        self._has_stopped = False
         self._failure: BaseException | None = None
         self._timer: Any = None
         self._timer_due = float("inf")
-        self._turn_asked = False
+        self._poll_scheduled = False
         # Greenlets that have begun a request and not ended it, and what those of them wait for that the engine knows.
         self._requests: set[Any] = set()
         self._waits: dict[Any, list[Any]] = {}
@@ -106,12 +106,12 @@ class GeventDriver:
     def run(self, native: NativeServer) -> None:
         self._native = native
         watcher = self._hub.loop.io(native.fileno(), 1)
-        watcher.start(self._turn)
+        watcher.start(self._poll)
         try:
-            self._ask_turn()
+            self._schedule_poll()
             self._done.get()
         finally:
-            self._left = True
+            self._has_stopped = True
             watcher.stop()
             watcher.close()
             self._set_timer(None)
@@ -167,17 +167,17 @@ class GeventDriver:
             if self._is_running(greenlet) and native.interrupt(number):
                 left.pop(number, None)
 
-    def place(self, call: Call) -> str:
+    def location(self, call: Call) -> str:
         return "no greenlet" if call.thread is None else "a greenlet"
 
-    def complaints(self) -> list[str]:
-        found = patching_complaints("gevent")
+    def warnings(self) -> list[str]:
+        found = patching_warnings("gevent")
         if "gevent" not in patched_by():
             found.append(
                 "gevent has not patched this process, so whatever waits in the standard library holds up all requests; "
                 "begin the program with: from gevent import monkey; monkey.patch_all()"
             )
-        if not _HAD_LOCK and has_lock():
+        if not _HAD_GIL and has_gil():
             found.append(
                 "gevent has turned on the lock of this free-threaded interpreter, because it relies on it: each "
                 "process uses one processor, as elsewhere; for more of them take more --workers, or --driver threads"
@@ -186,11 +186,11 @@ class GeventDriver:
 
     # In the hub
 
-    def _turn(self) -> None:
+    def _poll(self) -> None:
         """What the loop calls when the engine has something to do. The hub itself runs this, so it must not wait."""
-        self._turn_asked = False
+        self._poll_scheduled = False
         native = self._native
-        if self._left or native is None:
+        if self._has_stopped or native is None:
             return
         try:
             exchanges, waiters = native.turn()
@@ -200,14 +200,14 @@ class GeventDriver:
                 for wait in self._waits.pop(waiter, ()):
                     wait.switch(None)
             if native.is_stopped():
-                self._leave()
+                self._end_requests()
             else:
                 self._rearm()
         except RequestTimeout:
-            self._ask_turn()  # it was meant for a call that ended just before: see interrupt()
+            self._schedule_poll()  # it was meant for a call that ended just before: see interrupt()
         except BaseException as error:  # noqa: BLE001 - run() raises it, as that of a driver without a hub does
             self._failure = error
-            self._leave()
+            self._end_requests()
 
     def _start(self, exchange: Exchange) -> None:
         greenlet, self._spare = self._spare, None
@@ -220,9 +220,9 @@ class GeventDriver:
         # It has come to its end, or waits.
         self._starting = None
 
-    def _leave(self) -> None:
+    def _end_requests(self) -> None:
         """The engine has stopped. Requests that are still here have lost their peers; they end as they can."""
-        self._left = True
+        self._has_stopped = True
         for greenlet in [*self._requests, self._spare]:
             if greenlet is not None:
                 greenlet.throw()
@@ -231,20 +231,20 @@ class GeventDriver:
     def _rearm(self) -> None:
         """See to it that the next turn comes when the engine wants it, or has stopped with the call that is over."""
         native = self._native
-        if self._left or native is None:
+        if self._has_stopped or native is None:
             return
         if native.is_stopped():
-            self._ask_turn()
+            self._schedule_poll()
         elif (seconds := native.timeout()) is not None:
             if seconds <= 0:
-                self._ask_turn()
+                self._schedule_poll()
             elif monotonic() + seconds < self._timer_due - _TIMER_SLACK:
                 self._set_timer(seconds)
 
-    def _ask_turn(self) -> None:
-        if not self._turn_asked:
-            self._turn_asked = True
-            self._hub.loop.run_callback(self._turn)
+    def _schedule_poll(self) -> None:
+        if not self._poll_scheduled:
+            self._poll_scheduled = True
+            self._hub.loop.run_callback(self._poll)
 
     def _set_timer(self, seconds: float | None) -> None:
         if self._timer is not None:
@@ -258,7 +258,7 @@ class GeventDriver:
 
     def _on_timer(self) -> None:
         self._set_timer(None)
-        self._turn()
+        self._poll()
 
     # In the greenlets of requests
 
@@ -293,7 +293,7 @@ class GeventDriver:
 
     def _take(self, calls: list[Call], taken: dict[int, Stack]) -> None:
         running = sys._current_frames().get(self._thread)
-        look = take if has_lock() else take_still
+        look = capture if has_gil() else capture_detached
         for call in calls:
             greenlet: Any = call.waiter
             if greenlet in self._requests:

@@ -13,8 +13,8 @@ import os
 import sys
 import time
 
-from kirsch.drivers import has_lock, original, patched_by, patching_complaints
-from kirsch.stacks import entry, take, take_still
+from kirsch.drivers import has_gil, original, patched_by, patching_warnings
+from kirsch.stacks import capture, capture_detached, entry
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ def engines(threads: int) -> int:
     Each has four threads at least: a connection stays with its engine, and waits when all of its threads are in calls,
     though other engines have nothing to do.
     """
-    if has_lock():
+    if has_gil():
         return 1
     processors = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return max(min(processors, threads // 4), 1)
@@ -100,7 +100,7 @@ class ThreadsDriver:
 
     def stacks(self, calls: Iterable[Call]) -> dict[int, Stack]:
         frames = sys._current_frames()
-        look = take if has_lock() else take_still
+        look = capture if has_gil() else capture_detached
         return {call.number: look(frames.get(call.thread or 0)) for call in calls}
 
     def interrupt(self, calls: Iterable[Call]) -> None:
@@ -109,11 +109,11 @@ class ThreadsDriver:
             for call in calls:
                 native.interrupt(call.number)
 
-    def place(self, call: Call) -> str:
+    def location(self, call: Call) -> str:
         return "no thread" if call.thread is None else thread_name(call.thread)
 
-    def complaints(self) -> list[str]:
-        return patching_complaints("threads")
+    def warnings(self) -> list[str]:
+        return patching_warnings("threads")
 
     def _spawn(self, index: int) -> None:
         """Start the thread ``index``. Raises RuntimeError where the system lets us have no more.

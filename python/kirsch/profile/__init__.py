@@ -17,7 +17,7 @@ __all__ = ["main"]
 def main(argv: Sequence[str]) -> int:
     """Run ``kirsch profile`` with what follows its name, and return its exit status.
 
-    Raises UsageError and AssemblyError, for :func:`kirsch.cli.main` to tell.
+    Raises UsageError and StartupError, for :func:`kirsch.cli.main` to tell.
     """
     from kirsch.profile import command
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Any
 
-from kirsch import assembly, configuration
+from kirsch import bootstrap, configuration
 from kirsch.profile import flags
 from kirsch.settings import UsageError
 
@@ -28,14 +28,14 @@ RATE = 500.0
 def main(argv: Sequence[str]) -> int:
     """Run the subcommand with what follows its name, and return its exit status.
 
-    Raises UsageError and AssemblyError, for :func:`kirsch.cli.main` to tell.
+    Raises UsageError and StartupError, for :func:`kirsch.cli.main` to tell.
     """
-    from kirsch.answers import answer
     from kirsch.bench import errors
+    from kirsch.output import print_output
 
     given, servers = flags.parse(argv)
     if "help" in given:
-        answer(flags.HELP)
+        print_output(flags.HELP)
         return 0
     chosen = _settings(servers)
     try:
@@ -43,7 +43,7 @@ def main(argv: Sequence[str]) -> int:
     except errors.UsageError as error:
         raise UsageError(str(error)) from None
     except errors.Failure as failure:
-        raise assembly.AssemblyError(failure.status, str(failure)) from None
+        raise bootstrap.StartupError(failure.status, str(failure)) from None
 
 
 def _settings(servers: Sequence[str]) -> Settings:
@@ -86,12 +86,12 @@ def _run(given: dict[str, Any], chosen: Settings) -> int:
         given.get("header", []),
         given.get("patience", PATIENCE_SECONDS),
     )
-    assembly.change_directory(chosen)
+    bootstrap.change_directory(chosen)
     for warning in chosen.warnings:
-        reports.say(f"kirsch: {warning}")
+        reports.write_stderr(f"kirsch: {warning}")
     os.environ.update(chosen.env)
-    app, name = assembly.load_application(chosen)
-    said = serving.Reports(assembly.open_logs(chosen))
+    app, name = bootstrap.load_application(chosen)
+    said = serving.Reports(bootstrap.open_logs(chosen))
     told = report.Report(
         application=name,
         method=request.method,

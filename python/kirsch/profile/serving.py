@@ -6,7 +6,7 @@ import threading
 import time
 from typing import TYPE_CHECKING, Any
 
-from kirsch import assembly
+from kirsch import bootstrap
 from kirsch.bench import target as targets
 from kirsch.profile.wsgi import traced
 from kirsch.sockets import listen
@@ -41,13 +41,13 @@ def serve(
     ask: Callable[[Server, Target], Any],
 ) -> Any:
     """Serve ``app`` in this thread, as a worker would, while ``ask`` runs in another one (under gevent: in another
-    greenlet), and return what that returns, or raise what it raises. Raises AssemblyError."""
-    server = assembly.make_server(app, chosen, report)
+    greenlet), and return what that returns, or raise what it raises. Raises StartupError."""
+    server = bootstrap.make_server(app, chosen, report)
     server.engine_options = {"time_stages": time_stages}
     try:
         server.adopt(listen([_BIND], chosen.backlog))
     except OSError as error:
-        raise assembly.AssemblyError(assembly.EXIT_FAILED, assembly.reason(error)) from None
+        raise bootstrap.StartupError(bootstrap.EXIT_FAILED, bootstrap.reason(error)) from None
     target = targets.parse(f"{server.urls[0]}{path}")
     returned: list[Any] = []
     raised: list[BaseException] = []

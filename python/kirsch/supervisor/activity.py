@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from kirsch.supervisor.scaling import Load
+from kirsch.supervisor.scaling_policy import Load
 from kirsch.supervisor.system import processor_seconds
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from kirsch.supervisor.crew import Worker
+    from kirsch.supervisor.worker_plan import Worker
 
 
 class Activity:
@@ -22,9 +22,9 @@ class Activity:
         self.idle_since = now
         self._requests: dict[int, int] = {}
         self._processors: dict[int, float] = {}
-        self._looked_at = now
+        self._sampled_at = now
 
-    def look(self, now: float, workers: Iterable[Worker]) -> None:
+    def sample(self, now: float, workers: Iterable[Worker]) -> None:
         """Look at ``workers``, all of which are ready."""
         requests = {}
         self.busy = self.queued = suspended = 0
@@ -41,8 +41,8 @@ class Activity:
         self._requests = requests
 
     def load(self, now: float, workers: list[Worker], threads: int) -> Load:
-        """After a :meth:`look`: what it means for the number of workers, which have so many ``threads`` each."""
-        elapsed, self._looked_at = max(now - self._looked_at, 0.001), now
+        """After a :meth:`sample`: what it means for the number of workers, which have so many ``threads`` each."""
+        elapsed, self._sampled_at = max(now - self._sampled_at, 0.001), now
         before, self._processors = self._processors, {each.pid: processor_seconds(each.pid) for each in workers}
         used = sum(max(total - before[pid], 0.0) for pid, total in self._processors.items() if pid in before)
         return Load(

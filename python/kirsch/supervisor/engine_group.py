@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from kirsch.settings import Settings
 
     # The memory, bytes from one record to the next, the worker's own record, and the eventfds.
-    Arguments = tuple[memoryview, int, int, list[int]]
+    GroupArguments = tuple[memoryview, int, int, list[int]]
 
 # Beside a worker on each seat there may be its successor, and a few that are about to end.
 _SPARE = 4
@@ -48,7 +48,7 @@ class EngineGroup:
             except OSError:
                 return  # out of descriptors: serving goes on without
 
-    def hand_over(self, index: int) -> Arguments | None:
+    def hand_over(self, index: int) -> GroupArguments | None:
         """In the worker of this slot: the native server's argument ``group``, which takes the descriptors over. None
         where the worker takes no part."""
         if index >= len(self._fds):

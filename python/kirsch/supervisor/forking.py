@@ -51,7 +51,7 @@ def fork(main: Main, leave: Callable[[], None]) -> int:
                 stream.flush()  # else what is buffered would be written by both
             except (OSError, ValueError):
                 pass
-    reports.settle()
+    reports.prepare_fork()
     before = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
     try:
         pid = os.fork()

@@ -15,8 +15,8 @@ import stat
 import time
 
 from kirsch import _native
-from kirsch.supervisor.crew import NEVER
 from kirsch.supervisor.watching import LEFT_OUT, Selection, WatchError, remove_bytecode
+from kirsch.supervisor.worker_plan import NEVER
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -34,10 +34,10 @@ _PATIENCE_SECONDS = 0.5
 _LOOK_SECONDS = 1.0
 
 # The first changes tell enough.
-_TOLD_MOST = 10
+_REPORTED_MAX = 10
 
 
-class Tree:
+class InotifyWatcher:
     """The watch over what a :class:`Selection` selects. Raises WatchError where the system does not allow it.
 
     ``now`` is CLOCK_MONOTONIC, as everywhere in the supervisor.
@@ -138,7 +138,7 @@ class Tree:
         now = time.monotonic()
         for path in paths:
             remove_bytecode(path)
-            if len(self._changed) < _TOLD_MOST:
+            if len(self._changed) < _REPORTED_MAX:
                 self._changed[path] = None
             self._changed_last = now
             self._changed_first = min(self._changed_first, now)
@@ -153,7 +153,7 @@ class Tree:
         return self._add_top(top)
 
     def _add(self, path: str) -> list[str]:
-        """Watch a directory and those in it; returns the files that are selected there."""
+        """WatchfilesWatcher a directory and those in it; returns the files that are selected there."""
         found: list[str] = []
         left = [path]
         while left:
@@ -175,7 +175,7 @@ class Tree:
         return found
 
     def _drop(self, path: str) -> bool:
-        """Watch a directory and those in it no more; whether it was watched."""
+        """WatchfilesWatcher a directory and those in it no more; whether it was watched."""
         below = path.rstrip(os.sep) + os.sep
         gone = [each for each in self._watches if each == path or each.startswith(below)]
         for each in gone:

@@ -4,7 +4,7 @@ The supervisor keeps its rights: it must bind port 80 again at a reload or an up
 root's, and remove its pid file. It runs nothing of the application's and reads nothing from a client. What does
 either (workers, the zygote) calls :func:`drop` before it imports the application.
 
-Workers as root are allowed, and get a warning (:func:`complaint`). To refuse them, as mod_wsgi does, would end
+Workers as root are allowed, and get a warning (:func:`root_warning`). To refuse them, as mod_wsgi does, would end
 containers in which root is everybody, and is no more than the root of a user namespace; to say nothing, as others do,
 leaves a machine's root to whoever finds a hole in the application. ``--user root`` says that it is meant.
 """
@@ -14,7 +14,7 @@ from __future__ import annotations
 import errno
 import os
 
-from kirsch import assembly
+from kirsch import bootstrap
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -97,7 +97,7 @@ def drop(identity: Identity) -> None:
         os.environ.update(HOME=identity.home, USER=identity.name, LOGNAME=identity.name)
 
 
-def complaint(identity: Identity | None) -> str:
+def root_warning(identity: Identity | None) -> str:
     """A line to be reported as a WARNING where workers serve as root without having been told to; else empty."""
     if identity is not None or os.geteuid() != 0:
         return ""
@@ -111,12 +111,12 @@ def set_umask(umask: int | None) -> None:
 
 
 def become(identity: Identity | None, environment: Iterable[tuple[str, str]]) -> None:
-    """Be who, and in the environment, that the application is to find. Raises AssemblyError."""
+    """Be who, and in the environment, that the application is to find. Raises StartupError."""
     if identity is not None:
         try:
             drop(identity)
         except OSError as error:
-            raise assembly.AssemblyError(assembly.EXIT_FAILED, assembly.reason(error)) from None
+            raise bootstrap.StartupError(bootstrap.EXIT_FAILED, bootstrap.reason(error)) from None
     set_environment(environment)
 
 

@@ -7,7 +7,7 @@ import os
 from kirsch import reports
 from kirsch.settings import UsageError
 from kirsch.supervisor import titles
-from kirsch.supervisor.crew import Seat, Worker
+from kirsch.supervisor.worker_plan import IndexState, Worker
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from kirsch.scoreboard import Scoreboard
     from kirsch.settings import Settings
     from kirsch.supervisor.engine_group import EngineGroup
-    from kirsch.supervisor.holdings import Holdings
     from kirsch.supervisor.notify import Notifier
+    from kirsch.supervisor.resources import Resources
 
 SERVING, DRAINING, STOPPING, STOPPING_FAST, STOPPING_AT_ONCE = range(5)
 """How the end goes on; each may be followed by those after it."""
@@ -25,7 +25,7 @@ SERVING, DRAINING, STOPPING, STOPPING_FAST, STOPPING_AT_ONCE = range(5)
 
 class Generation:
     """What the workers of one generation are made of. It never changes: a reload makes another one aside, and
-    :meth:`Service.begin` exchanges them.
+    :meth:`Service.activate` exchanges them.
 
     ``workers`` is the number wanted from its beginning on; None leaves the number as it is then. ``directory`` is a
     descriptor of the directory that the workers start in. A descriptor and not a path: a link on the way to it may lead
@@ -74,11 +74,11 @@ class Service:
     """
 
     def __init__(
-        self, current: Generation, held: Holdings, board: Scoreboard, group: EngineGroup, notifier: Notifier
+        self, current: Generation, resources: Resources, board: Scoreboard, group: EngineGroup, notifier: Notifier
     ) -> None:
         self.current = current
         self.trial: Generation | None = None
-        self.held = held
+        self.resources = resources
         self.board = board
         self.group = group
         self.notifier = notifier
@@ -91,7 +91,7 @@ class Service:
         self.withdrawn = False
         self.ending = SERVING
         self.exit_status = 0
-        self._seats: dict[int, Seat] = {}
+        self._index_states: dict[int, IndexState] = {}
         board.generation = current.number
 
     @property
@@ -116,16 +116,16 @@ class Service:
         """What holds for it: its own generation while that is tried, and the current one for all others."""
         return self.trial if self.trial is not None and self.is_trial(worker) else self.current
 
-    def seat(self, number: int) -> Seat:
-        return self._seats.setdefault(number, Seat())
+    def index_state(self, number: int) -> IndexState:
+        return self._index_states.setdefault(number, IndexState())
 
-    def seats(self) -> list[Seat]:
-        return list(self._seats.values())
+    def index_states(self) -> list[IndexState]:
+        return list(self._index_states.values())
 
     def report(self, level: int, message: str) -> None:
-        self.held.errors(level, message)
+        self.resources.errors(level, message)
 
-    def begin(self, trial: Generation, name: str) -> None:
+    def activate(self, trial: Generation, name: str) -> None:
         """Make ``trial`` the current generation: the one place at which what a reload wants comes into force.
 
         ``name`` is the application's. Nothing here can fail.
@@ -134,15 +134,15 @@ class Service:
         before.close()
         if trial.workers is not None:
             self.wanted = trial.workers
-        for seat in self.seats():
-            seat.backoff.reset()  # what the workers failed with may have been mended
+        for state in self.index_states():
+            state.backoff.reset()  # what the workers failed with may have been mended
         self.board.generation = trial.number
-        self.held.errors.set_level(reports.LEVELS[trial.chosen.log_level])
+        self.resources.errors.set_level(reports.LEVELS[trial.chosen.log_level])
         try:
             trial.enter_directory()  # else a directory of before could never be unmounted
         except OSError:
             pass  # workers change to it by themselves
-        self.is_called(name)
+        self.set_application(name)
         self.show_title()
 
     def drop_trial(self) -> None:
@@ -159,7 +159,7 @@ class Service:
     def show_title(self) -> None:
         titles.supervisor(self.chosen.process_name or self.name)
 
-    def is_called(self, name: str) -> None:
+    def set_application(self, name: str) -> None:
         """The application's full name is known."""
         if name != self.name:
             self.name = name

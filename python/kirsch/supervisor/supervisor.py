@@ -1,9 +1,9 @@
 """The loop of the parent process, and what each event leads to.
 
-It waits in one place (``waiting.py``), for signals, for messages and ends of children, for listening sockets while
+It waits in one place (``event_loop.py``), for signals, for messages and ends of children, for listening sockets while
 nobody serves, and for moments. Each event changes what is *wanted* (how many workers, which of them are stale) or what
 *is*, both of which stand in :class:`service.Service`; what has to be done about the difference is decided in one place
-too (:meth:`Supervisor._reconcile`, with :func:`crew.plan`).
+too (:meth:`Supervisor._reconcile`, with :func:`worker_plan.plan`).
 
     signal or event               wanted from then on
     TERM                          no worker, gracefully; after --drain-delay, if there is one
@@ -26,28 +26,27 @@ import signal
 import time
 from functools import partial
 
-from kirsch import assembly, reports
+from kirsch import bootstrap, reports
 from kirsch.reports import CRITICAL, ERROR, INFO, WARNING
 from kirsch.scoreboard import Scoreboard
 from kirsch.server import FAST_TIMEOUT
-from kirsch.supervisor import forking, upgrade, zygote
-from kirsch.supervisor import worker as workers
-from kirsch.supervisor.changes import Changes
-from kirsch.supervisor.crew import NEVER, READY, plan
-from kirsch.supervisor.crew import STOPPING as STOPPING_WORKER
+from kirsch.supervisor import forking, upgrade, worker_process, zygote_process
+from kirsch.supervisor.autoscaler import Autoscaler
 from kirsch.supervisor.engine_group import EngineGroup
-from kirsch.supervisor.exhibition import Exhibition
-from kirsch.supervisor.holdings import Holdings
-from kirsch.supervisor.lookout import Lookout
+from kirsch.supervisor.event_loop import EventLoop
+from kirsch.supervisor.metrics_manager import MetricsManager
 from kirsch.supervisor.notify import Notifier
-from kirsch.supervisor.nursery import Nest, Nursery
-from kirsch.supervisor.reloading import Reloading
+from kirsch.supervisor.reload_manager import ReloadManager
+from kirsch.supervisor.reload_triggers import ReloadTriggers
+from kirsch.supervisor.resources import Resources
 from kirsch.supervisor.service import DRAINING, STOPPING, STOPPING_AT_ONCE, STOPPING_FAST, Generation, Service
+from kirsch.supervisor.signal_pipe import SignalPipe
 from kirsch.supervisor.system import has_terminal, how_ended
-from kirsch.supervisor.upgrading import Upgrading
-from kirsch.supervisor.waiting import Waiting
-from kirsch.supervisor.wakeup import Wakeup
-from kirsch.supervisor.workforce import Workforce
+from kirsch.supervisor.upgrade_manager import UpgradeManager
+from kirsch.supervisor.worker_manager import WorkerManager
+from kirsch.supervisor.worker_plan import INDEX_KEY, NEVER, READY, plan
+from kirsch.supervisor.worker_plan import STOPPING as STOPPING_WORKER
+from kirsch.supervisor.zygote_pool import Zygote, ZygotePool
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -69,38 +68,40 @@ _SLOTS_SPARE = 64
 def supervise(chosen: Settings, version: str) -> int:
     """Serve under a supervisor until a signal ends it; returns the exit status. To be called by :func:`forking.run`.
 
-    Raises AssemblyError and UsageError for what can be refused before there is a worker.
+    Raises StartupError and UsageError for what can be refused before there is a worker.
     """
     return Supervisor(chosen, version).run()
 
 
 class Supervisor:
     def __init__(self, chosen: Settings, version: str) -> None:
-        """Have all that can be refused. Raises AssemblyError or UsageError."""
+        """Have all that can be refused. Raises StartupError or UsageError."""
         state = upgrade.receive()
         self._version = version
         self._service = service = _open(chosen, state)
-        self._waiting = waiting = Waiting()
-        self._wakeup = Wakeup()
-        waiting.attend(self._wakeup.fileno(), self._on_signals)
-        self._nursery = nursery = Nursery(waiting, self)
-        self._workforce = workforce = Workforce(service, waiting, nursery, self)
-        self._exhibition = exhibition = Exhibition(service, self)
-        self._reloading = Reloading(service, nursery, workforce, exhibition.start)
-        self._lookout = Lookout(service, waiting, nursery, self._reloading)
-        self._changes = changes = Changes(service, waiting, self._reloading.begin)
-        self._upgrading = Upgrading(service, waiting, workforce, nursery, changes, exhibition, self._wakeup)
+        self._loop = loop = EventLoop()
+        self._signal_pipe = SignalPipe()
+        loop.add_reader(self._signal_pipe.fileno(), self._on_signals)
+        self._zygotes = zygotes = ZygotePool(loop, self)
+        self._worker_manager = worker_manager = WorkerManager(service, loop, zygotes, self)
+        self._metrics_manager = metrics_manager = MetricsManager(service, self)
+        self._reload_manager = ReloadManager(service, zygotes, worker_manager, metrics_manager.start)
+        self._autoscaler = Autoscaler(service, loop, zygotes, self._reload_manager)
+        self._reload_triggers = triggers = ReloadTriggers(service, loop, self._reload_manager.begin)
+        self._upgrade_manager = UpgradeManager(
+            service, loop, worker_manager, zygotes, triggers, metrics_manager, self._signal_pipe
+        )
         self._watchdog_at = 0.0 if service.notifier.watchdog_interval else NEVER
-        self._drained_at = NEVER
-        self._explained_at = NEVER
+        self._drain_until = NEVER
+        self._explain_at = NEVER
         self._explanation = ""
         self._is_upgrade = state is not None
         self._adopted_workers = False
         self._upgraded_workers: int | None = None
         try:
-            changes.start()
+            triggers.start()
         except BaseException:
-            service.held.discard()
+            service.resources.discard()
             raise
         if state is not None:
             self._adopt(state)
@@ -115,24 +116,24 @@ class Supervisor:
             service.report(ERROR, f"SIGUSR2: there is room for {room} workers; a restart makes room for {wanted}")
             wanted = room
         # Until a worker of this image is ready, there are as many as there were.
-        service.wanted = 1 + max((each["seat"] for each in handed_over), default=wanted - 1)
+        service.wanted = 1 + max((each[INDEX_KEY] for each in handed_over), default=wanted - 1)
         self._upgraded_workers = wanted
-        self._workforce.adopt(state["workers"], None if state["board"] is None else service.board)
+        self._worker_manager.adopt(state["workers"], None if state["board"] is None else service.board)
 
     def run(self) -> int:
         service = self._service
-        reports.say(self._version)
+        reports.write_stderr(self._version)
         service.show_title()
         self._import_what_workers_need()
         self._adopted_workers = bool(service.workers)
         if self._adopted_workers:
-            self._reloading.replace_all("SIGUSR2", "upgrade", self._upgraded_workers)
+            self._reload_manager.replace_all("SIGUSR2", "upgrade", self._upgraded_workers)
         while True:
-            self._do_what_is_due(time.monotonic())
+            self._run_due(time.monotonic())
             self._reconcile(time.monotonic())
             if service.is_stopping and not service.workers:
                 return self._finish()
-            self._waiting.wait(self._next_due(time.monotonic()), self._wakeup.fileno())
+            self._loop.run_once(self._next_due(time.monotonic()), self._signal_pipe.fileno())
 
     def _import_what_workers_need(self) -> None:
         """Here, once, instead of in each of them; and so that a reload after the package has been replaced does not
@@ -143,53 +144,55 @@ class Supervisor:
     # Moments
 
     def _next_due(self, now: float) -> float:
-        due = [self._watchdog_at, self._drained_at, self._explained_at]
-        due += [self._workforce.due(), self._nursery.check_time(now)[0]]
-        due += [self._lookout.due(), self._changes.due(), self._upgrading.due()]
-        not_before = [seat.backoff.not_before for seat in self._service.seats()]
+        due = [self._watchdog_at, self._drain_until, self._explain_at]
+        due += [self._worker_manager.due(), self._zygotes.check_time(now)[0]]
+        due += [self._autoscaler.due(), self._reload_triggers.due(), self._upgrade_manager.due()]
+        not_before = [state.backoff.not_before for state in self._service.index_states()]
         due += [moment for moment in not_before if moment > now]
         return min(due)
 
-    def _do_what_is_due(self, now: float) -> None:
+    def _run_due(self, now: float) -> None:
         service = self._service
         if now >= self._watchdog_at:
             service.notifier.watchdog()
             self._watchdog_at = now + service.notifier.watchdog_interval
-        if now >= self._drained_at:
+        if now >= self._drain_until:
             self._end("SIGTERM", STOPPING, service.chosen.graceful_timeout)
-        self._changes.look(now)
-        self._lookout.look(now)
-        if now >= self._explained_at:
-            self._explained_at = NEVER
+        self._reload_triggers.run_due(now)
+        self._autoscaler.run_due(now)
+        if now >= self._explain_at:
+            self._explain_at = NEVER
             service.report(INFO, self._explanation)
-        self._workforce.look(now)
-        for nest in self._nursery.check_time(now)[1]:
-            nest.failure = {"text": f"the application was not imported within {nest.timeout:g} s (--startup-timeout)"}
+        self._worker_manager.run_due(now)
+        for zygote in self._zygotes.check_time(now)[1]:
+            zygote.failure = {
+                "text": f"the application was not imported within {zygote.timeout:g} s (--startup-timeout)"
+            }
             service.report(
-                CRITICAL, f"the zygote (pid {nest.pid}) was not ready within {nest.timeout:g} s; it is killed"
+                CRITICAL, f"the zygote (pid {zygote.pid}) was not ready within {zygote.timeout:g} s; it is killed"
             )
-        self._upgrading.look(now)
+        self._upgrade_manager.run_due(now)
 
     # What is wanted, and what is
 
     def _reconcile(self, now: float) -> None:
         """Start, replace and stop workers until what is there is what is wanted; one step of it."""
-        service, workforce = self._service, self._workforce
+        service, worker_manager = self._service, self._worker_manager
         if service.is_stopping:
             return
-        self._reloading.step(now)
+        self._reload_manager.step(now)
         steps = plan((worker for worker in service.workers if not service.is_trial(worker)), service.needed)
         for worker in steps.stop:
-            workforce.retire(worker)
+            worker_manager.retire(worker)
         # What a reload tries may replace those that are stale too.
-        replace = None if self._reloading.is_trying else steps.replace
-        if (steps.start or replace is not None) and workforce.can_start(now):
+        replace = None if self._reload_manager.is_trying else steps.replace
+        if (steps.start or replace is not None) and worker_manager.can_start(now):
             for number in steps.start:
-                workforce.start(number, now, service.seat(number).reason)
+                worker_manager.start(number, now, service.index_state(number).reason)
             if replace is not None:
-                old = next(each for each in service.workers if each.seat == replace and each.stale)
-                workforce.start(replace, now, old.stale)
-        if not service.announced and not self._reloading:
+                old = next(each for each in service.workers if each.index == replace and each.stale)
+                worker_manager.start(replace, now, old.stale)
+        if not service.announced and not self._reload_manager:
             self._announce()
 
     def _announce(self) -> None:
@@ -204,14 +207,14 @@ class Supervisor:
                 number = f"{service.wanted} workers" if service.wanted > 1 else "a new worker"
                 service.report(INFO, f"SIGUSR2: done, {number} for {service.name}")
         else:
-            urls = dict.fromkeys(listener.url for listener in service.held.listeners)
-            reports.say(f"serving {service.name}{several}\non {', '.join(urls)}")
-            if service.held.metrics:
-                reports.say(f"metrics on {', '.join(listener.url for listener in service.held.metrics)}")
-            if watched := self._changes.describe():
-                reports.say(watched)
+            urls = dict.fromkeys(listener.url for listener in service.resources.listeners)
+            reports.write_stderr(f"serving {service.name}{several}\non {', '.join(urls)}")
+            if service.resources.metrics:
+                reports.write_stderr(f"metrics on {', '.join(listener.url for listener in service.resources.metrics)}")
+            if watched := self._reload_triggers.describe():
+                reports.write_stderr(watched)
         service.notifier.ready(f"serving {service.name}{several}")
-        self._exhibition.start()
+        self._metrics_manager.start()
 
     # Children
 
@@ -221,22 +224,27 @@ class Supervisor:
 
     def _leave(self, channels: tuple[Channel, ...]) -> None:
         """In a new child: close what is the supervisor's alone. The rest is freed with the stack."""
-        workers.set_signals()
-        self._waiting.close()
-        self._wakeup.close()
+        worker_process.set_signals()
+        self._loop.close()
+        self._signal_pipe.close()
         for worker in self._service.workers:
             worker.channel.close()
-        for nest in self._nursery.all():
-            nest.channel.close()
+        for zygote in self._zygotes.all():
+            zygote.channel.close()
         for channel in channels:
             channel.close()
         self._service.board.close_fd()
-        self._changes.close()
-        self._upgrading.close()
+        self._reload_triggers.close()
+        self._upgrade_manager.close()
 
     def _on_sigchld(self, _name: str) -> None:
         """Wait for every child that has ended; those that we do not know were orphans, or are of an image before."""
-        knowers = (self._workforce.ended, self._upgrading.ended, self._exhibition.ended, self._nursery.ended)
+        handlers = (
+            self._worker_manager.on_exit,
+            self._upgrade_manager.on_exit,
+            self._metrics_manager.on_exit,
+            self._zygotes.on_exit,
+        )
         while True:
             try:
                 pid, status = os.waitpid(-1, os.WNOHANG)
@@ -245,53 +253,53 @@ class Supervisor:
             if pid == 0:
                 return
             code = os.waitstatus_to_exitcode(status)
-            for ended in knowers:
-                if ended(pid, code):
+            for handler in handlers:
+                if handler(pid, code):
                     break
 
-    def could_not_start(self, failure: Message, otherwise: str, seat: int | None, *, is_trial: bool) -> None:
-        """A worker, or a zygote (then there is no ``seat``), did not get ready; ``is_trial``: it was a reload's."""
+    def start_failed(self, failure: Message, otherwise: str, index: int | None, *, is_trial: bool) -> None:
+        """A worker, or a zygote (then there is no ``index``), did not get ready; ``is_trial``: it was a reload's."""
         service = self._service
         if service.is_stopping:
             return
         text, trace = str(failure.get("text", otherwise)), str(failure.get("traceback", ""))
-        told = f"{text}\n{trace}" if trace else text
+        details = f"{text}\n{trace}" if trace else text
         if is_trial:
             summary = failure.get("summary")
-            self._reloading.fail(f"{summary}\n{told}" if summary else told)
+            self._reload_manager.fail(f"{summary}\n{details}" if summary else details)
         elif not service.served:
             # It cannot even start: say why, once for all workers, and end.
-            reports.say_failure(text, trace)
+            reports.write_failure(text, trace)
             status = failure.get("status")
-            service.exit_status = status if isinstance(status, int) and status else assembly.EXIT_NOT_LOADED
+            service.exit_status = status if isinstance(status, int) and status else bootstrap.EXIT_NOT_LOADED
             self._stop_all(STOPPING, 0.0)
         else:
-            wait = self._nursery.failed() if seat is None else self._workforce.failed(seat)
-            service.report(ERROR, f"no worker could be started, the next try is in {wait:g} s: {told}")
-            self._reloading.could_not_start(told)
+            wait = self._zygotes.start_failed() if index is None else self._worker_manager.start_failed(index)
+            service.report(ERROR, f"no worker could be started, the next try is in {wait:g} s: {details}")
+            self._reload_manager.worker_failed(details)
 
-    def zygote_ready(self, nest: Nest) -> None:
-        if nest.threads:
+    def zygote_ready(self, zygote: Zygote) -> None:
+        if zygote.threads:
             self._service.report(
                 WARNING,
                 "--preload: importing the application has started threads, which will be in no worker: "
-                f"{', '.join(nest.threads)}; start them in the first request, or omit --preload",
+                f"{', '.join(zygote.threads)}; start them in the first request, or omit --preload",
             )
-        if nest is self._nursery.current:
-            self._service.is_called(nest.name)
+        if zygote is self._zygotes.current:
+            self._service.set_application(zygote.name)
 
-    def zygote_failed(self, nest: Nest, code: int, *, is_trial: bool) -> None:
-        how = f"the zygote (pid {nest.pid}) {how_ended(code)}"
-        if not nest.name or is_trial:
-            otherwise = how if nest.name else f"{how} before it had imported the application"
-            self.could_not_start(nest.failure or {}, otherwise, None, is_trial=is_trial)
+    def zygote_failed(self, zygote: Zygote, code: int, *, is_trial: bool) -> None:
+        how = f"the zygote (pid {zygote.pid}) {how_ended(code)}"
+        if not zygote.name or is_trial:
+            otherwise = how if zygote.name else f"{how} before it had imported the application"
+            self.start_failed(zygote.failure or {}, otherwise, None, is_trial=is_trial)
         elif not self._service.is_stopping:
             self._service.report(ERROR, f"{how}; another one is made when a worker is missing")
 
     # Signals
 
     def _on_signals(self) -> None:
-        for number in self._wakeup.signals():
+        for number in self._signal_pipe.signals():
             name = signal.Signals(number).name
             getattr(self, f"_on_{name.lower()}")(name)
 
@@ -313,25 +321,25 @@ class Supervisor:
     _on_sigquit = _on_sigint
 
     def _on_sighup(self, name: str) -> None:
-        self._reloading.begin(name)
+        self._reload_manager.begin(name)
 
     def _on_sigusr1(self, name: str) -> None:
         service = self._service
         try:
-            service.held.give_logs(service.chosen)
-            service.held.errors.reopen()
+            service.resources.give_logs(service.chosen)
+            service.resources.errors.reopen()
         except OSError as error:
             service.report(ERROR, f"{name}: a log cannot be opened again, and the old file stays: {error}")
-        self._workforce.signal(signal.SIGUSR1)
+        self._worker_manager.signal(signal.SIGUSR1)
 
     def _on_sigusr2(self, name: str) -> None:
-        self._upgrading.begin(name)
+        self._upgrade_manager.begin(name)
 
     def _on_sigpwr(self, name: str) -> None:
         service = self._service
         states = ", ".join(f"{worker} {worker.state}" for worker in service.workers) or "no worker"
-        reports.say_dump(f"kirsch supervisor, pid {os.getpid()}, generation {service.current.number}: {states}\n")
-        self._workforce.signal(int(signal.Signals[name]))
+        reports.write_dump(f"kirsch supervisor, pid {os.getpid()}, generation {service.current.number}: {states}\n")
+        self._worker_manager.signal(int(signal.Signals[name]))
 
     _on_siginfo = _on_sigpwr
 
@@ -343,7 +351,7 @@ class Supervisor:
 
     def _change_wanted(self, name: str, by: int) -> None:
         service = self._service
-        wanted, sets = service.wanted + by, service.held.sets
+        wanted, sets = service.wanted + by, service.resources.sets
         if service.ending:
             return
         if wanted < max(sets, 1):
@@ -360,7 +368,7 @@ class Supervisor:
         if self._service.ending or has_terminal():
             return  # somebody has resized a window
         self._service.withdrawn = True
-        self._reloading.stay_withdrawn()
+        self._reload_manager.keep_withdrawn()
         self._service.report(INFO, f"{name}: the workers end; SIGHUP brings them back")
 
     # The end
@@ -369,62 +377,62 @@ class Supervisor:
         service, chosen = self._service, self._service.chosen
         seconds = chosen.drain_delay
         service.ending = DRAINING
-        self._drained_at = time.monotonic() + seconds
+        self._drain_until = time.monotonic() + seconds
         service.report(INFO, f"{name}: serving on for {seconds:g} s while load balancers look elsewhere")
         patience = seconds + chosen.graceful_timeout + chosen.shutdown_timeout
         service.notifier.stopping(f"{name}: draining", patience)
-        self._reloading.abandon()
-        self._workforce.drain()
+        self._reload_manager.abandon()
+        self._worker_manager.drain()
 
     def _end(self, name: str, ending: int, timeout: float) -> None:
         service = self._service
         service.notifier.stopping(name, timeout + service.chosen.shutdown_timeout)
         how = f"up to {timeout:g} s for the requests in flight" if timeout else "at once"
         self._explanation = f"{name}: stopping, {how}"
-        self._explained_at = time.monotonic() + _SILENCE_SECONDS
+        self._explain_at = time.monotonic() + _SILENCE_SECONDS
         self._stop_all(ending, timeout)
 
     def _stop_all(self, ending: int, timeout: float) -> None:
         """End all workers within ``timeout``, from now on without anybody who listens. May be called again."""
         service = self._service
         service.ending = ending
-        self._drained_at = NEVER
-        self._reloading.abandon()
-        self._workforce.stop_explaining()
-        self._lookout.stop()
+        self._drain_until = NEVER
+        self._reload_manager.abandon()
+        self._worker_manager.clear_exiting()
+        self._autoscaler.stop()
         # Else newcomers would queue for nobody; what has queued already the workers still take.
-        service.held.close_sockets()
-        self._nursery.dismiss_all()
-        self._upgrading.give_up()
+        service.resources.close_sockets()
+        self._zygotes.dismiss_all()
+        self._upgrade_manager.give_up()
         for worker in service.workers:
-            self._workforce.tell_to_stop(worker, "the end", timeout, None)
+            self._worker_manager.stop(worker, "the end", timeout, None)
             if ending == STOPPING_AT_ONCE:
                 worker.deadline = min(worker.deadline, time.monotonic() + _AT_ONCE_SECONDS)
 
     def _finish(self) -> int:
-        self._wakeup.end()
-        self._exhibition.stop()
-        self._changes.close()
-        self._service.held.discard()
+        self._signal_pipe.end()
+        self._metrics_manager.stop()
+        self._reload_triggers.close()
+        self._service.resources.discard()
         return self._service.exit_status
 
 
 def _open(chosen: Settings, state: upgrade.State | None) -> Service:
-    """What the service needs before there is a worker: opened, or taken over. Raises AssemblyError or UsageError."""
+    """What the service needs before there is a worker: opened, or taken over. Raises StartupError or UsageError."""
     try:
         if chosen.preload:
-            zygote.adopt_orphans()
-        held = Holdings(chosen, state)
+            zygote_process.adopt_orphans()
+        resources = Resources(chosen, state)
         try:
             board = _scoreboard(chosen, state)
         except BaseException:
-            held.discard()
+            resources.discard()
             raise
         number = 1 if state is None else int(state["generation"])
         current = Generation(number, chosen, path=os.curdir)
     except OSError as error:
-        raise assembly.AssemblyError(assembly.EXIT_FAILED, assembly.reason(error)) from None
-    return Service(current, held, board, _group(board, state), Notifier())
+        raise bootstrap.StartupError(bootstrap.EXIT_FAILED, bootstrap.reason(error)) from None
+    return Service(current, resources, board, _group(board, state), Notifier())
 
 
 def _scoreboard(chosen: Settings, state: upgrade.State | None) -> Scoreboard:

@@ -17,7 +17,7 @@ import signal
 import sys
 
 from kirsch import reports
-from kirsch.supervisor.wakeup import unblock
+from kirsch.supervisor.signal_pipe import unblock
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from kirsch.settings import Settings
     from kirsch.supervisor.control import Channel
-    from kirsch.supervisor.wakeup import Wakeup
+    from kirsch.supervisor.signal_pipe import SignalPipe
 
     State = dict[str, Any]
 
@@ -51,7 +51,7 @@ def receive() -> State | None:
     return state
 
 
-def become(chosen: Settings, state: State, channels: Iterable[Channel], wakeup: Wakeup) -> None:
+def become(chosen: Settings, state: State, channels: Iterable[Channel], signal_pipe: SignalPipe) -> None:
     """Execute the program anew with ``state`` and these channels. Raises OSError where that cannot be done; then
     nothing has changed."""
     fds = [channel.fileno() for channel in channels if channel.fileno() >= 0]
@@ -63,7 +63,7 @@ def become(chosen: Settings, state: State, channels: Iterable[Channel], wakeup: 
             os.set_inheritable(fd, True)
         if chosen.directory:
             os.chdir(chosen.directory)
-        wakeup.hold()
+        signal_pipe.hold()
         arguments = _command()
         reports.flush()
         os.execve(arguments[0], arguments, {**os.environ, _VARIABLE: f"{os.getpid()}:{file}"})  # noqa: S606 - our own

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from typing import Any
 
-    from kirsch.supervisor.inotify import Tree
+    from kirsch.supervisor.inotify import InotifyWatcher
 
 # Changes are told when none has come for so long, or after so long at the most, in milliseconds: an editor writes one
 # file in several steps, and a change of branches writes many files.
@@ -66,17 +66,17 @@ class Selection:
         return any(_is_source(path, [place]) for place in places if os.path.isdir(place))
 
 
-def watch_sources(extra: Iterable[str], ignored: Iterable[str]) -> Watch | Tree:
-    """Watch the application's sources, in the way that this system has. Raises WatchError."""
+def watch_sources(extra: Iterable[str], ignored: Iterable[str]) -> WatchfilesWatcher | InotifyWatcher:
+    """WatchfilesWatcher the application's sources, in the way that this system has. Raises WatchError."""
     if not hasattr(_native, "Inotify") or os.environ.get("WATCHFILES_FORCE_POLLING"):
-        return Watch(extra)
-    from kirsch.supervisor.inotify import Tree
+        return WatchfilesWatcher(extra)
+    from kirsch.supervisor.inotify import InotifyWatcher
 
     patterns = [os.path.abspath(pattern) for pattern in extra]
-    return Tree(Selection(source_directories(sys.path), patterns, ignored))
+    return InotifyWatcher(Selection(source_directories(sys.path), patterns, ignored))
 
 
-class Watch:
+class WatchfilesWatcher:
     """A child process that watches source files and says what changed. For --reload.
 
     Watched are ``*.py`` below ``directories``: by default the entries of ``sys.path`` that hold neither the standard
@@ -170,13 +170,13 @@ class Touches:
     """
 
     def __init__(self, paths: Iterable[str]) -> None:
-        self._seen = {path: _look_at(path) for path in map(os.path.abspath, paths)}
+        self._seen = {path: _file_state(path) for path in map(os.path.abspath, paths)}
 
-    def look(self) -> list[str]:
+    def changed(self) -> list[str]:
         """The paths touched since the last look. One stat for each; call it once a second."""
         touched = []
         for path, before in self._seen.items():
-            now = _look_at(path)
+            now = _file_state(path)
             self._seen[path] = now
             if now is not None and now != before:
                 touched.append(path)
@@ -350,7 +350,7 @@ def _is_in(path: str, directory: str) -> bool:
     return path == directory or path.startswith(directory.rstrip(os.sep) + os.sep)
 
 
-def _look_at(path: str) -> tuple[int, int, int] | None:
+def _file_state(path: str) -> tuple[int, int, int] | None:
     try:
         status = os.stat(path)
     except OSError:

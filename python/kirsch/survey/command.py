@@ -81,7 +81,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             return _run(_parse(sys.argv[1:] if argv is None else argv))
     except Failure as failure:
         for line in str(failure).splitlines():
-            reports.say(f"kirsch survey: {line}")
+            reports.write_stderr(f"kirsch survey: {line}")
         return failure.status
     except KeyboardInterrupt:
         return errors.INTERRUPTED
@@ -209,7 +209,7 @@ def _list(candidates: Sequence[subjects.Candidate], venvs: Venvs) -> int:
 def _report_again(folder: str) -> int:
     header, rounds, remark = store.load(folder)
     if remark:
-        reports.say(f"kirsch survey: {remark}")
+        reports.write_stderr(f"kirsch survey: {remark}")
     return _report(header, rounds, folder)
 
 
@@ -247,7 +247,7 @@ def _measure(
     except KeyboardInterrupt:
         status = errors.INTERRUPTED
         display.clear()
-        reports.say(
+        reports.write_stderr(
             f"kirsch survey: interrupted; {len(rounds)} rounds are kept, and the same command goes on from there"
         )
     except Failure:
@@ -359,7 +359,7 @@ def _report(header: records.Header, rounds: Sequence[records.Round], folder: str
     try:
         written = report.write(header, rounds, Path(folder))
     except OSError as error:
-        reports.say(f"kirsch survey: cannot write {error.filename or folder}: {error.strerror}")
+        reports.write_stderr(f"kirsch survey: cannot write {error.filename or folder}: {error.strerror}")
         return errors.ERRORS_SEEN
     Files({}).answer(f"\nwritten: {', '.join(map(str, written))}")
     return errors.ERRORS_SEEN if any(each.failure or each.failed for each in rounds) else errors.OK

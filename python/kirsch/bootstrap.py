@@ -31,7 +31,7 @@ EXIT_NOT_LOADED = 3
 """The application cannot be had. A supervisor that ends so has never served; later failures do not end it."""
 
 
-class AssemblyError(Exception):
+class StartupError(Exception):
     """One line for stderr and an exit status, with the application's own exception where there is one."""
 
     def __init__(self, status: int, message: str, cause: BaseException | None = None) -> None:
@@ -58,21 +58,21 @@ def extend_path(chosen: Settings) -> None:
 def load_application(chosen: Settings) -> tuple[Callable[..., Any], str]:
     """Make the process fit for the driver, let modules be found, configure logging, and import the application.
 
-    Raises AssemblyError.
+    Raises StartupError.
     """
     extend_path(chosen)
     try:
         drivers.prepare(chosen.driver)
     except ImportError as error:
-        raise AssemblyError(EXIT_FAILED, str(error)) from None
+        raise StartupError(EXIT_FAILED, str(error)) from None
     try:
         log_config.apply(chosen)
     except settings.UsageError as error:
-        raise AssemblyError(EXIT_USAGE, str(error)) from None
+        raise StartupError(EXIT_USAGE, str(error)) from None
     try:
         return loading.load_all(chosen.target, factory=chosen.factory, mounts=chosen.mounts)
     except loading.LoadError as error:
-        raise AssemblyError(EXIT_NOT_LOADED, str(error), error.cause) from None
+        raise StartupError(EXIT_NOT_LOADED, str(error), error.cause) from None
 
 
 def raise_descriptor_limit() -> None:
@@ -89,7 +89,7 @@ def raise_descriptor_limit() -> None:
 
 
 def open_logs(chosen: Settings) -> reports.ErrorLog:
-    """The error log; and the access log is tried. Raises AssemblyError."""
+    """The error log; and the access log is tried. Raises StartupError."""
     try:
         errors = reports.ErrorLog(
             chosen.error_logfile, reports.LEVELS[chosen.log_level], json=chosen.error_logformat == "json"
@@ -105,7 +105,7 @@ def open_logs(chosen: Settings) -> reports.ErrorLog:
 
 
 def check_log(path: str) -> None:
-    """Raise the AssemblyError of :func:`open_logs` where the log at ``path`` cannot be written; make no file."""
+    """Raise the StartupError of :func:`open_logs` where the log at ``path`` cannot be written; make no file."""
     if path in ("", "-"):
         return
     path = os.path.abspath(path)
@@ -123,9 +123,9 @@ def check_log(path: str) -> None:
             raise _log_trouble(error) from None
 
 
-def _log_trouble(error: OSError) -> AssemblyError:
+def _log_trouble(error: OSError) -> StartupError:
     hint = "; create the directory first" if error.errno == errno.ENOENT else ""
-    return AssemblyError(EXIT_FAILED, f"cannot write the log {error.filename}: {error.strerror}{hint}")
+    return StartupError(EXIT_FAILED, f"cannot write the log {error.filename}: {error.strerror}{hint}")
 
 
 def make_server(app: Callable[..., Any], chosen: Settings, report: reports.Report) -> Server:
@@ -140,7 +140,7 @@ def make_server(app: Callable[..., Any], chosen: Settings, report: reports.Repor
 
 
 def serve(signals: Signals, ready: Callable[[], None]) -> int:
-    """:func:`kirsch.server.serve_with`; what is refused before it is ready is an AssemblyError."""
+    """:func:`kirsch.server.serve_with`; what is refused before it is ready is an StartupError."""
     from kirsch.server import serve_with
 
     is_ready = False
@@ -156,8 +156,8 @@ def serve(signals: Signals, ready: Callable[[], None]) -> int:
         if is_ready:
             raise  # an error of ours, and worth a traceback
         if isinstance(error, OSError):
-            raise AssemblyError(EXIT_FAILED, reason(error)) from None
-        raise AssemblyError(EXIT_USAGE, str(error)) from None
+            raise StartupError(EXIT_FAILED, reason(error)) from None
+        raise StartupError(EXIT_USAGE, str(error)) from None
 
 
 # How long the exit functions of an application may take, and standard output may accept nothing, before the process

@@ -14,15 +14,14 @@ from select import POLLIN
 from select import poll as Poll
 
 from kirsch import reports
-from kirsch.assembly import AssemblyError
-from kirsch.supervisor import forking, titles
-from kirsch.supervisor import worker as workers
+from kirsch.bootstrap import StartupError
+from kirsch.supervisor import forking, titles, worker_process
 from kirsch.supervisor.control import Channel
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from kirsch.supervisor.control import Message
-    from kirsch.supervisor.worker import Outfit
+    from kirsch.supervisor.worker_process import SpawnContext
 
 _PR_SET_CHILD_SUBREAPER = 36
 
@@ -40,13 +39,13 @@ def adopt_orphans() -> None:
         raise OSError(ctypes.get_errno(), f"--preload: prctl failed: {os.strerror(ctypes.get_errno())}")
 
 
-def main(outfit: Outfit, channel: Channel) -> int:
+def main(context: SpawnContext, channel: Channel) -> int:
     """Import the application, say ready, and fork until the channel ends. Returns the exit status."""
     try:
-        loaded = workers.load(outfit)
-    except AssemblyError as error:
-        return workers.tell_failure(channel, error)
-    titles.other("zygote", outfit.chosen.process_name or loaded.name)
+        loaded = worker_process.load(context)
+    except StartupError as error:
+        return worker_process.report_failure(channel, error)
+    titles.other("zygote", context.chosen.process_name or loaded.name)
     # What is left now stays; a collector that walked through it would write to each page, and so unshare it.
     gc.collect()
     gc.freeze()
@@ -61,14 +60,16 @@ def main(outfit: Outfit, channel: Channel) -> int:
         if not message:
             poll.poll()
         elif message["message"] == "fork" and fd is not None:
-            _fork_worker(outfit, Channel.from_fd(fd), message, loaded, channel)
+            _fork_worker(context, Channel.from_fd(fd), message, loaded, channel)
 
 
-def _fork_worker(outfit: Outfit, theirs: Channel, message: Message, loaded: workers.Loaded, ours: Channel) -> None:
+def _fork_worker(
+    context: SpawnContext, theirs: Channel, message: Message, loaded: worker_process.Loaded, ours: Channel
+) -> None:
     try:
-        loaded.hooks.call("before_fork", message["seat"])
-    except AssemblyError as error:
-        workers.tell_failure(theirs, error)
+        loaded.hooks.call("before_fork", message["index"])
+    except StartupError as error:
+        worker_process.report_failure(theirs, error)
         theirs.close()
         return
     try:
@@ -90,12 +91,12 @@ def _fork_worker(outfit: Outfit, theirs: Channel, message: Message, loaded: work
 
         gevent.reinit()
     ours.close()
-    place = {name: message[name] for name in ("seat", "seats", "slot", "request_limit")}
-    raise forking.Forked(lambda: workers.main(workers.Post(outfit, theirs, **place), loaded))
+    values = {name: message[name] for name in ("index", "workers", "slot", "request_limit")}
+    raise forking.Forked(lambda: worker_process.main(worker_process.WorkerArguments(context, theirs, **values), loaded))
 
 
 def _fork() -> int:
-    reports.settle()
+    reports.prepare_fork()
     # gevent's own would watch for the child's end in the hub.
     if (monkey := sys.modules.get("gevent.monkey")) is not None:
         pid: int = monkey.get_original("os", "fork")()
@@ -105,7 +106,7 @@ def _fork() -> int:
 
 def _thread_names() -> list[str]:
     """The threads that importing the application has started: they will be in no worker."""
-    reports.settle()
+    reports.prepare_fork()
     try:
         count = len(os.listdir("/proc/self/task")) - 1
     except OSError:

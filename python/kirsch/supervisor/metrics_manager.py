@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 import time
 
-from kirsch import assembly
+from kirsch import bootstrap
 from kirsch.reports import ERROR
 from kirsch.supervisor import privileges, titles
 from kirsch.supervisor.system import how_ended, kill
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from kirsch.supervisor.control import Channel
     from kirsch.supervisor.service import Service
 
-    class Host(Protocol):
+    class Forker(Protocol):
         """The supervisor, as far as it is needed here."""
 
         def fork(self, main: Callable[[], int], *channels: Channel) -> int: ...
@@ -28,40 +28,40 @@ if TYPE_CHECKING:
 _YOUNG_SECONDS = 1.0
 
 
-class Exhibition:
-    def __init__(self, service: Service, host: Host) -> None:
+class MetricsManager:
+    def __init__(self, service: Service, forker: Forker) -> None:
         self._service = service
-        self._host = host
+        self._forker = forker
         self._pid = 0
         self._started = 0.0
 
     def start(self) -> None:
         """Once there is something to tell. Nothing where it runs already, or nobody has asked for it."""
-        service, held, board = self._service, self._service.held, self._service.board
-        if not held.metrics or self._pid:
+        service, resources, board = self._service, self._service.resources, self._service.board
+        if not resources.metrics or self._pid:
             return
-        from kirsch.supervisor import metrics_child
+        from kirsch.supervisor import metrics_process
 
         def main() -> int:
             service.close_directories()
-            held.close_sockets()
+            resources.close_sockets()
             self._service.group.close()
-            if held.identity is not None:
-                privileges.drop(held.identity)
+            if resources.identity is not None:
+                privileges.drop(resources.identity)
             titles.other("metrics", board.application)
-            return metrics_child.run(board, held.metrics, held.errors)
+            return metrics_process.run(board, resources.metrics, resources.errors)
 
         try:
-            self._pid = self._host.fork(main)
+            self._pid = self._forker.fork(main)
             self._started = time.monotonic()
         except OSError as error:
-            self._service.report(ERROR, f"metrics are not served: {assembly.reason(error)}")
+            self._service.report(ERROR, f"metrics are not served: {bootstrap.reason(error)}")
 
     def stop(self) -> None:
         kill(self._pid, signal.SIGTERM)
         self._pid = 0
 
-    def ended(self, pid: int, code: int) -> bool:
+    def on_exit(self, pid: int, code: int) -> bool:
         """The process ``pid`` has ended with ``code``; False where it was not this one."""
         if pid != self._pid:
             return False

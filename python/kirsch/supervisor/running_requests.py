@@ -22,9 +22,9 @@ REQUESTS_MAX = 32
 _STACK_MAX = 12
 
 
-def show(slot: Slot, server: Server) -> None:
+def publish(slot: Slot, server: Server) -> None:
     """In the worker, from any thread, once a second: show what runs, if somebody looks."""
-    if not slot.board.is_looked_at:
+    if not slot.board.is_observed:
         return
     import json  # the channel has loaded it, so that this waits for no import in a thread
 
@@ -35,4 +35,4 @@ def show(slot: Slot, server: Server) -> None:
     record = {"pid": os.getpid(), "at": time.monotonic(), "requests": requests}
     while len(data := json.dumps(record, separators=(",", ":")).encode()) > RUNNING_BYTES_MAX:
         del requests[-1 - len(requests) // 8 :]
-    slot.show_running(data)
+    slot.publish_running(data)

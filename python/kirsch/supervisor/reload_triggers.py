@@ -6,35 +6,35 @@ import os
 import sys
 import time
 
-from kirsch import assembly
+from kirsch import bootstrap
 from kirsch.reports import ERROR
-from kirsch.supervisor.crew import NEVER
-from kirsch.supervisor.scaling import LOOK_SECONDS
+from kirsch.supervisor.scaling_policy import CHECK_SECONDS
+from kirsch.supervisor.worker_plan import NEVER
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from kirsch.settings import Settings
-    from kirsch.supervisor.inotify import Tree
+    from kirsch.supervisor.event_loop import EventLoop
+    from kirsch.supervisor.inotify import InotifyWatcher
     from kirsch.supervisor.service import Service
-    from kirsch.supervisor.waiting import Waiting
-    from kirsch.supervisor.watching import Touches, Watch
+    from kirsch.supervisor.watching import Touches, WatchfilesWatcher
 
 
-class Changes:
+class ReloadTriggers:
     """``reload(why)`` is called when there is one."""
 
-    def __init__(self, service: Service, waiting: Waiting, reload: Callable[[str], None]) -> None:
+    def __init__(self, service: Service, loop: EventLoop, reload: Callable[[str], None]) -> None:
         self._service = service
-        self._waiting = waiting
+        self._loop = loop
         self._reload = reload
-        self._watch: Watch | Tree | None = None
+        self._watch: WatchfilesWatcher | InotifyWatcher | None = None
         self._touches: Touches | None = None
-        self._looked_at = time.monotonic()
+        self._checked_at = time.monotonic()
 
     def start(self) -> None:
-        """Watch, if that is wanted. Raises AssemblyError."""
+        """WatchfilesWatcher, if that is wanted. Raises StartupError."""
         chosen = self._service.chosen
         if not (chosen.reload or chosen.touch_reload):
             return
@@ -46,39 +46,39 @@ class Changes:
         # It watches where the application's modules are. Those of the same name as one that the supervisor has yet to
         # import must not stay in its way.
         path = sys.path.copy()
-        assembly.extend_path(chosen)
+        bootstrap.extend_path(chosen)
         try:
             self._watch = watching.watch_sources(chosen.reload_extra_files, _written_by_the_server(chosen))
         except watching.WatchError as error:
-            raise assembly.AssemblyError(assembly.EXIT_FAILED, str(error)) from None
+            raise bootstrap.StartupError(bootstrap.EXIT_FAILED, str(error)) from None
         finally:
             sys.path[:] = path
-        self._waiting.attend(self._watch.fileno(), self._on_change)
+        self._loop.add_reader(self._watch.fileno(), self._on_change)
 
     def describe(self) -> str:
         """What is watched, in a line for people; empty where nothing is."""
         return "" if self._watch is None else self._watch.describe()
 
     def due(self) -> float:
-        """When to :meth:`look` again."""
+        """When to :meth:`run_due` again."""
         if self._service.is_stopping:
             return NEVER
-        touches_at = NEVER if self._touches is None else self._looked_at + LOOK_SECONDS
+        touches_at = NEVER if self._touches is None else self._checked_at + CHECK_SECONDS
         return touches_at if self._watch is None else min(touches_at, self._watch.due())
 
-    def look(self, now: float) -> None:
+    def run_due(self, now: float) -> None:
         if now < self.due():
             return
-        if self._touches is not None and now >= self._looked_at + LOOK_SECONDS:
-            self._looked_at = now
-            if touched := self._touches.look():
+        if self._touches is not None and now >= self._checked_at + CHECK_SECONDS:
+            self._checked_at = now
+            if touched := self._touches.changed():
                 self._reload(f"{touched[0]} was touched")
         self._with_watch(lambda watch: watch.take(now))
 
     def stop(self) -> None:
-        """Watch no more; :meth:`start` may follow."""
+        """WatchfilesWatcher no more; :meth:`start` may follow."""
         if self._watch is not None:
-            self._waiting.ignore(self._watch.fileno())
+            self._loop.remove_reader(self._watch.fileno())
             self.close()
 
     def close(self) -> None:
@@ -90,7 +90,7 @@ class Changes:
     def _on_change(self) -> None:
         self._with_watch(lambda watch: watch.read())
 
-    def _with_watch(self, ask: Callable[[Watch | Tree], list[str]]) -> None:
+    def _with_watch(self, ask: Callable[[WatchfilesWatcher | InotifyWatcher], list[str]]) -> None:
         """Reload for what ``ask`` gets told of the watch."""
         from kirsch.supervisor import watching
 

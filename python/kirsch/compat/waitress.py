@@ -1,6 +1,6 @@
 """The options of waitress-serve, and what Kirsch has for each."""
 
-from kirsch.foreign import texts
+from kirsch.compat import texts
 
 OPTIONS = {
     "--listen": "--bind HOST:PORT",

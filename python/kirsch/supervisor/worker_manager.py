@@ -1,6 +1,6 @@
 """Single workers: how one is started, what it says, what it is late with, and how it ends.
 
-Which of them are to be started, replaced or stopped is none of its affairs: that is decided by :func:`crew.plan`.
+Which of them are to be started, replaced or stopped is none of its affairs: that is decided by :func:`worker_plan.plan`.
 """
 
 from __future__ import annotations
@@ -9,18 +9,17 @@ import signal
 import time
 from functools import partial
 
-from kirsch import assembly
+from kirsch import bootstrap
 from kirsch.reports import CRITICAL, ERROR, INFO, WARNING
 from kirsch.scoreboard import DRAINING as SLOT_DRAINING
 from kirsch.scoreboard import SERVING as SLOT_SERVING
 from kirsch.scoreboard import STOPPING as SLOT_STOPPING
 from kirsch.server import EXIT_STUCK
-from kirsch.supervisor import control
+from kirsch.supervisor import control, worker_process
 from kirsch.supervisor import service as services
-from kirsch.supervisor import worker as workers
 from kirsch.supervisor.backoff import YOUNG_SECONDS
-from kirsch.supervisor.crew import DUMP_SECONDS, NEVER, READY, STARTING, STOPPING, Worker
 from kirsch.supervisor.system import how_ended, kill, random_share, random_up_to
+from kirsch.supervisor.worker_plan import DUMP_SECONDS, NEVER, READY, STARTING, STOPPING, Worker
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -29,18 +28,18 @@ if TYPE_CHECKING:
 
     from kirsch.scoreboard import Scoreboard
     from kirsch.supervisor.control import Channel, Message
-    from kirsch.supervisor.nursery import Nest, Nursery
+    from kirsch.supervisor.event_loop import EventLoop
     from kirsch.supervisor.service import Generation, Service
     from kirsch.supervisor.upgrade import State
-    from kirsch.supervisor.waiting import Waiting
+    from kirsch.supervisor.zygote_pool import Zygote, ZygotePool
 
-    class Host(Protocol):
+    class WorkerOwner(Protocol):
         """The supervisor, as far as workers need it."""
 
         def fork(self, main: Callable[[], int], *channels: Channel) -> int: ...
 
-        def could_not_start(self, failure: Message, otherwise: str, seat: int | None, *, is_trial: bool) -> None:
-            """A worker, or a zygote (then there is no ``seat``), did not get ready."""
+        def start_failed(self, failure: Message, otherwise: str, index: int | None, *, is_trial: bool) -> None:
+            """A worker, or a zygote (then there is no ``index``), did not get ready."""
 
 
 # A Ctrl-C reaches a worker and the supervisor, but not at the very same moment.
@@ -50,26 +49,34 @@ _SAME_SIGNAL_SECONDS = 0.1
 _SHORTAGE_SECONDS = 1.0
 
 
-class Workforce:
+class WorkerManager:
     """Whoever is in ``service.workers`` came and goes through here."""
 
-    def __init__(self, service: Service, waiting: Waiting, nursery: Nursery, host: Host) -> None:
+    def __init__(self, service: Service, loop: EventLoop, zygotes: ZygotePool, owner: WorkerOwner) -> None:
         self._service = service
-        self._waiting = waiting
-        self._nursery = nursery
-        self._host = host
-        self._leavers: list[tuple[float, str, str]] = []  # workers that end by themselves: when to tell, what, why
+        self._loop = loop
+        self._zygotes = zygotes
+        self._owner = owner
+        self._exiting_workers: list[
+            tuple[float, str, str]
+        ] = []  # workers that end by themselves: when to tell, what, why
 
     # Beginning
 
-    def outfit(self, generation: Generation) -> workers.Outfit:
+    def spawn_context(self, generation: Generation) -> worker_process.SpawnContext:
         """What workers of this generation are given."""
-        service, held = self._service, self._service.held
+        service, resources = self._service, self._service.resources
         others = [each for each in (service.current, service.trial) if each is not None and each is not generation]
         directories = (generation.directory, *(each.directory for each in others))
         service.group.make_room(generation.chosen, service.wanted)
-        return workers.Outfit(
-            generation.chosen, directories, held.errors, held.identity, held.listeners, service.board, service.group
+        return worker_process.SpawnContext(
+            generation.chosen,
+            directories,
+            resources.errors,
+            resources.identity,
+            resources.listeners,
+            service.board,
+            service.group,
         )
 
     def adopt(self, exported: Iterable[State], board: Scoreboard | None) -> None:
@@ -78,28 +85,28 @@ class Workforce:
             worker = Worker.adopt(each, board)
             self._service.workers.append(worker)
             if worker.channel.fileno() >= 0:
-                self._waiting.attend(worker.channel.fileno(), partial(self._on_channel, worker))
+                self._loop.add_reader(worker.channel.fileno(), partial(self._on_channel, worker))
 
     def start(self, number: int, now: float, reason: str) -> None:
         """A worker for seat ``number``, unless those before it died so young that it has to wait."""
         service = self._service
-        if now < service.seat(number).backoff.not_before:
+        if now < service.index_state(number).backoff.not_before:
             return
         try:
             self._spawn(number, service.current, now, reason)
         except OSError as error:
-            wait = self.failed(number, at_least=_SHORTAGE_SECONDS)
-            text = f"no worker can be started, the next try is in {wait:g} s: {assembly.reason(error)}"
+            wait = self.start_failed(number, at_least=_SHORTAGE_SECONDS)
+            text = f"no worker can be started, the next try is in {wait:g} s: {bootstrap.reason(error)}"
             service.report(ERROR, text)
 
     def start_trial(self, generation: Generation, now: float, reason: str) -> Worker | None:
         """The first worker of a generation that a reload tries. None where it has to wait. Raises OSError."""
         return self._spawn(0, generation, now, reason)
 
-    def failed(self, number: int, at_least: float = 0.5) -> float:
+    def start_failed(self, number: int, at_least: float = 0.5) -> float:
         """Note that no worker could be started for this seat; returns the seconds that the next try waits."""
-        ready_at = [worker.ready_at for worker in self._service.workers if worker.seat == number]
-        backoff = self._service.seat(number).backoff
+        ready_at = [worker.ready_at for worker in self._service.workers if worker.index == number]
+        backoff = self._service.index_state(number).backoff
         return backoff.failed(time.monotonic(), at_least=at_least, ready_at=ready_at)
 
     def _spawn(self, number: int, generation: Generation, now: float, reason: str) -> Worker | None:
@@ -110,73 +117,75 @@ class Workforce:
             return None  # as many workers linger as there are slots: the first of them to end makes room
         wanted = None if generation is service.current else generation.workers
         limit = chosen.max_requests
-        place = {
-            "seat": number,
-            "seats": service.wanted if wanted is None else wanted,
+        values = {
+            "index": number,
+            "workers": service.wanted if wanted is None else wanted,
             "slot": slot.index,
             "request_limit": limit + random_up_to(chosen.max_requests_jitter) if limit else 0,
         }
         try:
             ours, theirs = control.pair()
         except OSError:
-            service.board.fold(slot.index)
+            service.board.release(slot.index)
             raise
         timeout = chosen.startup_timeout
         worker = Worker(number, slot, ours, generation.number, now, now + timeout if timeout else NEVER)
         try:
             if chosen.preload:
-                nest = self._nest_of(generation)
-                assert nest is not None
-                nest.channel.send("fork", fd=theirs.fileno(), **place)
+                zygote = self._zygote_of(generation)
+                assert zygote is not None
+                zygote.channel.send("fork", fd=theirs.fileno(), **values)
             else:
-                outfit = self.outfit(generation)
-                worker.pid = self._host.fork(lambda: workers.main(workers.Post(outfit, theirs, **place)), ours)
+                context = self.spawn_context(generation)
+                worker.pid = self._owner.fork(
+                    lambda: worker_process.main(worker_process.WorkerArguments(context, theirs, **values)), ours
+                )
         except OSError:
             ours.close()
             theirs.close()
-            service.board.fold(slot.index)
+            service.board.release(slot.index)
             raise
         theirs.close()  # not in a finally clause, through which the child comes too
         slot.pid = worker.pid
         service.workers.append(worker)
-        self._waiting.attend(ours.fileno(), partial(self._on_channel, worker))
+        self._loop.add_reader(ours.fileno(), partial(self._on_channel, worker))
         return worker
 
-    def _nest_of(self, generation: Generation) -> Nest | None:
-        return self._nursery.current if generation is self._service.current else self._nursery.trial
+    def _zygote_of(self, generation: Generation) -> Zygote | None:
+        return self._zygotes.current if generation is self._service.current else self._zygotes.trial
 
     def can_start(self, now: float) -> bool:
         """With ``--preload`` there has to be a zygote; where there is none and it is time for one, it is made."""
         if not self._service.chosen.preload:
             return True
-        if self._nursery.is_due(now):
+        if self._zygotes.is_due(now):
             try:
-                self._nursery.make(self.outfit(self._service.current))
+                self._zygotes.start(self.spawn_context(self._service.current))
             except OSError as error:
-                failure = {"text": f"no zygote could be forked: {assembly.reason(error)}"}
-                self._host.could_not_start(failure, "", None, is_trial=False)
-        return self._nursery.current is not None
+                failure = {"text": f"no zygote could be forked: {bootstrap.reason(error)}"}
+                self._owner.start_failed(failure, "", None, is_trial=False)
+        return self._zygotes.current is not None
 
     # Time
 
     def due(self) -> float:
-        """When :meth:`look` has something to do next."""
-        due = [leaver[0] for leaver in self._leavers]
+        """When :meth:`run_due` has something to do next."""
+        due = [exiting[0] for exiting in self._exiting_workers]
         due += [min(worker.deadline, worker.expires, self._deadlocked_at(worker)) for worker in self._service.workers]
         return min(due, default=NEVER)
 
-    def look(self, now: float) -> None:
+    def run_due(self, now: float) -> None:
         """See who is late with what, and who has lived for long enough."""
-        while self._leavers and now >= self._leavers[0][0]:
-            _due, text, reason = self._leavers.pop(0)
+        while self._exiting_workers and now >= self._exiting_workers[0][0]:
+            _due, text, reason = self._exiting_workers.pop(0)
             self._service.board.count_replacement(reason, text)
             self._service.report(INFO, f"{text}; another is started")
         for worker in self._service.workers.copy():
-            self._look_at(worker, now)
+            self._check(worker, now)
 
-    def _look_at(self, worker: Worker, now: float) -> None:
+    def _check(self, worker: Worker, now: float) -> None:
         if now >= worker.deadline:
-            self._is_late(worker)
+            self._on_deadline(worker)
         if now >= worker.expires:
             worker.expires = NEVER
             self._replace(worker, "max-lifetime", "it has lived for as long as it may")
@@ -190,9 +199,9 @@ class Workforce:
         limit = self._service.chosen.deadlock_timeout
         if not limit or worker.slot is None or worker.state is STARTING or worker.killed:
             return NEVER
-        return max(worker.slot.heartbeat, worker.ready_at, self._waiting.awake_since) + limit
+        return max(worker.slot.heartbeat, worker.ready_at, self._loop.awake_since) + limit
 
-    def _is_late(self, worker: Worker) -> None:
+    def _on_deadline(self, worker: Worker) -> None:
         """What it is doing should be over by now."""
         if worker.killed:
             worker.deadline = NEVER
@@ -206,10 +215,10 @@ class Workforce:
             self._kill(worker, f"{worker} was not ready within {limit:g} s", dump=True)
             if not worker.pid:
                 # It was never forked, so the zygote does not do what it should.
-                nest = self._nest_of(generation)
-                if nest is not None:
-                    kill(nest.pid, signal.SIGKILL)
-                self._gone(worker, None)
+                zygote = self._zygote_of(generation)
+                if zygote is not None:
+                    kill(zygote.pid, signal.SIGKILL)
+                self._on_gone(worker, None)
 
     # Ending one
 
@@ -219,15 +228,15 @@ class Workforce:
         if worker.stale:
             self._service.board.count_replacement(worker.stale, f"{worker}: {why}")
         graceful = self._service.chosen.graceful_timeout
-        self.tell_to_stop(worker, why, graceful, graceful)
+        self.stop(worker, why, graceful, graceful)
 
-    def tell_to_stop(self, worker: Worker, why: str, graceful: float, idle: float | None) -> None:
+    def stop(self, worker: Worker, why: str, graceful: float, idle: float | None) -> None:
         if worker.state is STARTING:
             # It serves nobody; and if it has just begun to, the signal means nothing to it, and the message does.
-            kill(worker.pid, workers.DISMISS_SIGNAL)
+            kill(worker.pid, worker_process.DISMISS_SIGNAL)
             worker.dismissed = True
         worker.channel.send("stop", why=why, graceful_timeout=graceful, idle_timeout=idle)
-        self._is_stopping(worker, graceful)
+        self._mark_stopping(worker, graceful)
 
     def drain(self) -> None:
         """Let all serve on, and say that they will not for long."""
@@ -242,11 +251,11 @@ class Workforce:
             if worker.state is not STARTING:
                 kill(worker.pid, number)
 
-    def stop_explaining(self) -> None:
+    def clear_exiting(self) -> None:
         """All end now: why some had ended before nobody needs to know."""
-        self._leavers.clear()
+        self._exiting_workers.clear()
 
-    def _is_stopping(self, worker: Worker, graceful: float) -> None:
+    def _mark_stopping(self, worker: Worker, graceful: float) -> None:
         worker.state = STOPPING
         worker.expires = NEVER
         if not worker.killed:
@@ -259,7 +268,7 @@ class Workforce:
         self._service.report(CRITICAL, f"{text}; it is killed")
         worker.killed = True
         if dump:
-            kill(worker.pid, workers.DUMP_SIGNAL)
+            kill(worker.pid, worker_process.DUMP_SIGNAL)
             worker.deadline = time.monotonic() + DUMP_SECONDS
         else:
             worker.deadline = NEVER
@@ -277,25 +286,25 @@ class Workforce:
     # What they say
 
     def _on_channel(self, worker: Worker) -> None:
-        if not self._hear(worker):
+        if not self._read_messages(worker):
             # The end of its channel comes before its own, of which SIGCHLD tells; but where its process was never
             # known, there is nothing else to come.
-            self._waiting.forget(worker.channel)
+            self._loop.close_channel(worker.channel)
             if not worker.pid:
-                self._gone(worker, None)
+                self._on_gone(worker, None)
 
-    def _hear(self, worker: Worker) -> bool:
+    def _read_messages(self, worker: Worker) -> bool:
         """Take in what it has said; False where it will say no more."""
-        heard: dict[str, Callable[[Worker, Message], None]] = {
-            "hello": self._hear_hello,
-            "ready": self._hear_ready,
-            "failed": self._hear_failed,
-            "leaving": self._hear_leaving,
-            "left": self._hear_left,
-            "stopping": self._hear_stopping,
+        handlers: dict[str, Callable[[Worker, Message], None]] = {
+            "hello": self._on_hello,
+            "ready": self._on_ready,
+            "failed": self._on_failed,
+            "leaving": self._on_leaving,
+            "left": self._on_left,
+            "stopping": self._on_stopping,
         }
         while message := worker.channel.receive():
-            handler = heard.get(str(message["message"]))
+            handler = handlers.get(str(message["message"]))
             if handler is not None:
                 try:
                     handler(worker, message)
@@ -304,15 +313,15 @@ class Workforce:
                     self._service.report(ERROR, f"{worker} says what nobody understands: {message!r:.200}")
         return message is not None
 
-    def _hear_hello(self, worker: Worker, message: Message) -> None:
+    def _on_hello(self, worker: Worker, message: Message) -> None:
         if not worker.pid:
             worker.pid = int(message["pid"])
             if worker.slot is not None:
                 worker.slot.pid = worker.pid
         if worker.dismissed:
-            kill(worker.pid, workers.DISMISS_SIGNAL)
+            kill(worker.pid, worker_process.DISMISS_SIGNAL)
 
-    def _hear_ready(self, worker: Worker, message: Message) -> None:
+    def _on_ready(self, worker: Worker, message: Message) -> None:
         if worker.state is not STARTING:
             return
         service, chosen = self._service, self._service.generation_of(worker).chosen
@@ -323,7 +332,7 @@ class Workforce:
             worker.expires = worker.ready_at + chosen.max_lifetime + chosen.max_lifetime_jitter * random_share()
         worker.name = str(message["name"])
         if not service.is_trial(worker):
-            service.is_called(worker.name)
+            service.set_application(worker.name)
         service.served = True
         drains = service.ending == services.DRAINING
         if drains:
@@ -331,63 +340,63 @@ class Workforce:
         if worker.slot is not None:
             worker.slot.state = SLOT_DRAINING if drains else SLOT_SERVING
 
-    def _hear_failed(self, worker: Worker, message: Message) -> None:
+    def _on_failed(self, worker: Worker, message: Message) -> None:
         worker.failure = message
 
-    def _hear_leaving(self, worker: Worker, message: Message) -> None:
+    def _on_leaving(self, worker: Worker, message: Message) -> None:
         self._replace(worker, str(message["reason"]), str(message["text"]))
 
-    def _hear_left(self, worker: Worker, _message: Message) -> None:
+    def _on_left(self, worker: Worker, _message: Message) -> None:
         worker.left = True
 
-    def _hear_stopping(self, worker: Worker, message: Message) -> None:
+    def _on_stopping(self, worker: Worker, message: Message) -> None:
         """Somebody else has ended it, by a signal for instance; its seat is free."""
         if worker.state is READY:
             worker.why = str(message["reason"])
-            self._is_stopping(worker, self._service.chosen.graceful_timeout)
+            self._mark_stopping(worker, self._service.chosen.graceful_timeout)
             # A signal to all of us at once may be on its way to us too; then there is nothing to tell or to start.
             due = time.monotonic() + _SAME_SIGNAL_SECONDS
-            self._leavers.append((due, f"{worker} ends: {message['why']}", worker.why))
-            seat = self._service.seat(worker.seat)
-            seat.reason = worker.why
+            self._exiting_workers.append((due, f"{worker} ends: {message['why']}", worker.why))
+            state = self._service.index_state(worker.index)
+            state.reason = worker.why
             if worker.why == "other" and time.monotonic() < worker.ready_at + YOUNG_SECONDS:
-                seat.backoff.failed(time.monotonic())  # the application stops the server as soon as it serves
-            seat.backoff.not_before = max(seat.backoff.not_before, due)
+                state.backoff.failed(time.monotonic())  # the application stops the server as soon as it serves
+            state.backoff.not_before = max(state.backoff.not_before, due)
 
     # How they have ended
 
-    def ended(self, pid: int, code: int) -> bool:
+    def on_exit(self, pid: int, code: int) -> bool:
         """The process ``pid`` has ended with ``code`` (-N: by signal N); False where it was no worker."""
-        worker = self._known_as(pid)
+        worker = self._by_pid(pid)
         if worker is None:
             # One that a zygote has forked tells its pid itself, and that may not have been heard yet.
             for each in self._service.workers:
                 if not each.pid:
-                    self._hear(each)
-            worker = self._known_as(pid)
+                    self._read_messages(each)
+            worker = self._by_pid(pid)
         if worker is not None:
-            self._hear(worker)
-            self._gone(worker, code)
+            self._read_messages(worker)
+            self._on_gone(worker, code)
         return worker is not None
 
-    def _known_as(self, pid: int) -> Worker | None:
+    def _by_pid(self, pid: int) -> Worker | None:
         return next((each for each in self._service.workers if each.pid == pid), None)
 
-    def _gone(self, worker: Worker, code: int | None) -> None:
+    def _on_gone(self, worker: Worker, code: int | None) -> None:
         """It has ended; None: with what, nobody knows."""
         service = self._service
         service.workers.remove(worker)
-        self._waiting.forget(worker.channel)
+        self._loop.close_channel(worker.channel)
         if worker.slot is not None:
-            service.board.fold(worker.slot.index)
+            service.board.release(worker.slot.index)
         how = "ended because a request was stuck" if code == EXIT_STUCK else how_ended(code)
         if worker.state is STARTING:
             otherwise = f"{worker} {how} before it was ready"
             is_trial = service.is_trial(worker)
-            self._host.could_not_start(worker.failure or {}, otherwise, worker.seat, is_trial=is_trial)
+            self._owner.start_failed(worker.failure or {}, otherwise, worker.index, is_trial=is_trial)
             return
         if worker.state is READY:
-            self._crashed(worker, code, how)
+            self._on_crash(worker, code, how)
         elif code == EXIT_STUCK and "stuck" in (worker.why, worker.stale):
             return  # it has said so
         elif not worker.killed and code != 0 and not worker.dismissed:
@@ -395,15 +404,15 @@ class Workforce:
         if service.is_stopping and not worker.dismissed and (worker.killed or code != 0):
             service.exit_status = service.exit_status or 1
 
-    def _crashed(self, worker: Worker, code: int | None, how: str) -> None:
+    def _on_crash(self, worker: Worker, code: int | None, how: str) -> None:
         """It served, and nobody had told it to end."""
-        seat = self._service.seat(worker.seat)
-        seat.reason = worker.why or ("stuck" if code == EXIT_STUCK else "crash")
-        self._service.board.count_replacement(seat.reason, f"{worker} {how}")
+        state = self._service.index_state(worker.index)
+        state.reason = worker.why or ("stuck" if code == EXIT_STUCK else "crash")
+        self._service.board.count_replacement(state.reason, f"{worker} {how}")
         wait, now = 0.0, time.monotonic()
         if now < worker.ready_at + YOUNG_SECONDS:
-            wait = seat.backoff.failed(now)
+            wait = state.backoff.failed(now)
         else:
-            seat.backoff.reset()
+            state.backoff.reset()
         another = f"another is started in {wait:g} s" if wait else "another is started"
         self._service.report(ERROR, f"{worker} {how}; {another}")

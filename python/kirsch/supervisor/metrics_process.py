@@ -6,7 +6,7 @@ import os
 import signal
 
 from kirsch.reports import WARNING
-from kirsch.supervisor.status import SAMPLE_SECONDS, Pages, Status
+from kirsch.supervisor.status_page import SAMPLE_SECONDS, Pages, Status
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from select import POLLIN
 from select import poll as Poll
 
 from kirsch.drivers import start_thread
-from kirsch.supervisor.showing import show
+from kirsch.supervisor.running_requests import publish
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -24,13 +24,13 @@ if TYPE_CHECKING:
 BEAT_SECONDS = 1.0
 
 # To weigh a process the kernel walks through all of its pages. That may take so much of a processor at most.
-_WEIGH_SHARE = 0.01
-_WEIGH_SECONDS = 1.0
+_MEASURE_CPU_SHARE = 0.01
+_MEASURE_SECONDS = 1.0
 # Where no limit depends on it, somebody may still look at it.
-_WEIGH_IDLY_SECONDS = 10.0
+_MEASURE_UNLIMITED_SECONDS = 10.0
 
 
-class Attendant:
+class ControlThread:
     """``limit_fd`` becomes readable when the engine has begun ``--max-requests`` requests; -1: there is no limit."""
 
     def __init__(
@@ -42,16 +42,16 @@ class Attendant:
         self._signals = signals
         self._max_memory = max_memory
         self._limit_fd = limit_fd
-        self._leaving = False
-        self._told = False
-        self._weigh_at = 0.0
+        self._replacement_requested = False
+        self._stop_reported = False
+        self._measure_at = 0.0
 
     def start(self) -> None:
         start_thread("kirsch-control", self._run)
 
-    def tell(self, reason: str, why: str) -> None:
+    def report_stopping(self, reason: str, why: str) -> None:
         """Say that this worker ends, though its supervisor has not told it to. From any thread."""
-        self._told = True
+        self._stop_reported = True
         self._channel.send("stopping", reason=reason, why=why)
 
     def _run(self) -> None:
@@ -61,55 +61,57 @@ class Attendant:
             poll.register(self._limit_fd, POLLIN)
         while True:
             self._slot.beat()
-            show(self._slot, self._server)
-            self._weigh()
-            if self._server.is_stopping and not self._told:
+            publish(self._slot, self._server)
+            self._measure_memory()
+            if self._server.is_stopping and not self._stop_reported:
                 if self._server.is_stuck:
-                    self.tell("stuck", "a request is stuck")
+                    self.report_stopping("stuck", "a request is stuck")
                 else:
-                    self.tell("other", "the application has stopped the server")
+                    self.report_stopping("other", "the application has stopped the server")
             for fd, _events in poll.poll(BEAT_SECONDS * 1000):
                 if fd == self._limit_fd:
                     poll.unregister(fd)
-                    self.leave("max-requests", "it has begun as many requests as it may")
-                elif not self._listen():
+                    self.request_replacement("max-requests", "it has begun as many requests as it may")
+                elif not self._read_messages():
                     poll.unregister(fd)
 
-    def _listen(self) -> bool:
+    def _read_messages(self) -> bool:
         """Hear what the supervisor has said; False where it is gone."""
         while message := self._channel.receive():
-            self._obey(message)
+            self._handle(message)
         if message is not None:
             return True
         # Nobody would start another worker, hold the sockets, or end this one: leave the port to whoever comes next.
         self._signals.end("the supervisor has gone", self._server.graceful_timeout)
         return False
 
-    def _obey(self, message: Message) -> None:
+    def _handle(self, message: Message) -> None:
         if message["message"] == "stop":
-            self._told = True
+            self._stop_reported = True
             self._signals.end(message["why"], message["graceful_timeout"], message["idle_timeout"])
             self._channel.send("left")
         elif message["message"] == "drain":
             self._server.drain()
 
-    def leave(self, reason: str, text: str) -> None:
+    def request_replacement(self, reason: str, text: str) -> None:
         """Ask for a successor, once; until that is there, go on. From any thread."""
-        if not self._leaving:
-            self._leaving = True
+        if not self._replacement_requested:
+            self._replacement_requested = True
             self._channel.send("leaving", reason=reason, text=text)
 
-    def _weigh(self) -> None:
+    def _measure_memory(self) -> None:
         began = time.monotonic()
-        if began < self._weigh_at:
+        if began < self._measure_at:
             return
         memory = own_memory()
         took = time.monotonic() - began
-        least = _WEIGH_SECONDS if self._max_memory else _WEIGH_IDLY_SECONDS
-        self._weigh_at = began + max(least - BEAT_SECONDS / 2, took / _WEIGH_SHARE)
+        least = _MEASURE_SECONDS if self._max_memory else _MEASURE_UNLIMITED_SECONDS
+        self._measure_at = began + max(least - BEAT_SECONDS / 2, took / _MEASURE_CPU_SHARE)
         self._slot.memory = memory
         if 0 < self._max_memory < memory:
-            self.leave("max-memory", f"it has {memory >> 20} MiB to itself, and may have {self._max_memory >> 20}")
+            self.request_replacement(
+                "max-memory", f"it has {memory >> 20} MiB to itself, and may have {self._max_memory >> 20}"
+            )
 
 
 def own_memory() -> int:

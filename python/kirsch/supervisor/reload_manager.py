@@ -2,7 +2,7 @@
 
 It has two parts. At first there is a *trial*: a generation (settings, directory, number of workers) made aside,
 with a zygote of its own under ``--preload``, and one worker that shows whether it works. Nothing else depends on it.
-When that worker is ready, the generation becomes the current one in one step (:meth:`Service.begin`), and the *rollout*
+When that worker is ready, the generation becomes the current one in one step (:meth:`Service.activate`), and the *rollout*
 begins: the workers of before are stale, and are replaced one by one. If it does not get ready, it and the trial are
 dropped, and all is as it was.
 
@@ -16,21 +16,21 @@ from __future__ import annotations
 
 import time
 
-from kirsch import assembly, configuration
+from kirsch import bootstrap, configuration
 from kirsch.reports import ERROR, INFO, WARNING
 from kirsch.settings import UsageError
-from kirsch.supervisor import zygote
-from kirsch.supervisor.crew import READY, STOPPING, Worker
+from kirsch.supervisor import zygote_process
 from kirsch.supervisor.service import Generation
+from kirsch.supervisor.worker_plan import READY, STOPPING, Worker
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from kirsch.settings import Settings
-    from kirsch.supervisor.nursery import Nursery
     from kirsch.supervisor.service import Service
-    from kirsch.supervisor.workforce import Workforce
+    from kirsch.supervisor.worker_manager import WorkerManager
+    from kirsch.supervisor.zygote_pool import ZygotePool
 
 
 class _Trial:
@@ -53,13 +53,15 @@ class _Rollout:
         self.announced = False
 
 
-class Reloading:
+class ReloadManager:
     """``when_over`` is called when a reload is done or has failed."""
 
-    def __init__(self, service: Service, nursery: Nursery, workforce: Workforce, when_over: Callable[[], None]) -> None:
+    def __init__(
+        self, service: Service, zygotes: ZygotePool, worker_manager: WorkerManager, when_over: Callable[[], None]
+    ) -> None:
         self._service = service
-        self._nursery = nursery
-        self._workforce = workforce
+        self._zygotes = zygotes
+        self._worker_manager = worker_manager
         self._when_over = when_over
         self._trial: _Trial | None = None
         self._rollout: _Rollout | None = None
@@ -86,13 +88,13 @@ class Reloading:
             chosen = configuration.reloaded(old, new)
             self._check_room(chosen)
             if chosen.preload:
-                zygote.adopt_orphans()
-            service.held.give_logs(chosen)
+                zygote_process.adopt_orphans()
+            service.resources.give_logs(chosen)
             changed = (chosen.workers, chosen.max_workers) != (old.workers, old.max_workers)
             workers = chosen.workers if changed or service.withdrawn else self._upgraded_workers
             trial = Generation(service.current.number + 1, chosen, workers)
         except (UsageError, OSError) as error:
-            text = assembly.reason(error) if isinstance(error, OSError) else str(error)
+            text = bootstrap.reason(error) if isinstance(error, OSError) else str(error)
             service.notifier.reloading(f"{why}: reloading")
             self._failed(why, "reload", text)
             return
@@ -123,7 +125,7 @@ class Reloading:
             self._check_rollout(self._rollout)
 
     def _step_trial(self, trial: _Trial, now: float) -> None:
-        service, nursery = self._service, self._nursery
+        service, zygotes = self._service, self._zygotes
         generation, worker = service.trial, trial.worker
         assert generation is not None
         if worker is not None and worker.state is not STOPPING:
@@ -132,26 +134,26 @@ class Reloading:
             elif worker.state is READY:
                 self._begin_rollout(trial, generation, worker)
             return
-        if generation.chosen.preload and nursery.trial is None:
+        if generation.chosen.preload and zygotes.trial is None:
             try:
-                nursery.make(self._workforce.outfit(generation), is_trial=True)
+                zygotes.start(self._worker_manager.spawn_context(generation), is_trial=True)
             except OSError as error:
-                self.fail(f"no zygote could be forked: {assembly.reason(error)}")
-        elif not generation.chosen.preload or (nursery.trial is not None and nursery.trial.name):
+                self.fail(f"no zygote could be forked: {bootstrap.reason(error)}")
+        elif not generation.chosen.preload or (zygotes.trial is not None and zygotes.trial.name):
             try:
-                trial.worker = self._workforce.start_trial(generation, now, trial.reason)
+                trial.worker = self._worker_manager.start_trial(generation, now, trial.reason)
             except OSError as error:
-                self.fail(f"no worker can be started: {assembly.reason(error)}")
+                self.fail(f"no worker can be started: {bootstrap.reason(error)}")
 
     def _begin_rollout(self, trial: _Trial, generation: Generation, first: Worker) -> None:
         service = self._service
         self._trial = self._upgraded_workers = None
-        service.begin(generation, first.name)
+        service.activate(generation, first.name)
         if trial.brings_back:
             service.withdrawn = False
-        self._nursery.begin_trial()
+        self._zygotes.begin_trial()
         if service.asleep:
-            self._nursery.dismiss_all()  # the next connection makes a zygote
+            self._zygotes.dismiss_all()  # the next connection makes a zygote
         now = time.monotonic()
         for worker in service.workers:
             if worker is not first:
@@ -173,31 +175,31 @@ class Reloading:
         service.notifier.ready(f"serving {service.name}")
         self._when_over()
 
-    def could_not_start(self, told: str) -> None:
+    def worker_failed(self, text: str) -> None:
         """A worker of the current generation could not be started (``told`` why); another try follows."""
         rollout = self._rollout
         if rollout is not None and not rollout.announced:
             # Whoever waits for the reload must not wait until that is mended.
             rollout.announced = True
             self._service.notifier.ready(
-                f"serving {self._service.name}; {rollout.why}: not every worker is replaced yet: {_first_line(told)}"
+                f"serving {self._service.name}; {rollout.why}: not every worker is replaced yet: {_first_line(text)}"
             )
 
-    def fail(self, told: str) -> None:
+    def fail(self, text: str) -> None:
         """The generation that is tried does not get ready (``told`` why): the current one serves on."""
         trial = self._trial
         if trial is not None:
             self._drop_trial()
-            self._failed(trial.why, trial.reason, told)
+            self._failed(trial.why, trial.reason, text)
 
-    def _failed(self, why: str, reason: str, told: str) -> None:
+    def _failed(self, why: str, reason: str, text: str) -> None:
         service = self._service
-        service.report(ERROR, f"{why}: {reason} failed, keeping the current workers: {told}")
+        service.report(ERROR, f"{why}: {reason} failed, keeping the current workers: {text}")
         if service.served:  # else the first workers are still awaited, of whom the manager is told
-            service.notifier.ready(f"serving {service.name}; {why}: {reason} failed: {_first_line(told)}")
+            service.notifier.ready(f"serving {service.name}; {why}: {reason} failed: {_first_line(text)}")
             self._when_over()
 
-    def stay_withdrawn(self) -> None:
+    def keep_withdrawn(self) -> None:
         """WINCH has come after the signal for the reload."""
         if self._trial is not None:
             self._trial.brings_back = False
@@ -213,8 +215,8 @@ class Reloading:
             return
         worker = trial.worker
         if worker is not None and worker in self._service.workers and worker.is_serving:
-            self._workforce.tell_to_stop(worker, "not needed", self._service.chosen.graceful_timeout, None)
-        self._nursery.drop_trial()
+            self._worker_manager.stop(worker, "not needed", self._service.chosen.graceful_timeout, None)
+        self._zygotes.drop_trial()
         self._service.drop_trial()
 
     def _check_room(self, chosen: Settings) -> None:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 _PATH_MAX = 500
 
 
-class RunningExchange(TypedDict):
+class RunningRequest(TypedDict):
     """One call of the application that is not over.
 
     ``number`` counts the server's requests from 1. ``id`` is the request's X-Request-ID, or else its number. ``age``
@@ -71,15 +71,15 @@ class Statistics(TypedDict, total=False):
     threads_idle: int
     threads_most: int
     handovers: int
-    exchanges: list[RunningExchange]
+    exchanges: list[RunningRequest]
 
 
-def running(native: NativeServer, driver: Driver, most: int | None = None) -> list[RunningExchange]:
+def running(native: NativeServer, driver: Driver, most: int | None = None) -> list[RunningRequest]:
     """The calls that are not over, the oldest first, and only so many."""
     return describe(sorted(native.calls(), key=lambda call: -call.age)[:most], native, driver)
 
 
-def describe(calls: list[Call], native: NativeServer, driver: Driver, *, stack: bool = True) -> list[RunningExchange]:
+def describe(calls: list[Call], native: NativeServer, driver: Driver, *, stack: bool = True) -> list[RunningRequest]:
     """These calls, with the stacks that they have now unless nobody wants them."""
     taken = driver.stacks(calls) if stack else {}
     # A thread whose call has ended meanwhile may be in another one already.
@@ -93,7 +93,7 @@ def describe(calls: list[Call], native: NativeServer, driver: Driver, *, stack: 
             "age": call.age,
             "limit": call.limit,
             "state": call.state,
-            "thread": driver.place(call),
+            "thread": driver.location(call),
             "stack": stacks.lines(taken.get(call.number, [])) if (call.number, call.thread) in still else [],
         }
         for call in calls
@@ -117,12 +117,12 @@ def _text(value: object) -> str:
     return ascii(value)[1:-1] if isinstance(value, str) else ""
 
 
-def title(exchange: RunningExchange) -> str:
+def title(exchange: RunningRequest) -> str:
     """A request in a log line: ``GET /reports (id 7f3a)``."""
     return f"{exchange['method']} {exchange['path']} (id {exchange['id']})"
 
 
-def stack_text(words: str, exchange: RunningExchange) -> str:
+def stack_text(words: str, exchange: RunningRequest) -> str:
     """``words`` and where the request is, line by line; nothing where no code of the application's runs."""
     return "\n".join((words, *exchange["stack"])) if exchange["stack"] else ""
 
@@ -137,7 +137,7 @@ def dump(native: NativeServer, driver: Driver, name: str) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _pages(exchanges: Iterable[RunningExchange]) -> list[str]:
+def _pages(exchanges: Iterable[RunningRequest]) -> list[str]:
     lines = []
     for exchange in exchanges:
         limit = "" if exchange["limit"] is None else f" of {exchange['limit']:g} s"

@@ -8,7 +8,7 @@ from __future__ import annotations
 import selectors
 import time
 
-from kirsch.supervisor.crew import NEVER
+from kirsch.supervisor.worker_plan import NEVER
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -21,29 +21,29 @@ if TYPE_CHECKING:
 _HELD_UP_SECONDS = 2.0
 
 
-class Waiting:
+class EventLoop:
     """``awake_since`` is when the loop was last held up for long; 0 while it never was."""
 
     def __init__(self) -> None:
         self.awake_since = 0.0
         self._selector = selectors.DefaultSelector()
 
-    def attend(self, fd: int, callback: Callable[[], None]) -> None:
+    def add_reader(self, fd: int, callback: Callable[[], None]) -> None:
         """Call ``callback`` when ``fd`` is readable."""
         self._selector.register(fd, selectors.EVENT_READ, callback)
 
-    def ignore(self, fd: int) -> None:
+    def remove_reader(self, fd: int) -> None:
         """Attend to it no more. May be called again, as long as nobody else has got the number."""
         if fd in self._selector.get_map():
             self._selector.unregister(fd)
 
-    def forget(self, channel: Channel) -> None:
+    def close_channel(self, channel: Channel) -> None:
         """Close a channel. May be called again."""
         if channel.fileno() >= 0:
-            self.ignore(channel.fileno())
+            self.remove_reader(channel.fileno())
             channel.close()
 
-    def wait(self, due: float, first: int) -> None:
+    def run_once(self, due: float, first: int) -> None:
         """Wait until ``due`` (NEVER: without end) or until something is readable, and have that attended to.
 
         What is readable at ``first`` comes first: it may explain what else there is.

@@ -36,7 +36,7 @@ def hint(flag: str, value: str = "", argv: Sequence[str] = (), *, stars: bool = 
     """
     found: dict[str, list[str]] = {}
     for server in SERVERS:
-        text = answer(server, flag, stars=stars)
+        text = equivalent(server, flag, stars=stars)
         if text and not text.startswith("="):
             found.setdefault(text, []).append(server)
     if flag == "--listen" and value.isdigit() and len(found) > 1:
@@ -64,7 +64,7 @@ def _flags(text: str) -> str:
     return " ".join(sorted(match.partition(" ")[0] for match in _OUR_FLAG.findall(text)))
 
 
-def answer(server: str, flag: str, *, stars: bool = True) -> str:
+def equivalent(server: str, flag: str, *, stars: bool = True) -> str:
     """What Kirsch has for the option ``flag`` of ``server``, as its module says it; empty where it has none such."""
     best, best_length = "", -1
     for pattern, text in patterns(server):
@@ -83,7 +83,7 @@ def answer(server: str, flag: str, *, stars: bool = True) -> str:
 
 def grouped(server: str) -> Iterator[tuple[str, str]]:
     """(Spellings, answer) of each option of a server, as its module groups them."""
-    module = __import__(f"kirsch.foreign.{SERVERS[server]}", fromlist=["OPTIONS"])
+    module = __import__(f"kirsch.compat.{SERVERS[server]}", fromlist=["OPTIONS"])
     yield from module.OPTIONS.items()
 
 
@@ -116,7 +116,7 @@ def near(flag: str) -> str:
 
 def key_hint(key: str) -> str:
     """The same as :func:`hint` for a key of a settings file, in which flags have no dashes."""
-    from kirsch.foreign import gunicorn
+    from kirsch.compat import gunicorn
 
     text = gunicorn.NAMES.get(key.replace("-", "_")) or gunicorn.HOOKS.get(key.replace("-", "_"))
     text = imperative(text) if text else hint(f"--{key.replace('_', '-')}") or hint(f"--{key}")
@@ -149,7 +149,7 @@ def variables(environ: Mapping[str, str]) -> Iterator[str]:
         for name in environ:
             if name.startswith(prefix):
                 flag = f"--{name.removeprefix(prefix).lower().replace('_', '-')}"
-                text = answer(server, flag)
+                text = equivalent(server, flag)
                 if text:
                     instead = (
                         variable_hint(name.removeprefix(prefix))

@@ -105,8 +105,8 @@ class Status:
             return self._now()
 
     def _now(self) -> dict[str, Any]:
-        was_looked_at = self._board.is_looked_at
-        self._board.look_on()
+        was_looked_at = self._board.is_observed
+        self._board.mark_observed()
         now = self._board.read()
         before = self._history.before(now)
         gauges = {source: now.gauge(source) for source, _, _ in metrics.GAUGES}

@@ -7,7 +7,7 @@ tell: an interpreter is full when it has a processor to itself.
 
 from __future__ import annotations
 
-LOOK_SECONDS = 1.0
+CHECK_SECONDS = 1.0
 
 _FULL = 0.8
 # One worker less must leave the others below this, and for so long.
@@ -38,7 +38,7 @@ class Load:
         return max(by_threads, self.processors / workers)
 
 
-class Scaler:
+class ScalingPolicy:
     """Remembers since when there have been more workers than needed."""
 
     def __init__(self) -> None:

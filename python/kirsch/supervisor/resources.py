@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import os
 
-from kirsch import assembly, inherited, sockets
-from kirsch.reports import ERROR, LEVELS, WARNING, ErrorLog, say
+from kirsch import bootstrap, inherited, sockets
+from kirsch.reports import ERROR, LEVELS, WARNING, ErrorLog, write_stderr
 from kirsch.settings import UsageError
 from kirsch.sockets import Rebound
 from kirsch.supervisor import privileges
@@ -23,10 +23,10 @@ if TYPE_CHECKING:
     from kirsch.supervisor.upgrade import State
 
 
-class Holdings:
+class Resources:
     """Opened anew, or taken over from the image before (``state``).
 
-    Raises AssemblyError and UsageError for what cannot be had; then nothing is left behind. At an upgrade, a file or an
+    Raises StartupError and UsageError for what cannot be had; then nothing is left behind. At an upgrade, a file or an
     address that cannot be had is reported instead: a wrong setting must not end those who serve.
     """
 
@@ -40,16 +40,16 @@ class Holdings:
             self.identity = privileges.identity(chosen.user, chosen.group)
             self._take_pid_file(chosen, state)
             self._open_logs(chosen)
-            self.errors.take_standard_error()
+            self.errors.redirect_stderr()
             self._listen(chosen, state)
         except BaseException as error:
             self.discard()
             if isinstance(error, OSError):
-                raise assembly.AssemblyError(assembly.EXIT_FAILED, assembly.reason(error)) from None
+                raise bootstrap.StartupError(bootstrap.EXIT_FAILED, bootstrap.reason(error)) from None
             if isinstance(error, ValueError):
                 raise UsageError(str(error)) from None
             raise
-        complaint = privileges.complaint(self.identity)
+        complaint = privileges.root_warning(self.identity)
         if complaint and any(map(_is_reachable, self.listeners)):
             self.errors(WARNING, complaint)
 
@@ -106,7 +106,7 @@ class Holdings:
             except OSError as error:
                 if not self._is_upgrade:
                     raise
-                say(f"kirsch: SIGUSR2: {error.strerror}; it stays where it was")
+                write_stderr(f"kirsch: SIGUSR2: {error.strerror}; it stays where it was")
                 self.pid_file = before
                 return
         if before is not None:
@@ -115,8 +115,8 @@ class Holdings:
     def _open_logs(self, chosen: Settings) -> None:
         try:
             self.give_logs(chosen)
-            self.errors = assembly.open_logs(chosen)
-        except (OSError, assembly.AssemblyError) as error:
+            self.errors = bootstrap.open_logs(chosen)
+        except (OSError, bootstrap.StartupError) as error:
             if not self._is_upgrade:
                 raise
             self.errors = ErrorLog("", LEVELS[chosen.log_level], json=chosen.error_logformat == "json")

@@ -17,7 +17,7 @@ NAMES = (
 )  # fmt: skip
 
 
-class Wakeup:
+class SignalPipe:
     """Takes the signals of ``NAMES`` over, for good. To be made in the main thread.
 
     They may have been blocked before, as they are over an exec (``upgrade.py``): what came meanwhile comes now.
@@ -42,7 +42,7 @@ class Wakeup:
             yield self._come.pop(0)
 
     def hold(self) -> None:
-        """Let signals wait until there is another :class:`Wakeup`, or until :func:`unblock`; also those that have come
+        """Let signals wait until there is another :class:`SignalPipe`, or until :func:`unblock`; also those that have come
         and that nobody has seen yet. An exec changes nothing about that."""
         signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
         self._read()

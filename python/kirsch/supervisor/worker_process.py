@@ -1,6 +1,6 @@
 """A worker: a process that imports the application and serves it on the sockets of its supervisor.
 
-What it hears comes from two sides. The supervisor speaks through the channel (``attendant.py``). Signals mean what
+What it hears comes from two sides. The supervisor speaks through the channel (``control_thread.py``). Signals mean what
 they mean without a supervisor: TERM is graceful, INT and QUIT are fast. The workers stay in the supervisor's process
 group, so that job control works and a debugger in the application may read the terminal; a Ctrl-C there reaches them
 and the supervisor at once, both mean the same, and only the supervisor talks about it. Signals that mean something to
@@ -12,12 +12,12 @@ from __future__ import annotations
 import os
 import signal
 
-from kirsch import assembly, reports, sockets
-from kirsch.assembly import AssemblyError
+from kirsch import bootstrap, reports, sockets
+from kirsch.bootstrap import StartupError
 from kirsch.handlers import do_nothing, handle
 from kirsch.hooks import Hooks
 from kirsch.supervisor import control
-from kirsch.supervisor.attendant import Attendant
+from kirsch.supervisor.control_thread import ControlThread
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from kirsch.settings import Settings
     from kirsch.sockets import Listener
     from kirsch.supervisor.control import Channel
-    from kirsch.supervisor.engine_group import Arguments, EngineGroup
+    from kirsch.supervisor.engine_group import EngineGroup, GroupArguments
     from kirsch.supervisor.privileges import Identity
 
     Application = Callable[..., Any]
@@ -52,7 +52,7 @@ _NOT_FOR_WORKERS = ("SIGHUP", "SIGTTIN", "SIGTTOU", "SIGUSR2", "SIGWINCH")
 _OF_BEFORE = ("SIGTERM", "SIGCHLD", "SIGUSR1", "SIGPWR")
 
 
-class Outfit:
+class SpawnContext:
     """What all workers of one generation are given, and a zygote passes on to those that it forks.
 
     ``directories`` are descriptors that the supervisor has open: the first is that of the generation, and all are to be
@@ -87,49 +87,49 @@ class Loaded:
         self.hooks = hooks
 
 
-class Post:
-    """What one worker is given: all that is left to it of the supervisor. ``seat`` is one of ``seats``, from 0;
-    ``slot`` is its number on the scoreboard."""
+class WorkerArguments:
+    """The arguments of one worker. ``index`` counts from 0 and is below ``workers``; ``slot`` is the number of its slot on
+    the scoreboard."""
 
     def __init__(
-        self, outfit: Outfit, channel: Channel, *, seat: int, seats: int, slot: int, request_limit: int
+        self, context: SpawnContext, channel: Channel, *, index: int, workers: int, slot: int, request_limit: int
     ) -> None:
-        self.outfit = outfit
+        self.context = context
         self.channel = channel
-        self.index = seat
-        self.slot = outfit.board.slot(slot)
-        self.listeners = sockets.share(outfit.listeners, seat, seats)
+        self.index = index
+        self.slot = context.board.slot(slot)
+        self.listeners = sockets.share(context.listeners, index, workers)
         self.request_limit = request_limit
-        self.multiprocess = seats > 1 or outfit.chosen.max_workers > 1
+        self.multiprocess = workers > 1 or context.chosen.max_workers > 1
 
-    def join_group(self) -> Arguments | None:
+    def join_group(self) -> GroupArguments | None:
         """What the native server needs to share new connections with other workers; None where it does not."""
-        group = self.outfit.group
+        group = self.context.group
         if any(listener.set is not None for listener in self.listeners):
             group.close()  # the kernel has chosen the worker before anybody could look
             return None
         return group.hand_over(self.slot.index)
 
 
-def main(post: Post, loaded: Loaded | None = None) -> int:
+def main(arguments: WorkerArguments, loaded: Loaded | None = None) -> int:
     """Serve; ``loaded`` is what a zygote has loaded, if that forked this worker. Returns the exit status."""
-    post.slot.occupy()
-    post.channel.send("hello", pid=os.getpid())
+    arguments.slot.occupy()
+    arguments.channel.send("hello", pid=os.getpid())
     try:
         if loaded is None:
-            loaded = load(post.outfit)
+            loaded = load(arguments.context)
         else:
-            loaded.hooks.call("after_fork", post.index)
-        loaded.hooks.call("worker_start", post.index)
+            loaded.hooks.call("after_fork", arguments.index)
+        loaded.hooks.call("worker_start", arguments.index)
         try:
-            return _serve(post, loaded.app, loaded.name)
+            return _serve(arguments, loaded.app, loaded.name)
         finally:
-            loaded.hooks.stop(post.index, post.outfit.errors)
-    except AssemblyError as error:
-        return tell_failure(post.channel, error)
+            loaded.hooks.stop(arguments.index, arguments.context.errors)
+    except StartupError as error:
+        return report_failure(arguments.channel, error)
 
 
-def tell_failure(channel: Channel, error: AssemblyError) -> int:
+def report_failure(channel: Channel, error: StartupError) -> int:
     """Leave it to the supervisor to say why this child cannot do what it is there for; returns the exit status."""
     text = "" if error.cause is None else reports.traceback_text(error.cause)
     summary = "" if error.cause is None else reports.summary(error.cause)
@@ -157,80 +157,84 @@ def _leave(number: int, _frame: FrameType | None) -> None:
     os._exit(128 + number)
 
 
-def load(outfit: Outfit) -> Loaded:
-    """Become who the application is to find, and import it. Raises AssemblyError."""
+def load(context: SpawnContext) -> Loaded:
+    """Become who the application is to find, and import it. Raises StartupError."""
     from kirsch.supervisor import notify, privileges
 
-    _enter_directory(outfit)
+    _enter_directory(context)
     notify.leave_environment()
-    privileges.become(outfit.identity, outfit.chosen.env)
-    app, name = assembly.load_application(outfit.chosen)
-    return Loaded(app, name, Hooks(outfit.chosen))
+    privileges.become(context.identity, context.chosen.env)
+    app, name = bootstrap.load_application(context.chosen)
+    return Loaded(app, name, Hooks(context.chosen))
 
 
-def _enter_directory(outfit: Outfit) -> None:
+def _enter_directory(context: SpawnContext) -> None:
     try:
-        os.fchdir(outfit.directories[0])
+        os.fchdir(context.directories[0])
     except OSError as error:
         text = f"cannot change to the directory of the application: {error.strerror}"
-        raise AssemblyError(assembly.EXIT_FAILED, text) from None
+        raise StartupError(bootstrap.EXIT_FAILED, text) from None
     finally:
-        for fd in outfit.directories:
+        for fd in context.directories:
             os.close(fd)
 
 
-def _serve(post: Post, app: Application, name: str) -> int:
+def _serve(arguments: WorkerArguments, app: Application, name: str) -> int:
     from kirsch.server import Signals
     from kirsch.supervisor import titles
 
-    chosen, errors = post.outfit.chosen, post.outfit.errors
-    titles.worker(post.slot.index + 1, chosen.process_name or name)
+    chosen, errors = arguments.context.chosen, arguments.context.errors
+    titles.worker(arguments.slot.index + 1, chosen.process_name or name)
     if chosen.ready_path:
-        _check_ready(post, app)
-    server = assembly.make_server(app, chosen, errors)
-    server.adopt(post.listeners)
-    server.slot = post.slot
-    server.engine_options.update(multiprocess=post.multiprocess, group=post.join_group())
+        _check_ready(arguments, app)
+    server = bootstrap.make_server(app, chosen, errors)
+    server.adopt(arguments.listeners)
+    server.slot = arguments.slot
+    server.engine_options.update(multiprocess=arguments.multiprocess, group=arguments.join_group())
     limit_fd = -1
-    if post.request_limit:
+    if arguments.request_limit:
         limit_fd, write_fd = os.pipe()
         os.set_blocking(write_fd, False)
-        server.engine_options.update(request_limit=post.request_limit, limit_fd=write_fd)
+        server.engine_options.update(request_limit=arguments.request_limit, limit_fd=write_fd)
 
     # The engine's watchdog sends it where a call keeps the GIL, so that no thread of Python's can.
     stuck = control.encode("leaving", reason="stuck", text=_STUCK)
-    server.engine_options["replacement"] = (post.channel.fileno(), stuck)
+    server.engine_options["replacement"] = (arguments.channel.fileno(), stuck)
 
-    def ask_replacement() -> None:
-        attendant.leave("stuck", _STUCK)
+    def request_replacement() -> None:
+        control_thread.request_replacement("stuck", _STUCK)
 
-    server.ask_replacement = ask_replacement
+    server.request_replacement = request_replacement
 
-    def tell(why: str) -> None:
-        attendant.tell("signal", why)
+    def report_stop_signal(why: str) -> None:
+        control_thread.report_stopping("signal", why)
 
-    signals = Signals(server, errors.reopen, owns_process=True, told=tell)
-    attendant = Attendant(post.channel, post.slot, server, signals, max_memory=chosen.max_memory, limit_fd=limit_fd)
+    signals = Signals(server, errors.reopen, owns_process=True, on_stop_signal=report_stop_signal)
+    control_thread = ControlThread(
+        arguments.channel, arguments.slot, server, signals, max_memory=chosen.max_memory, limit_fd=limit_fd
+    )
 
     def ready() -> None:
         handle({DISMISS_SIGNAL: do_nothing})
-        attendant.start()
-        if not post.channel.send("ready", name=name):
+        control_thread.start()
+        if not arguments.channel.send("ready", name=name):
             signals.end("the supervisor has gone", 0.0)
 
-    status = assembly.serve(signals, ready)
+    status = bootstrap.serve(signals, ready)
     if signals.ended_by:
         # Else it would look like a crash where the thread that was to say so has not come to it. Twice does no harm.
-        tell(signals.ended_by)
+        report_stop_signal(signals.ended_by)
     return status
 
 
-def _check_ready(post: Post, app: Application) -> None:
+def _check_ready(arguments: WorkerArguments, app: Application) -> None:
     from kirsch.supervisor import readiness
 
-    address = post.listeners[0].address
+    address = arguments.listeners[0].address
     host, port = ("localhost", "80") if isinstance(address, str) else (str(address[0]), str(address[1]))
     try:
-        readiness.check(app, post.outfit.chosen.ready_path, host, port, post.outfit.errors.stream())
+        readiness.check(app, arguments.context.chosen.ready_path, host, port, arguments.context.errors.stream())
     except readiness.NotReadyError as error:
-        raise AssemblyError(assembly.EXIT_NOT_LOADED, f"{post.outfit.chosen.target}: {error}", error.cause) from None
+        raise StartupError(
+            bootstrap.EXIT_NOT_LOADED, f"{arguments.context.chosen.target}: {error}", error.cause
+        ) from None

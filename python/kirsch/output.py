@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 
-from kirsch.assembly import EXIT_FAILED, AssemblyError
+from kirsch.bootstrap import EXIT_FAILED, StartupError
 from kirsch.commands import COMMANDS
 from kirsch.settings import SECTIONS, SETTINGS
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 
-def answer(text: str) -> None:
+def print_output(text: str) -> None:
     """``text`` to stdout. A reader that has gone (``kirsch --help | head -1``) has seen what it wanted."""
     try:
         sys.stdout.write(f"{text}\n")
@@ -23,7 +23,7 @@ def answer(text: str) -> None:
         # What is left in the buffer would be tried again, and complained about, at the interpreter's end.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         if not isinstance(error, BrokenPipeError):
-            raise AssemblyError(EXIT_FAILED, f"cannot write to standard output: {error.strerror}") from None
+            raise StartupError(EXIT_FAILED, f"cannot write to standard output: {error.strerror}") from None
 
 
 def table(rows: Iterable[tuple[str, ...]], indent: str = "") -> str:

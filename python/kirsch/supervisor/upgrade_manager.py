@@ -5,44 +5,44 @@ from __future__ import annotations
 import os
 import time
 
-from kirsch import assembly
+from kirsch import bootstrap
 from kirsch.reports import ERROR, INFO, WARNING
 from kirsch.supervisor import upgrade
-from kirsch.supervisor.crew import NEVER, STARTING
 from kirsch.supervisor.system import how_ended
+from kirsch.supervisor.worker_plan import NEVER, STARTING
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from kirsch.supervisor.changes import Changes
-    from kirsch.supervisor.exhibition import Exhibition
-    from kirsch.supervisor.nursery import Nursery
+    from kirsch.supervisor.event_loop import EventLoop
+    from kirsch.supervisor.metrics_manager import MetricsManager
+    from kirsch.supervisor.reload_triggers import ReloadTriggers
     from kirsch.supervisor.service import Service
-    from kirsch.supervisor.waiting import Waiting
-    from kirsch.supervisor.wakeup import Wakeup
-    from kirsch.supervisor.workforce import Workforce
+    from kirsch.supervisor.signal_pipe import SignalPipe
+    from kirsch.supervisor.worker_manager import WorkerManager
+    from kirsch.supervisor.zygote_pool import ZygotePool
 
 
-class Upgrading:
-    """What an exec would cut off is stopped before it, and started again where the exec fails: ``changes`` and the
-    ``exhibition``. Workers stay, and zygotes do not."""
+class UpgradeManager:
+    """What an exec would cut off is stopped before it, and started again where the exec fails: ``triggers`` and the
+    ``metrics_manager``. Workers stay, and zygotes do not."""
 
     def __init__(
         self,
         service: Service,
-        waiting: Waiting,
-        workforce: Workforce,
-        nursery: Nursery,
-        changes: Changes,
-        exhibition: Exhibition,
-        wakeup: Wakeup,
+        loop: EventLoop,
+        worker_manager: WorkerManager,
+        zygotes: ZygotePool,
+        triggers: ReloadTriggers,
+        metrics_manager: MetricsManager,
+        signal_pipe: SignalPipe,
     ) -> None:
         self._service = service
-        self._waiting = waiting
-        self._workforce = workforce
-        self._nursery = nursery
-        self._changes = changes
-        self._exhibition = exhibition
-        self._wakeup = wakeup
+        self._loop = loop
+        self._worker_manager = worker_manager
+        self._zygotes = zygotes
+        self._reload_triggers = triggers
+        self._metrics_manager = metrics_manager
+        self._signal_pipe = signal_pipe
         self._check: upgrade.Check | None = None
 
     def begin(self, name: str) -> None:
@@ -57,15 +57,15 @@ class Upgrading:
         try:
             self._check = upgrade.Check(service.chosen, time.monotonic() + timeout if timeout else NEVER)
         except OSError as error:
-            service.report(ERROR, f"{name}: the new installation cannot be run: {assembly.reason(error)}")
+            service.report(ERROR, f"{name}: the new installation cannot be run: {bootstrap.reason(error)}")
         else:
-            self._waiting.attend(self._check.fileno(), self._hear)
+            self._loop.add_reader(self._check.fileno(), self._read_output)
 
     def due(self) -> float:
         """When it will have taken too long."""
         return NEVER if self._check is None else self._check.deadline
 
-    def look(self, now: float) -> None:
+    def run_due(self, now: float) -> None:
         if now >= self.due():
             self.give_up()
 
@@ -78,13 +78,13 @@ class Upgrading:
         if self._check is not None:
             self._check.close()
 
-    def ended(self, pid: int, code: int) -> bool:
+    def on_exit(self, pid: int, code: int) -> bool:
         """The process ``pid`` has ended with ``code``; False where it was not the one that checks."""
         check = self._check
         if check is None or check.pid != pid:
             return False
         self._check = None
-        self._waiting.ignore(check.fileno())
+        self._loop.remove_reader(check.fileno())
         output = check.finish()
         if self._service.ending:
             return True
@@ -92,27 +92,27 @@ class Upgrading:
             self._become()
         else:
             output = output or f"it {how_ended(code)}"
-            told = f"SIGUSR2: the new installation does not start, and this one serves on:\n{output}"
-            self._service.report(ERROR, told)
+            text = f"SIGUSR2: the new installation does not start, and this one serves on:\n{output}"
+            self._service.report(ERROR, text)
         return True
 
-    def _hear(self) -> None:
+    def _read_output(self) -> None:
         assert self._check is not None
         if not self._check.read():
-            self._waiting.ignore(self._check.fileno())
+            self._loop.remove_reader(self._check.fileno())
 
     def _become(self) -> None:
         """Become the new installation, with the same sockets and workers. Returns only where that fails."""
         service = self._service
-        self._nursery.dismiss_all()
+        self._zygotes.dismiss_all()
         for worker in service.workers:
             if worker.state is STARTING or service.is_trial(worker):
-                self._workforce.tell_to_stop(worker, "upgrade", service.chosen.graceful_timeout, None)
-        self._exhibition.stop()
-        self._changes.stop()
+                self._worker_manager.stop(worker, "upgrade", service.chosen.graceful_timeout, None)
+        self._metrics_manager.stop()
+        self._reload_triggers.stop()
         os.set_inheritable(service.board.fd, True)
         state = {
-            **service.held.export(),
+            **service.resources.export(),
             "board": service.board.fd,
             "group": service.group.export(),
             "generation": service.current.number,
@@ -121,12 +121,12 @@ class Upgrading:
             "workers": [worker.export() for worker in service.workers],
         }
         try:
-            upgrade.become(service.chosen, state, [worker.channel for worker in service.workers], self._wakeup)
+            upgrade.become(service.chosen, state, [worker.channel for worker in service.workers], self._signal_pipe)
         except OSError as error:
             os.set_inheritable(service.board.fd, False)
             service.group.set_inheritable(False)
-            service.held.stay()
-            told = f"the new installation cannot be run: {assembly.reason(error)}; serving on"
-            service.report(ERROR, f"SIGUSR2: {told}")
-            self._exhibition.start()
-            self._changes.start()
+            service.resources.stay()
+            text = f"the new installation cannot be run: {bootstrap.reason(error)}; serving on"
+            service.report(ERROR, f"SIGUSR2: {text}")
+            self._metrics_manager.start()
+            self._reload_triggers.start()

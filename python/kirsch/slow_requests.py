@@ -11,9 +11,9 @@ import json
 import os
 import time
 
-from kirsch import exchanges
+from kirsch import requests
 from kirsch.drivers import start_thread
-from kirsch.reports import INFO, WARNING, say_traceback
+from kirsch.reports import INFO, WARNING, write_traceback
 from kirsch.scoreboard import SLOW_BYTES_MAX
 
 TYPE_CHECKING = False
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from kirsch._native import Call
     from kirsch._native import Server as NativeServer
     from kirsch.drivers import Driver
-    from kirsch.exchanges import RunningExchange
     from kirsch.reports import Report
+    from kirsch.requests import RunningRequest
     from kirsch.scoreboard import Slot
 
 # Calls become slow one after another, and each may be told this share of the limit late.
@@ -37,7 +37,7 @@ _FOLLOW_SECONDS = 0.25
 _STACKS_MAX = 16
 
 
-class Watch:
+class SlowRequestMonitor:
     """The watch over one running server.
 
     ``limit`` is in seconds, from when the application is called. ``native()`` is the engine, None when it has ended;
@@ -61,7 +61,7 @@ class Watch:
         self._report = report
         self._wait = wait
         self._slot = slot
-        self._told: dict[int, _SlowRequest] = {}
+        self._reported: dict[int, _SlowRequest] = {}
 
     def start(self) -> None:
         """Watch in a thread of its own, until the server has ended."""
@@ -70,49 +70,49 @@ class Watch:
     def _run(self) -> None:
         pause = self._limit
         while not self._wait(pause):
-            pause = self._look()
+            pause = self._check()
 
-    def _look(self) -> float:
+    def _check(self) -> float:
         """Tell what there is to tell, and how many seconds it takes until there may be more."""
         native = self._native()
         if native is None:
             return self._limit
         calls = native.calls()
         running = {call.number for call in calls}
-        for number in [number for number in self._told if number not in running]:
-            self._tell_end(self._told.pop(number))
-        new = [call for call in calls if call.number not in self._told]
-        self._tell([call for call in new if call.age >= self._limit], native)
+        for number in [number for number in self._reported if number not in running]:
+            self._report_end(self._reported.pop(number))
+        new = [call for call in calls if call.number not in self._reported]
+        self._report_slow([call for call in new if call.age >= self._limit], native)
         youth = self._limit - max((call.age for call in new if call.age < self._limit), default=0.0)
         pause = max(youth, self._limit * _LATE, _LEAST_PAUSE)
-        return min(pause, _FOLLOW_SECONDS) if self._told else pause
+        return min(pause, _FOLLOW_SECONDS) if self._reported else pause
 
-    def _tell(self, calls: list[Call], native: NativeServer) -> None:
+    def _report_slow(self, calls: list[Call], native: NativeServer) -> None:
         for at in range(0, len(calls), _STACKS_MAX):
-            for exchange in exchanges.describe(calls[at : at + _STACKS_MAX], native, self._driver, stack=at == 0):
-                self._told[exchange["number"]] = _SlowRequest(exchange, self._slot)
-                self._say(
+            for exchange in requests.describe(calls[at : at + _STACKS_MAX], native, self._driver, stack=at == 0):
+                self._reported[exchange["number"]] = _SlowRequest(exchange, self._slot)
+                self._send_report(
                     WARNING,
-                    f"{exchanges.title(exchange)} takes longer than {self._limit:g} s: {exchange['state']} for "
-                    f"{exchange['age']:.3f} s, {exchange['thread']}{exchanges.stack_text(', at', exchange)}",
+                    f"{requests.title(exchange)} takes longer than {self._limit:g} s: {exchange['state']} for "
+                    f"{exchange['age']:.3f} s, {exchange['thread']}{requests.stack_text(', at', exchange)}",
                 )
 
-    def _tell_end(self, request: _SlowRequest) -> None:
+    def _report_end(self, request: _SlowRequest) -> None:
         took = request.end()
-        self._say(INFO, f"{request.title} is over after {took:.1f} s")
+        self._send_report(INFO, f"{request.title} is over after {took:.1f} s")
 
-    def _say(self, level: int, message: str) -> None:
+    def _send_report(self, level: int, message: str) -> None:
         try:
             self._report(level, message, None)
         except Exception as error:  # noqa: BLE001 - the report is somebody's callable; the watch must go on
-            say_traceback(error)
+            write_traceback(error)
 
 
 class _SlowRequest:
     """A slow request, and its record on the scoreboard."""
 
-    def __init__(self, exchange: RunningExchange, slot: Slot | None) -> None:
-        self.title = exchanges.title(exchange)
+    def __init__(self, exchange: RunningRequest, slot: Slot | None) -> None:
+        self.title = requests.title(exchange)
         self._began = time.monotonic() - exchange["age"]
         self._slot = slot
         self._record: dict[str, Any] = {
@@ -135,7 +135,7 @@ class _SlowRequest:
         took = time.monotonic() - self._began
         if self._slot is not None:
             self._record |= {"took": round(took, 3), "state": "over"}
-            self._slot.change_slow(self._number, _encode(self._record))
+            self._slot.update_slow(self._number, _encode(self._record))
         return took
 
 
