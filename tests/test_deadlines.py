@@ -436,7 +436,7 @@ def test_blocked_worker_is_replaced_and_waiting_clients_are_told_to_try_again(
         # And on a new one, which its successor accepts.
         assert get(site, "/quick?newcomer").body == b"newcomer"
         assert_blocked(site)
-    site.wait_for("is to be replaced: a request does not end after its deadline")
+    site.wait_for(r"replacing worker \d+: a request does not end after its deadline")
     # A call that comes back lets its worker end in order.
     site.wait_for("^came back$", 60)
     assert site.stop() == 0
@@ -453,7 +453,7 @@ def test_stuck_worker_is_replaced_and_its_other_clients_lose_nothing(
         innocents.may_end = True
         assert_timed_out(get(site, "/stuck_in_c"))
         old = int(site.wait_for(r"\[(\d+)\] \[ERROR\] GET /stuck_in_c")[1])
-        site.wait_for(rf"worker {old} is to be replaced: a request does not end after its deadline \(--timeout\)")
+        site.wait_for(rf"replacing worker {old}: a request does not end after its deadline \(--timeout\)")
         innocents.await_answers(20)
         gate.touch()
         assert_answered(patient, b"waited")

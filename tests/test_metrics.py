@@ -595,7 +595,7 @@ def test_another_process_takes_over_from_one_that_is_killed(supervised: Callable
     (child,) = children(site.pid) - {worker}
     wait_until(lambda: len(status(url)["history"]["requests_per_second"]) >= 2, "it has lived for a while")
     os.kill(child, signal.SIGKILL)
-    site.wait_for("the process that serves metrics was killed")
+    site.wait_for("the metrics process was killed")
     assert scrape(url)["kirsch_requests_total", ""] == 1
     assert children(site.pid) - {worker, child}
 

@@ -280,7 +280,7 @@ def test_a_drain(serve: Serve, write_app: Write) -> None:
     wait_until(lambda: all(client.requests > 20 for client in clients), "they are served")
     began = time.monotonic()
     site.send(signal.SIGTERM)
-    site.wait_for("SIGTERM: serving on for 1 s while load balancers look elsewhere")
+    site.wait_for("SIGTERM: draining for 1 s, for load balancers to send requests elsewhere")
     wait_until(lambda: all(client.requests > 60 for client in clients), "they still are")
     for client in clients:
         client.stop()

@@ -149,7 +149,7 @@ def test_code_that_does_not_get_ready(
     site = start("--ready-path=/", *mode)
     code("two", status="503 Service Unavailable")
     said = reload(site, "SIGHUP: reload failed")
-    assert "it answered --ready-path / with 503 Service Unavailable, and 2xx is wanted" in said
+    assert "it answered --ready-path / with 503 Service Unavailable, and must answer 2xx" in said
     assert site.page() == "one"
     code("two")
     reload(site)

@@ -182,7 +182,7 @@ def test_reload_while_asleep_tries_the_application_and_changes_nothing_when_it_f
 
 def test_reload_after_winch_leaves_the_workers_away_when_it_fails(start: Callable[..., Site]) -> None:
     site = start("workers = 2\n")
-    site.running.said_at(signal.SIGWINCH, "the workers end")
+    site.running.said_at(signal.SIGWINCH, "stopping the workers")
     site.running.wait_for_workers(0)
     site.code("raise LookupError\n")
     site.reload(FAILED)

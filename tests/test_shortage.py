@@ -153,7 +153,7 @@ def test_metrics_that_cannot_be_served_come_with_the_next_reload(start: Callable
     wait_until(lambda: time.monotonic() > old, "it has lived for long enough to be started again at once")
     limit.reach()
     os.kill(metrics, signal.SIGKILL)
-    site.wait_for(rf"the process that serves metrics was killed by SIGKILL\n.*metrics are not served: {EAGAIN}$")
+    site.wait_for(rf"the metrics process was killed by SIGKILL\n.*cannot start the metrics process: {EAGAIN}$")
     limit.lift()
     site.said_at(signal.SIGHUP, "SIGHUP: done")
     wait_until(lambda: len(children(site.pid)) == 2, "metrics are served again")

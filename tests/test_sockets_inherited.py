@@ -449,7 +449,7 @@ def test_an_upgrade_changes_addresses_and_keeps_them_where_it_cannot(
     assert not os.path.exists(old)
     bind(f"unix:{third}", f"127.0.0.1:{listening.getsockname()[1]}")
     upgrade()
-    server.wait_for(r"SIGUSR2: cannot listen on 127\.0\.0\.1:\d+: port .* is taken; .*; the addresses stay as they are")
+    server.wait_for(r"SIGUSR2: cannot listen on 127\.0\.0\.1:\d+: port .* is taken; .*; keeping the current addresses")
     assert answer(new) == answer(third) == answer((server.host, server.port)) == "hello"
     server.stop()
     assert not os.path.exists(new)

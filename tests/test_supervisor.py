@@ -386,7 +386,7 @@ def test_one_worker_more_and_one_less(serve: Serve, write_app: Write) -> None:
     site.wait_for("SIGTTOU: 1 worker from now on")
     assert site.wait_for_workers(1) == first
     site.send(signal.SIGTTOU)
-    site.wait_for("SIGTTOU: one worker is the least")
+    site.wait_for("SIGTTOU: one worker is the minimum")
     assert site.page() == str(first[0])
 
 
@@ -394,7 +394,7 @@ def test_winch_sends_the_workers_away_and_hup_brings_them_back(serve: Serve, wri
     site = serve(write_app(APP), "-w2")
     before = site.worker_pids()
     site.send(signal.SIGWINCH)
-    site.wait_for("SIGWINCH: the workers end; SIGHUP brings them back")
+    site.wait_for("SIGWINCH: stopping the workers; SIGHUP starts them again")
     site.wait_for_workers(0)
     waiting = in_background(site, "/")
     site.send(signal.SIGHUP)
@@ -453,7 +453,9 @@ def test_preloaded_workers_are_the_supervisors_children(serve: Serve, write_app:
 def test_threads_that_preloading_loses_are_named(serve: Serve, write_app: Write) -> None:
     source = "import threading as t\nt.Thread(target=t.Event().wait, name='collector', daemon=True).start()\n"
     site = serve(write_app(source + textwrap.dedent(APP)), "--preload")
-    site.wait_for("--preload: importing the application has started threads, which will be in no worker: collector;")
+    site.wait_for(
+        "--preload: importing the application started threads, and the workers will not have them: collector;"
+    )
 
 
 def test_preloading_under_gevent(serve: Serve, write_app: Write) -> None:
@@ -497,7 +499,9 @@ def test_a_zygote_that_does_nothing_is_made_again(serve: Serve, write_app: Write
     os.kill(zygote, signal.SIGSTOP)
     os.kill(workers[0], signal.SIGKILL)
     site.wait_for(r"a worker was not ready within 1 s; it is killed$")
-    site.wait_for(rf"the zygote \(pid {zygote}\) was killed by SIGKILL; another one is made when a worker is missing$")
+    site.wait_for(
+        rf"the zygote \(pid {zygote}\) was killed by SIGKILL; starting another when the next worker is needed$"
+    )
     assert site.page() == str(workers[1]), "the other one serves on"
     site.wait_for_workers(2, without=workers[:1])
     assert site.stop() == 0
@@ -577,7 +581,10 @@ def test_an_application_that_is_ready(serve: Serve, write_app: Write) -> None:
 @pytest.mark.parametrize(
     ("status", "line"),
     [
-        ("503 Service Unavailable", "it answered --ready-path /ready with 503 Service Unavailable, and 2xx is wanted"),
+        (
+            "503 Service Unavailable",
+            "it answered --ready-path /ready with 503 Service Unavailable, and must answer 2xx",
+        ),
         ("raises", "it raised LookupError at --ready-path /ready"),
     ],
 )

@@ -103,7 +103,7 @@ def test_an_installation_that_does_not_start(start: Callable[..., Running], tmp_
     before = site.worker_pids()
     (tmp_path / "site_app.py").write_text("import this_does_not_exist\n")
     said = upgrade(site, "this_does_not_exist'\n(.|\n)*could not be imported")
-    assert "SIGUSR2: the new installation does not start, and this one serves on:" in said
+    assert "SIGUSR2: the new installation does not start, keeping this one:" in said
     assert site.page() == "one"
     assert site.worker_pids() == before
     (tmp_path / "site_app.py").write_text(APP.format("mended"))
@@ -114,7 +114,7 @@ def test_an_installation_that_does_not_start(start: Callable[..., Running], tmp_
 def test_settings_that_are_wrong(start: Callable[..., Running], tmp_path: Path) -> None:
     site = start()
     (tmp_path / "kirsch.toml").write_text("wrokers = 2\n")
-    upgrade(site, "does not start, and this one serves on:\n(.|\n)*did you mean")
+    upgrade(site, "does not start, keeping this one:\n(.|\n)*did you mean")
     assert site.page() == "one"
 
 

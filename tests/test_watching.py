@@ -21,7 +21,7 @@ import pytest
 from family import is_alive
 from kirsch.supervisor import watching
 from kirsch.supervisor.inotify import InotifyWatcher
-from kirsch.supervisor.watching import Selection, Touches, WatchfilesWatcher, WatchError
+from kirsch.supervisor.watching import Selection, Touches, WatchError, WatchfilesWatcher
 from running import children
 
 if TYPE_CHECKING:
@@ -215,7 +215,7 @@ def test_its_end_is_told(project: Path) -> None:
     select([watch], [], [], 20)
     with pytest.raises(WatchError) as raised:
         watch.read()
-    assert str(raised.value) == "--reload: the process that watches files has ended; restart to watch again"
+    assert str(raised.value) == "--reload: the process that watches files has exited; restart to watch again"
     watch.close()
 
 

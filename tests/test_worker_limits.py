@@ -81,7 +81,7 @@ def test_requests(serve: Serve, write_app: Write, mode: tuple[str, ...], driver:
     assert {get(site) for _ in range(9)} == {first}
     seen = len(site.stderr)
     assert get(site) == first
-    site.wait_for(rf"worker {first} is to be replaced: it has begun as many requests as it may \(--max-requests\)")
+    site.wait_for(rf"replacing worker {first}: it has begun its maximum number of requests \(--max-requests\)")
     (second,) = site.wait_for_workers(1, without=[first])
     assert get(site) == second
     assert "[ERROR]" not in site.stderr[seen:]
@@ -91,7 +91,7 @@ def test_requests_and_chance(serve: Serve, write_app: Write) -> None:
     site = serve(write_app(APP), "-w8", "--max-requests=10", "--max-requests-jitter=1000000")
     for _ in range(300):
         get(site)
-    assert len(re.findall("is to be replaced", site.stderr)) <= 1, "ten of a million"
+    assert len(re.findall("replacing worker", site.stderr)) <= 1, "ten of a million"
 
 
 def test_without_a_ready_successor_the_old_one_serves_on(serve: Serve, write_app: Write, tmp_path: Path) -> None:
@@ -113,8 +113,8 @@ def test_without_a_ready_successor_the_old_one_serves_on(serve: Serve, write_app
 def test_lifetime(serve: Serve, write_app: Write, mode: tuple[str, ...]) -> None:
     site = serve(write_app(APP), "-w2", "--max-lifetime=400ms", "--max-lifetime-jitter=400ms", *mode)
     before = site.worker_pids()
-    site.wait_for(rf"worker {before[0]} is to be replaced: it has lived for as long as it may \(--max-lifetime\)")
-    site.wait_for(rf"worker {before[1]} is to be replaced: it has lived")
+    site.wait_for(rf"replacing worker {before[0]}: it has reached its maximum lifetime \(--max-lifetime\)")
+    site.wait_for(rf"replacing worker {before[1]}: it has reached")
     wait_until(lambda: not set(before) & set(site.worker_pids()), "both are replaced")
     assert get(site) not in before
 
@@ -125,7 +125,7 @@ def test_memory(serve: Serve, write_app: Write, mode: tuple[str, ...]) -> None:
     (first,) = site.worker_pids()
     assert get(site, "/hoard?40") == first
     assert get(site, "/hoard?80") == first
-    site.wait_for(rf"worker {first} is to be replaced: it has 1\d\d MiB to itself, and may have 100 \(--max-memory\)")
+    site.wait_for(rf"replacing worker {first}: it uses 1\d\d MiB of its own, and its limit is 100 MiB \(--max-memory\)")
     (second,) = site.wait_for_workers(1, without=[first])
     assert get(site) == second
     assert uss(second) < 60 << 20
@@ -181,7 +181,7 @@ def test_a_deadlock(serve: Serve, write_app: Write) -> None:
     site = serve(write_app(APP), "--deadlock-timeout=2500ms", "--threads=4")
     (first,) = site.worker_pids()
     in_background(site, "/deadlock?60")
-    site.wait_for(rf"no thread of worker {first} has got the interpreter for 2\.5 s; it is killed", timeout=15)
+    site.wait_for(rf"no thread of worker {first} has held the GIL for 2\.5 s; it is killed", timeout=15)
     site.wait_for(r'app1\.py", line \d+ in app')
     (second,) = site.wait_for_workers(1, without=[first])
     assert get(site) == second
@@ -210,7 +210,7 @@ def test_worker_with_a_stuck_request_is_replaced(serve: Serve, write_app: Write)
     (first,) = site.worker_pids()
     in_background(site, "/wait?60")  # a sleep in C, which no exception reaches
     site.wait_for("is stuck: ")
-    site.wait_for(rf"worker {first} is to be replaced: a request does not end after its deadline \(--timeout\)")
+    site.wait_for(rf"replacing worker {first}: a request does not end after its deadline \(--timeout\)")
     (second,) = site.wait_for_workers(1, without=[first])
     assert get(site) == second
     assert site.stop() == 0
@@ -294,5 +294,5 @@ def test_a_load_brings_workers(serve: Serve, write_app: Write) -> None:
         assert time.monotonic() < over, site.stderr
         for asked in [in_background(site, "/wait?0.4") for _ in range(4)]:
             asked.join()
-    assert "workers from now on" in site.stderr
+    assert "changing the number of workers" in site.stderr
     assert title(site.pid).startswith("kirsch: supervisor")

@@ -5,9 +5,9 @@ somebody's program that is :func:`report_to_logging`: logger ``kirsch``, and wha
 affair. The command line uses an :class:`ErrorLog`. Neither touches the root logger, and both load ``logging`` only
 when there is something to say: it is a quarter of an empty interpreter's start-up.
 
-A log that nobody reads, or a full disk, must not stop the server. So an ErrorLog, :func:`write_stderr` in a process that serves,
-and ``wsgi.errors`` write through ``_native.LogWriter``: a thread without the GIL does the writing, and lines that find
-no room are dropped and counted.
+A log that nobody reads, or a full disk, must not stop the server. So an ErrorLog, :func:`write_stderr` in a process
+that serves, and ``wsgi.errors`` write through ``_native.LogWriter``: a thread without the GIL does the writing, and
+lines that find no room are dropped and counted.
 """
 
 from __future__ import annotations

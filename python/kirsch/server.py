@@ -444,9 +444,9 @@ class Signals:
     """Signal handlers for the time of a ``with`` block; none outside of the main thread.
 
     A handler interrupts the main thread anywhere, also in the middle of a report or of an import. So it only sets
-    things going; what there is to say, another thread says. ``on_stop_signal``, of a supervised process, is called in such a
-    thread with the name of a signal that begins the end, and then it is the supervisor who says so. An end may be over
-    before such a thread gets on; ``ended_by`` is that name too, and stays.
+    things going; what there is to say, another thread says. ``on_stop_signal``, of a supervised process, is called in
+    such a thread with the name of a signal that begins the end, and then it is the supervisor who says so. An end may
+    be over before such a thread gets on; ``ended_by`` is that name too, and stays.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""What the workers do together, as the scoreboard tells: looked at now and then, for scaling and for inactivity."""
+"""The activity of all workers, sampled from the scoreboard, for the autoscaler."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ if TYPE_CHECKING:
 
 
 class Activity:
-    """``busy`` requests are in the application and ``queued`` wait for a thread; ``idle_since`` is when the last
-    request was over, or the look after that, or when the last worker became ready."""
+    """``busy`` requests are in the application, ``queued`` ones wait for a thread. ``idle_since`` is the time of the
+    last sample that saw a request, or the time when the last worker became ready."""
 
     def __init__(self, now: float) -> None:
         self.busy = 0
@@ -25,7 +25,7 @@ class Activity:
         self._sampled_at = now
 
     def sample(self, now: float, workers: Iterable[Worker]) -> None:
-        """Look at ``workers``, all of which are ready."""
+        """Sample ``workers``, all of which are ready."""
         requests = {}
         self.busy = self.queued = suspended = 0
         for worker in workers:
@@ -41,7 +41,7 @@ class Activity:
         self._requests = requests
 
     def load(self, now: float, workers: list[Worker], threads: int) -> Load:
-        """After a :meth:`sample`: what it means for the number of workers, which have so many ``threads`` each."""
+        """Return the load of the last :meth:`sample`, for workers with ``threads`` threads each."""
         elapsed, self._sampled_at = max(now - self._sampled_at, 0.001), now
         before, self._processors = self._processors, {each.pid: processor_seconds(each.pid) for each in workers}
         used = sum(max(total - before[pid], 0.0) for pid, total in self._processors.items() if pid in before)

@@ -1,4 +1,4 @@
-"""How much the workers have to do, looked at now and then: more of them or fewer, or none while nobody asks."""
+"""The autoscaler: more workers or fewer, by their load, and none after ``--inactivity-timeout`` without a request."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class Autoscaler:
-    """It changes ``wanted`` and ``asleep``; and while they sleep it watches the sockets, though it never accepts."""
+    """Sets ``wanted`` and ``asleep``. While ``asleep``, it watches the listening sockets; it never accepts."""
 
     def __init__(self, service: Service, loop: EventLoop, zygotes: ZygotePool, reloading: ReloadManager) -> None:
         self._service = service
@@ -32,7 +32,7 @@ class Autoscaler:
         self._watches_listeners = False
 
     def due(self) -> float:
-        """When to :meth:`run_due` again."""
+        """The time of the next :meth:`run_due`."""
         chosen = self._service.chosen
         interval = NEVER
         if not (self._service.is_stopping or self._service.asleep):
@@ -64,15 +64,15 @@ class Autoscaler:
         wanted = self._policy.wanted(now, service.wanted, least, max(chosen.max_workers, least), load)
         if wanted != service.wanted:
             counted = f"{activity.busy} requests run, {activity.queued} wait"
-            service.report(INFO, f"{wanted} workers from now on, and not {service.wanted}: {counted}")
+            service.report(INFO, f"changing the number of workers from {service.wanted} to {wanted}: {counted}")
             service.wanted = wanted
 
     def _fall_asleep(self, now: float) -> None:
-        """End all workers, and the zygote."""
+        """Stop all workers, and the zygote."""
         service = self._service
         service.asleep = True
         seconds = f"{service.chosen.inactivity_timeout:g} s"
-        service.report(INFO, f"no request for {seconds}: the workers end, and the next connection starts them again")
+        service.report(INFO, f"no request for {seconds}: stopping the workers; the next connection starts them again")
         service.notifier.status(f"asleep: no request for {seconds}")
         self._zygotes.dismiss_all()
         for worker in service.workers:
@@ -92,7 +92,7 @@ class Autoscaler:
             service.index_state(number).reason = "knock"
 
     def stop(self) -> None:
-        """Listen for nobody any more; to be called before the sockets are closed."""
+        """Stop watching the listening sockets. Has to be called before they are closed."""
         if self._watches_listeners:
             self._watches_listeners = False
             for listener in self._service.resources.listeners:

@@ -1,4 +1,4 @@
-"""When to start another worker or zygote after one has failed: at once, unless they fail again and again.
+"""When to start another worker or zygote after one has failed: at once, unless they fail repeatedly.
 
 Nothing here reads a clock: ``now`` is CLOCK_MONOTONIC in seconds.
 """
@@ -10,17 +10,17 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 YOUNG_SECONDS = 5.0
-"""A worker has served for a while when it has been ready for so many seconds. One that ends before has failed."""
+"""A worker that exits sooner than this after it became ready has failed."""
 
 _FIRST = 0.5
 _MOST = 30.0
 
 
 class Backoff:
-    """The failures in succession of what stands in one place (the workers of one index, the zygotes).
+    """Consecutive failures of the same kind of child (the workers of one index, the zygotes).
 
-    The first failure is free; the next try then waits 0.5 s, 1 s, 2 s and so on up to 30 s. ``not_before`` is the
-    moment of the next try.
+    The first failure causes no delay. After the following ones the next attempt waits 0.5 s, 1 s, 2 s and so on, up to
+    30 s. ``not_before`` is the time of the next attempt.
     """
 
     def __init__(self) -> None:
@@ -30,11 +30,11 @@ class Backoff:
         self._failed_at = 0.0
 
     def failed(self, now: float, *, at_least: float = 0.0, ready_at: Iterable[float] = ()) -> float:
-        """Note a failure, and return how many seconds the next try waits: ``at_least`` so many.
+        """Record a failure; return how many seconds the next attempt waits, which is ``at_least`` this many.
 
-        ``ready_at`` tells since when those that serve in this place have been ready. One that has become ready after
-        the failure before, and has served for a while since, ends the succession. One that was ready already proves
-        nothing: it serves on because its successors fail.
+        ``ready_at`` are the times at which the children that serve became ready. A child that became ready after the
+        previous failure, and has served for ``YOUNG_SECONDS``, ends the series. A child that was ready before does not:
+        it serves because its successors fail.
         """
         if any(self._failed_at <= ready <= now - YOUNG_SECONDS for ready in ready_at):
             self.reset()
@@ -46,5 +46,5 @@ class Backoff:
         return self._wait
 
     def reset(self) -> None:
-        """Forget the failures: what they came from may have been mended."""
+        """Forget the failures: their cause may have been fixed."""
         self._failures, self._wait, self.not_before = 0, 0.0, 0.0

@@ -1,25 +1,25 @@
-"""The channel between the supervisor and one child: a pair of SOCK_SEQPACKET sockets, a JSON object for each message.
+"""The channel between the supervisor and one child: a pair of SOCK_SEQPACKET sockets, one JSON object per message.
 
-A child that reads the end of the channel has lost its supervisor and stops gracefully; a supervisor that reads it has
-lost the child. A supervisor and a worker may be of different versions after an upgrade, so each ignores what it does
-not know.
+A child that reads the end of the channel has lost its supervisor and stops gracefully. A supervisor that reads it has
+lost the child. After an upgrade a supervisor and a worker may have different versions, so both ignore messages and
+fields that they do not know.
 
 From a worker:
 
-    hello    pid                       it lives; the supervisor cannot know the pid of one that a zygote has forked
-    ready    name                      about to accept; name is the application's
-    failed   text, traceback, status    it cannot serve, and ends; the supervisor says why, once for all workers
-    leaving  reason, text              it serves on, and wants to be replaced
-    left                               it was told to stop, and accepts no more
-    stopping reason, why                      a signal has ended it: it accepts no more
+    hello    pid                       it runs; the supervisor cannot know the pid of a worker that a zygote has forked
+    ready    name                      it is about to accept connections; name is that of the application
+    failed   text, traceback, status   it cannot serve, and exits; the supervisor reports that once for all workers
+    leaving  reason, text              it serves on, and asks for a successor
+    left                               it was told to stop, and accepts no more connections
+    stopping reason, why               a signal stops it: it accepts no more connections
 
 To a worker:
 
     stop     graceful_timeout, idle_timeout (None: idle connections have half a second), why
-    drain                              serve on, but let the health path fail and responses say Connection: close
+    drain                              serve on, but let the health check fail and responses say Connection: close
 
-A zygote says hello, ready and failed, and is told ``fork`` with a worker's channel (:meth:`Channel.send` with a
-descriptor).
+A zygote sends hello, ready and failed, and receives ``fork`` with a worker's end of its channel (:meth:`Channel.send`
+with a descriptor).
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ if TYPE_CHECKING:
 
     Message = dict[str, Any]
 
-# A traceback is cut to less; everything else is short. The kernel's default buffer is three times this.
+# Tracebacks are cut to less; everything else is short. The kernel's default buffer is three times this size.
 MESSAGE_MAX = 65536
 
 
 class Channel:
-    """One end. Nothing here waits, and nothing raises because the other end is gone."""
+    """One end of a channel. Its methods do not block, and do not raise when the other end is closed."""
 
     def __init__(self, sock: socket.socket) -> None:
         sock.setblocking(False)
@@ -49,7 +49,7 @@ class Channel:
 
     @classmethod
     def adopt(cls, fd: int) -> Channel:
-        """One that an image before this one has left open; -1: it had ended."""
+        """Return the channel that the previous image has left open; -1: it was closed."""
         channel = cls(socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)) if fd < 0 else cls.from_fd(fd)
         if fd < 0:
             channel.close()
@@ -61,7 +61,7 @@ class Channel:
         return self.socket.fileno()
 
     def send(self, message: str, *, fd: int | None = None, **fields: object) -> bool:
-        """Say ``message`` with its fields, and hand a descriptor over; False where nobody listens any more."""
+        """Send ``message`` with its fields, and a descriptor; False where the other end is closed."""
         data = encode(message, **fields)
         try:
             if fd is None:
@@ -69,15 +69,15 @@ class Channel:
             else:
                 socket.send_fds(self.socket, [data], [fd])
         except OSError:
-            return False  # gone, or so stuck that its buffer is full: its deadline will tell
+            return False  # the child has exited, or does not read; in that case it misses its deadline
         return True
 
     def receive(self) -> Message | None:
-        """The next message; ``{}`` where there is none now, None where there will be none any more."""
+        """Return the next message; ``{}`` where there is none yet, None at the end of the channel."""
         return self.receive_with_fd()[0]
 
     def receive_with_fd(self) -> tuple[Message | None, int | None]:
-        """The same with the descriptor that came along."""
+        """The same, with the descriptor that came with the message."""
         import json
 
         try:
@@ -100,13 +100,13 @@ class Channel:
 
 
 def encode(message: str, **fields: object) -> bytes:
-    """``message`` with its fields as it is sent."""
+    """Return the bytes of ``message`` with its fields."""
     import json
 
     return json.dumps({"message": message, **fields}).encode()
 
 
 def pair() -> tuple[Channel, Channel]:
-    """The supervisor's end and the child's. Raises OSError."""
+    """Return the supervisor's end and the child's. Raises OSError."""
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     return Channel(ours), Channel(theirs)

@@ -1,8 +1,8 @@
-"""What a worker notices while it serves, in a thread of its own: its supervisor's words, its limits, its memory.
+"""The control thread of a worker: it reads the supervisor's messages, and watches the worker's limits and memory.
 
-The thread is a real one under gevent too, and whatever it calls may be called from any thread. Once a second it says
-``beat`` on the scoreboard. That takes the interpreter, so a beat that does not come is the proof that no thread of the
-worker gets it any more (``--deadlock-timeout``).
+Under gevent it is a real thread too, and calls only what may be called from any thread. Once a second it sets the
+heartbeat on the scoreboard. That takes the GIL, so a missing heartbeat shows that no thread of the worker gets the GIL
+any more (``--deadlock-timeout``).
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ if TYPE_CHECKING:
 
 BEAT_SECONDS = 1.0
 
-# To weigh a process the kernel walks through all of its pages. That may take so much of a processor at most.
+# To measure the memory of a process, the kernel walks through all of its pages. That may use this share of a processor.
 _MEASURE_CPU_SHARE = 0.01
 _MEASURE_SECONDS = 1.0
-# Where no limit depends on it, somebody may still look at it.
+# The interval where no limit depends on it, and only the status page and ``kirsch top`` show it.
 _MEASURE_UNLIMITED_SECONDS = 10.0
 
 
@@ -50,7 +50,7 @@ class ControlThread:
         start_thread("kirsch-control", self._run)
 
     def report_stopping(self, reason: str, why: str) -> None:
-        """Say that this worker ends, though its supervisor has not told it to. From any thread."""
+        """Report that this worker stops although the supervisor has not told it to. From any thread."""
         self._stop_reported = True
         self._channel.send("stopping", reason=reason, why=why)
 
@@ -67,21 +67,21 @@ class ControlThread:
                 if self._server.is_stuck:
                     self.report_stopping("stuck", "a request is stuck")
                 else:
-                    self.report_stopping("other", "the application has stopped the server")
+                    self.report_stopping("other", "the application stopped the server")
             for fd, _events in poll.poll(BEAT_SECONDS * 1000):
                 if fd == self._limit_fd:
                     poll.unregister(fd)
-                    self.request_replacement("max-requests", "it has begun as many requests as it may")
+                    self.request_replacement("max-requests", "it has begun its maximum number of requests")
                 elif not self._read_messages():
                     poll.unregister(fd)
 
     def _read_messages(self) -> bool:
-        """Hear what the supervisor has said; False where it is gone."""
+        """Handle the messages that have arrived; False at the end of the channel."""
         while message := self._channel.receive():
             self._handle(message)
         if message is not None:
             return True
-        # Nobody would start another worker, hold the sockets, or end this one: leave the port to whoever comes next.
+        # Without a supervisor this worker would not be replaced or stopped. It stops, and so frees the port.
         self._signals.end("the supervisor has gone", self._server.graceful_timeout)
         return False
 
@@ -94,7 +94,7 @@ class ControlThread:
             self._server.drain()
 
     def request_replacement(self, reason: str, text: str) -> None:
-        """Ask for a successor, once; until that is there, go on. From any thread."""
+        """Ask the supervisor for a successor, once, and serve on until it is ready. From any thread."""
         if not self._replacement_requested:
             self._replacement_requested = True
             self._channel.send("leaving", reason=reason, text=text)
@@ -110,14 +110,14 @@ class ControlThread:
         self._slot.memory = memory
         if 0 < self._max_memory < memory:
             self.request_replacement(
-                "max-memory", f"it has {memory >> 20} MiB to itself, and may have {self._max_memory >> 20}"
+                "max-memory", f"it uses {memory >> 20} MiB of its own, and its limit is {self._max_memory >> 20} MiB"
             )
 
 
 def own_memory() -> int:
-    """The memory that nobody else shares (USS), in bytes: what would be free again without this process.
+    """Return the memory that this process shares with no other (USS), in bytes; 0 where the system does not report it.
 
-    0 where the system does not tell.
+    The exit of the process would free it.
     """
     try:
         fd = os.open("/proc/self/smaps_rollup", os.O_RDONLY | os.O_CLOEXEC)

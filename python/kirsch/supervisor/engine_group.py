@@ -1,12 +1,12 @@
-"""The engine group of all workers: what they share so that a new connection goes to the worker that has the fewest.
+"""The engine group: what the workers share so that a new connection goes to the worker that has the fewest.
 
-The rule, and what the records hold, is native (``crates/engine/src/group.rs``). Here is what only a supervisor can
-give: a record in each slot of the scoreboard, and for each of the first slots an eventfd(2), by which a worker wakes
-another. Workers inherit all of them.
+The rule and the layout of the records are native (``crates/engine/src/group.rs``). The supervisor provides a record in
+each slot of the scoreboard, and an eventfd(2) for each of the first slots, with which one worker wakes another. Workers
+inherit all of them.
 
-A worker whose slot has none, because there are far more workers than the settings said when the supervisor began,
-accepts what the kernel gives it and is not compared with others; and so do all workers where the system has no such
-descriptors, or where each has sockets of its own (``--reuse-port``).
+A worker takes no part where its slot has no eventfd, because there are far more workers than the settings said at the
+start. It accepts what the kernel gives it. The same holds for all workers on a system without eventfd(2), and with
+``--reuse-port``, where each worker has sockets of its own.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ if TYPE_CHECKING:
     from kirsch.scoreboard import Scoreboard
     from kirsch.settings import Settings
 
-    # The memory, bytes from one record to the next, the worker's own record, and the eventfds.
+    # The memory, the distance of two records in bytes, the index of the worker's record, and the eventfds.
     GroupArguments = tuple[memoryview, int, int, list[int]]
 
-# Beside a worker on each seat there may be its successor, and a few that are about to end.
+# Beside each worker there may be its successor, and a few workers that are stopping.
 _SPARE = 4
 
 
 class EngineGroup:
-    """``fds`` are eventfds of the image before this one (USR2)."""
+    """``fds`` are the eventfds of the previous image (USR2)."""
 
     def __init__(self, board: Scoreboard, fds: Iterable[int] = ()) -> None:
         self._board = board
@@ -37,8 +37,7 @@ class EngineGroup:
         self.set_inheritable(False)
 
     def make_room(self, chosen: Settings, wanted: int) -> None:
-        """Let as many workers take part as there may be. Workers that are there already do not get to know more of
-        them."""
+        """Create eventfds for as many workers as there may be. Running workers do not learn of new ones."""
         if not hasattr(os, "eventfd"):
             return
         count = min(2 * max(chosen.workers, chosen.max_workers, wanted) + _SPARE, self._board.slots)
@@ -46,11 +45,11 @@ class EngineGroup:
             try:
                 self._fds.append(os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC))
             except OSError:
-                return  # out of descriptors: serving goes on without
+                return  # out of descriptors: the other workers do not take part
 
     def hand_over(self, index: int) -> GroupArguments | None:
-        """In the worker of this slot: the native server's argument ``group``, which takes the descriptors over. None
-        where the worker takes no part."""
+        """In the worker of slot ``index``: return the native server's argument ``group``, which takes over the
+        descriptors. None where the worker takes no part."""
         if index >= len(self._fds):
             self.close()
             return None
@@ -59,13 +58,13 @@ class EngineGroup:
         return memory, stride, index, fds
 
     def close(self) -> None:
-        """In a process that takes no part."""
+        """Close the eventfds, in a process that takes no part."""
         for fd in self._fds:
             os.close(fd)
         self._fds.clear()
 
     def export(self) -> Any:
-        """What the next image of this program has to know (JSON). From here on the descriptors outlive an exec."""
+        """Return what the next image of this program needs, as JSON. The descriptors survive an exec from here on."""
         self.set_inheritable(True)
         return self._fds
 

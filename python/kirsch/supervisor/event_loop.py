@@ -1,6 +1,6 @@
-"""The one place where the supervisor waits: for descriptors, and for moments of CLOCK_MONOTONIC.
+"""The supervisor's event loop, the one place where it waits: for descriptors, and for timers of CLOCK_MONOTONIC.
 
-A clock that is set does not matter here, and what a machine slept through is noticed.
+Setting the system clock has no effect on it. It notices when the machine was suspended.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ if TYPE_CHECKING:
 
     from kirsch.supervisor.control import Channel
 
-# The loop was held up for so long beyond what it meant to wait: the machine slept, or somebody stopped us. The workers
-# were probably stopped too, so what they have not done meanwhile is not held against them.
+# A wait that lasts this much longer than intended was held up: the machine was suspended, or the process was stopped.
+# The workers were probably stopped too, so that time does not count against their deadlines.
 _HELD_UP_SECONDS = 2.0
 
 
 class EventLoop:
-    """``awake_since`` is when the loop was last held up for long; 0 while it never was."""
+    """``awake_since`` is the end of the last time that the loop was held up; 0 while it never was."""
 
     def __init__(self) -> None:
         self.awake_since = 0.0
@@ -33,7 +33,7 @@ class EventLoop:
         self._selector.register(fd, selectors.EVENT_READ, callback)
 
     def remove_reader(self, fd: int) -> None:
-        """Attend to it no more. May be called again, as long as nobody else has got the number."""
+        """Stop watching ``fd``. May be called again, unless another file has got the same descriptor."""
         if fd in self._selector.get_map():
             self._selector.unregister(fd)
 
@@ -44,9 +44,9 @@ class EventLoop:
             channel.close()
 
     def run_once(self, due: float, first: int) -> None:
-        """Wait until ``due`` (NEVER: without end) or until something is readable, and have that attended to.
+        """Wait until ``due`` (NEVER: no time limit) or until a descriptor is readable, and call the callbacks.
 
-        What is readable at ``first`` comes first: it may explain what else there is.
+        The callback of ``first`` is called first, because it may explain the other events.
         """
         began = time.monotonic()
         seconds = None if due == NEVER else max(due - began, 0.0)
@@ -54,7 +54,7 @@ class EventLoop:
         if seconds is not None and time.monotonic() - began > seconds + _HELD_UP_SECONDS:
             self.awake_since = time.monotonic()
         for key, _ in sorted(events, key=lambda event: event[0].fd != first):
-            # What an event before it has closed is no event any more.
+            # A callback may have closed a descriptor whose event is still in the list.
             if self._selector.get_map().get(key.fd) is key:
                 key.data()
 

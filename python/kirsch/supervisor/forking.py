@@ -1,9 +1,9 @@
 """How a child leaves the stack of its parent.
 
-A child that went on in the middle of its parent's calls would keep all of their objects alive, would run their cleanup,
-and would show them in every traceback. So it raises :class:`Forked`, which nothing catches but :func:`run`, at the
-bottom of the stack, and which must meet no ``finally`` clause on its way. What the child is there for then begins on a
-clean stack, and ends as a program does: with atexit functions, and by returning its exit status.
+A child that continued in the middle of its parent's calls would keep their objects alive, run their cleanup, and show
+them in every traceback. So it raises :class:`Forked`, which only :func:`run` catches, at the bottom of the stack, and
+which must pass no ``finally`` clause on its way. The main function of the child then begins on an empty stack, and ends
+as a program does: with its atexit functions, and by returning its exit status.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class Forked(BaseException):
-    """Raised in a child; ``main`` is what it does from now on, and returns its exit status."""
+    """Raised in a child; ``main`` is the child's main function, which returns its exit status."""
 
     def __init__(self, main: Main) -> None:
         super().__init__()
@@ -30,25 +30,25 @@ class Forked(BaseException):
 
 
 def run(main: Main) -> int:
-    """Do ``main``, and in each child that is forked on the way, the child's."""
+    """Call ``main``, and in each child that it forks, the child's main function."""
     while True:
         try:
             return main()
         except Forked as forked:
             main = forked.main
-        # Only here, behind the except clause, has the stack of the parent been let go of.
+        # The stack of the parent is freed here, behind the except clause, and no sooner.
 
 
 def fork(main: Main, leave: Callable[[], None]) -> int:
-    """Fork; returns the child's pid. In the child it calls ``leave``, to close what is the parent's and to set signals,
-    and raises :class:`Forked`. Raises OSError.
+    """Fork; return the child's pid. In the child, call ``leave``, which closes what belongs to the parent and sets
+    signals, and raise :class:`Forked`. Raises OSError.
 
-    No signal is handled meanwhile: in the child it would be taken for one to the parent.
+    Signals are blocked meanwhile: the child must not handle a signal that was sent to the parent.
     """
     for stream in (sys.stdout, sys.stderr):
         if stream is not None:
             try:
-                stream.flush()  # else what is buffered would be written by both
+                stream.flush()  # otherwise both processes would write what is buffered
             except (OSError, ValueError):
                 pass
     reports.prepare_fork()

@@ -1,10 +1,10 @@
 """Source files watched through inotify(7), which needs no other package, process or thread. For --reload on Linux.
 
-inotify tells what happens to the entries of one directory, so there is a watch for each directory. Each is watched
-first and read then: what comes into it in between is found twice rather than never. A directory that comes later is
-treated the same. What inotify cannot tell is looked for once a second: whether the directories at the top are still the
-same, which may have been removed and made again, or be behind a link that leads elsewhere now. Links to directories
-below them are not followed.
+inotify reports events of the entries of one directory, so each directory has a watch. A directory is watched first and
+read afterwards: a file that is created in between is found twice, and not missed. The same is done for directories that
+are created later. What inotify cannot report is checked once a second: whether the top directories are still the same.
+They may have been removed and created again, or lie behind a symbolic link that has changed. Symbolic links to
+directories below them are not followed.
 """
 
 from __future__ import annotations
@@ -22,23 +22,23 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-# Of inotify(7).
+# Constants of inotify(7).
 _CREATE, _MOVED_TO, _MOVED_FROM, _DELETE = 0x100, 0x80, 0x40, 0x200
 _DELETE_SELF, _MOVE_SELF, _UNMOUNT, _OVERFLOW, _IGNORED, _ISDIR = 0x400, 0x800, 0x2000, 0x4000, 0x8000, 0x40000000
 
-# A change is told when none has come for so long, or after so long at the most: an editor writes one file in several
-# steps, and a change of branches writes many files.
+# Changes are reported after a pause without another change, or after this time at most: an editor writes one file in
+# several steps, and a checkout of another branch writes many files.
 _PAUSE_SECONDS = 0.05
 _PATIENCE_SECONDS = 0.5
 
 _LOOK_SECONDS = 1.0
 
-# The first changes tell enough.
+# More changed files are not reported.
 _REPORTED_MAX = 10
 
 
 class InotifyWatcher:
-    """The watch over what a :class:`Selection` selects. Raises WatchError where the system does not allow it.
+    """Watches what a :class:`Selection` selects. Raises WatchError where the system does not allow it.
 
     ``now`` is CLOCK_MONOTONIC, as everywhere in the supervisor.
     """
@@ -77,11 +77,11 @@ class InotifyWatcher:
         return self._native.fileno()
 
     def due(self) -> float:
-        """When :meth:`take` has something to do."""
+        """The time at which :meth:`take` has something to do."""
         return min(self._look_at, self._changed_last + _PAUSE_SECONDS, self._changed_first + _PATIENCE_SECONDS)
 
     def read(self) -> list[str]:
-        """Take in what has happened; :meth:`take` tells it when that is due. Raises WatchError."""
+        """Read the events that have happened; :meth:`take` returns them when that is due. Raises WatchError."""
         try:
             events = self._native.read()
         except OSError as error:
@@ -91,7 +91,7 @@ class InotifyWatcher:
         return []
 
     def take(self, now: float) -> list[str]:
-        """The paths that have changed, if no more are to be expected with them. Raises WatchError."""
+        """Return the paths that have changed, if no more changes are expected with them. Raises WatchError."""
         if now >= self._look_at:
             self._look_at = now + _LOOK_SECONDS
             for top, identity in list(self._tops.items()):
@@ -105,12 +105,12 @@ class InotifyWatcher:
         return changed
 
     def close(self) -> None:
-        """May be called again, and in a forked child."""
+        """Close the descriptor. May be called again, and in a forked child."""
         self._native.close()
 
     def _on_event(self, watch: int, what: int, name: str) -> None:
         if what & _OVERFLOW:
-            # Nobody knows what else has happened.
+            # Events were lost, so every file may have changed.
             for top in list(self._tops):
                 self._renew_top(top)
             self._note(self._tops)
@@ -148,12 +148,12 @@ class InotifyWatcher:
         return self._add(top)
 
     def _renew_top(self, top: str) -> list[str]:
-        """It is not what it was; returns the files that it has now."""
+        """Watch a top directory that was replaced; return its files."""
         self._drop(top)
         return self._add_top(top)
 
     def _add(self, path: str) -> list[str]:
-        """WatchfilesWatcher a directory and those in it; returns the files that are selected there."""
+        """Watch a directory and those in it; return the selected files there."""
         found: list[str] = []
         left = [path]
         while left:
@@ -162,7 +162,7 @@ class InotifyWatcher:
                 watch = self._native.add(directory)
             except OSError as error:
                 if error.errno in (errno.ENOENT, errno.ENOTDIR, errno.EACCES, errno.ELOOP):
-                    continue  # it has gone again, or is not for us to read
+                    continue  # it has been removed again, or this user may not read it
                 raise _refusal(error, directory) from None
             self._paths[watch] = directory
             self._watches[directory] = watch
@@ -175,7 +175,7 @@ class InotifyWatcher:
         return found
 
     def _drop(self, path: str) -> bool:
-        """WatchfilesWatcher a directory and those in it no more; whether it was watched."""
+        """Stop watching a directory and those in it; return whether it was watched."""
         below = path.rstrip(os.sep) + os.sep
         gone = [each for each in self._watches if each == path or each.startswith(below)]
         for each in gone:
@@ -184,7 +184,7 @@ class InotifyWatcher:
             try:
                 self._native.remove(watch)
             except OSError:
-                pass  # it is not needed, whatever the reason
+                pass  # the watch is not needed any more
         return bool(gone)
 
     def _forget(self, watch: int) -> None:
@@ -198,7 +198,7 @@ def _entries(directory: str) -> Iterator[os.DirEntry[str]]:
         with os.scandir(directory) as entries:
             yield from entries
     except OSError:
-        pass  # it has gone again
+        pass  # it has been removed again
 
 
 def _identity(path: str) -> tuple[int, int] | None:
@@ -210,11 +210,11 @@ def _identity(path: str) -> tuple[int, int] | None:
 
 
 def _is_being_written(path: str) -> bool:
-    """Whether the end of writing to a new file is still to be told: it is not for a link, symbolic or hard."""
+    """Whether an event for the end of writing to a new file will follow; none does for a symbolic or hard link."""
     try:
         status = os.lstat(path)
     except OSError:
-        return True  # it has gone again, which is told as well
+        return True  # it has been removed again, and that has an event of its own
     return stat.S_ISREG(status.st_mode) and status.st_nlink == 1
 
 

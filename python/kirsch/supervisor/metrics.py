@@ -1,7 +1,7 @@
-"""The scoreboard as Prometheus reads it: text exposition format 0.0.4.
+"""The scoreboard in the format that Prometheus reads: text exposition format 0.0.4.
 
-Everything is a sum over all workers, those included that have ended; what belongs to one worker is labelled with the
-number of its slot, because a pid for a label makes a new series at each restart.
+Values are sums over all workers, including those that have exited. Values of one worker have the number of its slot as
+their label, because a pid as a label would begin a new series at each restart.
 
     https://prometheus.io/docs/instrumenting/exposition_formats/
 """
@@ -18,67 +18,67 @@ if TYPE_CHECKING:
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
-# Values of the engine's as counters: (name there, name here, help).
+# The engine's counters: (name in the engine, name of the metric, help).
 COUNTERS = (
     ("requests", "kirsch_requests_total", "Requests given to the application."),
     ("accepted", "kirsch_connections_accepted_total", "Connections accepted."),
-    ("bytes_in", "kirsch_received_bytes_total", "Bytes received from peers."),
-    ("bytes_out", "kirsch_sent_bytes_total", "Bytes sent to peers."),
-    ("refused", "kirsch_requests_refused_total", "Requests that the engine answered by itself, as it does bad ones."),
+    ("bytes_in", "kirsch_received_bytes_total", "Bytes received from clients."),
+    ("bytes_out", "kirsch_sent_bytes_total", "Bytes sent to clients."),
+    ("refused", "kirsch_requests_refused_total", "Requests that the engine refused, such as malformed ones."),
     ("health_checks", "kirsch_health_checks_total", "Requests for the health path."),
-    ("queue_timeouts", "kirsch_queue_timeouts_total", "Requests refused because they waited for too long."),
-    ("left", "kirsch_requests_left_total", "Requests whose peer had left before the application was called."),
-    ("overdue", "kirsch_requests_overdue_total", "Requests that passed their deadline in the application."),
-    ("timeouts", "kirsch_timeouts_total", "Connections or responses cut because their peer was too slow."),
-    ("cut", "kirsch_responses_cut_total", "Responses that broke off after their first byte."),
+    ("queue_timeouts", "kirsch_queue_timeouts_total", "Requests refused because they waited too long in the queue."),
+    ("left", "kirsch_requests_left_total", "Requests whose client disconnected before the application was called."),
+    ("overdue", "kirsch_requests_overdue_total", "Requests that missed their deadline in the application."),
+    ("timeouts", "kirsch_timeouts_total", "Connections or responses aborted because the client was too slow."),
+    ("cut", "kirsch_responses_cut_total", "Responses aborted after their first byte."),
     (
         "accept_pauses",
         "kirsch_accept_pauses_total",
-        "Times that accepting paused at the bound on connections or files.",
+        "How often accepting paused at the limit of connections or files.",
     ),
-    ("handovers", "kirsch_thread_handovers_total", "Times that another thread was called to turn the engine."),
+    ("handovers", "kirsch_thread_handovers_total", "How often another thread was woken to poll the engine."),
     (
         "log_lines_dropped",
         "kirsch_log_lines_dropped_total",
-        "Log lines dropped because a log did not accept them, in workers.",
+        "Log lines dropped in workers because a log did not accept them.",
     ),
-    ("panics", "kirsch_panics_total", "Faults of the engine's own that were contained. Please report them."),
+    ("panics", "kirsch_panics_total", "Contained faults of the engine itself. Please report them."),
 )
 
 STATUS_CLASSES = ("1xx", "2xx", "3xx", "4xx", "5xx")
 
-# As gauges: summed over the workers that there are.
+# Gauges: sums over the current workers.
 GAUGES = (
     ("connections", "kirsch_connections", "Connections open now."),
-    ("running", "kirsch_requests_running", "Requests in the application now, those included that wait for their peer."),
-    ("queued", "kirsch_requests_queued", "Requests that wait for the application to be called."),
-    ("suspended", "kirsch_requests_suspended", "Responses that wait for a slow peer and hold no thread."),
-    ("threads", "kirsch_threads", "Threads started for the application."),
-    ("threads_idle", "kirsch_threads_idle", "Threads that could take a request at once."),
     (
-        "threads_most",
-        "kirsch_threads_most",
-        "Requests that the application may have at a time in threads; 0: no bound.",
+        "running",
+        "kirsch_requests_running",
+        "Requests in the application now, including those that wait for their client.",
     ),
+    ("queued", "kirsch_requests_queued", "Requests that wait for the application to be called."),
+    ("suspended", "kirsch_requests_suspended", "Responses that wait for a slow client and hold no thread."),
+    ("threads", "kirsch_threads", "Threads started for the application."),
+    ("threads_idle", "kirsch_threads_idle", "Threads that could start a request at once."),
+    ("threads_most", "kirsch_threads_most", "Limit of concurrent application calls in threads; 0: no limit."),
 )
 
 HISTOGRAMS = (
     (
         "queue_wait",
         "kirsch_request_queue_seconds",
-        "From a whole request until the application was called; 0 where nobody waited.",
+        "From a complete request to the call of the application; 0 where it did not wait.",
     ),
     (
         "service_time",
         "kirsch_request_service_seconds",
-        "From the call of the application to the end of its response, slow peers' time included.",
+        "From the call of the application to the end of its response, including the time of slow clients.",
     ),
-    ("interpreter_wait", "kirsch_interpreter_wait_seconds", "How long a thread waited for the interpreter's lock."),
+    ("interpreter_wait", "kirsch_interpreter_wait_seconds", "How long a thread waited for the GIL."),
 )
 
 
 def exposition(snapshot: Snapshot, *, version: str, python: str) -> str:
-    """All metrics as a text."""
+    """Return all metrics as a text."""
     lines: list[str] = []
 
     def family(name: str, kind: str, text: str, samples: Iterable[tuple[Mapping[str, str], float]]) -> None:
@@ -91,16 +91,14 @@ def exposition(snapshot: Snapshot, *, version: str, python: str) -> str:
 
     build = {"version": version, "python": python}
     family("kirsch_build_info", "gauge", "Always 1; the labels say what serves.", [(build, 1)])
-    family("kirsch_start_time_seconds", "gauge", "Since when these counters count.", [({}, snapshot.started)])
-    family("kirsch_generation", "gauge", "How often the code was loaded anew.", [({}, snapshot.generation)])
+    family("kirsch_start_time_seconds", "gauge", "When these counters started.", [({}, snapshot.started)])
+    family("kirsch_generation", "gauge", "How often the application was loaded.", [({}, snapshot.generation)])
 
     in_state = dict.fromkeys(STATES[1:], 0)
     for worker in snapshot.workers:
         in_state[worker.state] = in_state.get(worker.state, 0) + 1
-    family(
-        "kirsch_workers", "gauge", "Worker processes by what they do.", [({"state": s}, n) for s, n in in_state.items()]
-    )
-    # Each from the beginning: of a series that begins at 1, Prometheus does not see that it has increased.
+    family("kirsch_workers", "gauge", "Worker processes by state.", [({"state": s}, n) for s, n in in_state.items()])
+    # All reasons from the beginning, with 0: Prometheus does not count a series that begins at 1 as an increase.
     restarts = dict.fromkeys(REASONS, 0) | snapshot.replacements
     by_reason = [({"reason": reason}, count) for reason, count in restarts.items()]
     family("kirsch_worker_restarts_total", "counter", "Workers that were replaced.", by_reason)
@@ -109,7 +107,7 @@ def exposition(snapshot: Snapshot, *, version: str, python: str) -> str:
         if source in snapshot.counters:
             family(name, "counter", text, [({}, snapshot.counters[source])])
     responses = [({"status": each}, snapshot.counters.get(f"status_{each}", 0)) for each in STATUS_CLASSES]
-    family("kirsch_responses_total", "counter", "Responses by class of their status.", responses)
+    family("kirsch_responses_total", "counter", "Responses by class of status.", responses)
     for source, name, text in GAUGES:
         family(name, "gauge", text, [({}, snapshot.gauge(source))])
     for source, name, text in HISTOGRAMS:
@@ -117,11 +115,11 @@ def exposition(snapshot: Snapshot, *, version: str, python: str) -> str:
 
     workers = snapshot.workers
     wall = snapshot.wall
-    of_workers("kirsch_worker_memory_bytes", "Memory that is a worker's alone (USS).", [(w, w.memory) for w in workers])
+    of_workers("kirsch_worker_memory_bytes", "Memory of the worker alone (USS).", [(w, w.memory) for w in workers])
     of_workers("kirsch_worker_start_time_seconds", "When a worker was started.", [(w, w.started) for w in workers])
     of_workers(
         "kirsch_worker_heartbeat_timestamp_seconds",
-        "When a worker had its interpreter for itself last; long ago means stuck.",
+        "When a thread of the worker last held the GIL; long ago means stuck.",
         [(w, wall - w.silence) for w in workers],
     )
     of_workers(

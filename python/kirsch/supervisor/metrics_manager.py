@@ -1,4 +1,4 @@
-"""The child behind ``--metrics-bind``, as the supervisor sees it: it is started, ended, and started again."""
+"""The supervisor's side of the metrics process of ``--metrics-bind``: starts it, stops it, and starts it again."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ if TYPE_CHECKING:
     from kirsch.supervisor.service import Service
 
     class Forker(Protocol):
-        """The supervisor, as far as it is needed here."""
+        """What the metrics manager needs of the supervisor."""
 
         def fork(self, main: Callable[[], int], *channels: Channel) -> int: ...
 
 
-# One that lives for less is not started again at once: another would hardly live longer.
+# A metrics process that lives for less is not started again: the next one would probably exit too.
 _YOUNG_SECONDS = 1.0
 
 
@@ -36,7 +36,7 @@ class MetricsManager:
         self._started = 0.0
 
     def start(self) -> None:
-        """Once there is something to tell. Nothing where it runs already, or nobody has asked for it."""
+        """Start the metrics process, unless it runs already or there is no ``--metrics-bind``."""
         service, resources, board = self._service, self._service.resources, self._service.board
         if not resources.metrics or self._pid:
             return
@@ -55,19 +55,19 @@ class MetricsManager:
             self._pid = self._forker.fork(main)
             self._started = time.monotonic()
         except OSError as error:
-            self._service.report(ERROR, f"metrics are not served: {bootstrap.reason(error)}")
+            self._service.report(ERROR, f"cannot start the metrics process: {bootstrap.reason(error)}")
 
     def stop(self) -> None:
         kill(self._pid, signal.SIGTERM)
         self._pid = 0
 
     def on_exit(self, pid: int, code: int) -> bool:
-        """The process ``pid`` has ended with ``code``; False where it was not this one."""
+        """Handle the exit of process ``pid`` with ``code``; False where it is not the metrics process."""
         if pid != self._pid:
             return False
         self._pid = 0
         if not self._service.is_stopping:
-            self._service.report(ERROR, f"the process that serves metrics {how_ended(code)}")
+            self._service.report(ERROR, f"the metrics process {how_ended(code)}")
             if time.monotonic() > self._started + _YOUNG_SECONDS:
                 self.start()
         return True

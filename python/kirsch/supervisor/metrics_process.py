@@ -1,4 +1,4 @@
-"""The child behind ``--metrics-bind``: it serves what is on the scoreboard, with Kirsch itself, in one thread."""
+"""The metrics process of ``--metrics-bind``: it serves what is on the scoreboard, with Kirsch itself, in one thread."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from kirsch.server import Server
     from kirsch.sockets import Listener
 
-# Scrapers send short requests, at once, and there are few of them. Clients that connect and say nothing have little
-# time, and at the bound the one that has been silent for longest is closed, so that they keep no scraper out.
+# Scrapers send few and short requests, at once. Idle clients have little time; at the limit of connections the client
+# that was silent for longest is disconnected, so that idle clients do not keep scrapers out.
 _OPTIONS = {
     "threads": 1,
     "worker_connections": 1024,
@@ -30,9 +30,9 @@ _OPTIONS = {
 
 
 def run(board: Scoreboard, listeners: list[Listener], report: Report) -> int:
-    """Serve until a signal, or until the process that made ``board`` (our parent) is gone.
+    """Serve until a signal, or until the process that created ``board`` (the supervisor) has exited.
 
-    Returns the exit status. To be called at the bottom of a child's stack.
+    Return the exit status. Has to be called at the bottom of a child's stack.
     """
     from kirsch.drivers import original
     from kirsch.server import Server, serve_until_signal
@@ -50,8 +50,8 @@ def run(board: Scoreboard, listeners: list[Listener], report: Report) -> int:
 
 
 def _set_signals() -> None:
-    """Of what the supervisor has, nothing is left; and what is meant for it alone is ignored here: ``pkill -HUP
-    kirsch`` sends it to everybody. Programs that would inherit that are never started."""
+    """Remove the supervisor's handlers, and ignore signals that are for the supervisor alone: ``pkill -HUP kirsch``
+    sends them to all processes. This process starts no program that would inherit that."""
     signal.set_wakeup_fd(-1)
     for name in ("SIGHUP", "SIGTTIN", "SIGTTOU", "SIGUSR2", "SIGWINCH"):
         signal.signal(getattr(signal, name), signal.SIG_IGN)
@@ -60,10 +60,10 @@ def _set_signals() -> None:
 
 
 def _sample(server: Server, status: Status, parent: int) -> None:
-    """Sample the board until the server has ended; end it when the supervisor has gone without a word."""
+    """Sample the board until the server has stopped. Stop the server when the supervisor has exited."""
     while not server.wait(SAMPLE_SECONDS):
         status.sample()
         if os.getppid() != parent:
-            server.report(WARNING, "the supervisor is gone; the metrics go too")
+            server.report(WARNING, "the supervisor has exited; stopping the metrics process")
             server.begin_stop(0.0)
             return

@@ -1,7 +1,7 @@
-"""What the supervisor tells the service manager: the protocol of sd_notify(3), in a few lines.
+"""What the supervisor reports to the service manager, with the protocol of sd_notify(3).
 
-Where ``NOTIFY_SOCKET`` is not set, nobody asked and nothing is sent. What cannot be sent is dropped: to serve matters
-more than to be watched, and a manager that misses a message has its own time limits.
+Without ``NOTIFY_SOCKET`` nothing is sent. A message that cannot be sent is dropped: serving is more important than
+being supervised, and a manager that misses a message has its own timeouts.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ if TYPE_CHECKING:
 
 _VARIABLES = ("NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID")
 
-# The manager reads at once, unless the machine is in trouble; then the supervisor must not hang with it.
+# The manager reads at once, unless the machine is in trouble. The supervisor must not hang then.
 _SEND_SECONDS = 1.0
 
 
 class Notifier:
-    """The service manager at the other end of ``NOTIFY_SOCKET``, or nobody.
+    """The service manager at the other end of ``NOTIFY_SOCKET``, if there is one.
 
-    ``watchdog_interval`` is how often :meth:`watchdog` is to be called, in seconds: half of what the manager allows
+    ``watchdog_interval`` is how often to call :meth:`watchdog`, in seconds: half of what the manager allows
     (sd_watchdog_enabled(3)). 0 where it does not watch this process. The variables stay in the environment for the next
     image (USR2); a worker calls :func:`leave_environment`.
     """
@@ -34,13 +34,13 @@ class Notifier:
         return bool(self._address)
 
     def ready(self, status: str = "") -> None:
-        """The first workers are ready, or the reload is over: ``READY=1``, with a ``STATUS`` for people."""
+        """The first workers are ready, or a reload has ended: ``READY=1``, with a ``STATUS`` for people."""
         self._send("READY=1", _status(status))
 
     def reloading(self, status: str = "") -> None:
         """A reload or an upgrade begins: ``RELOADING=1``. :meth:`ready` must follow, also where it fails.
 
-        ``MONOTONIC_USEC`` goes with it, by which ``Type=notify-reload`` tells this reload from one before.
+        ``MONOTONIC_USEC`` identifies this reload for ``Type=notify-reload``.
         """
         import time
 
@@ -48,22 +48,22 @@ class Notifier:
         self._send("RELOADING=1", f"MONOTONIC_USEC={microseconds}", _status(status))
 
     def stopping(self, status: str = "", patience: float = 0.0) -> None:
-        """The end begins: ``STOPPING=1``. ``patience`` is how many seconds it may take by our own deadlines; the
-        manager then waits so long (``EXTEND_TIMEOUT_USEC``), whatever its ``TimeoutStopSec`` says."""
+        """A stop begins: ``STOPPING=1``. ``patience`` is how many seconds it may take by the server's deadlines; the
+        manager then waits that long (``EXTEND_TIMEOUT_USEC``), whatever its ``TimeoutStopSec`` is."""
         extend = f"EXTEND_TIMEOUT_USEC={int(patience * 1_000_000)}" if patience > 0 else ""
         self._send("STOPPING=1", extend, _status(status))
 
     def status(self, text: str) -> None:
-        """What ``systemctl status`` shows: one line."""
+        """The line that ``systemctl status`` shows."""
         self._send(_status(text))
 
     def watchdog(self) -> None:
-        """The supervisor's loop still turns: ``WATCHDOG=1``. Nothing where the manager does not watch."""
+        """The event loop is alive: ``WATCHDOG=1``. Nothing is sent where the manager does not watch this process."""
         if self.watchdog_interval:
             self._send("WATCHDOG=1")
 
     def main_pid(self, pid: int) -> None:
-        """Another process is the service from now on: ``MAINPID=``."""
+        """Another process is the main process of the service from now on: ``MAINPID=``."""
         self._send(f"MAINPID={pid}")
 
     def _send(self, *assignments: str) -> None:
@@ -77,17 +77,17 @@ class Notifier:
                 sock.settimeout(_SEND_SECONDS)
                 sock.sendto(message, self._address)
         except OSError:
-            pass  # see above
+            pass  # dropped, as said above
 
 
 def leave_environment() -> None:
-    """Take the variables out of this process's environment: called in workers, whose programs are not the service."""
+    """Remove the variables from the environment, in workers: they are not the main process of the service."""
     for name in _VARIABLES:
         os.environ.pop(name, None)
 
 
 def _address(text: str) -> str:
-    """As sockets want it: ``@`` begins an abstract name (unix(7)). Empty for what this is no address."""
+    """The address for a socket: ``@`` begins an abstract name (unix(7)). Empty where ``text`` is no address."""
     if text.startswith("@"):
         return f"\0{text[1:]}"
     return text if text.startswith("/") else ""

@@ -1,8 +1,8 @@
-"""The pid file: who the supervisor is, for scripts, and for a second supervisor that must not start beside it.
+"""The pid file: the pid of the supervisor, for scripts, and a lock that keeps a second supervisor from starting.
 
-Whether its owner lives is told by a lock on the file, not by the number in it: after a reboot, and in each container
-anew, that number is some other process's. The lock is fcntl(2)'s, which fits a supervisor: it ends with the process,
-forked workers do not have it, and it survives an exec as long as the descriptor does.
+A lock on the file tells whether its owner is alive. The number in it does not: after a reboot, and in every container,
+the same number is another process. The lock is that of fcntl(2). It ends with the process, forked workers do not have
+it, and it survives an exec as long as the descriptor is open.
 """
 
 from __future__ import annotations
@@ -16,24 +16,24 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
-# Each time somebody else was quicker to replace a stale file; more often means that something is badly wrong.
+# An attempt fails if another process replaces a stale file first. So many failures mean that something is wrong.
 _ATTEMPTS = 20
 
 
 class PidFile:
-    """The file at ``path``, made and locked by :meth:`write`. Harmless in forked children: it is not theirs."""
+    """The file at ``path``, created and locked by :meth:`write`. Forked children do not own it and cannot remove it."""
 
     def __init__(self, path: str) -> None:
-        # Absolute, so that it is found again after a change of directory.
+        # Absolute, so that it is found after a change of directory.
         self.path = os.path.abspath(path)
         self._fd = -1
         self._owner_pid = -1
 
     def write(self) -> None:
-        """Claim the path and write our pid, at once or not at all. Replaces what a dead server has left.
+        """Claim the path and write the pid of this process, atomically. Replaces the file of a server that has exited.
 
-        Raises OSError, whose strerror is one line: a live server holds it (with its pid, and how to stop it), the
-        directory is missing or may not be written to, something else is there.
+        Raises OSError, whose strerror is one line: a live server holds the file (with its pid, and how to stop it), the
+        directory does not exist or is not writable, or the path is something else.
         """
         try:
             for _ in range(_ATTEMPTS):
@@ -41,11 +41,11 @@ class PidFile:
                     return
         except OSError as error:
             raise OSError(error.errno, f"cannot write the pid file {self.path}: {self._trouble(error)}") from error
-        raise OSError(errno.EAGAIN, f"cannot write the pid file {self.path}: others replace it all the time")
+        raise OSError(errno.EAGAIN, f"cannot write the pid file {self.path}: other processes keep replacing it")
 
     def check(self) -> None:
-        """Raise what :meth:`write` would, but nothing where a live server holds the file: it may be the one to replace.
-        Nothing is written."""
+        """Raise what :meth:`write` would raise, but nothing where a live server holds the file: this may be its
+        successor. Nothing is written."""
         folder = os.path.dirname(self.path)
         try:
             if not os.path.isdir(folder):
@@ -58,7 +58,7 @@ class PidFile:
             raise OSError(error.errno, f"cannot write the pid file {self.path}: {self._trouble(error)}") from error
 
     def remove(self) -> None:
-        """Remove the file, if this is the process that wrote it and it is still the same. May be called again."""
+        """Remove the file, if this process wrote it and it was not replaced. May be called again."""
         fd, self._fd = self._fd, -1
         if fd < 0 or self._owner_pid != os.getpid():
             return
@@ -66,22 +66,22 @@ class PidFile:
             if _is_at(fd, self.path):
                 os.unlink(self.path)
         except OSError:
-            pass  # it is gone already, or the directory may not be written to any more
+            pass  # it is removed already, or the directory is not writable any more
         os.close(fd)
 
     def export(self) -> dict[str, Any]:
-        """What :meth:`inherit` needs in the next image of this process. The lock outlives the exec from here on;
-        :meth:`stay` is for one that did not happen."""
+        """Return what :meth:`inherit` needs in the next image of this process. The lock survives an exec from here on;
+        :meth:`stay` undoes that."""
         os.set_inheritable(self._fd, True)
         return {"path": self.path, "fd": self._fd, "owner": self._owner_pid}
 
     def stay(self) -> None:
-        """Close the file at an exec again: the one that :meth:`export` was for has failed."""
+        """Close the file at an exec again, after an exec that failed."""
         os.set_inheritable(self._fd, False)
 
     @classmethod
     def inherit(cls, state: dict[str, Any]) -> PidFile:
-        """The file as the image before this one exported it."""
+        """Return the file that the previous image exported."""
         pid_file = cls(state["path"])
         pid_file._fd = state["fd"]
         pid_file._owner_pid = state["owner"]
@@ -89,7 +89,7 @@ class PidFile:
         return pid_file
 
     def _create(self) -> bool:
-        """Where there is no file yet. False where there is one, perhaps since a moment ago."""
+        """Create the file; False where it exists, perhaps since a moment ago."""
         if os.path.lexists(self.path):
             return False
         try:
@@ -99,7 +99,7 @@ class PidFile:
         return True
 
     def _open_existing(self) -> int:
-        """The pid file that is there. Raises OSError where it is something else."""
+        """Open the pid file that exists. Raises OSError where it is something else."""
         found = os.open(self.path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
         if not stat.S_ISREG(os.fstat(found).st_mode) or _pid_in(found) < 0:
             os.close(found)
@@ -107,7 +107,7 @@ class PidFile:
         return found
 
     def _take_over(self) -> bool:
-        """Replace the file of a dead server, with the lock on it. False where somebody else was quicker."""
+        """Replace the file of a server that has exited, holding its lock. False where another process was faster."""
         try:
             found = self._open_existing()
         except FileNotFoundError:
@@ -123,7 +123,8 @@ class PidFile:
             os.close(found)
 
     def _put_in_place(self, move: Callable[[str, str], None]) -> None:
-        """Write a file beside the path, and ``move`` it there: whoever reads it finds all of the old or of the new."""
+        """Write a file beside the path, and ``move`` it there, so that a reader finds either the old or the new
+        content."""
         beside = f"{self.path}.{os.getpid()}"
         fd = os.open(beside, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644)
         try:
@@ -153,7 +154,7 @@ class PidFile:
 
 
 def _lock(fd: int) -> bool:
-    """Whether we have the lock; it is never waited for."""
+    """Whether this process has the lock; does not wait for it."""
     import fcntl
 
     try:
@@ -162,7 +163,7 @@ def _lock(fd: int) -> bool:
         if error.errno in (errno.EACCES, errno.EAGAIN):
             return False
         if error.errno in (errno.ENOLCK, errno.ENOTSUP, errno.EINVAL):
-            return not _lives(_pid_in(fd))  # a file system without locks: the number has to do
+            return not _lives(_pid_in(fd))  # a file system without locks: only the number is left
         raise
     return True
 
@@ -175,7 +176,7 @@ def _alive(fd: int) -> str:
 
 
 def _pid_in(fd: int) -> int:
-    """The number in the file; 0 where it is empty, -1 where it holds something else."""
+    """The number in the file; 0 where the file is empty, -1 where it contains something else."""
     text = os.pread(fd, 32, 0).strip()
     return (int(text) if text.isdigit() else -1) if text else 0
 
@@ -188,12 +189,12 @@ def _lives(pid: int) -> bool:
     except ProcessLookupError:
         return False
     except OSError:
-        pass  # another user's
+        pass  # the process of another user
     return True
 
 
 def _is_at(fd: int, path: str) -> bool:
-    """Whether ``path`` still is the file that ``fd`` is."""
+    """Whether ``path`` is still the file of ``fd``."""
     ours = os.fstat(fd)
     try:
         there = os.lstat(path)

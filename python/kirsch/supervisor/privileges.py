@@ -1,12 +1,12 @@
-"""Who the workers are: user, group, supplementary groups, umask, and the environment they start with.
+"""The user, groups, umask and environment of the workers.
 
-The supervisor keeps its rights: it must bind port 80 again at a reload or an upgrade, open logs in directories of
-root's, and remove its pid file. It runs nothing of the application's and reads nothing from a client. What does
-either (workers, the zygote) calls :func:`drop` before it imports the application.
+The supervisor keeps its privileges: it must bind port 80 again at a reload or an upgrade, open logs in directories of
+root, and remove its pid file. It runs no code of the application and reads nothing from a client. The processes that do
+(workers, the zygote) call :func:`drop` before they import the application.
 
-Workers as root are allowed, and get a warning (:func:`root_warning`). To refuse them, as mod_wsgi does, would end
-containers in which root is everybody, and is no more than the root of a user namespace; to say nothing, as others do,
-leaves a machine's root to whoever finds a hole in the application. ``--user root`` says that it is meant.
+Workers may run as root, with a warning (:func:`root_warning`). To refuse them, as mod_wsgi does, would break containers
+in which every process is root, and root only in a user namespace. To say nothing, as others do, leaves root's rights to
+an attacker who finds a hole in the application. ``--user root`` states the intention.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _HIGHEST = (1 << 32) - 2
 
 
 class Identity:
-    """Whom to become: numbers, checked, with the user's name and home where the machine knows them."""
+    """The user to become: numbers, checked, with the user's name and home directory where the system knows them."""
 
     __slots__ = ("gid", "groups", "home", "name", "uid")
 
@@ -38,17 +38,17 @@ class Identity:
 
     @property
     def owner(self) -> tuple[int, int]:
-        """(uid, gid), as ``sockets.listen`` takes it."""
+        """(uid, gid), as ``sockets.listen`` expects it."""
         return self.uid, self.gid
 
 
 def identity(user: str, group: str) -> Identity | None:
-    """Whom --user and --group mean (names or numbers; empty: not given). None: stay who we are.
+    """Return the identity of --user and --group (names or numbers; empty: not given). None: stay the current user.
 
-    The user's supplementary groups belong to it (initgroups(3)), so that a group which may read a certificate or a
-    socket is enough. Called in the supervisor, at the start and at a reload. Raises ValueError, one line: there is no
-    such user or group, a number that no user has comes without a group, or this process is not root and may not become
-    anybody else.
+    It includes the user's supplementary groups (initgroups(3)), so that a group which may read a certificate or a
+    socket is enough. Called in the supervisor, at the start and at a reload. Raises ValueError, one line: the user or
+    group does not exist, a number without a user comes without a group, or this process is not root and cannot become
+    another user.
     """
     if not user and not group:
         return None
@@ -62,21 +62,21 @@ def identity(user: str, group: str) -> Identity | None:
             return None
         flags = " ".join(f"{flag} {value}" for flag, value in (("--user", user), ("--group", group)) if value)
         raise ValueError(
-            f"{flags}: only root may become somebody else, and this is {_name(os.geteuid())}; start as root, or without"
+            f"{flags}: only root may become another user, and this is {_name(os.geteuid())}; start as root, or without"
         )
     groups = tuple(os.getgrouplist(name, gid)) if name else (gid,)
     return Identity(uid, gid, groups, name, home)
 
 
 def drop(identity: Identity) -> None:
-    """Become ``identity``, for good; HOME, USER and LOGNAME follow, as they do for ``User=`` of systemd.
+    """Become ``identity`` for good. HOME, USER and LOGNAME follow, as with ``User=`` of systemd.
 
     Called in the child, before the application is loaded. Raises OSError, one line, where the kernel refuses, or where
-    that user cannot get at the interpreter.
+    that user cannot read the Python installation.
     """
     try:
         os.setgroups(identity.groups)
-        # All three of each, so that there is no way back.
+        # The real, effective and saved ids, so that the process cannot get its privileges back.
         os.setresgid(identity.gid, identity.gid, identity.gid)
         os.setresuid(identity.uid, identity.uid, identity.uid)
     except OSError as error:
@@ -87,31 +87,31 @@ def drop(identity: Identity) -> None:
         ) from error
     library = os.path.dirname(os.__file__)
     if not os.access(library, os.R_OK | os.X_OK):
-        # The first import of the application's would fail, and say that there is no module of some innocent name.
+        # The first import of the application would fail, with a message about a module that is not the cause.
         raise OSError(
             errno.EACCES,
             f"user {identity.name or identity.uid} cannot read {library}, where Python is; "
-            "install it elsewhere than in somebody's home, or let that user in",
+            "install it elsewhere than in a user's home directory, or give that user access",
         )
     if identity.name:
         os.environ.update(HOME=identity.home, USER=identity.name, LOGNAME=identity.name)
 
 
 def root_warning(identity: Identity | None) -> str:
-    """A line to be reported as a WARNING where workers serve as root without having been told to; else empty."""
+    """Return a line to report as a WARNING where workers would serve as root without --user; else empty."""
     if identity is not None or os.geteuid() != 0:
         return ""
     return "the application runs as root: give --user and --group, or --user root if that is meant"
 
 
 def set_umask(umask: int | None) -> None:
-    """--umask, in the supervisor before it binds and opens files: children inherit it. None leaves it alone."""
+    """Set --umask, in the supervisor before it binds and opens files; children inherit it. None keeps the umask."""
     if umask is not None:
         os.umask(umask)
 
 
 def become(identity: Identity | None, environment: Iterable[tuple[str, str]]) -> None:
-    """Be who, and in the environment, that the application is to find. Raises StartupError."""
+    """Take on the user and the environment of the application. Raises StartupError."""
     if identity is not None:
         try:
             drop(identity)
@@ -121,17 +121,18 @@ def become(identity: Identity | None, environment: Iterable[tuple[str, str]]) ->
 
 
 def set_environment(pairs: Iterable[tuple[str, str]]) -> None:
-    """--env: in the child, after :func:`drop` and before the application is loaded. The supervisor's own environment
-    stays as it was, so that a reload without a variable is without it."""
+    """Set --env, in the child, after :func:`drop` and before the application is loaded. The supervisor's environment
+    does not change, so that a reload without a variable removes it."""
     os.environ.update(pairs)
 
 
 def give(identity: Identity, path: str) -> None:
-    """See to it that ``identity`` can append to the log ``path`` and open it again: create it if it is missing, and
-    make it theirs. Called in the supervisor before it opens logs, and at USR1 before it tells the workers.
+    """Make sure that ``identity`` can append to the log ``path`` and reopen it: create the file where it does not
+    exist, and make ``identity`` its owner. Called in the supervisor before it opens logs, and at USR1 before it signals
+    workers.
 
-    What exists changes its owner only where nobody but root can have put it there. Elsewhere a link to another file
-    might be waiting, and giving that away would be the way to root. Raises OSError, one line.
+    An existing file changes its owner only where root alone can have created it. Elsewhere another user may have placed
+    a link to another file there, and would become its owner. Raises OSError, one line.
     """
     if path in ("", "-"):
         return
@@ -146,7 +147,7 @@ def give(identity: Identity, path: str) -> None:
 
 
 def _user(text: str) -> tuple[int, int, str, str]:
-    """(uid, gid or -1, name, home) of a name or a number. Raises ValueError."""
+    """(uid, gid or -1, name, home) of a user's name or number. Raises ValueError."""
     import pwd
 
     try:
@@ -185,7 +186,7 @@ def _name(uid: int) -> str:
 
 
 def _create_for(identity: Identity, path: str) -> None:
-    """A new file, and certainly a new one (O_EXCL follows no link), for ``identity``."""
+    """Create a file for ``identity``. It is certainly new: O_EXCL follows no link."""
     fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
     try:
         os.fchown(fd, identity.uid, identity.gid)
@@ -199,13 +200,13 @@ def _is_roots_alone(folder: str) -> bool:
 
 
 def _hand_over(identity: Identity, path: str) -> None:
-    """Change the owner of a plain file of root's with one name; leave alone whatever else is there."""
+    """Change the owner of a regular file that root owns and that has one link; leave everything else alone."""
     import stat
 
     try:
         fd = os.open(path, os.O_WRONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:
-        return  # a link, or nothing that can be written to: whoever opens it next says what is wrong
+        return  # a link, or not writable: the next process that opens it reports that
     try:
         status = os.fstat(fd)
         if stat.S_ISREG(status.st_mode) and status.st_nlink == 1 and status.st_uid == 0:

@@ -1,4 +1,4 @@
-"""Is the application ready? It is asked for ``--ready-path`` in its own process, before a client can ask anything."""
+"""The check of ``--ready-path``: a request to the application in its own process, before a client can send one."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class NotReadyError(Exception):
-    """It is not, in one line; ``cause`` is the exception that it raised, if it did."""
+    """The application is not ready: the reason in one line. ``cause`` is the exception that it raised, if any."""
 
     def __init__(self, message: str, cause: BaseException | None = None) -> None:
         super().__init__(message)
@@ -20,8 +20,8 @@ class NotReadyError(Exception):
 
 
 def check(app: Callable[..., Any], path: str, server: str, port: str, errors: object = None) -> None:
-    """GET ``path`` from a WSGI application, as a client at ``server`` and ``port`` would. Raises NotReadyError unless
-    the answer is 2xx, read to its end. ``errors`` is its ``wsgi.errors``; None: ``sys.stderr``."""
+    """Send GET ``path`` to a WSGI application, as a client at ``server`` and ``port`` would, and read the response to
+    its end. ``errors`` is its ``wsgi.errors``; None: ``sys.stderr``. Raises NotReadyError unless the status is 2xx."""
     statuses: list[str] = []
 
     def start_response(status: str, _headers: object, exc_info: object = None) -> Callable[[bytes], None]:
@@ -65,4 +65,4 @@ def check(app: Callable[..., Any], path: str, server: str, port: str, errors: ob
         raise NotReadyError(f"it raised {type(error).__name__} at --ready-path {path}", error) from error
     status = statuses[-1] if statuses else "nothing"
     if not status.startswith("2"):
-        raise NotReadyError(f"it answered --ready-path {path} with {status}, and 2xx is wanted")
+        raise NotReadyError(f"it answered --ready-path {path} with {status}, and must answer 2xx")

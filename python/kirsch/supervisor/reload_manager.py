@@ -1,15 +1,15 @@
-"""A reload, from the signal to the moment at which all workers are new; and what fails on the way changes nothing.
+"""A reload, from the signal to the last new worker. A reload that fails changes nothing.
 
-It has two parts. At first there is a *trial*: a generation (settings, directory, number of workers) made aside,
+It has two phases. In the first one there is a *trial*: the next generation (settings, directory, number of workers),
 with a zygote of its own under ``--preload``, and one worker that shows whether it works. Nothing else depends on it.
-When that worker is ready, the generation becomes the current one in one step (:meth:`Service.activate`), and the *rollout*
-begins: the workers of before are stale, and are replaced one by one. If it does not get ready, it and the trial are
-dropped, and all is as it was.
+When that worker is ready, the generation becomes the current one in one step (:meth:`Service.activate`), and the second
+phase begins, the *rollout*: the previous workers are stale, and are replaced one by one. If the worker does not get
+ready, it and the trial are dropped, and the previous state continues.
 
-A rollout has no way back, and needs none: its generation is known to work. If a worker cannot be started now, the one
-that it was to replace serves on until a later try succeeds.
+A rollout cannot be undone, and need not be: its generation is known to work. If a new worker cannot be started, the old
+worker serves until a later attempt succeeds.
 
-An upgrade ends like a reload: the image that goes on replaces the workers of before.
+An upgrade ends like a reload: the new image replaces the workers of the previous one.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ if TYPE_CHECKING:
 
 
 class _Trial:
-    """``why`` is for people, ``reason`` the word for which workers become stale. With ``brings_back`` it also ends what
-    WINCH began. ``worker`` is the first one, once it has been started."""
+    """``why`` is the text for people, ``reason`` the word with which workers become stale. With ``brings_back`` it also
+    ends what WINCH began. ``worker`` is the first worker, once it has been started."""
 
     def __init__(self, why: str, reason: str, *, brings_back: bool = False) -> None:
         self.why = why
@@ -45,7 +45,7 @@ class _Trial:
 
 
 class _Rollout:
-    """``announced``: the service manager was told that the reload is over, although workers are still missing."""
+    """``announced``: the service manager knows that the reload has ended, although workers are still missing."""
 
     def __init__(self, why: str, reason: str) -> None:
         self.why = why
@@ -54,7 +54,7 @@ class _Rollout:
 
 
 class ReloadManager:
-    """``when_over`` is called when a reload is done or has failed."""
+    """Calls ``when_over`` when a reload has completed or failed."""
 
     def __init__(
         self, service: Service, zygotes: ZygotePool, worker_manager: WorkerManager, when_over: Callable[[], None]
@@ -65,23 +65,24 @@ class ReloadManager:
         self._when_over = when_over
         self._trial: _Trial | None = None
         self._rollout: _Rollout | None = None
-        self._upgraded_workers: int | None = None  # what an upgrade wanted that has failed
+        self._upgraded_workers: int | None = None  # the number that a failed upgrade wanted
 
     def __bool__(self) -> bool:
-        """Whether one is under way."""
+        """Whether a reload is in progress."""
         return self._trial is not None or self._rollout is not None
 
     @property
     def is_trying(self) -> bool:
-        """Whether it is not known yet if the next generation works."""
+        """Whether the next generation is still being tried."""
         return self._trial is not None
 
     def begin(self, why: str) -> None:
-        """Read the settings again, and try them; the current workers serve until then, and go on if it fails."""
+        """Read the settings again, and try them. The current workers serve until the trial succeeds, or on if it
+        fails."""
         service = self._service
         if service.ending:
             return
-        self._drop_trial()  # what an earlier signal has begun to try is out of date
+        self._drop_trial()  # this reload replaces one that is still being tried
         old = service.chosen
         try:
             new = configuration.again(old)
@@ -107,8 +108,7 @@ class ReloadManager:
         self._try(trial, _Trial(why, "reload", brings_back=service.withdrawn))
 
     def replace_all(self, why: str, reason: str, workers: int | None) -> None:
-        """Replace every worker by one that is made of the current settings; ``workers`` of them, or as many as there
-        are."""
+        """Replace every worker by one with the current settings; ``workers`` of them, or as many as there are."""
         current = self._service.current
         self._upgraded_workers = workers
         self._try(Generation(current.number + 1, current.chosen, workers), _Trial(why, reason))
@@ -118,7 +118,7 @@ class ReloadManager:
         self._service.notifier.reloading(f"{trial.why}: reloading")
 
     def step(self, now: float) -> None:
-        """Go on as far as that is possible now."""
+        """Continue the reload as far as that is possible now."""
         if self._trial is not None and not self._service.is_stopping:
             self._step_trial(self._trial, now)
         if self._rollout is not None:
@@ -153,7 +153,7 @@ class ReloadManager:
             service.withdrawn = False
         self._zygotes.begin_trial()
         if service.asleep:
-            self._zygotes.dismiss_all()  # the next connection makes a zygote
+            self._zygotes.dismiss_all()  # the next connection starts a zygote
         now = time.monotonic()
         for worker in service.workers:
             if worker is not first:
@@ -161,7 +161,7 @@ class ReloadManager:
         self._rollout = _Rollout(trial.why, trial.reason)
 
     def _check_rollout(self, rollout: _Rollout) -> None:
-        """See whether all workers that are to stay are new and ready, and the others accept no more."""
+        """Complete the rollout once all workers are new and ready, and the old ones accept no more connections."""
         service = self._service
         fresh = [worker for worker in service.workers if worker.state is READY and not worker.stale]
         old = [worker for worker in service.workers if worker.stale == rollout.reason and not worker.left]
@@ -176,17 +176,17 @@ class ReloadManager:
         self._when_over()
 
     def worker_failed(self, text: str) -> None:
-        """A worker of the current generation could not be started (``told`` why); another try follows."""
+        """A worker of the current generation could not be started, for the reason ``text``; another attempt follows."""
         rollout = self._rollout
         if rollout is not None and not rollout.announced:
-            # Whoever waits for the reload must not wait until that is mended.
+            # Do not keep the service manager waiting until the cause is fixed.
             rollout.announced = True
             self._service.notifier.ready(
                 f"serving {self._service.name}; {rollout.why}: not every worker is replaced yet: {_first_line(text)}"
             )
 
     def fail(self, text: str) -> None:
-        """The generation that is tried does not get ready (``told`` why): the current one serves on."""
+        """The trial has failed, for the reason ``text``: the current generation stays."""
         trial = self._trial
         if trial is not None:
             self._drop_trial()
@@ -195,17 +195,17 @@ class ReloadManager:
     def _failed(self, why: str, reason: str, text: str) -> None:
         service = self._service
         service.report(ERROR, f"{why}: {reason} failed, keeping the current workers: {text}")
-        if service.served:  # else the first workers are still awaited, of whom the manager is told
+        if service.served:  # otherwise the service manager still waits for the first workers
             service.notifier.ready(f"serving {service.name}; {why}: {reason} failed: {_first_line(text)}")
             self._when_over()
 
     def keep_withdrawn(self) -> None:
-        """WINCH has come after the signal for the reload."""
+        """Handle a WINCH that came after the signal for the reload."""
         if self._trial is not None:
             self._trial.brings_back = False
 
     def abandon(self) -> None:
-        """Everything ends: there is nothing to be finished."""
+        """Drop the trial and the rollout, because the service stops."""
         self._rollout = None
         self._drop_trial()
 

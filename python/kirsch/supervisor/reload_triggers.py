@@ -1,4 +1,4 @@
-"""Files that call for a reload when they change: ``--reload`` and ``--touch-reload``, as the supervisor sees them."""
+"""Files whose change starts a reload: ``--reload`` and ``--touch-reload``, the supervisor's side."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class ReloadTriggers:
-    """``reload(why)`` is called when there is one."""
+    """Calls ``reload(why)`` when a file has changed."""
 
     def __init__(self, service: Service, loop: EventLoop, reload: Callable[[str], None]) -> None:
         self._service = service
@@ -34,7 +34,7 @@ class ReloadTriggers:
         self._checked_at = time.monotonic()
 
     def start(self) -> None:
-        """WatchfilesWatcher, if that is wanted. Raises StartupError."""
+        """Start watching, if the settings ask for it. Raises StartupError."""
         chosen = self._service.chosen
         if not (chosen.reload or chosen.touch_reload):
             return
@@ -43,8 +43,8 @@ class ReloadTriggers:
         self._touches = watching.Touches(chosen.touch_reload) if chosen.touch_reload else None
         if not chosen.reload:
             return
-        # It watches where the application's modules are. Those of the same name as one that the supervisor has yet to
-        # import must not stay in its way.
+        # The watcher needs the path of the application's modules. The supervisor must not import one of those instead
+        # of a module of the same name that it has yet to import, so its own path is restored.
         path = sys.path.copy()
         bootstrap.extend_path(chosen)
         try:
@@ -56,11 +56,11 @@ class ReloadTriggers:
         self._loop.add_reader(self._watch.fileno(), self._on_change)
 
     def describe(self) -> str:
-        """What is watched, in a line for people; empty where nothing is."""
+        """Describe in one line what is watched; empty where nothing is."""
         return "" if self._watch is None else self._watch.describe()
 
     def due(self) -> float:
-        """When to :meth:`run_due` again."""
+        """The time of the next :meth:`run_due`."""
         if self._service.is_stopping:
             return NEVER
         touches_at = NEVER if self._touches is None else self._checked_at + CHECK_SECONDS
@@ -76,13 +76,13 @@ class ReloadTriggers:
         self._with_watch(lambda watch: watch.take(now))
 
     def stop(self) -> None:
-        """WatchfilesWatcher no more; :meth:`start` may follow."""
+        """Stop watching; :meth:`start` may follow."""
         if self._watch is not None:
             self._loop.remove_reader(self._watch.fileno())
             self.close()
 
     def close(self) -> None:
-        """In a forked child too, which takes nothing away from its parent."""
+        """Close the watcher; in a forked child, that does not affect the parent."""
         if self._watch is not None:
             self._watch.close()
             self._watch = None
@@ -91,7 +91,7 @@ class ReloadTriggers:
         self._with_watch(lambda watch: watch.read())
 
     def _with_watch(self, ask: Callable[[WatchfilesWatcher | InotifyWatcher], list[str]]) -> None:
-        """Reload for what ``ask`` gets told of the watch."""
+        """Start a reload for the changes that ``ask`` returns of the watcher."""
         from kirsch.supervisor import watching
 
         if self._watch is None:
@@ -107,6 +107,6 @@ class ReloadTriggers:
 
 
 def _written_by_the_server(chosen: Settings) -> list[str]:
-    """Files whose changes say nothing about the application, although they may lie where that is."""
+    """The files that the server itself writes, whose changes do not concern the application."""
     paths = (chosen.access_logfile, chosen.error_logfile, chosen.pid_file)
     return [os.path.abspath(path) for path in paths if path not in ("", "-")]

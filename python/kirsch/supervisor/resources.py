@@ -1,6 +1,6 @@
-"""What is held for those who serve: who they are, the sockets, the logs, the pid file.
+"""What the supervisor holds for its workers: their user, the sockets, the logs, the pid file.
 
-All that can be refused at the start is refused here, before there is a worker; and all of it goes on over an upgrade.
+Everything that can be refused at the start is refused here, before the first worker. All of it survives an upgrade.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ if TYPE_CHECKING:
 
 
 class Resources:
-    """Opened anew, or taken over from the image before (``state``).
+    """Opened, or taken over from the previous image (``state``).
 
-    Raises StartupError and UsageError for what cannot be had; then nothing is left behind. At an upgrade, a file or an
-    address that cannot be had is reported instead: a wrong setting must not end those who serve.
+    Raises StartupError and UsageError for what cannot be opened; then everything is released again. At an upgrade, a
+    file or an address that cannot be opened is reported instead: a wrong setting must not end the running service.
     """
 
     def __init__(self, chosen: Settings, state: State | None) -> None:
@@ -55,34 +55,34 @@ class Resources:
 
     @property
     def sets(self) -> int:
-        """How many sets of sockets there are with ``--reuse-port``; 0: all workers share one."""
+        """The number of sets of sockets with ``--reuse-port``; 0: all workers share one."""
         return 1 + max((-1 if listener.set is None else listener.set for listener in self.listeners), default=-1)
 
     def give_logs(self, chosen: Settings) -> None:
-        """Let the workers' user write the logs. Raises OSError."""
+        """Make the logs writable for the user of the workers. Raises OSError."""
         if self.identity is not None:
             privileges.give(self.identity, chosen.error_logfile)
-            # Before a reload is accepted, this process is not in the directory of the new settings.
+            # Until a reload is accepted, this process is not in the directory of the new settings.
             path = chosen.access_logfile
             if path not in ("", "-"):
                 path = os.path.join(chosen.directory, chosen.chdir, path)
             privileges.give(self.identity, path)
 
     def close_sockets(self) -> None:
-        """Nobody is let in any more, but by a worker that has the sockets still."""
+        """Close the listening sockets here; workers that have them still accept."""
         for listener in self.listeners:
             listener.close()
 
     def discard(self) -> None:
-        """Let go of all that others would see."""
+        """Release the sockets, their paths and the pid file."""
         sockets.discard(self.listeners)
         sockets.discard(self.metrics)
         if self.pid_file is not None:
             self.pid_file.remove()
 
     def export(self) -> State:
-        """What the next image of this program needs to know. From here on descriptors outlive an exec; :meth:`stay` is
-        for one that did not happen."""
+        """Return what the next image of this program needs. The descriptors survive an exec from here on; :meth:`stay`
+        undoes that."""
         return {
             "pid_file": None if self.pid_file is None else self.pid_file.export(),
             "listeners": sockets.export(self.listeners),
@@ -106,7 +106,7 @@ class Resources:
             except OSError as error:
                 if not self._is_upgrade:
                     raise
-                write_stderr(f"kirsch: SIGUSR2: {error.strerror}; it stays where it was")
+                write_stderr(f"kirsch: SIGUSR2: {error.strerror}; keeping the previous pid file")
                 self.pid_file = before
                 return
         if before is not None:
@@ -120,7 +120,7 @@ class Resources:
             if not self._is_upgrade:
                 raise
             self.errors = ErrorLog("", LEVELS[chosen.log_level], json=chosen.error_logformat == "json")
-            self.errors(ERROR, f"SIGUSR2: {error.args[-1]}; errors are written here")
+            self.errors(ERROR, f"SIGUSR2: {error.args[-1]}; writing errors to standard error instead")
 
     def _listen(self, chosen: Settings, state: State | None) -> None:
         sets = chosen.workers if chosen.reuse_port else 0
@@ -133,7 +133,7 @@ class Resources:
         self.listeners = rebound.listeners
         if chosen.metrics_bind:
             self.metrics = self._rebind(old_metrics, chosen.metrics_bind, chosen).listeners
-        # Workers of before still have those that are gone; what has queued there they take before they close them.
+        # The previous workers still have the removed sockets. They accept what is queued there before they close them.
         sockets.discard(rebound.gone)
         sockets.discard(each for each in old_metrics if each not in self.metrics)
 
@@ -144,11 +144,11 @@ class Resources:
         except (OSError, ValueError) as error:
             if not self._is_upgrade:
                 raise
-            self.errors(ERROR, f"SIGUSR2: {error.args[-1]}; the addresses stay as they are")
+            self.errors(ERROR, f"SIGUSR2: {error.args[-1]}; keeping the current addresses")
             return Rebound(old, [], [])
 
 
 def _is_reachable(listener: Listener) -> bool:
-    """Whether other machines may reach it."""
+    """Whether other machines may be able to reach it."""
     address = listener.address
     return not isinstance(address, str) and not address[0].startswith(("127.", "::1"))

@@ -1,7 +1,7 @@
-"""What runs in a worker, written on the scoreboard while somebody looks at it (``kirsch top``, the status page).
+"""The running requests of a worker, published on the scoreboard while ``kirsch top`` or the status page displays them.
 
-It costs a stack for each request, so nobody does it for nobody: whoever looks says so on the board, and the control
-thread of each worker shows what there is, once a second, for some seconds.
+A stack is taken of each request, which is too expensive to do without need. The reader therefore marks the scoreboard,
+and for some seconds the control thread of each worker publishes its requests once a second.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ if TYPE_CHECKING:
     from kirsch.server import Server
 
 REQUESTS_MAX = 32
-"""Of more, the oldest are shown."""
+"""If more requests run, the oldest are published."""
 
 _STACK_MAX = 12
 
 
 def publish(slot: Slot, server: Server) -> None:
-    """In the worker, from any thread, once a second: show what runs, if somebody looks."""
+    """In the worker, from any thread, once a second: publish its running requests if a reader has asked for them."""
     if not slot.board.is_observed:
         return
-    import json  # the channel has loaded it, so that this waits for no import in a thread
+    import json  # the control channel has imported it, so no thread waits for an import here
 
     requests = [
         {**exchange, "stack": exchange["stack"][-_STACK_MAX:], "thread": exchange["thread"][:100]}

@@ -1,8 +1,8 @@
-"""How many workers there should be (``--min-workers``, ``--max-workers``) by what they do: up quickly, down slowly.
+"""The number of workers (``--min-workers``, ``--max-workers``) by their load: fast up, slow down.
 
-Requests that wait for a thread are too few workers, whatever else is to be seen. Where none can be seen waiting (one
-thread reads no further while it computes, greenlets never wait for a thread), the busy threads and the processor time
-tell: an interpreter is full when it has a processor to itself.
+Requests that wait for a thread always mean too few workers. Some workers never show such requests: one thread reads no
+further while it computes, and greenlets do not wait for a thread. For those the busy threads and the processor time
+decide: a worker is full when it uses one processor.
 """
 
 from __future__ import annotations
@@ -10,17 +10,17 @@ from __future__ import annotations
 CHECK_SECONDS = 1.0
 
 _FULL = 0.8
-# One worker less must leave the others below this, and for so long.
+# A worker is removed if the load of the others stays below this share for this long.
 _ROOMY = 0.5
 _DOWN_AFTER_SECONDS = 30.0
 
 
 class Load:
-    """What the workers do together at one moment.
+    """The load of all workers together at one moment.
 
-    ``workers`` serve; ``busy`` requests are in the application, ``queued`` wait for a thread; ``threads`` is how many
-    calls a worker may have at a time, 0 where nothing limits them; ``processors`` is the processor time that the
-    workers used, as a number of processors.
+    ``workers`` serve. ``busy`` requests are in the application, ``queued`` ones wait for a thread. ``threads`` is the
+    limit of concurrent calls in a worker, 0 where there is none. ``processors`` is the processor time that the workers
+    used, as a number of processors.
     """
 
     __slots__ = ("busy", "processors", "queued", "threads", "workers")
@@ -33,20 +33,20 @@ class Load:
         self.processors = processors
 
     def share(self, workers: int) -> float:
-        """How full so many workers would be with it; 1 is full."""
+        """The share of ``workers`` workers that this load would occupy; 1 is all of them."""
         by_threads = (self.busy + self.queued) / (self.threads * workers) if self.threads else 0.0
         return max(by_threads, self.processors / workers)
 
 
 class ScalingPolicy:
-    """Remembers since when there have been more workers than needed."""
+    """Remembers since when there are more workers than needed."""
 
     def __init__(self) -> None:
         self._roomy_since: float | None = None
 
     def wanted(self, now: float, current: int, least: int, most: int, load: Load) -> int:
-        """The number of workers from now on. ``current`` is the number wanted so far; until so many serve, none is
-        added: they are on their way."""
+        """Return the number of workers that is wanted now. ``current`` is the number wanted so far. While fewer serve,
+        none is added, because the missing ones are starting."""
         bounded = min(max(current, least), most)
         if bounded != current:
             self._roomy_since = None
@@ -55,7 +55,7 @@ class ScalingPolicy:
             return current
         if load.queued > 0 or load.share(current) >= _FULL:
             self._roomy_since = None
-            # As many more as have their hands full with what waits, but not more than twice as many as there were.
+            # Add the workers that the waiting requests would occupy, but at most double the number of workers.
             step = -(-load.queued // load.threads) if load.threads else 1
             return min(current + min(max(step, 1), current), most)
         if current > least and load.share(current - 1) < _ROOMY:

@@ -1,4 +1,4 @@
-"""What is served: by whom, how it is meant to be, and how far it has got. All parts of the supervisor share it."""
+"""The state that all parts of the supervisor share: its workers, what is wanted, and how far a stop has got."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ if TYPE_CHECKING:
     from kirsch.supervisor.resources import Resources
 
 SERVING, DRAINING, STOPPING, STOPPING_FAST, STOPPING_AT_ONCE = range(5)
-"""How the end goes on; each may be followed by those after it."""
+"""The phases of a stop. A phase may be followed by any of those after it."""
 
 
 class Generation:
-    """What the workers of one generation are made of. It never changes: a reload makes another one aside, and
-    :meth:`Service.activate` exchanges them.
+    """What the workers of one generation are created from. It is immutable: a reload prepares the next generation, and
+    :meth:`Service.activate` replaces the current one.
 
-    ``workers`` is the number wanted from its beginning on; None leaves the number as it is then. ``directory`` is a
-    descriptor of the directory that the workers start in. A descriptor and not a path: a link on the way to it may lead
-    to another release by the time that a worker is replaced.
+    ``workers`` is the number wanted once it is current; None keeps the number. ``directory`` is a descriptor of the
+    directory in which the workers start. It is no path, because a symbolic link in a path may point to another release
+    by the time a worker is replaced.
 
-    Raises UsageError where there is no such directory.
+    Raises UsageError where the directory does not exist.
     """
 
     __slots__ = ("chosen", "directory", "number", "workers")
@@ -42,7 +42,7 @@ class Generation:
     directory: int
 
     def __init__(self, number: int, chosen: Settings, workers: int | None = None, path: str | None = None) -> None:
-        """``path`` is the directory; None finds it by the settings."""
+        """``path`` is the directory; None takes the one of the settings."""
         put = object.__setattr__
         put(self, "number", number)
         put(self, "chosen", chosen)
@@ -57,20 +57,20 @@ class Generation:
         os.fchdir(self.directory)
 
     def close(self) -> None:
-        """Close the directory: no worker is made of this any more."""
+        """Close the directory. No worker of this generation can be started afterwards."""
         os.close(self.directory)
 
 
 class Service:
-    """``held``, ``board`` and ``notifier`` stay; the rest changes with events.
+    """``resources``, ``board`` and ``notifier`` are fixed; the rest changes with events.
 
-    What is there: ``workers``, and what is remembered of their seats. ``served``: a worker has been ready;
-    ``announced``: all first ones have been. ``name`` is the application's.
+    The actual state: ``workers``, and the states of their indexes. ``served``: at least one worker has been ready.
+    ``announced``: all first workers have been. ``name`` is the name of the application.
 
-    What is wanted: ``wanted`` workers of the ``current`` generation; but none while everybody is ``asleep`` (no
-    request for long) or ``withdrawn`` (WINCH). ``trial`` is the generation that a reload tries; until its first worker
-    is ready, nothing else depends on it. ``ending`` is one of the words above, and ``exit_status`` what has come to be
-    known of it.
+    The wanted state: ``wanted`` workers of the ``current`` generation, but none while ``asleep`` (no request for a long
+    time) or ``withdrawn`` (WINCH). ``trial`` is the generation that a reload tries; nothing else depends on it until
+    its first worker is ready. ``ending`` is the phase of the stop, and ``exit_status`` the exit status as far as it is
+    known.
     """
 
     def __init__(
@@ -101,7 +101,7 @@ class Service:
 
     @property
     def needed(self) -> int:
-        """How many workers there should be just now."""
+        """How many workers there should be now."""
         return 0 if self.asleep or self.withdrawn else self.wanted
 
     @property
@@ -109,11 +109,12 @@ class Service:
         return self.ending >= STOPPING
 
     def is_trial(self, worker: Worker) -> bool:
-        """Whether a reload has made it to see whether the next generation works."""
+        """Whether a reload has started it to try the next generation."""
         return worker.generation > self.current.number
 
     def generation_of(self, worker: Worker) -> Generation:
-        """What holds for it: its own generation while that is tried, and the current one for all others."""
+        """The generation whose settings apply to it: its own while that is tried, and the current one for all
+        others."""
         return self.trial if self.trial is not None and self.is_trial(worker) else self.current
 
     def index_state(self, number: int) -> IndexState:
@@ -126,22 +127,22 @@ class Service:
         self.resources.errors(level, message)
 
     def activate(self, trial: Generation, name: str) -> None:
-        """Make ``trial`` the current generation: the one place at which what a reload wants comes into force.
+        """Make ``trial`` the current generation. This is the one place where a reload takes effect.
 
-        ``name`` is the application's. Nothing here can fail.
+        ``name`` is the name of the application. Nothing here can fail.
         """
         before, self.current, self.trial = self.current, trial, None
         before.close()
         if trial.workers is not None:
             self.wanted = trial.workers
         for state in self.index_states():
-            state.backoff.reset()  # what the workers failed with may have been mended
+            state.backoff.reset()  # the cause of earlier failures may have been fixed
         self.board.generation = trial.number
         self.resources.errors.set_level(reports.LEVELS[trial.chosen.log_level])
         try:
-            trial.enter_directory()  # else a directory of before could never be unmounted
+            trial.enter_directory()  # otherwise the previous directory could never be unmounted
         except OSError:
-            pass  # workers change to it by themselves
+            pass  # workers change to the directory themselves
         self.set_application(name)
         self.show_title()
 
@@ -151,7 +152,7 @@ class Service:
             self.trial = None
 
     def close_directories(self) -> None:
-        """In a forked child, which needs none of them any more."""
+        """In a forked child, which needs none of them."""
         self.current.close()
         if self.trial is not None:
             self.trial.close()
@@ -160,7 +161,7 @@ class Service:
         titles.supervisor(self.chosen.process_name or self.name)
 
     def set_application(self, name: str) -> None:
-        """The application's full name is known."""
+        """Set the full name of the application, once a worker has reported it."""
         if name != self.name:
             self.name = name
             self.show_title()

@@ -1,4 +1,4 @@
-"""Signals as events of a loop: each one that comes is a byte in a pipe."""
+"""Signals as events of the event loop: each signal writes a byte into a pipe."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ NAMES = (
 
 
 class SignalPipe:
-    """Takes the signals of ``NAMES`` over, for good. To be made in the main thread.
+    """Handles the signals of ``NAMES`` from now on. Has to be created in the main thread.
 
-    They may have been blocked before, as they are over an exec (``upgrade.py``): what came meanwhile comes now.
+    Signals may be blocked before, as they are over an exec (``upgrade.py``). Those that are pending arrive now.
     """
 
     def __init__(self) -> None:
@@ -36,21 +36,21 @@ class SignalPipe:
         return self._read_fd
 
     def signals(self) -> Iterator[int]:
-        """Those that have come, in their order."""
+        """The signals that have arrived, in their order."""
         self._read()
         while self._come:
             yield self._come.pop(0)
 
     def hold(self) -> None:
-        """Let signals wait until there is another :class:`SignalPipe`, or until :func:`unblock`; also those that have come
-        and that nobody has seen yet. An exec changes nothing about that."""
+        """Block all signals, and make those pending again that have arrived and have not been handled. They stay
+        pending over an exec, until there is another :class:`SignalPipe`, or until :func:`unblock`."""
         signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
         self._read()
         while self._come:
             os.kill(os.getpid(), self._come.pop(0))
 
     def end(self) -> None:
-        """What comes from now on changes nothing: this process is about to end."""
+        """Ignore further signals: this process is about to exit."""
         for name in NAMES:
             if name != "SIGCHLD" and (number := getattr(signal, name, None)) is not None:
                 signal.signal(number, signal.SIG_IGN)

@@ -1,7 +1,7 @@
-"""What the supervisor's family does, for people and programs: ``/`` (a page), ``/status.json`` and ``/metrics``.
+"""The state of the server, for people and programs: ``/`` (a page), ``/status.json`` and ``/metrics``.
 
-Everything is read from the scoreboard, so it can be told while each thread of each worker is stuck. Nothing can be
-changed through any address.
+All of it is read from the scoreboard, so it is served even while every thread of every worker is stuck. No request can
+change anything.
 """
 
 from __future__ import annotations
@@ -24,34 +24,34 @@ if TYPE_CHECKING:
 
 SAMPLE_SECONDS = 1.0
 RECENT_SAMPLES = 10
-"""Rates and latencies are those of so many samples, which is long enough to be calm and short enough to be now."""
+"""Rates and latencies are averages over this many samples: enough to be steady, and few enough to be current."""
 
 HISTORY_SAMPLES = 120
 
-# A worker's control thread reports each second; one that has not had the interpreter for so long is stuck.
+# The control thread of a worker reports each second. A worker that has not had the GIL for this long is stuck.
 STUCK_SECONDS = 5.0
 
 QUANTILES = {"p50": 0.5, "p90": 0.9, "p99": 0.99}
 
 _SLOW_MAX = 50
 _RUNNING_MAX = 100
-# Workers show what runs once a second; what is older is of a time when nobody looked.
+# Workers publish their running requests once a second. An older record is from an earlier reader.
 _SHOWN_SECONDS = 3.0
 
 _TEXT = "text/plain; charset=utf-8"
-_NOT_FOUND = "There are /, /status.json and /metrics here.\n"
-_GET_ONLY = "Nothing can be changed here.\n"
+_NOT_FOUND = "The pages here are /, /status.json and /metrics.\n"
+_GET_ONLY = "Only GET and HEAD are allowed here.\n"
 
 
 class History:
-    """The last samples of a scoreboard: a few whole, and of more how many requests there were per second."""
+    """The last samples of a scoreboard: a few complete ones, and the requests per second of more."""
 
     def __init__(self, first: Snapshot) -> None:
         self._samples: deque[Snapshot] = deque([first], maxlen=RECENT_SAMPLES + 1)
         self._rates: deque[float] = deque(maxlen=HISTORY_SAMPLES)
 
     def add(self, snapshot: Snapshot) -> None:
-        """To be called each ``SAMPLE_SECONDS``."""
+        """Add a sample; called every ``SAMPLE_SECONDS``."""
         self._rates.append(_rate(snapshot, self._samples[-1]))
         self._samples.append(snapshot)
 
@@ -65,13 +65,13 @@ class History:
         return [round(rate, 1) for rate in self._rates]
 
     def before(self, now: Snapshot) -> Snapshot:
-        """What ``now`` is to be compared with: the sample of some seconds ago."""
+        """Return the sample of some seconds ago, to compare ``now`` with."""
         earlier = [sample for sample in list(self._samples) if sample.time < now.time]
         return earlier[0] if earlier else now
 
 
 class Status:
-    """All that is known, as the content of ``/status.json``."""
+    """The content of ``/status.json``."""
 
     def __init__(self, board: Scoreboard) -> None:
         from kirsch import _native
@@ -81,8 +81,8 @@ class Status:
         self._python = f"{implementation} {sys.version.split()[0]}"
         self._board = board
         self._history = History(board.read())
-        # One thread at a time: where the interpreter has no lock, two that take slices of one memoryview lose count of
-        # them (CPython 3.14), and the last to let go of one releases the whole.
+        # Without a GIL, two threads that slice one memoryview lose count of the slices (CPython 3.14), and the memory
+        # is released while a slice is in use. So one thread at a time reads the board.
         self._lock = threading.Lock()
 
     def sample(self) -> None:
@@ -91,7 +91,7 @@ class Status:
 
     @property
     def has_history(self) -> bool:
-        """Whether there is something to compare with."""
+        """Whether there is an earlier sample to compare with."""
         return not self._history.is_empty
 
     def metrics(self) -> str:
@@ -100,7 +100,7 @@ class Status:
         return metrics.exposition(now, version=self._version, python=self._python)
 
     def now(self) -> dict[str, Any]:
-        """docs/metrics.md says what is in it."""
+        """The fields are described in docs/metrics.md."""
         with self._lock:
             return self._now()
 
@@ -130,7 +130,7 @@ class Status:
                 "requests_per_second": _rate(now, before),
                 "latency": {name: _latency(now.histogram(name).since(before.histogram(name))) for name in HISTOGRAMS},
             },
-            # The bounds of the histograms' first and last buckets: below the first no quantile is told apart.
+            # The bounds of the first and last bucket of the histograms. Quantiles below the first are not told apart.
             "measured": [now.bounds[0], now.bounds[-1]],
             "total": {"latency": {name: _latency(now.histogram(name)) for name in HISTOGRAMS}},
             "history": {"seconds": SAMPLE_SECONDS, "requests_per_second": self._history.rates},
@@ -146,7 +146,7 @@ def _rate(now: Snapshot, before: Snapshot) -> float:
 
 
 def _latency(histogram: Histogram) -> dict[str, Any]:
-    """In seconds: the mean, and what each quantile is at most; None where nothing was measured."""
+    """In seconds: the mean, and an upper bound of each quantile; None where nothing was measured."""
     found: dict[str, Any] = {name: histogram.at_most(share) for name, share in QUANTILES.items()}
     found["count"] = histogram.count
     found["mean"] = histogram.sum / histogram.count if histogram.count else None
@@ -179,7 +179,7 @@ def _worker(worker: WorkerState, now: Snapshot, before: Snapshot) -> dict[str, A
 
 
 def _running(shown: Iterable[Record], now: Snapshot) -> list[dict[str, Any]]:
-    """The longest first."""
+    """The running requests, the longest first."""
     found: list[dict[str, Any]] = []
     for index, _number, text in shown:
         try:
@@ -190,13 +190,13 @@ def _running(shown: Iterable[Record], now: Snapshot) -> list[dict[str, Any]]:
             if since < _SHOWN_SECONDS:
                 found += requests
         except (ValueError, TypeError, KeyError):
-            continue  # of a worker of another version
+            continue  # the worker has another version
     found.sort(key=lambda each: -each["age"])
     return found[:_RUNNING_MAX]
 
 
 def _slow(now: Snapshot) -> list[dict[str, Any]]:
-    """Those that run first, the longest first; then those that are over, the newest first."""
+    """The slow requests: those that run, the longest first; then those that have ended, the newest first."""
     alive = {worker.pid for worker in now.workers}
     found = []
     for index, _number, text in now.slow:
@@ -210,7 +210,7 @@ def _slow(now: Snapshot) -> list[dict[str, Any]]:
             else:
                 condition, age = "ended with its worker", 0.0
         except (ValueError, TypeError, KeyError):
-            continue  # of a worker of another version
+            continue  # the worker has another version
         found.append({**record, "worker": index, "condition": condition, "age": round(age, 3)})
     over = [each for each in found if each["took"] is not None or each["age"] == 0.0]
     running = [each for each in found if each not in over]
@@ -220,11 +220,11 @@ def _slow(now: Snapshot) -> list[dict[str, Any]]:
 
 
 class Pages:
-    """The WSGI application on ``--metrics-bind``."""
+    """The WSGI application of ``--metrics-bind``."""
 
     def __init__(self, status: Status) -> None:
         self._status = status
-        # Now, and not at the first request: an upgrade may have put another page there by then.
+        # Read now, because an upgrade may have replaced the file by the time of the first request.
         with open(os.path.join(os.path.dirname(__file__), "status.html"), encoding="utf-8") as page:
             self._page = page.read()
         self._answers: dict[str, Callable[[], tuple[str, str, dict[str, str]]]] = {
@@ -262,7 +262,7 @@ class Pages:
 
     def _html(self) -> tuple[str, str, dict[str, str]]:
         nonce = os.urandom(16).hex()
-        # What stands in a script element must not be able to end it.
+        # The JSON must not contain what ends a script element.
         status = json.dumps(self._status.now()).replace("<", "\\u003c")
         page = self._page.replace("@NONCE@", nonce).replace("@STATUS@", status)
         policy = (

@@ -1,22 +1,21 @@
-"""The loop of the parent process, and what each event leads to.
+"""The supervisor's event loop, and the effect of each event.
 
-It waits in one place (``event_loop.py``), for signals, for messages and ends of children, for listening sockets while
-nobody serves, and for moments. Each event changes what is *wanted* (how many workers, which of them are stale) or what
-*is*, both of which stand in :class:`service.Service`; what has to be done about the difference is decided in one place
-too (:meth:`Supervisor._reconcile`, with :func:`worker_plan.plan`).
+The supervisor waits in one place (``event_loop.py``): for signals, for messages and exits of its children, for timers,
+and, while it has no worker, for connections on the listening sockets. An event changes the *wanted* state (how many
+workers, which of them are stale) or the *actual* state. :class:`service.Service` holds both. One function removes the
+difference between them: :meth:`Supervisor._reconcile`, with :func:`worker_plan.plan`.
 
-    signal or event               wanted from then on
-    TERM                          no worker, gracefully; after --drain-delay, if there is one
-    INT, QUIT                     no worker, within a second; a second one: at once
-    HUP, --reload, --touch-reload every worker is stale; the settings are read again; what WINCH sent away comes back
-    USR1                          logs are opened again, here and in the workers
-    USR2                          another image of this program goes on with the sockets and the workers (upgrade.py)
+    signal or event               wanted state from then on
+    TERM                          no worker, after a graceful stop; with --drain-delay, the workers drain first
+    INT, QUIT                     no worker, within a second; the second such signal: at once
+    HUP, --reload, --touch-reload every worker is stale; the settings are read again; a WINCH is undone
+    USR1                          the logs are reopened, here and in the workers
+    USR2                          the new version of this program takes over the sockets and the workers (upgrade.py)
     TTIN, TTOU                    one worker more, one less
-    WINCH                         no worker, gracefully; the supervisor stays (not where a terminal was resized)
-    PWR                           every worker writes what it does to stderr
-    a worker asks to leave        it is stale
-    a worker has died             a seat is free
-    no request for a long time    no worker, until somebody knocks
+    WINCH                         no worker, after a graceful stop; the supervisor stays (ignored on a terminal's
+    resize) PWR                           every worker writes its running requests to stderr a worker asks for
+    replacement it is stale a worker exits                its index needs another worker no request for a long time
+    no worker, until the next connection
 """
 
 from __future__ import annotations
@@ -44,7 +43,7 @@ from kirsch.supervisor.signal_pipe import SignalPipe
 from kirsch.supervisor.system import has_terminal, how_ended
 from kirsch.supervisor.upgrade_manager import UpgradeManager
 from kirsch.supervisor.worker_manager import WorkerManager
-from kirsch.supervisor.worker_plan import INDEX_KEY, NEVER, READY, plan
+from kirsch.supervisor.worker_plan import NEVER, READY, plan
 from kirsch.supervisor.worker_plan import STOPPING as STOPPING_WORKER
 from kirsch.supervisor.zygote_pool import Zygote, ZygotePool
 
@@ -55,27 +54,28 @@ if TYPE_CHECKING:
     from kirsch.settings import Settings
     from kirsch.supervisor.control import Channel, Message
 
-# A second INT or QUIT ends workers at once; one that does not even manage that is killed after this.
+# A second INT or QUIT ends the workers at once. A worker that has not exited after this time is killed.
 _AT_ONCE_SECONDS = 1.0
 
-# An end that comes sooner needs no explanation.
+# A stop that takes less time than this is not reported.
 _SILENCE_SECONDS = 1.0
 
-# On the scoreboard each seat has two workers for the time of a replacement, and some more linger.
+# The scoreboard has two slots for each worker index, for the time of a replacement, and these for workers that stop
+# slowly.
 _SLOTS_SPARE = 64
 
 
 def supervise(chosen: Settings, version: str) -> int:
-    """Serve under a supervisor until a signal ends it; returns the exit status. To be called by :func:`forking.run`.
+    """Serve under a supervisor until a signal ends it; return the exit status. :func:`forking.run` calls this.
 
-    Raises StartupError and UsageError for what can be refused before there is a worker.
+    Raises StartupError and UsageError for everything that can be refused before the first worker starts.
     """
     return Supervisor(chosen, version).run()
 
 
 class Supervisor:
     def __init__(self, chosen: Settings, version: str) -> None:
-        """Have all that can be refused. Raises StartupError or UsageError."""
+        """Acquire everything that can be refused. Raises StartupError or UsageError."""
         state = upgrade.receive()
         self._version = version
         self._service = service = _open(chosen, state)
@@ -107,7 +107,7 @@ class Supervisor:
             self._adopt(state)
 
     def _adopt(self, state: upgrade.State) -> None:
-        """Go on where the image before this one has left off."""
+        """Continue where the previous image of this program stopped."""
         service = self._service
         service.served = state["served"]
         handed_over = [each for each in state["workers"] if each["state"] != STOPPING_WORKER]
@@ -115,8 +115,8 @@ class Supervisor:
         if wanted > room:
             service.report(ERROR, f"SIGUSR2: there is room for {room} workers; a restart makes room for {wanted}")
             wanted = room
-        # Until a worker of this image is ready, there are as many as there were.
-        service.wanted = 1 + max((each[INDEX_KEY] for each in handed_over), default=wanted - 1)
+        # Until the first worker of this image is ready, the number of workers stays as it was.
+        service.wanted = 1 + max((each["index"] for each in handed_over), default=wanted - 1)
         self._upgraded_workers = wanted
         self._worker_manager.adopt(state["workers"], None if state["board"] is None else service.board)
 
@@ -136,12 +136,12 @@ class Supervisor:
             self._loop.run_once(self._next_due(time.monotonic()), self._signal_pipe.fileno())
 
     def _import_what_workers_need(self) -> None:
-        """Here, once, instead of in each of them; and so that a reload after the package has been replaced does not
-        mix two versions of it."""
+        """Import the driver once in the supervisor instead of in every worker. A reload after the package was replaced
+        then does not mix two versions of it."""
         if self._service.chosen.driver == "threads":
             from kirsch.drivers import threads  # noqa: F401
 
-    # Moments
+    # Timers
 
     def _next_due(self, now: float) -> float:
         due = [self._watchdog_at, self._drain_until, self._explain_at]
@@ -173,10 +173,10 @@ class Supervisor:
             )
         self._upgrade_manager.run_due(now)
 
-    # What is wanted, and what is
+    # Wanted and actual state
 
     def _reconcile(self, now: float) -> None:
-        """Start, replace and stop workers until what is there is what is wanted; one step of it."""
+        """Take one step from the actual state towards the wanted one: start, replace and stop workers."""
         service, worker_manager = self._service, self._worker_manager
         if service.is_stopping:
             return
@@ -184,7 +184,7 @@ class Supervisor:
         steps = plan((worker for worker in service.workers if not service.is_trial(worker)), service.needed)
         for worker in steps.stop:
             worker_manager.retire(worker)
-        # What a reload tries may replace those that are stale too.
+        # The worker that a reload tries may replace stale workers too.
         replace = None if self._reload_manager.is_trying else steps.replace
         if (steps.start or replace is not None) and worker_manager.can_start(now):
             for number in steps.start:
@@ -196,14 +196,14 @@ class Supervisor:
             self._announce()
 
     def _announce(self) -> None:
-        """Say what is served, once all first workers are ready."""
+        """Print what is served, once all first workers are ready."""
         service = self._service
         if sum(worker.state is READY for worker in service.workers) < service.wanted:
             return
         service.announced = True
         several = f", {service.wanted} workers" if service.wanted > 1 else ""
         if self._is_upgrade:
-            if not self._adopted_workers:  # else the end of their replacement has been reported
+            if not self._adopted_workers:  # otherwise the reload manager has reported the end of their replacement
                 number = f"{service.wanted} workers" if service.wanted > 1 else "a new worker"
                 service.report(INFO, f"SIGUSR2: done, {number} for {service.name}")
         else:
@@ -219,11 +219,11 @@ class Supervisor:
     # Children
 
     def fork(self, main: Callable[[], int], *channels: Channel) -> int:
-        """Fork a child that closes ``channels`` and does ``main``; returns its pid. Raises OSError."""
+        """Fork a child that closes ``channels`` and calls ``main``; return its pid. Raises OSError."""
         return forking.fork(main, partial(self._leave, channels))
 
     def _leave(self, channels: tuple[Channel, ...]) -> None:
-        """In a new child: close what is the supervisor's alone. The rest is freed with the stack."""
+        """In a new child: close what belongs to the supervisor alone. The stack frees the rest."""
         worker_process.set_signals()
         self._loop.close()
         self._signal_pipe.close()
@@ -238,7 +238,7 @@ class Supervisor:
         self._upgrade_manager.close()
 
     def _on_sigchld(self, _name: str) -> None:
-        """Wait for every child that has ended; those that we do not know were orphans, or are of an image before."""
+        """Reap every child that has exited. Unknown ones were orphans, or children of the previous image."""
         handlers = (
             self._worker_manager.on_exit,
             self._upgrade_manager.on_exit,
@@ -258,7 +258,8 @@ class Supervisor:
                     break
 
     def start_failed(self, failure: Message, otherwise: str, index: int | None, *, is_trial: bool) -> None:
-        """A worker, or a zygote (then there is no ``index``), did not get ready; ``is_trial``: it was a reload's."""
+        """Handle a worker, or a zygote (``index`` is None), that did not get ready; ``is_trial``: a reload started
+        it."""
         service = self._service
         if service.is_stopping:
             return
@@ -268,7 +269,7 @@ class Supervisor:
             summary = failure.get("summary")
             self._reload_manager.fail(f"{summary}\n{details}" if summary else details)
         elif not service.served:
-            # It cannot even start: say why, once for all workers, and end.
+            # The first start has failed: report the reason once for all workers, and exit.
             reports.write_failure(text, trace)
             status = failure.get("status")
             service.exit_status = status if isinstance(status, int) and status else bootstrap.EXIT_NOT_LOADED
@@ -282,7 +283,7 @@ class Supervisor:
         if zygote.threads:
             self._service.report(
                 WARNING,
-                "--preload: importing the application has started threads, which will be in no worker: "
+                "--preload: importing the application started threads, and the workers will not have them: "
                 f"{', '.join(zygote.threads)}; start them in the first request, or omit --preload",
             )
         if zygote is self._zygotes.current:
@@ -294,7 +295,7 @@ class Supervisor:
             otherwise = how if zygote.name else f"{how} before it had imported the application"
             self.start_failed(zygote.failure or {}, otherwise, None, is_trial=is_trial)
         elif not self._service.is_stopping:
-            self._service.report(ERROR, f"{how}; another one is made when a worker is missing")
+            self._service.report(ERROR, f"{how}; starting another when the next worker is needed")
 
     # Signals
 
@@ -355,30 +356,32 @@ class Supervisor:
         if service.ending:
             return
         if wanted < max(sets, 1):
-            least = "one worker is the least; SIGWINCH ends that too"
+            least = "one worker is the minimum; SIGWINCH stops that one too"
             sockets = f"with --reuse-port each of the {sets} sets of sockets needs a worker"
             service.report(WARNING, f"{name}: {sockets if sets else least}")
         elif 2 * wanted > service.board.slots:
-            service.report(WARNING, f"{name}: no room for more than {service.wanted} workers; restart with --workers")
+            service.report(
+                WARNING, f"{name}: the scoreboard has room for {service.wanted} workers; restart with more --workers"
+            )
         else:
             service.wanted = wanted
             service.report(INFO, f"{name}: {wanted} {'worker' if wanted == 1 else 'workers'} from now on")
 
     def _on_sigwinch(self, name: str) -> None:
         if self._service.ending or has_terminal():
-            return  # somebody has resized a window
+            return  # the signal is for a terminal that was resized
         self._service.withdrawn = True
         self._reload_manager.keep_withdrawn()
-        self._service.report(INFO, f"{name}: the workers end; SIGHUP brings them back")
+        self._service.report(INFO, f"{name}: stopping the workers; SIGHUP starts them again")
 
-    # The end
+    # Stopping
 
     def _drain(self, name: str) -> None:
         service, chosen = self._service, self._service.chosen
         seconds = chosen.drain_delay
         service.ending = DRAINING
         self._drain_until = time.monotonic() + seconds
-        service.report(INFO, f"{name}: serving on for {seconds:g} s while load balancers look elsewhere")
+        service.report(INFO, f"{name}: draining for {seconds:g} s, for load balancers to send requests elsewhere")
         patience = seconds + chosen.graceful_timeout + chosen.shutdown_timeout
         service.notifier.stopping(f"{name}: draining", patience)
         self._reload_manager.abandon()
@@ -393,14 +396,15 @@ class Supervisor:
         self._stop_all(ending, timeout)
 
     def _stop_all(self, ending: int, timeout: float) -> None:
-        """End all workers within ``timeout``, from now on without anybody who listens. May be called again."""
+        """Stop all workers within ``timeout``, and close the listening sockets. May be called again."""
         service = self._service
         service.ending = ending
         self._drain_until = NEVER
         self._reload_manager.abandon()
         self._worker_manager.clear_exiting()
         self._autoscaler.stop()
-        # Else newcomers would queue for nobody; what has queued already the workers still take.
+        # Otherwise new connections would queue although no worker will accept them. The workers accept those that
+        # queue.
         service.resources.close_sockets()
         self._zygotes.dismiss_all()
         self._upgrade_manager.give_up()
@@ -418,7 +422,7 @@ class Supervisor:
 
 
 def _open(chosen: Settings, state: upgrade.State | None) -> Service:
-    """What the service needs before there is a worker: opened, or taken over. Raises StartupError or UsageError."""
+    """Open what the service needs before the first worker, or take it over. Raises StartupError or UsageError."""
     try:
         if chosen.preload:
             zygote_process.adopt_orphans()
@@ -436,23 +440,23 @@ def _open(chosen: Settings, state: upgrade.State | None) -> Service:
 
 
 def _scoreboard(chosen: Settings, state: upgrade.State | None) -> Scoreboard:
-    """That of the image before, or a new one. Raises OSError."""
+    """Return the scoreboard of the previous image, or a new one. Raises OSError."""
     if state is not None:
         os.set_inheritable(state["board"], False)
         try:
             return Scoreboard.adopt(state["board"])
         except (OSError, ValueError):
-            # Of another version. Counters begin anew, and what the workers of before do nobody sees.
+            # It has another version's layout. Counters start at 0, and the adopted workers are not on the new board.
             os.close(state["board"])
             state["board"] = None
     return Scoreboard.create(2 * max(chosen.workers, chosen.max_workers) + _SLOTS_SPARE)
 
 
 def _group(board: Scoreboard, state: upgrade.State | None) -> EngineGroup:
-    """That of the image before, whose workers go on in it, or a new one."""
+    """Return the engine group of the previous image, which its workers still use, or a new one."""
     fds = [] if state is None else state.get("group", [])
     if state is not None and state["board"] is None:
         for fd in fds:
-            os.close(fd)  # its records are on another board
+            os.close(fd)  # their records are on another scoreboard
         fds = []
     return EngineGroup(board, fds)

@@ -1,4 +1,4 @@
-"""What the supervisor asks of the operating system about its children, in a line each."""
+"""What the supervisor asks of the operating system about its children."""
 
 from __future__ import annotations
 
@@ -7,21 +7,21 @@ import signal
 
 
 def kill(pid: int, number: int) -> None:
-    """Send a signal to ``pid``, if that is a child of ours which has not been waited for.
+    """Send a signal to ``pid``, if that is a child of this process which has not been reaped.
 
-    A worker that a zygote has forked tells its pid itself, and it may be another user's: so what it tells is believed
-    only where the kernel agrees. Nor can the number have been given to somebody else meanwhile.
+    A worker that a zygote has forked reports its own pid, and it may run as another user. So the pid is used only where
+    the kernel confirms that it is a child, which also means that no other process can have got the same pid.
     """
     if pid > 0:
         try:
             os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
             os.kill(pid, number)
         except OSError:
-            pass  # it is no child, or has ended, and SIGCHLD is on its way
+            pass  # it is no child, or has exited, and SIGCHLD is on its way
 
 
 def how_ended(code: int | None) -> str:
-    """``os.waitstatus_to_exitcode`` in words; None: nobody knows."""
+    """``os.waitstatus_to_exitcode`` in words; None: the status is unknown."""
     if code is None:
         return "has ended"
     if code >= 0:
@@ -33,7 +33,7 @@ def how_ended(code: int | None) -> str:
 
 
 def random_up_to(most: int) -> int:
-    """A number from 0 to ``most``. Importing random would take as long as all of the supervisor."""
+    """A number from 0 to ``most``. Importing ``random`` would take as long as importing the whole supervisor."""
     return int.from_bytes(os.urandom(8), "big") % (most + 1)
 
 
@@ -42,7 +42,7 @@ def random_share() -> float:
 
 
 def has_terminal() -> bool:
-    """Whether this process is in the foreground of a terminal, whose resizing sends SIGWINCH."""
+    """Whether this process is in the foreground of a terminal, which sends SIGWINCH when it is resized."""
     try:
         fd = os.open("/dev/tty", os.O_RDONLY | os.O_NOCTTY)
     except OSError:
@@ -56,7 +56,7 @@ def has_terminal() -> bool:
 
 
 def processor_seconds(pid: int) -> float:
-    """What a process has used of processors; 0 where the system does not tell."""
+    """The processor time that a process has used; 0 where the system does not report it."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
             fields = file.read().rpartition(b")")[2].split()

@@ -1,12 +1,12 @@
-"""SIGUSR2: this process becomes the new installation of the program, with the same pid, sockets and workers.
+"""SIGUSR2: this process becomes the new installation of the program, and keeps its pid, sockets and workers.
 
-First the new installation is asked, as a child, whether it would start at all (``--check-config``); if not, nothing has
-happened. Then the process executes it in its own place. What has to be known there lies in a file without a name, whose
-descriptor an environment variable tells; sockets, channels and the scoreboard are simply left open. Signals are blocked
-from before that until the new image listens to them, so none is lost and none ends it.
+First the new installation runs as a child, with ``--check-config``, to check whether it would start; if it would not,
+nothing changes. Then the process executes the new installation in its own place. The state is handed over in an unnamed
+file, whose descriptor is in an environment variable. Sockets, channels and the scoreboard stay open. Signals are
+blocked until the new image handles them, so that none is lost and none ends the process.
 
-The pid stays because whoever watches the service knows it: systemd, a container, a pid file. The new image finds its
-workers, which are still its children; they serve until their successors are ready, and go on if those never are.
+The pid stays the same because systemd, a container or a pid file knows the service by it. The new image finds its
+workers, which are still its children. They serve until their successors are ready, or on if those fail.
 """
 
 from __future__ import annotations
@@ -30,21 +30,21 @@ if TYPE_CHECKING:
 
     State = dict[str, Any]
 
-# Begins with an underscore: it is no setting, and nobody is to write it.
+# It begins with an underscore, because it is no setting and is not for users.
 _VARIABLE = "_KIRSCH_HANDED_OVER"
 
-# Of what the new installation says while it is checked, the end tells most.
+# The end of the output of ``--check-config`` is what matters.
 _OUTPUT_MAX = 16384
 
 
 def receive() -> State | None:
-    """What the image before this one has handed over; None where there was none."""
+    """Return what the previous image has handed over; None where there was none."""
     text = os.environ.pop(_VARIABLE, "")
     if not text:
         return None
     pid, _, fd = text.partition(":")
     if pid != str(os.getpid()):
-        return None  # not for us: somebody has passed our environment on
+        return None  # not for this process: it has inherited another supervisor's environment
     with open(int(fd), "rb") as file:
         file.seek(0)
         state: State = json.load(file)
@@ -52,8 +52,8 @@ def receive() -> State | None:
 
 
 def become(chosen: Settings, state: State, channels: Iterable[Channel], signal_pipe: SignalPipe) -> None:
-    """Execute the program anew with ``state`` and these channels. Raises OSError where that cannot be done; then
-    nothing has changed."""
+    """Execute the program anew with ``state`` and these channels. Raises OSError where that fails; then nothing has
+    changed."""
     fds = [channel.fileno() for channel in channels if channel.fileno() >= 0]
     file = os.memfd_create("kirsch-upgrade", 0) if hasattr(os, "memfd_create") else _temporary_file()
     before = os.getcwd()
@@ -77,7 +77,7 @@ def become(chosen: Settings, state: State, channels: Iterable[Channel], signal_p
 
 
 class Check:
-    """The new installation as a child that looks whether it would start. Raises OSError where it cannot be run."""
+    """The new installation, run as a child with ``--check-config``. Raises OSError where it cannot be run."""
 
     def __init__(self, chosen: Settings, deadline: float) -> None:
         self.deadline = deadline
@@ -107,7 +107,7 @@ class Check:
         return self._fd
 
     def read(self) -> bool:
-        """Take in what it has written; False at the end of it."""
+        """Read its output; False at the end of it."""
         try:
             data = os.read(self._fd, 65536)
         except BlockingIOError:
@@ -116,7 +116,7 @@ class Check:
         return bool(data)
 
     def give_up(self) -> None:
-        """It has taken too long."""
+        """End the check, which has taken too long."""
         self.deadline = float("inf")
         self._output += b"\nit took longer than --startup-timeout"
         try:
@@ -125,7 +125,7 @@ class Check:
             pass
 
     def finish(self) -> str:
-        """It has ended: what it said."""
+        """Return its output, once it has exited."""
         self.read()
         self.close()
         return self._output.decode("utf-8", "replace").strip()
@@ -135,8 +135,8 @@ class Check:
 
 
 def _command() -> list[str]:
-    """The command that has started this process. The path of the interpreter leads through links of a virtual
-    environment, which may lead elsewhere by now: that is the upgrade."""
+    """The command that started this process. The path of the interpreter may lead through symbolic links of a virtual
+    environment, and those may point to another version now: that is the upgrade."""
     return [sys.executable, *sys.orig_argv[1:]]
 
 

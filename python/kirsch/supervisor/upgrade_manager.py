@@ -1,4 +1,4 @@
-"""SIGUSR2, from the signal to the exec: the new installation looks at itself, and then this process becomes it."""
+"""SIGUSR2, from the signal to the exec: the new installation checks itself, and then this process becomes it."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
 
 class UpgradeManager:
-    """What an exec would cut off is stopped before it, and started again where the exec fails: ``triggers`` and the
-    ``metrics_manager``. Workers stay, and zygotes do not."""
+    """Stops ``triggers`` and ``metrics_manager`` before the exec, and starts them again if it fails. Workers stay, and
+    zygotes are stopped."""
 
     def __init__(
         self,
@@ -50,7 +50,7 @@ class UpgradeManager:
         if service.ending:
             return
         if self._check is not None:
-            service.report(WARNING, f"{name}: an upgrade is under way already")
+            service.report(WARNING, f"{name}: an upgrade is in progress already")
             return
         service.report(INFO, f"{name}: checking the new installation")
         timeout = service.chosen.startup_timeout
@@ -62,7 +62,7 @@ class UpgradeManager:
             self._loop.add_reader(self._check.fileno(), self._read_output)
 
     def due(self) -> float:
-        """When it will have taken too long."""
+        """The deadline of the check."""
         return NEVER if self._check is None else self._check.deadline
 
     def run_due(self, now: float) -> None:
@@ -74,12 +74,12 @@ class UpgradeManager:
             self._check.give_up()
 
     def close(self) -> None:
-        """In a forked child."""
+        """Close the descriptors, in a forked child."""
         if self._check is not None:
             self._check.close()
 
     def on_exit(self, pid: int, code: int) -> bool:
-        """The process ``pid`` has ended with ``code``; False where it was not the one that checks."""
+        """Handle the exit of process ``pid`` with ``code``; False where it is not the check."""
         check = self._check
         if check is None or check.pid != pid:
             return False
@@ -92,7 +92,7 @@ class UpgradeManager:
             self._become()
         else:
             output = output or f"it {how_ended(code)}"
-            text = f"SIGUSR2: the new installation does not start, and this one serves on:\n{output}"
+            text = f"SIGUSR2: the new installation does not start, keeping this one:\n{output}"
             self._service.report(ERROR, text)
         return True
 
@@ -102,7 +102,7 @@ class UpgradeManager:
             self._loop.remove_reader(self._check.fileno())
 
     def _become(self) -> None:
-        """Become the new installation, with the same sockets and workers. Returns only where that fails."""
+        """Execute the new installation with the same sockets and workers. Returns only where that fails."""
         service = self._service
         self._zygotes.dismiss_all()
         for worker in service.workers:
@@ -126,7 +126,7 @@ class UpgradeManager:
             os.set_inheritable(service.board.fd, False)
             service.group.set_inheritable(False)
             service.resources.stay()
-            text = f"the new installation cannot be run: {bootstrap.reason(error)}; serving on"
+            text = f"the new installation cannot be run: {bootstrap.reason(error)}; keeping this one"
             service.report(ERROR, f"SIGUSR2: {text}")
             self._metrics_manager.start()
             self._reload_triggers.start()

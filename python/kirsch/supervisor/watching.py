@@ -1,9 +1,9 @@
-"""Changes of files that call for a reload: ``--reload`` for development, ``--touch-reload`` for operations.
+"""Changes of files that start a reload: ``--reload`` for development, ``--touch-reload`` for operations.
 
-On Linux the supervisor watches source files itself (``inotify.py``). Elsewhere, and where WATCHFILES_FORCE_POLLING is
-set because the files lie on a file system that tells nothing, the library watchfiles does in a process of its own (this
-module is its program too): it brings threads, which the supervisor must not have when it forks, and takes as long to
-import as everything else together.
+On Linux the supervisor watches source files itself (``inotify.py``). Elsewhere the library watchfiles watches them, in
+a child process (this module is the child's program too). The same holds if WATCHFILES_FORCE_POLLING is set, because the
+files lie on a file system that reports no changes. The library starts threads, which the supervisor must not have when
+it forks, and takes as long to import as the rest of Kirsch together.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ if TYPE_CHECKING:
 
     from kirsch.supervisor.inotify import InotifyWatcher
 
-# Changes are told when none has come for so long, or after so long at the most, in milliseconds: an editor writes one
-# file in several steps, and a change of branches writes many files.
+# Changes are reported after a pause without another change, or after this time at most, in milliseconds: an editor
+# writes one file in several steps, and a checkout of another branch writes many files.
 _PAUSE = 50
 _PATIENCE = 500
 
 LEFT_OUT = frozenset({"__pycache__", "node_modules", "site-packages", "dist-packages"})
-"""Directories whose files nobody edits; whatever begins with a dot is left out as well."""
+"""Directories whose files are not edited by hand. Names that begin with a dot are left out as well."""
 
 _MISSING = "--reload needs the package watchfiles on this system; run `pip install 'kirsch[reload]'`"
 
@@ -34,13 +34,13 @@ _WILD = frozenset("*?[")
 
 
 class WatchError(Exception):
-    """Watching does not work, in one line; how to mend it stands in it."""
+    """Files cannot be watched: the reason in one line, and how to fix it."""
 
 
 class Selection:
-    """Which files are watched: ``*.py`` below ``directories``, and what ``patterns`` name, which are absolute paths: a
-    file, a directory with all below it, or one with ``*`` and ``?``. Files of ``ignored`` are left out: the server
-    writes them."""
+    """The files to watch: ``*.py`` below ``directories``, and the files of ``patterns``. A pattern is the absolute path
+    of a file, or of a directory with all files below it, or a path with ``*`` and ``?``. Files of ``ignored`` are left
+    out, because the server writes them."""
 
     def __init__(self, directories: Iterable[str], patterns: Iterable[str], ignored: Iterable[str] = ()) -> None:
         self.directories = list(directories)
@@ -53,11 +53,11 @@ class Selection:
         return _matches(path, self.patterns) or (path.endswith(".py") and _is_source(path, self.directories))
 
     def tops(self) -> list[str]:
-        """The directories to begin with."""
+        """The top directories to watch."""
         return [*self.directories, *_directories_of(self.patterns, self.directories)]
 
     def descends(self, path: str) -> bool:
-        """Whether the directory ``path``, which is in a watched one, is to be watched as well."""
+        """Whether to watch the directory ``path``, which is in a watched one, as well."""
         if path in self.patterns or any(_is_in(pattern, path) for pattern in self.patterns):
             return True
         if _is_hidden(os.path.basename(path)):
@@ -67,7 +67,7 @@ class Selection:
 
 
 def watch_sources(extra: Iterable[str], ignored: Iterable[str]) -> WatchfilesWatcher | InotifyWatcher:
-    """WatchfilesWatcher the application's sources, in the way that this system has. Raises WatchError."""
+    """Watch the application's sources with what the system offers. Raises WatchError."""
     if not hasattr(_native, "Inotify") or os.environ.get("WATCHFILES_FORCE_POLLING"):
         return WatchfilesWatcher(extra)
     from kirsch.supervisor.inotify import InotifyWatcher
@@ -77,13 +77,13 @@ def watch_sources(extra: Iterable[str], ignored: Iterable[str]) -> WatchfilesWat
 
 
 class WatchfilesWatcher:
-    """A child process that watches source files and says what changed. For --reload.
+    """A child process that watches source files and reports changes. For --reload.
 
-    Watched are ``*.py`` below ``directories``: by default the entries of ``sys.path`` that hold neither the standard
-    library nor installed packages (so ``sys.path`` must be as the application will see it: --chdir, --pythonpath); and
-    what ``extra`` names (--reload-extra-file: a file, a directory with all below it, or a pattern with ``*`` and
-    ``?``). The child ends with its parent. It takes a moment until it watches; what has changed between the call and
-    that moment it finds by the times of the files, so all but what was removed.
+    It watches ``*.py`` below ``directories``: by default the entries of ``sys.path`` that hold neither the standard
+    library nor installed packages. So ``sys.path`` must be the one of the application (--chdir, --pythonpath). It also
+    watches ``extra`` (--reload-extra-file: a file, a directory with all files below it, or a pattern with ``*`` and
+    ``?``). The child exits with its parent. It takes a moment to start; it finds what has changed until then by the
+    times of the files, except files that were removed.
 
     Raises WatchError where watchfiles is not installed or the child cannot be started.
     """
@@ -102,7 +102,7 @@ class WatchfilesWatcher:
         self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._socket.setblocking(False)
         self._owner_pid = os.getpid()
-        # What finds modules here finds them there; -c, because -m would look in the current directory first.
+        # The child gets the same sys.path. -c and not -m, which would look in the current directory first.
         program = f"import sys; sys.path[:] = {sys.path!r}; from {__name__} import main; main({json.dumps(task)!r})"
         try:
             self.pid = _spawn([sys.executable, "-c", program], theirs.fileno())
@@ -120,17 +120,17 @@ class WatchfilesWatcher:
         return float("inf")
 
     def take(self, _now: float) -> list[str]:
-        """Nothing: :meth:`read` has told it."""
+        """Return nothing: :meth:`read` has returned the changes."""
         return []
 
     def fileno(self) -> int:
-        """Readable when something changed, or the child ended."""
+        """The descriptor is readable when something has changed, or the child has exited."""
         return self._socket.fileno()
 
     def read(self) -> list[str]:
-        """The paths that changed, in order; empty where there is nothing new after all. Never blocks.
+        """Return the paths that have changed, in order; empty where there is nothing new after all. Never blocks.
 
-        Raises WatchError when the child cannot watch (any more): report the line, :meth:`close`, go on without.
+        Raises WatchError when the child cannot watch any more. The caller reports that and calls :meth:`close`.
         """
         import json
 
@@ -143,14 +143,14 @@ class WatchfilesWatcher:
             except ConnectionError:
                 data = b""
             if not data:
-                raise WatchError("--reload: the process that watches files has ended; restart to watch again")
+                raise WatchError("--reload: the process that watches files has exited; restart to watch again")
             message: dict[str, Any] = json.loads(data)
             if "error" in message:
                 raise WatchError(f"--reload: {message['error']}")
             changed.update(message["changed"])
 
     def close(self) -> None:
-        """End the child and wait for it. May be called again. In a forked child it only closes the descriptor."""
+        """Kill the child and reap it. May be called again. In a forked child it only closes the descriptor."""
         self._socket.close()
         pid, self.pid = self.pid, 0
         if pid and self._owner_pid == os.getpid():
@@ -160,20 +160,20 @@ class WatchfilesWatcher:
                 os.kill(pid, signal.SIGKILL)
                 os.waitpid(pid, 0)
             except (ProcessLookupError, ChildProcessError):
-                pass  # it has ended, and has been waited for
+                pass  # it has exited, and has been reaped
 
 
 class Touches:
-    """The files of --touch-reload, looked at by stat: a reload is wanted when one is touched, replaced, or comes.
+    """The files of --touch-reload, checked with stat(2): one that is touched, replaced or created starts a reload.
 
-    One that vanishes asks for nothing; when it comes back it does.
+    Removing a file starts none.
     """
 
     def __init__(self, paths: Iterable[str]) -> None:
         self._seen = {path: _file_state(path) for path in map(os.path.abspath, paths)}
 
     def changed(self) -> list[str]:
-        """The paths touched since the last look. One stat for each; call it once a second."""
+        """Return the paths that were touched since the last call. Costs one stat(2) for each; call it once a second."""
         touched = []
         for path, before in self._seen.items():
             now = _file_state(path)
@@ -184,8 +184,8 @@ class Touches:
 
 
 def source_directories(path: Iterable[str]) -> list[str]:
-    """The entries of ``path`` (``sys.path``) that hold somebody's own modules: directories, and not those of the
-    interpreter or of installed packages. None that lies in another."""
+    """The entries of ``path`` (``sys.path``) that hold the user's own modules: directories, without those of the
+    standard library and of installed packages. No entry lies in another."""
     import sysconfig
 
     where = sysconfig.get_paths()
@@ -200,7 +200,7 @@ def source_directories(path: Iterable[str]) -> list[str]:
 
 
 def main(task_text: str) -> None:
-    """The child's program: tells changes on descriptor 0 until nobody listens there any more."""
+    """The child's program: report changes on descriptor 0 until the other end is closed."""
     import json
     import socket
 
@@ -211,7 +211,7 @@ def main(task_text: str) -> None:
         try:
             supervisor.send(json.dumps(message).encode())
         except ConnectionError:
-            os._exit(0)  # the supervisor has ended
+            os._exit(0)  # the supervisor has exited
 
     try:
         from kirsch.supervisor import titles
@@ -238,13 +238,14 @@ def _tell_changes(directories: list[str], patterns: list[str], since: int, tell:
         paths = sorted(paths)
         for path in paths:
             remove_bytecode(path)
-        # A change of branches touches thousands; the first tell enough, and a message has to fit in a packet.
+        # A checkout of another branch changes thousands of files; the first ones suffice, and a message has a size
+        # limit.
         if paths:
             tell({"changed": paths[:10]})
 
     class Beginning:
-        """What watchfiles asks whether it is to stop, which it does as soon as it watches: a change cannot be missed
-        between that and the look at what was before."""
+        """The ``stop_event`` of watchfiles, which asks ``is_set()`` as soon as it watches. The earlier changes are
+        looked for then, so no change is missed in between."""
 
         has_looked = False
 
@@ -262,8 +263,8 @@ def _tell_changes(directories: list[str], patterns: list[str], since: int, tell:
 
 
 def _file_time() -> int:
-    """Now, as files have it whose times are compared with this: in nanoseconds, and as coarse as the system's clock for
-    files is. Whether that clock is right does not matter."""
+    """The current time as files have it, to be compared with their times: in nanoseconds, and as coarse as the system's
+    clock for files. It does not matter whether that clock is right."""
     if hasattr(os, "memfd_create"):
         fd = os.memfd_create("kirsch-now")
     else:
@@ -278,8 +279,8 @@ def _file_time() -> int:
 
 
 def _changed_since(since: int, roots: Iterable[str]) -> Iterable[str]:
-    """Files below ``roots`` that were written, or moved there, after ``since``. A file keeps the time of its content
-    where it is moved, but not that of its entry (``st_ctime_ns``)."""
+    """Files below ``roots`` that were written, or moved there, after ``since``. A file that is moved keeps the time of
+    its content, but not the time of its inode (``st_ctime_ns``)."""
     for root in roots:
         for directory, directories, names in os.walk(root):
             directories[:] = [name for name in directories if not name.startswith(".") and name not in LEFT_OUT]
@@ -288,7 +289,7 @@ def _changed_since(since: int, roots: Iterable[str]) -> Iterable[str]:
                 try:
                     status = os.stat(path)
                 except OSError:
-                    continue  # a link to nowhere, or it has gone again
+                    continue  # a dangling link, or the file was removed again
                 if max(status.st_mtime_ns, status.st_ctime_ns) > since:
                     yield path
 
@@ -335,15 +336,15 @@ def _is_source(path: str, directories: Iterable[str]) -> bool:
 
 
 def remove_bytecode(path: str) -> None:
-    """Python takes compiled code for current if the source has the same size and was changed in the same second
-    (PEP 3147's header); an edit right after a start may be just that, and would not be seen."""
+    """Python uses compiled code if the source has the same size and was changed in the same second (the header of
+    PEP 3147). An edit right after a start may have both, and would not take effect."""
     from importlib.util import cache_from_source
 
     if path.endswith(".py"):
         try:
             os.unlink(cache_from_source(path))
         except (OSError, NotImplementedError):
-            pass  # there is none, or it is not ours to remove
+            pass  # there is none, or this user may not remove it
 
 
 def _is_in(path: str, directory: str) -> bool:
@@ -359,9 +360,9 @@ def _file_state(path: str) -> tuple[int, int, int] | None:
 
 
 def _spawn(command: list[str], channel: int) -> int:
-    """Start ``command`` with ``channel`` as its standard input, and not by a fork: it must not hold listening sockets.
+    """Start ``command`` with ``channel`` as its standard input. It is not forked, so it has no listening sockets.
 
-    It is in a process group of its own, because Ctrl-C in the terminal is for the supervisor, with which it ends.
+    It has a process group of its own, because Ctrl-C in the terminal is for the supervisor, with which it exits.
     """
     import signal
 
@@ -377,7 +378,7 @@ def _spawn(command: list[str], channel: int) -> int:
 
 
 def _end_with(supervisor: Any) -> None:
-    """A thread that ends this process when the supervisor has closed its end, or is no more."""
+    """Start a thread that ends this process when the supervisor has exited or closed its end."""
     import threading
 
     def wait() -> None:

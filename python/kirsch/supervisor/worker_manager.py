@@ -1,6 +1,6 @@
-"""Single workers: how one is started, what it says, what it is late with, and how it ends.
+"""The worker manager: starts single workers, reads their messages, watches their deadlines, and handles their exit.
 
-Which of them are to be started, replaced or stopped is none of its affairs: that is decided by :func:`worker_plan.plan`.
+:func:`worker_plan.plan` decides which workers to start, replace or stop.
 """
 
 from __future__ import annotations
@@ -34,37 +34,36 @@ if TYPE_CHECKING:
     from kirsch.supervisor.zygote_pool import Zygote, ZygotePool
 
     class WorkerOwner(Protocol):
-        """The supervisor, as far as workers need it."""
+        """What the worker manager needs of the supervisor."""
 
         def fork(self, main: Callable[[], int], *channels: Channel) -> int: ...
 
         def start_failed(self, failure: Message, otherwise: str, index: int | None, *, is_trial: bool) -> None:
-            """A worker, or a zygote (then there is no ``index``), did not get ready."""
+            """Handle a worker, or a zygote (``index`` is None), that did not get ready."""
 
 
-# A Ctrl-C reaches a worker and the supervisor, but not at the very same moment.
+# Ctrl-C reaches a worker and the supervisor, but not at the same instant.
 _SAME_SIGNAL_SECONDS = 0.1
 
-# Where no worker can be started for want of descriptors or processes, and none died: the next try.
+# The next attempt where a worker cannot be forked for lack of descriptors or processes.
 _SHORTAGE_SECONDS = 1.0
 
 
 class WorkerManager:
-    """Whoever is in ``service.workers`` came and goes through here."""
+    """Adds workers to ``service.workers``, and removes them from it."""
 
     def __init__(self, service: Service, loop: EventLoop, zygotes: ZygotePool, owner: WorkerOwner) -> None:
         self._service = service
         self._loop = loop
         self._zygotes = zygotes
         self._owner = owner
-        self._exiting_workers: list[
-            tuple[float, str, str]
-        ] = []  # workers that end by themselves: when to tell, what, why
+        # Workers that exit without having been told to: when to report it, the text, the reason.
+        self._exiting_workers: list[tuple[float, str, str]] = []
 
-    # Beginning
+    # Starting
 
     def spawn_context(self, generation: Generation) -> worker_process.SpawnContext:
-        """What workers of this generation are given."""
+        """Return what all workers of this generation are given."""
         service, resources = self._service, self._service.resources
         others = [each for each in (service.current, service.trial) if each is not None and each is not generation]
         directories = (generation.directory, *(each.directory for each in others))
@@ -80,7 +79,7 @@ class WorkerManager:
         )
 
     def adopt(self, exported: Iterable[State], board: Scoreboard | None) -> None:
-        """Take over those of the image before this one."""
+        """Take over the workers of the previous image of this program."""
         for each in exported:
             worker = Worker.adopt(each, board)
             self._service.workers.append(worker)
@@ -88,7 +87,7 @@ class WorkerManager:
                 self._loop.add_reader(worker.channel.fileno(), partial(self._on_channel, worker))
 
     def start(self, number: int, now: float, reason: str) -> None:
-        """A worker for seat ``number``, unless those before it died so young that it has to wait."""
+        """Start a worker at index ``number``, unless its backoff delays the next start."""
         service = self._service
         if now < service.index_state(number).backoff.not_before:
             return
@@ -100,21 +99,21 @@ class WorkerManager:
             service.report(ERROR, text)
 
     def start_trial(self, generation: Generation, now: float, reason: str) -> Worker | None:
-        """The first worker of a generation that a reload tries. None where it has to wait. Raises OSError."""
+        """Start the first worker of a generation that a reload tries. None where it has to wait. Raises OSError."""
         return self._spawn(0, generation, now, reason)
 
     def start_failed(self, number: int, at_least: float = 0.5) -> float:
-        """Note that no worker could be started for this seat; returns the seconds that the next try waits."""
+        """Record that no worker could be started at this index; return the seconds until the next attempt."""
         ready_at = [worker.ready_at for worker in self._service.workers if worker.index == number]
         backoff = self._service.index_state(number).backoff
         return backoff.failed(time.monotonic(), at_least=at_least, ready_at=ready_at)
 
     def _spawn(self, number: int, generation: Generation, now: float, reason: str) -> Worker | None:
-        """Fork one, or have the zygote do it. None where the scoreboard has no room. Raises OSError."""
+        """Fork a worker, or have the zygote fork it. None where the scoreboard has no free slot. Raises OSError."""
         service, chosen = self._service, generation.chosen
         slot = service.board.claim(generation.number, reason)
         if slot is None:
-            return None  # as many workers linger as there are slots: the first of them to end makes room
+            return None  # stopping workers occupy all slots: the next one that exits frees a slot
         wanted = None if generation is service.current else generation.workers
         limit = chosen.max_requests
         values = {
@@ -145,7 +144,7 @@ class WorkerManager:
             theirs.close()
             service.board.release(slot.index)
             raise
-        theirs.close()  # not in a finally clause, through which the child comes too
+        theirs.close()  # not in a finally clause, which the child would run too
         slot.pid = worker.pid
         service.workers.append(worker)
         self._loop.add_reader(ours.fileno(), partial(self._on_channel, worker))
@@ -155,7 +154,8 @@ class WorkerManager:
         return self._zygotes.current if generation is self._service.current else self._zygotes.trial
 
     def can_start(self, now: float) -> bool:
-        """With ``--preload`` there has to be a zygote; where there is none and it is time for one, it is made."""
+        """Whether a worker can be started. With ``--preload`` that needs a zygote, which is started here when it is
+        due."""
         if not self._service.chosen.preload:
             return True
         if self._zygotes.is_due(now):
@@ -166,16 +166,16 @@ class WorkerManager:
                 self._owner.start_failed(failure, "", None, is_trial=False)
         return self._zygotes.current is not None
 
-    # Time
+    # Deadlines
 
     def due(self) -> float:
-        """When :meth:`run_due` has something to do next."""
+        """The time at which :meth:`run_due` has something to do."""
         due = [exiting[0] for exiting in self._exiting_workers]
         due += [min(worker.deadline, worker.expires, self._deadlocked_at(worker)) for worker in self._service.workers]
         return min(due, default=NEVER)
 
     def run_due(self, now: float) -> None:
-        """See who is late with what, and who has lived for long enough."""
+        """Handle the workers that missed a deadline or reached their maximum lifetime."""
         while self._exiting_workers and now >= self._exiting_workers[0][0]:
             _due, text, reason = self._exiting_workers.pop(0)
             self._service.board.count_replacement(reason, text)
@@ -188,21 +188,21 @@ class WorkerManager:
             self._on_deadline(worker)
         if now >= worker.expires:
             worker.expires = NEVER
-            self._replace(worker, "max-lifetime", "it has lived for as long as it may")
+            self._replace(worker, "max-lifetime", "it has reached its maximum lifetime")
         if now >= self._deadlocked_at(worker):
             worker.why = "deadlock"
             limit = self._service.chosen.deadlock_timeout
-            self._kill(worker, f"no thread of {worker} has got the interpreter for {limit:g} s", dump=True)
+            self._kill(worker, f"no thread of {worker} has held the GIL for {limit:g} s", dump=True)
 
     def _deadlocked_at(self, worker: Worker) -> float:
-        """When its silence will have lasted for too long: its control thread has to say something every second."""
+        """The time at which its last heartbeat is too old. Its control thread sends one every second."""
         limit = self._service.chosen.deadlock_timeout
         if not limit or worker.slot is None or worker.state is STARTING or worker.killed:
             return NEVER
         return max(worker.slot.heartbeat, worker.ready_at, self._loop.awake_since) + limit
 
     def _on_deadline(self, worker: Worker) -> None:
-        """What it is doing should be over by now."""
+        """End a worker whose current state has lasted longer than allowed."""
         if worker.killed:
             worker.deadline = NEVER
             kill(worker.pid, signal.SIGKILL)
@@ -214,17 +214,18 @@ class WorkerManager:
             worker.failure = {"text": f"the application was not ready within {limit:g} s (--startup-timeout)"}
             self._kill(worker, f"{worker} was not ready within {limit:g} s", dump=True)
             if not worker.pid:
-                # It was never forked, so the zygote does not do what it should.
+                # The zygote has not forked it.
                 zygote = self._zygote_of(generation)
                 if zygote is not None:
                     kill(zygote.pid, signal.SIGKILL)
                 self._on_gone(worker, None)
 
-    # Ending one
+    # Stopping
 
     def retire(self, worker: Worker) -> None:
-        """It is not needed any more: let it finish what it has, and answer once more on connections that rest."""
-        why = worker.stale or "it is not needed"
+        """Stop a worker that is no longer needed. It completes its requests, and answers one more on idle
+        connections."""
+        why = worker.stale or "it is no longer needed"
         if worker.stale:
             self._service.board.count_replacement(worker.stale, f"{worker}: {why}")
         graceful = self._service.chosen.graceful_timeout
@@ -232,14 +233,15 @@ class WorkerManager:
 
     def stop(self, worker: Worker, why: str, graceful: float, idle: float | None) -> None:
         if worker.state is STARTING:
-            # It serves nobody; and if it has just begun to, the signal means nothing to it, and the message does.
+            # The signal ends a worker that does not serve yet. One that has just begun ignores it, and reads the
+            # message.
             kill(worker.pid, worker_process.DISMISS_SIGNAL)
             worker.dismissed = True
         worker.channel.send("stop", why=why, graceful_timeout=graceful, idle_timeout=idle)
         self._mark_stopping(worker, graceful)
 
     def drain(self) -> None:
-        """Let all serve on, and say that they will not for long."""
+        """Let all workers serve on, and announce with each response that they will stop."""
         for worker in self._service.workers:
             worker.channel.send("drain")
             if worker.slot is not None and worker.state is READY:
@@ -247,12 +249,12 @@ class WorkerManager:
 
     def signal(self, number: int) -> None:
         for worker in self._service.workers:
-            # One that is not ready yet has no handler, and opens its logs anew anyway.
+            # A worker that is not ready has no handler yet, and will open the logs anyway.
             if worker.state is not STARTING:
                 kill(worker.pid, number)
 
     def clear_exiting(self) -> None:
-        """All end now: why some had ended before nobody needs to know."""
+        """Do not report workers that exited before the whole service stops."""
         self._exiting_workers.clear()
 
     def _mark_stopping(self, worker: Worker, graceful: float) -> None:
@@ -264,7 +266,7 @@ class WorkerManager:
             worker.slot.state = SLOT_STOPPING
 
     def _kill(self, worker: Worker, text: str, *, dump: bool = False) -> None:
-        """It does not do what it should; with ``dump`` its stacks go to stderr first."""
+        """Kill a worker; with ``dump`` it writes its stacks to stderr first."""
         self._service.report(CRITICAL, f"{text}; it is killed")
         worker.killed = True
         if dump:
@@ -275,26 +277,26 @@ class WorkerManager:
             kill(worker.pid, signal.SIGKILL)
 
     def _replace(self, worker: Worker, reason: str, text: str) -> None:
-        """Find a successor for it; until that is ready it serves on."""
+        """Mark a ready worker as stale. It serves until its successor is ready."""
         if worker.state is READY and not worker.stale:
             worker.mark_stale(reason, time.monotonic())
             if worker.slot is not None:
                 worker.slot.reason = text
             flag = "timeout" if reason == "stuck" else reason
-            self._service.report(INFO, f"{worker} is to be replaced: {text} (--{flag})")
+            self._service.report(INFO, f"replacing {worker}: {text} (--{flag})")
 
-    # What they say
+    # Messages
 
     def _on_channel(self, worker: Worker) -> None:
         if not self._read_messages(worker):
-            # The end of its channel comes before its own, of which SIGCHLD tells; but where its process was never
-            # known, there is nothing else to come.
+            # SIGCHLD reports the exit of the process, which comes after the end of its channel. Where the pid was never
+            # known, no SIGCHLD can be matched.
             self._loop.close_channel(worker.channel)
             if not worker.pid:
                 self._on_gone(worker, None)
 
     def _read_messages(self, worker: Worker) -> bool:
-        """Take in what it has said; False where it will say no more."""
+        """Handle the messages that have arrived; False at the end of the channel."""
         handlers: dict[str, Callable[[Worker, Message], None]] = {
             "hello": self._on_hello,
             "ready": self._on_ready,
@@ -309,8 +311,8 @@ class WorkerManager:
                 try:
                     handler(worker, message)
                 except (KeyError, TypeError, ValueError):
-                    # Workers may be another user's, and that user's code runs in them.
-                    self._service.report(ERROR, f"{worker} says what nobody understands: {message!r:.200}")
+                    # Workers may run as another user, with that user's code in them.
+                    self._service.report(ERROR, f"{worker} sent an invalid message: {message!r:.200}")
         return message is not None
 
     def _on_hello(self, worker: Worker, message: Message) -> None:
@@ -350,11 +352,11 @@ class WorkerManager:
         worker.left = True
 
     def _on_stopping(self, worker: Worker, message: Message) -> None:
-        """Somebody else has ended it, by a signal for instance; its seat is free."""
+        """Note that the worker stops although the supervisor has not told it to, because of a signal for instance."""
         if worker.state is READY:
             worker.why = str(message["reason"])
             self._mark_stopping(worker, self._service.chosen.graceful_timeout)
-            # A signal to all of us at once may be on its way to us too; then there is nothing to tell or to start.
+            # The same signal may be on its way to the supervisor too; then nothing has to be reported or started.
             due = time.monotonic() + _SAME_SIGNAL_SECONDS
             self._exiting_workers.append((due, f"{worker} ends: {message['why']}", worker.why))
             state = self._service.index_state(worker.index)
@@ -363,13 +365,13 @@ class WorkerManager:
                 state.backoff.failed(time.monotonic())  # the application stops the server as soon as it serves
             state.backoff.not_before = max(state.backoff.not_before, due)
 
-    # How they have ended
+    # Exit
 
     def on_exit(self, pid: int, code: int) -> bool:
-        """The process ``pid`` has ended with ``code`` (-N: by signal N); False where it was no worker."""
+        """Handle the exit of process ``pid`` with ``code`` (-N: killed by signal N); False where it is no worker."""
         worker = self._by_pid(pid)
         if worker is None:
-            # One that a zygote has forked tells its pid itself, and that may not have been heard yet.
+            # A worker that a zygote has forked sends its pid itself, and that message may not have been read yet.
             for each in self._service.workers:
                 if not each.pid:
                     self._read_messages(each)
@@ -383,7 +385,7 @@ class WorkerManager:
         return next((each for each in self._service.workers if each.pid == pid), None)
 
     def _on_gone(self, worker: Worker, code: int | None) -> None:
-        """It has ended; None: with what, nobody knows."""
+        """Remove a worker that has exited; ``code`` is None where its exit status is unknown."""
         service = self._service
         service.workers.remove(worker)
         self._loop.close_channel(worker.channel)
@@ -398,14 +400,14 @@ class WorkerManager:
         if worker.state is READY:
             self._on_crash(worker, code, how)
         elif code == EXIT_STUCK and "stuck" in (worker.why, worker.stale):
-            return  # it has said so
+            return  # the worker has reported it
         elif not worker.killed and code != 0 and not worker.dismissed:
-            service.report(WARNING, f"{worker} {how}, and was to end in order")
+            service.report(WARNING, f"{worker} {how} while it was stopping")
         if service.is_stopping and not worker.dismissed and (worker.killed or code != 0):
             service.exit_status = service.exit_status or 1
 
     def _on_crash(self, worker: Worker, code: int | None, how: str) -> None:
-        """It served, and nobody had told it to end."""
+        """Report a worker that exited while it was serving, and schedule the start of another."""
         state = self._service.index_state(worker.index)
         state.reason = worker.why or ("stuck" if code == EXIT_STUCK else "crash")
         self._service.board.count_replacement(state.reason, f"{worker} {how}")

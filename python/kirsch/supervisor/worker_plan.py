@@ -24,15 +24,13 @@ NEVER = float("inf")
 DUMP_SECONDS = 0.5
 """How long a child that missed a deadline has to write its stacks before the supervisor kills it."""
 
-# At most this many workers (or as many as are wanted, if that is more) may still be stopping, because of requests or idle
-# connections that they have, before the next worker is replaced.
+# At most this many workers (or as many as are wanted, if that is more) may still be stopping, because of requests or
+# idle connections that they have, before the next worker is replaced.
 _STOPPING_MAX = 4
 
-# The attributes of a worker that an upgrade hands over. ``index`` travels under the key of the first releases, so that an
-# upgrade from one of those finds its workers.
-INDEX_KEY = "seat"
+# The attributes of a worker that an upgrade hands over.
 _HANDED_OVER = (
-    "generation", "pid", "state", "started", "ready_at", "expires", "stale", "stale_since", "deadline",
+    "index", "generation", "pid", "state", "started", "ready_at", "expires", "stale", "stale_since", "deadline",
     "killed", "dismissed", "left", "why",
 )  # fmt: skip
 
@@ -40,8 +38,8 @@ _HANDED_OVER = (
 class Worker:
     """One worker process, from before its fork until waitpid(2) has returned it. Times are seconds of CLOCK_MONOTONIC.
 
-    ``pid`` is 0 until the supervisor knows it. ``stale`` is the reason for which the worker is replaced, and empty while
-    it is not. ``deadline`` is the time at which the current state must have ended.
+    ``pid`` is 0 until the supervisor knows it. ``stale`` is the reason for which the worker is replaced, and empty
+    while it is not. ``deadline`` is the time at which the current state must have ended.
     """
 
     def __init__(
@@ -82,14 +80,14 @@ class Worker:
         values: dict[str, Any] = {name: getattr(self, name) for name in _HANDED_OVER}
         values = {name: value for name, value in values.items() if value != NEVER}
         slot = -1 if self.slot is None else self.slot.index
-        return {**values, INDEX_KEY: self.index, "channel": self.channel.fileno(), "slot": slot}
+        return {**values, "channel": self.channel.fileno(), "slot": slot}
 
     @classmethod
     def adopt(cls, values: dict[str, Any], board: Scoreboard | None) -> Worker:
         """Return the worker that the previous image exported; without a ``board`` its counters are unknown."""
         slot = None if board is None or values["slot"] < 0 else board.slot(values["slot"])
         channel = Channel.adopt(values["channel"])
-        worker = cls(values[INDEX_KEY], slot, channel, values["generation"], values["started"], NEVER)
+        worker = cls(values["index"], slot, channel, values["generation"], values["started"], NEVER)
         for name in _HANDED_OVER:
             if name in values:
                 setattr(worker, name, values[name])
@@ -110,8 +108,8 @@ class IndexState:
 
 
 class Plan:
-    """The next steps. ``start``: the indexes without a worker. ``replace``: the index whose worker gets a successor now,
-    or None. ``stop``: the workers that are no longer needed."""
+    """The next steps. ``start``: the indexes without a worker. ``replace``: the index whose worker gets a successor
+    now, or None. ``stop``: the workers that are no longer needed."""
 
     def __init__(self) -> None:
         self.start: list[int] = []

@@ -1,10 +1,10 @@
 """A worker: a process that imports the application and serves it on the sockets of its supervisor.
 
-What it hears comes from two sides. The supervisor speaks through the channel (``control_thread.py``). Signals mean what
-they mean without a supervisor: TERM is graceful, INT and QUIT are fast. The workers stay in the supervisor's process
-group, so that job control works and a debugger in the application may read the terminal; a Ctrl-C there reaches them
-and the supervisor at once, both mean the same, and only the supervisor talks about it. Signals that mean something to
-the supervisor alone do nothing here, because ``pkill -HUP kirsch`` sends them to everybody.
+The supervisor sends a worker messages through the channel (``control_thread.py``). Signals mean the same as without a
+supervisor: TERM stops gracefully, INT and QUIT fast. The workers stay in the supervisor's process group, so that job
+control works and a debugger in the application may read the terminal. Ctrl-C there signals the workers and the
+supervisor at once; both stop, and only the supervisor reports it. A worker ignores signals that mean something to the
+supervisor alone, because ``pkill -HUP kirsch`` sends them to all processes.
 """
 
 from __future__ import annotations
@@ -35,15 +35,15 @@ if TYPE_CHECKING:
 
     Application = Callable[..., Any]
 
-_REAL_TIME: int | None = getattr(signal, "SIGRTMIN", None)  # whose signals no program has a use for
+_REAL_TIME: int | None = getattr(signal, "SIGRTMIN", None)  # real-time signals, which programs do not use otherwise
 
 DUMP_SIGNAL: int = signal.SIGXCPU if _REAL_TIME is None else _REAL_TIME
-"""Writes the stacks of all threads to stderr, also when none of them can get the interpreter: a handler in C."""
+"""Writes the stacks of all threads to stderr. The handler is in C, and so runs even if no thread can take the GIL."""
 
 DISMISS_SIGNAL: int = signal.SIGVTALRM if _REAL_TIME is None else _REAL_TIME + 1
-"""Ends a child that has served nothing yet, at once and silently; means nothing to one that serves."""
+"""Ends a child that serves nothing yet, at once and silently. A worker that serves ignores it."""
 
-# No more than fits into a message with the rest of it.
+# The rest of a message has to fit beside it.
 _TRACEBACK_MAX = 48 << 10
 
 _STUCK = "a request does not end after its deadline"
@@ -53,10 +53,10 @@ _OF_BEFORE = ("SIGTERM", "SIGCHLD", "SIGUSR1", "SIGPWR")
 
 
 class SpawnContext:
-    """What all workers of one generation are given, and a zygote passes on to those that it forks.
+    """What all workers of one generation are given. A zygote passes it on to the workers that it forks.
 
-    ``directories`` are descriptors that the supervisor has open: the first is that of the generation, and all are to be
-    closed.
+    ``directories`` are descriptors that the supervisor has open. The first is that of the generation. The child closes
+    all of them.
     """
 
     def __init__(
@@ -79,7 +79,7 @@ class SpawnContext:
 
 
 class Loaded:
-    """What is imported of the application: itself, its name, its hooks."""
+    """The imported application, its name, and its hooks."""
 
     def __init__(self, app: Application, name: str, hooks: Hooks) -> None:
         self.app = app
@@ -88,8 +88,8 @@ class Loaded:
 
 
 class WorkerArguments:
-    """The arguments of one worker. ``index`` counts from 0 and is below ``workers``; ``slot`` is the number of its slot on
-    the scoreboard."""
+    """The arguments of one worker. ``index`` counts from 0 and is below ``workers``; ``slot`` is the number of its slot
+    on the scoreboard."""
 
     def __init__(
         self, context: SpawnContext, channel: Channel, *, index: int, workers: int, slot: int, request_limit: int
@@ -103,16 +103,16 @@ class WorkerArguments:
         self.multiprocess = workers > 1 or context.chosen.max_workers > 1
 
     def join_group(self) -> GroupArguments | None:
-        """What the native server needs to share new connections with other workers; None where it does not."""
+        """Return what the native server needs to share new connections with other workers; None where it does not."""
         group = self.context.group
         if any(listener.set is not None for listener in self.listeners):
-            group.close()  # the kernel has chosen the worker before anybody could look
+            group.close()  # with --reuse-port the kernel chooses the worker
             return None
         return group.hand_over(self.slot.index)
 
 
 def main(arguments: WorkerArguments, loaded: Loaded | None = None) -> int:
-    """Serve; ``loaded`` is what a zygote has loaded, if that forked this worker. Returns the exit status."""
+    """Serve. ``loaded`` is what the zygote has loaded, if it forked this worker. Return the exit status."""
     arguments.slot.occupy()
     arguments.channel.send("hello", pid=os.getpid())
     try:
@@ -130,7 +130,7 @@ def main(arguments: WorkerArguments, loaded: Loaded | None = None) -> int:
 
 
 def report_failure(channel: Channel, error: StartupError) -> int:
-    """Leave it to the supervisor to say why this child cannot do what it is there for; returns the exit status."""
+    """Send the supervisor the reason why this child cannot serve, for it to report. Return the exit status."""
     text = "" if error.cause is None else reports.traceback_text(error.cause)
     summary = "" if error.cause is None else reports.summary(error.cause)
     if len(text) > _TRACEBACK_MAX:
@@ -140,7 +140,7 @@ def report_failure(channel: Channel, error: StartupError) -> int:
 
 
 def set_signals() -> None:
-    """The dispositions of a child that does not serve yet: what ends it does so at once and silently."""
+    """Set the signal dispositions of a child that does not serve yet: a signal ends it at once and silently."""
     signal.set_wakeup_fd(-1)
     for name in _OF_BEFORE:
         if (number := getattr(signal, name, None)) is not None:
@@ -158,7 +158,7 @@ def _leave(number: int, _frame: FrameType | None) -> None:
 
 
 def load(context: SpawnContext) -> Loaded:
-    """Become who the application is to find, and import it. Raises StartupError."""
+    """Take on the directory, user and environment of the application, and import it. Raises StartupError."""
     from kirsch.supervisor import notify, privileges
 
     _enter_directory(context)
@@ -197,7 +197,7 @@ def _serve(arguments: WorkerArguments, app: Application, name: str) -> int:
         os.set_blocking(write_fd, False)
         server.engine_options.update(request_limit=arguments.request_limit, limit_fd=write_fd)
 
-    # The engine's watchdog sends it where a call keeps the GIL, so that no thread of Python's can.
+    # The engine's watchdog sends this where a call keeps the GIL, so that no Python thread can.
     stuck = control.encode("leaving", reason="stuck", text=_STUCK)
     server.engine_options["replacement"] = (arguments.channel.fileno(), stuck)
 
@@ -222,7 +222,8 @@ def _serve(arguments: WorkerArguments, app: Application, name: str) -> int:
 
     status = bootstrap.serve(signals, ready)
     if signals.ended_by:
-        # Else it would look like a crash where the thread that was to say so has not come to it. Twice does no harm.
+        # The signal's thread may not have sent it yet, and the exit would look like a crash. A second message is
+        # harmless.
         report_stop_signal(signals.ended_by)
     return status
 

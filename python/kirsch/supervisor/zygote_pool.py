@@ -1,4 +1,5 @@
-"""The zygotes of ``--preload``, as the supervisor sees them: the one that forks workers, and the one to follow it."""
+"""The zygote pool: the supervisor's side of the zygotes of ``--preload``, the current one and the one that follows
+it."""
 
 from __future__ import annotations
 
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from kirsch.supervisor.worker_process import SpawnContext
 
     class ZygoteOwner(Protocol):
-        """The supervisor, as far as a zygotes needs it."""
+        """What the zygote pool needs of the supervisor."""
 
         def fork(self, main: Callable[[], int], *channels: Channel) -> int: ...
         def zygote_ready(self, zygote: Zygote) -> None: ...
@@ -43,8 +44,8 @@ class Zygote:
 
 
 class ZygotePool:
-    """``current`` forks the workers of the current generation; ``coming`` still imports the application, to be that.
-    ``trial`` forks the first worker of the generation that a reload tries. Others are on their way out."""
+    """``current`` forks the workers of the current generation. ``coming`` still imports the application, and then
+    becomes ``current``. ``trial`` forks the first worker of the generation that a reload tries. Others are exiting."""
 
     def __init__(self, loop: EventLoop, owner: ZygoteOwner) -> None:
         self._loop = loop
@@ -60,7 +61,7 @@ class ZygotePool:
         return [zygote for zygote in (self.current, self.coming, self.trial, *self._exiting) if zygote is not None]
 
     def start(self, context: SpawnContext, *, is_trial: bool = False) -> None:
-        """Fork a zygote. It tells :meth:`ZygoteOwner.zygote_ready` or ``zygote_failed`` what became of it. Raises OSError."""
+        """Fork a zygote. :meth:`ZygoteOwner.zygote_ready` or ``zygote_failed`` follows. Raises OSError."""
         timeout = context.chosen.startup_timeout
         ours, theirs = control.pair()
         zygote = Zygote(ours, time.monotonic() + timeout if timeout else NEVER, timeout)
@@ -70,7 +71,7 @@ class ZygotePool:
             ours.close()
             theirs.close()
             raise
-        theirs.close()  # not in a finally clause, through which the child comes too
+        theirs.close()  # not in a finally clause, which the child would run too
         if is_trial:
             self.trial = zygote
         else:
@@ -78,15 +79,15 @@ class ZygotePool:
         self._loop.add_reader(ours.fileno(), partial(self._on_message, zygote))
 
     def is_due(self, now: float) -> bool:
-        """Whether there is none, and one may be made."""
+        """Whether there is no zygote, and the backoff allows another."""
         return self.current is None and self.coming is None and now >= self._backoff.not_before
 
     def start_failed(self) -> float:
-        """Note that one did not get ready; returns the seconds until the next may be made."""
+        """Record that a zygote did not get ready; return the seconds until the next attempt."""
         return self._backoff.failed(time.monotonic(), at_least=0.5, ready_at=[self._ready_at])
 
     def begin_trial(self) -> None:
-        """The generation that was tried is the current one now, and its zygote, if it has one, forks the workers."""
+        """Make the zygote of the trial, if there is one, the current one: a reload has made its generation current."""
         for zygote in (self.current, self.coming):
             if zygote is not None:
                 self.dismiss(zygote)
@@ -103,8 +104,8 @@ class ZygotePool:
             self.dismiss(zygote)
 
     def dismiss(self, zygote: Zygote) -> None:
-        """It goes at once: it serves nobody, and no exit functions are due, which its workers have run. It may also be
-        stopped, or stuck in an import."""
+        """Kill a zygote. It serves no request, and its exit functions run in its workers. It may also be stopped, or
+        stuck in an import."""
         if zygote in self._exiting:
             return
         if zygote is self.current:
@@ -119,7 +120,7 @@ class ZygotePool:
         self._exiting.append(zygote)
 
     def check_time(self, now: float) -> tuple[float, list[Zygote]]:
-        """Kill who has not imported the application in time. Returns when to look again, and who is late now."""
+        """Kill zygotes that missed their deadline. Return when to call this again, and those that missed it now."""
         late = []
         for zygote in self.all():
             if now < zygote.deadline:
@@ -137,7 +138,7 @@ class ZygotePool:
         return min([*due, not_before if not_before > now else NEVER]), late
 
     def on_exit(self, pid: int, code: int) -> bool:
-        """The process ``pid`` has ended with ``code``; False where it was no zygote."""
+        """Handle the exit of process ``pid`` with ``code``; False where it is no zygote."""
         zygote = next((zygote for zygote in self.all() if zygote.pid == pid), None)
         if zygote is None:
             return False

@@ -1,8 +1,8 @@
-"""With ``--preload``: a process that has imported the application, serves nothing, and forks the workers.
+"""The zygote of ``--preload``: a process that imports the application, serves nothing, and forks the workers.
 
-The workers share its memory. It forks twice and waits for the process in between, so that a worker's parent is the
-supervisor, which has made itself the reaper of orphans below it (prctl(2), PR_SET_CHILD_SUBREAPER): it waits for all
-workers itself, however they were made. A reload makes another zygote, so code that has changed is imported anew.
+The workers share its memory. It forks twice and reaps the process in between, so that the worker is orphaned. Orphans
+become children of the supervisor, which has made itself their reaper (prctl(2), PR_SET_CHILD_SUBREAPER). So the
+supervisor reaps every worker, however it was forked. A reload starts another zygote, which imports the changed code.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ _PR_SET_CHILD_SUBREAPER = 36
 
 
 def adopt_orphans() -> None:
-    """Be the parent of whatever is orphaned below this process. Raises OSError where the system does not know that."""
+    """Become the parent of all processes that are orphaned below this one. Raises OSError where the system cannot."""
     import errno
 
     if not sys.platform.startswith("linux"):
-        raise OSError(errno.ENOSYS, "--preload needs Linux, whose processes can adopt the children of their children")
+        raise OSError(errno.ENOSYS, "--preload needs Linux, where a process can adopt the children of its children")
     import ctypes
 
     libc = ctypes.CDLL(None, use_errno=True)
@@ -40,13 +40,13 @@ def adopt_orphans() -> None:
 
 
 def main(context: SpawnContext, channel: Channel) -> int:
-    """Import the application, say ready, and fork until the channel ends. Returns the exit status."""
+    """Import the application, report that, and fork workers until the channel ends. Return the exit status."""
     try:
         loaded = worker_process.load(context)
     except StartupError as error:
         return worker_process.report_failure(channel, error)
     titles.other("zygote", context.chosen.process_name or loaded.name)
-    # What is left now stays; a collector that walked through it would write to each page, and so unshare it.
+    # Freeze all objects: a collection in a worker would write to every page of them, and so copy it.
     gc.collect()
     gc.freeze()
     channel.send("ready", name=loaded.name, threads=_thread_names())
@@ -55,7 +55,7 @@ def main(context: SpawnContext, channel: Channel) -> int:
     while True:
         message, fd = channel.receive_with_fd()
         if message is None:
-            # It has served nobody, so nothing of the application's has to be told that it is over.
+            # The application's exit functions run in the workers, which served; this process served no request.
             os._exit(0)
         if not message:
             poll.poll()
@@ -75,7 +75,7 @@ def _fork_worker(
     try:
         between = _fork()
     except OSError:
-        theirs.close()  # the supervisor sees its end, and tries again later
+        theirs.close()  # the supervisor reads the end of the channel, and tries again later
         return
     if between:
         theirs.close()
@@ -97,7 +97,7 @@ def _fork_worker(
 
 def _fork() -> int:
     reports.prepare_fork()
-    # gevent's own would watch for the child's end in the hub.
+    # gevent's fork would watch for the exit of the child in its hub.
     if (monkey := sys.modules.get("gevent.monkey")) is not None:
         pid: int = monkey.get_original("os", "fork")()
         return pid
@@ -105,7 +105,7 @@ def _fork() -> int:
 
 
 def _thread_names() -> list[str]:
-    """The threads that importing the application has started: they will be in no worker."""
+    """The names of the threads that the import of the application started, which no worker will have."""
     reports.prepare_fork()
     try:
         count = len(os.listdir("/proc/self/task")) - 1
