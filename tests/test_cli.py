@@ -804,7 +804,7 @@ def test_unix_paths_that_cannot_be(write: Write, here: Path) -> None:
 def test_a_unix_path_where_a_live_server_answers_is_left_to_it(serve: Serve, write: Write, here: Path) -> None:
     write(hello=APP)
     serve("hello", "-b", "unix:k.sock", cwd=here)
-    assert "a live server answers there" in refused("hello", "-b", "unix:k.sock", cwd=here)
+    assert "a live server listens there" in refused("hello", "-b", "unix:k.sock", cwd=here)
     assert get_unix(here / "k.sock").endswith(b"here")
 
 

@@ -320,19 +320,19 @@ def test_a_byte_order_mark_and_line_ends_of_windows_are_read(write: Write) -> No
         ("[[mount]]\n\npth = '/a'\nhost='b'\napp='a'", "3: a mount has no pth; did you mean path?"),
         ("[[mount]]\npath = '/a'\napp='a'\nfactory='x'", '4: factory is the string "x", and true or false is wanted'),
         ("[[mount]]\npath = 'a'\napp='a'", "2: path: 'a' is not the beginning of a path; did you mean '/a'?"),
-        ("[[mount]]\npath = '/a%20b'\napp='a'", ("2: path: '/a%20b' is percent-encoded, and a path is wanted as people "
-         "read it")),
-        ("[[mount]]\npath = '/a?b'\napp='a'", ("2: path: '/a?b' is more than a path; leave out what comes after ? "
+        ("[[mount]]\npath = '/a%20b'\napp='a'", ("2: path: '/a%20b' is percent-encoded; write the decoded "
+         "path")),
+        ("[[mount]]\npath = '/a?b'\napp='a'", ("2: path: '/a?b' is more than a path; omit what follows ? "
          "and #")),
         ("[[mount]]\npath = '/a/../b'\napp='a'", ("2: path: '/a/../b' has an empty segment, or a . or .. that browsers "
-         "take out; no request would fit")),
+         "remove; it would match no request")),
         ("[[mount]]\npath = 3\napp='a'", "2: path is the number 3, and a string is wanted"),
-        ("[[mount]]\nhost = 'a:80'\napp='a'", "2: host: 'a:80' has a port, which does not count; did you mean 'a'?"),
+        ("[[mount]]\nhost = 'a:80'\napp='a'", "2: host: 'a:80' has a port, which is not compared; did you mean 'a'?"),
         ("[[mount]]\nhost = 'a.*'\napp='a'", ("2: host: 'a.*' is not a host; a star stands for whole labels at the "
          "beginning, as in *.example.org")),
         ("[[mount]]\nhost = 'http://a'\napp='a'", ("2: host: 'http://a' is not a host; write example.org or "
          "*.example.org")),
-        ("[[mount]]\nhost = 'käse.de'\napp='a'", ("2: host: 'käse.de' stands in no request like this; write it as DNS "
+        ("[[mount]]\nhost = 'käse.de'\napp='a'", ("2: host: 'käse.de' is not what requests contain; write it as DNS "
          "does, beginning with xn--")),
         ("[[mount]]\npath = '/a/'\napp='a'\n[[mount]]\npath = '/a'\napp='b'", ("4: there is a mount /a already, "
          "kirsch.toml:1 has it")),

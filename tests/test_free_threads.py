@@ -56,12 +56,12 @@ def test_what_gevent_means_is_said_in_one_line(
         with pytest.raises(AssertionError) as refused:
             serve(write_app(WHO) + ":app", "--driver", "gevent")
         said = str(refused.value)
-        assert "kirsch: the driver gevent needs the interpreter's lock, which PYTHON_GIL=0" in said
+        assert "kirsch: the driver gevent needs the GIL, which PYTHON_GIL=0" in said
         assert "Traceback" not in said
         return
     site = serve(write_app(WHO) + ":app", "--driver", "gevent")
     assert site.page() == repr((True, True))
-    assert len(re.findall("WARNING.*gevent has turned on the lock", site.stderr)) == 1
+    assert len(re.findall("WARNING.*gevent has turned on the GIL", site.stderr)) == 1
     assert "RuntimeWarning" not in site.stderr
 
 

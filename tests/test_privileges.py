@@ -175,7 +175,7 @@ def test_only_root_may_become_somebody_else(monkeypatch: pytest.MonkeyPatch) -> 
     with pytest.raises(ValueError) as raised:
         privileges.identity("root", "daemon")
     assert str(raised.value) == (
-        "--user root --group daemon: only root may become somebody else, and this is nobody; start as root, or without"
+        "--user root --group daemon: only root may become another user, and this is nobody; start as root, or without"
     )
     assert privileges.identity("nobody", "") is None  # that is who it is already
     assert privileges.root_warning(None) == ""
@@ -330,7 +330,7 @@ def test_somebody_who_is_not_root_gets_one_line(public_app: Callable[[str], str]
     )  # fmt: skip
     assert done.returncode == 2
     assert done.stderr.endswith(
-        "--user root: only root may become somebody else, and this is nobody; start as root, or without\n"
+        "--user root: only root may become another user, and this is nobody; start as root, or without\n"
     )
     assert "Traceback" not in done.stderr
 

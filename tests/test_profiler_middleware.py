@@ -459,7 +459,7 @@ def test_what_was_asked_for_becomes_no_markup(tmp_path: Path) -> None:
 def test_the_page_shows_nothing_but_profiles(tmp_path: Path) -> None:
     folder = tmp_path / "profiles"
     profiled = make_app(app, folder, viewer="/__profiles__")
-    assert b"ask for something first" in ask(profiled, "/__profiles__")[2]
+    assert b"send a request first" in ask(profiled, "/__profiles__")[2]
     ask(profiled)
     [name] = files(folder)
     (tmp_path / "secret").write_text("a secret")

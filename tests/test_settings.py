@@ -125,9 +125,9 @@ def test_limits_of_paths_are_read(text: str, limits: tuple[tuple[str, float], ..
         ("/reports", "'/reports' lacks a duration; write /reports=300s"),
         ("/reports=soon", "'/reports=soon': 'soon' is not a duration"),
         ("reports=1s", "did you mean '/reports'?"),
-        ("/reports?x=1", "leave out what comes after ? and #"),
+        ("/reports?x=1", "omit what follows ? and #"),
         ("/reports=1s,/reports/=2s", "'/reports/' is there twice"),
-        ("/größe=1s", "'/größe' stands in no request like this; write it percent-encoded"),
+        ("/größe=1s", "'/größe' is not what requests contain; write it percent-encoded"),
         ("=1s", "'' is not the beginning of a path"),
     ],
 )
@@ -250,12 +250,12 @@ def test_gunicorns_spelling_with_the_underscore_is_known() -> None:
         (["-w", "four"], "-w: 'four' is not a whole number"),
         (["-w", "257"], "-w: '257' is too much; 256 is the most"),
         (["--min-workers", "0"], "--min-workers: '0' is too little; 1 is the least"),
-        (["-p", "8000"], "-p: '8000' is a number, and -p names the pid file; did you mean --bind :8000?"),
+        (["-p", "8000"], "-p: '8000' is a number, but -p names the pid file; did you mean --bind :8000?"),
         (["-e", "DEBUG"], "-e: 'DEBUG' is not a variable; write NAME=VALUE"),
         (["-m", "999"], "-m: '999' is not a umask; write octal digits such as 027"),
         (["-u", "www data"], "-u: 'www data' is not a name or a number"),
         (["--ready-path", "ready"], "--ready-path: 'ready' is not a path; did you mean /ready?"),
-        (["--health-path", "/a?b"], ("--health-path: '/a?b' stands in no request like this; write a path, "
+        (["--health-path", "/a?b"], ("--health-path: '/a?b' is not what requests contain; write a path, "
          "percent-encoded, without ? and #")),
         (["--metrics-bind", "9100"], ("--metrics-bind: '9100' lacks a host or a port; did you mean :9100 or "
          "127.0.0.1:9100?")),
@@ -509,8 +509,8 @@ def test_mounts_of_the_command_line_take_the_place_of_the_files(tmp_path: Path) 
         ("shop=shop:app/", None),
         ("shop", "'shop' is not a mount; write PATH=APPLICATION, as in /shop=shop:app"),
         ("/shop=", "'/shop=' is not a mount; write PATH=APPLICATION, as in /shop=shop:app"),
-        ("/a%20=a", "'/a%20' is percent-encoded, and a path is wanted as people read it"),
-        ("a:80/b=c", "'a:80/b' has a port, which does not count; did you mean 'a'?"),
+        ("/a%20=a", "'/a%20' is percent-encoded; write the decoded path"),
+        ("a:80/b=c", "'a:80/b' has a port, which is not compared; did you mean 'a'?"),
     ],
 )
 def test_a_mount_that_cannot_be_is_told(text: str, line: str | None) -> None:

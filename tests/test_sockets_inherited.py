@@ -197,12 +197,12 @@ def test_what_is_no_listening_socket_is_refused(tmp_path: Path) -> None:
     def adopt(fd: int) -> str:
         return refusal(lambda: sockets.listen([f"fd://{fd}"])).removeprefix(f"cannot listen on fd://{fd}: ")
 
-    assert adopt(60000) == "descriptor 60000 is not open; whoever starts kirsch has to pass it on"
+    assert adopt(60000) == "descriptor 60000 is not open; the program that starts kirsch has to pass it on"
     with (tmp_path / "file").open("w") as file:
         assert adopt(file.fileno()).endswith("is a file and not a socket; check the number")
     with socket.socket() as sock:
         assert adopt(sock.fileno()).endswith(
-            "is a socket that does not listen; whoever opens it has to call listen() first"
+            "is a socket that does not listen; the program that opens it has to call listen() first"
         )
         assert sock.fileno() > 0
         os.fstat(sock.fileno())  # it is still open, and its owner's
@@ -221,7 +221,9 @@ def test_a_refusal_is_one_line_and_a_status(write_app: Callable[[str], str]) -> 
         capture_output=True, text=True, timeout=30,
     )  # fmt: skip
     assert done.returncode == 1
-    line = "kirsch: cannot listen on fd://77: descriptor 77 is not open; whoever starts kirsch has to pass it on"
+    line = (
+        "kirsch: cannot listen on fd://77: descriptor 77 is not open; the program that starts kirsch has to pass it on"
+    )
     assert line in done.stderr.splitlines()
     assert "Traceback" not in done.stderr
 

@@ -228,9 +228,9 @@ def test_without_anything_it_names_those_there_are(family: Family) -> None:
     [
         (
             ["127.0.0.1:1"],
-            r"nobody answers at 127.0.0.1:1 \(Connection refused\); start the server with --metrics-bind",
+            r"no server answers at 127.0.0.1:1 \(Connection refused\); start the server with --metrics-bind",
         ),
-        (["unix:/nowhere.sock"], r"nobody answers at unix:/nowhere.sock \(No such file or directory\)"),
+        (["unix:/nowhere.sock"], r"no server answers at unix:/nowhere.sock \(No such file or directory\)"),
         (["https://127.0.0.1:1"], "neither http://HOST:PORT nor unix:PATH"),
         (["127.0.0.1:nothing"], "no address"),
         (["4194304"], "there is no process 4194304"),
@@ -318,7 +318,7 @@ def test_a_server_that_goes_away_is_said_and_what_was_seen_stays(family: Family,
     family.do("claim", requests=5)
     terminal.await_text("5 in all")
     os.kill(family.child, signal.SIGTERM)
-    terminal.await_text("nobody answers at")
+    terminal.await_text("no server answers at")
     assert terminal.shows("5 in all")
     terminal.press(b"q")
     assert terminal.end() == 0

@@ -1,4 +1,5 @@
-"""From settings to a server: the path, the driver, the application, the options; in one process as in each worker."""
+"""From settings to a server: the import path, the driver, the application, the options; in every process that
+serves."""
 
 from __future__ import annotations
 
@@ -18,21 +19,21 @@ if TYPE_CHECKING:
     from kirsch.server import Server, Signals
     from kirsch.settings import Settings
 
-# More descriptors than this no worker uses, and programs that an application starts may close each possible one.
+# No worker uses more descriptors than this. With more, programs that close every possible descriptor become slow.
 _DESCRIPTORS_MAX = 1 << 20
 
 EXIT_FAILED = 1
-"""An address, a file or a driver cannot be had."""
+"""An address, a file or a driver is not available."""
 
 EXIT_USAGE = 2
 """The command line, the environment or the settings file is wrong."""
 
 EXIT_NOT_LOADED = 3
-"""The application cannot be had. A supervisor that ends so has never served; later failures do not end it."""
+"""The application cannot be loaded. A supervisor that exits with it has never served; later failures do not end it."""
 
 
 class StartupError(Exception):
-    """One line for stderr and an exit status, with the application's own exception where there is one."""
+    """One line for stderr and an exit status, with the application's exception where there is one."""
 
     def __init__(self, status: int, message: str, cause: BaseException | None = None) -> None:
         super().__init__(message)
@@ -41,7 +42,7 @@ class StartupError(Exception):
 
 
 def change_directory(chosen: Settings) -> None:
-    """``--chdir``, before anything with a relative path. Raises UsageError."""
+    """Apply ``--chdir``, before any relative path is used. Raises UsageError."""
     if chosen.chdir:
         try:
             os.chdir(os.path.join(chosen.directory, chosen.chdir))
@@ -51,12 +52,12 @@ def change_directory(chosen: Settings) -> None:
 
 
 def extend_path(chosen: Settings) -> None:
-    """Let modules be found: in the current directory first, then in what ``--pythonpath`` names."""
+    """Extend ``sys.path`` by the current directory, and then by ``--pythonpath``."""
     sys.path[:0] = [os.getcwd(), *(os.path.abspath(path) for path in chosen.pythonpath)]
 
 
 def load_application(chosen: Settings) -> tuple[Callable[..., Any], str]:
-    """Make the process fit for the driver, let modules be found, configure logging, and import the application.
+    """Prepare the process for the driver, extend ``sys.path``, configure logging, and import the application.
 
     Raises StartupError.
     """
@@ -76,7 +77,7 @@ def load_application(chosen: Settings) -> tuple[Callable[..., Any], str]:
 
 
 def raise_descriptor_limit() -> None:
-    """Let the soft limit on open files be the hard one: each connection is a file."""
+    """Raise the soft limit on open files to the hard one: each connection is a file."""
     import resource
 
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -85,17 +86,17 @@ def raise_descriptor_limit() -> None:
         try:
             resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
         except (OSError, ValueError):
-            pass  # then fewer connections are served; the engine reports it if it comes to that
+            pass  # then fewer connections are served, which the engine reports when it happens
 
 
 def open_logs(chosen: Settings) -> reports.ErrorLog:
-    """The error log; and the access log is tried. Raises StartupError."""
+    """Open the error log, and try to open the access log. Raises StartupError."""
     try:
         errors = reports.ErrorLog(
             chosen.error_logfile, reports.LEVELS[chosen.log_level], json=chosen.error_logformat == "json"
         )
         if chosen.access_logfile not in ("", "-"):
-            # The engine opens it for itself, after the sockets; a path that cannot be is better told now, by name.
+            # The engine opens it later, after the sockets. An error is better reported now, with the name of the file.
             from kirsch._native import LogWriter
 
             LogWriter(os.path.abspath(chosen.access_logfile))
@@ -105,7 +106,7 @@ def open_logs(chosen: Settings) -> reports.ErrorLog:
 
 
 def check_log(path: str) -> None:
-    """Raise the StartupError of :func:`open_logs` where the log at ``path`` cannot be written; make no file."""
+    """Raise the StartupError of :func:`open_logs` where the log at ``path`` cannot be written; create no file."""
     if path in ("", "-"):
         return
     path = os.path.abspath(path)
@@ -119,7 +120,7 @@ def check_log(path: str) -> None:
             if not os.access(folder, os.W_OK | os.X_OK):
                 raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), path) from None
     except OSError as error:
-        if error.errno != errno.ENXIO:  # a pipe that nobody reads yet
+        if error.errno != errno.ENXIO:  # a pipe without a reader yet
             raise _log_trouble(error) from None
 
 
@@ -129,8 +130,8 @@ def _log_trouble(error: OSError) -> StartupError:
 
 
 def make_server(app: Callable[..., Any], chosen: Settings, report: reports.Report) -> Server:
-    """The server; it has to :meth:`Server.adopt` its sockets. Its application's ``wsgi.errors`` is the error log, where
-    ``report`` is one."""
+    """Return the server, which has to :meth:`Server.adopt` its sockets. If ``report`` is an error log, it is also the
+    ``wsgi.errors`` of the application."""
     from kirsch.server import Server
 
     server = Server(app, chosen.bind, **_options(chosen, report))
@@ -140,7 +141,7 @@ def make_server(app: Callable[..., Any], chosen: Settings, report: reports.Repor
 
 
 def serve(signals: Signals, ready: Callable[[], None]) -> int:
-    """:func:`kirsch.server.serve_with`; what is refused before it is ready is an StartupError."""
+    """Call :func:`kirsch.server.serve_with`. What is refused before the server is ready is a StartupError."""
     from kirsch.server import serve_with
 
     is_ready = False
@@ -154,22 +155,22 @@ def serve(signals: Signals, ready: Callable[[], None]) -> int:
         return serve_with(signals, announce)
     except (OSError, ValueError) as error:
         if is_ready:
-            raise  # an error of ours, and worth a traceback
+            raise  # a fault of the server, which needs a traceback
         if isinstance(error, OSError):
             raise StartupError(EXIT_FAILED, reason(error)) from None
         raise StartupError(EXIT_USAGE, str(error)) from None
 
 
-# How long the exit functions of an application may take, and standard output may accept nothing, before the process
-# ends without them.
+# How long the exit functions of an application may take, and how long standard output may block, before the process
+# exits without them.
 _EXIT_SECONDS = 2.5
 _OUTPUT_SECONDS = 0.5
 
 
 def end_if_output_is_stuck(status: int) -> None:
-    """End this process with ``status`` here if nobody reads its standard output or standard error.
+    """End this process with ``status`` here if standard output or standard error is blocked.
 
-    The interpreter's own way out flushes both and would wait for ever, for instance for what an application has printed
+    The interpreter flushes both at its exit and would wait forever, for instance for what an application has printed
     into a full pipe. The application's exit functions run before.
     """
     if all(map(_is_writable, (1, 2))):
@@ -182,7 +183,7 @@ def end_if_output_is_stuck(status: int) -> None:
         os._exit(status)
 
     drivers.original("start_new_thread")(end, ())
-    atexit._run_exitfuncs()  # what the interpreter calls too
+    atexit._run_exitfuncs()  # the interpreter calls this too
     os._exit(status)
 
 
@@ -192,20 +193,20 @@ def _is_writable(fd: int) -> bool:
     try:
         poll = select.poll()
         poll.register(fd, select.POLLOUT)
-        return bool(poll.poll(_OUTPUT_SECONDS * 1000))  # a closed descriptor and a closed pipe are events too
+        return bool(poll.poll(_OUTPUT_SECONDS * 1000))  # a closed descriptor or pipe returns an event too
     except (AttributeError, OSError):
         return True
 
 
 def reason(error: OSError) -> str:
-    """What an OSError says, in one line for people."""
+    """The text of an OSError, in one line for people."""
     if not error.strerror:
         return str(error)
     return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
 
 
 def _options(chosen: Settings, report: reports.Report) -> Options:
-    """The settings that are options of ``Server`` too, with the command line's ways to report and to log."""
+    """The settings that are also options of ``Server``, with the command line's error log and access logger."""
     values = {each.name: getattr(chosen, each.name) for each in settings.SETTINGS if each.name in OPTION_NAMES}
     values["report"] = report
     if chosen.access_logger:

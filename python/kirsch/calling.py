@@ -1,8 +1,8 @@
-"""Whether an object can be called as WSGI calls an application, with two positional arguments, told without a call.
+"""Whether an object can be called as WSGI calls an application, with two positional arguments, without calling it.
 
-Only what certainly cannot be called so is refused. What is not written in Python is not judged, nor is what has a
-metaclass of its own. Decorated functions are judged by the wrapper, which is what will be called, and not by what they
-claim to be. :mod:`inspect` judges by the claim, and takes as long to import as all of this package.
+Only objects that certainly cannot be called so are refused. Objects that are not written in Python are not judged, and
+neither are those with a metaclass of their own. A decorated function is judged by its wrapper, which is what will be
+called. :mod:`inspect` judges by the wrapped function, and takes as long to import as this whole package.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ _WSGI_ARGUMENTS = 2
 
 
 class CallProblem:
-    """Why something cannot be called as a WSGI application; as a text, what goes behind its name.
+    """The reason why something cannot be called as a WSGI application; its text follows the name in a message.
 
-    ``call`` are the parentheses to write behind its name where it is probably a factory.
+    ``call`` is the parentheses to write behind the name where it is probably a factory.
     """
 
     def __init__(self, text: str, *, is_asgi: bool = False, is_factory: bool = False, call: str = "") -> None:
@@ -38,7 +38,7 @@ class CallProblem:
 
 
 class _Function:
-    """A Python function that a call comes down to, with the arguments that it is given before those of the call."""
+    """The Python function that a call reaches, with the arguments that are bound before those of the call."""
 
     def __init__(self, function: Any, bound: int, keywords: frozenset[str]) -> None:
         self.code: CodeType = function.__code__
@@ -53,7 +53,7 @@ class _Function:
 
     @property
     def open_arguments(self) -> tuple[str, ...]:
-        """Positional parameters that are left for the call."""
+        """The positional parameters that are left for the call."""
         return tuple(name for name in self.positional[self.bound :] if name not in self.keywords)
 
     @property
@@ -61,7 +61,7 @@ class _Function:
         return tuple(name for name in self.positional[self.bound : self.required] if name not in self.keywords)
 
     def takes(self, count: int) -> bool:
-        """Whether it can be called with so many positional arguments more."""
+        """Whether it can be called with ``count`` more positional arguments."""
         given = self.bound + count
         if given > len(self.positional) and not self.code.co_flags & _VARARGS:
             return False
@@ -73,7 +73,8 @@ class _Function:
 
 
 def find_problem(found: Any) -> CallProblem | None:
-    """What keeps ``found`` from being called with environ and start_response; None where nothing does, or nobody knows.
+    """Return what prevents calling ``found`` with environ and start_response; None where nothing does, or it is
+    unknown.
 
     A coroutine function can be called so, but what it returns cannot be sent.
     """
@@ -109,7 +110,7 @@ def is_coroutine_function(found: Any) -> bool:
 
 
 def _function(found: Any) -> _Function | None:
-    """The function that runs when ``found`` is called; None where it is not one of Python's that is certain."""
+    """Return the function that runs when ``found`` is called; None where that is not certainly a Python function."""
     bound = 0
     keywords: frozenset[str] = frozenset()
     while _is_partial(found):
@@ -137,7 +138,7 @@ def _function(found: Any) -> _Function | None:
 
 
 def _constructor(kind: type) -> object:
-    """The one of ``__new__`` and ``__init__`` that takes the arguments, where only one of them does."""
+    """Return the one of ``__new__`` and ``__init__`` that takes the arguments, where only one of them does."""
     if _looked_up(type(kind), "__call__") is not vars(type)["__call__"]:
         return None
     new, init = _looked_up(kind, "__new__"), _looked_up(kind, "__init__")

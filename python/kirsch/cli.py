@@ -1,9 +1,9 @@
-"""The command ``kirsch``: read settings, load the application, listen, say so in three lines, serve.
+"""The command ``kirsch``: read the settings, load the application, listen, print three lines, serve.
 
-Exit status: 0 when it served or did what was asked, 1 when an address, a file or a driver cannot be had, 2 when the
-command line, the environment or the settings file is wrong, 3 when the application cannot be had, 75
-(``kirsch.server.EXIT_STUCK``) when a server without a supervisor ended because a request was stuck. Each failure is one
-line on stderr; a traceback is the application's or none.
+Exit status: 0 when it served or did what was asked; 1 when an address, a file or a driver is not available; 2 when the
+command line, the environment or the settings file is wrong; 3 when the application cannot be loaded; 75
+(``kirsch.server.EXIT_STUCK``) when a server without a supervisor exited because a request was stuck. Each failure is
+one line on stderr. A traceback is only printed for an exception of the application.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command with ``argv`` (default: the process's) and return its exit status."""
+    """Run the command with ``argv`` (default: that of the process) and return its exit status."""
     argv = sys.argv[1:] if argv is None else list(argv)
     try:
         if argv and argv[0] in COMMANDS:
@@ -39,7 +39,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         reports.write_failure(str(error), "" if error.cause is None else reports.traceback_text(error.cause))
         return error.status
     except KeyboardInterrupt:
-        return 130  # during start-up: as the shell has it, 128 + SIGINT
+        return 130  # during start-up: 128 + SIGINT, as in shells
 
 
 def _say_lines(lines: Sequence[str]) -> None:
@@ -71,7 +71,7 @@ def _help(argv: Sequence[str]) -> int:
 
 
 def _mistakes(error: settings.UsageError, argv: Sequence[str]) -> list[str]:
-    """The lines of ``error``, and what else would be refused, as far as that shows without running the application."""
+    """The lines of ``error``, and further mistakes that can be found without running the application."""
     lines = str(error).splitlines()
     if error.settings is None or (argv and argv[0] in COMMANDS):
         return lines
@@ -132,7 +132,7 @@ def _import_native() -> Any:
 
 
 def _check(chosen: Settings) -> int:
-    """``--check-config``: as the user that a worker would be."""
+    """Run ``--check-config``, as the user that a worker would have."""
     from kirsch import output
     from kirsch.hooks import Hooks
     from kirsch.supervisor import privileges
@@ -149,7 +149,7 @@ def _check(chosen: Settings) -> int:
 
 
 def _serve_alone(chosen: Settings) -> int:
-    """In this one process, without a supervisor: ``--workers 0``."""
+    """Serve in this process, without a supervisor: ``--workers 0``."""
     from kirsch.supervisor.resources import Resources
 
     resources = Resources(chosen, None)
@@ -187,7 +187,7 @@ def _serve_with(resources: Resources, chosen: Settings) -> int:
 
 
 def _supervise(chosen: Settings) -> int:
-    """With a supervisor and its workers; this returns in each of them."""
+    """Serve with a supervisor and its workers. This returns in each of these processes."""
     version = f"{_version()}, pid {os.getpid()})"
     from kirsch.supervisor import forking
     from kirsch.supervisor.supervisor import supervise

@@ -1,11 +1,10 @@
-"""Request deadlines: a thread that waits for calls to miss theirs, reports what they do, and interrupts them.
+"""Request deadlines: a thread waits for calls that miss theirs, reports their stacks, and interrupts them.
 
-The engine knows when a call is late, and answers its client with 504 by itself. The report, and how the driver reaches
-the call, are Python's part::
+The engine itself detects a late call, and answers its client with 504. Python reports it and interrupts it::
 
-    late      the client has its 504, or sees a cut. Report the stack of this request alone; raise RequestTimeout in
-              the call, so that its thread is free for other requests
-    stuck     the call is still there after the graceful timeout: report that, and ask for the worker's replacement,
+    late      the client has received 504, or the response was aborted. Report the stack of this request alone, and
+              raise RequestTimeout in the call, so that its thread becomes free for other requests
+    stuck     the call has not ended after the graceful timeout: report that, and request the replacement of the worker,
               or stop the server where no supervisor can replace it
 """
 
@@ -34,17 +33,17 @@ _OUTCOMES = {
     "left": "its client had left",
 }
 
-# To unwind takes a moment, also where SIGTERM leaves none.
+# Unwinding takes a moment, even where SIGTERM leaves no time.
 LEAST_PATIENCE = 1.0
 
 
 class DeadlineMonitor:
-    """The watch over one running server.
+    """Monitors the deadlines of one running server.
 
-    ``graceful_timeout`` is what an interrupted call has to unwind, in seconds. ``wait(seconds)`` waits for the end of
-    the server and tells whether it came. ``give_up()`` is called when the first call is stuck, from a thread of the
-    watch; it starts the end of the server, or its replacement, and returns at once. ``consequence`` says which, for
-    the log.
+    ``graceful_timeout`` is the time that an interrupted call has to unwind, in seconds. ``wait(seconds)`` waits for the
+    end of the server and returns whether it has ended. ``give_up()`` is called in a thread of the monitor when the
+    first call is stuck. It starts the stop of the server, or its replacement, and returns at once; ``consequence`` says
+    which, for the log.
     """
 
     def __init__(
@@ -65,14 +64,15 @@ class DeadlineMonitor:
         self._wait = wait
         self._give_up = give_up
         self._consequence = consequence
-        # Interrupted calls, (when to look after it, its number), and the thread that does, while there are any.
+        # The interrupted calls (when to check the call, its number), and the thread that checks them, while there are
+        # any.
         self._lock = original("allocate_lock")()
         self._interrupted: deque[tuple[float, int]] = deque()
         self._is_watching = False
         self._given_up = False
 
     def start(self) -> None:
-        """Watch in a thread of its own, until the server has ended."""
+        """Monitor in a thread of its own, until the server has ended."""
         start_thread("kirsch-deadline", self._run)
 
     def _run(self) -> None:
@@ -100,7 +100,7 @@ class DeadlineMonitor:
                 start_thread("kirsch-stuck", self._find_stuck)
 
     def _find_stuck(self) -> None:
-        """Come back to each interrupted call when its time is over, to see whether it is stuck."""
+        """Check each interrupted call when its time is over, to find those that are stuck."""
         while True:
             with self._lock:
                 if not self._interrupted:

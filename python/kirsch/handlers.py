@@ -1,9 +1,9 @@
-"""Signal handlers are set here, and nowhere else in a process that serves: with them comes room to run them in.
+"""Sets signal handlers. A process that serves must set them here only, because this also makes room to run them in.
 
-CPython runs handlers on the alternate stack where faulthandler has made one, which every worker has for its dumps, and
-any process under ``PYTHONFAULTHANDLER``. It has room for a few signals at once; a process that was stopped for a
-moment, or waited for a processor, gets more of them together than that, and would die of SIGSEGV
-(``crates/gateway/src/signals.rs`` tells how).
+CPython runs handlers on the alternate stack if faulthandler has created one. Every worker has one, for its dumps, and
+so has any process under ``PYTHONFAULTHANDLER``. It has room for a few signals at once. A process that was stopped, or
+that waited for a processor, may get more signals at once than that, and would die of SIGSEGV
+(``crates/gateway/src/signals.rs`` explains how).
 """
 
 from __future__ import annotations
@@ -19,10 +19,9 @@ if TYPE_CHECKING:
 
 
 def handle(handlers: Mapping[Any, Any]) -> dict[int, Any]:
-    """Set a handler for each signal; returns those of before, None for one that Python had not installed.
+    """Set a handler for each signal; return the previous ones, None for one that Python had not installed.
 
-    To be called behind whatever enables faulthandler. Raises ValueError, before anything is set, where this is not the
-    main thread.
+    To be called after faulthandler was enabled. Raises ValueError, before anything is set, outside of the main thread.
     """
     previous = {number: signal.signal(number, handler) for number, handler in handlers.items()}
     _native.make_room_for_signals()
@@ -30,4 +29,4 @@ def handle(handlers: Mapping[Any, Any]) -> dict[int, Any]:
 
 
 def do_nothing(_number: int, _frame: object) -> None:
-    """A handler unlike SIG_IGN, which programs that this process starts would inherit."""
+    """A handler to use instead of SIG_IGN, which programs that this process starts would inherit."""

@@ -1,12 +1,12 @@
-"""Functions of the application's that the server calls when a worker begins and ends.
+"""Hooks: functions of the application that the server calls when a worker starts and stops.
 
 A hook is named in the settings as ``module:function``. It is loaded after the application, in the process that imports
-that: the worker, or with ``--preload`` the zygote. Each is called with a :class:`WorkerInfo`.
+the application: the worker, or with ``--preload`` the zygote. Each is called with a :class:`WorkerInfo`.
 
     before-fork   in the zygote, before it forks a worker
     after-fork    in the new worker, first
     worker-start  in the worker, when the application is imported and before the worker is ready
-    worker-stop   in the worker, when its requests are done and it ends in order
+    worker-stop   in the worker, when its requests have ended and it stops gracefully
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ NAMES = ("before_fork", "after_fork", "worker_start", "worker_stop")
 
 
 class WorkerInfo:
-    """What a hook is given.
+    """The argument of a hook.
 
-    ``index`` counts from 0. A worker that replaces another one has its index, and for a while both run. ``pid`` is that
-    of the process that the hook runs in. ``settings`` has an attribute for each setting, as in ``settings.threads``.
+    ``index`` counts from 0. A worker that replaces another one has the same index, and for a while both run. ``pid`` is
+    that of the process in which the hook runs. ``settings`` has an attribute for each setting: ``settings.threads``.
     """
 
     __slots__ = ("index", "pid", "settings")
@@ -47,7 +47,7 @@ class WorkerInfo:
 
 
 class Hooks:
-    """The hooks of the settings, loaded. Raises StartupError where one is not there or cannot be called."""
+    """The loaded hooks of the settings. Raises StartupError where one does not exist or cannot be called."""
 
     def __init__(self, chosen: Settings) -> None:
         self._chosen = chosen
@@ -61,7 +61,7 @@ class Hooks:
                     raise StartupError(EXIT_NOT_LOADED, text, error.cause) from None
 
     def call(self, name: str, index: int) -> None:
-        """Call one, if there is one. Raises StartupError for whatever it raises: the worker cannot serve then."""
+        """Call a hook, if it is set. Raises StartupError for any exception of it: the worker cannot serve then."""
         if name not in self._functions:
             return
         try:
@@ -71,7 +71,7 @@ class Hooks:
             raise StartupError(EXIT_NOT_LOADED, text, error) from None
 
     def stop(self, index: int, report: Report) -> None:
-        """Call worker-stop; the worker ends whatever becomes of it."""
+        """Call worker-stop. The worker stops even if the hook fails."""
         try:
             self.call("worker_stop", index)
         except StartupError as error:

@@ -1,7 +1,7 @@
-"""Listening sockets that whoever started us has opened: ``fd://N``, and socket activation of systemd.
+"""Listening sockets that another process has opened for this one: ``fd://N``, and socket activation of systemd.
 
-A descriptor is checked before it is believed: one that is no listening stream socket is refused with a line that says
-what it is. Nothing is bound here, so nothing is left in the file system, and nothing is removed.
+A descriptor is checked first: one that is no listening stream socket is refused with a line that says what it is.
+Nothing is bound here, so no path is created or removed in the file system.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ _FAMILIES = frozenset({socket.AF_INET, socket.AF_INET6, socket.AF_UNIX})
 
 _KINDS = ((stat.S_ISREG, "a file"), (stat.S_ISFIFO, "a pipe"), (stat.S_ISCHR, "a device"), (stat.S_ISDIR, "a folder"))
 
-# (Name, descriptor) of each socket that systemd passed; None until somebody has looked.
+# (Name, descriptor) of each socket that systemd passed; None until they have been read.
 _passed: list[tuple[str, int]] | None = None
 
 
 def adopt(fd: int, where: str) -> socket.socket:
-    """Descriptor ``fd`` as a socket of ours: not blocking, and closed in programs that the application starts.
+    """Return descriptor ``fd`` as a socket: not blocking, and not inherited by programs that the application starts.
 
     Raises OSError, one line that begins with ``where``, where it is no listening stream socket.
     """
@@ -37,7 +37,7 @@ def adopt(fd: int, where: str) -> socket.socket:
         mode = os.fstat(fd).st_mode
     except OSError as error:
         raise OSError(
-            error.errno, f"{where}: descriptor {fd} is not open; whoever starts kirsch has to pass it on"
+            error.errno, f"{where}: descriptor {fd} is not open; the program that starts kirsch has to pass it on"
         ) from None
     if not stat.S_ISSOCK(mode):
         kind = next((name for test, name in _KINDS if test(mode)), "something else")
@@ -45,7 +45,7 @@ def adopt(fd: int, where: str) -> socket.socket:
     sock = socket.socket(fileno=fd)
     trouble = _trouble(sock)
     if trouble:
-        sock.detach()  # it is not ours to close
+        sock.detach()  # it must stay open: it does not belong to this process
         raise OSError(errno.EINVAL, f"{where}: descriptor {fd} {trouble}")
     sock.set_inheritable(False)
     sock.setblocking(False)
@@ -55,7 +55,7 @@ def adopt(fd: int, where: str) -> socket.socket:
 
 
 def _trouble(sock: socket.socket) -> str:
-    """What keeps ``sock`` from being served on, as the rest of a sentence; empty where nothing does."""
+    """Return why ``sock`` cannot be served on, as the rest of a sentence; empty where it can."""
     if sock.family not in _FAMILIES:
         return "is a socket of another kind than TCP or unix"
     if sock.type != socket.SOCK_STREAM:
@@ -64,15 +64,15 @@ def _trouble(sock: socket.socket) -> str:
         try:
             sock.getpeername()
         except OSError:
-            return "is a socket that does not listen; whoever opens it has to call listen() first"
+            return "is a socket that does not listen; the program that opens it has to call listen() first"
         return "is a connection; pass the socket that listens, which is Accept=no in a socket unit"
     return ""
 
 
 def passed(environ: MutableMapping[str, str] = os.environ) -> list[tuple[str, int]]:
-    """(Name, descriptor) of each socket that systemd passed to this process (sd_listen_fds_with_names(3)).
+    """Return (name, descriptor) of each socket that systemd passed to this process (sd_listen_fds_with_names(3)).
 
-    The variables are read once and taken out of ``environ``, so that no child believes that they are for it.
+    The variables are read once and removed from ``environ``, so that no child uses them.
     """
     global _passed
     if _passed is None:
@@ -83,12 +83,12 @@ def passed(environ: MutableMapping[str, str] = os.environ) -> list[tuple[str, in
             try:
                 os.set_inheritable(fd, False)
             except OSError:
-                pass  # it is not open; adopt() says so if it is asked for
+                pass  # it is not open; adopt() reports that if it is used
     return _passed
 
 
 def restore(sockets: Iterable[tuple[str, int]]) -> None:
-    """Make :func:`passed` answer what it did in the image before this one (USR2)."""
+    """Make :func:`passed` return what it returned in the previous image (USR2)."""
     global _passed
     _passed = [(name, fd) for name, fd in sockets]
 
@@ -102,7 +102,7 @@ def _read(environ: MutableMapping[str, str]) -> list[tuple[str, int]]:
 
 
 def named(name: str, where: str) -> list[int]:
-    """The descriptors that systemd passed as ``name`` (``FileDescriptorName=``; the unit's name where that is not set).
+    """Return the descriptors that systemd passed as ``name`` (``FileDescriptorName=``, by default the unit's name).
 
     Raises OSError, one line that begins with ``where``, where there is none.
     """
@@ -115,10 +115,10 @@ def named(name: str, where: str) -> list[int]:
 
 
 def choose_binds(binds: Iterable[str], *, explicit: bool) -> tuple[tuple[str, ...], str]:
-    """What to listen on, and a complaint to report (empty: none).
+    """Return the addresses to listen on, and a warning to report (empty: none).
 
-    Sockets of systemd are used where no address was asked for; ``explicit`` tells whether one was, by whichever way.
-    Where one was, that holds, and the complaint says which sockets are left without anybody to serve them.
+    Sockets of systemd are used unless an address was configured; ``explicit`` says whether one was. If one was, it is
+    used, and the warning names the sockets of systemd that are not served.
     """
     binds = tuple(binds)
     sockets = passed()

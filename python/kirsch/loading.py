@@ -1,4 +1,4 @@
-"""From ``module:app`` to the application, with one line for everything that can go wrong on the way."""
+"""Loads the application from its name, ``module:app``, with a one-line message for everything that can go wrong."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _FACTORY_NAMES = ("create_app", "make_app")
 
 
 class LoadError(Exception):
-    """The application cannot be had. ``cause`` is the application's own exception, where there is one."""
+    """The application cannot be loaded. ``cause`` is the exception of the application, where there is one."""
 
     def __init__(self, message: str, cause: BaseException | None = None) -> None:
         super().__init__(message)
@@ -29,9 +29,9 @@ class LoadError(Exception):
 
 
 class Target:
-    """An application as it is named: ``module:app``, ``module:factory("prod")``, ``module`` or ``path/to/app.py:app``.
+    """The name of an application: ``module:app``, ``module:factory("prod")``, ``module`` or ``path/to/app.py:app``.
 
-    Raises LoadError where the text names nothing. Nothing is imported.
+    Raises LoadError where the text is no such name. Nothing is imported.
     """
 
     __slots__ = ("arguments", "attribute", "file", "is_call", "keywords", "module", "text")
@@ -55,9 +55,9 @@ class Target:
 
 
 def load(text: str, *, factory: bool = False) -> tuple[Callable[..., Any], str]:
-    """Import the application that ``text`` names, as :class:`Target` reads it; return it and its full name.
+    """Import the application that ``text`` names, see :class:`Target`; return it and its full name.
 
-    With ``factory`` the name is that of a function that makes the application. Raises LoadError.
+    With ``factory`` the name is that of a function that creates the application. Raises LoadError.
     """
     target = Target(text)
     factory = factory or target.is_call
@@ -80,9 +80,9 @@ def load(text: str, *, factory: bool = False) -> tuple[Callable[..., Any], str]:
 
 
 def glance(target: str, directories: Sequence[str] = ()) -> str:
-    """What keeps the application from being imported, as far as that shows without running any of it; or nothing.
+    """Return why the application cannot be imported, as far as that can be found without running any code; or nothing.
 
-    ``directories`` are where modules are looked for first.
+    ``directories`` are searched for modules first.
     """
     try:
         parsed = Target(target)
@@ -104,7 +104,8 @@ def glance(target: str, directories: Sequence[str] = ()) -> str:
 def load_all(
     target: str | None, *, factory: bool = False, mounts: Sequence[Mount] = ()
 ) -> tuple[Callable[..., Any], str]:
-    """The application ``target`` and those mounted beside it, as one; and the names of all. Raises LoadError."""
+    """Load ``target`` and the mounted applications, combined into one, and return it and all names. Raises
+    LoadError."""
     if not mounts:
         assert target is not None
         return load(target, factory=factory)
@@ -122,13 +123,13 @@ def load_all(
     mounted: list[tuple[Mount, Callable[..., Any]]] = []
     loaded: dict[str, tuple[Callable[..., Any], str] | None] = {}
     for mount in mounts:
-        # A table with several hosts is one application, also where a factory makes it.
+        # A table with several hosts is one application, even if a factory creates it.
         if mount.origin not in loaded:
             loaded[mount.origin] = None
             try:
                 loaded[mount.origin] = load(mount.app, factory=mount.factory)
             except LoadError as error:
-                # That of a mount of the command line names the place: --mount /shop.
+                # The origin of a mount on the command line contains its path: --mount /shop.
                 is_named = mount.origin.startswith(("-", "KIRSCH_"))
                 where = mount.origin if is_named else f"{mount.origin}: the mount {mount.place}"
                 failures.append(LoadError(f"{where}: {error}", error.cause))
@@ -152,13 +153,13 @@ def load_function(target: str) -> Callable[..., Any]:
 
 
 def _all_of(failures: list[LoadError]) -> LoadError:
-    """One error with a line for each failure; the traceback of the first that has one is shown."""
+    """Return one error with a line for each failure; it has the traceback of the first failure that has one."""
     cause = next((failure.cause for failure in failures if failure.cause is not None), None)
     return LoadError("\n".join(map(str, failures)), cause)
 
 
 def _literals(target: str, call: str) -> tuple[list[Any], dict[str, Any]]:
-    """The arguments of ``factory("prod", debug=True)``."""
+    """Parse the arguments of ``factory("prod", debug=True)``."""
     import ast
 
     example = "'shop:create_app(\"prod\", debug=True)'"
@@ -185,7 +186,7 @@ def _literals(target: str, call: str) -> tuple[list[Any], dict[str, Any]]:
 
 
 def _file(target: str, path: str, attribute: str) -> str:
-    """The absolute path of the file that ``target`` names. Raises LoadError, with what may have been meant."""
+    """Return the absolute path of the file that ``target`` names. Raises LoadError, with a suggestion."""
     absolute = os.path.abspath(path)
     if os.path.isfile(absolute):
         if not path.endswith(".py"):
@@ -220,7 +221,7 @@ def _is_package(directory: str) -> bool:
 
 
 def _import_file(path: str) -> ModuleType:
-    """Import a file as the module that it is: by its name in its directory, or within its package."""
+    """Import a file as a module: by its name in its directory, or within its package."""
     directory, file = os.path.split(path)
     name = file[:-3]
     if name == "__init__":
@@ -239,7 +240,7 @@ def _import_file(path: str) -> ModuleType:
 
 def _import(name: str, suffix: str) -> ModuleType:
     try:
-        # Not importlib.import_module: it would be one more frame, and one more import.
+        # Not importlib.import_module, which would add a frame to the traceback, and another import.
         __import__(name)
     except ModuleNotFoundError as error:
         if application_traceback(error) is None:
@@ -260,7 +261,7 @@ def _refuse_missing(name: str, suffix: str, error: ModuleNotFoundError) -> NoRet
 
 
 def _missing(name: str, rest: str) -> str:
-    """That there is no module ``name``, and which was probably meant; ``rest`` is what stands behind it."""
+    """Return the message that there is no module ``name``, with a suggestion; ``rest`` is what follows the name."""
     from kirsch.suggest import nearest
 
     parent, _, last = name.rpartition(".")
@@ -286,7 +287,7 @@ def _missing(name: str, rest: str) -> str:
 
 
 def _is_standard(directory: str) -> bool:
-    """Whether Python's own modules are there, of which nobody misspells one to serve it."""
+    """Whether the directory contains the standard library, whose modules are no applications."""
     standard = os.path.dirname(os.__file__)
     return directory in (standard, os.path.join(standard, "lib-dynload")) or directory.endswith(".zip")
 
@@ -297,7 +298,7 @@ def _modules_in(directories: Iterable[str]) -> list[str]:
         try:
             entries = list(os.scandir(directory or "."))
         except OSError:
-            continue  # not every entry of sys.path exists, or is a directory
+            continue  # an entry of sys.path need not exist, or be a directory
         for entry in entries:
             stem = entry.name.removesuffix(".py")
             is_module = stem != entry.name or os.path.isfile(os.path.join(entry.path, "__init__.py"))
@@ -307,7 +308,7 @@ def _modules_in(directories: Iterable[str]) -> list[str]:
 
 
 def _default_attribute(module: ModuleType, factory: bool) -> tuple[str, bool]:
-    """The name of the application in ``module``, and whether it is that of a factory."""
+    """Return the name of the application in ``module``, and whether it is a factory."""
     for name in () if factory else _APPLICATION_NAMES:
         if hasattr(module, name):
             return name, False
@@ -335,7 +336,7 @@ def _attribute(module: ModuleType, path: str) -> Any:
 
 
 def _offer(module: ModuleType, wanted: str, rest: str = "") -> str:
-    """What else the module holds that could have been meant; ``rest`` are names within it."""
+    """Return the end of a message: what in the module could have been meant; ``rest`` are names within it."""
     from kirsch.suggest import nearest
 
     public = [(name, value) for name, value in vars(module).items() if not name.startswith("_")]
@@ -351,7 +352,7 @@ def _offer(module: ModuleType, wanted: str, rest: str = "") -> str:
 def _may_be_meant(module: ModuleType, name: str, value: object) -> bool:
     if name.startswith("_") or not callable(value) or type(value).__module__ == "typing":
         return False
-    if hasattr(value, "__qualname__"):  # a class or a function: imported ones are hardly meant
+    if hasattr(value, "__qualname__"):  # a class or a function; imported ones are probably not meant
         return getattr(value, "__module__", None) == module.__name__
     return True
 

@@ -1,6 +1,6 @@
-"""``--log-config``: what Python's ``logging`` does in the processes that run the application.
+"""``--log-config``: the configuration of Python's ``logging`` in the processes that run the application.
 
-The supervisor is left out: it must not run code of the application's, which a handler may be.
+The supervisor does not apply it: it must not run code of the application, and a handler may be such code.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def apply(chosen: Settings) -> None:
-    """Configure ``logging``, if that is wanted. Raises UsageError."""
+    """Configure ``logging``, if the settings ask for it. Raises UsageError."""
     if not chosen.log_config:
         return
     import json
@@ -31,7 +31,7 @@ def apply(chosen: Settings) -> None:
     except UsageError as error:
         raise UsageError(f"{label}: {error}") from None
     except OSError as error:
-        # Of a file that a handler writes too.
+        # The file may be one that a handler writes.
         name = error.filename or chosen.log_config
         raise UsageError(f"{label}: {name}: {error.strerror or error}") from None
     except Exception as error:  # noqa: BLE001 - handlers and formatters may be the application's
@@ -39,11 +39,11 @@ def apply(chosen: Settings) -> None:
 
 
 def _apply_table(table: Any) -> None:
-    import logging.config  # takes longer than all of Kirsch does to start
+    import logging.config  # its import takes longer than the start of the rest of Kirsch
 
     if not isinstance(table, dict):
-        raise UsageError("a table for logging.config.dictConfig is wanted")
-    # Loggers that were there before, such as the server's own, stay in use unless somebody wants it otherwise.
+        raise UsageError("a table for logging.config.dictConfig is expected")
+    # Existing loggers, such as the server's own, stay enabled unless the table says otherwise.
     logging.config.dictConfig({"version": 1, "disable_existing_loggers": False, **table})
 
 
@@ -69,7 +69,7 @@ def _apply_file(path: str) -> None:
 
 
 def _reason(error: BaseException) -> str:
-    """The exception and the one that it comes from: ``dictConfig`` names the handler, and its cause the mistake."""
+    """The exception and its cause: ``dictConfig`` names the handler, and the cause is the mistake."""
     told = " ".join(str(error).split()) or type(error).__name__
     if isinstance(error, KeyError):
         told = f"there is no {told}"

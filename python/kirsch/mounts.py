@@ -1,4 +1,4 @@
-"""Several applications in one process: which of them a request is for, by its host and the beginning of its path."""
+"""Several applications in one process: the host of a request and the beginning of its path select the application."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 class Mount:
     """One ``--mount``, or one ``[[mount]]`` of the settings file for one host.
 
-    ``path`` is empty or ``/prefix`` without a slash at its end, ``host`` empty (any), ``example.org`` or
-    ``*.example.org``; ``app`` is written as on the command line.
+    ``path`` is empty or ``/prefix`` without a slash at its end. ``host`` is empty (any), ``example.org`` or
+    ``*.example.org``. ``app`` is written as on the command line.
     """
 
     __slots__ = ("app", "factory", "host", "origin", "path")
@@ -30,7 +30,7 @@ class Mount:
 
     @property
     def place(self) -> str:
-        """Where it is mounted, as people write it."""
+        """The host and path of the mount, as users write it."""
         return f"{self.host}{self.path}" or "/"
 
     def __str__(self) -> str:
@@ -38,35 +38,36 @@ class Mount:
 
 
 def check_path(text: str) -> str:
-    """The prefix ``text`` without a slash at its end. Raises ValueError for what cannot be meant."""
+    """Return the prefix ``text`` without a slash at its end. Raises ValueError for a text that is no prefix."""
     if not text.startswith("/"):
         raise ValueError(f"is not the beginning of a path; did you mean {'/' + text!r}?")
     if any(character in text for character in "?#") or not text.isprintable():
-        raise ValueError("is more than a path; leave out what comes after ? and #")
+        raise ValueError("is more than a path; omit what follows ? and #")
     if "%" in text:
-        raise ValueError("is percent-encoded, and a path is wanted as people read it")
+        raise ValueError("is percent-encoded; write the decoded path")
     path = text.rstrip("/")
     if any(segment in ("", ".", "..") for segment in path.split("/")[1:]):
-        raise ValueError("has an empty segment, or a . or .. that browsers take out; no request would fit")
+        raise ValueError("has an empty segment, or a . or .. that browsers remove; it would match no request")
     return path
 
 
 def check_host(text: str) -> str:
-    """The host ``text`` in lower case. Raises ValueError for what cannot be meant."""
+    """Return the host ``text`` in lower case. Raises ValueError for a text that is no host."""
     host = text.strip().lower().removesuffix(".")
     if "/" in host or not host or any(character.isspace() for character in host):
         raise ValueError("is not a host; write example.org or *.example.org")
     if _without_port(host) != host:
-        raise ValueError(f"has a port, which does not count; did you mean {_without_port(host)!r}?")
+        raise ValueError(f"has a port, which is not compared; did you mean {_without_port(host)!r}?")
     if "*" in host.removeprefix("*.") or host == "*.":
         raise ValueError("is not a host; a star stands for whole labels at the beginning, as in *.example.org")
     if not host.isascii():
-        raise ValueError("stands in no request like this; write it as DNS does, beginning with xn--")
+        raise ValueError("is not what requests contain; write it as DNS does, beginning with xn--")
     return host
 
 
 def parse_mount(place: str, app: str, origin: str = "") -> Mount:
-    """``/path``, ``host`` or ``host/path`` with the application there. Raises ValueError, which quotes the place."""
+    """Parse ``/path``, ``host`` or ``host/path`` and the application there. Raises ValueError, which quotes the
+    text."""
     host, slash, path = place.partition("/")
     try:
         return Mount(app, path=check_path(slash + path) if slash else "", host=host and check_host(host), origin=origin)
@@ -75,14 +76,14 @@ def parse_mount(place: str, app: str, origin: str = "") -> Mount:
 
 
 def combine(mounted: Sequence[tuple[Mount, Application]], fallback: Application | None = None) -> Application:
-    """One WSGI application of several.
+    """Return one WSGI application that calls several.
 
-    A request goes to the mount that fits best: one for its host rather than one for ``*.host`` rather than one for
-    any, and among those the one with the longest prefix of whole segments, which moves from PATH_INFO to SCRIPT_NAME
-    (PEP 3333). Where none fits it goes to ``fallback``, and without one it is answered with 404.
+    A request goes to the mount that fits best: one for its host before one for ``*.host``, and that before one for any
+    host; among those, the one with the longest prefix of whole segments, which moves from PATH_INFO to SCRIPT_NAME (PEP
+    3333). If none fits, it goes to ``fallback``; without one, the answer is 404.
 
-    PATH_INFO is compared as it is, in the bytes of UTF-8 that it holds as characters of Latin-1: percent-encoding has
-    been undone, and ``//`` is not ``/``. An application gets the rest of the path as the client wrote it.
+    PATH_INFO is compared as it is, as bytes of UTF-8 in Latin-1 characters: it is percent-decoded, and ``//`` differs
+    from ``/``. An application gets the rest of the path as the client sent it.
     """
     hosts: dict[str, Table] = {}
     for mount, app in sorted(mounted, key=lambda pair: len(pair[0].path), reverse=True):
@@ -106,7 +107,7 @@ def combine(mounted: Sequence[tuple[Mount, Application]], fallback: Application 
 
 
 def _tables(host: str, hosts: dict[str, Table], anywhere: Table) -> Iterable[Table]:
-    """The tables for ``host``: that of its own name, those of stars, the longest first, and that of any host."""
+    """The tables for ``host``: that of its own name, those with a star, the longest first, and that of any host."""
     name = _without_port(host.lower()).removesuffix(".")
     if name in hosts:
         yield hosts[name]
@@ -119,7 +120,7 @@ def _tables(host: str, hosts: dict[str, Table], anywhere: Table) -> Iterable[Tab
 
 
 def _without_port(host: str) -> str:
-    """``host`` without ``:port``; an IPv6 address stands in brackets."""
+    """Return ``host`` without ``:port``; an IPv6 address is in brackets."""
     name, colon, port = host.rpartition(":")
     return name if colon and (not port or port.isdigit()) and not ("[" in name and "]" not in name) else host
 

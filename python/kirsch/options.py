@@ -1,4 +1,4 @@
-"""The settings that make sense inside a program: the keyword arguments of ``kirsch.Server`` and ``kirsch.serve``."""
+"""The settings for use in a program: the keyword arguments of ``kirsch.Server`` and ``kirsch.serve``."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 else:
 
     class TypedDict(dict):
-        """Enough of the real one for ``Options.__annotations__``: importing ``typing`` costs 5 ms at each start."""
+        """A stand-in that suffices for ``Options.__annotations__``: importing ``typing`` costs 5 ms at each start."""
 
         def __init_subclass__(cls, total=True):
             pass
@@ -24,11 +24,11 @@ DEFAULT_THREADS = 16
 
 
 class Options(TypedDict, total=False):
-    """Names and types; docs/reference/settings.md says what each means. Seconds (0: no limit), bytes, bytes per second.
+    """Names and types; docs/reference/settings.md explains each. Seconds (0: no limit), bytes, bytes per second.
 
-    Where text is possible too it is read as on the command line: ``"90s"``, ``"1h30m"``, ``"64k"``, ``"1MiB"``.
+    Where a text is allowed too, it is parsed as on the command line: ``"90s"``, ``"1h30m"``, ``"64k"``, ``"1MiB"``.
 
-    What is not given keeps its default, which is that of the command line too.
+    An option that is not given has the same default as on the command line.
     """
 
     driver: str
@@ -67,9 +67,9 @@ OPTION_NAMES = frozenset(Options.__annotations__)
 
 
 def path_limits(given: Mapping[str, float] | Iterable[tuple[str, float]]) -> tuple[tuple[str, float], ...]:
-    """(Prefix, seconds) as the engine wants them: no slash at a prefix's end but for ``/`` itself, and each once.
+    """Return (prefix, seconds) as the engine expects them: no slash at the end except for ``/`` itself, no duplicates.
 
-    Raises ValueError or TypeError for what cannot be meant.
+    Raises ValueError or TypeError for what is no such pair.
     """
     limits: dict[str, float] = {}
     pairs: Any = given.items() if hasattr(given, "items") else given
@@ -82,9 +82,9 @@ def path_limits(given: Mapping[str, float] | Iterable[tuple[str, float]]) -> tup
         if not prefix.startswith("/"):
             raise ValueError(f"{prefix!r} is not the beginning of a path; did you mean {'/' + prefix!r}?")
         if any(character in prefix for character in "?#"):
-            raise ValueError(f"{prefix!r} is more than a path; leave out what comes after ? and #")
+            raise ValueError(f"{prefix!r} is more than a path; omit what follows ? and #")
         if not all("!" <= character <= "~" for character in prefix):
-            raise ValueError(f"{prefix!r} stands in no request like this; write it percent-encoded")
+            raise ValueError(f"{prefix!r} is not what requests contain; write it percent-encoded")
         if not seconds >= 0:
             raise ValueError(f"{prefix!r} has {seconds!r} seconds, which must not be negative")
         name = prefix.rstrip("/") or "/"

@@ -1,4 +1,4 @@
-"""What the command says on standard output when it is asked something: help, tables, one line."""
+"""The command's output on standard output: help, tables, single lines."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ if TYPE_CHECKING:
 
 
 def print_output(text: str) -> None:
-    """``text`` to stdout. A reader that has gone (``kirsch --help | head -1``) has seen what it wanted."""
+    """Write ``text`` to stdout. A reader may close it early (``kirsch --help | head -1``), which is no error."""
     try:
         sys.stdout.write(f"{text}\n")
         sys.stdout.flush()
     except OSError as error:
-        # What is left in the buffer would be tried again, and complained about, at the interpreter's end.
+        # Otherwise the interpreter would try to write the buffered rest at its exit, and print an error.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         if not isinstance(error, BrokenPipeError):
             raise StartupError(EXIT_FAILED, f"cannot write to standard output: {error.strerror}") from None
 
 
 def table(rows: Iterable[tuple[str, ...]], indent: str = "") -> str:
-    """``rows`` as lines, in columns that are as wide as they must be."""
+    """Return ``rows`` as lines with aligned columns."""
     rows = list(rows)
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return "\n".join(
@@ -70,16 +70,16 @@ _COMMON = (
     ("metrics_bind", "numbers for Prometheus, and a status page"),
     ("check_config", "import the application, say whether it is ok"),
 )
-"""What of the settings the short help shows: those that most people look for."""
+"""The settings in the short help: those that most people look for."""
 
 
 def help_text() -> str:
-    """What ``kirsch --help`` prints: a screen of 80 columns with what is needed most."""
+    """Return the text of ``kirsch --help``: a screen of 80 columns with the most important settings."""
     by_name = {each.name: each for each in SETTINGS}
     rows = []
     for name, prose in _COMMON:
         each = by_name[name]
-        # Short ones of ours, and the name; other servers' names for it are in --help-all.
+        # The short flag and the long one; the names of other servers are in --help-all.
         flags = [*(flag for flag in each.flags[:1] if flag[1] != "-"), each.flags[-1]]
         rows.append((f"{', '.join(flags)} {each.metavar}".strip(), prose))
     width = max(len(flags) for flags, _ in rows)
@@ -88,7 +88,8 @@ def help_text() -> str:
 
 
 def help_all() -> str:
-    """What ``kirsch --help-all`` prints: the commands, and every setting by section, with default and variable."""
+    """Return the text of ``kirsch --help-all``: the commands, and all settings by section, with defaults and
+    variables."""
     import shutil
     import textwrap
 

@@ -1,13 +1,13 @@
-"""The error log: what the server reports on stderr, in a file or through ``logging``; and access lines for ``logging``.
+"""The error log: reports of the server on stderr, in a file or through ``logging``; and access lines for ``logging``.
 
-The engine reports through a callable ``report(level, message, exception)``, with ``level`` as in ``logging``. Inside
-somebody's program that is :func:`report_to_logging`: logger ``kirsch``, and what becomes of it is the program's
-affair. The command line uses an :class:`ErrorLog`. Neither touches the root logger, and both load ``logging`` only
-when there is something to say: it is a quarter of an empty interpreter's start-up.
+The engine reports through a callable ``report(level, message, exception)``, with ``level`` as in ``logging``. A program
+that embeds the server uses :func:`report_to_logging`: logger ``kirsch``, which the program configures. The command line
+uses an :class:`ErrorLog`. Neither touches the root logger, and both import ``logging`` only for the first report: the
+import takes a quarter of the start-up of an empty interpreter.
 
-A log that nobody reads, or a full disk, must not stop the server. So an ErrorLog, :func:`write_stderr` in a process
-that serves, and ``wsgi.errors`` write through ``_native.LogWriter``: a thread without the GIL does the writing, and
-lines that find no room are dropped and counted.
+A log that no process reads, or a full disk, must not stop the server. So an ErrorLog, :func:`write_stderr` in a process
+that serves, and ``wsgi.errors`` write through ``_native.LogWriter``: a thread without the GIL writes, and lines for
+which there is no room are dropped and counted.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ LEVELS = {"debug": 10, "info": INFO, "warning": WARNING, "error": ERROR, "critic
 
 _PACKAGE = os.path.dirname(os.path.abspath(__file__))
 OWN_DIRECTORIES = frozenset({_PACKAGE, os.path.join(_PACKAGE, "drivers"), os.path.join(_PACKAGE, "supervisor")})
-"""Where the server's own modules are. kirsch.web and its sisters are part of the application."""
+"""The directories of the server's own modules. kirsch.web and kirsch.query count as part of the application."""
 
 
 def application_traceback(error: BaseException) -> TracebackType | None:
-    """The traceback of ``error`` from the application's first frame on.
+    """Return the traceback of ``error`` from the application's first frame on.
 
-    None where no frame is the application's: then the error arose in calling or finding it, not inside it.
+    None where no frame belongs to the application: the error was raised while calling or finding it, not inside it.
     """
     trace = error.__traceback__
     while trace is not None and _is_ours(trace.tb_frame.f_code.co_filename):
@@ -53,14 +53,14 @@ def _is_ours(filename: str) -> bool:
 
 
 PATIENCE = 0.1
-"""How many seconds a report waits for its line to be written, so that a crash soon afterwards does not lose it. Where
-one has waited in vain the next ones do not wait."""
+"""How many seconds a report waits until its line is written, so that a crash soon afterwards does not lose it. After a
+wait that was in vain, further reports do not wait."""
 
 END_PATIENCE = 2.0
-"""How many seconds the end of a process waits for its last lines to be written; for a log that has accepted nothing
-for a while it waits for a moment only."""
+"""How many seconds a process waits at its exit until its last lines are written. It waits only briefly for a log that
+has accepted nothing for a while."""
 
-# A handler that has had a line for so long is stuck.
+# A logging handler that has processed one line for this long is stuck.
 _STUCK_SECONDS = 0.5
 
 _standard_error: _StandardError | None = None
@@ -75,8 +75,8 @@ class _StandardError:
 
 
 def write_stderr(text: str, level: int = INFO) -> None:
-    """Write ``text`` and a line end to stderr, if there is one. In a process that serves, and where the error log is
-    there as JSON, each line is a record of ``level``."""
+    """Write ``text`` and a line end to stderr, if there is one. In a process that serves, and if stderr is the error
+    log in JSON, each line is a record of ``level``."""
     own = _standard_error
     if own is not None:
         data = "".join(json_record(level, line) for line in text.splitlines()) if own.json else f"{text}\n"
@@ -86,11 +86,11 @@ def write_stderr(text: str, level: int = INFO) -> None:
             sys.stderr.write(f"{text}\n")
             sys.stderr.flush()
         except OSError:
-            pass  # a closed pipe; there is nobody left to tell
+            pass  # a closed pipe: the message cannot be delivered
 
 
 def write_failure(text: str, traceback: str = "") -> None:
-    """Write why the server does not start to stderr, below the application's traceback where there is one."""
+    """Write to stderr why the server does not start, below the application's traceback if there is one."""
     own = _standard_error
     if own is not None and own.json:
         own.writer.write(_encode(json_record(ERROR, text, traceback=traceback or None)), PATIENCE)
@@ -100,7 +100,7 @@ def write_failure(text: str, traceback: str = "") -> None:
 
 
 def write_dump(text: str) -> None:
-    """Write ``text`` to descriptor 2, past ``sys.stderr``, whose lock a thread that is stuck may hold."""
+    """Write ``text`` to descriptor 2, without ``sys.stderr``, whose lock a stuck thread may hold."""
     own = _standard_error
     if own is not None:
         write_stderr(text.rstrip("\n"))
@@ -110,11 +110,11 @@ def write_dump(text: str) -> None:
         while data:
             data = data[os.write(2, data) :]
     except OSError:
-        pass  # a closed pipe; there is nobody left to tell
+        pass  # a closed pipe: the message cannot be delivered
 
 
 def flush(patience: float = END_PATIENCE) -> None:
-    """Wait up to ``patience`` seconds until what was logged in this process is written. To be called before its end."""
+    """Wait up to ``patience`` seconds until all log lines of this process are written. To be called before its exit."""
     if "kirsch._native" in sys.modules:
         from kirsch import _native
 
@@ -122,8 +122,8 @@ def flush(patience: float = END_PATIENCE) -> None:
 
 
 def prepare_fork() -> None:
-    """The same before a fork: then no thread that writes is left either. A child has none of its parent's threads, and
-    nothing of what was queued in its parent."""
+    """The same before a fork; it also stops the writing threads. A child has none of its parent's threads, and must not
+    write what is queued in its parent."""
     if "kirsch._native" in sys.modules:
         from kirsch import _native
 
@@ -131,7 +131,7 @@ def prepare_fork() -> None:
 
 
 def json_record(level: int, message: str, *, created: float | None = None, traceback: str | None = None) -> str:
-    """A record of the error log as a line of JSON. It is ASCII, so that no character in it can command a terminal."""
+    """Return a record of the error log as a line of JSON, in ASCII, so that it cannot contain a terminal's commands."""
     import json
     import time
 
@@ -155,14 +155,14 @@ def _encode(text: str) -> bytes:
 
 
 def traceback_text(error: BaseException) -> str:
-    """The application's part of the traceback, without a line end."""
+    """Return the application's part of the traceback, without a line end."""
     import traceback
 
     return "".join(traceback.format_exception(type(error), error, application_traceback(error))).rstrip("\n")
 
 
 def summary(error: BaseException) -> str:
-    """``file: type: message``: the file of the application's that was last in it, and the exception in one line."""
+    """Return ``file: type: message``: the application's file that was executed last, and the exception in one line."""
     import traceback
 
     told = " ".join(traceback.format_exception_only(type(error), error)[-1].split())
@@ -173,7 +173,7 @@ def summary(error: BaseException) -> str:
 
 
 def _short_path(path: str) -> str:
-    """Relative to the current directory where it lies below that."""
+    """Return the path relative to the current directory if it lies below that."""
     try:
         relative = os.path.relpath(path)
     except OSError:
@@ -182,14 +182,14 @@ def _short_path(path: str) -> str:
 
 
 def write_traceback(error: BaseException) -> None:
-    """The application's part of the traceback to stderr."""
+    """Write the application's part of the traceback to stderr."""
     write_stderr(traceback_text(error))
 
 
 def report_to_logging(level: int, message: str, error: BaseException | None) -> None:
-    """Hand a report to logger ``kirsch``."""
+    """Report to the logger ``kirsch``."""
     if level < WARNING and "logging" not in sys.modules:
-        return  # nobody can have asked for it: unconfigured, logging drops what is below a warning
+        return  # unconfigured, logging drops everything below a warning
     import logging
 
     logging.getLogger("kirsch").log(level, message, exc_info=_exc_info(error))
@@ -200,11 +200,11 @@ def _exc_info(error: BaseException | None) -> tuple[type[BaseException], BaseExc
 
 
 class ErrorLog:
-    """Reports of the command line: a ``Report`` that writes to ``path``, or to stderr where that is empty or ``-``.
+    """The error log of the command line: a ``Report`` that writes to ``path``, or to stderr where that is empty or
+    ``-``.
 
-    With ``json`` each record is a line of JSON, see :func:`json_record`. Where the application has given logger
-    ``kirsch`` handlers of its own and no path was asked for, those are used. Raises OSError if the file cannot be
-    opened.
+    With ``json`` each record is a line of JSON, see :func:`json_record`. If the application has added handlers to the
+    logger ``kirsch`` and no path is set, those are used. Raises OSError if the file cannot be opened.
     """
 
     def __init__(self, path: str = "", level: int = INFO, *, json: bool = False) -> None:
@@ -214,19 +214,20 @@ class ErrorLog:
         self._level = level
         self._json = json
         self._handler: logging.Handler | None = None
-        # Where there was no stderr at the start, descriptor 2 may be anything, such as a client's connection.
+        # If there was no stderr at the start, descriptor 2 may be any file, such as the connection of a client.
         self._writer = LogWriter(self._path or ("" if sys.stderr is not None else os.devnull), json=json)
 
     def __call__(self, level: int, message: str, error: BaseException | None = None) -> None:
         if level < self._level:
             return
         logger = self._logger()
-        # dictConfig(disable_existing_loggers=True), the default and Django's, must not silence the server's errors.
+        # dictConfig(disable_existing_loggers=True), the default and Django's, must not disable the server's errors.
         logger.disabled = False
         logger.log(level, message, exc_info=_exc_info(error))
 
     def redirect_stderr(self) -> None:
-        """Have :func:`write_stderr` write as this log does, if that is on stderr, and in no case wait for stderr."""
+        """Make :func:`write_stderr` write as this log does, if this log is on stderr; it never waits for stderr
+        then."""
         import atexit
 
         from kirsch._native import LogWriter
@@ -240,17 +241,17 @@ class ErrorLog:
         atexit.register(flush)
 
     def stream(self) -> ErrorStream:
-        """What an application is given as ``wsgi.errors``."""
+        """Return the ``wsgi.errors`` of an application."""
         return ErrorStream(self._writer, json=self._json)
 
     def set_level(self, level: int) -> None:
-        """Report what is at least so grave from now on."""
+        """Report what has at least this level from now on."""
         self._level = level
         if self._handler is not None:
             self._logger().setLevel(level)
 
     def reopen(self) -> None:
-        """Open the path again after a rotation. Raises OSError, and keeps the old file, if it cannot."""
+        """Open the path again after a rotation. Raises OSError, and keeps the old file, if that fails."""
         self._writer.reopen()
 
     def _logger(self) -> logging.Logger:
@@ -266,10 +267,10 @@ class ErrorLog:
 
 
 def _writer_handler(writer: LogWriter, *, json: bool) -> logging.Handler:
-    """A handler that writes each record whole.
+    """Return a handler that writes each record at once.
 
     It has no buffer, because a report may come from a signal handler that interrupted another report, and Python's
-    buffered streams refuse to be entered twice.
+    buffered streams do not allow reentrant calls.
     """
     import logging
 
@@ -285,20 +286,20 @@ def _writer_handler(writer: LogWriter, *, json: bool) -> logging.Handler:
     text = logging.Formatter("[%(asctime)s] [%(process)d] [%(levelname)s] %(message)s", "%Y-%m-%d %H:%M:%S %z")
     handler = WriterHandler()
     handler.setFormatter(JsonFormatter() if json else text)
-    # Access lines have a form and a place of their own.
+    # Access lines have their own format and destination.
     handler.addFilter(lambda record: not record.name.startswith("kirsch.access"))
     return handler
 
 
-# A line that never ends is cut.
+# A line without an end is cut at this length.
 _PARTIAL_MAX = 1 << 16
 
 
 class ErrorStream(io.TextIOBase):
     """``environ["wsgi.errors"]``: a text stream whose lines go to the error log, as they are or as JSON.
 
-    What a thread has written stays its own until the line ends or the thread calls ``flush()``, so lines of requests
-    that run at the same time do not mix. Writing never blocks for long, and raises nothing where the log is full.
+    Text of a thread is kept until the line ends or the thread calls ``flush()``, so lines of concurrent requests do not
+    mix. Writing never blocks for long, and does not raise if the log is full.
     """
 
     encoding = "utf-8"
@@ -332,11 +333,11 @@ class ErrorStream(io.TextIOBase):
     def flush(self) -> None:
         rest = self._partial.pop(get_ident(), "")
         if rest:
-            # The log is made of lines, so that other processes' do not run into this one.
+            # The log consists of lines, so that the output of other processes does not join this one.
             self._put(rest)
 
     def close(self) -> None:
-        """The server's log stays open."""
+        """Flush; the server's log stays open."""
         self.flush()
 
     def _put(self, lines: str) -> None:
@@ -347,11 +348,11 @@ class ErrorStream(io.TextIOBase):
 def access_logger(
     *, stdout_by_default: bool, start_thread: Callable[[Callable[[], None], tuple[()]], object] | None
 ) -> Callable[[str, dict[str, str]], None]:
-    """A callable ``(line, atoms)`` for the engine: each access line becomes an INFO record of ``kirsch.access``.
+    """Return a callable ``(line, atoms)`` for the engine: each access line becomes an INFO record of ``kirsch.access``.
 
     ``atoms`` is the record's attribute ``kirsch``. Handlers belong to the user; with ``stdout_by_default`` bare lines
-    go to stdout while there are none. A level is set only where none was: logging's own default is to drop INFO. With
-    ``start_thread`` handlers run in a thread of their own: one that waits keeps no request waiting.
+    go to stdout while there are none. The level is set only if it was not: logging's default drops INFO. With
+    ``start_thread`` handlers run in a thread of their own, so that a slow one does not delay requests.
     """
     import logging
 
@@ -369,9 +370,9 @@ def access_logger(
 
 
 class AccessThread:
-    """Calls ``log_access`` for each access line in a thread of its own, which begins with the first.
+    """Calls ``log_access`` for each access line, in a thread of its own, which starts with the first line.
 
-    Lines that come while so many as ``MOST`` wait are dropped and counted.
+    While ``MOST`` lines wait, further lines are dropped and counted.
     """
 
     MOST = 10_000
@@ -401,7 +402,7 @@ class AccessThread:
             self._start_thread(self._run, ())
 
     def flush(self, patience: float) -> bool:
-        """Wait up to so many seconds until the handlers have had all lines; whether they have."""
+        """Wait up to ``patience`` seconds until the handlers have had all lines; return whether they have."""
         if not self._started:
             return True
         busy_since = self._busy_since

@@ -1,4 +1,4 @@
-"""What runs in a server now, for people and programs: each request with its age and its stack, and the counters."""
+"""The requests that run in a server now, with ages and stacks, and its counters; for people and for programs."""
 
 from __future__ import annotations
 
@@ -20,12 +20,13 @@ _PATH_MAX = 500
 
 
 class RunningRequest(TypedDict):
-    """One call of the application that is not over.
+    """One call of the application that has not ended.
 
-    ``number`` counts the server's requests from 1. ``id`` is the request's X-Request-ID, or else its number. ``age``
-    and ``limit`` are seconds since the call and until its deadline (None: it has none). ``state`` is ``running``,
-    ``suspended`` (no thread; its peer is slow) or ``waiting`` (in its thread, for its body or its peer). ``stack`` is
-    that of the application alone, as in a traceback, a line of text each; empty where it has none now.
+    ``number`` counts the server's requests from 1. ``id`` is the request's X-Request-ID, or otherwise its number.
+    ``age`` is the time since the call in seconds, and ``limit`` the time that a request may take (None: no deadline).
+    ``state`` is ``running``, ``suspended`` (it holds no thread; its client is slow) or ``waiting`` (in its thread, for
+    its body or its client). ``stack`` is the stack of the application alone, one line of text each as in a traceback;
+    empty where it has none now.
     """
 
     number: int
@@ -40,7 +41,7 @@ class RunningRequest(TypedDict):
 
 
 class Statistics(TypedDict, total=False):
-    """Counters since the start, gauges of now, and the calls of the application that are not over."""
+    """Counters since the start, current gauges, and the application calls that have not ended."""
 
     draining: int
     stalled: int
@@ -75,14 +76,14 @@ class Statistics(TypedDict, total=False):
 
 
 def running(native: NativeServer, driver: Driver, most: int | None = None) -> list[RunningRequest]:
-    """The calls that are not over, the oldest first, and only so many."""
+    """Return the calls that have not ended, the oldest first; with ``most``, no more than that."""
     return describe(sorted(native.calls(), key=lambda call: -call.age)[:most], native, driver)
 
 
 def describe(calls: list[Call], native: NativeServer, driver: Driver, *, stack: bool = True) -> list[RunningRequest]:
-    """These calls, with the stacks that they have now unless nobody wants them."""
+    """Describe these calls, with their current stacks unless ``stack`` is false."""
     taken = driver.stacks(calls) if stack else {}
-    # A thread whose call has ended meanwhile may be in another one already.
+    # The thread of a call that has ended meanwhile may run another call already.
     still = {(call.number, call.thread) for call in native.calls()}
     return [
         {
@@ -101,7 +102,7 @@ def describe(calls: list[Call], native: NativeServer, driver: Driver, *, stack: 
 
 
 def request_id(call: Call) -> str:
-    """The request's X-Request-ID if that is short and plain, else the number of the call."""
+    """Return the request's X-Request-ID if that is short and plain, otherwise the number of the call."""
     given = call.environ.get("HTTP_X_REQUEST_ID")
     if isinstance(given, str) and is_request_id(given):
         return given
@@ -109,7 +110,7 @@ def request_id(call: Call) -> str:
 
 
 def _path(call: Call) -> str:
-    # As it was sent, so percent-encoded and without control characters; but an application may change its environ.
+    # As sent by the client: percent-encoded, without control characters. But the application may change its environ.
     return _text(call.environ.get("REQUEST_URI")).partition("?")[0][:_PATH_MAX]
 
 
@@ -118,17 +119,17 @@ def _text(value: object) -> str:
 
 
 def title(exchange: RunningRequest) -> str:
-    """A request in a log line: ``GET /reports (id 7f3a)``."""
+    """The name of a request in a log line: ``GET /reports (id 7f3a)``."""
     return f"{exchange['method']} {exchange['path']} (id {exchange['id']})"
 
 
 def stack_text(words: str, exchange: RunningRequest) -> str:
-    """``words`` and where the request is, line by line; nothing where no code of the application's runs."""
+    """``words`` and the stack of the request, line by line; empty where no code of the application runs."""
     return "\n".join((words, *exchange["stack"])) if exchange["stack"] else ""
 
 
 def dump(native: NativeServer, driver: Driver, name: str) -> str:
-    """All of it on a page, for a person in haste."""
+    """Return the counters and all running requests as a text for people."""
     counters = native.statistics()
     head = [f"{counters.get(gauge, 0)} {gauge}" for gauge in ("running", "suspended", "queued", "connections")]
     lines = [f"kirsch, pid {os.getpid()}, driver {name}: {', '.join(head)}"]

@@ -1,21 +1,21 @@
-"""The scoreboard: what the workers do, in anonymous shared memory that the supervisor makes and its children inherit.
+"""The scoreboard: what the workers do, in anonymous shared memory that the supervisor creates and its children inherit.
 
-Nobody waits for anybody here. A worker writes its own slot, the supervisor everything else, whoever likes reads::
+It has no locks. A worker writes its own slot, the supervisor writes everything else, and any process may read::
 
-    header           who and since when; the epoch; how often workers were replaced, by reason
-    totals, twice    what the workers that have ended had counted; the epoch says which copy is good
-    slot 0..N-1      a worker: its Python part, its native part, what runs in it, a ring of slow requests, and what
-                     its engines show to those of other workers (``supervisor/engine_group.py``)
+    header           the supervisor and its start; the epoch; how often workers were replaced, by reason
+    totals, twice    the counters of workers that have exited; the epoch tells which copy is valid
+    slot 0..N-1      a worker: its Python part, its native part, its running requests, a ring of slow requests, and the
+                     records of its engines for the engine group (``supervisor/engine_group.py``)
 
-Counters may never go back, and never count twice, though a worker ends and its slot is used again. So the epoch, one
-word, decides about everything else. :meth:`Scoreboard.fold` prepares epoch ``e + 1`` where readers of ``e`` do not
-look: it writes the other copy of the totals, and notes in the slot that it is folded *from* ``e + 1`` *on*. Then it
-stores the epoch, and only afterwards empties the slot. A reader takes the epoch, copies what it wants, and looks at the
-epoch again: if that has moved, it begins anew. There is no moment at which the board is inconsistent, so a supervisor
-that is killed in the middle of a fold stops no reader.
+Counters must not decrease, and must not count twice, when a worker exits and its slot is used again. The epoch, one
+word, makes that atomic. :meth:`Scoreboard.release` prepares epoch ``e + 1`` where readers of ``e`` do not look: it
+writes the other copy of the totals, and notes in the slot that it is folded *from* ``e + 1`` *on*. Then it stores the
+epoch, and only afterwards clears the slot. A reader loads the epoch, copies what it needs, and loads the epoch again;
+if it has changed, the reader starts again. The board is consistent at every moment, so a supervisor that is killed in
+the middle of a release blocks no reader.
 
-Stores become visible in the order in which they are written on x86; elsewhere :func:`_fence` sees to it. Each word is
-loaded and stored as a whole, because a memoryview of format ``Q`` copies eight aligned bytes.
+On x86, stores become visible in their order; elsewhere :func:`_fence` makes sure of it. Each word is loaded and stored
+as a whole, because a memoryview of format ``Q`` copies eight aligned bytes.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ if TYPE_CHECKING:
     from typing import Any
 
 FREE, STARTING, SERVING, DRAINING, STOPPING = range(5)
-"""A slot without a worker; one that is not ready yet; one that serves; one that says so and asks peers to leave; one
-that was told to stop."""
+"""A slot without a worker; a worker that is not ready yet; one that serves; one that serves and asks clients to go
+elsewhere; one that was told to stop."""
 
 STATES = ("free", "starting", "serving", "draining", "stopping")
 
@@ -50,18 +50,18 @@ REASONS = (
     "inactivity",
     "other",
 )
-"""Why workers are replaced, as a rule; any other word may be counted too."""
+"""The usual reasons for which workers are replaced. Other words may be counted too."""
 
 SLOW_REQUESTS_MAX = 8
-"""Slow requests that a slot remembers: the newest."""
+"""How many slow requests a slot keeps: the newest."""
 
 _MAGIC = int.from_bytes(b"kirsch\0\1", sys.byteorder)
-# To be changed with any change of what is below; the native part's own layout counts too, by itself.
+# To be increased with any change of the layout below. The layout of the native part is checked separately.
 _VERSION = 2
 _PAGE = 4096
 _WORD = 8
 _MASK = (1 << 64) - 1
-# Who has looked at what runs is taken to look on for so long.
+# A reader that has asked for running requests is assumed to read on for this long.
 _LOOK_NANOSECONDS = 10 * 10**9
 
 # Words of the header.
@@ -77,11 +77,11 @@ _LOOK_NANOSECONDS = 10 * 10**9
     _H_REPLACED_AT,
     _H_LOOKED,
 ) = range(10)
-# Reasons in the header: so many, each a count and a text. What comes after the last is counted as "other".
+# The reasons in the header: this many, each with a count and a text. Further ones are counted as "other".
 _REASONS, _REASONS_AT, _REASON_SIZE = 30, 256, 64
-# The header's own text: why a worker was replaced last.
+# The text of the last replacement.
 _LAST_AT, _LAST_SIZE = 2560, 512
-# And what is served.
+# The name of the application.
 _APPLICATION_AT, _APPLICATION_SIZE = 3072, 512
 
 # Words of a slot's Python part.
@@ -100,7 +100,7 @@ _APPLICATION_AT, _APPLICATION_SIZE = 3072, 512
 _REASON_AT, _REASON_TEXT = 128, 384
 _NATIVE_AT = _REASON_AT + _REASON_TEXT
 _NATIVE_MAX = _PAGE - _NATIVE_AT
-# A record: its number, written last, its length, and so many bytes of JSON at most.
+# A record: its number, which is written last; its length; and at most this many bytes of JSON.
 _RECORD_HEAD = 16
 _RUNNING_AT, _RUNNING_SIZE = _PAGE, 4 * _PAGE
 _SLOW_AT, _SLOW_SIZE = _RUNNING_AT + _RUNNING_SIZE, _PAGE
@@ -111,7 +111,7 @@ _SLOT_SIZE = _GROUP_AT + _GROUP_SIZE
 _TOTALS_AT = _PAGE
 _SLOTS_AT = _TOTALS_AT + 2 * _PAGE
 
-# Of the native part's values these are not counters: they end with their worker.
+# These values of the native part are no counters: they end with their worker.
 NOT_COUNTED = frozenset(
     {
         "published",
@@ -133,26 +133,26 @@ _occupied: Slot | None = None
 
 
 def worker_number() -> int | None:
-    """The number of this worker, from 0; None in a process that is none.
+    """Return the number of this worker, from 0; None in a process that is no worker.
 
-    Two workers that live at the same time have different numbers, and the number of one that has ended is given away
-    again. So it is a name for what there is to be one of for each worker, but not one more after each restart.
+    Two workers that run at the same time have different numbers. The number of a worker that has exited is used again.
+    So the number can name something that exists once for each worker, without a new name at each restart.
     """
     return None if _occupied is None else _occupied.index
 
 
 def worker_numbers() -> frozenset[int]:
-    """The numbers of all workers that live, this one and those that start included; in a worker."""
+    """In a worker: return the numbers of all running workers, including this one and those that start."""
     return frozenset() if _occupied is None else _occupied.board.numbers()
 
 
 class LayoutError(ValueError):
-    """A board that another version of Kirsch has made: nothing can be read from it. Make a new one."""
+    """The board was created by another version of Kirsch and cannot be read. The caller creates a new one."""
 
 
 class Layout:
-    """What the native part looks like: names of its words in order, upper bounds of the histograms' buckets (seconds;
-    one more bucket has none), and its size in bytes."""
+    """The layout of the native part: the names of its words in order, the upper bounds of the histograms' buckets (in
+    seconds; one more bucket has none), and its size in bytes."""
 
     def __init__(self, fields: Sequence[str], bounds: Sequence[float], size: int) -> None:
         assert len(fields) * _WORD <= size <= _NATIVE_MAX
@@ -170,7 +170,7 @@ class Layout:
         return cls(_native.SCOREBOARD_FIELDS, _native.SCOREBOARD_BOUNDS, _native.SCOREBOARD_SIZE)
 
     def identity(self) -> int:
-        """A number that differs where the layout does."""
+        """A number that identifies the layout."""
         from binascii import crc32
 
         own = (_VERSION, _SLOT_SIZE, _NATIVE_AT, _TOTALS_AT, _SLOTS_AT)
@@ -178,16 +178,16 @@ class Layout:
 
 
 class Scoreboard:
-    """Shared memory with a slot for each worker. Made by the supervisor, and inherited over fork.
+    """Shared memory with a slot for each worker. The supervisor creates it, and forked children inherit it.
 
-    ``fd`` is its descriptor, which no child needs; it is not inheritable over exec unless the supervisor makes it so,
-    for its successor to :meth:`adopt`.
+    ``fd`` is its descriptor, which children do not need. It is not inherited over an exec, unless the supervisor makes
+    it inheritable for its successor to :meth:`adopt`.
     """
 
     def __init__(self, fd: int, size: int, layout: Layout) -> None:
         self.fd = fd
         self.layout = layout
-        # From 3.13 on mmap need not keep a duplicate of the descriptor, which is one more for every child.
+        # Since 3.13 mmap can do without a duplicate of the descriptor, which every child would inherit.
         only: dict[str, Any] = {"trackfd": False} if sys.version_info >= (3, 13) else {}
         self._map = mmap(fd, size, **only)
         self._bytes = memoryview(self._map)
@@ -195,9 +195,9 @@ class Scoreboard:
 
     @classmethod
     def create(cls, slots: int, layout: Layout | None = None) -> Scoreboard:
-        """A new board with so many slots. Raises OSError where there is no memory to share.
+        """Create a board with this many slots. Raises OSError where there is no memory to share.
 
-        A page is there from its first use on, so a slot costs one until somebody looks at it or a request is slow.
+        A page exists from its first use on. So a slot costs one page, until its running or slow requests are recorded.
         """
         assert slots >= 1
         layout = layout or Layout.of_native()
@@ -220,9 +220,9 @@ class Scoreboard:
 
     @classmethod
     def adopt(cls, fd: int, layout: Layout | None = None) -> Scoreboard:
-        """The board behind a descriptor that came over exec: counters go on, and slots of workers are as they were.
+        """Return the board of a descriptor that was inherited over an exec, with all counters and slots.
 
-        Raises LayoutError, and leaves ``fd`` open, where another version has made it; OSError where it is no file.
+        Raises LayoutError, and leaves ``fd`` open, if another version has created it; OSError if it is no file.
         """
         board = cls.look(fd, layout)
         board._words[_H_PID] = os.getpid()
@@ -230,17 +230,17 @@ class Scoreboard:
 
     @classmethod
     def open_readonly(cls, fd: int, layout: Layout | None = None) -> Scoreboard:
-        """The board of somebody else, to read and to :meth:`mark_observed`. Raises like :meth:`adopt`."""
+        """Open another process's board, to read it and to :meth:`mark_observed`. Raises as :meth:`adopt` does."""
         layout = layout or Layout.of_native()
         size = os.fstat(fd).st_size
         if size < _SLOTS_AT + _SLOT_SIZE:
-            raise LayoutError("this is no scoreboard")
+            raise LayoutError("the file is not a scoreboard")
         board = cls(fd, size, layout)
         words = board._words
         if (words[_H_MAGIC], words[_H_LAYOUT]) != (_MAGIC, layout.identity()):
-            raise LayoutError("this scoreboard is of another version")
+            raise LayoutError("the scoreboard has another version")
         if size != _SLOTS_AT + words[_H_SLOTS] * _SLOT_SIZE:
-            raise LayoutError("this scoreboard is cut off")
+            raise LayoutError("the scoreboard is truncated")
         return board
 
     @property
@@ -249,12 +249,12 @@ class Scoreboard:
 
     @property
     def pid(self) -> int:
-        """That of the supervisor."""
+        """The pid of the supervisor."""
         return self._words[_H_PID]
 
     @property
     def application(self) -> str:
-        """What is served, for people: ``module:app``."""
+        """The name of the application, for people: ``module:app``."""
         return self._text(_APPLICATION_AT, _APPLICATION_SIZE).decode("utf-8", "replace")
 
     @application.setter
@@ -263,7 +263,7 @@ class Scoreboard:
 
     @property
     def generation(self) -> int:
-        """How often the supervisor has loaded the application's code anew; its own affair."""
+        """How often the supervisor has loaded the application."""
         return self._words[_H_GENERATION]
 
     @generation.setter
@@ -271,33 +271,33 @@ class Scoreboard:
         self._words[_H_GENERATION] = value
 
     def close_fd(self) -> None:
-        """In a child: the memory stays, the descriptor goes."""
+        """In a child: close the descriptor; the memory stays mapped."""
         if self.fd >= 0:
             os.close(self.fd)
             self.fd = -1
 
     def slot(self, index: int) -> Slot:
-        """The slot of this number, for the supervisor or the worker that is in it."""
+        """Return the slot with this number, for the supervisor or for its worker."""
         assert 0 <= index < self.slots
         return Slot(self, index)
 
     def native(self, index: int) -> memoryview:
-        """The part that the engine writes: ``_native.Server(scoreboard=...)``."""
+        """Return the part that the engine writes: ``_native.Server(scoreboard=...)``."""
         return self.slot(index).native
 
     def group_records(self, count: int) -> tuple[memoryview, int]:
-        """The memory from the group record of slot 0 to the end of the one of slot ``count - 1``, and the bytes from
-        one to the next."""
+        """Return the memory from the group record of slot 0 to the end of that of slot ``count - 1``, and the distance
+        of two records in bytes."""
         assert 0 < count <= self.slots
         start = _SLOTS_AT + _GROUP_AT
         return self._bytes[start : start + (count - 1) * _SLOT_SIZE + _GROUP_SIZE], _SLOT_SIZE
 
-    # What the supervisor does.
+    # For the supervisor
 
     def claim(self, generation: int = 0, reason: str = "") -> Slot | None:
-        """A slot for a worker that is about to be forked, in state STARTING; None where all are taken.
+        """Claim a slot, in state STARTING, for a worker that is about to be forked; None where all slots are taken.
 
-        ``reason`` says why this worker comes to be, for people. The worker (or the supervisor) sets ``pid`` later.
+        ``reason`` says for people why this worker is started. The worker or the supervisor sets ``pid`` later.
         """
         words = self._words
         for index in range(self.slots):
@@ -317,9 +317,9 @@ class Scoreboard:
         return None
 
     def release(self, index: int) -> None:
-        """The worker of this slot has ended: add what it counted to the totals, and free the slot.
+        """Free the slot of a worker that has exited, and add its counters to the totals.
 
-        Slow requests stay to be seen until another worker has as many.
+        Its slow requests stay readable until a new worker overwrites them.
         """
         words = self._words
         slot = Slot(self, index)
@@ -338,7 +338,7 @@ class Scoreboard:
         words[base + _S_STATE] = FREE
 
     def count_replacement(self, reason: str, text: str = "") -> None:
-        """A worker was replaced. ``reason`` is one of a few words, the label of a metric; ``text`` says more."""
+        """Count a replaced worker. ``reason`` is a word that labels a metric; ``text`` gives the details."""
         words = self._words
         name = reason.encode("utf-8", "replace")[: _REASON_SIZE - 2 * _WORD] or b"other"
         for number in range(_REASONS):
@@ -356,10 +356,10 @@ class Scoreboard:
         self._set_text(_LAST_AT, _LAST_SIZE, (text or reason).encode("utf-8", "replace"))
         words[_H_REPLACED_AT] = time.time_ns()
 
-    # What anybody does.
+    # For all processes
 
     def read(self) -> Snapshot:
-        """All of it as it is now."""
+        """Return a consistent copy of the board."""
         words = self._words
         while True:
             epoch = words[_H_EPOCH]
@@ -370,16 +370,16 @@ class Scoreboard:
                 return snapshot
 
     def mark_observed(self) -> None:
-        """Somebody wants to see what runs in the workers; they show it for some seconds."""
+        """Ask the workers to publish their running requests for some seconds."""
         self._words[_H_LOOKED] = time.monotonic_ns()
 
     @property
     def is_observed(self) -> bool:
-        """Whether somebody wants to see what runs."""
+        """Whether a reader has asked for the running requests."""
         return time.monotonic_ns() - self._words[_H_LOOKED] < _LOOK_NANOSECONDS
 
     def running(self) -> list[Record]:
-        """What each worker has shown last of what runs in it."""
+        """Return the running requests that each worker has published last."""
         found = []
         for index in sorted(self.numbers()):
             slot = Slot(self, index)
@@ -389,7 +389,7 @@ class Scoreboard:
         return found
 
     def numbers(self) -> frozenset[int]:
-        """Slots that are taken."""
+        """The numbers of the slots that are taken."""
         return frozenset(index for index in range(self.slots) if Slot(self, index).state != FREE)
 
     def _copy(self, epoch: int) -> Snapshot:
@@ -423,10 +423,10 @@ class Scoreboard:
             found[name.decode("utf-8", "replace")] = self._words[at // _WORD]
         return found
 
-    # A record: readers take it whole or, while it is written, not at all.
+    # A record: a reader gets it whole or, while it is being written, not at all.
 
     def _record(self, at: int, size: int) -> tuple[int, bytes]:
-        """Its number and its bytes; the number is 0 where there is nothing to read now."""
+        """Return its number and its bytes; the number is 0 where there is nothing to read now."""
         words = self._words
         number = words[at // _WORD]
         _fence()
@@ -444,7 +444,8 @@ class Scoreboard:
         _fence()
         words[at // _WORD] = number
 
-    # A text: its length as a word, then its bytes. Half a text may be read while it is written, and does no harm.
+    # A text: its length as a word, then its bytes. A reader may get half of a text that is being written; that is
+    # harmless.
 
     def _text(self, at: int, size: int) -> bytes:
         length = min(self._words[at // _WORD], size - _WORD)
@@ -460,7 +461,7 @@ class Scoreboard:
 
 
 class Slot:
-    """One worker's place on the board. Times are CLOCK_MONOTONIC, which all processes of a machine share."""
+    """The slot of one worker. Times are CLOCK_MONOTONIC, which is the same in all processes of a machine."""
 
     def __init__(self, board: Scoreboard, index: int) -> None:
         self.board = board
@@ -475,7 +476,7 @@ class Slot:
 
     @property
     def values(self) -> dict[str, int]:
-        """What the engine has published, by name."""
+        """The values that the engine has published, by name."""
         fields = self.board.layout.fields
         native = self._base + _NATIVE_AT // _WORD
         values = self.board._words[native : native + len(fields)].tolist()
@@ -494,18 +495,18 @@ class Slot:
     requests = property(lambda self: self._get(_S_REQUESTS), lambda self, value: self._set(_S_REQUESTS, value))
 
     def occupy(self) -> None:
-        """This process is the worker; :func:`worker_number` says so from now on."""
+        """Make this process the worker of the slot: :func:`worker_number` returns its number from now on."""
         global _occupied
         _occupied = self
         self.pid = os.getpid()
 
     @property
     def heartbeat(self) -> float:
-        """When the worker's control thread had the interpreter last, in seconds of ``time.monotonic()``."""
+        """When the worker's control thread last held the GIL, in seconds of ``time.monotonic()``."""
         return self._get(_S_HEARTBEAT) / 1e9
 
     def beat(self) -> None:
-        """In the worker: its control thread has the interpreter."""
+        """In the worker: record that its control thread holds the GIL."""
         self._set(_S_HEARTBEAT, time.monotonic_ns())
 
     @property
@@ -515,7 +516,7 @@ class Slot:
 
     @property
     def reason(self) -> str:
-        """Why this worker was started, or why it leaves; one line for people."""
+        """Why this worker was started, or why it is replaced; one line for people."""
         return self.board._text(self._at + _REASON_AT, _REASON_TEXT).decode("utf-8", "replace")
 
     @reason.setter
@@ -523,19 +524,19 @@ class Slot:
         self.board._set_text(self._at + _REASON_AT, _REASON_TEXT, text.encode("utf-8", "replace"))
 
     def publish_running(self, record: bytes) -> None:
-        """In the worker: what runs in it now, ``RUNNING_BYTES_MAX`` bytes of JSON at most."""
+        """In the worker: publish its running requests, at most ``RUNNING_BYTES_MAX`` bytes of JSON."""
         assert len(record) <= RUNNING_BYTES_MAX
         self.board._set_record(self._at + _RUNNING_AT, 1, record)
 
     def add_slow(self, record: bytes) -> int:
-        """In the worker: remember a slow request, ``SLOW_BYTES_MAX`` bytes of JSON at most. Returns its number."""
+        """In the worker: add a slow request, at most ``SLOW_BYTES_MAX`` bytes of JSON. Returns its number."""
         number = self._get(_S_SLOW_NEXT) + 1
         self._put_slow(number, record)
         self._set(_S_SLOW_NEXT, number)
         return number
 
     def update_slow(self, number: int, record: bytes) -> None:
-        """In the worker: say something else of a slow request, if it is still remembered."""
+        """In the worker: replace the record of a slow request, if it is still there."""
         if self.board._words[self._slow_at(number) // _WORD] == number:
             self._put_slow(number, record)
 
@@ -544,7 +545,7 @@ class Slot:
         self.board._set_record(self._slow_at(number), number, record)
 
     def _slow_records(self) -> list[Record]:
-        """The newest last."""
+        """The records of slow requests, the newest last."""
         newest = self._get(_S_SLOW_NEXT)
         found = []
         for number in range(max(newest - SLOW_REQUESTS_MAX, 0) + 1, newest + 1):
@@ -557,7 +558,7 @@ class Slot:
         return self._at + _SLOW_AT + number % SLOW_REQUESTS_MAX * _SLOW_SIZE
 
     def _empty(self) -> None:
-        """All but the mark of a fold, the state, and the ring with its count."""
+        """Clear all but the mark of a fold, the state, and the ring of slow requests with its count."""
         words = self.board._words
         for word in (_S_PID, _S_GENERATION, _S_STARTED, _S_STARTED_WALL, _S_HEARTBEAT, _S_MEMORY, _S_REQUESTS):
             words[self._base + word] = 0
@@ -569,11 +570,11 @@ class Slot:
 
 
 class Snapshot:
-    """The board at one moment: ``time`` of CLOCK_MONOTONIC, ``wall`` seconds since 1970.
+    """The board at one moment: ``time`` is CLOCK_MONOTONIC, ``wall`` seconds since 1970.
 
-    ``counters`` are sums over all workers that there have been, ``workers`` those that there are. ``started`` is when
-    the board was made, in seconds since 1970; ``uptime`` the seconds since then. ``replacements`` counts workers by the
-    reason why they were replaced. ``slow`` are records as (slot, number, JSON).
+    ``counters`` are sums over all workers since the start; ``workers`` are those that run. ``started`` is when the
+    board was created, in seconds since 1970; ``uptime`` the seconds since then. ``replacements`` counts replaced
+    workers by reason. ``slow`` are records as (slot, number, JSON).
     """
 
     def __init__(
@@ -600,17 +601,17 @@ class Snapshot:
         self.bounds = board.layout.bounds
 
     def gauge(self, name: str) -> int:
-        """The sum over the workers that there are; 0 where the engine has no such value."""
+        """Return the sum over the running workers; 0 where the engine has no such value."""
         return sum(worker.values.get(name, 0) for worker in self.workers)
 
     def histogram(self, name: str) -> Histogram:
-        """One of ``HISTOGRAMS``."""
+        """Return one of ``HISTOGRAMS``."""
         counts = tuple(self.counters.get(f"{name}_{index}", 0) for index in range(len(self.bounds) + 1))
         return Histogram(self.bounds, counts, self.counters.get(f"{name}_sum", 0) / 1e9)
 
 
 class WorkerState:
-    """A worker at one moment. Times are seconds before that moment; ``values`` are the engine's, by name."""
+    """A worker at one moment. Times are seconds before that moment; ``values`` are those of the engine, by name."""
 
     def __init__(self, index: int, part: Sequence[int], reason: str, values: Mapping[str, int], now: int) -> None:
         self.index = index
@@ -626,7 +627,7 @@ class WorkerState:
 
 
 class Histogram:
-    """Counts of what took up to each bound (seconds), and of what took longer than all; their sum in seconds."""
+    """Counts of what took up to each bound (seconds), and of what took longer than the last; their sum in seconds."""
 
     def __init__(self, bounds: Sequence[float], counts: Sequence[int], total: float) -> None:
         self.bounds = bounds
@@ -645,28 +646,28 @@ class Histogram:
         return found
 
     def at_most(self, share: float) -> float | None:
-        """A time that the quantile certainly does not exceed; None where nothing was measured, or no bound is known.
+        """Return an upper bound of a quantile; None where nothing was measured, or there is no bound.
 
-        It is the upper bound of the quantile's bucket, or less where the sum of all times leaves less: each other time
+        It is the upper bound of the quantile's bucket, or less where the sum of all times requires it: each other time
         is at least the lower bound of its own bucket, and each time above the quantile is at least the quantile. An
-        interpolation within the bucket would look more exact, and may exceed the longest time that there was.
+        interpolation within the bucket would look more precise, and may exceed the longest time that was measured.
         """
         if not self.count:
             return None
         rank = min(max(math.ceil(share * self.count), 1), self.count)
         lowers = (0.0, *self.bounds)
         place, up_to_here = next((place, total) for place, total in enumerate(self.cumulative()) if total >= rank)
-        before = rank - 1 - (up_to_here - self.counts[place])  # of the same bucket
+        before = rank - 1 - (up_to_here - self.counts[place])  # in the same bucket
         counted = [count * lower for count, lower in zip(self.counts, lowers, strict=True)]
         others = math.fsum([*counted[:place], *counted[place + 1 :], before * lowers[place]])
         by_sum = (self.sum - others) / (self.counts[place] - before)
-        # Sum and counts are not read at one moment: a bound below the bucket comes of that, and is none.
+        # Sum and counts are not read at the same moment, which can lead to a bound below the bucket; that is no bound.
         bounds = [by_sum] if by_sum >= lowers[place] else []
         bounds += self.bounds[place : place + 1]
         return min(bounds, default=None)
 
     def since(self, earlier: Histogram) -> Histogram:
-        """What was added since ``earlier``."""
+        """Return what was added since ``earlier``."""
         counts = tuple(max(now - then, 0) for now, then in zip(self.counts, earlier.counts, strict=True))
         return Histogram(self.bounds, counts, max(self.sum - earlier.sum, 0.0))
 
@@ -676,15 +677,15 @@ if TYPE_CHECKING:
 
 
 def _totals(epoch: int) -> int:
-    """The word at which the good copy of an epoch begins."""
+    """Return the word at which the valid copy of an epoch begins."""
     return (_TOTALS_AT + epoch % 2 * _PAGE) // _WORD
 
 
 def _fence() -> None:
-    """What was stored before is visible before what is stored afterwards; loads likewise.
+    """Make earlier stores visible before later ones, and earlier loads happen before later ones.
 
-    The release of a lock, and its acquisition after that, order everything around them: on x86 there is nothing to
-    order, on other processors this is the only way that Python has.
+    Releasing and acquiring a lock orders everything around it. On x86 nothing needs to be ordered; on other processors
+    this is the only way that Python has.
     """
     lock = allocate_lock()
     lock.acquire()
@@ -693,7 +694,7 @@ def _fence() -> None:
 
 
 def _anonymous_file() -> int:
-    """A file without a name, in memory where the system has such files. Raises OSError."""
+    """Create an unnamed file, in memory where the system has such files. Raises OSError."""
     if hasattr(os, "memfd_create"):
         return os.memfd_create("kirsch-scoreboard", os.MFD_CLOEXEC)
     import tempfile

@@ -1,8 +1,8 @@
-"""Slow requests (``--slow-request``): told while they still run, each once, and when they are over.
+"""Slow requests (``--slow-request``): reported once while they run, and once when they end.
 
-A profile after the fact shows where time went on average; a request that hangs now is seen by asking it. So a thread
-looks at the calls that are not over, as often as one of them could have become slow, and takes the stack of those that
-did. It interrupts nothing: that is what deadlines are for.
+A profile shows afterwards where time went on average. A request that hangs now shows more in its stack. So a thread
+checks the running calls, as often as one of them could have become slow, and takes the stacks of those that are. It
+does not interrupt them: deadlines do.
 """
 
 from __future__ import annotations
@@ -28,21 +28,21 @@ if TYPE_CHECKING:
     from kirsch.requests import RunningRequest
     from kirsch.scoreboard import Slot
 
-# Calls become slow one after another, and each may be told this share of the limit late.
+# Several calls become slow one after another. Each may be reported late by this share of the limit.
 _LATE = 0.05
 _LEAST_PAUSE = 0.01
-# How exact the end of a slow request is known.
+# The precision of the time at which a slow request ends.
 _FOLLOW_SECONDS = 0.25
-# Where everything hangs it hangs in the same place: so many stacks at a time say it.
+# If many requests hang, most hang in the same place, so this many stacks at a time suffice.
 _STACKS_MAX = 16
 
 
 class SlowRequestMonitor:
-    """The watch over one running server.
+    """Monitors the slow requests of one running server.
 
-    ``limit`` is in seconds, from when the application is called. ``native()`` is the engine, None when it has ended;
-    ``wait(seconds)`` waits for that and tells whether it came. What is slow also goes on the scoreboard where there is
-    a ``slot``.
+    ``limit`` is in seconds from the call of the application. ``native()`` is the engine, None once it has ended.
+    ``wait(seconds)`` waits for that and returns whether it has ended. With a ``slot``, slow requests are also written
+    to the scoreboard.
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class SlowRequestMonitor:
         self._reported: dict[int, _SlowRequest] = {}
 
     def start(self) -> None:
-        """Watch in a thread of its own, until the server has ended."""
+        """Monitor in a thread of its own, until the server has ended."""
         start_thread("kirsch-slow", self._run)
 
     def _run(self) -> None:
@@ -73,7 +73,7 @@ class SlowRequestMonitor:
             pause = self._check()
 
     def _check(self) -> float:
-        """Tell what there is to tell, and how many seconds it takes until there may be more."""
+        """Report what has become slow and what has ended; return the seconds until the next check."""
         native = self._native()
         if native is None:
             return self._limit
@@ -131,7 +131,7 @@ class _SlowRequest:
         self._number = 0 if slot is None else slot.add_slow(_encode(self._record))
 
     def end(self) -> float:
-        """It is over. Returns how many seconds it took."""
+        """Record the end. Returns how many seconds the request took."""
         took = time.monotonic() - self._began
         if self._slot is not None:
             self._record |= {"took": round(took, 3), "state": "over"}
@@ -140,7 +140,7 @@ class _SlowRequest:
 
 
 def _encode(record: dict[str, Any]) -> bytes:
-    """As JSON, without as much of the stack's outer end as there is no room for."""
+    """The record as JSON, without the outermost frames of its stack for which there is no room."""
     while len(data := json.dumps(record, separators=(",", ":")).encode()) > SLOW_BYTES_MAX:
         stack = record["stack"]
         record["stack"] = stack[len(stack) // 8 + 1 :]

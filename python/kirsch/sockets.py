@@ -1,11 +1,11 @@
-"""Listening sockets: addresses as people write them, bound, listening, and tidied away afterwards.
+"""Listening sockets: parses addresses, binds and listens, and cleans up.
 
-A listener belongs to whoever made it. It survives a fork, a reload (:func:`rebind`) and, with :func:`export` and
-:func:`inherit`, an exec of the same process; the path of a ``unix:`` socket is removed once, by the process that bound
-it.
+A listener belongs to the process that created it. It survives a fork, a reload (:func:`rebind`) and, with
+:func:`export` and :func:`inherit`, an exec of the same process. The path of a ``unix:`` socket is removed once, by the
+process that bound it.
 
-Every failure is an ``OSError`` (or its subclass that fits ``errno``) whose ``strerror`` is one line that says what is
-wrong and how to mend it; a text that is no address at all is a ``ValueError``.
+Every failure is an ``OSError`` (or its subclass for the ``errno``) whose ``strerror`` is one line that says what is
+wrong and how to fix it. A text that is no address raises ``ValueError``.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ if TYPE_CHECKING:
 DEFAULT_BIND = "127.0.0.1:8000"
 DEFAULT_BACKLOG = 2048
 
-# sockaddr_un.sun_path holds 108 bytes on Linux, the closing NUL among them (unix(7)).
+# sockaddr_un.sun_path has 108 bytes on Linux, including the final NUL (unix(7)).
 UNIX_PATH_MAX = 107
 
-# A name with two addresses and port 0 asks for one free port on both; another program may hold the second.
+# A name with two addresses and port 0 needs one free port on both, and another program may use it on the second.
 _SAME_PORT_ATTEMPTS = 20
 
 _FORMS = "write HOST:PORT, :PORT, [IPV6]:PORT, unix:PATH or fd://N"
@@ -37,8 +37,8 @@ _MODE = "?mode="
 
 
 class Bind:
-    """One parsed ``--bind``: a file system path and perhaps its mode, an inherited descriptor, a name that systemd
-    gave to one, or a host (empty: every address of the machine) and a port."""
+    """A parsed ``--bind``: a path with an optional mode, an inherited descriptor, the name that systemd gave to one, or
+    a host (empty: every address of the machine) and a port."""
 
     __slots__ = ("fd", "host", "mode", "name", "path", "port", "text")
 
@@ -63,16 +63,16 @@ class Bind:
 
     @property
     def place(self) -> object:
-        """Equal for two binds that mean the same socket, though perhaps with another mode."""
-        # Absolute, so that it is found again at the end even if the application has changed the directory.
+        """Equal for two binds of the same socket, even if their modes differ."""
+        # Absolute, so that the path is found at the end even if the application has changed the directory.
         return os.path.abspath(self.path) if self.path else (self.host, self.port, self.fd, self.name)
 
 
 def parse_bind(text: str) -> Bind:
-    """Read ``host:port``, ``:port``, ``[ipv6]:port``, ``name:port``, ``unix:path``, ``unix:path?mode=660``, ``fd://3``
+    """Parse ``host:port``, ``:port``, ``[ipv6]:port``, ``name:port``, ``unix:path``, ``unix:path?mode=660``, ``fd://3``
     or ``systemd:name``.
 
-    Raises ValueError, with a message that shows the right spelling.
+    Raises ValueError, with a message that shows the correct spelling.
     """
     if text.startswith("unix:"):
         path, mode_given, mode = text[5:].partition(_MODE)
@@ -87,7 +87,7 @@ def parse_bind(text: str) -> Bind:
             raise ValueError(f"{text!r} names no descriptor; write fd://3")
         return Bind(text, fd=int(number))
     name = text.removeprefix("systemd:")
-    if name != text and not name.isdigit():  # a host may be called so too
+    if name != text and not name.isdigit():  # otherwise it is a host of this name and a port
         if not name:
             raise ValueError(f"{text!r} names no socket; write systemd:NAME, with the unit's FileDescriptorName=")
         return Bind(text, name=name)
@@ -113,8 +113,8 @@ def parse_bind(text: str) -> Bind:
 class Listener:
     """One listening socket. ``address`` is ``(host, port)`` as bound, or the path of a unix socket.
 
-    ``bind`` is the text that asked for it. ``set`` is the number of the set it belongs to where each worker has one of
-    its own (``--reuse-port``), and None where all workers share it.
+    ``bind`` is the configured text. ``set`` is the number of its set where each worker has sockets of its own
+    (``--reuse-port``), and None where all workers share it.
     """
 
     __slots__ = ("_identity", "_owner_pid", "address", "bind", "set", "socket", "url")
@@ -133,7 +133,7 @@ class Listener:
             self.url = f"unix:{path}"
         elif sock.family == socket.AF_UNIX:
             name = sock.getsockname()
-            # An abstract name (unix(7)) comes as bytes, with a NUL where people write @.
+            # An abstract name (unix(7)) comes as bytes, with a NUL in place of the @.
             self.address = name if isinstance(name, str) else f"@{os.fsdecode(name[1:])}"
             self.url = f"unix:{self.address}"
         else:
@@ -142,11 +142,11 @@ class Listener:
             self.url = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
     def close(self) -> None:
-        """Close our descriptor; the engine holds a duplicate. May be called again."""
+        """Close this descriptor; the engine has a duplicate. May be called again."""
         self.socket.close()
 
     def unlink(self) -> None:
-        """Remove the ``unix:`` path if it is still the socket that we made, and we are the process that made it."""
+        """Remove the ``unix:`` path, if it is still this socket, and this process has created it."""
         identity, self._identity = self._identity, None
         if identity is None or self._owner_pid != os.getpid():
             return
@@ -156,7 +156,7 @@ class Listener:
             if (status.st_dev, status.st_ino) == identity:
                 os.unlink(path)
         except OSError:
-            pass  # it is gone, or the directory is: either way nothing of ours is left there
+            pass  # the path or its directory has been removed already
 
     def export(self) -> dict[str, Any]:
         return {
@@ -182,11 +182,11 @@ class Listener:
 def listen(
     binds: Iterable[str], backlog: int = DEFAULT_BACKLOG, *, owner: tuple[int, int] | None = None, sets: int = 0
 ) -> list[Listener]:
-    """Bind and listen on every address of every ``bind``; all of them, or none and an OSError or ValueError.
+    """Bind and listen on all addresses of all ``binds``. If one fails, none stays open: raises OSError or ValueError.
 
-    ``owner`` (user, group) is given the paths of ``unix:`` sockets, whose mode is what the umask leaves unless the bind
-    says it. With ``sets`` each TCP address is bound so many times (SO_REUSEPORT), and the kernel spreads connections
-    over the sets.
+    ``owner`` (user, group) becomes the owner of the paths of ``unix:`` sockets. Their mode comes from the umask, unless
+    the bind sets it. With ``sets`` each TCP address is bound that many times (SO_REUSEPORT), and the kernel distributes
+    the connections over the sets.
     """
     parsed = [parse_bind(text) for text in binds]
     if not parsed:
@@ -214,10 +214,10 @@ def _listen(bind: Bind, backlog: int, owner: tuple[int, int] | None, sets: int) 
 
 
 def probe(text: str) -> list[tuple[str, int, Any]]:
-    """(URL, family, socket address) of each address that :func:`listen` would listen on for ``text``.
+    """Return (URL, family, socket address) of each address that :func:`listen` would listen on for ``text``.
 
-    Nothing listens: a TCP address is bound for a moment, and one that is in use passes, because the server that is to
-    be replaced may hold it. Raises OSError as :func:`listen` does. A socket that is passed on has no address here.
+    Nothing listens: a TCP address is bound for a moment. An address in use is accepted, because the server that is to
+    be replaced may use it. Raises OSError as :func:`listen` does. An inherited socket has no address here.
     """
     bind = parse_bind(text)
     if bind.path:
@@ -249,15 +249,15 @@ def probe(text: str) -> list[tuple[str, int, Any]]:
 
 
 def discard(listeners: Iterable[Listener]) -> None:
-    """Close each and remove what it left in the file system."""
+    """Close the listeners and remove their paths from the file system."""
     for listener in listeners:
         listener.close()
         listener.unlink()
 
 
 class Rebound:
-    """What :func:`rebind` came to. Serve on ``listeners``. Of those, ``opened`` are new: discard them if the reload
-    fails. ``gone`` are the old ones that nobody asked for any more: discard them when it has succeeded."""
+    """The result of :func:`rebind`. Serve on ``listeners``. Of those, ``opened`` are new: discard them if the reload
+    fails. ``gone`` are old ones that are no longer configured: discard them when the reload has succeeded."""
 
     __slots__ = ("gone", "listeners", "opened")
 
@@ -275,9 +275,9 @@ def rebind(
     owner: tuple[int, int] | None = None,
     sets: int = 0,
 ) -> Rebound:
-    """Listen on ``binds`` where ``old`` listen already: what is the same stays open and loses no connection.
+    """Listen on ``binds``, where ``old`` listen already. Unchanged sockets stay open and lose no connection.
 
-    The other arguments are those of :func:`listen`; a changed backlog, mode or number of sets is seen to. Nothing of
+    The other arguments are those of :func:`listen`; a changed backlog, mode or number of sets is applied. Nothing of
     ``old`` is closed. Raises OSError or ValueError as :func:`listen` does, and then nothing has changed.
     """
     parsed = [parse_bind(text) for text in binds]
@@ -306,11 +306,11 @@ def rebind(
 def _refresh(
     kept: list[Listener], bind: Bind, backlog: int, owner: tuple[int, int] | None, sets: int
 ) -> list[Listener]:
-    """Bring open sockets in line with changed settings; return what had to be opened for that."""
+    """Apply changed settings to open sockets; return what had to be opened for that."""
     for listener in kept:
         listener.bind = bind.text
         if bind.fd is None and not bind.name:
-            listener.socket.listen(backlog)  # on a socket that listens already it sets the backlog
+            listener.socket.listen(backlog)  # sets the backlog of a socket that listens already
         if bind.path:
             _give_path(bind.path, bind.mode, owner)
     first = [listener for listener in kept if listener.set == 0]
@@ -318,7 +318,7 @@ def _refresh(
 
 
 def _explained(error: OSError, bind: Bind, others: Iterable[list[Listener]]) -> OSError:
-    """``error``, unless it is one of our own sockets that is in the way of a changed bind."""
+    """Return ``error``, or a better one where a socket of this server is in the way of a changed bind."""
     if error.errno == errno.EADDRINUSE and bind.port:
         for listener in (listener for group in others for listener in group):
             if not isinstance(listener.address, str) and listener.address[1] == bind.port:
@@ -330,10 +330,10 @@ def _explained(error: OSError, bind: Bind, others: Iterable[list[Listener]]) -> 
 
 
 def share(listeners: Iterable[Listener], index: int, count: int) -> list[Listener]:
-    """What worker ``index`` (from 0) of ``count`` serves: all that is shared, and its sets.
+    """Return what worker ``index`` (from 0) of ``count`` serves: all shared listeners, and its sets.
 
-    No set is left without a worker where there are fewer workers than sets, because the kernel goes on sending
-    connections to each; where there are more workers, several serve one set.
+    If there are fewer workers than sets, every set still has a worker, because the kernel sends connections to every
+    set. If there are more workers, several serve one set.
     """
     listeners = list(listeners)
     sets = 1 + max((listener.set or 0 for listener in listeners), default=0)
@@ -342,8 +342,8 @@ def share(listeners: Iterable[Listener], index: int, count: int) -> list[Listene
 
 
 def export(listeners: Iterable[Listener]) -> dict[str, Any]:
-    """What :func:`inherit` needs in the next image of this process, as JSON can hold it. From here on the descriptors
-    outlive an exec; :func:`stay` is for one that did not happen."""
+    """Return what :func:`inherit` needs in the next image of this process, as JSON. The descriptors survive an exec
+    from here on; :func:`stay` undoes that."""
     from kirsch import inherited
 
     listeners = list(listeners)
@@ -352,12 +352,12 @@ def export(listeners: Iterable[Listener]) -> dict[str, Any]:
 
 
 def stay(listeners: Iterable[Listener]) -> None:
-    """Close the descriptors at an exec again, as ever: the one that :func:`export` was for has failed."""
+    """Close the descriptors at an exec again, after an exec that failed."""
     _set_inheritable(listeners, False)
 
 
 def inherit(state: dict[str, Any]) -> list[Listener]:
-    """The listeners that the image before this one has exported."""
+    """Return the listeners that the previous image has exported."""
     from kirsch import inherited
 
     inherited.restore((name, fd) for name, fd in state["systemd"])
@@ -384,8 +384,8 @@ def _listen_tcp(bind: Bind, backlog: int, sets: int) -> list[Listener]:
 
 
 def _resolve(bind: Bind) -> list[tuple[int, Any]]:
-    """The distinct (family, socket address) pairs of a host, as getaddrinfo(3) orders them."""
-    # Bytes, where they do, keep getaddrinfo from loading the IDNA codec: a fifth of our start-up.
+    """Return the distinct (family, socket address) pairs of a host, in the order of getaddrinfo(3)."""
+    # Bytes, where possible, keep getaddrinfo from importing the IDNA codec, which takes a fifth of the start-up.
     host: str | bytes | None = (bind.host.encode("ascii") if bind.host.isascii() else bind.host) or None
     try:
         found = socket.getaddrinfo(host, bind.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
@@ -407,7 +407,7 @@ def _listen_addresses(bind: Bind, addresses: list[tuple[int, Any]], backlog: int
             try:
                 sock = _listen_address(family, (address[0], port, *address[2:]), backlog, reuse_port=sets > 0)
             except OSError as error:
-                # `localhost` often has an IPv6 address on machines that have no IPv6; the other one will do.
+                # `localhost` often has an IPv6 address on machines without IPv6; the other address suffices.
                 if error.errno in (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT):
                     missing = error
                     continue
@@ -419,13 +419,13 @@ def _listen_addresses(bind: Bind, addresses: list[tuple[int, Any]], backlog: int
         discard(listeners)
         raise
     if not listeners:
-        assert missing is not None  # getaddrinfo never answers with an empty list
+        assert missing is not None  # getaddrinfo never returns an empty list
         raise OSError(missing.errno, _tcp_trouble(bind, addresses[-1][1][0], port, missing)) from missing
     return listeners
 
 
 def _more_sets(bind: Bind, first: list[Listener], backlog: int, numbers: range) -> list[Listener]:
-    """The addresses of ``first`` once more for each of ``numbers``."""
+    """Bind the addresses of ``first`` once more for each of ``numbers``."""
     listeners: list[Listener] = []
     try:
         for number in numbers:
@@ -459,10 +459,10 @@ def _bind_address(family: int, address: Any, *, reuse_port: bool) -> socket.sock
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         if reuse_port:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-        # Linux hands this on to every accepted socket, which saves a system call on each.
+        # On Linux accepted sockets inherit this, which saves a system call for each of them.
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         if family == socket.AF_INET6:
-            # So that [::]:80 and 0.0.0.0:80 can be bound side by side, and no peer shows up as ::ffff:1.2.3.4.
+            # Allows [::]:80 and 0.0.0.0:80 side by side, and no client appears as ::ffff:1.2.3.4.
             sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
         sock.bind(address)
     except BaseException:
@@ -486,7 +486,8 @@ def _tcp_trouble(bind: Bind, host: str, port: int, error: OSError) -> str:
 
 
 def _unix_path(bind: Bind) -> tuple[str, str]:
-    """The absolute path of a unix socket, and what a mistake about it begins with. Raises OSError if it is too long."""
+    """Return the absolute path of a unix socket, and the beginning of its error messages. Raises OSError if it is too
+    long."""
     path = os.path.abspath(bind.path)
     where = f"cannot listen on {bind.text}"
     length = len(os.fsencode(path))
@@ -504,7 +505,7 @@ def _listen_unix(bind: Bind, backlog: int, owner: tuple[int, int] | None) -> Lis
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         if bind.mode is not None:
-            os.fchmod(sock.fileno(), bind.mode)  # so that the path is never more open than that, not for a moment
+            os.fchmod(sock.fileno(), bind.mode)  # before the bind, so that the path never has a wider mode
         sock.bind(path)
         listener = Listener(sock, bind.text, path=path)
     except OSError as error:
@@ -521,7 +522,7 @@ def _listen_unix(bind: Bind, backlog: int, owner: tuple[int, int] | None) -> Lis
 
 
 def _give_path(path: str, mode: int | None, owner: tuple[int, int] | None) -> None:
-    """Set mode and owner of a socket's path; of a socket's only, whatever somebody may have put there meanwhile."""
+    """Set mode and owner of a socket's path, but of nothing else that may be at the path by now."""
     if mode is None and owner is None:
         return
     fd = os.open(path, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
@@ -542,12 +543,12 @@ def _unix_trouble(path: str, error: OSError) -> str:
     if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
         return f"this user may not write in {os.path.dirname(path)}"
     if error.errno == errno.EADDRINUSE:
-        return f"{path} is a link that leads nowhere, or was made just now; remove it or choose another path"
+        return f"{path} is a dangling link, or was created just now; remove it or choose another path"
     return error.strerror or str(error)
 
 
 def _is_socket(path: str, where: str) -> bool:
-    """Whether there is a socket at ``path`` already. Raises OSError where something else is there."""
+    """Whether a socket exists at ``path``. Raises OSError where something else exists there."""
     try:
         mode = os.stat(path).st_mode
     except FileNotFoundError:
@@ -560,7 +561,7 @@ def _is_socket(path: str, where: str) -> bool:
 
 
 def _remove_stale(path: str, where: str) -> None:
-    """Remove a socket that a dead server left at ``path``; refuse to touch anything else that is there."""
+    """Remove a socket that a server left at ``path`` when it died; refuse to touch anything else there."""
     if not _is_socket(path, where):
         return
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
@@ -568,11 +569,11 @@ def _remove_stale(path: str, where: str) -> None:
         try:
             probe.connect(path)
         except ConnectionRefusedError:
-            pass  # nobody holds the other end: it is a leftover
+            pass  # no process has the other end, so the path is stale
         except FileNotFoundError:
             return
         except BlockingIOError:
-            _refuse_live(path, where)  # somebody listens, with a full backlog
+            _refuse_live(path, where)  # a process listens, with a full backlog
         except OSError as error:
             raise OSError(error.errno, f"{where}: {path} is a socket of another program: {error.strerror}") from error
         else:
@@ -587,5 +588,5 @@ def _remove_stale(path: str, where: str) -> None:
 
 def _refuse_live(path: str, where: str) -> None:
     raise OSError(
-        errno.EADDRINUSE, f"{where}: a live server answers there; stop it (`ss -lxp src {path}` shows who it is) first"
+        errno.EADDRINUSE, f"{where}: a live server listens there; stop it (`ss -lxp src {path}` shows who it is) first"
     )

@@ -1,4 +1,4 @@
-"""Stacks of single application calls: taken quickly, without the server's own frames, and written out later."""
+"""Stacks of single application calls: captured quickly, without the server's own frames, and formatted later."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ if TYPE_CHECKING:
     # (frame, line number), the outermost first.
     Stack = list[tuple[FrameType | "FrameCopy", int]]
 
-# The inner end of a deep stack tells what it does.
+# The inner end of a deep stack shows what the call does.
 FRAMES_MAX = 100
 
 _entries: set[CodeType] = set()
 
 
 def entry(function: Function) -> Function:
-    """Decorate a function through which every call of the application goes: a stack begins behind its frame."""
+    """Decorate a function through which every call of the application goes: stacks begin behind its frame."""
     _entries.add(function.__code__)
     return function
 
 
 class FrameCopy:
-    """What can be known of another thread's frame where it may be gone meanwhile."""
+    """A copy of another thread's frame, which may end at any time."""
 
     __slots__ = ("f_code", "f_globals")
 
@@ -40,15 +40,16 @@ class FrameCopy:
 
 
 def capture(frame: FrameType | None) -> Stack:
-    """The application's frames among those that end in ``frame``; none where no call of the application is among them.
+    """Return the application's frames among those that end in ``frame``; none where it is in no call of the
+    application.
 
-    Another thread may run on meanwhile, so line numbers are noted at once.
+    Another thread may continue meanwhile, so line numbers are read at once.
     """
     return _behind_entry(_links(frame))
 
 
 def capture_detached(frame: FrameType | None) -> Stack:
-    """The same of another thread's frame, where no lock of the interpreter's keeps it from being gone meanwhile."""
+    """The same for a frame of another thread without a GIL, where the frame may end at any time."""
     if frame is None:
         return []
     from kirsch._native import follow_frames
@@ -69,14 +70,14 @@ def _behind_entry(links: Iterable[tuple[FrameType | FrameCopy, int]]) -> Stack:
             found.reverse()
             for index, (each, _) in enumerate(found):
                 if os.path.dirname(each.f_code.co_filename) in OWN_DIRECTORIES:
-                    return found[:index]  # the application has called us: to wait for its peer, or to look at itself
+                    return found[:index]  # the application called the server, to wait for its client for instance
             return found
         found.append((frame, line))
     return []
 
 
 def lines(stack: Stack) -> list[str]:
-    """A stack as a traceback shows it, a line of text each, without line ends."""
+    """A stack as in a traceback, one line of text each, without line ends."""
     if not stack:
         return []
     import traceback

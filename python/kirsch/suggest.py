@@ -1,8 +1,8 @@
-"""Which known word was probably meant by a mistyped one: the hints ``did you mean ...?`` of all messages.
+"""Suggestions for misspelled words: the hints ``did you mean ...?`` of all messages.
 
-A wrong hint is worse than none, because it sends the reader to a setting of another meaning (``--min-requests`` is no
+A wrong hint is worse than none, because it leads to a setting with another meaning (``--min-requests`` is no
 misspelling of ``--max-requests``). So words are compared part by part, each part by its own length, and there is no
-hint where two known words are equally near.
+hint if two known words are equally near.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ _PARTS = re.compile(r"[^-_. ]+")
 
 
 def nearest(word: str, known: Iterable[str], prefix: str = "") -> str | None:
-    """The one of ``known`` that ``word`` is a misspelling of; None where none is, or several are.
+    """Return the one of ``known`` that ``word`` is a misspelling of; None where none is, or several are.
 
-    ``prefix`` is what all begin with, such as ``--``. It does not count.
+    ``prefix`` is the common beginning of all, such as ``--``, which is not compared.
     """
     parts = _parts(word, prefix)
     best: dict[str, int] = {}
@@ -30,13 +30,13 @@ def nearest(word: str, known: Iterable[str], prefix: str = "") -> str | None:
     if not best:
         return None
     least = min(best.values())
-    # Two spellings of one name, such as --log-file and --logfile, are one hint.
+    # Two spellings of one name, such as --log-file and --logfile, count as one hint.
     found = {"".join(_parts(each, prefix)): each for each, edits in best.items() if edits == least}
     return next(iter(found.values())) if len(found) == 1 else None
 
 
 def did_you_mean(word: str, known: Iterable[str], prefix: str = "") -> str:
-    """``; did you mean ...?``, or nothing where no known word is near."""
+    """Return ``; did you mean ...?``, or nothing where no known word is near."""
     near = nearest(word, known, prefix)
     return f"; did you mean {near}?" if near else ""
 
@@ -46,11 +46,11 @@ def _parts(word: str, prefix: str) -> list[str]:
 
 
 def _edits(typed: list[str], known: list[str]) -> int | None:
-    """How many slips of the fingers lie between the two; None where more is different than fingers do."""
+    """Return the number of typing errors between the two; None where the difference is more than typing errors."""
     if not typed or not known:
         return None
     if "".join(typed) == "".join(known) or sorted(typed) == sorted(known):
-        return 0  # only dashes, or the order of the words
+        return 0  # only dashes or the order of the words differ
     if len(typed) == len(known):
         edits = 0
         for mine, other in zip(typed, known, strict=True):
@@ -60,23 +60,23 @@ def _edits(typed: list[str], known: list[str]) -> int | None:
             edits += distance
         return edits if edits <= 3 else None
     joined = "".join(typed), "".join(known)
-    # A dash was left out, or put in, and a letter besides.
+    # A dash is missing or superfluous, and a letter besides.
     return 1 if min(map(len, joined)) >= 6 and _distance(*joined) == 1 else None
 
 
 def _allowed(mine: str, other: str) -> int:
     if f"no{other}" == mine or f"no{mine}" == other:
-        return 0  # the opposite
+        return 0  # the opposite word, such as min and max
     length = max(len(mine), len(other))
     if length <= 2:
         return 0
     if length <= 4:
-        return 1 if mine[0] == other[0] else 0  # --find is no --bind
+        return 1 if mine[0] == other[0] else 0  # --find does not mean --bind
     return 1 if length <= 8 else 2
 
 
 def _distance(a: str, b: str) -> int:
-    """Letters left out, put in, replaced or exchanged with their neighbour (optimal string alignment)."""
+    """The number of omitted, inserted, replaced or transposed letters (optimal string alignment)."""
     before: list[int] = []
     last = list(range(len(b) + 1))
     for i, x in enumerate(a, 1):

@@ -1,8 +1,8 @@
 """``kirsch top``: a live view of a running server in the terminal; with ``--once`` a page of plain text.
 
-What there is to see comes from ``--metrics-bind`` (``http://HOST:PORT``, ``HOST:PORT`` or ``unix:PATH``), or, on the
-same machine and without any such address, from the scoreboard of a supervisor: it is a file without a name among the
-supervisor's descriptors, which who may send it signals may also read.
+The data comes from ``--metrics-bind`` (``http://HOST:PORT``, ``HOST:PORT`` or ``unix:PATH``). On the same machine it
+can also come from the scoreboard of a supervisor, without such an address: an unnamed file among the supervisor's
+descriptors. A user who may send the supervisor signals may also read it.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ if TYPE_CHECKING:
     from kirsch.scoreboard import Scoreboard
 
     Report = dict[str, Any]
-    # A style by its name below, and a line of text.
+    # The name of a style below, and a line of text.
     Line = tuple[str, str]
 
 _SECONDS_MAX = 3600.0
 _ANSWER_SECONDS = 5.0
 _SHOWING_SECONDS = 1.2
-# What a program reads may be long; a terminal says how wide it is.
+# The width for output to a program. A terminal reports its own width.
 _PLAIN_WIDTH = 120
 _WIDTH_MIN = 20
 _STACKS_WHOLE = 200
@@ -44,15 +44,15 @@ _FIND = "start the server with --metrics-bind 127.0.0.1:9100 and name that addre
 
 
 class TopError(Exception):
-    """There is nothing to show. One line on what to do."""
+    """There is nothing to show; the message says in one line what to do."""
 
 
 def main(argv: Sequence[str]) -> int:
-    """Returns 0, 1 where nobody answers, or 2 for a command line that cannot be meant."""
+    """Run the command; return 0, 1 where no server answers, or 2 for a wrong command line."""
     parser = argparse.ArgumentParser(
         prog="kirsch top",
         description="Watch a running server: requests, latencies, workers, and slow requests while they run.",
-        epilog="Keys: q leaves. Without ADDRESS or a pid it takes the only supervisor that this user may look into.",
+        epilog="Keys: q quits. Without ADDRESS or a pid it takes the only supervisor that this user may read.",
     )
     parser.add_argument(
         "address",
@@ -62,10 +62,10 @@ def main(argv: Sequence[str]) -> int:
     )
     parser.add_argument("-p", "--pid-file", metavar="FILE", help="the server's --pid-file, on this machine")
     parser.add_argument(
-        "--once", action="store_true", help="one page of plain text; so it is where there is no terminal"
+        "--once", action="store_true", help="print one page of plain text; the default without a terminal"
     )
     parser.add_argument(
-        "--interval", type=_seconds, default=2.0, metavar="SECONDS", help="between two looks (default: 2)"
+        "--interval", type=_seconds, default=2.0, metavar="SECONDS", help="time between updates (default: 2)"
     )
     try:
         chosen = parser.parse_args(argv)
@@ -78,7 +78,7 @@ def main(argv: Sequence[str]) -> int:
         if chosen.once or not (_is_terminal(sys.stdin) and _is_terminal(sys.stdout)):
             report = look()
             if report["running"] is None:
-                time.sleep(_SHOWING_SECONDS)  # nobody has looked before, and workers show what runs once a second
+                time.sleep(_SHOWING_SECONDS)  # the first read asks the workers, which publish requests once a second
                 report = look()
             _print(report)
         else:
@@ -105,11 +105,11 @@ def _seconds(text: str) -> float:
     return seconds
 
 
-# Where it comes from.
+# Sources of reports
 
 
 def _source(address: str | None, pid_file: str | None) -> Callable[[], Report]:
-    """Something to call for the next report. Raises TopError, as the thing does."""
+    """Return a function that returns the next report. Both raise TopError."""
     if pid_file:
         return _of_process(_pid_in(pid_file))
     if not address:
@@ -129,7 +129,7 @@ def _pid_in(path: str) -> int:
 
 
 def _of_address(address: str) -> Callable[[], Report]:
-    """Ask over HTTP."""
+    """Read reports over HTTP."""
     import http.client
     import json
     import socket
@@ -162,31 +162,31 @@ def _of_address(address: str) -> Callable[[], Report]:
             text = answer.read()
         except OSError as error:
             why = error.strerror or str(error) or type(error).__name__
-            raise TopError(f"nobody answers at {address} ({why}); {_FIND}") from None
+            raise TopError(f"no server answers at {address} ({why}); {_FIND}") from None
         except http.client.HTTPException:
-            raise TopError(f"what answers at {address} does not speak HTTP; is this the --metrics-bind?") from None
+            raise TopError(f"the server at {address} does not speak HTTP; is this the --metrics-bind?") from None
         finally:
             connection.close()
         with contextlib.suppress(ValueError):
             report = json.loads(text)
             if answer.status == 200 and isinstance(report, dict) and "recent" in report and "workers" in report:
                 return report
-        raise TopError(f"what answers at {address} ({answer.status}) has no such report; is this the --metrics-bind?")
+        raise TopError(f"the server at {address} ({answer.status}) has no such report; is this the --metrics-bind?")
 
     return ask
 
 
 def _of_process(pid: int) -> Callable[[], Report]:
-    """Read the scoreboard of a supervisor on this machine."""
+    """Read reports from the scoreboard of a supervisor on this machine."""
     from kirsch.supervisor.status_page import SAMPLE_SECONDS, Status
 
     board = _board(pid)
     status = Status(board)
 
     def look() -> Report:
-        time.sleep(0 if status.has_history else SAMPLE_SECONDS)  # a rate takes two looks
+        time.sleep(0 if status.has_history else SAMPLE_SECONDS)  # a rate needs two samples
         if not os.path.exists(f"/proc/{pid}"):
-            raise TopError(f"process {pid} has ended")
+            raise TopError(f"process {pid} has exited")
         status.sample()
         return status.now()
 
@@ -197,25 +197,25 @@ def _board(pid: int) -> Scoreboard:
     from kirsch.scoreboard import LayoutError
 
     if not os.path.isdir("/proc/self/fd"):
-        raise TopError(f"this system does not let one look into processes; {_FIND}")
+        raise TopError(f"this system does not allow reading the memory of processes; {_FIND}")
     try:
         paths = list(_scoreboards(pid))
     except FileNotFoundError:
         raise TopError(f"there is no process {pid}") from None
     except PermissionError:
-        raise TopError(f"this user may not look into process {pid}; be its user, or name its --metrics-bind") from None
+        raise TopError(f"this user may not read process {pid}; become its user, or name its --metrics-bind") from None
     if not paths:
         raise TopError(f"process {pid} is no supervisor of Kirsch; {_FIND}")
     try:
         return _look_at(paths[0])
     except LayoutError:
-        raise TopError(f"process {pid} is of another version of Kirsch; use its own kirsch top") from None
+        raise TopError(f"process {pid} runs another version of Kirsch; use the kirsch top of that version") from None
     except OSError as error:
-        raise TopError(f"cannot look into process {pid}: {error.strerror}") from None
+        raise TopError(f"cannot read process {pid}: {error.strerror}") from None
 
 
 def _scoreboards(pid: int) -> Iterator[str]:
-    """Paths of a process's descriptors that are scoreboards. Raises OSError."""
+    """The paths of a process's descriptors that are scoreboards. Raises OSError."""
     folder = f"/proc/{pid}/fd"
     for name in os.listdir(folder):
         path = f"{folder}/{name}"
@@ -225,19 +225,19 @@ def _scoreboards(pid: int) -> Iterator[str]:
 
 
 def _look_at(path: str) -> Scoreboard:
-    """Raises OSError or LayoutError."""
+    """Open the scoreboard at ``path``. Raises OSError or LayoutError."""
     from kirsch.scoreboard import Scoreboard
 
-    # To be written is one thing: that somebody looks.
+    # Writable, to ask the workers to publish their running requests.
     fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
     try:
         return Scoreboard.open_readonly(fd)
     finally:
-        os.close(fd)  # the memory stays
+        os.close(fd)  # the memory stays mapped
 
 
 def _only_supervisor() -> int:
-    """The pid of the supervisor whose board this user may read, if there is one and not more."""
+    """Return the pid of the supervisor whose scoreboard this user may read, if there is exactly one."""
     from kirsch.scoreboard import LayoutError
 
     found: dict[int, str] = {}
@@ -247,21 +247,21 @@ def _only_supervisor() -> int:
         with contextlib.suppress(OSError, LayoutError):
             for path in _scoreboards(int(name)):
                 board = _look_at(path)
-                if board.pid == int(name):  # its children have the same descriptor
+                if board.pid == int(name):  # its children have the same descriptor open
                     found[board.pid] = board.application
     if not found:
-        raise TopError(f"no supervisor of Kirsch is seen here; {_FIND}")
+        raise TopError(f"this user can read no supervisor of Kirsch here; {_FIND}")
     if len(found) > 1:
         listed = ", ".join(f"{pid} ({_clean(application)})" for pid, application in sorted(found.items()))
         raise TopError(f"which one? Name the pid: {listed}")
     return next(iter(found))
 
 
-# What it looks like.
+# Rendering
 
 
 def render(report: Report, width: int, *, unicode: bool = True, stack_max: int = 4) -> list[Line]:
-    """All of a report as lines of at most ``width`` characters, the most important first; of a stack the inner end."""
+    """Render a report as lines of at most ``width`` characters, the most important first; of stacks the inner end."""
     lines = [*_head(report, width, unicode), ("", ""), *_workers(report, width)]
     lines += [*_running(report, stack_max), *_slow(report, stack_max)]
     return [(style, _fit(text, width)) for style, text in lines]
@@ -288,10 +288,10 @@ def _head(report: Report, width: int, unicode: bool) -> Iterator[Line]:
     )
     rest = f"queued {short(gauges['queued'])}   connections {short(gauges['connections'])}"
     if gauges["suspended"]:
-        rest += f"   waiting for slow peers {gauges['suspended']}"
+        rest += f"   waiting for slow clients {gauges['suspended']}"
     yield "", f"busy       {busy}   {rest}"
     yield "faint", f"{'at most':22}{'median':>9}{'p90':>10}{'p99':>10}{'(mean)':>10}"
-    names = {"service_time": "service time", "queue_wait": "wait in queue", "interpreter_wait": "wait for interpreter"}
+    names = {"service_time": "service time", "queue_wait": "wait in queue", "interpreter_wait": "wait for the GIL"}
     for key, title in names.items():
         found = recent["latency"][key]
         quantiles = [_at_most(found[each], unicode=unicode) for each in ("p50", "p90", "p99")]
@@ -329,7 +329,7 @@ def _workers(report: Report, width: int) -> Iterator[Line]:
         style = {"serving": "", "stuck": "bad"}.get(worker["condition"], "warn")
         yield style, row(of(worker) for _, _, of in columns)
     if not report["workers"]:
-        yield "faint", "no worker runs; the next connection wakes one"
+        yield "faint", "no worker runs; the next connection starts one"
 
 
 def _running(report: Report, stack_max: int) -> Iterator[Line]:
@@ -338,7 +338,7 @@ def _running(report: Report, stack_max: int) -> Iterator[Line]:
         yield "head", "RUNNING NOW"
     for request in report["running"] or []:
         yield "", f"{span(request['age'])} {request['state']}: {_title(request)}"
-        # As a rule a place is two lines, and the second one of them the code.
+        # A frame usually has two lines, the second of which is the code.
         for line in request["stack"][-stack_max // 2 :]:
             yield "faint", f"  {line}"
 
@@ -361,7 +361,7 @@ def _slow(report: Report, stack_max: int) -> Iterator[Line]:
 
 
 def _at_most(seconds: float | None, *, unicode: bool) -> str:
-    """``≤250 ms``: a quantile is known as a bound. Two digits, rounded up, as a bound that is rounded down is none."""
+    """``≤250 ms``: an upper bound of a quantile. Two digits, rounded up, because it would be no bound otherwise."""
     if not seconds:
         return "-" if seconds is None else span(seconds)
     digit = 10.0 ** (math.floor(math.log10(seconds)) - 1)
@@ -407,7 +407,7 @@ def _bar(part: float, size: int, unicode: bool) -> str:
 
 
 def _spread(left: str, right: str, width: int) -> str:
-    """Both ends of a line; where there is too little room the left one is what one sees."""
+    """Both ends of a line; where there is too little room, only the left one."""
     room = width - len(left)
     return left + (right.rjust(room) if len(right) + 1 <= room else " " * max(room, 0))
 
@@ -417,11 +417,11 @@ def _fit(text: str, width: int) -> str:
 
 
 def _clean(text: str) -> str:
-    """What came from outside must not move the cursor."""
+    """Remove control characters, which could move the cursor, from a text of other origin."""
     return "".join(character if character.isprintable() else "?" for character in text)
 
 
-# Where it is shown.
+# Display
 
 
 def _print(report: Report) -> None:
@@ -432,12 +432,12 @@ def _print(report: Report) -> None:
     try:
         print(text, flush=True)  # noqa: T201 - that is what it is for
     except BrokenPipeError:
-        # What is left in the buffer would be tried again, and complained about, at the interpreter's end.
+        # Otherwise the interpreter would try to write the buffered rest at its exit, and print an error.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _size() -> tuple[int, int]:
-    """Columns and lines of the terminal now; not those of COLUMNS and LINES, which do not change with it."""
+    """Columns and lines of the terminal now. COLUMNS and LINES are not used, because they do not change with it."""
     try:
         size = os.get_terminal_size(sys.stdout.fileno())
     except OSError:
@@ -450,7 +450,7 @@ def _speaks_unicode() -> bool:
 
 
 class _Screen:
-    """The terminal, for the time of :meth:`run`: left as it was found, whichever way that ends."""
+    """The terminal, during :meth:`run`; its state is restored in every case."""
 
     def __init__(self, look: Callable[[], Report], interval: float) -> None:
         self._look = look
@@ -464,12 +464,12 @@ class _Screen:
         import termios
         import tty
 
-        self._report = self._look()  # what is wrong from the start is said on the terminal as it is
+        self._report = self._look()  # an error here is printed on the normal screen
         stdin, before = sys.stdin.fileno(), termios.tcgetattr(sys.stdin)
         woken, wake = os.pipe()
         os.set_blocking(wake, False)
         handlers = {
-            signal.SIGWINCH: lambda *_: None,  # the byte in the pipe is what counts
+            signal.SIGWINCH: lambda *_: None,  # the byte in the pipe wakes the loop
             signal.SIGTERM: _leave,
             signal.SIGHUP: _leave,
         }
@@ -478,7 +478,7 @@ class _Screen:
         try:
             tty.setcbreak(stdin)
             keys = termios.tcgetattr(stdin)
-            keys[6][termios.VSUSP] = b"\0"  # a stop would leave the other screen behind
+            keys[6][termios.VSUSP] = b"\0"  # Ctrl-Z would leave the alternate screen in place
             termios.tcsetattr(stdin, termios.TCSANOW, keys)
             self._write(_ENTER)
             due = time.monotonic() + self._interval
@@ -495,7 +495,7 @@ class _Screen:
                     self._refresh()
                     due = time.monotonic() + self._interval
         except OSError:
-            pass  # the terminal has gone
+            pass  # the terminal is closed
         finally:
             signal.set_wakeup_fd(previous_fd)
             for number, handler in previous.items():
@@ -520,7 +520,7 @@ class _Screen:
         if self._trouble:
             lines.insert(1, ("bad", _fit(self._trouble, width)))
         shown = [f"\x1b[K{_STYLES[style]}{text}\x1b[0m" for style, text in lines[:height]]
-        # Over what was there, so that nothing flickers; and no line end behind the last one, which would scroll.
+        # Overwrites the previous screen, which avoids flicker. No line end after the last line, which would scroll.
         self._write("\x1b[H" + "\n".join(shown) + "\x1b[J")
 
     def _write(self, text: str) -> None:

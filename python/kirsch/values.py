@@ -1,6 +1,6 @@
-"""What a text means, wherever it comes from: durations, sizes, addresses, lists. Each parser raises ValueError.
+"""Parsers of the texts of settings: durations, sizes, addresses, lists. Each raises ValueError.
 
-The message goes behind the text itself, as in ``'soon' is not a duration; write 90, 90s, 5m, 1h30m or 500ms``.
+The message follows the text itself, as in ``'soon' is not a duration; write 90, 90s, 5m, 1h30m or 500ms``.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def parse_duration(text: str) -> float:
-    """Seconds, from ``90``, ``90s``, ``5m``, ``1h30m`` or ``500ms``. Raises ValueError."""
+    """Parse seconds from ``90``, ``90s``, ``5m``, ``1h30m`` or ``500ms``. Raises ValueError."""
     import re
 
     number = r"(\d+(?:\.\d+)?)"
@@ -32,7 +32,7 @@ def parse_duration(text: str) -> float:
 
 
 def parse_size(text: str) -> int:
-    """Bytes, from ``65536``, ``64k``, ``1MiB`` or ``1g``. Raises ValueError."""
+    """Parse bytes from ``65536``, ``64k``, ``1MiB`` or ``1g``. Raises ValueError."""
     import re
 
     match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(?:([kmgt])(?:i?b)?|b)?", text.strip(), re.ASCII | re.IGNORECASE)
@@ -42,7 +42,7 @@ def parse_size(text: str) -> int:
     if size != int(size):
         raise ValueError("is not a whole number of bytes")
     if size >= 2**53:
-        raise ValueError("is more than any request has")
+        raise ValueError("is larger than any request")
     return int(size)
 
 
@@ -62,7 +62,7 @@ def parse_switch(text: str) -> bool:
 
 
 def parse_on_off(text: str) -> bool:
-    """A switch that is on unless somebody turns it off, and so takes a value."""
+    """Parse the value of a switch that is on by default, and so takes a value."""
     try:
         if text.strip():
             return parse_switch(text)
@@ -76,7 +76,7 @@ def parse_driver(text: str) -> str:
 
 
 def parse_path_limits(text: str) -> tuple[tuple[str, float], ...]:
-    """``/reports=300s,/upload=0`` as (prefix, seconds). Raises ValueError."""
+    """Parse ``/reports=300s,/upload=0`` into (prefix, seconds). Raises ValueError."""
     limits = []
     for part in filter(None, map(str.strip, text.split(","))):
         prefix, equals, duration = part.rpartition("=")
@@ -90,7 +90,7 @@ def parse_path_limits(text: str) -> tuple[tuple[str, float], ...]:
 
 
 def parse_mounts(text: str) -> tuple[Mount, ...]:
-    """``/shop=shop:app``, ``example.org=site:app`` or ``example.org/shop=shop:app``, several with a NUL between them.
+    """Parse ``/shop=shop:app``, ``example.org=site:app`` or ``example.org/shop=shop:app``; NUL separates several.
 
     Raises ValueError.
     """
@@ -134,7 +134,7 @@ def parse_path(text: str) -> str:
 
 
 def parse_function(text: str) -> str:
-    """``module:function``; empty for none."""
+    """Parse ``module:function``; empty for none."""
     text = text.strip()
     module, _, function = text.partition(":")
     if text and not all(part.isidentifier() for part in (*module.split("."), *function.split("."))):
@@ -143,7 +143,7 @@ def parse_function(text: str) -> str:
 
 
 def parse_log_config(text: str) -> str:
-    """A path, or a table for ``logging.config.dictConfig`` as JSON."""
+    """Parse a path, or a table for ``logging.config.dictConfig`` as JSON."""
     if text.startswith("{"):
         import json
 
@@ -156,12 +156,12 @@ def parse_log_config(text: str) -> str:
 
 
 def parse_url_path(text: str) -> str:
-    """The path of a request as the engine compares it, without a query; empty for none."""
+    """Parse the path of a request as the engine compares it, without a query; empty for none."""
     text = text.strip()
     if text and not text.startswith("/"):
         raise ValueError(f"is not a path; did you mean /{text}?")
     if any(not "!" <= character <= "~" or character in "?#" for character in text):
-        raise ValueError("stands in no request like this; write a path, percent-encoded, without ? and #")
+        raise ValueError("is not what requests contain; write a path, percent-encoded, without ? and #")
     return text
 
 
@@ -172,14 +172,14 @@ def parse_name(text: str) -> str:
 
 
 def parse_account(text: str) -> str:
-    """A user or a group, by name or number; whether there is one, those who need it find out."""
+    """Parse a user or a group, by name or number. Whether it exists is checked where it is used."""
     if any(character.isspace() or not character.isprintable() or character == ":" for character in text.strip()):
         raise ValueError("is not a name or a number")
     return text.strip()
 
 
 def parse_umask(text: str) -> int | None:
-    """Octal digits, as of ``umask`` in the shell; empty for none. Raises ValueError."""
+    """Parse octal digits, as for ``umask`` in the shell; empty for none. Raises ValueError."""
     import re
 
     digits = text.strip().lower().removeprefix("0o")
@@ -191,7 +191,7 @@ def parse_umask(text: str) -> int | None:
 
 
 def parse_environment(text: str) -> tuple[tuple[str, str], ...]:
-    """``NAME=VALUE``, several with a NUL between them, as pairs; the last of a name counts. Raises ValueError."""
+    """Parse ``NAME=VALUE`` into pairs; NUL separates several, and the last one of a name counts. Raises ValueError."""
     pairs: dict[str, str] = {}
     for part in filter(None, text.split("\0")):
         name, equals, value = part.partition("=")
@@ -203,12 +203,12 @@ def parse_environment(text: str) -> tuple[tuple[str, str], ...]:
 
 def parse_pid_file(text: str) -> str:
     if text.isdigit():
-        raise ValueError(f"is a number, and -p names the pid file; did you mean --bind :{text}?")
+        raise ValueError(f"is a number, but -p names the pid file; did you mean --bind :{text}?")
     return parse_path(text)
 
 
 def parse_field_value(text: str) -> str:
-    """A header field's value (RFC 9110, 5.5), in visible ASCII and single spaces; empty for none."""
+    """Parse a header field's value (RFC 9110, 5.5), in visible ASCII and single spaces; empty for none."""
     if any(not " " <= character <= "~" for character in text) or text != text.strip():
         raise ValueError("cannot be a header's value; write visible ASCII")
     return text
@@ -219,7 +219,7 @@ def parse_log_format(text: str) -> str:
         raise ValueError("is not a format; write combined, json, or atoms such as '%(h)s %(r)s %(s)s'")
     if "%" not in text:
         return OneOf("combined", "json")(text)
-    # Who writes the lines knows the atoms. Imported here, so that what only reads settings needs no engine.
+    # The engine knows the atoms. Imported here, so that reading settings alone does not load the engine.
     from kirsch import _native
 
     _native.check_access_log_format(text)
@@ -242,7 +242,7 @@ class OneOf:
 
 
 class Bounded:
-    """The parser ``parse``, of which some numbers are refused."""
+    """The parser ``parse`` with a minimum and a maximum."""
 
     def __init__(self, parse: Callable[[str], int], *, least: int = 0, most: int | None = None) -> None:
         self.parse = parse

@@ -1,7 +1,7 @@
-"""Drivers: who turns the engine, and where the application runs.
+"""Drivers: each defines which thread polls the engine, and where the application runs.
 
-A driver is one module here, imported when it is chosen and not before: ``threads`` calls the application in threads,
-``gevent`` in greenlets of a hub that hosts the engine. What both offer is :class:`Driver`.
+A driver is one module here, imported only when it is chosen: ``threads`` calls the application in threads, ``gevent``
+in greenlets of a hub that polls the engine. Both implement :class:`Driver`.
 """
 
 from __future__ import annotations
@@ -19,49 +19,50 @@ if TYPE_CHECKING:
     from kirsch.stacks import Stack
 
     class Driver(Protocol):
-        """What the server asks of a driver. It serves once."""
+        """What the server needs of a driver. A driver serves once."""
 
         def options(self) -> dict[str, Any]:
-            """Its arguments for the constructor of the native server."""
+            """Return its arguments for the constructor of the native server."""
 
         def begin(self) -> None:
-            """This thread, and where there are greenlets this one, is going to serve."""
+            """Note that this thread, and with greenlets this greenlet, is going to serve."""
 
         def run(self, native: NativeServer) -> None:
             """Serve until the native server has stopped."""
 
         def is_inside(self) -> bool:
-            """Whether the caller runs in the server: to wait here for its end would be to wait for ever."""
+            """Whether the caller runs in the server, where waiting for its end would wait forever."""
 
         def wait(self, seconds: float) -> bool | None:
-            """Wait for :meth:`end` and tell whether it came; None: wait as a thread does, on a lock."""
+            """Wait for :meth:`end` and return whether it came; None: the caller has to wait on a lock."""
 
         def end(self) -> None:
-            """All is over and tidied away; let those go who :meth:`wait`."""
+            """Wake those that :meth:`wait`: the server has ended and released everything."""
 
         def stacks(self, calls: Iterable[Call]) -> dict[int, Stack]:
-            """The application's stack of each call by its number; empty where it has none now. From any thread."""
+            """Return the application's stack of each call by its number; empty where it has none. From any thread."""
 
         def interrupt(self, calls: Iterable[Call]) -> None:
-            """Raise RequestTimeout in each call that is not over. From a thread that is none of the server's."""
+            """Raise RequestTimeout in each call that has not ended. From a thread that does not belong to the
+            server."""
 
         def location(self, call: Call) -> str:
-            """Where a call runs, in words: the name of a thread."""
+            """Where a call runs, in words: the name of its thread."""
 
         def warnings(self) -> list[str]:
-            """What is wrong with the process for this driver, one line each."""
+            """What in this process does not fit the driver, one line each."""
 
 
 NAMES = ("threads", "gevent")
 
 _THREADS = "write threads"
 _GEVENT = "write gevent"
-_ASYNC = "ASGI is not there yet; a WSGI application is served by threads or gevent"
+_ASYNC = "ASGI is not supported yet; a WSGI application is served by threads or gevent"
 
-# Other servers' names for the same thing.
+# Names of the same thing in other servers.
 _SAME = {"gthread": "threads", "thread": "threads", "gevent_wsgi": "gevent", "gevent_pywsgi": "gevent"}
 
-# Names that fingers know from other servers, and what to use instead.
+# Names in other servers, and what to use instead.
 _INSTEAD = {
     "sync": "write threads, and for one request at a time --threads 1",
     "threaded": _THREADS,
@@ -84,8 +85,8 @@ _INSTEAD = {
 
 
 def start_thread(name: str, target: Callable[..., object], arguments: tuple[object, ...] = ()) -> None:
-    """Start a real thread, also where gevent makes threads greenlets. ``name`` is what ``ps -T`` shows."""
-    from kirsch._native import name_thread  # which whoever only wants RequestTimeout does not need
+    """Start a real thread, even if gevent has replaced threads by greenlets. ``name`` is what ``ps -T`` shows."""
+    from kirsch._native import name_thread  # here, because the import of RequestTimeout alone does not need it
 
     def run() -> None:
         name_thread(name)
@@ -97,18 +98,18 @@ def start_thread(name: str, target: Callable[..., object], arguments: tuple[obje
 class RequestTimeout(BaseException):
     """Raised in an application call that has missed its deadline (``--timeout``), wherever it is at that moment.
 
-    The client has been sent 504 before, or, if the response had begun, the connection was cut. What the application
-    still responds is dropped. RequestTimeout is not an Exception, so that ``except Exception`` does not swallow it. An
-    application may catch it to tidy up, and should raise it again, so that the thread is free for other requests.
+    The client has received 504 before, or, if the response had begun, the connection was aborted. What the application
+    still responds is dropped. RequestTimeout is not an Exception, so that ``except Exception`` does not catch it. An
+    application may catch it to clean up, and should raise it again, so that the thread is free for other requests.
     """
 
     __module__ = "kirsch"
 
 
 def canonical_name(name: str) -> str:
-    """The driver that ``name`` means: its own name, or gunicorn's for the same thing.
+    """Return the driver that ``name`` means: its own name, or gunicorn's name for the same thing.
 
-    Raises ValueError, with what to use instead, where there is no such driver. The message goes behind the name.
+    Raises ValueError, with what to use instead, where there is no such driver. The message follows the name.
     """
     canonical = _SAME.get(name.lower(), name)
     if canonical not in NAMES:
@@ -122,7 +123,7 @@ def canonical_name(name: str) -> str:
 
 
 def make(name: str, threads: int) -> Driver:
-    """The driver ``name``. Raises ImportError, with one line on how to mend it, where what it needs is missing."""
+    """Return the driver ``name``. Raises ImportError, with one line on how to fix it, where its package is missing."""
     if name == "gevent":
         from kirsch.drivers import gevent
 
@@ -133,7 +134,8 @@ def make(name: str, threads: int) -> Driver:
 
 
 def prepare(name: str) -> None:
-    """Make this process fit for a driver, before the application is imported. Raises ImportError as :func:`make`."""
+    """Prepare this process for a driver, before the application is imported. Raises ImportError as :func:`make`
+    does."""
     if name == "gevent":
         from kirsch.drivers import gevent
 
@@ -141,13 +143,13 @@ def prepare(name: str) -> None:
 
 
 def has_gil() -> bool:
-    """Whether the interpreter runs one thread at a time: all do but a free-threaded one that was not made to."""
+    """Whether the interpreter has a GIL: all have but a free-threaded one in which it was not turned on."""
     is_enabled = getattr(sys, "_is_gil_enabled", None)
     return True if is_enabled is None else bool(is_enabled())
 
 
 def original(name: str) -> Any:
-    """``_thread.<name>`` as it was before gevent or eventlet put something else in its place."""
+    """Return ``_thread.<name>`` as it was before gevent or eventlet replaced it."""
     if (monkey := sys.modules.get("gevent.monkey")) is not None:
         return monkey.get_original("_thread", name)
     if (patcher := sys.modules.get("eventlet.patcher")) is not None:
@@ -156,17 +158,17 @@ def original(name: str) -> Any:
 
 
 def thread_starter(driver: str) -> Any:
-    """What starts a thread for the server's own use of Python libraries; None where the driver has patched these, so
-    that they are of no use outside of its hub."""
+    """Return a function that starts a thread in which the server may use Python libraries; None where the driver has
+    patched these, because they then work in its hub only."""
     return original("start_new_thread") if driver == "threads" else None
 
 
-# What an application that waits in greenlets has patched. Some patch less than all of it.
+# Modules that an application with greenlets has patched; some patch only a few of them.
 _WAITING = ("socket", "time", "threading", "select")
 
 
 def patched_by() -> list[str]:
-    """Which libraries have replaced the waiting functions of Python's own."""
+    """Return the libraries that have replaced the blocking functions of the standard library."""
     found = []
     monkey = sys.modules.get("gevent.monkey")
     if monkey is not None and any(monkey.is_module_patched(module) for module in _WAITING):
@@ -178,7 +180,7 @@ def patched_by() -> list[str]:
 
 
 def patching_warnings(driver: str) -> list[str]:
-    """One line for each library that has patched this process though ``driver`` serves."""
+    """Return a line for each library that has patched this process although ``driver`` serves."""
     flag = "--driver gevent (in a program: driver='gevent')"
     lines = []
     for library in patched_by():

@@ -1,13 +1,13 @@
-"""The driver ``gevent``: the hub hosts the engine, and each request runs in a greenlet of its own.
+"""The driver ``gevent``: the hub polls the engine, and each request runs in a greenlet of its own.
 
-The hub watches the engine's poller and keeps one timer for its deadlines. A turn tells which requests can start, and
-each starts at once, without a detour through the loop's queue; when its greenlet waits, the hub goes on here.
+The hub watches the engine's poller and keeps one timer for the engine's deadlines. A poll returns the requests that can
+start, and each starts at once, without going through the loop's queue. When its greenlet waits, the hub continues here.
 
-A greenlet costs more than all else that a fast request needs: on CPython 3.13 6.5 us, and 9.7 as a ``gevent.Greenlet``,
-where to switch to one that exists costs 0.5. So one whose request ran through without waiting, and which nobody has
-seen (no reference, no link, no local value, no context variable), takes the next request.
+A greenlet costs more than everything else that a fast request needs: on CPython 3.13 6.5 us, and 9.7 as a
+``gevent.Greenlet``, while switching to an existing one costs 0.5. So a greenlet is used for the next request if its
+request did not wait, and nothing can refer to it (no reference, no link, no local value, no context variable).
 
-gevent relies on the interpreter's lock, so a free-threaded interpreter that imports it turns that on.
+gevent needs the GIL, so a free-threaded interpreter that imports it turns the GIL on.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _HAD_GIL = has_gil()
 if not _HAD_GIL:
     import warnings
 
-    # The interpreter would say that it turns its lock on; complaints() says what that means, once.
+    # The interpreter would warn that it turns the GIL on; warnings() explains what that means, once.
     warnings.filterwarnings("ignore", r"The global interpreter lock \(GIL\).*gevent", RuntimeWarning)
 
 try:
@@ -38,8 +38,8 @@ except ModuleNotFoundError as error:
 
 if not has_gil() and getattr(sys.flags, "gil", None) == 0:
     raise ImportError(
-        "the driver gevent needs the interpreter's lock, which PYTHON_GIL=0 (or -X gil=0) has ruled out; leave that "
-        "out, or use --driver threads"
+        "the driver gevent needs the GIL, which PYTHON_GIL=0 (or -X gil=0) has ruled out; leave that out, "
+        "or use --driver threads"
     )
 
 TYPE_CHECKING = False
@@ -55,15 +55,15 @@ if TYPE_CHECKING:
 else:
     _Greenlet = Greenlet
 
-# How long a hub may take to answer another thread until it counts as held up by a greenlet that does not wait.
+# A hub that does not answer another thread for this long is held up by a greenlet that does not wait.
 _HUB_SECONDS = 0.5
 
-# A timer that fires this much early costs a turn; setting another each time would cost more.
+# A timer that fires this much early costs one poll. Setting another timer each time would cost more.
 _TIMER_SLACK = 0.001
 
 
 def patch() -> None:
-    """Replace what waits in the standard library. To be done before the application is imported."""
+    """Patch the standard library. To be called before the application is imported."""
     from gevent import monkey
 
     monkey.patch_all()
@@ -76,14 +76,14 @@ class GeventDriver:
         self._thread = 0
         self._get_ident = original("get_ident")
         self._serving: Any = None  # the greenlet that called run()
-        self._done: Any = None  # what it waits for
-        self._ended: Any = None  # what others wait for
+        self._done: Any = None  # what that greenlet waits for
+        self._ended: Any = None  # what other callers wait for
         self._has_stopped = False
         self._failure: BaseException | None = None
         self._timer: Any = None
         self._timer_due = float("inf")
         self._poll_scheduled = False
-        # Greenlets that have begun a request and not ended it, and what those of them wait for that the engine knows.
+        # Greenlets in requests, and the waiters of those that wait for an event of the engine.
         self._requests: set[Any] = set()
         self._waits: dict[Any, list[Any]] = {}
         self._next: Exchange | None = None
@@ -99,8 +99,8 @@ class GeventDriver:
         self._hub = get_hub()
         self._done = Waiter(self._hub)
         self._ended = Event()
-        # What other threads need to look at stacks is imported now. If one of them had to wait for an import, it would
-        # wait as a greenlet, which takes a hub of its own, which takes imports.
+        # Other threads need these modules to capture stacks. An import there might have to wait, as a greenlet, which
+        # needs a hub of its own, which needs imports.
         lines([(sys._getframe(), 1)])
 
     def run(self, native: NativeServer) -> None:
@@ -116,7 +116,7 @@ class GeventDriver:
             watcher.close()
             self._set_timer(None)
             native.finish()
-            self._native = None  # which has a reference to us
+            self._native = None  # breaks a reference cycle
         if self._failure is not None:
             raise self._failure
 
@@ -141,7 +141,7 @@ class GeventDriver:
         taken: dict[int, Stack] = {}
         here = self._get_ident() == self._thread
         if here or not self._in_hub(lambda: self._take(calls, taken)):
-            # A hub that does not answer runs one greenlet and moves none of the others.
+            # The hub does not answer, so it runs one greenlet and switches to no other.
             self._take(calls, taken)
         return taken
 
@@ -159,11 +159,11 @@ class GeventDriver:
 
         if self._in_hub(throw):
             return
-        # Some greenlet holds up the hub. If it is one of these, only an exception from outside ends it; the others
-        # are thrown at when the hub comes to it.
+        # A greenlet holds up the hub. If it is one of these, only an asynchronous exception ends it. The hub throws the
+        # exception into the others when it runs again.
         for number, greenlet in list(left.items()):
-            # Between this look and the exception the greenlet may end, and another one, or the hub, get it. That is
-            # a moment after many seconds, and _turn is prepared.
+            # Between this check and the exception the greenlet may end, and the exception reach another greenlet or the
+            # hub. That is unlikely, and _poll handles it.
             if self._is_running(greenlet) and native.interrupt(number):
                 left.pop(number, None)
 
@@ -174,20 +174,20 @@ class GeventDriver:
         found = patching_warnings("gevent")
         if "gevent" not in patched_by():
             found.append(
-                "gevent has not patched this process, so whatever waits in the standard library holds up all requests; "
-                "begin the program with: from gevent import monkey; monkey.patch_all()"
+                "gevent has not patched this process, so a call that blocks in the standard library holds up all "
+                "requests; begin the program with: from gevent import monkey; monkey.patch_all()"
             )
         if not _HAD_GIL and has_gil():
             found.append(
-                "gevent has turned on the lock of this free-threaded interpreter, because it relies on it: each "
-                "process uses one processor, as elsewhere; for more of them take more --workers, or --driver threads"
+                "gevent has turned on the GIL of this free-threaded interpreter, because it needs it: each process "
+                "uses one processor, as elsewhere; to use more of them, raise --workers, or use --driver threads"
             )
         return found
 
     # In the hub
 
     def _poll(self) -> None:
-        """What the loop calls when the engine has something to do. The hub itself runs this, so it must not wait."""
+        """Called by the loop when the engine has something to do. It runs in the hub, so it must not wait."""
         self._poll_scheduled = False
         native = self._native
         if self._has_stopped or native is None:
@@ -204,7 +204,7 @@ class GeventDriver:
             else:
                 self._rearm()
         except RequestTimeout:
-            self._schedule_poll()  # it was meant for a call that ended just before: see interrupt()
+            self._schedule_poll()  # the exception was for a call that ended just before: see interrupt()
         except BaseException as error:  # noqa: BLE001 - run() raises it, as that of a driver without a hub does
             self._failure = error
             self._end_requests()
@@ -217,11 +217,11 @@ class GeventDriver:
         self._starting = greenlet
         self._requests.add(greenlet)
         greenlet.switch()
-        # It has come to its end, or waits.
+        # The request has ended, or its greenlet waits.
         self._starting = None
 
     def _end_requests(self) -> None:
-        """The engine has stopped. Requests that are still here have lost their peers; they end as they can."""
+        """The engine has stopped. The remaining requests have lost their clients; end their greenlets."""
         self._has_stopped = True
         for greenlet in [*self._requests, self._spare]:
             if greenlet is not None:
@@ -229,7 +229,8 @@ class GeventDriver:
         self._done.switch(None)
 
     def _rearm(self) -> None:
-        """See to it that the next turn comes when the engine wants it, or has stopped with the call that is over."""
+        """Schedule the next poll for when the engine needs it, or at once if it has stopped with the call that
+        ended."""
         native = self._native
         if self._has_stopped or native is None:
             return
@@ -263,7 +264,7 @@ class GeventDriver:
     # In the greenlets of requests
 
     def _wait(self, greenlet: Any) -> None:
-        """Let others run until a turn has given ``greenlet``, that of the request, back."""
+        """Run other greenlets until a poll returns ``greenlet``, which is that of the request."""
         wait: Any = Waiter(self._hub)
         waits = self._waits.setdefault(greenlet, [])
         waits.append(wait)
@@ -278,7 +279,7 @@ class GeventDriver:
     # From other threads
 
     def _in_hub(self, function: Callable[[], None]) -> bool:
-        """Have the hub call this, soon; False where it has not done so in time (it still will, when it comes to it)."""
+        """Have the hub call ``function``; False where it has not done so in time (it still will when it runs again)."""
         done = original("allocate_lock")()
         done.acquire()
 
@@ -300,12 +301,12 @@ class GeventDriver:
                 taken[call.number] = look(running if self._is_running(greenlet) else greenlet.gr_frame)
 
     def _is_running(self, greenlet: Any) -> bool:
-        """Whether this is the greenlet that the hub's thread executes now; asked from there or elsewhere."""
+        """Whether the hub's thread executes this greenlet now. From any thread."""
         return greenlet in self._requests and greenlet.gr_frame is None
 
 
 class _Request(_Greenlet):
-    """The greenlet of a request, and of the next one if nobody can tell that it is the same."""
+    """The greenlet of a request, and of the next one if nothing can refer to it."""
 
     __slots__ = ("_driver",)
 
@@ -327,7 +328,7 @@ class _Request(_Greenlet):
                 del exchange
                 driver._requests.discard(self)
             if driver._starting is not self:
-                # It has waited, so this is not part of a turn, and the engine may want something new.
+                # It has waited, so it was not run by a poll, and the engine may have a new deadline.
                 driver._rearm()
                 return
             if (

@@ -1,10 +1,10 @@
-"""The driver ``threads``: the application runs in a few threads, of which whichever holds the baton turns the engine.
+"""The driver ``threads``: the application runs in a thread pool, whose leader polls the engine (leader/followers).
 
-With one thread that is the thread which serves, and no other is made. With more, that thread only waits and runs
-signal handlers; the native side asks for the others one by one, as calls need them.
+With one thread, that is the thread that calls ``run()``, and no other is started. With more, that thread only waits and
+runs signal handlers; the native side has the others started one by one, as calls need them.
 
-Where the interpreter has no lock, one engine would be what all threads meet at, so each processor has its own, with its
-share of the threads.
+Without a GIL, threads would contend for a single engine, so there is one engine for each processor, with its share of
+the threads.
 """
 
 from __future__ import annotations
@@ -26,20 +26,20 @@ if TYPE_CHECKING:
     from kirsch._native import Server as NativeServer
     from kirsch.stacks import Stack
 
-# How long a thread keeps the interpreter while others want it, in seconds: CPython's default, and ours. One that comes
-# back from waiting waits that long again where another has fast calls to run one after the other, and a peer sees it.
+# How long a thread keeps the GIL while others wait for it, in seconds: CPython's default, and ours. A thread that has
+# waited may wait that long again, while another runs fast calls one after the other, and its client notices.
 _DEFAULT_SWITCH_INTERVAL = 0.005
 _SWITCH_INTERVAL = 0.001
 
-# Threads that are in no call leave at once; this is for a machine that has better things to do.
+# Threads that are in no call exit at once; the limit is for an overloaded machine.
 _JOIN_SECONDS = 2.0
 
 
 def engines(threads: int) -> int:
-    """How many engines serve in this process: with a lock around the interpreter one, whose threads take turns anyway.
+    """Return the number of engines in this process: one with a GIL, because its threads run one at a time anyway.
 
-    Each has four threads at least: a connection stays with its engine, and waits when all of its threads are in calls,
-    though other engines have nothing to do.
+    Each engine has at least four threads: a connection stays with its engine, and waits while all threads of that are
+    in calls, even if other engines are idle.
     """
     if has_gil():
         return 1
@@ -51,7 +51,7 @@ class ThreadsDriver:
     def __init__(self, threads: int) -> None:
         self._count = threads
         self._native: NativeServer | None = None
-        # By index. For threads that threading has not started, a lock that is released at their end.
+        # By index. A thread that threading has not started has a lock instead, which is released when it exits.
         self._threads: dict[int, threading.Thread] = {}
         self._ended: dict[int, Any] = {}
         self._serving: int | None = None
@@ -68,17 +68,17 @@ class ThreadsDriver:
     def run(self, native: NativeServer) -> None:
         self._native = native
         if self._count > 1:
-            # Here and not in a thread: up to 3.12 the thread that imports it first is taken for the main one.
+            # Not imported in a thread: up to 3.12 the first thread that imports it is taken for the main one.
             import threading  # noqa: F401
 
             if "gevent" in patched_by():
-                # The first hub imports what all of them need. Several threads that do so at the same time wait for each
-                # other's import locks, which gevent has patched: to wait takes a hub.
+                # The first hub imports what all of them need. Several threads importing at once would wait for each
+                # other's import locks, which gevent has patched; and waiting for those needs a hub.
                 from gevent import get_hub
 
                 get_hub()
         interval = sys.getswitchinterval()
-        if self._count > 1 and interval == _DEFAULT_SWITCH_INTERVAL:  # else somebody knows better
+        if self._count > 1 and interval == _DEFAULT_SWITCH_INTERVAL:  # otherwise the user has set it
             sys.setswitchinterval(_SWITCH_INTERVAL)
         try:
             _run(native)
@@ -86,7 +86,7 @@ class ThreadsDriver:
             if sys.getswitchinterval() == _SWITCH_INTERVAL:
                 sys.setswitchinterval(interval)
             self._join(native)
-            self._native = None  # which has a reference to us
+            self._native = None  # breaks a reference cycle
 
     def is_inside(self) -> bool:
         ident = self._get_ident()
@@ -105,7 +105,7 @@ class ThreadsDriver:
 
     def interrupt(self, calls: Iterable[Call]) -> None:
         native = self._native
-        if native is not None:  # else the server has ended meanwhile
+        if native is not None:  # otherwise the server has ended meanwhile
             for call in calls:
                 native.interrupt(call.number)
 
@@ -116,19 +116,19 @@ class ThreadsDriver:
         return patching_warnings("threads")
 
     def _spawn(self, index: int) -> None:
-        """Start the thread ``index``. Raises RuntimeError where the system lets us have no more.
+        """Start the thread ``index``. Raises RuntimeError where the system allows no more.
 
-        Lets go of the interpreter until the thread runs: to be called without any lock.
+        Releases the GIL until the thread runs, so the caller must hold no lock.
         """
         import threading
 
         if patched_by():
-            # A patched Thread would be a greenlet of this thread, which waits for the others to serve.
+            # A patched Thread would be a greenlet of this thread, which is blocked in run().
             self._ended[index] = original("allocate_lock")()
             self._ended[index].acquire()
             original("start_new_thread")(self._work_unnamed, (index,))
         else:
-            # A daemon, because a call that never returns must not keep the process from ending.
+            # A daemon thread, because a call that never returns must not keep the process from exiting.
             thread = threading.Thread(target=self._work, args=(index,), name=f"kirsch-{index}", daemon=True)
             thread.start()
             self._threads[index] = thread
@@ -147,13 +147,13 @@ class ThreadsDriver:
         ident = self._get_ident()
         self._idents.add(ident)
         try:
-            if self._native is not None:  # else the server has ended while this thread was being started
+            if self._native is not None:  # otherwise the server has ended while this thread was being started
                 self._native.work(index)
         finally:
             self._idents.discard(ident)
 
     def _join(self, native: NativeServer) -> None:
-        """Wait for the threads that are in no call: those end. Another ends with its call, or with the process."""
+        """Wait for the threads that are in no call. The others end with their call, or with the process."""
         busy = {call.worker for call in native.calls()}
         patience = time.monotonic() + _JOIN_SECONDS
         for index, thread in self._threads.copy().items():
@@ -170,7 +170,7 @@ def _run(native: NativeServer) -> None:
 
 
 def thread_name(ident: int) -> str:
-    """As ``threading`` has it; where nobody has imported that, there is one thread to speak of."""
+    """Return the name of a thread in ``threading``; if that was never imported, there is only the main thread."""
     threading = sys.modules.get("threading")
     if threading is None:
         return "MainThread"

@@ -1,4 +1,4 @@
-"""A profile of each request, or of all together, as ``.prof`` files; and a page to look at them.
+"""Profiles of single requests, or of all together, as ``.prof`` files; and a page that shows them.
 
 ::
 
@@ -8,12 +8,12 @@
     app = make_app(app, "/var/tmp/profiles", aggregate=True)            # one for all: what repeats stands out
     app = make_app(app, "/var/tmp/profiles", viewer="/__profiles__")    # and a page at that path
 
-The call of the application is followed, each step of its iterable, and its ``close()``; blocks pass one by one. How it
-is done, what it costs, and why not with cProfile, says :mod:`kirsch.profile.tracer`: requests that overlap, in threads
-or in greenlets, are each profiled by themselves.
+The profile covers the call of the application, each step of its iterable, and its ``close()``; blocks are passed on one
+by one. :mod:`kirsch.profile.tracer` explains how it is measured, what that costs, and why cProfile is not used:
+requests that overlap, in threads or in greenlets, are profiled separately.
 
-Nothing that goes wrong with a file harms a request: it is said in one line of ``wsgi.errors``, and once until it works
-again.
+An error with a file does not affect the request. It is reported in one line on ``wsgi.errors``, once until writing
+works again.
 """
 
 from __future__ import annotations
@@ -36,18 +36,19 @@ if TYPE_CHECKING:
     from kirsch.profile.wsgi import Application, Run
 
 KEEP = 100
-"""Files of requests that are kept; the oldest go."""
+"""How many files of requests are kept; the oldest are removed."""
 
 WRITE_SECONDS = 1.0
-"""The file of all requests together is written this often at most, while requests come, and at the end."""
+"""The minimum interval in which the file of all requests is written, while requests come; it is also written at
+exit."""
 
 NAME = re.compile(
     r"(?P<time>\d{8}T\d{6}\.\d{6})-(?P<method>[A-Z]{1,12})-(?P<path>[\w.~+-]*)-(?P<us>\d+)us-\d+-\d+\.prof", re.ASCII
 )
-"""What the file of a request is called: when (UTC), what was asked for, microseconds in it, process, number."""
+"""The name of a request's file: time (UTC), method and path, microseconds, process, number."""
 
 AGGREGATE_NAME = re.compile(r"all-\d+\.prof", re.ASCII)
-"""What the file of all requests of a process is called."""
+"""The name of the file of all requests of a process."""
 
 
 def make_app(
@@ -58,21 +59,21 @@ def make_app(
     keep: int = KEEP,
     viewer: str = "",
 ) -> Profiler:
-    """``app``, whose requests are profiled into the folder ``path``, which is made if it is missing.
+    """Return ``app`` with its requests profiled into the folder ``path``, which is created if it does not exist.
 
-    Each request gets a file, of which ``keep`` are kept; with ``aggregate`` each process gets one, of all its requests
-    together. ``viewer`` is a path, such as ``/__profiles__``, at which a page shows them: to whoever asks, so it is for
-    development, or for behind a lock. Raises ValueError for a ``keep`` below 1, or a ``viewer`` that is no path.
+    Each request gets a file, of which ``keep`` are kept. With ``aggregate`` each process gets one file of all its
+    requests. ``viewer`` is a path, such as ``/__profiles__``, for a page that shows them to every client. So it is for
+    development, or needs access control. Raises ValueError for a ``keep`` below 1, or a ``viewer`` that is no path.
     """
     return Profiler(app, os.fspath(path), aggregate=aggregate, keep=keep, viewer=viewer)
 
 
 class Profiler:
-    """What :func:`make_app` makes: a WSGI application."""
+    """The WSGI application that :func:`make_app` returns."""
 
     def __init__(self, app: Application, path: str, *, aggregate: bool, keep: int, viewer: str) -> None:
         if keep < 1:
-            raise ValueError(f"keep: {keep} files are none; 1 is the least")
+            raise ValueError(f"keep: {keep} is too small; the minimum is 1")
         if viewer and (not viewer.startswith("/") or viewer.endswith("/")):
             raise ValueError(f"viewer: {viewer!r} is no path such as '/__profiles__'")
         self._app = app
@@ -82,7 +83,7 @@ class Profiler:
         self._lock = threading.Lock()
         self._complained = False
         self.unfollowed = 0
-        """Requests that were served without a profile, because another profiler was at work in their thread."""
+        """Requests that were served without a profile, because another profiler was active in their thread."""
 
     def __call__(self, environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:
         if self._viewer:
@@ -102,7 +103,7 @@ class Profiler:
         return returned
 
     def flush(self) -> None:
-        """Write what has not been written of all requests together. Raises OSError."""
+        """Write what is unwritten of the file of all requests. Raises OSError."""
         self._keeper.flush()
 
     def _keep_safe(self, environ: dict[str, Any], keep: Any) -> None:
@@ -134,7 +135,7 @@ class _Each:
         os.makedirs(self._folder, exist_ok=True)
         stats.write(os.path.join(self._folder, name), stats.of(root), _about(run), stats.plain(root))
         with self._lock:
-            # Names begin with the time. Other processes may be at it too.
+            # Names begin with the time. Other processes may remove files too.
             names = sorted(name for name in os.listdir(self._folder) if NAME.fullmatch(name))
             for old in names[: -self._most]:
                 try:
@@ -143,7 +144,7 @@ class _Each:
                     pass  # another process was faster
 
     def flush(self) -> None:
-        """Everything has been written."""
+        """Nothing is buffered here."""
 
 
 class _All:
@@ -151,7 +152,7 @@ class _All:
 
     def __init__(self, folder: str) -> None:
         self._folder = folder
-        self._lock = threading.Lock()  # of what is counted
+        self._lock = threading.Lock()  # guards the counts
         self._writing = threading.Lock()
         self._reset()
 
@@ -169,7 +170,7 @@ class _All:
         more = stats.of(run.tracer.root)
         with self._lock:
             if self._process != os.getpid():
-                self._reset()  # forked: what was counted before is the parent's
+                self._reset()  # after a fork: the earlier counts belong to the parent
             stats.add(self._stats, more)
             self._requests += 1
             self._nanoseconds += run.nanoseconds
@@ -189,7 +190,7 @@ class _All:
         try:
             self.flush()
         except OSError:
-            pass  # it was said at a request, and nobody is left to be told
+            pass  # it was reported at a request, and cannot be reported at exit
 
     def _write(self) -> None:
         with self._lock:

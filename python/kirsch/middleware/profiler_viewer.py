@@ -1,4 +1,4 @@
-"""The page of :mod:`kirsch.middleware.profiler`: the runs, and of each the functions and the tree of calls.
+"""The page of :mod:`kirsch.middleware.profiler`: the runs, and for each its functions and its tree of calls.
 
 ``PATH`` lists the runs, newest first, or by ``?sort=time``, ``path`` or ``method``. ``PATH/NAME.prof`` shows one, its
 functions by ``?sort=total``, ``own``, ``calls`` or ``name``, and ``?threshold=`` microseconds for its tree.
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 _FUNCTIONS_MOST = 200
 _LINES_MOST = 2000
 
-# Escaping is what keeps a path that somebody asked for from becoming a script; this is for the day on which we forget.
+# Escaping keeps the path of a request from becoming a script. This policy is a second line of defence.
 _HEADERS = [
     ("Content-Type", "text/html; charset=utf-8"),
     ("Cache-Control", "no-store"),
@@ -49,9 +49,11 @@ _FUNCTIONS: dict[str, Callable[[tuple[Any, Any]], Any]] = {
 
 
 def respond(environ: dict[str, Any], start_response: Any, folder: str) -> list[bytes]:
-    """Answer a request at or below the viewer's path. ``folder`` is where the runs are."""
+    """Answer a request at or below the viewer's path. ``folder`` contains the runs."""
     if environ["REQUEST_METHOD"] not in ("GET", "HEAD"):
-        return _send(start_response, "405 Method Not Allowed", "GET is what can be done here", [("Allow", "GET, HEAD")])
+        return _send(
+            start_response, "405 Method Not Allowed", "Only GET and HEAD are allowed here", [("Allow", "GET, HEAD")]
+        )
     path: str = environ["PATH_INFO"]
     name = path.rpartition("/")[2]
     query = {key: values[-1] for key, values in parse_qs(environ.get("QUERY_STRING", "")).items()}
@@ -107,7 +109,7 @@ def _list(folder: str, home: str, query: dict[str, str]) -> str:
         ]
         parts += ["<h2>Requests</h2>", _table([head, *rows])]
     what = plural(len(runs) + len(together), "profile") + f" in {folder}"
-    return _page("Profiles", what if runs or together else f"{what}: ask for something first", "", parts)
+    return _page("Profiles", what if runs or together else f"{what}: send a request first", "", parts)
 
 
 def _run(path: str, home: str, query: dict[str, str]) -> str:
@@ -156,13 +158,13 @@ def _what(about: dict[str, Any]) -> str:
     if "requests" in about:
         return f"{plural(about['requests'], 'request')}, {about['nanoseconds'] / 1e6:,.1f} ms in all"
     if "nanoseconds" not in about:
-        return "a profile of another's making"
+        return "a profile of another program"
     raised = f", raised {about['raised']}" if about["raised"] else ""
     return f"{about['nanoseconds'] / 1e6:,.3f} ms in the application{raised}"
 
 
 def _table(rows: list[list[str]]) -> str:
-    """As :func:`kirsch.bench.page.table`, of cells that are HTML already."""
+    """As :func:`kirsch.bench.page.table`, with cells that are HTML already."""
     head, *body = rows
     lines = ["<tr>" + "".join(f"<th>{cell}</th>" for cell in head) + "</tr>"]
     lines += ["<tr>" + "".join(f"<td>{cell}</td>" for cell in row) + "</tr>" for row in body]
