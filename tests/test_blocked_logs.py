@@ -138,7 +138,7 @@ PROCESSES = pytest.mark.parametrize(
 
 @PROCESSES
 @pytest.mark.parametrize(("path", "status"), [("/raises", 500), ("/errors", 200)])
-def test_server_serves_and_ends_while_nobody_reads_standard_error(
+def test_server_serves_and_stops_while_standard_error_is_not_read(
     block: Callable[..., Blocked], write_app: Write, processes: tuple[str, ...], path: str, status: int
 ) -> None:
     site = block(write_app(APP), *processes)
@@ -148,7 +148,7 @@ def test_server_serves_and_ends_while_nobody_reads_standard_error(
 
 
 @pytest.mark.parametrize("form", ["text", "json"])
-def test_dropped_errors_are_counted_when_somebody_reads_again(
+def test_dropped_errors_are_counted_when_reading_resumes(
     block: Callable[..., Blocked], write_app: Write, form: str
 ) -> None:
     site = block(write_app(APP), "-w", "1", "--error-logformat", form)
@@ -190,7 +190,7 @@ def _queue_is_empty(fd: int) -> bool:
     return waiting[0] == 0
 
 
-def test_access_lines_to_standard_output_that_nobody_reads_are_dropped(
+def test_access_lines_are_dropped_when_standard_output_is_not_read(
     block: Callable[..., Blocked], write_app: Write
 ) -> None:
     agent = "%({user-agent}i)s" * 200
@@ -242,7 +242,7 @@ def test_dropped_lines_are_a_metric(block: Callable[..., Blocked], write_app: Wr
     assert site.terminate() == 0
 
 
-def test_supervisor_reloads_while_nobody_reads_standard_error(
+def test_supervisor_reloads_while_standard_error_is_not_read(
     block: Callable[..., Blocked], write_app: Write, tmp_path: Path
 ) -> None:
     module = write_app(APP)
@@ -283,7 +283,7 @@ def test_server_serves_and_ends_while_its_terminal_is_stopped(block: Callable[..
 
 @pytest.mark.parametrize("workers", ["0", "1"])
 @pytest.mark.parametrize("path", ["/prints", "/buffers"])
-def test_server_ends_when_the_application_prints_and_nobody_reads(
+def test_server_stops_when_output_of_the_application_is_not_read(
     block: Callable[..., Blocked], write_app: Write, workers: str, path: str
 ) -> None:
     site = block(write_app(APP), "-w", workers, stdout=True)
@@ -307,9 +307,7 @@ def test_server_ends_when_the_application_prints_and_nobody_reads(
     site.terminate()
 
 
-def test_handlers_of_the_access_logger_that_wait_keep_no_request_waiting(
-    block: Callable[..., Blocked], write_app: Write
-) -> None:
+def test_slow_handlers_of_the_access_logger_delay_no_request(block: Callable[..., Blocked], write_app: Write) -> None:
     site = block(write_app(APP), "-w", "1", "--access-logger", stdout=True)
     assert site.get_many("/" + "x" * 500, ENOUGH) == {200}
     assert site.get("/") == 200

@@ -266,7 +266,7 @@ def test_a_mistake_in_the_file_is_told_with_its_line(write: Write, here: Path) -
     assert found.startswith("kirsch.toml:2: keep-alive: 5 s is not more than")
 
 
-def test_a_table_that_nobody_reads_is_pointed_out(write: Write, here: Path) -> None:
+def test_unread_table_is_reported(write: Write, here: Path) -> None:
     write("backlog = 5\n")
     write("[tool.kirsch]\nthreads = 5\n", "pyproject.toml")
     line = "pyproject.toml has a table [tool.kirsch], which is not read while there is kirsch.toml"

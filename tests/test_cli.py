@@ -322,7 +322,7 @@ def test_help_fits_a_screen(flag: str) -> None:
     assert (done.returncode, done.stderr) == (0, "")
 
 
-def test_a_reader_that_has_gone_is_no_trouble() -> None:
+def test_closed_standard_output_is_no_error() -> None:
     reader, writer = os.pipe()
     os.close(reader)
     try:

@@ -228,7 +228,7 @@ def assert_timed_out(response: Response) -> None:
 
 @every_driver
 @pytest.mark.parametrize("page", ["in_a_loop", "asleep_in_slices", "at_a_lock", "catches_what_is_an_exception"])
-def test_a_late_call_is_ended_and_its_peer_told(timed: Callable[..., Running], driver: str, page: str) -> None:
+def test_late_call_is_interrupted_and_client_gets_504(timed: Callable[..., Running], driver: str, page: str) -> None:
     site = timed(*flags(driver), TIMEOUT)
     assert_timed_out(get(site, f"/{page}"))
     if page.startswith("catches"):
@@ -280,7 +280,7 @@ def test_client_gets_504_when_the_call_catches_the_exception_and_responds(
 
 
 @every_driver
-def test_it_is_raised_once(timed: Callable[..., Running], driver: str) -> None:
+def test_request_timeout_is_raised_once(timed: Callable[..., Running], driver: str) -> None:
     site = timed(*flags(driver), TIMEOUT, "--request-buffering=off")
     for _ in range(3):
         with connect(site) as peer:
@@ -295,7 +295,7 @@ def test_it_is_raised_once(timed: Callable[..., Running], driver: str) -> None:
 
 
 @every_driver
-def test_a_response_that_has_begun_is_cut(timed: Callable[..., Running], driver: str) -> None:
+def test_response_that_has_begun_is_aborted(timed: Callable[..., Running], driver: str) -> None:
     site = timed(*flags(driver), TIMEOUT)
     with ask(site, "/asleep_after_a_block") as peer:
         response = peer.read_response()
@@ -464,7 +464,7 @@ def test_stuck_worker_is_replaced_and_its_other_clients_lose_nothing(
     assert site.stop() == 0
 
 
-def test_the_thread_goes_on(timed: Callable[..., Running]) -> None:
+def test_thread_serves_other_requests_after_a_timeout(timed: Callable[..., Running]) -> None:
     site = timed("--threads=2", TIMEOUT)
     used = set()
     for turn in range(3):
@@ -501,14 +501,14 @@ def test_the_longest_prefix_decides(timed: Callable[..., Running], driver: str, 
 
 
 @every_driver
-def test_without_a_deadline_nothing_is_ended(timed: Callable[..., Running], driver: str) -> None:
+def test_requests_without_deadline_are_not_interrupted(timed: Callable[..., Running], driver: str) -> None:
     site = timed(*flags(driver), "--timeout-path=/only/here=200ms")
     assert get(site, "/about_until_the_deadline?500").body == b"to its end"
     assert_timed_out(get(site, "/only/here/asleep_in_slices"))
 
 
 @every_driver
-def test_time_that_the_peer_takes_is_not_counted(timed: Callable[..., Running], driver: str) -> None:
+def test_time_of_slow_client_does_not_count(timed: Callable[..., Running], driver: str) -> None:
     site = timed(*flags(driver), TIMEOUT)
     with connect_without_room(site) as peer:
         peer.send(build_request("GET", "/large?200&slow"))
@@ -523,7 +523,7 @@ def test_time_that_the_peer_takes_is_not_counted(timed: Callable[..., Running], 
 
 
 @every_driver
-def test_the_deadline_of_a_response_that_waits_its_turn_does_not_meet_the_call_that_has_it(
+def test_deadline_of_queued_response_does_not_interrupt_the_running_call(
     timed: Callable[..., Running], driver: str
 ) -> None:
     """An iterable whose client reads along shares its thread with other calls."""
@@ -554,7 +554,7 @@ def test_the_deadline_of_a_response_that_waits_its_turn_does_not_meet_the_call_t
 
 
 @every_driver
-def test_a_deadline_never_meets_the_next_request(timed: Callable[..., Running], driver: str) -> None:
+def test_deadline_does_not_interrupt_the_next_request(timed: Callable[..., Running], driver: str) -> None:
     """Calls that end right at their deadline, and quick ones behind them in the same thread."""
     print("seed", SEED)
     site = timed(*flags(driver), "--timeout=20ms", "--timeout-path=/quick=0")
@@ -605,7 +605,7 @@ threading.Thread.start = start_slowly
 """
 
 
-def test_a_deadline_never_meets_the_server_at_work(timed: Callable[..., Running]) -> None:
+def test_deadline_does_not_interrupt_the_server_itself(timed: Callable[..., Running]) -> None:
     """The first call of a thread has begun when a further thread is started, which takes longer than it may."""
     site = timed("--threads=4", TIMEOUT, before=SLOW_STARTS)
     for _ in range(3):
@@ -621,7 +621,7 @@ def test_a_deadline_never_meets_the_server_at_work(timed: Callable[..., Running]
 # What cannot be ended
 
 
-def test_what_is_stuck_in_c_ends_the_process_and_harms_nobody_else(
+def test_call_stuck_in_c_ends_the_process_after_other_requests_finish(
     timed: Callable[..., Running], tmp_path: Path
 ) -> None:
     site = timed("--workers=0", "--threads=4", TIMEOUT, "--graceful-timeout=1s", "--timeout-path=/patient=0")
@@ -643,7 +643,7 @@ def test_what_is_stuck_in_c_ends_the_process_and_harms_nobody_else(
 
 
 @pytest.mark.parametrize("driver", ["one thread", "gevent"])
-def test_what_is_stuck_where_all_run_ends_the_process(timed: Callable[..., Running], driver: str) -> None:
+def test_greenlet_that_blocks_the_hub_ends_the_process(timed: Callable[..., Running], driver: str) -> None:
     site = timed("--workers=0", *flags(driver), TIMEOUT, "--graceful-timeout=400ms")
     with ask(site, "/stuck_in_c") as stuck:
         site.wait_for(r"\[CRITICAL\] .*/stuck_in_c")

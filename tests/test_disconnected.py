@@ -199,7 +199,7 @@ def test_the_end_waits_for_a_call_whose_client_has_left(
 
 
 @every_concurrent_driver
-def test_clients_that_leave_all_the_time_harm_nobody(serve: Serve, driver: str) -> None:
+def test_clients_that_disconnect_do_not_disturb_others(serve: Serve, driver: str) -> None:
     site = serve_waiting(serve, *flags(driver))
     with Innocents(site) as innocents:
         for number in range(60):

@@ -17,7 +17,7 @@ HELLO = build_request("GET", "/hello")
 
 
 @every_driver
-def test_who_drains_serves_on_and_says_close(driver: str) -> None:
+def test_draining_server_serves_on_and_sends_connection_close(driver: str) -> None:
     with native_site(**DRIVERS[driver]) as site:
         idle, other = (Peer.connect(site.host, site.port, PATIENCE) for _ in range(2))
         for peer in (idle, other):

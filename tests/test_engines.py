@@ -194,7 +194,7 @@ def test_calls_have_numbers_of_their_own(served: tuple[kirsch.Server, str]) -> N
 
 
 @pytest.mark.parametrize("engines", [1, 2])
-def test_whoever_looks_harms_nobody(monkeypatch: pytest.MonkeyPatch, engines: int) -> None:
+def test_statistics_and_dumps_do_not_disturb_requests(monkeypatch: pytest.MonkeyPatch, engines: int) -> None:
     """Statistics, dumps and calls, from several threads that are switched as often as can be."""
     monkeypatch.setattr(driver, "engines", lambda _threads: engines)
     interval = sys.getswitchinterval()

@@ -100,7 +100,7 @@ STUCK = [
 
 
 @pytest.mark.parametrize(("driver", "page"), STUCK)
-def test_it_answers_while_nobody_turns_the_engine(driver: str, page: str, tmp_path: Path) -> None:
+def test_health_is_answered_while_no_thread_polls_the_engine(driver: str, page: str, tmp_path: Path) -> None:
     board = Board(tmp_path)
     options: dict[str, Any] = DRIVERS[driver] | {"scoreboard": board.path, "stall_timeout": 1.0}
     with native_site(health_path="/healthz", **options) as site, Fifo(tmp_path) as fifo:
@@ -135,7 +135,7 @@ def test_it_answers_while_nobody_turns_the_engine(driver: str, page: str, tmp_pa
 
 
 @pytest.mark.parametrize("driver", [pytest.param("threads", marks=needs_lock), "one thread", "gevent"])
-def test_clients_are_served_whatever_holds_the_interpreter(driver: str, tmp_path: Path) -> None:
+def test_clients_are_served_while_the_gil_is_held(driver: str, tmp_path: Path) -> None:
     with (
         native_site(health_path="/healthz", **DRIVERS[driver]) as site,
         Fifo(tmp_path) as fifo,
@@ -154,7 +154,7 @@ def test_clients_are_served_whatever_holds_the_interpreter(driver: str, tmp_path
 
 
 @every_driver
-def test_who_drains_or_stops_says_so(driver: str) -> None:
+def test_health_fails_while_draining_or_stopping(driver: str) -> None:
     options: dict[str, Any] = DRIVERS[driver] | {"stop": {"graceful_timeout": 10.0, "idle_timeout": 10.0}}
     with native_site(health_path="/healthz", **options) as site:
         late = Peer.connect(site.host, site.port, PATIENCE)

@@ -101,21 +101,21 @@ def _loaded(code: str) -> set[str]:
     return set(json.loads(done.stdout))
 
 
-def test_every_module_has_its_place() -> None:
+def test_every_module_is_in_the_list_of_layers() -> None:
     modules = {path.stem for path in PACKAGE.glob("*.py")} - {"__init__"}
     packages = {path.parent.name for path in PACKAGE.glob("*/__init__.py")} - LEAVES
     assert modules | packages == set(LAYERS) - {"_native"}
 
 
 @pytest.mark.parametrize("module", [name for name in LAYERS if name != "_native"])
-def test_a_module_imports_only_what_lies_below_it(module: str) -> None:
+def test_module_imports_only_lower_layers(module: str) -> None:
     below = set(LAYERS[LAYERS.index(module) + 1 :])
     for path in _files(module):
         # What is in a package may import the package.
         assert _imports(path) <= below | ({module} if path.parent != PACKAGE else set()), path
 
 
-def test_the_layers_are_really_read() -> None:
+def test_import_scanner_finds_known_imports() -> None:
     assert "settings" in _imports(PACKAGE / "cli.py")
     assert "_native" in _imports(PACKAGE / "server.py")
     assert "stacks" in set().union(*map(_imports, _files("drivers")))

@@ -146,7 +146,7 @@ def test_a_log_that_cannot_be_opened_again_is_kept_and_told(serve: Serve, write_
 # Access lines through logging
 
 
-def test_lines_through_logging_go_to_stdout_where_nobody_handles_them(serve: Serve, write_app: Write) -> None:
+def test_access_lines_through_logging_go_to_stdout_without_handlers(serve: Serve, write_app: Write) -> None:
     running = serve(write_app(APP), "--access-logger")
     get(running, "/handled")
     running.wait_for_output(r'^127\.0\.0\.1 .*"GET /handled HTTP/1\.1" 200 ')

@@ -72,7 +72,7 @@ def scrape(family: Family | str) -> dict[tuple[str, str], float]:
     }
 
 
-def test_prometheus_reads_what_the_workers_did(family: Family) -> None:
+def test_prometheus_parses_the_metrics(family: Family) -> None:
     family.do(
         "claim", requests=10, bytes_in=500, bytes_out=7000, running=2, threads_most=16, status_2xx=8, status_4xx=2
     )
@@ -103,7 +103,7 @@ def test_histograms_are_cumulative_and_in_seconds(family: Family) -> None:
     assert seen[f"{name}_sum", ""] == 1.5
 
 
-def test_everything_that_the_engine_counts_is_told(family: Family) -> None:
+def test_every_engine_counter_has_a_metric(family: Family) -> None:
     told = {source for source, _, _ in (*metrics.COUNTERS, *metrics.GAUGES)}
     told |= {f"status_{each}" for each in metrics.STATUS_CLASSES}
     buckets = {name for name in Layout.of_native().fields if re.fullmatch(r"(\w+)_(sum|\d+)", name)}
@@ -117,7 +117,7 @@ def test_everything_that_the_engine_counts_is_told(family: Family) -> None:
         assert name in names
 
 
-def test_a_worker_that_ends_takes_nothing_away(family: Family) -> None:
+def test_counters_keep_values_of_exited_workers(family: Family) -> None:
     worker = family.do("claim", requests=10, running=4)
     assert scrape(family)["kirsch_worker_restarts_total", "crash"] == 0, (
         "increase() does not see the first one otherwise"
@@ -153,7 +153,7 @@ def test_rates_and_latencies_are_those_of_the_last_seconds(family: Family) -> No
     }
 
 
-def test_a_worker_whose_heart_stands_still_is_told_as_stuck(family: Family) -> None:
+def test_worker_without_heartbeat_is_shown_as_stuck(family: Family) -> None:
     stuck, well = family.do("claim", silence=30), family.do("claim")
     workers = {worker["worker"]: worker for worker in family.status()["workers"]}
     assert (workers[stuck]["state"], workers[stuck]["condition"]) == ("serving", "stuck")
@@ -177,7 +177,7 @@ def slow_request(**changes: object) -> dict[str, object]:
     }
 
 
-def test_slow_requests_are_listed_with_what_became_of_them(family: Family) -> None:
+def test_slow_requests_are_listed_with_their_outcome(family: Family) -> None:
     worker = family.do("claim")
     family.do("slow", worker, **slow_request(number=1, took=2.5))
     family.do("slow", worker, **slow_request(number=2, pid=2**22))
@@ -193,12 +193,12 @@ def test_slow_requests_are_listed_with_what_became_of_them(family: Family) -> No
 
 @pytest.mark.parametrize("method", ["POST", "PUT", "DELETE"])
 @pytest.mark.parametrize("path", ["/", "/status.json", "/metrics"])
-def test_nothing_can_be_changed(family: Family, method: str, path: str) -> None:
+def test_only_get_and_head_are_allowed(family: Family, method: str, path: str) -> None:
     code, headers, _ = family.get(path, method)
     assert (code, headers["allow"]) == (405, "GET, HEAD")
 
 
-def test_other_addresses_and_heads(family: Family) -> None:
+def test_unknown_paths_and_head_requests_are_answered(family: Family) -> None:
     assert family.get("/nothing")[0] == 404
     code, headers, body = family.get("/metrics", "HEAD")
     assert (code, body) == (200, "")
@@ -218,7 +218,7 @@ class Outside(HTMLParser):
         self.addresses += [value or "" for name, value in attrs if name in ("src", "href", "action", "data")]
 
 
-def test_the_page_needs_nothing_from_elsewhere_and_runs_nothing_from_outside(family: Family) -> None:
+def test_status_page_loads_nothing_external_and_runs_no_foreign_script(family: Family) -> None:
     worker = family.do("claim")
     bad = "</script><script>alert(1)</script>"
     family.do("slow", worker, **slow_request(path=bad, stack=[bad]))
@@ -273,7 +273,7 @@ due[0]().then(() => console.log(JSON.stringify({ ...shown, trouble: nodes.troubl
 """
 
 
-def test_the_page_shows_it(family: Family) -> None:
+def test_status_page_contains_the_status(family: Family) -> None:
     node = shutil.which("node")
     if node is None:
         pytest.skip("node is not installed")
@@ -304,13 +304,13 @@ def test_the_page_shows_it(family: Family) -> None:
     assert "what you see is old" in shown["trouble"]  # this browser reaches nobody
 
 
-def test_at_a_path(tmp_path: Path) -> None:
+def test_metrics_are_served_on_a_unix_socket(tmp_path: Path) -> None:
     with Family(f"unix:{tmp_path}/metrics.sock") as family:
         assert family.url == f"unix:{tmp_path}/metrics.sock"
         assert scrape(family)["kirsch_requests_total", ""] == 0
 
 
-def test_it_answers_while_its_supervisor_does_nothing_and_leaves_when_that_is_killed(family: Family) -> None:
+def test_metrics_process_serves_while_supervisor_is_stopped_and_exits_with_it(family: Family) -> None:
     os.kill(family.pid, signal.SIGSTOP)
     assert family.get("/metrics")[0] == 200
     os.kill(family.pid, signal.SIGKILL)
@@ -319,7 +319,7 @@ def test_it_answers_while_its_supervisor_does_nothing_and_leaves_when_that_is_ki
         get(family.url, "/metrics")
 
 
-def test_signals_for_the_supervisor_do_nothing_to_it(family: Family) -> None:
+def test_metrics_process_ignores_signals_for_the_supervisor(family: Family) -> None:
     """``pkill -HUP kirsch`` reaches the whole family."""
     assert family.get("/metrics")[0] == 200
     for name in ("SIGHUP", "SIGTTIN", "SIGTTOU", "SIGUSR1", "SIGUSR2", "SIGWINCH"):
@@ -327,7 +327,7 @@ def test_signals_for_the_supervisor_do_nothing_to_it(family: Family) -> None:
     assert family.get("/metrics")[0] == 200
 
 
-def test_it_costs_little_memory(family: Family) -> None:
+def test_metrics_process_uses_little_memory(family: Family) -> None:
     for path in ("/", "/status.json", "/metrics") * 20:
         family.get(path)
     assert uss(family.child) < 12 * MiB
@@ -434,7 +434,7 @@ def test_all_workers_together_are_counted(supervised: Callable[..., tuple[Runnin
     assert now["pid"] == site.pid
 
 
-def test_counters_go_on_whatever_becomes_of_workers(supervised: Callable[..., tuple[Running, str]]) -> None:
+def test_counters_continue_when_workers_are_replaced(supervised: Callable[..., tuple[Running, str]]) -> None:
     """Reloads, a ``kill -9``, and a scraper that looks all the time."""
     site, url = supervised("--workers=2")
     over = threading.Event()
@@ -477,7 +477,7 @@ def test_counters_go_on_whatever_becomes_of_workers(supervised: Callable[..., tu
     assert sum(restarts.values()) == 5
 
 
-def test_it_answers_while_every_worker_is_stuck(serve: Serve, write_app: Callable[[str], str]) -> None:
+def test_metrics_are_served_while_every_worker_is_stuck(serve: Serve, write_app: Callable[[str], str]) -> None:
     module = write_app(
         """
         import ctypes, os
@@ -508,7 +508,7 @@ def test_it_answers_while_every_worker_is_stuck(serve: Serve, write_app: Callabl
 
 
 @every_concurrent_driver
-def test_a_slow_request_is_seen_from_outside(
+def test_slow_request_is_in_the_status(
     supervised: Callable[..., tuple[Running, str]], driver: str, tmp_path: Path
 ) -> None:
     site, url = supervised("--workers=2", *flags(driver), "--slow-request=200ms")
@@ -527,7 +527,7 @@ def test_a_slow_request_is_seen_from_outside(
 
 
 @every_concurrent_driver
-def test_what_runs_now_is_seen_while_somebody_looks(
+def test_running_requests_are_published_while_a_client_reads_them(
     supervised: Callable[..., tuple[Running, str]], driver: str, tmp_path: Path
 ) -> None:
     site, url = supervised("--workers=2", *flags(driver))
@@ -558,7 +558,7 @@ def test_what_runs_now_is_seen_while_somebody_looks(
     wait_until(lambda: status(url)["running"] == [], "it is over")
 
 
-def test_what_a_killed_worker_was_doing_can_still_be_seen(
+def test_slow_requests_of_killed_worker_stay_in_the_status(
     supervised: Callable[..., tuple[Running, str]], tmp_path: Path
 ) -> None:
     site, url = supervised("--workers=1", "--slow-request=200ms")
@@ -587,7 +587,7 @@ def test_kirsch_top_finds_a_real_server(supervised: Callable[..., tuple[Running,
         assert len(re.findall(r"^ +\d+ serving ", done.stdout, re.MULTILINE)) == 2
 
 
-def test_another_process_takes_over_from_one_that_is_killed(supervised: Callable[..., tuple[Running, str]]) -> None:
+def test_killed_metrics_process_is_replaced(supervised: Callable[..., tuple[Running, str]]) -> None:
     site, url = supervised("--workers=1")
     fetch(site)
     await_requests(url, 1)
@@ -600,7 +600,7 @@ def test_another_process_takes_over_from_one_that_is_killed(supervised: Callable
     assert children(site.pid) - {worker, child}
 
 
-def test_it_leaves_when_the_supervisor_is_killed(supervised: Callable[..., tuple[Running, str]]) -> None:
+def test_metrics_process_exits_when_supervisor_is_killed(supervised: Callable[..., tuple[Running, str]]) -> None:
     site, url = supervised("--workers=1")
     await_requests(url, 0)
     family = children(site.pid)
@@ -611,7 +611,7 @@ def test_it_leaves_when_the_supervisor_is_killed(supervised: Callable[..., tuple
         get(url, "/metrics")
 
 
-def test_counters_go_on_over_an_upgrade(supervised: Callable[..., tuple[Running, str]]) -> None:
+def test_counters_continue_over_an_upgrade(supervised: Callable[..., tuple[Running, str]]) -> None:
     site, url = supervised("--workers=1")
     for _ in range(20):
         fetch(site)
@@ -683,7 +683,7 @@ def test_every_metric_is_on_the_page(family: Family) -> None:
         assert re.search(rf"`{name}(_total)?\b", page), name
 
 
-def test_questions_on_the_page_ask_for_what_there_is(family: Family) -> None:
+def test_queries_on_the_page_name_existing_metrics(family: Family) -> None:
     family.do("claim")
     there_is = {name for name, _ in scrape(family)}
     (questions,) = code_blocks("metrics.md", "promql")
@@ -693,7 +693,7 @@ def test_questions_on_the_page_ask_for_what_there_is(family: Family) -> None:
 
 
 @pytest.mark.parametrize("count", [128, 1000, 3000])
-def test_a_scrape_is_answered_promptly_while_clients_connect_and_say_nothing(count: int) -> None:
+def test_scrape_is_answered_promptly_while_idle_clients_are_connected(count: int) -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = count + 500
     if hard != resource.RLIM_INFINITY and hard < wanted:

@@ -107,7 +107,7 @@ def test_counters_and_gauges_are_seen_from_outside(driver: str, tmp_path: Path) 
 
 
 @every_driver
-def test_a_call_is_seen_while_it_runs_whoever_could_tell(driver: str, tmp_path: Path) -> None:
+def test_running_call_is_visible_while_its_thread_is_busy(driver: str, tmp_path: Path) -> None:
     """With one thread, and where the hub is held up, nobody is left to turn the engine."""
     board = Board(tmp_path)
     with native_site(scoreboard=board.path, **DRIVERS[driver]) as site, Fifo(tmp_path) as fifo:
@@ -216,7 +216,7 @@ def test_one_byte_tells_that_a_limit_is_reached() -> None:
         os.close(writer)
 
 
-def test_a_limit_that_nobody_is_told_of_is_refused() -> None:
+def test_request_limit_without_descriptor_is_refused() -> None:
     for descriptor in (None, -1):
         with pytest.raises(ValueError) as refused:
             _native.Server(lambda *_: [], [], request_limit=1, limit_fd=descriptor)
@@ -228,7 +228,7 @@ def test_a_limit_that_nobody_is_told_of_is_refused() -> None:
         _native.Server(lambda *_: [], [], request_limit=1, limit_fd=writer)
 
 
-def test_a_full_pipe_holds_up_nobody() -> None:
+def test_full_limit_pipe_blocks_no_request() -> None:
     reader, writer = os.pipe()
     os.set_blocking(writer, False)
     with contextlib.suppress(BlockingIOError):

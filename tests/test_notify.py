@@ -42,7 +42,7 @@ def path_manager(tmp_path: Path) -> Iterator[ServiceManager]:
         yield manager
 
 
-def test_each_word_of_the_protocol(manager: ServiceManager) -> None:
+def test_every_message_of_the_protocol_is_sent(manager: ServiceManager) -> None:
     notifier = Notifier({"NOTIFY_SOCKET": manager.address, "WATCHDOG_USEC": "10000000"})
     before = time.clock_gettime_ns(time.CLOCK_MONOTONIC) // 1000
     notifier.status("loading\nshop:app")
@@ -63,7 +63,7 @@ def test_each_word_of_the_protocol(manager: ServiceManager) -> None:
     ]
 
 
-def test_nothing_is_said_where_nobody_asked() -> None:
+def test_nothing_is_sent_without_notify_socket() -> None:
     for environ in ({}, {"NOTIFY_SOCKET": ""}, {"NOTIFY_SOCKET": "vsock:2:1234"}):
         notifier = Notifier(environ)
         assert not notifier
@@ -71,7 +71,7 @@ def test_nothing_is_said_where_nobody_asked() -> None:
         notifier.ready()
 
 
-def test_a_manager_that_is_gone_does_no_harm(tmp_path: Path) -> None:
+def test_closed_notify_socket_is_ignored(tmp_path: Path) -> None:
     notifier = Notifier({"NOTIFY_SOCKET": str(tmp_path / "nobody")})
     assert notifier
     notifier.ready("all is well")
@@ -89,7 +89,7 @@ def test_a_manager_that_is_gone_does_no_harm(tmp_path: Path) -> None:
     ],
     ids=["everybody", "ours", "another's", "no number", "none"],
 )
-def test_the_watchdog_is_fed_at_half_its_time_and_only_if_it_is_ours(
+def test_watchdog_interval_is_half_the_timeout_and_only_for_this_process(
     path_manager: ServiceManager, variables: dict[str, str], interval: float
 ) -> None:
     notifier = Notifier({"NOTIFY_SOCKET": path_manager.address, **variables})
@@ -98,7 +98,7 @@ def test_the_watchdog_is_fed_at_half_its_time_and_only_if_it_is_ours(
     assert len(path_manager.listen()) == (1 if interval else 0)
 
 
-def test_notifying_costs_no_import_where_nobody_asked() -> None:
+def test_nothing_is_imported_without_notify_socket() -> None:
     program = (
         "import sys; before = set(sys.modules)\n"
         "from kirsch.supervisor.notify import Notifier\n"
@@ -110,7 +110,7 @@ def test_notifying_costs_no_import_where_nobody_asked() -> None:
     assert (done.stdout, done.stderr) == ("\n", "")
 
 
-def test_ready_is_said_when_the_last_worker_is(
+def test_ready_is_sent_when_the_last_worker_is_ready(
     serve: Serve, write_app: Callable[[str], str], path_manager: ServiceManager, tmp_path: Path
 ) -> None:
     gate = tmp_path / "gate"
@@ -138,7 +138,7 @@ def test_ready_is_said_when_the_last_worker_is(
         assert response.read() == b"False"  # applications are not the service
 
 
-def test_ready_is_said_without_a_supervisor_too(
+def test_ready_is_sent_without_a_supervisor(
     serve: Serve, write_app: Callable[[str], str], path_manager: ServiceManager
 ) -> None:
     serve(f"{write_app(HELLO)}:app", "--workers", "0", env={"NOTIFY_SOCKET": path_manager.address})
@@ -159,7 +159,7 @@ def test_reloading_ready_and_stopping(
     path_manager.wait_for("STOPPING=1")
 
 
-def test_a_reload_that_fails_ends_too(
+def test_ready_is_sent_when_a_reload_fails(
     serve: Serve, write_app: Callable[[str], str], path_manager: ServiceManager, tmp_path: Path
 ) -> None:
     module = write_app(HELLO)
@@ -172,7 +172,7 @@ def test_a_reload_that_fails_ends_too(
     path_manager.wait_for("READY=1", after=count)
 
 
-def test_a_reload_of_settings_that_are_wrong_ends_too(
+def test_ready_is_sent_when_reloaded_settings_are_wrong(
     serve: Serve, write_app: Callable[[str], str], path_manager: ServiceManager, tmp_path: Path
 ) -> None:
     """With Type=notify-reload, systemd waits for both messages after its signal."""
@@ -185,7 +185,7 @@ def test_a_reload_of_settings_that_are_wrong_ends_too(
     path_manager.wait_for("READY=1", "STATUS", after=count)
 
 
-def test_the_watchdog_is_fed_while_it_serves(
+def test_watchdog_messages_are_sent_while_serving(
     serve: Serve, write_app: Callable[[str], str], path_manager: ServiceManager
 ) -> None:
     serve(

@@ -64,7 +64,7 @@ def refusal(path: Path | str) -> str:
     return raised.value.strerror
 
 
-def test_it_is_written_and_removed(tmp_path: Path) -> None:
+def test_pid_file_is_written_and_removed(tmp_path: Path) -> None:
     path = tmp_path / "app.pid"
     pid_file = PidFile(str(path))
     pid_file.write()
@@ -75,7 +75,7 @@ def test_it_is_written_and_removed(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_live_server_keeps_it_and_is_named(tmp_path: Path) -> None:
+def test_file_of_live_server_is_refused_with_its_pid(tmp_path: Path) -> None:
     path = tmp_path / "app.pid"
     holder = claim(path)
     try:
@@ -99,7 +99,7 @@ def test_a_live_server_keeps_it_and_is_named(tmp_path: Path) -> None:
     ["", f"{os.getpid()}\n", f"{os.getppid()}\n", "999999999\n", "4711"],
     ids=["empty", "ours", "alive", "impossible", "no line end"],
 )
-def test_a_stale_file_is_replaced_whoever_has_its_number_now(tmp_path: Path, stale: str) -> None:
+def test_stale_file_is_replaced_even_if_its_pid_is_in_use(tmp_path: Path, stale: str) -> None:
     path = tmp_path / "app.pid"
     path.write_text(stale)
     pid_file = PidFile(str(path))
@@ -109,7 +109,7 @@ def test_a_stale_file_is_replaced_whoever_has_its_number_now(tmp_path: Path, sta
     assert not path.exists()
 
 
-def test_only_one_of_many_gets_a_stale_file(tmp_path: Path) -> None:
+def test_only_one_of_many_processes_takes_a_stale_file(tmp_path: Path) -> None:
     path = tmp_path / "app.pid"
     path.write_text("4711\n")
     claimants = [claim(path) for _ in range(6)]
@@ -167,7 +167,7 @@ pid_file.remove()
     assert not path.exists()
 
 
-def test_it_survives_an_exec(tmp_path: Path) -> None:
+def test_lock_survives_an_exec(tmp_path: Path) -> None:
     path = tmp_path / "app.pid"
     program = """
 import json, os, sys
@@ -195,7 +195,7 @@ pid_file.remove()
     assert not path.exists()
 
 
-def test_a_file_that_somebody_else_has_put_there_is_not_removed(tmp_path: Path) -> None:
+def test_file_of_another_process_is_not_removed(tmp_path: Path) -> None:
     path = tmp_path / "app.pid"
     pid_file = PidFile(str(path))
     pid_file.write()
@@ -205,7 +205,7 @@ def test_a_file_that_somebody_else_has_put_there_is_not_removed(tmp_path: Path) 
     assert path.read_text() == "4711\n"
 
 
-def test_a_server_has_one(serve: Serve, write_app: Callable[[str], str], tmp_path: Path) -> None:
+def test_server_writes_pid_file(serve: Serve, write_app: Callable[[str], str], tmp_path: Path) -> None:
     path = tmp_path / "app.pid"
     app = f"{write_app(HELLO)}:app"
     server = serve(app, "--pid", str(path))
@@ -227,7 +227,7 @@ def test_a_server_has_one(serve: Serve, write_app: Callable[[str], str], tmp_pat
     assert not path.exists()
 
 
-def test_a_server_without_a_place_for_it_does_not_start(write_app: Callable[[str], str], tmp_path: Path) -> None:
+def test_server_does_not_start_when_pid_file_cannot_be_written(write_app: Callable[[str], str], tmp_path: Path) -> None:
     path = tmp_path / "run" / "app.pid"
     done = subprocess.run(
         [sys.executable, "-m", "kirsch", f"{write_app(HELLO)}:app", "--bind", "127.0.0.1:0", "-p", str(path)],

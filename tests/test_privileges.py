@@ -127,7 +127,7 @@ def status_of(pid: int) -> dict[str, str]:
 
 
 @as_root
-def test_names_and_numbers() -> None:
+def test_users_and_groups_are_names_or_numbers() -> None:
     for user in ("nobody", str(NOBODY.pw_uid)):
         found = privileges.identity(user, "")
         assert found is not None
@@ -163,13 +163,13 @@ def test_supplementary_groups_are_the_users(monkeypatch: pytest.MonkeyPatch) -> 
         ("", "9999999999", "--group: 9999999999 is more than a number of a user or a group can be"),
     ],
 )
-def test_whom_they_cannot_mean(user: str, group: str, line: str) -> None:
+def test_unknown_users_and_groups_are_refused(user: str, group: str, line: str) -> None:
     with pytest.raises(ValueError) as raised:
         privileges.identity(user, group)
     assert str(raised.value) == line
 
 
-def test_only_root_may_become_somebody_else(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_root_may_become_another_user(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: NOBODY.pw_uid)
     monkeypatch.setattr(os, "getegid", lambda: NOGROUP)
     with pytest.raises(ValueError) as raised:
@@ -181,7 +181,7 @@ def test_only_root_may_become_somebody_else(monkeypatch: pytest.MonkeyPatch) -> 
     assert privileges.root_warning(None) == ""
 
 
-def test_root_is_complained_about_unless_it_was_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_workers_as_root_are_warned_about_unless_configured(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: 0)
     assert privileges.root_warning(None) == (
         "the application runs as root: give --user and --group, or --user root if that is meant"
@@ -198,7 +198,7 @@ def somebody() -> privileges.Identity:
 
 
 @as_root
-def test_a_log_is_made_for_them_or_given_to_them(tmp_path: Path, somebody: privileges.Identity) -> None:
+def test_log_is_created_for_the_user_or_changes_its_owner(tmp_path: Path, somebody: privileges.Identity) -> None:
     tmp_path.chmod(0o755)
     old = tmp_path / "old.log"
     old.write_text("line\n")
@@ -212,7 +212,7 @@ def test_a_log_is_made_for_them_or_given_to_them(tmp_path: Path, somebody: privi
 
 
 @as_root
-def test_nothing_is_given_away_that_somebody_may_have_put_there(tmp_path: Path, somebody: privileges.Identity) -> None:
+def test_file_in_a_directory_of_others_keeps_its_owner(tmp_path: Path, somebody: privileges.Identity) -> None:
     secret = tmp_path / "secret"
     secret.write_text("root's")
     theirs = tmp_path / "theirs"
@@ -243,9 +243,7 @@ def test_a_log_in_no_directory_is_one_line(tmp_path: Path, somebody: privileges.
 
 @as_root
 @pytest.mark.parametrize("flags", [(), ("--preload",)], ids=["plain", "preload"])
-def test_workers_are_somebody_else_for_good(
-    serve: Serve, public_app: Callable[[str], str], flags: tuple[str, ...]
-) -> None:
+def test_workers_cannot_regain_root(serve: Serve, public_app: Callable[[str], str], flags: tuple[str, ...]) -> None:
     server = serve(public_app(WHO), "--user", "nobody", "--env", "COLOUR=red", *flags)
     found = who(server.url)
     uid, gid = NOBODY.pw_uid, NOGROUP
@@ -323,7 +321,7 @@ def test_sockets_and_files_have_the_right_owner_and_mode(
 
 
 @as_root
-def test_somebody_who_is_not_root_gets_one_line(public_app: Callable[[str], str]) -> None:
+def test_user_flag_without_root_is_refused_in_one_line(public_app: Callable[[str], str]) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "kirsch", public_app(WHO), "--bind", "127.0.0.1:0", "--user", "root"],
         user=NOBODY.pw_uid, group=NOGROUP, capture_output=True, text=True, timeout=30,

@@ -46,7 +46,7 @@ def test_without_a_queue_timeout_a_request_waits(serve: Serve, tmp_path: Path) -
         assert_answered(other, b"waited")
 
 
-def test_a_full_queue_drops_nobody(serve: Serve, tmp_path: Path) -> None:
+def test_full_queue_drops_no_request(serve: Serve, tmp_path: Path) -> None:
     site = serve_waiting(serve, "--threads=2", "--queue=5")
     gate = tmp_path / "gate"
     blockers = [ask(site, f"/wait?{gate}") for _ in range(2)]

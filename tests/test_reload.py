@@ -67,7 +67,9 @@ def reload(site: Running, outcome: str = "SIGHUP: done") -> str:
 
 
 @MODES
-def test_new_code(start: Callable[..., Running], code: Callable[..., Path], mode: tuple[str, ...]) -> None:
+def test_reload_serves_new_code(
+    start: Callable[..., Running], code: Callable[..., Path], mode: tuple[str, ...]
+) -> None:
     site = start("-w2", *mode)
     before = site.worker_pids()
     for version in ("two", "three"):
@@ -89,7 +91,7 @@ def test_new_code(start: Callable[..., Running], code: Callable[..., Path], mode
     ],
     ids=["raises", "exits", "crashes", "lacks-app"],
 )
-def test_code_that_fails(
+def test_reload_keeps_workers_when_import_fails(
     start: Callable[..., Running], code: Callable[..., Path], mode: tuple[str, ...], source: str, told: str
 ) -> None:
     site = start("-w2", *mode)
@@ -105,7 +107,7 @@ def test_code_that_fails(
     assert site.page() == "mended"
 
 
-def test_after_code_that_fails_a_crash_is_told_and_tried_again(
+def test_crash_after_failed_reload_is_retried_with_backoff(
     start: Callable[..., Running], code: Callable[..., Path]
 ) -> None:
     site = start("-w2")
@@ -121,7 +123,7 @@ def test_after_code_that_fails_a_crash_is_told_and_tried_again(
     wait_until(lambda: "mended" in {site.page() for _ in range(8)}, "the next try has succeeded")
 
 
-def test_with_preload_a_crash_after_code_that_fails_is_no_trouble(
+def test_preload_replaces_crashed_worker_after_failed_reload(
     start: Callable[..., Running], code: Callable[..., Path]
 ) -> None:
     site = start("--preload")
@@ -134,7 +136,9 @@ def test_with_preload_a_crash_after_code_that_fails_is_no_trouble(
 
 
 @MODES
-def test_code_that_hangs(start: Callable[..., Running], code: Callable[..., Path], mode: tuple[str, ...]) -> None:
+def test_reload_keeps_workers_when_import_hangs(
+    start: Callable[..., Running], code: Callable[..., Path], mode: tuple[str, ...]
+) -> None:
     site = start("--startup-timeout=1s", *mode)
     code(source="import time\ntime.sleep(60)\n")
     said = reload(site, "SIGHUP: reload failed, keeping the current workers: the application was not ")
@@ -143,7 +147,7 @@ def test_code_that_hangs(start: Callable[..., Running], code: Callable[..., Path
 
 
 @MODES
-def test_code_that_does_not_get_ready(
+def test_reload_keeps_workers_when_ready_path_fails(
     start: Callable[..., Running], code: Callable[..., Path], mode: tuple[str, ...]
 ) -> None:
     site = start("--ready-path=/", *mode)
@@ -157,7 +161,7 @@ def test_code_that_does_not_get_ready(
 
 
 @MODES
-def test_the_old_worker_finishes_what_it_has(
+def test_reload_lets_old_worker_finish_its_requests(
     start: Callable[..., Running], code: Callable[..., Path], mode: tuple[str, ...]
 ) -> None:
     site = start(*mode)
@@ -174,7 +178,7 @@ def test_the_old_worker_finishes_what_it_has(
     site.wait_for_workers(1)
 
 
-def test_a_storm_of_signals_ends_with_the_last_code(start: Callable[..., Running], code: Callable[..., Path]) -> None:
+def test_many_sighups_end_with_the_latest_code(start: Callable[..., Running], code: Callable[..., Path]) -> None:
     site = start("-w2")
     before = site.worker_pids()
     for number in range(10):
@@ -184,7 +188,7 @@ def test_a_storm_of_signals_ends_with_the_last_code(start: Callable[..., Running
     site.wait_for_workers(2, without=before)
 
 
-def test_settings_are_read_again(start: Callable[..., Running], tmp_path: Path) -> None:
+def test_reload_reads_settings_again(start: Callable[..., Running], tmp_path: Path) -> None:
     settings = tmp_path / "kirsch.toml"
     settings.write_text("workers = 1\n")
     site = start()
@@ -196,7 +200,7 @@ def test_settings_are_read_again(start: Callable[..., Running], tmp_path: Path) 
         assert response.headers["Server"] == "changed"
 
 
-def test_settings_that_are_wrong_change_nothing(start: Callable[..., Running], tmp_path: Path) -> None:
+def test_reload_changes_nothing_when_settings_are_wrong(start: Callable[..., Running], tmp_path: Path) -> None:
     settings = tmp_path / "kirsch.toml"
     settings.write_text("workers = 1\n")
     site = start()
@@ -208,7 +212,7 @@ def test_settings_that_are_wrong_change_nothing(start: Callable[..., Running], t
     assert site.worker_pids() == before
 
 
-def test_what_only_a_restart_changes_is_told(start: Callable[..., Running], tmp_path: Path) -> None:
+def test_reload_reports_settings_that_need_a_restart(start: Callable[..., Running], tmp_path: Path) -> None:
     settings = tmp_path / "kirsch.toml"
     settings.write_text("workers = 1\n")
     site = start()
@@ -218,7 +222,7 @@ def test_what_only_a_restart_changes_is_told(start: Callable[..., Running], tmp_
     assert site.page() == "one"
 
 
-def test_a_directory_that_is_wrong(start: Callable[..., Running], tmp_path: Path) -> None:
+def test_reload_changes_nothing_when_directory_is_missing(start: Callable[..., Running], tmp_path: Path) -> None:
     settings = tmp_path / "kirsch.toml"
     settings.write_text("workers = 1\n")
     site = start()
@@ -231,7 +235,7 @@ def test_a_directory_that_is_wrong(start: Callable[..., Running], tmp_path: Path
     assert site.page() == "one", "all is as it was"
 
 
-def test_preloading_can_be_turned_on_and_off(start: Callable[..., Running], tmp_path: Path) -> None:
+def test_reload_turns_preload_on_and_off(start: Callable[..., Running], tmp_path: Path) -> None:
     settings = tmp_path / "kirsch.toml"
     settings.write_text("preload = false\n")
     site = start()
@@ -250,7 +254,7 @@ def test_preloading_can_be_turned_on_and_off(start: Callable[..., Running], tmp_
     assert site.page() == "one"
 
 
-def test_a_release_behind_a_link(serve: Serve, tmp_path: Path) -> None:
+def test_reload_follows_symlink_to_new_release(serve: Serve, tmp_path: Path) -> None:
     for release in ("one", "two"):
         (tmp_path / release).mkdir()
         (tmp_path / release / "site_app.py").write_text(VERSION.format(version=release, status="200 OK"))
@@ -264,7 +268,9 @@ def test_a_release_behind_a_link(serve: Serve, tmp_path: Path) -> None:
     wait_until(lambda: site.page() == "two", "the new worker serves")
 
 
-def test_a_touched_file(start: Callable[..., Running], code: Callable[..., Path], tmp_path: Path) -> None:
+def test_touch_reload_reloads_when_file_is_touched(
+    start: Callable[..., Running], code: Callable[..., Path], tmp_path: Path
+) -> None:
     touch = tmp_path / "reload"
     touch.touch()
     site = start(f"--touch-reload={touch}")
@@ -274,7 +280,7 @@ def test_a_touched_file(start: Callable[..., Running], code: Callable[..., Path]
     wait_until(lambda: site.page() == "two", "the new worker serves")
 
 
-def test_changed_code_in_development(start: Callable[..., Running], code: Callable[..., Path]) -> None:
+def test_reload_flag_reloads_changed_code(start: Callable[..., Running], code: Callable[..., Path]) -> None:
     site = start("--reload")
     versions = itertools.count()
 
@@ -329,6 +335,8 @@ def workers_of(*members: str) -> list[Worker]:
         (("0 stopping",) * 3 + ("0 ready old",), 1, [], 0, []),
     ],
 )
-def test_the_plan(members: tuple[str, ...], count: int, start: list[int], replace: int | None, stop: list[int]) -> None:
+def test_plan_starts_replaces_and_stops_workers(
+    members: tuple[str, ...], count: int, start: list[int], replace: int | None, stop: list[int]
+) -> None:
     steps = plan(workers_of(*members), count)
     assert (steps.start, steps.replace, [worker.pid for worker in steps.stop]) == (start, replace, stop)

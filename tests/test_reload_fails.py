@@ -141,7 +141,7 @@ def test_reload_keeps_the_directory_when_it_fails(start: Callable[..., Site]) ->
     assert site.running.page() == "good"
 
 
-def test_a_replaced_worker_starts_in_the_release_of_its_generation(serve: Serve, tmp_path: Path) -> None:
+def test_replaced_worker_starts_in_directory_of_its_generation(serve: Serve, tmp_path: Path) -> None:
     """A link that leads elsewhere by now is followed at the next reload, not by a crash."""
     for release in ("one", "two"):
         (tmp_path / release).mkdir()
@@ -159,7 +159,7 @@ def test_a_replaced_worker_starts_in_the_release_of_its_generation(serve: Serve,
     wait_until(lambda: site.page() == "two", "the new worker serves")
 
 
-def test_reload_refuses_more_workers_than_there_is_room_for(start: Callable[..., Site]) -> None:
+def test_reload_refuses_more_workers_than_the_scoreboard_has_room_for(start: Callable[..., Site]) -> None:
     site = start("workers = 1\n")
     before = site.running.worker_pids()
     site.settings("workers = 250\n")
@@ -180,7 +180,7 @@ def test_reload_while_asleep_tries_the_application_and_changes_nothing_when_it_f
     assert site.running.page() == "mended"
 
 
-def test_reload_after_winch_leaves_the_workers_away_when_it_fails(start: Callable[..., Site]) -> None:
+def test_reload_after_sigwinch_starts_no_worker_when_it_fails(start: Callable[..., Site]) -> None:
     site = start("workers = 2\n")
     site.running.said_at(signal.SIGWINCH, "stopping the workers")
     site.running.wait_for_workers(0)
@@ -192,7 +192,7 @@ def test_reload_after_winch_leaves_the_workers_away_when_it_fails(start: Callabl
     site.running.wait_for_workers(2)
 
 
-def test_a_reload_goes_on_when_a_later_worker_cannot_be_started_at_once(start: Callable[..., Site]) -> None:
+def test_reload_continues_when_a_later_worker_cannot_be_started_at_once(start: Callable[..., Site]) -> None:
     """Its first worker has shown that it works; nobody is cut off, and the others follow."""
     site = start("workers = 2\n")
     before = site.running.wait_for_workers(2)

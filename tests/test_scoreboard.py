@@ -79,7 +79,7 @@ def assert_ended_well(pid: int) -> None:
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
 
 
-def test_what_a_worker_counts_is_seen_by_another_process(board: Scoreboard) -> None:
+def test_counters_of_worker_are_visible_in_another_process(board: Scoreboard) -> None:
     slot = claim(board)
 
     def work() -> None:
@@ -100,7 +100,7 @@ def test_what_a_worker_counts_is_seen_by_another_process(board: Scoreboard) -> N
     assert (waits.count, waits.sum, waits.cumulative()) == (4, 3.5, [0, 4, 4])
 
 
-def test_a_worker_that_has_ended_stays_in_the_counters_and_leaves_the_gauges(board: Scoreboard) -> None:
+def test_exited_worker_stays_in_counters_and_leaves_gauges(board: Scoreboard) -> None:
     first, second = claim(board, requests=10, running=3), claim(board, requests=5, running=1)
     board.release(first.index)
     board.release(first.index)  # once is enough
@@ -272,7 +272,7 @@ def test_slow_requests_outlast_their_worker(board: Scoreboard) -> None:
     assert found == [*range(3, SLOW_REQUESTS_MAX + 2), "the last"]
 
 
-def test_what_runs_is_shown_to_who_looks_and_gone_with_its_worker(board: Scoreboard) -> None:
+def test_running_requests_are_published_to_readers_and_removed_with_their_worker(board: Scoreboard) -> None:
     slot = claim(board)
     looked_at = [board.is_observed]
     Scoreboard.open_readonly(board.fd, LAYOUT).mark_observed()

@@ -84,14 +84,14 @@ def start(serve: Serve, tmp_path: Path, limit: Limit) -> Callable[..., Running]:
     return start
 
 
-def test_at_the_start_it_waits_for_its_workers(start: Callable[..., Running]) -> None:
+def test_start_retries_when_no_worker_can_be_forked(start: Callable[..., Running]) -> None:
     site = start("-w2", failing=2)
     told = rf"no worker can be started, the next try is in 1 s: {EAGAIN}\n"
     site.wait_for(rf"{told}(.|\n)*{told}(.|\n)*^serving site_app:app, 2 workers$")
     assert int(site.page()) in site.wait_for_workers(2)
 
 
-def test_a_crash_is_made_good_later_and_the_tries_become_rarer(start: Callable[..., Running], limit: Limit) -> None:
+def test_crashed_worker_is_replaced_later_with_backoff(start: Callable[..., Running], limit: Limit) -> None:
     site = start("-w2")
     before = site.wait_for_workers(2)
     limit.reach()
@@ -129,7 +129,7 @@ def test_reload_keeps_workers_when_no_zygote_can_be_forked(start: Callable[..., 
     site.wait_for_workers(1, without=before)
 
 
-def test_a_zygote_that_cannot_fork(start: Callable[..., Running], limit: Limit) -> None:
+def test_zygote_that_cannot_fork_retries_later(start: Callable[..., Running], limit: Limit) -> None:
     site = start("-w2", "--preload")
     before = site.wait_for_workers(2)
     zygote = site.zygote_pid()
@@ -144,7 +144,9 @@ def test_a_zygote_that_cannot_fork(start: Callable[..., Running], limit: Limit) 
     assert site.stop() == 0
 
 
-def test_metrics_that_cannot_be_served_come_with_the_next_reload(start: Callable[..., Running], limit: Limit) -> None:
+def test_metrics_process_that_cannot_be_forked_starts_with_the_next_reload(
+    start: Callable[..., Running], limit: Limit
+) -> None:
     site = start("--metrics-bind=127.0.0.1:0")
     site.wait_for("^metrics on ")
     wait_until(lambda: len(children(site.pid)) == 2, "metrics are served")

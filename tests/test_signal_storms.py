@@ -100,7 +100,9 @@ def no_crash(site: Running) -> None:
 
 @ENVIRONMENTS
 @pytest.mark.parametrize("args", [("-w1",), ("--preload",), ("--threads=1",), ("--driver=gevent",)], ids=" ".join)
-def test_a_worker(serve: Serve, write_app: Write, args: tuple[str, ...], env: dict[str, str]) -> None:
+def test_worker_survives_many_signals_at_once(
+    serve: Serve, write_app: Write, args: tuple[str, ...], env: dict[str, str]
+) -> None:
     if "--driver=gevent" in args:
         needs_gevent()
     site = serve(write_app(APP), *args, env=env)
@@ -121,7 +123,7 @@ def test_a_worker(serve: Serve, write_app: Write, args: tuple[str, ...], env: di
 
 
 @ENVIRONMENTS
-def test_a_worker_with_every_signal_there_is(serve: Serve, write_app: Write, env: dict[str, str]) -> None:
+def test_worker_survives_every_signal_at_once(serve: Serve, write_app: Write, env: dict[str, str]) -> None:
     site = serve(write_app(BUSY), env=env)
     (pid,) = site.worker_pids()
     handled = int(field(pid, "SigCgt"), 16)
@@ -139,7 +141,7 @@ def test_a_worker_with_every_signal_there_is(serve: Serve, write_app: Write, env
 
 
 @ENVIRONMENTS
-def test_without_a_supervisor(serve: Serve, write_app: Write, env: dict[str, str]) -> None:
+def test_single_process_survives_many_signals_at_once(serve: Serve, write_app: Write, env: dict[str, str]) -> None:
     # As it would without us, this program enables it for itself, after the server has been imported.
     source = BUSY + "\n    import faulthandler\n    faulthandler.enable()\n"
     site = serve(write_app(source), "--workers=0", env=env)
@@ -154,7 +156,9 @@ def test_without_a_supervisor(serve: Serve, write_app: Write, env: dict[str, str
 
 @ENVIRONMENTS
 @pytest.mark.parametrize("args", [(), ("--preload",)], ids=["fork", "preload"])
-def test_the_supervisor(serve: Serve, write_app: Write, args: tuple[str, ...], env: dict[str, str]) -> None:
+def test_supervisor_survives_many_signals_at_once(
+    serve: Serve, write_app: Write, args: tuple[str, ...], env: dict[str, str]
+) -> None:
     site = serve(write_app(APP), *args, env=env)
     order = chance()
     for _ in range(10):
@@ -173,7 +177,9 @@ def test_the_supervisor(serve: Serve, write_app: Write, args: tuple[str, ...], e
 
 
 @ENVIRONMENTS
-def test_those_that_serve_nobody(serve: Serve, write_app: Write, env: dict[str, str]) -> None:
+def test_zygote_and_metrics_process_survive_many_signals_at_once(
+    serve: Serve, write_app: Write, env: dict[str, str]
+) -> None:
     """The zygote, and the process that serves metrics."""
     site = serve(write_app(APP), "--preload", "--metrics-bind=127.0.0.1:0", env=env)
     site.wait_for("^metrics on ")

@@ -35,7 +35,7 @@ def warnings(site: Running) -> list[str]:
 
 
 @every_driver
-def test_it_is_told_once_while_it_runs_and_when_it_is_over(serve: Serve, driver: str, tmp_path: Path) -> None:
+def test_slow_request_is_reported_once_while_it_runs_and_at_its_end(serve: Serve, driver: str, tmp_path: Path) -> None:
     site = serve_waiting(serve, ALONE, *flags(driver), LIMIT)
     gate = tmp_path / "gate"
     peers = [ask(site, f"/wait?{gate}", "PUT", headers={"X-Request-ID": "abc-123"})]
@@ -56,7 +56,7 @@ def test_it_is_told_once_while_it_runs_and_when_it_is_over(serve: Serve, driver:
 
 
 @every_driver
-def test_what_is_quick_is_not_told(serve: Serve, driver: str, tmp_path: Path) -> None:
+def test_fast_request_is_not_reported(serve: Serve, driver: str, tmp_path: Path) -> None:
     site = serve_waiting(serve, ALONE, *flags(driver), LIMIT)
     for _ in range(50):
         assert get(site, "/hello").status == 200
@@ -91,9 +91,7 @@ def hold():
 
 
 @every_concurrent_driver
-def test_a_call_that_lets_nobody_else_run_is_seen_too(
-    serve: Serve, write_app: Callable[[str], str], driver: str
-) -> None:
+def test_call_that_blocks_the_hub_is_reported(serve: Serve, write_app: Callable[[str], str], driver: str) -> None:
     """Under gevent this is what people look for: a greenlet that blocks the hub."""
     site = serve(f"{write_app(STUCK)}:app", ALONE, *flags(driver), LIMIT)
     with ask(site, "/holds-everything") as peer:
@@ -103,7 +101,7 @@ def test_a_call_that_lets_nobody_else_run_is_seen_too(
         assert_answered(peer, b"over")
 
 
-def test_a_deep_stack_is_told_from_its_inner_end(serve: Serve, write_app: Callable[[str], str]) -> None:
+def test_deep_stack_is_reported_with_its_inner_end(serve: Serve, write_app: Callable[[str], str]) -> None:
     site = serve(f"{write_app(STUCK)}:app", ALONE, LIMIT)
     with ask(site, "/deep") as peer:
         site.wait_for(r"^  \.\.\. \d+ more frames \.\.\.$")
@@ -112,14 +110,14 @@ def test_a_deep_stack_is_told_from_its_inner_end(serve: Serve, write_app: Callab
 
 
 @every_concurrent_driver
-def test_a_response_that_waits_for_its_peer_says_so(serve: Serve, driver: str) -> None:
+def test_response_that_waits_for_its_client_is_reported_as_suspended(serve: Serve, driver: str) -> None:
     site = serve_waiting(serve, ALONE, *flags(driver), LIMIT)
     with connect_without_room(site) as peer:
         peer.send(build_request("GET", "/large?200&slow"))
         site.wait_for(r"GET /large \(id \d+\) takes longer than 0\.2 s: (suspended|waiting) for ")
 
 
-def test_where_everything_hangs_a_few_stacks_say_it(serve: Serve, tmp_path: Path) -> None:
+def test_many_slow_requests_are_reported_with_few_stacks(serve: Serve, tmp_path: Path) -> None:
     count = 40
     site = serve_waiting(serve, ALONE, "--threads", str(count), LIMIT)
     gate = tmp_path / "gate"

@@ -86,7 +86,7 @@ def test_one_worker_under_a_supervisor_is_the_default(serve: Serve, write_app: W
     assert not children(site.pid)
 
 
-def test_it_says_what_it_serves(serve: Serve, write_app: Write) -> None:
+def test_start_prints_what_is_served(serve: Serve, write_app: Write) -> None:
     name = write_app(APP)
     site = serve(name, "-w", "3")
     lines = site.stderr.splitlines()
@@ -100,21 +100,21 @@ def test_it_says_what_it_serves(serve: Serve, write_app: Write) -> None:
 @pytest.mark.parametrize(
     ("args", "env", "count"), [((), {"WEB_CONCURRENCY": "2"}, 2), (("-w", "1"), {"WEB_CONCURRENCY": "2"}, 1)]
 )
-def test_the_number_of_workers(
+def test_workers_setting_sets_number_of_workers(
     serve: Serve, write_app: Write, args: tuple[str, ...], env: dict[str, str], count: int
 ) -> None:
     site = serve(write_app(APP), *args, env=env)
     assert len(site.worker_pids()) == count
 
 
-def test_without_a_supervisor(serve: Serve, write_app: Write) -> None:
+def test_workers_0_serves_without_supervisor(serve: Serve, write_app: Write) -> None:
     site = serve(write_app(APP), "--workers=0")
     assert site.page() == str(site.pid)
     assert not children(site.pid)
 
 
 @pytest.mark.parametrize("args", [(), ("--preload",)])
-def test_the_supervisor_does_not_import_the_application(
+def test_supervisor_does_not_import_application(
     serve: Serve, write_app: Write, tmp_path: Path, args: tuple[str, ...]
 ) -> None:
     log = tmp_path / "imported"
@@ -133,7 +133,7 @@ def test_the_supervisor_does_not_import_the_application(
 
 
 @pytest.mark.parametrize("args", [(), ("--preload",)])
-def test_a_worker_that_dies_is_replaced(serve: Serve, write_app: Write, args: tuple[str, ...]) -> None:
+def test_killed_worker_is_replaced(serve: Serve, write_app: Write, args: tuple[str, ...]) -> None:
     site = serve(write_app(APP), "-w2", *args)
     before = site.wait_for_workers(2)
     os.kill(before[0], signal.SIGKILL)
@@ -144,7 +144,7 @@ def test_a_worker_that_dies_is_replaced(serve: Serve, write_app: Write, args: tu
     assert site.stop() == 0
 
 
-def test_a_worker_that_ends_itself_is_replaced(serve: Serve, write_app: Write) -> None:
+def test_worker_that_exits_is_replaced(serve: Serve, write_app: Write) -> None:
     site = serve(write_app(APP))
     before = site.worker_pids()
     with pytest.raises((OSError, http.client.HTTPException)):
@@ -153,7 +153,7 @@ def test_a_worker_that_ends_itself_is_replaced(serve: Serve, write_app: Write) -
     site.wait_for(rf"worker {before[0]} ended with status 9; another is started$")
 
 
-def test_workers_that_die_young_come_back_more_slowly(serve: Serve, write_app: Write) -> None:
+def test_workers_that_crash_soon_are_restarted_with_backoff(serve: Serve, write_app: Write) -> None:
     site = serve(write_app(APP))
     for line in ("another is started$", r"another is started in 0\.5 s$", "another is started in 1 s$"):
         seen = len(site.stderr)
@@ -184,7 +184,7 @@ def test_backoff_of_failed_imports_grows_while_a_stale_worker_serves() -> None:
     assert waits == [0.5, 1, 2, 4, 8, 16, 30, 30]
 
 
-def test_backoff_begins_anew_after_a_worker_that_has_served_for_a_while() -> None:
+def test_backoff_resets_after_worker_has_served_for_a_while() -> None:
     backoff = Backoff()
     assert [backoff.failed(now, at_least=0.5) for now in (0.0, 1.0, 3.0)] == [0.5, 1, 2]
     ready = 6.0
@@ -210,7 +210,7 @@ def test_backoff_after_failed_imports_grows_in_a_server(serve: Serve, write_app:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGQUIT])
-def test_a_signal_to_a_worker_ends_that_one(serve: Serve, write_app: Write, number: signal.Signals) -> None:
+def test_signal_to_worker_ends_only_that_worker(serve: Serve, write_app: Write, number: signal.Signals) -> None:
     site = serve(write_app(APP))
     (pid,) = site.worker_pids()
     waiting = in_background(site, "/wait?0.3")
@@ -222,7 +222,7 @@ def test_a_signal_to_a_worker_ends_that_one(serve: Serve, write_app: Write, numb
     assert site.page() != str(pid)
 
 
-def test_what_is_for_the_supervisor_does_nothing_to_workers(serve: Serve, write_app: Write) -> None:
+def test_workers_ignore_signals_for_the_supervisor(serve: Serve, write_app: Write) -> None:
     site = serve(write_app(APP), "-w2")
     before = site.worker_pids()
     for pid in before:
@@ -237,7 +237,7 @@ def test_what_is_for_the_supervisor_does_nothing_to_workers(serve: Serve, write_
 
 
 @pytest.mark.parametrize("args", [(), ("--preload",), ("--workers=0",), ("-w4",)])
-def test_an_application_that_fails_at_the_start(tmp_path: Path, args: tuple[str, ...]) -> None:
+def test_start_fails_when_application_raises(tmp_path: Path, args: tuple[str, ...]) -> None:
     (tmp_path / "broken.py").write_text("import this_does_not_exist\n")
     done = run("broken", *args, cwd=tmp_path)
     assert done.returncode == 3
@@ -248,7 +248,7 @@ def test_an_application_that_fails_at_the_start(tmp_path: Path, args: tuple[str,
 
 
 @pytest.mark.parametrize("args", [(), ("--preload",)])
-def test_an_application_that_ends_the_process_at_the_start(tmp_path: Path, args: tuple[str, ...]) -> None:
+def test_start_fails_when_application_exits_the_process(tmp_path: Path, args: tuple[str, ...]) -> None:
     (tmp_path / "broken.py").write_text("import os\nos._exit(5)\n")
     done = run("broken", *args, cwd=tmp_path)
     assert done.returncode == 3
@@ -256,7 +256,7 @@ def test_an_application_that_ends_the_process_at_the_start(tmp_path: Path, args:
 
 
 @pytest.mark.parametrize("args", [(), ("--preload",)])
-def test_an_application_that_is_never_imported(tmp_path: Path, args: tuple[str, ...]) -> None:
+def test_start_fails_when_import_exceeds_startup_timeout(tmp_path: Path, args: tuple[str, ...]) -> None:
     (tmp_path / "hangs.py").write_text("import time\ntime.sleep(60)\n")
     done = run("hangs", "--startup-timeout=300ms", *args, cwd=tmp_path)
     assert done.returncode == 3
@@ -264,7 +264,7 @@ def test_an_application_that_is_never_imported(tmp_path: Path, args: tuple[str, 
     assert "within 0.3 s" in done.stderr
 
 
-def test_a_terminated_start(tmp_path: Path) -> None:
+def test_sigterm_during_start_ends_server(tmp_path: Path) -> None:
     (tmp_path / "hangs.py").write_text("import os, time\nos.write(1, b'hangs\\n')\ntime.sleep(60)\n")
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGQUIT):
         process = subprocess.Popen(
@@ -286,7 +286,7 @@ def test_a_terminated_start(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("args", [(), ("-w3",), ("--preload",)])
-def test_term_lets_requests_finish(serve: Serve, write_app: Write, args: tuple[str, ...]) -> None:
+def test_sigterm_lets_requests_finish(serve: Serve, write_app: Write, args: tuple[str, ...]) -> None:
     site = serve(write_app(APP), *args)
     waiting = in_background(site, "/wait?0.5")
     site.wait_for("waits")
@@ -297,7 +297,7 @@ def test_term_lets_requests_finish(serve: Serve, write_app: Write, args: tuple[s
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGQUIT])
-def test_int_and_quit_are_fast(serve: Serve, write_app: Write, number: signal.Signals) -> None:
+def test_sigint_and_sigquit_stop_within_a_second(serve: Serve, write_app: Write, number: signal.Signals) -> None:
     site = serve(write_app(APP), "-w2")
     waiting = in_background(site, "/wait?2.2")
     site.wait_for("waits")
@@ -305,7 +305,7 @@ def test_int_and_quit_are_fast(serve: Serve, write_app: Write, number: signal.Si
     assert not waiting().isdigit(), "after a second it is cut"
 
 
-def test_a_second_int_is_at_once(serve: Serve, write_app: Write) -> None:
+def test_second_sigint_stops_at_once(serve: Serve, write_app: Write) -> None:
     site = serve(write_app(APP), "--graceful-timeout=60s")
     in_background(site, "/wait?30")
     site.wait_for("waits")
@@ -314,7 +314,7 @@ def test_a_second_int_is_at_once(serve: Serve, write_app: Write) -> None:
     assert site.stop(timeout=5) == 1, "a worker had to be killed, or to end under its request"
 
 
-def test_ctrl_c_reaches_everybody_and_one_of_them_speaks(serve: Serve, write_app: Write) -> None:
+def test_ctrl_c_is_reported_once_for_all_processes(serve: Serve, write_app: Write) -> None:
     site = serve(write_app(APP), "-w3")
     before = site.stderr
     os.killpg(site.pid, signal.SIGINT)
@@ -323,7 +323,7 @@ def test_ctrl_c_reaches_everybody_and_one_of_them_speaks(serve: Serve, write_app
     assert site.stderr == before
 
 
-def test_a_call_that_does_not_return_is_ended_under(serve: Serve, write_app: Write) -> None:
+def test_worker_is_killed_when_call_does_not_return(serve: Serve, write_app: Write) -> None:
     site = serve(write_app(APP), "--graceful-timeout=100ms", "--shutdown-timeout=200ms")
     in_background(site, "/wait?30")
     site.wait_for("waits")
@@ -331,7 +331,7 @@ def test_a_call_that_does_not_return_is_ended_under(serve: Serve, write_app: Wri
     assert "it is killed" in site.stderr
 
 
-def test_the_exit_functions_of_the_application_run(serve: Serve, write_app: Write) -> None:
+def test_exit_functions_of_application_run(serve: Serve, write_app: Write) -> None:
     site = serve(
         write_app(
             "import atexit, sys\natexit.register(lambda: print('bye', file=sys.stderr))\n" + textwrap.dedent(APP)
@@ -342,7 +342,7 @@ def test_the_exit_functions_of_the_application_run(serve: Serve, write_app: Writ
     assert site.stderr.count("bye") == 2
 
 
-def test_exit_functions_that_hang_are_bounded(serve: Serve, write_app: Write) -> None:
+def test_worker_is_killed_when_exit_functions_hang(serve: Serve, write_app: Write) -> None:
     site = serve(
         write_app("import atexit, time\natexit.register(time.sleep, 60)\n" + textwrap.dedent(APP)),
         "--graceful-timeout=100ms",
@@ -352,7 +352,7 @@ def test_exit_functions_that_hang_are_bounded(serve: Serve, write_app: Write) ->
     assert re.search(r"worker \d+ has not ended in time; it is killed", site.stderr)
 
 
-def test_without_its_supervisor_a_worker_finishes_and_leaves(serve: Serve, write_app: Write) -> None:
+def test_worker_finishes_requests_and_exits_when_supervisor_is_killed(serve: Serve, write_app: Write) -> None:
     site = serve(write_app(APP), "-w2")
     waiting = in_background(site, "/wait?0.5")
     site.wait_for("waits")
@@ -365,7 +365,7 @@ def test_without_its_supervisor_a_worker_finishes_and_leaves(serve: Serve, write
         sock.listen()
 
 
-def test_without_its_supervisor_a_zygote_leaves(serve: Serve, write_app: Write) -> None:
+def test_zygote_exits_when_supervisor_is_killed(serve: Serve, write_app: Write) -> None:
     site = serve(write_app(APP), "--preload")
     zygotes = [pid for pid in children(site.pid) if title(pid).startswith("kirsch: zygote")]
     assert len(zygotes) == 1
@@ -376,7 +376,7 @@ def test_without_its_supervisor_a_zygote_leaves(serve: Serve, write_app: Write) 
 # Signals to the supervisor
 
 
-def test_one_worker_more_and_one_less(serve: Serve, write_app: Write) -> None:
+def test_sigttin_adds_and_sigttou_removes_a_worker(serve: Serve, write_app: Write) -> None:
     site = serve(write_app(APP))
     first = site.worker_pids()
     site.send(signal.SIGTTIN)
@@ -390,7 +390,7 @@ def test_one_worker_more_and_one_less(serve: Serve, write_app: Write) -> None:
     assert site.page() == str(first[0])
 
 
-def test_winch_sends_the_workers_away_and_hup_brings_them_back(serve: Serve, write_app: Write) -> None:
+def test_sigwinch_stops_workers_and_sighup_starts_them_again(serve: Serve, write_app: Write) -> None:
     site = serve(write_app(APP), "-w2")
     before = site.worker_pids()
     site.send(signal.SIGWINCH)
@@ -402,7 +402,7 @@ def test_winch_sends_the_workers_away_and_hup_brings_them_back(serve: Serve, wri
     site.wait_for_workers(2, without=before)
 
 
-def test_logs_are_opened_again(serve: Serve, write_app: Write, tmp_path: Path) -> None:
+def test_sigusr1_reopens_logs(serve: Serve, write_app: Write, tmp_path: Path) -> None:
     access, errors = tmp_path / "access", tmp_path / "errors"
     site = serve(write_app(APP), "-w2", f"--access-logfile={access}", f"--error-logfile={errors}")
     access.rename(tmp_path / "access.1")
@@ -415,7 +415,7 @@ def test_logs_are_opened_again(serve: Serve, write_app: Write, tmp_path: Path) -
     wait_until(lambda: "GET / HTTP/1.1" in access.read_text(), "the workers write there")
 
 
-def test_a_dump_of_everybody(serve: Serve, write_app: Write) -> None:
+def test_sigpwr_dumps_all_processes(serve: Serve, write_app: Write) -> None:
     site = serve(write_app(APP), "-w2")
     waiting = in_background(site, "/wait?1")
     site.wait_for("waits")
@@ -430,7 +430,7 @@ def test_a_dump_of_everybody(serve: Serve, write_app: Write) -> None:
 # Preloading
 
 
-def test_preloaded_workers_are_the_supervisors_children(serve: Serve, write_app: Write) -> None:
+def test_preloaded_workers_are_children_of_the_supervisor(serve: Serve, write_app: Write) -> None:
     site = serve(
         write_app(
             "import os\nIMPORTED_BY = os.getpid()\n"
@@ -450,7 +450,7 @@ def test_preloaded_workers_are_the_supervisors_children(serve: Serve, write_app:
     assert importer not in site.worker_pids()
 
 
-def test_threads_that_preloading_loses_are_named(serve: Serve, write_app: Write) -> None:
+def test_preload_warns_about_threads_of_the_import(serve: Serve, write_app: Write) -> None:
     source = "import threading as t\nt.Thread(target=t.Event().wait, name='collector', daemon=True).start()\n"
     site = serve(write_app(source + textwrap.dedent(APP)), "--preload")
     site.wait_for(
@@ -458,7 +458,7 @@ def test_threads_that_preloading_loses_are_named(serve: Serve, write_app: Write)
     )
 
 
-def test_preloading_under_gevent(serve: Serve, write_app: Write) -> None:
+def test_preload_works_under_gevent(serve: Serve, write_app: Write) -> None:
     site = serve(
         write_app("""
         import os, time
@@ -480,7 +480,7 @@ def test_preloading_under_gevent(serve: Serve, write_app: Write) -> None:
     assert site.stop() == 0
 
 
-def test_a_zygote_that_dies_is_made_again_when_it_is_needed(serve: Serve, write_app: Write) -> None:
+def test_killed_zygote_is_replaced_when_a_worker_is_needed(serve: Serve, write_app: Write) -> None:
     site = serve(write_app(APP), "--preload")
     (worker,) = site.worker_pids()
     zygote = site.zygote_pid()
@@ -492,7 +492,7 @@ def test_a_zygote_that_dies_is_made_again_when_it_is_needed(serve: Serve, write_
     assert site.page().isdigit()
 
 
-def test_a_zygote_that_does_nothing_is_made_again(serve: Serve, write_app: Write) -> None:
+def test_stopped_zygote_is_replaced(serve: Serve, write_app: Write) -> None:
     site = serve(write_app(APP), "-w2", "--preload", "--startup-timeout=1s")
     workers = site.worker_pids()
     zygote = site.zygote_pid()
@@ -507,7 +507,7 @@ def test_a_zygote_that_does_nothing_is_made_again(serve: Serve, write_app: Write
     assert site.stop() == 0
 
 
-def test_a_worker_whose_end_is_told_before_its_beginning(serve: Serve, write_app: Write) -> None:
+def test_worker_exit_before_its_hello_is_handled(serve: Serve, write_app: Write) -> None:
     """Its zygote has forked it, and it ends before the supervisor has heard its pid."""
     site = serve(write_app(APP), "--preload")
     (worker,) = site.worker_pids()
@@ -528,7 +528,7 @@ def test_a_worker_whose_end_is_told_before_its_beginning(serve: Serve, write_app
     assert site.stop() == 0
 
 
-def test_a_reload_needs_nothing_of_a_zygote_that_does_nothing(serve: Serve, write_app: Write) -> None:
+def test_reload_succeeds_while_zygote_is_stopped(serve: Serve, write_app: Write) -> None:
     site = serve(write_app(APP), "--preload")
     (worker,) = site.worker_pids()
     zygote = site.zygote_pid()
@@ -546,7 +546,7 @@ def test_a_reload_needs_nothing_of_a_zygote_that_does_nothing(serve: Serve, writ
 # Time
 
 
-def test_a_clock_that_is_set_does_not_matter() -> None:
+def test_scoreboard_is_the_only_reader_of_the_wall_clock() -> None:
     """Nothing here looks at the wall clock: CLOCK_MONOTONIC cannot be set."""
     folder = Path(kirsch.__file__).parent / "supervisor"
     shown = {"metrics.py", "metrics_process.py", "status_page.py"}  # they show when something was
@@ -573,7 +573,7 @@ READY = """
 """
 
 
-def test_an_application_that_is_ready(serve: Serve, write_app: Write) -> None:
+def test_ready_path_accepts_ready_application(serve: Serve, write_app: Write) -> None:
     site = serve(write_app(READY), "--ready-path=/ready", env={"STATUS": "204 No Content"})
     assert site.page() == "Hello"
 
@@ -588,7 +588,7 @@ def test_an_application_that_is_ready(serve: Serve, write_app: Write) -> None:
         ("raises", "it raised LookupError at --ready-path /ready"),
     ],
 )
-def test_an_application_that_is_not_ready(
+def test_ready_path_refuses_application_that_is_not_ready(
     write_app: Write, status: str, line: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("STATUS", status)

@@ -306,7 +306,7 @@ def clients(site: Running, number: int) -> Iterator[list[Peer]]:
 
 @pytest.mark.parametrize("milliseconds", [0, 5])
 @pytest.mark.parametrize("number", [10, 50, 200])
-def test_five_threads_drop_nobody(serve: Serve, number: int, milliseconds: int) -> None:
+def test_five_threads_serve_every_client(serve: Serve, number: int, milliseconds: int) -> None:
     """A server that throws away what it cannot handle at once would lose two of five here."""
     site = serve_waiting(serve, "--threads", "5")
     rounds = 3
@@ -353,9 +353,7 @@ def app(environ, start_response):
     ],
     ids=["several threads", "one thread", "the application's own"],
 )
-def test_threads_let_each_other_to_the_interpreter_soon(
-    serve: Serve, tmp_path: Path, first: str, threads: str, expected: str
-) -> None:
+def test_threads_get_the_gil_soon(serve: Serve, tmp_path: Path, first: str, threads: str, expected: str) -> None:
     (tmp_path / "interval.py").write_text(INTERVAL.format(first=first))
     site = serve("interval:app", "--chdir", str(tmp_path), "--threads", threads)
     assert get(site, "/").body.decode() == expected

@@ -53,7 +53,7 @@ def test_supervisor_and_workers(serve: Serve, write_app: Callable[[str], str]) -
 
 
 @pytest.mark.parametrize("number", [signal.SIGHUP, signal.SIGUSR2])
-def test_they_are_right_after_a_reload_and_an_upgrade(
+def test_titles_are_right_after_a_reload_and_an_upgrade(
     serve: Serve, write_app: Callable[[str], str], number: signal.Signals
 ) -> None:
     module = write_app(HELLO)
@@ -66,7 +66,7 @@ def test_they_are_right_after_a_reload_and_an_upgrade(
     assert [found for found in titles if not re.fullmatch(r"kirsch: worker \d \[shop\]", found)] == []
 
 
-def test_a_name_of_ones_own(serve: Serve, write_app: Callable[[str], str]) -> None:
+def test_process_name_is_in_the_titles(serve: Serve, write_app: Callable[[str], str]) -> None:
     server = serve(f"{write_app(HELLO)}:app", "-n", "größer", "--preload")
     assert title(server.pid) == "kirsch: supervisor [größer]"
     assert sorted(map(title, children(server.pid))) == ["kirsch: worker 1 [größer]", "kirsch: zygote [größer]"]
@@ -79,7 +79,7 @@ def run(program: str, *arguments: str) -> str:
     return done.stdout
 
 
-def test_a_title_is_as_long_as_the_command_at_most() -> None:
+def test_title_is_at_most_as_long_as_the_command_line() -> None:
     program = (
         "import os\n"
         "from kirsch.supervisor import titles\n"
@@ -96,7 +96,7 @@ def test_a_title_is_as_long_as_the_command_at_most() -> None:
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody else")
-def test_they_can_be_set_after_a_change_of_user() -> None:
+def test_titles_can_be_set_after_a_change_of_user() -> None:
     program = (
         "import os\n"
         "from kirsch.supervisor import titles\n"
@@ -108,7 +108,7 @@ def test_they_can_be_set_after_a_change_of_user() -> None:
     assert run(program) == "kirsch: worker 1 [shop:app]\n"
 
 
-def test_where_there_is_nothing_to_write_to_nothing_happens() -> None:
+def test_titles_are_skipped_where_they_cannot_be_written() -> None:
     program = (
         "from kirsch.supervisor import titles\n"
         "titles._command_line = lambda: (0, 0)\n"

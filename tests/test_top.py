@@ -172,7 +172,7 @@ def test_once_is_plain_text(family: Family) -> None:
     assert "wait()?[2J" in text, "what a request brings along must not move the cursor"
 
 
-def test_a_quantile_is_told_as_a_bound_that_the_times_allow(family: Family) -> None:
+def test_quantile_is_shown_as_a_bound(family: Family) -> None:
     """Ten requests took 2.51 s each. An interpolation in their bucket, from 2.5 s to 5 s, would say 4.9 s."""
     bucket = Layout.of_native().bounds.index(5.0)
     worker = family.do("claim")
@@ -206,7 +206,7 @@ def test_addresses_as_people_write_them(family: Family, tmp_path: Path) -> None:
         assert f"pid {other.pid}" in once(other.url)
 
 
-def test_without_an_address_it_looks_into_the_supervisor(family: Family, tmp_path: Path) -> None:
+def test_without_address_the_supervisors_scoreboard_is_read(family: Family, tmp_path: Path) -> None:
     family.do("claim", requests=60)
     file = tmp_path / "pid"
     file.write_text(f"{family.pid}\n")
@@ -216,7 +216,7 @@ def test_without_an_address_it_looks_into_the_supervisor(family: Family, tmp_pat
         assert f"pid {family.pid}" in text
 
 
-def test_without_anything_it_names_those_there_are(family: Family) -> None:
+def test_without_arguments_the_supervisors_are_listed(family: Family) -> None:
     with Family() as other:
         line = complaint("--once")
     assert f"{family.pid} (shop.wsgi:app)" in line
@@ -239,15 +239,15 @@ def test_without_anything_it_names_those_there_are(family: Family) -> None:
         (["--pid-file", "/nowhere.pid", "127.0.0.1:1"], "ADDRESS or --pid-file, not both"),
     ],
 )
-def test_when_nobody_answers(args: list[str], words: str) -> None:
+def test_unreachable_address_is_reported(args: list[str], words: str) -> None:
     assert re.search(words, complaint(*args))
 
 
-def test_a_process_that_is_something_else() -> None:
+def test_process_that_is_no_supervisor_is_refused() -> None:
     assert "is no supervisor of Kirsch" in complaint(str(os.getpid()))
 
 
-def test_an_address_of_something_else() -> None:
+def test_address_of_another_server_is_refused() -> None:
     class Handler(http.server.BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             self.send_response(200)
@@ -276,13 +276,13 @@ def test_an_address_of_something_else() -> None:
 
 
 @pytest.mark.parametrize("args", [["--interval", "x"], ["--interval", "0"], ["a", "b"], ["--nonsense"]])
-def test_a_command_line_that_cannot_be_meant(args: list[str]) -> None:
+def test_wrong_command_line_is_refused(args: list[str]) -> None:
     done = run(*args)
     assert done.returncode == 2
     assert "usage: kirsch top" in done.stderr
 
 
-def test_in_a_terminal_it_goes_on_and_fits(family: Family, terminal: Terminal) -> None:
+def test_terminal_view_updates_and_fits_the_size(family: Family, terminal: Terminal) -> None:
     terminal.await_text("no worker runs")
     worker = family.do("claim", requests=5, threads_most=16)
     terminal.await_text(r"5 in all")
@@ -305,7 +305,7 @@ def test_in_a_terminal_it_goes_on_and_fits(family: Family, terminal: Terminal) -
 
 
 @pytest.mark.parametrize("how", ["Ctrl-C", "TERM", "HUP"])
-def test_however_it_ends_the_terminal_is_as_before(terminal: Terminal, how: str) -> None:
+def test_terminal_is_restored_at_every_exit(terminal: Terminal, how: str) -> None:
     terminal.await_text("no worker runs")
     if how == "Ctrl-C":
         terminal.press(b"\x1a\x03")  # a Ctrl-Z before does nothing
@@ -314,7 +314,7 @@ def test_however_it_ends_the_terminal_is_as_before(terminal: Terminal, how: str)
     assert terminal.end() == 0
 
 
-def test_a_server_that_goes_away_is_said_and_what_was_seen_stays(family: Family, terminal: Terminal) -> None:
+def test_server_that_stops_is_reported_and_last_view_stays(family: Family, terminal: Terminal) -> None:
     family.do("claim", requests=5)
     terminal.await_text("5 in all")
     os.kill(family.child, signal.SIGTERM)

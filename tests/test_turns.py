@@ -61,9 +61,7 @@ def all_wait(site: Running) -> dict[int, dict[str, int]]:
 
 
 @pytest.mark.parametrize("threads", [1, 16])
-def test_somebody_who_comes_wakes_one_worker_and_each_has_its_turn(
-    serve: Serve, write_app: Write, threads: int
-) -> None:
+def test_new_connection_wakes_one_worker_and_workers_alternate(serve: Serve, write_app: Write, threads: int) -> None:
     site = serve(write_app(APP) + ":app", "--workers", str(WORKERS), "--threads", str(threads))
     pids = site.wait_for_workers(WORKERS)
     if all(each.read_text() == "0" for pid in pids for each in Path(f"/proc/{pid}/task").glob("*/wchan")):
@@ -84,7 +82,7 @@ def test_somebody_who_comes_wakes_one_worker_and_each_has_its_turn(
 
 
 @needs_lock
-def test_a_worker_whose_interpreter_is_held_is_not_the_one(serve: Serve, write_app: Write) -> None:
+def test_connection_does_not_go_to_worker_whose_gil_is_held(serve: Serve, write_app: Write) -> None:
     site = serve(write_app(APP) + ":app", "--workers", "2")
     site.wait_for_workers(2)
     answers: list[str] = []
@@ -98,7 +96,7 @@ def test_a_worker_whose_interpreter_is_held_is_not_the_one(serve: Serve, write_a
     assert others.isdisjoint(answers)
 
 
-def test_a_worker_without_room_is_not_the_one(serve: Serve, write_app: Write) -> None:
+def test_connection_does_not_go_to_worker_at_its_limit(serve: Serve, write_app: Write) -> None:
     site = serve(write_app(APP) + ":app", "--workers", "2", "--worker-connections", "1", "--threads", "1")
     first, second = site.wait_for_workers(2)
     for _ in range(3):

@@ -54,7 +54,7 @@ def test_upgrade_without_workers_reports_its_end(start: Callable[..., Running], 
 
 
 @pytest.mark.parametrize("mode", [(), ("--preload",), ("--reuse-port",)])
-def test_the_pid_stays_and_the_workers_are_new(
+def test_upgrade_keeps_pid_and_replaces_workers(
     start: Callable[..., Running], tmp_path: Path, mode: tuple[str, ...]
 ) -> None:
     pid_file = tmp_path / "pid"
@@ -71,9 +71,7 @@ def test_the_pid_stays_and_the_workers_are_new(
     assert not pid_file.exists()
 
 
-def test_it_reads_the_new_settings_also_those_that_a_reload_cannot_change(
-    start: Callable[..., Running], tmp_path: Path
-) -> None:
+def test_upgrade_reads_settings_that_a_reload_cannot_change(start: Callable[..., Running], tmp_path: Path) -> None:
     site = start("--no-preload")
     unix = tmp_path / "more.sock"
     (tmp_path / "kirsch.toml").write_text(f'workers = 2\nbind = ["127.0.0.1:0", "unix:{unix}"]\n')
@@ -82,7 +80,7 @@ def test_it_reads_the_new_settings_also_those_that_a_reload_cannot_change(
     assert site.page() == "one"
 
 
-def test_old_workers_finish_what_they_have(start: Callable[..., Running], tmp_path: Path) -> None:
+def test_upgrade_lets_old_workers_finish_their_requests(start: Callable[..., Running], tmp_path: Path) -> None:
     site = start()
     answers: list[str] = []
     thread = threading.Thread(target=lambda: answers.append(site.page("/wait?2.5")))
@@ -98,7 +96,9 @@ def test_old_workers_finish_what_they_have(start: Callable[..., Running], tmp_pa
     assert site.stop() == 0
 
 
-def test_an_installation_that_does_not_start(start: Callable[..., Running], tmp_path: Path) -> None:
+def test_upgrade_changes_nothing_when_new_installation_does_not_start(
+    start: Callable[..., Running], tmp_path: Path
+) -> None:
     site = start("-w2")
     before = site.worker_pids()
     (tmp_path / "site_app.py").write_text("import this_does_not_exist\n")
@@ -111,7 +111,7 @@ def test_an_installation_that_does_not_start(start: Callable[..., Running], tmp_
     wait_until(lambda: site.page() == "mended", "the new workers serve")
 
 
-def test_settings_that_are_wrong(start: Callable[..., Running], tmp_path: Path) -> None:
+def test_upgrade_changes_nothing_when_settings_are_wrong(start: Callable[..., Running], tmp_path: Path) -> None:
     site = start()
     (tmp_path / "kirsch.toml").write_text("wrokers = 2\n")
     upgrade(site, "does not start, keeping this one:\n(.|\n)*did you mean")
@@ -119,7 +119,7 @@ def test_settings_that_are_wrong(start: Callable[..., Running], tmp_path: Path) 
 
 
 @pytest.mark.parametrize("mode", [(), ("--preload",)])
-def test_new_workers_that_fail_leave_the_old_ones(
+def test_upgrade_keeps_old_workers_when_new_ones_fail(
     start: Callable[..., Running], tmp_path: Path, mode: tuple[str, ...]
 ) -> None:
     site = start("-w2", *mode)
@@ -164,7 +164,9 @@ def test_an_upgrade_keeps_the_number_of_workers_when_it_fails(
     assert site.page() == "three"
 
 
-def test_a_check_that_takes_too_long(start: Callable[..., Running], tmp_path: Path) -> None:
+def test_upgrade_changes_nothing_when_check_exceeds_startup_timeout(
+    start: Callable[..., Running], tmp_path: Path
+) -> None:
     site = start("--startup-timeout=1s")
     (tmp_path / "site_app.py").write_text("import time\ntime.sleep(60)\n")
     upgrade(site, "it took longer than --startup-timeout")
@@ -186,9 +188,7 @@ def test_signals_during_an_upgrade_are_not_lost(start: Callable[..., Running]) -
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
-def test_a_signal_that_comes_with_the_last_word_before_an_upgrade(
-    start: Callable[..., Running], number: signal.Signals
-) -> None:
+def test_signal_just_before_the_exec_is_not_lost(start: Callable[..., Running], number: signal.Signals) -> None:
     """It is delivered together with the one that says that the new installation has been checked."""
     site = start()
     before = children(site.pid)
@@ -207,7 +207,7 @@ def test_a_signal_that_comes_with_the_last_word_before_an_upgrade(
         site.wait_for_workers(1, without=before)
 
 
-def test_an_upgrade_wakes_nobody_who_sleeps_for_nothing(start: Callable[..., Running]) -> None:
+def test_upgrade_while_asleep_starts_no_lasting_worker(start: Callable[..., Running]) -> None:
     site = start()
     for _ in range(3):
         upgrade(site)

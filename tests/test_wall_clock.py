@@ -105,7 +105,7 @@ def date(site: Running) -> float:
     return email.utils.parsedate_to_datetime(found).timestamp() - time.time()
 
 
-def test_nothing_depends_on_it(serve: Serve, write_app: Write, clock: Clock) -> None:
+def test_setting_the_clock_changes_nothing(serve: Serve, write_app: Write, clock: Clock) -> None:
     site = serve(
         write_app(APP), "-w2", "--deadlock-timeout=3s", "--max-lifetime=1h", "--inactivity-timeout=1h",
         "--timeout=10s", "--startup-timeout=10s", "--graceful-timeout=10s", env=clock.environment,

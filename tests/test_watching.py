@@ -103,7 +103,7 @@ def test_sources_are_what_is_not_installed(tmp_path: Path) -> None:
     assert watching.source_directories([""]) == [os.getcwd()]
 
 
-def test_changes_of_sources_are_told(
+def test_changed_sources_are_reported(
     project: Path, watch_for: Callable[..., WatchfilesWatcher | InotifyWatcher]
 ) -> None:
     (project / "package").mkdir()
@@ -121,7 +121,7 @@ def test_changes_of_sources_are_told(
     assert next_changes(watch) == ["module.py"]
 
 
-def test_many_changes_are_told_once(
+def test_many_changes_are_reported_once(
     project: Path, watch_for: Callable[..., WatchfilesWatcher | InotifyWatcher]
 ) -> None:
     watch = watch_for()
@@ -182,7 +182,7 @@ def wait_for_end(pid: int) -> None:
         time.sleep(0.01)
 
 
-def test_it_ends_with_its_parent(project: Path) -> None:
+def test_watchfiles_process_exits_with_its_parent(project: Path) -> None:
     program = (
         "import os\nfrom kirsch.supervisor.watching import WatchfilesWatcher\n"
         "watch = WatchfilesWatcher()\nprint(watch.pid, flush=True)\nos.kill(os.getpid(), 9)\n"
@@ -191,7 +191,7 @@ def test_it_ends_with_its_parent(project: Path) -> None:
     wait_for_end(int(done.stdout))
 
 
-def test_it_holds_nothing_of_its_parents_and_can_be_closed(project: Path) -> None:
+def test_watchfiles_process_inherits_no_descriptor_and_can_be_closed(project: Path) -> None:
     import socket
 
     with socket.create_server(("127.0.0.1", 0)) as listener:
@@ -209,7 +209,7 @@ def test_it_holds_nothing_of_its_parents_and_can_be_closed(project: Path) -> Non
     assert not is_alive(pid)
 
 
-def test_its_end_is_told(project: Path) -> None:
+def test_exit_of_watchfiles_process_is_reported(project: Path) -> None:
     watch = WatchfilesWatcher((), [str(project)])
     os.kill(watch.pid, signal.SIGKILL)
     select([watch], [], [], 20)
@@ -219,7 +219,7 @@ def test_its_end_is_told(project: Path) -> None:
     watch.close()
 
 
-def test_without_watchfiles_it_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_watchfiles_is_reported_with_the_command_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "watchfiles", None)
     monkeypatch.setattr("importlib.util.find_spec", lambda _name: None)
     with pytest.raises(WatchError) as raised:
@@ -245,7 +245,7 @@ def tree(project: Path) -> Iterator[Callable[..., InotifyWatcher]]:
         each.close()
 
 
-def test_a_directory_that_comes_later_is_watched_with_all_in_it(
+def test_new_directory_is_watched_with_its_content(
     project: Path, tmp_path: Path, tree: Callable[..., InotifyWatcher]
 ) -> None:
     watch = tree()
@@ -262,9 +262,7 @@ def test_a_directory_that_comes_later_is_watched_with_all_in_it(
     assert next_changes(watch) == ["other.py"]
 
 
-def test_a_directory_that_is_removed_and_made_again_is_watched(
-    project: Path, tree: Callable[..., InotifyWatcher]
-) -> None:
+def test_recreated_directory_is_watched(project: Path, tree: Callable[..., InotifyWatcher]) -> None:
     package = project / "package"
     package.mkdir()
     (package / "module.py").write_text("")
@@ -277,7 +275,7 @@ def test_a_directory_that_is_removed_and_made_again_is_watched(
         assert next_changes(watch) == ["module.py"]
 
 
-def test_a_directory_that_is_moved_away_is_a_change_and_is_not_watched_any_more(
+def test_moved_directory_is_a_change_and_is_no_longer_watched(
     project: Path, tmp_path: Path, tree: Callable[..., InotifyWatcher]
 ) -> None:
     (project / "package").mkdir()
@@ -290,7 +288,7 @@ def test_a_directory_that_is_moved_away_is_a_change_and_is_not_watched_any_more(
     assert watch.directories == 1
 
 
-def test_the_whole_project_is_removed_and_made_again(project: Path, tree: Callable[..., InotifyWatcher]) -> None:
+def test_recreated_project_is_watched(project: Path, tree: Callable[..., InotifyWatcher]) -> None:
     watch = tree()
     shutil.rmtree(project)
     assert next_changes(watch) == ["site_app.py"]
@@ -303,7 +301,7 @@ def test_the_whole_project_is_removed_and_made_again(project: Path, tree: Callab
     assert next_changes(watch) == ["more.py"]
 
 
-def test_a_project_behind_a_link_that_leads_elsewhere_is_a_change(tmp_path: Path) -> None:
+def test_changed_symlink_to_project_is_a_change(tmp_path: Path) -> None:
     for name in ("one", "two"):
         (tmp_path / name).mkdir()
         (tmp_path / name / f"{name}.py").write_text("")
@@ -318,7 +316,9 @@ def test_a_project_behind_a_link_that_leads_elsewhere_is_a_change(tmp_path: Path
     watch.close()
 
 
-def test_links_to_files_are_told_at_once(project: Path, tmp_path: Path, tree: Callable[..., InotifyWatcher]) -> None:
+def test_new_links_to_files_are_reported_at_once(
+    project: Path, tmp_path: Path, tree: Callable[..., InotifyWatcher]
+) -> None:
     (tmp_path / "outside.py").write_text("")
     watch = tree()
     (project / "symbolic.py").symlink_to(tmp_path / "outside.py")
@@ -326,7 +326,7 @@ def test_links_to_files_are_told_at_once(project: Path, tmp_path: Path, tree: Ca
     assert next_changes(watch) == ["hard.py", "symbolic.py"]
 
 
-def test_a_file_is_told_when_it_is_written_and_not_before(project: Path, tree: Callable[..., InotifyWatcher]) -> None:
+def test_file_is_reported_when_writing_has_ended(project: Path, tree: Callable[..., InotifyWatcher]) -> None:
     watch = tree()
     with (project / "slow.py").open("w") as file:
         file.write("x = ")
@@ -336,7 +336,7 @@ def test_a_file_is_told_when_it_is_written_and_not_before(project: Path, tree: C
     assert next_changes(watch) == ["slow.py"]
 
 
-def test_events_that_were_lost_are_a_change_and_nothing_stays_unwatched(
+def test_lost_events_count_as_a_change_and_everything_stays_watched(
     project: Path, tree: Callable[..., InotifyWatcher]
 ) -> None:
     """The kernel keeps so many events at most, and forgets the rest."""
@@ -380,7 +380,7 @@ def test_thousands_of_files_are_watched(project: Path, tree: Callable[..., Inoti
     assert next_changes(watch) == ["module_49.py"]
 
 
-def test_a_limit_of_the_system_is_told_with_its_name(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_limit_of_the_system_is_reported_by_name(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     class Limited:
         def add(self, _path: str) -> int:
             raise OSError(errno.ENOSPC, "No space left on device")
@@ -398,7 +398,7 @@ def test_a_limit_of_the_system_is_told_with_its_name(project: Path, monkeypatch:
 # --- --touch-reload --------------------------------------------------------------------------------------------------
 
 
-def test_touched_replaced_vanished_and_back(tmp_path: Path) -> None:
+def test_touched_replaced_and_recreated_files_are_reported(tmp_path: Path) -> None:
     path, other = tmp_path / "reload", tmp_path / "other"
     path.touch()
     touches = Touches([str(path), str(other)])
@@ -432,7 +432,7 @@ def wait_for_answer(server: Running, wanted: str) -> None:
         assert time.monotonic() < deadline, f"it still answers {found!r}:\n{server.stderr}"
 
 
-def test_reload_serves_what_was_edited_and_survives_a_mistake(serve: Serve, project: Path) -> None:
+def test_reload_serves_edited_code_and_survives_a_syntax_error(serve: Serve, project: Path) -> None:
     source = project / "site_app.py"
     server = serve("site_app:app", "--reload", cwd=project)
     assert answer(server) == "first"
@@ -466,7 +466,7 @@ def test_reload_watches_extra_files_too(serve: Serve, project: Path) -> None:
     wait_for_answer(server, "new")
 
 
-def test_what_changes_before_it_is_watched_is_seen_then(
+def test_change_before_watching_begins_is_reported(
     serve: Serve, project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The library takes a while to be imported; here until a gate is open."""
@@ -500,7 +500,7 @@ def test_what_changes_before_it_is_watched_is_seen_then(
 
 
 @pytest.mark.parametrize("mode", [(), ("--preload",)], ids=["fork", "preload"])
-def test_a_change_in_the_first_moments_is_not_missed(
+def test_change_right_after_the_start_is_not_missed(
     serve: Serve, project: Path, tmp_path: Path, mode: tuple[str, ...]
 ) -> None:
     """The file changes while the first worker imports it; nothing has been said yet."""
@@ -521,7 +521,7 @@ def test_a_change_in_the_first_moments_is_not_missed(
     wait_for_answer(server, "other")
 
 
-def test_reload_says_what_it_watches_and_needs_no_package(serve: Serve, project: Path, tmp_path: Path) -> None:
+def test_reload_prints_what_it_watches_and_needs_no_package(serve: Serve, project: Path, tmp_path: Path) -> None:
     hidden = tmp_path / "hidden"
     hidden.mkdir()
     (hidden / "watchfiles.py").write_text("raise ImportError('it is not installed')\n")
@@ -549,7 +549,7 @@ def test_reload_does_not_reload_for_its_own_log(serve: Serve, project: Path) -> 
     assert server.stderr.count("has changed: reloading") == 1
 
 
-def test_what_has_not_changed_is_not_seen(serve: Serve, project: Path) -> None:
+def test_unchanged_files_are_not_reported(serve: Serve, project: Path) -> None:
     server = serve("site_app:app", "--reload", cwd=project)
     (project / "new.py").touch()
     server.wait_for(r"new\.py has changed: reloading$")

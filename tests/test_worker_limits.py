@@ -75,7 +75,7 @@ def in_background(site: Running, path: str) -> threading.Thread:
 
 @MODES
 @pytest.mark.parametrize("driver", ["--threads=4", "--threads=1", "--driver=gevent"])
-def test_requests(serve: Serve, write_app: Write, mode: tuple[str, ...], driver: str) -> None:
+def test_max_requests_replaces_worker(serve: Serve, write_app: Write, mode: tuple[str, ...], driver: str) -> None:
     site = serve(write_app(APP), "--max-requests=10", driver, *mode)
     (first,) = site.worker_pids()
     assert {get(site) for _ in range(9)} == {first}
@@ -87,14 +87,14 @@ def test_requests(serve: Serve, write_app: Write, mode: tuple[str, ...], driver:
     assert "[ERROR]" not in site.stderr[seen:]
 
 
-def test_requests_and_chance(serve: Serve, write_app: Write) -> None:
+def test_max_requests_jitter_varies_the_limit(serve: Serve, write_app: Write) -> None:
     site = serve(write_app(APP), "-w8", "--max-requests=10", "--max-requests-jitter=1000000")
     for _ in range(300):
         get(site)
     assert len(re.findall("replacing worker", site.stderr)) <= 1, "ten of a million"
 
 
-def test_without_a_ready_successor_the_old_one_serves_on(serve: Serve, write_app: Write, tmp_path: Path) -> None:
+def test_worker_serves_on_until_its_successor_is_ready(serve: Serve, write_app: Write, tmp_path: Path) -> None:
     marker = tmp_path / "imported"
     source = f"import pathlib\nif pathlib.Path({str(marker)!r}).exists(): raise LookupError('broken by now')\n"
     name = write_app(source + textwrap.dedent(APP))
@@ -110,7 +110,7 @@ def test_without_a_ready_successor_the_old_one_serves_on(serve: Serve, write_app
 
 
 @MODES
-def test_lifetime(serve: Serve, write_app: Write, mode: tuple[str, ...]) -> None:
+def test_max_lifetime_replaces_workers(serve: Serve, write_app: Write, mode: tuple[str, ...]) -> None:
     site = serve(write_app(APP), "-w2", "--max-lifetime=400ms", "--max-lifetime-jitter=400ms", *mode)
     before = site.worker_pids()
     site.wait_for(rf"replacing worker {before[0]}: it has reached its maximum lifetime \(--max-lifetime\)")
@@ -120,7 +120,7 @@ def test_lifetime(serve: Serve, write_app: Write, mode: tuple[str, ...]) -> None
 
 
 @MODES
-def test_memory(serve: Serve, write_app: Write, mode: tuple[str, ...]) -> None:
+def test_max_memory_replaces_worker(serve: Serve, write_app: Write, mode: tuple[str, ...]) -> None:
     site = serve(write_app(APP), "--max-memory=100MiB", *mode)
     (first,) = site.worker_pids()
     assert get(site, "/hoard?40") == first
@@ -138,7 +138,9 @@ FIRST_WORDS = (2 if sys.version_info < (3, 14) else 5) << 20
 
 
 @MODES
-def test_inactivity_frees_all_memory_and_a_knock_wakes(serve: Serve, write_app: Write, mode: tuple[str, ...]) -> None:
+def test_inactivity_stops_workers_and_a_connection_starts_them(
+    serve: Serve, write_app: Write, mode: tuple[str, ...]
+) -> None:
     site = serve(write_app(APP), "-w2", "--inactivity-timeout=500ms", *mode)
     alone = rss(site.pid)
     get(site, "/hoard?50")
@@ -152,20 +154,20 @@ def test_inactivity_frees_all_memory_and_a_knock_wakes(serve: Serve, write_app: 
     assert site.stop() == 0
 
 
-def test_who_is_busy_is_not_inactive(serve: Serve, write_app: Write) -> None:
+def test_busy_worker_is_not_inactive(serve: Serve, write_app: Write) -> None:
     site = serve(write_app(APP), "--inactivity-timeout=300ms")
     before = site.worker_pids()
     assert get(site, "/wait?1.2") == before[0]
     assert get(site) == before[0], "and the time begins anew with the end of it"
 
 
-def test_an_ordinary_end_while_asleep(serve: Serve, write_app: Write) -> None:
+def test_server_stops_while_asleep(serve: Serve, write_app: Write) -> None:
     site = serve(write_app(APP), "--inactivity-timeout=200ms")
     site.wait_for_workers(0)
     assert site.stop() == 0
 
 
-def test_a_reload_while_asleep(serve: Serve, write_app: Write) -> None:
+def test_reload_while_asleep_serves_new_code(serve: Serve, write_app: Write) -> None:
     site = serve(write_app(APP), "--inactivity-timeout=200ms")
     site.wait_for_workers(0)
     site.send(signal.SIGHUP)
@@ -177,7 +179,7 @@ def test_a_reload_while_asleep(serve: Serve, write_app: Write) -> None:
 # Deadlocks, and ends that do not come
 
 
-def test_a_deadlock(serve: Serve, write_app: Write) -> None:
+def test_deadlock_timeout_kills_worker_whose_gil_is_held(serve: Serve, write_app: Write) -> None:
     site = serve(write_app(APP), "--deadlock-timeout=2500ms", "--threads=4")
     (first,) = site.worker_pids()
     in_background(site, "/deadlock?60")
@@ -187,13 +189,13 @@ def test_a_deadlock(serve: Serve, write_app: Write) -> None:
     assert get(site) == second
 
 
-def test_computing_is_no_deadlock(serve: Serve, write_app: Write) -> None:
+def test_computing_worker_is_not_killed_as_deadlocked(serve: Serve, write_app: Write) -> None:
     site = serve(write_app(APP), "--deadlock-timeout=2500ms", "--threads=4")
     (first,) = site.worker_pids()
     assert get(site, "/compute?4") == first
 
 
-def test_a_supervisor_that_was_stopped_blames_nobody(serve: Serve, write_app: Write) -> None:
+def test_workers_are_not_killed_after_supervisor_was_stopped(serve: Serve, write_app: Write) -> None:
     site = serve(write_app(APP), "--deadlock-timeout=2500ms")
     (first,) = site.worker_pids()
     for pid in (first, site.pid):
@@ -252,11 +254,11 @@ def look(
         (1, {"busy": 1, "threads": 1}, 2),
     ],
 )
-def test_more_workers_at_once(current: int, load: dict[str, int], wanted: int) -> None:
+def test_scaling_adds_workers_at_once(current: int, load: dict[str, int], wanted: int) -> None:
     assert look(ScalingPolicy(), 100.0, current, **load) == wanted
 
 
-def test_fewer_workers_slowly() -> None:
+def test_scaling_removes_workers_slowly() -> None:
     scaler = ScalingPolicy()
     current, changes = 4, []
     for second in range(200):
@@ -268,25 +270,25 @@ def test_fewer_workers_slowly() -> None:
     assert current == 1
 
 
-def test_a_moment_of_work_keeps_them() -> None:
+def test_scaling_keeps_workers_after_a_moment_of_work() -> None:
     scaler = ScalingPolicy()
     for second in range(120):
         busy = 12 if second % 20 == 0 else 0
         assert look(scaler, float(second), 4, busy=busy) == 4
 
 
-def test_none_is_added_while_some_are_on_their_way() -> None:
+def test_scaling_adds_none_while_workers_are_starting() -> None:
     load = Load(workers=1, busy=4, queued=9, threads=4, processors=0.0)
     assert ScalingPolicy().wanted(0.0, 2, 1, 8, load) == 2
 
 
-def test_the_bounds_hold() -> None:
+def test_scaling_keeps_to_min_and_max_workers() -> None:
     idle = Load(workers=9, busy=0, queued=0, threads=4, processors=0.0)
     assert ScalingPolicy().wanted(0.0, 9, 1, 8, idle) == 8
     assert ScalingPolicy().wanted(0.0, 1, 2, 8, idle) == 2
 
 
-def test_a_load_brings_workers(serve: Serve, write_app: Write) -> None:
+def test_load_starts_more_workers(serve: Serve, write_app: Write) -> None:
     site = serve(write_app(APP), "--min-workers=1", "--max-workers=3", "--threads=1")
     assert len(site.worker_pids()) == 1
     over = time.monotonic() + 15

@@ -129,5 +129,5 @@ class DeadlineMonitor:
     def _send_report(self, level: int, message: str) -> None:
         try:
             self._report(level, message, None)
-        except Exception as error:  # noqa: BLE001 - the report is somebody's callable; the watch must go on
+        except Exception as error:  # noqa: BLE001 - the report is the user's callable; the monitor must continue
             write_traceback(error)

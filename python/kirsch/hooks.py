@@ -66,7 +66,7 @@ class Hooks:
             return
         try:
             self._functions[name](WorkerInfo(index, self._chosen))
-        except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever the application raises is told, and ends it
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - any exception of the hook is reported
             text = f"{self._chosen.label(name)}: {getattr(self._chosen, name)} raised {type(error).__name__}"
             raise StartupError(EXIT_NOT_LOADED, text, error) from None
 

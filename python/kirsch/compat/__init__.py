@@ -1,9 +1,9 @@
-"""Options of other servers, and what to write instead: hints on the command line, in a settings file and in the
-environment, and the tables of docs/migrating.md. Imported when there is a mistake to explain.
+"""Options of other servers, and their equivalents: hints for the command line, settings files and the environment, and
+the tables of docs/migrating.md. Imported only when there is a mistake to explain.
 
-A module here is one server. Its ``OPTIONS`` map spellings, separated by spaces, to an answer: ``--flag VALUE; a note``
-is what Kirsch has, ``=`` (perhaps with a note) the same flag, anything else an instruction as it is. A star in a
-spelling stands for any text; the spelling with the most letters that fits is the one that counts.
+Each module here is one server. Its ``OPTIONS`` map spellings, separated by spaces, to an equivalent: ``--flag VALUE; a
+note`` is an option of Kirsch, ``=`` (with an optional note) is the same flag, and anything else is an instruction. A
+star in a spelling stands for any text. Of several spellings that match, the one with the most letters counts.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ SERVERS = {
     "uvicorn": "uvicorn",
     "granian": "granian",
 }
-"""Names of servers, and of the modules here that know their options."""
+"""The names of the servers, and of the modules here with their options."""
 
 _OUR_FLAG = re.compile(r"(?<![\w=-])--[a-z][a-z0-9-]*(?: (?:[A-Z][A-Z:=]+|unix:[\w?=]+|fd://N))?")
 
 
 def hint(flag: str, value: str = "", argv: Sequence[str] = (), *, stars: bool = False) -> str:
-    """What to write instead of ``flag`` and its ``value``; nothing where no other server has it.
+    """Return what to write instead of ``flag`` and its ``value``; nothing where no other server has that option.
 
-    With ``stars`` the spellings with a star count too, which fit also what nobody has.
+    With ``stars``, spellings with a star count too; those also match options that no server has.
 
-    ``argv`` is the whole command line: the line for systemd is the command as it was, to be started in the background.
+    ``argv`` is the whole command line, which the hint for systemd repeats.
     """
     found: dict[str, list[str]] = {}
     for server in SERVERS:
@@ -50,7 +50,7 @@ def hint(flag: str, value: str = "", argv: Sequence[str] = (), *, stars: bool = 
 
 
 def _chosen(found: dict[str, list[str]]) -> str:
-    # What flags they come down to is what counts; notes may differ.
+    # Hints with the same flags count as equal, even if their notes differ.
     if len({_flags(text) or text for text in found}) == 1:
         return imperative(next(iter(found)))
     return "; ".join(f"{_owners(servers)}: {imperative(text)}" for text, servers in list(found.items())[:2])
@@ -65,7 +65,7 @@ def _flags(text: str) -> str:
 
 
 def equivalent(server: str, flag: str, *, stars: bool = True) -> str:
-    """What Kirsch has for the option ``flag`` of ``server``, as its module says it; empty where it has none such."""
+    """Return the equivalent of the option ``flag`` of ``server``; empty where the server has no such option."""
     best, best_length = "", -1
     for pattern, text in patterns(server):
         if pattern == flag:
@@ -82,25 +82,25 @@ def equivalent(server: str, flag: str, *, stars: bool = True) -> str:
 
 
 def grouped(server: str) -> Iterator[tuple[str, str]]:
-    """(Spellings, answer) of each option of a server, as its module groups them."""
+    """(Spellings, equivalent) of each option of a server, grouped as in its module."""
     module = __import__(f"kirsch.compat.{SERVERS[server]}", fromlist=["OPTIONS"])
     yield from module.OPTIONS.items()
 
 
 def patterns(server: str) -> Iterator[tuple[str, str]]:
-    """(Spelling, answer) of each option of a server."""
+    """(Spelling, equivalent) of each option of a server."""
     for spellings, text in grouped(server):
         for spelling in spellings.split():
             yield spelling, text
 
 
 def imperative(text: str) -> str:
-    """An answer as an instruction."""
+    """Return an equivalent as an instruction."""
     return f"write {text}" if text.startswith("-") else text
 
 
 def near(flag: str) -> str:
-    """A hint for a misspelled option of another server: ``; did you mean ...?`` with what to write."""
+    """Return a hint for a misspelled option of another server: its name, and what to write instead."""
     from kirsch.suggest import nearest
 
     known = {

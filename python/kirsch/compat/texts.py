@@ -1,4 +1,4 @@
-"""Answers that several servers' options share."""
+"""Equivalents that the options of several servers share."""
 
 TLS = "Kirsch does not speak TLS yet; terminate it in a proxy in front"
 ASGI = "Kirsch serves WSGI; ASGI is not served yet"
