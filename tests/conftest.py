@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 @pytest.fixture
 def serve() -> Iterator[Serve]:
     """Start servers (see :class:`running.Serve`); end them afterwards and fail the test where one misbehaved:
-    a panic, a traceback through our own code, a crash, an end that nobody asked for, a refusal to end."""
+    a panic, a traceback through our own code, a crash, an exit without a request to stop, a stop that does not end."""
     started: list[Running] = []
 
     def serve(

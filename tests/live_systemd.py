@@ -1,7 +1,7 @@
 """A systemd of our own: a user manager in a control group and with a /run of its own, which runs nothing but our units.
 
-It needs root, to make those; a machine that systemd has not booted, where the control groups are nobody's; and systemd
-itself. Elsewhere :func:`missing` says what is not there.
+It needs root, to make those; a machine that systemd has not booted, where no process manages the control groups; and
+systemd itself. Elsewhere :func:`missing` says what is not there.
 """
 
 from __future__ import annotations

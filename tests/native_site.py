@@ -2,8 +2,8 @@
 
 Run as a program it serves ``waiting_app`` as the JSON object that is its argument says: ``driver``, ``threads``,
 ``scoreboard`` (a file to be mapped), ``stop`` (the arguments of ``stop()``), ``two_engines`` (as ``two_engines.py``),
-and further arguments of the constructor. TERM stops it, USR2 has it drain. It says the same line as ``kirsch`` where it
-listens.
+and further arguments of the constructor. TERM stops it, USR2 has it drain. It prints the same line as ``kirsch`` where
+it listens.
 """
 
 from __future__ import annotations

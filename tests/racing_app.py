@@ -36,7 +36,7 @@ def _serve_strangers() -> None:
             for _ in range(STEPS):
                 step()
         except (RuntimeError, AssertionError, ValueError, OSError):
-            pass  # the response is over, or somebody else was first
+            pass  # the response is over, or another thread was first
 
 
 def _start_strangers() -> None:
@@ -114,7 +114,7 @@ def first(environ: Environ, start_response: StartResponse, headers: Headers, tok
 
 
 def read(environ: Environ, start_response: StartResponse, headers: Headers, token: bytes) -> Iterable[bytes]:
-    """Strangers read the body, and go on when nobody waits for them."""
+    """Threads of the application read the body, and continue after the request has ended."""
     body: Any = environ["wsgi.input"]
     raw: Any = getattr(body, "raw", body)
     for _ in range(2):

@@ -30,7 +30,7 @@ DEFAULT_TIMEOUT = 10.0
 RECV_BYTES = 65536
 
 Framing = Literal["none", "length", "chunked", "close"]
-"""How the end of a body is told (RFC 9112 section 6.3): there is none, by Content-Length, by the last chunk, or by
+"""How the end of a body is marked (RFC 9112 section 6.3): there is none, by Content-Length, by the last chunk, or by
 the end of the connection."""
 
 _STATUS_LINE = re.compile(rb"(HTTP/1\.[01]) ([1-9][0-9][0-9]) ([\t \x21-\x7e\x80-\xff]*)")

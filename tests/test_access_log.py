@@ -304,7 +304,7 @@ def test_pipelined_requests_are_logged_in_order(log: Log) -> None:
 
 
 def test_lines_are_there_while_the_server_waits(log: Log, tmp_path: Path) -> None:
-    """Nobody who looks at the log of a quiet server should have to wait for the next request."""
+    """The last line of an idle server is written without waiting for the next request."""
     site, _ = log("%(s)s %(r)s")
     ask(site, build_request("GET", "/now"))
     path = tmp_path / "access.log"

@@ -62,7 +62,7 @@ def test_only_wire_writes_protocol_bytes(crate: str) -> None:
         # The null server looks for the end of a request and for nothing else; what it answers is its caller's.
         if name == "null.rs":
             continue
-        # The access log and the environ name versions; nobody else has a reason to write one, or a line end.
+        # The access log and the environ name versions; no other code has a reason to write a version or a line end.
         if name not in ("access_log.rs", "environ.rs"):
             assert "HTTP/1" not in code, name
         assert r"\r\n" not in code, name

@@ -1,4 +1,4 @@
-"""Logs that do not accept lines: pipes and FIFOs that nobody reads, stopped terminals, full disks.
+"""Logs that do not accept lines: pipes and FIFOs without a reader, stopped terminals, full disks.
 
 The server goes on serving, ends in time, and says afterwards how many lines it has dropped.
 """
@@ -59,7 +59,7 @@ TERM_SECONDS = 20.0
 
 
 class Blocked:
-    """A server with standard error, or standard output too, on pipes that nobody reads from when it listens on."""
+    """A server with standard error, or standard output too, on pipes that are not read from the moment it listens."""
 
     def __init__(self, target: str, *args: str, stdout: bool = False, stderr: int | None = None) -> None:
         command = [sys.executable, "-m", "kirsch", target, "--bind", "127.0.0.1:0", "--graceful-timeout", "1s", *args]
@@ -291,7 +291,7 @@ def test_server_stops_when_output_of_the_application_is_not_read(
     stdout = site.process.stdout.fileno()
     if path == "/buffers":
         assert site.get(path) == 200
-        # Somebody else fills the pipe, so that what was printed cannot be flushed at the exit.
+        # The test fills the pipe, so that what was printed cannot be flushed at the exit.
         other = os.open(f"/proc/{site.process.pid}/fd/1", os.O_WRONLY | os.O_NONBLOCK)
         with contextlib.suppress(BlockingIOError):
             while True:
@@ -421,6 +421,6 @@ def test_error_log_on_a_full_disk_resumes(serve: Serve, write_app: Write, small_
             )
             is not None
         ),
-        "it is told how many lines are missing",
+        "the number of missing lines is logged",
     )
     assert running.stop() == 0

@@ -93,7 +93,7 @@ def test_settings_with_their_origins_sockets_and_the_application(write: Write, h
         ["keep_alive", "5m", "kirsch.toml:5"],
     ]
     assert settings.endswith(" more have their defaults; --all shows them)")
-    # A machine without IPv6 has no ::1 to listen on, and is told so.
+    # A machine without IPv6 has no ::1 to listen on, which the check reports.
     assert sockets.splitlines()[:3] == ["Sockets", "  http://127.0.0.1:8000", f"  unix:{here}/k.sock"]
     assert end.splitlines()[-1].startswith("hello:app, hello:app at /shop is ok")
     assert not (here / "k.sock").exists()

@@ -776,14 +776,14 @@ def test_a_privileged_port() -> None:
     )
     lowest = Path("/proc/sys/net/ipv4/ip_unprivileged_port_start")
     if lowest.exists() and int(lowest.read_text()) <= 1:
-        pytest.skip("this machine lets everybody bind every port")
+        pytest.skip("this machine lets every user bind every port")
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=30, check=False)
     assert "this user may not bind port 1; take one from 1024 up" in done.stdout, done.stderr
 
 
 def test_an_unknown_host_and_an_address_of_another_machine(write: Write, here: Path) -> None:
     write(hello=APP)
-    # .invalid never resolves (RFC 6761, 6.4); 192.0.2.0/24 is nobody's (RFC 5737).
+    # .invalid never resolves (RFC 6761, 6.4); 192.0.2.0/24 is reserved for documentation (RFC 5737).
     assert refused("hello", "-b", "nosuch.invalid:0", cwd=here).startswith(
         "cannot listen on nosuch.invalid:0: no address is known for 'nosuch.invalid'"
     )

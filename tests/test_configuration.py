@@ -1,4 +1,4 @@
-"""The settings file: what it says becomes settings, what it cannot mean is told with its line, and it is read again."""
+"""The settings file: its settings, mistakes reported with their lines, and reading it again at a reload."""
 
 from __future__ import annotations
 
@@ -451,7 +451,7 @@ def test_what_a_reload_changes_and_what_it_cannot(write: Write) -> None:
     assert (applied.workers, applied.pid_file, applied.keep_alive, applied.target) == (3, "x", 5.0, "b")
     assert applied.origins["pid_file"] == "kirsch.toml:3"
     assert [mount.path for mount in applied.mounts] == ["/y"]
-    # What could not be changed is told again at the next reload.
+    # What could not be changed is reported again at the next reload.
     assert changes(applied, again(applied)) == ((), ("pid_file",))
     # The same value in another spelling, or from elsewhere, is no change.
     assert changes(settings("keep-alive = 60\n"), settings("", "--keep-alive", "1m")) == ((), ())

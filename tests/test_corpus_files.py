@@ -119,7 +119,7 @@ def test_case_has_its_form(kind: str, case: Path) -> None:
 
 @pytest.mark.parametrize(("kind", "case"), ALL)
 def test_case_has_only_the_line_ends_of_its_name(kind: str, case: Path) -> None:
-    """An editor that drops or adds a CR makes another case of it without anybody noticing."""
+    """An editor that drops or adds a CR would silently change the case."""
     data = case.read_bytes()
     assert bool(BARE_LINE_FEED.search(data)) == ("line-feed" in case.stem)
     assert bool(BARE_CARRIAGE_RETURN.search(data)) == ("carriage-return" in case.stem)

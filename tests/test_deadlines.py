@@ -261,7 +261,7 @@ def test_the_log_shows_the_stack_of_that_request_alone(
         assert line is not None, said
         assert "deadline of 0.3 s" in line[0]
         assert re.search(r"for 0\.[3-9]\d* s", line[0]), "so long it has run"
-    assert "wait_for_gate" not in said, "another request's stack is nobody's business here"
+    assert "wait_for_gate" not in said, "the report has the stack of this request alone"
     assert "/patient" not in said
 
 
@@ -457,7 +457,7 @@ def test_stuck_worker_is_replaced_and_its_other_clients_lose_nothing(
         innocents.await_answers(20)
         gate.touch()
         assert_answered(patient, b"waited")
-    # Nobody but the stuck call is left, so it ends without being killed.
+    # Only the stuck call is left, so the worker exits without being killed.
     wait_until(lambda: not is_alive(old), "the stuck worker has ended", 30)
     assert "is killed" not in site.stderr
     assert get(site, "/quick?again").body == b"again"
@@ -578,7 +578,7 @@ def test_deadline_does_not_interrupt_the_next_request(timed: Callable[..., Runni
         except (AssertionError, OSError) as error:
             wrong.append(error)
 
-    # Around the deadline itself, and around the moment at which somebody next looks at deadlines.
+    # Around the deadline itself, and around the next check of deadlines.
     waits = [lateness.choice([10, 18, 19, 20, 21, 22, 25, 40, 150]) for _ in range(60)]
     talkers = [threading.Thread(target=talk, args=(number, waits)) for number in range(clients)]
     for talker in talkers:

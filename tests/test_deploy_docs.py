@@ -102,7 +102,7 @@ def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def launch(shop: Path) -> Iterator[Callable[..., Running]]:
-    """Run a server's command to where it says that it listens; end it afterwards."""
+    """Run a server's command until it reports that it listens; stop it afterwards."""
     started: list[Running] = []
 
     def launch(

@@ -53,7 +53,7 @@ def test_the_application_can_tell_that_its_client_has_left(
         leave(peer, farewell)
         site.wait_for("^left: True$", after=log)
     assert_serves(site)
-    assert "Traceback" not in site.stderr, "an answer to nobody is no error"
+    assert "Traceback" not in site.stderr, "a response without a client is no error"
 
 
 @every_concurrent_driver
@@ -168,7 +168,7 @@ def test_an_iterable_is_closed_when_its_client_leaves(serve: Serve, driver: str,
     assert peer.read_head().status == 200
     assert peer.read_chunk()
     if page != "ticks":
-        # By then it has been suspended: in the one thread nobody else could be answered before.
+        # By then it has been suspended: the one thread could answer no other client before.
         assert_serves(site)
     leave(peer, farewell)
     site.wait_for("^closed left$")
@@ -191,7 +191,7 @@ def test_the_end_waits_for_a_call_whose_client_has_left(
     await_turns(site)
     site.process.send_signal(signal.SIGTERM)
     wait_until(lambda: refuses(site), "new connections are refused")
-    # It says so when the end takes its time.
+    # The server reports a stop that takes some time.
     site.wait_for("SIGTERM: stopping, up to 30 s for the requests in flight")
     gate.touch()
     assert site.process.wait(10) == 0

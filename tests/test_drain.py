@@ -60,7 +60,7 @@ def test_an_idle_connection_may_ask_once_more(driver: str) -> None:
                 return True
             return False
 
-        wait_until(refuses, "nobody listens any more")
+        wait_until(refuses, "the listener is closed")
         # Longer than the usual half second, within which all would have been closed.
         until = time.monotonic() + 0.8
         wait_until(lambda: time.monotonic() > until, "some time has passed")

@@ -1,5 +1,4 @@
-"""Several engines in one process, as an interpreter without a lock has one for each processor: to whoever talks to the
-server, and to whoever looks at it, they are one."""
+"""Several engines in one process, one for each processor as without a GIL: clients and statistics see them as one."""
 
 from __future__ import annotations
 
@@ -264,7 +263,7 @@ def test_a_stop_lets_both_finish(two: Serve, tmp_path: Path) -> None:
     gate = tmp_path / "gate"
     peers = occupy(site, gate)
     site.send(signal.SIGTERM)
-    wait_until(lambda: refuses(site), "nobody listens any more", PATIENCE)
+    wait_until(lambda: refuses(site), "the listener is closed", PATIENCE)
     gate.touch()
     for peer in peers:
         response = peer.read_response()

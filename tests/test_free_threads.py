@@ -159,7 +159,7 @@ def _serve_and_stop(seconds: float, chance: random.Random) -> None:
                 try:
                     peer = Peer.connect(address[0], int(address[1]), PATIENCE)
                 except OSError:
-                    return  # nobody listens any more
+                    return  # the listener is closed
                 with peer:
                     for _ in range(20):
                         try:

@@ -50,7 +50,7 @@ PATCHED_AT_IMPORT = [name for name in ("socket", "ssl", "select", "threading", "
 SLEEP_AT_IMPORT = sleep.__module__
 
 here = []
-everybody = gevent.event.Event()
+all_here = gevent.event.Event()
 own = gevent.local.local()
 greenlets = {}
 
@@ -84,13 +84,13 @@ def overlap(environ, start_response):
     while len(here) < int(number):
         assert time.monotonic() < deadline, f"{len(here)} are here"
         WAYS[how]()
-    everybody.set()
+    all_here.set()
     start_response("200 OK", TEXT)
     return [how.encode()]
 
 def reset(environ, start_response):
     del here[:]
-    everybody.clear()
+    all_here.clear()
     return tell(start_response, 0)
 
 def by_socket():
@@ -108,7 +108,7 @@ WAYS = {
     "gevent.sleep": lambda: gevent.sleep(0.001),
     "time.sleep": lambda: time.sleep(0.001),
     "sleep": lambda: sleep(0.001),
-    "Event": lambda: everybody.wait(20),
+    "Event": lambda: all_here.wait(20),
     "socket": by_socket,
     "lock": by_lock,
 }
@@ -323,7 +323,7 @@ def test_a_request_that_is_killed_ends_alone(green: Running) -> None:
         assert b"\r\n0\r\n\r\n" not in begun.read_until_closed(), "the cut has to show"
         green.wait_for("^generator ended$")
         assert get_json(green, "/spawns") == list(range(10))
-        assert not select.select([other.sock], [], [], 0)[0], "nobody else was killed"
+        assert not select.select([other.sock], [], [], 0)[0], "no other request was killed"
         get_json(green, "/kill?3")
         assert other.read_response().status == 500
 

@@ -1,4 +1,4 @@
-"""The health path: answered by the engine, whoever is busy, stuck, or holds the interpreter."""
+"""The health path: answered by the engine while threads are busy or stuck, or a call holds the GIL."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def test_it_answers_while_all_threads_wait_and_the_queue_is_full(tmp_path: Path)
         for peer in peers:
             assert peer.read_response().body == b"waited"
             peer.close()
-        wait_until(lambda: status(site) == (200, "alive"), "nobody waits any more")
+        wait_until(lambda: status(site) == (200, "alive"), "no request waits any more")
 
 
 # ``block``: the only thread, or the hub, is in a call in C. ``hold``: that call keeps the interpreter too.
@@ -108,7 +108,7 @@ def test_health_is_answered_while_no_thread_polls_the_engine(driver: str, page: 
         known = Peer.connect(site.host, site.port, PATIENCE)
         known.send(build_request("GET", "/hello"))
         assert known.read_response().status == 200
-        # One who was accepted before it says what it wants.
+        # A client that was accepted and has sent no request yet.
         early = Peer.connect(site.host, site.port, PATIENCE)
         wait_until(lambda: board["connections"] == 2, "it is accepted")
         stuck = ask(site, f"/{page}?{fifo.path}")
@@ -181,7 +181,7 @@ def test_it_can_be_told_while_the_interpreter_is_held(tmp_path: Path) -> None:
             for piece in (b"GE", b"T /heal", b"thz HTTP/1.1\r\nHo", b"st: a\r\n\r", b"\n"):
                 slow.send(piece)
                 until = time.monotonic() + 0.12
-                wait_until(lambda until=until: time.monotonic() > until, "somebody may have looked")  # type: ignore[misc]
+                wait_until(lambda until=until: time.monotonic() > until, "the watchdog may have checked")  # type: ignore[misc]
             assert slow.read_response().status == 200
         for peer in gone:
             peer.abort()
@@ -192,7 +192,7 @@ def test_it_can_be_told_while_the_interpreter_is_held(tmp_path: Path) -> None:
             assert peer.read_response().body == b"Hello"
             peer.close()
         stuck.close()
-        wait_until(lambda: json.loads(check(site).body)["connections"] == 1, "nobody is left")
+        wait_until(lambda: json.loads(check(site).body)["connections"] == 1, "no other connection is left")
 
 
 def test_when_it_counts_as_stalled_is_a_setting(serve: Serve, write_app: Callable[[str], str]) -> None:

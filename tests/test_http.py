@@ -444,7 +444,7 @@ def test_a_refusal_is_followed_by_an_orderly_end_while_the_client_still_sends(pe
     peer.send(b"BAD\r\n\r\n")
     for _ in range(50):
         # A reset would make one of these fail.
-        peer.send(b"more and more of what nobody reads\r\n")
+        peer.send(b"more and more of what is not read\r\n")
     response = peer.read_response()
     assert response.status == 400
     assert peer.read_until_closed() == b""
@@ -570,7 +570,7 @@ def test_an_error_page_never_repeats_what_the_client_sent(peer: Peer, request_: 
     assert "marker" not in repr(response)
     assert response.header("Content-Type") == "text/plain; charset=utf-8"
     assert response.header("Connection") == "close"
-    assert response.body, "it says what is wrong"
+    assert response.body, "the body names the error"
     assert peer.read_until_closed() == b""
 
 

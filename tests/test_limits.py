@@ -867,7 +867,8 @@ def test_term_answers_who_was_just_about_to_ask(serve: Serve, write_app: Callabl
 
 
 def test_half_sent_head_does_not_hold_up_a_stop(serve: Serve, write_app: Callable[[str], str]) -> None:
-    """It is not a request in flight: it has as long as an idle connection, and is told that it was not processed."""
+    """It is not a request in flight: it has as long as an idle connection, and gets a response that says it was not
+    processed."""
     site = serve(write_app(APP), "--graceful-timeout=120s", "--header-timeout=120s")
     with connect(site) as fresh, connect(site) as kept:
         kept.send(build_request("GET", "/"))

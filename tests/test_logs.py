@@ -295,7 +295,7 @@ def test_json_error_log_on_standard_error_has_the_start_too(write_app: Write) ->
     assert "nowhere" in record["message"]
 
 
-# In somebody's program
+# In a program that embeds the server
 
 
 class Records(logging.Handler):
@@ -325,7 +325,7 @@ def root_records() -> Iterator[Records]:
     root.addHandler(handler)
     yield handler
     root.removeHandler(handler)
-    assert (root.level, list(root.handlers)) == before  # the root logger is nobody's but the program's
+    assert (root.level, list(root.handlers)) == before  # the root logger belongs to the program
 
 
 def tcp(server: kirsch.Server) -> tuple[str, int]:

@@ -301,7 +301,7 @@ def test_status_page_contains_the_status(family: Family) -> None:
     assert shown["running"] == ""
     assert "wait()" in shown["slow"]
     assert "No worker runs" not in shown["workers"]
-    assert "what you see is old" in shown["trouble"]  # this browser reaches nobody
+    assert "what you see is old" in shown["trouble"]  # this browser cannot reach the server
 
 
 def test_metrics_are_served_on_a_unix_socket(tmp_path: Path) -> None:
@@ -372,7 +372,7 @@ def pids(url: str) -> set[int]:
 
 
 def await_requests(url: str, count: int) -> None:
-    wait_until(lambda: scrape(url)["kirsch_requests_total", ""] == count, f"{count} requests are told")
+    wait_until(lambda: scrape(url)["kirsch_requests_total", ""] == count, f"{count} requests are counted")
 
 
 def await_newcomers(url: str, before: set[int], count: int) -> None:
@@ -492,7 +492,7 @@ def test_metrics_are_served_while_every_worker_is_stuck(serve: Serve, write_app:
     site = serve(f"{module}:app", "--workers=2", "--metrics-bind=127.0.0.1:0")
     url = metrics_url(site)
     peers = []
-    # Which worker takes a connection is nobody's choice; one that is stuck takes no more.
+    # The test cannot choose the worker of a connection; a stuck worker accepts no more.
     while site.stderr.count("stuck\n") < 2:
         told = site.stderr.count("stuck\n")
         peers.append(ask(site, "/"))
@@ -501,7 +501,7 @@ def test_metrics_are_served_while_every_worker_is_stuck(serve: Serve, write_app:
     for path in ("/metrics", "/status.json", "/"):
         assert get(url, path)[0] == 200
     assert status(url)["gauges"]["running"] <= 2
-    assert time.monotonic() - began < 2.5, "it has waited for somebody"
+    assert time.monotonic() - began < 2.5, "the scrape waited for a worker"
     for peer in peers:
         assert_answered(peer, b"over")
         peer.close()
@@ -514,7 +514,7 @@ def test_slow_request_is_in_the_status(
     site, url = supervised("--workers=2", *flags(driver), "--slow-request=200ms")
     gate = tmp_path / "gate"
     with ask(site, f"/wait?{gate}", headers={"X-Request-ID": "abc-123"}) as peer:
-        wait_until(lambda: bool(status(url)["slow"]), "it is told")
+        wait_until(lambda: bool(status(url)["slow"]), "it is listed")
         (slow,) = status(url)["slow"]
         assert (slow["id"], slow["method"], slow["path"]) == ("abc-123", "GET", "/wait")
         assert (slow["condition"], slow["took"]) == ("running", None)
@@ -522,7 +522,7 @@ def test_slow_request_is_in_the_status(
         assert any(line.endswith("in wait_for_gate") for line in slow["stack"])
         gate.touch()
         assert_answered(peer, b"waited")
-    wait_until(lambda: status(url)["slow"][0]["condition"] == "over", "its end is told")
+    wait_until(lambda: status(url)["slow"][0]["condition"] == "over", "its end is recorded")
     assert status(url)["slow"][0]["took"] >= 0.2
 
 
@@ -536,7 +536,7 @@ def test_running_requests_are_published_while_a_client_reads_them(
     await_inside(site, gate, 3)
     # Each worker weighs itself on its first round, which is the one on which it would show something.
     wait_until(lambda: all(worker.memory for worker in board_of(site).read().workers), "a round has passed")
-    assert board_of(site).running() == [], "nobody has looked"
+    assert board_of(site).running() == [], "no reader has asked"
     assert status(url)["running"] is None, "not known yet"
     wait_until(lambda: len(status(url)["running"]) == 3, "all are shown")
     found = status(url)["running"]
@@ -563,7 +563,7 @@ def test_slow_requests_of_killed_worker_stay_in_the_status(
 ) -> None:
     site, url = supervised("--workers=1", "--slow-request=200ms")
     with ask(site, f"/wait?{tmp_path}/gate") as peer:
-        wait_until(lambda: bool(status(url)["slow"]), "it is told")
+        wait_until(lambda: bool(status(url)["slow"]), "it is listed")
         (old,) = pids(url)
         os.kill(old, signal.SIGKILL)
         wait_until(lambda: pids(url) not in (set(), {old}), "another worker has come")

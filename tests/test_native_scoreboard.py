@@ -108,7 +108,7 @@ def test_counters_and_gauges_are_seen_from_outside(driver: str, tmp_path: Path) 
 
 @every_driver
 def test_running_call_is_visible_while_its_thread_is_busy(driver: str, tmp_path: Path) -> None:
-    """With one thread, and where the hub is held up, nobody is left to turn the engine."""
+    """With one thread, and while the hub is blocked, no thread can poll the engine."""
     board = Board(tmp_path)
     with native_site(scoreboard=board.path, **DRIVERS[driver]) as site, Fifo(tmp_path) as fifo:
         await_words(board, running=0)
@@ -118,7 +118,7 @@ def test_running_call_is_visible_while_its_thread_is_busy(driver: str, tmp_path:
             site.wait_for("in C at", after=told)
             await_words(board, running=1)
             published = board["published"]
-            wait_until(lambda since=published: board["published"] > since, "it is told again")  # type: ignore[misc]
+            wait_until(lambda since=published: board["published"] > since, "it is published again")  # type: ignore[misc]
             fifo.let_go()
             assert peer.read_response().body == b"waited in C"
             peer.close()
@@ -140,11 +140,11 @@ def test_how_long_things_take_is_counted(driver: str, tmp_path: Path) -> None:
         assert sum(board.buckets("service_time")[len(slow) :]) >= 1
         assert board["service_time_sum"] >= 30_000_000
         if driver != "gevent":
-            # Nobody had to wait; in a loop that hosts the engine one waits for one's turn.
+            # No request had to wait; in a loop that polls the engine a request waits for its turn.
             assert board["queue_wait_sum"] == 0
-            # Whoever waits now comes back.
+            # A thread that waits for the GIL now gets it.
             assert get(site, "/hello") == 200
-            wait_until(lambda: sum(board.buckets("interpreter_wait")) > 0, "somebody has come back")
+            wait_until(lambda: sum(board.buckets("interpreter_wait")) > 0, "a thread has got the GIL")
 
 
 def test_waiting_in_the_queue_is_counted(tmp_path: Path) -> None:

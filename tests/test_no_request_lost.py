@@ -47,7 +47,7 @@ RATE = 150.0
 
 
 class Client(threading.Thread):
-    """Asks until it is told to stop; ``failures`` are requests that did not get their whole and right answer."""
+    """Sends requests until it is stopped; ``failures`` are requests that did not get their whole and right answer."""
 
     def __init__(self, site: Running, keep_alive: bool, seed: int) -> None:
         super().__init__(daemon=True)
@@ -197,7 +197,7 @@ def test_upgrades_to_another_layout_of_the_scoreboard(
     metrics = site.wait_for(r"^metrics on (\S+)$")[1]
 
     def counted() -> int:
-        """-1: nobody tells just now."""
+        """-1: not known at the moment."""
         try:
             with urllib.request.urlopen(f"{metrics}/metrics", timeout=20) as response:
                 found = re.search(r"^kirsch_requests_total ([0-9]+)$", response.read().decode(), re.MULTILINE)

@@ -72,7 +72,7 @@ def test_nothing_is_sent_without_notify_socket() -> None:
 
 
 def test_closed_notify_socket_is_ignored(tmp_path: Path) -> None:
-    notifier = Notifier({"NOTIFY_SOCKET": str(tmp_path / "nobody")})
+    notifier = Notifier({"NOTIFY_SOCKET": str(tmp_path / "missing")})
     assert notifier
     notifier.ready("all is well")
     notifier.stopping()
@@ -87,7 +87,7 @@ def test_closed_notify_socket_is_ignored(tmp_path: Path) -> None:
         ({"WATCHDOG_USEC": "often"}, 0.0),
         ({}, 0.0),
     ],
-    ids=["everybody", "ours", "another's", "no number", "none"],
+    ids=["any process", "ours", "another's", "no number", "none"],
 )
 def test_watchdog_interval_is_half_the_timeout_and_only_for_this_process(
     path_manager: ServiceManager, variables: dict[str, str], interval: float

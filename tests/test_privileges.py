@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from running import Serve
 
-as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody else")
+as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
 
 NOBODY = pwd.getpwnam("nobody")
 NOGROUP = NOBODY.pw_gid
@@ -63,7 +63,7 @@ def public() -> Iterator[Path]:
 
 @pytest.fixture(scope="session")
 def public_interpreter(public: Path) -> str:
-    """This interpreter, where everybody may run it; the same in hard links where it lies in somebody's home."""
+    """This interpreter, if every user may run it; otherwise hard links to it outside of a home directory."""
     trial = [sys.executable, "-c", "import json, ssl"]
     try:
         subprocess.run(trial, user=NOBODY.pw_uid, group=NOGROUP, capture_output=True, cwd="/", timeout=30, check=True)
@@ -177,7 +177,7 @@ def test_only_root_may_become_another_user(monkeypatch: pytest.MonkeyPatch) -> N
     assert str(raised.value) == (
         "--user root --group daemon: only root may become another user, and this is nobody; start as root, or without"
     )
-    assert privileges.identity("nobody", "") is None  # that is who it is already
+    assert privileges.identity("nobody", "") is None  # the process has this user already
     assert privileges.root_warning(None) == ""
 
 
@@ -193,26 +193,26 @@ def test_workers_as_root_are_warned_about_unless_configured(monkeypatch: pytest.
 
 
 @pytest.fixture
-def somebody() -> privileges.Identity:
+def other_user() -> privileges.Identity:
     return privileges.Identity(54321, 54322, (54322,), "", "")
 
 
 @as_root
-def test_log_is_created_for_the_user_or_changes_its_owner(tmp_path: Path, somebody: privileges.Identity) -> None:
+def test_log_is_created_for_the_user_or_changes_its_owner(tmp_path: Path, other_user: privileges.Identity) -> None:
     tmp_path.chmod(0o755)
     old = tmp_path / "old.log"
     old.write_text("line\n")
     for path in (tmp_path / "new.log", old):
-        privileges.give(somebody, str(path))
+        privileges.give(other_user, str(path))
         status = path.stat()
         assert (status.st_uid, status.st_gid, stat.S_IMODE(status.st_mode)) == (54321, 54322, 0o644)
     assert old.read_text() == "line\n"
-    privileges.give(somebody, "-")
-    privileges.give(somebody, "")
+    privileges.give(other_user, "-")
+    privileges.give(other_user, "")
 
 
 @as_root
-def test_file_in_a_directory_of_others_keeps_its_owner(tmp_path: Path, somebody: privileges.Identity) -> None:
+def test_file_in_a_directory_of_others_keeps_its_owner(tmp_path: Path, other_user: privileges.Identity) -> None:
     secret = tmp_path / "secret"
     secret.write_text("root's")
     theirs = tmp_path / "theirs"
@@ -223,18 +223,18 @@ def test_file_in_a_directory_of_others_keeps_its_owner(tmp_path: Path, somebody:
     os.mkfifo(theirs / "pipe.log")
     os.chown(theirs, 54321, 54322)
     for path in theirs.iterdir():
-        privileges.give(somebody, str(path))
+        privileges.give(other_user, str(path))
     assert secret.stat().st_uid == 0
     assert not (tmp_path / "unborn").exists()
     tmp_path.chmod(0o755)
-    privileges.give(somebody, str(secret))  # a second name of it: two names are one too many
+    privileges.give(other_user, str(secret))  # a second name of it: two names are one too many
     assert secret.stat().st_uid == 0
 
 
 @as_root
-def test_a_log_in_no_directory_is_one_line(tmp_path: Path, somebody: privileges.Identity) -> None:
+def test_a_log_in_no_directory_is_one_line(tmp_path: Path, other_user: privileges.Identity) -> None:
     with pytest.raises(OSError) as raised:
-        privileges.give(somebody, str(tmp_path / "none" / "a.log"))
+        privileges.give(other_user, str(tmp_path / "none" / "a.log"))
     assert raised.value.strerror == f"cannot write {tmp_path}/none/a.log: No such file or directory"
 
 
@@ -279,7 +279,7 @@ def test_logs_can_be_rotated_where_only_root_may_write(
     access.rename(logs / "access.log.1")
     errors.rename(logs / "error.log.1")
     os.kill(server.pid, signal.SIGUSR1)
-    for number in range(500):  # the workers are told one after the other
+    for number in range(500):  # the workers are signalled one after the other
         who(f"{server.url}/after-{number}")
         if access.exists() and access.stat().st_size:
             break

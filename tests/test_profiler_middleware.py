@@ -182,7 +182,7 @@ def test_what_the_server_knows_how_to_send_is_given_back_as_it_is(tmp_path: Path
 
 
 def test_only_the_last_are_kept(tmp_path: Path) -> None:
-    (tmp_path / "mine.prof").write_bytes(b"of somebody else")
+    (tmp_path / "mine.prof").write_bytes(b"of another program")
     profiled = make_app(app, tmp_path, keep=3)
     for number in range(7):
         ask(profiled, f"/{number}")
@@ -293,7 +293,7 @@ def test_a_full_disc_harms_no_request_and_leaves_nothing_half_written(
         assert ask(profiled, environ=environ)[2] == b"onetwo"
     assert "No space left on device" in environ["wsgi.errors"].getvalue()
     assert os.listdir(tmp_path) == []
-    # Once it has worked again, the next failure is told again.
+    # Once writing has worked again, the next failure is reported again.
     ask(profiled)
     environ = environ_of("/")
     with monkeypatch.context() as patch:

@@ -288,7 +288,7 @@ def test_reload_flag_reloads_changed_code(start: Callable[..., Running], code: C
         code(f"version {next(versions)}")
         return "site_app.py has changed: done" in site.stderr
 
-    wait_until(changed, "a change is noticed, once there is somebody to notice")
+    wait_until(changed, "a change is noticed once the watcher runs")
     last = next(versions) - 1
     wait_until(lambda: site.page() == f"version {last}", "the last one serves")
     code(source="syntax error\n")

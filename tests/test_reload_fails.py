@@ -193,7 +193,7 @@ def test_reload_after_sigwinch_starts_no_worker_when_it_fails(start: Callable[..
 
 
 def test_reload_continues_when_a_later_worker_cannot_be_started_at_once(start: Callable[..., Site]) -> None:
-    """Its first worker has shown that it works; nobody is cut off, and the others follow."""
+    """Its first worker has shown that it works; no request is aborted, and the other workers follow."""
     site = start("workers = 2\n")
     before = site.running.wait_for_workers(2)
     once, mended = site.folder / "once", site.folder / "mended"

@@ -131,7 +131,7 @@ def test_worker_survives_every_signal_at_once(serve: Serve, write_app: Write, en
     # last of them to a worker that is stuck, and one that is not may die of it.
     wrong = {signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGABRT, DUMP_SIGNAL}
     free = [each for each in range(1, 65) if handled >> (each - 1) & 1 and each not in {*wrong, *numbers(ENDS)}]
-    # Those of the C library (32 and 33) nobody may send.
+    # 32 and 33 belong to the C library and cannot be sent.
     free = [each for each in free if each in signal.valid_signals()]
     assert len(free) > 35, free
     for _ in range(30):
@@ -194,7 +194,7 @@ def test_zygote_and_metrics_process_survive_many_signals_at_once(
 
 
 def test_handlers_are_set_in_one_place() -> None:
-    """Whoever sets one elsewhere forgets the room for it. To take one away, or to put it back, needs none."""
+    """Code that sets one elsewhere does not make room for it. Removing or restoring one needs no room."""
     package = Path(kirsch.__file__).parent
     tools = {package / "top.py"}.union(*((package / name).rglob("*.py") for name in ("bench", "survey", "profile")))
     for path in {*package.rglob("*.py")} - tools - {package / "handlers.py"}:

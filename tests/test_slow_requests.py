@@ -1,4 +1,4 @@
-"""``--slow-request``: a request that takes long is told while it still runs, with the place where it is."""
+"""``--slow-request``: a request that takes long is reported while it still runs, with its stack."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_slow_request_is_reported_once_while_it_runs_and_at_its_end(serve: Serve
     site.wait_for(r"\[WARNING\] PUT /wait \(id abc-123\) takes longer than 0\.2 s: running for 0\.\d+ s, ")
     site.wait_for(r"in wait_for_gate$")
     if driver != "one thread":
-        # Another one is told when it is its turn, and this one not again.
+        # Another request is reported in its turn, and this one not again.
         peers.append(ask(site, f"/wait?{gate}"))
         site.wait_for(r"\[WARNING\] GET /wait \(id \d+\) takes longer")
     assert "is over" not in site.stderr

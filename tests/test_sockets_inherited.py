@@ -1,4 +1,5 @@
-"""Sockets that outlive whoever opened them: passed by a parent or by systemd, kept over reloads and an exec."""
+"""Sockets that outlive the process that opened them: passed by a parent or by systemd, kept over reloads and an
+exec."""
 
 from __future__ import annotations
 

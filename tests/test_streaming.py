@@ -142,7 +142,7 @@ def test_the_input_reads_like_a_file(serve: Serve, driver: str, framing: str, mo
 @every_driver
 @every_framing
 def test_a_body_that_is_not_read_stays_with_the_client(serve: Serve, driver: str, framing: str, tmp_path: Path) -> None:
-    """Backpressure: what the application does not take, the client cannot send, and nobody keeps."""
+    """Backpressure: what the application does not take, the client cannot send, and the server does not buffer."""
     site = serve_waiting(serve, *flags(driver), UNBUFFERED)
     assert_serves(site)
     gate = tmp_path / "gate"
@@ -185,7 +185,7 @@ def test_the_client_is_asked_to_go_on_when_the_application_reads(
     with connect(site) as peer:
         peer.send(head_of(f"/read_late?{gate}", framing, 4, Expect="100-continue"))
         await_inside(site, gate)
-        assert not select.select([peer.sock], [], [], 0.1)[0], "asked before anybody wanted to know"
+        assert not select.select([peer.sock], [], [], 0.1)[0], "100 Continue was sent before the application read"
         gate.touch()
         assert peer.read_head().status == 100
         peer.send(part_of(b"body", framing) + end_of(framing))

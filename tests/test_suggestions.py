@@ -1,4 +1,5 @@
-"""Hints at a mistyped or a foreign name: right, or absent. Each line of a table is what was typed and what is told."""
+"""Hints at a mistyped name or one of another server: right, or absent. Each row of a table is the input and the
+hint."""
 
 from __future__ import annotations
 

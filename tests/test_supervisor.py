@@ -260,7 +260,7 @@ def test_start_fails_when_import_exceeds_startup_timeout(tmp_path: Path, args: t
     (tmp_path / "hangs.py").write_text("import time\ntime.sleep(60)\n")
     done = run("hangs", "--startup-timeout=300ms", *args, cwd=tmp_path)
     assert done.returncode == 3
-    assert 'hangs.py", line 2 in <module>' in done.stderr, "where it hangs is told"
+    assert 'hangs.py", line 2 in <module>' in done.stderr, "the stack of the import is written"
     assert "within 0.3 s" in done.stderr
 
 

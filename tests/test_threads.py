@@ -59,7 +59,7 @@ def test_as_many_calls_at_a_time_as_threads_and_no_more(serve: Serve, number: in
     peers = [ask(site, f"/wait?{gate}") for _ in range(3 * number)]
     await_inside(site, gate, number)
     if number > 1:
-        # With one thread, nobody is left to turn the engine.
+        # With one thread, no thread is left to poll the engine.
         await_turns(site)
     gate.touch()
     for peer in peers:
@@ -331,7 +331,7 @@ def test_five_threads_serve_every_client(serve: Serve, number: int, milliseconds
     assert len(answered) == len(set(answered)) == (rounds + 1) * number, "each was called once"
 
 
-# What the interpreter is told
+# Settings of the interpreter
 
 INTERVAL = """
 import sys

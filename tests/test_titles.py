@@ -95,7 +95,7 @@ def test_title_is_at_most_as_long_as_the_command_line() -> None:
     assert run(program) == "kirsch: worker 4 [shop:app]\n"
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody else")
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
 def test_titles_can_be_set_after_a_change_of_user() -> None:
     program = (
         "import os\n"

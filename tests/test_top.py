@@ -1,4 +1,4 @@
-"""``kirsch top``: in a terminal, as plain text, and what it says when there is nothing to see."""
+"""``kirsch top``: in a terminal, as plain text, and its messages when there is nothing to show."""
 
 from __future__ import annotations
 

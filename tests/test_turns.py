@@ -1,7 +1,7 @@
-"""Workers that share a listener take turns: somebody who comes wakes one that can take the connection, and no other.
+"""Workers that share a listener: a new connection wakes one worker that can take it, and no other.
 
-The kernel asks nobody else then, so these tests are also about who must not be the one: a worker whose interpreter is
-held, or that has as many connections as it may.
+The kernel wakes only that one. So these tests also check which workers are not chosen: one whose GIL is held, and one
+that has reached its limit of connections.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ APP = """
 
     def app(environ, start_response):
         if environ["PATH_INFO"] == "/hold":
-            # While it waits another thread of the crew goes to wait for the poller. Then nobody gets the interpreter,
-            # and that is when it says so.
+            # While it waits another thread of the pool goes to wait for the poller. Then no thread gets the GIL,
+            # and that is when it prints the line.
             time.sleep(0.3)
             ctypes.PyDLL(None).system(b"echo holds >&2; exec sleep 3")
         body = str(os.getpid()).encode()
@@ -108,7 +108,7 @@ def test_connection_does_not_go_to_worker_at_its_limit(serve: Serve, write_app: 
         other = http.client.HTTPConnection(site.host, site.port, timeout=10)
         other.request("GET", "/")
         assert int(other.getresponse().read()) != full
-        # Now nobody has room, until somebody leaves.
+        # Now no worker has room, until a client disconnects.
         late = http.client.HTTPConnection(site.host, site.port, timeout=10)
         late.request("GET", "/")
         kept.close()

@@ -77,7 +77,7 @@ def _closed_counts(site: Running) -> list[int]:
 
 @every_driver
 def test_an_application_that_responds_from_another_thread(serve: Serve, driver: str) -> None:
-    """While its call lasts that is as good as from its own; afterwards it raises there, and reaches nobody."""
+    """While its call lasts that is as good as from its own; afterwards it raises there, and reaches no client."""
     site = serve_waiting(serve, *flags(driver))
     with Innocents(site) as innocents, connect(site) as peer:
         for _ in range(20):
@@ -174,7 +174,7 @@ def test_term_while_a_failure_is_being_reported(
 @every_driver
 @pytest.mark.parametrize("page", ["large?200", "write_large?200"])
 def test_a_client_that_reads_one_byte_now_and_then(serve: Serve, driver: str, page: str) -> None:
-    """It holds nobody up, and is cut when it has had its time."""
+    """It delays no other client, and is aborted at its deadline."""
     site = serve_waiting(serve, *flags(driver), "--write-timeout=700ms")
     with connect_without_room(site) as slow:
         slow.send(build_request("GET", f"/{page}&slow"))
@@ -200,10 +200,10 @@ def _is_reset(peer: Peer) -> bool:
 @pytest.mark.parametrize("buffering", ["on", "off"])
 @pytest.mark.parametrize("farewell", ["stands still", "close", "abort"])
 def test_a_body_that_stops_halfway(serve: Serve, driver: str, buffering: str, farewell: str) -> None:
-    """Buffered, it never reaches the application; else read() raises. Who still listens is told 408."""
+    """Buffered, it never reaches the application; else read() raises. A client that still reads gets 408."""
     site = serve_waiting(serve, *flags(driver), "--body-timeout=300ms", f"--request-buffering={buffering}")
     if driver == "one thread" and buffering == "off":
-        # There a body that is read as it comes holds up everybody while it does not come; so nobody is there to watch.
+        # There, reading a body that does not arrive blocks all requests, so no other client is watched.
         _stop_halfway(site, buffering, farewell)
     else:
         with Innocents(site) as innocents:

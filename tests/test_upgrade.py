@@ -124,7 +124,7 @@ def test_upgrade_keeps_old_workers_when_new_ones_fail(
 ) -> None:
     site = start("-w2", *mode)
     before = site.worker_pids()
-    # The check imports it once; whoever imports it afterwards fails.
+    # The check imports it once; every later import fails.
     marker = tmp_path / "imported"
     (tmp_path / "site_app.py").write_text(
         f"import os\nif os.path.exists({str(marker)!r}): raise LookupError('once is enough')\n"
@@ -211,5 +211,5 @@ def test_upgrade_while_asleep_starts_no_lasting_worker(start: Callable[..., Runn
     site = start()
     for _ in range(3):
         upgrade(site)
-    wait_until(lambda: len(children(site.pid)) == 1, "nobody is left behind")
+    wait_until(lambda: len(children(site.pid)) == 1, "no other process is left")
     assert site.page() == "one"

@@ -121,9 +121,9 @@ def test_setting_the_clock_changes_nothing(serve: Serve, write_app: Write, clock
         assert int(answer()) in workers
         # Longer than workers may be silent.
         until = time.monotonic() + 3.5
-        wait_until(lambda until=until: time.monotonic() > until, "whoever is thought late would be ended by now")  # type: ignore[misc]
+        wait_until(lambda until=until: time.monotonic() > until, "a late process would have been killed by now")  # type: ignore[misc]
         assert site.worker_pids() == workers
-    assert site.stderr.replace("waits\n", "") == before, "nobody had anything to say"
+    assert site.stderr.replace("waits\n", "") == before, "no process has reported anything"
     for number in (signal.SIGHUP, signal.SIGUSR2):
         clock.set(DAY)
         site.said_at(number, f"{number.name}: done, 2 workers")

@@ -287,7 +287,7 @@ def test_an_absolute_target_overrides_host(site: Running) -> None:
 
 
 def test_no_field_says_who_the_client_is(site: Running) -> None:
-    """Whoever trusts a proxy decides that in the application, or later by a setting; nobody is believed unasked."""
+    """Trust in a proxy is decided in the application, or later by a setting; by default no proxy is trusted."""
     claims = {
         "Forwarded": "for=192.0.2.1;proto=https;host=evil.example",
         "X-Forwarded-For": "192.0.2.1",
@@ -1040,7 +1040,7 @@ def test_a_file_after_write(site: Running, tmp_path: Path) -> None:
     assert (response.body, response.complete) == (b"written first, then the file", True)
 
 
-def test_the_wrapper_is_an_iterator_for_everybody(site: Running, tmp_path: Path) -> None:
+def test_the_wrapper_is_an_iterator_for_every_caller(site: Running, tmp_path: Path) -> None:
     path = tmp_path / "file"
     path.write_bytes(b"abc" * 1000)
     response = get(site, "/file_by_hand", method="POST", body=str(path).encode())

@@ -109,7 +109,7 @@ def await_turns(site: Running) -> None:
 
 
 def refuses(site: Running) -> bool:
-    """Whether nobody listens any more."""
+    """Whether the listener is closed."""
     try:
         connect(site).close()
     except OSError:

@@ -1,7 +1,7 @@
 """The application of the tests about drivers: each path waits for something, or tells what has been waited for.
 
-A gate is a path in the query string: whoever waits for it goes on when a file is there. What the test has to know at
-once is said on standard error, a line in one piece, so that calls at the same time do not mix their words.
+A gate is a path in the query string: a call that waits for it continues when the file exists. What the test has to know
+at once is said on standard error, a line in one piece, so that calls at the same time do not mix their words.
 """
 
 from __future__ import annotations
@@ -151,7 +151,7 @@ def wait(environ: Environ, start_response: StartResponse) -> Any:
 
 @page
 def block(environ: Environ, start_response: StartResponse) -> Any:
-    """Wait in C until somebody writes to the FIFO of the query: under gevent the hub waits too."""
+    """Wait in C until the test writes to the FIFO of the query: under gevent the hub waits too."""
     return read_in_c(ctypes.CDLL(None), environ, start_response)
 
 
@@ -399,7 +399,7 @@ def thread_is_late(environ: Environ, start_response: StartResponse) -> Any:
 
 @page
 def thread_strays(environ: Environ, start_response: StartResponse) -> Any:
-    """A thread that nobody waits for goes on writing until it is told that the response is over."""
+    """A thread of the application continues to write until it gets an error because the response is over."""
     write = start_response("200 OK", TEXT)
     begun = threading.Event()
 
@@ -441,7 +441,7 @@ def watch(environ: Environ, start_response: StartResponse) -> Any:
     else:
         look()
     start_response("200 OK", TEXT)
-    return [b"to nobody"]
+    return [b"to no client"]
 
 
 @page

@@ -324,7 +324,7 @@ class Late:
     def __iter__(self) -> Iterator[bytes]:
         self.start_response("200 OK", [*TEXT, ("X-Late", "yes")])
         yield b"Hello "
-        # Whoever sees "Hello " before it asks for the gate to open knows that it left before the next block was made.
+        # A client that reads "Hello " before it opens the gate knows that it was sent before the next block was made.
         while self.environ["QUERY_STRING"] not in kept.get("open_gates", ()):
             yield b""
         yield b"World"
@@ -756,7 +756,7 @@ def file_after_write(environ: Environ, start_response: StartResponse) -> Any:
 
 @page
 def file_by_hand(environ: Environ, start_response: StartResponse) -> Any:
-    """The wrapper is an iterator for everybody, middleware too."""
+    """The wrapper is an iterator for every caller, including middleware."""
     path = environ["wsgi.input"].read().decode()
     wrapper = environ["wsgi.file_wrapper"](Path(path).open("rb"), 1000)  # noqa: SIM115 - close() below does it
     start_response("200 OK", TEXT)
