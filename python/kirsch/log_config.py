@@ -70,8 +70,8 @@ def _apply_file(path: str) -> None:
 
 def _reason(error: BaseException) -> str:
     """The exception and its cause: ``dictConfig`` names the handler, and the cause is the mistake."""
-    told = " ".join(str(error).split()) or type(error).__name__
+    text = " ".join(str(error).split()) or type(error).__name__
     if isinstance(error, KeyError):
-        told = f"there is no {told}"
+        text = f"there is no {text}"
     cause = "" if error.__cause__ is None else _reason(error.__cause__)
-    return told if cause in told else f"{told}: {cause}"
+    return text if cause in text else f"{text}: {cause}"

@@ -71,13 +71,13 @@ One worker more, one less.
 It served, or did what was asked.
 .TP
 .B 1
-An address, a file or a driver cannot be had.
+An address, a file or a driver is not available.
 .TP
 .B 2
 The command line, the environment or the settings file is wrong.
 .TP
 .B 3
-The application cannot be had.
+The application cannot be loaded.
 .TP
 .B 75
 A server without a supervisor ended because a request did not end after its deadline.

@@ -165,11 +165,11 @@ def summary(error: BaseException) -> str:
     """Return ``file: type: message``: the application's file that was executed last, and the exception in one line."""
     import traceback
 
-    told = " ".join(traceback.format_exception_only(type(error), error)[-1].split())
+    text = " ".join(traceback.format_exception_only(type(error), error)[-1].split())
     frames = traceback.extract_tb(application_traceback(error))
     if isinstance(error, SyntaxError) and error.filename:
-        return f"{_short_path(error.filename)}: {told}"
-    return f"{_short_path(frames[-1].filename)}: {told}" if frames else told
+        return f"{_short_path(error.filename)}: {text}"
+    return f"{_short_path(frames[-1].filename)}: {text}" if frames else text
 
 
 def _short_path(path: str) -> str:

@@ -207,7 +207,7 @@ def main(task_text: str) -> None:
     task = json.loads(task_text)
     supervisor = socket.socket(fileno=0)
 
-    def tell(message: dict[str, Any]) -> None:
+    def send(message: dict[str, Any]) -> None:
         try:
             supervisor.send(json.dumps(message).encode())
         except ConnectionError:
@@ -218,15 +218,15 @@ def main(task_text: str) -> None:
 
         titles.other("watcher", f"of pid {task['supervisor']}")
         _end_with(supervisor)
-        _tell_changes(task["directories"], task["patterns"], task["since"], tell)
+        _report_changes(task["directories"], task["patterns"], task["since"], send)
     except ImportError as error:
-        tell({"error": f"{_MISSING.removeprefix('--reload ')} ({error})"})
+        send({"error": f"{_MISSING.removeprefix('--reload ')} ({error})"})
     except Exception as error:  # noqa: BLE001 - whatever the library raises, the supervisor reports it in a line
         hint = "raise fs.inotify.max_user_watches, or set WATCHFILES_FORCE_POLLING=1"
-        tell({"error": f"files cannot be watched: {' '.join(str(error).split())}; {hint}"})
+        send({"error": f"files cannot be watched: {' '.join(str(error).split())}; {hint}"})
 
 
-def _tell_changes(directories: list[str], patterns: list[str], since: int, tell: Any) -> None:
+def _report_changes(directories: list[str], patterns: list[str], since: int, send: Any) -> None:
     import watchfiles
 
     roots = [*directories, *_directories_of(patterns, directories)]
@@ -234,14 +234,14 @@ def _tell_changes(directories: list[str], patterns: list[str], since: int, tell:
     def is_wanted(_change: object, path: str) -> bool:
         return _matches(path, patterns) or (path.endswith(".py") and _is_source(path, directories))
 
-    def tell_all(paths: Iterable[str]) -> None:
+    def send_paths(paths: Iterable[str]) -> None:
         paths = sorted(paths)
         for path in paths:
             remove_bytecode(path)
         # A checkout of another branch changes thousands of files; the first ones suffice, and a message has a size
         # limit.
         if paths:
-            tell({"changed": paths[:10]})
+            send({"changed": paths[:10]})
 
     class Beginning:
         """The ``stop_event`` of watchfiles, which asks ``is_set()`` as soon as it watches. The earlier changes are
@@ -252,14 +252,14 @@ def _tell_changes(directories: list[str], patterns: list[str], since: int, tell:
         def is_set(self) -> bool:
             if not self.has_looked:
                 self.has_looked = True
-                tell_all(path for path in _changed_since(since, roots) if is_wanted(None, path))
+                send_paths(path for path in _changed_since(since, roots) if is_wanted(None, path))
             return False
 
     for changes in watchfiles.watch(
         *roots, watch_filter=is_wanted, debounce=_PATIENCE, step=_PAUSE, raise_interrupt=False,
         ignore_permission_denied=True, stop_event=Beginning(),
     ):  # fmt: skip
-        tell_all({path for _, path in changes})
+        send_paths({path for _, path in changes})
 
 
 def _file_time() -> int:
