@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from kirsch.calling import trouble
+from kirsch.calling import find_problem
 
 
 def plain(environ: Any, start_response: Any) -> Any: ...
@@ -127,7 +127,7 @@ FINE = {
 
 @pytest.mark.parametrize("name", FINE)
 def test_what_may_be_callable_is_not_refused(name: str) -> None:
-    assert trouble(FINE[name]) is None
+    assert find_problem(FINE[name]) is None
 
 
 class Bare: ...
@@ -162,7 +162,7 @@ REFUSED = {
 @pytest.mark.parametrize("name", REFUSED)
 def test_what_cannot_be_called_is_refused_with_the_call_that_was_probably_meant(name: str) -> None:
     found, text, call = REFUSED[name]
-    refused = trouble(found)
+    refused = find_problem(found)
     assert refused is not None
     assert (str(refused), refused.call, refused.is_asgi) == (text, call, False)
     if not isinstance(found, type):
@@ -172,6 +172,6 @@ def test_what_cannot_be_called_is_refused_with_the_call_that_was_probably_meant(
 
 def test_asgi_is_called_asgi() -> None:
     for found in (asgi, lambda scope, receive, send: None, lambda scope: None, functools.partial(asgi)):
-        refused = trouble(found)
+        refused = find_problem(found)
         assert refused is not None
         assert refused.is_asgi

@@ -224,12 +224,12 @@ class Scoreboard:
 
         Raises LayoutError, and leaves ``fd`` open, if another version has created it; OSError if it is no file.
         """
-        board = cls.look(fd, layout)
+        board = cls.attach(fd, layout)
         board._words[_H_PID] = os.getpid()
         return board
 
     @classmethod
-    def open_readonly(cls, fd: int, layout: Layout | None = None) -> Scoreboard:
+    def attach(cls, fd: int, layout: Layout | None = None) -> Scoreboard:
         """Open another process's board, to read it and to :meth:`mark_observed`. Raises as :meth:`adopt` does."""
         layout = layout or Layout.of_native()
         size = os.fstat(fd).st_size

@@ -231,7 +231,7 @@ def _look_at(path: str) -> Scoreboard:
     # Writable, to ask the workers to publish their running requests.
     fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
     try:
-        return Scoreboard.open_readonly(fd)
+        return Scoreboard.attach(fd)
     finally:
         os.close(fd)  # the memory stays mapped
 
