@@ -7,8 +7,9 @@
 //! woken compares itself with the others before each accept ([`Membership::better`]):
 //!
 //! * An engine that stops, drains or is at its bound accepts nothing.
-//! * An engine whose threads have all been in calls for [`BUSY_AFTER`], or that has queued requests, is *busy*. An engine
-//!   that is not busy is preferred whatever the numbers are. A shorter call does not count: the engine is back soon.
+//! * An engine that has begun no call for [`BUSY_AFTER`], because all its threads are in calls or requests are queued, is
+//!   *busy*. An engine that is not busy is preferred whatever the numbers are. Shorter calls do not count, even if there
+//!   are many of them: a thread is free soon.
 //! * Otherwise the numbers of connections decide. An engine accepts while it has at most one connection more than the
 //!   other, so afterwards it has at most two more, and no engine exceeds the mean by more than two.
 //! * Where clients open a connection for each request, numbers change faster than they can be evened out, and nothing is
@@ -39,9 +40,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
-/// For so long all threads of an engine must have been in calls before connections go to others for that reason. It is
-/// a few steps of the clock, which moves on every 4 ms on many systems.
-const BUSY_AFTER: Duration = Duration::from_millis(10);
+/// An engine that could begin no call for so long is busy. It is longer than a thread waits for a processor on a machine
+/// that is overloaded by a few times, so that an engine with short calls does not look busy there.
+const BUSY_AFTER: Duration = Duration::from_millis(30);
 /// For so long an engine is waited for that has no call out, or was turned within this time. On a machine whose processors
 /// are overloaded it takes a thread that long to get one.
 const PATIENCE: Duration = Duration::from_millis(100);
@@ -78,14 +79,12 @@ struct Member {
     calls: AtomicU64,
     /// When it was turned last, in milliseconds of `CLOCK_MONOTONIC`.
     turned_at: AtomicU64,
-    /// Since when all threads have been in calls, in milliseconds of `CLOCK_MONOTONIC`; 0 if they are not, and
-    /// [`ALWAYS`] if requests are queued.
+    /// Since when it has begun no call because all threads are in calls or requests are queued, in milliseconds of
+    /// `CLOCK_MONOTONIC`; 0 if it could begin one.
     busy_since: AtomicU64,
     /// 1 after another engine has told this one to look at its listeners, until it does.
     is_told: AtomicU64,
 }
-
-const ALWAYS: u64 = 1;
 
 /// The engines of one process.
 #[derive(Debug)]
@@ -191,7 +190,8 @@ impl EngineGroup {
     /// The membership of engine `index` of this process, which can run so many calls at a time.
     #[must_use]
     pub fn membership(self: &Arc<Self>, index: usize, calls: usize) -> Membership {
-        Membership { group: Arc::clone(self), index, calls: u64::try_from(calls).unwrap_or(u64::MAX), told: Vec::new() }
+        let calls = u64::try_from(calls).unwrap_or(u64::MAX);
+        Membership { group: Arc::clone(self), index, calls, begun: 0, told: Vec::new() }
     }
 
     fn own(&self) -> usize {
@@ -239,6 +239,8 @@ pub(crate) struct Address {
 pub(crate) struct Shown {
     /// See [`Member::calls`].
     pub(crate) calls: u64,
+    /// Calls that it has handed out so far.
+    pub(crate) begun: u64,
     /// Requests that wait for a thread.
     pub(crate) queued: usize,
     pub(crate) connections: usize,
@@ -253,6 +255,8 @@ pub struct Membership {
     index: usize,
     /// Calls that its threads can run at a time.
     calls: u64,
+    /// Calls that it had handed out when it was shown to the others last.
+    begun: u64,
     /// Engines that this one has left connections to and that have not accepted any since.
     told: Vec<Told>,
 }
@@ -296,13 +300,20 @@ impl Member {
         if was_turned || self.calls.load(Ordering::Relaxed) == 0 { PATIENCE } else { PATIENCE_IN_CALLS }
     }
 
+    /// From when on it is busy, if it begins no call before: a moment of `CLOCK_MONOTONIC`.
+    fn busy_at(&self) -> Option<Duration> {
+        match self.busy_since.load(Ordering::Relaxed) {
+            0 => None,
+            since => Some(Duration::from_millis(since) + BUSY_AFTER),
+        }
+    }
+
     fn suitability(&self, now: Duration) -> Suitability {
         if self.is_accepting.load(Ordering::Relaxed) == 0 {
             return Suitability::NotAccepting;
         }
-        match self.busy_since.load(Ordering::Relaxed) {
-            0 => Suitability::Free,
-            since if moment(now) >= since.saturating_add(moment(BUSY_AFTER)) => Suitability::Busy,
+        match self.busy_at() {
+            Some(at) if now >= at => Suitability::Busy,
             _ => Suitability::Free,
         }
     }
@@ -367,21 +378,20 @@ impl Membership {
     }
 
     /// Shows the others how things are.
-    pub(crate) fn show(&self, shown: Shown, now: Duration) {
+    pub(crate) fn show(&mut self, shown: Shown, now: Duration) {
+        let has_begun = std::mem::replace(&mut self.begun, shown.begun) != shown.begun;
         let own = self.own();
         set(&own.connections, shown.connections as u64);
         set(&own.accepted, shown.accepted);
         set(&own.is_accepting, shown.is_accepting.into());
         set(&own.calls, shown.calls);
         set(&own.turned_at, moment(now));
-        let since = if shown.queued > 0 {
-            ALWAYS
-        } else if shown.calls < self.calls {
+        let since = if shown.queued == 0 && shown.calls < self.calls {
             0
         } else {
             match own.busy_since.load(Ordering::Relaxed) {
-                0 | ALWAYS => moment(now).max(ALWAYS + 1),
-                since => since,
+                since if since != 0 && !has_begun => since,
+                _ => moment(now).max(1),
             }
         };
         set(&own.busy_since, since);
@@ -437,7 +447,7 @@ impl Membership {
     }
 
     /// Tells another engine to look at its listeners, because this one leaves a connection to it. Returns when to see
-    /// what became of that.
+    /// what became of that: when the other engine should have come, or is busy.
     pub(crate) fn tell(&mut self, other: Address, now: Duration) -> Duration {
         let member = self.group.member(other);
         let due = if let Some(told) = self.told.iter().find(|told| told.address == other) {
@@ -448,10 +458,11 @@ impl Membership {
             self.told.push(Told { address: other, at: now, patience, accepted, in_vain: false });
             now + patience
         };
+        let busy_at = member.busy_at();
         if member.is_told.swap(1, Ordering::Release) == 0 {
             self.group.wake(other);
         }
-        due
+        busy_at.filter(|&at| at > now).map_or(due, |at| at.min(due))
     }
 
     /// This engine has accepted a connection: whoever was told long ago and has accepted none did not come.

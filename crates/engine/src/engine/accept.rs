@@ -151,12 +151,13 @@ impl<A: App> Engine<A> {
 
     /// Shows the other engines of the group how many connections there are, and whether there are threads left. Those
     /// that suspended responses will need are not.
-    pub(super) fn show_group(&self) {
-        if let Some(membership) = &self.membership {
-            let Statistics { running, suspended, accepted, .. } = self.hub.statistics;
+    pub(super) fn show_group(&mut self) {
+        if let Some(membership) = &mut self.membership {
+            let Statistics { requests, running, suspended, accepted, .. } = self.hub.statistics;
             let has_room = self.connections.len() < self.most_connections && self.hub.now >= self.paused_until;
             let shown = Shown {
                 calls: running + suspended,
+                begun: requests,
                 queued: self.hub.queued,
                 connections: self.connections.len(),
                 accepted,

@@ -8,18 +8,18 @@ fn members(count: usize) -> (Vec<Membership>, Vec<(Os, Poller)>) {
     let (systems, wakers): (Vec<_>, Vec<_>) =
         (0..count).map(|_| Os::new().unwrap()).map(|(net, poller, waker)| ((net, poller), waker)).unzip();
     let group = EngineGroup::new(wakers, None);
-    let members: Vec<_> = (0..count).map(|index| group.membership(index, 1)).collect();
-    for member in &members {
+    let mut members: Vec<_> = (0..count).map(|index| group.membership(index, 1)).collect();
+    for member in &mut members {
         show(member, 0, 0);
     }
     (members, systems)
 }
 
 fn shown(calls: u64, connections: usize) -> Shown {
-    Shown { calls, queued: 0, connections, accepted: connections as u64, is_accepting: true }
+    Shown { calls, begun: 0, queued: 0, connections, accepted: connections as u64, is_accepting: true }
 }
 
-fn show(member: &Membership, calls: u64, connections: usize) {
+fn show(member: &mut Membership, calls: u64, connections: usize) {
     member.show(shown(calls, connections), NOW);
 }
 
@@ -38,16 +38,16 @@ fn is_woken(poller: &mut Poller) -> bool {
 fn engine_accepts_while_it_has_at_most_one_connection_more() {
     let (mut members, _systems) = members(3);
     assert_eq!(better(&mut members[0], NOW), None);
-    show(&members[0], 0, 1);
+    show(&mut members[0], 0, 1);
     assert_eq!(better(&mut members[0], NOW), None, "one more is allowed");
-    show(&members[0], 0, 2);
-    show(&members[2], 0, 1);
+    show(&mut members[0], 0, 2);
+    show(&mut members[2], 0, 1);
     assert_eq!(better(&mut members[0], NOW), Some(1), "the one that has the fewest");
-    show(&members[1], 0, 1);
+    show(&mut members[1], 0, 1);
     assert_eq!(better(&mut members[0], NOW), None);
-    show(&members[0], 0, 1000);
-    show(&members[1], 0, 998);
-    show(&members[2], 0, 999);
+    show(&mut members[0], 0, 1000);
+    show(&mut members[1], 0, 998);
+    show(&mut members[2], 0, 999);
     assert_eq!(better(&mut members[0], NOW), Some(1), "a share of a large number is not allowed");
 }
 
@@ -55,17 +55,17 @@ fn engine_accepts_while_it_has_at_most_one_connection_more() {
 fn connections_for_one_request_may_differ_by_more() {
     let (mut members, _systems) = members(2);
     assert_eq!((slack(0), slack(BRIEF_IN_A_ROW - 1), slack(BRIEF_IN_A_ROW)), (SLACK, SLACK, SLACK_IF_BRIEF));
-    show(&members[0], 0, 32);
+    show(&mut members[0], 0, 32);
     assert!(members[0].better(NOW, SLACK_IF_BRIEF).is_none() && members[0].better(NOW, SLACK).is_some());
-    show(&members[0], 0, 33);
+    show(&mut members[0], 0, 33);
     assert!(members[0].better(NOW, SLACK_IF_BRIEF).is_some());
 }
 
 #[test]
 fn engine_that_is_told_is_woken_once_until_it_looks() {
     let (mut members, mut systems) = members(3);
-    show(&members[0], 0, 2);
-    show(&members[1], 0, 2);
+    show(&mut members[0], 0, 2);
+    show(&mut members[1], 0, 2);
     let other = members[0].better(NOW, SLACK).unwrap();
     members[0].tell(other, NOW);
     assert!(is_woken(&mut systems[2].1) && !is_woken(&mut systems[1].1) && !is_woken(&mut systems[0].1));
@@ -81,8 +81,8 @@ fn engine_that_is_told_is_woken_once_until_it_looks() {
 fn busy_engine_gets_no_connection_while_another_is_free() {
     let (mut members, _systems) = members(2);
     let later = NOW + BUSY_AFTER;
-    show(&members[1], 1, 0);
-    show(&members[0], 0, 5);
+    show(&mut members[1], 1, 0);
+    show(&mut members[0], 0, 5);
     assert_eq!(better(&mut members[0], NOW), Some(1), "its call may be over at once");
     assert_eq!(better(&mut members[0], later), None);
     assert_eq!(better(&mut members[1], later), Some(0), "whatever the numbers are");
@@ -90,15 +90,31 @@ fn busy_engine_gets_no_connection_while_another_is_free() {
     assert_eq!(better(&mut members[0], later), None, "it has been busy all the time");
     members[1].show(shown(0, 0), later);
     assert_eq!(better(&mut members[0], later), Some(1));
-    members[1].show(Shown { queued: 1, ..shown(0, 0) }, later);
-    assert_eq!(better(&mut members[0], later), None, "its threads have more to do than they can");
+    let queued = Shown { queued: 1, ..shown(0, 0) };
+    members[1].show(queued, later);
+    let later_still = later + BUSY_AFTER;
+    assert_eq!(better(&mut members[0], later), Some(1), "its queue may be empty soon");
+    assert_eq!(better(&mut members[0], later_still), None, "its threads have more to do than they can");
+    members[1].show(Shown { begun: 1, ..queued }, later_still);
+    assert_eq!(better(&mut members[0], later_still), Some(1), "its calls are short");
+}
+
+#[test]
+fn engine_that_leaves_a_connection_looks_again_when_the_other_is_busy() {
+    let (mut members, _systems) = members(2);
+    show(&mut members[0], 0, 5);
+    let other = members[0].better(NOW, SLACK).unwrap();
+    show(&mut members[1], 1, 0);
+    assert_eq!(members[0].tell(other, NOW), NOW + BUSY_AFTER);
+    let later = NOW + BUSY_AFTER;
+    assert_eq!(better(&mut members[0], later), None);
 }
 
 #[test]
 fn where_all_are_busy_numbers_decide() {
     let (mut members, _systems) = members(2);
-    show(&members[0], 1, 1);
-    show(&members[1], 1, 3);
+    show(&mut members[0], 1, 1);
+    show(&mut members[1], 1, 3);
     let later = NOW + BUSY_AFTER;
     assert_eq!(better(&mut members[0], later), None);
     assert_eq!(better(&mut members[1], later), Some(0));
@@ -107,10 +123,10 @@ fn where_all_are_busy_numbers_decide() {
 #[test]
 fn full_engine_leaves_a_connection_to_one_that_has_as_many() {
     let (mut members, _systems) = members(2);
-    show(&members[0], 1, 1);
-    show(&members[1], 0, 1);
+    show(&mut members[0], 1, 1);
+    show(&mut members[1], 0, 1);
     assert_eq!(better(&mut members[0], NOW), None);
-    show(&members[1], 0, 0);
+    show(&mut members[1], 0, 0);
     assert_eq!(better(&mut members[0], NOW), Some(1), "it has a thread left");
     assert_eq!(better(&mut members[1], NOW), None);
 }
@@ -119,7 +135,7 @@ fn full_engine_leaves_a_connection_to_one_that_has_as_many() {
 fn engine_that_does_not_accept_is_never_told() {
     let (mut members, _systems) = members(2);
     members[1].show(Shown { is_accepting: false, ..shown(0, 0) }, NOW);
-    show(&members[0], 1, 9);
+    show(&mut members[0], 1, 9);
     assert!(!members[0].has_company());
     assert_eq!(better(&mut members[0], NOW + BUSY_AFTER), None);
     assert_eq!(better(&mut members[1], NOW), Some(0), "it has no room itself");
@@ -129,7 +145,7 @@ fn engine_that_does_not_accept_is_never_told() {
 #[test]
 fn engine_that_does_not_come_is_passed_over() {
     let (mut members, _systems) = members(2);
-    show(&members[0], 0, 5);
+    show(&mut members[0], 0, 5);
     let other = members[0].better(NOW, SLACK).unwrap();
     members[0].tell(other, NOW);
     assert!(members[0].better(NOW, SLACK).is_some(), "it may be on its way");
@@ -142,17 +158,17 @@ fn engine_that_does_not_come_is_passed_over() {
     assert_eq!(members[0].tell(other, NOW + PASSED_OVER_FOR), NOW + PASSED_OVER_FOR + PATIENCE);
     let later = NOW + PASSED_OVER_FOR + PATIENCE;
     assert_eq!(better(&mut members[0], later), None);
-    show(&members[1], 0, 1);
+    show(&mut members[1], 0, 1);
     assert_eq!(better(&mut members[0], later), Some(1), "it has accepted");
 }
 
 #[test]
 fn engine_whose_call_may_hold_it_up_is_waited_for_less() {
     let (mut members, _systems) = members(2);
-    show(&members[1], 1, 0);
-    show(&members[0], 9, 5);
+    show(&mut members[1], 1, 0);
+    show(&mut members[0], 9, 5);
     let other = Address { process: 0, engine: 1 };
-    assert_eq!(members[0].tell(other, NOW), NOW + PATIENCE, "it was turned just now");
+    assert_eq!(members[0].tell(other, NOW), NOW + BUSY_AFTER, "it was turned just now");
     let later = NOW + PATIENCE + Duration::from_millis(1);
     members[0].has_found_none(later);
     assert_eq!(members[0].tell(other, later), later + PATIENCE_IN_CALLS);
@@ -162,7 +178,7 @@ fn engine_whose_call_may_hold_it_up_is_waited_for_less() {
 #[test]
 fn engine_that_found_no_connection_is_not_passed_over() {
     let (mut members, _systems) = members(2);
-    show(&members[0], 0, 5);
+    show(&mut members[0], 0, 5);
     let other = members[0].better(NOW, SLACK).unwrap();
     members[0].tell(other, NOW);
     let later = NOW + PATIENCE;
@@ -184,10 +200,10 @@ fn records_in_shared_memory_are_those_of_all_processes() {
         (EngineGroup::new(vec![waker], Some(shared)).membership(0, 1), net, poller)
     };
     let (mut first, _net, mut first_poller) = process(0);
-    show(&first, 0, 2);
+    show(&mut first, 0, 2);
     assert_eq!(first.better(NOW, SLACK), None, "records without engines do not count");
-    let (second, _net, mut poller) = process(2);
-    show(&second, 0, 0);
+    let (mut second, _net, mut poller) = process(2);
+    show(&mut second, 0, 0);
     let other = first.better(NOW, SLACK).unwrap();
     assert_eq!(other, Address { process: 2, engine: 0 });
     for _ in 0..2 {
@@ -197,9 +213,9 @@ fn records_in_shared_memory_are_those_of_all_processes() {
         assert!(!is_woken(&mut first_poller));
     }
     // The worker has ended, and its successor begins at zero.
-    show(&second, 0, 7);
-    let (successor, ..) = process(2);
-    show(&successor, 0, 0);
+    show(&mut second, 0, 7);
+    let (mut successor, ..) = process(2);
+    show(&mut successor, 0, 0);
     assert!(first.better(NOW, SLACK).is_some());
 }
 
