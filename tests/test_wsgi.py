@@ -396,6 +396,48 @@ def test_a_repeated_block_with_another_request_line(site: Running) -> None:
             assert (values["HTTP_HOST"], values["HTTP_USER_AGENT"]) == ("a.example", "the same")
 
 
+def test_environ_of_a_kept_connection_is_that_of_a_new_one_when_some_fields_change(site: Running) -> None:
+    """Requests on one connection differ in some fields, sometimes in which there are; each is sent on a new one too."""
+    print("seed", SEED)
+    order = random.Random(SEED)
+    choices = {
+        "X-Request-Id": lambda: str(order.randrange(1000)),
+        "Cookie": lambda: f"a={order.randrange(3)}",
+        "Referer": lambda: order.choice(["", "/one", "/two"]),
+        "X_Dropped": lambda: order.choice(["x", "y"]),
+        "Proxy": lambda: order.choice(["x", "y"]),
+        "Accept": lambda: order.choice(["*/*", "text/html"]),
+        "Content-Type": lambda: order.choice(["text/plain", "text/html"]),
+        "Host": lambda: order.choice(["a.example", "a.example", "b.example"]),
+    }
+    names = list(choices)
+    with connect(site) as peer:
+        lines = [f"{name}: {choices[name]()}" for name in names]
+        for number in range(300):
+            for _ in range(order.randrange(3)):
+                place = order.randrange(len(lines))
+                name = lines[place].partition(":")[0]
+                lines[place] = f"{name}: {choices[name]()}"
+            if order.random() < 0.1:
+                place = order.randrange(len(lines))
+                if lines[place].startswith("Host"):
+                    pass
+                elif order.random() < 0.5:
+                    del lines[place]
+                else:
+                    name = lines[place].partition(":")[0]  # comes twice from now on
+                    lines.insert(place, f"{name}: {choices[name]()}")
+            target = f"/environ?{number % 7}"
+            request = "\r\n".join([f"GET {target} HTTP/1.1", *lines, "", ""]).encode()
+            peer.send(request)
+            kept = json.loads(peer.read_response().body)["values"]
+            with connect(site) as newcomer:
+                newcomer.send(request)
+                new = json.loads(newcomer.read_response().body)["values"]
+            kept.pop("REMOTE_PORT"), new.pop("REMOTE_PORT")
+            assert kept == new, lines
+
+
 def test_nothing_of_one_visitor_reaches_another(site: Running) -> None:
     """Many connections, interleaved, with lines that are alike but for their ends."""
     peers = [connect(site) for _ in range(20)]

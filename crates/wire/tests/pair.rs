@@ -360,7 +360,7 @@ impl Server {
             }
             let head = self.receiver.head(&self.inbox.bytes, &mut self.fields, limits);
             let Some(head) = head.expect("what a client of ours wrote") else { return };
-            self.repeated += usize::from(head.repeated);
+            self.repeated += usize::from(head.is_repeated());
             self.heard.push(Asked {
                 method: head.method.to_vec(),
                 target: head.target.raw.to_vec(),

@@ -599,7 +599,7 @@ impl App for Script {
     fn begin(&mut self, head: &Head<'_>, _connection: &mut usize) -> Asked {
         let path = std::str::from_utf8(head.target.path).expect("tests ask in ASCII");
         let id = path[1..].parse().expect("the path names a plan");
-        self.log.push(Event::Begin { id, repeated: head.repeated, retained: head.retained });
+        self.log.push(Event::Begin { id, repeated: head.is_repeated(), retained: head.retained });
         assert!(!self.plans[id].panics_early, "a panic of plan {id}");
         Asked { id, body: Told::Empty, life: Rc::clone(&self.life) }
     }

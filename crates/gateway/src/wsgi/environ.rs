@@ -5,7 +5,8 @@
 //! * Everything that does not depend on the request stands in a *base* for each listener, and an environ begins as
 //!   its copy, which CPython makes in one piece. The base has an entry for every variable that each request sets, so
 //!   that the copy has room and setting them moves nothing.
-//! * A header block that repeats on a connection ([`Head::repeated`]) copies the *template* that was made from it.
+//! * A header block that repeats on a connection but for a few values ([`Head::changed`]) copies the *template* that was
+//!   made from the block that was kept.
 //! * A single line that repeats, on any connection, is found in a table together with its key and value.
 //!
 //! Each request gets a dictionary of its own; only immutable values are shared. Values of `Cookie`, `Authorization`
@@ -38,6 +39,17 @@ struct Template {
     environ: Object,
     method: Box<[u8]>,
     target: Box<[u8]>,
+    /// A variable has the values of several fields.
+    has_joined: bool,
+}
+
+impl Template {
+    /// A copy of `environ`, which was made for `head`; `None` with an exception set if memory is short.
+    fn new(environ: &Object, head: &Head<'_>, has_joined: bool) -> Option<Box<Self>> {
+        // SAFETY: the environ is a live dict, and by `Object`'s invariant the thread is attached.
+        let environ = unsafe { Object::from_new(ffi::PyDict_Copy(environ.as_ptr())) }?;
+        Some(Box::new(Self { environ, method: head.method.into(), target: head.target.raw.into(), has_joined }))
+    }
 }
 
 impl ConnectionState {
@@ -74,6 +86,15 @@ impl Variable {
             Variable::Dropped => Variable::Dropped,
         }
     }
+}
+
+/// What one field has set.
+enum Set {
+    Nothing,
+    /// `HTTP_HOST`.
+    Host,
+    /// Another variable.
+    Variable,
 }
 
 /// Makes environs.
@@ -147,14 +168,21 @@ impl Environs {
     /// The environ of a request without a body; `None` with an exception set if memory is short.
     pub(crate) fn make(&mut self, py: Python<'_>, head: &Head<'_>, connection: &mut ConnectionState) -> Option<Object> {
         let is_origin_form = head.target.form != Form::Absolute;
-        if head.repeated
+        if let Some(changed) = head.changed
             && is_origin_form
             && let Some(template) = &connection.template
+            && (changed.is_empty() || !template.has_joined)
         {
             // SAFETY: the template is a live dict, and the thread is attached.
             let environ = unsafe { Object::from_new(ffi::PyDict_Copy(template.environ.as_ptr())) }?;
             if *template.target != *head.target.raw || *template.method != *head.method {
                 self.set_request_line(py, &environ, head)?;
+            }
+            for &index in changed {
+                self.set_field(py, &environ, head, &head.fields[usize::from(index)])?;
+            }
+            if head.retained {
+                connection.template = Some(Template::new(&environ, head, false)?);
             }
             return Some(environ);
         }
@@ -166,12 +194,9 @@ impl Environs {
         if head.version == Version::Http10 {
             set(&environ, &self.keys.server_protocol, self.http10.as_ptr())?;
         }
-        self.set_fields(py, &environ, head)?;
+        let has_joined = self.set_fields(py, &environ, head)?;
         if head.retained && is_origin_form {
-            // SAFETY: the environ is a live dict, and the thread is attached.
-            let copy = unsafe { Object::from_new(ffi::PyDict_Copy(environ.as_ptr())) }?;
-            connection.template =
-                Some(Box::new(Template { environ: copy, method: head.method.into(), target: head.target.raw.into() }));
+            connection.template = Some(Template::new(&environ, head, has_joined)?);
         } else if head.retained {
             connection.template = None;
         }
@@ -224,54 +249,63 @@ impl Environs {
         Some(TargetStrings { raw, path, query })
     }
 
-    fn set_fields(&mut self, py: Python<'_>, environ: &Object, head: &Head<'_>) -> Option<()> {
+    /// Sets the variables of all fields. Returns whether one has the values of several; `None` with an exception set if
+    /// memory is short.
+    fn set_fields(&mut self, py: Python<'_>, environ: &Object, head: &Head<'_>) -> Option<bool> {
         let (mut has_host, mut has_repeated) = (false, false);
         // SAFETY: the environ is a live dict, and the thread is attached.
         let mut size = unsafe { ffi::PyDict_Size(environ.as_ptr()) };
         for field in head.fields {
-            let line = field.line(head.block);
-            let vacancy = match self.lines.get(line) {
-                Ok((key, value)) => {
-                    set(environ, key, value.as_ptr())?;
-                    if key.as_ptr() == self.keys.http_host.as_ptr() {
-                        has_host = true;
-                        continue;
-                    }
-                    None
-                }
-                Err(vacancy) => Some(vacancy),
-            };
-            if let Some(vacancy) = vacancy {
-                let Variable::Named(key) = self.variable(py, field.name(head.block))? else { continue };
-                let value = Object::latin1(py, field.value(head.block))?;
-                set(environ, &key, value.as_ptr())?;
-                let is_host = key.as_ptr() == self.keys.http_host.as_ptr();
-                if !is_secret(field, head.block) {
-                    self.lines.offer(vacancy, line, || (key, value));
-                }
-                if is_host {
-                    has_host = true;
-                    continue;
+            match self.set_field(py, environ, head, field)? {
+                Set::Host => has_host = true,
+                Set::Nothing => {}
+                Set::Variable => {
+                    // SAFETY: the environ is a live dict, and the thread is attached.
+                    let grown = unsafe { ffi::PyDict_Size(environ.as_ptr()) };
+                    has_repeated |= grown == size;
+                    size = grown;
                 }
             }
-            // SAFETY: the environ is a live dict, and the thread is attached.
-            let grown = unsafe { ffi::PyDict_Size(environ.as_ptr()) };
-            has_repeated |= grown == size;
-            size = grown;
         }
         if has_repeated {
             self.join_repeated(py, environ, head)?;
         }
         if head.target.form == Form::Absolute {
             let authority = Object::latin1(py, head.target.authority)?;
-            set(environ, &self.keys.http_host, authority.as_ptr())
-        } else if has_host {
-            Some(())
-        } else {
+            set(environ, &self.keys.http_host, authority.as_ptr())?;
+        } else if !has_host {
             // SAFETY: the environ is a live dict that has the key from its base, and the thread is attached.
             let deleted = unsafe { ffi::PyDict_DelItem(environ.as_ptr(), self.keys.http_host.as_ptr()) };
-            (deleted == 0).then_some(())
+            if deleted != 0 {
+                return None;
+            }
         }
+        Some(has_repeated)
+    }
+
+    /// Sets the variable of one field; `None` with an exception set if memory is short.
+    fn set_field(&mut self, py: Python<'_>, environ: &Object, head: &Head<'_>, field: &Field) -> Option<Set> {
+        let line = field.line(head.block);
+        let host = self.keys.http_host.as_ptr();
+        let is_host = match self.lines.get(line) {
+            Ok((key, value)) => {
+                set(environ, key, value.as_ptr())?;
+                key.as_ptr() == host
+            }
+            Err(vacancy) => {
+                let Variable::Named(key) = self.variable(py, field.name(head.block))? else {
+                    return Some(Set::Nothing);
+                };
+                let value = Object::latin1(py, field.value(head.block))?;
+                set(environ, &key, value.as_ptr())?;
+                let is_host = key.as_ptr() == host;
+                if !is_secret(field, head.block) {
+                    self.lines.offer(vacancy, line, || (key, value));
+                }
+                is_host
+            }
+        };
+        Some(if is_host { Set::Host } else { Set::Variable })
     }
 
     /// What a field of this name becomes; `None` if memory is short.

@@ -157,6 +157,18 @@ impl<O: Own> Facts<O> {
         Ok(())
     }
 
+    /// Learns from a line that stood in the block with another value; `None` if what it said then cannot be undone.
+    pub(super) fn relearn(&mut self, name: &[u8], value: &[u8]) -> Option<()> {
+        if name.eq_ignore_ascii_case(b"content-length") {
+            self.content_length = None;
+            return self.learn(name, value).ok();
+        }
+        let is_lasting = [&b"host"[..], b"expect", b"connection", b"transfer-encoding"]
+            .iter()
+            .any(|lasting| name.eq_ignore_ascii_case(lasting));
+        (!is_lasting).then_some(())
+    }
+
     fn learn_codings(&mut self, value: &[u8]) -> Result<(), Fault> {
         self.has_transfer_encoding = true;
         let mut empty = true;

@@ -31,6 +31,20 @@ impl Field {
         &block[self.line as usize..self.value_end as usize]
     }
 
+    /// Where the line begins.
+    pub(super) fn start(&self) -> usize {
+        self.line as usize
+    }
+
+    /// The same line, where it begins at `start` of another block.
+    pub(super) fn moved_to(&self, start: usize) -> Self {
+        // Heads are bounded far below 4 GiB, so the offsets fit.
+        #[allow(clippy::cast_possible_truncation)]
+        let line = start as u32;
+        let moved = |at: u32| at - self.line + line;
+        Self { line, name_end: moved(self.name_end), value: moved(self.value), value_end: moved(self.value_end) }
+    }
+
     /// Whether the name is `name`, which must be given in lower case.
     #[must_use]
     pub fn is(&self, block: &[u8], name: &[u8]) -> bool {

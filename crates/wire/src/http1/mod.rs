@@ -19,10 +19,10 @@
 //!
 //! # The head that repeats
 //!
-//! A browser or a proxy sends nearly the same field lines with every request of a connection. The receiver keeps the
-//! last block (the bytes behind the request line up to and with the blank line) and what it learned from it. When the
-//! next request's block begins with the same bytes, it *is* that block, because a block ends at its first blank
-//! line: one comparison replaces the parse, and [`Head::repeated`] lets the application reuse what it built then.
+//! A browser or a proxy sends nearly the same field lines with every request of a connection. The receiver keeps a
+//! block (the bytes behind the request line up to and with the blank line) and what it learned from it. Of the next
+//! request's block it reads only the lines that differ, and [`Head::changed`] lets the application reuse what it built
+//! from the others.
 //!
 //! # Errors
 //!
@@ -41,6 +41,7 @@ mod limits;
 mod linear;
 mod other_protocols;
 mod receive;
+mod repeat;
 mod send;
 mod target;
 

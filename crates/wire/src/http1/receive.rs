@@ -7,6 +7,7 @@ use super::fields::Field;
 use super::grammar::{line_feed, list, target_end, token_end};
 use super::limits::{self, Limits};
 use super::other_protocols;
+use super::repeat::Repeat;
 use super::target::{Target, is_host};
 
 /// The minor version decides about persistence and framing; HTTP/1.2 and later minors count as 1.1
@@ -49,16 +50,24 @@ pub struct Head<'a> {
     pub keep_alive: bool,
     /// Whether the peer waits for `100 Continue` before it sends the body.
     pub expects_continue: bool,
-    /// The block is byte for byte that of the last head for which `retained` was set.
-    pub repeated: bool,
-    /// The receiver keeps this block to compare the next one with: whoever builds something from a block should keep
-    /// it now, because [`repeated`](Self::repeated) will refer to it.
+    /// Set if the block has the same field names in the same order as the one for which `retained` was set last: the
+    /// places in [`fields`](Self::fields) of those whose values differ, in ascending order. All other lines are the same
+    /// byte for byte.
+    pub changed: Option<&'a [u16]>,
+    /// The receiver keeps this block to compare the next one with. An application that builds something from a block
+    /// should keep it now, because [`changed`](Self::changed) of later heads refers to it.
     pub retained: bool,
     /// Bytes of input that the head took.
     pub length: usize,
 }
 
 impl<'a> Head<'a> {
+    /// Whether the block is byte for byte the one for which `retained` was set last.
+    #[must_use]
+    pub fn is_repeated(&self) -> bool {
+        self.changed.is_some_and(<[u16]>::is_empty)
+    }
+
     /// The value of the first field called `name`, which must be given in lower case.
     #[must_use]
     pub fn field(&self, name: &[u8]) -> Option<&'a [u8]> {
@@ -74,7 +83,7 @@ impl<'a> Head<'a> {
 pub struct Receiver {
     body: BodyReader,
     progress: Progress<RequestFacts>,
-    repeat: Option<Box<Repeat>>,
+    kept: Option<Box<Kept>>,
     /// Heads until the next is worth keeping; `backoff` is what `patience` starts from. While heads do repeat both
     /// are 0; where they never do, one in 64 is kept in case they begin to.
     patience: u8,
@@ -84,12 +93,11 @@ pub struct Receiver {
     is_head: bool,
 }
 
+/// The head that is kept to compare the next one with.
 #[derive(Debug)]
-struct Repeat {
-    block: Box<[u8]>,
-    fields: Box<[Field]>,
+struct Kept {
     version: Version,
-    facts: Facts<RequestFacts>,
+    repeat: Repeat<RequestFacts>,
 }
 
 /// What a block says in requests only.
@@ -136,31 +144,30 @@ impl Receiver {
         let block_start = start + line.length;
         let block = &input[block_start..];
         let known = self
-            .repeat
-            .as_deref()
-            .filter(|repeat| repeat.version == line.version && block.starts_with(&repeat.block))
-            .map(|repeat| (repeat.facts, repeat.block.len()));
-        let repeated = known.is_some();
-        let mut retained = false;
+            .kept
+            .as_deref_mut()
+            .filter(|kept| kept.version == line.version)
+            .and_then(|kept| kept.repeat.compare(block, fields, limits));
+        let is_like_kept = known.is_some();
+        let is_repeated = is_like_kept && self.kept.as_deref().is_some_and(|kept| kept.repeat.changed().is_empty());
         let (facts, block_length) = if let Some(known) = known {
-            self.backoff = 0;
             known
         } else {
             let Some((facts, length)) = self.progress.scan(input, block_start, fields, limits)? else {
                 return Ok(None);
             };
             check(&facts, line.version)?;
-            retained = self.is_worth_keeping();
-            if retained {
-                self.repeat = Some(Box::new(Repeat {
-                    block: block[..length].into(),
-                    fields: fields.as_slice().into(),
-                    version: line.version,
-                    facts,
-                }));
-            }
             (facts, length)
         };
+        let retained = if is_repeated {
+            self.backoff = 0;
+            false
+        } else {
+            self.is_worth_keeping()
+        };
+        if retained {
+            self.keep(line.version, &block[..block_length], fields, facts);
+        }
         if line.method == b"CONNECT" {
             return Err(Fault::ConnectRefused);
         }
@@ -169,9 +176,10 @@ impl Receiver {
         self.body.begin(framing);
         self.progress.reset();
         self.is_head = false;
-        let fields: &[Field] = match &self.repeat {
-            Some(repeat) if repeated => &repeat.fields,
-            _ => fields,
+        let (fields, changed): (&[Field], _) = match &self.kept {
+            Some(kept) if is_repeated => (kept.repeat.fields(), Some(kept.repeat.changed())),
+            Some(kept) if is_like_kept => (fields, Some(kept.repeat.changed())),
+            _ => (fields, None),
         };
         Ok(Some(Head {
             method: line.method,
@@ -182,7 +190,7 @@ impl Receiver {
             framing,
             keep_alive: facts.keeps_alive(line.version),
             expects_continue: facts.own.expectation == Expectation::Continue && line.version == Version::Http11,
-            repeated,
+            changed,
             retained,
             length: block_start + block_length,
         }))
@@ -214,7 +222,17 @@ impl Receiver {
 
     /// Gives back what is kept only for speed. An idle connection calls it; the next head is then parsed anew.
     pub fn forget(&mut self) {
-        self.repeat = None;
+        self.kept = None;
+    }
+
+    fn keep(&mut self, version: Version, block: &[u8], fields: &[Field], facts: Facts<RequestFacts>) {
+        match &mut self.kept {
+            Some(kept) => {
+                kept.version = version;
+                kept.repeat.replace(block, fields, facts);
+            }
+            None => self.kept = Some(Box::new(Kept { version, repeat: Repeat::new(block, fields, facts) })),
+        }
     }
 
     /// Whether the block just parsed should be kept: not a connection's first, since many have one request only, and
