@@ -36,7 +36,7 @@ fuzz_target!(|data: &[u8]| {
     let mut receiver = Receiver::default();
     for nth in 0..4 {
         let head = receiver.head(&out, &mut fields, &limits).expect("read before").expect("whole");
-        assert_eq!(head.repeated, nth >= 2);
+        assert_eq!(head.is_repeated(), nth >= 2);
         assert_eq!(written(&head), out);
         assert_eq!(head.length, out.len());
         // The body is left out: a connection of heads alone.

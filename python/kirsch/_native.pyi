@@ -214,7 +214,7 @@ class Server:
     def work(self, index: int) -> None:
         """Be the thread ``index`` of the server. Returns when the server has stopped and no call runs here."""
 
-    def turn(self) -> tuple[list[Exchange], list[Any]]:
+    def poll(self) -> tuple[list[Exchange], list[Any]]:
         """Do what is ready and due now, without waiting.
 
         Returns exchanges that can start or go on, each to be run in a greenlet of its own, and the waiters whose wait
@@ -277,7 +277,7 @@ class Server:
     def wake(self) -> None:
         """Make a waiting :meth:`run` look at pending signals now. May be called from any thread."""
 
-    def tell_last(self) -> None:
+    def log_counts(self) -> None:
         """Report what was only counted so far, refused requests and dropped access lines: when it has ended."""
 
     def reopen_logs(self) -> None:

@@ -326,7 +326,7 @@ class Server:
             if isinstance(thread := options["access_logger"], AccessThread):
                 thread.flush(reports.END_PATIENCE)
             reports.flush()
-            native.tell_last()
+            native.log_counts()
 
     def _watch_deadlines(self, native: _native.Server) -> None:
         # Up to 3.12 the thread that imports it first is taken for the main one, and a report would do so.

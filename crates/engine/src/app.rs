@@ -76,7 +76,7 @@ pub enum Report {
 }
 
 /// Says which connection a call answers. It is given out with [`Work`] and goes back with
-/// [`Engine::put_back`](crate::Engine::put_back); until then the connection is kept, whatever its peer does.
+/// [`Engine::complete`](crate::Engine::complete); until then the connection is kept, whatever its peer does.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Ticket {
     pub(crate) slot: usize,
@@ -91,7 +91,7 @@ impl Ticket {
 }
 
 /// Names a call whose [`Ticket`] somebody else has. It is valid from when the ticket was given out until
-/// [`Engine::put_back`](crate::Engine::put_back) has taken it back as done or cut.
+/// [`Engine::complete`](crate::Engine::complete) has taken it back as done or cut.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CallId {
     pub(crate) slot: usize,

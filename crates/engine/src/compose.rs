@@ -23,7 +23,7 @@ pub(crate) struct Composer<C> {
     /// Sending has failed: the peer is gone.
     pub(crate) failed: bool,
     /// Held back until the tick after this one, if nobody sends it before.
-    pub(crate) held: Option<u64>,
+    pub(crate) deferred: Option<u64>,
 }
 
 /// See [`Composer::mark`].
@@ -44,7 +44,7 @@ struct Chunk<C> {
 
 impl<C: AsRef<[u8]>> Composer<C> {
     pub(crate) fn new() -> Self {
-        Self { bytes: Vec::new(), chunks: Vec::new(), chunk_bytes: 0, sent: 0, failed: false, held: None }
+        Self { bytes: Vec::new(), chunks: Vec::new(), chunk_bytes: 0, sent: 0, failed: false, deferred: None }
     }
 
     /// Whether nothing is composed, sent or not.
@@ -103,7 +103,7 @@ impl<C: AsRef<[u8]>> Composer<C> {
         self.chunk_bytes = 0;
         self.sent = 0;
         self.failed = false;
-        self.held = None;
+        self.deferred = None;
     }
 
     /// Sends as much of what has not left as the socket takes, in one call. Returns the bytes sent.

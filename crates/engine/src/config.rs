@@ -85,15 +85,15 @@ pub(crate) const COPY_AT_MOST: usize = 4 << 10;
 /// has sent at once.
 pub(crate) const CALLS_PER_ROUND: usize = 64;
 /// Connections accepted from one listener in a turn.
-pub(crate) const ACCEPTS_PER_TURN: usize = 64;
+pub(crate) const ACCEPTS_PER_POLL: usize = 64;
 /// So many bytes are read at a time of a connection that has to wait, to see whether it is a health check. They hold an
 /// ordinary check as a whole.
 pub(crate) const GLANCE: usize = 1 << 10;
 /// For so long somebody must have waited in vain at a listener before a thread that does not turn the engine accepts
 /// there: where other processes accept from the same one, they have had their chance.
-pub(crate) const ATTEND_AFTER: Duration = Duration::from_millis(180);
+pub(crate) const WATCHDOG_AFTER: Duration = Duration::from_millis(180);
 /// Connections that it accepts from one listener at a time.
-pub(crate) const ATTENDED_ACCEPTS: usize = 128;
+pub(crate) const WATCHDOG_ACCEPTS: usize = 128;
 /// Connections accepted from one listener before it is closed: more than any backlog holds.
 pub(crate) const ACCEPTS_AT_STOP: usize = 65_536;
 /// How long a connection lingers after its last response, so that the response is not destroyed by a reset while

@@ -15,22 +15,22 @@
 //! backpressure, in both directions. While the application works on a request the connection is `Running`: the engine
 //! is free for others, and the connection's slot stays taken, whatever its peer does.
 
-mod attending;
 mod expiring;
 mod incoming;
 mod receiving;
 mod waiting;
+mod watchdog;
 
 use crate::app::{App, Progress, Refusal, Report};
+use crate::coalescing::DeferredOutput;
 use crate::compose::Composer;
 use crate::config::{CALLS_PER_ROUND, Config, GLANCE, LINGER_BYTES};
 use crate::deadline::{Millis, Sweep};
-use crate::hold::Held;
 use crate::memory::Reservation;
 use crate::meter::{self, Meter};
 use crate::net::{Moved, Net, Socket};
 use crate::output::Output;
-use crate::reply::{self, Begun, Ending, Reply};
+use crate::reply::{self, Ending, InFlight, Reply};
 use crate::spool::Body;
 use crate::stages::{Stage, Stages};
 use crate::statistics::Statistics;
@@ -44,13 +44,13 @@ use wire::http1::{
     self, BodyStep, CONTINUE, Fault, Field, Framing, PartialRequestLine, Receiver, Request, Sender, Stamp,
 };
 
-pub(crate) use attending::Attended;
 pub use expiring::Expired;
 pub use incoming::Input;
 pub(crate) use waiting::Wait;
+pub(crate) use watchdog::Serviced;
 
 /// What all connections of an engine share while one of them is driven.
-pub(crate) struct Hub<A: App> {
+pub(crate) struct EngineContext<A: App> {
     pub(crate) config: Config,
     pub(crate) now: Millis,
     pub(crate) stamp: Stamp,
@@ -59,7 +59,7 @@ pub(crate) struct Hub<A: App> {
     /// Composers that no connection needs now.
     #[allow(clippy::vec_box, reason = "connections take them and give them back as they are")]
     pub(crate) spare: Vec<Box<Composer<A::Chunk>>>,
-    pub(crate) held: Held,
+    pub(crate) deferred: DeferredOutput,
     /// Whether the application produces the parts of a response without pauses, as far as is known.
     pub(crate) parts_come_fast: bool,
     /// Scratch for heads.
@@ -85,7 +85,7 @@ pub(crate) struct Hub<A: App> {
     pub(crate) stages: Option<Box<Stages>>,
 }
 
-impl<A: App> Hub<A> {
+impl<A: App> EngineContext<A> {
     #[allow(clippy::unnecessary_box_returns, reason = "a connection keeps it so, since most have none")]
     fn composer(&mut self) -> Box<Composer<A::Chunk>> {
         self.spare.pop().unwrap_or_else(|| Box::new(Composer::new()))
@@ -93,13 +93,13 @@ impl<A: App> Hub<A> {
 }
 
 /// What becomes of a connection that was driven.
-pub(crate) enum Fate<A: App> {
+pub(crate) enum NextAction<A: App> {
     /// It waits for its socket, its deadline, or whoever answers its request.
     Wait,
     /// It could go on, but others should have their turn.
     Again,
     /// A request may be there that cannot even wait now.
-    Hold,
+    AwaitRoom,
     /// A request is ready to be answered; the connection is `Running`.
     Call(A::Request),
     /// Its response may go on; the connection is `Running`.
@@ -111,7 +111,7 @@ pub(crate) enum Fate<A: App> {
 /// What follows a step of [`Connection::drive`].
 enum Step<A: App> {
     Next,
-    Stop(Fate<A>),
+    Stop(NextAction<A>),
 }
 
 pub(crate) struct Connection<A: App> {
@@ -131,7 +131,7 @@ pub(crate) struct Connection<A: App> {
     out: Option<Box<Composer<A::Chunk>>>,
     output: Output<A::Chunk>,
     /// The response that has begun, until it ends.
-    begun: Option<Begun>,
+    in_flight: Option<InFlight>,
     /// How the last response in parts ended.
     ending: Ending,
     /// `None` until the application is told of the connection, before it is driven for the first time.
@@ -172,11 +172,11 @@ pub(crate) struct Connection<A: App> {
     pub(crate) registered: bool,
     pub(crate) awaits_writable: bool,
     /// Its call has left output waiting, at a time that was not told: the next turn settles it.
-    pub(crate) is_unsettled: bool,
+    pub(crate) needs_deadline: bool,
     /// In a queue of those that are driven without readiness.
     pub(crate) again: bool,
     /// Queued to be driven when there is room for its request.
-    pub(crate) held_back: bool,
+    pub(crate) awaits_room: bool,
 }
 
 enum Phase<A: App> {
@@ -240,11 +240,11 @@ impl<A: App> Connection<A> {
             body_memory: None,
             out: None,
             output: Output::new(),
-            begun: None,
+            in_flight: None,
             ending: Ending::Unknown,
             app,
             waiter: None,
-            // Different from what the first `settle` finds, so that it sets a deadline.
+            // Different from what the first `set_deadline` finds, so that it sets a deadline.
             wait: Wait::App,
             deadline: Millis::MAX,
             touched: now,
@@ -264,9 +264,9 @@ impl<A: App> Connection<A> {
             gone: false,
             registered: false,
             awaits_writable: false,
-            is_unsettled: false,
+            needs_deadline: false,
             again: false,
-            held_back: false,
+            awaits_room: false,
         }
     }
 
@@ -280,7 +280,7 @@ impl<A: App> Connection<A> {
 
     /// Whether nothing has been said in answer to its request, and somebody is there to hear it.
     pub(crate) fn is_unanswered(&self) -> bool {
-        self.begun.is_none() && !self.gone && !self.is_expired()
+        self.in_flight.is_none() && !self.gone && !self.is_expired()
     }
 
     /// Whether nothing is left of it but a call that is out.
@@ -310,8 +310,8 @@ impl<A: App> Connection<A> {
     }
 
     /// Whether it has asked for nothing yet.
-    pub(crate) fn is_newcomer(&self) -> bool {
-        matches!(self.phase, Phase::Head) && !self.served && !self.held_back && self.output.is_empty()
+    pub(crate) fn is_new(&self) -> bool {
+        matches!(self.phase, Phase::Head) && !self.served && !self.awaits_room && self.output.is_empty()
     }
 
     /// Whether a call is out for it, so that its slot has to be kept.
@@ -325,91 +325,92 @@ impl<A: App> Connection<A> {
     }
 
     /// Does all that can be done without waiting, and settles what is waited for next.
-    pub(crate) fn drive(&mut self, hub: &mut Hub<A>, buffer: &mut [u8], app: &mut A) -> Fate<A> {
-        self.touched = hub.now;
-        if self.round != hub.round {
-            self.round = hub.round;
+    pub(crate) fn drive(&mut self, context: &mut EngineContext<A>, buffer: &mut [u8], app: &mut A) -> NextAction<A> {
+        self.touched = context.now;
+        if self.round != context.round {
+            self.round = context.round;
             self.called = 0;
         }
-        hub.meter.begin_turn();
+        context.meter.begin_turn();
         // Whoever has been called in this round lets others go on sooner if there is much to do.
-        let most_calls = if hub.meter.is_stage_over() { 1 } else { CALLS_PER_ROUND };
+        let most_calls = if context.meter.is_stage_over() { 1 } else { CALLS_PER_ROUND };
         let has_turn = self.called < most_calls;
-        let mut fate = Fate::Again;
-        while has_turn && !hub.meter.is_turn_over() {
-            hub.meter.charge(meter::STEP);
-            match self.step(hub, buffer, app) {
+        let mut action = NextAction::Again;
+        while has_turn && !context.meter.is_turn_over() {
+            context.meter.charge(meter::STEP);
+            match self.step(context, buffer, app) {
                 Step::Next => {}
                 Step::Stop(stop) => {
-                    fate = stop;
+                    action = stop;
                     break;
                 }
             }
         }
-        match fate {
+        match action {
             // A step that stops to wait has just flushed. Doing so again could drain what is waited for, and then
             // nobody would go on.
-            Fate::Again if !self.flush(hub) => fate = self.fall(app),
+            NextAction::Again if !self.flush(context) => action = self.abort(app),
             // What was composed for requests before this one goes with its response, if that comes within a tick.
-            Fate::Call(_) => self.hold(hub),
+            NextAction::Call(_) => self.defer(context),
             _ => {}
         }
-        if let Some(stages) = &mut hub.stages {
+        if let Some(stages) = &mut context.stages {
             // What a request waits for next.
-            let next = match (&fate, &self.phase) {
-                (Fate::Call(_), _) | (Fate::Hold | Fate::Again, Phase::Head | Phase::Body(_)) => Some(Stage::Queue),
-                (Fate::Wait, Phase::Head | Phase::Body(_)) => Some(Stage::Peer),
+            let next = match (&action, &self.phase) {
+                (NextAction::Call(_), _)
+                | (NextAction::AwaitRoom | NextAction::Again, Phase::Head | Phase::Body(_)) => Some(Stage::Queue),
+                (NextAction::Wait, Phase::Head | Phase::Body(_)) => Some(Stage::Peer),
                 _ => None,
             };
             stages.wait(self.slot, next);
         }
-        if let Fate::Close(response) = &mut fate {
+        if let NextAction::Close(response) = &mut action {
             if self.output.has_file_shrunk() {
-                hub.statistics.cut += 1;
+                context.statistics.cut += 1;
                 app.report(Report::FileShrank);
             }
             if response.is_none() {
-                *response = self.leave(hub, app);
+                *response = self.finish(context, app);
             }
         } else {
-            self.settle(hub);
+            self.set_deadline(context);
         }
-        self.store(hub);
-        fate
+        self.store(context);
+        action
     }
 
     /// One step: send, then go on with a response, or with input that is here, or receive.
-    fn step(&mut self, hub: &mut Hub<A>, buffer: &mut [u8], app: &mut A) -> Step<A> {
+    fn step(&mut self, context: &mut EngineContext<A>, buffer: &mut [u8], app: &mut A) -> Step<A> {
         // Answers to pipelined requests leave together.
         let is_composing =
-            self.output.is_empty() && self.out.as_ref().is_some_and(|out| !out.is_full()) && !hub.is_full;
+            self.output.is_empty() && self.out.as_ref().is_some_and(|out| !out.is_full()) && !context.is_full;
         if is_composing && matches!(self.phase, Phase::Head) && !self.exhausted && self.has_input() {
-            return self.serve_stored(hub, app);
+            return self.serve_stored(context, app);
         }
-        if !self.flush(hub) {
-            return Step::Stop(self.fall(app));
+        if !self.flush(context) {
+            return Step::Stop(self.abort(app));
         }
         if !self.output.is_empty() {
-            return Step::Stop(Fate::Wait);
+            return Step::Stop(NextAction::Wait);
         }
         let has_input = self.has_input();
         match &mut self.phase {
             Phase::Response(responding) => {
                 if std::mem::take(&mut responding.yielded) {
                     // It has had its share of this turn.
-                    return Step::Stop(Fate::Again);
+                    return Step::Stop(NextAction::Again);
                 }
-                return Step::Stop(self.resume(hub));
+                return Step::Stop(self.resume(context));
             }
             Phase::Closing(Closing::Reset) => {
                 self.socket.reset_on_drop();
-                return Step::Stop(Fate::Close(None));
+                return Step::Stop(NextAction::Close(None));
             }
             // Closing while unread bytes lie in the socket would be a reset, which destroys what is on its way.
             Phase::Closing(Closing::Orderly) if !has_input && !self.readable => {
-                return Step::Stop(Fate::Close(None));
+                return Step::Stop(NextAction::Close(None));
             }
-            Phase::Closing(_) if self.ended => return Step::Stop(Fate::Close(None)),
+            Phase::Closing(_) if self.ended => return Step::Stop(NextAction::Close(None)),
             Phase::Closing(_) => {
                 self.socket.end_output();
                 self.drop_input();
@@ -418,61 +419,62 @@ impl<A: App> Connection<A> {
             Phase::Running(_) => {
                 self.wake(Awaited::Output, app);
                 if !self.incoming.as_ref().is_some_and(|incoming| incoming.wants_more()) {
-                    return Step::Stop(Fate::Wait);
+                    return Step::Stop(NextAction::Wait);
                 }
             }
             Phase::Expired(_) => {
                 if !self.close_expired() {
-                    return Step::Stop(Fate::Wait);
+                    return Step::Stop(NextAction::Wait);
                 }
             }
-            Phase::Queued(_) => return Step::Stop(Fate::Wait),
+            Phase::Queued(_) => return Step::Stop(NextAction::Wait),
             Phase::Head | Phase::Body(_) | Phase::Linger(_) => {}
         }
         if !self.exhausted && self.has_input() {
-            return self.serve_stored(hub, app);
+            return self.serve_stored(context, app);
         }
         if !self.readable {
-            return Step::Stop(Fate::Wait);
+            return Step::Stop(NextAction::Wait);
         }
         let mut buffer = buffer;
         if let (Phase::Running(_), Some(incoming)) = (&self.phase, &self.incoming) {
-            let room = incoming.room(&hub.config.body_memory_total).min(buffer.len());
+            let room = incoming.room(&context.config.body_memory_total).min(buffer.len());
             if room == 0 {
-                return Step::Stop(Fate::Wait);
+                return Step::Stop(NextAction::Wait);
             }
             buffer = &mut buffer[..room];
         }
-        if hub.is_full && matches!(self.phase, Phase::Head) {
-            if hub.config.health_path.is_empty() {
-                return Step::Stop(Fate::Hold);
+        if context.is_full && matches!(self.phase, Phase::Head) {
+            if context.config.health_path.is_empty() {
+                return Step::Stop(NextAction::AwaitRoom);
             }
             // It may ask for nothing but the server's health.
             buffer = &mut buffer[..GLANCE];
         }
-        let received = if hub.stages.is_some() { self.receive(buffer, hub) } else { self.socket.receive(buffer) };
+        let received =
+            if context.stages.is_some() { self.receive(buffer, context) } else { self.socket.receive(buffer) };
         match received {
-            Ok(Moved::Bytes(0)) => self.end_of_input(hub, app),
+            Ok(Moved::Bytes(0)) => self.end_of_input(context, app),
             Ok(Moved::Bytes(count)) => {
-                hub.statistics.bytes_in += count as u64;
-                hub.meter.charge(count as u64);
+                context.statistics.bytes_in += count as u64;
+                context.meter.charge(count as u64);
                 // A short read has drained the socket: no second call to be told so (edge-triggered readiness comes
                 // again with the next byte), unless the end of input is behind it, which comes with no edge.
                 self.readable = count == buffer.len() || self.read_closed;
-                self.serve_received(&buffer[..count], hub, app)
+                self.serve_received(&buffer[..count], context, app)
             }
             Ok(Moved::WouldBlock) => {
                 self.readable = false;
-                Step::Stop(Fate::Wait)
+                Step::Stop(NextAction::Wait)
             }
-            Err(_) => Step::Stop(self.fall(app)),
+            Err(_) => Step::Stop(self.abort(app)),
         }
     }
 
     /// Receives, and takes the time of it.
     #[cold]
-    fn receive(&self, buffer: &mut [u8], hub: &mut Hub<A>) -> std::io::Result<Moved> {
-        let stages = hub.stages.as_mut().filter(|_| matches!(self.phase, Phase::Head | Phase::Body(_)));
+    fn receive(&self, buffer: &mut [u8], context: &mut EngineContext<A>) -> std::io::Result<Moved> {
+        let stages = context.stages.as_mut().filter(|_| matches!(self.phase, Phase::Head | Phase::Body(_)));
         let Some(stages) = stages else { return self.socket.receive(buffer) };
         stages.receive(self.slot);
         let received = self.socket.receive(buffer);
@@ -490,9 +492,9 @@ impl<A: App> Connection<A> {
     }
 
     /// Serves what lies here.
-    fn serve_stored(&mut self, hub: &mut Hub<A>, app: &mut A) -> Step<A> {
+    fn serve_stored(&mut self, context: &mut EngineContext<A>, app: &mut A) -> Step<A> {
         let input = std::mem::take(&mut self.input);
-        let (used, step) = self.serve(&input[self.input_used..], hub, app);
+        let (used, step) = self.serve(&input[self.input_used..], context, app);
         self.input_used += used;
         let left = input.len() - self.input_used;
         if left > 0 && left < input.capacity() / 4 {
@@ -507,13 +509,13 @@ impl<A: App> Connection<A> {
     }
 
     /// Serves what was received, behind what was left over.
-    fn serve_received(&mut self, received: &[u8], hub: &mut Hub<A>, app: &mut A) -> Step<A> {
+    fn serve_received(&mut self, received: &[u8], context: &mut EngineContext<A>, app: &mut A) -> Step<A> {
         if self.has_input() {
             self.input.drain(..std::mem::take(&mut self.input_used));
             self.input.extend_from_slice(received);
-            return self.serve_stored(hub, app);
+            return self.serve_stored(context, app);
         }
-        let (used, step) = self.serve(received, hub, app);
+        let (used, step) = self.serve(received, context, app);
         self.input_used = 0;
         if used < received.len() {
             self.input.clear();
@@ -526,7 +528,7 @@ impl<A: App> Connection<A> {
 
     /// Serves the requests in `input` as far as they are here, until one is ready to be answered. Returns how many
     /// bytes of it are used.
-    fn serve(&mut self, input: &[u8], hub: &mut Hub<A>, app: &mut A) -> (usize, Step<A>) {
+    fn serve(&mut self, input: &[u8], context: &mut EngineContext<A>, app: &mut A) -> (usize, Step<A>) {
         let mut used = 0;
         self.exhausted = false;
         // Output that the peer does not take ends the loop with input left.
@@ -536,10 +538,10 @@ impl<A: App> Connection<A> {
                 self.exhausted = true;
                 break;
             }
-            if hub.is_full && matches!(self.phase, Phase::Head) {
-                match hub.glance(rest) {
+            if context.is_full && matches!(self.phase, Phase::Head) {
+                match context.glance(rest) {
                     Some(true) => {}
-                    Some(false) => return (used, Step::Stop(Fate::Hold)),
+                    Some(false) => return (used, Step::Stop(NextAction::AwaitRoom)),
                     None => {
                         self.exhausted = true;
                         break;
@@ -547,7 +549,7 @@ impl<A: App> Connection<A> {
                 }
             }
             let (count, ready) = match &mut self.phase {
-                Phase::Head => match self.head(rest, hub, app) {
+                Phase::Head => match self.head(rest, context, app) {
                     (0, None) => {
                         self.exhausted = true;
                         break;
@@ -555,7 +557,7 @@ impl<A: App> Connection<A> {
                     done => done,
                 },
                 Phase::Body(_) => {
-                    let done = self.body(rest, hub, app);
+                    let done = self.body(rest, context, app);
                     if matches!(self.phase, Phase::Body(_)) {
                         self.exhausted = true;
                         used += done.0;
@@ -564,7 +566,7 @@ impl<A: App> Connection<A> {
                     done
                 }
                 Phase::Running(_) => {
-                    used += self.take_in(rest, hub, app);
+                    used += self.take_in(rest, context, app);
                     // What is left is either kept for later or too little to be read.
                     let wants_more = self.incoming.as_ref().is_some_and(|incoming| incoming.wants_more());
                     self.exhausted = wants_more || used == input.len();
@@ -595,7 +597,7 @@ impl<A: App> Connection<A> {
             };
             used += count;
             if let Some(request) = ready {
-                return (used, Step::Stop(Fate::Call(request)));
+                return (used, Step::Stop(NextAction::Call(request)));
             }
             if self.out.as_ref().is_some_and(|out| out.is_full()) {
                 break;
@@ -606,38 +608,38 @@ impl<A: App> Connection<A> {
 
     /// Reads a head. The request is ready if it has no body, or has it right behind, or is not to wait for it. Returns
     /// the bytes used: none until the head is whole.
-    fn head(&mut self, input: &[u8], hub: &mut Hub<A>, app: &mut A) -> (usize, Option<A::Request>) {
-        if let Some(stages) = &mut hub.stages {
+    fn head(&mut self, input: &[u8], context: &mut EngineContext<A>, app: &mut A) -> (usize, Option<A::Request>) {
+        if let Some(stages) = &mut context.stages {
             stages.parse(self.slot);
         }
-        hub.meter.charge(meter::HEAD);
-        let limits = &hub.config.limits;
-        let head = match self.receiver.head(input, &mut hub.fields, limits) {
+        context.meter.charge(meter::HEAD);
+        let limits = &context.config.limits;
+        let head = match self.receiver.head(input, &mut context.fields, limits) {
             Ok(Some(head)) => head,
             Ok(None) => return (0, None),
             Err(fault) => {
-                self.refuse_unread(fault.into(), input, hub, app);
+                self.refuse_unread(fault.into(), input, context, app);
                 return (input.len(), None);
             }
         };
         let facts = Request { version: head.version, is_head: head.method == b"HEAD", keep_alive: head.keep_alive };
         let (framing, expects_continue) = (head.framing, head.expects_continue);
         let mut used = head.length;
-        if hub.config.is_health_check(&head) {
+        if context.config.is_health_check(&head) {
             let is_last = !facts.keep_alive && used == input.len();
-            self.answer_health_check(hub.health(), facts.is_head, is_last, hub);
+            self.answer_health_check(context.health(), facts.is_head, is_last, context);
             return (input.len(), None);
         }
-        if let Some(stages) = &mut hub.stages {
+        if let Some(stages) = &mut context.stages {
             stages.switch(self.slot, Stage::Environ);
         }
         let mut request = app.begin(&head, known(&mut self.app));
-        if let Some(stages) = &mut hub.stages {
+        if let Some(stages) = &mut context.stages {
             stages.switch(self.slot, Stage::Parse);
         }
         if !self.served {
             self.served = true;
-            hub.brief_in_a_row = if facts.keep_alive { 0 } else { hub.brief_in_a_row.saturating_add(1) };
+            context.brief_in_a_row = if facts.keep_alive { 0 } else { context.brief_in_a_row.saturating_add(1) };
         }
         self.forgotten = false;
         // Whatever is waited for next is waited for from now on.
@@ -654,34 +656,34 @@ impl<A: App> Connection<A> {
         };
         if whole && let Ok((count, BodyStep::Data(data))) = self.receiver.body(&input[used..], limits) {
             used += count;
-            let fits = data.len() <= hub.config.body_memory;
-            if let Some(reserved) = hub.config.body_memory_total.reserve(data.len()).filter(|_| fits) {
+            let fits = data.len() <= context.config.body_memory;
+            if let Some(reserved) = context.config.body_memory_total.reserve(data.len()).filter(|_| fits) {
                 self.body_memory = Some(reserved);
-                self.hand_over(&mut request, Body::Borrowed(data), hub.stages.as_deref_mut(), app);
+                self.hand_over(&mut request, Body::Borrowed(data), context.stages.as_deref_mut(), app);
                 return (used, Some(self.ready(request, facts)));
             }
-            let memory = &hub.config.body_memory_total;
+            let memory = &context.config.body_memory_total;
             self.phase = Phase::Body(Box::new(Receiving::new(request, facts, framing, memory)));
-            if let Err(error) = self.keep(data, hub) {
-                self.spool_failed(error, hub, app);
+            if let Err(error) = self.keep(data, context) {
+                self.spool_failed(error, context, app);
                 return (input.len(), None);
             }
-            let (count, ready) = self.body(&input[used..], hub, app);
+            let (count, ready) = self.body(&input[used..], context, app);
             return (used + count, ready);
         }
-        if !hub.config.buffer_bodies {
+        if !context.config.buffer_bodies {
             let expects_continue = expects_continue && input.len() == used;
-            let mut incoming = Incoming::new(expects_continue, hub.config.body_memory_total.reservation());
-            used += incoming.take(&mut self.receiver, &input[used..], limits, &mut hub.meter);
+            let mut incoming = Incoming::new(expects_continue, context.config.body_memory_total.reservation());
+            used += incoming.take(&mut self.receiver, &input[used..], limits, &mut context.meter);
             self.incoming = Some(Box::new(incoming));
             return (used, Some(self.ready(request, facts)));
         }
         if expects_continue && input.len() == used {
-            self.tell_to_continue(hub);
+            self.tell_to_continue(context);
         }
-        let memory = &hub.config.body_memory_total;
+        let memory = &context.config.body_memory_total;
         self.phase = Phase::Body(Box::new(Receiving::new(request, facts, framing, memory)));
-        let (count, ready) = self.body(&input[used..], hub, app);
+        let (count, ready) = self.body(&input[used..], context, app);
         (used + count, ready)
     }
 
@@ -703,85 +705,91 @@ impl<A: App> Connection<A> {
     }
 
     /// The request has to wait for somebody to call the application.
-    pub(crate) fn enqueue(&mut self, request: A::Request, hub: &mut Hub<A>) {
+    pub(crate) fn enqueue(&mut self, request: A::Request, context: &mut EngineContext<A>) {
         let Phase::Running(facts) = self.phase else { return };
         self.phase = Phase::Queued(Box::new(Queued { request, facts }));
-        hub.queued += 1;
+        context.queued += 1;
         // What was composed before it does not wait as long.
-        self.flush(hub);
-        self.settle(hub);
-        self.store(hub);
+        self.flush(context);
+        self.set_deadline(context);
+        self.store(context);
     }
 
     /// The request that waits is to be answered now. `None` if its peer has left meanwhile: it is told to try again,
     /// in case that it has only ended its side, and the connection has to be driven.
-    pub(crate) fn dequeue(&mut self, hub: &mut Hub<A>, app: &mut A) -> Option<A::Request> {
+    pub(crate) fn dequeue(&mut self, context: &mut EngineContext<A>, app: &mut A) -> Option<A::Request> {
         if !self.is_queued() {
             return None;
         }
         if self.socket.has_peer_left() {
-            hub.statistics.left += 1;
-            self.refuse_request(Refusal { status: 503, fault: None }, hub, app);
+            context.statistics.left += 1;
+            self.refuse_request(Refusal { status: 503, fault: None }, context, app);
             return None;
         }
         let Phase::Queued(queued) = std::mem::replace(&mut self.phase, Phase::Head) else { return None };
-        hub.queued -= 1;
+        context.queued -= 1;
         self.phase = Phase::Running(queued.facts);
-        self.settle(hub);
+        self.set_deadline(context);
         Some(queued.request)
     }
 
-    fn resume(&mut self, hub: &mut Hub<A>) -> Fate<A> {
-        let Phase::Response(responding) = std::mem::replace(&mut self.phase, Phase::Head) else { return Fate::Wait };
-        hub.statistics.suspended -= 1;
-        if let Some(stages) = &mut hub.stages {
+    fn resume(&mut self, context: &mut EngineContext<A>) -> NextAction<A> {
+        let Phase::Response(responding) = std::mem::replace(&mut self.phase, Phase::Head) else {
+            return NextAction::Wait;
+        };
+        context.statistics.suspended -= 1;
+        if let Some(stages) = &mut context.stages {
             stages.switch(self.slot, Stage::Queue);
         }
         self.phase = Phase::Running(responding.facts);
-        Fate::Resume(responding.response)
+        NextAction::Resume(responding.response)
     }
 
     /// Lends what a response is written with.
-    pub(crate) fn reply<R>(&mut self, hub: &mut Hub<A>, write: impl FnOnce(&mut Reply<'_, A>) -> R) -> R {
+    pub(crate) fn reply<R>(&mut self, context: &mut EngineContext<A>, write: impl FnOnce(&mut Reply<'_, A>) -> R) -> R {
         let facts = match &self.phase {
             Phase::Running(facts) => *facts,
-            Phase::Expired(expiring) => return self.reply_to_nobody(expiring.facts, hub, write),
+            Phase::Expired(expiring) => return self.reply_to_nobody(expiring.facts, context, write),
             _ => unreachable!("a ticket is for a connection that runs"),
         };
         let is_body_here = self.incoming.as_ref().is_none_or(|incoming| incoming.has_ended());
-        let stage = hub.stages.as_mut().and_then(|stages| stages.switch(self.slot, Stage::Write));
+        let stage = context.stages.as_mut().and_then(|stages| stages.switch(self.slot, Stage::Write));
         let result = write(&mut Reply {
             slot: self.slot,
-            out: self.out.get_or_insert_with(|| hub.composer()),
+            out: self.out.get_or_insert_with(|| context.composer()),
             output: &mut self.output,
-            held: &mut hub.held,
-            begun: &mut self.begun,
-            statistics: &mut hub.statistics,
+            deferred: &mut context.deferred,
+            in_flight: &mut self.in_flight,
+            statistics: &mut context.statistics,
             socket: &self.socket,
-            stamp: &hub.stamp,
-            now: hub.now,
-            request: Request { keep_alive: facts.keep_alive && is_body_here && !hub.draining, ..facts },
+            stamp: &context.stamp,
+            now: context.now,
+            request: Request { keep_alive: facts.keep_alive && is_body_here && !context.draining, ..facts },
             moved: &mut self.moved,
             gone: &mut self.gone,
-            parts_come_fast: &mut hub.parts_come_fast,
+            parts_come_fast: &mut context.parts_come_fast,
             ending: &mut self.ending,
         });
-        if let (Some(stage), Some(stages)) = (stage, &mut hub.stages) {
+        if let (Some(stage), Some(stages)) = (stage, &mut context.stages) {
             stages.switch(self.slot, stage);
         }
         if self.gone {
             self.discard_output();
             self.end_incoming(Fault::Truncated.into());
         }
-        self.store(hub);
+        self.store(context);
         result
     }
 
     /// Takes note of how far the application got. The connection has to be driven then.
-    pub(crate) fn put_back(&mut self, progress: Progress<A::Response>, hub: &mut Hub<A>) -> Option<A::Response> {
+    pub(crate) fn complete(
+        &mut self,
+        progress: Progress<A::Response>,
+        context: &mut EngineContext<A>,
+    ) -> Option<A::Response> {
         if let Some(phase) = self.expired_phase() {
             self.phase = phase;
-            self.begun = None;
+            self.in_flight = None;
             self.incoming = None;
             self.body_memory = None;
             return match progress {
@@ -790,14 +798,14 @@ impl<A: App> Connection<A> {
             };
         }
         let Phase::Running(facts) = self.phase else { unreachable!("a ticket is for a connection that runs") };
-        if let Some(begun) = &mut self.begun {
-            begun.count_status(&mut hub.statistics);
+        if let Some(in_flight) = &mut self.in_flight {
+            in_flight.count_status(&mut context.statistics);
         }
         let is_over = matches!(progress, Progress::Done | Progress::Cut);
         if is_over {
             self.body_memory = None;
         }
-        if let Some(stages) = &mut hub.stages {
+        if let Some(stages) = &mut context.stages {
             match progress {
                 _ if self.gone => stages.give_up(self.slot),
                 Progress::Done => stages.answered(self.slot),
@@ -819,24 +827,24 @@ impl<A: App> Connection<A> {
                 Progress::Done | Progress::Cut => None,
             };
         }
-        if let Some(begun) = &mut self.begun {
-            begun.produced = 0;
+        if let Some(in_flight) = &mut self.in_flight {
+            in_flight.produced = 0;
         }
         // Where nobody has taken the rest of a body, nobody can tell where the next request begins.
         let is_body_left = is_over && self.incoming.take().is_some_and(|incoming| !incoming.has_ended());
-        hub.statistics.suspended += u64::from(!is_over);
+        context.statistics.suspended += u64::from(!is_over);
         self.phase = match progress {
             Progress::Blocked(response) => Phase::Response(Box::new(Responding { response, facts, yielded: false })),
             Progress::Yield(response) => Phase::Response(Box::new(Responding { response, facts, yielded: true })),
-            Progress::Done => match self.begun.take() {
-                Some(begun) if begun.sender.keeps_alive() && !is_body_left => Phase::Head,
-                _ if facts.keep_alive || hub.draining || is_body_left => Phase::Closing(Closing::Linger),
+            Progress::Done => match self.in_flight.take() {
+                Some(in_flight) if in_flight.sender.keeps_alive() && !is_body_left => Phase::Head,
+                _ if facts.keep_alive || context.draining || is_body_left => Phase::Closing(Closing::Linger),
                 _ => Phase::Closing(Closing::Orderly),
             },
             Progress::Cut => {
-                hub.statistics.cut += 1;
-                match self.begun.take() {
-                    Some(begun) if begun.sender.needs_reset() => Phase::Closing(Closing::Reset),
+                context.statistics.cut += 1;
+                match self.in_flight.take() {
+                    Some(in_flight) if in_flight.sender.needs_reset() => Phase::Closing(Closing::Reset),
                     _ => Phase::Closing(Closing::Linger),
                 }
             }
@@ -845,50 +853,52 @@ impl<A: App> Connection<A> {
     }
 
     /// The peer has closed its side.
-    fn end_of_input(&mut self, hub: &mut Hub<A>, app: &mut A) -> Step<A> {
+    fn end_of_input(&mut self, context: &mut EngineContext<A>, app: &mut A) -> Step<A> {
         self.ended = true;
         self.readable = false;
         if self.is_receiving()
-            && let Some(stages) = &mut hub.stages
+            && let Some(stages) = &mut context.stages
         {
             stages.give_up(self.slot);
         }
         match &self.phase {
-            Phase::Head if self.receiver.end_of_input(&self.input).is_ok() => return Step::Stop(Fate::Close(None)),
-            Phase::Head => self.refuse_stored(Fault::Truncated.into(), hub, app),
-            Phase::Body(_) => self.refuse_request(Fault::Truncated.into(), hub, app),
+            Phase::Head if self.receiver.end_of_input(&self.input).is_ok() => {
+                return Step::Stop(NextAction::Close(None));
+            }
+            Phase::Head => self.refuse_stored(Fault::Truncated.into(), context, app),
+            Phase::Body(_) => self.refuse_request(Fault::Truncated.into(), context, app),
             Phase::Running(_) => self.break_incoming(Fault::Truncated.into(), app),
             Phase::Expired(_) => self.let_expired_go(),
-            _ => return Step::Stop(Fate::Close(None)),
+            _ => return Step::Stop(NextAction::Close(None)),
         }
         Step::Next
     }
 
     /// Answers what lies here and never became a request.
-    fn refuse_stored(&mut self, refusal: Refusal, hub: &mut Hub<A>, app: &mut A) {
+    fn refuse_stored(&mut self, refusal: Refusal, context: &mut EngineContext<A>, app: &mut A) {
         let input = std::mem::take(&mut self.input);
-        self.refuse_unread(refusal, &input[self.input_used..], hub, app);
+        self.refuse_unread(refusal, &input[self.input_used..], context, app);
     }
 
     /// Answers `unread`, which never became a request.
-    fn refuse_unread(&mut self, refusal: Refusal, unread: &[u8], hub: &mut Hub<A>, app: &mut A) {
+    fn refuse_unread(&mut self, refusal: Refusal, unread: &[u8], context: &mut EngineContext<A>, app: &mut A) {
         app.refused(refusal, PartialRequestLine::read(unread), known(&mut self.app));
-        self.write_refusal(refusal, self.receiver.is_head(), hub);
+        self.write_refusal(refusal, self.receiver.is_head(), context);
     }
 
     /// Answers a request that the application will not see: its body did not come as it should, or it waited too long.
-    fn refuse_request(&mut self, refusal: Refusal, hub: &mut Hub<A>, app: &mut A) {
-        let Some((request, facts)) = self.take_request(hub) else { return };
+    fn refuse_request(&mut self, refusal: Refusal, context: &mut EngineContext<A>, app: &mut A) {
+        let Some((request, facts)) = self.take_request(context) else { return };
         app.abandon_request(request, Some(refusal));
-        self.write_refusal(refusal, facts.is_head, hub);
+        self.write_refusal(refusal, facts.is_head, context);
     }
 
     /// Takes a request out that the application has not been called for.
-    fn take_request(&mut self, hub: &mut Hub<A>) -> Option<(A::Request, Request)> {
+    fn take_request(&mut self, context: &mut EngineContext<A>) -> Option<(A::Request, Request)> {
         match std::mem::replace(&mut self.phase, Phase::Head) {
             Phase::Body(receiving) => Some((receiving.request, receiving.facts)),
             Phase::Queued(queued) => {
-                hub.queued -= 1;
+                context.queued -= 1;
                 self.body_memory = None;
                 Some((queued.request, queued.facts))
             }
@@ -899,18 +909,18 @@ impl<A: App> Connection<A> {
         }
     }
 
-    fn write_refusal(&mut self, refusal: Refusal, is_head: bool, hub: &mut Hub<A>) {
-        self.out(hub);
-        let out = self.out.get_or_insert_with(|| hub.composer());
-        hub.config.refuse(refusal, is_head, &hub.stamp, &mut out.bytes);
-        self.refused(refusal.status, hub);
+    fn write_refusal(&mut self, refusal: Refusal, is_head: bool, context: &mut EngineContext<A>) {
+        self.out(context);
+        let out = self.out.get_or_insert_with(|| context.composer());
+        context.config.refuse(refusal, is_head, &context.stamp, &mut out.bytes);
+        self.refused(refusal.status, context);
     }
 
     /// A refusal has been written: it is the last thing that the peer gets.
-    fn refused(&mut self, status: u16, hub: &mut Hub<A>) {
-        hub.statistics.refused += 1;
-        hub.statistics.count_status(status);
-        if let Some(stages) = &mut hub.stages {
+    fn refused(&mut self, status: u16, context: &mut EngineContext<A>) {
+        context.statistics.refused += 1;
+        context.statistics.count_status(status);
+        if let Some(stages) = &mut context.stages {
             stages.give_up(self.slot);
         }
         self.incoming = None;
@@ -920,14 +930,14 @@ impl<A: App> Connection<A> {
     }
 
     /// The peer waits to be told that its body is wanted.
-    fn tell_to_continue(&mut self, hub: &mut Hub<A>) {
-        hub.statistics.count_status(100);
-        self.out(hub).bytes.extend_from_slice(CONTINUE);
+    fn tell_to_continue(&mut self, context: &mut EngineContext<A>) {
+        context.statistics.count_status(100);
+        self.out(context).bytes.extend_from_slice(CONTINUE);
     }
 
     /// What is composed for this connection. Nothing of it has left.
-    fn out(&mut self, hub: &mut Hub<A>) -> &mut Composer<A::Chunk> {
-        let out = self.out.get_or_insert_with(|| hub.composer());
+    fn out(&mut self, context: &mut EngineContext<A>) -> &mut Composer<A::Chunk> {
+        let out = self.out.get_or_insert_with(|| context.composer());
         // What a tick has sent a part of leaves by another way.
         if out.is_begun() {
             out.move_to(&mut self.output);
@@ -936,18 +946,18 @@ impl<A: App> Connection<A> {
     }
 
     /// Gives the composer back if it holds nothing.
-    fn store(&mut self, hub: &mut Hub<A>) {
+    fn store(&mut self, context: &mut EngineContext<A>) {
         if let Some(out) = self.out.take_if(|out| out.is_empty()) {
-            hub.spare.push(out);
+            context.spare.push(out);
         }
     }
 
     /// Holds back what is composed, for the next response to leave with it.
-    fn hold(&mut self, hub: &mut Hub<A>) {
+    fn defer(&mut self, context: &mut EngineContext<A>) {
         if let Some(out) = &mut self.out
             && !out.is_empty()
         {
-            reply::hold(out, &mut hub.held, self.slot);
+            reply::defer(out, &mut context.deferred, self.slot);
         }
     }
 
@@ -955,7 +965,7 @@ impl<A: App> Connection<A> {
     /// still held. It drops nothing that belongs to the application.
     pub(crate) fn tick(&mut self, tick: u64, statistics: &mut Statistics, stages: &mut Option<Box<Stages>>) -> bool {
         let Some(out) = &mut self.out else { return false };
-        match out.held {
+        match out.deferred {
             Some(at) if at < tick && self.output.is_empty() && !out.failed && !out.is_sent() => {
                 if let Some(stages) = stages {
                     stages.send(self.slot);
@@ -973,29 +983,29 @@ impl<A: App> Connection<A> {
     }
 
     /// Sends what is composed; false if the peer is gone.
-    fn flush(&mut self, hub: &mut Hub<A>) -> bool {
-        if hub.stages.is_some() { self.flush_timed(hub) } else { self.flush_now(hub) }
+    fn flush(&mut self, context: &mut EngineContext<A>) -> bool {
+        if context.stages.is_some() { self.flush_timed(context) } else { self.flush_now(context) }
     }
 
     #[cold]
-    fn flush_timed(&mut self, hub: &mut Hub<A>) -> bool {
-        if let Some(stages) = &mut hub.stages {
+    fn flush_timed(&mut self, context: &mut EngineContext<A>) -> bool {
+        if let Some(stages) = &mut context.stages {
             stages.send(self.slot);
         }
-        let flushed = self.flush_now(hub);
-        if let Some(stages) = &mut hub.stages {
+        let flushed = self.flush_now(context);
+        if let Some(stages) = &mut context.stages {
             stages.sent(self.slot, self.output.is_empty());
         }
         flushed
     }
 
-    fn flush_now(&mut self, hub: &mut Hub<A>) -> bool {
+    fn flush_now(&mut self, context: &mut EngineContext<A>) -> bool {
         let mut count = 0;
         let flushed = match &mut self.out {
             Some(out) => reply::flush(out, &mut self.output, &self.socket, &mut count),
             None => self.output.flush(&self.socket, &mut count),
         };
-        hub.statistics.bytes_out += count;
+        context.statistics.bytes_out += count;
         self.moved += count;
         flushed.is_ok()
     }
@@ -1009,10 +1019,10 @@ impl<A: App> Connection<A> {
 
     /// The peer is gone, or must see that something is missing because a file could not be sent: the connection is
     /// over, once the call that is out for it comes back.
-    fn fall(&mut self, app: &mut A) -> Fate<A> {
+    fn abort(&mut self, app: &mut A) -> NextAction<A> {
         self.socket.reset_on_drop();
         if !self.is_running() {
-            return Fate::Close(None);
+            return NextAction::Close(None);
         }
         self.socket.cut();
         self.gone = true;
@@ -1020,16 +1030,16 @@ impl<A: App> Connection<A> {
         self.discard_output();
         self.break_incoming(Fault::Truncated.into(), app);
         self.wake(Awaited::Output, app);
-        Fate::Wait
+        NextAction::Wait
     }
 
     /// Somebody waits in the middle of a call until there is input, or its end.
-    pub(crate) fn wait_for_input(&mut self, waiter: A::Waiter, hub: &mut Hub<A>, app: &mut A) {
+    pub(crate) fn wait_for_input(&mut self, waiter: A::Waiter, context: &mut EngineContext<A>, app: &mut A) {
         if self.incoming.as_ref().is_none_or(|incoming| incoming.has_something()) {
             return app.wake(waiter);
         }
         self.waiter = Some((Awaited::Input, waiter));
-        self.settle(hub);
+        self.set_deadline(context);
     }
 
     /// Somebody waits in the middle of a call until the peer has taken all output, or is gone. The connection has to be
@@ -1065,33 +1075,33 @@ impl<A: App> Connection<A> {
     }
 
     /// Cuts whatever is under way. The slot stays if a call is out.
-    pub(crate) fn cut(&mut self, hub: &mut Hub<A>, app: &mut A) -> Fate<A> {
+    pub(crate) fn cut(&mut self, context: &mut EngineContext<A>, app: &mut A) -> NextAction<A> {
         if !self.is_between_requests() && !matches!(self.phase, Phase::Linger(_)) {
             if !self.gone && !self.is_expired() {
-                hub.statistics.cut += 1;
+                context.statistics.cut += 1;
             }
-            return match self.fall(app) {
-                Fate::Close(_) => Fate::Close(self.leave(hub, app)),
-                fate => fate,
+            return match self.abort(app) {
+                NextAction::Close(_) => NextAction::Close(self.finish(context, app)),
+                action => action,
             };
         }
-        Fate::Close(None)
+        NextAction::Close(None)
     }
 
     /// The connection is over: what was under way is given up.
-    fn leave(&mut self, hub: &mut Hub<A>, app: &mut A) -> Option<A::Response> {
+    fn finish(&mut self, context: &mut EngineContext<A>, app: &mut A) -> Option<A::Response> {
         if let Some(mut out) = self.out.take() {
             out.clear();
-            hub.spare.push(out);
+            context.spare.push(out);
         }
         match std::mem::replace(&mut self.phase, Phase::Closing(Closing::Orderly)) {
             Phase::Body(receiving) => app.abandon_request(receiving.request, None),
             Phase::Queued(queued) => {
-                hub.queued -= 1;
+                context.queued -= 1;
                 app.abandon_request(queued.request, None);
             }
             Phase::Response(responding) => {
-                hub.statistics.suspended -= 1;
+                context.statistics.suspended -= 1;
                 return Some(responding.response);
             }
             _ => {}
@@ -1100,16 +1110,16 @@ impl<A: App> Connection<A> {
     }
 
     /// Code of ours panicked in driving it. If a call is out the slot has to be kept.
-    pub(crate) fn give_up(&mut self, hub: &mut Hub<A>, app: &mut A) -> bool {
+    pub(crate) fn give_up(&mut self, context: &mut EngineContext<A>, app: &mut A) -> bool {
         let is_running = self.is_running();
         if is_running {
-            self.fall(app);
+            self.abort(app);
             return true;
         }
         self.socket.reset_on_drop();
         match self.phase {
-            Phase::Queued(_) => hub.queued -= 1,
-            Phase::Response(_) => hub.statistics.suspended -= 1,
+            Phase::Queued(_) => context.queued -= 1,
+            Phase::Response(_) => context.statistics.suspended -= 1,
             _ => {}
         }
         false

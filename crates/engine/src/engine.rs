@@ -1,26 +1,26 @@
 //! The loop's body: one turn of an engine.
 
 mod accept;
-mod attending;
+mod watchdog;
 
 use crate::app::{App, CallId, Local, Progress, Report, Ticket, Work};
+use crate::coalescing::DeferredOutput;
 use crate::config::{Config, READ_BUFFER};
-use crate::connection::{Connection, Expired, Fate, Hub, Input, panic_message};
+use crate::connection::{Connection, EngineContext, Expired, Input, NextAction, panic_message};
 use crate::deadline::{Millis, Now, Sweep, millis};
 use crate::group::Membership;
-use crate::hold::Held;
 use crate::meter::Meter;
 use crate::net::{Net, Readiness};
 use crate::reply::Reply;
 use crate::stages::{self, StageClock, Stages, Times};
 use crate::statistics::Statistics;
 use accept::Listener;
-use attending::{Orphan, Stranger};
 use slab::Slab;
 use std::collections::VecDeque;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
+use watchdog::{Orphan, PendingConnection};
 use wire::http1::Stamp;
 
 /// Sockets, connections and time limits of one application. See the crate's documentation for how it is turned.
@@ -29,7 +29,7 @@ pub struct Engine<A: App> {
     listeners: Vec<Listener<A::Net>>,
     locals: Vec<Local>,
     connections: Slab<Connection<A>>,
-    hub: Hub<A>,
+    context: EngineContext<A>,
     buffer: Box<[u8]>,
     /// What the poller has told, looked at up to `looked`.
     ready: Vec<Readiness>,
@@ -52,7 +52,7 @@ pub struct Engine<A: App> {
     /// Connections whose requests wait for somebody to call the application, oldest first; some may no longer.
     queue: VecDeque<usize>,
     /// Connections that are not even read, because the queue is full.
-    held_back: VecDeque<usize>,
+    awaits_room: VecDeque<usize>,
     /// Work that came up outside of a turn.
     handed: VecDeque<Work<A>>,
     began: Duration,
@@ -80,12 +80,12 @@ pub struct Engine<A: App> {
     /// What was left when the time for it was up has been cut.
     has_cut: bool,
     /// Counts the turns, and how many there had been when somebody looked after the engine last.
-    turns: u64,
+    polls: u64,
     turns_attended: u64,
     /// Since when somebody waits for a turn, as far as those know who look after the engine.
     awaited_since: Option<Millis>,
     /// Those of whom it is not known yet whether they ask for the server's health, while nobody turns.
-    strangers: VecDeque<Stranger>,
+    pending: VecDeque<PendingConnection>,
     /// Those that were accepted by the last turns and have asked for nothing are among them.
     has_met_newcomers: bool,
     /// Requests that were refused while nobody turned.
@@ -135,14 +135,14 @@ impl<A: App> Engine<A> {
             listeners: listeners.into_iter().map(Listener::new).collect(),
             locals,
             connections: Slab::new(),
-            hub: Hub {
+            context: EngineContext {
                 config,
                 now: 0,
                 stamp,
                 statistics: Statistics::default(),
                 sweep: Sweep::new(),
                 spare: Vec::new(),
-                held: Held::default(),
+                deferred: DeferredOutput::default(),
                 parts_come_fast: false,
                 fields: Vec::new(),
                 chunks: Vec::new(),
@@ -168,7 +168,7 @@ impl<A: App> Engine<A> {
             again_now: VecDeque::new(),
             bulk: VecDeque::new(),
             queue: VecDeque::new(),
-            held_back: VecDeque::new(),
+            awaits_room: VecDeque::new(),
             handed: VecDeque::new(),
             began: now.monotonic,
             told: Duration::MAX,
@@ -183,10 +183,10 @@ impl<A: App> Engine<A> {
             look_again_at: None,
             is_to_hurry: false,
             has_cut: false,
-            turns: 0,
+            polls: 0,
             turns_attended: 0,
             awaited_since: None,
-            strangers: VecDeque::new(),
+            pending: VecDeque::new(),
             has_met_newcomers: false,
             orphans: Vec::new(),
             complaint: None,
@@ -224,7 +224,7 @@ impl<A: App> Engine<A> {
     #[must_use]
     pub fn due(&self) -> Option<Duration> {
         let is_accepting = self.paused_until == 0 && self.listeners.iter().any(|listener| listener.ready);
-        let has_room = !self.held_back.is_empty() && self.hub.queued < self.hub.config.queue;
+        let has_room = !self.awaits_room.is_empty() && self.context.queued < self.context.config.queue;
         let is_under_way = self.stage != Stage::Over || !self.ready.is_empty() || !self.handed.is_empty();
         let is_to_stop = self.stop_at.is_some() && !self.has_stopped_accepting || self.is_to_hurry;
         let has_more =
@@ -234,21 +234,21 @@ impl<A: App> Engine<A> {
         }
         let pause = (self.paused_until != 0).then_some(self.paused_until);
         let stop_at = self.stop_at.filter(|&at| at != Millis::MAX);
-        let due = [self.hub.sweep.due(), stop_at, pause].into_iter().flatten().min();
+        let due = [self.context.sweep.due(), stop_at, pause].into_iter().flatten().min();
         let due = due.map(|due| self.began + Duration::from_millis(due));
         due.into_iter().chain(self.look_again_at).min()
     }
 
     /// Does what is ready, and what is due, until there is work for the application, or nothing is left to do: `None`.
     /// Without `may_call` requests that are ready wait in the queue, and only responses under way are handed out.
-    pub fn turn(&mut self, now: Now, app: &mut A, may_call: bool) -> Option<Work<A>> {
+    pub fn poll(&mut self, now: Now, app: &mut A, may_call: bool) -> Option<Work<A>> {
         let was_noticed = std::mem::take(&mut self.was_noticed);
         self.set_time(now);
         if was_noticed {
-            self.noticed_at = self.hub.now;
+            self.noticed_at = self.context.now;
         }
-        self.turns += 1;
-        self.hub.may_call = may_call;
+        self.polls += 1;
+        self.context.may_call = may_call;
         if std::mem::take(&mut self.was_attended) {
             self.introduce(app);
         }
@@ -256,8 +256,8 @@ impl<A: App> Engine<A> {
         self.show_group();
         for slot in self.unsettled.drain(..) {
             if let Some(connection) = self.connections.get_mut(slot) {
-                connection.is_unsettled = false;
-                connection.settle(&mut self.hub);
+                connection.needs_deadline = false;
+                connection.set_deadline(&mut self.context);
             }
         }
         // Before somebody goes on who had his turn, others are looked for: by whoever turns, once there is nothing to do.
@@ -268,8 +268,8 @@ impl<A: App> Engine<A> {
         }
         loop {
             if let Some(work) = self.take_work(app, may_call) {
-                self.hub.statistics.requests += u64::from(matches!(work, Work::Call(..)));
-                self.hub.statistics.running += u64::from(!matches!(work, Work::Abandon(_)));
+                self.context.statistics.requests += u64::from(matches!(work, Work::Call(..)));
+                self.context.statistics.running += u64::from(!matches!(work, Work::Abandon(_)));
                 if self.is_round_empty() {
                     // Nobody has to come back for the rest of it.
                     self.begin_stage(Stage::Over);
@@ -282,15 +282,15 @@ impl<A: App> Engine<A> {
             }
             if self.stage == Stage::Over {
                 self.was_idle = true;
-                self.hub.round += 1;
+                self.context.round += 1;
                 // Connections may have been closed since.
                 self.show_group();
                 return None;
             }
-            self.hub.is_full = !may_call && self.hub.queued >= self.hub.config.queue;
+            self.context.is_full = !may_call && self.context.queued >= self.context.config.queue;
             // Who was held back comes before everybody else.
-            if !self.hub.is_full
-                && let Some(slot) = self.held_back.pop_front()
+            if !self.context.is_full
+                && let Some(slot) = self.awaits_room.pop_front()
             {
                 self.release(slot, app);
             } else {
@@ -302,14 +302,14 @@ impl<A: App> Engine<A> {
     /// Reads from a connection that was held back. If there is a request it is queued even if somebody could call the
     /// application, because its peer may have left meanwhile.
     fn release(&mut self, slot: usize, app: &mut A) {
-        let Some(connection) = self.connections.get(slot).filter(|connection| connection.held_back) else { return };
+        let Some(connection) = self.connections.get(slot).filter(|connection| connection.awaits_room) else { return };
         let deadline = connection.deadline();
         self.drive(slot, app);
         if let Some(connection) = self.connections.get_mut(slot) {
-            connection.hold_back(false, &mut self.hub);
+            connection.hold_back(false, &mut self.context);
             if connection.is_queued() && !connection.has_output() {
                 // It has waited since then.
-                connection.hurry(deadline, &mut self.hub);
+                connection.hurry(deadline, &mut self.context);
             }
         }
     }
@@ -319,10 +319,10 @@ impl<A: App> Engine<A> {
         self.looked == self.ready.len()
             && self.again_now.is_empty()
             && self.bulk.is_empty()
-            && self.held_back.is_empty()
+            && self.awaits_room.is_empty()
             && self.listeners.iter().all(|listener| !listener.ready)
             && self.stop_at.is_none()
-            && self.hub.sweep.due().is_none_or(|due| self.noticed_at < due)
+            && self.context.sweep.due().is_none_or(|due| self.noticed_at < due)
     }
 
     fn take_work(&mut self, app: &mut A, may_call: bool) -> Option<Work<A>> {
@@ -338,7 +338,7 @@ impl<A: App> Engine<A> {
         while let Some(slot) = self.queue.pop_front() {
             let Some(connection) = self.connections.get_mut(slot) else { continue };
             let waited = connection.is_queued();
-            if let Some(request) = connection.dequeue(&mut self.hub, app) {
+            if let Some(request) = connection.dequeue(&mut self.context, app) {
                 return Some(Work::Call(Ticket { slot }, request));
             }
             if waited {
@@ -350,7 +350,7 @@ impl<A: App> Engine<A> {
 
     fn enqueue(&mut self, slot: usize, mut request: A::Request, app: &mut A) {
         app.queued(&mut request);
-        self.connections[slot].enqueue(request, &mut self.hub);
+        self.connections[slot].enqueue(request, &mut self.context);
         self.queue.push_back(slot);
         // The answers before it may be on their way still.
         if self.connections[slot].has_output() {
@@ -360,7 +360,7 @@ impl<A: App> Engine<A> {
 
     /// Takes those out of the queue that wait no longer.
     fn tidy_queue(&mut self) {
-        if self.queue.len() > self.hub.queued {
+        if self.queue.len() > self.context.queued {
             let connections = &self.connections;
             self.queue.retain(|&slot| connections.get(slot).is_some_and(Connection::is_queued));
         }
@@ -386,7 +386,7 @@ impl<A: App> Engine<A> {
             // Each has one turn in a round; one that comes back meanwhile is behind them.
             Stage::Bulk { left: 0 } => self.begin_stage(Stage::Accept { index: 0, attempt: 1 }),
             Stage::Bulk { left } => {
-                let left = if self.hub.meter.is_stage_over() { 0 } else { left - 1 };
+                let left = if self.context.meter.is_stage_over() { 0 } else { left - 1 };
                 self.stage = Stage::Bulk { left };
                 if let Some(slot) = self.bulk.pop_front() {
                     self.drive_again(slot, app);
@@ -403,7 +403,7 @@ impl<A: App> Engine<A> {
             Stage::Clock => {
                 self.begin_stage(Stage::Over);
                 self.guarded(app, |engine, app| {
-                    if engine.ready.is_empty() && engine.hub.sweep.begin(engine.noticed_at) {
+                    if engine.ready.is_empty() && engine.context.sweep.begin(engine.noticed_at) {
                         engine.sweep(app);
                     }
                     engine.go_on_stopping(app);
@@ -415,7 +415,7 @@ impl<A: App> Engine<A> {
 
     fn begin_stage(&mut self, stage: Stage) {
         self.stage = stage;
-        self.hub.meter.begin_stage();
+        self.context.meter.begin_stage();
     }
 
     /// Drives a connection that was in a queue, if it still is in need of it.
@@ -429,9 +429,9 @@ impl<A: App> Engine<A> {
 
     fn guarded(&mut self, app: &mut A, act: impl FnOnce(&mut Self, &mut A)) {
         if let Err(panic) = catch_unwind(AssertUnwindSafe(|| act(self, app))) {
-            self.hub.statistics.panics += 1;
+            self.context.statistics.panics += 1;
             // It may have been the sweep that did not come to its end.
-            self.hub.sweep.note(self.hub.now);
+            self.context.sweep.note(self.context.now);
             app.report(Report::Panicked(panic_message(&*panic)));
         }
     }
@@ -448,9 +448,9 @@ impl<A: App> Engine<A> {
                 if let Some(connection) = self.connections.get_mut(slot) {
                     connection.readable |= readable;
                     connection.read_closed |= read_closed;
-                    if connection.held_back || connection.again {
+                    if connection.awaits_room || connection.again {
                         // It is driven in its turn.
-                    } else if connection.is_bulk() || self.hub.meter.is_stage_over() {
+                    } else if connection.is_bulk() || self.context.meter.is_stage_over() {
                         // Those that can be answered soon come first.
                         connection.come_back(&mut self.bulk);
                     } else {
@@ -464,14 +464,14 @@ impl<A: App> Engine<A> {
     /// Lends what the response of a call is written with. `write` must not wait.
     pub fn reply<R>(&mut self, ticket: &Ticket, write: impl FnOnce(&mut Reply<'_, A>) -> R) -> R {
         let connection = &mut self.connections[ticket.slot];
-        let result = connection.reply(&mut self.hub, write);
-        let is_unsettled = connection.has_output() || connection.awaits_output();
+        let result = connection.reply(&mut self.context, write);
+        let needs_deadline = connection.has_output() || connection.awaits_output();
         if connection.has_output() {
             // What the peer did not take leaves as it does, whatever the application does meanwhile. If it cannot be
             // watched, that is found out when the call comes back.
             self.watch(ticket.slot);
         }
-        if is_unsettled && !std::mem::replace(&mut self.connections[ticket.slot].is_unsettled, true) {
+        if needs_deadline && !std::mem::replace(&mut self.connections[ticket.slot].needs_deadline, true) {
             self.unsettled.push(ticket.slot);
         }
         result
@@ -479,16 +479,16 @@ impl<A: App> Engine<A> {
 
     /// Ends a call, and goes on with its connection. What comes up then is handed out by the next turn.
     #[allow(clippy::needless_pass_by_value, reason = "a ticket goes back once")]
-    pub fn put_back(&mut self, ticket: Ticket, progress: Progress<A::Response>, now: Now, app: &mut A) {
+    pub fn complete(&mut self, ticket: Ticket, progress: Progress<A::Response>, now: Now, app: &mut A) {
         self.set_time(now);
-        self.hub.statistics.running -= 1;
+        self.context.statistics.running -= 1;
         if matches!(progress, Progress::Done) && self.connections[ticket.slot].is_unanswered() {
             app.report(Report::Panicked("a response was called done and is empty".to_owned()));
             self.reply(&ticket, |reply| reply.refuse(500, "The server has failed."));
         }
         let slot = ticket.slot;
         self.connections[slot].release(app);
-        if let Some(response) = self.connections[slot].put_back(progress, &mut self.hub) {
+        if let Some(response) = self.connections[slot].complete(progress, &mut self.context) {
             self.handed.push_back(Work::Abandon(response));
         }
         self.drive(slot, app);
@@ -497,12 +497,12 @@ impl<A: App> Engine<A> {
     /// Answers the client of a call that has missed its deadline, with 504 if nothing of its response has been written.
     /// Whatever the call does from now on, its response goes nowhere, and the connection ends. The ticket stays valid.
     ///
-    /// Any thread may call it, like [`attend`](Self::attend): it is not given the application, and drops nothing that the
+    /// Any thread may call it, like [`service_pending`](Self::service_pending): it is not given the application, and drops nothing that the
     /// application gave to the engine. A turn has to follow, which drives the connection: [`due`](Self::due) says so.
     pub fn expire(&mut self, call: CallId, now: Now) -> Expired {
         self.set_time(now);
         let connection = &mut self.connections[call.slot];
-        let expired = connection.expire_call(&mut self.hub);
+        let expired = connection.expire_call(&mut self.context);
         connection.come_back(&mut self.again);
         expired
     }
@@ -514,17 +514,17 @@ impl<A: App> Engine<A> {
 
     /// How many turns there have been.
     #[must_use]
-    pub fn turns(&self) -> u64 {
-        self.turns
+    pub fn polls(&self) -> u64 {
+        self.polls
     }
 
     /// Reads what has arrived of the body of the request that `ticket` is for, where bodies are not buffered.
     pub fn read(&mut self, ticket: &Ticket, buffer: &mut [u8], now: Now, app: &mut A) -> Input {
         self.set_time(now);
-        let input = self.connections[ticket.slot].read(buffer, &mut self.hub);
+        let input = self.connections[ticket.slot].read(buffer, &mut self.context);
         self.drive(ticket.slot, app);
         match input {
-            Input::Pending => self.connections[ticket.slot].read(buffer, &mut self.hub),
+            Input::Pending => self.connections[ticket.slot].read(buffer, &mut self.context),
             input => input,
         }
     }
@@ -532,7 +532,7 @@ impl<A: App> Engine<A> {
     /// Has `waiter` woken when [`read`](Self::read) would give something.
     pub fn wait_for_input(&mut self, ticket: &Ticket, waiter: A::Waiter, now: Now, app: &mut A) {
         self.set_time(now);
-        self.connections[ticket.slot].wait_for_input(waiter, &mut self.hub, app);
+        self.connections[ticket.slot].wait_for_input(waiter, &mut self.context, app);
         self.watch_or_cut(ticket.slot, app);
     }
 
@@ -555,25 +555,25 @@ impl<A: App> Engine<A> {
     }
 
     /// Sends what is held back and was not touched since the last call. To be called every [`TICK`](crate::TICK) while
-    /// [`is_holding`](Self::is_holding), by a thread that need not be the application's.
+    /// [`has_deferred_output`](Self::has_deferred_output), by a thread that need not be the application's.
     pub fn tick(&mut self) {
-        let Hub { held, statistics, stages, .. } = &mut self.hub;
+        let EngineContext { deferred, statistics, stages, .. } = &mut self.context;
         let connections = &mut self.connections;
-        held.tick(|slot, tick| {
+        deferred.tick(|slot, tick| {
             connections.get_mut(slot).is_some_and(|connection| connection.tick(tick, statistics, stages))
         });
     }
 
     /// Whether output is held back.
     #[must_use]
-    pub fn is_holding(&self) -> bool {
-        !self.hub.held.slots.is_empty()
+    pub fn has_deferred_output(&self) -> bool {
+        !self.context.deferred.slots.is_empty()
     }
 
     /// From now on each response is the last one of its connection, so that peers go elsewhere when they ask the next
     /// time. Nothing else changes: peers are accepted and served, and idle connections stay until they ask.
     pub fn drain(&mut self) {
-        self.hub.draining = true;
+        self.context.draining = true;
     }
 
     /// Stops: accepts whom the kernel has already let in, then nobody; finishes what is under way; cuts what is left
@@ -583,9 +583,9 @@ impl<A: App> Engine<A> {
     /// turn. Called again both can only become shorter.
     pub fn stop(&mut self, now: Now, timeout: Option<Duration>, grace: Duration) {
         let at = timeout.map_or(Millis::MAX, |timeout| self.millis_at(now).saturating_add(millis(timeout)));
-        self.hub.draining = true;
-        if self.hub.grace.is_none_or(|earlier| grace < earlier) {
-            self.hub.grace = Some(grace);
+        self.context.draining = true;
+        if self.context.grace.is_none_or(|earlier| grace < earlier) {
+            self.context.grace = Some(grace);
             self.is_to_hurry = true;
         }
         for listener in &mut self.listeners {
@@ -622,35 +622,35 @@ impl<A: App> Engine<A> {
     /// Whether requests wait for somebody to call the application.
     #[must_use]
     pub fn has_queued(&self) -> bool {
-        self.hub.queued > 0
+        self.context.queued > 0
     }
 
     /// What has been counted.
     #[must_use]
     pub fn statistics(&self) -> Statistics {
-        Statistics { queued: self.hub.queued as u64, ..self.hub.statistics }
+        Statistics { queued: self.context.queued as u64, ..self.context.statistics }
     }
 
     /// From now on the times of requests are taken, by `clock`; those of as many that have been answered are kept until
     /// somebody asks for them. It makes each request slower by some readings of that clock.
     pub fn take_times(&mut self, clock: Box<dyn StageClock>, room: usize) {
-        self.hub.stages = Some(Box::new(Stages::new(clock, room)));
+        self.context.stages = Some(Box::new(Stages::new(clock, room)));
     }
 
     /// The call that `ticket` is for goes over to another stage. Returns the one that it was in, if times are taken.
     pub fn switch_stage(&mut self, ticket: &Ticket, stage: stages::Stage) -> Option<stages::Stage> {
-        self.hub.stages.as_mut()?.switch(ticket.slot, stage)
+        self.context.stages.as_mut()?.switch(ticket.slot, stage)
     }
 
     /// The times of requests that have been answered since this was asked for last, and how many there was no room for.
     pub fn times(&mut self) -> (Vec<Times>, u64) {
-        self.hub.stages.as_mut().map_or_else(Default::default, |stages| stages.take())
+        self.context.stages.as_mut().map_or_else(Default::default, |stages| stages.take())
     }
 
     /// Whether each response is the last one of its connection, because the engine drains or stops.
     #[must_use]
     pub fn is_draining(&self) -> bool {
-        self.hub.draining
+        self.context.draining
     }
 
     fn millis_at(&self, now: Now) -> Millis {
@@ -660,59 +660,59 @@ impl<A: App> Engine<A> {
     fn set_time(&mut self, now: Now) {
         if std::mem::take(&mut self.was_noticed) {
             // A call may have taken its time since.
-            self.noticed_at = self.hub.now;
+            self.noticed_at = self.context.now;
         }
         if now.monotonic == self.told {
             return;
         }
         self.told = now.monotonic;
-        self.hub.now = self.millis_at(now).max(self.hub.now);
+        self.context.now = self.millis_at(now).max(self.context.now);
         let second = now.wall.as_secs();
         if second != self.stamped {
             self.stamped = second;
-            self.hub.stamp.set_time(second);
+            self.context.stamp.set_time(second);
         }
     }
 
     /// Drives one connection and does what its fate asks for.
     fn drive(&mut self, slot: usize, app: &mut A) {
         let connection = &mut self.connections[slot];
-        let (hub, buffer) = (&mut self.hub, &mut self.buffer);
-        let driven = catch_unwind(AssertUnwindSafe(|| connection.drive(hub, buffer, app)));
+        let (context, buffer) = (&mut self.context, &mut self.buffer);
+        let driven = catch_unwind(AssertUnwindSafe(|| connection.drive(context, buffer, app)));
         self.follow(slot, driven, app);
     }
 
-    fn follow(&mut self, slot: usize, driven: std::thread::Result<Fate<A>>, app: &mut A) {
+    fn follow(&mut self, slot: usize, driven: std::thread::Result<NextAction<A>>, app: &mut A) {
         match driven {
-            Ok(Fate::Close(response)) => self.remove(slot, response),
+            Ok(NextAction::Close(response)) => self.remove(slot, response),
             // A short-lived connection never needs to be watched.
-            Ok(Fate::Call(request)) => {
-                if self.queue.is_empty() && !self.connections[slot].held_back {
+            Ok(NextAction::Call(request)) => {
+                if self.queue.is_empty() && !self.connections[slot].awaits_room {
                     self.handed.push_back(Work::Call(Ticket { slot }, request));
                 } else {
                     self.enqueue(slot, request, app);
                 }
             }
-            Ok(Fate::Resume(response)) => self.handed.push_back(Work::Resume(Ticket { slot }, response)),
-            Ok(Fate::Hold) => {
-                self.connections[slot].hold_back(true, &mut self.hub);
-                self.held_back.push_back(slot);
+            Ok(NextAction::Resume(response)) => self.handed.push_back(Work::Resume(Ticket { slot }, response)),
+            Ok(NextAction::AwaitRoom) => {
+                self.connections[slot].hold_back(true, &mut self.context);
+                self.awaits_room.push_back(slot);
                 self.watch_or_cut(slot, app);
             }
             // One that goes on is watched too: what its peer sends meanwhile decides how it is closed.
-            Ok(Fate::Again) => {
+            Ok(NextAction::Again) => {
                 if self.watch_or_cut(slot, app) {
                     let connection = &mut self.connections[slot];
                     let queue = if connection.is_bulk() { &mut self.bulk } else { &mut self.again };
                     connection.come_back(queue);
                 }
             }
-            Ok(Fate::Wait) => {
+            Ok(NextAction::Wait) => {
                 self.watch_or_cut(slot, app);
             }
             Err(panic) => {
-                self.hub.statistics.panics += 1;
-                if !self.connections[slot].give_up(&mut self.hub, app) {
+                self.context.statistics.panics += 1;
+                if !self.connections[slot].give_up(&mut self.context, app) {
                     self.remove(slot, None);
                 }
                 app.report(Report::Panicked(panic_message(&*panic)));
@@ -742,7 +742,7 @@ impl<A: App> Engine<A> {
         if self.watch(slot) {
             return true;
         }
-        if let Fate::Close(response) = self.connections[slot].cut(&mut self.hub, app) {
+        if let NextAction::Close(response) = self.connections[slot].cut(&mut self.context, app) {
             self.remove(slot, response);
         }
         false
@@ -750,12 +750,12 @@ impl<A: App> Engine<A> {
 
     fn remove(&mut self, slot: usize, response: Option<A::Response>) {
         self.handed.extend(response.map(Work::Abandon));
-        if let Some(stages) = &mut self.hub.stages {
+        if let Some(stages) = &mut self.context.stages {
             stages.forget(slot);
         }
         // Dropping the socket takes it out of the poller.
         drop(self.connections.remove(slot));
-        self.hub.statistics.connections -= 1;
+        self.context.statistics.connections -= 1;
         self.paused_until = 0;
     }
 
@@ -764,8 +764,8 @@ impl<A: App> Engine<A> {
     fn evict_silent(&mut self, app: &mut A) -> bool {
         let silent = self.connections.iter().filter_map(|(slot, it)| it.silent_since().map(|since| (since, slot)));
         let Some((_, slot)) = silent.min() else { return false };
-        match self.connections[slot].cut(&mut self.hub, app) {
-            Fate::Close(response) => {
+        match self.connections[slot].cut(&mut self.context, app) {
+            NextAction::Close(response) => {
                 self.remove(slot, response);
                 true
             }
@@ -782,14 +782,14 @@ impl<A: App> Engine<A> {
             if connection.is_late(now) && !connection.again {
                 late.push(slot);
             } else {
-                connection.note_deadline(&mut self.hub);
-                connection.rest(&mut self.hub, app);
+                connection.note_deadline(&mut self.context);
+                connection.rest(&mut self.context, app);
             }
         }
         for slot in late {
             let connection = &mut self.connections[slot];
-            match connection.expire(&mut self.hub, app) {
-                Fate::Close(response) => self.remove(slot, response),
+            match connection.expire(&mut self.context, app) {
+                NextAction::Close(response) => self.remove(slot, response),
                 _ => self.drive(slot, app),
             }
         }
@@ -801,7 +801,7 @@ impl<A: App> Engine<A> {
             self.connections[slot].readable = true;
             self.drive(slot, app);
             if let Some(connection) = self.connections.get_mut(slot).filter(|it| it.is_between_requests())
-                && let Fate::Close(response) = connection.expire(&mut self.hub, app)
+                && let NextAction::Close(response) = connection.expire(&mut self.context, app)
             {
                 self.remove(slot, response);
             }
@@ -816,13 +816,13 @@ impl<A: App> Engine<A> {
             }
         }
         if std::mem::take(&mut self.is_to_hurry)
-            && let Some(grace) = self.hub.grace
+            && let Some(grace) = self.context.grace
         {
-            let until = self.hub.now.saturating_add(millis(grace));
+            let until = self.context.now.saturating_add(millis(grace));
             let mut idle = Vec::new();
             for (slot, connection) in &mut self.connections {
                 if connection.has_no_request() {
-                    connection.hurry(until, &mut self.hub);
+                    connection.hurry(until, &mut self.context);
                     idle.push(slot);
                 }
             }
@@ -830,11 +830,11 @@ impl<A: App> Engine<A> {
                 self.close_idle(idle, app);
             }
         }
-        if self.hub.now >= stop_at {
+        if self.context.now >= stop_at {
             self.has_cut = true;
             let slots: Vec<_> = self.connections.iter().map(|(slot, _)| slot).collect();
             for slot in slots {
-                if let Fate::Close(response) = self.connections[slot].cut(&mut self.hub, app) {
+                if let NextAction::Close(response) = self.connections[slot].cut(&mut self.context, app) {
                     self.remove(slot, response);
                 }
             }

@@ -78,7 +78,7 @@ struct Member {
     /// Calls that it has handed out or will have to go on with.
     calls: AtomicU64,
     /// When it was turned last, in milliseconds of `CLOCK_MONOTONIC`.
-    turned_at: AtomicU64,
+    polled_at: AtomicU64,
     /// Since when it has begun no call because all threads are in calls or requests are queued, in milliseconds of
     /// `CLOCK_MONOTONIC`; 0 if it could begin one.
     busy_since: AtomicU64,
@@ -289,14 +289,14 @@ enum Suitability {
 
 impl Member {
     fn clear(&self) {
-        let Self { connections, accepted, is_accepting, calls, turned_at, busy_since, is_told } = self;
-        for word in [connections, accepted, is_accepting, calls, turned_at, busy_since, is_told] {
+        let Self { connections, accepted, is_accepting, calls, polled_at, busy_since, is_told } = self;
+        for word in [connections, accepted, is_accepting, calls, polled_at, busy_since, is_told] {
             word.store(0, Ordering::Relaxed);
         }
     }
 
     fn patience(&self, now: Duration) -> Duration {
-        let was_turned = moment(now) <= self.turned_at.load(Ordering::Relaxed).saturating_add(moment(PATIENCE));
+        let was_turned = moment(now) <= self.polled_at.load(Ordering::Relaxed).saturating_add(moment(PATIENCE));
         if was_turned || self.calls.load(Ordering::Relaxed) == 0 { PATIENCE } else { PATIENCE_IN_CALLS }
     }
 
@@ -385,7 +385,7 @@ impl Membership {
         set(&own.accepted, shown.accepted);
         set(&own.is_accepting, shown.is_accepting.into());
         set(&own.calls, shown.calls);
-        set(&own.turned_at, moment(now));
+        set(&own.polled_at, moment(now));
         let since = if shown.queued == 0 && shown.calls < self.calls {
             0
         } else {

@@ -2,7 +2,7 @@
 //!
 //! A health check is answered by the engine, before the application hears of it: by whoever turns the engine, also while
 //! all calls are out and the queue is full; and by a thread of its own where nobody turns it
-//! ([`Engine::attend`](crate::Engine::attend)).
+//! ([`Engine::service_pending`](crate::Engine::service_pending)).
 
 /// What it is told.
 ///

@@ -4,7 +4,7 @@
 //! # Turned, not running
 //!
 //! An [`Engine`] does nothing by itself. Whoever turns it waits for its [`Poller`], tells it what became ready
-//! ([`Engine::notice`]), and calls [`Engine::turn`], which does what there is to do and comes back: with [`Work`] for
+//! ([`Engine::notice`]), and calls [`Engine::poll`], which does what there is to do and comes back: with [`Work`] for
 //! the application, or with nothing. The poller is a file descriptor, itself pollable, so any loop can host the engine.
 //! Time is an argument ([`Now`]) and never read inside; the operating system is one too ([`Net`]), which is [`Os`] or a
 //! simulation.
@@ -22,12 +22,12 @@
 //!
 //! The engine never calls what may take its time. It hands out a request with a [`Ticket`] and goes on; whoever runs it
 //! borrows a [`Reply`] from [`Engine::reply`] for each part of the response, and gives the ticket back with
-//! [`Engine::put_back`], as done, as cut, or with a response that goes on when its peer has caught up. Until then the
-//! connection's slot is kept, whatever its peer does. How threads share an engine on these terms is [`baton`].
+//! [`Engine::complete`], as done, as cut, or with a response that goes on when its peer has caught up. Until then the
+//! connection's slot is kept, whatever its peer does. How threads share an engine on these terms is [`scheduler`].
 //!
 //! # Attended, while nobody turns it
 //!
-//! Where one call holds everything up, a health check is answered all the same: [`Engine::attend`] is called by a thread
+//! Where one call holds everything up, a health check is answered all the same: [`Engine::service_pending`] is called by a thread
 //! that has nothing to do with the application, and is given none of it. It accepts, looks at the first bytes of those
 //! that it has accepted, and leaves whatever is not for the engine itself to whoever turns it next.
 //!
@@ -44,7 +44,7 @@
 #![forbid(unsafe_code)]
 
 mod app;
-pub mod baton;
+mod coalescing;
 mod compose;
 mod config;
 mod connection;
@@ -52,31 +52,30 @@ mod deadline;
 mod engine;
 mod group;
 mod health;
-mod hold;
 mod memory;
 mod meter;
 mod net;
 mod os;
 mod output;
 mod reply;
+pub mod scheduler;
 mod spool;
 mod stages;
 mod statistics;
 mod sync;
-mod ticker;
 
 pub use app::{AcceptPause, App, CallId, Local, Peer, Progress, Refusal, Report, Ticket, Work};
+pub use coalescing::TICK;
 pub use config::{Config, STOP_GRACE};
 pub use connection::{Expired, Input, explanation};
 pub use deadline::Now;
 pub use engine::Engine;
 pub use group::{ENGINES_MAX, EngineGroup, Membership, ProcessRecord, SharedRecords};
-pub use hold::TICK;
 pub use memory::BodyMemory;
 pub use net::{Accepted, Moved, Net, Readiness, Socket};
 pub use os::{Bell, Os, Poller, Waker};
 pub use reply::Reply;
+pub use scheduler::ticker::{Pace, SLOW_TICK, STEADY_TICK, Ticker, Wanted};
 pub use spool::Body;
 pub use stages::{Stage, StageClock, Times};
 pub use statistics::Statistics;
-pub use ticker::{Pace, SLOW_TICK, STEADY_TICK, Ticker, Wanted};

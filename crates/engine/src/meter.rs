@@ -28,14 +28,14 @@ pub(crate) const WRITE: u64 = 4 << 10;
 /// Counts the work of the connection that is driven, and of the stage that is under way.
 #[derive(Debug, Default)]
 pub(crate) struct Meter {
-    turn: u64,
+    poll: u64,
     stage: u64,
 }
 
 impl Meter {
     /// Another connection is driven.
     pub(crate) fn begin_turn(&mut self) {
-        self.turn = 0;
+        self.poll = 0;
     }
 
     /// Another stage of a round begins.
@@ -44,13 +44,13 @@ impl Meter {
     }
 
     pub(crate) fn charge(&mut self, work: u64) {
-        self.turn = self.turn.saturating_add(work);
+        self.poll = self.poll.saturating_add(work);
         self.stage = self.stage.saturating_add(work);
     }
 
     /// Whether others should have their turn.
     pub(crate) fn is_turn_over(&self) -> bool {
-        self.turn >= TURN
+        self.poll >= TURN
     }
 
     /// Whether the poller should be asked before more of the same is done.
@@ -66,7 +66,7 @@ mod tests {
     #[test]
     fn a_turn_is_shorter_than_a_stage_and_both_end() {
         let mut meter = Meter::default();
-        let mut turns = 0;
+        let mut polls = 0;
         while !meter.is_stage_over() {
             meter.begin_turn();
             let mut steps = 0;
@@ -75,9 +75,9 @@ mod tests {
                 steps += 1;
             }
             assert_eq!(steps, TURN / STEP);
-            turns += 1;
+            polls += 1;
         }
-        assert_eq!(turns, STAGE / TURN);
+        assert_eq!(polls, STAGE / TURN);
         meter.begin_stage();
         assert!(!meter.is_stage_over());
     }

@@ -32,7 +32,7 @@ pub struct Os {
     #[cfg(any(target_os = "linux", target_os = "android"))]
     knows_turns: bool,
     /// Descriptors that are open besides those that [`Net::room`] leaves free.
-    held: usize,
+    deferred: usize,
 }
 
 /// Waits for what an engine watches. Its descriptor is itself pollable, so any loop can host the engine.
@@ -83,17 +83,17 @@ impl Os {
             wakes,
             #[cfg(any(target_os = "linux", target_os = "android"))]
             knows_turns: true,
-            held: 0,
+            deferred: 0,
         };
         Ok((net, poller, Waker { pipe: Arc::new(sender) }))
     }
 
-    /// Has the poller woken by `bell` too, which is one of so many `held` by this process.
+    /// Has the poller woken by `bell` too, which is one of so many `deferred` by this process.
     ///
     /// # Errors
     /// If the system cannot watch it.
-    pub fn watch_bell(&mut self, bell: &Bell, held: usize) -> io::Result<()> {
-        self.held = held;
+    pub fn watch_bell(&mut self, bell: &Bell, deferred: usize) -> io::Result<()> {
+        self.deferred = deferred;
         // Edge-triggered: each write is told once, so nobody has to read it.
         self.registry.register(&mut SourceFd(&bell.0.as_raw_fd()), WAKE, Interest::READABLE)
     }
@@ -259,7 +259,7 @@ impl Net for Os {
     fn room(&self) -> usize {
         const FREE_AT_MOST: u64 = 64;
         let limit = rustix::process::getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
-        usize::try_from(limit - FREE_AT_MOST.min(limit / 2)).unwrap_or(usize::MAX).saturating_sub(self.held).max(1)
+        usize::try_from(limit - FREE_AT_MOST.min(limit / 2)).unwrap_or(usize::MAX).saturating_sub(self.deferred).max(1)
     }
 
     fn drain_wakes(&mut self) {

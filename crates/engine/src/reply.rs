@@ -1,9 +1,9 @@
 //! A response's way out, as the application sees it.
 
 use crate::app::App;
+use crate::coalescing::DeferredOutput;
 use crate::compose::{Composer, Mark};
 use crate::deadline::Millis;
-use crate::hold::Held;
 use crate::net::{Net, Socket};
 use crate::output::Output;
 use crate::statistics::Statistics;
@@ -33,8 +33,8 @@ pub struct Reply<'a, A: App> {
     pub(crate) slot: usize,
     pub(crate) out: &'a mut Composer<A::Chunk>,
     pub(crate) output: &'a mut Output<A::Chunk>,
-    pub(crate) held: &'a mut Held,
-    pub(crate) begun: &'a mut Option<Begun>,
+    pub(crate) deferred: &'a mut DeferredOutput,
+    pub(crate) in_flight: &'a mut Option<InFlight>,
     pub(crate) statistics: &'a mut Statistics,
     pub(crate) socket: &'a <A::Net as Net>::Socket,
     pub(crate) stamp: &'a Stamp,
@@ -51,7 +51,7 @@ pub struct Reply<'a, A: App> {
 
 /// A response whose head has been written.
 #[derive(Debug)]
-pub(crate) struct Begun {
+pub(crate) struct InFlight {
     pub(crate) sender: Sender,
     pace: Pace,
     /// Parts that were to be sent before the application goes on.
@@ -91,7 +91,7 @@ pub(crate) enum Ending {
     Unpredictable,
 }
 
-impl Begun {
+impl InFlight {
     fn new(sender: Sender, pace: Pace, start: Option<(Mark, u64)>, status: u16) -> Self {
         Self { sender, pace, parts: 0, part_at: 0, produced: 0, start, status: Some(status) }
     }
@@ -108,17 +108,17 @@ impl<A: App> Reply<'_, A> {
     /// Whether the head has been written, so that the status can no longer change.
     #[must_use]
     pub fn is_begun(&self) -> bool {
-        self.begun.is_some()
+        self.in_flight.is_some()
     }
 
     /// Writes the head. `length` is the body's where it is known though the application did not declare it.
     pub fn begin(&mut self, draft: &Draft, length: Option<u64>) {
-        debug_assert!(self.begun.is_none(), "a response has one head");
+        debug_assert!(self.in_flight.is_none(), "a response has one head");
         self.recall();
         let start = self.output.is_empty().then(|| (self.out.mark(), *self.moved));
         let sender = Sender::begin(draft, self.request, length, self.stamp, &mut self.out.bytes);
         let pace = if *self.parts_come_fast { Pace::Fast } else { Pace::First };
-        *self.begun = Some(Begun::new(sender, pace, start, draft.status()));
+        *self.in_flight = Some(InFlight::new(sender, pace, start, draft.status()));
     }
 
     /// Whether a body of `length` bytes is the one that `draft` declares, if it declares one.
@@ -132,13 +132,13 @@ impl<A: App> Reply<'_, A> {
     /// Takes back a response of which only the head is here, and nothing has been sent; whether that was so. A part of a
     /// body counts as sent, because a tick may send it at any time.
     fn unsay(&mut self) -> bool {
-        let Some(Begun { start: Some((mark, moved)), sender, .. }) = &*self.begun else { return false };
+        let Some(InFlight { start: Some((mark, moved)), sender, .. }) = &*self.in_flight else { return false };
         let (mark, moved, body_bytes) = (*mark, *moved, sender.body_bytes());
         if body_bytes > 0 || moved != *self.moved || self.out.is_begun() || !self.output.is_empty() || *self.gone {
             return false;
         }
         self.out.rewind(mark);
-        *self.begun = None;
+        *self.in_flight = None;
         true
     }
 
@@ -152,14 +152,14 @@ impl<A: App> Reply<'_, A> {
     pub fn write(&mut self, chunk: A::Chunk) -> Result<(), Misuse> {
         self.recall();
         // The part before this one is still here: they come faster than ticks.
-        *self.parts_come_fast |= self.out.held.is_some();
-        let begun = self.begun.as_mut().expect("the head comes first");
+        *self.parts_come_fast |= self.out.deferred.is_some();
+        let in_flight = self.in_flight.as_mut().expect("the head comes first");
         let length = chunk.as_ref().len();
-        let (admitted, verdict) = begun.sender.open(length as u64, &mut self.out.bytes);
-        begun.produced += admitted;
+        let (admitted, verdict) = in_flight.sender.open(length as u64, &mut self.out.bytes);
+        in_flight.produced += admitted;
         // What is admitted is at most the chunk's length, which is a usize.
         self.out.push(chunk, usize::try_from(admitted).unwrap_or(length));
-        begun.sender.close(admitted, &mut self.out.bytes);
+        in_flight.sender.close(admitted, &mut self.out.bytes);
         if self.out.is_full() {
             self.flush();
         }
@@ -173,14 +173,14 @@ impl<A: App> Reply<'_, A> {
     /// If the head has not been written.
     pub fn write_fitting(&mut self, chunk: A::Chunk) -> bool {
         self.recall();
-        let begun = self.begun.as_mut().expect("the head comes first");
+        let in_flight = self.in_flight.as_mut().expect("the head comes first");
         let length = chunk.as_ref().len();
-        let room = begun.sender.room().unwrap_or(u64::MAX).min(length as u64);
-        let (admitted, _) = begun.sender.open(room, &mut self.out.bytes);
-        begun.produced += admitted;
+        let room = in_flight.sender.room().unwrap_or(u64::MAX).min(length as u64);
+        let (admitted, _) = in_flight.sender.open(room, &mut self.out.bytes);
+        in_flight.produced += admitted;
         self.out.push(chunk, usize::try_from(admitted).unwrap_or(length));
-        begun.sender.close(admitted, &mut self.out.bytes);
-        let is_whole = begun.sender.room() == Some(0);
+        in_flight.sender.close(admitted, &mut self.out.bytes);
+        let is_whole = in_flight.sender.room() == Some(0);
         if self.out.is_full() {
             self.flush();
         }
@@ -196,12 +196,12 @@ impl<A: App> Reply<'_, A> {
     /// If the head has not been written.
     pub fn write_file(&mut self, file: File, offset: u64, length: u64) -> Result<(), Misuse> {
         self.recall();
-        let begun = self.begun.as_mut().expect("the head comes first");
-        let (admitted, verdict) = begun.sender.open(length, &mut self.out.bytes);
-        begun.produced += admitted;
+        let in_flight = self.in_flight.as_mut().expect("the head comes first");
+        let (admitted, verdict) = in_flight.sender.open(length, &mut self.out.bytes);
+        in_flight.produced += admitted;
         self.out.move_to(self.output);
         self.output.push_file(file, offset, admitted);
-        begun.sender.close(admitted, &mut self.out.bytes);
+        in_flight.sender.close(admitted, &mut self.out.bytes);
         verdict
     }
 
@@ -214,12 +214,12 @@ impl<A: App> Reply<'_, A> {
     /// If the head has not been written.
     pub fn finish(&mut self) -> Result<(), Misuse> {
         self.recall();
-        let begun = self.begun.as_mut().expect("the head comes first");
-        if begun.parts > 0 && *self.ending != Ending::Unpredictable {
-            let is_soon = self.now.saturating_sub(begun.part_at) <= SOON;
-            *self.ending = if is_soon { Ending::BehindPart(begun.parts) } else { Ending::Unknown };
+        let in_flight = self.in_flight.as_mut().expect("the head comes first");
+        if in_flight.parts > 0 && *self.ending != Ending::Unpredictable {
+            let is_soon = self.now.saturating_sub(in_flight.part_at) <= SOON;
+            *self.ending = if is_soon { Ending::BehindPart(in_flight.parts) } else { Ending::Unknown };
         }
-        begun.sender.finish(&mut self.out.bytes)
+        in_flight.sender.finish(&mut self.out.bytes)
     }
 
     /// Answers with a page of the server's own and ends the response and the connection. If something of the response
@@ -242,7 +242,7 @@ impl<A: App> Reply<'_, A> {
             return false;
         }
         let sender = write(self.request, self.stamp, &mut self.out.bytes);
-        *self.begun = Some(Begun::new(sender, Pace::First, None, status));
+        *self.in_flight = Some(InFlight::new(sender, Pace::First, None, status));
         true
     }
 
@@ -253,8 +253,8 @@ impl<A: App> Reply<'_, A> {
             self.out.clear();
             return;
         }
-        if let Some(begun) = self.begun {
-            begun.count_status(self.statistics);
+        if let Some(in_flight) = self.in_flight {
+            in_flight.count_status(self.statistics);
         }
         let mut count = 0;
         *self.gone = flush(self.out, self.output, self.socket, &mut count).is_err();
@@ -268,25 +268,25 @@ impl<A: App> Reply<'_, A> {
     /// [`flush`](Self::flush), first.
     pub fn send_soon(&mut self) {
         let now = self.now;
-        let may_wait = self.begun.as_mut().is_some_and(|begun| {
-            let took = now.saturating_sub(std::mem::replace(&mut begun.part_at, now));
-            if begun.pace == Pace::Fast && took > SLOW && took < now {
-                begun.pace = Pace::Slow;
+        let may_wait = self.in_flight.as_mut().is_some_and(|in_flight| {
+            let took = now.saturating_sub(std::mem::replace(&mut in_flight.part_at, now));
+            if in_flight.pace == Pace::Fast && took > SLOW && took < now {
+                in_flight.pace = Pace::Slow;
             }
-            begun.parts = begun.parts.saturating_add(1);
-            begun.pace == Pace::Fast || *self.ending == Ending::BehindPart(begun.parts)
+            in_flight.parts = in_flight.parts.saturating_add(1);
+            in_flight.pace == Pace::Fast || *self.ending == Ending::BehindPart(in_flight.parts)
         });
         if may_wait && !*self.gone && self.output.is_empty() && !self.out.is_begun() {
             if !self.out.is_empty() {
-                hold(self.out, self.held, self.slot);
+                defer(self.out, self.deferred, self.slot);
             }
             return;
         }
         self.flush();
-        if let Some(begun) = self.begun
-            && begun.pace == Pace::First
+        if let Some(in_flight) = self.in_flight
+            && in_flight.pace == Pace::First
         {
-            begun.pace = Pace::Fast;
+            in_flight.pace = Pace::Fast;
         }
     }
 
@@ -298,11 +298,11 @@ impl<A: App> Reply<'_, A> {
         *self.gone |= self.out.failed;
         self.out.move_to(self.output);
         *self.parts_come_fast = false;
-        if let Some(begun) = self.begun {
-            if *self.ending == Ending::BehindPart(begun.parts) {
+        if let Some(in_flight) = self.in_flight {
+            if *self.ending == Ending::BehindPart(in_flight.parts) {
                 *self.ending = Ending::Unpredictable;
             }
-            begun.pace = Pace::Slow;
+            in_flight.pace = Pace::Slow;
         }
     }
 
@@ -323,13 +323,13 @@ impl<A: App> Reply<'_, A> {
     /// Body bytes of the response so far, without framing.
     #[must_use]
     pub fn body_bytes(&self) -> u64 {
-        self.begun.as_ref().map_or(0, |begun| begun.sender.body_bytes())
+        self.in_flight.as_ref().map_or(0, |in_flight| in_flight.sender.body_bytes())
     }
 
     /// What the application has offered as the body of the response so far, also what was too much.
     #[must_use]
     pub fn offered_bytes(&self) -> u64 {
-        self.begun.as_ref().map_or(0, |begun| begun.sender.offered_bytes())
+        self.in_flight.as_ref().map_or(0, |in_flight| in_flight.sender.offered_bytes())
     }
 
     /// Whether the peer has left.
@@ -341,21 +341,21 @@ impl<A: App> Reply<'_, A> {
     /// Whether the response has had its share and should let others go on.
     #[must_use]
     pub fn is_due(&self) -> bool {
-        self.begun.as_ref().is_some_and(|begun| begun.produced >= SHARE)
+        self.in_flight.as_ref().is_some_and(|in_flight| in_flight.produced >= SHARE)
     }
 
     /// Whether the response has no body on the wire, whatever the application produces.
     #[must_use]
     pub fn is_bodiless(&self) -> bool {
-        self.begun.as_ref().is_some_and(|begun| begun.sender.is_bodiless())
+        self.in_flight.as_ref().is_some_and(|in_flight| in_flight.sender.is_bodiless())
     }
 }
 
 /// Holds back what is composed for the connection in `slot`, until more is, or somebody sends it, or the tick after
 /// the next.
-pub(crate) fn hold<C>(out: &mut Composer<C>, held: &mut Held, slot: usize) {
-    if out.held.replace(held.tick).is_none() {
-        held.slots.push(slot);
+pub(crate) fn defer<C>(out: &mut Composer<C>, deferred: &mut DeferredOutput, slot: usize) {
+    if out.deferred.replace(deferred.tick).is_none() {
+        deferred.slots.push(slot);
     }
 }
 

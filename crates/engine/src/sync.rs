@@ -18,7 +18,7 @@ pub(crate) use loom::thread::{Builder, JoinHandle, Thread, current, park};
 /// somebody has to end it.
 #[cfg(loom)]
 pub(crate) fn park_timeout(timeout: std::time::Duration) {
-    if LONG_IS_FOR_EVER.get() && timeout > crate::hold::TICK {
+    if LONG_IS_FOR_EVER.get() && timeout > crate::coalescing::TICK {
         park();
     } else {
         loom::thread::yield_now();

@@ -165,7 +165,7 @@ fn a_body_comes_no_faster_than_it_is_read() {
         push(&mut world, &mut client);
         let bytes_in = world.statistics().bytes_in;
         assert!(client.unsent() > length / 2 && bytes_in <= AHEAD, "{bytes_in} bytes");
-        assert_eq!(world.timeout(), None, "no reason to be turned");
+        assert_eq!(world.timeout(), None, "no reason to be polled");
         let overhead = (head.len() + sent.len() - length) as u64;
         while world.is_out(0) {
             assert!(!world.calls[0].waits, "there is always something: {:?}", world.statistics());

@@ -256,7 +256,7 @@ fn a_response_whose_peer_has_gone_is_abandoned_when_it_comes_back() {
         // The first write may still pass; a flush after it cannot.
         world.step(0);
         if world.is_out(0) {
-            world.put_back(0, progress);
+            world.complete(0, progress);
         }
         world.callers = 0;
         world.until_empty(&mut []);
@@ -411,7 +411,7 @@ fn who_waits_for_the_peer_of_a_call_that_ends_is_woken() {
     // Another thread than the call's own may wait for its peer, and nobody else would ever wake that.
     for progress in [Progress::Done, Progress::Cut] {
         let (mut world, client) = waiting(timeless(), vec![Op::Write(300_000), Op::Write(10)]);
-        world.put_back(0, |_| progress);
+        world.complete(0, |_| progress);
         assert_eq!(std::mem::take(&mut world.app.woken).len(), 1);
         drop(client);
     }

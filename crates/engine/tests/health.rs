@@ -48,9 +48,9 @@ fn sent(world: &World, bytes: impl AsRef<[u8]>) -> Client {
 }
 
 /// Somebody looks as often as it takes until those who wait in vain are accepted.
-fn attend(world: &mut World) {
+fn service_pending(world: &mut World) {
     for _ in 0..3 {
-        world.attend(LOOK);
+        world.service_pending(LOOK);
     }
 }
 
@@ -63,7 +63,7 @@ fn stuck(config: Config, plans: usize) -> (World, Client) {
     world.settle();
     assert_eq!(world.ids_out(), [0]);
     // What has been done so far is seen.
-    world.attend(LOOK);
+    world.service_pending(LOOK);
     (world, busy)
 }
 
@@ -240,7 +240,7 @@ fn without_a_path_nobody_is_looked_at() {
     let (mut world, mut busy) = stuck(timeless(), 2);
     let mut client = sent(&world, CHECK);
     for _ in 0..20 {
-        world.attend(LOOK);
+        world.service_pending(LOOK);
     }
     assert_eq!((world.statistics().connections, client.pump()), (1, false));
     quiet();
@@ -258,13 +258,13 @@ fn a_check_is_answered_while_nobody_turns() {
     let (mut world, mut busy) = stuck(config(), 1);
     for round in 1..=3 {
         let mut client = sent(&world, CHECK);
-        attend(&mut world);
+        service_pending(&mut world);
         client.pump();
         assert_eq!(answer(&client), (200, "saturated".into()));
         assert!(client.answers[0].body.ends_with(b"\"running\":1,\"queued\":0,\"connections\":2}\n"));
         client.end_sending();
         client.pump();
-        world.attend(LOOK);
+        world.service_pending(LOOK);
         client.pump();
         assert_eq!(client.end, Some(End::Closed));
         let statistics = world.statistics();
@@ -283,7 +283,7 @@ fn one_that_asks_to_close_is_closed_at_once() {
     let (mut world, _busy) = stuck(config(), 1);
     let mut client = sent(&world, "HEAD /healthz HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n");
     client.expect_head_at(0);
-    attend(&mut world);
+    service_pending(&mut world);
     client.pump();
     assert_eq!((client.answers[0].status, client.end), (200, Some(End::Closed)));
     assert_eq!(world.statistics().connections, 1);
@@ -309,7 +309,7 @@ fn who_was_accepted_and_has_asked_for_nothing_is_looked_after() {
     let busy = sent(&world, get(1));
     world.settle();
     assert_eq!((world.ids_out(), world.statistics().connections), (vec![1], 8));
-    world.attend(LOOK);
+    world.service_pending(LOOK);
     for (client, said) in [
         (&mut early, CHECK),
         (&mut half, &CHECK[9..]),
@@ -323,9 +323,9 @@ fn who_was_accepted_and_has_asked_for_nothing_is_looked_after() {
     drop(leaving);
     // Whoever waits for the poller has found them, and waits for something else now.
     let look = |world: &mut World| {
-        world.attend(LOOK);
+        world.service_pending(LOOK);
         let now = world.now();
-        world.engine.attend(now, true);
+        world.engine.service_pending(now, true);
     };
     for client in [&mut early, &mut half, &mut closing] {
         assert!(!client.pump(), "nobody is stuck yet");
@@ -369,17 +369,17 @@ fn who_has_just_come_is_left_to_others() {
     let (mut world, _busy) = stuck(config(), 1);
     let client = sent(&world, CHECK);
     for _ in 0..2 {
-        world.attend(LOOK);
+        world.service_pending(LOOK);
     }
     assert_eq!(world.statistics().accepted, 1);
-    world.attend(LOOK);
+    world.service_pending(LOOK);
     assert_eq!(world.statistics().accepted, 2);
     drop(client);
-    world.attend(LOOK);
+    world.service_pending(LOOK);
     // One who comes later has to wait as long, though nobody has turned since.
     let mut client = sent(&world, CHECK);
     for accepted in [2, 2, 3] {
-        world.attend(LOOK);
+        world.service_pending(LOOK);
         assert_eq!(world.statistics().accepted, accepted);
     }
     client.pump();
@@ -392,10 +392,10 @@ fn while_somebody_turns_nobody_is_attended() {
     world.settle();
     for _ in 0..10 {
         let client = sent(&world, get(0));
-        world.attend(LOOK);
+        world.service_pending(LOOK);
         assert!(!world.engine.is_stalled());
         world.turn();
-        world.attend(ms(0));
+        world.service_pending(ms(0));
         drop(client);
     }
     assert_eq!((world.statistics().accepted, world.app.called().len()), (10, 10));
@@ -406,7 +406,7 @@ fn while_somebody_turns_nobody_is_attended() {
         world.advance(wait);
     }
     for _ in 0..100 {
-        world.attend(seconds(1));
+        world.service_pending(seconds(1));
     }
     assert!(!world.engine.is_stalled());
 }
@@ -420,13 +420,13 @@ fn what_is_for_others_waits_for_them_and_is_served_once_in_order() {
         clients.push(sent(&world, get(id)));
         checks.push(sent(&world, CHECK));
     }
-    attend(&mut world);
+    service_pending(&mut world);
     for check in &mut checks {
         check.pump();
         assert_eq!(answer(check), (200, "saturated".into()));
     }
     drop(checks);
-    attend(&mut world);
+    service_pending(&mut world);
     assert_eq!((world.statistics().connections, world.statistics().accepted, begun(&world)), (6, 11, 2));
     assert_eq!(world.timeout(), Some(ms(0)), "whoever comes has something to do");
     // While it is stuck they say more; none of it is read.
@@ -435,7 +435,7 @@ fn what_is_for_others_waits_for_them_and_is_served_once_in_order() {
         client.send(get(id));
         client.pump();
     }
-    world.attend(LOOK);
+    world.service_pending(LOOK);
     assert_eq!(world.statistics().bytes_in, before);
     world.go_on_with(0);
     world.settle();
@@ -465,12 +465,12 @@ fn who_has_said_nothing_or_half_goes_on_with_whoever_turns() {
     let mut ended = sent(&world, "GET /healthz");
     ended.end_sending();
     ended.pump();
-    attend(&mut world);
+    service_pending(&mut world);
     assert_eq!((world.statistics().connections, begun(&world)), (7, 2));
     // One of them gets on.
     half_check.send("st: a\r\n\r\n");
     half_check.pump();
-    world.attend(LOOK);
+    world.service_pending(LOOK);
     half_check.pump();
     assert_eq!(answer(&half_check), (200, "saturated".into()));
     world.callers = 3;
@@ -495,13 +495,13 @@ fn who_leaves_meanwhile_is_forgotten() {
     let asks = sent(&world, get(1));
     let checks = sent(&world, CHECK);
     let half = sent(&world, "GET /heal");
-    attend(&mut world);
+    service_pending(&mut world);
     assert_eq!(world.statistics().connections, 5);
     drop((mute, checks));
-    world.attend(LOOK);
+    world.service_pending(LOOK);
     assert_eq!(world.statistics().connections, 3);
     drop((half, asks));
-    world.attend(LOOK);
+    world.service_pending(LOOK);
     assert_eq!(world.statistics().connections, 3, "what they have said is left to whoever turns");
     world.go_on_with(0);
     world.settle();
@@ -515,13 +515,13 @@ fn a_peer_that_never_stops_sending_is_cut() {
     let (listener, address) = tcp_listener(None);
     let mut world = World::on(vec![listener], vec![address], config(), vec![Plan::sized(&[5])]);
     world.settle();
-    world.attend(LOOK);
+    world.service_pending(LOOK);
     let mut client = sent(&world, CHECK);
     let mut rounds = 0;
     while world.statistics().health_checks == 0 || world.statistics().connections > 0 {
         client.send(vec![b'x'; 20_000]);
         client.pump();
-        world.attend(LOOK);
+        world.service_pending(LOOK);
         rounds += 1;
         assert!(rounds < 10_000, "it goes on for ever");
     }
@@ -532,8 +532,8 @@ fn a_peer_that_never_stops_sending_is_cut() {
 fn as_many_are_accepted_as_there_may_be() {
     let (mut world, _busy) = stuck(Config { connections: 4, ..config() }, 1);
     let mut clients: Vec<_> = (0..6).map(|_| sent(&world, get(0))).collect();
-    attend(&mut world);
-    attend(&mut world);
+    service_pending(&mut world);
+    service_pending(&mut world);
     assert_eq!((world.statistics().connections, world.statistics().accept_pauses), (4, 0));
     world.keeps = false;
     world.go_on_with(0);
@@ -549,10 +549,10 @@ fn many_are_accepted_little_by_little() {
     let (mut world, _busy) = stuck(config(), 1);
     let clients: Vec<_> = (0..300).map(|_| world.client()).collect();
     let mut check = sent(&world, CHECK);
-    attend(&mut world);
+    service_pending(&mut world);
     let first = world.statistics().connections;
     assert!(first > 50 && first < 200, "{first}");
-    attend(&mut world);
+    service_pending(&mut world);
     check.pump();
     assert_eq!(answer(&check), (200, "saturated".into()));
     world.go_on_with(0);
@@ -566,18 +566,18 @@ fn many_are_accepted_little_by_little() {
 fn one_who_holds_up_everything_for_long_is_stalled() {
     let (mut world, mut busy) = stuck(Config { stalled_after: Some(seconds(30)), ..config() }, 1);
     // Nobody waits: however long it takes, nobody is held up.
-    world.attend(seconds(100));
+    world.service_pending(seconds(100));
     assert!(!world.engine.is_stalled());
     let ask = |world: &mut World| {
         let mut client = sent(world, CHECK);
-        attend(world);
+        service_pending(world);
         client.pump();
         answer(&client)
     };
     assert_eq!(ask(&mut world), (200, "saturated".into()));
-    world.attend(seconds(15));
+    world.service_pending(seconds(15));
     assert_eq!(ask(&mut world), (200, "saturated".into()));
-    world.attend(seconds(16));
+    world.service_pending(seconds(16));
     assert!(world.engine.is_stalled());
     assert_eq!(ask(&mut world), (503, "stalled".into()));
     // Whoever comes back makes good for it.
@@ -586,7 +586,7 @@ fn one_who_holds_up_everything_for_long_is_stalled() {
     assert!(!world.engine.is_stalled());
     busy.pump();
     assert_eq!((busy.answers.len(), check(&mut world)), (1, (200, "alive".into())));
-    world.attend(seconds(100));
+    world.service_pending(seconds(100));
     assert!(!world.engine.is_stalled());
 }
 
@@ -597,11 +597,11 @@ fn others_may_know_that_somebody_waits() {
         let (mut world, _busy) = stuck(Config { stalled_after, ..timeless() }, 1);
         for _ in 0..6 {
             assert!(!world.engine.is_stalled());
-            world.attend(ms(999));
+            world.service_pending(ms(999));
             let now = world.now();
-            assert!(!world.engine.attend(now, true));
+            assert!(!world.engine.service_pending(now, true));
         }
-        world.attend(ms(10));
+        world.service_pending(ms(10));
         assert_eq!(world.engine.is_stalled(), stalled_after.is_some());
     }
 }
@@ -611,16 +611,16 @@ fn a_drained_or_stopping_engine_says_so_to_whoever_is_there() {
     let (mut world, busy) = stuck(config(), 1);
     world.engine.drain();
     let mut client = sent(&world, CHECK);
-    attend(&mut world);
+    service_pending(&mut world);
     client.pump();
     assert_eq!(answer(&client), (503, "draining".into()));
     let mut mute = world.client();
-    attend(&mut world);
+    service_pending(&mut world);
     let now = world.now();
     world.engine.stop(now, Some(seconds(5)), seconds(60));
     mute.send(CHECK);
     mute.pump();
-    world.attend(LOOK);
+    world.service_pending(LOOK);
     mute.pump();
     assert_eq!(answer(&mute), (503, "draining".into()));
     world.go_on_with(0);
@@ -633,7 +633,7 @@ fn a_drained_or_stopping_engine_says_so_to_whoever_is_there() {
 fn who_is_cut_at_the_end_was_introduced() {
     let (mut world, busy) = stuck(config(), 2);
     let mut clients = [sent(&world, get(1)), world.client(), sent(&world, "GET /heal")];
-    attend(&mut world);
+    service_pending(&mut world);
     assert_eq!(world.statistics().connections, 4);
     let now = world.now();
     world.engine.stop(now, Some(ms(0)), ms(0));
@@ -655,7 +655,7 @@ fn a_panic_at_an_introduction_costs_one_connection() {
     let (mut world, _busy) = stuck(config(), 2);
     let mut first = sent(&world, get(1));
     let mut second = sent(&world, get(1));
-    attend(&mut world);
+    service_pending(&mut world);
     world.app.panics_at_next = Some("planned");
     world.callers = 3;
     world.settle();
@@ -680,10 +680,10 @@ fn a_place_in_the_queue_is_not_inherited_by_a_stranger() {
     let mut queued = sent(&world, get(2));
     // This one gets another slot, and the next the first one's.
     world.settle();
-    world.attend(LOOK);
-    let mut stranger = sent(&world, get(3));
-    attend(&mut world);
-    for (id, client) in [(0, None), (2, Some(&mut queued)), (3, Some(&mut stranger))] {
+    world.service_pending(LOOK);
+    let mut pending = sent(&world, get(3));
+    service_pending(&mut world);
+    for (id, client) in [(0, None), (2, Some(&mut queued)), (3, Some(&mut pending))] {
         assert_eq!(world.ids_out(), [id]);
         world.go_on_with(id);
         world.settle();
@@ -702,13 +702,13 @@ fn all_listeners_are_looked_after() {
     let (tcp, address) = tcp_listener(None);
     let mut world = World::on(vec![tcp, unix.into()], vec![address, Address::Unix(path)], config(), vec![]);
     world.settle();
-    world.attend(LOOK);
+    world.service_pending(LOOK);
     let mut clients: Vec<_> = world.addresses.iter().map(|address| Client::connect(address, None)).collect();
     for client in &mut clients {
         client.send(CHECK);
         client.pump();
     }
-    attend(&mut world);
+    service_pending(&mut world);
     for client in &mut clients {
         client.pump();
         assert_eq!(answer(client), (200, "saturated".into()));

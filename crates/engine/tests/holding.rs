@@ -36,12 +36,12 @@ fn left(world: &World, before: &mut u64) -> u64 {
 #[test]
 fn answers_to_pipelined_requests_leave_together() {
     let (mut world, mut client) = asked((0..5).map(|id| Plan::sized(&[id + 5])).collect(), &[0, 1, 2, 3, 4]);
-    assert!(!world.engine.is_holding());
+    assert!(!world.engine.has_deferred_output());
     for id in 0..4 {
         world.go_on_with(id);
         world.settle();
         assert_eq!((world.ids_out(), world.statistics().bytes_out), (vec![id + 1], 0));
-        assert!(world.engine.is_holding());
+        assert!(world.engine.has_deferred_output());
     }
     world.go_on_with(4);
     client.pump();
@@ -50,7 +50,7 @@ fn answers_to_pipelined_requests_leave_together() {
         assert_eq!(answer.body, pattern(id, 0, id + 5));
     }
     world.engine.tick();
-    assert!(!world.engine.is_holding());
+    assert!(!world.engine.has_deferred_output());
 }
 
 #[test]
@@ -59,10 +59,10 @@ fn an_answer_waits_two_ticks_at_most_for_the_next_one() {
     world.go_on_with(0);
     world.settle();
     world.engine.tick();
-    assert_eq!((world.statistics().bytes_out, world.engine.is_holding()), (0, true));
+    assert_eq!((world.statistics().bytes_out, world.engine.has_deferred_output()), (0, true));
     world.engine.tick();
     client.pump();
-    assert_eq!((client.answers.len(), world.engine.is_holding()), (1, false));
+    assert_eq!((client.answers.len(), world.engine.has_deferred_output()), (1, false));
     assert_eq!(world.statistics().bytes_out, client.received.len() as u64);
     for _ in 0..5 {
         world.engine.tick();
@@ -118,13 +118,13 @@ fn parts_that_come_soon_leave_together() {
     world.engine.tick();
     steps(&mut world, 2);
     world.engine.tick();
-    assert_eq!((left(&world, &mut before), world.engine.is_holding()), (0, true));
+    assert_eq!((left(&world, &mut before), world.engine.has_deferred_output()), (0, true));
     world.engine.tick();
-    assert_eq!((left(&world, &mut before), world.engine.is_holding()), (200, false));
+    assert_eq!((left(&world, &mut before), world.engine.has_deferred_output()), (200, false));
     // It has shown to be slow: each leaves at once from now on.
     for _ in 0..2 {
         steps(&mut world, 2);
-        assert_eq!((left(&world, &mut before), world.engine.is_holding()), (100, false));
+        assert_eq!((left(&world, &mut before), world.engine.has_deferred_output()), (100, false));
     }
     world.go_on_with(0);
     client.pump();
@@ -172,7 +172,7 @@ fn a_tick_sends_and_lets_nothing_go() {
         world.engine.tick();
     }
     assert!(world.statistics().bytes_out > before + 20_000);
-    assert!(!world.engine.is_holding());
+    assert!(!world.engine.has_deferred_output());
     assert_eq!(world.app.parts_alive(), 2);
     client.pump();
     world.go_on_with(0);
@@ -195,7 +195,7 @@ fn ticks_go_on_where_the_peer_took_a_part_only() {
     }
     let sent = world.statistics().bytes_out;
     assert!(sent > 1000 && sent < 100_000, "{sent} bytes");
-    assert_eq!((world.engine.is_holding(), world.app.parts_alive()), (true, 1));
+    assert_eq!((world.engine.has_deferred_output(), world.app.parts_alive()), (true, 1));
     // No turn of the engine is needed.
     let patience = std::time::Instant::now() + std::time::Duration::from_secs(20);
     while client.received.len() < 100_000 {
@@ -204,7 +204,7 @@ fn ticks_go_on_where_the_peer_took_a_part_only() {
         assert!(std::time::Instant::now() < patience, "{} bytes came", client.received.len());
     }
     world.engine.tick();
-    assert_eq!((world.engine.is_holding(), world.app.parts_alive()), (false, 1));
+    assert_eq!((world.engine.has_deferred_output(), world.app.parts_alive()), (false, 1));
     world.go_on_with(0);
     world.until("it is answered", &mut [&mut client], |_, clients| clients[0].answers.len() == 1);
     assert!(client.answers[0].body == pattern(0, 0, 100_020));
@@ -219,7 +219,7 @@ fn a_tick_finds_that_the_peer_is_gone() {
     drop(client);
     world.engine.tick();
     world.engine.tick();
-    assert!(!world.engine.is_holding());
+    assert!(!world.engine.has_deferred_output());
     steps(&mut world, 1);
     assert!(world.engine.reply(&world.calls[0].ticket, |reply| reply.is_gone()));
     world.go_on_with(0);
@@ -232,7 +232,7 @@ fn who_leaves_while_something_is_held_leaves_nothing_behind() {
     let (mut world, mut client) = asked(vec![Plan::sized(&[5]), Plan::of(vec![Op::Write(5), Op::Cut])], &[0, 1]);
     world.go_on_with(0);
     world.settle();
-    assert!(world.engine.is_holding());
+    assert!(world.engine.has_deferred_output());
     world.go_on_with(1);
     assert_eq!(world.end(&mut client), End::Closed);
     assert_eq!(client.answers.len(), 1);
@@ -240,7 +240,7 @@ fn who_leaves_while_something_is_held_leaves_nothing_behind() {
     world.until_empty(&mut []);
     world.engine.tick();
     world.engine.tick();
-    assert!(!world.engine.is_holding());
+    assert!(!world.engine.has_deferred_output());
 }
 
 /// Where a response ended soon after a part, the next one's part of that number waits for the end; if that was wrong a

@@ -447,7 +447,7 @@ fn converse(seed: u64) {
         if attends && rng.u8(0..10) == 0 && time + ms(400) <= TIME {
             time += ms(400);
             for _ in 0..4 {
-                world.attend(ms(100));
+                world.service_pending(ms(100));
             }
         }
         if rng.u8(0..4) > 0 || !moved {

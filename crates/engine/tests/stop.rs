@@ -13,7 +13,7 @@ fn get(id: usize) -> String {
 fn stop(world: &mut World, timeout: Option<Duration>) {
     let now = world.now();
     world.engine.stop(now, timeout, STOP_GRACE);
-    assert!(!world.engine.is_stopped(), "it has not been turned");
+    assert!(!world.engine.is_stopped(), "it has not been polled");
     assert_eq!(world.timeout(), Some(ms(0)), "stopping is something to do");
 }
 

@@ -57,7 +57,7 @@ impl<T> Guarded<T> {
                 Err(TryLockError::Poisoned(poisoned)) => return act(&mut poisoned.into_inner()),
                 // Whoever has it may be held up where the interpreter stops all threads that are attached, and would be
                 // for ever if one of them waited for it.
-                Err(TryLockError::WouldBlock) => crate::site::detached(py, || {
+                Err(TryLockError::WouldBlock) => crate::host::detached(py, || {
                     drop(self.value.lock().unwrap_or_else(PoisonError::into_inner));
                 }),
             }

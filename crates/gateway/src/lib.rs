@@ -15,7 +15,7 @@
 //! ```
 //!
 //! Two rules hold everywhere: the interpreter is taken first and the engine's lock second, and nothing that the
-//! application's user wrote runs while that lock is held ([`site`]).
+//! application's user wrote runs while that lock is held ([`host`]).
 //!
 //! Ordinary PyO3 is used where a connection or a server begins and ends. What happens for every request is written
 //! against the C API ([`object`], [`wsgi`]), because there the price of one call shows.
@@ -27,6 +27,7 @@ mod clock;
 mod engines;
 mod group;
 mod guarded;
+mod host;
 #[cfg(target_os = "linux")]
 mod inotify;
 mod limit;
@@ -36,7 +37,6 @@ mod refusals;
 mod scoreboard;
 mod server;
 mod signals;
-mod site;
 mod stacks;
 mod thread_name;
 mod wsgi;

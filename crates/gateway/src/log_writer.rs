@@ -25,7 +25,7 @@ mod forks;
 mod target;
 
 use crate::access_log::rfc3339;
-use crate::site::detached;
+use crate::host::detached;
 use engine::Waker;
 use forks::handle_forks;
 use pyo3::exceptions::{PyOSError, PyValueError};
@@ -425,7 +425,7 @@ impl Log {
             let (written, result) = target.write(&bytes[position..piece]);
             let reached = position + written;
             let line = bytes[..reached].iter().rposition(|&byte| byte == b'\n').map_or(0, |feed| feed + 1);
-            let is_ragged = result.is_err() && is_file && line < reached && !target.take_back(&bytes[line..reached]);
+            let is_ragged = result.is_err() && is_file && line < reached && !target.reclaim(&bytes[line..reached]);
             let mut state = self.lock();
             state.done += (reached - position) as u64;
             position = reached;

@@ -10,7 +10,7 @@ use std::ptr::NonNull;
 /// run time.
 ///
 /// Invariant: it is made, used and dropped only by threads that are attached to the interpreter. All of them live in
-/// a [`Site`](crate::site::Site) or in calls that are out for it, whose threads let go of the interpreter only to wait;
+/// a [`Host`](crate::host::Host) or in calls that are out for it, whose threads let go of the interpreter only to wait;
 /// the ticker, which is never attached, sends what others made and drops nothing.
 #[derive(Debug)]
 pub(crate) struct Object(NonNull<ffi::PyObject>);

@@ -11,7 +11,7 @@ use wire::http1::Fault;
 #[derive(Default)]
 pub(crate) struct Refusals {
     /// There is one for each rule at most.
-    kinds: Vec<Kind>,
+    route_keys: Vec<Kind>,
     /// Of those that were only counted, nobody was told yet.
     has_more: bool,
 }
@@ -39,7 +39,7 @@ impl Refusals {
     /// A request was refused. Returns what is to be reported.
     pub(crate) fn note<'a>(&mut self, refusal: Refusal, refused: impl FnOnce() -> Refused<'a>) -> Option<String> {
         let Refusal { status, fault } = refusal;
-        let kind = self.kinds.iter_mut().find(|kind| (kind.status, kind.fault) == (status, fault));
+        let kind = self.route_keys.iter_mut().find(|kind| (kind.status, kind.fault) == (status, fault));
         match kind {
             // Those that were counted are reported first.
             Some(kind) if kind.more > 0 || kind.reported.elapsed() < INTERVAL => {
@@ -48,7 +48,7 @@ impl Refusals {
                 return None;
             }
             Some(kind) => kind.reported = Instant::now(),
-            None => self.kinds.push(Kind { status, fault, reported: Instant::now(), more: 0 }),
+            None => self.route_keys.push(Kind { status, fault, reported: Instant::now(), more: 0 }),
         }
         let Refused { client, method, target } = refused();
         let asked = match (method, target) {
@@ -69,7 +69,7 @@ impl Refusals {
         }
         let mut counts = Vec::new();
         self.has_more = false;
-        for kind in &mut self.kinds {
+        for kind in &mut self.route_keys {
             if kind.more == 0 {
                 continue;
             }

@@ -15,7 +15,7 @@
 
 use crate::clock;
 use engine::Statistics;
-use engine::baton::Muster;
+use engine::scheduler::PoolStatistics;
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::ffi;
 use pyo3::prelude::*;
@@ -34,7 +34,7 @@ pub(crate) struct Snapshot {
     /// Calls that wait in the middle for their peers to read, of those that the engine knows to be out.
     pub(crate) blocked: u64,
     pub(crate) overdue: u64,
-    pub(crate) muster: Muster,
+    pub(crate) pool_statistics: PoolStatistics,
     /// Log lines that the process has dropped.
     pub(crate) log_lines_dropped: u64,
 }
@@ -72,7 +72,7 @@ fields! { snapshot =>
     "bytes_in": snapshot.engine.bytes_in,
     "bytes_out": snapshot.engine.bytes_out,
     "overdue": snapshot.overdue,
-    "handovers": snapshot.muster.handovers,
+    "handovers": snapshot.pool_statistics.handovers,
     "status_1xx": snapshot.engine.statuses[0],
     "status_2xx": snapshot.engine.statuses[1],
     "status_3xx": snapshot.engine.statuses[2],
@@ -83,9 +83,9 @@ fields! { snapshot =>
     "running": snapshot.engine.running.saturating_sub(snapshot.blocked),
     "queued": snapshot.engine.queued,
     "suspended": snapshot.engine.suspended + snapshot.blocked,
-    "threads": snapshot.muster.threads as u64,
-    "threads_idle": snapshot.muster.idle as u64,
-    "threads_most": snapshot.muster.most as u64,
+    "threads": snapshot.pool_statistics.threads as u64,
+    "threads_idle": snapshot.pool_statistics.idle as u64,
+    "threads_most": snapshot.pool_statistics.most as u64,
 }
 
 /// The values of [`FIELDS`], each a word.
@@ -343,7 +343,7 @@ impl Stopwatch {
     }
 
     /// A call is handed out, and somebody [`takes it up`](Self::take_up) later.
-    pub(crate) fn hand_out(&mut self, key: usize) {
+    pub(crate) fn dispatch(&mut self, key: usize) {
         self.set(key, clock::fine());
     }
 

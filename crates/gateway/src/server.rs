@@ -5,11 +5,11 @@ use crate::calls::{Call, Limits as TimeLimits, Place};
 use crate::clock;
 use crate::engines::{Engines, share};
 use crate::group;
+use crate::host::{Hooks, Host, Plan, Polled, Replacement, ServerShared, Stop, detached};
 use crate::limit::RequestLimit;
 use crate::log_writer::Log;
 use crate::object::Object;
 use crate::scoreboard::{Scoreboard, Stopwatch};
-use crate::site::{Common, Hooks, Plan, Replacement, Site, Stop, Turned, detached};
 use crate::wsgi::file_wrapper::FileWrapper;
 use crate::wsgi::{Inputs, Job, Parts, Wsgi};
 use engine::{BodyMemory, Config, ENGINES_MAX, Engine, EngineGroup, Os, STOP_GRACE, Stage, Times};
@@ -199,7 +199,7 @@ impl Server {
         let file_wrapper: Object = py.get_type::<FileWrapper>().into_any().unbind().into();
         let app: Object = app.unbind().into();
         let hooks = Hooks { spawn, waiter, wait, timeout_exception };
-        let common = Arc::new(Common::default());
+        let shared = Arc::new(ServerShared::default());
         let mut systems = (0..engines).map(|_| Os::new()).collect::<io::Result<Vec<_>>>()?;
         if let Some(group) = &group {
             systems.iter_mut().try_for_each(|(net, ..)| net.watch_bell(group.own_bell(), group.processes()))?;
@@ -213,9 +213,10 @@ impl Server {
         if let Some(log) = &access_log {
             log.set_waker(waker.clone());
         }
-        let mut sites: Vec<Arc<Site>> = Vec::new();
+        let mut hosts: Vec<Arc<Host>> = Vec::new();
         for (index, (net, poller, waker)) in systems.into_iter().enumerate() {
-            let place = sites.last().map_or_else(|| Place::first(engines), |site| site.place().next(site.crew()));
+            let place =
+                hosts.last().map_or_else(|| Place::first(engines), |host| host.place().next(host.thread_count()));
             let sockets =
                 listeners.iter().map(|&listener| duplicate("listeners", listener)).collect::<PyResult<_>>()?;
             let config = Config {
@@ -268,12 +269,12 @@ impl Server {
                 times_stages: time_stages > 0,
                 replacement: replacement.clone(),
                 place,
-                common: Arc::clone(&common),
+                shared: Arc::clone(&shared),
             };
-            sites.push(Site::new(py, plan)?);
+            hosts.push(Host::new(py, plan)?);
         }
         Ok(Self {
-            engines: Engines::new(sites, common),
+            engines: Engines::new(hosts, shared),
             threads,
             begun: AtomicBool::new(false),
             poller: poller_fd,
@@ -301,10 +302,10 @@ impl Server {
         self.monitor.wake();
     }
 
-    fn turn(slf: &Bound<'_, Self>) -> PyResult<(Vec<Exchange>, Vec<Py<PyAny>>)> {
+    fn poll(slf: &Bound<'_, Self>) -> PyResult<(Vec<Exchange>, Vec<Py<PyAny>>)> {
         let this = slf.get();
         this.begun.store(true, Ordering::Relaxed);
-        let Turned { jobs, woken } = this.engines.turn(slf.py())?;
+        let Polled { jobs, woken } = this.engines.poll(slf.py())?;
         let exchanges = jobs
             .into_iter()
             .map(|(number, job)| Exchange { number, job: Mutex::new(Some(job)), server: slf.clone().unbind() })
@@ -356,8 +357,8 @@ impl Server {
         self.engines.reopen_logs(py)
     }
 
-    fn tell_last(&self, py: Python<'_>) {
-        self.engines.tell_last(py);
+    fn log_counts(&self, py: Python<'_>) {
+        self.engines.log_counts(py);
     }
 
     fn fileno(&self) -> RawFd {

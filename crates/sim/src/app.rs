@@ -32,7 +32,7 @@ pub(crate) enum How {
 pub(crate) struct Record {
     pub(crate) connection: Option<usize>,
     /// Its head is here.
-    pub(crate) begun: Option<Micros>,
+    pub(crate) started_call: Option<Micros>,
     /// It could be called.
     pub(crate) ready: Option<Micros>,
     /// A turn has left it waiting in the queue.
@@ -55,7 +55,7 @@ pub(crate) struct Record {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Guestbook {
     /// Its requests that have begun.
-    pub(crate) begun: Vec<usize>,
+    pub(crate) started_call: Vec<usize>,
     /// When the engine answered by itself what never became a request, and with what.
     pub(crate) refused: Option<(Micros, u16)>,
     /// The application's object is alive.
@@ -68,7 +68,7 @@ pub(crate) struct Ledger {
     pub(crate) is_ticking: AtomicBool,
     pub(crate) dropped_in_tick: AtomicU64,
     /// Bytes of chunks for each request.
-    pub(crate) held: Vec<AtomicI64>,
+    pub(crate) deferred: Vec<AtomicI64>,
     pub(crate) alive: AtomicI64,
     /// Requests and responses that were dropped and not handed back.
     pub(crate) lost: AtomicU64,
@@ -84,7 +84,7 @@ pub(crate) struct Chunk {
 
 impl Chunk {
     pub(crate) fn new(id: usize, bytes: Vec<u8>, ledger: &Arc<Ledger>) -> Self {
-        ledger.held[id].fetch_add(i64::try_from(bytes.len()).unwrap_or(i64::MAX), Ordering::Relaxed);
+        ledger.deferred[id].fetch_add(i64::try_from(bytes.len()).unwrap_or(i64::MAX), Ordering::Relaxed);
         ledger.alive.fetch_add(1, Ordering::Relaxed);
         Self { bytes, id, ledger: Arc::clone(ledger) }
     }
@@ -99,7 +99,7 @@ impl AsRef<[u8]> for Chunk {
 impl Drop for Chunk {
     fn drop(&mut self) {
         let length = i64::try_from(self.bytes.len()).unwrap_or(i64::MAX);
-        self.ledger.held[self.id].fetch_sub(length, Ordering::Relaxed);
+        self.ledger.deferred[self.id].fetch_sub(length, Ordering::Relaxed);
         self.ledger.alive.fetch_sub(1, Ordering::Relaxed);
         if self.ledger.is_ticking.load(Ordering::Relaxed) {
             self.ledger.dropped_in_tick.fetch_add(1, Ordering::Relaxed);
@@ -156,12 +156,12 @@ pub(crate) struct Course {
 }
 
 /// The application, with the book of all requests.
-pub(crate) struct Book {
+pub(crate) struct Records {
     shared: Rc<Shared>,
     network: Rc<RefCell<Network>>,
     pub(crate) plan: Rc<Plan>,
     pub(crate) ledger: Arc<Ledger>,
-    pub(crate) records: Vec<Record>,
+    pub(crate) requests: Vec<Record>,
     pub(crate) guests: Vec<Guestbook>,
     /// Workers that were woken in the middle of a call.
     pub(crate) woken: Vec<usize>,
@@ -172,7 +172,7 @@ pub(crate) struct Book {
     pub(crate) pauses_reported: u64,
 }
 
-impl Book {
+impl Records {
     pub(crate) fn new(shared: Rc<Shared>, plan: Rc<Plan>, network: Rc<RefCell<Network>>) -> Self {
         let count = plan.requests.len();
         Self {
@@ -181,12 +181,12 @@ impl Book {
             ledger: Arc::new(Ledger {
                 is_ticking: AtomicBool::new(false),
                 dropped_in_tick: AtomicU64::new(0),
-                held: (0..count).map(|_| AtomicI64::new(0)).collect(),
+                deferred: (0..count).map(|_| AtomicI64::new(0)).collect(),
                 alive: AtomicI64::new(0),
                 lost: AtomicU64::new(0),
             }),
-            records: vec![Record::default(); count],
-            guests: vec![Guestbook::default(); plan.peers.len()],
+            requests: vec![Record::default(); count],
+            guests: vec![Guestbook::default(); plan.connections.len()],
             woken: Vec::new(),
             ready: Vec::new(),
             refusals: 0,
@@ -196,7 +196,7 @@ impl Book {
     }
 
     fn make_ready(&mut self, id: usize) {
-        if self.records[id].ready.replace(self.shared.now()).is_some() {
+        if self.requests[id].ready.replace(self.shared.now()).is_some() {
             self.shared.fail(|| format!("request {id} becomes ready twice"));
         }
         self.ready.push(id);
@@ -206,7 +206,7 @@ impl Book {
     pub(crate) fn call(&mut self, asked: Asked, left_at: Option<Micros>) -> usize {
         let (now, id) = (self.shared.now(), asked.id);
         asked.entrusted.settle();
-        let record = &mut self.records[id];
+        let record = &mut self.requests[id];
         if record.called.replace(now).is_some() || record.dismissed.is_some() {
             self.shared.fail(|| format!("request {id} is called again"));
         }
@@ -244,7 +244,7 @@ impl Book {
 
     /// Takes a part of a body that the application has read.
     pub(crate) fn take_body(&mut self, id: usize, part: &[u8]) {
-        let record = &mut self.records[id];
+        let record = &mut self.requests[id];
         let at = record.read;
         record.read += part.len();
         if record.read > self.plan.requests[id].body || part != pattern(upload(id), at, part.len()) {
@@ -254,14 +254,14 @@ impl Book {
 
     /// The body is over.
     pub(crate) fn end_body(&self, id: usize) {
-        let (read, length) = (self.records[id].read, self.plan.requests[id].body);
+        let (read, length) = (self.requests[id].read, self.plan.requests[id].body);
         if read != length || self.plan.requests[id].garbage.is_some() {
             self.shared.fail(|| format!("the body of request {id} ends after {read} bytes of {length}"));
         }
     }
 }
 
-impl App for Book {
+impl App for Records {
     type Net = Side;
     type Connection = Guest;
     type Request = Asked;
@@ -285,21 +285,21 @@ impl App for Book {
         };
         self.shared.trace(|| format!("request {id} begins on c{}", guest.number));
         self.check_head(id, head);
-        let book = &mut self.guests[guest.number];
-        let expected = self.plan.peers.iter().flat_map(|peer| &peer.requests).any(|&other| other == id);
-        if let Some(&before) = book.begun.last() {
+        let records = &mut self.guests[guest.number];
+        let expected = self.plan.connections.iter().flat_map(|peer| &peer.requests).any(|&other| other == id);
+        if let Some(&before) = records.started_call.last() {
             // One after the other.
-            if before + 1 != id || self.records[before].ended.is_none() || self.records[before].late.is_some() {
-                self.shared.fail(|| format!("request {id} begins behind {before}, {:?}", self.records[before]));
+            if before + 1 != id || self.requests[before].ended.is_none() || self.requests[before].late.is_some() {
+                self.shared.fail(|| format!("request {id} begins behind {before}, {:?}", self.requests[before]));
             }
         }
-        if book.refused.is_some() || !expected {
+        if records.refused.is_some() || !expected {
             self.shared.fail(|| format!("request {id} begins where nothing should"));
         }
-        book.begun.push(id);
-        let record = &mut self.records[id];
+        records.started_call.push(id);
+        let record = &mut self.requests[id];
         record.connection = Some(guest.number);
-        if record.begun.replace(now).is_some() {
+        if record.started_call.replace(now).is_some() {
             self.shared.fail(|| format!("request {id} begins twice"));
         }
         if self.plan.requests[id].body == 0 || !self.plan.config.buffer_bodies {
@@ -336,7 +336,7 @@ impl App for Book {
         }
         self.take_body(id, &bytes);
         self.end_body(id);
-        if self.records[id].ready.is_none() {
+        if self.requests[id].ready.is_none() {
             self.make_ready(id);
         }
     }
@@ -349,7 +349,7 @@ impl App for Book {
         let status = refusal.map(|refusal| refusal.status);
         self.refusals += u64::from(refusal.is_some());
         self.shared.trace(|| format!("request {id} is given up: {status:?}"));
-        let record = &mut self.records[id];
+        let record = &mut self.requests[id];
         record.heard = record.connection.map_or(0, |number| self.network.borrow().story(number).last_arrival);
         if record.called.is_some() || record.dismissed.replace((now, status)).is_some() {
             self.shared.fail(|| format!("request {id} is given up although it was {record:?}"));

@@ -40,32 +40,32 @@ impl World {
         if network.open() > self.plan.config.connections {
             shared.fail(|| format!("{} connections are open", network.open()));
         }
-        let room = self.plan.weather.descriptors - self.plan.weather.reserve;
+        let room = self.plan.conditions.descriptors - self.plan.conditions.reserve;
         if network.open() > room {
             shared.fail(|| format!("{} connections are open where there is room for {room}", network.open()));
         }
         self.check_body_memory(network.open());
         // Bodies whose heads came earlier are received all the same, and whoever puts a call back may find another one.
         let waits = |record: &&Record| record.ready.is_some() && record.called.is_none() && record.dismissed.is_none();
-        let with_bodies = self.book().records.iter().filter(waits).filter(|record| record.read > 0).count();
+        let with_bodies = self.records().requests.iter().filter(waits).filter(|record| record.read > 0).count();
         if statistics.queued > (self.plan.config.queue + self.plan.most_calls + with_bodies) as u64 {
             shared.fail(|| format!("{} requests are queued", statistics.queued));
         }
-        let ledger = &self.book().ledger;
+        let ledger = &self.records().ledger;
         if ledger.dropped_in_tick.load(Ordering::Relaxed) > 0 {
             shared.fail(|| "a tick drops what belongs to the application".to_owned());
         }
         if ledger.lost.load(Ordering::Relaxed) > 0 {
             shared.fail(|| "a request or a response was dropped and not handed back".to_owned());
         }
-        for (number, guest) in self.book().guests.iter().enumerate() {
-            let Some(&id) = guest.begun.last() else { continue };
-            let record = &self.book().records[id];
+        for (number, guest) in self.records().guests.iter().enumerate() {
+            let Some(&id) = guest.started_call.last() else { continue };
+            let record = &self.records().requests[id];
             let request = &self.plan.requests[id];
-            let held = ledger.held[id].load(Ordering::Relaxed);
+            let deferred = ledger.deferred[id].load(Ordering::Relaxed);
             let most = if request.script.writes { OUTPUT_AT_MOST + UNRELIEVED_AT_MOST } else { OUTPUT_AT_MOST };
-            if held > most {
-                shared.fail(|| format!("{held} bytes of the answer to {id} are held in memory"));
+            if deferred > most {
+                shared.fail(|| format!("{deferred} bytes of the answer to {id} are deferred in memory"));
             }
             // What the client of a late call still sends is discarded.
             let is_read = record.late.is_none() && self.deadlines().refused_at.is_empty();
@@ -93,14 +93,14 @@ impl World {
             self.shared.fail(|| format!("{used} bytes of bodies are in memory, where {most} may be"));
         }
         let is_under_way =
-            |record: &Record| record.begun.is_some() && record.ended.is_none() && record.dismissed.is_none();
-        if used > 0 && self.rules.running() == 0 && !self.book().records.iter().any(is_under_way) {
+            |record: &Record| record.started_call.is_some() && record.ended.is_none() && record.dismissed.is_none();
+        if used > 0 && self.rules.running() == 0 && !self.records().requests.iter().any(is_under_way) {
             self.shared.fail(|| format!("{used} bytes of bodies are in memory, and no request is under way"));
         }
     }
 
     fn peer_of(&self, connection: usize) -> Option<&Peer> {
-        self.peers.iter().find(|peer| peer.connection == Some(connection))
+        self.connections.iter().find(|peer| peer.connection == Some(connection))
     }
 
     fn place_of(&self, connection: usize, id: usize) -> Option<crate::peer::Place> {
@@ -112,7 +112,7 @@ impl World {
     // ----------------------------------------------------------------------------------------------- when all is over
 
     pub(crate) fn check_end(&self) {
-        let (hanging, unfinished) = self.crew.unfinished();
+        let (hanging, unfinished) = self.threads.unfinished();
         let mail = self.rules.mail().count();
         let fail = |what: String| self.shared.fail(|| format!("{what}; {}", self.describe()));
         if !unfinished.is_empty() && !self.is_unfinished {
@@ -127,7 +127,7 @@ impl World {
         }
         let awaiting = self.network.borrow().awaiting();
         if is_free && self.stopped.is_none() && awaiting > 0 {
-            return fail(format!("nothing moves any more, and {awaiting} peers wait to be accepted"));
+            return fail(format!("nothing moves any more, and {awaiting} connections wait to be accepted"));
         }
         if is_free && self.stopped.is_some() && !self.engine().is_stopped() {
             return fail("the engine is told to stop and never has".to_owned());
@@ -135,7 +135,7 @@ impl World {
         if is_cut_off && !is_free && statistics.connections > (hanging.len() + mail) as u64 {
             return fail("more is left than calls that hang".to_owned());
         }
-        for peer in &self.peers {
+        for peer in &self.connections {
             if self.shared.has_failed() {
                 return;
             }
@@ -151,16 +151,20 @@ impl World {
     fn check_statistics(&self, hanging: u64, is_free: bool) {
         let statistics = self.engine().statistics();
         let network = self.network.borrow();
-        let records = &self.book().records;
+        let records = &self.records().requests;
         let count = |of: &dyn Fn(&Record) -> bool| records.iter().filter(|record| of(record)).count() as u64;
         let called = count(&|record| record.called.is_some());
         let busy = count(&|record| record.dismissed.is_some_and(|(_, status)| status == Some(503)))
-            + self.book().guests.iter().filter(|guest| guest.refused.is_some_and(|(_, status)| status == 503)).count()
-                as u64;
+            + self
+                .records()
+                .guests
+                .iter()
+                .filter(|guest| guest.refused.is_some_and(|(_, status)| status == 503))
+                .count() as u64;
         // The application is not told of each request that is refused because nobody turned the engine.
         let blocked = self.deadlines().refused_waiting;
         let ranges = [
-            ("refused", statistics.refused, self.book().refusals, blocked),
+            ("refused", statistics.refused, self.records().refusals, blocked),
             ("busy", busy, statistics.queue_timeouts + statistics.left, blocked),
         ];
         for (name, counted, expected, more) in ranges {
@@ -189,7 +193,7 @@ impl World {
         } else if statistics.running < hanging {
             self.shared.fail(|| format!("{} calls run and {hanging} hang", statistics.running));
         }
-        if statistics.accept_pauses < self.book().pauses_reported {
+        if statistics.accept_pauses < self.records().pauses_reported {
             self.shared.fail(|| "more pauses are reported than were made".to_owned());
         }
     }
@@ -206,10 +210,10 @@ impl World {
                     answer.status,
                     answer.body.len(),
                     answer.keep_alive,
-                    self.book().records[id]
+                    self.records().requests[id]
                 ));
             }
-            if let Some(late) = self.book().records[id].late
+            if let Some(late) = self.records().requests[id].late
                 && let Err(what) = check_late_time(peer, index, late)
             {
                 return fail(what);
@@ -218,7 +222,7 @@ impl World {
         for &id in &peer.plan.requests {
             let waits =
                 self.plan.requests[id].waits_for_continue == Some(Micros::MAX) && self.plan.config.buffer_bodies;
-            let is_late = self.book().records[id].dismissed.is_some_and(|(_, status)| status == Some(408));
+            let is_late = self.records().requests[id].dismissed.is_some_and(|(_, status)| status == Some(408));
             let is_there = peer.acted.is_none() && matches!(peer.ending, Some(Ending::End | Ending::Left));
             if waits && is_late && is_there && !peer.told_to_continue.contains(&id) {
                 return fail(format!("request {id} is refused because nobody told it to continue"));
@@ -227,8 +231,9 @@ impl World {
         let missing = peer.answers.len();
         let goes_on = peer.answers.last().is_none_or(|last| last.keep_alive);
         if !goes_on {
-            let begun = peer.plan.requests[missing..].iter().find(|&&id| self.book().records[id].begun.is_some());
-            if let Some(id) = begun {
+            let started_call =
+                peer.plan.requests[missing..].iter().find(|&&id| self.records().requests[id].started_call.is_some());
+            if let Some(id) = started_call {
                 return fail(format!("request {id} begins behind the last answer"));
             }
         }
@@ -236,7 +241,7 @@ impl World {
             return self.check_idle(peer, &story);
         };
         if let Err(what) = self.excuse(peer, missing, &story, is_free) {
-            let record = &self.book().records[id];
+            let record = &self.records().requests[id];
             return fail(format!("request {id} has no answer: {what}; {:?}, {record:?}, {story:?}", peer.ending));
         }
         self.check_idle(peer, &story);
@@ -244,7 +249,7 @@ impl World {
 
     /// Whether the answer is the right one.
     fn check_answer(&self, connection: usize, id: usize, answer: &Answer) -> Result<(), String> {
-        let (request, record) = (&self.plan.requests[id], &self.book().records[id]);
+        let (request, record) = (&self.plan.requests[id], &self.records().requests[id]);
         let script = &request.script;
         let says = |what: &str| Err(what.to_owned());
         if answer.id.is_some_and(|other| other != id) {
@@ -258,9 +263,9 @@ impl World {
             (Some(_), _) => None,
             (None, Some((_, Some(status)))) => Some(status),
             (None, Some((_, None))) => return says("it was given up"),
-            (None, None) => match self.book().guests[connection].refused {
+            (None, None) => match self.records().guests[connection].refused {
                 Some((_, status)) => Some(status),
-                None if answer.status == 503 && self.rules.core().has_refused_waiting(0, answer.at) => Some(503),
+                None if answer.status == 503 && self.rules.source().has_refused_waiting(0, answer.at) => Some(503),
                 None => return says("nobody gave it"),
             },
         };
@@ -300,7 +305,7 @@ impl World {
     fn check_keep_alive(&self, id: usize, answer: &Answer) -> Result<(), String> {
         let request = &self.plan.requests[id];
         let is_draining =
-            self.draining_since.is_some_and(|since| self.book().records[id].called.is_some_and(|at| at > since));
+            self.draining_since.is_some_and(|since| self.records().requests[id].called.is_some_and(|at| at > since));
         let is_last = request.asks_to_close || request.script.closes || request.is_until_close();
         let may_end = is_last || self.draining_since.is_some() || !self.plan.config.buffer_bodies;
         match answer.keep_alive {
@@ -312,12 +317,12 @@ impl World {
 
     /// Whether the engine had a reason to refuse.
     fn check_refusal(&self, connection: usize, id: usize, status: u16) -> Result<(), String> {
-        let (request, record) = (&self.plan.requests[id], &self.book().records[id]);
+        let (request, record) = (&self.plan.requests[id], &self.records().requests[id]);
         let config = &self.plan.config;
         let story = self.network.borrow().story(connection);
         let has_ended = |at: Micros| story.left_at.is_some_and(|left| left <= at);
         let limit = |time: Option<Duration>| time.map_or(Micros::MAX, micros);
-        let at = record.dismissed.map(|(at, _)| at).or(self.book().guests[connection].refused.map(|(at, _)| at));
+        let at = record.dismissed.map(|(at, _)| at).or(self.records().guests[connection].refused.map(|(at, _)| at));
         let at = at.unwrap_or_default() + EARLY;
         let accepted = story.accepted.unwrap_or_default();
         let is_right = match (status, request.garbage) {
@@ -326,19 +331,19 @@ impl World {
             (408, _) => {
                 let graced = self.stopped.map_or(Micros::MAX, |(stopped, _)| stopped + self.grace());
                 let is_slow_head = at >= accepted.saturating_add(limit(config.header_timeout)).min(graced);
-                record
-                    .begun
-                    .map_or(is_slow_head, |begun| self.is_stalled(id, begun, record.heard, record.heard.max(begun), at))
+                record.started_call.map_or(is_slow_head, |started_call| {
+                    self.is_stalled(id, started_call, record.heard, record.heard.max(started_call), at)
+                })
             }
             (503, _) => {
                 // It may have been held back before it was read.
-                let before = id.checked_sub(1).map(|before| &self.book().records[before]);
+                let before = id.checked_sub(1).map(|before| &self.records().requests[before]);
                 let before =
                     before.filter(|before| before.connection == Some(connection)).and_then(|before| before.ended);
                 let since = before.map_or(accepted, |(ended, _)| ended);
                 at >= since.saturating_add(limit(config.queue_timeout))
                     || has_ended(at)
-                    || self.rules.core().has_refused_waiting(since, Micros::MAX)
+                    || self.rules.source().has_refused_waiting(since, Micros::MAX)
             }
             _ => false,
         };
@@ -352,14 +357,14 @@ impl World {
 
     /// Whether it is right that a body, of which something was heard last then, is given up as too slow `at` that time.
     /// It was waited for since then.
-    pub(crate) fn is_stalled(&self, id: usize, begun: Micros, heard: Micros, since: Micros, at: Micros) -> bool {
+    pub(crate) fn is_stalled(&self, id: usize, started_call: Micros, heard: Micros, since: Micros, at: Micros) -> bool {
         let config = &self.plan.config;
         let limit = config.body_timeout.map_or(Micros::MAX, micros);
-        let stalls_at = heard.max(begun).saturating_add(limit);
+        let stalls_at = heard.max(started_call).saturating_add(limit);
         // One that sends all the time but too little is given up no earlier than that, and so is one of which only chunks'
         // sizes came: they are no part of the body.
         let may_be_nothing = config.min_rate > 0 || self.plan.requests[id].is_chunked;
-        let earliest = if may_be_nothing { begun.saturating_add(limit) } else { stalls_at };
+        let earliest = if may_be_nothing { started_call.saturating_add(limit) } else { stalls_at };
         let latest = since.max(heard).saturating_add(limit).saturating_add(SLACK);
         at + EARLY >= earliest && (self.plan.most_calls == 1 || at <= latest + EARLY)
     }
@@ -367,7 +372,7 @@ impl World {
     /// Whether it is right that a request has no whole answer.
     fn excuse(&self, peer: &Peer, index: usize, story: &Story, is_free: bool) -> Result<(), String> {
         let id = peer.plan.requests[index];
-        let record = &self.book().records[id];
+        let record = &self.records().requests[id];
         let place = peer.places[index];
         let config = &self.plan.config;
         let limit = |time: Option<Duration>| time.map_or(Micros::MAX, micros);
@@ -411,7 +416,8 @@ impl World {
         // An answer of which the rest is destroyed because the peer goes on sending for longer than anybody lingers.
         let answered =
             record.late.map(|late| late.at).or(record.ended.map(|(at, _)| at)).or(record.dismissed.map(|(at, _)| at));
-        let answered = answered.or(self.book().guests[peer.connection.unwrap_or_default()].refused.map(|(at, _)| at));
+        let answered =
+            answered.or(self.records().guests[peer.connection.unwrap_or_default()].refused.map(|(at, _)| at));
         if ending == Ending::Reset && answered.is_some_and(|at| at + LINGER <= late) {
             return Ok(());
         }
@@ -427,7 +433,7 @@ impl World {
         }
         // A reset that shows the cut of an answer destroys those before it that were not read.
         let breaks = |&id: &usize| {
-            let Record { ended, late, .. } = self.book().records[id];
+            let Record { ended, late, .. } = self.records().requests[id];
             let was_cut = ended.is_some_and(|(_, how)| how == How::Cut)
                 || late.is_some_and(|late| matches!(late.outcome, Expired::Cut { .. }));
             self.has_missing_file(id) || (was_cut && self.plan.requests[id].is_until_close())
@@ -436,7 +442,7 @@ impl World {
             return Ok(());
         }
         // A response without a body can break off behind its head.
-        let before = index.checked_sub(1).map(|before| &self.book().records[peer.plan.requests[before]]);
+        let before = index.checked_sub(1).map(|before| &self.records().requests[peer.plan.requests[before]]);
         if before.is_some_and(|before| {
             before.late.is_some() || before.ended.is_some_and(|(_, how)| matches!(how, How::Cut | How::Abandoned))
         }) {
@@ -447,7 +453,7 @@ impl World {
         {
             return excuse;
         }
-        match (record.begun, record.ended.map(|(_, how)| how), record.dismissed) {
+        match (record.started_call, record.ended.map(|(_, how)| how), record.dismissed) {
             // The application broke off.
             (_, Some(How::Cut), _) => Ok(()),
             (_, Some(how), _) => Err(format!("it has ended: {how:?}")),
@@ -489,7 +495,7 @@ impl World {
             return;
         }
         // The end of a response without a body is not sent.
-        let last = &self.book().records[peer.plan.requests[peer.answers.len() - 1]];
+        let last = &self.records().requests[peer.plan.requests[peer.answers.len() - 1]];
         let (Some((last, How::Whole)), None) = (last.ended, last.late) else { return };
         let last = last.max(story.last_send);
         if dropped + EARLY < last.saturating_add(limit) {

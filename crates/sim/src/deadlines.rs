@@ -7,7 +7,7 @@
 use crate::check::SLACK;
 use crate::clock::{MILLI, Micros, SECOND};
 use crate::driver::micros;
-use crate::heart::Heart;
+use crate::engine_core::EngineCore;
 use crate::peer::{Answer, Ending, Peer};
 use crate::plan::{Act, pattern};
 use crate::world::World;
@@ -75,7 +75,7 @@ impl Deadlines {
     }
 }
 
-impl Heart {
+impl EngineCore {
     /// The application is called for a request.
     pub(crate) fn begin_deadline(&mut self, id: usize, call: CallId, limit: Option<Micros>) {
         let since = Some(micros(self.clock().monotonic));
@@ -113,12 +113,12 @@ impl Heart {
             if at > due + NOTICED_AFTER {
                 self.shared.fail(|| format!("the deadline of request {id} is noticed {} us late", at - due));
             }
-            let outcome = self.beside(|heart| heart.engine.expire(call, now));
+            let outcome = self.beside(|engine_core| engine_core.engine.expire(call, now));
             self.note_late(id, outcome);
             has_expired = true;
         }
         if has_expired {
-            self.deadlines.expired_at = Some((now.monotonic, self.engine.turns()));
+            self.deadlines.expired_at = Some((now.monotonic, self.engine.polls()));
         }
         self.write_off_calls(at);
         has_expired
@@ -127,12 +127,12 @@ impl Heart {
     fn note_late(&mut self, id: usize, outcome: Expired) {
         let at = self.shared.now();
         self.shared.trace(|| format!("request {id} has missed its deadline: {outcome:?}"));
-        let connection = self.book.records[id].connection.unwrap_or_default();
+        let connection = self.records.requests[id].connection.unwrap_or_default();
         let has_left = self.network.borrow().has_left_or_was_cut(connection);
         if outcome == Expired::Left && !has_left {
             self.shared.fail(|| format!("the client of request {id} is taken to have left"));
         }
-        if self.book.records[id].late.replace(Late { at, outcome }).is_some() {
+        if self.records.requests[id].late.replace(Late { at, outcome }).is_some() {
             self.shared.fail(|| format!("request {id} misses its deadline twice"));
         }
         if let Some(call) = self.deadlines.call(id) {
@@ -153,8 +153,8 @@ impl Heart {
 
     /// Where a late call keeps all threads from turning the engine, requests that wait are refused.
     pub(crate) fn refuse_if_blocked(&mut self, now: Now) {
-        let Some((at, turns)) = self.deadlines.expired_at else { return };
-        if self.engine.turns() != turns {
+        let Some((at, polls)) = self.deadlines.expired_at else { return };
+        if self.engine.polls() != polls {
             self.deadlines.expired_at = None;
             return;
         }
@@ -162,10 +162,10 @@ impl Heart {
             return;
         }
         if self.plan.most_calls > 1 {
-            self.shared.fail(|| "no thread turns the engine after a call has missed its deadline".to_owned());
+            self.shared.fail(|| "no thread polls the engine after a call has missed its deadline".to_owned());
         }
         let before = self.engine.statistics().refused;
-        self.beside(|heart| heart.engine.refuse_waiting(now));
+        self.beside(|engine_core| engine_core.engine.refuse_waiting(now));
         let count = self.engine.statistics().refused - before;
         if count > 0 {
             self.shared.trace(|| format!("{count} waiting requests are refused"));
@@ -182,11 +182,12 @@ impl Heart {
         let network = self.network.borrow();
         let waits =
             |record: &crate::app::Record| record.was_queued && record.called.is_none() && record.dismissed.is_none();
-        let waiting = self.book.records.iter().filter(|record| waits(record)).count();
-        let unsent = (0..self.book.guests.len()).filter(|&number| network.story(number).full_since.is_some()).count();
+        let waiting = self.records.requests.iter().filter(|record| waits(record)).count();
+        let unsent =
+            (0..self.records.guests.len()).filter(|&number| network.story(number).full_since.is_some()).count();
         let queued = self.engine.statistics().queued;
         if queued > unsent as u64 {
-            self.shared.fail(|| format!("{queued} of {waiting} requests wait although nobody turns the engine"));
+            self.shared.fail(|| format!("{queued} of {waiting} requests wait although nobody polls the engine"));
         }
     }
 
@@ -218,7 +219,7 @@ impl World {
                 Ok(())
             }
             _ if answer.id != Some(id) || answer.status != script.status => {
-                says("its call was late after it had begun")
+                says("its call was late after it had started_call")
             }
             Expired::Whole => {
                 let length = script.declared.map_or(script.length() as u64, |declared| declared);
@@ -240,13 +241,13 @@ impl World {
 
     /// Nothing of what a late call writes is kept or sent.
     pub(crate) fn check_late_write(&self, id: usize, held_before: i64) {
-        let record = &self.book().records[id];
+        let record = &self.records().requests[id];
         if record.late.is_none() {
             return;
         }
-        let held = self.book().ledger.held[id].load(std::sync::atomic::Ordering::Relaxed);
-        if held > held_before {
-            self.shared.fail(|| format!("{} bytes that the late call of {id} wrote are kept", held - held_before));
+        let deferred = self.records().ledger.deferred[id].load(std::sync::atomic::Ordering::Relaxed);
+        if deferred > held_before {
+            self.shared.fail(|| format!("{} bytes that the late call of {id} wrote are kept", deferred - held_before));
         }
     }
 }

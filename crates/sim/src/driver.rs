@@ -1,13 +1,13 @@
-//! Threads that go by the rules of the baton ([`engine::baton::Rules`]), in virtual time.
+//! Threads that go by the rules of the baton ([`engine::scheduler::Rules`]), in virtual time.
 //!
 //! What a thread does while it holds the lock takes no time; what the application does takes what its script says. So
 //! here it is decided by the seed, and not by a scheduler, who comes in between. The lock itself and its condition
 //! variables are no part of this: every interleaving of those is tried with loom.
 
-use crate::app::{Asked, Book, Course, How};
+use crate::app::{Asked, Course, How, Records};
 use crate::clock::{Event, Micros};
 use crate::world::World;
-use engine::baton::{Begun, Do, Waits};
+use engine::scheduler::{Action, StartedCall, Waits};
 use engine::{Pace, SLOW_TICK, STEADY_TICK, Ticket, Wanted, Work};
 use std::time::Duration;
 
@@ -71,7 +71,7 @@ pub(crate) struct Worker {
     /// Number of the event that goes on with it.
     round: u64,
     /// The call that it runs.
-    begun: Option<Begun>,
+    started_call: Option<StartedCall>,
     /// For how long it has waited in it.
     pub(crate) blocked: Micros,
     /// Since when it waits in the middle of a call, and when it gives up if nothing ends it before.
@@ -83,7 +83,7 @@ pub(crate) struct Worker {
 }
 
 #[derive(Debug)]
-pub(crate) struct Crew {
+pub(crate) struct Threads {
     pub(crate) workers: Vec<Worker>,
     /// Who waits for the poller.
     watcher: Option<usize>,
@@ -95,12 +95,12 @@ pub(crate) struct Crew {
     pub(crate) calls: u64,
 }
 
-impl Crew {
+impl Threads {
     pub(crate) fn new(size: usize) -> Self {
         let worker = || Worker {
             state: State::Absent,
             round: 0,
-            begun: None,
+            started_call: None,
             blocked: 0,
             waits_since: 0,
             gives_up_at: None,
@@ -148,24 +148,24 @@ impl World {
 
     /// The event of a thread.
     pub(crate) fn go_on_with_worker(&mut self, worker: usize, round: u64) {
-        if self.crew.workers[worker].round != round {
+        if self.threads.workers[worker].round != round {
             return;
         }
-        match std::mem::replace(&mut self.crew.workers[worker].state, State::Absent) {
+        match std::mem::replace(&mut self.threads.workers[worker].state, State::Absent) {
             State::Begins => {
                 self.rules.arrive();
                 self.work(worker);
             }
             State::Comes => {
                 self.rules.arrive();
-                match self.rules.hold_at_once(worker) {
+                match self.rules.lead_at_once(worker) {
                     Some(((), timeout)) => self.watch(worker, timeout, true),
                     None => self.come_soon(worker, State::Attaches),
                 }
             }
             State::Watches { at_once } => {
-                self.crew.watcher = None;
-                self.rules.put_down(worker, ());
+                self.threads.watcher = None;
+                self.rules.release_watch(worker, ());
                 if at_once {
                     return self.come_soon(worker, State::Attaches);
                 }
@@ -178,7 +178,7 @@ impl World {
                 self.end_run(worker);
                 self.work(worker);
             }
-            state @ (State::Absent | State::StandsBy | State::Left) => self.crew.workers[worker].state = state,
+            state @ (State::Absent | State::StandsBy | State::Left) => self.threads.workers[worker].state = state,
         }
     }
 
@@ -188,29 +188,29 @@ impl World {
             let what = self.rules.decide(worker);
             self.settle();
             match what {
-                Do::Run(work) => {
+                Action::Run(work) => {
                     if !self.run_work(worker, work) {
                         return;
                     }
                 }
-                Do::Hold => {
-                    let (is_ready, start) = self.rules.before_hold();
+                Action::Lead => {
+                    let (is_ready, start) = self.rules.before_lead();
                     self.start(start);
-                    if !is_ready && let Some(((), timeout)) = self.rules.hold(worker) {
+                    if !is_ready && let Some(((), timeout)) = self.rules.lead(worker) {
                         return self.watch(worker, timeout, false);
                     }
                 }
-                Do::StandBy(start) => {
+                Action::StandBy(start) => {
                     self.rules.stand_by(worker);
-                    self.crew.workers[worker].state = State::StandsBy;
+                    self.threads.workers[worker].state = State::StandsBy;
                     self.settle();
                     return self.start(start);
                 }
                 // It takes no time, and nothing is left here to be done.
-                Do::Tidy => {}
-                Do::Leave => {
-                    self.crew.workers[worker].state = State::Left;
-                    self.rules.leave();
+                Action::Tidy => {}
+                Action::Exit => {
+                    self.threads.workers[worker].state = State::Left;
+                    self.rules.exit();
                     return self.settle();
                 }
             }
@@ -218,13 +218,13 @@ impl World {
     }
 
     fn watch(&mut self, worker: usize, timeout: Option<Duration>, at_once: bool) {
-        self.crew.workers[worker].state = State::Watches { at_once };
+        self.threads.workers[worker].state = State::Watches { at_once };
         self.wait_for_poller(worker, timeout, Micros::MAX);
     }
 
     fn wait_for_poller(&mut self, worker: usize, timeout: Option<Duration>, at_most: Micros) {
-        self.crew.watcher = Some(worker);
-        self.crew.is_wake_coming = false;
+        self.threads.watcher = Some(worker);
+        self.threads.is_wake_coming = false;
         let until = timeout.map_or(Micros::MAX, |timeout| self.shared.now().saturating_add(micros(timeout)));
         self.schedule_worker(worker, until.min(at_most));
         self.settle();
@@ -232,8 +232,8 @@ impl World {
 
     /// Ends the wait for the poller if something is ready.
     pub(crate) fn wake_watcher(&mut self) {
-        let Some(worker) = self.crew.watcher else { return };
-        if self.network.borrow().is_ready() && !std::mem::replace(&mut self.crew.is_wake_coming, true) {
+        let Some(worker) = self.threads.watcher else { return };
+        if self.network.borrow().is_ready() && !std::mem::replace(&mut self.threads.is_wake_coming, true) {
             let at = self.shared.now() + self.shared.below(20);
             self.schedule_worker(worker, at);
         }
@@ -246,13 +246,13 @@ impl World {
     }
 
     fn come_soon(&mut self, worker: usize, state: State) {
-        self.crew.workers[worker].state = state;
+        self.threads.workers[worker].state = state;
         let at = self.shared.now() + self.shared.below(self.plan.wake_time) + 1;
         self.schedule_worker(worker, at);
     }
 
     pub(crate) fn schedule_worker(&mut self, worker: usize, at: Micros) {
-        let round = &mut self.crew.workers[worker].round;
+        let round = &mut self.threads.workers[worker].round;
         *round += 1;
         if at != Micros::MAX {
             self.shared.schedule(at, Event::Worker(worker, *round));
@@ -262,7 +262,7 @@ impl World {
     /// Those who were called or woken set out, somebody ticks if need be, and everything is as it has to be.
     pub(crate) fn settle(&mut self) {
         for worker in self.rules.take_signals() {
-            match &self.crew.workers[worker].state {
+            match &self.threads.workers[worker].state {
                 State::StandsBy if self.rules.is_called(worker) => self.come_soon(worker, State::Comes),
                 State::Works(job, Doing::WaitsForInput | Doing::WaitsForOutput) if self.rules.is_woken(worker) => {
                     let id = job.id;
@@ -273,9 +273,9 @@ impl World {
                 _ => {}
             }
         }
-        if self.engine().is_holding() {
+        if self.engine().has_deferred_output() {
             self.want_ticks(Pace::Quick);
-        } else if self.is_to_attend() {
+        } else if self.needs_service() {
             self.want_ticks(Pace::Slow);
         }
         self.check_step();
@@ -284,33 +284,33 @@ impl World {
     /// Something was done with the engine.
     pub(crate) fn after_step(&mut self) {
         self.rules.step();
-        self.rules.core_mut().note_ready();
+        self.rules.source_mut().note_ready();
         self.settle();
     }
 
     // --------------------------------------------------------------------------------------------------- the ticks
 
-    fn is_to_attend(&self) -> bool {
-        self.rules.running() > 0 && self.plan.is_attended()
+    fn needs_service(&self) -> bool {
+        self.rules.running() > 0 && self.plan.is_serviced()
     }
 
     /// Sees to it that ticks come at this pace, or faster.
     fn want_ticks(&mut self, pace: Pace) {
-        if self.crew.pace > pace {
-            self.crew.pace = pace;
+        if self.threads.pace > pace {
+            self.threads.pace = pace;
             let at = self.shared.now() + self.shared.below(self.plan.wake_time) + 1;
             self.schedule_tick(at);
         }
     }
 
     fn schedule_tick(&mut self, at: Micros) {
-        self.crew.tick_round += 1;
-        self.shared.schedule(at, Event::Tick(self.crew.tick_round));
+        self.threads.tick_round += 1;
+        self.shared.schedule(at, Event::Tick(self.threads.tick_round));
     }
 
     /// A tick has passed.
     pub(crate) fn tick(&mut self, round: u64) {
-        if self.crew.tick_round != round {
+        if self.threads.tick_round != round {
             return;
         }
         let wanted = self.rules.tick();
@@ -318,13 +318,13 @@ impl World {
         let (pace, period) = match wanted {
             Wanted::Soon(period) => (Pace::Quick, Some(period)),
             // It does not go slower at once.
-            _ if self.crew.pace == Pace::Quick && self.shared.one_in(2) => (Pace::Quick, Some(engine::TICK)),
+            _ if self.threads.pace == Pace::Quick && self.shared.one_in(2) => (Pace::Quick, Some(engine::TICK)),
             Wanted::Steadily => (Pace::Steady, Some(STEADY_TICK)),
             Wanted::Slowly => (Pace::Slow, Some(SLOW_TICK)),
-            Wanted::No if self.is_to_attend() => (Pace::Slow, Some(SLOW_TICK)),
+            Wanted::No if self.needs_service() => (Pace::Slow, Some(SLOW_TICK)),
             Wanted::No => (Pace::Asleep, None),
         };
-        self.crew.pace = pace;
+        self.threads.pace = pace;
         if let Some(period) = period {
             self.schedule_tick(self.shared.now() + micros(period));
         }
@@ -334,35 +334,35 @@ impl World {
     // --------------------------------------------------------------------------------------------------- the calls
 
     /// Runs something; whether it is over already.
-    fn run_work(&mut self, worker: usize, work: Work<Book>) -> bool {
-        let begun = self.rules.begin(&work);
-        self.crew.calls += 1;
+    fn run_work(&mut self, worker: usize, work: Work<Records>) -> bool {
+        let started_call = self.rules.begin(&work);
+        self.threads.calls += 1;
         if self.rules.running() > self.plan.most_calls {
             self.shared.fail(|| "more calls run than may".to_owned());
         }
         self.settle();
-        self.start(begun.start);
-        if let Some(pace) = begun.ticks
+        self.start(started_call.start);
+        if let Some(pace) = started_call.ticks
             && self.plan.most_calls > 1
         {
             self.want_ticks(pace);
         }
-        self.crew.workers[worker].begun = Some(begun);
-        self.crew.workers[worker].blocked = 0;
+        self.threads.workers[worker].started_call = Some(started_call);
+        self.threads.workers[worker].blocked = 0;
         let job = match work {
             Work::Call(ticket, Asked { id, entrusted }) => {
-                let connection = self.book().records[id].connection.unwrap_or_default();
+                let connection = self.records().requests[id].connection.unwrap_or_default();
                 let left_at = self.network.borrow().left_at(connection);
                 self.shared.trace(|| format!("thread {worker} calls request {id}"));
-                self.book_mut().call(Asked { id, entrusted }, left_at);
+                self.records_mut().call(Asked { id, entrusted }, left_at);
                 let limit = self.plan.requests[id].deadline;
-                self.rules.core_mut().begin_deadline(id, ticket.call(), limit);
+                self.rules.source_mut().begin_deadline(id, ticket.call(), limit);
                 Job { id, connection, worker, ticket: Some(ticket), at: 0, written: 0, read: 0 }
             }
             Work::Resume(ticket, Course { job, entrusted }) => {
                 entrusted.settle();
                 self.shared.trace(|| format!("thread {worker} resumes request {}", job.id));
-                self.rules.core_mut().resume_deadline(job.id);
+                self.rules.source_mut().resume_deadline(job.id);
                 Job { ticket: Some(ticket), ..job }
             }
             Work::Abandon(Course { job, entrusted }) => {
@@ -384,17 +384,17 @@ impl World {
             self.end_run(worker);
             return true;
         }
-        self.crew.workers[worker].state = State::Ends;
+        self.threads.workers[worker].state = State::Ends;
         let at = self.shared.now() + self.shared.below(20);
         self.schedule_worker(worker, at);
         false
     }
 
     fn end_run(&mut self, worker: usize) {
-        let blocked = Duration::from_micros(self.crew.workers[worker].blocked);
-        if let Some(begun) = self.crew.workers[worker].begun.take() {
-            let waited = begun.is_measured().then_some(blocked);
-            self.rules.end(&begun, waited);
+        let blocked = Duration::from_micros(self.threads.workers[worker].blocked);
+        if let Some(started_call) = self.threads.workers[worker].started_call.take() {
+            let waited = started_call.is_measured().then_some(blocked);
+            self.rules.end(&started_call, waited);
         }
         self.settle();
     }
@@ -407,16 +407,16 @@ impl World {
                 self.go_through(worker, job)
             }
             Doing::WaitsForInput | Doing::WaitsForOutput => {
-                if std::mem::take(&mut self.crew.workers[worker].is_alone) {
-                    self.crew.watcher = None;
-                    self.rules.put_down(worker, ());
+                if std::mem::take(&mut self.threads.workers[worker].is_alone) {
+                    self.threads.watcher = None;
+                    self.rules.release_watch(worker, ());
                     self.rules.look();
                 }
                 self.give_up_if_time(worker, &job);
                 self.go_on_waiting(worker, job, doing)
             }
             Doing::Hangs => {
-                self.crew.workers[worker].state = State::Works(job, doing);
+                self.threads.workers[worker].state = State::Works(job, doing);
                 false
             }
         };
@@ -428,28 +428,28 @@ impl World {
     /// A call that has waited for too long is woken by somebody else.
     fn give_up_if_time(&mut self, worker: usize, job: &Job) {
         let now = self.shared.now();
-        let is_time = self.crew.workers[worker].gives_up_at.is_some_and(|at| at <= now);
+        let is_time = self.threads.workers[worker].gives_up_at.is_some_and(|at| at <= now);
         if !is_time || self.rules.is_woken(worker) {
             return;
         }
         self.shared.trace(|| format!("thread {worker} waits no more for request {}", job.id));
-        self.crew.workers[worker].has_given_up = true;
-        let heart = self.rules.core_mut();
+        self.threads.workers[worker].has_given_up = true;
+        let engine_core = self.rules.source_mut();
         if let Some(ticket) = &job.ticket {
-            heart.engine.stop_waiting(ticket);
+            engine_core.engine.stop_waiting(ticket);
         }
-        heart.interrupt(worker);
+        engine_core.interrupt(worker);
         self.after_step();
     }
 
     /// A late call that waits for its request body is told to stop.
     fn interrupt_late_calls(&mut self) {
-        for id in self.rules.core_mut().deadlines.take_fresh() {
+        for id in self.rules.source_mut().deadlines.take_fresh() {
             let waits =
                 |worker: &Worker| matches!(&worker.state, State::Works(job, Doing::WaitsForInput) if job.id == id);
-            let Some(worker) = self.crew.workers.iter().position(waits) else { continue };
+            let Some(worker) = self.threads.workers.iter().position(waits) else { continue };
             let at = self.shared.now() + self.shared.below(self.plan.wake_time) + 1;
-            self.crew.workers[worker].gives_up_at = Some(at);
+            self.threads.workers[worker].gives_up_at = Some(at);
             self.schedule_worker(worker, at);
         }
     }
@@ -462,23 +462,23 @@ impl World {
             match waits {
                 Waits::Start(new) => self.start(Some(new)),
                 Waits::Sleep => {
-                    let at = self.crew.workers[worker].gives_up_at.unwrap_or(Micros::MAX);
-                    self.crew.workers[worker].state = State::Works(job, doing);
+                    let at = self.threads.workers[worker].gives_up_at.unwrap_or(Micros::MAX);
+                    self.threads.workers[worker].state = State::Works(job, doing);
                     self.schedule_worker(worker, at);
                     return false;
                 }
                 Waits::Watch((), timeout) => {
-                    let at = self.crew.workers[worker].gives_up_at.unwrap_or(Micros::MAX);
-                    self.crew.workers[worker].is_alone = true;
-                    self.crew.workers[worker].state = State::Works(job, doing);
+                    let at = self.threads.workers[worker].gives_up_at.unwrap_or(Micros::MAX);
+                    self.threads.workers[worker].is_alone = true;
+                    self.threads.workers[worker].state = State::Works(job, doing);
                     self.wait_for_poller(worker, timeout, at);
                     return false;
                 }
                 Waits::NoMore => {
-                    self.rules.core_mut().set_waiting(worker, false);
-                    self.rules.core_mut().resume_deadline(job.id);
+                    self.rules.source_mut().set_waiting(worker, false);
+                    self.rules.source_mut().resume_deadline(job.id);
                     let now = self.shared.now();
-                    let own = &mut self.crew.workers[worker];
+                    let own = &mut self.threads.workers[worker];
                     own.gives_up_at = None;
                     own.blocked += now - own.waits_since;
                     if std::mem::take(&mut own.has_given_up) {
@@ -499,14 +499,14 @@ impl World {
         &mut self,
         worker: usize,
         patience: Option<Micros>,
-        begin: impl FnOnce(&mut crate::heart::Heart),
+        begin: impl FnOnce(&mut crate::engine_core::EngineCore),
     ) {
         let now = self.shared.now();
-        self.crew.workers[worker].waits_since = now;
-        self.crew.workers[worker].gives_up_at = patience.map(|patience| now + patience + 1);
-        self.rules.begin_wait(worker, |heart| {
-            heart.set_waiting(worker, true);
-            begin(heart);
+        self.threads.workers[worker].waits_since = now;
+        self.threads.workers[worker].gives_up_at = patience.map(|patience| now + patience + 1);
+        self.rules.begin_wait(worker, |engine_core| {
+            engine_core.set_waiting(worker, true);
+            begin(engine_core);
         });
     }
 
@@ -520,7 +520,7 @@ impl World {
                     return self.go_on_waiting(worker, job, doing);
                 }
                 Step::Stays(job, doing) => {
-                    self.crew.workers[worker].state = State::Works(job, doing);
+                    self.threads.workers[worker].state = State::Works(job, doing);
                     return false;
                 }
             }

@@ -27,7 +27,7 @@ mod check;
 mod clock;
 mod deadlines;
 mod driver;
-mod heart;
+mod engine_core;
 mod net;
 mod peer;
 mod plan;

@@ -207,7 +207,7 @@ enum Listed {
 
 /// What happens to the server's calls besides.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Weather {
+pub(crate) struct Conditions {
     /// Descriptors that the process may have open, and those that [`Net::room`] keeps free.
     pub(crate) descriptors: usize,
     pub(crate) reserve: usize,
@@ -261,7 +261,7 @@ pub(crate) struct Story {
 #[derive(Debug)]
 pub(crate) struct Network {
     shared: Rc<Shared>,
-    weather: Weather,
+    conditions: Conditions,
     connections: Vec<Connection>,
     listeners: Vec<Listener>,
     listed: VecDeque<Listed>,
@@ -276,10 +276,10 @@ pub(crate) struct Network {
 }
 
 impl Network {
-    pub(crate) fn new(shared: Rc<Shared>, weather: Weather) -> Self {
+    pub(crate) fn new(shared: Rc<Shared>, conditions: Conditions) -> Self {
         Self {
             shared,
-            weather,
+            conditions,
             connections: Vec::new(),
             listeners: Vec::new(),
             listed: VecDeque::new(),
@@ -555,7 +555,7 @@ impl Network {
         if std::mem::take(&mut self.is_woken) {
             ready.push(Readiness::Woken);
         }
-        let mut left = self.weather.events;
+        let mut left = self.conditions.events;
         while left > 0
             && let Some(listed) = self.listed.pop_front()
         {
@@ -633,7 +633,7 @@ impl Network {
     }
 
     fn has_descriptor(&self) -> bool {
-        self.open + self.other_files < self.weather.descriptors
+        self.open + self.other_files < self.conditions.descriptors
     }
 
     fn failed(&self, odds: u32) -> bool {
@@ -721,7 +721,7 @@ impl Net for Side {
         let mut network = self.0.borrow_mut();
         network.listeners[index].is_watched = false;
         // It is done seldom, so where watching fails at all, every other time.
-        if network.weather.failing_watches > 0 && network.shared.one_in(2) {
+        if network.conditions.failing_watches > 0 && network.shared.one_in(2) {
             network.shared.trace(|| format!("listener {index} cannot be watched again"));
             return Err(io::ErrorKind::OutOfMemory.into());
         }
@@ -742,7 +742,7 @@ impl Net for Side {
         let Some(number) = network.listeners[listener.index].backlog.pop_front() else { return Ok(Accepted::None) };
         network.shared.moved();
         let has_left = network.connections[number].reset_of_server.here().is_some();
-        if (has_left && network.shared.one_in(2)) || network.failed(network.weather.failing_accepts) {
+        if (has_left && network.shared.one_in(2)) || network.failed(network.conditions.failing_accepts) {
             network.shared.trace(|| format!("c{number} cannot be accepted"));
             network.connections[number].was_refused = true;
             network.reset_peer(number);
@@ -767,7 +767,7 @@ impl Net for Side {
         if was_watched != again {
             shared.fail(|| format!("c{} is watched: {was_watched}, but the engine says {again}", socket.number));
         }
-        if network.failed(network.weather.failing_watches) {
+        if network.failed(network.conditions.failing_watches) {
             shared.trace(|| format!("c{} cannot be watched", socket.number));
             network.connections[socket.number].was_refused = true;
             return Err(io::Error::other("no memory to watch it"));
@@ -780,7 +780,7 @@ impl Net for Side {
 
     fn room(&self) -> usize {
         let network = self.0.borrow();
-        network.weather.descriptors - network.weather.reserve
+        network.conditions.descriptors - network.conditions.reserve
     }
 
     fn drain_wakes(&mut self) {}
@@ -803,7 +803,7 @@ impl Plug {
         let network = &mut *network;
         let shared = Rc::clone(&network.shared);
         let now = shared.now();
-        let is_short = network.failed(network.weather.short_sends);
+        let is_short = network.failed(network.conditions.short_sends);
         let connection = &mut network.connections[self.number];
         if let Reset::Here(at) = connection.reset_of_server {
             connection.reset_of_server = Reset::Told(at);
@@ -927,7 +927,7 @@ impl Socket for Plug {
         let mut network = self.network.borrow_mut();
         network.connections[self.number].is_cut = true;
         network.shared.trace(|| format!("c{} is cut", self.number));
-        if network.weather.cuts_at_once {
+        if network.conditions.cuts_at_once {
             network.reset_peer(self.number);
         }
         network.list(self.number);
@@ -971,7 +971,7 @@ impl Drop for Plug {
 mod tests {
     use super::*;
 
-    const CALM: Weather = Weather {
+    const CALM: Conditions = Conditions {
         descriptors: 10,
         reserve: 1,
         failing_accepts: 0,

@@ -232,7 +232,7 @@ impl Peer {
     fn may_send(&self) -> (usize, Micros) {
         let now = self.shared.now();
         let answered = self.answers.len();
-        let begun = self.places.iter().filter(|place| place.start < self.sent).count();
+        let started_call = self.places.iter().filter(|place| place.start < self.sent).count();
         let most = match self.answers.last() {
             // The server goes on no more; what was begun may still be finished.
             Some(last) if !last.keep_alive => {
@@ -240,9 +240,9 @@ impl Peer {
                 if ends_politely {
                     return (self.sent, Micros::MAX);
                 }
-                begun
+                started_call
             }
-            Some(last) if now < last.at + self.plan.thinks && begun <= answered => {
+            Some(last) if now < last.at + self.plan.thinks && started_call <= answered => {
                 return (self.sent, last.at + self.plan.thinks);
             }
             _ => (answered + self.plan.depth).min(self.places.len()),

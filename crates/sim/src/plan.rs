@@ -5,7 +5,7 @@
 //! what only shows where most things go well.
 
 use crate::clock::{MILLI, Micros, SECOND};
-use crate::net::Weather;
+use crate::net::Conditions;
 use engine::{BodyMemory, Config, STOP_GRACE};
 use fastrand::Rng;
 use std::time::Duration;
@@ -14,7 +14,7 @@ use std::time::Duration;
 #[derive(Debug)]
 pub(crate) struct Plan {
     pub(crate) config: Config,
-    pub(crate) weather: Weather,
+    pub(crate) conditions: Conditions,
     pub(crate) listeners: usize,
     /// Calls of the application that may run at a time. One is a thread alone; otherwise there is one thread more.
     pub(crate) most_calls: usize,
@@ -24,7 +24,7 @@ pub(crate) struct Plan {
     pub(crate) wake_time: Micros,
     /// The rest of the process opens and closes files.
     pub(crate) has_files: bool,
-    pub(crate) peers: Vec<PeerPlan>,
+    pub(crate) connections: Vec<PeerPlan>,
     pub(crate) requests: Vec<RequestPlan>,
     /// When the server is told that each response is to be the last one of its connection.
     pub(crate) drain: Option<Micros>,
@@ -253,7 +253,8 @@ impl Plan {
             (true, _) => 3 * SECOND,
             (false, _) => 300 * MILLI,
         };
-        let peers: Vec<_> = (0..rng.usize(1..=24)).map(|_| peer(&swarm, busy, &config, &mut requests, rng)).collect();
+        let connections: Vec<_> =
+            (0..rng.usize(1..=24)).map(|_| peer(&swarm, busy, &config, &mut requests, rng)).collect();
         let most = config.connections;
         let descriptors = if rng.u8(0..5) == 0 { rng.usize(4..30) } else { 1000 };
         let odds = |one_in: u8, from: u32, rng: &mut Rng| if rng.u8(0..one_in) == 0 { rng.u32(from..80) } else { 0 };
@@ -269,7 +270,7 @@ impl Plan {
         }
         let mut plan = Self {
             config: Config { connections: most, ..config },
-            weather: Weather {
+            conditions: Conditions {
                 descriptors,
                 reserve: rng.usize(1..descriptors.min(4)),
                 failing_accepts: odds(6, 2, rng),
@@ -284,7 +285,7 @@ impl Plan {
             grain: pick(&[1, MILLI, 4 * MILLI], rng),
             wake_time: pick(&[1, 50, 2 * MILLI], rng),
             has_files: descriptors < 1000 && rng.bool(),
-            peers,
+            connections,
             requests,
             drain,
             stops,
@@ -316,7 +317,7 @@ impl Plan {
     }
 
     /// Whether the ticking thread looks after more than output that is held back.
-    pub(crate) fn is_attended(&self) -> bool {
+    pub(crate) fn is_serviced(&self) -> bool {
         !self.config.health_path.is_empty() || self.requests.iter().any(|request| request.deadline.is_some())
     }
 }

@@ -32,7 +32,7 @@ impl World {
                 });
                 self.after_step();
                 if matches!(op, Some(Op::Block(_))) {
-                    self.crew.workers[worker].blocked += time;
+                    self.threads.workers[worker].blocked += time;
                 }
                 job.at += 1;
                 job.ticket = Some(ticket);
@@ -46,7 +46,7 @@ impl World {
                     }
                 });
                 self.after_step();
-                self.book_mut().records[id].hangs = true;
+                self.records_mut().requests[id].hangs = true;
                 job.ticket = Some(ticket);
                 return Step::Stays(job, Doing::Hangs);
             }
@@ -63,7 +63,7 @@ impl World {
                 let said = self.engine().has_peer_left(&ticket);
                 let network = self.network.borrow();
                 let has_left = network.has_left_or_was_cut(job.connection);
-                let is_right = said == (has_left || self.book().records[id].late.is_some());
+                let is_right = said == (has_left || self.records().requests[id].late.is_some());
                 drop(network);
                 if !is_right {
                     self.shared.fail(|| format!("request {id} is told of its peer having left: {said}"));
@@ -106,7 +106,7 @@ impl World {
                     Ok(()) => (How::Whole, Progress::Done),
                     Err(_) => (How::Cut, Progress::Cut),
                 };
-                self.put_back(id, ticket, how, progress);
+                self.complete(id, ticket, how, progress);
                 return Step::Over;
             }
         }
@@ -118,10 +118,10 @@ impl World {
 
     fn write(&mut self, worker: usize, mut job: Job, ticket: Ticket, part: Option<Part>, script: &Script) -> Step {
         let id = job.id;
-        let ledger = std::sync::Arc::clone(&self.book().ledger);
+        let ledger = std::sync::Arc::clone(&self.records().ledger);
         let writes = script.writes;
-        let is_late = self.book().records[id].late.is_some();
-        let held = ledger.held[id].load(std::sync::atomic::Ordering::Relaxed);
+        let is_late = self.records().requests[id].late.is_some();
+        let deferred = ledger.deferred[id].load(std::sync::atomic::Ordering::Relaxed);
         let (verdict, is_full, is_gone, is_due) = self.engine_mut().reply(&ticket, |reply| {
             if !reply.is_begun() {
                 reply.begin(&draft(id, script), None);
@@ -137,7 +137,7 @@ impl World {
             (verdict, reply.is_full(), reply.is_gone(), reply.is_due())
         });
         self.after_step();
-        self.check_late_write(id, held);
+        self.check_late_write(id, deferred);
         if is_late && !is_gone {
             self.shared.fail(|| format!("the late call of request {id} is not told that its client is gone"));
         }
@@ -152,7 +152,7 @@ impl World {
         if is_gone && !(is_late && self.shared.one_in(2)) {
             // Whoever is told may give up, or leave it to the engine to say so.
             if writes || self.shared.one_in(2) {
-                self.put_back(id, ticket, How::Abandoned, Progress::Cut);
+                self.complete(id, ticket, How::Abandoned, Progress::Cut);
             } else {
                 self.put_back_course(job, ticket, false);
             }
@@ -167,9 +167,9 @@ impl World {
                 self.after_step();
             } else {
                 let now = self.now();
-                self.begin_wait(worker, script.patience, |heart| {
-                    heart.pause_deadline(id);
-                    heart.engine.wait_for_output(&ticket, worker, now, &mut heart.book);
+                self.begin_wait(worker, script.patience, |engine_core| {
+                    engine_core.pause_deadline(id);
+                    engine_core.engine.wait_for_output(&ticket, worker, now, &mut engine_core.records);
                 });
                 job.ticket = Some(ticket);
                 return Step::Stays(job, Doing::WaitsForOutput);
@@ -194,10 +194,10 @@ impl World {
         while job.read < count {
             let now = self.now();
             let wanted = most.min(count - job.read);
-            let (engine, book) = self.engine_and_book();
-            let input = engine.read(&ticket, &mut buffer[..wanted], now, book);
+            let (engine, records) = self.engine_and_records();
+            let input = engine.read(&ticket, &mut buffer[..wanted], now, records);
             if let Input::Bytes(length) = input {
-                self.book_mut().take_body(id, &buffer[..length.min(wanted)]);
+                self.records_mut().take_body(id, &buffer[..length.min(wanted)]);
             }
             self.after_step();
             match input {
@@ -210,25 +210,25 @@ impl World {
                 }
                 Input::Pending => {
                     let now = self.now();
-                    self.begin_wait(worker, script.patience, |heart| {
-                        heart.engine.wait_for_input(&ticket, worker, now, &mut heart.book);
+                    self.begin_wait(worker, script.patience, |engine_core| {
+                        engine_core.engine.wait_for_input(&ticket, worker, now, &mut engine_core.records);
                     });
                     job.ticket = Some(ticket);
                     return Step::Stays(job, Doing::WaitsForInput);
                 }
                 Input::End => {
-                    self.book().end_body(id);
+                    self.records().end_body(id);
                     break;
                 }
                 Input::Broken(Refusal { status, .. }) => {
                     self.shared.trace(|| format!("request {id} has lost the rest of its body: {status}"));
-                    let begun = self.book().records[id].begun.unwrap_or_default();
+                    let started_call = self.records().requests[id].started_call.unwrap_or_default();
                     let heard = self.network.borrow().story(job.connection).last_arrival;
-                    let since = self.crew.workers[worker].waits_since;
-                    if status == 504 && self.book().records[id].late.is_none() {
+                    let since = self.threads.workers[worker].waits_since;
+                    if status == 504 && self.records().requests[id].late.is_none() {
                         self.shared.fail(|| format!("the body of request {id} ends with {status}"));
                     }
-                    if status == 408 && !self.is_stalled(id, begun, heard, since, self.shared.now()) {
+                    if status == 408 && !self.is_stalled(id, started_call, heard, since, self.shared.now()) {
                         self.shared.fail(|| format!("the body of request {id}, heard of at {heard}, is given up"));
                     }
                     job.ticket = Some(ticket);
@@ -249,38 +249,38 @@ impl World {
         let is_refused = self.engine_mut().reply(&ticket, |reply| reply.refuse(status, "It has failed."));
         self.after_step();
         if is_refused {
-            self.put_back(job.id, ticket, How::Refused(status), Progress::Done);
+            self.complete(job.id, ticket, How::Refused(status), Progress::Done);
         } else {
-            self.put_back(job.id, ticket, How::Cut, Progress::Cut);
+            self.complete(job.id, ticket, How::Cut, Progress::Cut);
         }
     }
 
     fn put_back_course(&mut self, job: Job, ticket: Ticket, yields: bool) {
-        self.rules.core_mut().bind(job.worker);
-        self.rules.core_mut().pause_deadline(job.id);
-        let course = Course { job, entrusted: Entrusted::new(&self.book().ledger) };
+        self.rules.source_mut().bind(job.worker);
+        self.rules.source_mut().pause_deadline(job.id);
+        let course = Course { job, entrusted: Entrusted::new(&self.records().ledger) };
         self.shared.trace(|| format!("request {} is left alone", course.job.id));
         let progress = if yields { Progress::Yield(course) } else { Progress::Blocked(course) };
         self.give_back(ticket, progress);
     }
 
-    fn put_back(&mut self, id: usize, ticket: Ticket, how: How, progress: Progress<Course>) {
+    fn complete(&mut self, id: usize, ticket: Ticket, how: How, progress: Progress<Course>) {
         self.end(id, how);
         self.give_back(ticket, progress);
     }
 
     fn give_back(&mut self, ticket: Ticket, progress: Progress<Course>) {
         let now = self.now();
-        let (engine, book) = self.engine_and_book();
-        engine.put_back(ticket, progress, now, book);
+        let (engine, records) = self.engine_and_records();
+        engine.complete(ticket, progress, now, records);
         self.after_step();
     }
 
     pub(crate) fn end(&mut self, id: usize, how: How) {
         self.shared.trace(|| format!("request {id} is over: {how:?}"));
         let now = self.shared.now();
-        self.rules.core_mut().deadlines.end(id);
-        if self.book_mut().records[id].ended.replace((now, how)).is_some() {
+        self.rules.source_mut().deadlines.end(id);
+        if self.records_mut().requests[id].ended.replace((now, how)).is_some() {
             self.shared.fail(|| format!("request {id} ends twice"));
         }
     }
@@ -312,7 +312,8 @@ impl World {
         };
         self.engine_mut().reply(ticket, |reply| reply.flush());
         if !was_full && self.network.borrow().sent_on(job.connection) > sent {
-            self.shared.fail(|| format!("a part of the answer to {} is held back while there is work on it", job.id));
+            self.shared
+                .fail(|| format!("a part of the answer to {} is deferred back while there is work on it", job.id));
         }
     }
 }

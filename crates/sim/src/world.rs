@@ -1,14 +1,14 @@
 //! A world: the network, the peers, the engine, the threads, and what happens between them.
 
-use crate::app::Book;
+use crate::app::Records;
 use crate::clock::{Event, MILLI, Micros, SECOND, Shared, moment};
 use crate::deadlines::Deadlines;
-use crate::driver::Crew;
-use crate::heart::Heart;
+use crate::driver::Threads;
+use crate::engine_core::EngineCore;
 use crate::net::Network;
 use crate::peer::Peer;
 use crate::plan::{Plan, Stop, Trigger};
-use engine::baton::Rules;
+use engine::scheduler::Rules;
 use engine::{Engine, Now, StageClock};
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -76,9 +76,9 @@ pub(crate) struct World {
     pub(crate) shared: Rc<Shared>,
     pub(crate) plan: Rc<Plan>,
     pub(crate) network: Rc<RefCell<Network>>,
-    pub(crate) rules: Rules<Heart>,
-    pub(crate) crew: Crew,
-    pub(crate) peers: Vec<Peer>,
+    pub(crate) rules: Rules<EngineCore>,
+    pub(crate) threads: Threads,
+    pub(crate) connections: Vec<Peer>,
     /// Whose each request is.
     owners: Vec<usize>,
     /// When the server was told to stop, and until when it has to be over then.
@@ -95,21 +95,21 @@ impl World {
         let plan = Rc::new(Plan::draw(&mut shared.fork()));
         shared.trace(|| format!("{:#?}", plan.config));
         shared.trace(|| {
-            let Plan { weather, most_calls, grain, wake_time, drain, stops, .. } = &*plan;
+            let Plan { conditions, most_calls, grain, wake_time, drain, stops, .. } = &*plan;
             format!(
-                "{weather:?}\n{most_calls} calls at most, clock {grain}, wakes {wake_time}, \
+                "{conditions:?}\n{most_calls} calls at most, clock {grain}, wakes {wake_time}, \
                  drain {drain:?}, {stops:?}"
             )
         });
-        let network = Rc::new(RefCell::new(Network::new(Rc::clone(&shared), plan.weather)));
-        let mut heart = Heart::new(&shared, &plan, &network);
+        let network = Rc::new(RefCell::new(Network::new(Rc::clone(&shared), plan.conditions)));
+        let mut engine_core = EngineCore::new(&shared, &plan, &network);
         if seed.is_multiple_of(2) {
-            heart.engine.take_times(Box::new(Readings::default()), usize::MAX);
+            engine_core.engine.take_times(Box::new(Readings::default()), usize::MAX);
         }
-        let peers: Vec<_> =
-            plan.peers.iter().enumerate().map(|(index, peer)| Peer::new(index, peer, &plan, &shared)).collect();
+        let connections: Vec<_> =
+            plan.connections.iter().enumerate().map(|(index, peer)| Peer::new(index, peer, &plan, &shared)).collect();
         let mut owners = vec![0; plan.requests.len()];
-        for peer in &peers {
+        for peer in &connections {
             shared.trace(|| format!("peer {}: {:?}", peer.index, peer.plan));
             for &id in &peer.plan.requests {
                 owners[id] = peer.index;
@@ -136,15 +136,15 @@ impl World {
         if plan.has_files {
             shared.schedule(shared.below(SECOND), Event::Files);
         }
-        let rules = Rules::new(heart, (), plan.most_calls);
-        let crew = Crew::new(rules.crew());
+        let rules = Rules::new(engine_core, (), plan.most_calls);
+        let threads = Threads::new(rules.thread_count());
         Self {
             shared,
             plan,
             network,
             rules,
-            crew,
-            peers,
+            threads,
+            connections,
             owners,
             stopped: None,
             draining_since: None,
@@ -162,7 +162,7 @@ impl World {
             self.happen(event);
             self.wake_watcher();
             // Whoever waits for a place that a call keeps for ever is looked after now and then, for ever.
-            let is_hanging = || !self.crew.unfinished().0.is_empty();
+            let is_hanging = || !self.threads.unfinished().0.is_empty();
             if self.shared.now() > PATIENCE && is_hanging() {
                 self.is_unfinished = true;
                 break;
@@ -179,18 +179,18 @@ impl World {
         let summary = Summary {
             connections: statistics.accepted,
             called: statistics.requests,
-            answers: self.peers.iter().map(|peer| peer.answers.len() as u64).sum(),
+            answers: self.connections.iter().map(|peer| peer.answers.len() as u64).sum(),
             refused: statistics.refused,
-            resumed: self.crew.calls - statistics.requests,
+            resumed: self.threads.calls - statistics.requests,
             timeouts: statistics.timeouts,
-            late: self.book().records.iter().filter(|record| record.late.is_some()).count() as u64,
+            late: self.records().requests.iter().filter(|record| record.late.is_some()).count() as u64,
             refused_waiting: self.deadlines().refused_waiting,
             time: Duration::from_micros(self.shared.now()),
         };
-        let ledger = Arc::clone(&self.book().ledger);
-        let Self { shared, network, rules, crew, .. } = self;
+        let ledger = Arc::clone(&self.records().ledger);
+        let Self { shared, network, rules, threads, .. } = self;
         // A call that hangs keeps what it was lent.
-        drop((rules, crew));
+        drop((rules, threads));
         if !shared.has_failed() {
             let (alive, open) = (ledger.alive.load(std::sync::atomic::Ordering::Relaxed), network.borrow().open());
             if alive != 0 || open != 0 {
@@ -230,7 +230,7 @@ impl World {
                 let peer = self.network.borrow().room_at_peer(number);
                 self.act(peer);
             }
-            Event::Peer(peer, round) if self.peers[peer].round == round => self.act(peer),
+            Event::Peer(peer, round) if self.connections[peer].round == round => self.act(peer),
             Event::Peer(..) => {}
             Event::Worker(worker, round) => self.go_on_with_worker(worker, round),
             Event::Tick(round) => self.tick(round),
@@ -242,7 +242,7 @@ impl World {
     }
 
     fn act(&mut self, peer: usize) {
-        let peer = &mut self.peers[peer];
+        let peer = &mut self.connections[peer];
         let next = peer.act(&mut self.network.borrow_mut());
         peer.round += 1;
         if let Some(at) = next {
@@ -275,7 +275,7 @@ impl World {
 
     /// The rest of the process opens files, or closes them, for some seconds.
     fn open_files(&mut self) {
-        let free = self.plan.weather.descriptors;
+        let free = self.plan.conditions.descriptors;
         let count = if self.shared.one_in(2) { 0 } else { self.shared.index(free + 1) };
         // In the end there is room for everybody.
         let count = if self.shared.now() > 20 * SECOND { 0 } else { count };
@@ -288,9 +288,9 @@ impl World {
 
     /// A request was ready to be called. If it still is, its peer may have no patience.
     fn wait_on(&mut self, id: usize) {
-        let peer = &mut self.peers[self.owners[id]];
+        let peer = &mut self.connections[self.owners[id]];
         let Some((Trigger::Waited(patience), _)) = peer.plan.acts else { return };
-        let record = &self.rules.core().book.records[id];
+        let record = &self.rules.source().records.requests[id];
         let (Some(ready), None, None) = (record.ready, record.called, record.dismissed) else { return };
         if self.shared.now() < ready + patience {
             self.shared.schedule(ready + patience, Event::Waits(id));
@@ -302,33 +302,33 @@ impl World {
     }
 
     pub(crate) fn deadlines(&self) -> &Deadlines {
-        &self.rules.core().deadlines
+        &self.rules.source().deadlines
     }
 
-    pub(crate) fn engine(&self) -> &Engine<Book> {
-        &self.rules.core().engine
+    pub(crate) fn engine(&self) -> &Engine<Records> {
+        &self.rules.source().engine
     }
 
-    pub(crate) fn engine_mut(&mut self) -> &mut Engine<Book> {
-        &mut self.rules.core_mut().engine
+    pub(crate) fn engine_mut(&mut self) -> &mut Engine<Records> {
+        &mut self.rules.source_mut().engine
     }
 
-    pub(crate) fn engine_and_book(&mut self) -> (&mut Engine<Book>, &mut Book) {
-        let Heart { engine, book, .. } = self.rules.core_mut();
-        (engine, book)
+    pub(crate) fn engine_and_records(&mut self) -> (&mut Engine<Records>, &mut Records) {
+        let EngineCore { engine, records, .. } = self.rules.source_mut();
+        (engine, records)
     }
 
-    pub(crate) fn book(&self) -> &Book {
-        &self.rules.core().book
+    pub(crate) fn records(&self) -> &Records {
+        &self.rules.source().records
     }
 
-    pub(crate) fn book_mut(&mut self) -> &mut Book {
-        &mut self.rules.core_mut().book
+    pub(crate) fn records_mut(&mut self) -> &mut Records {
+        &mut self.rules.source_mut().records
     }
 
     /// What the clock says to the engine.
     pub(crate) fn now(&self) -> Now {
-        self.rules.core().clock()
+        self.rules.source().clock()
     }
 
     /// What is left, for whoever reads of a failure.

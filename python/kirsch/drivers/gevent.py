@@ -193,7 +193,7 @@ class GeventDriver:
         if self._has_stopped or native is None:
             return
         try:
-            exchanges, waiters = native.turn()
+            exchanges, waiters = native.poll()
             for exchange in exchanges:
                 self._start(exchange)
             for waiter in waiters:

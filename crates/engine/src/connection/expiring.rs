@@ -11,10 +11,10 @@
 //! [`Connection::expire_call`] may run in the watchdog's thread, which does not hold the GIL. It drops nothing that the
 //! application gave to the engine and calls no method of [`App`].
 
-use super::{Closing, Connection, Hub, Phase};
+use super::{Closing, Connection, EngineContext, Phase};
 use crate::app::{App, Refusal};
+use crate::coalescing::DeferredOutput;
 use crate::config::LINGER_BYTES;
-use crate::hold::Held;
 use crate::net::Socket;
 use crate::output::Output;
 use crate::reply::{Ending, Reply};
@@ -74,35 +74,35 @@ impl<A: App> Connection<A> {
     }
 
     /// Answers the client of a call that has missed its deadline. The connection has to be driven afterwards.
-    pub(crate) fn expire_call(&mut self, hub: &mut Hub<A>) -> Expired {
+    pub(crate) fn expire_call(&mut self, context: &mut EngineContext<A>) -> Expired {
         let Phase::Running(facts) = self.phase else { return Expired::Left };
-        if let Some(stages) = &mut hub.stages {
+        if let Some(stages) = &mut context.stages {
             stages.give_up(self.slot);
         }
         self.end_incoming(MISSED);
-        if let Some(begun) = &mut self.begun {
-            begun.count_status(&mut hub.statistics);
+        if let Some(in_flight) = &mut self.in_flight {
+            in_flight.count_status(&mut context.statistics);
         }
-        let (expired, closing) = match &self.begun {
+        let (expired, closing) = match &self.in_flight {
             _ if self.gone => (Expired::Left, Closing::Linger),
             None => {
-                let out = self.out.get_or_insert_with(|| hub.composer());
-                let page = hub.config.refuse(MISSED, facts.is_head, &hub.stamp, &mut out.bytes);
-                hub.statistics.count_status(MISSED.status);
+                let out = self.out.get_or_insert_with(|| context.composer());
+                let page = context.config.refuse(MISSED, facts.is_head, &context.stamp, &mut out.bytes);
+                context.statistics.count_status(MISSED.status);
                 (Expired::Answered { body_bytes: page.body_bytes() }, Closing::Linger)
             }
-            Some(begun) if begun.sender.is_whole() => (Expired::Whole, Closing::Linger),
-            Some(begun) => {
-                hub.statistics.cut += 1;
-                let closing = if begun.sender.needs_reset() { Closing::Reset } else { Closing::Linger };
-                (Expired::Cut { body_bytes: begun.sender.body_bytes() }, closing)
+            Some(in_flight) if in_flight.sender.is_whole() => (Expired::Whole, Closing::Linger),
+            Some(in_flight) => {
+                context.statistics.cut += 1;
+                let closing = if in_flight.sender.needs_reset() { Closing::Reset } else { Closing::Linger };
+                (Expired::Cut { body_bytes: in_flight.sender.body_bytes() }, closing)
             }
         };
         self.phase = Phase::Expired(Expiring { facts, closing, linger: None, is_written_off: false });
-        if !self.gone && self.output.is_empty() && self.send_composed(&mut hub.statistics) {
+        if !self.gone && self.output.is_empty() && self.send_composed(&mut context.statistics) {
             self.close_expired();
         }
-        self.settle(hub);
+        self.set_deadline(context);
         expired
     }
 
@@ -186,20 +186,20 @@ impl<A: App> Connection<A> {
     pub(super) fn reply_to_nobody<R>(
         &mut self,
         facts: Request,
-        hub: &mut Hub<A>,
+        context: &mut EngineContext<A>,
         write: impl FnOnce(&mut Reply<'_, A>) -> R,
     ) -> R {
-        let mut out = hub.composer();
+        let mut out = context.composer();
         let result = write(&mut Reply {
             slot: self.slot,
             out: &mut out,
             output: &mut Output::new(),
-            held: &mut Held::default(),
-            begun: &mut self.begun,
+            deferred: &mut DeferredOutput::default(),
+            in_flight: &mut self.in_flight,
             statistics: &mut Statistics::default(),
             socket: &self.socket,
-            stamp: &hub.stamp,
-            now: hub.now,
+            stamp: &context.stamp,
+            now: context.now,
             request: Request { keep_alive: false, ..facts },
             moved: &mut 0,
             gone: &mut true,
@@ -207,7 +207,7 @@ impl<A: App> Connection<A> {
             ending: &mut Ending::default(),
         });
         out.clear();
-        hub.spare.push(out);
+        context.spare.push(out);
         result
     }
 }

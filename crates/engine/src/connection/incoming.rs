@@ -2,7 +2,7 @@
 //!
 //! A bounded part of it lies here; while that is full the socket is not read, and the peer has to wait.
 
-use super::{Awaited, Connection, Hub};
+use super::{Awaited, Connection, EngineContext};
 use crate::app::{App, Refusal};
 use crate::config::{LEAST_AHEAD, READ_AHEAD};
 use crate::deadline::Millis;
@@ -138,9 +138,9 @@ impl Incoming {
 
 impl<A: App> Connection<A> {
     /// Takes a part of the body of the request that is answered.
-    pub(super) fn take_in(&mut self, input: &[u8], hub: &mut Hub<A>, app: &mut A) -> usize {
+    pub(super) fn take_in(&mut self, input: &[u8], context: &mut EngineContext<A>, app: &mut A) -> usize {
         let Some(incoming) = &mut self.incoming else { return 0 };
-        let used = incoming.take(&mut self.receiver, input, &hub.config.limits, &mut hub.meter);
+        let used = incoming.take(&mut self.receiver, input, &context.config.limits, &mut context.meter);
         if incoming.has_something() {
             self.wake(Awaited::Input, app);
         }
@@ -163,10 +163,10 @@ impl<A: App> Connection<A> {
     }
 
     /// Reads what has arrived of the body. Afterwards there may be room for more: the connection has to be driven.
-    pub(crate) fn read(&mut self, buffer: &mut [u8], hub: &mut Hub<A>) -> Input {
+    pub(crate) fn read(&mut self, buffer: &mut [u8], context: &mut EngineContext<A>) -> Input {
         let Some(incoming) = &mut self.incoming else { return Input::End };
-        if !incoming.has_something() && std::mem::take(&mut incoming.expects_continue) && self.begun.is_none() {
-            self.tell_to_continue(hub);
+        if !incoming.has_something() && std::mem::take(&mut incoming.expects_continue) && self.in_flight.is_none() {
+            self.tell_to_continue(context);
         }
         self.incoming.as_mut().map_or(Input::End, |incoming| incoming.read(buffer))
     }

@@ -1,6 +1,6 @@
 //! A request's body that is received as a whole before the application is called.
 
-use super::{Connection, Hub, Phase};
+use super::{Connection, EngineContext, Phase};
 use crate::app::{App, Refusal, Report};
 use crate::memory::BodyMemory;
 use crate::meter;
@@ -35,15 +35,20 @@ impl<A: App> Connection<A> {
     ///
     /// Chunks that came together are kept together: a body may come in chunks of one byte, and each would otherwise be
     /// a write to its file.
-    pub(super) fn body(&mut self, input: &[u8], hub: &mut Hub<A>, app: &mut A) -> (usize, Option<A::Request>) {
-        let mut chunks = std::mem::take(&mut hub.chunks);
+    pub(super) fn body(
+        &mut self,
+        input: &[u8],
+        context: &mut EngineContext<A>,
+        app: &mut A,
+    ) -> (usize, Option<A::Request>) {
+        let mut chunks = std::mem::take(&mut context.chunks);
         chunks.clear();
         // What lies in the input in one piece is not copied twice.
         let mut only: &[u8] = &[];
         let (mut used, mut steps) = (0, 0);
         let stop = loop {
             steps += 1;
-            match self.receiver.body(&input[used..], &hub.config.limits) {
+            match self.receiver.body(&input[used..], &context.config.limits) {
                 Ok((count, step)) => {
                     used += count;
                     match step {
@@ -61,58 +66,58 @@ impl<A: App> Connection<A> {
                 Err(fault) => break Stop::Fault(fault),
             }
         };
-        hub.meter.charge(meter::CHUNK * steps);
+        context.meter.charge(meter::CHUNK * steps);
         let kept = match stop {
             Stop::Fault(_) => Ok(()),
-            Stop::More | Stop::End => self.keep(if only.is_empty() { &chunks } else { only }, hub),
+            Stop::More | Stop::End => self.keep(if only.is_empty() { &chunks } else { only }, context),
         };
-        hub.chunks = chunks;
+        context.chunks = chunks;
         if let Err(error) = kept {
-            self.spool_failed(error, hub, app);
+            self.spool_failed(error, context, app);
             return (input.len(), None);
         }
         match stop {
             Stop::More => (used, None),
-            Stop::End => (used, self.body_ended(hub, app)),
+            Stop::End => (used, self.body_ended(context, app)),
             Stop::Fault(fault) => {
-                self.refuse_request(fault.into(), hub, app);
+                self.refuse_request(fault.into(), context, app);
                 (input.len(), None)
             }
         }
     }
 
     /// Keeps a part of a body.
-    pub(super) fn keep(&mut self, data: &[u8], hub: &mut Hub<A>) -> io::Result<()> {
+    pub(super) fn keep(&mut self, data: &[u8], context: &mut EngineContext<A>) -> io::Result<()> {
         let Phase::Body(receiving) = &mut self.phase else { return Ok(()) };
         if data.is_empty() {
             return Ok(());
         }
-        receiving.spool.push(data, hub.config.body_memory)?;
+        receiving.spool.push(data, context.config.body_memory)?;
         if receiving.spool.is_in_file() {
-            hub.meter.charge(meter::WRITE);
+            context.meter.charge(meter::WRITE);
         }
         Ok(())
     }
 
-    fn body_ended(&mut self, hub: &mut Hub<A>, app: &mut A) -> Option<A::Request> {
+    fn body_ended(&mut self, context: &mut EngineContext<A>, app: &mut A) -> Option<A::Request> {
         let Phase::Body(receiving) = std::mem::replace(&mut self.phase, Phase::Head) else { return None };
         let Receiving { mut request, facts, spool } = *receiving;
         match spool.finish() {
             Ok((body, reserved)) => {
                 self.body_memory = Some(reserved);
-                self.hand_over(&mut request, body, hub.stages.as_deref_mut(), app);
+                self.hand_over(&mut request, body, context.stages.as_deref_mut(), app);
                 Some(self.ready(request, facts))
             }
             Err(error) => {
-                let memory = &hub.config.body_memory_total;
+                let memory = &context.config.body_memory_total;
                 self.phase = Phase::Body(Box::new(Receiving::new(request, facts, Framing::None, memory)));
-                self.spool_failed(error, hub, app);
+                self.spool_failed(error, context, app);
                 None
             }
         }
     }
 
-    pub(super) fn spool_failed(&mut self, error: io::Error, hub: &mut Hub<A>, app: &mut A) {
+    pub(super) fn spool_failed(&mut self, error: io::Error, context: &mut EngineContext<A>, app: &mut A) {
         let status = match error.kind() {
             ErrorKind::StorageFull | ErrorKind::QuotaExceeded | ErrorKind::FileTooLarge => 507,
             // No descriptor is left for a file: others will give theirs back.
@@ -120,6 +125,6 @@ impl<A: App> Connection<A> {
             _ => 500,
         };
         app.report(Report::SpoolFailed(error));
-        self.refuse_request(Refusal { status, fault: None }, hub, app);
+        self.refuse_request(Refusal { status, fault: None }, context, app);
     }
 }

@@ -1,6 +1,6 @@
 //! What a connection waits for, and until when.
 
-use super::{Awaited, Connection, Fate, Hub, Phase};
+use super::{Awaited, Connection, EngineContext, NextAction, Phase};
 use crate::app::{App, Refusal};
 use crate::config::{IDLE_AFTER, LINGER};
 use crate::deadline::{Millis, millis, transfer};
@@ -31,7 +31,7 @@ impl<A: App> Connection<A> {
             _ if self.gone => Wait::App,
             _ if !self.output.is_empty() => Wait::Output,
             Phase::Expired(_) if self.is_expired_lingering() => Wait::Linger,
-            _ if self.held_back => Wait::Queue,
+            _ if self.awaits_room => Wait::Queue,
             Phase::Head if !self.has_input() && self.served => Wait::Idle,
             Phase::Head => Wait::Head,
             Phase::Body(_) => Wait::Body,
@@ -44,13 +44,13 @@ impl<A: App> Connection<A> {
     }
 
     /// Sets the deadline of what is waited for now.
-    pub(crate) fn settle(&mut self, hub: &mut Hub<A>) {
-        let now = hub.now;
-        let config = &hub.config;
+    pub(crate) fn set_deadline(&mut self, context: &mut EngineContext<A>) {
+        let now = context.now;
+        let config = &context.config;
         let after =
             |timeout: Option<Duration>| timeout.map_or(Millis::MAX, |timeout| now.saturating_add(millis(timeout)));
         // Once the engine stops, one that has not sent a whole head is given less time.
-        let graced = |timeout: Option<Duration>| after(timeout).min(after(hub.grace));
+        let graced = |timeout: Option<Duration>| after(timeout).min(after(context.grace));
         let wait = self.awaits();
         let before = std::mem::replace(&mut self.wait, wait);
         if before != wait {
@@ -63,7 +63,7 @@ impl<A: App> Connection<A> {
             self.since = now;
         }
         // A transfer that is interrupted goes on where it was: what was waited for earlier counts too.
-        let (begun, transferred) = match (wait, &self.phase, &self.incoming) {
+        let (in_flight, transferred) = match (wait, &self.phase, &self.incoming) {
             (Wait::Body, Phase::Body(receiving), _) => (self.since, receiving.spool.length()),
             (Wait::Body, _, Some(incoming)) => (self.since.saturating_sub(incoming.waited), incoming.arrived),
             (Wait::Output, ..) => (self.since.saturating_sub(self.waited), self.moved),
@@ -73,7 +73,7 @@ impl<A: App> Connection<A> {
             self.progressed = now;
             self.transferred = transferred;
         }
-        let until = |timeout| transfer(timeout, config.min_rate, begun, self.progressed, transferred);
+        let until = |timeout| transfer(timeout, config.min_rate, in_flight, self.progressed, transferred);
         self.deadline = match wait {
             Wait::Idle => graced(config.keep_alive),
             Wait::Head if before != wait => graced(config.header_timeout),
@@ -85,7 +85,7 @@ impl<A: App> Connection<A> {
             Wait::App => Millis::MAX,
         };
         let rests_at = if wait == Wait::Idle && !self.forgotten { now + millis(IDLE_AFTER) } else { Millis::MAX };
-        hub.sweep.note(self.deadline.min(rests_at));
+        context.sweep.note(self.deadline.min(rests_at));
     }
 
     /// Whether it was the peer's turn to take output when that was looked at last.
@@ -104,12 +104,12 @@ impl<A: App> Connection<A> {
     /// What lies here and was not looked at, or is kept from being read, may be a whole request.
     pub(crate) fn has_no_request(&self) -> bool {
         let is_looked_at = !self.has_input() || self.exhausted;
-        matches!(self.phase, Phase::Head) && is_looked_at && self.output.is_empty() && !self.held_back
+        matches!(self.phase, Phase::Head) && is_looked_at && self.output.is_empty() && !self.awaits_room
     }
 
     /// Whether no request is under way and none has begun.
     pub(crate) fn is_between_requests(&self) -> bool {
-        matches!(self.phase, Phase::Head) && !self.has_input() && self.output.is_empty() && !self.held_back
+        matches!(self.phase, Phase::Head) && !self.has_input() && self.output.is_empty() && !self.awaits_room
     }
 
     /// Since when the client has sent nothing that is waited for; `None` where it is not the client's turn to send, or
@@ -124,9 +124,9 @@ impl<A: App> Connection<A> {
     }
 
     /// A request may be there that cannot even wait now, or has been read after all.
-    pub(crate) fn hold_back(&mut self, held_back: bool, hub: &mut Hub<A>) {
-        self.held_back = held_back;
-        self.settle(hub);
+    pub(crate) fn hold_back(&mut self, awaits_room: bool, context: &mut EngineContext<A>) {
+        self.awaits_room = awaits_room;
+        self.set_deadline(context);
     }
 
     /// When what is waited for must have come.
@@ -135,9 +135,9 @@ impl<A: App> Connection<A> {
     }
 
     /// Brings the deadline forward.
-    pub(crate) fn hurry(&mut self, deadline: Millis, hub: &mut Hub<A>) {
+    pub(crate) fn hurry(&mut self, deadline: Millis, context: &mut EngineContext<A>) {
         self.deadline = self.deadline.min(deadline);
-        hub.sweep.note(self.deadline);
+        context.sweep.note(self.deadline);
     }
 
     /// Looks at the clock: whether the time of what is waited for is up.
@@ -147,67 +147,67 @@ impl<A: App> Connection<A> {
 
     /// Gives back what is kept for speed, if the connection has been idle for a while; otherwise says when to look
     /// again.
-    pub(crate) fn rest(&mut self, hub: &mut Hub<A>, app: &mut A) {
+    pub(crate) fn rest(&mut self, context: &mut EngineContext<A>, app: &mut A) {
         if self.wait != Wait::Idle || self.forgotten {
             return;
         }
         let rests_at = self.touched + millis(IDLE_AFTER);
-        if rests_at <= hub.now {
+        if rests_at <= context.now {
             self.receiver.forget();
             app.idle(super::known(&mut self.app));
             self.forgotten = true;
         } else {
             // Not at once when it may rest: with many busy connections that would be at every moment.
-            hub.sweep.note(hub.now + millis(IDLE_AFTER));
+            context.sweep.note(context.now + millis(IDLE_AFTER));
         }
     }
 
     /// Says when the sweep has to look again.
-    pub(crate) fn note_deadline(&self, hub: &mut Hub<A>) {
-        hub.sweep.note(self.deadline);
+    pub(crate) fn note_deadline(&self, context: &mut EngineContext<A>) {
+        context.sweep.note(self.deadline);
     }
 
     /// Time is up.
-    pub(crate) fn expire(&mut self, hub: &mut Hub<A>, app: &mut A) -> Fate<A> {
+    pub(crate) fn expire(&mut self, context: &mut EngineContext<A>, app: &mut A) -> NextAction<A> {
         self.deadline = Millis::MAX;
         if self.is_expired_lingering() && self.wait == Wait::Linger {
             self.let_expired_go();
-            return Fate::Wait;
+            return NextAction::Wait;
         }
         match self.wait {
-            Wait::Idle | Wait::Linger | Wait::App => Fate::Close(self.leave(hub, app)),
-            Wait::Head if !self.has_input() => Fate::Close(self.leave(hub, app)),
+            Wait::Idle | Wait::Linger | Wait::App => NextAction::Close(self.finish(context, app)),
+            Wait::Head if !self.has_input() => NextAction::Close(self.finish(context, app)),
             Wait::Head => {
-                hub.statistics.timeouts += 1;
-                self.refuse_stored(Refusal { status: 408, fault: None }, hub, app);
-                Fate::Again
+                context.statistics.timeouts += 1;
+                self.refuse_stored(Refusal { status: 408, fault: None }, context, app);
+                NextAction::Again
             }
             Wait::Body => {
-                hub.statistics.timeouts += 1;
+                context.statistics.timeouts += 1;
                 let refusal = Refusal { status: 408, fault: None };
                 if self.is_running() {
                     self.break_incoming(refusal, app);
                 } else {
-                    self.refuse_request(refusal, hub, app);
+                    self.refuse_request(refusal, context, app);
                 }
-                Fate::Again
+                NextAction::Again
             }
             Wait::Queue => {
-                hub.statistics.queue_timeouts += 1;
+                context.statistics.queue_timeouts += 1;
                 let refusal = Refusal { status: 503, fault: None };
                 if self.is_queued() {
-                    self.refuse_request(refusal, hub, app);
+                    self.refuse_request(refusal, context, app);
                 } else {
-                    self.held_back = false;
-                    self.refuse_stored(refusal, hub, app);
+                    self.awaits_room = false;
+                    self.refuse_stored(refusal, context, app);
                 }
-                Fate::Again
+                NextAction::Again
             }
             Wait::Output => {
-                hub.statistics.timeouts += 1;
-                match self.fall(app) {
-                    Fate::Close(_) => Fate::Close(self.leave(hub, app)),
-                    fate => fate,
+                context.statistics.timeouts += 1;
+                match self.abort(app) {
+                    NextAction::Close(_) => NextAction::Close(self.finish(context, app)),
+                    action => action,
                 }
             }
         }

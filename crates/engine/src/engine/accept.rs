@@ -2,7 +2,7 @@
 
 use super::{Engine, Stage};
 use crate::app::{AcceptPause, App, Peer, Report};
-use crate::config::{ACCEPT_PAUSE, ACCEPTS_AT_STOP, ACCEPTS_PER_TURN};
+use crate::config::{ACCEPT_PAUSE, ACCEPTS_AT_STOP, ACCEPTS_PER_POLL};
 use crate::connection::Connection;
 use crate::deadline::{Millis, millis};
 use crate::group::{Membership, Shown, slack};
@@ -62,7 +62,7 @@ impl<A: App> Engine<A> {
                 // Out of memory. Until it is watched again the engine looks there every now and then.
                 listener.takes_turns = None;
                 listener.ready = true;
-                self.paused_until = self.hub.now + millis(ACCEPT_PAUSE);
+                self.paused_until = self.context.now + millis(ACCEPT_PAUSE);
             }
         }
     }
@@ -82,12 +82,12 @@ impl<A: App> Engine<A> {
 
     /// Accepts one connection, and returns where the round goes on.
     pub(super) fn accept(&mut self, index: usize, attempt: usize, app: &mut A) -> Stage {
-        if self.hub.now < self.paused_until {
+        if self.context.now < self.paused_until {
             return Stage::Clock;
         }
         self.paused_until = 0;
         // A listener that is about to be closed is emptied, but not for as long as more keep coming.
-        let most = if self.stop_at.is_some() { ACCEPTS_AT_STOP } else { ACCEPTS_PER_TURN };
+        let most = if self.stop_at.is_some() { ACCEPTS_AT_STOP } else { ACCEPTS_PER_POLL };
         let Some(listener) = self.listeners.get(index) else {
             if let Some(membership) = &mut self.membership {
                 membership.has_found_none(self.told);
@@ -97,7 +97,7 @@ impl<A: App> Engine<A> {
         let next_listener = Stage::Accept { index: index + 1, attempt: 1 };
         // Many that come at once may each have much to do: others are looked at in between, but all who have come are let
         // in before a listener is closed.
-        let is_enough = attempt > 1 && self.stop_at.is_none() && self.hub.meter.is_stage_over();
+        let is_enough = attempt > 1 && self.stop_at.is_none() && self.context.meter.is_stage_over();
         if !listener.ready || attempt > most || is_enough {
             return next_listener;
         }
@@ -110,11 +110,11 @@ impl<A: App> Engine<A> {
                 self.found_none(index);
                 return next_listener;
             }
-            if self.hub.config.evicts_silent && self.evict_silent(app) {
+            if self.context.config.evicts_silent && self.evict_silent(app) {
                 return Stage::Accept { index, attempt };
             }
             let most = self.membership.as_ref().map_or(self.most_connections, Membership::room_of_all);
-            let pause = if self.most_connections == self.hub.config.connections {
+            let pause = if self.most_connections == self.context.config.connections {
                 AcceptPause::Connections(most)
             } else {
                 AcceptPause::Descriptors(most)
@@ -153,15 +153,15 @@ impl<A: App> Engine<A> {
     /// that suspended responses will need are not.
     pub(super) fn show_group(&mut self) {
         if let Some(membership) = &mut self.membership {
-            let Statistics { requests, running, suspended, accepted, .. } = self.hub.statistics;
-            let has_room = self.connections.len() < self.most_connections && self.hub.now >= self.paused_until;
+            let Statistics { requests, running, suspended, accepted, .. } = self.context.statistics;
+            let has_room = self.connections.len() < self.most_connections && self.context.now >= self.paused_until;
             let shown = Shown {
                 calls: running + suspended,
                 begun: requests,
-                queued: self.hub.queued,
+                queued: self.context.queued,
                 connections: self.connections.len(),
                 accepted,
-                is_accepting: has_room && self.stop_at.is_none() && !self.hub.draining,
+                is_accepting: has_room && self.stop_at.is_none() && !self.context.draining,
             };
             membership.show(shown, self.told);
         }
@@ -175,7 +175,7 @@ impl<A: App> Engine<A> {
             return false;
         }
         let Some(membership) = &mut self.membership else { return false };
-        let Some(other) = membership.better(self.told, slack(self.hub.brief_in_a_row)) else { return false };
+        let Some(other) = membership.better(self.told, slack(self.context.brief_in_a_row)) else { return false };
         if self.net.is_awaited(&self.listeners[index].socket) {
             let due = membership.tell(other, self.told);
             self.look_again_at = Some(self.look_again_at.map_or(due, |earlier| earlier.min(due)));
@@ -190,9 +190,9 @@ impl<A: App> Engine<A> {
     pub(super) fn admit(&mut self, socket: <A::Net as Net>::Socket, app: Option<A::Connection>) -> usize {
         let vacancy = self.connections.vacant_entry();
         let slot = vacancy.key();
-        vacancy.insert(Connection::new(socket, slot, app, self.hub.now));
-        self.hub.statistics.accepted += 1;
-        self.hub.statistics.connections += 1;
+        vacancy.insert(Connection::new(socket, slot, app, self.context.now));
+        self.context.statistics.accepted += 1;
+        self.context.statistics.connections += 1;
         slot
     }
 
@@ -212,8 +212,8 @@ impl<A: App> Engine<A> {
 
     /// Accepting goes on when a connection has closed, or after a while.
     fn pause_accepting(&mut self, pause: AcceptPause, app: &mut A) -> Stage {
-        self.paused_until = self.hub.now + millis(ACCEPT_PAUSE);
-        self.hub.statistics.accept_pauses += 1;
+        self.paused_until = self.context.now + millis(ACCEPT_PAUSE);
+        self.context.statistics.accept_pauses += 1;
         self.show_group();
         if !self.note_pause(true) {
             app.report(Report::AcceptPaused(pause));

@@ -168,7 +168,7 @@ fn engine_whose_call_may_hold_it_up_is_waited_for_less() {
     show(&mut members[1], 1, 0);
     show(&mut members[0], 9, 5);
     let other = Address { process: 0, engine: 1 };
-    assert_eq!(members[0].tell(other, NOW), NOW + BUSY_AFTER, "it was turned just now");
+    assert_eq!(members[0].tell(other, NOW), NOW + BUSY_AFTER, "it was polled just now");
     let later = NOW + PATIENCE + Duration::from_millis(1);
     members[0].has_found_none(later);
     assert_eq!(members[0].tell(other, later), later + PATIENCE_IN_CALLS);

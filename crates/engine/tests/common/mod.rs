@@ -203,7 +203,7 @@ impl World {
         loop {
             self.has_become_free = false;
             let may_call = self.calls.len() < self.callers;
-            let Some(work) = self.engine.turn(now, &mut self.app, may_call) else { break };
+            let Some(work) = self.engine.poll(now, &mut self.app, may_call) else { break };
             self.take_up(work);
         }
         if !self.keeps {
@@ -237,19 +237,19 @@ impl World {
             Next::GoOn => return true,
             Next::AwaitInput => self.engine.wait_for_input(ticket, course.number, now, &mut self.app),
             Next::AwaitOutput => self.engine.wait_for_output(ticket, course.number, now, &mut self.app),
-            Next::Blocked => self.put_back(index, Progress::Blocked),
-            Next::Yield => self.put_back(index, Progress::Yield),
-            Next::Done => self.put_back(index, |_| Progress::Done),
-            Next::Cut => self.put_back(index, |_| Progress::Cut),
+            Next::Blocked => self.complete(index, Progress::Blocked),
+            Next::Yield => self.complete(index, Progress::Yield),
+            Next::Done => self.complete(index, |_| Progress::Done),
+            Next::Cut => self.complete(index, |_| Progress::Cut),
         }
         false
     }
 
     /// Gives a call back.
-    pub(crate) fn put_back(&mut self, index: usize, progress: impl FnOnce(Course) -> Progress<Course>) {
+    pub(crate) fn complete(&mut self, index: usize, progress: impl FnOnce(Course) -> Progress<Course>) {
         let Call { ticket, course, .. } = self.calls.remove(index);
         let now = self.now();
-        self.engine.put_back(ticket, progress(course), now, &mut self.app);
+        self.engine.complete(ticket, progress(course), now, &mut self.app);
         self.has_become_free = self.callers < usize::MAX;
     }
 
@@ -303,10 +303,10 @@ impl World {
     }
 
     /// Lets time pass, and has somebody look after the engine who does not turn it.
-    pub(crate) fn attend(&mut self, time: Duration) {
+    pub(crate) fn service_pending(&mut self, time: Duration) {
         self.elapsed += time;
         let now = self.now();
-        self.engine.attend(now, false);
+        self.engine.service_pending(now, false);
     }
 
     /// Turns, and moves the bytes of `clients`, until `done` says so.

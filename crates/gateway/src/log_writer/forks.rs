@@ -6,10 +6,10 @@ use std::cell::RefCell;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, MutexGuard, Once, PoisonError, Weak};
 
-type Held = (MutexGuard<'static, State>, Arc<Log>);
+type DeferredOutput = (MutexGuard<'static, State>, Arc<Log>);
 
 thread_local! {
-    static HELD: RefCell<Vec<Held>> = const { RefCell::new(Vec::new()) };
+    static HELD: RefCell<Vec<DeferredOutput>> = const { RefCell::new(Vec::new()) };
     static HELD_ALL: RefCell<Option<MutexGuard<'static, Vec<Weak<Log>>>>> = const { RefCell::new(None) };
 }
 
@@ -24,13 +24,13 @@ pub(super) fn handle_forks() {
 
 extern "C" fn before_fork() {
     let all = ALL.lock().unwrap_or_else(PoisonError::into_inner);
-    let held = all.iter().filter_map(Weak::upgrade).map(|log| {
+    let deferred = all.iter().filter_map(Weak::upgrade).map(|log| {
         // SAFETY: the guard is dropped before the `Arc` beside it, which keeps the mutex where it is: fields of a tuple
         // are dropped in order.
         let guard = unsafe { std::mem::transmute::<MutexGuard<'_, State>, MutexGuard<'static, State>>(log.lock()) };
         (guard, log)
     });
-    HELD.with_borrow_mut(|place| place.extend(held));
+    HELD.with_borrow_mut(|place| place.extend(deferred));
     HELD_ALL.set(Some(all));
 }
 

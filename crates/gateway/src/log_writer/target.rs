@@ -41,7 +41,7 @@ impl Target {
 
     /// Removes `end` from the end of the file, if it is there: other processes may have appended to the file since, and
     /// a file that may not be read cannot tell. Returns whether it is removed.
-    pub(super) fn take_back(&self, end: &[u8]) -> bool {
+    pub(super) fn reclaim(&self, end: &[u8]) -> bool {
         let Some(status) = self.status() else { return false };
         let Ok(length) = libc::off_t::try_from(end.len()) else { return false };
         let begin = status.st_size - length;

@@ -6,11 +6,11 @@ use super::{Chunk, ERROR, FileWrapper, Request, RequestBody, WARNING, Wsgi};
 use crate::access_log::escaped;
 use crate::calls::Ended;
 use crate::clock;
+use crate::host::{EngineState, Host};
 use crate::object::{Item, Object};
-use crate::site::{Core, Site};
 use crate::stacks;
 use crate::wsgi::start_response::{Exchange, Handles};
-use engine::baton::Kind;
+use engine::scheduler::RouteKey;
 use engine::{Progress, Reply, Stage, Ticket};
 use pyo3::exceptions::{PyAssertionError, PyKeyboardInterrupt, PyOSError, PyTypeError};
 use pyo3::ffi;
@@ -46,9 +46,9 @@ impl Job {
     }
 
     /// What it has in common with others, if anything is known of it. Of a response that goes on nothing is.
-    pub(crate) fn kind(&self) -> Option<Kind> {
+    pub(crate) fn route_key(&self) -> Option<RouteKey> {
         match self {
-            Job::Call { request, .. } => request.kind,
+            Job::Call { request, .. } => request.route_key,
             Job::Resume(..) | Job::Abandon(_) => None,
         }
     }
@@ -125,7 +125,7 @@ impl fmt::Display for Mismatch {
     }
 }
 
-impl Site {
+impl Host {
     /// Runs a job, by the crew's thread `worker` or by a loop that hosts the engine. It has been put back afterwards,
     /// but for what is returned: that is to be [ended](Self::end), locked, and then [let go of](Self::let_go).
     pub(crate) fn run(
@@ -156,7 +156,7 @@ impl Site {
             }
         }));
         run.unwrap_or_else(|_| {
-            self.tell(py, ERROR, "this is a bug in kirsch, please report it: a panic in a call", None);
+            self.log(py, ERROR, "this is a bug in kirsch, please report it: a panic in a call", None);
             None
         })
     }
@@ -164,7 +164,7 @@ impl Site {
     /// Runs a job as a whole.
     pub(crate) fn run_whole(&self, py: Python<'_>, job: Job) {
         if let Some(mut ending) = self.run(py, job, None, &mut None) {
-            let ended = self.with(py, |core| ending.end(py, core));
+            let ended = self.with(py, |state| ending.end(py, state));
             debug_assert!(ended.is_ok(), "a call does not run while the engine is locked");
             if let Some(handles) = self.let_go_of(py, ending) {
                 self.handles.give_back(handles);
@@ -174,12 +174,12 @@ impl Site {
 
     /// The stream's call counts again: from now on, for it may have waited for its thread.
     fn resume(&self, py: Python<'_>, stream: &Stream, ticket: Option<Ticket>) {
-        let resumed = self.with(py, |core| {
-            core.wsgi.calls.resume(stream.key(), ticket.is_none(), clock::now().monotonic);
+        let resumed = self.with(py, |state| {
+            state.wsgi.calls.resume(stream.key(), ticket.is_none(), clock::now().monotonic);
             stream.call().handles.exchange().with(py, |exchange| {
                 exchange.ticket = ticket;
                 if let Some(ticket) = &exchange.ticket {
-                    core.engine.switch_stage(ticket, Stage::App);
+                    state.engine.switch_stage(ticket, Stage::App);
                 }
             });
         });
@@ -202,7 +202,7 @@ impl Site {
         let Some(mut handles) = handles.or_else(|| self.handles.take()) else {
             let error = PyErr::take(py);
             self.cut_off(py, ticket, Some(key));
-            self.tell(py, ERROR, "no memory for a request", error);
+            self.log(py, ERROR, "no memory for a request", error);
             return None;
         };
         handles.open(py, ticket, key);
@@ -224,9 +224,9 @@ impl Site {
         if let Some(waiter) = self.make_waiter(py) {
             let waiter = waiter?;
             let key = call.key;
-            self.with(py, |core| {
-                core.wsgi.calls.set_waiter(key, waiter);
-                if let Some(stopwatch) = &mut core.wsgi.stopwatch {
+            self.with(py, |state| {
+                state.wsgi.calls.set_waiter(key, waiter);
+                if let Some(stopwatch) = &mut state.wsgi.stopwatch {
                     stopwatch.take_up(key);
                 }
             })?;
@@ -386,12 +386,12 @@ impl Site {
 
     /// Leaves the stream to the engine until it may go on.
     fn suspend(&self, py: Python<'_>, stream: Box<Stream>, how: fn(Box<Stream>) -> Progress<Box<Stream>>) {
-        let suspended = self.with(py, |core| {
+        let suspended = self.with(py, |state| {
             let ticket = stream.call().handles.exchange().with(py, |exchange| exchange.ticket.take());
             let Some(ticket) = ticket else { unreachable!("the call has not ended") };
             let now = clock::now();
-            core.wsgi.calls.suspend(stream.key(), now.monotonic);
-            core.engine.put_back(ticket, how(stream), now, &mut core.wsgi);
+            state.wsgi.calls.suspend(stream.key(), now.monotonic);
+            state.engine.complete(ticket, how(stream), now, &mut state.wsgi);
         });
         debug_assert!(suspended.is_ok(), "a call does not run while the engine is locked");
     }
@@ -439,9 +439,9 @@ impl Site {
         let body_bytes = stream.body_bytes();
         let mut call = self.close(py, stream);
         self.close_input(py, &mut call);
-        let ended = self.with(py, |core| {
+        let ended = self.with(py, |state| {
             call.handles.exchange().with(py, Exchange::take_ticket_for_good);
-            core.wsgi.end_call(py, &call, body_bytes)
+            state.wsgi.end_call(py, &call, body_bytes)
         });
         if let Ok(ended) = ended {
             self.handles.give_back(Self::let_go(py, call, ended));
@@ -464,11 +464,11 @@ impl Site {
         call: &Call,
         write: impl FnOnce(&mut Reply<'_, Wsgi>, &wire::http1::Draft) -> R,
     ) -> PyResult<R> {
-        Ok(self.with(py, |core| {
+        Ok(self.with(py, |state| {
             call.handles.exchange().with(py, |exchange| {
                 let Some(ticket) = &exchange.ticket else { unreachable!("the call has not ended") };
                 let draft = &exchange.draft;
-                let (written, is_begun) = core.engine.reply(ticket, |reply| (write(reply, draft), reply.is_begun()));
+                let (written, is_begun) = state.engine.reply(ticket, |reply| (write(reply, draft), reply.is_begun()));
                 exchange.begun |= is_begun;
                 written
             })
@@ -482,13 +482,13 @@ impl Site {
         call: &Call,
         write: impl FnOnce(&mut Reply<'_, Wsgi>, &Draft) -> R,
     ) -> PyResult<R> {
-        Ok(self.with(py, |core| {
+        Ok(self.with(py, |state| {
             call.handles.exchange().with(py, |exchange| {
                 let Some(ticket) = &exchange.ticket else { unreachable!("the call has not ended") };
                 exchange.begun = true;
                 exchange.finished = true;
                 let draft = &exchange.draft;
-                core.engine.reply(ticket, |reply| write(reply, draft))
+                state.engine.reply(ticket, |reply| write(reply, draft))
             })
         })?)
     }
@@ -504,7 +504,7 @@ impl Site {
                 // Its stack was told when its time was up, where that of another thread can be.
                 let error = (!stacks::are_shown()).then_some(error);
                 let message = format!("{} was ended by kirsch.RequestTimeout", subject(py, &call.environ));
-                self.tell_of_call(py, WARNING, &message, error);
+                self.log_call(py, WARNING, &message, error);
             }
             // Whoever hosts the engine ends what is left in this way.
             Failure::Raised(error) if is_greenlet_exit(py, &error) && self.is_gone(py, &call) => drop(error),
@@ -513,7 +513,7 @@ impl Site {
                 Some(status) if error.is_instance_of::<PyOSError>(py) => {
                     refusal = (status, "The request body did not arrive as announced.");
                     let message = format!("{}, of {}", error.value(py), subject(py, &call.environ));
-                    self.tell_of_call(py, WARNING, &message, None);
+                    self.log_call(py, WARNING, &message, None);
                 }
                 _ => self.report_raised(py, &call, "on", error),
             },
@@ -533,10 +533,10 @@ impl Site {
     }
 
     fn is_gone(&self, py: Python<'_>, call: &Call) -> bool {
-        let is_gone = |core: &mut Core| {
+        let is_gone = |state: &mut EngineState| {
             call.handles
                 .exchange()
-                .with(py, |exchange| exchange.ticket.as_ref().is_some_and(|ticket| core.engine.is_gone(ticket)))
+                .with(py, |exchange| exchange.ticket.as_ref().is_some_and(|ticket| state.engine.is_gone(ticket)))
         };
         self.with(py, is_gone).unwrap_or(false)
     }
@@ -546,10 +546,10 @@ impl Site {
         if !call.is_arriving {
             return None;
         }
-        let read = |core: &mut Core| {
+        let read = |state: &mut EngineState| {
             call.handles.exchange().with(py, |exchange| {
                 let ticket = exchange.ticket.as_ref()?;
-                Some(core.engine.read(ticket, &mut [], clock::now(), &mut core.wsgi))
+                Some(state.engine.read(ticket, &mut [], clock::now(), &mut state.wsgi))
             })
         };
         if let engine::Input::Broken(refusal) = self.with(py, read).ok()?? { Some(refusal.status) } else { None }
@@ -559,12 +559,12 @@ impl Site {
     fn end(&self, py: Python<'_>, mut call: Call, progress: Progress<Box<Stream>>) {
         self.switch_call(py, &call, Stage::Other);
         self.close_input(py, &mut call);
-        let ended = self.with(py, |core| {
+        let ended = self.with(py, |state| {
             let ticket = call.handles.exchange().with(py, Exchange::take_ticket_for_good);
             let Some(ticket) = ticket else { unreachable!("the call has not ended") };
-            let body_bytes = core.engine.reply(&ticket, |reply| reply.body_bytes());
-            let ended = core.wsgi.end_call(py, &call, body_bytes);
-            core.engine.put_back(ticket, progress, clock::now(), &mut core.wsgi);
+            let body_bytes = state.engine.reply(&ticket, |reply| reply.body_bytes());
+            let ended = state.wsgi.end_call(py, &call, body_bytes);
+            state.engine.complete(ticket, progress, clock::now(), &mut state.wsgi);
             ended
         });
         if let Ok(ended) = ended {
@@ -596,7 +596,7 @@ impl Site {
         let message = format!("the application raised an exception {when} {}", subject(py, &call.environ));
         let is_interrupt = error.is_instance_of::<PyKeyboardInterrupt>(py);
         let again = is_interrupt.then(|| error.clone_ref(py));
-        self.tell_of_call(py, ERROR, &message, Some(error));
+        self.log_call(py, ERROR, &message, Some(error));
         if let Some(interrupt) = again {
             self.fail_with(py, interrupt);
         }
@@ -604,18 +604,18 @@ impl Site {
 
     fn report_mismatch(&self, py: Python<'_>, call: &Call, mismatch: Mismatch, outcome: &str) {
         let message = format!("{mismatch}, on {}{outcome}", subject(py, &call.environ));
-        self.tell_of_call(py, ERROR, &message, None);
+        self.log_call(py, ERROR, &message, None);
     }
 
     /// Reports something before the call that it is about has ended. `RequestTimeout` is not raised in the report.
-    fn tell_of_call(&self, py: Python<'_>, level: u8, message: &str, error: Option<PyErr>) {
-        self.sheltered(py, || self.tell(py, level, message, error));
+    fn log_call(&self, py: Python<'_>, level: u8, message: &str, error: Option<PyErr>) {
+        self.sheltered(py, || self.log(py, level, message, error));
     }
 }
 
 impl Ending {
     /// Writes the response and puts its call back.
-    pub(crate) fn end(&mut self, py: Python<'_>, core: &mut Core) {
+    pub(crate) fn end(&mut self, py: Python<'_>, state: &mut EngineState) {
         let Self { call, rest } = self;
         // Until it has been written, it is taken for one that cannot be.
         let unwritten = Mismatch { misuse: Misuse::BodyTooShort, declared: None, offered: 0 };
@@ -626,7 +626,7 @@ impl Ending {
         let written = call.handles.exchange().with(py, |exchange| {
             let Some(ticket) = &exchange.ticket else { unreachable!("the call has not ended") };
             let draft = &exchange.draft;
-            let written = core.engine.reply(ticket, |reply| {
+            let written = state.engine.reply(ticket, |reply| {
                 if !reply.is_begun() {
                     if draft.is_empty() {
                         // Another thread has called start_response again meanwhile, and is not done.
@@ -652,8 +652,8 @@ impl Ending {
             }
         };
         let Some(ticket) = ticket else { unreachable!("it was there") };
-        let ended = core.wsgi.end_call(py, call, body_bytes);
-        core.engine.put_back(ticket, Progress::Done, core.clock.now(), &mut core.wsgi);
+        let ended = state.wsgi.end_call(py, call, body_bytes);
+        state.engine.complete(ticket, Progress::Done, state.clock.now(), &mut state.wsgi);
         *rest = Rest::LetGo(ended);
     }
 }
@@ -665,8 +665,10 @@ pub(super) fn unstarted() -> PyErr {
 
 /// Whether it is what ends a greenlet without further words.
 fn is_greenlet_exit(py: Python<'_>, error: &PyErr) -> bool {
-    let mut kinds = error.get_type(py).mro().into_iter();
-    kinds.any(|kind| kind.cast::<PyType>().is_ok_and(|kind| kind.name().is_ok_and(|name| name == "GreenletExit")))
+    let mut route_keys = error.get_type(py).mro().into_iter();
+    route_keys.any(|route_key| {
+        route_key.cast::<PyType>().is_ok_and(|route_key| route_key.name().is_ok_and(|name| name == "GreenletExit"))
+    })
 }
 
 /// The request that a message is about, as method and target, fit for a terminal.
@@ -691,7 +693,7 @@ pub(crate) fn chunk_of(py: Python<'_>, item: Object) -> PyResult<Chunk> {
             return Ok(Chunk(pyo3::types::PyBytes::new(py, bytes).into_any().unbind().into()));
         }
     }
-    let kind = item.bind(py).get_type();
-    let name = kind.name().map_or_else(|_| "object".to_owned(), |name| name.to_string());
+    let route_key = item.bind(py).get_type();
+    let name = route_key.name().map_or_else(|_| "object".to_owned(), |name| name.to_string());
     Err(PyTypeError::new_err(format!("the response must consist of bytes (PEP 3333), not {name}")))
 }

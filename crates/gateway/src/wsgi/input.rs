@@ -68,7 +68,7 @@ impl EmptyInput {
         false
     }
 
-    fn tell(&self) -> usize {
+    fn log(&self) -> usize {
         0
     }
 
@@ -227,8 +227,8 @@ impl BodyReader {
         Err(UnsupportedOperation::new_err("fileno"))
     }
 
-    fn tell(&self) -> PyResult<u64> {
-        Err(UnsupportedOperation::new_err("tell"))
+    fn log(&self) -> PyResult<u64> {
+        Err(UnsupportedOperation::new_err("log"))
     }
 
     #[pyo3(signature = (offset, whence = 0, /))]

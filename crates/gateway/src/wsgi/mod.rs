@@ -26,12 +26,12 @@ pub(crate) use start_response::{HandleTypes, Handles, StartResponse, read_too_la
 
 use crate::access_log::{AccessLog, Entry, LoggerLines, Response, variable};
 use crate::calls::{Calls, Ended, Late, Limit, Limits, Place};
+use crate::host::Waiter;
 use crate::object::{Object, bytes_of};
 use crate::refusals::{Refusals, Refused};
 use crate::scoreboard::{Moment, Stopwatch};
-use crate::site::Waiter;
 use call::Call;
-use engine::baton::{Kind, Kinds};
+use engine::scheduler::{RouteKey, RouteKeys};
 use engine::{AcceptPause, App, Body, Expired, Local, Now, Os, Peer, Refusal, Report, Work};
 use environ::{ConnectionState, Constants, Environs};
 use file_wrapper::FileWrapper;
@@ -56,7 +56,7 @@ pub(crate) struct Wsgi {
     limits: Limits,
     buffers_bodies: bool,
     /// Where threads have to know which calls will wait.
-    kinds: Option<Kinds>,
+    route_keys: Option<RouteKeys>,
     /// Takes the time of calls, where somebody wants to know it.
     pub(crate) stopwatch: Option<Stopwatch>,
     /// Who calls the application takes a job up later than it is handed out.
@@ -96,7 +96,7 @@ pub(crate) struct Request {
     body: RequestBody,
     is_chunked: bool,
     limit: Limit,
-    kind: Option<Kind>,
+    route_key: Option<RouteKey>,
     entry: Option<Box<Entry>>,
     /// Since when it waits in the queue, or has, if the time is taken.
     queued_at: Option<Moment>,
@@ -145,7 +145,7 @@ impl Wsgi {
             refusals: Refusals::default(),
             limits: parts.limits,
             buffers_bodies: parts.buffers_bodies,
-            kinds: (parts.multithread && !parts.is_hosted).then(Kinds::default),
+            route_keys: (parts.multithread && !parts.is_hosted).then(RouteKeys::default),
             stopwatch: parts.stopwatch,
             is_hosted: parts.is_hosted,
             blocked: 0,
@@ -170,7 +170,7 @@ impl Wsgi {
                 });
                 if let (Some(stopwatch), Some(key)) = (&mut self.stopwatch, key) {
                     if self.is_hosted {
-                        stopwatch.hand_out(key);
+                        stopwatch.dispatch(key);
                     } else {
                         stopwatch.begin(key, request.queued_at);
                     }
@@ -315,7 +315,7 @@ impl App for Wsgi {
             body: if has_body && !self.buffers_bodies { RequestBody::Arriving } else { RequestBody::Empty },
             is_chunked: head.framing == Framing::Chunked,
             limit: self.limits.of(head.target.path),
-            kind: self.kinds.as_ref().map(|kinds| kinds.of_request(head.method, head.target.path)),
+            route_key: self.route_keys.as_ref().map(|route_keys| route_keys.of_request(head.method, head.target.path)),
             entry: self.access_log.as_ref().map(|_| Box::new(Entry::new(head, connection.peer))),
             queued_at: None,
         }

@@ -10,11 +10,11 @@
 //! * the exchange is [`Guarded`], and the innermost lock: Python is not called while it is used;
 //! * a ticket is put into it and taken out of it while the engine is locked (and before anybody else knows the handles),
 //!   so whoever finds one there, with the engine locked, finds the connection of this response and no other;
-//! * whoever comes from outside does not know whether its server is still there, and asks ([`StartResponse::site`]).
+//! * whoever comes from outside does not know whether its server is still there, and asks ([`StartResponse::host`]).
 
 use crate::guarded::Guarded;
+use crate::host::{Host, Reentered};
 use crate::object::{Item, Object, latin1_of};
-use crate::site::{Reentered, Site};
 use crate::wsgi::chunk_of;
 use engine::Ticket;
 use pyo3::exceptions::{PyAssertionError, PyRuntimeError, PyTypeError, PyValueError};
@@ -65,7 +65,7 @@ pub(crate) struct StartResponse {
     /// The `Write` of the three, borrowed: it may be given out while the response is not over, when it is alive.
     write: *mut ffi::PyObject,
     /// Its server, which may be gone before it: the application may keep what it likes.
-    site: Weak<Site>,
+    host: Weak<Host>,
     exchange: Guarded<Exchange>,
 }
 
@@ -84,7 +84,7 @@ pub(crate) struct HandleTypes {
     disconnected: Object,
     spare: Mutex<Vec<Handles>>,
     /// Whose they are.
-    site: Weak<Site>,
+    host: Weak<Host>,
 }
 
 /// The three callables of one response.
@@ -123,13 +123,13 @@ impl HandleTypes {
                 drop_companion as *mut c_void,
             )?,
             spare: Mutex::default(),
-            site: Weak::new(),
+            host: Weak::new(),
         })
     }
 
     /// The same, for the handles of this server.
-    pub(crate) fn of(self, site: Weak<Site>) -> Self {
-        Self { site, ..self }
+    pub(crate) fn of(self, host: Weak<Host>) -> Self {
+        Self { host, ..self }
     }
 
     /// Handles for a new response, to be opened; `None` with an exception set if memory is short.
@@ -160,7 +160,7 @@ impl HandleTypes {
             let it = start_response.as_ptr().cast::<StartResponse>();
             (&raw mut (*it).vectorcall).write(Some(call_start_response));
             (&raw mut (*it).write).write(ptr::null_mut());
-            (&raw mut (*it).site).write(Weak::clone(&self.site));
+            (&raw mut (*it).host).write(Weak::clone(&self.host));
             (&raw mut (*it).exchange).write(Guarded::new(Exchange {
                 draft: Draft::default(),
                 ticket: None,
@@ -264,8 +264,8 @@ impl StartResponse {
     }
 
     /// The server, while there is one.
-    fn site(&self) -> Option<Arc<Site>> {
-        self.site.upgrade()
+    fn host(&self) -> Option<Arc<Host>> {
+        self.host.upgrade()
     }
 }
 
@@ -311,7 +311,7 @@ unsafe extern "C" fn drop_start_response(object: *mut ffi::PyObject) {
     // SAFETY: the interpreter calls this once, for an object of `HandleTypes::make` that nobody can reach any more. An
     // instance of a heap type holds a reference to it.
     unsafe {
-        ptr::drop_in_place(&raw mut (*object.cast::<StartResponse>()).site);
+        ptr::drop_in_place(&raw mut (*object.cast::<StartResponse>()).host);
         ptr::drop_in_place(&raw mut (*object.cast::<StartResponse>()).exchange);
         free(object);
     }
@@ -576,12 +576,12 @@ unsafe fn write(py: Python<'_>, callable: *mut ffi::PyObject, data: *mut ffi::Py
         return Ok(());
     }
     let outside = || PyRuntimeError::new_err("write was called outside of the application's call for its response");
-    let site = it.site().ok_or_else(outside)?;
-    let written = site.with(py, |core| {
+    let host = it.host().ok_or_else(outside)?;
+    let written = host.with(py, |state| {
         it.exchange.with(py, |exchange| {
             let ticket = exchange.ticket.as_ref().filter(|_| !exchange.finished)?;
             let draft = &exchange.draft;
-            let (written, is_full) = core.engine.reply(ticket, |reply| {
+            let (written, is_full) = state.engine.reply(ticket, |reply| {
                 if !reply.is_begun() {
                     if draft.is_empty() {
                         // Another start_response is at work, or has failed.
@@ -603,7 +603,7 @@ unsafe fn write(py: Python<'_>, callable: *mut ffi::PyObject, data: *mut ffi::Py
     let (written, is_full) = written.ok_or_else(outside)?;
     written.map_err(|misuse| PyValueError::new_err(misuse.to_string()))?;
     // The caller cannot be suspended as an iterable can: it waits here for its peer, if others can go on meanwhile.
-    if is_full { site.wait_for_output(py, it) } else { Ok(()) }
+    if is_full { host.wait_for_output(py, it) } else { Ok(()) }
 }
 
 /// `environ['kirsch.disconnected']()`
@@ -628,10 +628,10 @@ unsafe extern "C" fn call_disconnected(
 /// Whether whoever waits for the response has left. Once the response is over, nobody waits for it. While it is
 /// suspended the engine watches its peer: it is there, or the response would be over soon.
 fn disconnected(py: Python<'_>, it: &StartResponse) -> Result<bool, Reentered> {
-    let Some(site) = it.site() else { return Ok(true) };
-    site.with(py, |core| {
+    let Some(host) = it.host() else { return Ok(true) };
+    host.with(py, |state| {
         it.exchange.with(py, |exchange| match &exchange.ticket {
-            Some(ticket) => core.engine.has_peer_left(ticket),
+            Some(ticket) => state.engine.has_peer_left(ticket),
             None => exchange.is_over(),
         })
     })
@@ -644,8 +644,8 @@ fn disconnected(py: Python<'_>, it: &StartResponse) -> Result<bool, Reentered> {
 pub(crate) unsafe fn read_into(py: Python<'_>, start_response: &Object, buffer: &mut [u8]) -> PyResult<usize> {
     // SAFETY: as the caller promises.
     let it = unsafe { StartResponse::of(start_response.as_ptr()) };
-    match it.site() {
-        Some(site) => site.read_body(py, it, buffer),
+    match it.host() {
+        Some(host) => host.read_body(py, it, buffer),
         None => Err(read_too_late()),
     }
 }
@@ -664,9 +664,9 @@ impl Drop for Handles {
             ticket.map(|ticket| (ticket, exchange.key))
         });
         if let Some((ticket, key)) = left
-            && let Some(site) = self.answer().site()
+            && let Some(host) = self.answer().host()
         {
-            site.cut_off(py, ticket, Some(key));
+            host.cut_off(py, ticket, Some(key));
         }
     }
 }

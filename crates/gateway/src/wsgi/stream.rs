@@ -7,15 +7,15 @@
 
 use super::call::{Call, Mismatch, unstarted};
 use super::{FileWrapper, chunk_of};
+use crate::host::Host;
 use crate::object::Object;
-use crate::site::Site;
 use pyo3::ffi;
 use pyo3::intern;
 use pyo3::prelude::*;
 use wire::http1::Misuse;
 
 /// Empty blocks that an iterable may yield in a turn: they mean "not yet", and others may go on meanwhile.
-const EMPTY_PER_TURN: usize = 64;
+const EMPTY_PER_POLL: usize = 64;
 
 /// An iterable under way.
 pub(crate) struct Stream {
@@ -61,7 +61,7 @@ impl Stream {
     ///
     /// # Errors
     /// What the iterable raised, or what was wrong with what it yielded.
-    pub(super) fn pump(&mut self, py: Python<'_>, site: &Site) -> PyResult<Pumped> {
+    pub(super) fn pump(&mut self, py: Python<'_>, host: &Host) -> PyResult<Pumped> {
         let mut empty = 0;
         let is_file = self.iterable.bind(py).is_exact_instance_of::<FileWrapper>();
         while let Some(iterator) = &self.iterator {
@@ -76,12 +76,12 @@ impl Stream {
             let chunk = chunk_of(py, item)?;
             if chunk.as_ref().is_empty() {
                 empty += 1;
-                if empty == EMPTY_PER_TURN {
+                if empty == EMPTY_PER_POLL {
                     return Ok(Pumped::Due);
                 }
                 continue;
             }
-            let (stop, body_bytes) = site.write(py, &self.call, |reply, draft| {
+            let (stop, body_bytes) = host.write(py, &self.call, |reply, draft| {
                 if !reply.is_begun() {
                     if draft.is_empty() {
                         return Err(unstarted());
@@ -122,7 +122,7 @@ impl Stream {
             }
         }
         if !self.call.handles.exchange().with(py, |exchange| exchange.begun) {
-            site.write(py, &self.call, |reply, draft| {
+            host.write(py, &self.call, |reply, draft| {
                 if reply.is_begun() {
                     return Ok(());
                 }

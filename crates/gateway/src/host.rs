@@ -1,7 +1,7 @@
 //! What the threads of a server share: the engine and the gateway's state behind one lock, and what never changes.
 //!
 //! Nothing that the application's user wrote runs while the lock is held. What has to be told or logged meanwhile is
-//! put down as a note and delivered when the lock is open ([`Site::tidy`]).
+//! put down as a note and delivered when the lock is open ([`Host::tidy`]).
 
 use crate::access_log::{AccessLog, LoggerLines};
 use crate::calls::{Call, Place};
@@ -14,7 +14,7 @@ use crate::thread_name;
 use crate::wsgi::{
     ERROR, Ending, HandleTypes, Handles, INFO, Inputs, Job, Note, StartResponse, WARNING, Wsgi, read_too_late,
 };
-use engine::baton::{self, Baton, Crew, Kind, Muster};
+use engine::scheduler::{self, PoolStatistics, RouteKey, Scheduler, Threads};
 use engine::{
     Engine, Input, Now, Pace, Poller, Progress, Readiness, SLOW_TICK, Stage, Ticker, Ticket, Waker, Wanted, Work,
 };
@@ -31,7 +31,7 @@ use std::time::Duration;
 use wire::http1::Fault;
 
 /// What the lock guards.
-pub(crate) struct Core {
+pub(crate) struct EngineState {
     pub(crate) engine: Engine<Wsgi>,
     pub(crate) wsgi: Wsgi,
     pub(crate) clock: Clock,
@@ -46,22 +46,22 @@ pub(crate) struct Core {
     watched: Option<Watched>,
     publisher: Option<Publisher>,
     /// When somebody looked last who does not turn the engine.
-    attended: Duration,
+    serviced_at: Duration,
     /// When a call expired last, and how many turns of the engine there had been.
     expired_at: Option<(Duration, u64)>,
     replacement: Option<Arc<Replacement>>,
     /// The shortest limit that a call may have, where calls have limits.
     shortest_limit: Option<Duration>,
     /// When the engine was turned last, and when it was told to others.
-    turned: Duration,
+    polled: Duration,
     published: Duration,
 }
 
 /// One server, as its threads see it.
-pub(crate) struct Site {
+pub(crate) struct Host {
     /// First, because it ends before anything else goes: its thread looks at the rest.
     ticker: OnceLock<Option<Ticker>>,
-    baton: Baton<Core>,
+    scheduler: Scheduler<EngineState>,
     watched: Option<Watched>,
     /// The watchdog has something to do also while nothing is ready: others ask how it is, or calls have deadlines.
     needs_ticks: bool,
@@ -81,13 +81,13 @@ pub(crate) struct Site {
     asked: AtomicBool,
     /// Which of its server's engines this is.
     place: Place,
-    common: Arc<Common>,
+    shared: Arc<ServerShared>,
 }
 
 /// What the engines of one server share.
 #[derive(Default)]
-pub(crate) struct Common {
-    sites: OnceLock<Box<[Weak<Site>]>>,
+pub(crate) struct ServerShared {
+    hosts: OnceLock<Box<[Weak<Host>]>>,
     /// An exception that ends the server.
     failure: Mutex<Option<Py<PyBaseException>>>,
     /// The server has ended; whoever watches deadlines is told.
@@ -95,14 +95,14 @@ pub(crate) struct Common {
     end: Condvar,
 }
 
-impl Common {
+impl ServerShared {
     /// These are all. Each is told once.
-    pub(crate) fn connect(&self, sites: &[Arc<Site>]) {
-        self.sites.set(sites.iter().map(Arc::downgrade).collect()).ok();
+    pub(crate) fn connect(&self, hosts: &[Arc<Host>]) {
+        self.hosts.set(hosts.iter().map(Arc::downgrade).collect()).ok();
     }
 
-    fn sites(&self) -> impl Iterator<Item = Arc<Site>> {
-        self.sites.get().into_iter().flatten().filter_map(Weak::upgrade)
+    fn hosts(&self) -> impl Iterator<Item = Arc<Host>> {
+        self.hosts.get().into_iter().flatten().filter_map(Weak::upgrade)
     }
 
     /// The server has ended.
@@ -164,7 +164,7 @@ impl Hooks {
 }
 
 /// What a turn has brought for a loop that hosts the engine.
-pub(crate) struct Turned {
+pub(crate) struct Polled {
     /// What can start or go on, with the numbers of the calls.
     pub(crate) jobs: Vec<(u64, Job)>,
     /// Those whose wait is over.
@@ -222,7 +222,7 @@ impl From<Reentered> for PyErr {
     }
 }
 
-/// What makes up a [`Site`].
+/// What makes up a [`Host`].
 pub(crate) struct Plan {
     pub(crate) engine: Engine<Wsgi>,
     pub(crate) wsgi: Wsgi,
@@ -237,7 +237,7 @@ pub(crate) struct Plan {
     pub(crate) limit: Option<Arc<RequestLimit>>,
     pub(crate) scoreboard: Option<Arc<Scoreboard>>,
     pub(crate) place: Place,
-    pub(crate) common: Arc<Common>,
+    pub(crate) shared: Arc<ServerShared>,
     /// Others ask how it is, also while nobody turns the engine.
     pub(crate) is_asked: bool,
     /// The engine has been told to take the times of stages.
@@ -278,15 +278,15 @@ struct Watched {
     coming: Arc<AtomicUsize>,
 }
 
-impl Site {
+impl Host {
     pub(crate) fn new(py: Python<'_>, plan: Plan) -> PyResult<Arc<Self>> {
         let Plan { engine, wsgi, poller, waker, application, file_wrapper, inputs, report, hooks, threads, .. } = plan;
-        let Plan { place, common, .. } = plan;
+        let Plan { place, shared, .. } = plan;
         let is_watched = plan.is_asked || plan.scoreboard.is_some();
         let publisher = plan.scoreboard.clone().map(|scoreboard| Publisher::new(scoreboard, place.is_alone()));
         let watched = is_watched.then(|| Watched { scoreboard: plan.scoreboard, coming: Arc::default() });
         let shortest_limit = wsgi.shortest_limit();
-        let core = Core {
+        let state = EngineState {
             engine,
             wsgi,
             clock: Clock::default(),
@@ -297,24 +297,24 @@ impl Site {
             limit: plan.limit,
             watched: watched.clone(),
             publisher,
-            attended: Duration::ZERO,
+            serviced_at: Duration::ZERO,
             expired_at: None,
             replacement: plan.replacement,
             shortest_limit,
-            turned: Duration::ZERO,
+            polled: Duration::ZERO,
             published: Duration::ZERO,
         };
         let handles = HandleTypes::new(py)?;
         let needs_ticks = watched.is_some() || shortest_limit.is_some();
-        Ok(Arc::new_cyclic(|site| Self {
+        Ok(Arc::new_cyclic(|host| Self {
             ticker: OnceLock::new(),
-            baton: Baton::new(core, poller, threads),
+            scheduler: Scheduler::new(state, poller, threads),
             watched,
             needs_ticks,
             application,
             file_wrapper,
             inputs,
-            handles: handles.of(Weak::clone(site)),
+            handles: handles.of(Weak::clone(host)),
             report,
             hooks,
             threads,
@@ -323,19 +323,19 @@ impl Site {
             control: Mutex::default(),
             asked: AtomicBool::new(false),
             place,
-            common,
+            shared,
         }))
     }
 
     /// Whether this thread does something with another engine of the server just now: to wait for this one here could be
     /// to wait for somebody who waits for that.
     fn is_elsewhere(&self) -> bool {
-        !self.place.is_alone() && self.common.sites().any(|site| site.baton.is_mine())
+        !self.place.is_alone() && self.shared.hosts().any(|host| host.scheduler.is_mine())
     }
 
     /// How many threads the crew may have, the one in reserve included.
-    pub(crate) fn crew(&self) -> usize {
-        self.baton.crew()
+    pub(crate) fn thread_count(&self) -> usize {
+        self.scheduler.thread_count()
     }
 
     pub(crate) fn place(&self) -> &Place {
@@ -343,17 +343,17 @@ impl Site {
     }
 
     /// Does something with the engine and the gateway's state, locked.
-    pub(crate) fn with<R>(&self, py: Python<'_>, act: impl FnOnce(&mut Core) -> R) -> Result<R, Reentered> {
+    pub(crate) fn with<R>(&self, py: Python<'_>, act: impl FnOnce(&mut EngineState) -> R) -> Result<R, Reentered> {
         if self.is_elsewhere() {
             return Err(Reentered);
         }
         let (result, holds) = self
-            .baton
-            .with(&Attached::new(self, py), |core| {
-                let result = act(core);
-                (result, core.engine.is_holding())
+            .scheduler
+            .with(&Attached::new(self, py), |state| {
+                let result = act(state);
+                (result, state.engine.has_deferred_output())
             })
-            .map_err(|baton::Reentered| Reentered)?;
+            .map_err(|scheduler::Reentered| Reentered)?;
         if holds {
             self.tick_along(Pace::Quick);
         }
@@ -363,9 +363,9 @@ impl Site {
     /// The call that `it` answers goes over to another stage.
     #[cold]
     pub(crate) fn switch_stage(&self, py: Python<'_>, it: &StartResponse, stage: Stage) {
-        let switched = self.with(py, |core| {
+        let switched = self.with(py, |state| {
             it.exchange().with(py, |exchange| {
-                exchange.ticket.as_ref().and_then(|ticket| core.engine.switch_stage(ticket, stage))
+                exchange.ticket.as_ref().and_then(|ticket| state.engine.switch_stage(ticket, stage))
             })
         });
         switched.ok();
@@ -389,16 +389,16 @@ impl Site {
 
     fn ticker(&self) -> Option<&Ticker> {
         let ticker = self.ticker.get_or_init(|| {
-            struct Place(*const Site);
-            // SAFETY: what the thread does with the site, `Baton::tick`, touches nothing of Python.
+            struct Place(*const Host);
+            // SAFETY: what the thread does with the site, `Scheduler::tick`, touches nothing of Python.
             unsafe impl Send for Place {}
             let place = Place(self);
             let tick = move || {
                 let place = &place;
                 // SAFETY: the site lies in an `Arc`, and its drop begins with the ticker's, which waits for the thread.
-                let site = unsafe { &*place.0 };
-                match site.baton.tick() {
-                    Wanted::No if site.needs_ticks && !*lock(&site.common.ended) => Wanted::Slowly,
+                let host = unsafe { &*place.0 };
+                match host.scheduler.tick() {
+                    Wanted::No if host.needs_ticks && !*lock(&host.shared.ended) => Wanted::Slowly,
                     wanted => wanted,
                 }
             };
@@ -421,8 +421,9 @@ impl Site {
 
     /// Once all is over and only threads in calls are left: how many.
     pub(crate) fn threads_left(&self, py: Python<'_>) -> Option<usize> {
-        let muster = self.muster(py).ok()?;
-        (self.is_stopped(py).ok()? && muster.threads <= muster.running).then_some(muster.threads)
+        let pool_statistics = self.pool_statistics(py).ok()?;
+        (self.is_stopped(py).ok()? && pool_statistics.threads <= pool_statistics.running)
+            .then_some(pool_statistics.threads)
     }
 
     pub(crate) fn wake(&self, py: Python<'_>) {
@@ -432,19 +433,19 @@ impl Site {
 
     /// Calls whose time is up, and how long to wait until there may be more.
     pub(crate) fn overdue(&self, py: Python<'_>) -> Result<(Vec<Call>, Option<Duration>), Reentered> {
-        let (overdue, wait) = self.with(py, |core| {
+        let (overdue, wait) = self.with(py, |state| {
             let now = clock::now().monotonic;
-            core.expire();
-            let overdue = core.wsgi.calls.overdue(py, now);
+            state.expire();
+            let overdue = state.wsgi.calls.overdue(py, now);
             for (_, late) in &overdue {
                 if let Some(late) = late {
-                    core.wsgi.log_late(py, late);
+                    state.wsgi.log_late(py, late);
                 }
             }
-            let due = core.wsgi.calls.next_due().map(|due| due.saturating_sub(now));
+            let due = state.wsgi.calls.next_due().map(|due| due.saturating_sub(now));
             // A call that begins meanwhile is not due before the shortest limit has passed. The clock moves on in
             // steps, so a little is added to be behind the moment.
-            let wait = due.into_iter().chain(core.wsgi.shortest_limit()).min();
+            let wait = due.into_iter().chain(state.wsgi.shortest_limit()).min();
             (overdue, wait.map(|wait| wait + Duration::from_millis(5)))
         })?;
         if !overdue.is_empty() {
@@ -455,9 +456,9 @@ impl Site {
 
     /// The call with this number is not expected to come back: the server's end does not wait for it.
     pub(crate) fn write_off(&self, py: Python<'_>, number: u64) -> Result<(), Reentered> {
-        self.with(py, |core| {
-            if let Some(call) = core.wsgi.calls.expired(number) {
-                core.engine.write_off(call);
+        self.with(py, |state| {
+            if let Some(call) = state.wsgi.calls.expired(number) {
+                state.engine.write_off(call);
             }
         })
     }
@@ -470,12 +471,12 @@ impl Site {
             thread_name::set(&format!("kirsch-{}", self.place.number_of_worker(index)));
         }
         self.tick_slowly();
-        let crew = Attached::new(self, py);
-        self.baton.work(&crew, index);
-        crew.let_go();
+        let thread_count = Attached::new(self, py);
+        self.scheduler.work(&thread_count, index);
+        thread_count.let_go();
         self.place.set_worker(None);
         self.tidy(py, true);
-        if !self.place.is_alone() && matches!(self.with(py, |core| core.broken.is_some()), Ok(true)) {
+        if !self.place.is_alone() && matches!(self.with(py, |state| state.broken.is_some()), Ok(true)) {
             // What is over here is over everywhere: there is one server.
             self.stop_all(py, Stop { limit: Some(Duration::ZERO), grace: Duration::ZERO });
         }
@@ -483,76 +484,78 @@ impl Site {
 
     /// [Stops](Self::stop) each of the server's engines.
     fn stop_all(&self, py: Python<'_>, stop: Stop) {
-        for site in self.common.sites() {
-            site.stop(py, stop);
+        for host in self.shared.hosts() {
+            host.stop(py, stop);
         }
     }
 
     pub(crate) fn is_stopped(&self, py: Python<'_>) -> Result<bool, Reentered> {
-        self.with(py, |core| baton::Core::is_over(core))
+        self.with(py, |state| scheduler::WorkSource::is_over(state))
     }
 
-    pub(crate) fn muster(&self, py: Python<'_>) -> Result<Muster, Reentered> {
+    pub(crate) fn pool_statistics(&self, py: Python<'_>) -> Result<PoolStatistics, Reentered> {
         if self.is_elsewhere() {
             return Err(Reentered);
         }
-        self.baton.muster(&Attached::new(self, py)).map_err(|baton::Reentered| Reentered)
+        self.scheduler.pool_statistics(&Attached::new(self, py)).map_err(|scheduler::Reentered| Reentered)
     }
 
     /// All calls that are not over.
     pub(crate) fn calls(&self, py: Python<'_>) -> Result<Vec<Call>, Reentered> {
-        self.with(py, |core| core.wsgi.calls.all(py, clock::now().monotonic))
+        self.with(py, |state| state.wsgi.calls.all(py, clock::now().monotonic))
     }
 
     /// How things are.
     pub(crate) fn snapshot(&self, py: Python<'_>) -> Result<Snapshot, Reentered> {
-        let muster = self.muster(py)?;
-        self.with(py, |core| core.snapshot(muster))
+        let pool_statistics = self.pool_statistics(py)?;
+        self.with(py, |state| state.snapshot(pool_statistics))
     }
 
     /// For a loop that hosts the engine: seconds until it is to be turned at the latest.
     pub(crate) fn timeout(&self, py: Python<'_>) -> Result<Option<Duration>, Reentered> {
-        self.with(py, |core| core.engine.timeout(clock::now()))
+        self.with(py, |state| state.engine.timeout(clock::now()))
     }
 
     /// For a loop that hosts the engine: what can start or go on now, and whose wait is over.
-    pub(crate) fn turn(&self, py: Python<'_>) -> PyResult<Turned> {
-        let crew = Attached::new(self, py);
+    pub(crate) fn poll(&self, py: Python<'_>) -> PyResult<Polled> {
+        let thread_count = Attached::new(self, py);
         let mut jobs = Vec::new();
         let (woken, holds) = self
-            .baton
-            .turn(&crew, |core, poller| {
+            .scheduler
+            .poll(&thread_count, |state, poller| {
                 loop {
-                    while let Some(job) = baton::Core::next(core, true) {
-                        jobs.push((job.number(&core.wsgi), job));
+                    while let Some(job) = scheduler::WorkSource::next(state, true) {
+                        jobs.push((job.number(&state.wsgi), job));
                     }
-                    if !baton::Core::look(core, poller) && baton::Core::due(core) != Some(Duration::ZERO) {
+                    if !scheduler::WorkSource::look(state, poller)
+                        && scheduler::WorkSource::due(state) != Some(Duration::ZERO)
+                    {
                         break;
                     }
                 }
-                (core.wsgi.take_hosted_wakes(), core.engine.is_holding())
+                (state.wsgi.take_hosted_wakes(), state.engine.has_deferred_output())
             })
-            .map_err(|baton::Reentered| Reentered)?;
+            .map_err(|scheduler::Reentered| Reentered)?;
         if holds {
             self.tick_along(Pace::Quick);
         }
         self.tick_slowly();
-        crew.between(true);
+        thread_count.between(true);
         self.fail_if_failed(py)?;
-        Ok(Turned { jobs, woken })
+        Ok(Polled { jobs, woken })
     }
 
     /// Everything is over, or has to be: what is open is cut.
     pub(crate) fn finish(&self, py: Python<'_>) -> PyResult<()> {
-        let jobs = self.with(py, |core| {
-            core.engine.stop(clock::now(), Some(Duration::ZERO), Duration::ZERO);
-            std::iter::from_fn(|| baton::Core::next(core, false)).collect::<Vec<_>>()
+        let jobs = self.with(py, |state| {
+            state.engine.stop(clock::now(), Some(Duration::ZERO), Duration::ZERO);
+            std::iter::from_fn(|| scheduler::WorkSource::next(state, false)).collect::<Vec<_>>()
         })?;
         for job in jobs {
             self.run_whole(py, job);
         }
         self.tidy(py, true);
-        self.baton.publish(&Attached::new(self, py)).ok();
+        self.scheduler.publish(&Attached::new(self, py)).ok();
         Ok(())
     }
 
@@ -574,7 +577,7 @@ impl Site {
     }
 
     pub(crate) fn reopen_logs(&self, py: Python<'_>) -> PyResult<()> {
-        let reopened = self.with(py, |core| core.wsgi.access_log.as_mut().map_or(Ok(()), AccessLog::reopen));
+        let reopened = self.with(py, |state| state.wsgi.access_log.as_mut().map_or(Ok(()), AccessLog::reopen));
         if let Ok(result) = reopened {
             return result;
         }
@@ -591,17 +594,17 @@ impl Site {
             return;
         }
         let asked = std::mem::take(&mut *lock(&self.control));
-        let done = self.with(py, |core| {
+        let done = self.with(py, |state| {
             if asked.drain {
-                core.engine.drain();
+                state.engine.drain();
             }
             if let Some(Stop { limit, grace }) = asked.stop {
-                core.engine.stop(clock::now(), limit, grace);
+                state.engine.stop(clock::now(), limit, grace);
             }
             if asked.reopen_logs
-                && let Some(Err(error)) = core.wsgi.access_log.as_mut().map(AccessLog::reopen)
+                && let Some(Err(error)) = state.wsgi.access_log.as_mut().map(AccessLog::reopen)
             {
-                core.wsgi.note(ERROR, format!("the access log could not be opened again: {error}"), None);
+                state.wsgi.note(ERROR, format!("the access log could not be opened again: {error}"), None);
             }
         });
         if done.is_err() {
@@ -615,11 +618,11 @@ impl Site {
 
     /// A call is over without having come to an end; `key`: of the call, if it has begun.
     pub(crate) fn cut_off(&self, py: Python<'_>, ticket: Ticket, key: Option<usize>) {
-        let ended = self.with(py, |core| {
-            let refused = core.engine.reply(&ticket, |reply| reply.refuse(500, "The server has failed."));
+        let ended = self.with(py, |state| {
+            let refused = state.engine.reply(&ticket, |reply| reply.refuse(500, "The server has failed."));
             let progress = if refused { Progress::Done } else { Progress::Cut };
-            core.engine.put_back(ticket, progress, clock::now(), &mut core.wsgi);
-            key.map(|key| core.wsgi.end(key))
+            state.engine.complete(ticket, progress, clock::now(), &mut state.wsgi);
+            key.map(|key| state.wsgi.end(key))
         });
         drop(ended);
     }
@@ -629,7 +632,7 @@ impl Site {
         // Made here, and let go of below, because both may run what is Python's.
         let mut failure = Some(error.into_value(py));
         {
-            let mut first = lock(&self.common.failure);
+            let mut first = lock(&self.shared.failure);
             if first.is_none() {
                 *first = failure.take();
             }
@@ -640,10 +643,10 @@ impl Site {
 
     /// Raises what has ended the server, if something has.
     pub(crate) fn fail_if_failed(&self, py: Python<'_>) -> PyResult<()> {
-        if let Some(error) = self.common.take_failure(py) {
+        if let Some(error) = self.shared.take_failure(py) {
             return Err(error);
         }
-        self.with(py, |core| core.broken.take())?.map_or(Ok(()), |error| Err(error.into()))
+        self.with(py, |state| state.broken.take())?.map_or(Ok(()), |error| Err(error.into()))
     }
 
     /// Waits in the middle of a call until its peer has taken what was written. Where nobody else could go on meanwhile,
@@ -651,10 +654,10 @@ impl Site {
     pub(crate) fn wait_for_output(&self, py: Python<'_>, it: &StartResponse) -> PyResult<()> {
         let cannot_wait = self.hooks.waiter.is_none() && (self.threads == 1 || self.place.worker().is_none());
         loop {
-            let is_to_wait = self.with(py, |core| {
+            let is_to_wait = self.with(py, |state| {
                 it.exchange().with(py, |exchange| {
                     let Some(ticket) = &exchange.ticket else { return Ok(false) };
-                    core.engine.reply(ticket, |reply| {
+                    state.engine.reply(ticket, |reply| {
                         if cannot_wait {
                             reply.relieve().map(|()| false)
                         } else {
@@ -675,15 +678,15 @@ impl Site {
     fn wait(&self, py: Python<'_>, it: &StartResponse, what: Awaited) -> PyResult<()> {
         if let Some(wait) = &self.hooks.wait {
             let mut waiter = None;
-            let begun = self.with(py, |core| {
+            let begun = self.with(py, |state| {
                 let key = it.exchange().with(py, |exchange| exchange.ticket.as_ref().map(|_| exchange.key));
-                waiter = key.and_then(|key| core.wsgi.calls.waiter(py, key));
+                waiter = key.and_then(|key| state.wsgi.calls.waiter(py, key));
                 let waiter = waiter.as_ref().map(|waiter| Waiter::Hosted(waiter.clone_ref(py)));
-                waiter.and_then(|waiter| Self::begin_wait(py, core, it, what, waiter))
+                waiter.and_then(|waiter| Self::begin_wait(py, state, it, what, waiter))
             })?;
             let waited = wait.call1(py, (waiter,));
             if let Some(begun) = begun {
-                self.with(py, |core| Self::end_wait(py, core, it, what, begun))?;
+                self.with(py, |state| Self::end_wait(py, state, it, what, begun))?;
             }
             return waited.map(drop);
         }
@@ -692,24 +695,24 @@ impl Site {
         };
         let mut begun = None;
         let mut is_taken = false;
-        self.baton
-            .wait(&Attached::new(self, py), worker, |core| {
+        self.scheduler
+            .wait(&Attached::new(self, py), worker, |state| {
                 let key = it.exchange().with(py, |exchange| exchange.ticket.as_ref().map(|_| exchange.key));
-                is_taken = key.is_some_and(|key| core.wsgi.calls.is_waiting(key));
+                is_taken = key.is_some_and(|key| state.wsgi.calls.is_waiting(key));
                 if !is_taken {
-                    begun = Self::begin_wait(py, core, it, what, Waiter::Worker(worker));
+                    begun = Self::begin_wait(py, state, it, what, Waiter::Worker(worker));
                 }
                 if begun.is_none() {
                     // There is nothing to wait for.
-                    core.wsgi.wake_worker(worker);
+                    state.wsgi.wake_worker(worker);
                 }
             })
-            .map_err(|baton::Reentered| Reentered)?;
+            .map_err(|scheduler::Reentered| Reentered)?;
         if is_taken {
             return Err(PyRuntimeError::new_err("another thread waits for the same peer"));
         }
         if let Some(begun) = begun
-            && self.with(py, |core| Self::end_wait(py, core, it, what, begun))?
+            && self.with(py, |state| Self::end_wait(py, state, it, what, begun))?
             && let Some(exception) = &self.hooks.timeout_exception
         {
             // Here and not once more behind it.
@@ -717,14 +720,14 @@ impl Site {
             return Err(PyErr::from_value(exception.bind(py).call0()?));
         }
         // The server's end is the call's too.
-        self.common.failure(py).map_or(Ok(()), Err)
+        self.shared.failure(py).map_or(Ok(()), Err)
     }
 
     /// Has the engine wake `waiter`. Returns the key of the call and the stage that its request was in; `None` if its response is over or suspended, as another
     /// thread than the application's may find it.
     fn begin_wait(
         py: Python<'_>,
-        core: &mut Core,
+        state: &mut EngineState,
         it: &StartResponse,
         what: Awaited,
         waiter: Waiter,
@@ -733,12 +736,12 @@ impl Site {
         it.exchange().with(py, |exchange| {
             let ticket = exchange.ticket.as_ref()?;
             let counts = what == Awaited::Input;
-            let stage = core.engine.switch_stage(ticket, Stage::Peer);
-            core.wsgi.blocked += u64::from(!counts);
-            core.wsgi.calls.set_waiting(exchange.key, true, counts, now.monotonic);
+            let stage = state.engine.switch_stage(ticket, Stage::Peer);
+            state.wsgi.blocked += u64::from(!counts);
+            state.wsgi.calls.set_waiting(exchange.key, true, counts, now.monotonic);
             match what {
-                Awaited::Input => core.engine.wait_for_input(ticket, waiter, now, &mut core.wsgi),
-                Awaited::Output => core.engine.wait_for_output(ticket, waiter, now, &mut core.wsgi),
+                Awaited::Input => state.engine.wait_for_input(ticket, waiter, now, &mut state.wsgi),
+                Awaited::Output => state.engine.wait_for_output(ticket, waiter, now, &mut state.wsgi),
             }
             Some((exchange.key, stage))
         })
@@ -747,26 +750,26 @@ impl Site {
     /// The wait is over. Returns whether the call was interrupted meanwhile.
     fn end_wait(
         py: Python<'_>,
-        core: &mut Core,
+        state: &mut EngineState,
         it: &StartResponse,
         what: Awaited,
         (key, stage): (usize, Option<Stage>),
     ) -> bool {
         let counts = what == Awaited::Input;
-        core.wsgi.blocked -= u64::from(!counts);
+        state.wsgi.blocked -= u64::from(!counts);
         it.exchange().with(py, |exchange| {
             if let Some(ticket) = &exchange.ticket {
-                core.engine.stop_waiting(ticket);
+                state.engine.stop_waiting(ticket);
                 if let Some(stage) = stage {
-                    core.engine.switch_stage(ticket, stage);
+                    state.engine.switch_stage(ticket, stage);
                 }
             }
             // Where it was another thread that waited, the call may have ended meanwhile, and the key be another's.
             if exchange.is_over() {
                 return false;
             }
-            core.wsgi.calls.set_waiting(key, false, counts, clock::now().monotonic);
-            core.wsgi.calls.is_interrupted(key)
+            state.wsgi.calls.set_waiting(key, false, counts, clock::now().monotonic);
+            state.wsgi.calls.is_interrupted(key)
         })
     }
 
@@ -777,10 +780,10 @@ impl Site {
     /// if it is malformed or too long.
     pub(crate) fn read_body(&self, py: Python<'_>, it: &StartResponse, buffer: &mut [u8]) -> PyResult<usize> {
         loop {
-            let input = self.with(py, |core| {
+            let input = self.with(py, |state| {
                 it.exchange().with(py, |exchange| {
                     let ticket = exchange.ticket.as_ref()?;
-                    Some(core.engine.read(ticket, buffer, clock::now(), &mut core.wsgi))
+                    Some(state.engine.read(ticket, buffer, clock::now(), &mut state.wsgi))
                 })
             })?;
             match input.ok_or_else(read_too_late)? {
@@ -806,11 +809,11 @@ impl Site {
     /// Raises `timeout_exception` in the thread in which the call with this number runs.
     pub(crate) fn interrupt(&self, py: Python<'_>, number: u64) -> Result<bool, Reentered> {
         let Some(exception) = &self.hooks.timeout_exception else { return Ok(false) };
-        self.with(py, |core| {
-            let Some((key, thread)) = core.wsgi.calls.running(number) else { return false };
-            let (waiting, is_exposed) = core.wsgi.calls.interrupt(key);
+        self.with(py, |state| {
+            let Some((key, thread)) = state.wsgi.calls.running(number) else { return false };
+            let (waiting, is_exposed) = state.wsgi.calls.interrupt(key);
             if let Some(worker) = waiting {
-                core.wsgi.wake_worker(worker);
+                state.wsgi.wake_worker(worker);
             }
             !is_exposed || raise_in(py, thread, Some(exception))
         })
@@ -827,11 +830,11 @@ impl Site {
         let (Some(worker), Some(exception)) = (self.place.worker(), &self.hooks.timeout_exception) else {
             return act();
         };
-        if self.with(py, |core| core.wsgi.calls.shelter(worker)).unwrap_or(false) {
+        if self.with(py, |state| state.wsgi.calls.shelter(worker)).unwrap_or(false) {
             Self::take_back_interrupt(py);
         }
         let result = act();
-        if self.with(py, |core| core.wsgi.calls.expose(worker)).unwrap_or(false) {
+        if self.with(py, |state| state.wsgi.calls.expose(worker)).unwrap_or(false) {
             raise_here(py, Some(exception));
         }
         result
@@ -850,21 +853,21 @@ impl Site {
     /// Delivers what was put down while the lock was held. `is_idle`: there is time to write the access log and to give
     /// memory back.
     pub(crate) fn tidy(&self, py: Python<'_>, is_idle: bool) {
-        let tidied = self.with(py, |core| {
-            let notes = core.wsgi.has_notes().then(|| core.wsgi.take_notes(py));
+        let tidied = self.with(py, |state| {
+            let notes = state.wsgi.has_notes().then(|| state.wsgi.take_notes(py));
             if is_idle {
-                core.wsgi.return_memory();
-                core.wsgi.access_log.iter_mut().for_each(AccessLog::flush);
+                state.wsgi.return_memory();
+                state.wsgi.access_log.iter_mut().for_each(AccessLog::flush);
             }
             (
                 notes,
-                core.wsgi.access_log.as_ref().map(|log| log.take_notices(false)),
-                core.wsgi.refusals.take_counts(false),
+                state.wsgi.access_log.as_ref().map(|log| log.take_notices(false)),
+                state.wsgi.refusals.take_counts(false),
             )
         });
         // From within, somebody else does it later.
         let Ok((notes, notices, refusals)) = tidied else { return };
-        self.tell_counts(py, notices.unwrap_or_default(), refusals);
+        self.log_given_counts(py, notices.unwrap_or_default(), refusals);
         let Some((notes, lines)) = notes else { return };
         if let Some(LoggerLines { logger, lines }) = lines {
             for line in lines {
@@ -874,31 +877,31 @@ impl Site {
             }
         }
         for Note { level, message, error } in notes {
-            self.tell(py, level, &message, error);
+            self.log(py, level, &message, error);
         }
     }
 
     /// Tells what there is to tell at the end, when the logs have been written.
-    pub(crate) fn tell_last(&self, py: Python<'_>) {
-        let told = self.with(py, |core| {
-            (core.wsgi.access_log.as_ref().map(|log| log.take_notices(true)), core.wsgi.refusals.take_counts(true))
+    pub(crate) fn log_counts(&self, py: Python<'_>) {
+        let told = self.with(py, |state| {
+            (state.wsgi.access_log.as_ref().map(|log| log.take_notices(true)), state.wsgi.refusals.take_counts(true))
         });
         if let Ok((notices, refusals)) = told {
-            self.tell_counts(py, notices.unwrap_or_default(), refusals);
+            self.log_given_counts(py, notices.unwrap_or_default(), refusals);
         }
     }
 
-    fn tell_counts(&self, py: Python<'_>, notices: Vec<String>, refusals: Vec<String>) {
+    fn log_given_counts(&self, py: Python<'_>, notices: Vec<String>, refusals: Vec<String>) {
         for notice in notices {
-            self.tell(py, WARNING, &format!("access log: {notice}"), None);
+            self.log(py, WARNING, &format!("access log: {notice}"), None);
         }
         for refusals in refusals {
-            self.tell(py, INFO, &refusals, None);
+            self.log(py, INFO, &refusals, None);
         }
     }
 
     /// Hands a message to whoever reports; the last resort is Python's own place for what nobody can handle.
-    pub(crate) fn tell(&self, py: Python<'_>, level: u8, message: &str, error: Option<PyErr>) {
+    pub(crate) fn log(&self, py: Python<'_>, level: u8, message: &str, error: Option<PyErr>) {
         let error = error.map(|error| error.into_value(py));
         if let Some(report) = &self.report {
             if let Err(error) = report.call1(py, (level, message, error)) {
@@ -913,14 +916,14 @@ impl Site {
     }
 }
 
-impl baton::Core for Core {
+impl scheduler::WorkSource for EngineState {
     type Work = Job;
     type Watch = Poller;
 
     fn next(&mut self, may_call: bool) -> Option<Job> {
         let now = self.clock.now();
-        self.turned = now.monotonic;
-        let work = self.engine.turn(now, &mut self.wsgi, may_call)?;
+        self.polled = now.monotonic;
+        let work = self.engine.poll(now, &mut self.wsgi, may_call)?;
         if let Some(limit) = &self.limit
             && matches!(work, Work::Call(..))
             && limit.count()
@@ -934,15 +937,15 @@ impl baton::Core for Core {
         job.worker()
     }
 
-    fn kind(job: &Job) -> Option<Kind> {
-        job.kind()
+    fn route_key(job: &Job) -> Option<RouteKey> {
+        job.route_key()
     }
 
     fn has_queued(&self) -> bool {
         self.engine.has_queued()
     }
 
-    fn peers(&self) -> usize {
+    fn connections(&self) -> usize {
         self.engine.connections()
     }
 
@@ -977,8 +980,8 @@ impl baton::Core for Core {
         self.wsgi.take_worker_wake()
     }
 
-    fn is_holding(&self) -> bool {
-        self.engine.is_holding()
+    fn has_deferred_output(&self) -> bool {
+        self.engine.has_deferred_output()
     }
 
     fn tick(&mut self) {
@@ -989,37 +992,37 @@ impl baton::Core for Core {
         self.over || self.engine.is_stopped()
     }
 
-    fn attend(&mut self, poller: Option<&mut Poller>) -> bool {
+    fn service_pending(&mut self, poller: Option<&mut Poller>) -> bool {
         if self.watched.is_none() && self.shortest_limit.is_none() {
             return false;
         }
         let now = self.clock.now();
         // Ticks may come more often than this is worth while. The clock moves on in steps.
-        if now.monotonic < self.attended + SLOW_TICK * 9 / 10 {
+        if now.monotonic < self.serviced_at + SLOW_TICK * 9 / 10 {
             return false;
         }
-        self.attended = now.monotonic;
+        self.serviced_at = now.monotonic;
         let has_expired = self.expire();
         self.look_for_block(now);
         let Some(watched) = &self.watched else { return has_expired };
         let is_awaited = watched.coming.load(Ordering::Relaxed) > 0 || poller.is_some_and(|poller| poller.is_ready());
-        self.engine.attend(now, is_awaited) || has_expired
+        self.engine.service_pending(now, is_awaited) || has_expired
     }
 
     fn is_stale(&self) -> bool {
-        self.publisher.is_some() && self.turned > self.published
+        self.publisher.is_some() && self.polled > self.published
     }
 
-    fn publish(&mut self, muster: &Muster) {
+    fn publish(&mut self, pool_statistics: &PoolStatistics) {
         if self.publisher.is_some() {
-            let snapshot = self.snapshot(*muster);
+            let snapshot = self.snapshot(*pool_statistics);
             self.published = snapshot.at;
             self.publisher.iter_mut().for_each(|publisher| publisher.publish(&snapshot));
         }
     }
 }
 
-impl Core {
+impl EngineState {
     /// Answers the clients of calls that have missed their deadlines; whether there were any. It touches nothing of
     /// Python, so that it works while a call keeps the GIL.
     fn expire(&mut self) -> bool {
@@ -1028,7 +1031,7 @@ impl Core {
         let Self { engine, wsgi, .. } = self;
         let has_expired = wsgi.calls.expire(shortest, now.monotonic, |call| engine.expire(call, now)) > 0;
         if has_expired {
-            self.expired_at = Some((now.monotonic, self.engine.turns()));
+            self.expired_at = Some((now.monotonic, self.engine.polls()));
         }
         has_expired
     }
@@ -1036,8 +1039,8 @@ impl Core {
     /// Where an expired call keeps all threads from turning the engine, the supervisor is asked for another worker, and
     /// clients that wait here are told to try again. It touches nothing of Python.
     fn look_for_block(&mut self, now: Now) {
-        let Some((at, turns)) = self.expired_at else { return };
-        if self.engine.turns() != turns {
+        let Some((at, polls)) = self.expired_at else { return };
+        if self.engine.polls() != polls {
             self.expired_at = None;
         } else if now.monotonic >= at + BLOCKED_AFTER {
             if let Some(replacement) = &self.replacement {
@@ -1048,9 +1051,10 @@ impl Core {
     }
 
     /// How things are. It touches nothing of Python.
-    fn snapshot(&self, muster: Muster) -> Snapshot {
+    fn snapshot(&self, pool_statistics: PoolStatistics) -> Snapshot {
         // Where a loop hosts the engine, as many calls run as there are.
-        let muster = if self.wsgi.is_hosted { Muster { most: 0, ..muster } } else { muster };
+        let pool_statistics =
+            if self.wsgi.is_hosted { PoolStatistics { most: 0, ..pool_statistics } } else { pool_statistics };
         Snapshot {
             at: clock::coarse(),
             engine: self.engine.statistics(),
@@ -1058,7 +1062,7 @@ impl Core {
             is_stalled: self.engine.is_stalled(),
             blocked: self.wsgi.blocked,
             overdue: self.wsgi.calls.overdue_ever(),
-            muster,
+            pool_statistics,
             // The number is the process's, and those of several engines are added up.
             log_lines_dropped: if self.wsgi.calls.place().engine == 0 { log_writer::dropped() } else { 0 },
         }
@@ -1074,7 +1078,7 @@ impl Core {
 
 /// A thread that is attached to the interpreter, at work for a site.
 struct Attached<'a> {
-    site: &'a Site,
+    host: &'a Host,
     py: Python<'a>,
     /// The last call, while something is left to be done with it.
     ending: RefCell<Option<Ending>>,
@@ -1083,15 +1087,15 @@ struct Attached<'a> {
 }
 
 impl<'a> Attached<'a> {
-    fn new(site: &'a Site, py: Python<'a>) -> Self {
-        Self { site, py, ending: RefCell::new(None), handles: RefCell::new(None) }
+    fn new(host: &'a Host, py: Python<'a>) -> Self {
+        Self { host, py, ending: RefCell::new(None), handles: RefCell::new(None) }
     }
 
     /// Lets go of what the last call held, unlocked.
     fn let_go(&self) {
         let ending = self.ending.take();
         if let Some(ending) = ending
-            && let Some(handles) = self.site.let_go_of(self.py, ending)
+            && let Some(handles) = self.host.let_go_of(self.py, ending)
             && !handles.is_shared()
         {
             self.handles.replace(Some(handles));
@@ -1099,11 +1103,11 @@ impl<'a> Attached<'a> {
     }
 }
 
-impl Crew for Attached<'_> {
-    type Core = Core;
+impl Threads for Attached<'_> {
+    type Source = EngineState;
 
     fn detached<R>(&self, wait: impl FnOnce() -> R) -> R {
-        let Some(Watched { scoreboard, coming }) = &self.site.watched else { return detached(self.py, wait) };
+        let Some(Watched { scoreboard, coming }) = &self.host.watched else { return detached(self.py, wait) };
         let (result, back_at) = detached(self.py, || {
             let result = wait();
             coming.fetch_add(1, Ordering::Relaxed);
@@ -1123,13 +1127,13 @@ impl Crew for Attached<'_> {
 
     fn run(&self, worker: usize, job: Job) {
         self.let_go();
-        let ending = self.site.run(self.py, job, Some(worker), &mut self.handles.borrow_mut());
+        let ending = self.host.run(self.py, job, Some(worker), &mut self.handles.borrow_mut());
         *self.ending.borrow_mut() = ending;
     }
 
-    fn end(&self, core: &mut Core) {
+    fn end(&self, state: &mut EngineState) {
         if let Some(ending) = &mut *self.ending.borrow_mut() {
-            ending.end(self.py, core);
+            ending.end(self.py, state);
         }
     }
 
@@ -1140,34 +1144,34 @@ impl Crew for Attached<'_> {
     }
 
     fn start(&self, worker: usize) -> bool {
-        let Some(spawn) = &self.site.hooks.spawn else { return false };
-        let number = self.site.place.number_of_worker(worker);
-        match self.site.sheltered(self.py, || spawn.call1(self.py, (number,))) {
+        let Some(spawn) = &self.host.hooks.spawn else { return false };
+        let number = self.host.place.number_of_worker(worker);
+        match self.host.sheltered(self.py, || spawn.call1(self.py, (number,))) {
             Ok(_) => true,
             Err(error) => {
                 let message = "no further thread can be started; those that are there go on";
-                self.site.tell(self.py, WARNING, message, Some(error));
+                self.host.log(self.py, WARNING, message, Some(error));
                 false
             }
         }
     }
 
     fn between(&self, is_idle: bool) {
-        let site = self.site;
+        let host = self.host;
         self.let_go();
-        site.obey(self.py);
-        site.tidy(self.py, is_idle);
+        host.obey(self.py);
+        host.tidy(self.py, is_idle);
         // Where there is one thread, it is the one that may run signal handlers.
-        if site.threads == 1
+        if host.threads == 1
             && let Err(error) = self.py.check_signals()
         {
-            site.fail_with(self.py, error);
+            host.fail_with(self.py, error);
         }
     }
 
     fn want_ticks(&self, pace: Pace) {
-        if self.site.threads > 1 {
-            self.site.tick_along(pace);
+        if self.host.threads > 1 {
+            self.host.tick_along(pace);
         }
     }
 }

@@ -1,6 +1,6 @@
 //! A thread that ticks while somebody wants it to.
 
-use crate::hold::TICK;
+use crate::coalescing::TICK;
 use crate::sync::{Arc, AtomicBool, AtomicU8, Builder, JoinHandle, Ordering, Thread, current, park, park_timeout};
 use std::io;
 use std::time::Duration;

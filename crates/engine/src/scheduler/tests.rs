@@ -1,34 +1,34 @@
 //! The rules, one step at a time: what is decided, and who is called. What comes of it in all orders is tried with loom
 //! (`model.rs`) and in the simulator.
 
-use super::forecast::Kind;
-use super::rules::{Begun, Do, Rules};
-use crate::baton::Core;
-use crate::ticker::{Pace, Wanted};
+use super::predictor::RouteKey;
+use super::rules::{Action, Rules, StartedCall};
+use crate::scheduler::WorkSource;
+use crate::scheduler::ticker::{Pace, Wanted};
 use std::cell::Cell;
 use std::collections::VecDeque;
 use std::time::Duration;
 
-const FAST: Kind = Kind::of(1);
-const SLOW: Kind = Kind::of(2);
+const FAST: RouteKey = RouteKey::of(1);
+const SLOW: RouteKey = RouteKey::of(2);
 const WAIT: Duration = Duration::from_millis(20);
 
 #[derive(Debug)]
 struct Piece {
     owner: Option<usize>,
-    kind: Kind,
+    route_key: RouteKey,
 }
 
 /// A core that hands out what a test has put there.
 struct Heap {
     pieces: VecDeque<Piece>,
-    peers: usize,
+    connections: usize,
     is_over: bool,
     wakes: Cell<u32>,
     time: Cell<Duration>,
 }
 
-impl Core for Heap {
+impl WorkSource for Heap {
     type Work = Piece;
     type Watch = ();
 
@@ -41,16 +41,16 @@ impl Core for Heap {
         piece.owner
     }
 
-    fn kind(piece: &Piece) -> Option<Kind> {
-        Some(piece.kind)
+    fn route_key(piece: &Piece) -> Option<RouteKey> {
+        Some(piece.route_key)
     }
 
     fn has_queued(&self) -> bool {
         !self.pieces.is_empty()
     }
 
-    fn peers(&self) -> usize {
-        self.peers
+    fn connections(&self) -> usize {
+        self.connections
     }
 
     fn bound(&self, _: usize) -> usize {
@@ -77,7 +77,7 @@ impl Core for Heap {
         None
     }
 
-    fn is_holding(&self) -> bool {
+    fn has_deferred_output(&self) -> bool {
         false
     }
 
@@ -89,20 +89,25 @@ impl Core for Heap {
 }
 
 fn rules(most: usize) -> Rules<Heap> {
-    let heap =
-        Heap { pieces: VecDeque::new(), peers: most, is_over: false, wakes: Cell::default(), time: Cell::default() };
+    let heap = Heap {
+        pieces: VecDeque::new(),
+        connections: most,
+        is_over: false,
+        wakes: Cell::default(),
+        time: Cell::default(),
+    };
     Rules::new(heap, (), most)
 }
 
 impl Rules<Heap> {
-    fn put(&mut self, owner: Option<usize>, kind: Kind) {
-        self.core_mut().pieces.push_back(Piece { owner, kind });
+    fn put(&mut self, owner: Option<usize>, route_key: RouteKey) {
+        self.source_mut().pieces.push_back(Piece { owner, route_key });
     }
 
     /// The thread gets this and runs it.
-    fn run(&mut self, worker: usize, kind: Kind) -> Begun {
-        self.put(None, kind);
-        let Do::Run(piece) = self.decide(worker) else { panic!("there is something to run") };
+    fn run(&mut self, worker: usize, route_key: RouteKey) -> StartedCall {
+        self.put(None, route_key);
+        let Action::Run(piece) = self.decide(worker) else { panic!("there is something to run") };
         self.begin(&piece)
     }
 
@@ -110,9 +115,9 @@ impl Rules<Heap> {
     fn rest(&mut self, worker: usize) {
         loop {
             match self.decide(worker) {
-                Do::Tidy => {}
-                Do::StandBy(None) => return self.stand_by(worker),
-                Do::Hold => panic!("somebody else holds the baton"),
+                Action::Tidy => {}
+                Action::StandBy(None) => return self.stand_by(worker),
+                Action::Lead => panic!("somebody else holds the scheduler"),
                 other => panic!("{other:?}"),
             }
         }
@@ -121,22 +126,22 @@ impl Rules<Heap> {
     /// The rules know that slow calls wait.
     fn teach(&mut self) {
         for _ in 0..3 {
-            let begun = self.run(0, SLOW);
-            self.settle_in(&begun);
-            self.end(&begun, Some(WAIT));
-            let begun = self.run(0, FAST);
-            self.settle_in(&begun);
-            self.end(&begun, begun.is_measured().then_some(Duration::ZERO));
+            let started_call = self.run(0, SLOW);
+            self.settle_in(&started_call);
+            self.end(&started_call, Some(WAIT));
+            let started_call = self.run(0, FAST);
+            self.settle_in(&started_call);
+            self.end(&started_call, started_call.is_measured().then_some(Duration::ZERO));
         }
     }
 
     /// Threads that were started or called find nothing to do: they stand by, since another holds the baton then.
-    fn settle_in(&mut self, begun: &Begun) {
-        for worker in self.take_signals().into_iter().chain(begun.start) {
+    fn settle_in(&mut self, started_call: &StartedCall) {
+        for worker in self.take_signals().into_iter().chain(started_call.start) {
             self.arrive();
-            let ((), _) = self.hold(0).expect("the baton lies there");
+            let ((), _) = self.lead(0).expect("the scheduler lies there");
             self.rest(worker);
-            self.put_down(0, ());
+            self.release_watch(0, ());
         }
     }
 }
@@ -145,18 +150,18 @@ impl Rules<Heap> {
 fn for_a_call_that_waits_somebody_is_called_and_for_a_fast_one_nobody() {
     let mut rules = rules(2);
     rules.teach();
-    rules.core_mut().peers = 5;
-    let before = rules.muster().handovers;
+    rules.source_mut().connections = 5;
+    let before = rules.pool_statistics().handovers;
     let fast = rules.run(0, FAST);
-    assert_eq!((rules.muster().handovers, fast.ticks), (before, Some(Pace::Quick)));
+    assert_eq!((rules.pool_statistics().handovers, fast.ticks), (before, Some(Pace::Quick)));
     rules.end(&fast, None);
     let slow = rules.run(0, SLOW);
-    assert_eq!((rules.muster().handovers, slow.ticks), (before + 1, None));
+    assert_eq!((rules.pool_statistics().handovers, slow.ticks), (before + 1, None));
     let called = rules.take_signals();
     assert_eq!(called.len(), 1);
     // It takes the baton at once.
     rules.arrive();
-    assert!(rules.is_called(called[0]) && rules.hold_at_once(called[0]).is_some());
+    assert!(rules.is_called(called[0]) && rules.lead_at_once(called[0]).is_some());
     rules.end(&slow, None);
 }
 
@@ -167,30 +172,30 @@ fn where_all_connections_wait_for_calls_that_are_soon_over_nobody_is_called() {
     rules.teach();
     // Nine of ten are out, and then the tenth, too: with 20 ms each, one returns every 2 ms. Before, threads for them were
     // started.
-    for peers in [MOST, 10] {
-        rules.core_mut().peers = peers;
-        let before = rules.muster();
-        let out: Vec<_> = (0..peers - 1)
+    for connections in [MOST, 10] {
+        rules.source_mut().connections = connections;
+        let before = rules.pool_statistics();
+        let out: Vec<_> = (0..connections - 1)
             .map(|_| {
-                let begun = rules.run(0, SLOW);
-                rules.settle_in(&begun);
-                begun
+                let started_call = rules.run(0, SLOW);
+                rules.settle_in(&started_call);
+                started_call
             })
             .collect();
-        assert!(rules.muster().handovers > before.handovers);
-        if peers == MOST {
-            for begun in &out {
-                rules.end(begun, None);
+        assert!(rules.pool_statistics().handovers > before.handovers);
+        if connections == MOST {
+            for started_call in &out {
+                rules.end(started_call, None);
             }
         }
     }
-    let before = rules.muster();
+    let before = rules.pool_statistics();
     let last = rules.run(0, SLOW);
-    assert_eq!((rules.muster().handovers, last.ticks), (before.handovers, Some(Pace::Steady)));
+    assert_eq!((rules.pool_statistics().handovers, last.ticks), (before.handovers, Some(Pace::Steady)));
     // None has returned for long: a tick calls somebody. It needs two ticks to see that nothing was done.
     assert_eq!(rules.tick(), Wanted::Steadily);
     assert!(rules.take_signals().is_empty());
-    rules.core_mut().time.set(Duration::from_millis(10));
+    rules.source_mut().time.set(Duration::from_millis(10));
     rules.tick();
     assert_eq!(rules.take_signals().len(), 1);
 }
@@ -206,19 +211,19 @@ fn who_has_work_that_may_not_run_yet_waits_for_it_to_the_very_end() {
     rules.arrive();
     // Both calls hang, and all else is over.
     rules.put(Some(2), FAST);
-    assert!(matches!(rules.decide(2), Do::Hold));
+    assert!(matches!(rules.decide(2), Action::Lead));
     assert_eq!(rules.mail().count(), 1);
-    rules.core_mut().is_over = true;
-    assert!(matches!(rules.decide(2), Do::Hold));
-    assert!(!rules.before_hold().0);
-    let ((), timeout) = rules.hold(2).expect("it may not run, and does not go round and round");
+    rules.source_mut().is_over = true;
+    assert!(matches!(rules.decide(2), Action::Lead));
+    assert!(!rules.before_lead().0);
+    let ((), timeout) = rules.lead(2).expect("it may not run, and does not go round and round");
     assert_eq!(timeout, None);
     // One of them ends after all. Its thread leaves, and tells it.
-    let wakes = rules.core().wakes.get();
+    let wakes = rules.source().wakes.get();
     rules.end(&first, None);
-    assert!(matches!(rules.decide(0), Do::Leave));
-    rules.leave();
-    assert!(rules.core().wakes.get() > wakes);
-    rules.put_down(2, ());
-    assert!(matches!(rules.decide(2), Do::Run(Piece { owner: Some(2), .. })));
+    assert!(matches!(rules.decide(0), Action::Exit));
+    rules.exit();
+    assert!(rules.source().wakes.get() > wakes);
+    rules.release_watch(2, ());
+    assert!(matches!(rules.decide(2), Action::Run(Piece { owner: Some(2), .. })));
 }

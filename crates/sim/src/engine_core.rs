@@ -1,11 +1,11 @@
 //! What the threads share by the rules of the baton: the engine, with the book as its application.
 
-use crate::app::{Book, Course};
+use crate::app::{Course, Records};
 use crate::clock::{Event, MILLI, Micros, Shared};
 use crate::deadlines::Deadlines;
 use crate::net::{Network, Side};
 use crate::plan::Plan;
-use engine::baton::{Core, Kind};
+use engine::scheduler::{RouteKey, WorkSource};
 use engine::{Engine, Now, SLOW_TICK, Work};
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -16,13 +16,13 @@ use std::time::Duration;
 /// Since 1970, for the Date field.
 const WALL: Duration = Duration::from_secs(1_700_000_000);
 /// Turns without anything moving that are no sign of going round in circles, if they come this soon after each other.
-const IDLE_TURNS: u64 = 64;
+const IDLE_POLLS: u64 = 64;
 /// Requests of as many kinds there are, as far as their numbers tell.
-const KINDS: usize = 3;
+const ROUTE_KEYS: usize = 3;
 
-pub(crate) struct Heart {
-    pub(crate) engine: Engine<Book>,
-    pub(crate) book: Book,
+pub(crate) struct EngineCore {
+    pub(crate) engine: Engine<Records>,
+    pub(crate) records: Records,
     pub(crate) shared: Rc<Shared>,
     pub(crate) plan: Rc<Plan>,
     pub(crate) network: Rc<RefCell<Network>>,
@@ -32,7 +32,7 @@ pub(crate) struct Heart {
     /// Threads that wait in the middle of a call.
     waiting: Vec<bool>,
     /// When somebody looked after the engine who does not turn it.
-    attended: Duration,
+    serviced_at: Duration,
     /// Turns since something moved, and when the first of them was.
     idle_turns: u64,
     idle_since: Micros,
@@ -45,7 +45,7 @@ pub(crate) fn clock(shared: &Shared, plan: &Plan) -> Now {
     Now { monotonic: now, wall: WALL + now }
 }
 
-impl Heart {
+impl EngineCore {
     pub(crate) fn new(shared: &Rc<Shared>, plan: &Rc<Plan>, network: &Rc<RefCell<Network>>) -> Self {
         let listeners = (0..plan.listeners).map(|_| crate::net::Listening::new(network)).collect();
         let now = clock(shared, plan);
@@ -54,14 +54,14 @@ impl Heart {
         let threads = plan.most_calls + 1;
         Self {
             engine,
-            book: Book::new(Rc::clone(shared), Rc::clone(plan), Rc::clone(network)),
+            records: Records::new(Rc::clone(shared), Rc::clone(plan), Rc::clone(network)),
             shared: Rc::clone(shared),
             plan: Rc::clone(plan),
             network: Rc::clone(network),
             deadlines: Deadlines::default(),
             bound: vec![0; threads],
             waiting: vec![false; threads],
-            attended: Duration::ZERO,
+            serviced_at: Duration::ZERO,
             idle_turns: 0,
             idle_since: 0,
             moves: 0,
@@ -84,12 +84,12 @@ impl Heart {
 
     /// Whoever waits is woken, not by its peer.
     pub(crate) fn interrupt(&mut self, worker: usize) {
-        self.book.woken.push(worker);
+        self.records.woken.push(worker);
     }
 
     /// Requests that have become ready may lose their peers while they wait. Returns them.
     pub(crate) fn note_ready(&mut self) -> Vec<usize> {
-        let ready = std::mem::take(&mut self.book.ready);
+        let ready = std::mem::take(&mut self.records.ready);
         for &id in &ready {
             self.shared.schedule(self.shared.now(), Event::Waits(id));
         }
@@ -97,7 +97,7 @@ impl Heart {
     }
 
     /// An engine that is turned again and again without anything moving goes round in circles.
-    fn note_turn(&mut self, has_work: bool) {
+    fn note_poll(&mut self, has_work: bool) {
         let (now, moves) = (self.shared.now(), self.shared.moves());
         if has_work || moves != self.moves {
             self.moves = moves;
@@ -105,15 +105,15 @@ impl Heart {
             self.idle_since = now;
         }
         self.idle_turns += 1;
-        let turns = self.idle_turns;
-        if turns > IDLE_TURNS && now - self.idle_since < turns * MILLI / 2 {
-            self.shared.fail(|| format!("the engine is turned {turns} times and nothing moves"));
+        let polls = self.idle_turns;
+        if polls > IDLE_POLLS && now - self.idle_since < polls * MILLI / 2 {
+            self.shared.fail(|| format!("the engine is polled {polls} times and nothing moves"));
         }
     }
 
     /// What the ticking thread does, which may drop nothing of the application's.
     pub(crate) fn beside<R>(&mut self, act: impl FnOnce(&mut Self) -> R) -> R {
-        let ledger = Arc::clone(&self.book.ledger);
+        let ledger = Arc::clone(&self.records.ledger);
         ledger.is_ticking.store(true, Ordering::Relaxed);
         let result = act(self);
         ledger.is_ticking.store(false, Ordering::Relaxed);
@@ -121,18 +121,18 @@ impl Heart {
     }
 }
 
-impl Core for Heart {
-    type Work = Work<Book>;
+impl WorkSource for EngineCore {
+    type Work = Work<Records>;
     type Watch = ();
 
-    fn next(&mut self, may_call: bool) -> Option<Work<Book>> {
+    fn next(&mut self, may_call: bool) -> Option<Work<Records>> {
         // Others may look in the middle of a round.
         if self.shared.one_in(8) {
             self.look(&mut ());
         }
         let now = self.clock();
         self.note_ready();
-        let work = self.engine.turn(now, &mut self.book, may_call);
+        let work = self.engine.poll(now, &mut self.records, may_call);
         let called = if let Some(Work::Call(_, asked)) = &work { Some(asked.id) } else { None };
         if let Some(id) = called
             && !may_call
@@ -144,23 +144,23 @@ impl Core for Heart {
         }
         for id in self.note_ready() {
             if called != Some(id) {
-                self.book.records[id].was_queued = true;
+                self.records.requests[id].was_queued = true;
             }
         }
-        self.note_turn(work.is_some());
+        self.note_poll(work.is_some());
         work
     }
 
-    fn owner(work: &Work<Book>) -> Option<usize> {
+    fn owner(work: &Work<Records>) -> Option<usize> {
         match work {
             Work::Call(..) => None,
             Work::Resume(_, Course { job, .. }) | Work::Abandon(Course { job, .. }) => Some(job.worker),
         }
     }
 
-    fn kind(work: &Work<Book>) -> Option<Kind> {
+    fn route_key(work: &Work<Records>) -> Option<RouteKey> {
         match work {
-            Work::Call(_, asked) => Some(Kind::of((asked.id % KINDS) as u64)),
+            Work::Call(_, asked) => Some(RouteKey::of((asked.id % ROUTE_KEYS) as u64)),
             Work::Resume(..) | Work::Abandon(_) => None,
         }
     }
@@ -169,7 +169,7 @@ impl Core for Heart {
         self.engine.has_queued()
     }
 
-    fn peers(&self) -> usize {
+    fn connections(&self) -> usize {
         self.engine.connections()
     }
 
@@ -202,35 +202,35 @@ impl Core for Heart {
     }
 
     fn woken(&mut self) -> Option<usize> {
-        let worker = self.book.woken.pop()?;
+        let worker = self.records.woken.pop()?;
         if !self.waiting[worker] {
             self.shared.fail(|| format!("thread {worker} is woken although it waits for nothing"));
         }
         Some(worker)
     }
 
-    fn is_holding(&self) -> bool {
-        self.engine.is_holding()
+    fn has_deferred_output(&self) -> bool {
+        self.engine.has_deferred_output()
     }
 
     fn tick(&mut self) {
-        self.beside(|heart| heart.engine.tick());
+        self.beside(|engine_core| engine_core.engine.tick());
     }
 
-    fn attend(&mut self, _: Option<&mut ()>) -> bool {
+    fn service_pending(&mut self, _: Option<&mut ()>) -> bool {
         let now = self.clock();
-        if !self.plan.is_attended() || now.monotonic < self.attended + SLOW_TICK * 9 / 10 {
+        if !self.plan.is_serviced() || now.monotonic < self.serviced_at + SLOW_TICK * 9 / 10 {
             return false;
         }
-        self.attended = now.monotonic;
+        self.serviced_at = now.monotonic;
         let has_expired = self.expire_calls(now);
         self.refuse_if_blocked(now);
         if self.plan.config.health_path.is_empty() {
             return has_expired;
         }
-        let has_more = self.beside(|heart| heart.engine.attend(now, false));
+        let has_more = self.beside(|engine_core| engine_core.engine.service_pending(now, false));
         if has_more {
-            self.shared.trace(|| "strangers were let in".to_owned());
+            self.shared.trace(|| "pending were let in".to_owned());
         }
         has_more || has_expired
     }

@@ -6,7 +6,7 @@
 //! slowly has to be woken, its pause lasts for ever.
 
 use super::{Pace, Ticker, Wanted};
-use crate::hold::TICK;
+use crate::coalescing::TICK;
 use crate::sync::LONG_IS_FOR_EVER;
 use loom::model::Builder;
 use loom::sync::{Arc, Condvar, Mutex};

@@ -2,8 +2,8 @@
 
 use super::Engine;
 use crate::app::{App, Peer, Refusal, Report};
-use crate::config::{ATTEND_AFTER, ATTENDED_ACCEPTS};
-use crate::connection::{Attended, panic_message};
+use crate::config::{WATCHDOG_ACCEPTS, WATCHDOG_AFTER};
+use crate::connection::{Serviced, panic_message};
 use crate::deadline::{Millis, Now, millis};
 use crate::health::Health;
 use crate::net::{Accepted, Net};
@@ -12,8 +12,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 /// A request that was refused without the application: it is told of at the next turn.
 pub(super) type Orphan<A> = (<A as App>::Request, Refusal);
 
-/// See [`Engine::strangers`].
-pub(super) struct Stranger {
+/// See [`Engine::pending`].
+pub(super) struct PendingConnection {
     slot: usize,
     /// Whom the application has still to be told of: it was accepted without a turn.
     unknown: Option<Peer>,
@@ -27,10 +27,10 @@ impl<A: App> Engine<A> {
     ///
     /// `is_awaited`: somebody else is known to wait for a turn. Returns whether there is something for the next turn that
     /// whoever waits for the poller does not know of.
-    pub fn attend(&mut self, now: Now, is_awaited: bool) -> bool {
+    pub fn service_pending(&mut self, now: Now, is_awaited: bool) -> bool {
         self.set_time(now);
-        if self.turns != self.turns_attended {
-            self.turns_attended = self.turns;
+        if self.polls != self.turns_attended {
+            self.turns_attended = self.polls;
             self.awaited_since = None;
             self.has_met_newcomers = false;
             for listener in &mut self.listeners {
@@ -38,7 +38,7 @@ impl<A: App> Engine<A> {
             }
             return false;
         }
-        let time = self.hub.now;
+        let time = self.context.now;
         for listener in &mut self.listeners {
             let is_awaited = self.net.is_awaited(&listener.socket);
             listener.awaited_since = listener.awaited_since.or(Some(time)).filter(|_| is_awaited);
@@ -47,30 +47,30 @@ impl<A: App> Engine<A> {
         if is_awaited || is_at_listener || self.due().is_some_and(|due| due <= now.monotonic) {
             self.awaited_since.get_or_insert(time);
         }
-        if self.hub.config.health_path.is_empty() {
+        if self.context.config.health_path.is_empty() {
             return false;
         }
         // Whoever is accepted may get the slot of somebody who was queued.
         self.tidy_queue();
-        self.meet_newcomers();
-        self.accept_strangers();
-        self.look_after_strangers();
-        let has_more = !self.strangers.is_empty() || self.complaint.is_some() || !self.orphans.is_empty();
+        self.accept_new();
+        self.accept_pending();
+        self.service_pending_connections();
+        let has_more = !self.pending.is_empty() || self.complaint.is_some() || !self.orphans.is_empty();
         let had = std::mem::replace(&mut self.was_attended, has_more);
         has_more && !had
     }
 
     /// Answers 503 to each request that waits for a turn or is being received. To be called, like
-    /// [`attend`](Self::attend), by a thread that need not be the application's, when a call that has
+    /// [`service_pending`](Self::service_pending), by a thread that need not be the application's, when a call that has
     /// [expired](Self::expire) keeps every thread from turning the engine: nothing else would answer these requests before
     /// the process ends, and none of them has been run.
     pub fn refuse_waiting(&mut self, now: Now) {
         self.set_time(now);
-        let Self { connections, hub, buffer, again, orphans, complaint, .. } = self;
+        let Self { connections, context, buffer, again, orphans, complaint, .. } = self;
         for (_, connection) in &mut *connections {
-            let refused = catch_unwind(AssertUnwindSafe(|| connection.refuse_waiting(hub, buffer)));
+            let refused = catch_unwind(AssertUnwindSafe(|| connection.refuse_waiting(context, buffer)));
             let (is_to_be_driven, orphan) = refused.unwrap_or_else(|panic| {
-                hub.statistics.panics += 1;
+                context.statistics.panics += 1;
                 complaint.get_or_insert_with(|| panic_message(&*panic));
                 (false, None)
             });
@@ -85,40 +85,40 @@ impl<A: App> Engine<A> {
     /// Whether somebody has waited for a turn for so long that the engine is taken to be stuck.
     #[must_use]
     pub fn is_stalled(&self) -> bool {
-        let Some(limit) = self.hub.config.stalled_after else { return false };
-        let is_long = |since: Millis| self.hub.now >= since.saturating_add(millis(limit));
-        self.turns == self.turns_attended && self.awaited_since.is_some_and(is_long)
+        let Some(limit) = self.context.config.stalled_after else { return false };
+        let is_long = |since: Millis| self.context.now >= since.saturating_add(millis(limit));
+        self.polls == self.turns_attended && self.awaited_since.is_some_and(is_long)
     }
 
     /// Whether it has been waited since then for longer than others need who may come.
     fn is_in_vain(&self, since: Option<Millis>) -> bool {
-        since.is_some_and(|since| self.hub.now >= since + millis(ATTEND_AFTER))
+        since.is_some_and(|since| self.context.now >= since + millis(WATCHDOG_AFTER))
     }
 
     /// Somebody whom the last turn has accepted may ask for the server's health too: it could not read everything.
-    fn meet_newcomers(&mut self) {
+    fn accept_new(&mut self) {
         if self.is_in_vain(self.awaited_since) && !std::mem::replace(&mut self.has_met_newcomers, true) {
-            let newcomers = self.connections.iter().filter(|(_, connection)| connection.is_newcomer());
-            self.strangers.extend(newcomers.map(|(slot, _)| Stranger { slot, unknown: None }));
+            let newcomers = self.connections.iter().filter(|(_, connection)| connection.is_new());
+            self.pending.extend(newcomers.map(|(slot, _)| PendingConnection { slot, unknown: None }));
         }
     }
 
     /// Accepts those who have waited in vain. They may have come to ask for the server's health and nothing else, and
     /// only what they say tells. If they want something else they wait here instead of there.
-    fn accept_strangers(&mut self) {
+    fn accept_pending(&mut self) {
         for index in 0..self.listeners.len() {
             if !self.is_in_vain(self.listeners[index].awaited_since) {
                 continue;
             }
-            for _ in 0..ATTENDED_ACCEPTS {
-                if self.connections.len() >= self.most_connections || self.hub.now < self.paused_until {
+            for _ in 0..WATCHDOG_ACCEPTS {
+                if self.connections.len() >= self.most_connections || self.context.now < self.paused_until {
                     return;
                 }
                 match self.net.accept(&self.listeners[index].socket) {
                     Ok(Accepted::Connection(socket, address)) => {
                         let slot = self.admit(socket, None);
                         let unknown = Some(Peer { address, listener: index });
-                        self.strangers.push_back(Stranger { slot, unknown });
+                        self.pending.push_back(PendingConnection { slot, unknown });
                     }
                     Ok(Accepted::Failed(_)) => {}
                     // Whoever turns the engine next finds out what is wrong, and says so.
@@ -128,38 +128,38 @@ impl<A: App> Engine<A> {
         }
     }
 
-    fn look_after_strangers(&mut self) {
-        let health = if self.hub.draining {
+    fn service_pending_connections(&mut self) {
+        let health = if self.context.draining {
             Health::Draining
         } else if self.is_stalled() {
             Health::Stalled
         } else {
             Health::Saturated
         };
-        let Self { strangers, connections, hub, buffer, held_back, again, complaint, .. } = self;
-        strangers.retain(|&Stranger { slot, ref unknown }| {
+        let Self { pending, connections, context, buffer, awaits_room, again, complaint, .. } = self;
+        pending.retain(|&PendingConnection { slot, ref unknown }| {
             let connection = &mut connections[slot];
-            if connection.held_back {
+            if connection.awaits_room {
                 return true;
             }
-            let attended = catch_unwind(AssertUnwindSafe(|| connection.attend(health, hub, buffer)));
-            match attended.unwrap_or_else(|panic| {
-                hub.statistics.panics += 1;
+            let serviced_at = catch_unwind(AssertUnwindSafe(|| connection.service_pending(health, context, buffer)));
+            match serviced_at.unwrap_or_else(|panic| {
+                context.statistics.panics += 1;
                 complaint.get_or_insert_with(|| panic_message(&*panic));
-                Attended::Over
+                Serviced::Over
             }) {
-                Attended::Stays => {}
-                Attended::Waits => {
-                    connection.hold_back(true, hub);
-                    held_back.push_back(slot);
+                Serviced::Stays => {}
+                Serviced::Waits => {
+                    connection.hold_back(true, context);
+                    awaits_room.push_back(slot);
                 }
-                Attended::Over if unknown.is_some() => {
+                Serviced::Over if unknown.is_some() => {
                     connections.remove(slot);
-                    hub.statistics.connections -= 1;
+                    context.statistics.connections -= 1;
                     return false;
                 }
                 // What the application keeps of it is dropped by whoever turns.
-                Attended::Over => {
+                Serviced::Over => {
                     connection.come_back(again);
                     return false;
                 }
@@ -176,14 +176,14 @@ impl<A: App> Engine<A> {
         for (request, refusal) in std::mem::take(&mut self.orphans) {
             app.abandon_request(request, Some(refusal));
         }
-        while let Some(Stranger { slot, unknown }) = self.strangers.pop_front() {
+        while let Some(PendingConnection { slot, unknown }) = self.pending.pop_front() {
             if let Some(peer) = unknown {
                 self.guarded(app, |engine, app| engine.connections[slot].app = Some(app.connect(&peer)));
             }
             let connection = &mut self.connections[slot];
             if connection.app.is_none() {
                 self.remove(slot, None);
-            } else if connection.held_back {
+            } else if connection.awaits_room {
                 self.watch_or_cut(slot, app);
             } else {
                 connection.come_back(&mut self.again);

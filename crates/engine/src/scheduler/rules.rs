@@ -1,13 +1,13 @@
 //! Who does what: the rules of the baton, without threads, a lock or a clock of their own.
 //!
-//! [`Baton`](super::Baton) has real threads go by them, and the simulator has others. Whoever is to do something asks
+//! [`Scheduler`](super::Scheduler) has real threads go by them, and the simulator has others. Whoever is to do something asks
 //! [`decide`](Rules::decide) and does what it says; whatever takes time has a method for its beginning and one for its
 //! end, and between the two the rules are free for others.
 
-use super::Core;
-use super::forecast::{Forecast, Kind, Outlook};
-use crate::hold::TICK;
-use crate::ticker::{Pace, Wanted};
+use super::WorkSource;
+use super::predictor::{BlockingPredictor, Prediction, RouteKey};
+use crate::coalescing::TICK;
+use crate::scheduler::ticker::{Pace, Wanted};
 use std::collections::VecDeque;
 use std::time::Duration;
 
@@ -19,8 +19,8 @@ const SOON: Duration = Duration::from_millis(2);
 
 /// See the module.
 #[derive(Debug)]
-pub struct Rules<C: Core> {
-    core: C,
+pub struct Rules<C: WorkSource> {
+    source: C,
     /// The baton; somebody holds it and waits for it if it is not here.
     watch: Option<C::Watch>,
     workers: Box<[Worker<C::Work>]>,
@@ -38,16 +38,16 @@ pub struct Rules<C: Core> {
     present: usize,
     running: usize,
     /// Those of them that were foreseen to wait.
-    foreseen: usize,
+    predicted: usize,
     /// Those of them that wait in the middle.
     waiting: usize,
     /// The most that may run.
     most: usize,
     /// Work in the workers' mail.
     mail: usize,
-    forecast: Forecast,
+    predictor: BlockingPredictor,
     /// The kind of the call for which the baton was left lying, which nobody had foreseen to wait.
-    left_for: Option<Kind>,
+    left_for: Option<RouteKey>,
     /// Counts what is done, so that a tick sees whether anything was.
     steps: u64,
     steps_at_tick: u64,
@@ -77,9 +77,9 @@ struct Worker<W> {
 
 /// What a thread is to do.
 #[derive(Debug)]
-pub enum Do<W> {
-    /// Leave: all is over. [`leave`](Rules::leave) tells the others.
-    Leave,
+pub enum Action<W> {
+    /// Leave: all is over. [`exit`](Rules::exit) tells the others.
+    Exit,
     /// What its last work has left to be done unlocked.
     Tidy,
     /// Stand by until it is [called](Rules::is_called), from [`stand_by`](Rules::stand_by) on. Another is to be started
@@ -87,25 +87,25 @@ pub enum Do<W> {
     StandBy(Option<usize>),
     /// Run this, between [`begin`](Rules::begin) and [`end`](Rules::end).
     Run(W),
-    /// Take the baton: [`before_hold`](Rules::before_hold), [`hold`](Rules::hold), [`put_down`](Rules::put_down).
-    Hold,
+    /// Take the baton: [`before_lead`](Rules::before_lead), [`lead`](Rules::lead), [`release_watch`](Rules::release_watch).
+    Lead,
 }
 
 /// Work that has begun.
 #[derive(Debug)]
 #[must_use]
-pub struct Begun {
-    outlook: Outlook,
+pub struct StartedCall {
+    predict: Prediction,
     /// A thread to be started.
     pub start: Option<usize>,
     /// Ticks that are needed from now on.
     pub ticks: Option<Pace>,
 }
 
-impl Begun {
+impl StartedCall {
     /// Whether [`Rules::end`] is to be told for how long it waited.
     pub fn is_measured(&self) -> bool {
-        self.outlook.is_measured
+        self.predict.is_measured
     }
 }
 
@@ -118,7 +118,7 @@ pub enum Waits<W> {
     Start(usize),
     /// Wait until it is [woken](Rules::is_woken).
     Sleep,
-    /// Wait for the watch, for so long, and [put it down](Rules::put_down): there is nobody else.
+    /// Wait for the watch, for so long, and [put it down](Rules::release_watch): there is nobody else.
     Watch(W, Option<Duration>),
 }
 
@@ -132,7 +132,7 @@ enum Successor {
 
 /// How many threads do what.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Muster {
+pub struct PoolStatistics {
     /// Threads that are there.
     pub threads: usize,
     /// Threads that stand by or wait for the poller.
@@ -145,12 +145,12 @@ pub struct Muster {
     pub handovers: u64,
 }
 
-impl<C: Core> Rules<C> {
+impl<C: WorkSource> Rules<C> {
     /// For a crew in which at most `most` calls run at a time. Worker 0 has been started; with `most` of 1 it is alone.
     ///
     /// # Panics
     /// If `most` is 0.
-    pub fn new(core: C, watch: C::Watch, most: usize) -> Self {
+    pub fn new(source: C, watch: C::Watch, most: usize) -> Self {
         assert!(most > 0, "somebody has to run calls");
         let size = if most == 1 { 1 } else { most + 1 };
         let worker = || Worker {
@@ -162,7 +162,7 @@ impl<C: Core> Rules<C> {
             is_tidy: true,
         };
         Self {
-            core,
+            source,
             watch: Some(watch),
             workers: (0..size).map(|_| worker()).collect(),
             standby: Vec::with_capacity(size),
@@ -172,11 +172,11 @@ impl<C: Core> Rules<C> {
             watches_alone: None,
             present: 1,
             running: 0,
-            foreseen: 0,
+            predicted: 0,
             waiting: 0,
             most,
             mail: 0,
-            forecast: Forecast::new(),
+            predictor: BlockingPredictor::new(),
             left_for: None,
             steps: 0,
             steps_at_tick: 0,
@@ -189,22 +189,22 @@ impl<C: Core> Rules<C> {
     }
 
     /// What is shared.
-    pub fn core(&self) -> &C {
-        &self.core
+    pub fn source(&self) -> &C {
+        &self.source
     }
 
     /// The same. Whoever has done something with it says so ([`step`](Self::step)).
-    pub fn core_mut(&mut self) -> &mut C {
-        &mut self.core
+    pub fn source_mut(&mut self) -> &mut C {
+        &mut self.source
     }
 
     /// The core and the watch, while nobody waits for it.
-    pub fn core_and_watch(&mut self) -> (&mut C, Option<&mut C::Watch>) {
-        (&mut self.core, self.watch.as_mut())
+    pub fn source_and_watch(&mut self) -> (&mut C, Option<&mut C::Watch>) {
+        (&mut self.source, self.watch.as_mut())
     }
 
     /// How many threads there may be.
-    pub fn crew(&self) -> usize {
+    pub fn thread_count(&self) -> usize {
         self.workers.len()
     }
 
@@ -226,46 +226,46 @@ impl<C: Core> Rules<C> {
     }
 
     /// What the thread `worker` is to do, which has nothing in its hands.
-    pub fn decide(&mut self, worker: usize) -> Do<C::Work> {
+    pub fn decide(&mut self, worker: usize) -> Action<C::Work> {
         let is_tidy = std::mem::replace(&mut self.workers[worker].is_tidy, true);
-        if self.core.is_over() && self.workers[worker].mail.is_empty() {
-            return Do::Leave;
+        if self.source.is_over() && self.workers[worker].mail.is_empty() {
+            return Action::Exit;
         }
-        if !is_tidy && self.core.bound(worker) > 0 {
-            return Do::Tidy;
+        if !is_tidy && self.source.bound(worker) > 0 {
+            return Action::Tidy;
         }
         match self.spare(worker) {
-            Some(Successor::There) => return Do::StandBy(None),
-            Some(Successor::Start(new)) => return Do::StandBy(Some(new)),
+            Some(Successor::There) => return Action::StandBy(None),
+            Some(Successor::Start(new)) => return Action::StandBy(Some(new)),
             None => {}
         }
         if let Some(work) = self.next(worker) {
             self.workers[worker].is_tidy = false;
-            Do::Run(work)
+            Action::Run(work)
         } else if self.watch.is_some() {
-            Do::Hold
+            Action::Lead
         } else if is_tidy {
-            Do::StandBy(None)
+            Action::StandBy(None)
         } else {
-            Do::Tidy
+            Action::Tidy
         }
     }
 
     /// The thread leaves.
-    pub fn leave(&mut self) {
+    pub fn exit(&mut self) {
         self.present -= 1;
         self.publish();
         for other in 0..self.workers.len() {
             self.call(other);
         }
-        self.core.wake_watch();
+        self.source.wake_watch();
     }
 
     /// The thread stands by from now on.
     pub fn stand_by(&mut self, worker: usize) {
-        self.tell_watch();
-        if self.core.is_over() {
-            self.core.wake_watch();
+        self.notify_watch();
+        if self.source.is_over() {
+            self.source.wake_watch();
         }
         self.workers[worker].called = false;
         self.standby.push(worker);
@@ -293,50 +293,50 @@ impl<C: Core> Rules<C> {
     // ---------------------------------------------------------------------------------------------------- calls
 
     /// The work begins.
-    pub fn begin(&mut self, work: &C::Work) -> Begun {
+    pub fn begin(&mut self, work: &C::Work) -> StartedCall {
         self.running += 1;
-        let kind = C::kind(work);
-        let mut outlook = self.forecast.outlook(kind);
+        let route_key = C::route_key(work);
+        let mut predict = self.predictor.predict(route_key);
         // Who is alone has nobody to call.
-        outlook.is_measured &= self.most > 1;
+        predict.is_measured &= self.most > 1;
         let mut called = None;
-        if outlook.waits {
-            self.foreseen += 1;
+        if predict.waits {
+            self.predicted += 1;
             self.left_for = None;
             if self.is_late || !self.returns_soon() {
                 called = self.pass();
             }
         } else {
-            self.left_for = kind;
+            self.left_for = route_key;
         }
         let start = called.or_else(|| self.keep_one_in_reserve(false));
         let ticks = if self.watch.is_none() || self.coming > 0 {
             // Somebody is there or on his way already, so no tick has to call one.
             None
-        } else if outlook.waits && self.all_are_served() {
+        } else if predict.waits && self.all_are_served() {
             Some(Pace::Steady)
         } else {
             Some(Pace::Quick)
         };
-        Begun { outlook, start, ticks }
+        StartedCall { predict, start, ticks }
     }
 
     /// It is over, and has waited for so long, if that was measured.
-    pub fn end(&mut self, begun: &Begun, waited: Option<Duration>) {
+    pub fn end(&mut self, started_call: &StartedCall, waited: Option<Duration>) {
         self.running -= 1;
-        self.foreseen -= usize::from(begun.outlook.waits);
+        self.predicted -= usize::from(started_call.predict.waits);
         self.step();
         if let Some(waited) = waited {
-            self.forecast.learn(&begun.outlook, waited);
+            self.predictor.learn(&started_call.predict, waited);
         }
     }
 
-    /// The thread begins to wait in the middle of a call, and says by `begin` what for; [`Core::woken`] tells when that
+    /// The thread begins to wait in the middle of a call, and says by `begin` what for; [`WorkSource::woken`] tells when that
     /// is over.
     pub fn begin_wait(&mut self, worker: usize, begin: impl FnOnce(&mut C)) {
         self.waiting += 1;
         self.workers[worker].woken = false;
-        begin(&mut self.core);
+        begin(&mut self.source);
         self.deliver_wakes();
     }
 
@@ -344,25 +344,25 @@ impl<C: Core> Rules<C> {
     /// without beginning new calls.
     pub fn wait(&mut self, worker: usize) -> Waits<C::Watch> {
         while !self.workers[worker].woken {
-            self.tell_watch();
+            self.notify_watch();
             if let Some(new) = self.pass() {
                 return Waits::Start(new);
             }
             if !self.is_alone() {
                 return Waits::Sleep;
             }
-            if let Some(work) = self.core.next(false) {
+            if let Some(work) = self.source.next(false) {
                 self.workers[C::owner(&work).unwrap_or(worker)].mail.push_back(work);
                 self.mail += 1;
                 self.deliver_wakes();
                 continue;
             }
             self.deliver_wakes();
-            let Self { core, watch, .. } = self;
-            if self.workers[worker].woken || watch.as_mut().is_some_and(|watch| core.look(watch)) {
+            let Self { source, watch, .. } = self;
+            if self.workers[worker].woken || watch.as_mut().is_some_and(|watch| source.look(watch)) {
                 continue;
             }
-            let Some((watch, timeout)) = self.take_watch() else { unreachable!("who is alone has the baton") };
+            let Some((watch, timeout)) = self.take_watch() else { unreachable!("who is alone has the scheduler") };
             self.watches_alone = Some(worker);
             return Waits::Watch(watch, timeout);
         }
@@ -379,20 +379,20 @@ impl<C: Core> Rules<C> {
 
     /// The thread is about to take the baton. Work that is there already is done without letting go of anything but the
     /// lock. Otherwise there may be a thread to be started before it waits.
-    pub fn before_hold(&mut self) -> (bool, Option<usize>) {
-        let Self { core, watch, .. } = self;
-        let is_ready = watch.as_mut().is_some_and(|watch| core.look(watch)) || core.due() == Some(Duration::ZERO);
+    pub fn before_lead(&mut self) -> (bool, Option<usize>) {
+        let Self { source, watch, .. } = self;
+        let is_ready = watch.as_mut().is_some_and(|watch| source.look(watch)) || source.due() == Some(Duration::ZERO);
         let start = if is_ready { None } else { self.keep_one_in_reserve(true) };
         (is_ready, start)
     }
 
     /// The thread takes the baton if it lies there: what to wait for, and how long. Others may have done something since
     /// it was told to, and then there is something else to do.
-    pub fn hold(&mut self, worker: usize) -> Option<(C::Watch, Option<Duration>)> {
+    pub fn lead(&mut self, worker: usize) -> Option<(C::Watch, Option<Duration>)> {
         let has_mail = !self.workers[worker].mail.is_empty();
         // With mail that it may not run yet, it stays to the very end.
-        let is_called = if has_mail { self.running < self.most } else { self.core.is_over() };
-        if is_called || self.core.due() == Some(Duration::ZERO) {
+        let is_called = if has_mail { self.running < self.most } else { self.source.is_over() };
+        if is_called || self.source.due() == Some(Duration::ZERO) {
             return None;
         }
         let taken = self.take_watch()?;
@@ -402,16 +402,16 @@ impl<C: Core> Rules<C> {
 
     /// Whoever was called takes the baton at once, and nobody before the next event. It does without the interpreter,
     /// which the call that waits from now on may need for a moment more.
-    pub fn hold_at_once(&mut self, worker: usize) -> Option<(C::Watch, Option<Duration>)> {
+    pub fn lead_at_once(&mut self, worker: usize) -> Option<(C::Watch, Option<Duration>)> {
         let may_call = self.running < self.most;
-        if !self.workers[worker].mail.is_empty() || self.core.has_queued() && may_call {
+        if !self.workers[worker].mail.is_empty() || self.source.has_queued() && may_call {
             return None;
         }
-        self.hold(worker)
+        self.lead(worker)
     }
 
     /// The thread has waited for the watch.
-    pub fn put_down(&mut self, worker: usize, watch: C::Watch) {
+    pub fn release_watch(&mut self, worker: usize, watch: C::Watch) {
         self.workers[worker].is_watching = false;
         self.watches_alone.take_if(|alone| *alone == worker);
         self.watch = Some(watch);
@@ -419,8 +419,8 @@ impl<C: Core> Rules<C> {
 
     /// Takes in what the watch has seen.
     pub fn look(&mut self) -> bool {
-        let Self { core, watch, .. } = self;
-        watch.as_mut().is_some_and(|watch| core.look(watch))
+        let Self { source, watch, .. } = self;
+        watch.as_mut().is_some_and(|watch| source.look(watch))
     }
 
     /// A tick has passed. If the baton lies there and nothing was done since the tick before, somebody is called to take
@@ -434,20 +434,20 @@ impl<C: Core> Rules<C> {
         self.ticks = self.ticks.wrapping_add(1);
         let returns_soon = self.returns_soon();
         let is_slack = returns_soon && self.all_are_served();
-        let is_eager = !returns_soon && self.most > 1 && self.forecast.looks_often();
+        let is_eager = !returns_soon && self.most > 1 && self.predictor.looks_often();
         let parts = if is_eager { EAGER } else { 1 };
-        if self.ticks.is_multiple_of(parts) && self.core.is_holding() {
-            self.core.tick();
+        if self.ticks.is_multiple_of(parts) && self.source.has_deferred_output() {
+            self.source.tick();
         }
-        let holds = self.core.is_holding();
+        let holds = self.source.has_deferred_output();
         let is_lying = self.most > 1 && self.running > 0 && self.watch.is_some() && self.coming == 0;
         if is_lying {
             self.call_if_quiet(if is_slack { SOON } else { Duration::ZERO });
         }
         self.steps_at_tick = self.steps;
-        let Self { core, watch, .. } = self;
-        if core.attend(watch.as_mut()) {
-            core.wake_watch();
+        let Self { source, watch, .. } = self;
+        if source.service_pending(watch.as_mut()) {
+            source.wake_watch();
         }
         self.publish();
         if !holds && !is_lying {
@@ -461,14 +461,14 @@ impl<C: Core> Rules<C> {
 
     fn call_if_quiet(&mut self, patience: Duration) {
         if self.steps != self.steps_at_tick {
-            self.quiet_since = self.core.now();
+            self.quiet_since = self.source.now();
             return;
         }
-        let is_quiet = patience.is_zero() || self.core.now().saturating_sub(self.quiet_since) >= patience;
+        let is_quiet = patience.is_zero() || self.source.now().saturating_sub(self.quiet_since) >= patience;
         if is_quiet && let Some(worker) = self.best_standby() {
             self.handovers += 1;
             self.is_late = true;
-            self.forecast.suspect(self.left_for.take());
+            self.predictor.suspect(self.left_for.take());
             self.call(worker);
         }
     }
@@ -477,12 +477,12 @@ impl<C: Core> Rules<C> {
     pub fn step(&mut self) {
         self.steps += 1;
         self.deliver_wakes();
-        self.tell_watch();
+        self.notify_watch();
     }
 
     /// How many threads do what.
-    pub fn muster(&self) -> Muster {
-        Muster {
+    pub fn pool_statistics(&self) -> PoolStatistics {
+        PoolStatistics {
             threads: self.present,
             idle: self.standby.len() + usize::from(self.watch.is_none()),
             running: self.running,
@@ -493,8 +493,8 @@ impl<C: Core> Rules<C> {
 
     /// Tells others how things are: before a thread waits, with each tick, and now and then between.
     pub fn publish(&mut self) {
-        let muster = self.muster();
-        self.core.publish(&muster);
+        let pool_statistics = self.pool_statistics();
+        self.source.publish(&pool_statistics);
     }
 
     // --------------------------------------------------------------------------------------------------- beneath
@@ -513,9 +513,9 @@ impl<C: Core> Rules<C> {
             }
             self.distribute(worker);
             let may_call = self.running < self.most;
-            let work = self.core.next(may_call);
+            let work = self.source.next(may_call);
             self.steps += 1;
-            if self.core.is_stale() {
+            if self.source.is_stale() {
                 self.publish();
             }
             self.deliver_wakes();
@@ -555,7 +555,7 @@ impl<C: Core> Rules<C> {
             return None;
         }
         match self.best_standby() {
-            Some(worker) if self.core.bound(worker) == 0 || self.started == self.workers.len() => {
+            Some(worker) if self.source.bound(worker) == 0 || self.started == self.workers.len() => {
                 self.handovers += 1;
                 self.call(worker);
                 None
@@ -573,34 +573,34 @@ impl<C: Core> Rules<C> {
     /// the baton up, while one that was called would have to be woken for it, and put to sleep again, for each call. Soon
     /// is before a tick would come, and a little later where nobody can ask for anything meanwhile.
     fn returns_soon(&self) -> bool {
-        let out = u32::try_from(self.foreseen).unwrap_or(u32::MAX);
+        let out = u32::try_from(self.predicted).unwrap_or(u32::MAX);
         if self.waiting > 0 || out == 0 {
             return false;
         }
-        let time = self.forecast.wait / out;
+        let time = self.predictor.wait / out;
         time < TICK || time <= SOON && self.all_are_served()
     }
 
     /// Whether nobody but a newcomer can ask for anything: all connections wait for their calls, or no further call may
     /// begin anyway.
     fn all_are_served(&self) -> bool {
-        self.running >= self.most || self.core.peers() <= self.running
+        self.running >= self.most || self.source.connections() <= self.running
     }
 
     /// Whether this thread had better stand by, because work is bound to it that would have to wait while it runs
     /// something else, and another can go on in its place: that one is called, or to be started.
     fn spare(&mut self, worker: usize) -> Option<Successor> {
         let own = &self.workers[worker];
-        if self.core.bound(worker) == 0 || own.may_run || !own.mail.is_empty() {
+        if self.source.bound(worker) == 0 || own.may_run || !own.mail.is_empty() {
             return None;
         }
         // Work of others may have waited for this thread's call to be over.
         self.distribute(worker);
-        let is_covered = self.coming > 0 || self.watch.is_none() && !self.core.has_queued();
+        let is_covered = self.coming > 0 || self.watch.is_none() && !self.source.has_queued();
         if is_covered {
             return Some(Successor::There);
         }
-        if let Some(other) = self.best_standby().filter(|&other| self.core.bound(other) == 0) {
+        if let Some(other) = self.best_standby().filter(|&other| self.source.bound(other) == 0) {
             self.handovers += 1;
             self.call(other);
             return Some(Successor::There);
@@ -628,7 +628,7 @@ impl<C: Core> Rules<C> {
     /// Calls a thread, if it stands by or holds the baton; whether it does.
     fn call(&mut self, worker: usize) -> bool {
         if self.workers[worker].is_watching {
-            self.core.wake_watch();
+            self.source.wake_watch();
             return true;
         }
         let Some(place) = self.standby.iter().rposition(|&other| other == worker) else { return false };
@@ -640,10 +640,10 @@ impl<C: Core> Rules<C> {
     }
 
     fn deliver_wakes(&mut self) {
-        while let Some(worker) = self.core.woken() {
+        while let Some(worker) = self.source.woken() {
             self.workers[worker].woken = true;
             if self.watches_alone == Some(worker) {
-                self.core.wake_watch();
+                self.source.wake_watch();
             } else {
                 self.to_signal.push(worker);
             }
@@ -652,19 +652,19 @@ impl<C: Core> Rules<C> {
 
     /// The thread to be called next: the last that came, for it is still warm, but rather one that nothing waits for.
     fn best_standby(&self) -> Option<usize> {
-        let free = self.standby.iter().rev().find(|&&worker| self.core.bound(worker) == 0);
+        let free = self.standby.iter().rev().find(|&&worker| self.source.bound(worker) == 0);
         free.or(self.standby.last()).copied()
     }
 
     /// Ends the wait for the watch if there will be something to do earlier than whoever waits for it knows.
-    fn tell_watch(&mut self) {
+    fn notify_watch(&mut self) {
         if self.watch.is_some() {
             return;
         }
-        let due = self.core.due();
+        let due = self.source.due();
         if due.is_some_and(|due| self.watched_until.is_none_or(|until| due < until)) {
             self.watched_until = due;
-            self.core.wake_watch();
+            self.source.wake_watch();
         }
     }
 
@@ -672,18 +672,18 @@ impl<C: Core> Rules<C> {
     fn take_watch(&mut self) -> Option<(C::Watch, Option<Duration>)> {
         let watch = self.watch.take()?;
         self.is_late = false;
-        self.core.before_watch(self.running == 0);
-        let due = self.core.due();
+        self.source.before_watch(self.running == 0);
+        let due = self.source.due();
         self.watched_until = due;
         self.publish();
-        Some((watch, due.map(|due| due.saturating_sub(self.core.now()))))
+        Some((watch, due.map(|due| due.saturating_sub(self.source.now()))))
     }
 
     /// Whether nothing is left over of what was done.
     #[cfg(all(test, loom))]
     pub(super) fn is_at_rest(&self) -> bool {
         let is_idle = |worker: &Worker<C::Work>| worker.mail.is_empty() && !worker.may_run && !worker.is_watching;
-        (self.present, self.running, self.foreseen, self.waiting, self.coming, self.mail) == (0, 0, 0, 0, 0, 0)
+        (self.present, self.running, self.predicted, self.waiting, self.coming, self.mail) == (0, 0, 0, 0, 0, 0)
             && self.standby.is_empty()
             && self.watch.is_some()
             && self.to_signal.is_empty()
@@ -691,7 +691,7 @@ impl<C: Core> Rules<C> {
     }
 
     #[cfg(all(test, loom))]
-    pub(super) fn forecast(&mut self) -> &mut Forecast {
-        &mut self.forecast
+    pub(super) fn predictor(&mut self) -> &mut BlockingPredictor {
+        &mut self.predictor
     }
 }

@@ -5,9 +5,9 @@
 //! application works, the shared state is unlocked and the baton lies there; a call that takes its time is found out
 //! in one of three ways, and a thread standing by is called to take the baton up:
 //!
-//! * it outlasts a tick ([`Baton::tick`], called by a thread of its own);
-//! * it says so, by waiting in the middle of a call ([`Baton::wait`]);
-//! * calls like it have been found to wait ([`Kind`]), so somebody is called beforehand, and goes to wait for the poller
+//! * it outlasts a tick ([`Scheduler::tick`], called by a thread of its own);
+//! * it says so, by waiting in the middle of a call ([`Scheduler::wait`]);
+//! * calls like it have been found to wait ([`RouteKey`]), so somebody is called beforehand, and goes to wait for the poller
 //!   at once. Where calls wait of which that was not foreseen, ticks come more often. And where every connection waits
 //!   for its call and one of these is over soon, that one's thread takes the baton up instead of somebody who would have
 //!   to be woken for it, and ticks come seldom.
@@ -22,29 +22,30 @@
 //! ```
 //!
 //! Lock order: interpreter first, this lock second. Nobody waits for the interpreter while holding this lock, and
-//! nobody waits for this lock while holding the interpreter ([`Crew::detached`]). The crew has one thread more than
+//! nobody waits for this lock while holding the interpreter ([`Threads::detached`]). The crew has one thread more than
 //! calls may run, so one is always left to turn the engine.
 
-use crate::hold::TICK;
+use crate::coalescing::TICK;
+use crate::scheduler::ticker::{Pace, Wanted};
 use crate::sync::{AtomicBool, AtomicUsize, Condvar, Mutex, MutexGuard, Ordering, me};
-use crate::ticker::{Pace, Wanted};
 use std::sync::{PoisonError, TryLockError};
 use std::time::Duration;
 
-mod forecast;
-mod kinds;
 #[cfg(all(test, loom))]
 mod model;
+mod predictor;
+mod route_keys;
 mod rules;
 #[cfg(all(test, not(loom)))]
 mod tests;
+pub mod ticker;
 
-pub use forecast::Kind;
-pub use kinds::Kinds;
-pub use rules::{Begun, Do, Muster, Rules, Waits};
+pub use predictor::RouteKey;
+pub use route_keys::RouteKeys;
+pub use rules::{Action, PoolStatistics, Rules, StartedCall, Waits};
 
 /// What is shared and turned.
-pub trait Core {
+pub trait WorkSource {
     /// Something to run.
     type Work;
     /// What is waited for when there is nothing to run.
@@ -55,14 +56,14 @@ pub trait Core {
     /// The thread that has to run it; `None` for any.
     fn owner(work: &Self::Work) -> Option<usize>;
     /// What it has in common with others that wait, or do not, as it will; `None` if nothing is known of it.
-    fn kind(work: &Self::Work) -> Option<Kind> {
+    fn route_key(work: &Self::Work) -> Option<RouteKey> {
         let _ = work;
         None
     }
     /// Whether something waits for `next` to be allowed a new call.
     fn has_queued(&self) -> bool;
     /// Connections. Newcomers that nobody has accepted are none.
-    fn peers(&self) -> usize {
+    fn connections(&self) -> usize {
         usize::MAX
     }
     /// Work that is not there yet and that this thread will have to run.
@@ -82,7 +83,7 @@ pub trait Core {
     /// Threads whose wait in the middle of a call is over.
     fn woken(&mut self) -> Option<usize>;
     /// Whether there is something that ticks are needed for.
-    fn is_holding(&self) -> bool;
+    fn has_deferred_output(&self) -> bool;
     /// A tick has passed.
     fn tick(&mut self);
     /// Whether all is over and the threads can go.
@@ -90,7 +91,7 @@ pub trait Core {
 
     /// Looks after those who wait for [`next`](Self::next) while nobody calls it; `watch` is there unless somebody waits
     /// for it. Returns whether there is something to do now of which whoever waits for the watch does not know.
-    fn attend(&mut self, watch: Option<&mut Self::Watch>) -> bool {
+    fn service_pending(&mut self, watch: Option<&mut Self::Watch>) -> bool {
         let _ = watch;
         false
     }
@@ -101,36 +102,36 @@ pub trait Core {
     }
 
     /// Tells others how things are.
-    fn publish(&mut self, muster: &Muster) {
-        let _ = muster;
+    fn publish(&mut self, pool_statistics: &PoolStatistics) {
+        let _ = pool_statistics;
     }
 }
 
-/// The threads of a [`Baton`].
-pub trait Crew {
+/// The threads of a [`Scheduler`].
+pub trait Threads {
     /// What they share.
-    type Core: Core;
+    type Source: WorkSource;
 
     /// Does `wait` without what others may be waiting for while they hold nothing else: the interpreter.
     fn detached<R>(&self, wait: impl FnOnce() -> R) -> R;
     /// Waits for the watch, detached.
-    fn watch(&self, watch: &mut <Self::Core as Core>::Watch, timeout: Option<Duration>);
+    fn watch(&self, watch: &mut <Self::Source as WorkSource>::Watch, timeout: Option<Duration>);
     /// Runs something, and puts it back before it returns, or at the next [`end`](Self::end).
-    fn run(&self, worker: usize, work: <Self::Core as Core>::Work);
+    fn run(&self, worker: usize, work: <Self::Source as WorkSource>::Work);
     /// The same; returns for how long the thread waited for something meanwhile.
-    fn run_measured(&self, worker: usize, work: <Self::Core as Core>::Work) -> Duration;
+    fn run_measured(&self, worker: usize, work: <Self::Source as WorkSource>::Work) -> Duration;
     /// Does what the last run has left to be done locked. It is called soon after each.
-    fn end(&self, core: &mut Self::Core);
-    /// Starts the thread with this number; whether that was possible. It calls [`Baton::work`].
+    fn end(&self, source: &mut Self::Source);
+    /// Starts the thread with this number; whether that was possible. It calls [`Scheduler::work`].
     fn start(&self, worker: usize) -> bool;
     /// What has to be done unlocked now and then; `is_idle`: the thread is about to wait.
     fn between(&self, is_idle: bool);
-    /// Makes sure that somebody calls [`Baton::tick`] at this pace, or faster.
+    /// Makes sure that somebody calls [`Scheduler::tick`] at this pace, or faster.
     fn want_ticks(&self, pace: Pace);
 }
 
 /// See the module.
-pub struct Baton<C: Core> {
+pub struct Scheduler<C: WorkSource> {
     rules: Mutex<Rules<C>>,
     /// Whoever has found the rules locked holds this until it has locked them: see [`give_way`](Self::give_way).
     turnstile: Mutex<()>,
@@ -145,14 +146,14 @@ pub struct Baton<C: Core> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Reentered;
 
-impl<C: Core> Baton<C> {
+impl<C: WorkSource> Scheduler<C> {
     /// For a crew in which at most `most` calls run at a time. Worker 0 has been started; with `most` of 1 it is alone.
     ///
     /// # Panics
     /// If `most` is 0.
-    pub fn new(core: C, watch: C::Watch, most: usize) -> Self {
-        let rules = Rules::new(core, watch, most);
-        let signals = (0..rules.crew()).map(|_| Condvar::new()).collect();
+    pub fn new(source: C, watch: C::Watch, most: usize) -> Self {
+        let rules = Rules::new(source, watch, most);
+        let signals = (0..rules.thread_count()).map(|_| Condvar::new()).collect();
         Self {
             rules: Mutex::new(rules),
             turnstile: Mutex::new(()),
@@ -163,7 +164,7 @@ impl<C: Core> Baton<C> {
     }
 
     /// How many threads there may be.
-    pub fn crew(&self) -> usize {
+    pub fn thread_count(&self) -> usize {
         self.signals.len()
     }
 
@@ -176,9 +177,9 @@ impl<C: Core> Baton<C> {
     ///
     /// # Errors
     /// [`Reentered`], from within another `with`.
-    pub fn with<R>(&self, crew: &impl Crew<Core = C>, act: impl FnOnce(&mut C) -> R) -> Result<R, Reentered> {
-        let mut rules = self.try_lock(crew)?;
-        let result = act(rules.core_mut());
+    pub fn with<R>(&self, threads: &impl Threads<Source = C>, act: impl FnOnce(&mut C) -> R) -> Result<R, Reentered> {
+        let mut rules = self.try_lock(threads)?;
+        let result = act(rules.source_mut());
         rules.step();
         self.unlock(rules);
         Ok(result)
@@ -191,14 +192,14 @@ impl<C: Core> Baton<C> {
     ///
     /// # Panics
     /// If there is a thread at work after all.
-    pub fn turn<R>(
+    pub fn poll<R>(
         &self,
-        crew: &impl Crew<Core = C>,
+        threads: &impl Threads<Source = C>,
         act: impl FnOnce(&mut C, &mut C::Watch) -> R,
     ) -> Result<R, Reentered> {
-        let mut rules = self.try_lock(crew)?;
-        let (core, watch) = rules.core_and_watch();
-        let result = act(core, watch.expect("no thread waits for it"));
+        let mut rules = self.try_lock(threads)?;
+        let (source, watch) = rules.source_and_watch();
+        let result = act(source, watch.expect("no thread waits for it"));
         rules.publish();
         self.unlock(rules);
         Ok(result)
@@ -208,27 +209,27 @@ impl<C: Core> Baton<C> {
     ///
     /// # Errors
     /// [`Reentered`], from within [`with`](Self::with).
-    pub fn muster(&self, crew: &impl Crew<Core = C>) -> Result<Muster, Reentered> {
-        let rules = self.try_lock(crew)?;
-        let muster = rules.muster();
+    pub fn pool_statistics(&self, threads: &impl Threads<Source = C>) -> Result<PoolStatistics, Reentered> {
+        let rules = self.try_lock(threads)?;
+        let pool_statistics = rules.pool_statistics();
         self.unlock(rules);
-        Ok(muster)
+        Ok(pool_statistics)
     }
 
     /// Tells others how things are.
     ///
     /// # Errors
     /// [`Reentered`], from within [`with`](Self::with).
-    pub fn publish(&self, crew: &impl Crew<Core = C>) -> Result<(), Reentered> {
-        let mut rules = self.try_lock(crew)?;
+    pub fn publish(&self, threads: &impl Threads<Source = C>) -> Result<(), Reentered> {
+        let mut rules = self.try_lock(threads)?;
         rules.publish();
         self.unlock(rules);
         Ok(())
     }
 
     /// Is the thread `worker`, until all is over.
-    pub fn work(&self, crew: &impl Crew<Core = C>, worker: usize) {
-        let mut rules = self.lock(crew);
+    pub fn work(&self, threads: &impl Threads<Source = C>, worker: usize) {
+        let mut rules = self.lock(threads);
         if worker > 0 {
             // Whoever started it counted on it.
             rules.arrive();
@@ -236,32 +237,37 @@ impl<C: Core> Baton<C> {
         let mut goes_on = false;
         loop {
             rules = match rules.decide(worker) {
-                Do::Run(work) => {
+                Action::Run(work) => {
                     goes_on = false;
-                    self.run(rules, crew, worker, work)
+                    self.run(rules, threads, worker, work)
                 }
-                Do::Hold => self.hold(rules, crew, worker, &mut goes_on),
-                Do::StandBy(start) => self.stand_by(rules, crew, worker, start),
-                Do::Tidy => {
+                Action::Lead => self.lead(rules, threads, worker, &mut goes_on),
+                Action::StandBy(start) => self.stand_by(rules, threads, worker, start),
+                Action::Tidy => {
                     self.unlock(rules);
-                    crew.between(true);
-                    self.lock(crew)
+                    threads.between(true);
+                    self.lock(threads)
                 }
-                Do::Leave => break,
+                Action::Exit => break,
             };
         }
-        rules.leave();
+        rules.exit();
         self.unlock(rules);
     }
 
-    /// Waits in the middle of a call. `begin` says what for; [`Core::woken`] tells when it is over. Others go on
+    /// Waits in the middle of a call. `begin` says what for; [`WorkSource::woken`] tells when it is over. Others go on
     /// meanwhile; where there are none, as in a crew of one, the thread turns the engine itself, without beginning new
     /// calls.
     ///
     /// # Errors
     /// [`Reentered`], from within [`with`](Self::with).
-    pub fn wait(&self, crew: &impl Crew<Core = C>, worker: usize, begin: impl FnOnce(&mut C)) -> Result<(), Reentered> {
-        let mut rules = self.try_lock(crew)?;
+    pub fn wait(
+        &self,
+        threads: &impl Threads<Source = C>,
+        worker: usize,
+        begin: impl FnOnce(&mut C),
+    ) -> Result<(), Reentered> {
+        let mut rules = self.try_lock(threads)?;
         rules.begin_wait(worker, begin);
         loop {
             let waits = rules.wait(worker);
@@ -272,18 +278,18 @@ impl<C: Core> Baton<C> {
             rules = match waits {
                 Waits::NoMore => unreachable!("it would have gone on"),
                 Waits::Start(new) => {
-                    self.start(crew, Some(new));
-                    self.lock(crew)
+                    self.start(threads, Some(new));
+                    self.lock(threads)
                 }
                 Waits::Sleep => {
-                    crew.detached(|| drop(self.sleep_until(worker, |rules| rules.is_woken(worker))));
-                    self.lock(crew)
+                    threads.detached(|| drop(self.sleep_until(worker, |rules| rules.is_woken(worker))));
+                    self.lock(threads)
                 }
                 Waits::Watch(mut watch, timeout) => {
-                    crew.detached(|| crew.watch(&mut watch, timeout));
-                    crew.between(true);
-                    let mut rules = self.lock(crew);
-                    rules.put_down(worker, watch);
+                    threads.detached(|| threads.watch(&mut watch, timeout));
+                    threads.between(true);
+                    let mut rules = self.lock(threads);
+                    rules.release_watch(worker, watch);
                     rules.look();
                     rules
                 }
@@ -313,51 +319,51 @@ impl<C: Core> Baton<C> {
     fn run<'a>(
         &'a self,
         mut rules: MutexGuard<'a, Rules<C>>,
-        crew: &impl Crew<Core = C>,
+        threads: &impl Threads<Source = C>,
         worker: usize,
         work: C::Work,
     ) -> MutexGuard<'a, Rules<C>> {
-        let begun = rules.begin(&work);
+        let started_call = rules.begin(&work);
         self.unlock(rules);
-        self.start(crew, begun.start);
-        if let Some(pace) = begun.ticks {
-            crew.want_ticks(pace);
+        self.start(threads, started_call.start);
+        if let Some(pace) = started_call.ticks {
+            threads.want_ticks(pace);
         }
-        let waited = if begun.is_measured() {
-            Some(crew.run_measured(worker, work))
+        let waited = if started_call.is_measured() {
+            Some(threads.run_measured(worker, work))
         } else {
-            crew.run(worker, work);
+            threads.run(worker, work);
             None
         };
-        let mut rules = self.lock(crew);
-        crew.end(rules.core_mut());
-        rules.end(&begun, waited);
+        let mut rules = self.lock(threads);
+        threads.end(rules.source_mut());
+        rules.end(&started_call, waited);
         rules
     }
 
     /// Holds the baton: waits for the watch. `goes_on`: this thread has found something ready the last time, too, and
     /// nothing to run since.
-    fn hold<'a>(
+    fn lead<'a>(
         &'a self,
         mut rules: MutexGuard<'a, Rules<C>>,
-        crew: &impl Crew<Core = C>,
+        threads: &impl Threads<Source = C>,
         worker: usize,
         goes_on: &mut bool,
     ) -> MutexGuard<'a, Rules<C>> {
-        let (is_ready, start) = rules.before_hold();
+        let (is_ready, start) = rules.before_lead();
         self.unlock(rules);
-        self.start(crew, start);
-        crew.between(!is_ready);
+        self.start(threads, start);
+        threads.between(!is_ready);
         if std::mem::replace(goes_on, is_ready) && is_ready {
-            crew.detached(|| self.give_way());
+            threads.detached(|| self.give_way());
         }
-        let mut rules = self.lock(crew);
-        let taken = if is_ready { None } else { rules.hold(worker) };
+        let mut rules = self.lock(threads);
+        let taken = if is_ready { None } else { rules.lead(worker) };
         let Some((mut watch, timeout)) = taken else { return rules };
         self.unlock(rules);
-        crew.detached(|| crew.watch(&mut watch, timeout));
-        let mut rules = self.lock(crew);
-        rules.put_down(worker, watch);
+        threads.detached(|| threads.watch(&mut watch, timeout));
+        let mut rules = self.lock(threads);
+        rules.release_watch(worker, watch);
         rules.look();
         rules
     }
@@ -366,22 +372,22 @@ impl<C: Core> Baton<C> {
     fn stand_by<'a>(
         &'a self,
         mut rules: MutexGuard<'a, Rules<C>>,
-        crew: &impl Crew<Core = C>,
+        threads: &impl Threads<Source = C>,
         worker: usize,
         start: Option<usize>,
     ) -> MutexGuard<'a, Rules<C>> {
         rules.stand_by(worker);
         self.unlock(rules);
-        self.start(crew, start);
-        crew.detached(|| {
+        self.start(threads, start);
+        threads.detached(|| {
             let mut rules = self.sleep_until(worker, |rules| rules.is_called(worker));
             rules.arrive();
-            let Some((mut watch, timeout)) = rules.hold_at_once(worker) else { return };
+            let Some((mut watch, timeout)) = rules.lead_at_once(worker) else { return };
             drop(rules);
-            crew.watch(&mut watch, timeout);
-            self.lock_detached().put_down(worker, watch);
+            threads.watch(&mut watch, timeout);
+            self.lock_detached().release_watch(worker, watch);
         });
-        self.lock(crew)
+        self.lock(threads)
     }
 
     /// Sleeps, detached, until `is_time`.
@@ -393,19 +399,19 @@ impl<C: Core> Baton<C> {
         rules
     }
 
-    fn start(&self, crew: &impl Crew<Core = C>, mut worker: Option<usize>) {
+    fn start(&self, threads: &impl Threads<Source = C>, mut worker: Option<usize>) {
         while let Some(new) = worker
-            && !crew.start(new)
+            && !threads.start(new)
         {
-            let mut rules = self.lock(crew);
+            let mut rules = self.lock(threads);
             worker = rules.start_failed();
             self.unlock(rules);
         }
     }
 
     /// Locks, by a thread that holds the interpreter.
-    fn lock(&self, crew: &impl Crew<Core = C>) -> MutexGuard<'_, Rules<C>> {
-        self.try_lock(crew).expect("no thread comes here while it does something with the core")
+    fn lock(&self, threads: &impl Threads<Source = C>) -> MutexGuard<'_, Rules<C>> {
+        self.try_lock(threads).expect("no thread comes here while it does something with the source")
     }
 
     /// Lets others have the lock and the interpreter, detached. A thread that has always something to do, such as bodies
@@ -420,8 +426,8 @@ impl<C: Core> Baton<C> {
         self.rules.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn try_lock(&self, crew: &impl Crew<Core = C>) -> Result<MutexGuard<'_, Rules<C>>, Reentered> {
-        let mut turn = None;
+    fn try_lock(&self, threads: &impl Threads<Source = C>) -> Result<MutexGuard<'_, Rules<C>>, Reentered> {
+        let mut poll = None;
         loop {
             let rules = match self.rules.try_lock() {
                 Ok(rules) => Some(rules),
@@ -436,8 +442,8 @@ impl<C: Core> Baton<C> {
                 return Err(Reentered);
             }
             // Whoever holds it may be waiting for nothing else, but only without the interpreter may it be waited for.
-            crew.detached(|| {
-                turn.get_or_insert_with(|| self.turnstile.lock().unwrap_or_else(PoisonError::into_inner));
+            threads.detached(|| {
+                poll.get_or_insert_with(|| self.turnstile.lock().unwrap_or_else(PoisonError::into_inner));
                 drop(self.lock_detached());
             });
         }

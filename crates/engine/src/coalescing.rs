@@ -13,13 +13,13 @@ pub const TICK: Duration = Duration::from_millis(1);
 
 /// Which connections hold output back. One that no longer does is taken out at the next tick.
 #[derive(Debug, Default)]
-pub(crate) struct Held {
+pub(crate) struct DeferredOutput {
     pub(crate) slots: Vec<usize>,
     /// Counts the ticks.
     pub(crate) tick: u64,
 }
 
-impl Held {
+impl DeferredOutput {
     /// Has every slot looked at once, by `look`, which gets the number of this tick and says whether it still holds.
     pub(crate) fn tick(&mut self, mut look: impl FnMut(usize, u64) -> bool) {
         // What is sent in between and held again stands there once more.
@@ -36,14 +36,14 @@ mod tests {
 
     #[test]
     fn a_slot_is_looked_at_once_in_a_tick() {
-        let mut held = Held::default();
-        held.slots.extend([3, 1, 3, 2, 1, 3]);
+        let mut deferred = DeferredOutput::default();
+        deferred.slots.extend([3, 1, 3, 2, 1, 3]);
         let mut looked = Vec::new();
-        held.tick(|slot, tick| {
+        deferred.tick(|slot, tick| {
             looked.push((slot, tick));
             slot != 2
         });
         assert_eq!(looked, [(1, 0), (2, 0), (3, 0)]);
-        assert_eq!((held.slots, held.tick), (vec![1, 3], 1));
+        assert_eq!((deferred.slots, deferred.tick), (vec![1, 3], 1));
     }
 }

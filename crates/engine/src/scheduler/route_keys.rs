@@ -1,19 +1,19 @@
 //! Which calls look alike: those will, or will not, wait alike.
 
-use super::forecast::Kind;
+use super::predictor::RouteKey;
 use foldhash::fast::RandomState;
 use std::hash::{BuildHasher, Hasher};
 
 /// Sorts requests by method and path, where a part of the path with a digit in it stands for all such parts: it is the
 /// number of something.
 #[derive(Debug, Default)]
-pub struct Kinds {
+pub struct RouteKeys {
     hasher: RandomState,
 }
 
-impl Kinds {
+impl RouteKeys {
     /// The kind of a request with this method, and this path as it was sent.
-    pub fn of_request(&self, method: &[u8], path: &[u8]) -> Kind {
+    pub fn of_request(&self, method: &[u8], path: &[u8]) -> RouteKey {
         let mut hash = self.hasher.build_hasher();
         hash.write(method);
         if path.iter().any(u8::is_ascii_digit) {
@@ -24,7 +24,7 @@ impl Kinds {
         } else {
             hash.write(path);
         }
-        Kind::of(hash.finish())
+        RouteKey::of(hash.finish())
     }
 }
 
@@ -34,11 +34,11 @@ mod tests {
 
     #[test]
     fn requests_for_the_same_are_of_one_kind() {
-        let kinds = Kinds::default();
-        let kind = |method: &str, path: &str| kinds.of_request(method.as_bytes(), path.as_bytes());
-        assert_eq!(kind("GET", "/reports"), kind("GET", "/reports"));
-        assert_eq!(kind("GET", "/orders/17/items"), kind("GET", "/orders/18/items"));
-        assert_eq!(kind("GET", "/u/3f2c-a1/x"), kind("GET", "/u/9/x"));
+        let route_keys = RouteKeys::default();
+        let route_key = |method: &str, path: &str| route_keys.of_request(method.as_bytes(), path.as_bytes());
+        assert_eq!(route_key("GET", "/reports"), route_key("GET", "/reports"));
+        assert_eq!(route_key("GET", "/orders/17/items"), route_key("GET", "/orders/18/items"));
+        assert_eq!(route_key("GET", "/u/3f2c-a1/x"), route_key("GET", "/u/9/x"));
         for (method, path) in [
             ("POST", "/orders/17/items"),
             ("GET", "/orders/17"),
@@ -46,7 +46,7 @@ mod tests {
             ("GET", "/orders/17/prices"),
             ("GET", "/orders/items"),
         ] {
-            assert_ne!(kind("GET", "/orders/17/items"), kind(method, path), "{method} {path}");
+            assert_ne!(route_key("GET", "/orders/17/items"), route_key(method, path), "{method} {path}");
         }
     }
 }

@@ -10,7 +10,7 @@
 //!   run, so this shows as a deadlock), and whoever waits in the middle of a call goes on once its answer is there;
 //! * in the end every thread has left and nothing is left over: no mail, nobody called who did not come.
 //!
-//! A thread holds the interpreter except in [`Crew::detached`], so a thread that waits for anything else while it holds
+//! A thread holds the interpreter except in [`Threads::detached`], so a thread that waits for anything else while it holds
 //! it, or for it while it holds the baton's lock, deadlocks in some execution. The poller is a flag that is waited for;
 //! there are no timeouts, so a wake-up that is lost is never made good by one. The ticker sleeps at once when a tick is
 //! not needed.
@@ -24,10 +24,10 @@
 //! pending while another thread takes the lock waits instead of failing; it fails in the executions in which it comes
 //! later.
 
-use super::forecast::{ALL, WORTH_CALLING};
-use super::{Baton, Core, Crew};
-use crate::hold::TICK;
-use crate::ticker::{Pace, Wanted};
+use super::predictor::{ALL, WORTH_CALLING};
+use super::{Scheduler, Threads, WorkSource};
+use crate::coalescing::TICK;
+use crate::scheduler::ticker::{Pace, Wanted};
 use loom::model::Builder;
 use loom::sync::{Condvar, Mutex, MutexGuard};
 use loom::thread::{self, JoinHandle};
@@ -132,7 +132,7 @@ struct Plan {
     /// Somebody ticks.
     ticks: bool,
     /// What is not told by the poller, but taken in by somebody who attends to the core.
-    attended: Vec<Event>,
+    serviced_at: Vec<Event>,
     /// So many threads can be started and no more, besides the first.
     startable: usize,
 }
@@ -148,7 +148,7 @@ impl Plan {
             manner: Manner::Fast,
             is_locked: true,
             ticks: false,
-            attended: Vec::new(),
+            serviced_at: Vec::new(),
             startable: most,
         }
     }
@@ -162,10 +162,10 @@ impl Plan {
     }
 
     /// This request is taken in by a thread that does not turn the core.
-    fn attending(self, number: usize) -> Self {
+    fn watchdog(self, number: usize) -> Self {
         let is_other = |event: &Event| !matches!(event, Event::Request(other) if *other == number);
         let first = self.first.iter().copied().filter(is_other).collect();
-        Self { first, attended: vec![Event::Request(number)], ..self }
+        Self { first, serviced_at: vec![Event::Request(number)], ..self }
     }
 
     fn interrupting(self, number: usize) -> Self {
@@ -201,7 +201,7 @@ impl Plan {
             builder.check(move || {
                 counted.fetch_add(1, Ordering::Relaxed);
                 told.clear();
-                Site::run(self.clone(), told.clone());
+                Host::run(self.clone(), told.clone());
             });
         });
         println!("{} executions", runs.load(Ordering::Relaxed));
@@ -321,7 +321,7 @@ struct Fake {
     /// Suspended calls that can go on, with their threads.
     ready: VecDeque<(usize, usize)>,
     woken: VecDeque<usize>,
-    peers: usize,
+    connections: usize,
     /// It is later each time somebody asks.
     time: Cell<Duration>,
 }
@@ -370,7 +370,7 @@ struct Work {
     owner: Option<usize>,
 }
 
-impl Core for Fake {
+impl WorkSource for Fake {
     type Work = Work;
     type Watch = Watch;
 
@@ -425,8 +425,8 @@ impl Core for Fake {
         self.time.get()
     }
 
-    fn peers(&self) -> usize {
-        self.peers
+    fn connections(&self) -> usize {
+        self.connections
     }
 
     fn wake_watch(&self) {
@@ -437,13 +437,13 @@ impl Core for Fake {
         self.woken.pop_front()
     }
 
-    fn is_holding(&self) -> bool {
+    fn has_deferred_output(&self) -> bool {
         false
     }
 
     fn tick(&mut self) {}
 
-    fn attend(&mut self, _: Option<&mut Watch>) -> bool {
+    fn service_pending(&mut self, _: Option<&mut Watch>) -> bool {
         let event = self.unnoticed.pop_front();
         self.noticed.extend(event);
         event.is_some()
@@ -479,7 +479,7 @@ impl Ticker {
     }
 
     /// Ticks for as long as somebody needs it, and sleeps at once when nobody does: the real one is not so strict.
-    fn run(&self, baton: &Baton<Fake>) {
+    fn run(&self, scheduler: &Scheduler<Fake>) {
         loop {
             let mut asked = self.asked.lock().unwrap();
             while !asked.is_wanted && !asked.quit {
@@ -490,7 +490,7 @@ impl Ticker {
             }
             asked.is_wanted = false;
             drop(asked);
-            while baton.tick() != Wanted::No {
+            while scheduler.tick() != Wanted::No {
                 // Others get their turn between two ticks. Where there is nobody left, loom finds the model endless.
                 thread::yield_now();
             }
@@ -499,49 +499,49 @@ impl Ticker {
 }
 
 /// What all threads see.
-struct Site {
+struct Host {
     plan: Plan,
     story: Story,
-    baton: Baton<Fake>,
+    scheduler: Scheduler<Fake>,
     poll: Rc<Poll>,
     interpreter: Mutex<()>,
     ticker: Ticker,
     facts: Rc<Facts>,
     /// What follows is only counted. How often each call was begun, and gone on with.
-    begun: RefCell<Vec<(usize, usize)>>,
+    started_call: RefCell<Vec<(usize, usize)>>,
     running: Cell<usize>,
     started: Cell<usize>,
     handles: RefCell<Vec<JoinHandle<()>>>,
 }
 
-impl Site {
+impl Host {
     fn new(plan: Plan, story: Story) -> Self {
         let poll = Rc::new(Poll::default());
         poll.told.lock().unwrap().events.extend(&plan.first);
         let calls = plan.jobs.iter().map(|_| Call { state: State::New, is_answered: false }).collect();
         let facts = Rc::new(Facts::default());
-        let core = Fake {
+        let source = Fake {
             poll: Rc::clone(&poll),
             facts: Rc::clone(&facts),
             calls,
             noticed: VecDeque::new(),
-            unnoticed: plan.attended.iter().copied().collect(),
+            unnoticed: plan.serviced_at.iter().copied().collect(),
             queued: VecDeque::new(),
             ready: VecDeque::new(),
             woken: VecDeque::new(),
-            peers: if plan.manner == Manner::AllOut { 0 } else { usize::MAX },
+            connections: if plan.manner == Manner::AllOut { 0 } else { usize::MAX },
             time: Cell::default(),
         };
-        let baton = Baton::new(core, Watch, plan.most);
+        let scheduler = Scheduler::new(source, Watch, plan.most);
         let share = if matches!(plan.manner, Manner::AllWaiting | Manner::AllOut) { ALL } else { 0 };
-        baton.rules.lock().unwrap().forecast().believe(share, plan.manner.waits());
+        scheduler.rules.lock().unwrap().predictor().believe(share, plan.manner.waits());
         Self {
-            baton,
+            scheduler,
             poll,
             interpreter: Mutex::new(()),
             ticker: Ticker::default(),
             facts,
-            begun: RefCell::new(vec![(0, 0); plan.jobs.len()]),
+            started_call: RefCell::new(vec![(0, 0); plan.jobs.len()]),
             running: Cell::new(0),
             started: Cell::new(0),
             handles: RefCell::default(),
@@ -551,59 +551,59 @@ impl Site {
     }
 
     fn run(plan: Plan, story: Story) {
-        let site = Rc::new(Self::new(plan, story));
+        let host = Rc::new(Self::new(plan, story));
         let mut helpers = Vec::new();
-        if site.plan.ticks {
-            let own = Rc::clone(&site);
-            helpers.push(thread::spawn(move || own.ticker.run(&own.baton)));
+        if host.plan.ticks {
+            let own = Rc::clone(&host);
+            helpers.push(thread::spawn(move || own.ticker.run(&own.scheduler)));
         }
-        if !site.plan.later.is_empty() {
-            let own = Rc::clone(&site);
+        if !host.plan.later.is_empty() {
+            let own = Rc::clone(&host);
             helpers.push(thread::spawn(move || own.plan.later.iter().for_each(|&event| own.poll.tell(event))));
         }
-        if !site.plan.attended.is_empty() {
-            let own = Rc::clone(&site);
+        if !host.plan.serviced_at.is_empty() {
+            let own = Rc::clone(&host);
             helpers.push(thread::spawn(move || {
                 // One that has come at the wrong moment is not the last.
-                if own.baton.tick() == Wanted::Soon(TICK) {
-                    own.baton.tick();
+                if own.scheduler.tick() == Wanted::Soon(TICK) {
+                    own.scheduler.tick();
                 }
             }));
         }
-        if let Some(number) = site.plan.interrupted {
-            let own = Rc::clone(&site);
+        if let Some(number) = host.plan.interrupted {
+            let own = Rc::clone(&host);
             helpers.push(thread::spawn(move || {
                 let attached = Attached::new(&own, usize::MAX);
                 attached.tell("interrupts", number);
-                own.baton.with(&attached, |core| core.answer(number)).unwrap();
+                own.scheduler.with(&attached, |source| source.answer(number)).unwrap();
             }));
         }
-        Attached::new(&site, 0).work();
+        Attached::new(&host, 0).work();
         loop {
-            let Some(handle) = site.handles.borrow_mut().pop() else { break };
+            let Some(handle) = host.handles.borrow_mut().pop() else { break };
             handle.join().unwrap();
         }
-        site.ticker.quit();
+        host.ticker.quit();
         for helper in helpers {
             helper.join().unwrap();
         }
-        site.verify();
+        host.verify();
     }
 
     /// Everybody has left: what has to be true then.
     fn verify(&self) {
-        let rules = self.baton.rules.lock().unwrap();
-        assert!(rules.core().calls.iter().all(|call| call.state == State::Done));
+        let rules = self.scheduler.rules.lock().unwrap();
+        assert!(rules.source().calls.iter().all(|call| call.state == State::Done));
         assert!(rules.is_at_rest());
-        for (job, &begun) in self.plan.jobs.iter().zip(&*self.begun.borrow()) {
-            assert_eq!(begun, (1, usize::from(matches!(job.act, Act::Suspend))), "{job:?}");
+        for (job, &started_call) in self.plan.jobs.iter().zip(&*self.started_call.borrow()) {
+            assert_eq!(started_call, (1, usize::from(matches!(job.act, Act::Suspend))), "{job:?}");
         }
     }
 }
 
 /// A thread that holds the interpreter.
 struct Attached<'a> {
-    site: &'a Rc<Site>,
+    host: &'a Rc<Host>,
     worker: usize,
     interpreter: RefCell<Option<MutexGuard<'a, ()>>>,
     /// The call that is to be put back.
@@ -611,51 +611,51 @@ struct Attached<'a> {
 }
 
 impl<'a> Attached<'a> {
-    fn new(site: &'a Rc<Site>, worker: usize) -> Self {
-        let attached = Self { site, worker, interpreter: RefCell::new(None), ending: Cell::new(None) };
+    fn new(host: &'a Rc<Host>, worker: usize) -> Self {
+        let attached = Self { host, worker, interpreter: RefCell::new(None), ending: Cell::new(None) };
         attached.attach();
         attached
     }
 
     fn attach(&self) {
-        if self.site.plan.is_locked {
-            let guard = self.site.interpreter.lock().unwrap();
+        if self.host.plan.is_locked {
+            let guard = self.host.interpreter.lock().unwrap();
             *self.interpreter.borrow_mut() = Some(guard);
         }
     }
 
     fn work(&self) {
         self.tell("comes", None);
-        self.site.baton.work(self, self.worker);
+        self.host.scheduler.work(self, self.worker);
         self.tell("leaves", None);
     }
 
     fn tell(&self, what: &'static str, number: impl Into<Option<usize>>) {
-        self.site.story.add(self.worker, what, number.into());
+        self.host.story.add(self.worker, what, number.into());
     }
 
     /// The call is over, and what follows from that happens.
     fn finish(&self, number: usize) {
         self.tell("ends", number);
-        self.site.baton.with(self, |core| core.finish(number)).unwrap();
+        self.host.scheduler.with(self, |source| source.finish(number)).unwrap();
         self.conclude(number);
     }
 
     fn conclude(&self, number: usize) {
-        let site = self.site;
-        if let Some(event) = site.plan.jobs[number].at_end {
-            site.poll.tell(event);
+        let host = self.host;
+        if let Some(event) = host.plan.jobs[number].at_end {
+            host.poll.tell(event);
         }
-        site.facts.add(Fact::Over(number));
+        host.facts.add(Fact::Over(number));
     }
 
     fn call(&self, worker: usize, number: usize) {
-        let site = self.site;
+        let host = self.host;
         self.tell("begins", number);
-        site.begun.borrow_mut()[number].0 += 1;
-        let job = site.plan.jobs[number];
+        host.started_call.borrow_mut()[number].0 += 1;
+        let job = host.plan.jobs[number];
         if let Some(event) = job.at_begin {
-            site.poll.tell(event);
+            host.poll.tell(event);
         }
         match job.act {
             // Every call lets others to the interpreter now and then.
@@ -663,21 +663,21 @@ impl<'a> Attached<'a> {
                 self.detached(|| {});
                 return self.ending.set(Some(number));
             }
-            Act::Outlast(fact) => self.detached(|| site.facts.wait(fact)),
+            Act::Outlast(fact) => self.detached(|| host.facts.wait(fact)),
             Act::Wait => {
                 self.tell("waits in", number);
-                site.baton.wait(self, worker, |core| core.begin_wait(number, worker)).unwrap();
+                host.scheduler.wait(self, worker, |source| source.begin_wait(number, worker)).unwrap();
                 self.tell("was woken in", number);
-                site.baton.with(self, |core| assert!(core.calls[number].is_answered)).unwrap();
+                host.scheduler.with(self, |source| assert!(source.calls[number].is_answered)).unwrap();
             }
-            Act::Suspend => return site.baton.with(self, |core| core.suspend(number, worker)).unwrap(),
+            Act::Suspend => return host.scheduler.with(self, |source| source.suspend(number, worker)).unwrap(),
         }
         self.finish(number);
     }
 }
 
-impl Crew for Attached<'_> {
-    type Core = Fake;
+impl Threads for Attached<'_> {
+    type Source = Fake;
 
     fn detached<R>(&self, wait: impl FnOnce() -> R) -> R {
         drop(self.interpreter.take());
@@ -690,18 +690,18 @@ impl Crew for Attached<'_> {
     fn watch(&self, _: &mut Watch, timeout: Option<Duration>) {
         self.tell("watches", None);
         if timeout != Some(Duration::ZERO) {
-            self.site.poll.wait();
+            self.host.poll.wait();
         }
     }
 
     fn run(&self, worker: usize, Work { number, owner }: Work) {
-        let running = &self.site.running;
+        let running = &self.host.running;
         running.set(running.get() + 1);
-        assert!(running.get() <= self.site.plan.most, "more calls run than may");
+        assert!(running.get() <= self.host.plan.most, "more calls run than may");
         if let Some(owner) = owner {
             assert_eq!(owner, worker, "a call goes on in its own thread");
             self.tell("goes on with", number);
-            self.site.begun.borrow_mut()[number].1 += 1;
+            self.host.started_call.borrow_mut()[number].1 += 1;
             self.finish(number);
         } else {
             self.call(worker, number);
@@ -711,36 +711,36 @@ impl Crew for Attached<'_> {
 
     fn run_measured(&self, worker: usize, work: Work) -> Duration {
         self.run(worker, work);
-        self.site.plan.manner.waits()
+        self.host.plan.manner.waits()
     }
 
-    fn end(&self, core: &mut Fake) {
+    fn end(&self, source: &mut Fake) {
         if let Some(number) = self.ending.take() {
             self.tell("has ended", number);
-            core.finish(number);
+            source.finish(number);
             self.conclude(number);
         }
     }
 
     fn start(&self, worker: usize) -> bool {
-        let site = self.site;
-        if site.started.get() == site.plan.startable {
+        let host = self.host;
+        if host.started.get() == host.plan.startable {
             self.tell("cannot start thread", worker);
             return false;
         }
-        site.started.set(site.started.get() + 1);
+        host.started.set(host.started.get() + 1);
         self.tell("starts thread", worker);
-        let own = Rc::clone(site);
+        let own = Rc::clone(host);
         let handle = thread::spawn(move || Attached::new(&own, worker).work());
-        site.handles.borrow_mut().push(handle);
+        host.handles.borrow_mut().push(handle);
         true
     }
 
     fn between(&self, _: bool) {}
 
     fn want_ticks(&self, _: Pace) {
-        if self.site.plan.ticks {
-            self.site.ticker.want();
+        if self.host.plan.ticks {
+            self.host.ticker.want();
         }
     }
 }
@@ -908,11 +908,11 @@ fn a_call_that_waits_is_interrupted() {
 
 #[test]
 fn what_was_taken_in_beside_the_poller_is_served() {
-    Plan::new(1, &[RETURN, RETURN]).attending(1).check(None);
-    Plan::new(1, &[RETURN]).attending(0).free_threaded().check(None);
+    Plan::new(1, &[RETURN, RETURN]).watchdog(1).check(None);
+    Plan::new(1, &[RETURN]).watchdog(0).free_threaded().check(None);
     for manner in [Manner::Fast, Manner::AllWaiting] {
-        Plan::new(2, &[RETURN, RETURN]).manner(manner).attending(1).check(2);
+        Plan::new(2, &[RETURN, RETURN]).manner(manner).watchdog(1).check(2);
     }
     // Nobody else is there when the call that waits is woken by what was taken in.
-    Plan::new(2, &[WAIT, RETURN.begins_with(Event::Answer(0))]).attending(1).check(2);
+    Plan::new(2, &[WAIT, RETURN.begins_with(Event::Answer(0))]).watchdog(1).check(2);
 }
