@@ -102,6 +102,21 @@ $(QUERY_VENV)/.stamps/test: $(QUERY)/pyproject.toml
 	cd $(QUERY) && "$(abspath $(QUERY_VENV))/bin/python" -m pip --quiet --disable-pip-version-check install --group test --editable .
 	@mkdir -p $(@D) && touch $@
 
+# kirsch-web is pure Python too, with an environment of its own. WEB_TREES random trees are compared with the rules.
+WEB := packages/kirsch-web
+WEB_VENV ?= .venvs/web
+
+.PHONY: test-web
+test-web: $(WEB_VENV)/.stamps/test ## Run kirsch-web's tests; WEB_TREES=100000 compares more random trees
+	cd $(WEB) && "$(abspath $(WEB_VENV))/bin/python" -m pytest $(WEB_ARGS)
+
+$(WEB_VENV)/.stamps/test: $(WEB)/pyproject.toml
+	@[ -n "$(PYTHON)" ] || { echo "No CPython >= 3.10 with the module venv found: install one, or choose with PYTHON=."; exit 1; }
+	[ -x $(WEB_VENV)/bin/python ] || $(PYTHON) -m venv $(WEB_VENV)
+	$(WEB_VENV)/bin/python -m pip --quiet --disable-pip-version-check install 'pip>=25.1'
+	cd $(WEB) && "$(abspath $(WEB_VENV))/bin/python" -m pip --quiet --disable-pip-version-check install --group test --editable .
+	@mkdir -p $(@D) && touch $@
+
 # The programs that some tests drive (git, litmus, ...); says what it could not install.
 .PHONY: test-system
 test-system:
@@ -114,6 +129,7 @@ test-all: test-system ## Run the Python tests on every CPython >= 3.10 that is f
 		echo "== CPython $$version ($$python)"; \
 		$(MAKE) test-python VENV=.venvs/$$version PYTHON="$$python" </dev/null || failed="$$failed $$version"; \
 		$(MAKE) test-query QUERY_VENV=.venvs/query-$$version PYTHON="$$python" </dev/null || failed="$$failed $$version"; \
+		$(MAKE) test-web WEB_VENV=.venvs/web-$$version PYTHON="$$python" </dev/null || failed="$$failed $$version"; \
 	done <<<"$$found"; \
 	for version in 3.10 3.11 3.12 3.13 3.14 3.14t 3.15 3.15t; do \
 		grep -q "^$$version " <<<"$$found" || echo "Not tested: CPython $$version is not on PATH and not in pyenv."; \
@@ -155,6 +171,7 @@ check-python: $(STAMPS)/check
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	MYPYPATH=packages/kirsch-query/tests $(BIN)/mypy packages/kirsch-query/tests/*.py
+	MYPYPATH=packages/kirsch-web/tests $(BIN)/mypy packages/kirsch-web/tests/*.py
 
 .PHONY: check-module
 check-module: build $(STAMPS)/check

@@ -1,0 +1,135 @@
+"""kirsch_web: Python objects published over HTTP.
+
+Public methods of objects are handlers; their signatures say what a request must bring; what they return becomes the
+response. An application is a plain WSGI callable.
+
+    import kirsch_web as web
+
+    class Root:
+        def index(self) -> str:
+            return "Hello"
+
+    app = web.App(Root())
+"""
+
+from __future__ import annotations
+
+from kirsch_web.app import App, Mounts, url
+from kirsch_web.errors import (
+    ConfigError,
+    Finished,
+    HTTPError,
+    HTTPRedirect,
+    InternalRedirect,
+    NotFound,
+    Stop,
+)
+from kirsch_web.hooks import Hook, Tool, tool
+from kirsch_web.publishing import config, delete, get, hide, patch, popargs, post, publish, put, query
+from kirsch_web.request import Request, current
+from kirsch_web.response import Response, created, json, text
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from kirsch_web.dispatch import Objects, Resources, Routes, page
+    from kirsch_web.files import StaticFiles, file
+    from kirsch_web.internal_redirect import redirector
+    from kirsch_web.multipart import Upload
+    from kirsch_web.openapi import OpenAPI
+    from kirsch_web.protect import basic_auth, csrf, csrf_token, security_headers
+    from kirsch_web.sessions import Session, SQLiteStore, Store, session
+    from kirsch_web.shape import FromCookie, FromHeader
+    from kirsch_web.sse import Event, events
+
+__version__ = "0.1.0"
+
+# Loaded when they are first asked for: most applications need few of them.
+_LATER = {
+    "Event": "sse",
+    "FromCookie": "shape",
+    "FromHeader": "shape",
+    "Objects": "dispatch",
+    "OpenAPI": "openapi",
+    "Resources": "dispatch",
+    "Routes": "dispatch",
+    "SQLiteStore": "sessions",
+    "Session": "sessions",
+    "StaticFiles": "files",
+    "Store": "sessions",
+    "Upload": "multipart",
+    "basic_auth": "protect",
+    "csrf": "protect",
+    "csrf_token": "protect",
+    "events": "sse",
+    "file": "files",
+    "page": "dispatch",
+    "redirector": "internal_redirect",
+    "security_headers": "protect",
+    "session": "sessions",
+}
+
+__all__ = [
+    "App",
+    "ConfigError",
+    "Event",
+    "Finished",
+    "FromCookie",
+    "FromHeader",
+    "HTTPError",
+    "HTTPRedirect",
+    "Hook",
+    "InternalRedirect",
+    "Mounts",
+    "NotFound",
+    "Objects",
+    "OpenAPI",
+    "Request",
+    "Resources",
+    "Response",
+    "Routes",
+    "SQLiteStore",
+    "Session",
+    "StaticFiles",
+    "Stop",
+    "Store",
+    "Tool",
+    "Upload",
+    "basic_auth",
+    "config",
+    "created",
+    "csrf",
+    "csrf_token",
+    "current",
+    "delete",
+    "events",
+    "file",
+    "get",
+    "hide",
+    "json",
+    "page",
+    "patch",
+    "popargs",
+    "post",
+    "publish",
+    "put",
+    "query",
+    "redirector",
+    "security_headers",
+    "session",
+    "text",
+    "tool",
+    "url",
+]
+
+
+def __getattr__(name: str) -> Any:
+    module = _LATER.get(name)
+    if module is None:
+        raise AttributeError(f"module 'kirsch_web' has no attribute {name!r}")
+    from importlib import import_module
+
+    value = getattr(import_module(f"kirsch_web.{module}"), name)
+    globals()[name] = value
+    return value

@@ -1,0 +1,564 @@
+"""The application: a WSGI callable that publishes a tree of objects.
+
+A request is a look-up of its plan, the plan's hooks and handler in CherryPy's order, and the start of the response.
+"""
+
+from __future__ import annotations
+
+from kirsch_web import configuration
+from kirsch_web.configuration import Layer
+from kirsch_web.errors import (
+    ConfigError,
+    Finished,
+    HTTPError,
+    HTTPRedirect,
+    InternalRedirect,
+    status_line,
+)
+from kirsch_web.request import NOTHING, Request, reset_current, set_current
+from kirsch_web.response import HTML, NO_CONTENT, FileBody, Response, encode_json
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from typing import Any
+
+    from kirsch_web.hooks import Tool
+    from kirsch_web.plan import Endpoint, Plan
+
+    StartResponse = Callable[..., Any]
+
+MAX_INTERNAL_REDIRECTS = 10
+
+_lengths: dict[int, list[tuple[str, str]]] = {number: [("Content-Length", str(number))] for number in range(512)}
+_PLAIN = frozenset((str, dict, list))
+
+
+class App:
+    """Publishes ``root`` and what hangs on it.
+
+    Args:
+        root: the object of the path ``/``; None where a dispatcher needs none.
+        config: values for all paths, and sections by path: a mapping, or the name of a TOML file.
+        tools: tools that are on for all paths, unless the configuration switches them off.
+        dispatch: another dispatcher than the tree: see :mod:`kirsch_web.dispatch`.
+        namespaces: further namespaces of the configuration, whose keys are the application's own.
+
+    Raises ConfigError with all mistakes that the configuration, the handlers' signatures and the tools have.
+    """
+
+    profiler: Any = None
+    """Measures the stages of requests; see :mod:`kirsch_web.stages`."""
+
+    def __init__(
+        self,
+        root: object = None,
+        config: Mapping[str, Any] | str | None = None,
+        tools: Sequence[Tool] = (),
+        *,
+        dispatch: Any = None,
+        namespaces: Iterable[str] = (),
+    ) -> None:
+        from kirsch_web.builtin import BuiltinTools
+
+        self.root = root
+        self.tools = BuiltinTools(tools)
+        self.namespaces = tuple(namespaces)
+        self.mistakes: list[str] = []
+        self._checked: dict[int, tuple[Layer, bool]] = {}
+        self.sections = configuration.sections(config)
+        self.defaults = Layer({f"tools.{each.name}.on": True for each in tools}, "App(tools=...)")
+        self._given_dispatch = dispatch
+        self.refresh()
+
+    def refresh(self) -> None:
+        """Read the tree and its configuration anew, after objects or attributes were added."""
+        self.mistakes = []
+        self._checked = {}
+        for layer in self.sections.values():
+            self._check(layer)
+        dispatcher = self._dispatcher()
+        finder = None
+        try:
+            finder = dispatcher(self)
+        except ConfigError as error:
+            self.mistakes.extend(error.mistakes)
+        if self.mistakes or finder is None:
+            raise ConfigError(list(dict.fromkeys(self.mistakes)))
+        exact: dict[str, dict[str, Plan]] = {}
+        for path, endpoint in finder.exact():
+            key = path.encode().decode("latin-1")  # as in environ
+            for method, plan in endpoint.plans.items():
+                exact.setdefault(method, {})[key] = plan
+        self.finder = finder
+        self._exact = exact
+        self.paths: dict[Any, list[Plan]] | None = None
+        """Plans by handler, for URLs; made when the first is asked for."""
+
+    def _dispatcher(self) -> Callable[[App], Any]:
+        from kirsch_web.dispatch import CallableDispatcher, Objects
+
+        dispatch = self._given_dispatch
+        for path, layer in self.sections.items():
+            if "request.dispatch" in layer.values:
+                if path not in ("", "/"):
+                    self.mistakes.append(
+                        f"{layer.origin}: request.dispatch is for a whole application; mount another one at {path}"
+                    )
+                dispatch = layer.values["request.dispatch"]
+        if dispatch is None:
+            dispatch = Objects()
+        compile_for: Callable[[App], Any] | None = getattr(dispatch, "finder", None)
+        return compile_for if compile_for is not None else CallableDispatcher(dispatch).finder
+
+    def _check(self, layer: Layer) -> bool:
+        checked = self._checked.get(id(layer))
+        if checked is None:
+            found = list(configuration.mistakes(layer, self.tools, self.namespaces))
+            for name, tool in self._switched_on(layer, found):
+                options = {**tool.defaults, **_options(layer.values, name)}
+                found += [f"{layer.origin}: tools.{name}: {mistake}" for mistake in tool.check(options)]
+            self.mistakes += found
+            checked = self._checked[id(layer)] = (layer, not found)
+        return checked[1]
+
+    def _switched_on(self, layer: Layer, found: list[str]) -> Iterator[tuple[str, Tool]]:
+        if not found:
+            for key, value in layer.values.items():
+                if key.startswith("tools.") and key.endswith(".on") and value:
+                    name = key[6:-3]
+                    yield name, self.tools[name]
+
+    def sound(self, layers: Sequence[Layer]) -> list[Layer]:
+        """The layers without those that have mistakes, which are told when the application is mounted."""
+        return [layer for layer in layers if self._check(layer)]
+
+    # Requests
+
+    def __call__(self, environ: dict[str, Any], start_response: StartResponse) -> Iterable[bytes]:
+        if self.profiler is not None:
+            measured: Iterable[bytes] = self.profiler.call(self, environ, start_response)
+            return measured
+        try:
+            plan = self._exact[environ["REQUEST_METHOD"]][environ["PATH_INFO"]]
+        except KeyError:
+            request = self.finder.request(environ)
+            plan = request.plan
+        else:
+            request = Request(environ, self, plan)
+        token = set_current(request)
+        try:
+            try:
+                body = None
+                fields: list[tuple[str, str]] = []
+                result = plan.run(request) if plan.direct else self._handle(request)
+                if plan.quiet and type(result) in _PLAIN and request._response is None and request._form is None:
+                    if type(result) is str:
+                        body, fields = result.encode(), plan.html_fields
+                    else:
+                        body, fields = encode_json(result), plan.json_fields
+                    length = len(body)
+                    fields = fields + (_lengths[length] if length < 512 else [("Content-Length", str(length))])
+            except Exception as error:  # noqa: BLE001 - whatever a handler raises becomes a response
+                return self._respond(request, start_response, error)
+            if body is None:
+                return self._respond(request, start_response, None, result)
+            start_response(plan.line, fields)
+            return [body]
+        finally:
+            reset_current(token)
+
+    def _respond(
+        self,
+        request: Request,
+        start_response: StartResponse,
+        error: BaseException | None = None,
+        result: Any = NOTHING,
+    ) -> Iterable[bytes]:
+        """Answer with the ``error`` or the ``result`` of the handler; what is no short way is here."""
+        outer = None
+        try:
+            for _ in range(MAX_INTERNAL_REDIRECTS + 1):
+                try:
+                    line, fields, body = self._resource(request, error, result)
+                    break
+                except InternalRedirect as redirect:
+                    error, result = None, NOTHING
+                    request, token = self._redirected(request, redirect)
+                    outer = outer or token
+            else:
+                line, fields, body = self._unexpected(
+                    request, RuntimeError(f"more than {MAX_INTERNAL_REDIRECTS} internal redirects")
+                )
+            start_response(line, fields)
+            return self._ended(request, body)
+        except BaseException:
+            self._end(request)
+            raise
+        finally:
+            if outer is not None:
+                reset_current(outer)
+
+    def _redirected(self, request: Request, redirect: InternalRedirect) -> tuple[Request, Any]:
+        """End this request, and begin that of the redirect's path."""
+        self._end(request)
+        environ = dict(request.environ)
+        environ["REQUEST_METHOD"] = "GET" if environ["REQUEST_METHOD"] != "HEAD" else "HEAD"
+        environ["PATH_INFO"] = redirect.path.encode().decode("latin-1")
+        environ["QUERY_STRING"] = redirect.query
+        environ["CONTENT_LENGTH"] = "0"
+        environ.pop("CONTENT_TYPE", None)
+        environ.pop("HTTP_TRANSFER_ENCODING", None)
+        import io
+
+        environ["wsgi.input"] = io.BytesIO()
+        seen = {(request.path, request.query_string)}
+        previous = request.previous
+        while previous is not None:
+            seen.add((previous.path, previous.query_string))
+            previous = previous.previous
+        new = self.finder.request(environ)
+        if (redirect.path, redirect.query) in seen:
+            new.plan = self.finder.refusal(RuntimeError(f"an internal redirect came back to {redirect.path}"))
+        new.previous = request
+        return new, set_current(new)
+
+    def _resource(
+        self, request: Request, error: BaseException | None, result: Any
+    ) -> tuple[str, list[tuple[str, str]], Iterable[bytes]]:
+        """Run the hooks and the handler; the parts of the response."""
+        points = request.plan.points
+        try:
+            try:
+                try:
+                    if error is not None:
+                        raise error
+                    if result is NOTHING:
+                        result = self._handle(request)
+                    if type(result) in _PLAIN and request._response is None:
+                        request._result = result  # until a hook asks for the response
+                    else:
+                        self._accept(request, result)
+                    if points.before_finalize is not None:
+                        request.stage = "before_finalize"
+                        points.before_finalize(request)
+                    return self._finalize(request)
+                except (HTTPError, HTTPRedirect, Finished) as stop:
+                    self._stopped(request, stop)
+                    if points.before_finalize is not None:
+                        request.stage = "before_finalize"
+                        points.before_finalize(request)
+                    return self._finalize(request)
+            finally:
+                if points.on_end_resource is not None:
+                    request.stage = "on_end_resource"
+                    points.on_end_resource(request)
+        except InternalRedirect:
+            raise
+        except (HTTPError, HTTPRedirect, Finished) as stop:  # of a hook that ran for a stop, or at the end
+            self._stopped(request, stop)
+            return self._finalize(request)
+        except Exception as unexpected:  # noqa: BLE001 - becomes a response of status 500
+            return self._unexpected(request, unexpected)
+
+    def _handle(self, request: Request) -> Any:
+        plan = request.plan
+        points = plan.points
+        if "hosts" in plan.config:
+            _check_host(request)
+        if points.on_start_resource is not None:
+            request.stage = "on_start_resource"
+            points.on_start_resource(request)
+        if points.before_request_body is not None:
+            request.stage = "before_request_body"
+            points.before_request_body(request)
+        if points.before_handler is not None:
+            request.stage = "before_handler"
+            points.before_handler(request)
+        request.stage = "handler"
+        handler = vars(request).get("handler", NOTHING)
+        if handler is NOTHING:
+            return plan.run(request)
+        return request.response if handler is None else handler()
+
+    def _accept(self, request: Request, result: Any) -> None:
+        """Make the response of what the handler returned."""
+        if isinstance(result, Response):
+            earlier = request._response
+            if result is not earlier:
+                for name, value in request.response.headers:
+                    if name.lower() == "set-cookie" or name not in result.headers:
+                        result.headers.add(name, value)
+                request._response = result
+            return
+        response = request.response
+        if result is None:
+            if response.body == b"" and response.status == 200:
+                response.status = 204
+            return
+        response.set_body(result)
+
+    def _stopped(self, request: Request, stop: BaseException) -> None:
+        """The response of an exception that ends a request."""
+        if isinstance(stop, Finished):
+            request._response, request._result = None, NOTHING
+            self._accept(request, stop.response)
+            return
+        from kirsch_web import pages
+
+        request._result = NOTHING
+        cookies = [] if request._response is None else request._response.headers.get_all("Set-Cookie")
+        request._response = None
+        if isinstance(stop, HTTPRedirect):
+            pages.redirect(request, stop)
+        elif isinstance(stop, HTTPError):
+            pages.error(request, stop)
+        for cookie in cookies:
+            request.response.headers.add("Set-Cookie", cookie)
+
+    def _unexpected(self, request: Request, error: Exception) -> tuple[str, list[tuple[str, str]], Iterable[bytes]]:
+        """Report an exception that no one planned, and answer 500."""
+        from kirsch_web import pages
+
+        points = request.plan.points
+        request.error = error
+        try:
+            if points.before_error_response is not None:
+                request.stage = "before_error_response"
+                points.before_error_response(request)
+            pages.unexpected(request, error)
+            if points.after_error_response is not None:
+                request.stage = "after_error_response"
+                points.after_error_response(request)
+            return self._finalize(request)
+        except Exception as second:  # noqa: BLE001 - the last resort
+            pages.report(request, second)
+            request._response = None
+            body = b"500 Internal Server Error\n"
+            fields = [("Content-Type", "text/plain; charset=utf-8"), ("Content-Length", str(len(body)))]
+            return status_line(500), fields, [b"" if request.method == "HEAD" else body]
+
+    def _finalize(self, request: Request) -> tuple[str, list[tuple[str, str]], Iterable[bytes]]:
+        """The response as ``start_response`` and the server take it."""
+        if request._response is None and request._result is not NOTHING:
+            return self._finalize_plain(request)
+        response = request.response
+        status, headers, body = response.status, response.headers, response.body
+        line = status_line(status)
+        no_content = status in NO_CONTENT or status < 200
+        if not (isinstance(body, bytes) or no_content or request.plan.streams):
+            body = response.collapse()
+        if isinstance(body, bytes):
+            if no_content:
+                body = b""
+                headers.remove("Content-Length")
+                if status == 204:
+                    headers.remove("Content-Type")
+            else:
+                headers["Content-Length"] = str(len(body))
+                if body and "Content-Type" not in headers:
+                    headers.add("Content-Type", HTML)
+            if request.method == "HEAD":
+                body = b""
+            return line, headers.pairs(), [body] if body else []
+        if no_content or request.method == "HEAD":
+            close = getattr(body, "close", None)
+            if close is not None:
+                close()
+            if no_content:
+                headers.remove("Content-Length")
+            return line, headers.pairs(), []
+        wrapper = request.environ.get("wsgi.file_wrapper")
+        if type(body) is FileBody and body.length is None and wrapper is not None:
+            return line, headers.pairs(), wrapper(body.file, FileBody.BLOCK)
+        return line, headers.pairs(), Stream(request, body)
+
+    @staticmethod
+    def _finalize_plain(request: Request) -> tuple[str, list[tuple[str, str]], Iterable[bytes]]:
+        """The response of a result that no hook has looked at."""
+        plan, result = request.plan, request._result
+        if type(result) is str:
+            body, fields = result.encode(), plan.html_fields
+        else:
+            body, fields = encode_json(result), plan.json_fields
+        fields = [*fields, ("Content-Length", str(len(body)))]
+        return plan.line, fields, [] if plan.method == "HEAD" else [body]
+
+    def _ended(self, request: Request, body: Iterable[bytes]) -> Iterable[bytes]:
+        """``body`` with what has to be done at its end."""
+        if request.plan.points.on_end_request is None and request._form is None:
+            return body
+        if type(body) is Stream:
+            body.at_end = self._end
+            return body
+        return Ending(request, body, self._end)
+
+    def _end(self, request: Request) -> None:
+        """The response has been sent, or given up."""
+        try:
+            if request.plan.points.on_end_request is not None:
+                request.stage = "on_end_request"
+                token = set_current(request)
+                try:
+                    request.plan.points.on_end_request(request)
+                except Exception as error:  # noqa: BLE001 - the response is gone: only the log can tell
+                    from kirsch_web import pages
+
+                    pages.report(request, error)
+                finally:
+                    reset_current(token)
+        finally:
+            request.close()
+
+    # What it knows
+
+    def url(self, handler: Callable[..., object] | str, *segments: object, **query: object) -> str:
+        """The path of a handler, or of a route by its name, below the mount; ``segments`` are its positional arguments.
+
+        Keywords fill the names that the path has, and what is left of them becomes the query.
+        """
+        from kirsch_web.urls import url_of
+
+        return url_of(self, handler, segments, query)
+
+    def handlers(self) -> Iterator[Plan]:
+        """The plans of all handlers that were found when the application was mounted."""
+        plans: Iterator[Plan] = self.finder.handlers()
+        return plans
+
+    def find(self, method: str, path: str) -> tuple[Endpoint, Plan]:
+        """Endpoint and plan of a path below the mount, for ``explain``."""
+        endpoint: Endpoint = self.finder.find(path, method)[0]
+        return endpoint, endpoint.plan(method)
+
+
+def _options(values: Mapping[str, Any], name: str) -> dict[str, Any]:
+    prefix = f"tools.{name}."
+    return {
+        key[len(prefix) :]: value
+        for key, value in values.items()
+        if key.startswith(prefix) and key[len(prefix) :] not in ("on", "priority")
+    }
+
+
+def _check_host(request: Request) -> None:
+    """421 for a host that is not in ``hosts``; an entry ``.shop.example`` means all below that name."""
+    host = request.host.lower()
+    name = host.rpartition(":")[0] if host.rpartition(":")[2].isdigit() and not host.endswith("]") else host
+    for allowed in request.plan.config["hosts"]:
+        allowed = allowed.lower()
+        if allowed in (host, name, "*") or (allowed.startswith(".") and name.endswith(allowed)):
+            return
+    raise HTTPError(421, "this host is not served here")
+
+
+class Stream:
+    """A body that is made while it is sent: text is encoded, and the request is current in each step."""
+
+    __slots__ = ("_body", "_iterator", "_request", "at_end")
+
+    def __init__(self, request: Request, body: Iterable[bytes | str]) -> None:
+        self._request = request
+        self._body = body
+        self._iterator = iter(body)
+        self.at_end: Callable[[Request], None] | None = None
+
+    def __iter__(self) -> Stream:
+        return self
+
+    def __next__(self) -> bytes:
+        token = set_current(self._request)
+        try:
+            while True:
+                part = next(self._iterator)
+                if part:
+                    return part.encode() if isinstance(part, str) else part
+        finally:
+            reset_current(token)
+
+    def close(self) -> None:
+        """The end of the response, or of its client."""
+        try:
+            close = getattr(self._body, "close", None)
+            if close is not None:
+                token = set_current(self._request)
+                try:
+                    close()
+                finally:
+                    reset_current(token)
+        finally:
+            at_end, self.at_end = self.at_end, None
+            if at_end is not None:
+                at_end(self._request)
+
+
+class Ending:
+    """A body whose end is reported."""
+
+    __slots__ = ("_at_end", "_body", "_iterator", "_request")
+
+    def __init__(self, request: Request, body: Iterable[bytes], at_end: Callable[[Request], None]) -> None:
+        self._request = request
+        self._body = body
+        self._iterator = iter(body)
+        self._at_end: Callable[[Request], None] | None = at_end
+
+    def __iter__(self) -> Iterator[bytes]:
+        return self._iterator
+
+    def close(self) -> None:
+        """The end of the response."""
+        try:
+            close = getattr(self._body, "close", None)
+            if close is not None:
+                close()
+        finally:
+            at_end, self._at_end = self._at_end, None
+            if at_end is not None:
+                at_end(self._request)
+
+
+class Mounts:
+    """Several WSGI applications, each below a path: the longest path that fits counts, at a slash.
+
+    ``Mounts({"": shop, "/admin": admin})``. The mount's path moves from PATH_INFO to SCRIPT_NAME.
+    """
+
+    def __init__(self, applications: Mapping[str, Callable[..., Iterable[bytes]]]) -> None:
+        self.applications: dict[str, Callable[..., Iterable[bytes]]] = {}
+        for path, app in applications.items():
+            path = path.rstrip("/")
+            if path and not path.startswith("/"):
+                raise ConfigError(f"a mount's path begins with a slash, as in /{path}")
+            if path in self.applications:
+                raise ConfigError(f"there are two applications at {path or '/'}")
+            self.applications[path] = app
+
+    def __call__(self, environ: dict[str, Any], start_response: StartResponse) -> Iterable[bytes]:
+        path = environ.get("PATH_INFO", "")
+        head = path.rstrip("/") if path.endswith("/") else path
+        while True:
+            app = self.applications.get(head)
+            if app is not None:
+                if head:
+                    environ = dict(environ)
+                    environ["SCRIPT_NAME"] = environ.get("SCRIPT_NAME", "") + head
+                    environ["PATH_INFO"] = path[len(head) :]
+                return app(environ, start_response)
+            if not head:
+                return _no_application(start_response)
+            head = head.rpartition("/")[0]
+
+
+def _no_application(start_response: StartResponse) -> list[bytes]:
+    body = b"404 Not Found\n"
+    start_response("404 Not Found", [("Content-Type", "text/plain"), ("Content-Length", str(len(body)))])
+    return [body]
+
+
+def url(handler: Callable[..., object] | str, *segments: object, **query: object) -> str:
+    """The path of a handler of the application that answers the current request; see :meth:`App.url`."""
+    from kirsch_web.request import current
+
+    request = current()
+    return request.mount + request.app.url(handler, *segments, **query)

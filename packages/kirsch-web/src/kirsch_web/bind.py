@@ -1,0 +1,412 @@
+"""Binding: from a request to the arguments of its handler, through functions that are made at mount.
+
+Where a value comes from, in this order: a segment that the path names; the next segment of the path, for parameters
+that can be positional; a field of the body, for methods that have one; the query; the parameter's default.
+
+The status of a refusal says which part of the request was wrong: the path 404, the query 400, the body 422.
+"""
+
+from __future__ import annotations
+
+from kirsch_web import bodies
+from kirsch_web.convert import Invalid
+from kirsch_web.errors import BadText, HTTPError, NotFound
+from kirsch_web.fields import media_type
+from kirsch_web.publishing import WITH_BODY
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from typing import Any
+
+    from kirsch_web.request import Request
+    from kirsch_web.shape import Parameter, Shape
+
+    Binder = Callable[[Request], object]
+
+_MISSING: Any = object()
+_STATUS = {"path": 404, "query": 400, "header": 400, "cookie": 400, "body": 422}
+
+
+class Problems:
+    """What is wrong with the values of one request."""
+
+    def __init__(self) -> None:
+        self.found: list[dict[str, str]] = []
+
+    def add(self, name: str, source: str, reason: str) -> None:
+        if len(self.found) < 50:
+            self.found.append({"name": name, "in": source, "reason": reason})
+
+    def error(self) -> HTTPError:
+        """The status is that of the part of the request that was looked at first."""
+        statuses = {_STATUS[each["in"]] for each in self.found}
+        status = next(each for each in (404, 400, 422) if each in statuses)
+        first = self.found[0]
+        return HTTPError(status, f"parameter {first['name']} {first['reason']}", errors=self.found)
+
+
+def shown(value: str) -> str:
+    """A client's value as a message may show it."""
+    return repr(value if len(value) <= 60 else value[:57] + "...")
+
+
+def binder(
+    shape: Shape,
+    call: Callable[..., object],
+    *,
+    method: str,
+    is_index: bool,
+    captured: tuple[str, ...] = (),
+    takes_rest: bool = True,
+    refuse_unknown: bool = False,
+) -> Binder:
+    """A function that calls the handler with the arguments of a request.
+
+    Args:
+        shape: the handler's signature.
+        call: the handler.
+        method: the request's method.
+        is_index: whether the handler's parameters can only be fields, because the path has no segments for them.
+        captured: names that the path gives segments to.
+        takes_rest: whether segments behind the handler's own may exist.
+        refuse_unknown: whether a field that is no parameter is refused.
+    """
+    simple = not (captured or refuse_unknown or shape.keywords)
+    if simple and not shape.parameters and shape.rest is None:
+        return _no_parameters(call)
+    if simple and takes_rest and shape.rest is None:
+        segments = [each for each in shape.parameters if each.source == "value"]
+        injects = [each for each in shape.parameters if each.source == "inject" and not each.positional]
+        if (
+            segments
+            and len(segments) + len(injects) == len(shape.parameters)
+            and all(each.positional and each.text is not None and each.many is None for each in segments)
+        ):
+            general = _General(shape, call, method, is_index, captured, refuse_unknown).__call__
+            return _segments(
+                call,
+                tuple(each.text for each in segments if each.text is not None),
+                tuple((each.name, each.inject) for each in injects),
+                general,
+            )
+    if simple and shape.rest is None and all(each.source == "inject" for each in shape.parameters):
+        return _injected(call, tuple((each.name, each.inject) for each in shape.parameters))
+    return _General(shape, call, method, is_index, captured, refuse_unknown).__call__
+
+
+def _no_parameters(call: Callable[..., object]) -> Binder:
+    def bind(request: Request) -> object:
+        if request.rest:
+            raise NotFound
+        return call()
+
+    return bind
+
+
+def _segments(
+    call: Callable[..., object],
+    converters: tuple[Callable[[str], object], ...],
+    injects: tuple[tuple[str, Any], ...],
+    general: Binder,
+) -> Binder:
+    """For requests whose path gives all values; ``general`` is for the others, and says what is wrong with these."""
+    count = len(converters)
+    convert = converters[0]
+
+    def bind_one(request: Request) -> object:
+        rest = request.rest
+        if len(rest) != 1 or not rest[0]:
+            return general(request)
+        try:
+            value = convert(rest[0])
+        except BadText:
+            return general(request)
+        return call(value)
+
+    def bind(request: Request) -> object:
+        rest = request.rest
+        if len(rest) != count or "" in rest:
+            return general(request)
+        try:
+            values = [converter(segment) for converter, segment in zip(converters, rest)]  # noqa: B905 - as long
+        except BadText:
+            return general(request)
+        return call(*values, **{name: inject(request) for name, inject in injects})
+
+    return bind_one if count == 1 and not injects else bind
+
+
+def _injected(call: Callable[..., object], injects: tuple[tuple[str, Any], ...]) -> Binder:
+    if len(injects) == 1 and getattr(injects[0][1], "__func__", None) is _request_itself():
+        name = injects[0][0]
+
+        def bind_request(request: Request) -> object:
+            if request.rest:
+                raise NotFound
+            return call(**{name: request})
+
+        return bind_request
+
+    def bind(request: Request) -> object:
+        if request.rest:
+            raise NotFound
+        return call(**{name: inject(request) for name, inject in injects})
+
+    return bind
+
+
+def _request_itself() -> Any:
+    from kirsch_web.request import Request
+
+    return Request.__from_request__.__func__  # type: ignore[attr-defined]
+
+
+class _General:
+    """The binder for every signature."""
+
+    def __init__(
+        self,
+        shape: Shape,
+        call: Callable[..., object],
+        method: str,
+        is_index: bool,
+        captured: tuple[str, ...],
+        refuse_unknown: bool,
+    ) -> None:
+        self.call = call
+        self.shape = shape
+        self.is_index = is_index
+        self.refuse_unknown = refuse_unknown
+        self.captured = frozenset(captured)
+        self.positional = tuple(each for each in shape.parameters if each.positional)
+        self.named = tuple(each for each in shape.parameters if not each.positional)
+        self.from_path = tuple(each for each in self.positional if each.source == "value" and each.name not in captured)
+        self.reads_body = method in WITH_BODY and (
+            any(each.source in ("record", "upload", "value") for each in shape.parameters) or bool(shape.keywords)
+        )
+        self.names = frozenset(each.name for each in shape.parameters)
+
+    def __call__(self, request: Request) -> object:
+        problems = Problems()
+        rest = request.rest
+        shape = self.shape
+        spare: tuple[object, ...] = ()
+        if len(rest) > len(self.from_path):
+            if shape.rest is None:
+                raise NotFound
+            spare = self._spare(rest[len(self.from_path) :], shape.rest, problems)
+        fields = _Fields(request, self.reads_body and not self._body_can_wait(len(rest)))
+        arguments: list[object] = []
+        keywords: dict[str, object] = {}
+        given = 0
+        gap = False
+        for parameter in self.positional:
+            if parameter.name in self.captured:
+                value = self._from_segment(parameter, (request.captured or {})[parameter.name], problems)
+            elif parameter.source == "value" and given < len(rest):
+                value = self._from_segment(parameter, rest[given], problems)
+                given += 1
+            else:
+                value = self._find(parameter, request, fields, problems)
+            if value is _MISSING:
+                gap = True
+            elif gap:
+                keywords[parameter.name] = value
+            else:
+                arguments.append(value)
+        for parameter in self.named:
+            if parameter.name in self.captured:
+                value = self._from_segment(parameter, (request.captured or {})[parameter.name], problems)
+            else:
+                value = self._find(parameter, request, fields, problems)
+            if value is not _MISSING:
+                keywords[parameter.name] = value
+        if request.captured and not shape.keywords:
+            for name in request.captured:
+                if name not in self.names:
+                    raise NotFound(f"the path gives {name}, which this resource does not take")
+        if shape.keywords or self.refuse_unknown:
+            self._others(request, fields, keywords, problems)
+        if problems.found:
+            raise problems.error()
+        return self.call(*arguments, *spare, **keywords)
+
+    def _body_can_wait(self, given: int) -> bool:
+        """Whether the path gives all values, so that the body is the handler's to read."""
+        if self.shape.keywords or self.refuse_unknown:
+            return False
+        path = {each.name for each in self.from_path[:given]} | self.captured
+        return all(each.name in path or each.source in ("inject", "header", "cookie") for each in self.shape.parameters)
+
+    @staticmethod
+    def _spare(rest: Any, convert: Callable[[str], object], problems: Problems) -> tuple[object, ...]:
+        found = []
+        for segment in rest:
+            try:
+                found.append(convert(segment))
+            except BadText as error:
+                problems.add("path", "path", f"has {shown(segment)}, which is not {error}")
+        return tuple(found)
+
+    @staticmethod
+    def _from_segment(parameter: Parameter, segment: str, problems: Problems) -> object:
+        """The value of a segment, which must not be empty: ``/books//`` names no book."""
+        if parameter.text is None or not segment:
+            problems.add(parameter.name, "path", "is empty" if not segment else "cannot be given in the path")
+            return _MISSING
+        try:
+            value = parameter.text(segment)
+        except BadText as error:
+            problems.add(parameter.name, "path", f"is {shown(segment)}, which is not {error}")
+            return _MISSING
+        return value
+
+    def _find(self, parameter: Parameter, request: Request, fields: _Fields, problems: Problems) -> object:
+        """The value from anywhere but the path; _MISSING where the default counts."""
+        source = parameter.source
+        if source == "inject":
+            assert parameter.inject is not None
+            return parameter.inject(request)
+        if source == "record":
+            return fields.record(parameter, problems)
+        if source == "upload":
+            return self._upload(parameter, fields, problems)
+        if source in ("header", "cookie"):
+            values = request.headers if source == "header" else request.cookies
+            text = values.get(parameter.field)
+            if not text:
+                return self._absent(parameter, source, problems)
+            return self._texts(parameter, [text], source, problems)
+        json = fields.json
+        if json is not None and parameter.name in json:
+            assert parameter.json is not None
+            try:
+                return parameter.json(json[parameter.name])
+            except Invalid as error:
+                _invalid(parameter.name, "body", error, problems)
+                return _MISSING
+        texts = fields.form.get(parameter.name)
+        if texts is not None:
+            return self._texts(parameter, texts, "body", problems)
+        texts = fields.query.get(parameter.name)
+        if texts is not None:
+            return self._texts(parameter, texts, "query", problems)
+        if self.reads_body and fields.has_body:
+            return self._absent(parameter, "body", problems)
+        return self._absent(parameter, "path" if parameter.positional and not self.is_index else "query", problems)
+
+    @staticmethod
+    def _absent(parameter: Parameter, source: str, problems: Problems) -> object:
+        if parameter.required:
+            problems.add(parameter.name, source, "is missing")
+        return _MISSING
+
+    @staticmethod
+    def _texts(parameter: Parameter, texts: list[str], source: str, problems: Problems) -> object:
+        """The value of fields: the items of a list, or a single one."""
+        try:
+            if parameter.many is not None:
+                builder, item = parameter.many
+                return builder([item(text) for text in texts])
+            if len(texts) > 1:
+                problems.add(parameter.name, source, f"is given {len(texts)} times")
+                return _MISSING
+            assert parameter.text is not None
+            return parameter.text(texts[0])
+        except BadText as error:
+            wrong = texts[0] if len(texts) == 1 else ", ".join(texts)
+            problems.add(parameter.name, source, f"is {shown(wrong)}, which is not {error}")
+            return _MISSING
+
+    def _upload(self, parameter: Parameter, fields: _Fields, problems: Problems) -> object:
+        uploads = fields.files.get(parameter.name, [])
+        # A browser sends a file input that was left empty as a file without name and content.
+        chosen = [each for each in uploads if each.filename or each.size]
+        if parameter.uploads:
+            return chosen if chosen or parameter.required else _MISSING
+        if not chosen:
+            return self._absent(parameter, "body", problems)
+        if len(chosen) > 1:
+            problems.add(parameter.name, "body", f"is given {len(chosen)} times")
+            return _MISSING
+        return chosen[0]
+
+    def _others(self, request: Request, fields: _Fields, keywords: dict[str, object], problems: Problems) -> None:
+        """Fields that are no parameters: for ``**params``, or refused."""
+        sources: list[tuple[str, Mapping[str, Any]]] = [("query", fields.query), ("body", fields.form)]
+        if fields.json is not None:
+            sources.append(("body", fields.json))
+        for source, values in sources:
+            for name, value in values.items():
+                if name in self.names:
+                    continue
+                if not self.shape.keywords:
+                    problems.add(name, source, "is not a parameter")
+                else:
+                    single = isinstance(value, list) and len(value) == 1 and values is not fields.json
+                    keywords[name] = value[0] if single else value
+        if self.shape.keywords:
+            captured = request.captured or {}
+            keywords.update({name: segment for name, segment in captured.items() if name not in self.names})
+
+
+def _invalid(name: str, source: str, error: Invalid, problems: Problems) -> None:
+    for path, reason in error.problems:
+        problems.add(f"{name}.{path}" if path and name else path or name, source, reason)
+
+
+_NO_FIELDS: Any = {}
+
+
+class _Fields:
+    """The fields of one request: of its query, and of its body if the handler's parameters need it."""
+
+    def __init__(self, request: Request, reads_body: bool) -> None:
+        self.request = request
+        self.query = request.query
+        self.form: Mapping[str, list[str]] = _NO_FIELDS
+        self.files: Mapping[str, Any] = _NO_FIELDS
+        self.json: dict[str, Any] | None = None
+        self.whole: Any = _MISSING
+        self.has_body = False
+        if reads_body and bodies.length_of(request.environ) != 0:
+            self.has_body = True
+            name, _ = media_type(request.environ.get("CONTENT_TYPE", ""))
+            if bodies.is_json(name):
+                self.whole = request.json()
+                if type(self.whole) is dict:
+                    self.json = self.whole
+            elif name in ("application/x-www-form-urlencoded", "multipart/form-data"):
+                form = request.form
+                self.form, self.files = form.fields, form.files
+            else:
+                raise HTTPError(
+                    415,
+                    f"the body is {name or 'of no media type'}, which is neither JSON nor a form",
+                    headers=[("Accept", "application/json, application/x-www-form-urlencoded, multipart/form-data")],
+                )
+        elif reads_body:
+            self.has_body = request.method != "DELETE"  # whose body is rare: what is missing is missing elsewhere
+
+    def record(self, parameter: Parameter, problems: Problems) -> object:
+        """The record of the whole body; of the query where the method has no body."""
+        try:
+            if self.whole is not _MISSING:
+                assert parameter.json is not None
+                return parameter.json(self.whole)
+            record = parameter.record
+            if record is not None and self.form:
+                return record.from_fields(self.form)
+            if record is not None and not self.has_body:
+                if not self.query and not parameter.required:
+                    return _MISSING
+                return record.from_fields(self.query)
+        except Invalid as error:
+            _invalid("", "body" if self.has_body else "query", error, problems)
+            if problems.found and not problems.found[-1]["name"]:
+                problems.found[-1]["name"] = parameter.name
+            return _MISSING
+        if parameter.required:
+            problems.add(parameter.name, "body", "is missing: send JSON" + (" or a form" if record else ""))
+        return _MISSING

@@ -1,0 +1,178 @@
+"""Request bodies: reading within limits, urlencoded forms, JSON.
+
+All limits are of the configuration (``body.*``), with the defaults of :class:`Limits`. A body beyond one is refused
+with 413, and one that breaks its grammar with 400, before a handler runs.
+"""
+
+from __future__ import annotations
+
+from kirsch_web import percent
+from kirsch_web.errors import HTTPError
+from kirsch_web.fields import content_length, media_type
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from typing import Any, BinaryIO
+
+    from kirsch_web.multipart import Upload
+
+CHUNK = 256 * 1024
+"""Bytes that are read at a time from a body that goes to a file."""
+
+
+class Limits:
+    """What one request body may take. Sizes are in bytes."""
+
+    __slots__ = ("fields", "memory", "part_headers", "parts", "spool", "total", "uploads")
+
+    def __init__(
+        self,
+        total: int = 1 << 20,
+        uploads: int = 64 << 20,
+        memory: int = 1 << 20,
+        fields: int = 1000,
+        parts: int = 1000,
+        part_headers: int = 8 << 10,
+        spool: int = 256 << 10,
+    ) -> None:
+        self.total = total
+        """A body that is read as a whole: JSON, an urlencoded form, ``request.read()``."""
+        self.uploads = uploads
+        """A multipart body, files included."""
+        self.memory = memory
+        """The fields of a multipart body that are no files, together."""
+        self.fields = fields
+        """Fields of a query string or an urlencoded form."""
+        self.parts = parts
+        """Parts of a multipart body."""
+        self.part_headers = part_headers
+        """The header of one part."""
+        self.spool = spool
+        """A file of a multipart body above this goes to a temporary file."""
+
+
+class Form:
+    """The fields and files of a form. A field may have several values, a file input several files."""
+
+    __slots__ = ("fields", "files")
+
+    def __init__(self, fields: dict[str, list[str]], files: dict[str, list[Upload]]) -> None:
+        self.fields = fields
+        self.files = files
+
+    def get(self, name: str, default: str = "") -> str:
+        """The first value of a field."""
+        values = self.fields.get(name)
+        return values[0] if values else default
+
+    def __getitem__(self, name: str) -> str:
+        return self.fields[name][0]
+
+    def __contains__(self, name: str) -> bool:
+        return name in self.fields
+
+    def close(self) -> None:
+        """Remove the temporary files."""
+        for uploads in self.files.values():
+            for upload in uploads:
+                upload.close()
+
+
+def length_of(environ: dict[str, Any]) -> int | None:
+    """The length of the body: None where only its end will tell, as with chunked bodies."""
+    value = environ.get("CONTENT_LENGTH")
+    if value:
+        return content_length(value)
+    if environ.get("wsgi.input_terminated"):
+        return None
+    if environ.get("HTTP_TRANSFER_ENCODING"):
+        raise HTTPError(411, "this server hands over no body without Content-Length")
+    return 0
+
+
+def chunks(environ: dict[str, Any], limit: int, size: int = CHUNK) -> Iterator[bytes]:
+    """The body in pieces of ``size`` bytes at most; 413 beyond ``limit``, and 400 where it is shorter than declared."""
+    length = length_of(environ)
+    if length is not None and length > limit:
+        raise HTTPError(413, f"the body has {length} bytes; {limit} are allowed")
+    read: Any = environ["wsgi.input"].read
+    taken = 0
+    while length is None or taken < length:
+        chunk: bytes = read(size if length is None else min(size, length - taken))
+        if not chunk:
+            if length is not None:
+                raise HTTPError(400, "the body ended before its Content-Length")
+            return
+        taken += len(chunk)
+        if taken > limit:
+            raise HTTPError(413, f"the body has more than {limit} bytes")
+        yield chunk
+
+
+def read(environ: dict[str, Any], limit: int) -> bytes:
+    """The whole body."""
+    return b"".join(chunks(environ, limit))
+
+
+def read_form(environ: dict[str, Any], limits: Limits) -> Form:
+    """The form in the body; 415 where its media type is not that of a form."""
+    name, parameters = media_type(environ.get("CONTENT_TYPE", ""))
+    if name == "application/x-www-form-urlencoded":
+        data = read(environ, limits.total)
+        return Form(percent.multiple(percent.pairs(data.decode("latin-1"), limits.fields)), {})
+    if name == "multipart/form-data":
+        from kirsch_web.multipart import parse
+
+        return parse(chunks(environ, limits.uploads), parameters.get("boundary", ""), limits)
+    if not name and length_of(environ) == 0:
+        return Form({}, {})
+    raise HTTPError(
+        415,
+        f"the body is {name or 'of no media type'}; a form is application/x-www-form-urlencoded or multipart/form-data",
+        headers=[("Accept", "application/x-www-form-urlencoded, multipart/form-data")],
+    )
+
+
+def is_json(name: str) -> bool:
+    """Whether a media type is JSON: application/json, or one that ends with +json."""
+    return name == "application/json" or (name.startswith("application/") and name.endswith("+json"))
+
+
+def read_json(environ: dict[str, Any], limits: Limits) -> Any:
+    """The value of a JSON body; 415 where the media type is another, 400 where it is not JSON."""
+    name, parameters = media_type(environ.get("CONTENT_TYPE", ""))
+    if not is_json(name) or parameters.get("charset", "utf-8").lower() not in ("utf-8", "utf8"):
+        raise HTTPError(
+            415,
+            f"the body is {environ.get('CONTENT_TYPE') or 'of no media type'}; application/json is expected",
+            headers=[("Accept", "application/json")],
+        )
+    return parse_json(read(environ, limits.total))
+
+
+def parse_json(data: bytes) -> Any:
+    """The value of ``data``; NaN and Infinity, which are no JSON, are refused with 400 like all that is not JSON."""
+    import json
+
+    try:
+        return json.loads(data.decode(), parse_constant=_no_constant)
+    except UnicodeDecodeError:
+        raise HTTPError(400, "the body is not UTF-8") from None
+    except RecursionError:
+        raise HTTPError(400, "the body is nested too deeply") from None
+    except ValueError as error:
+        raise HTTPError(400, f"the body is not JSON: {error}") from None
+
+
+def _no_constant(name: str) -> Any:
+    raise ValueError(f"{name} is no JSON value")
+
+
+def copy(source: BinaryIO, target: BinaryIO) -> int:
+    """Copy all bytes; how many there were."""
+    total = 0
+    while block := source.read(CHUNK):
+        target.write(block)
+        total += len(block)
+    return total

@@ -1,0 +1,314 @@
+"""Configuration: layers with their origins, merged path by path, and checked when the application is mounted.
+
+A value comes from the application's defaults, an object's or a handler's decorator, or a section of the
+configuration, which is named after a path. For a path the layers are merged in the order of the walk: defaults, then
+for each segment first the object's own and then the section's. So a section beats the decorator at the same path, and
+a deeper layer beats both.
+"""
+
+from __future__ import annotations
+
+import re
+
+from kirsch_web.errors import REASONS, ConfigError
+from kirsch_web.hooks import POINTS
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+    from typing import Any
+
+    from kirsch_web.builtin import BuiltinTools
+
+
+class Layer:
+    """Values of one place, and the words for that place."""
+
+    __slots__ = ("origin", "values")
+
+    def __init__(self, values: Mapping[str, Any], origin: str) -> None:
+        self.values = dict(values)
+        self.origin = origin
+
+    def __repr__(self) -> str:
+        return f"<Layer {self.origin}>"
+
+
+_SIZE = re.compile(r"([0-9]{1,12})[ ]?(|B|KiB|MiB|GiB|kB|MB|GB)").fullmatch
+_UNITS = {"": 1, "B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "kB": 10**3, "MB": 10**6, "GB": 10**9}
+
+
+def size(value: object) -> int:
+    """Bytes of 1048576 or ``"1MiB"``. Raises ValueError."""
+    if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
+        return value
+    match = _SIZE(value) if isinstance(value, str) else None
+    if match is None:
+        raise ValueError(f"{value!r} is not a size such as 1048576 or '1MiB'")
+    return int(match[1]) * _UNITS[match[2]]
+
+
+def _count(value: object) -> int:
+    if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
+        return value
+    raise ValueError(f"{value!r} is not a number of 0 or more")
+
+
+def _flag(value: object) -> bool:
+    if isinstance(value, bool):
+        return value
+    raise ValueError(f"{value!r} is neither true nor false")
+
+
+def _unknown(value: object) -> str:
+    if value in ("ignore", "refuse"):
+        return str(value)
+    raise ValueError(f"{value!r} is neither 'ignore' nor 'refuse'")
+
+
+def _hosts(value: object) -> list[str]:
+    if isinstance(value, (list, tuple)) and all(isinstance(each, str) for each in value):
+        return [each.lower() for each in value]
+    raise ValueError(f"{value!r} is not a list of host names")
+
+
+def _any(value: object) -> object:
+    return value
+
+
+KEYS: dict[str, Any] = {
+    "body.limit": size,
+    "body.upload_limit": size,
+    "body.memory": size,
+    "body.fields": _count,
+    "body.parts": _count,
+    "body.part_headers": size,
+    "body.spool": size,
+    "errors.debug": _flag,
+    "hosts": _hosts,
+    "params.unknown": _unknown,
+    "request.dispatch": _any,
+    "response.stream": _flag,
+}
+"""The keys outside of the namespaces, each with the function that reads its value."""
+
+LIMITS = {
+    "body.limit": "total",
+    "body.upload_limit": "uploads",
+    "body.memory": "memory",
+    "body.fields": "fields",
+    "body.parts": "parts",
+    "body.part_headers": "part_headers",
+    "body.spool": "spool",
+}
+
+DEFAULTS = Layer({"response.headers.X-Content-Type-Options": "nosniff"}, "kirsch_web's default")
+
+
+def flatten(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Nested tables as dotted keys, as TOML has them: ``{"tools": {"gzip": {"on": true}}}``."""
+    flat: dict[str, Any] = {}
+    for key, value in values.items():
+        # A table is a value where the key takes one: headers, say, are not nested further.
+        if isinstance(value, dict) and not (prefix + key).startswith("request.dispatch"):
+            flat.update(flatten(value, f"{prefix}{key}."))
+        else:
+            flat[prefix + key] = value
+    return flat
+
+
+def read(path: str) -> dict[str, Any]:
+    """The tables of a TOML file. Raises ConfigError that names the file."""
+    try:
+        from importlib import import_module
+
+        try:
+            toml: Any = import_module("tomllib")
+        except ImportError:  # Python 3.10
+            toml = import_module("tomli")
+    except ImportError:
+        raise ConfigError(f"{path}: reading TOML needs Python 3.11, or `pip install 'kirsch-web[toml]'`") from None
+    try:
+        with open(path, "rb") as file:
+            tables: dict[str, Any] = toml.load(file)
+            return tables
+    except OSError as error:
+        raise ConfigError(f"{path}: {error.strerror}") from None
+    except ValueError as error:  # UnicodeDecodeError and TOMLDecodeError
+        raise ConfigError(f"{path}: {error}") from None
+
+
+def sections(config: Mapping[str, Any] | str | None) -> dict[str, Layer]:
+    """The layers of a configuration by path; that of the path "" is for all paths, and is the outermost."""
+    if config is None:
+        return {}
+    name = "App(config=...)"
+    if isinstance(config, str) or hasattr(config, "__fspath__"):
+        name = str(config)
+        config = read(name)
+    general: dict[str, Any] = {}
+    found: dict[str, Layer] = {}
+    for key, value in config.items():
+        if key.startswith("/"):
+            if not isinstance(value, dict):
+                raise ConfigError(f"{name}: {key} is not a table of settings")
+            path = "/" + "/".join(part for part in key.split("/") if part)
+            if path in found:
+                raise ConfigError(f"{name}: there are two sections for {path}")
+            found[path] = Layer(flatten(value), f"{name} [{key}]")
+        else:
+            general[key] = value
+    if general:
+        found[""] = Layer(flatten(general), name)
+    return found
+
+
+def merge(layers: Iterable[Layer]) -> tuple[dict[str, Any], dict[str, str]]:
+    """Values and origins; of two layers the later one counts."""
+    values: dict[str, Any] = {}
+    origins: dict[str, str] = {}
+    for layer in layers:
+        for key, value in layer.values.items():
+            values[key] = value
+            origins[key] = layer.origin
+    return values, origins
+
+
+def nearest(word: str, known: Iterable[str]) -> str:
+    """``; did you mean ...?`` where exactly one known word is near, else nothing."""
+    import difflib
+
+    near = difflib.get_close_matches(word, list(known), n=2, cutoff=0.75)
+    if not near:
+        return ""
+    if len(near) == 2:
+        first, second = (difflib.SequenceMatcher(None, word, each).ratio() for each in near)
+        if first - second < 0.02:
+            return ""
+    return f"; did you mean {near[0]}?"
+
+
+def mistakes(layer: Layer, tools: BuiltinTools, namespaces: Iterable[str] = ()) -> Iterator[str]:
+    """What is wrong with the keys and values of a layer, one sentence for each mistake."""
+    known_spaces = {"tools", "hooks", "response", "error_page", "body", "params", "errors", "request", *namespaces}
+    for key, value in layer.values.items():
+        where = f"{layer.origin}: {key}"
+        space, dot, rest = key.partition(".")
+        if space == "tools" and dot:
+            yield from _tool_mistakes(where, rest, value, tools)
+        elif space == "hooks" and dot:
+            yield from _hook_mistakes(where, rest, value)
+        elif key.startswith("response.headers."):
+            yield from _header_mistakes(where, key[len("response.headers.") :], value)
+        elif space == "error_page" and dot:
+            if rest != "default" and not (rest.isdigit() and 400 <= int(rest) <= 599 and int(rest) in REASONS):
+                yield f"{where}: {rest} is neither an error's status nor default"
+            if not (callable(value) or isinstance(value, str)):
+                yield f"{where}: an error page is a file's name or a callable, not {value!r}"
+        elif key in KEYS:
+            try:
+                KEYS[key](value)
+            except ValueError as error:
+                yield f"{where}: {error}"
+        elif space not in namespaces or not dot:
+            choices = [*KEYS, *(f"{each}." for each in known_spaces)]
+            yield f"{where}: there is no such key{nearest(key, choices) or nearest(space, known_spaces)}"
+
+
+def _tool_mistakes(where: str, rest: str, value: object, tools: BuiltinTools) -> Iterator[str]:
+    name, dot, option = rest.partition(".")
+    tool = tools.get(name)
+    if tool is None:
+        yield f"{where}: there is no tool {name}{nearest(name, tools)}"
+        return
+    if not dot:
+        yield f"{where}: name an option of the tool, as in tools.{name}.on"
+    elif option in ("on", "priority"):
+        if option == "on" and not isinstance(value, bool):
+            yield f"{where}: {value!r} is neither true nor false"
+        if option == "priority" and (not isinstance(value, int) or not 0 <= value <= 100):
+            yield f"{where}: a priority is a number from 0 to 100, not {value!r}"
+    else:
+        types = tool.option_types()
+        if option not in types:
+            yield f"{where}: the tool {name} has no option {option}{nearest(option, [*types, 'on', 'priority'])}"
+        elif not fits(value, types[option]):
+            yield f"{where}: {value!r} is not {_words(types[option])}"
+
+
+def _hook_mistakes(where: str, rest: str, value: object) -> Iterator[str]:
+    point = rest.partition(".")[0]
+    if point not in POINTS:
+        yield f"{where}: there is no hook point {point}{nearest(point, POINTS)}"
+    elif not callable(value):
+        try:
+            imported(value)
+        except (ValueError, ImportError, AttributeError) as error:
+            yield f"{where}: {error}"
+
+
+def _header_mistakes(where: str, name: str, value: object) -> Iterator[str]:
+    from kirsch_web.fields import check_field
+
+    if not isinstance(value, str):
+        yield f"{where}: the value of a header field is text, not {value!r}"
+        return
+    try:
+        check_field(name, value)
+    except ValueError as error:
+        yield f"{where}: {error}"
+
+
+def imported(name: object) -> Any:
+    """The object of a dotted name such as ``shop.hooks.count``, or the object itself."""
+    if not isinstance(name, str):
+        return name
+    module_name, dot, attribute = name.rpartition(".")
+    if not dot:
+        raise ValueError(f"{name!r} is not a dotted name of a callable")
+    import importlib
+
+    found = getattr(importlib.import_module(module_name), attribute)
+    if not callable(found):
+        raise ValueError(f"{name} cannot be called")
+    return found
+
+
+def fits(value: object, annotation: Any) -> bool:
+    """Whether a value is of an option's type; True where the type is not one that is checked."""
+    import typing
+
+    from kirsch_web.convert import union_members
+
+    if annotation is None or annotation is typing.Any:
+        return True
+    members = union_members(annotation)
+    if members is not None:
+        return any(fits(value, None if member is type(None) and value is None else member) for member in members)
+    origin = typing.get_origin(annotation) or annotation
+    if origin is typing.Literal:
+        return value in typing.get_args(annotation)
+    if origin is float:
+        return isinstance(value, (int, float)) and not isinstance(value, bool)
+    if origin is int:
+        return isinstance(value, int) and not isinstance(value, bool)
+    if origin is tuple:
+        return isinstance(value, (tuple, list))
+    if origin in (str, bool, bytes, list, dict, set):
+        return isinstance(value, origin)
+    name = getattr(origin, "__name__", "")
+    if name == "Callable":
+        return callable(value)
+    if name in ("Sequence", "Iterable", "Collection"):
+        return isinstance(value, (list, tuple, set, frozenset))
+    if name == "Mapping":
+        return isinstance(value, dict)
+    return isinstance(value, origin) if isinstance(origin, type) else True
+
+
+def _words(annotation: Any) -> str:
+    import typing
+
+    if typing.get_origin(annotation) is typing.Literal:
+        return "one of " + ", ".join(repr(each) for each in typing.get_args(annotation))
+    return f"of type {getattr(annotation, '__name__', None) or str(annotation).replace('typing.', '')}"

@@ -1,0 +1,610 @@
+"""Conversions from text and from JSON to the types that handlers declare, prepared when the application is mounted.
+
+Grammars are narrower than Python's own: ``int`` takes ASCII digits and a minus, where ``int()`` takes spaces,
+underscores and the digits of every script.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import re
+import sys
+import types
+import typing
+from functools import lru_cache, partial
+from typing import Any
+
+from kirsch_web.errors import BadText, ConfigError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    FromText = Callable[[str], Any]
+    FromJson = Callable[[Any], Any]
+
+MAX_DIGITS = 100
+"""Digits of a number in text: conversion takes quadratic time."""
+
+
+class Invalid(Exception):
+    """A value is not of its type; ``problems`` has a path such as ``price`` or ``items.0.id`` and a reason for each."""
+
+    def __init__(self, problems: list[tuple[str, str]]) -> None:
+        super().__init__(problems)
+        self.problems = problems
+
+    @classmethod
+    def one(cls, reason: str) -> Invalid:
+        return cls([("", reason)])
+
+
+# Text
+
+
+def _int(text: str) -> int:
+    digits = text[1:] if text[:1] == "-" else text
+    if digits.isdigit() and digits.isascii() and len(digits) <= MAX_DIGITS:
+        return int(text)
+    raise BadText("a whole number")
+
+
+_is_float = re.compile(r"-?[0-9]{1,100}(?:\.[0-9]{1,100})?(?:[eE][+-]?[0-9]{1,3})?").fullmatch
+
+
+def _float(text: str) -> float:
+    if _is_float(text):
+        value = float(text)
+        if value not in (float("inf"), float("-inf")):
+            return value
+    raise BadText("a number")
+
+
+_TRUE = frozenset(("true", "1", "on", "yes"))
+_FALSE = frozenset(("false", "0", "off", "no"))
+
+
+def _bool(text: str) -> bool:
+    if text in _TRUE:
+        return True
+    if text in _FALSE:
+        return False
+    raise BadText("true or false")
+
+
+def _str(text: str) -> str:
+    return text
+
+
+def _bytes(text: str) -> bytes:
+    return text.encode()
+
+
+_is_uuid = re.compile(r"[0-9a-fA-F]{8}-(?:[0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}").fullmatch
+
+
+def _uuid(text: str) -> Any:
+    import uuid
+
+    if _is_uuid(text):
+        return uuid.UUID(text)
+    raise BadText("a UUID")
+
+
+_is_date = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}").fullmatch
+_TIME = r"[0-9]{2}:[0-9]{2}(?::[0-9]{2}(?:\.[0-9]{1,6})?)?(Z|[+-][0-9]{2}:[0-9]{2})?"
+_is_time = re.compile(_TIME).fullmatch
+_is_datetime = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}[T ]" + _TIME).fullmatch
+
+
+def _iso(text: str) -> str:
+    """The form that every supported Python reads: six digits of a second, and an offset in place of Z."""
+    if text.endswith("Z"):
+        text = text[:-1] + "+00:00"
+    head, dot, tail = text.partition(".")
+    if dot:
+        digits = re.match("[0-9]+", tail)
+        assert digits is not None
+        text = f"{head}.{digits[0]:0<6}{tail[digits.end() :]}"
+    return text
+
+
+def _date(text: str) -> Any:
+    import datetime
+
+    if _is_date(text):
+        try:
+            return datetime.date.fromisoformat(text)
+        except ValueError:
+            pass
+    raise BadText("a date, YYYY-MM-DD")
+
+
+def _time(text: str) -> Any:
+    import datetime
+
+    if _is_time(text):
+        try:
+            return datetime.time.fromisoformat(_iso(text))
+        except ValueError:
+            pass
+    raise BadText("a time, HH:MM:SS")
+
+
+def _datetime(text: str) -> Any:
+    import datetime
+
+    if _is_datetime(text):
+        try:
+            return datetime.datetime.fromisoformat(_iso(text))
+        except ValueError:
+            pass
+    raise BadText("a date and time, YYYY-MM-DDTHH:MM:SS")
+
+
+_is_decimal = re.compile(r"-?[0-9]{1,100}(?:\.[0-9]{1,100})?").fullmatch
+
+
+def _decimal(text: str) -> Any:
+    import decimal
+
+    if _is_decimal(text):
+        return decimal.Decimal(text)
+    raise BadText("a decimal number")
+
+
+def _named(annotation: Any) -> str:
+    return f"{getattr(annotation, '__module__', '')}.{getattr(annotation, '__qualname__', '')}"
+
+
+_TEXTS: dict[Any, FromText] = {int: _int, float: _float, bool: _bool, str: _str, bytes: _bytes}
+_NAMED_TEXTS: dict[str, FromText] = {  # by name, so that nobody's import of them is ours
+    "uuid.UUID": _uuid,
+    "datetime.date": _date,
+    "datetime.time": _time,
+    "datetime.datetime": _datetime,
+    "decimal.Decimal": _decimal,
+}
+
+
+def _choice(choices: dict[str, Any], text: str) -> Any:
+    try:
+        return choices[text]
+    except KeyError:
+        raise BadText("one of " + ", ".join(list(choices)[:20])) from None
+
+
+def _first_of(converters: tuple[FromText, ...], text: str) -> Any:
+    reasons = []
+    for converter in converters:
+        try:
+            return converter(text)
+        except BadText as error:
+            reasons.append(str(error))
+    raise BadText(" or ".join(reasons))
+
+
+def plain(annotation: Any) -> Any:
+    """The annotation without ``Annotated`` and the names of type aliases."""
+    while True:
+        if typing.get_origin(annotation) is typing.Annotated:
+            annotation = annotation.__origin__
+        elif type(annotation).__name__ == "TypeAliasType":
+            annotation = annotation.__value__
+        elif hasattr(annotation, "__supertype__"):  # NewType
+            annotation = annotation.__supertype__
+        else:
+            return annotation
+
+
+def union_members(annotation: Any) -> tuple[Any, ...] | None:
+    """The members of a Union; None for other annotations."""
+    origin = typing.get_origin(annotation)
+    if origin is typing.Union or origin is getattr(types, "UnionType", None):
+        return typing.get_args(annotation)
+    return None
+
+
+def text_converter(annotation: Any) -> FromText | None:
+    """A function from text to the type; None where text cannot say such a value."""
+    annotation = plain(annotation)
+    if annotation in (Any, object, None):
+        return _str
+    try:
+        found = _TEXTS.get(annotation)
+    except TypeError:
+        return None
+    if found is not None:
+        return found
+    if typing.get_origin(annotation) is typing.Literal:
+        values = typing.get_args(annotation)
+        return partial(_choice, {_literal_text(value): value for value in values})
+    members = union_members(annotation)
+    if members is not None:
+        converters = [text_converter(member) for member in members if member is not type(None)]
+        if any(each is None for each in converters):
+            return None
+        # Text fits everything, so str is tried last.
+        found_converters = sorted((each for each in converters if each is not None), key=lambda each: each is _str)
+        return found_converters[0] if len(found_converters) == 1 else partial(_first_of, tuple(found_converters))
+    if isinstance(annotation, type):
+        if issubclass(annotation, enum.Enum):
+            return partial(_choice, {_literal_text(member.value): member for member in annotation})
+        return _NAMED_TEXTS.get(_named(annotation))
+    return None
+
+
+def _literal_text(value: Any) -> str:
+    if isinstance(value, enum.Enum):
+        value = value.value
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+_LISTS: dict[Any, Callable[[Any], Any]] = {list: list, set: set, frozenset: frozenset, tuple: tuple}
+
+
+def many(annotation: Any) -> tuple[Callable[[Any], Any], FromText] | None:
+    """For ``list[int]`` and the like: the type to build, and the converter of an item. None for other annotations."""
+    annotation = plain(annotation)
+    members = union_members(annotation)
+    if members is not None:
+        others = [member for member in members if member is not type(None)]
+        return many(others[0]) if len(others) == 1 else None
+    origin = typing.get_origin(annotation) or annotation
+    builder = _LISTS.get(origin) if isinstance(origin, type) else None
+    if builder is None:
+        return None
+    arguments = [each for each in typing.get_args(annotation) if each is not Ellipsis]
+    if builder is tuple and len(arguments) > 1:
+        return None
+    item = text_converter(arguments[0]) if arguments else _str
+    return None if item is None else (builder, item)
+
+
+# Records
+
+
+class Field:
+    """One field of a record."""
+
+    __slots__ = ("annotation", "json", "many", "name", "required", "text")
+
+    def __init__(self, name: str, annotation: Any, required: bool) -> None:
+        self.name = name
+        self.annotation = annotation
+        self.required = required
+        self.text = text_converter(annotation)
+        self.many = many(annotation)
+        self.json = json_converter(annotation)
+
+
+class Record:
+    """A dataclass, a TypedDict or a msgspec Struct, built from a form, a query or JSON."""
+
+    def __init__(self, cls: Any) -> None:
+        self.cls = cls
+        self.is_struct = is_struct(cls)
+        self.fields: list[Field] = []
+
+    def resolve(self) -> None:
+        """Read the types of the fields; apart from ``__init__``, because a record may contain itself."""
+        hints = hints_of(self.cls)
+        if typing.is_typeddict(self.cls):
+            required = self.cls.__required_keys__
+            self.fields = [Field(name, _without_required(hint), name in required) for name, hint in hints.items()]
+        elif self.is_struct:
+            self.fields = [
+                Field(name, hints[name], name in _struct_required(self.cls)) for name in self.cls.__struct_fields__
+            ]
+        else:
+            self.fields = [
+                Field(each.name, hints[each.name], _has_no_default(each))
+                for each in dataclasses.fields(self.cls)
+                if each.init
+            ]
+
+    def from_json(self, value: Any) -> Any:
+        """The record of a JSON object. Raises Invalid with every field that is wrong."""
+        if self.is_struct:
+            return _struct_of(self.cls, value, strict=True)
+        if type(value) is not dict:
+            raise Invalid.one("is not an object")
+        built: dict[str, Any] = {}
+        problems: list[tuple[str, str]] = []
+        for field in self.fields:
+            if field.name in value:
+                try:
+                    built[field.name] = field.json(value[field.name])
+                except Invalid as error:
+                    problems += [(_join(field.name, path), reason) for path, reason in error.problems]
+            elif field.required:
+                problems.append((field.name, "is missing"))
+        if problems:
+            raise Invalid(problems)
+        return self._build(built)
+
+    def from_fields(self, values: Mapping[str, list[str]]) -> Any:
+        """The record of a form or a query. Raises Invalid with every field that is wrong."""
+        if self.is_struct:
+            named = {field.name: field for field in self.fields}
+            lists = {name: (each if named[name].many else each[-1]) for name, each in values.items() if name in named}
+            return _struct_of(self.cls, lists, strict=False)
+        built: dict[str, Any] = {}
+        problems: list[tuple[str, str]] = []
+        for field in self.fields:
+            texts = values.get(field.name)
+            if texts is None:
+                if field.required:
+                    problems.append((field.name, "is missing"))
+                continue
+            try:
+                if field.many is not None:
+                    builder, item = field.many
+                    built[field.name] = builder([item(text) for text in texts])
+                elif len(texts) > 1:
+                    problems.append((field.name, "is given more than once"))
+                elif field.text is None:
+                    problems.append((field.name, "cannot be given in a form; send JSON"))
+                else:
+                    built[field.name] = field.text(texts[0])
+            except BadText as error:
+                problems.append((field.name, f"is not {error}"))
+        if problems:
+            raise Invalid(problems)
+        return self._build(built)
+
+    def _build(self, values: dict[str, Any]) -> Any:
+        try:
+            return self.cls(**values)
+        except (ValueError, TypeError) as error:  # of the class's own __post_init__
+            raise Invalid.one(str(error)) from error
+
+
+def _join(name: str, path: str) -> str:
+    return f"{name}.{path}" if path else name
+
+
+def is_struct(cls: Any) -> bool:
+    """Whether ``cls`` is a msgspec Struct, without importing msgspec."""
+    return isinstance(cls, type) and hasattr(cls, "__struct_fields__") and "msgspec" in sys.modules
+
+
+def _struct_required(cls: Any) -> set[str]:
+    fields, defaults = cls.__struct_fields__, cls.__struct_defaults__
+    msgspec = sys.modules["msgspec"]
+    optional = fields[len(fields) - len(defaults) :] if defaults else ()
+    return set(fields) - {
+        name for name, default in zip(optional, defaults, strict=True) if default is not msgspec.NODEFAULT
+    }
+
+
+def _struct_of(cls: Any, value: Any, *, strict: bool) -> Any:
+    msgspec = sys.modules["msgspec"]
+    try:
+        return msgspec.convert(value, cls, strict=strict)
+    except msgspec.ValidationError as error:
+        reason, _, path = str(error).partition(" - at `$.")
+        raise Invalid([(path.rstrip("`").replace("[", ".").replace("]", ""), f"is wrong: {reason}")]) from None
+
+
+def _has_no_default(field: dataclasses.Field[Any]) -> bool:
+    return field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
+
+
+def _without_required(hint: Any) -> Any:
+    name = getattr(typing.get_origin(hint), "_name", "")
+    return typing.get_args(hint)[0] if name in ("Required", "NotRequired", "ReadOnly") else hint
+
+
+@lru_cache(maxsize=1024)
+def record_fields(cls: Any) -> tuple[str, ...] | None:
+    """The names of a dataclass's or a Struct's fields; None for other classes."""
+    if dataclasses.is_dataclass(cls):
+        return tuple(field.name for field in dataclasses.fields(cls))
+    if is_struct(cls):
+        found: tuple[str, ...] = cls.__struct_fields__
+        return found
+    return None
+
+
+_records: dict[Any, Record] = {}
+
+
+def record(annotation: Any) -> Record | None:
+    """The Record of a dataclass, TypedDict or Struct; None for other annotations."""
+    annotation = plain(annotation)
+    members = union_members(annotation)
+    if members is not None:
+        others = [member for member in members if member is not type(None)]
+        return record(others[0]) if len(others) == 1 else None
+    if not isinstance(annotation, type):
+        return None
+    if not (dataclasses.is_dataclass(annotation) or typing.is_typeddict(annotation) or is_struct(annotation)):
+        return None
+    found = _records.get(annotation)
+    if found is None:
+        found = _records[annotation] = Record(annotation)
+        try:
+            found.resolve()
+        except BaseException:
+            del _records[annotation]
+            raise
+    return found
+
+
+def hints_of(thing: Any) -> dict[str, Any]:
+    """The resolved annotations. Raises ConfigError that names what could not be resolved."""
+    try:
+        return typing.get_type_hints(thing, include_extras=True)
+    except NameError as error:
+        raise ConfigError(
+            f"{describe(thing)}: an annotation names {error.name!r}, which is not found where it is defined; "
+            "import it there outside of `if TYPE_CHECKING`"
+        ) from None
+    except TypeError as error:
+        raise ConfigError(f"{describe(thing)}: an annotation cannot be evaluated: {error}") from None
+
+
+def describe(thing: Any) -> str:
+    """``shop.Books.show``."""
+    return f"{getattr(thing, '__module__', '?')}.{getattr(thing, '__qualname__', repr(thing))}"
+
+
+# JSON
+
+
+def _exactly(expected: type, reason: str, value: Any) -> Any:
+    if type(value) is expected:
+        return value
+    raise Invalid.one(reason)
+
+
+def _json_float(value: Any) -> Any:
+    if type(value) in (int, float):
+        try:
+            return float(value)
+        except OverflowError:
+            pass
+    raise Invalid.one("is not a number")
+
+
+def _json_none(value: Any) -> Any:
+    if value is None:
+        return None
+    raise Invalid.one("is not null")
+
+
+def _json_any(value: Any) -> Any:
+    return value
+
+
+def _json_text(converter: FromText, value: Any) -> Any:
+    if type(value) is str:
+        try:
+            return converter(value)
+        except BadText as error:
+            raise Invalid.one(f"is not {error}") from None
+    raise Invalid.one("is not a string")
+
+
+def _json_choice(choices: list[tuple[Any, Any]], value: Any) -> Any:
+    for allowed, result in choices:
+        if type(value) is type(allowed) and value == allowed:
+            return result
+    raise Invalid.one("is not one of " + ", ".join(repr(allowed) for allowed, _ in choices[:20]))
+
+
+def _json_union(converters: tuple[FromJson, ...], value: Any) -> Any:
+    reasons: list[str] = []
+    for converter in converters:
+        try:
+            return converter(value)
+        except Invalid as error:
+            reasons += [f"{path + ' ' if path else ''}{reason}" for path, reason in error.problems]
+    raise Invalid.one(" and ".join(dict.fromkeys(reasons)))
+
+
+def _json_list(builder: Callable[[Any], Any], item: FromJson, value: Any) -> Any:
+    if type(value) is not list:
+        raise Invalid.one("is not an array")
+    built, problems = [], []
+    for number, each in enumerate(value):
+        try:
+            built.append(item(each))
+        except Invalid as error:
+            problems += [(_join(str(number), path), reason) for path, reason in error.problems]
+            if len(problems) > 20:
+                break
+    if problems:
+        raise Invalid(problems)
+    try:
+        return builder(built)
+    except TypeError:  # a set of what cannot be in a set
+        raise Invalid.one("has items that cannot be in a set") from None
+
+
+def _json_tuple(items: tuple[FromJson, ...], value: Any) -> Any:
+    if type(value) is not list or len(value) != len(items):
+        raise Invalid.one(f"is not an array of {len(items)}")
+    return tuple(item(each) for item, each in zip(items, value, strict=True))
+
+
+def _json_dict(key: FromText, item: FromJson, value: Any) -> Any:
+    if type(value) is not dict:
+        raise Invalid.one("is not an object")
+    built, problems = {}, []
+    for name, each in value.items():
+        try:
+            built[key(name)] = item(each)
+        except Invalid as error:
+            problems += [(_join(name, path), reason) for path, reason in error.problems]
+        except BadText as error:
+            problems.append((name, f"is a key that is not {error}"))
+    if problems:
+        raise Invalid(problems)
+    return built
+
+
+class _JsonRecord:
+    """Found when it is first used, because a record may contain itself."""
+
+    def __init__(self, cls: Any) -> None:
+        self.cls = cls
+
+    def __call__(self, value: Any) -> Any:
+        found = record(self.cls)
+        assert found is not None
+        return found.from_json(value)
+
+
+_JSONS: dict[Any, FromJson] = {
+    int: partial(_exactly, int, "is not a whole number"),
+    str: partial(_exactly, str, "is not a string"),
+    bool: partial(_exactly, bool, "is not true or false"),
+    float: _json_float,
+    type(None): _json_none,
+    None: _json_none,
+    Any: _json_any,
+    object: _json_any,
+    dict: partial(_exactly, dict, "is not an object"),
+    list: partial(_exactly, list, "is not an array"),
+}
+
+
+def json_converter(annotation: Any) -> FromJson:
+    """A function from a value that JSON can say to the type. Raises ConfigError for a type that it does not know."""
+    annotation = plain(annotation)
+    try:
+        found = _JSONS.get(annotation)
+    except TypeError:
+        found = None
+    if found is not None:
+        return found
+    members = union_members(annotation)
+    if members is not None:
+        return partial(_json_union, tuple(json_converter(member) for member in members))
+    origin, arguments = typing.get_origin(annotation), typing.get_args(annotation)
+    if origin is typing.Literal:
+        return partial(
+            _json_choice, [(value.value if isinstance(value, enum.Enum) else value, value) for value in arguments]
+        )
+    target = origin or annotation
+    if target is tuple and len(arguments) != 0 and arguments[-1] is not Ellipsis:
+        return partial(_json_tuple, tuple(json_converter(each) for each in arguments))
+    if isinstance(target, type) and target in _LISTS:
+        return partial(_json_list, _LISTS[target], json_converter(arguments[0]) if arguments else _json_any)
+    if target is dict:
+        key = text_converter(arguments[0])
+        if key is not None:
+            return partial(_json_dict, key, json_converter(arguments[1]))
+    if isinstance(annotation, type):
+        if issubclass(annotation, enum.Enum):
+            return partial(_json_choice, [(member.value, member) for member in annotation])
+        if _named(annotation) in _NAMED_TEXTS or annotation is bytes:
+            converter = text_converter(annotation)
+            assert converter is not None
+            return partial(_json_text, converter)
+        if dataclasses.is_dataclass(annotation) or typing.is_typeddict(annotation) or is_struct(annotation):
+            return _JsonRecord(annotation)
+    raise ConfigError(f"{annotation!r} is not a type that a request can be converted to")

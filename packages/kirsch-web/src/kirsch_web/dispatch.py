@@ -1,0 +1,518 @@
+"""Dispatchers: how a path leads to a handler.
+
+* :class:`Objects`, the default: a tree of objects, a method for each path.
+* :class:`Resources`: a tree of objects, whose methods ``GET``, ``POST``, ... answer their path.
+* :class:`Routes`: a list of paths with variables, in which URLs can be generated from names.
+* Your own: a callable that takes the path, and sets ``request.handler`` and, if it likes, ``request.config``.
+
+One is chosen for a whole application: ``App(root, dispatch=...)``, or ``{"/": {"request.dispatch": ...}}``.
+"""
+
+from __future__ import annotations
+
+import re
+
+from kirsch_web import publishing
+from kirsch_web.bind import binder
+from kirsch_web.configuration import Layer, nearest
+from kirsch_web.errors import ConfigError, HTTPError, NotFound
+from kirsch_web.finder import Finder
+from kirsch_web.percent import quote_segment, unquote, wsgi_path
+from kirsch_web.plan import Endpoint, Plan, allowed, refuse
+from kirsch_web.request import Request, reset_current, set_current
+from kirsch_web.shape import shape_of
+from kirsch_web.tree import Section, Tree, options_plan
+from kirsch_web.urls import _text
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from typing import Any
+
+    from kirsch_web.app import App
+
+
+class Objects:
+    """Publishes a tree of objects; :mod:`kirsch_web.tree` has the rules."""
+
+    def finder(self, app: App) -> Finder:
+        """The compiled tree."""
+        return Tree(app, app.root, app.sections)
+
+
+class Resources:
+    """Publishes a tree of objects by their methods GET, POST, PUT, PATCH, DELETE and QUERY.
+
+    Segments that no attribute is found for are positional arguments of these methods. HEAD and OPTIONS are answered
+    from them, and 405 with Allow for a method that an object does not have.
+    """
+
+    def finder(self, app: App) -> Finder:
+        """The compiled tree."""
+        return Tree(app, app.root, app.sections, publishing.describe_resource)
+
+
+_VARIABLE = re.compile(
+    r"\{([A-Za-z_][A-Za-z0-9_]*)(?::((?:[^{}]|\{[0-9,]*\})+))?\}|:([A-Za-z_][A-Za-z0-9_]*)|\*([A-Za-z_][A-Za-z0-9_]*)"
+)
+
+
+class Route:
+    """One entry of :class:`Routes`."""
+
+    def __init__(
+        self,
+        name: str,
+        route: str,
+        controller: object,
+        action: str,
+        methods: tuple[str, ...],
+        requirements: Mapping[str, str],
+        defaults: Mapping[str, object],
+    ) -> None:
+        self.name = name
+        self.route = "/" + route.strip("/")
+        self.controller = controller
+        self.action = action
+        self.methods = methods
+        self.defaults = dict(defaults)
+        self.function: Callable[..., object] = NotFound()
+        """The controller's method; resolved when the application is mounted."""
+        self.variables: list[str] = []
+        self.parts: list[tuple[str, str]] = []
+        """What the path is made of: ("text", ...), ("variable", name)."""
+        pattern, position = "", 0
+        for match in _VARIABLE.finditer(self.route):
+            literal = self.route[position : match.start()]
+            pattern += re.escape(literal)
+            self.parts.append(("text", literal))
+            position = match.end()
+            variable = match[1] or match[3] or match[4]
+            if variable in self.variables:
+                raise ConfigError(f"route {route!r} has {variable} twice")
+            self.variables.append(variable)
+            self.parts.append(("variable", variable))
+            wanted = match[2] or requirements.get(variable) or (".+" if match[4] else "[^/]+")
+            try:
+                re.compile(wanted)
+            except re.error as error:
+                raise ConfigError(f"route {route!r}: the pattern of {variable}: {error}") from None
+            pattern += f"(?P<{variable}>{wanted})"
+        self.parts.append(("text", self.route[position:]))
+        pattern += re.escape(self.route[position:])
+        for variable in requirements:
+            if variable not in self.variables:
+                raise ConfigError(f"route {route!r} has no variable {variable}{nearest(variable, self.variables)}")
+        self.match = re.compile(pattern).fullmatch
+        self.patterns = dict(requirements)
+        head = self.route[1:].partition("/")[0]
+        self.first = None if _VARIABLE.search(head) else head
+        """The first segment, where it is fixed."""
+
+    def path(self, values: dict[str, object]) -> str:
+        """The path for values of the variables, which are taken out of ``values``. LookupError for one that is missing,
+        ValueError where the path would lead elsewhere."""
+        found = ""
+        for kind, text in self.parts:
+            if kind == "text":
+                found += text
+            else:
+                value = values.pop(text, self.defaults.get(text))
+                if value is None:
+                    raise LookupError(f"the URL of route {self.name!r} needs a value for {text}")
+                found += "/".join(quote_segment(part) for part in _text(value).split("/"))
+        if self.match(unquote(found)) is None:
+            raise ValueError(f"{found} is no path of route {self.name!r} ({self.route})")
+        return found
+
+
+class Routes:
+    """A list of routes; the first that fits path and method counts.
+
+    ``connect(name, route, controller, action, conditions)``: a route is a path with variables, ``/books/{id}``,
+    ``/books/{id:[0-9]+}``, ``/files/*path``, or ``:id`` as older code writes it; a leading slash may be left out.
+    ``controller`` is an object, or the name of a route whose controller is meant; ``action`` is the method that is
+    called (``index``). ``conditions={"method": ["GET"]}`` limits it; without, its decorator does, or it is GET.
+    ``{action}`` in a route stands for each public method of the controller, ``{controller}`` for each name.
+
+    Variables are the handler's parameters of these names.
+    """
+
+    def __init__(self) -> None:
+        self._routes: list[tuple[str, str, object, str | None, tuple[str, ...], dict[str, str], dict[str, object]]] = []
+        self._controllers: dict[str, object] = {}
+        self.mapper = Mapper(self)
+
+    def connect(
+        self,
+        name: str,
+        route: str,
+        controller: object = None,
+        action: str | None = None,
+        conditions: Mapping[str, Any] | None = None,
+        requirements: Mapping[str, str] | None = None,
+        **defaults: object,
+    ) -> None:
+        """Add a route, and its controller under its name."""
+        if controller is not None and not isinstance(controller, str):
+            self._controllers.setdefault(name, controller)
+        self._add(name, route, controller, action, conditions, requirements, defaults)
+
+    def _add(
+        self,
+        name: str,
+        route: str,
+        controller: object,
+        action: str | None,
+        conditions: Mapping[str, Any] | None,
+        requirements: Mapping[str, str] | None,
+        defaults: Mapping[str, object],
+    ) -> None:
+        conditions = conditions or {}
+        for key in conditions:
+            if key != "method":
+                raise ConfigError(f"route {route!r}: there is no condition {key}{nearest(key, ['method'])}")
+        methods = conditions.get("method", ())
+        methods = (methods,) if isinstance(methods, str) else tuple(methods)
+        for method in methods:
+            if method.upper() not in publishing.METHODS:
+                raise ConfigError(f"route {route!r}: there is no method {method}{nearest(method, publishing.METHODS)}")
+        upper = tuple(dict.fromkeys(method.upper() for method in methods))
+        self._routes.append((name, route, controller, action, upper, dict(requirements or {}), dict(defaults)))
+
+    def finder(self, app: App) -> Finder:
+        """The compiled routes."""
+        return RouteFinder(app, [found for each in self._routes for found in self._expanded(*each)])
+
+    def _expanded(
+        self,
+        name: str,
+        route: str,
+        controller: object,
+        action: str | None,
+        methods: tuple[str, ...],
+        requirements: dict[str, str],
+        defaults: dict[str, object],
+    ) -> Iterator[Route]:
+        """The routes that one entry stands for: one for each controller and action that its path may name."""
+        names = {match[1] or match[3] or match[4] for match in _VARIABLE.finditer(route)}
+        if "controller" in names:
+            for each in self._controllers:
+                text = _without(route, "controller", each)
+                yield from self._expanded(name, text, each, action, methods, requirements, defaults)
+            return
+        found = controller
+        if isinstance(controller, str):
+            found = self._controllers.get(controller)
+            if found is None:
+                hint = nearest(controller, self._controllers)
+                raise ConfigError(f"route {route!r}: there is no controller {controller!r}{hint}")
+        if found is None:
+            raise ConfigError(f"route {route!r} has no controller")
+        if "action" in names:
+            for each in _actions(found):
+                text = _without(route, "action", each)
+                yield from self._expanded(name, text, found, each, methods, requirements, defaults)
+            return
+        yield Route(name, route, found, action or "index", methods, requirements, defaults)
+
+
+def _without(route: str, variable: str, value: str) -> str:
+    """The route with ``value`` in place of a variable."""
+    return _VARIABLE.sub(lambda match: value if variable in match.groups() else match[0], route)
+
+
+class Mapper:
+    """``routes.mapper``, for code written for the package Routes: ``connect(route, ...)``; a name may come first."""
+
+    def __init__(self, routes: Routes) -> None:
+        self._routes = routes
+
+    def connect(self, *names: str, controller: object = None, action: str | None = None, **others: Any) -> None:
+        """Add a route; of two texts the first is its name."""
+        if len(names) not in (1, 2):
+            raise ConfigError("connect() takes a route, or a name and a route")
+        self._routes._add(
+            names[0],
+            names[-1],
+            controller,
+            action,
+            others.pop("conditions", None),
+            others.pop("requirements", None),
+            others,
+        )
+
+
+def _actions(controller: object) -> list[str]:
+    found = publishing.describe(controller)
+    names = [each.methods[method].__name__ for each in found.handlers.values() for method in each.methods]
+    return list(dict.fromkeys([*(("index",) if found.index else ()), *names]))
+
+
+class RouteFinder(Finder):
+    """The compiled form of :class:`Routes`: fixed paths in a dictionary, the others by their first segment."""
+
+    def __init__(self, app: App, routes: list[Route]) -> None:
+        super().__init__(app)
+        self.routes = routes
+        self._sections = Section.tree(app.sections)
+        self._base = tuple(each for each in (app.defaults, app.sections.get("")) if each is not None)
+        self._fixed: dict[str, list[int]] = {}
+        self._first: dict[str, list[int]] = {}
+        self._any: list[int] = []
+        self._endpoints: dict[Any, Endpoint] = {}
+        for number, route in enumerate(routes):
+            self._resolve(route)
+            if not route.variables:
+                self._fixed.setdefault(route.route, []).append(number)
+            elif route.first is not None:
+                self._first.setdefault(route.first, []).append(number)
+            else:
+                self._any.append(number)
+        for number, route in enumerate(routes):
+            self._endpoint((number,), self._layers(route.route))
+
+    def _resolve(self, route: Route) -> None:
+        function = getattr(route.controller, route.action, None)
+        if route.action.startswith("_") or not callable(function):
+            known = [name for name in dir(route.controller) if not name.startswith("_")]
+            raise ConfigError(
+                f"route {route.route!r}: {type(route.controller).__name__} has no method {route.action}"
+                f"{nearest(route.action, known)}"
+            )
+        route.function = function
+        if not route.methods:
+            mark = publishing.mark_of(function)
+            route.methods = ("GET",) if mark is None else mark.methods
+
+    def _layers(self, path: str) -> tuple[Layer, ...]:
+        """The sections of a path, from the root on."""
+        found = list(self._base)
+        section = self._sections
+        if section.layer is not None:
+            found.append(section.layer)
+        for segment in path.split("/"):
+            if segment:
+                section = section.child(publishing.canonical(segment))
+                if section.layer is not None:
+                    found.append(section.layer)
+        return tuple(found)
+
+    def find(self, path: str, method: str = "GET", /) -> tuple[Endpoint, Sequence[str], dict[str, str] | None]:
+        if len(path) > 1 and path.endswith("/"):
+            path = path[:-1]
+        path = path or "/"
+        numbers = self._fixed.get(path, [])
+        others = self._first.get(path[1:].partition("/")[0])
+        if others is not None or self._any:
+            numbers = sorted([*numbers, *(others or ()), *self._any])
+        fitting: list[int] = []
+        values: dict[str, str] | None = None
+        decided = False
+        for number in numbers:
+            route = self.routes[number]
+            match = route.match(path) if route.variables else None
+            if route.variables and match is None:
+                continue
+            fitting.append(number)
+            if not decided and (method in route.methods or (method == "HEAD" and "GET" in route.methods)):
+                decided = True
+                values = match.groupdict() if match is not None else None
+        endpoint = self._endpoint(tuple(fitting), self._layers(path))
+        return endpoint, (), values
+
+    def _endpoint(self, numbers: tuple[int, ...], layers: tuple[Layer, ...]) -> Endpoint:
+        key = (numbers, tuple(map(id, layers)))
+        found = self._endpoints.get(key)
+        if found is None:
+            found = self._made(numbers, layers)
+            if len(self._endpoints) < 10_000:
+                self._endpoints[key] = found
+        return found
+
+    def _made(self, numbers: tuple[int, ...], layers: tuple[Layer, ...]) -> Endpoint:
+        sound = self.app.sound
+        if not numbers:
+            return Endpoint({}, Plan(self.app, sound(layers), refuse(NotFound()), method=""), 0)
+        routes = [self.routes[number] for number in numbers]
+        allow = allowed(method for route in routes for method in route.methods)
+        plans: dict[str, Plan] = {}
+        for route in routes:
+            for method in route.methods:
+                if method not in plans:
+                    plans[method] = self._plan(route, method, layers, allow)
+                    if method == "GET":
+                        plans["HEAD"] = self._plan(route, "HEAD", layers, allow)
+        path = routes[0].route
+        if "OPTIONS" not in plans:
+            plans["OPTIONS"] = options_plan(self.app, layers, path, allow)
+        error = HTTPError(405, headers=[("Allow", ", ".join(allow))])
+        other = Plan(self.app, sound(layers), refuse(error), method="", path=path, allow=allow)
+        return Endpoint(plans, other, 0)
+
+    def _plan(self, route: Route, method: str, layers: tuple[Layer, ...], allow: tuple[str, ...]) -> Plan:
+        function = route.function
+        shape = shape_of(function)
+        own = [
+            Layer(values, origin)
+            for values, origin in (
+                (publishing.config_of(route.controller), f"class {type(route.controller).__qualname__}"),
+                (publishing.config_of(function), f"{getattr(function, '__qualname__', function)}'s decorator"),
+            )
+            if values
+        ]
+        names = tuple(dict.fromkeys((*route.variables, *route.defaults)))
+        known = {each.name for each in shape.parameters}
+        unknown = [name for name in names if name not in known and not shape.keywords]
+        if unknown:
+            raise ConfigError(
+                f"route {route.route!r}: {shape.where} has no parameter {unknown[0]}{nearest(unknown[0], known)}"
+            )
+        run = binder(shape, function, method=method, is_index=True, captured=names)
+        if route.defaults:
+            run = _with_defaults(run, {name: str(value) for name, value in route.defaults.items()})
+        mark = publishing.mark_of(function)
+        return Plan(
+            self.app,
+            # The sections name the URL, and so they count more than what stands at the code.
+            self.app.sound([*self._base, *own, *layers[len(self._base) :]]),
+            run,
+            method=method,
+            path=route.route,
+            function=function,
+            status=mark.status or 200 if mark is not None else 200,
+            shape=shape,
+            is_index=True,
+            captured=tuple(route.variables),
+            allow=allow,
+        )
+
+    def exact(self) -> Iterator[tuple[str, Endpoint]]:
+        """Fixed paths that no route with variables can be meant by."""
+        for path, numbers in self._fixed.items():
+            if not any(
+                self.routes[number].match(path)
+                for number in (*self._first.get(path[1:].partition("/")[0], ()), *self._any)
+            ):
+                endpoint = self._endpoint(tuple(numbers), self._layers(path))
+                yield path, endpoint
+                if path == "/":
+                    yield "", endpoint
+                else:
+                    yield path + "/", endpoint
+
+    def handlers(self) -> Iterator[Plan]:
+        for number, route in enumerate(self.routes):
+            endpoint = self._endpoint((number,), self._layers(route.route))
+            for method in route.methods:
+                yield endpoint.plans[method]
+
+    def named(self, name: str) -> Route:
+        for route in self.routes:
+            if route.name == name:
+                return route
+        raise LookupError(f"there is no route {name!r}{nearest(name, [route.name for route in self.routes])}")
+
+
+def _with_defaults(run: Callable[[Request], object], defaults: dict[str, str]) -> Callable[[Request], object]:
+    def bind(request: Request) -> object:
+        request.captured = {**defaults, **(request.captured or {})}
+        return run(request)
+
+    return bind
+
+
+class CallableDispatcher:
+    """Adapts a dispatcher of the application's own.
+
+    It is called with the decoded path while the request is current, and sets ``request.handler``: something to call
+    without arguments (:func:`page` binds a function and its parameters), an HTTPError or HTTPRedirect, or None where a
+    tool makes the body. It may set ``request.config``, which is merged over that of ``/``; then the tools and hooks in
+    it are run.
+    """
+
+    def __init__(self, dispatch: Callable[[str], object]) -> None:
+        if not callable(dispatch):
+            raise ConfigError(f"request.dispatch is {dispatch!r}, which is neither a dispatcher nor callable")
+        self._dispatch = dispatch
+
+    def finder(self, app: App) -> Finder:
+        """What calls the dispatcher."""
+        return _CallingFinder(app, self._dispatch)
+
+
+class _CallingFinder(Finder):
+    KEPT = 256
+
+    def __init__(self, app: App, dispatch: Callable[[str], object]) -> None:
+        super().__init__(app)
+        self._dispatch = dispatch
+        self._base = [each for each in (app.defaults, app.sections.get(""), app.sections.get("/")) if each is not None]
+        self._plan = Plan(app, app.sound(self._base), _call_dispatched, method="")
+        self._plans: dict[Any, tuple[dict[str, Any], Plan]] = {}
+
+    def request(self, environ: dict[str, Any]) -> Request:
+        request = Request(environ, self.app, self._plan)
+        token = set_current(request)
+        try:
+            self._dispatch(wsgi_path(environ.get("PATH_INFO", "")))
+        except Exception as error:  # noqa: BLE001 - of the dispatcher, which becomes a response
+            request.plan = self.refusal(error)
+            return request
+        finally:
+            reset_current(token)
+        request.dispatched = vars(request).get("handler")
+        if request._config is not None:
+            try:
+                request.plan = self._with(request._config)
+            except ConfigError as error:
+                request.plan = self.refusal(error)
+            request._config = None
+        return request
+
+    def _with(self, config: dict[str, Any]) -> Plan:
+        """The plan of a configuration; kept for one that is the same object or has the same values."""
+        key = tuple((name, id(value)) for name, value in config.items())
+        kept = self._plans.get(key)
+        if kept is not None:
+            return kept[1]
+        layer = Layer(config, "the dispatcher")
+        from kirsch_web.configuration import mistakes
+
+        if found := list(mistakes(layer, self.app.tools, self.app.namespaces)):
+            raise ConfigError(found)
+        plan = Plan(self.app, [*self.app.sound(self._base), layer], _call_dispatched, method="")
+        if len(self._plans) >= self.KEPT:
+            self._plans.clear()
+        self._plans[key] = (dict(config), plan)  # the values stay, so that their ids stay theirs
+        return plan
+
+    def find(self, path: str, method: str = "GET", /) -> tuple[Endpoint, Sequence[str], dict[str, str] | None]:
+        request = self.request(
+            {"REQUEST_METHOD": method, "PATH_INFO": path.encode().decode("latin-1"), "wsgi.url_scheme": "http"}
+        )
+        return Endpoint({}, request.plan, 0), (), None
+
+
+def _call_dispatched(request: Request) -> object:
+    handler = request.dispatched
+    return request.response if handler is None else handler()
+
+
+def page(function: Callable[..., object], *segments: str, **parameters: str) -> Callable[[], object]:
+    """A handler for a dispatcher of one's own: ``function`` with arguments from segments, names, query and body.
+
+    Its parameters are converted and checked as those of any handler.
+    """
+    from kirsch_web.request import current
+
+    shape = shape_of(function)
+
+    def call() -> object:
+        request = current()
+        request.rest = segments
+        request.captured = parameters or None
+        bind = binder(shape, function, method=request.method, is_index=not segments, captured=tuple(parameters))
+        return bind(request)
+
+    return call

@@ -1,0 +1,141 @@
+"""Exceptions: those that end a request, and the one that reports a mistake in the application's set-up."""
+
+from __future__ import annotations
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+    from typing import Any, NoReturn
+
+    from kirsch_web.response import Response
+
+REASONS = {
+    100: "Continue", 101: "Switching Protocols", 103: "Early Hints",
+    200: "OK", 201: "Created", 202: "Accepted", 203: "Non-Authoritative Information", 204: "No Content",
+    205: "Reset Content", 206: "Partial Content", 207: "Multi-Status", 208: "Already Reported", 226: "IM Used",
+    300: "Multiple Choices", 301: "Moved Permanently", 302: "Found", 303: "See Other", 304: "Not Modified",
+    305: "Use Proxy", 307: "Temporary Redirect", 308: "Permanent Redirect",
+    400: "Bad Request", 401: "Unauthorized", 402: "Payment Required", 403: "Forbidden", 404: "Not Found",
+    405: "Method Not Allowed", 406: "Not Acceptable", 407: "Proxy Authentication Required", 408: "Request Timeout",
+    409: "Conflict", 410: "Gone", 411: "Length Required", 412: "Precondition Failed", 413: "Content Too Large",
+    414: "URI Too Long", 415: "Unsupported Media Type", 416: "Range Not Satisfiable", 417: "Expectation Failed",
+    418: "I'm a Teapot", 421: "Misdirected Request", 422: "Unprocessable Content", 423: "Locked",
+    424: "Failed Dependency", 425: "Too Early", 426: "Upgrade Required", 428: "Precondition Required",
+    429: "Too Many Requests", 431: "Request Header Fields Too Large", 451: "Unavailable For Legal Reasons",
+    500: "Internal Server Error", 501: "Not Implemented", 502: "Bad Gateway", 503: "Service Unavailable",
+    504: "Gateway Timeout", 505: "HTTP Version Not Supported", 507: "Insufficient Storage", 508: "Loop Detected",
+    511: "Network Authentication Required",
+}  # fmt: skip
+"""The reason phrases of the IANA registry of HTTP status codes."""
+
+_lines: dict[int, str] = {}
+
+
+def status_line(status: int) -> str:
+    """``"404 Not Found"`` for 404, as ``start_response`` takes it. Raises ValueError outside 100..599."""
+    line = _lines.get(status)
+    if line is None:
+        if not 100 <= status <= 599:
+            raise ValueError(f"{status} is not an HTTP status between 100 and 599")
+        line = _lines[status] = f"{status} {REASONS.get(status, 'Unknown')}"
+    return line
+
+
+class ConfigError(Exception):
+    """The application's set-up is wrong: raised when it is mounted, with all mistakes, one on each line."""
+
+    def __init__(self, mistakes: str | Sequence[str]) -> None:
+        self.mistakes = [mistakes] if isinstance(mistakes, str) else list(mistakes)
+        super().__init__("\n".join(self.mistakes))
+
+
+class Stop(Exception):
+    """Base of the exceptions that end a handler or a hook: raise one to stop."""
+
+
+class HTTPError(Stop):
+    """Ends the request with an error of the client's (400..499) or the server's (500..599).
+
+    An instance can be called, which raises it; so it can stand where a handler does.
+
+    Args:
+        status: 400 to 599.
+        detail: one sentence about this occurrence, shown to the client.
+        headers: further header fields of the response.
+        errors: what is wrong with each parameter, shown to the client as ``errors``.
+        extra: further members of the problem document (RFC 9457).
+    """
+
+    def __init__(
+        self,
+        status: int = 500,
+        detail: str = "",
+        *,
+        headers: Iterable[tuple[str, str]] = (),
+        errors: Sequence[dict[str, Any]] = (),
+        **extra: Any,
+    ) -> None:
+        if not 400 <= status <= 599:
+            raise ValueError(f"the status of an HTTPError is 400 to 599, not {status}")
+        super().__init__(status, detail)
+        self.status = status
+        self.detail = detail
+        self.headers = list(headers)
+        self.errors = list(errors)
+        self.extra = extra
+
+    def __str__(self) -> str:
+        return status_line(self.status) + (f": {self.detail}" if self.detail else "")
+
+    def __call__(self, *_args: Any, **_kwargs: Any) -> NoReturn:
+        raise self
+
+
+class NotFound(HTTPError):
+    """404 Not Found."""
+
+    def __init__(self, detail: str = "", **others: Any) -> None:
+        super().__init__(404, detail, **others)
+
+
+class HTTPRedirect(Stop):
+    """Ends the request with a redirect.
+
+    ``location`` is resolved against the request's own URL. Another origin than the request's is refused unless
+    ``external`` is true, so that a location that the client has chosen cannot lead to another site.
+    """
+
+    def __init__(self, location: str, status: int = 303, *, external: bool = False) -> None:
+        if status not in (300, 301, 302, 303, 307, 308):
+            raise ValueError(f"the status of a redirect is 300, 301, 302, 303, 307 or 308, not {status}")
+        super().__init__(location, status)
+        self.location = location
+        self.status = status
+        self.external = external
+
+    def __call__(self, *_args: Any, **_kwargs: Any) -> NoReturn:
+        raise self
+
+
+class InternalRedirect(Stop):
+    """Ends the handling of this path and begins that of another as GET, without the client's knowledge.
+
+    ``path`` is below the application's mount. The handler finds the first request in ``request.previous``.
+    """
+
+    def __init__(self, path: str, query: str = "") -> None:
+        super().__init__(path, query)
+        self.path, mark, inline = path.partition("?")
+        self.query = query if not mark else f"{inline}&{query}" if query else inline
+
+
+class Finished(Stop):
+    """Ends the request with ``response``, which needs no handler."""
+
+    def __init__(self, response: Response) -> None:
+        super().__init__(response)
+        self.response = response
+
+
+class BadText(ValueError):
+    """A text is not of the type that a parameter has; the message completes "... is not"."""

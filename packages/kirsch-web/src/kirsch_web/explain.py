@@ -1,0 +1,237 @@
+"""What an application publishes, in words: all routes, or everything about one request."""
+
+from __future__ import annotations
+
+import sys
+
+from kirsch_web.errors import ConfigError
+from kirsch_web.hooks import POINTS
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from typing import Any
+
+    from kirsch_web.app import App
+    from kirsch_web.plan import Plan
+
+USAGE = """\
+usage: python -m kirsch_web routes MODULE:APP
+       python -m kirsch_web explain MODULE:APP '[METHOD] PATH'
+       python -m kirsch_web openapi MODULE:APP
+
+routes prints every path that is known before a request arrives, with its handler; explain prints what a request of that
+path runs through, and where each value of its configuration comes from; openapi prints the OpenAPI 3.1 document.
+"""
+
+
+def routes(app: App) -> str:
+    """A line for each method and path: method, path with its parameters, handler."""
+    rows = sorted(((template(plan), plan.method, _name(plan.function)) for plan in app.handlers()), key=_row_key)
+    if not rows:
+        return "No handler is known before a request arrives.\n"
+    width = max(len(path) for path, _, _ in rows)
+    return "".join(f"{method:7} {path:{width}}  {handler}\n" for path, method, handler in rows)
+
+
+def _row_key(row: tuple[str, str, str]) -> tuple[str, int]:
+    order = ("GET", "POST", "PUT", "PATCH", "DELETE", "QUERY", "OPTIONS")
+    return row[0], order.index(row[1]) if row[1] in order else len(order)
+
+
+def template(plan: Plan) -> str:
+    """The path with its parameters: ``/books/show/{id}``."""
+    path = plan.path or "/"
+    if plan.shape is None or plan.is_index:
+        return path
+    parts = [path.rstrip("/")]
+    parts += [
+        f"{{{parameter.name}}}" if parameter.required else f"[{parameter.name}]"
+        for parameter in plan.shape.parameters
+        if parameter.positional and parameter.source == "value" and parameter.name not in plan.captured
+    ]
+    if plan.shape.rest is not None:
+        parts.append(f"{{{plan.shape.rest_name}...}}")
+    return "/".join(parts) or "/"
+
+
+def explain(app: App, method: str, path: str) -> str:
+    """Handler, parameters, hooks and configuration of a request, with origins."""
+    path, _, _query = path.partition("?")
+    endpoint, plan = app.find(method, path)
+    lines = [f"{method} {path}"]
+    if plan.function is None:
+        if plan.method == "OPTIONS":
+            lines.append(f"  is answered with Allow: {', '.join(plan.allow)}")
+        elif plan.allow:
+            lines.append(f"  405 Method Not Allowed; there is {', '.join(plan.allow)}")
+        else:
+            lines.append("  404 Not Found: no handler")
+    else:
+        lines += _handler(plan)
+    lines += _parameters(plan)
+    lines += _hooks(plan)
+    lines.append("configuration")
+    if not plan.config:
+        lines.append("  none")
+    for key in sorted(plan.config):
+        lines.append(f"  {key} = {plan.config[key]!r}    from {plan.origins[key]}")
+    del endpoint
+    return "\n".join(lines) + "\n"
+
+
+def _handler(plan: Plan) -> list[str]:
+    return [f"  {template(plan)}", f"  handler    {_name(plan.function)}", f"  at         {place(plan.function)}"]
+
+
+def _parameters(plan: Plan) -> list[str]:
+    if plan.shape is None or not (plan.shape.parameters or plan.shape.rest or plan.shape.keywords):
+        return []
+    lines = ["parameters"]
+    for each in plan.shape.parameters:
+        needed = "required" if each.required else f"default {each.default!r}"
+        lines.append(f"  {each.name}: {type_name(each.annotation)}    {source_of(plan, each)}, {needed}")
+    if plan.shape.rest is not None:
+        lines.append(f"  *{plan.shape.rest_name}: {type_name(plan.shape.rest_annotation)}    the rest of the path")
+    if plan.shape.keywords:
+        lines.append(f"  **{plan.shape.keywords}    all other fields")
+    return lines
+
+
+def source_of(plan: Plan, parameter: Any) -> str:
+    """Where a parameter's value comes from, in words."""
+    from kirsch_web.publishing import WITH_BODY
+
+    body = plan.method in WITH_BODY
+    if parameter.source == "inject":
+        return "from the request"
+    if parameter.source == "record":
+        return "the body, JSON or a form" if body else "the query"
+    if parameter.source == "upload":
+        return "a file of the form"
+    if parameter.source in ("header", "cookie"):
+        return f"{parameter.source} {parameter.field}"
+    places = []
+    if parameter.name in plan.captured or (parameter.positional and not plan.is_index):
+        places.append("path")
+    if parameter.name not in plan.captured:
+        places += ["body", "query"] if body else ["query"]
+    return " or ".join(places)
+
+
+def _hooks(plan: Plan) -> list[str]:
+    lines = [
+        f"  {point:22} {hook.priority:3}  {hook.name}{' (failsafe)' if hook.failsafe else ''}"
+        for point in POINTS
+        for hook in plan.hooks.get(point, ())
+    ]
+    return ["hooks, in order", *lines] if lines else ["hooks", "  none"]
+
+
+def type_name(annotation: Any) -> str:
+    """``int``, ``list[str]``, as it is written."""
+    if isinstance(annotation, type) and not hasattr(annotation, "__args__"):
+        return annotation.__name__
+    return str(annotation).replace("typing.", "")
+
+
+def _name(function: Any) -> str:
+    return f"{getattr(function, '__module__', '?')}.{getattr(function, '__qualname__', repr(function))}"
+
+
+def place(function: Any) -> str:
+    """``shop.py:12``, or where it is not known, a question mark."""
+    while hasattr(function, "__wrapped__"):
+        function = function.__wrapped__
+    function = getattr(function, "__func__", function)
+    code = getattr(function, "__code__", None)
+    return "?" if code is None else f"{code.co_filename}:{code.co_firstlineno}"
+
+
+def load(name: str) -> App:
+    """The application of ``module:attribute``, or ``module:factory()``. Raises LookupError with what is wrong."""
+    from importlib import import_module
+
+    from kirsch_web.app import App
+
+    module_name, colon, attribute = name.partition(":")
+    calls = attribute.endswith("()")
+    attribute = (attribute.removesuffix("()") if colon else "app") or "app"
+    if "" not in sys.path:
+        sys.path.insert(0, "")
+    try:
+        module = import_module(module_name)
+    except ModuleNotFoundError as error:
+        if error.name != module_name and not module_name.startswith(f"{error.name}."):
+            raise
+        raise LookupError(f"there is no module {module_name}") from None
+    found: Any = module
+    for part in attribute.split("."):
+        try:
+            found = getattr(found, part)
+        except AttributeError:
+            raise LookupError(f"module {module_name} has no {attribute}") from None
+    if calls:
+        found = found()
+    if not isinstance(found, App):
+        raise LookupError(f"{name} is a {type(found).__name__}, and not a kirsch_web.App")
+    return found
+
+
+def main(argv: Sequence[str] | None = None, command: str = "") -> int:
+    """Run a command; its exit status: 0, 1 where the application is wrong, 2 where the command line is."""
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    if command:
+        arguments.insert(0, command)
+    if len(arguments) > 1 and arguments[1] in ("-h", "--help"):
+        arguments = arguments[1:]
+    if not arguments or arguments[0] in ("-h", "--help", "help"):
+        sys.stdout.write(USAGE)
+        return 0 if arguments else 2
+    name, *rest = arguments
+    commands: dict[str, tuple[int, Callable[..., str]]] = {
+        "routes": (1, lambda app: routes(app)),
+        "explain": (2, _explain_command),
+        "openapi": (1, _openapi_command),
+    }
+    if name not in commands or len(rest) < 1 or len(rest) > commands[name][0] + (name == "explain"):
+        sys.stderr.write(USAGE)
+        return 2
+    try:
+        app = load(rest[0])
+        sys.stdout.write(commands[name][1](app, *rest[1:]))
+    except LookupError as error:
+        sys.stderr.write(f"kirsch_web: {error}\n")
+        return 1
+    except ConfigError as error:
+        for mistake in error.mistakes:
+            sys.stderr.write(f"kirsch_web: {mistake}\n")
+        return 1
+    return 0
+
+
+def _explain_command(app: App, *words: str) -> str:
+    parts = [part for word in words for part in word.split()]
+    if len(parts) == 1:
+        parts.insert(0, "GET")
+    if len(parts) != 2 or not parts[1].startswith("/"):
+        raise LookupError(f"explain takes a method and a path, as in 'GET /books', not {' '.join(words)!r}")
+    return explain(app, parts[0].upper(), parts[1])
+
+
+def _openapi_command(app: App) -> str:
+    import json
+
+    from kirsch_web.openapi import document
+
+    return json.dumps(document(app), indent=2) + "\n"
+
+
+def routes_command(argv: Sequence[str]) -> int:
+    """The command ``kirsch routes``."""
+    return main(argv, "routes")
+
+
+def explain_command(argv: Sequence[str]) -> int:
+    """The command ``kirsch explain``."""
+    return main(argv, "explain")

@@ -1,0 +1,171 @@
+"""Files as responses: with validators, one range, and never from outside of their directory."""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+
+from kirsch_web.errors import HTTPError, NotFound
+from kirsch_web.fields import http_date, parse_http_date
+from kirsch_web.response import BYTES, FileBody, Response
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from kirsch_web.request import Request
+
+_TYPES = {
+    ".avif": "image/avif", ".bin": BYTES, ".css": "text/css; charset=utf-8", ".csv": "text/csv; charset=utf-8",
+    ".gif": "image/gif", ".htm": "text/html; charset=utf-8", ".html": "text/html; charset=utf-8",
+    ".ico": "image/x-icon", ".jpeg": "image/jpeg", ".jpg": "image/jpeg", ".js": "text/javascript; charset=utf-8",
+    ".json": "application/json", ".map": "application/json", ".mjs": "text/javascript; charset=utf-8",
+    ".mp3": "audio/mpeg", ".mp4": "video/mp4", ".pdf": "application/pdf", ".png": "image/png",
+    ".svg": "image/svg+xml", ".txt": "text/plain; charset=utf-8", ".wasm": "application/wasm",
+    ".webm": "video/webm", ".webp": "image/webp", ".woff2": "font/woff2", ".xml": "application/xml",
+    ".zip": "application/zip",
+}  # fmt: skip
+
+
+def content_type_of(name: str) -> str:
+    """The Content-Type of a file by its name."""
+    return _TYPES.get(os.path.splitext(name)[1].lower(), BYTES)
+
+
+def file(path: str, *, request: Request | None = None, type: str = "", download: str = "") -> Response:  # noqa: A002 - as Response has it
+    """A file's content; 404 where there is no file.
+
+    Conditions (If-None-Match, If-Modified-Since) and a single range (Range, If-Range) of the request are answered.
+
+    Args:
+        path: chosen by the application; for names that a client has chosen there is :class:`StaticFiles`.
+        request: the request; default: the current one.
+        type: the Content-Type; default: that of the file's name.
+        download: the name under which a browser saves the file instead of showing it.
+    """
+    from kirsch_web.request import current
+
+    request = current() if request is None else request
+    try:
+        opened = open(path, "rb")  # noqa: SIM115 - the response closes it
+    except (FileNotFoundError, NotADirectoryError, IsADirectoryError, PermissionError):
+        raise NotFound from None
+    try:
+        status = os.fstat(opened.fileno())
+        if not stat.S_ISREG(status.st_mode):
+            raise NotFound
+        return _response(request, opened, status, type or content_type_of(path), download)
+    except BaseException:
+        opened.close()
+        raise
+
+
+def _response(request: Request, opened: object, status: os.stat_result, content_type: str, download: str) -> Response:
+    from kirsch_web.protect import conditional
+
+    etag = f'"{status.st_mtime_ns:x}-{status.st_size:x}"'
+    response = Response(
+        headers=[("ETag", etag), ("Last-Modified", http_date(status.st_mtime)), ("Accept-Ranges", "bytes")]
+    )
+    close = opened.close  # type: ignore[attr-defined]
+    answer = conditional(request, etag)
+    if answer is None and not request.headers.get("If-None-Match"):
+        since = parse_http_date(request.headers.get("If-Modified-Since"))
+        if since is not None and int(status.st_mtime) <= since and request.method in ("GET", "HEAD"):
+            answer = 304
+    if answer == 412:
+        raise HTTPError(412, "the file is not the one that the client means")
+    if answer == 304:
+        close()
+        response.status = 304
+        return response
+    response.headers["Content-Type"] = content_type
+    if download:
+        response.headers["Content-Disposition"] = _disposition(download)
+    size = status.st_size
+    part = _range(request, etag, status.st_mtime, size)
+    if part is None:
+        body = FileBody(opened, size)
+        response.headers["Content-Length"] = str(size)
+    else:
+        first, last = part
+        opened.seek(first)  # type: ignore[attr-defined]
+        body = FileBody(opened, last - first + 1)
+        response.status = 206
+        response.headers["Content-Range"] = f"bytes {first}-{last}/{size}"
+        response.headers["Content-Length"] = str(last - first + 1)
+    response.body = body
+    return response
+
+
+_RANGE = re.compile(r"bytes=([0-9]{0,18})-([0-9]{0,18})", re.ASCII).fullmatch
+
+
+def _range(request: Request, etag: str, modified: float, size: int) -> tuple[int, int] | None:
+    """First and last byte of the one range that is asked for; None for the whole file. 416 where it has no byte.
+
+    Several ranges are answered with the whole file, which RFC 9110 allows: merging and multiplying them is what made
+    them dangerous.
+    """
+    value = request.headers.get("Range")
+    if not value or request.method != "GET":
+        return None
+    unless = request.headers.get("If-Range")
+    if unless and unless != etag and parse_http_date(unless) != int(modified):
+        return None
+    match = _RANGE(value)
+    if match is None or not (match[1] or match[2]):
+        return None
+    if not match[1]:
+        length = min(int(match[2]), size)
+        first, last = size - length, size - 1
+    else:
+        first, last = int(match[1]), min(int(match[2]) if match[2] else size - 1, size - 1)
+        if match[2] and int(match[2]) < first:
+            return None
+    if first > last or first >= size:
+        raise HTTPError(416, "the file has no such bytes", headers=[("Content-Range", f"bytes */{size}")])
+    return first, last
+
+
+def _disposition(name: str) -> str:
+    """A Content-Disposition by which a file is saved as ``name`` (RFC 6266)."""
+    from kirsch_web.percent import quote_field
+
+    plain = re.sub(r'[^\x20-\x7e]|["\\%/]', "_", name)
+    value = f'attachment; filename="{plain}"'
+    return value if plain == name else f"{value}; filename*=UTF-8''{quote_field(name)}"
+
+
+class StaticFiles:
+    """Publishes the files of a directory: ``static = web.StaticFiles("public")`` in the body of a class.
+
+    A name that begins with a dot is not found, and neither is a file that lies outside of the directory once its links
+    are followed. Behind a server that has static files of its own, as Kirsch has, leave them to it.
+
+    Args:
+        directory: the directory.
+        index: the file that stands for a directory; empty: none.
+        max_age: seconds for which a client may use a file without asking.
+    """
+
+    def __init__(self, directory: str, *, index: str = "", max_age: int = 0) -> None:
+        self._directory = os.path.realpath(directory)
+        self._index = index
+        self._max_age = max_age
+
+    def default(self, *path: str) -> Response:
+        """The file of a path."""
+        for part in path:
+            if not part or part.startswith(".") or "/" in part or "\\" in part or "\0" in part:
+                raise NotFound
+        found = os.path.realpath(os.path.join(self._directory, *path))
+        # With a separator: /x/public is not the beginning of /x/public2 in the sense that counts.
+        if found != self._directory and not found.startswith(self._directory.rstrip(os.sep) + os.sep):
+            raise NotFound
+        if os.path.isdir(found):
+            if not self._index:
+                raise NotFound
+            found = os.path.join(found, self._index)
+        response = file(found)
+        response.headers["Cache-Control"] = f"max-age={self._max_age}" if self._max_age else "no-cache"
+        return response

@@ -1,0 +1,55 @@
+"""What a dispatcher compiles to: it finds the endpoint of each request."""
+
+from __future__ import annotations
+
+from kirsch_web import percent
+from kirsch_web.plan import Endpoint, Plan
+from kirsch_web.request import Request
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from typing import Any
+
+    from kirsch_web.app import App
+
+
+class Finder:
+    """Base of what dispatchers compile to. One overrides :meth:`find`, or :meth:`request` for what has no endpoints."""
+
+    def __init__(self, app: App) -> None:
+        self.app = app
+
+    def request(self, environ: dict[str, Any]) -> Request:
+        """The request of ``environ``, with its plan. What goes wrong here is raised where a handler would run."""
+        method = environ["REQUEST_METHOD"]
+        try:
+            endpoint, rest, captured = self.find(percent.wsgi_path(environ.get("PATH_INFO", "")), method)
+        except Exception as error:  # noqa: BLE001 - of the path, or of an object's own code
+            return Request(environ, self.app, self.refusal(error))
+        return Request(environ, self.app, endpoint.plan(method), rest, captured)
+
+    def find(self, path: str, method: str = "GET", /) -> tuple[Endpoint, Sequence[str], dict[str, str] | None]:
+        """The endpoint of a decoded path, the segments for positional parameters, and those that have names."""
+        raise NotImplementedError
+
+    def exact(self) -> Iterator[tuple[str, Endpoint]]:
+        """Paths whose endpoint never depends on the request, and which leave no segments."""
+        return iter(())
+
+    def handlers(self) -> Iterator[Plan]:
+        """The plans of all handlers that are known before a request arrives."""
+        return iter(())
+
+    def named(self, name: str) -> Any:
+        """The route of a name, for URLs. Raises KeyError."""
+        raise KeyError(name)
+
+    def refusal(self, error: Exception) -> Plan:
+        """A plan, with the configuration of the root, whose handler raises ``error``."""
+
+        def fail(_request: Request) -> object:
+            raise error
+
+        layers = [each for each in (self.app.defaults, self.app.sections.get(""), self.app.sections.get("/")) if each]
+        return Plan(self.app, self.app.sound(layers), fail, method="")

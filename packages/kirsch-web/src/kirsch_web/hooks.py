@@ -1,0 +1,173 @@
+"""Hooks and tools: what runs around a handler, where, and in which order.
+
+A *hook* is a callable that receives the request, at one of eight points. A *tool* is a named set of hooks with options
+that the configuration gives it, path by path. Both are resolved when the application is mounted: a request runs tuples
+of callables.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+    from typing import Any
+
+    from kirsch_web.app import App
+    from kirsch_web.request import Request
+
+POINTS = (
+    "on_start_resource",
+    "before_request_body",
+    "before_handler",
+    "before_finalize",
+    "on_end_resource",
+    "on_end_request",
+    "before_error_response",
+    "after_error_response",
+)
+"""The hook points, the first six in the order in which a request passes them."""
+
+
+class Hook:
+    """A callable at a point.
+
+    Args:
+        point: one of :data:`POINTS`.
+        callback: called with the request.
+        priority: 0 to 100, the lowest first; equals run in the order in which they were attached.
+        failsafe: whether it runs although an earlier hook of the point has raised.
+        name: shown by ``explain``.
+    """
+
+    __slots__ = ("callback", "failsafe", "name", "point", "priority")
+
+    def __init__(
+        self,
+        point: str,
+        callback: Callable[[Request], object],
+        *,
+        priority: int = 50,
+        failsafe: bool = False,
+        name: str = "",
+    ) -> None:
+        if point not in POINTS:
+            raise ValueError(f"{point} is no hook point; there are {', '.join(POINTS)}")
+        self.point = point
+        self.callback = callback
+        self.priority = priority
+        self.failsafe = failsafe
+        self.name = name or getattr(callback, "__qualname__", "") or type(callback).__name__
+
+    def __repr__(self) -> str:
+        return f"<Hook {self.point} {self.priority} {self.name}>"
+
+
+def sort(hooks: Iterable[Hook]) -> dict[str, tuple[Hook, ...]]:
+    """The hooks of each point, in the order in which they run."""
+    found: dict[str, list[Hook]] = {}
+    for hook in hooks:
+        found.setdefault(hook.point, []).append(hook)
+    return {point: tuple(sorted(each, key=lambda hook: hook.priority)) for point, each in found.items()}
+
+
+def runner(hooks: tuple[Hook, ...]) -> Callable[[Request], object] | None:
+    """One callable that runs ``hooks``; None where there are none.
+
+    An exception ends the point, but for the failsafe hooks behind the one that raised, which still run. The first
+    exception is the one that counts.
+    """
+    callbacks = tuple(hook.callback for hook in hooks)
+    if not callbacks:
+        return None
+    if len(callbacks) == 1:
+        return callbacks[0]
+    if any(hook.failsafe for hook in hooks[1:]):
+        return partial(_run_failsafe, hooks)
+    return partial(_run, callbacks)
+
+
+def _run(callbacks: tuple[Callable[[Request], object], ...], request: Request) -> None:
+    for callback in callbacks:
+        callback(request)
+
+
+def _run_failsafe(hooks: tuple[Hook, ...], request: Request) -> None:
+    remaining = iter(hooks)
+    try:
+        for hook in remaining:
+            hook.callback(request)
+    except BaseException:
+        for hook in remaining:
+            if hook.failsafe:
+                try:
+                    hook.callback(request)
+                except Exception:  # noqa: BLE001, S112 - the first exception is reported
+                    continue
+        raise
+
+
+class Tool:
+    """A callable that the configuration switches on path by path: ``tools.NAME.on``, ``tools.NAME.OPTION``.
+
+    Args:
+        point: the hook point.
+        callback: called with the request and, as keywords, the options that the configuration sets. Its keyword
+            parameters are the options; their annotations are their types.
+        name: what the configuration calls it; default: the callable's name.
+        priority: as of :class:`Hook`.
+        failsafe: as of :class:`Hook`.
+        **options: values of options where the configuration says nothing.
+
+    Subclasses override :meth:`hooks`, and :attr:`options` if they take any.
+    """
+
+    def __init__(
+        self,
+        point: str = "before_handler",
+        callback: Callable[..., object] | None = None,
+        name: str = "",
+        *,
+        priority: int = 50,
+        failsafe: bool = False,
+        **options: Any,
+    ) -> None:
+        if point not in POINTS:
+            raise ValueError(f"{point} is no hook point; there are {', '.join(POINTS)}")
+        self.point = point
+        self.callback = callback
+        self.name = name or getattr(callback, "__name__", "") or type(self).__name__.lower()
+        self.priority = priority
+        self.failsafe = failsafe
+        self.defaults = options
+
+    def option_types(self) -> dict[str, Any]:
+        """Names and types of the options; a type of None is not checked."""
+        if self.callback is None:
+            return {}
+        from kirsch_web.shape import keyword_types
+
+        return keyword_types(self.callback)
+
+    def check(self, options: Mapping[str, Any]) -> Iterable[str]:  # noqa: ARG002 - for subclasses
+        """What is wrong with the options beyond their names and types: one sentence for each mistake."""
+        return ()
+
+    def hooks(self, options: Mapping[str, Any], app: App) -> Iterable[Hook]:  # noqa: ARG002 - for subclasses
+        """The hooks for a path with these options, defaults included."""
+        assert self.callback is not None, "a Tool without a callback overrides hooks()"
+        callback = partial(self.callback, **options) if options else self.callback
+        yield Hook(self.point, callback, priority=self.priority, failsafe=self.failsafe, name=self.name)
+
+    def __repr__(self) -> str:
+        return f"<Tool {self.name}>"
+
+
+def tool(point: str, *, name: str = "", priority: int = 50, failsafe: bool = False) -> Callable[..., Tool]:
+    """Decorator: make a function a :class:`Tool`."""
+
+    def decorate(callback: Callable[..., object]) -> Tool:
+        return Tool(point, callback, name, priority=priority, failsafe=failsafe)
+
+    return decorate

@@ -1,0 +1,280 @@
+"""WSGI middleware that follows 307 responses inside the server, without the client's knowledge.
+
+An application that wants to go on at another of its paths answers ``307 Temporary Redirect`` with a Location; with this
+middleware around it the client receives the response of that path instead. Without the middleware the client receives
+the 307, and follows it itself. 308 is not followed: it says that the client should use the other URL from now on.
+
+    app = redirector(app)
+
+What the second request is: GET of the path and query in the Location, with an empty body, in a copy of the first
+request's environ without the fields that belong to the first resource or its body. ``redirector.history`` has the paths
+that were visited. A Location on another host, another port, or outside of the application goes to the client.
+
+A response that is no redirect passes through as it is, part by part: a stream stays a stream.
+"""
+
+from __future__ import annotations
+
+import re
+
+from kirsch_web.errors import HTTPError
+from kirsch_web.percent import unquote
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+    from typing import Any
+
+    Application = Callable[..., Iterable[bytes]]
+
+MOST = 10
+"""Redirects within one request, where ``recursive`` allows a path to be visited again."""
+
+# Of the first request's body, and conditions and ranges of its resource.
+_DROPPED = (
+    "CONTENT_TYPE",
+    "HTTP_CONTENT_ENCODING",
+    "HTTP_CONTENT_LANGUAGE",
+    "HTTP_CONTENT_RANGE",
+    "HTTP_EXPECT",
+    "HTTP_IF_MATCH",
+    "HTTP_IF_MODIFIED_SINCE",
+    "HTTP_IF_NONE_MATCH",
+    "HTTP_IF_RANGE",
+    "HTTP_IF_UNMODIFIED_SINCE",
+    "HTTP_RANGE",
+    "HTTP_TE",
+    "HTTP_TRAILER",
+    "HTTP_TRANSFER_ENCODING",
+    "REQUEST_URI",
+    "RAW_URI",
+    "wsgi.input_terminated",
+)
+
+
+def redirector(nextapp: Application, recursive: bool = False) -> Application:
+    """``nextapp`` whose 307 responses are followed.
+
+    Args:
+        nextapp: the application.
+        recursive: whether a path may be visited twice in one request, up to :data:`MOST` redirects.
+
+    Raises, when it is called, RuntimeError for a path that is visited twice, or after too many redirects.
+    """
+
+    def call(environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
+        return _follow(nextapp, recursive, environ, start_response)
+
+    return call
+
+
+class _Held:
+    """A ``start_response`` that is held back until it is clear that the response is no redirect."""
+
+    def __init__(self, start_response: Callable[..., Any]) -> None:
+        self._start_response = start_response
+        self.status = ""
+        self.headers: list[tuple[str, str]] = []
+        self.called = False
+        self.sent = False
+        self._write: Any = None
+        self._exc_info: Any = None
+        self.follows: Callable[[str], bool] = lambda _location: False
+
+    def __call__(self, status: str, headers: list[tuple[str, str]], exc_info: Any = None) -> Callable[[bytes], Any]:
+        if self.sent:
+            # The response is on its way: the server decides, and raises where it is too late.
+            return self._start_response(status, headers, exc_info)  # type: ignore[no-any-return]
+        if self.called and exc_info is None:
+            raise AssertionError("start_response was called twice without exc_info")
+        self.status, self.headers, self.called, self._exc_info = status, headers, True, exc_info
+        return self.write
+
+    @property
+    def location(self) -> str | None:
+        """The Location of a redirect that is followed."""
+        if self.called and self.status[:3] == "307":
+            for name, value in self.headers:
+                if name.lower() == "location" and self.follows(value):
+                    return value
+        return None
+
+    def write(self, data: bytes) -> None:
+        """What the application writes; dropped where it belongs to a redirect."""
+        if data and self.location is None:
+            self.send()
+            self._write(data)
+
+    def send(self) -> None:
+        """Begin the response. Raises where the application never called start_response."""
+        if self.sent:
+            return
+        if not self.called:
+            raise AssertionError("the application returned a body without calling start_response")
+        self.sent = True
+        try:
+            if self._exc_info is None:
+                self._write = self._start_response(self.status, self.headers)
+            else:
+                self._write = self._start_response(self.status, self.headers, self._exc_info)
+        finally:
+            self._exc_info = None  # it refers to the frames of what failed
+
+
+def _follow(
+    nextapp: Application, recursive: bool, environ: dict[str, Any], start_response: Callable[..., Any]
+) -> Iterable[bytes]:
+    current = environ
+    history = [_visited(environ)]
+    while True:
+        held = _Held(start_response)
+        held.follows = lambda location, current=current: _target(location, environ, current) is not None  # type: ignore[misc]
+        body = nextapp(current, held)
+        first: bytes | None = None
+        iterator: Iterator[bytes] | None = None
+        try:
+            if not (held.called and held.location is not None):
+                if held.called and type(body) in (list, tuple):
+                    held.send()
+                    return body
+                # Until the first part that is not empty, start_response may be called, again too.
+                iterator = iter(body)
+                for part in iterator:
+                    if held.location is not None:
+                        break
+                    if part:
+                        first = part
+                        break
+            location = held.location
+            if location is None or held.sent:
+                held.send()
+                return _Rest(body, first, iterator)
+        except BaseException:
+            _close(body)
+            raise
+        _close(body)
+        target = _target(location, environ, current)
+        assert target is not None
+        path, query = target
+        current = _second(environ, path, query)
+        visited = _visited(current)
+        if visited in history and not recursive:
+            raise RuntimeError(f"redirector visited the same URL twice: {visited}")
+        if len(history) > MOST:
+            raise RuntimeError(f"redirector followed {MOST} redirects in one request, at last to {visited}")
+        current["redirector.history"] = list(history)
+        history.append(visited)
+
+
+def _visited(environ: dict[str, Any]) -> str:
+    path: str = environ.get("PATH_INFO", "")
+    query = environ.get("QUERY_STRING", "")
+    return f"{path}?{query}" if query else path
+
+
+def _second(environ: dict[str, Any], path: str, query: str) -> dict[str, Any]:
+    """The environ of the request that a redirect leads to."""
+    import io
+
+    second = {key: value for key, value in environ.items() if key not in _DROPPED}
+    second["REQUEST_METHOD"] = "HEAD" if environ["REQUEST_METHOD"] == "HEAD" else "GET"
+    second["PATH_INFO"] = path
+    second["QUERY_STRING"] = query
+    second["CONTENT_LENGTH"] = "0"
+    second["wsgi.input"] = io.BytesIO()
+    return second
+
+
+_PARTS = re.compile(
+    r"(?:([A-Za-z][A-Za-z0-9+.-]*):)?(?://([^/?#]*))?([^?#]*)(?:\?([^#]*))?(?:#.*)?", re.DOTALL
+).fullmatch
+
+
+def _target(location: str, environ: dict[str, Any], current: dict[str, Any]) -> tuple[str, str] | None:
+    """PATH_INFO and query of a Location that this application answers; None for one that the client must follow."""
+    match = _PARTS(location)
+    if match is None:
+        return None
+    scheme, authority, path, query = match.groups()
+    if scheme is not None and scheme.lower() != environ["wsgi.url_scheme"]:
+        return None
+    if authority is not None:
+        if authority.lower() not in _authorities(environ):
+            return None
+    elif scheme is not None:
+        return None
+    script = environ.get("SCRIPT_NAME", "")
+    here = script + current.get("PATH_INFO", "")
+    try:
+        decoded = unquote(path).encode().decode("latin-1")
+    except (HTTPError, UnicodeError):
+        return None
+    if not decoded and authority is None:
+        decoded = here
+        if query is None:
+            query = current.get("QUERY_STRING", "")
+    elif not decoded.startswith("/") and authority is None:
+        decoded = here.rpartition("/")[0] + "/" + decoded
+    decoded = _without_dots(decoded or "/")
+    # The mount ends at a slash: /application is not below /app.
+    if script and not (decoded + "/").lower().startswith(script.rstrip("/").lower() + "/"):
+        return None
+    return decoded[len(script.rstrip("/")) :], query or ""
+
+
+def _authorities(environ: dict[str, Any]) -> set[str]:
+    """The ways to write this server's own host and port."""
+    default = {"http": "80", "https": "443"}.get(environ["wsgi.url_scheme"], "")
+    host = environ.get("HTTP_HOST") or f"{environ['SERVER_NAME']}:{environ['SERVER_PORT']}"
+    host = host.lower()
+    name, colon, port = host.rpartition(":")
+    if not colon or not port.isdigit():
+        return {host, f"{host}:{default}"}
+    return {host, name} if port == default else {host}
+
+
+def _without_dots(path: str) -> str:
+    """The path without ``.`` and ``..`` (RFC 3986, 5.2.4)."""
+    kept: list[str] = []
+    segments = path.split("/")[1:]
+    for number, segment in enumerate(segments):
+        last = number == len(segments) - 1
+        if segment == "..":
+            if kept:
+                kept.pop()
+            if last:
+                kept.append("")
+        elif segment == ".":
+            if last:
+                kept.append("")
+        else:
+            kept.append(segment)
+    return "/" + "/".join(kept)
+
+
+class _Rest:
+    """A body of which the first part was read already."""
+
+    def __init__(self, body: Iterable[bytes], first: bytes | None, iterator: Iterator[bytes] | None) -> None:
+        self._body = body
+        self._first = first
+        self._iterator = iterator if iterator is not None else iter(body)
+
+    def __iter__(self) -> _Rest:
+        return self
+
+    def __next__(self) -> bytes:
+        first = self._first
+        if first is not None:
+            self._first = None
+            return first
+        return next(self._iterator)
+
+    def close(self) -> None:
+        _close(self._body)
+
+
+def _close(body: object) -> None:
+    close = getattr(body, "close", None)
+    if close is not None:
+        close()

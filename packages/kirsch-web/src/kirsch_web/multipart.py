@@ -1,0 +1,295 @@
+"""multipart/form-data (RFC 7578), as browsers send it, within the limits of :class:`kirsch_web.bodies.Limits`.
+
+The body is searched for its delimiter with ``bytes.find``, so that the cost of a large file is that of copying it. A
+file goes to an unnamed temporary file above ``spool`` bytes. Where two programs could read a body differently, it is
+refused: a nested multipart, a transfer encoding, a part without a name, a header that is not UTF-8, bytes after a
+delimiter, a body without its closing delimiter.
+"""
+
+from __future__ import annotations
+
+import re
+
+from kirsch_web.bodies import Form
+from kirsch_web.errors import HTTPError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from typing import BinaryIO
+
+    from kirsch_web.bodies import Limits
+
+_BOUNDARY = re.compile(r"[0-9A-Za-z'()+_,./:=? -]{0,69}[0-9A-Za-z'()+_,./:=?-]").fullmatch
+_FIELD = re.compile(r"([!#$%&'*+.^_`|~0-9A-Za-z-]+):[ \t]*([^\r\n\0]*)").fullmatch
+_PLAIN = re.compile(rb'Content-Disposition: form-data; name="([^"\\%&;\r\n\x00\x80-\xff]*)"').fullmatch
+# In a quoted string browsers send `%22` for a quote, and others `\"`. A lone backslash is kept.
+_QUOTED = re.compile(r';[ \t]*([0-9A-Za-z_-]+\*?)=(?:"((?:[^"\\]|\\.)*)"|([^;"\s]*))[ \t]*')
+
+
+class Upload:
+    """A file of a form.
+
+    ``filename`` is what the client says it is: a name to show, and never a path to write to.
+    """
+
+    __slots__ = ("_file", "content_type", "filename", "size")
+
+    def __init__(self, filename: str, content_type: str, file: BinaryIO, size: int) -> None:
+        self.filename = filename
+        self.content_type = content_type
+        self.size = size
+        self._file = file
+
+    @property
+    def file(self) -> BinaryIO:
+        """The content, from its beginning; a temporary file where it is large."""
+        return self._file
+
+    def read(self) -> bytes:
+        """The whole content."""
+        self._file.seek(0)
+        return self._file.read()
+
+    def save(self, path: str) -> None:
+        """Write the content to a new file; FileExistsError where there is one."""
+        from kirsch_web.bodies import copy
+
+        self._file.seek(0)
+        with open(path, "xb") as target:
+            copy(self._file, target)
+
+    def close(self) -> None:
+        """Remove the temporary file."""
+        self._file.close()
+
+    def __repr__(self) -> str:
+        return f"<Upload {self.filename!r} {self.content_type} {self.size} bytes>"
+
+
+def parse(chunks: Iterator[bytes], boundary: str, limits: Limits) -> Form:
+    """The form of a multipart/form-data body that arrives in ``chunks``."""
+    if not _BOUNDARY(boundary):
+        raise HTTPError(400, "the boundary of the multipart body is missing or not one of RFC 2046")
+    form = Form({}, {})
+    try:
+        _Parser(chunks, boundary.encode("ascii"), limits, form).run()
+    except BaseException:
+        form.close()
+        raise
+    return form
+
+
+class _Parser:
+    """One body: ``_buffer`` from ``_at`` on is what has arrived and is not read yet."""
+
+    def __init__(self, chunks: Iterator[bytes], boundary: bytes, limits: Limits, form: Form) -> None:
+        self._chunks = chunks
+        self._delimiter = b"\r\n--" + boundary
+        self._limits = limits
+        self._form = form
+        self._buffer = b"\r\n"  # so that the first delimiter looks like the others
+        self._at = 0
+        self._memory = 0
+
+    def run(self) -> None:
+        delimiter = self._delimiter
+        self._skip_preamble()
+        parts = 0
+        while True:
+            # A delimiter was read. Two dashes end the body; white space may follow each (RFC 2046, 5.1.1).
+            while len(self._buffer) - self._at < 2:
+                self._more()
+            buffer, at = self._buffer, self._at
+            if buffer.startswith(b"--", at):
+                return  # what follows, an epilogue, means nothing
+            if not buffer.startswith(b"\r\n", at):
+                self._skip_padding()
+            else:
+                self._at = at + 2
+            parts += 1
+            if parts > self._limits.parts:
+                raise HTTPError(413, f"the form has more than {self._limits.parts} parts")
+            name, filename, content_type = self._header()
+            if filename is None:
+                value = self._text(delimiter)
+                present = self._form.fields.get(name)
+                if present is None:
+                    self._form.fields[name] = [value]
+                else:
+                    present.append(value)
+            else:
+                upload = self._file(delimiter, filename, content_type)
+                self._form.files.setdefault(name, []).append(upload)
+
+    def _more(self) -> None:
+        """Read one more chunk."""
+        for chunk in self._chunks:
+            self._buffer = self._buffer[self._at :] + chunk
+            self._at = 0
+            return
+        raise HTTPError(400, "the multipart body has no closing delimiter")
+
+    def _skip_preamble(self) -> None:
+        skipped = 0
+        while (found := self._buffer.find(self._delimiter)) < 0:
+            keep = max(0, len(self._buffer) - len(self._delimiter) + 1)
+            skipped += keep
+            if skipped > self._limits.part_headers:
+                raise HTTPError(400, "the multipart body does not begin with its delimiter")
+            self._at = keep
+            self._more()
+        self._at = found + len(self._delimiter)
+
+    def _skip_padding(self) -> None:
+        """The white space that RFC 2046 lets follow a delimiter."""
+        while (end := self._buffer.find(b"\r\n", self._at)) < 0:
+            if len(self._buffer) - self._at > 200:
+                break
+            self._more()
+        if end < 0 or self._buffer[self._at : end].strip(b" \t"):
+            raise HTTPError(400, "a delimiter of the multipart body is followed by other bytes")
+        self._at = end + 2
+
+    def _header(self) -> tuple[str, str | None, str]:
+        """Name, filename and type of the part; a part without a filename is a field."""
+        limit = self._limits.part_headers
+        start = 0
+        while (end := self._buffer.find(b"\r\n\r\n", self._at + start)) < 0:
+            start = max(0, len(self._buffer) - self._at - 3)
+            if start > limit:
+                break
+            self._more()
+        if end < 0 or end - self._at > limit:
+            raise HTTPError(413, f"the header of a part has more than {limit} bytes")
+        data = self._buffer[self._at : end]
+        self._at = end + 4
+        if plain := _PLAIN(data):
+            return plain[1].decode("ascii"), None, ""
+        return _read_header(data)
+
+    def _text(self, delimiter: bytes) -> str:
+        pieces: list[bytes] = []
+        for piece in self._content(delimiter):
+            self._memory += len(piece)
+            if self._memory > self._limits.memory:
+                raise HTTPError(413, f"the fields of the form have more than {self._limits.memory} bytes")
+            pieces.append(piece)
+        try:
+            return (pieces[0] if len(pieces) == 1 else b"".join(pieces)).decode()
+        except UnicodeDecodeError:
+            raise HTTPError(400, "a field of the form is not UTF-8") from None
+
+    def _file(self, delimiter: bytes, filename: str, content_type: str) -> Upload:
+        import io
+        import tempfile
+        from typing import cast
+
+        spool = self._limits.spool
+        file: BinaryIO | None = None
+        pieces: list[bytes] = []
+        size = 0
+        try:
+            for piece in self._content(delimiter):
+                size += len(piece)
+                if file is None and size > spool:
+                    # Unbuffered: each piece is one write, and other threads run meanwhile.
+                    file = cast("BinaryIO", tempfile.TemporaryFile(buffering=0))  # noqa: SIM115
+                    for earlier in pieces:
+                        _write(file, earlier)
+                    pieces.clear()
+                if file is None:
+                    pieces.append(piece)
+                else:
+                    _write(file, piece)
+        except BaseException:
+            if file is not None:
+                file.close()
+            raise
+        if file is None:
+            file = io.BytesIO(pieces[0] if len(pieces) == 1 else b"".join(pieces))
+        else:
+            file.seek(0)
+        return Upload(filename, content_type or "application/octet-stream", file, size)
+
+    def _content(self, delimiter: bytes) -> Iterator[bytes]:
+        """The content of the part, up to the next delimiter, which is read too."""
+        # A delimiter that uses the CR LF of the empty line: RFC 2046 allows it and programs differ.
+        while len(self._buffer) - self._at < len(delimiter) - 2:
+            self._more()
+        if self._buffer.startswith(delimiter[2:], self._at):
+            raise HTTPError(400, "a part of the multipart body has no content, not even an empty one")
+        while (found := self._buffer.find(delimiter, self._at)) < 0:
+            # All but what may be the beginning of a delimiter.
+            safe = len(self._buffer) - len(delimiter) + 1
+            if safe > self._at:
+                piece = self._buffer[self._at : safe]
+                self._at = safe
+                yield piece
+            self._more()
+        piece = self._buffer[self._at : found] if found > self._at else b""
+        self._at = found + len(delimiter)
+        yield piece
+
+
+def _write(file: BinaryIO, data: bytes) -> None:
+    """Write all of ``data``: an unbuffered file may take less at once."""
+    written = file.write(data)
+    while written < len(data):
+        written += file.write(data[written:])
+
+
+def _read_header(data: bytes) -> tuple[str, str | None, str]:
+    try:
+        text = data.decode()
+    except UnicodeDecodeError:
+        raise HTTPError(400, "the header of a part is not UTF-8") from None
+    disposition, content_type = None, ""
+    for line in text.split("\r\n"):
+        match = _FIELD(line)
+        if match is None:
+            raise HTTPError(400, "the header of a part has a line that is no field")
+        name, value = match[1].lower(), match[2].strip(" \t")
+        if name == "content-disposition":
+            if disposition is not None:
+                raise HTTPError(400, "a part has two Content-Dispositions")
+            disposition = value
+        elif name == "content-type":
+            if value.lower().startswith("multipart/"):
+                raise HTTPError(400, "a multipart inside a multipart is refused")
+            content_type = value
+        elif name == "content-transfer-encoding" and value.lower() not in ("7bit", "8bit", "binary"):
+            raise HTTPError(400, "a part has a Content-Transfer-Encoding, which RFC 7578 does not allow")
+    if disposition is None:
+        raise HTTPError(400, "a part has no Content-Disposition")
+    return *_disposition(disposition), content_type
+
+
+def _disposition(value: str) -> tuple[str, str | None]:
+    kind, semicolon, rest = value.partition(";")
+    if kind.strip().lower() != "form-data":
+        raise HTTPError(400, "the Content-Disposition of a part is not form-data")
+    parameters: dict[str, str] = {}
+    text, position = semicolon + rest, 0
+    while position < len(text):
+        match = _QUOTED.match(text, position)
+        if match is None:
+            if text[position:].strip(" \t;"):
+                raise HTTPError(400, "the Content-Disposition of a part breaks its grammar")
+            break
+        name = match[1].lower()
+        if name in parameters:
+            raise HTTPError(400, f"the Content-Disposition of a part has two parameters {name}")
+        parameters[name] = match[3] if match[2] is None else _unescape(match[2])
+        position = match.end()
+    if "name" not in parameters:
+        raise HTTPError(400, "a part has no name")
+    # `filename*` is not allowed in forms (RFC 7578, 4.2), and no browser sends it: a filter in front may not know it.
+    if "filename*" in parameters or "name*" in parameters:
+        raise HTTPError(400, "the Content-Disposition of a part has an extended parameter")
+    return parameters["name"], parameters.get("filename")
+
+
+def _unescape(text: str) -> str:
+    text = text.replace('\\"', '"').replace("\\\\", "\\") if "\\" in text else text
+    return text.replace("%22", '"').replace("%0D", "\r").replace("%0A", "\n") if "%" in text else text

@@ -1,0 +1,280 @@
+"""An OpenAPI 3.1 document from the plans of an application: what its handlers declare is what it says.
+
+``openapi = web.OpenAPI()`` in the body of the root's class serves it at ``/openapi``.
+"""
+
+from __future__ import annotations
+
+import enum
+import inspect
+import typing
+from typing import Any
+
+from kirsch_web import convert
+from kirsch_web.publishing import WITH_BODY
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from kirsch_web.app import App
+    from kirsch_web.plan import Plan
+    from kirsch_web.shape import Parameter
+
+_SCALARS: dict[Any, dict[str, Any]] = {
+    int: {"type": "integer"},
+    float: {"type": "number"},
+    bool: {"type": "boolean"},
+    str: {"type": "string"},
+    bytes: {"type": "string"},
+    type(None): {"type": "null"},
+}
+_NAMED = {
+    "uuid.UUID": {"type": "string", "format": "uuid"},
+    "datetime.date": {"type": "string", "format": "date"},
+    "datetime.time": {"type": "string", "format": "time"},
+    "datetime.datetime": {"type": "string", "format": "date-time"},
+    "decimal.Decimal": {"type": "string", "format": "decimal"},
+}
+_PROBLEM = {
+    "description": "Error",
+    "content": {"application/problem+json": {"schema": {"$ref": "#/components/schemas/Problem"}}},
+}
+_PROBLEM_SCHEMA = {
+    "type": "object",
+    "properties": {
+        "type": {"type": "string"},
+        "title": {"type": "string"},
+        "status": {"type": "integer"},
+        "detail": {"type": "string"},
+        "errors": {
+            "type": "array",
+            "items": {
+                "type": "object",
+                "properties": {"name": {"type": "string"}, "in": {"type": "string"}, "reason": {"type": "string"}},
+                "required": ["name", "in", "reason"],
+            },
+        },
+    },
+    "required": ["type", "title", "status"],
+}
+
+
+class OpenAPI:
+    """Publishes the document of the application that it is part of.
+
+    Args:
+        title: default: the name of the root's class.
+        version: of the application.
+    """
+
+    def __init__(self, title: str = "", version: str = "0") -> None:
+        self.title = title
+        self.version = version
+
+    def index(self) -> dict[str, Any]:
+        """The document."""
+        from kirsch_web.request import current
+
+        return document(current().app, self.title, self.version)
+
+
+def document(app: App, title: str = "", version: str = "0") -> dict[str, Any]:
+    """The OpenAPI document of an application. Handlers that take ``*path`` are left out: OpenAPI has no such path."""
+    schemas = _Schemas()
+    paths: dict[str, dict[str, Any]] = {}
+    for plan in app.handlers():
+        if isinstance(getattr(plan.function, "__self__", None), OpenAPI):
+            continue
+        for path, names in _paths(plan):
+            method = plan.method.lower()
+            if method == "query":  # OpenAPI 3.1 has no such operation; 3.2 does
+                continue
+            paths.setdefault(path, {})[method] = _operation(plan, names, schemas)
+    schemas.components["Problem"] = _PROBLEM_SCHEMA
+    return {
+        "openapi": "3.1.0",
+        "info": {"title": title or type(app.root).__name__, "version": version},
+        "paths": dict(sorted(paths.items())),
+        "components": {"schemas": schemas.components},
+    }
+
+
+def _paths(plan: Plan) -> list[tuple[str, list[str]]]:
+    """The paths of a handler with the parameters in them: one for each number of optional segments."""
+    base = plan.path or "/"
+    if plan.shape is None or plan.shape.rest is not None:
+        return []
+    positional = [] if plan.is_index else [
+        each for each in plan.shape.parameters
+        if each.positional and each.source == "value" and each.name not in plan.captured
+    ]  # fmt: skip
+    least = sum(1 for each in positional if each.required)
+    found = []
+    for count in range(least, len(positional) + 1):
+        names = [each.name for each in positional[:count]]
+        found.append(
+            ("/".join([base.rstrip("/"), *(f"{{{name}}}" for name in names)]) or "/", [*plan.captured, *names])
+        )
+    return found
+
+
+def _operation(plan: Plan, in_path: list[str], schemas: _Schemas) -> dict[str, Any]:
+    text = inspect.getdoc(plan.function) or ""
+    summary, _, description = text.partition("\n")
+    operation: dict[str, Any] = {
+        "operationId": f"{plan.method.lower()}{(plan.path or '/').replace('/', '_').replace('{', '').replace('}', '')}"
+        + (f"_by_{'_'.join(in_path)}" if in_path else ""),
+    }
+    if summary:
+        operation["summary"] = summary
+    if description.strip():
+        operation["description"] = description.strip()
+    parameters: list[dict[str, Any]] = []
+    fields: dict[str, Any] = {}
+    required: list[str] = []
+    has_file = False
+    body = plan.method in WITH_BODY
+    for each in plan.shape.parameters:
+        if each.source == "inject":
+            continue
+        if each.name in in_path:
+            schema = schemas.of(each.annotation)
+            parameters.append({"name": each.name, "in": "path", "required": True, "schema": schema})
+        elif each.source in ("header", "cookie"):
+            parameters.append(_parameter(each, each.source, each.field, schemas))
+        elif each.source == "record":
+            if body:
+                operation["requestBody"] = _record_body(each, schemas)
+            else:
+                assert each.record is not None
+                parameters += [
+                    {
+                        "name": field.name,
+                        "in": "query",
+                        "required": field.required,
+                        "schema": schemas.of(field.annotation),
+                    }
+                    for field in each.record.fields
+                ]
+        elif body:
+            has_file = has_file or each.source == "upload"
+            fields[each.name] = _field_schema(each, schemas)
+            if each.required:
+                required.append(each.name)
+        else:
+            parameters.append(_parameter(each, "query", each.name, schemas))
+    if fields:
+        operation["requestBody"] = _field_body(fields, required, has_file)
+    if parameters:
+        operation["parameters"] = parameters
+    operation["responses"] = {
+        str(plan.status if plan.shape.returns is not type(None) else 204): _response(plan, schemas),
+        "default": _PROBLEM,
+    }
+    return operation
+
+
+def _parameter(each: Parameter, place: str, name: str, schemas: _Schemas) -> dict[str, Any]:
+    schema = dict(schemas.of(each.annotation))
+    if not each.required and isinstance(each.default, (str, int, float, bool)):
+        schema["default"] = each.default.value if isinstance(each.default, enum.Enum) else each.default
+    return {"name": name, "in": place, "required": each.required, "schema": schema}
+
+
+def _field_schema(each: Parameter, schemas: _Schemas) -> dict[str, Any]:
+    if each.source != "upload":
+        return schemas.of(each.annotation)
+    file = {"type": "string", "contentMediaType": "application/octet-stream"}
+    return {"type": "array", "items": file} if each.uploads else file
+
+
+def _record_body(each: Parameter, schemas: _Schemas) -> dict[str, Any]:
+    schema = {"schema": schemas.of(each.annotation)}
+    content = {"application/json": schema}
+    if each.record is not None:
+        content["application/x-www-form-urlencoded"] = schema
+    return {"required": each.required, "content": content}
+
+
+def _field_body(fields: dict[str, Any], required: list[str], has_file: bool) -> dict[str, Any]:
+    schema: dict[str, Any] = {"type": "object", "properties": fields}
+    if required:
+        schema["required"] = required
+    types = ["multipart/form-data"] if has_file else ["application/json", "application/x-www-form-urlencoded"]
+    return {"required": bool(required), "content": {name: {"schema": schema} for name in types}}
+
+
+def _response(plan: Plan, schemas: _Schemas) -> dict[str, Any]:
+    returns = convert.plain(plan.shape.returns)
+    if returns is type(None):
+        return {"description": "No content"}
+    name = getattr(returns, "__name__", "")
+    if returns is str:
+        return {"description": "OK", "content": {"text/html": {"schema": {"type": "string"}}}}
+    if returns is Any or name in ("Response", "Iterator", "Generator", "Iterable"):
+        return {"description": "OK"}
+    return {"description": "OK", "content": {"application/json": {"schema": schemas.of(returns)}}}
+
+
+class _Schemas:
+    """JSON Schemas of types; records are components."""
+
+    def __init__(self) -> None:
+        self.components: dict[str, Any] = {}
+        self._names: dict[Any, str] = {}
+
+    def of(self, annotation: Any) -> dict[str, Any]:
+        """The schema of an annotation; an empty one for what is not known."""
+        annotation = convert.plain(annotation)
+        try:
+            if annotation in _SCALARS:
+                return dict(_SCALARS[annotation])
+        except TypeError:
+            return {}
+        members = convert.union_members(annotation)
+        if members is not None:
+            return {"anyOf": [self.of(member) for member in members]}
+        origin, arguments = typing.get_origin(annotation), typing.get_args(annotation)
+        if origin is typing.Literal:
+            return {"enum": [each.value if isinstance(each, enum.Enum) else each for each in arguments]}
+        target = origin or annotation
+        if target in (list, set, frozenset, tuple):
+            return self._array(target, arguments)
+        if target is dict:
+            return {"type": "object", "additionalProperties": self.of(arguments[1]) if len(arguments) == 2 else {}}
+        if isinstance(annotation, type):
+            if issubclass(annotation, enum.Enum):
+                return {"enum": [member.value for member in annotation]}
+            named = _NAMED.get(f"{annotation.__module__}.{annotation.__qualname__}")
+            if named is not None:
+                return dict(named)
+            record = convert.record(annotation)
+            if record is not None:
+                return {"$ref": f"#/components/schemas/{self._component(annotation, record)}"}
+        return {}
+
+    def _array(self, target: type, arguments: tuple[Any, ...]) -> dict[str, Any]:
+        items = [each for each in arguments if each is not Ellipsis]
+        if target is tuple and len(items) > 1:
+            return {"type": "array", "prefixItems": [self.of(each) for each in items], "items": False}
+        schema: dict[str, Any] = {"type": "array", "items": self.of(items[0]) if items else {}}
+        if target in (set, frozenset):
+            schema["uniqueItems"] = True
+        return schema
+
+    def _component(self, cls: Any, record: convert.Record) -> str:
+        name = self._names.get(cls)
+        if name is None:
+            name = cls.__name__
+            while name in self.components:
+                name += "_"
+            self._names[cls] = name
+            self.components[name] = {}  # a record may contain itself
+            schema: dict[str, Any] = {
+                "type": "object",
+                "properties": {field.name: self.of(field.annotation) for field in record.fields},
+            }
+            required = [field.name for field in record.fields if field.required]
+            if required:
+                schema["required"] = required
+            self.components[name] = schema
+        return name

@@ -1,0 +1,187 @@
+"""Plans: all that is known of a request before it arrives, prepared for each handler, method and configuration."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from kirsch_web import configuration
+from kirsch_web.bodies import Limits
+from kirsch_web.errors import HTTPError, status_line
+from kirsch_web.hooks import POINTS, Hook, runner, sort
+from kirsch_web.response import HTML, JSON, NO_CONTENT
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+    from typing import Any
+
+    from kirsch_web.app import App
+    from kirsch_web.configuration import Layer
+    from kirsch_web.request import Request
+
+    Binder = Callable[[Request], object]
+
+
+class Points:
+    """What runs at each hook point: one callable, or None."""
+
+    __slots__ = POINTS
+    on_start_resource: Callable[[Request], object] | None
+    before_request_body: Callable[[Request], object] | None
+    before_handler: Callable[[Request], object] | None
+    before_finalize: Callable[[Request], object] | None
+    on_end_resource: Callable[[Request], object] | None
+    on_end_request: Callable[[Request], object] | None
+    before_error_response: Callable[[Request], object] | None
+    after_error_response: Callable[[Request], object] | None
+
+    def __init__(self, hooks: dict[str, tuple[Hook, ...]]) -> None:
+        for point in POINTS:
+            setattr(self, point, runner(hooks.get(point, ())))
+
+
+class Plan:
+    """What a request of one method at one kind of path runs through."""
+
+    __slots__ = (
+        "allow", "captured", "config", "direct", "fields", "function", "hooks", "html_fields",
+        "is_index", "json_fields", "limits", "line", "method", "origins", "path", "points", "quiet", "run", "shape",
+        "start", "status", "streams",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        app: App,
+        layers: Iterable[Layer],
+        run: Binder,
+        *,
+        method: str,
+        path: str = "",
+        function: Callable[..., object] | None = None,
+        status: int = 200,
+        shape: Any = None,
+        start: int = 0,
+        is_index: bool = False,
+        captured: tuple[str, ...] = (),
+        allow: tuple[str, ...] = (),
+    ) -> None:
+        self.config, self.origins = configuration.merge((configuration.DEFAULTS, *layers))
+        self.run = run
+        """Binds the parameters and calls the handler."""
+        self.function = function
+        """The handler; None where the path has none."""
+        self.shape = shape
+        self.method = method
+        self.path = path
+        """The path up to where the handler's positional parameters begin."""
+        self.start = start
+        self.is_index = is_index
+        self.captured = captured
+        self.allow = allow
+        self.status = status
+        self.line = status_line(status)
+        self.limits = Limits(
+            **{
+                name: configuration.KEYS[key](self.config[key])
+                for key, name in configuration.LIMITS.items()
+                if key in self.config
+            }
+        )
+        self.streams = bool(self.config.get("response.stream", True))
+        prefix = "response.headers."
+        named = {
+            key[len(prefix) :].lower(): (key[len(prefix) :], each)
+            for key, each in self.config.items()
+            if key.startswith(prefix)
+        }
+        self.fields = list(named.values())
+        """The fields that every response of this plan begins with."""
+        has_type = "content-type" in named
+        self.html_fields = self.fields if has_type else [("Content-Type", HTML), *self.fields]
+        self.json_fields = self.fields if has_type else [("Content-Type", JSON), *self.fields]
+        self.hooks = sort(_hooks(app, self.config))
+        self.points = Points(self.hooks)
+        self.direct = not self.hooks and "hosts" not in self.config
+        """Whether nothing runs before the handler."""
+        points = self.points
+        behind = (points.before_finalize, points.on_end_resource, points.on_end_request)
+        self.quiet = behind == (None, None, None) and method != "HEAD" and status not in NO_CONTENT
+        """Whether nothing runs behind it, so that a plain result is sent at once."""
+
+    def __repr__(self) -> str:
+        return f"<Plan {self.method} {self.path or '/'}>"
+
+
+def _hooks(app: App, config: dict[str, Any]) -> list[Hook]:
+    """The hooks of a path: those of its tools, in the order of their registration, and those of ``hooks.*``."""
+    found: list[Hook] = []
+    for name in dict.fromkeys(key.split(".")[1] for key in config if key.startswith("tools.")):
+        prefix = f"tools.{name}."
+        if not config.get(prefix + "on", False):
+            continue
+        tool = app.tools[name]
+        options = dict(tool.defaults)
+        priority = None
+        for key, value in config.items():
+            if key.startswith(prefix):
+                option = key[len(prefix) :]
+                if option == "priority":
+                    priority = value
+                elif option != "on":
+                    options[option] = value
+        for hook in tool.hooks(options, app):
+            if priority is not None:
+                hook.priority = priority
+            found.append(hook)
+    for key, value in config.items():
+        if key.startswith("hooks."):
+            callback = configuration.imported(value)
+            found.append(callback if isinstance(callback, Hook) else Hook(key.split(".")[1], callback))
+    return found
+
+
+def refuse(error: HTTPError) -> Binder:
+    """What runs where a path has no handler for the method."""
+    return partial(_raise, error.status, error.detail, tuple(error.headers))
+
+
+def _raise(status: int, detail: str, headers: tuple[tuple[str, str], ...], _request: Request) -> object:
+    raise HTTPError(status, detail, headers=headers)  # a new one each time: an exception keeps its traceback
+
+
+class Endpoint:
+    """The plans of one kind of path, by method; and what to run for methods that it does not have."""
+
+    __slots__ = ("captures", "is_index", "other", "plans", "start")
+
+    def __init__(
+        self,
+        plans: dict[str, Plan],
+        other: Plan,
+        start: int,
+        captures: tuple[tuple[str, int], ...] = (),
+        is_index: bool = False,
+    ) -> None:
+        self.plans = plans
+        self.other = other
+        """For a method without a plan: 404 where there are no plans at all, else 405."""
+        self.start = start
+        """How many segments come before those for positional parameters."""
+        self.captures = captures
+        """Parameters that segments are for, each with the segment's number."""
+        self.is_index = is_index
+
+    def plan(self, method: str) -> Plan:
+        """The plan for a method."""
+        found = self.plans.get(method)
+        return self.other if found is None else found
+
+
+def allowed(methods: Iterable[str]) -> tuple[str, ...]:
+    """What ``Allow`` lists: HEAD comes with GET, and OPTIONS is always answered."""
+    found = dict.fromkeys(methods)
+    if "GET" in found:
+        found["HEAD"] = None
+    found["OPTIONS"] = None
+    order = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "QUERY", "OPTIONS")
+    return tuple(sorted(found, key=lambda each: order.index(each) if each in order else len(order)))

@@ -1,0 +1,375 @@
+"""Tools that protect: CSRF, security headers, basic authentication, proxies in front."""
+
+from __future__ import annotations
+
+import hmac
+import re
+
+from kirsch_web.errors import HTTPError, HTTPRedirect
+from kirsch_web.hooks import Hook, Tool
+from kirsch_web.publishing import SAFE
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+    from typing import Any
+
+    from kirsch_web.app import App
+    from kirsch_web.request import Request
+
+CSRF_COOKIE = "csrf"
+CSRF_FIELD = "csrf"
+CSRF_HEADER = "X-CSRF-Token"
+
+
+class CsrfTool(Tool):
+    """The tool ``csrf``: a request that changes something must come from this site's own pages.
+
+    Browsers say where a request comes from: in Sec-Fetch-Site, and older ones in Origin. A request that brings neither,
+    but cookies, must bring the token of :func:`csrf_token`. One without cookies carries no user's rights, and passes.
+    """
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__("before_request_body", None, "csrf", **options)
+
+    def option_types(self) -> dict[str, Any]:
+        return {"trusted": list}
+
+    def check(self, options: Mapping[str, Any]) -> Iterable[str]:
+        for origin in options.get("trusted", ()):
+            if not re.fullmatch(r"https?://[^/?#]+", str(origin)):
+                yield f"trusted has {origin!r}, which is not an origin such as https://shop.example"
+
+    def hooks(self, options: Mapping[str, Any], app: App) -> Iterable[Hook]:  # noqa: ARG002 - as Tool has it
+        trusted = frozenset(each.lower() for each in options.get("trusted", ()))
+
+        def check(request: Request) -> None:
+            if request.method in SAFE:
+                return
+            origin = request.headers.get("Origin").lower()
+            if origin in trusted:
+                return
+            site = request.headers.get("Sec-Fetch-Site")
+            if site:
+                if site in ("same-origin", "none"):
+                    return
+                raise HTTPError(403, f"this request comes from another site (Sec-Fetch-Site: {site})")
+            if origin:
+                if origin == request.origin.lower():
+                    return
+                raise HTTPError(403, "this request comes from another site (Origin)")
+            if not request.cookies:
+                return
+            expected = request.cookies.get(CSRF_COOKIE, "")
+            given = request.headers.get(CSRF_HEADER)
+            if not given and request.headers.get("Content-Type").partition(";")[0].strip().lower() in (
+                "application/x-www-form-urlencoded",
+                "multipart/form-data",
+            ):
+                given = request.form.get(CSRF_FIELD)
+            if not expected or not hmac.compare_digest(expected.encode(), given.encode()):
+                raise HTTPError(403, f"the CSRF token is missing or not this client's (field {CSRF_FIELD})")
+
+        yield Hook(self.point, check, priority=20, name="csrf")
+
+
+def csrf(**options: Any) -> CsrfTool:
+    """The tool ``csrf`` for all paths; ``trusted`` is a list of other origins whose pages may send requests here."""
+    return CsrfTool(**options)
+
+
+def csrf_token(request: Request) -> str:
+    """The token for a form's field ``csrf`` or the header X-CSRF-Token; sets its cookie where the client has none."""
+    token = request.cookies.get(CSRF_COOKIE, "")
+    if not re.fullmatch(r"[A-Za-z0-9_-]{43}", token):
+        import secrets
+
+        token = secrets.token_urlsafe(32)
+        request.response.set_cookie(CSRF_COOKIE, token, same_site="Strict", secure=request.scheme == "https")
+        request._cookies = {**request.cookies, CSRF_COOKIE: token}
+    return token
+
+
+class SecurityHeadersTool(Tool):
+    """The tool ``security_headers``: what a browser needs to be told; a response's own fields count more."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__("before_finalize", None, "security_headers", **options)
+
+    def option_types(self) -> dict[str, Any]:
+        return {"csp": str, "hsts": int, "referrer": str, "frames": str}
+
+    def hooks(self, options: Mapping[str, Any], app: App) -> Iterable[Hook]:  # noqa: ARG002 - as Tool has it
+        fields = {
+            "Content-Security-Policy": options.get(
+                "csp", "default-src 'self'; object-src 'none'; base-uri 'self'; frame-ancestors 'self'"
+            ),
+            "Referrer-Policy": options.get("referrer", "strict-origin-when-cross-origin"),
+            "X-Frame-Options": options.get("frames", "SAMEORIGIN"),
+            "Cross-Origin-Opener-Policy": "same-origin",
+            "X-Content-Type-Options": "nosniff",
+        }
+        wanted = [(name, value) for name, value in fields.items() if value]
+        hsts = options.get("hsts", 0)
+
+        def add(request: Request) -> None:
+            headers = request.response.headers
+            for name, value in wanted:
+                headers.setdefault(name, value)
+            if hsts and request.scheme == "https":
+                headers.setdefault("Strict-Transport-Security", f"max-age={hsts}")
+
+        yield Hook(self.point, add, priority=70, name="security_headers")
+
+
+def security_headers(**options: Any) -> SecurityHeadersTool:
+    """The tool ``security_headers`` for all paths.
+
+    Options: ``csp``, the Content-Security-Policy; ``hsts``, seconds of Strict-Transport-Security (0: not sent);
+    ``referrer``; ``frames``. An empty text leaves a field out.
+    """
+    return SecurityHeadersTool(**options)
+
+
+class BasicAuthTool(Tool):
+    """The tool ``basic_auth`` (RFC 7617): ``check(name, password)`` says who may pass; ``request.user`` is the name."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__("before_request_body", None, "basic_auth", **options)
+
+    def option_types(self) -> dict[str, Any]:
+        return {"realm": str, "check": None}
+
+    def check(self, options: Mapping[str, Any]) -> Iterable[str]:
+        if not callable(options.get("check")):
+            yield "it needs check, a callable that takes name and password and returns whether they are right"
+        realm = options.get("realm", "site")
+        if not isinstance(realm, str) or not re.fullmatch(r'[^"\\\x00-\x1f\x7f-\uffff]*', realm):
+            yield f"realm {realm!r} has a character that the field cannot hold"
+
+    def hooks(self, options: Mapping[str, Any], app: App) -> Iterable[Hook]:  # noqa: ARG002 - as Tool has it
+        realm = options.get("realm", "site")
+        allowed: Callable[[str, str], bool] = options["check"]
+        challenge = ("WWW-Authenticate", f'Basic realm="{realm}", charset="UTF-8"')
+
+        def check(request: Request) -> None:
+            given = credentials(request.headers.get("Authorization"))
+            if given is None or not allowed(*given):
+                raise HTTPError(401, "name and password are needed", headers=[challenge])
+            request.user = given[0]
+
+        yield Hook(self.point, check, priority=5, name="basic_auth")
+
+
+def credentials(value: str) -> tuple[str, str] | None:
+    """Name and password of an Authorization field of the scheme Basic; None for anything else."""
+    import base64
+    import binascii
+
+    scheme, _, encoded = value.partition(" ")
+    if scheme.lower() != "basic":
+        return None
+    try:
+        name, colon, password = base64.b64decode(encoded.strip(" "), validate=True).decode().partition(":")
+    except (binascii.Error, UnicodeDecodeError, ValueError):
+        return None
+    return (name, password) if colon else None
+
+
+def basic_auth(check: Callable[[str, str], bool], **options: Any) -> BasicAuthTool:
+    """The tool ``basic_auth`` for all paths; ``check`` compares with ``hmac.compare_digest``."""
+    return BasicAuthTool(check=check, **options)
+
+
+class ProxyTool(Tool):
+    """The tool ``proxy``: scheme, host and client's address as a proxy in front reports them.
+
+    ``hops`` is how many proxies stand in front, each of which adds its value at the end of a field. Values beyond them
+    are the client's own and are not believed. Where the server does this itself (Kirsch does), do not use the tool.
+    """
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__("on_start_resource", None, "proxy", **options)
+
+    def option_types(self) -> dict[str, Any]:
+        return {"hops": int, "scheme": str, "host": str, "remote": str}
+
+    def check(self, options: Mapping[str, Any]) -> Iterable[str]:
+        if options.get("hops", 1) < 1:
+            yield "hops is the number of proxies in front, 1 or more"
+
+    def hooks(self, options: Mapping[str, Any], app: App) -> Iterable[Hook]:  # noqa: ARG002 - as Tool has it
+        hops = options.get("hops", 1)
+        scheme_name = options.get("scheme", "X-Forwarded-Proto")
+        host_name = options.get("host", "X-Forwarded-Host")
+        remote_name = options.get("remote", "X-Forwarded-For")
+
+        def read(request: Request) -> None:
+            environ = request.environ
+            scheme = _hop(request, scheme_name, hops).lower()
+            if scheme in ("http", "https"):
+                environ["wsgi.url_scheme"] = scheme
+            host = _hop(request, host_name, hops)
+            if host and re.fullmatch(r"[A-Za-z0-9._-]+(?::[0-9]+)?|\[[0-9A-Fa-f:.]+\](?::[0-9]+)?", host):
+                environ["HTTP_HOST"] = host
+            remote = _hop(request, remote_name, hops)
+            if remote:
+                environ["REMOTE_ADDR"] = remote
+
+        yield Hook(self.point, read, priority=1, name="proxy")
+
+
+def _hop(request: Request, name: str, hops: int) -> str:
+    """The value that the outermost trusted proxy has added; empty where there are fewer values."""
+    values = [each.strip() for each in request.headers.get(name).split(",") if each.strip()]
+    return values[-hops] if len(values) >= hops else ""
+
+
+class TrailingSlashTool(Tool):
+    """The tool ``trailing_slash``: one URL for each page: with a slash at the end for ``index``, without for others."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__("before_handler", None, "trailing_slash", **options)
+
+    def option_types(self) -> dict[str, Any]:
+        return {"missing": bool, "extra": bool}
+
+    def hooks(self, options: Mapping[str, Any], app: App) -> Iterable[Hook]:  # noqa: ARG002 - as Tool has it
+        missing, extra = options.get("missing", True), options.get("extra", True)
+
+        def check(request: Request) -> None:
+            path = request.path
+            if request.plan.function is None or request.method not in ("GET", "HEAD"):
+                return
+            has_slash = path.endswith("/")
+            if request.plan.is_index and not has_slash and missing:
+                path += "/"
+            elif not request.plan.is_index and has_slash and extra:
+                path = path.rstrip("/")
+            else:
+                return
+            query = f"?{request.query_string}" if request.query_string else ""
+            location = request.url(path)[len(request.origin) :]
+            raise HTTPRedirect(location + query, 308)
+
+        yield Hook(self.point, check, priority=60, name="trailing_slash")
+
+
+class EtagsTool(Tool):
+    """The tool ``etags``: an ETag from the body where there is none, and answers to If-Match and If-None-Match."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__("before_finalize", None, "etags", **options)
+
+    def option_types(self) -> dict[str, Any]:
+        return {"weak": bool}
+
+    def hooks(self, options: Mapping[str, Any], app: App) -> Iterable[Hook]:  # noqa: ARG002 - as Tool has it
+        prefix = "W/" if options.get("weak", False) else ""
+
+        def tag(request: Request) -> None:
+            response = request.response
+            if not 200 <= response.status < 300 or response.streams:
+                return
+            etag = response.headers.get("ETag")
+            if not etag:
+                import hashlib
+
+                assert isinstance(response.body, bytes)
+                etag = f'{prefix}"{hashlib.sha256(response.body).hexdigest()[:24]}"'
+                response.headers["ETag"] = etag
+            answer = conditional(request, etag)
+            if answer is not None:
+                _answer_condition(request, answer)
+
+        yield Hook(self.point, tag, priority=75, name="etags")
+
+
+def conditional(request: Request, etag: str) -> int | None:
+    """304 or 412 where If-None-Match or If-Match say so (RFC 9110, 13.2.2); None otherwise."""
+    wanted = request.headers.get("If-Match")
+    if wanted and not matches(wanted, etag, strong=True):
+        return 412
+    known = request.headers.get("If-None-Match")
+    if known and matches(known, etag, strong=False):
+        return 304 if request.method in ("GET", "HEAD") else 412
+    return None
+
+
+_TAG = re.compile(r'(W/)?"[\x21\x23-\x7e\x80-\xff]*"')
+
+
+def matches(field: str, etag: str, *, strong: bool) -> bool:
+    """Whether a list of entity tags, or ``*``, has ``etag``."""
+    if field.strip() == "*":
+        return True
+    if strong and etag.startswith("W/"):
+        return False
+    opaque = etag.removeprefix("W/")
+    return any(match[0].removeprefix("W/") == opaque and not (strong and match[1]) for match in _TAG.finditer(field))
+
+
+def _answer_condition(request: Request, status: int) -> None:
+    if status == 412:
+        raise HTTPError(412, "the resource is not the one that the client means")
+    response = request.response
+    response.status = 304
+    response.body = b""
+    for name in ("Content-Type", "Content-Encoding", "Content-Length"):
+        response.headers.remove(name)
+
+
+class GzipTool(Tool):
+    """The tool ``gzip``: compresses bodies of text where the client takes it.
+
+    A page that shows both a secret and something that the client chose should not be compressed: its length tells
+    about the secret (the attack BREACH). Streams are compressed part by part.
+    """
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__("before_finalize", None, "gzip", **options)
+
+    def option_types(self) -> dict[str, Any]:
+        return {"level": int, "least": int, "types": list}
+
+    def check(self, options: Mapping[str, Any]) -> Iterable[str]:
+        if not 1 <= options.get("level", 5) <= 9:
+            yield "level is a number from 1 to 9"
+
+    def hooks(self, options: Mapping[str, Any], app: App) -> Iterable[Hook]:  # noqa: ARG002 - as Tool has it
+        level, least = options.get("level", 5), options.get("least", 500)
+        types = tuple(
+            options.get(
+                "types",
+                ["text/*", "application/json", "application/problem+json", "application/javascript", "image/svg+xml"],
+            )
+        )
+
+        def compress(request: Request) -> None:
+            from kirsch_web.compress import compress_response
+
+            compress_response(request, level, least, types)
+
+        yield Hook(self.point, compress, priority=80, name="gzip")
+
+
+class ExpiresTool(Tool):
+    """The tool ``expires``: how long a response stays fresh; 0 means that it must be asked for each time."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__("before_finalize", None, "expires", **options)
+
+    def option_types(self) -> dict[str, Any]:
+        return {"seconds": int, "public": bool}
+
+    def hooks(self, options: Mapping[str, Any], app: App) -> Iterable[Hook]:  # noqa: ARG002 - as Tool has it
+        seconds = options.get("seconds", 0)
+        value = (
+            f"{'public' if options.get('public', False) else 'private'}, max-age={seconds}" if seconds else "no-cache"
+        )
+
+        def expire(request: Request) -> None:
+            if request.response.status < 400:
+                request.response.headers.setdefault("Cache-Control", value)
+
+        yield Hook(self.point, expire, name="expires")

@@ -1,0 +1,202 @@
+"""Responses: what a handler may return beside plain data, and how each becomes bytes."""
+
+from __future__ import annotations
+
+from kirsch_web.errors import status_line
+from kirsch_web.fields import Headers, set_cookie
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+    from typing import Any
+
+HTML = "text/html; charset=utf-8"
+TEXT = "text/plain; charset=utf-8"
+JSON = "application/json"
+BYTES = "application/octet-stream"
+
+NO_CONTENT = frozenset((204, 205, 304))
+
+
+class Response:
+    """A status, header fields and a body: return one to decide about them, or change ``request.response``.
+
+    Args:
+        body: bytes, text (UTF-8), or an iterable of either, which is streamed. Anything else becomes JSON.
+        status: 200 to 599.
+        type: the Content-Type; default: that of the body's Python type.
+        headers: further fields.
+    """
+
+    def __init__(
+        self,
+        body: object = b"",
+        status: int = 200,
+        *,
+        type: str = "",  # noqa: A002 - the name that reads best where it is called
+        headers: Iterable[tuple[str, str]] = (),
+    ) -> None:
+        status_line(status)
+        self.status = status
+        self.headers = Headers(headers)
+        self.body: bytes | Iterable[bytes | str] = b""
+        if type:
+            self.headers["Content-Type"] = type
+        if body != b"":
+            self.set_body(body)
+
+    def set_body(self, body: object) -> None:
+        """Set body and, unless it is set, Content-Type from what a handler may return."""
+        content, content_type = to_body(body)
+        self.body = content
+        if content_type and "Content-Type" not in self.headers:
+            self.headers.add("Content-Type", content_type)
+
+    @property
+    def streams(self) -> bool:
+        """Whether the body is sent as it is made."""
+        return not isinstance(self.body, bytes)
+
+    def set_cookie(self, name: str, value: str, **options: Any) -> None:
+        """Set a cookie; the options are those of :func:`kirsch_web.fields.set_cookie`, which are safe by default."""
+        self.headers.add("Set-Cookie", set_cookie(name, value, **options))
+
+    def delete_cookie(self, name: str, **options: Any) -> None:
+        """Make the client forget a cookie; ``path`` and ``domain`` must be those that it was set with."""
+        self.headers.add("Set-Cookie", set_cookie(name, "", max_age=0, **options))
+
+    def collapse(self) -> bytes:
+        """The whole body as bytes: a stream is read to its end and closed."""
+        if not isinstance(self.body, bytes):
+            iterable = self.body
+            try:
+                self.body = b"".join(part.encode() if isinstance(part, str) else part for part in iterable)
+            finally:
+                close = getattr(iterable, "close", None)
+                if close is not None:
+                    close()
+        return self.body
+
+    def __repr__(self) -> str:
+        return f"<Response {status_line(self.status)}>"
+
+
+def to_body(value: object) -> tuple[bytes | Iterable[bytes | str], str]:
+    """Body and Content-Type of what a handler returned."""
+    if isinstance(value, str):
+        return value.encode(), HTML
+    if isinstance(value, bytes):
+        return value, BYTES
+    if isinstance(value, (bytearray, memoryview)):
+        return bytes(value), BYTES
+    if isinstance(value, StreamBody):
+        return value, value.content_type
+    if hasattr(value, "__next__"):
+        return value, HTML  # type: ignore[return-value]
+    if hasattr(value, "read"):
+        return FileBody(value), BYTES
+    return encode_json(value), JSON
+
+
+class StreamBody:
+    """A body that is made while it is sent, and knows its media type."""
+
+    content_type = HTML
+
+    def __iter__(self) -> Iterator[bytes | str]:
+        raise NotImplementedError
+
+    def close(self) -> None:
+        """The body is not read further."""
+
+
+class FileBody(StreamBody):
+    """A file's content as a body: from where it stands, ``length`` bytes of it at most."""
+
+    content_type = BYTES
+    BLOCK = 256 * 1024
+
+    def __init__(self, file: Any, length: int | None = None) -> None:
+        self.file = file
+        self.length = length
+
+    def __iter__(self) -> FileBody:
+        return self
+
+    def __next__(self) -> bytes:
+        size = self.BLOCK if self.length is None else min(self.BLOCK, self.length)
+        block: bytes = self.file.read(size) if size else b""
+        if not block:
+            raise StopIteration
+        if self.length is not None:
+            self.length -= len(block)
+        return block
+
+    def close(self) -> None:
+        """Close the file."""
+        self.file.close()
+
+
+_encode: Any = None
+
+
+def encode_json(value: object) -> bytes:
+    """``value`` as JSON in UTF-8. Raises TypeError for what has no JSON, ValueError for NaN and infinity."""
+    encoded: str = (_encode or _make_encoder())(value)
+    return encoded.encode()
+
+
+def _make_encoder() -> Any:
+    """The standard library's encoder; in CPython without making its inner object anew for each value."""
+    global _encode
+    from json import encoder
+
+    make = getattr(encoder, "c_make_encoder", None)
+    if make is None:  # PyPy
+        _encode = encoder.JSONEncoder(
+            ensure_ascii=False, allow_nan=False, separators=(",", ":"), default=_plain, check_circular=False
+        ).encode
+    else:
+        inner = make(None, _plain, encoder.encode_basestring, None, ":", ",", False, False, False)
+        _encode = lambda value: "".join(inner(value, 0))  # noqa: E731 - one of two ways to make it
+    return _encode
+
+
+def _plain(value: Any) -> Any:
+    """What JSON says for an object: the fields of a record, the text of a date, the items of a set."""
+    from kirsch_web.convert import record_fields
+
+    cls: Any = type(value)
+    fields = record_fields(cls)
+    if fields is not None:
+        return {name: getattr(value, name) for name in fields}
+    name = type(value).__module__
+    if name == "datetime" and hasattr(value, "isoformat"):
+        return value.isoformat()
+    if name in ("uuid", "decimal", "_decimal", "ipaddress"):
+        return str(value)
+    if isinstance(value, (set, frozenset)):
+        return sorted(value) if all(isinstance(each, str) for each in value) else list(value)
+    if hasattr(type(value), "__members__"):  # an enum whose values JSON does not know as such
+        return value.value
+    if hasattr(value, "__json__"):
+        return value.__json__()
+    raise TypeError(f"a {type(value).__name__} has no JSON form; return a dict, a dataclass, or a Response")
+
+
+def json(value: object, status: int = 200, *, headers: Iterable[tuple[str, str]] = ()) -> Response:
+    """A response whose body is ``value`` as JSON, text and bytes included."""
+    return Response(encode_json(value), status, type=JSON, headers=headers)
+
+
+def text(value: str, status: int = 200, *, headers: Iterable[tuple[str, str]] = ()) -> Response:
+    """A response of plain text."""
+    return Response(value, status, type=TEXT, headers=headers)
+
+
+def created(value: object = None, *, at: str) -> Response:
+    """201 Created with the new resource's URL, and the resource itself as JSON if it is given."""
+    response = Response(b"", 201, headers=[("Location", at)])
+    if value is not None:
+        response.set_body(value)
+    return response

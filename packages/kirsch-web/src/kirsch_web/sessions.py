@@ -1,0 +1,411 @@
+"""Sessions: a dictionary for each client, in a signed cookie or in a store.
+
+    app = web.App(Root(), tools=[web.session(secret="...")])
+
+    def add(self, book: int, *, session: web.Session) -> None:
+        session["basket"] = [*session.get("basket", []), book]
+
+Without a store the dictionary itself is in the cookie, as JSON that the client can read but not change. With one the
+cookie holds a random id. Nothing is locked while a handler runs. Where two requests have changed the session of one
+client at the same time, their changes are merged key by key; if both have changed the same key, the later request ends
+with 409, and says so.
+
+Nothing is sent or written unless the handler has changed something. Log-in and log-out call :meth:`Session.rotate` and
+:meth:`Session.clear`, so that an id that was known before is worth nothing afterwards.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import hmac
+import json
+import secrets
+import time
+from collections.abc import Iterator, MutableMapping
+from typing import Any, Protocol
+
+from kirsch_web.errors import HTTPError
+from kirsch_web.fields import cookie
+from kirsch_web.hooks import Hook, Tool
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from kirsch_web.app import App
+    from kirsch_web.request import Request
+
+MAX_COOKIE = 3584
+"""Bytes of a session in a cookie; browsers keep 4096 for a cookie with its name and attributes."""
+ATTEMPTS = 5
+"""Writes of a session before its requests are too many at once."""
+
+_MISSING: Any = object()
+
+
+class SessionTooLarge(Exception):
+    """A session does not fit into a cookie."""
+
+
+class Store(Protocol):
+    """Where sessions are kept. Write one for a database by these three methods."""
+
+    def get(self, key: str) -> tuple[int, str] | None:
+        """Version and data of a session; None where there is none, or it has expired."""
+
+    def put(self, key: str, data: str, version: int, max_age: int) -> bool:
+        """Write ``data`` as version ``version + 1`` if the stored version is ``version``, 0 for a new session; whether
+        it was. The comparison and the write must be one step."""
+
+    def delete(self, key: str) -> None:
+        """Remove a session; nothing happens where there is none."""
+
+
+class Session(MutableMapping[str, Any]):
+    """The session of a request: a dictionary of what JSON can say, read when it is first touched."""
+
+    def __init__(self, keeper: Keeper, request: Request) -> None:
+        self._keeper = keeper
+        self._request = request
+        self._values: dict[str, Any] | None = None
+        self._raw = b"{}"
+        """The session as it was read."""
+        self._touched = False
+        """Whether it may have changed: a key was set, or a list or a dictionary in it was handed out."""
+        self._saved = False
+        self.key = ""
+        """The id in the store; empty for a new session, and for one in a cookie."""
+        self.version = 0
+        self.rotates = False
+
+    @classmethod
+    def __from_request__(cls, request: Request) -> Session:
+        found = request.session
+        assert isinstance(found, cls)
+        return found
+
+    def _read(self) -> dict[str, Any]:
+        values = self._values
+        if values is None:
+            self._raw = self._keeper.load(self)
+            values = self._values = _loaded(self._raw)
+        return values
+
+    def _write(self) -> dict[str, Any]:
+        if self._saved:
+            raise RuntimeError("the session was written already, when the response began; change it before")
+        self._touched = True
+        return self._read()
+
+    def __getitem__(self, name: str) -> Any:
+        value = self._read()[name]
+        if type(value) in (list, dict):
+            self._touched = True
+        return value
+
+    def __setitem__(self, name: str, value: Any) -> None:
+        self._write()[name] = value
+
+    def __delitem__(self, name: str) -> None:
+        del self._write()[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._read())
+
+    def __len__(self) -> int:
+        return len(self._read())
+
+    def __repr__(self) -> str:
+        return f"<Session {'not read' if self._values is None else self._values!r}>"
+
+    def rotate(self) -> None:
+        """Give the session a new id, and forget the old one: call it when a user logs in or out."""
+        self._write()
+        self.rotates = True
+
+    @property
+    def is_new(self) -> bool:
+        """Whether the client brought no session, or none that holds."""
+        return not self._read() and not self.key
+
+    def save(self) -> None:
+        """Write what has changed, and set the cookie. The tool calls it when the response begins."""
+        self._saved = True
+        if self._values is None or not self._touched:
+            return
+        after = {name: _dump(value) for name, value in self._values.items()}
+        before = {name: _dump(value) for name, value in _loaded(self._raw).items()}
+        if after != before or self.rotates:
+            self._keeper.store(self, before, after)
+
+
+def _dump(value: Any) -> str:
+    return json.dumps(value, separators=(",", ":"), allow_nan=False)
+
+
+def _object(values: Mapping[str, str]) -> str:
+    """A JSON object of values that are JSON already."""
+    return "{" + ",".join(f"{json.dumps(name)}:{value}" for name, value in values.items()) + "}"
+
+
+class Keeper:
+    """What the session tool is configured to: how sessions are signed, kept and sent."""
+
+    def __init__(
+        self,
+        secret: str | Sequence[str],
+        name: str,
+        max_age: int,
+        store: Store | None,
+        cookie_options: dict[str, Any],
+    ) -> None:
+        given = [secret] if isinstance(secret, str) else list(secret)
+        # A key of its own for this purpose, so that a secret may be used for others too.
+        self._keys = [hashlib.sha256(b"kirsch_web session\0" + each.encode()).digest() for each in given]
+        self.name = name
+        self.max_age = max_age
+        self._store = store
+        self._cookie_options = cookie_options
+
+    def load(self, session: Session) -> bytes:
+        """The session that the client's cookie stands for; an empty one where it is missing, forged or too old."""
+        text = cookie(session._request.environ.get("HTTP_COOKIE", ""), self.name)
+        payload = self._verified(text) if text else None
+        if payload is None:
+            return b"{}"
+        if self._store is None:
+            return _decode(payload)
+        key = payload
+        found = self._store.get(key)
+        if found is None:
+            return b"{}"
+        session.key = key
+        session.version, data = found
+        return data.encode()
+
+    def store(self, session: Session, before: dict[str, str], after: dict[str, str]) -> None:
+        """Keep the values, and tell the client."""
+        request = session._request
+        options = self._cookie_options
+        if not after:
+            if self._store is not None and session.key:
+                self._store.delete(session.key)
+            request.response.delete_cookie(self.name, **options)
+            return
+        if self._store is None:
+            payload = base64.urlsafe_b64encode(_object(after).encode()).rstrip(b"=").decode()
+            value = self._signed(payload)
+            if len(value) > MAX_COOKIE:
+                raise SessionTooLarge(
+                    f"the session has {len(value)} bytes in its cookie, and {MAX_COOKIE} fit; give the tool a store"
+                )
+            request.response.set_cookie(self.name, value, max_age=self.max_age, **options)
+            return
+        self._put(session, before, after)
+        request.response.set_cookie(self.name, self._signed(session.key), max_age=self.max_age, **options)
+
+    def _put(self, session: Session, before: dict[str, str], after: dict[str, str]) -> None:
+        store = self._store
+        assert store is not None
+        old = ""
+        if session.rotates or not session.key:
+            old, session.key, session.version = session.key, secrets.token_urlsafe(24), 0
+        merged = after
+        for _ in range(ATTEMPTS):
+            if store.put(session.key, _object(merged), session.version, self.max_age):
+                session.version += 1
+                if old:
+                    store.delete(old)
+                return
+            found = store.get(session.key)
+            if found is None:
+                # Another request has removed the session: a log-out must not be undone.
+                raise HTTPError(409, "the session was ended by another request")
+            session.version = found[0]
+            theirs = {name: _dump(value) for name, value in _loaded(found[1].encode()).items()}
+            merged = _merged(before, after, theirs)
+        raise HTTPError(503, "the session is being changed by too many requests", headers=[("Retry-After", "1")])
+
+    # Signing
+
+    def _signed(self, payload: str) -> str:
+        text = f"{int(time.time()):x}.{payload}"
+        return f"{text}.{_signature(self._keys[0], text)}"
+
+    def _verified(self, value: str) -> str | None:
+        """The payload of a cookie that one of the secrets has signed and that is not too old."""
+        text, _, signature = value.rpartition(".")
+        for key in self._keys:
+            if hmac.compare_digest(_signature(key, text).encode(), signature.encode()):
+                break
+        else:
+            return None
+        stamp, _, payload = text.partition(".")
+        age = time.time() - int(stamp, 16)
+        return payload if age <= self.max_age else None
+
+
+def _signature(key: bytes, text: str) -> str:
+    digest = hmac.digest(key, text.encode(), "sha256")
+    return base64.urlsafe_b64encode(digest).rstrip(b"=").decode()
+
+
+def _decode(payload: str) -> bytes:
+    return base64.urlsafe_b64decode(payload + "=" * (-len(payload) % 4))
+
+
+def _loaded(data: bytes) -> dict[str, Any]:
+    """The values of JSON that was verified, or comes from a store."""
+    found: dict[str, Any] = json.loads(data)
+    return found
+
+
+def _merged(before: dict[str, str], mine: dict[str, str], theirs: dict[str, str]) -> dict[str, str]:
+    """Their values with my changes; 409 for a key that both have changed, each to another value."""
+    merged = dict(theirs)
+    for name in before.keys() | mine.keys():
+        if mine.get(name) == before.get(name):
+            continue
+        if theirs.get(name) not in (before.get(name), mine.get(name)):
+            raise HTTPError(409, f"the session's {name} was changed by another request at the same time; try again")
+        if name in mine:
+            merged[name] = mine[name]
+        else:
+            merged.pop(name, None)
+    return merged
+
+
+class SessionTool(Tool):
+    """The tool ``session``; :func:`session` makes one."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__("before_request_body", None, "session", **options)
+
+    def option_types(self) -> dict[str, Any]:
+        return {
+            "secret": None, "cookie": str, "max_age": int, "store": None, "secure": bool, "same_site": str,
+            "path": str, "domain": str,
+        }  # fmt: skip
+
+    def check(self, options: Mapping[str, Any]) -> Iterable[str]:
+        secret = options.get("secret")
+        given = [secret] if isinstance(secret, str) else secret
+        if not given or not isinstance(given, (list, tuple)) or not all(isinstance(each, str) for each in given):
+            yield "it needs a secret: a text, or a list whose first signs and whose others are still accepted"
+        elif any(len(each) < 16 for each in given):
+            yield "a secret has at least 16 characters; secrets.token_hex() makes one"
+        if options.get("max_age", 1) <= 0:
+            yield "max_age is a number of seconds above 0"
+
+    def hooks(self, options: Mapping[str, Any], app: App) -> Iterable[Hook]:  # noqa: ARG002 - as Tool has it
+        keeper = Keeper(
+            options["secret"],
+            options.get("cookie", "session"),
+            options.get("max_age", 14 * 86_400),
+            options.get("store"),
+            {
+                "secure": options.get("secure", True),
+                "same_site": options.get("same_site", "Lax"),
+                "path": options.get("path", "/"),
+                "domain": options.get("domain", ""),
+            },
+        )
+
+        def begin(request: Request) -> None:
+            request._session = Session(keeper, request)
+
+        def save(request: Request) -> None:
+            request._session.save()
+
+        yield Hook("on_start_resource", begin, priority=10, name="session: begin")
+        yield Hook("before_finalize", save, priority=60, name="session: save")
+
+
+def session(secret: str | Sequence[str], **options: Any) -> SessionTool:
+    """Sessions for all paths.
+
+    Args:
+        secret: signs the cookie. A list changes it without ending sessions: the first signs, all are accepted.
+        **options: ``store`` (default: the cookie itself), ``max_age`` in seconds (two weeks), ``cookie``, the cookie's
+            name, ``secure`` (True), ``same_site`` (Lax), ``path`` and ``domain``.
+    """
+    return SessionTool(secret=secret, **options)
+
+
+class SQLiteStore:
+    """Sessions in a SQLite file, for any number of threads and processes of one machine.
+
+    Args:
+        path: the file; made if it is missing, readable by its owner alone.
+    """
+
+    def __init__(self, path: str) -> None:
+        import os
+        import threading
+
+        self.path = path
+        self._local = threading.local()
+        os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
+        with self._connection() as connection:
+            connection.execute("PRAGMA journal_mode = WAL")
+            connection.execute(
+                "CREATE TABLE IF NOT EXISTS session (key BLOB PRIMARY KEY, version INTEGER NOT NULL, "
+                "data TEXT NOT NULL, expires REAL NOT NULL) WITHOUT ROWID"
+            )
+            connection.execute("CREATE INDEX IF NOT EXISTS session_expires ON session (expires)")
+
+    def _connection(self) -> Any:
+        """This thread's connection, in this process: SQLite's do not survive a fork."""
+        import os
+        import sqlite3
+
+        found = getattr(self._local, "connection", None)
+        if found is None or self._local.pid != os.getpid():
+            found = self._local.connection = sqlite3.connect(self.path, timeout=10, isolation_level=None)
+            self._local.pid = os.getpid()
+        return found
+
+    @staticmethod
+    def _hash(key: str) -> bytes:
+        """What is stored of an id: who reads the file cannot use it as a cookie."""
+        return hashlib.sha256(key.encode()).digest()
+
+    def get(self, key: str) -> tuple[int, str] | None:
+        row = (
+            self._connection()
+            .execute("SELECT version, data FROM session WHERE key = ? AND expires > ?", (self._hash(key), time.time()))
+            .fetchone()
+        )
+        return None if row is None else (row[0], row[1])
+
+    def put(self, key: str, data: str, version: int, max_age: int) -> bool:
+        expires = time.time() + max_age
+        connection = self._connection()
+        if version == 0:
+            cursor = connection.execute(
+                "INSERT OR IGNORE INTO session VALUES (?, 1, ?, ?)", (self._hash(key), data, expires)
+            )
+            if secrets.randbelow(100) == 0:
+                self.sweep()
+        else:
+            cursor = connection.execute(
+                "UPDATE session SET version = version + 1, data = ?, expires = ? WHERE key = ? AND version = ?",
+                (data, expires, self._hash(key), version),
+            )
+        written: bool = cursor.rowcount == 1
+        return written
+
+    def delete(self, key: str) -> None:
+        self._connection().execute("DELETE FROM session WHERE key = ?", (self._hash(key),))
+
+    def sweep(self) -> None:
+        """Remove what has expired. It is called now and then, when a session begins."""
+        self._connection().execute("DELETE FROM session WHERE expires <= ?", (time.time(),))
+
+    def close(self) -> None:
+        """Close this thread's connection."""
+        found = getattr(self._local, "connection", None)
+        if found is not None:
+            found.close()
+            self._local.connection = None

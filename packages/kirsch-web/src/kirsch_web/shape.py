@@ -1,0 +1,191 @@
+"""Signatures: which parameters a handler has, where each comes from and how it is converted.
+
+A handler's signature is read once, when its plan is made.
+"""
+
+from __future__ import annotations
+
+import inspect
+import types
+from typing import Annotated, Any, get_args, get_origin
+
+from kirsch_web import convert
+from kirsch_web.errors import ConfigError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+
+
+class FromHeader:
+    """In ``Annotated[str, web.FromHeader("X-Token")]``: the parameter is a field of the request's header."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+
+class FromCookie:
+    """In ``Annotated[str, web.FromCookie("theme")]``: the parameter is a cookie."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+
+class Parameter:
+    """One parameter of a handler.
+
+    ``source`` is one of ``value`` (path, query, form or JSON), ``record`` (the whole body, or the query), ``upload``,
+    ``inject``, ``header`` and ``cookie``.
+    """
+
+    __slots__ = (
+        "annotation", "default", "field", "inject", "json", "many", "name", "none_allowed", "positional", "record",
+        "required", "source", "text", "uploads",
+    )  # fmt: skip
+
+    def __init__(self, name: str, annotation: Any, default: Any, positional: bool, where: str) -> None:
+        self.name = name
+        self.annotation = annotation
+        self.required = default is inspect.Parameter.empty
+        self.default = None if self.required else default
+        self.positional = positional
+        self.source = "value"
+        self.inject: Callable[[Any], Any] | None = None
+        self.record: convert.Record | None = None
+        self.field = ""
+        self.uploads = False
+        self.text: Callable[[str], Any] | None = None
+        self.many: tuple[Callable[[Any], Any], Callable[[str], Any]] | None = None
+        self.json: Callable[[Any], Any] | None = None
+        self._resolve(where)
+
+    def _resolve(self, where: str) -> None:
+        annotation = self.annotation
+        if annotation is inspect.Parameter.empty:
+            annotation = self.annotation = Any
+        marks = get_args(annotation)[1:] if get_origin(annotation) is Annotated else ()
+        for mark in marks:
+            if isinstance(mark, (FromHeader, FromCookie)):
+                self.source = "header" if isinstance(mark, FromHeader) else "cookie"
+                self.field = mark.name
+        plain = convert.plain(annotation)
+        members = convert.union_members(plain)
+        if members is not None:
+            others = [member for member in members if member is not type(None)]
+            if len(others) == 1:
+                plain = convert.plain(others[0])
+        inject = getattr(plain, "__from_request__", None)
+        if inject is not None and self.source == "value":
+            self.source, self.inject = "inject", inject
+            return
+        if _is_upload(plain) or (get_origin(plain) is list and get_args(plain) and _is_upload(get_args(plain)[0])):
+            self.source = "upload"
+            self.uploads = not _is_upload(plain)
+            return
+        if self.source == "value":
+            self.record = convert.record(plain)
+            items = get_args(plain)
+            if (
+                self.record is not None
+                or plain is dict
+                or get_origin(plain) is dict
+                or (get_origin(plain) is list and items and convert.record(items[0]) is not None)
+            ):
+                self.source = "record"
+                self.json = convert.json_converter(plain)
+                return
+        self.many = convert.many(plain)
+        self.text = convert.text_converter(annotation)
+        if self.text is None and self.many is None:
+            raise ConfigError(
+                f"{where}: parameter {self.name} is annotated {annotation!r}, which no text can be converted to"
+            )
+        if self.source == "value":
+            self.json = convert.json_converter(annotation)
+
+
+def _is_upload(annotation: Any) -> bool:
+    return (
+        isinstance(annotation, type)
+        and annotation.__name__ == "Upload"
+        and annotation.__module__ == "kirsch_web.multipart"
+    )
+
+
+class Shape:
+    """The signature of a handler, ``self`` left out."""
+
+    def __init__(self, function: Callable[..., object]) -> None:
+        self.where = convert.describe(function)
+        try:
+            signature = inspect.signature(function)
+        except (ValueError, TypeError):
+            raise ConfigError(f"{self.where}: its signature cannot be read") from None
+        target: Any = function
+        while isinstance(target, types.MethodType) or hasattr(target, "__wrapped__"):
+            target = target.__func__ if isinstance(target, types.MethodType) else target.__wrapped__
+        if not isinstance(target, types.FunctionType):
+            target = type(target).__call__ if not isinstance(target, type) else vars(target).get("__init__", target)
+        hints = convert.hints_of(target)
+        self.returns = hints.get("return", Any)
+        self.parameters: list[Parameter] = []
+        self.rest: Callable[[str], Any] | None = None
+        """The converter of ``*path``; None without such a parameter."""
+        self.rest_name = ""
+        self.rest_annotation: Any = None
+        self.keywords = ""
+        """The name of ``**params``; empty without."""
+        for each in signature.parameters.values():
+            annotation = hints.get(each.name, inspect.Parameter.empty)
+            if each.kind is inspect.Parameter.VAR_POSITIONAL:
+                self.rest_name = each.name
+                self.rest_annotation = Any if annotation is inspect.Parameter.empty else annotation
+                self.rest = convert.text_converter(self.rest_annotation)
+                if self.rest is None:
+                    raise ConfigError(
+                        f"{self.where}: *{each.name} is annotated {annotation!r}, which no text converts to"
+                    )
+            elif each.kind is inspect.Parameter.VAR_KEYWORD:
+                self.keywords = each.name
+            else:
+                parameter = Parameter(each.name, annotation, each.default, each.kind in POSITIONAL, self.where)
+                if each.kind is inspect.Parameter.POSITIONAL_ONLY and parameter.source != "value":
+                    raise ConfigError(f"{self.where}: parameter {each.name} is positional-only; a path cannot give it")
+                self.parameters.append(parameter)
+        records = [each.name for each in self.parameters if each.source == "record"]
+        if len(records) > 1:
+            raise ConfigError(f"{self.where}: {' and '.join(records)} each take the whole body; only one can")
+
+
+_shapes: dict[Any, Shape] = {}
+
+
+def shape_of(function: Callable[..., object]) -> Shape:
+    """The shape of a handler; read once for each function, whatever object it is bound to."""
+    key: Any = function
+    if isinstance(function, types.MethodType):
+        key = (function.__func__,)
+    try:
+        found = _shapes.get(key)
+    except TypeError:
+        return Shape(function)
+    if found is None:
+        found = Shape(function)
+        if len(_shapes) < 10_000:
+            _shapes[key] = found
+    return found
+
+
+def keyword_types(function: Callable[..., object]) -> dict[str, Any]:
+    """Names and annotations of the parameters behind the first; of a tool's callable, these are its options."""
+    hints = convert.hints_of(
+        function if isinstance(function, types.FunctionType) else getattr(function, "__func__", function)
+    )
+    names = list(inspect.signature(function).parameters.values())[1:]
+    return {
+        each.name: hints.get(each.name)
+        for each in names
+        if each.kind in (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+    }

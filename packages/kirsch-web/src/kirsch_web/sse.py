@@ -1,0 +1,84 @@
+"""Server-sent events: a generator whose items reach the browser's EventSource one by one."""
+
+from __future__ import annotations
+
+from kirsch_web.response import Response, StreamBody, encode_json
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+    from typing import Any
+
+
+class Event:
+    """One event.
+
+    Args:
+        data: text, or what becomes JSON.
+        event: its name; the browser calls the listener of that name, ``message`` if it is empty.
+        id: what the browser sends as ``Last-Event-ID`` when it connects again.
+        retry: milliseconds after which it connects again.
+    """
+
+    __slots__ = ("data", "event", "id", "retry")
+
+    def __init__(self, data: object = "", *, event: str = "", id: str = "", retry: int | None = None) -> None:  # noqa: A002 - the standard's word
+        for name, value in (("event", event), ("id", id)):
+            if any(character in value for character in "\r\n\0"):
+                raise ValueError(f"the {name} of an event is one line, not {value!r}")
+        self.data = data
+        self.event = event
+        self.id = id
+        self.retry = retry
+
+    def encode(self) -> bytes:
+        """The event as it is sent."""
+        lines = []
+        if self.event:
+            lines.append(f"event: {self.event}")
+        if self.id:
+            lines.append(f"id: {self.id}")
+        if self.retry is not None:
+            lines.append(f"retry: {self.retry}")
+        text = self.data if isinstance(self.data, str) else encode_json(self.data).decode()
+        lines += [f"data: {line}" for line in text.replace("\r\n", "\n").replace("\r", "\n").split("\n")]
+        return ("\n".join(lines) + "\n\n").encode()
+
+
+class Events(StreamBody):
+    """The body of a stream of events."""
+
+    content_type = "text/event-stream"
+
+    def __init__(self, items: Iterable[Any]) -> None:
+        self._items = items
+        self._closed = False
+
+    def __iter__(self) -> Iterator[bytes]:
+        from kirsch_web.request import current
+
+        yield b": stream\n\n"  # so that the browser learns at once that the connection stands
+        for item in self._items:
+            if current().disconnected():
+                break
+            # None is a heartbeat: a comment, which keeps proxies from giving up.
+            yield b":\n\n" if item is None else (item if isinstance(item, Event) else Event(item)).encode()
+        self.close()
+
+    def close(self) -> None:
+        if not self._closed:
+            self._closed = True
+            close = getattr(self._items, "close", None)
+            if close is not None:
+                close()
+
+
+def events(items: Iterable[Any]) -> Response:
+    """A response of server-sent events.
+
+    Args:
+        items: a generator of :class:`Event`, of text, or of what becomes JSON. It yields None as a heartbeat when
+            there is nothing to say. It is closed when the client leaves, where the server can tell, and in any case
+            when the response ends.
+    """
+    return Response(Events(items), headers=[("Cache-Control", "no-store"), ("X-Accel-Buffering", "no")])

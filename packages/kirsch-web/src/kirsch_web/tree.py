@@ -1,0 +1,560 @@
+"""The tree: published objects compiled into branches, in which a request's path is looked up segment by segment.
+
+The rules of the walk, for a path of the segments s1 ... sn:
+
+1. The walk begins at the root. At a node, the next segment leads to the handler or the node of that name
+   (:func:`kirsch_web.publishing.canonical`); ``index`` and ``default`` are no names. Where there is none, and the class
+   has ``popargs``, the segment is captured, as long as names are left, and the walk stays at the object.
+2. At a handler the walk ends; the segments that follow are its positional arguments.
+3. At a node at the end of the path, the handler is the node's ``index``, else the nearest ``default``.
+4. At a node that does not know the next segment, the handler is the nearest ``default``: of that node, or of one before
+   it on the way. Its positional arguments are the segments behind its own node, and what its node captured is passed
+   too.
+5. Where there is no such ``default``, the path is not found.
+
+The configuration of a path is merged along the walk: at the root and behind each segment the object's own, then the
+section of that path; a handler's own goes before the section of its path; that of ``index`` is the last, and that of
+``default`` comes behind the section of its own node.
+
+A branch is made for every combination of object and section, so a request only follows dictionaries. What can only be
+known at run time (``__getattr__``, ``_cp_dispatch``, an object that contains itself) is compiled when a request gets
+there, and kept.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from threading import Lock
+
+from kirsch_web import publishing
+from kirsch_web.bind import binder
+from kirsch_web.configuration import Layer
+from kirsch_web.errors import ConfigError, HTTPError, NotFound
+from kirsch_web.finder import Finder
+from kirsch_web.plan import Endpoint, Plan, allowed, refuse
+from kirsch_web.shape import shape_of
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+    from typing import Any
+
+    from kirsch_web.app import App
+    from kirsch_web.publishing import Described, Table
+
+KEPT = 256
+"""Compiled objects that were found at run time, for each application."""
+
+
+class Section:
+    """The sections of the configuration, as a tree of segments."""
+
+    __slots__ = ("children", "layer", "name")
+
+    def __init__(self, name: str = "") -> None:
+        self.name = name
+        self.layer: Layer | None = None
+        self.children: dict[str, Section] = {}
+
+    @classmethod
+    def tree(cls, layers: dict[str, Layer]) -> Section:
+        """The sections of an application. Segments are compared as the tree compares them."""
+        root = cls()
+        for path, layer in layers.items():
+            if not path:
+                continue
+            node = root
+            for segment in path.split("/"):
+                if segment:
+                    name = publishing.canonical(segment)
+                    if name not in node.children:
+                        node.children[name] = cls(segment)
+                    node = node.children[name]
+            if node.layer is not None:
+                raise ConfigError(f"{layer.origin} and {node.layer.origin} are sections of the same path")
+            node.layer = layer
+        return root
+
+    def child(self, name: str) -> Section:
+        return self.children.get(name) or _NO_SECTION
+
+
+_NO_SECTION = Section()
+
+
+class Target:
+    """A table of handlers, and where on the way it was found."""
+
+    __slots__ = ("captures", "is_index", "level", "path", "start", "table")
+
+    def __init__(
+        self, table: Table, start: int, level: int, captures: tuple[tuple[str, int], ...], path: str, is_index: bool
+    ) -> None:
+        self.table = table
+        self.start = start
+        self.level = level
+        """How many layers of the way come before the handler's own."""
+        self.captures = captures
+        self.path = path
+        self.is_index = is_index
+
+
+class Branch:
+    """One place of the tree."""
+
+    __slots__ = ("children", "dynamic", "hand_over", "here", "path", "rest", "sections", "wild")
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self.children: dict[str, Branch] = {}
+        self.sections: dict[str, Branch] = {}
+        """Places that only the configuration knows, where ``dynamic`` may know more."""
+        self.wild: Branch | None = None
+        """Where a captured segment leads."""
+        self.here: Endpoint
+        """For a path that ends here."""
+        self.rest: Endpoint
+        """For a path that goes on with a segment that is not known here."""
+        self.dynamic: Callable[[str, list[str], int], tuple[Branch, int] | None] | None = None
+        """Finds at run time the branch for a segment."""
+        self.hand_over: Callable[[list[str], int], Branch | None] | None = None
+        """Makes at run time the object at which the walk goes on."""
+
+
+class Way:
+    """What was collected on the way to a place."""
+
+    __slots__ = ("ancestors", "captures", "depth", "fallback", "layers", "path", "section")
+
+    def __init__(
+        self,
+        path: str,
+        depth: int,
+        layers: tuple[Layer, ...],
+        section: Section,
+        fallback: Target | None,
+        captures: tuple[tuple[str, int], ...],
+        ancestors: tuple[int, ...],
+    ) -> None:
+        self.path = path
+        self.depth = depth
+        self.layers = layers
+        self.section = section
+        self.fallback = fallback
+        self.captures = captures
+        self.ancestors = ancestors
+
+    def to(self, segment: str, own: Layer | None, section: Section, **changes: Any) -> Way:
+        """The way one segment further: its object's layer, then its section's."""
+        layers = self.layers
+        if own is not None:
+            layers = (*layers, own)
+        if section.layer is not None:
+            layers = (*layers, section.layer)
+        path = f"{self.path}/{segment}"
+        return Way(
+            path,
+            self.depth + 1,
+            layers,
+            section,
+            changes.get("fallback", self.fallback),
+            changes.get("captures", self.captures),
+            changes.get("ancestors", self.ancestors),
+        )
+
+
+class Tree(Finder):
+    """The compiled tree of one application.
+
+    Args:
+        describe: says what an object publishes; that of :mod:`kirsch_web.publishing` or another of its form.
+    """
+
+    def __init__(
+        self,
+        app: App,
+        root: object,
+        sections: dict[str, Layer],
+        describe: Callable[..., Described] = publishing.describe,
+    ) -> None:
+        super().__init__(app)
+        self._describe = describe
+        self._found: OrderedDict[Any, tuple[object, Branch]] = OrderedDict()
+        self._lock = Lock()
+        section = Section.tree(sections)
+        layers = tuple(each for each in (app.defaults, sections.get("")) if each is not None)
+        if root is not None:
+            own = self._own(root)
+            layers += (own,) if own is not None else ()
+        if section.layer is not None:
+            layers += (section.layer,)
+        way = Way("", 0, layers, section, None, (), ())
+        self.root = self._bare(way) if root is None else self._node(root, way)
+
+    # Compiling
+
+    def _own(self, obj: object) -> Layer | None:
+        values = publishing.config_of(obj)
+        return Layer(values, f"class {type(obj).__qualname__}") if values else None
+
+    def _node(self, obj: Any, way: Way) -> Branch:
+        described = self._describe(obj)
+        branch = Branch(way.path)
+        fallback = way.fallback
+        if described.default is not None:
+            fallback = Target(described.default, way.depth, len(way.layers), way.captures, way.path, False)
+        here = fallback
+        if described.index is not None:
+            here = Target(described.index, way.depth, len(way.layers), way.captures, way.path, True)
+        branch.here = self._endpoint(here, way)
+        branch.rest = self._endpoint(fallback, way)
+        inner = Way(way.path, way.depth, way.layers, way.section, fallback, way.captures, (*way.ancestors, id(obj)))
+        self._attributes(branch, described, inner)
+        if described.popargs is not None:
+            names, handler = described.popargs
+            self._popargs(branch, obj, described, inner, names, handler, 0)
+        elif described.dynamic:
+            self._dynamic(branch, obj, inner)
+        self._sections(branch, inner)
+        return branch
+
+    def _attributes(self, branch: Branch, described: Described, way: Way) -> None:
+        """The branches of what an object publishes by name."""
+        for name, table in described.handlers.items():
+            section = way.section.child(name)
+            branch.children[name] = self._handler(table, way, section)
+        later: dict[str, Any] = {}
+        for name, node in described.nodes.items():
+            if id(node) in way.ancestors:
+                later[name] = node
+                continue
+            section = way.section.child(name)
+            branch.children[name] = self._node(node, way.to(name, self._own(node), section))
+        if later:
+            self._later(branch, later, way)
+
+    def _handler(self, table: Table, way: Way, section: Section) -> Branch:
+        target = Target(table, way.depth + 1, len(way.layers), way.captures, f"{way.path}/{table.name}", False)
+        further = way.to(table.name, None, section, fallback=target)
+        branch = Branch(further.path)
+        branch.here = branch.rest = self._endpoint(target, further)
+        self._sections(branch, further)
+        return branch
+
+    def _bare(self, way: Way) -> Branch:
+        """A place that only the configuration knows."""
+        branch = Branch(way.path)
+        branch.here = branch.rest = self._endpoint(way.fallback, way)
+        self._sections(branch, way)
+        return branch
+
+    def _sections(self, branch: Branch, way: Way) -> None:
+        target = branch.children if branch.dynamic is None else branch.sections
+        for name, section in way.section.children.items():
+            if name not in branch.children:
+                target[name] = self._bare(way.to(section.name, None, section))
+
+    def _popargs(
+        self,
+        branch: Branch,
+        obj: Any,
+        described: Described,
+        way: Way,
+        names: tuple[str, ...],
+        handler: Any,
+        popped: int,
+    ) -> None:
+        """The branches behind ``branch`` for the names that are left, for any segment and for those with sections."""
+        known = set(branch.children)
+        for name, section in way.section.children.items():
+            if name not in known:
+                branch.children[name] = self._popped(obj, described, way, names, handler, popped, section.name, section)
+        branch.wild = self._popped(obj, described, way, names, handler, popped, "{" + names[popped] + "}", _NO_SECTION)
+
+    def _popped(
+        self,
+        obj: Any,
+        described: Described,
+        outer: Way,
+        names: tuple[str, ...],
+        handler: Any,
+        popped: int,
+        segment: str,
+        section: Section,
+    ) -> Branch:
+        captures = (*outer.captures, (names[popped], outer.depth))
+        way = outer.to(segment, None, section, captures=captures)
+        popped += 1
+        if handler is not None and popped == len(names):
+            return self._handed_over(handler, way, names)
+        branch = Branch(way.path)
+        fallback = outer.fallback
+        if described.default is not None:
+            fallback = Target(described.default, way.depth, len(way.layers), captures, way.path, False)
+        here = fallback
+        if described.index is not None:
+            here = Target(described.index, way.depth, len(way.layers), captures, way.path, True)
+        branch.here = self._endpoint(here, way)
+        branch.rest = self._endpoint(fallback, way)
+        inner = Way(way.path, way.depth, way.layers, section, fallback, captures, way.ancestors)
+        self._attributes(branch, described, inner)
+        if popped < len(names):
+            self._popargs(branch, obj, described, inner, names, handler, popped)
+        self._sections(branch, inner)
+        return branch
+
+    def _handed_over(self, handler: Any, way: Way, names: tuple[str, ...]) -> Branch:
+        """The walk goes on at an object, or at what a callable makes of the captured segments."""
+        if not callable(handler):
+            return self._node(handler, way)
+        branch = self._bare(way)
+        count = len(names)
+
+        def make(segments: list[str], at: int) -> Branch | None:
+            made = handler(**dict(zip(names, segments[at - count : at], strict=True)))
+            if made is None:
+                return None
+            own = self._own(made)
+            layers = way.layers if own is None else (*way.layers, own)
+            return self._compiled(
+                made, Way(way.path, way.depth, layers, way.section, way.fallback, way.captures[:-count], ())
+            )
+
+        branch.hand_over = make
+        return branch
+
+    def _later(self, branch: Branch, nodes: dict[str, Any], way: Way) -> None:
+        """Objects that contain themselves are compiled as far as requests go."""
+
+        def find(segment: str, _segments: list[str], at: int) -> tuple[Branch, int] | None:
+            name = publishing.canonical(segment)
+            node = nodes.get(name)
+            if node is None:
+                return None
+            return self._compiled(node, way.to(segment, self._own(node), way.section.child(name), ancestors=())), at + 1
+
+        branch.dynamic = _either(branch.dynamic, find)
+
+    def _dynamic(self, branch: Branch, obj: Any, way: Way) -> None:
+        """``_cp_dispatch`` and ``__getattr__``: asked for segments that the object does not have."""
+        dispatch = getattr(obj, "_cp_dispatch", None) if hasattr(type(obj), "_cp_dispatch") else None
+        has_getattr = hasattr(type(obj), "__getattr__")
+
+        def find(segment: str, segments: list[str], at: int) -> tuple[Branch, int] | None:
+            if dispatch is not None:
+                left = segments[at:]
+                found = dispatch(left)
+                used = len(segments) - at - len(left)
+                if found is not None and used >= 0:
+                    if found is obj and not used:
+                        return None
+                    further = way
+                    for each in segments[at : at + used]:
+                        further = further.to(each, None, further.section.child(publishing.canonical(each)))
+                    # What is found may be the object itself, now with fewer segments.
+                    own = self._own(found)
+                    layers = further.layers if own is None or found is obj else (*further.layers, own)
+                    plain = Way(further.path, further.depth, layers, further.section, way.fallback, way.captures, ())
+                    return self._compiled(found, plain), at + used
+            name = publishing.canonical(segment)
+            if not has_getattr or not name or name.startswith("_"):
+                return None
+            try:
+                found = getattr(obj, name)
+            except AttributeError:
+                return None
+            section = way.section.child(name)
+            mark = publishing.mark_of(found)
+            if callable(found) and mark is not None and not isinstance(found, type) and hasattr(found, "__code__"):
+                if mark.hidden:
+                    return None
+                table = publishing.Table(segment)
+                table.methods = dict.fromkeys(mark.methods, found)
+                return self._handler(table, way, section), at + 1
+            if not publishing.is_node(found):
+                return None
+            return self._compiled(found, way.to(segment, self._own(found), section, ancestors=())), at + 1
+
+        branch.dynamic = _either(branch.dynamic, find)
+
+    def _compiled(self, obj: Any, way: Way) -> Branch:
+        """The branch of an object that was found at run time; kept, with the object, for the next request."""
+        fallback = way.fallback
+        key = (id(obj), way.path, way.depth, way.captures, id(fallback and fallback.table), tuple(map(id, way.layers)))
+        with self._lock:
+            kept = self._found.get(key)
+            if kept is not None:
+                self._found.move_to_end(key)
+                return kept[1]
+        branch = self._node(obj, way)
+        with self._lock:
+            self._found[key] = (obj, branch)
+            while len(self._found) > KEPT:
+                self._found.popitem(last=False)
+        return branch
+
+    # Endpoints
+
+    def _endpoint(self, target: Target | None, way: Way) -> Endpoint:
+        if target is None:
+            other = self._plan(refuse(NotFound()), way.layers, method="", path=way.path)
+            return Endpoint({}, other, way.depth)
+        plans: dict[str, Plan] = {}
+        names = tuple(name for name, _ in target.captures)
+        allow = allowed(target.table.methods)
+        for method, function in target.table.methods.items():
+            plans[method] = self._handler_plan(target, way, method, function, names, allow)
+        if "GET" in plans:
+            plans["HEAD"] = self._handler_plan(target, way, "HEAD", target.table.methods["GET"], names, allow)
+        field = ("Allow", ", ".join(allow))
+        other = self._plan(
+            refuse(HTTPError(405, headers=[field])), way.layers, method="", path=target.path, allow=allow
+        )
+        if "OPTIONS" not in plans:
+            plans["OPTIONS"] = options_plan(self.app, way.layers, target.path, allow)
+        return Endpoint(plans, other, target.start, target.captures, target.is_index)
+
+    def _handler_plan(
+        self,
+        target: Target,
+        way: Way,
+        method: str,
+        function: Callable[..., object],
+        names: tuple[str, ...],
+        allow: tuple[str, ...],
+    ) -> Plan:
+        layers = way.layers
+        own = publishing.config_of(function)
+        if own:
+            layer = Layer(own, f"{getattr(function, '__qualname__', function)}'s decorator")
+            layers = (*layers[: target.level], layer, *layers[target.level :])
+        try:
+            shape = shape_of(function)
+        except ConfigError as error:  # told with all others
+            self.app.mistakes.extend(error.mistakes)
+            return self._plan(refuse(NotFound()), layers, method=method, path=target.path)
+        if target.table.name == "" and target.is_index and shape.rest is not None:
+            self.app.mistakes.append(
+                f"{shape.where}: index takes no segments of the path; name it default, or drop *{shape.rest_name}"
+            )
+        refuse_unknown = False
+        for each in layers:
+            refuse_unknown = each.values.get("params.unknown", "refuse" if refuse_unknown else "ignore") == "refuse"
+        run = binder(
+            shape,
+            function,
+            method=method,
+            is_index=target.is_index,
+            captured=names,
+            refuse_unknown=refuse_unknown,
+        )
+        mark = publishing.mark_of(function)
+        return self._plan(
+            run,
+            layers,
+            method=method,
+            path=target.path,
+            function=function,
+            status=mark.status or 200 if mark is not None else 200,
+            shape=shape,
+            start=target.start,
+            is_index=target.is_index,
+            captured=names,
+            allow=allow,
+        )
+
+    def _plan(self, run: Any, layers: tuple[Layer, ...], **others: Any) -> Plan:
+        return Plan(self.app, self.app.sound(layers), run, **others)
+
+    # Looking up
+
+    def find(self, path: str, _method: str = "GET", /) -> tuple[Endpoint, Sequence[str], dict[str, str] | None]:
+        """The endpoint of a decoded path, the segments for positional parameters, and those that were captured."""
+        segments = path.split("/")
+        if segments and not segments[0]:
+            del segments[0]
+        if segments and not segments[-1]:
+            del segments[-1]
+        branch = self.root
+        at, end = 0, len(segments)
+        while at < end:
+            segment = segments[at]
+            child = branch.children.get(segment)
+            if child is None:
+                if "-" in segment or "." in segment:
+                    child = branch.children.get(publishing.canonical(segment))
+                if child is None and branch.dynamic is not None and segment:
+                    found = branch.dynamic(segment, segments, at)
+                    if found is not None:
+                        branch, at = found
+                        continue
+                if child is None and branch.sections:
+                    child = branch.sections.get(publishing.canonical(segment))
+                if child is None and segment:
+                    child = branch.wild
+                if child is None:
+                    break
+            branch = child
+            at += 1
+            if branch.hand_over is not None:
+                branch = branch.hand_over(segments, at) or branch
+        endpoint = branch.rest if at < end else branch.here
+        captured = None
+        if endpoint.captures:
+            captured = {name: segments[number] for name, number in endpoint.captures}
+        return endpoint, segments[endpoint.start :], captured
+
+    def exact(self) -> Iterator[tuple[str, Endpoint]]:
+        """Paths that need no walk, as a request may write them, with their endpoints."""
+        yield from self._exact(self.root, "")
+
+    def _exact(self, branch: Branch, path: str) -> Iterator[tuple[str, Endpoint]]:
+        endpoint = branch.here
+        depth = path.count("/")
+        if endpoint.start == depth and endpoint.plans and not endpoint.captures and branch.hand_over is None:
+            yield path, endpoint
+            yield path + "/", endpoint
+        for name, child in branch.children.items():
+            written = child.path.rpartition("/")[2]
+            for segment in {name, written} if publishing.canonical(written) == name else {name}:
+                yield from self._exact(child, f"{path}/{segment}")
+
+    def handlers(self) -> Iterator[Plan]:
+        """The plans of the handlers, each once for a path and method."""
+        seen = set()
+        for branch in self.branches():
+            for endpoint in (branch.here, branch.rest):
+                for method, plan in endpoint.plans.items():
+                    key = (plan.path, method, plan.function)
+                    if plan.function is not None and method != "HEAD" and key not in seen:
+                        seen.add(key)
+                        yield plan
+
+    def branches(self) -> Iterator[Branch]:
+        """Every branch that was compiled when the application was mounted."""
+        stack = [self.root]
+        while stack:
+            branch = stack.pop()
+            yield branch
+            if branch.wild is not None:
+                stack.append(branch.wild)
+            stack.extend(reversed(branch.children.values()))
+
+
+def options_plan(app: App, layers: tuple[Layer, ...], path: str, allow: tuple[str, ...]) -> Plan:
+    """The plan that answers OPTIONS."""
+    fields = [("Allow", ", ".join(allow))]
+    if "QUERY" in allow:
+        fields.append(("Accept-Query", '"application/json", "application/x-www-form-urlencoded"'))
+
+    def answer(request: Any) -> None:
+        for name, value in fields:
+            request.response.headers[name] = value
+
+    return Plan(app, app.sound(layers), answer, method="OPTIONS", path=path, allow=allow)
+
+
+def _either(first: Any, second: Any) -> Any:
+    if first is None:
+        return second
+    return lambda segment, segments, at: first(segment, segments, at) or second(segment, segments, at)
