@@ -1,11 +1,13 @@
-"""Write what is generated from the declarations in kirsch.settings and kirsch.compat: docs/reference/settings.md, the
-tables of docs/migrating.md, and the manual page that the wheel installs. ``--check`` only compares (status 1)."""
+"""Write what is generated from the declarations in kirsch.config.schema and kirsch.config.compat:
+docs/reference/settings.md, the static types of what a program passes (kirsch.config.options), the tables of
+docs/migrating.md, and the manual page that the wheel installs. ``--check`` only compares (status 1)."""
 
 from __future__ import annotations
 
 import argparse
 import re
 import sys
+import textwrap
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 ROOT = Path(__file__).resolve().parent.parent
+OPTIONS = ROOT / "python" / "kirsch" / "config" / "options.py"
 PAGE = ROOT / "docs" / "reference" / "settings.md"
 MIGRATING = ROOT / "docs" / "migrating.md"
 MANUAL = ROOT / "python" / "kirsch.data" / "data" / "share" / "man" / "man1" / "kirsch.1"
@@ -20,13 +23,13 @@ MANUAL = ROOT / "python" / "kirsch.data" / "data" / "share" / "man" / "man1" / "
 HEAD = """\
 # Settings
 
-<!-- Written by scripts/settings_page.py from python/kirsch/settings.py; edit that. -->
+<!-- Written by scripts/settings_page.py from python/kirsch/config/schema.py; edit that. -->
 
 `kirsch [options] module:app` takes each setting as a flag, from an environment variable, or from a settings file under
 the flag's name. Flags win over variables, variables over the file, the file over the default; `kirsch check` shows
-which it was. [Configuration](../configuration.md) tells about the file and about reloading. In a program,
-`kirsch.Server` and `kirsch.serve` take those marked *also in programs* as keyword arguments, as numbers of seconds and
-bytes.
+which it was. [Configuration](../configuration.md) describes the file and reloading. In a program, `kirsch.Server`,
+`kirsch.serve` and `kirsch.run` take those marked *also in programs* as keyword arguments, as numbers in the unit that
+is named, or as text.
 
 A reload (SIGHUP) applies a setting unless it is marked *not by a reload*; those marked *supervised* have no meaning
 with `--workers 0`, and are refused there.
@@ -39,8 +42,7 @@ application that cannot be had, status 3.
 def page() -> str:
     """The whole page, from the package beside this script."""
     sys.path.insert(0, str(ROOT / "python"))
-    from kirsch.options import OPTION_NAMES
-    from kirsch.settings import SECTIONS, SETTINGS
+    from kirsch.config.schema import SECTIONS, SETTINGS
 
     lines = [HEAD]
     for section, prose in SECTIONS.items():
@@ -51,8 +53,10 @@ def page() -> str:
                 flags = ", ".join(f"`{flag}{value}`" for flag in each.flags + each.negations)
                 default = "empty" if not each.default else f"`{each.default}`"
                 variables = ", ".join(f"`{variable}`" for variable in each.variables)
+                unit = f" ({each.kind.unit})" if each.kind.unit else ""
                 marks = [
-                    *(["also in programs"] if each.name in OPTION_NAMES else []),
+                    *([each.bounds] if each.bounds else []),
+                    *([f"also in programs{unit}"] if each.in_programs else []),
                     *(["not by a reload"] if each.fixed else []),
                     *(["supervised"] if each.supervised else []),
                 ]
@@ -62,10 +66,52 @@ def page() -> str:
     return "\n".join(lines).rstrip() + "\n"
 
 
+OPTIONS_HEAD = '''\
+"""The static types of the keyword arguments of ``kirsch.Server``, ``kirsch.serve`` and ``kirsch.run``.
+
+Written by scripts/settings_page.py from kirsch.config.schema; edit that. Only type checkers and editors read it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, TypedDict
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+    from kirsch.reports import Report
+
+
+class Options(TypedDict, total=False):
+    """Times are numbers of seconds (0: no limit), sizes numbers of bytes, or both text as on the command line: "90s".
+
+    What is not given keeps its default.
+    """
+'''
+
+
+def options_module() -> str:
+    """``kirsch.config.options``: each setting of a program with its type, and its prose for editors to show."""
+    sys.path.insert(0, str(ROOT / "python"))
+    from kirsch.config.schema import SETTINGS
+
+    lines = [OPTIONS_HEAD]
+    for each in SETTINGS:
+        if each.in_programs:
+            default = f"Default: {each.default_and_bounds}. " if each.default_and_bounds else ""
+            lines += [f"    {each.name}: {each.kind.annotation}", *_docstring(f"{default}{each.prose}"), ""]
+    lines += ["    report: Report", *_docstring("Called with level, message and exception; default: logger kirsch.")]
+    return "\n".join(lines) + "\n"
+
+
+def _docstring(text: str) -> list[str]:
+    return textwrap.wrap(f'"""{text}"""', 120, initial_indent="    ", subsequent_indent="    ", break_on_hyphens=False)
+
+
 def migrating() -> str:
     """The page about other servers with its tables, each between two comments, written anew."""
-    from kirsch import compat
-    from kirsch.compat import gunicorn
+    from kirsch.config import compat
+    from kirsch.config.compat import gunicorn
 
     text = MIGRATING.read_text(encoding="utf-8")
     tables = {server: _table("option", compat.grouped(server)) for server in compat.SERVERS}
@@ -89,7 +135,7 @@ def _table(heading: str, rows: Iterable[tuple[str, str]]) -> str:
 
 
 def _cell(answer: str) -> str:
-    """An answer of ``kirsch.compat`` in Markdown, with flags and the like as code."""
+    """An answer of ``kirsch.config.compat`` in Markdown, with flags and the like as code."""
     if answer.startswith("="):
         answer = "the same" + answer[1:]
     answer = answer.replace("{systemd}", "see [systemd](deploy/systemd.md)").replace("|", "\\|")
@@ -105,7 +151,7 @@ def pages() -> dict[Path, str]:
     sys.path.insert(0, str(ROOT / "python"))
     from kirsch import man
 
-    return {PAGE: page(), MANUAL: f"{man.page()}\n", MIGRATING: migrating()}
+    return {OPTIONS: options_module(), PAGE: page(), MANUAL: f"{man.page()}\n", MIGRATING: migrating()}
 
 
 def main() -> int:

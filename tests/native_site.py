@@ -24,6 +24,7 @@ import pytest
 
 from interpreter import needs_gevent
 from kirsch import _native, drivers
+from kirsch.config.native import NativeConfig
 from running import Running
 
 if TYPE_CHECKING:
@@ -116,7 +117,9 @@ def serve(options: dict[str, Any]) -> None:
     listener = socket.create_server(("127.0.0.1", 0))
     driver = drivers.make(name, threads)
     driver.begin()
-    native = _native.Server(app, [listener.fileno()], **options, **driver.options())
+    config = NativeConfig(options)
+    driver.configure(config)
+    native = _native.Server(app, [listener.fileno()], config)
     print("on http://{}:{}".format(*listener.getsockname()), file=sys.stderr, flush=True)
     listener.close()
     signal.signal(signal.SIGTERM, lambda *_: native.stop(**stop))

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from kirsch.config.schema import SETTINGS
 from running import own_frame
 
 if TYPE_CHECKING:
@@ -41,10 +42,14 @@ def write(here: Path) -> Write:
 
 
 def check(*args: str, cwd: Path, env: Mapping[str, str] | None = None) -> subprocess.CompletedProcess[str]:
+    return kirsch("check", *args, cwd=cwd, env=env)
+
+
+def kirsch(*args: str, cwd: Path, env: Mapping[str, str] | None = None) -> subprocess.CompletedProcess[str]:
     environment = {name: value for name, value in os.environ.items() if not name.startswith("KIRSCH_")}
     environment.pop("WEB_CONCURRENCY", None)
     return subprocess.run(
-        [sys.executable, "-m", "kirsch", "check", *args],
+        [sys.executable, "-m", "kirsch", *args],
         cwd=cwd,
         env={**environment, **(env or {})},
         capture_output=True,
@@ -161,6 +166,72 @@ def test_help_tells_what_it_takes(here: Path) -> None:
 
 def test_a_word_behind_two_dashes_is_an_application(here: Path, write: Write) -> None:
     assert check("--", "hello", cwd=here).returncode == 0
+
+
+# One part alone, and its other spellings
+
+
+@pytest.mark.parametrize(("flag", "part"), [("--print-config", "settings"), ("--check-config", "application")])
+@pytest.mark.parametrize(
+    "args",
+    [
+        ["hello"],
+        ["--keep-alive", "5", "--preload", "hello"],
+        ["--keep-alive", "soon", "--bnid", ":1", "hello:ap"],
+        ["--user", "nosuchuser", "hello"],
+        ["--error-logfile", "no/log", "-b", "unix:no/k.sock", "hello"],
+        ["--chdir", "/nowhere/at/all", "hello"],
+        ["nosuch:app"],
+        [],
+    ],
+)
+def test_a_flag_of_gunicorns_is_another_spelling_of_the_check_of_a_part(
+    flag: str, part: str, args: list[str], here: Path
+) -> None:
+    spelled = check("--only", part, *args, cwd=here, env={"KIRSCH_WORKER": "1"})
+    for words in ([flag, *args], ["check", flag, *args]):
+        done = kirsch(*words, cwd=here, env={"KIRSCH_WORKER": "1"})
+        rows = [line for line in done.stdout.splitlines() if not line.startswith(flag[2:].replace("-", "_"))]
+        wanted = [line for line in spelled.stdout.splitlines() if not line.startswith(flag[2:].replace("-", "_"))]
+        assert (done.returncode, rows, done.stderr) == (spelled.returncode, wanted, spelled.stderr)
+
+
+def test_the_settings_alone_are_a_table_of_all_with_warnings_on_standard_error(here: Path) -> None:
+    done = check("--only=settings", "--keep-alive", "5", "nosuch:app", cwd=here, env={"KIRSCH_WORKER": "1"})
+    rows = [line.split() for line in done.stdout.splitlines()]
+    # A row for the application, and one for each setting but --mount: mounts have rows of their own.
+    assert (done.returncode, len(rows)) == (0, 1 + len(SETTINGS) - 1)
+    assert ["app", "nosuch:app", "command", "line"] in rows
+    assert ["keep_alive", "5", "--keep-alive"] in rows
+    assert ["header_timeout", "15s", "default"] in rows
+    assert done.stderr.startswith("kirsch: KIRSCH_WORKER in the environment is no")
+    assert len(done.stderr.splitlines()) == 1
+    words = ["--strict", "--only", "settings", "hello"]
+    assert check(*words, cwd=here).returncode == 0
+    assert check(*words, cwd=here, env={"KIRSCH_WORKER": "1"}).returncode == 1
+
+
+def test_the_sockets_alone_are_checked_with_the_files_and_without_the_application(here: Path) -> None:
+    done = check("--only", "sockets", "-b", "127.0.0.1:8001", "--metrics-bind", "unix:m.sock", "nosuch:app", cwd=here)
+    assert (done.returncode, done.stderr) == (0, "")
+    rows = [line.split() for line in done.stdout.splitlines()]
+    assert rows == [["http://127.0.0.1:8001"], [f"unix:{here}/m.sock", "metrics"]]
+    done = check("--only", "sockets", "--error-logfile", "no/log", "nosuch:app", cwd=here)
+    assert done.returncode == 1
+    assert done.stderr.startswith(f"kirsch: cannot write the log {here}/no/log: No such file")
+
+
+def test_the_application_alone_is_imported_and_nothing_else_is_looked_at(here: Path) -> None:
+    done = check("--only", "application", "--error-logfile", "no/log", "-b", "unix:no/k.sock", "hello", cwd=here)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "hello:app is ok\n", "")
+
+
+@pytest.mark.parametrize("words", [["--only", "everything"], ["--only="], ["--only"]])
+def test_a_part_that_does_not_exist_is_refused(words: list[str], here: Path) -> None:
+    done = check(*words, cwd=here)
+    assert done.returncode == 2
+    assert done.stderr.endswith(" is not one of settings, sockets, application\n")
+    assert done.stderr.startswith("kirsch: --only: '")
 
 
 # Likely mistakes

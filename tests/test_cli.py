@@ -19,7 +19,7 @@ import pytest
 
 import kirsch
 from interpreter import needs_gevent
-from kirsch.settings import SETTINGS
+from kirsch.config.schema import SETTINGS
 
 if TYPE_CHECKING:
     from running import Serve

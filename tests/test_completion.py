@@ -17,7 +17,7 @@ import pytest
 
 from kirsch import completion
 from kirsch.commands import COMMANDS
-from kirsch.settings import SETTINGS
+from kirsch.config.schema import SETTINGS
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -155,7 +155,7 @@ def test_every_flag_and_command_is_in_the_script(shell: str) -> None:
 
 def test_flags_of_subcommands_are_those_that_they_take() -> None:
     assert {"--connections", "-c", "--slo", "--json"} <= set(completion.flags_of("bench"))
-    assert {"--all", "--strict", "--help", "-h"} >= set(completion.flags_of("check"))
+    assert {"--all", "--strict", "--only", "--help", "-h"} >= set(completion.flags_of("check"))
     assert "--threshold" in completion.flags_of("profile")
 
 

@@ -15,14 +15,14 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from kirsch.configuration import again, changes, read, reloaded
-from kirsch.settings import SETTINGS, Setting, UsageError
-from kirsch.settings_file import Lines
+from kirsch.config.schema import SETTINGS, Setting, UsageError
+from kirsch.config.sources import again, changes, read, reloaded
+from kirsch.config.toml import Lines
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from kirsch.settings import Settings
+    from kirsch.config.schema import Settings
     from running import Serve
 
     Write = Callable[..., Path]
@@ -470,8 +470,8 @@ def test_a_supervisor_does_not_come_and_go_with_a_reload(write: Write) -> None:
 def test_a_start_without_a_file_imports_no_parser(write: Write) -> None:
     write('[project]\nname = "x"\ndependencies = ["kirsch"]\n\n[tool.other]\na = 1\n', "pyproject.toml")
     program = (
-        "import sys\nfrom kirsch import configuration\nconfiguration.read(['a:app'], {})\n"
-        "print({'tomllib', 'tomli', 'kirsch.settings_file', 'kirsch.compat', 'kirsch.output', 'difflib'}"
+        "import sys\nfrom kirsch.config import sources\nsources.read(['a:app'], {})\n"
+        "print({'tomllib', 'tomli', 'kirsch.config.toml', 'kirsch.config.compat', 'kirsch.output', 'difflib'}"
         " & set(sys.modules))"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=30, check=True)

@@ -19,6 +19,7 @@ import pytest
 
 from interpreter import needs_lock
 from kirsch import _native, top
+from kirsch.config.native import NativeConfig
 from kirsch.scoreboard import Scoreboard
 from proc import wait_until
 from raw import Peer, build_request
@@ -387,7 +388,7 @@ def test_records_that_do_not_fit_are_refused(eventfd: int, size: int, stride: in
         memory, _ = board.group_records(1)
         whole = memory if size > len(memory) else memory[:size]
         with pytest.raises(ValueError, match=message):
-            _native.Server(lambda *_: [], [], group=(whole, stride, index, [eventfd]))
+            _native.Server(lambda *_: [], [], NativeConfig({"group": (whole, stride, index, [eventfd])}))
         with pytest.raises(OSError, match="Bad file descriptor"):
             os.fstat(eventfd)
     finally:

@@ -8,6 +8,7 @@ import time
 import pytest
 
 from kirsch import _native
+from kirsch.config.native import NativeConfig
 from native_site import DRIVERS, every_driver, native_site
 from proc import wait_until
 from raw import Peer, build_request
@@ -83,7 +84,7 @@ def test_the_time_for_idle_connections_ends_with_the_time_for_all() -> None:
 
 
 def test_times_that_are_none_are_refused() -> None:
-    server = _native.Server(lambda *_: [], [])
+    server = _native.Server(lambda *_: [], [], NativeConfig())
     for wrong in (-1.0, float("nan"), float("inf")):
         with pytest.raises(ValueError, match="graceful_timeout: "):
             server.stop(wrong)

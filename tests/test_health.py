@@ -11,6 +11,7 @@ import pytest
 
 from interpreter import needs_lock
 from kirsch import _native
+from kirsch.config.native import NativeConfig
 from native_site import DRIVERS, Board, Fifo, every_driver, native_site
 from proc import wait_until
 from raw import Peer, Response, build_request, exchange
@@ -52,7 +53,7 @@ def ask(site: Running, target: str) -> Peer:
 def test_the_engine_answers_and_counts_by_itself(driver: str, tmp_path: Path) -> None:
     board = Board(tmp_path)
     log = tmp_path / "access.log"
-    options: dict[str, Any] = DRIVERS[driver] | {"scoreboard": board.path, "access_log": str(log)}
+    options: dict[str, Any] = DRIVERS[driver] | {"scoreboard": board.path, "access_logfile": str(log)}
     with native_site(health_path="/healthz", **options) as site:
         response = check(site)
         assert response.status == 200
@@ -218,9 +219,9 @@ def test_when_it_counts_as_stalled_is_a_setting(serve: Serve, write_app: Callabl
 @pytest.mark.parametrize("path", ["healthz", "/a b", "/a?b", "/a#b", "/gr\u00f6\u00dfe", "*", "/\n"])
 def test_what_is_no_path_is_refused(path: str) -> None:
     with pytest.raises(ValueError, match=r"health_path: .* is no path of a request"):
-        _native.Server(lambda *_: [], [], health_path=path)
+        _native.Server(lambda *_: [], [], NativeConfig({"health_path": path}))
 
 
 def test_a_time_that_is_none_is_refused() -> None:
     with pytest.raises(ValueError, match="stall_timeout"):
-        _native.Server(lambda *_: [], [], health_path="/healthz", stall_timeout=-1.0)
+        _native.Server(lambda *_: [], [], NativeConfig({"stall_timeout": -1.0}))

@@ -502,7 +502,7 @@ def timed() -> Iterator[Callable[..., kirsch.Server]]:
 
     def timed(app: Any, room: int, threads: int = 4) -> kirsch.Server:
         server = kirsch.Server(app, bind="127.0.0.1:0", threads=threads)
-        server.engine_options = {"time_stages": room}
+        server.config.time_stages = room
         server.listen()
         thread = threading.Thread(target=server.start)
         thread.start()

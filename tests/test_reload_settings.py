@@ -16,23 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from kirsch.settings import SECTIONS, SETTINGS, Setting
-from kirsch.values import (
-    Bounded,
-    OneOf,
-    parse_count,
-    parse_duration,
-    parse_environment,
-    parse_field_value,
-    parse_function,
-    parse_log_format,
-    parse_name,
-    parse_on_off,
-    parse_path_limits,
-    parse_size,
-    parse_switch,
-    parse_url_path,
-)
+from kirsch.config import kinds
+from kirsch.config.schema import SECTIONS, SETTINGS, Setting
 from proc import wait_until
 from running import children, title
 
@@ -82,18 +67,19 @@ VALUES: dict[str, tuple[Any, dict[str, Any]]] = {
 
 # Of each kind; durations are long, so that nothing comes of them in a test.
 VALUES_OF_KIND: dict[object, Callable[[str], Any]] = {
-    parse_count: lambda default: int(default) + 1,
-    parse_duration: lambda _default: "3h",
-    parse_size: lambda _default: 123456789,
-    parse_switch: lambda default: default == "no",
-    parse_on_off: lambda default: default != "on",
-    parse_url_path: lambda _default: "/other",
-    parse_name: lambda _default: "other",
-    parse_field_value: lambda _default: "other",
-    parse_log_format: lambda _default: "json",
-    parse_function: lambda _default: "site_hooks:other",
-    parse_environment: lambda _default: {"OTHER": "value"},
-    parse_path_limits: lambda _default: {"/other": "3h"},
+    kinds.COUNT: lambda default: int(default) + 1,
+    kinds.DURATION: lambda _default: "3h",
+    kinds.SIZE: lambda _default: 123456789,
+    kinds.SWITCH: lambda default: default == "no",
+    kinds.SWITCH_OR_CALLABLE: lambda default: default == "no",
+    kinds.ON_OFF: lambda default: default != "on",
+    kinds.URL_PATH: lambda _default: "/other",
+    kinds.NAME: lambda _default: "other",
+    kinds.FIELD_VALUE: lambda _default: "other",
+    kinds.LOG_FORMAT: lambda _default: "json",
+    kinds.FUNCTION: lambda _default: "site_hooks:other",
+    kinds.ENVIRONMENT: lambda _default: {"OTHER": "value"},
+    kinds.PATH_LIMITS: lambda _default: {"/other": "3h"},
 }
 
 RELOADABLE = [each for each in SETTINGS if not each.fixed and each.section != "Instead of serving"]
@@ -102,11 +88,8 @@ RELOADABLE = [each for each in SETTINGS if not each.fixed and each.section != "I
 def another_value(each: Setting) -> tuple[Any, dict[str, Any]]:
     if each.name in VALUES:
         return VALUES[each.name]
-    parse = each.parse.parse if isinstance(each.parse, Bounded) else each.parse
-    if isinstance(parse, OneOf):
-        return next(word for word in parse.words if word != each.default), {}
-    assert parse in VALUES_OF_KIND, f"{each.name} is new: say in VALUES, or for its kind, to what a reload changes it"
-    return VALUES_OF_KIND[parse](each.default), {}
+    assert each.kind in VALUES_OF_KIND, f"{each.name} is new: say in VALUES or for its kind to what a reload changes it"
+    return VALUES_OF_KIND[each.kind](each.default), {}
 
 
 def toml(settings: dict[str, Any]) -> str:

@@ -20,7 +20,8 @@ import pytest
 
 import kirsch
 from kirsch import sockets
-from kirsch.options import Options
+from kirsch.config.kinds import DURATION, SIZE
+from kirsch.config.schema import SETTINGS
 from kirsch.server import serve_until_signal
 from proc import wait_until
 
@@ -325,12 +326,13 @@ def test_mistaken_arguments_are_refused_at_once() -> None:
 
 def test_texts_are_read_as_on_the_command_line() -> None:
     """Every duration and size, so that one that is added is read so too."""
-    for name, annotation in Options.__annotations__.items():
-        if annotation == "float | str":
+    for each in SETTINGS:
+        name = each.name
+        if each.in_programs and each.kind is DURATION:
             with pytest.raises(ValueError, match=f"^{name}: 'soon' is not a duration; write 90, 90s"):
                 kirsch.Server(hello, **{name: "soon"})  # type: ignore[arg-type]
             assert kirsch.Server(hello, **{name: "1m30s"})._options[name] == 90.0  # type: ignore[arg-type]
-        elif annotation == "int | str":
+        elif each.in_programs and each.kind is SIZE:
             with pytest.raises(ValueError, match=f"^{name}: 'much' is not a size; write 65536, 64k"):
                 kirsch.Server(hello, **{name: "much"})  # type: ignore[arg-type]
             assert kirsch.Server(hello, **{name: "64k"})._options[name] == 65536  # type: ignore[arg-type]

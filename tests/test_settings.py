@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import os
 import re
 import subprocess
@@ -12,12 +11,11 @@ from pathlib import Path
 import pytest
 
 from kirsch import _native
-from kirsch.configuration import read
-from kirsch.options import DEFAULT_GRACEFUL_TIMEOUT, OPTION_NAMES, Options, path_limits
-from kirsch.output import help_all
-from kirsch.requests import Statistics
-from kirsch.settings import SECTIONS, SETTINGS, Setting, Settings, UsageError
-from kirsch.values import (
+from kirsch.config.native import NativeConfig
+from kirsch.config.options import Options
+from kirsch.config.schema import SECTIONS, SETTINGS, Setting, UsageError
+from kirsch.config.sources import read
+from kirsch.config.values import (
     parse_binds,
     parse_count,
     parse_duration,
@@ -25,7 +23,10 @@ from kirsch.values import (
     parse_path_limits,
     parse_size,
     parse_switch,
+    path_limits,
 )
+from kirsch.output import help_all
+from kirsch.requests import Statistics
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -425,46 +426,69 @@ def test_the_reference_page_is_fresh() -> None:
     assert (done.returncode, done.stderr) == (0, "")
 
 
-def _native_parameters() -> dict[str, tuple[str, object]]:
-    """Name to (annotation, default) of the engine's constructor, from the stub that stubtest holds to the binary."""
-    stub = ast.parse((ROOT / "python" / "kirsch" / "_native.pyi").read_text(encoding="utf-8"))
-    server = next(node for node in stub.body if isinstance(node, ast.ClassDef) and node.name == "Server")
-    new = next(node for node in server.body if isinstance(node, ast.FunctionDef) and node.name == "__new__")
-    pairs = zip(new.args.kwonlyargs, new.args.kw_defaults, strict=True)
-    return {
-        argument.arg: (ast.unparse(argument.annotation), ast.literal_eval(default))
-        for argument, default in pairs
-        if argument.annotation is not None and default is not None
-    }
+def native_server(config: NativeConfig) -> _native.Server:
+    return _native.Server(lambda *_: [], [], config)
 
 
-def test_the_engine_has_the_defaults_that_are_documented() -> None:
-    settings = read([], {})
-    renamed = {"access_log": "access_logfile", "access_log_format": "access_logformat"}
-    ours = {"threads"}  # of which the engine takes one, and the driver says how many
-    compared = set()
-    for native_name, (_, default) in _native_parameters().items():
-        name = renamed.get(native_name, native_name)
-        if name in settings.origins and name not in ours:
-            compared.add(name)
-            assert getattr(settings, name) == (default or type(getattr(settings, name))()), name
-    # Every option of a program but those that Python itself takes care of reaches the engine.
-    assert OPTION_NAMES - compared == {"backlog", "driver", "graceful_timeout", "report", "slow_request"} | ours
-    assert settings.graceful_timeout == DEFAULT_GRACEFUL_TIMEOUT
+def test_native_server_takes_the_configuration_and_keeps_no_defaults_of_its_own() -> None:
+    """Each attribute is missed by its name. So all that the engine uses is given by the schema."""
+    native_server(NativeConfig())
+    for name in vars(NativeConfig()):
+        config = NativeConfig()
+        del vars(config)[name]
+        with pytest.raises(TypeError, match=rf"^the configuration has no {name}$"):
+            native_server(config)
+
+
+def test_native_server_refuses_what_it_does_not_read() -> None:
+    config = NativeConfig()
+    vars(config).update(brew_time=240.0, cups=2)
+    with pytest.raises(TypeError, match=r"^the native server does not read brew_time, cups of its configuration$"):
+        native_server(config)
+    with pytest.raises(TypeError, match=r"^the native server has no brew_time, cups$"):
+        NativeConfig({"cups": 2, "brew_time": 240.0})
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "error", "message"),
+    [
+        ("keep_alive", "soon", TypeError, "keep_alive: must be real number, not str"),
+        ("queue", 1.5, TypeError, "queue: 'float' object cannot be interpreted as an integer"),
+        ("queue", -1, OverflowError, "queue: can't convert negative int to unsigned"),
+        ("server_header", 7, TypeError, "server_header: "),
+        ("body_timeout", float("nan"), ValueError, "body_timeout: NaN seconds: "),
+    ],
+)
+def test_native_server_names_the_setting_that_it_cannot_use(
+    name: str, value: object, error: type[Exception], message: str
+) -> None:
+    with pytest.raises(error) as refused:
+        native_server(NativeConfig({name: value}))
+    assert str(refused.value).startswith(message)
+
+
+def test_configuration_of_the_native_server_is_copied_when_it_is_made() -> None:
+    config = NativeConfig({"keep_alive": 1.0})
+    server = native_server(config)
+    vars(config).clear()
+    assert server.statistics()["connections"] == 0
 
 
 def test_counters_are_typed() -> None:
     """Names that the engine counts under are those that ``Server.statistics()`` promises."""
-    counted = _native.Server(lambda *_: [], []).statistics()
+    counted = native_server(NativeConfig()).statistics()
     assert set(counted) == set(Statistics.__annotations__) - {"exchanges"}
     assert set(map(type, counted.values())) == {int}
 
 
-def test_options_of_a_program_are_settings_of_the_same_type() -> None:
-    declared = {each.name for each in SETTINGS}
-    assert OPTION_NAMES - declared == {"report"}
-    for name in OPTION_NAMES & declared:
-        assert Options.__annotations__[name].split(" | ")[0] == Settings.__annotations__[name], name
+def test_options_of_a_program_are_settings_and_the_report() -> None:
+    assert set(Options.__annotations__) == {each.name for each in SETTINGS if each.in_programs} | {"report"}
+
+
+@pytest.mark.parametrize("each", [each for each in SETTINGS if each.in_programs], ids=lambda each: each.name)
+def test_a_default_may_be_given_by_a_program_and_changes_nothing(each: Setting) -> None:
+    assert each.program_value(each.default_value) == each.default_value
+    assert each.default_value == getattr(read([], {}), each.name)
 
 
 # Where to listen, as platforms say it

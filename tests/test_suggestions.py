@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from kirsch import compat
-from kirsch.compat import texts
-from kirsch.configuration import read
-from kirsch.settings import SETTINGS, Setting, UsageError
+from kirsch.config import compat
+from kirsch.config.compat import texts
+from kirsch.config.schema import SETTINGS, Setting, UsageError
+from kirsch.config.sources import read
 from kirsch.suggest import nearest
 
 OURS = {flag for each in SETTINGS for flag in (*each.flags, *each.negations)}

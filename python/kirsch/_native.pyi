@@ -4,6 +4,8 @@ from collections.abc import Callable, Iterator, Sequence
 from types import CodeType, FrameType
 from typing import Any, final
 
+from kirsch.config.native import NativeConfig
+
 __all__ = [
     "GROUP_RECORD_SIZE",
     "SCOREBOARD_BOUNDS",
@@ -103,105 +105,25 @@ class Server:
     its own. Timeouts are seconds (0 means none), sizes are bytes, rates are bytes per second.
     """
 
-    def __new__(
-        cls,
-        app: Callable[..., Any],
-        listeners: Sequence[int],
-        *,
-        keep_alive: float = 75.0,
-        header_timeout: float = 15.0,
-        body_timeout: float = 30.0,
-        write_timeout: float = 30.0,
-        min_rate: int = 500,
-        limit_request_line: int = 8190,
-        limit_request_fields: int = 100,
-        limit_request_field_size: int = 8190,
-        limit_request_head: int = 65536,
-        limit_request_body: int = 1073741824,
-        body_memory: int = 262144,
-        body_memory_total: int = 67108864,
-        worker_connections: int = 65536,
-        server_header: str = "kirsch",
-        multiprocess: bool = False,
-        access_log: str | None = None,
-        access_log_format: str = "combined",
-        access_logger: Callable[[str, dict[str, str]], None] | None = None,
-        report: Callable[[int, str, BaseException | None], None] | None = None,
-        errors: Any = None,
-        threads: int = 1,
-        spawn: Callable[[int], None] | None = None,
-        request_buffering: bool = True,
-        queue: int = 1024,
-        queue_timeout: float = 60.0,
-        timeout: float = 0.0,
-        timeout_paths: Sequence[tuple[str, float]] | None = None,
-        timeout_exception: type[BaseException] | None = None,
-        waiter: Callable[[], object] | None = None,
-        wait: Callable[[Any], object] | None = None,
-        scoreboard: Any = None,
-        request_limit: int = 0,
-        limit_fd: int | None = None,
-        replacement: tuple[int, bytes] | None = None,
-        health_path: str = "",
-        stall_timeout: float = 30.0,
-        time_stages: int = 0,
-        engines: int = 1,
-        evicts_silent: bool = False,
-        group: tuple[Any, int, int, Sequence[int]] | None = None,
-    ) -> Server:
-        """``threads`` is how many calls :meth:`run` lets the application have at a time. Where that is more than one,
-        ``spawn(index)`` starts a thread that calls ``work(index)``; it may raise, and then there are fewer.
+    def __new__(cls, app: Callable[..., Any], listeners: Sequence[int], config: NativeConfig) -> Server:
+        """``config`` is read once; ``kirsch.config.native`` and the schema describe what it has.
 
         ``timeout`` is the deadline of a call, and ``timeout_paths`` are others for paths at and below a prefix. At the
-        deadline the engine itself answers 504, also while no thread gets the GIL; :meth:`interrupt` raises
-        ``timeout_exception``. Where such a call keeps every thread from the engine for seconds, ``replacement`` is
-        used: its message is sent to its socket, which must not block, once.
+        deadline the engine itself answers 504, also while no thread gets the GIL.
 
-        ``errors`` is what the application gets as ``wsgi.errors``; None: ``sys.stderr`` of now.
+        GET and HEAD of ``health_path``, with any query, are answered by the engine: with a JSON object of ``status``
+        and a few gauges, by closing the connection, without an access log line, and without being counted as requests.
+        It works while all threads are in calls and the queue is full, and also while no thread polls the engine,
+        because its only thread is in a call, or something holds the GIL, or a greenlet the hub: a thread without the
+        GIL then answers new connections, within half a second. ``status`` is ``alive``; ``saturated`` where requests
+        have to wait (both with 200, for a restart mends neither); ``stalled`` when a connection has waited for
+        ``stall_timeout`` seconds (0: never) for the engine to be polled; or ``draining`` (both with 503). Other
+        requests that arrive meanwhile are served afterwards, as from the queue; where other processes accept from the
+        same listener, they have had a fifth of a second to do so.
 
-        A loop that hosts the engine gives ``waiter`` and ``wait``: each exchange calls ``waiter()`` once, at its start
-        and where it runs, and ``wait(waiter)`` to let others run until a turn has given that object back. ``wait`` may
-        come back before that, and may raise what is to be raised in the application.
+        With several engines, ``draining`` and ``stalled`` on the scoreboard are how many engines are.
 
-        ``scoreboard`` is a writable buffer of ``SCOREBOARD_SIZE`` bytes or more whose memory begins at a multiple of 8,
-        such as an mmap that other processes share. It is set to zero, and kept until the server is gone. What it holds
-        may be read at any time, word by word: nobody locks it, so the words are not of one moment. Counters and gauges
-        are told to it whenever a thread is about to wait, and every few hundred milliseconds at the latest.
-
-        When ``request_limit`` requests have begun (0: no limit), one byte is written, once, to ``limit_fd``, a pipe or
-        a socket, of which a duplicate is kept. It is not waited for: where there is no room, there is something to be
-        read.
-
-        With ``evicts_silent``, a connection that comes when there are ``worker_connections`` takes the place of the one
-        whose client has been silent for longest. Otherwise it waits in the backlog.
-
-        GET and HEAD of ``health_path`` (empty: of none), with any query, are answered by the engine: with a JSON object
-        of ``status`` and a few gauges, by closing the connection, without an access log line, and without being counted
-        as requests. It works while all threads are in calls and the queue is full, and also where nobody turns the
-        engine, because its only thread is in a call, or something holds the interpreter, or a greenlet the hub: a
-        thread without the interpreter then answers new connections, within half a second. ``status`` is ``alive``;
-        ``saturated`` where requests have to wait (both with 200, for a restart mends neither); ``stalled`` when
-        somebody has waited in vain for ``stall_timeout`` seconds (0: never) for the engine to be turned; or
-        ``draining`` (both with 503). What else arrives meanwhile is served afterwards, as from the queue; where other
-        processes accept from the same listener, they have had a fifth of a second to do so.
-
-        ``engines`` is how many engines accept from the listeners, each with its own share of the threads, of
-        ``worker_connections`` and of ``queue``; where one of these does not suffice (two threads each, one of the
-        others), there are fewer, and where a loop hosts the engine there is one; there are at most 63. What is asked of
-        the server is asked of all of them, and numbers are added up; only a health check is told about the engine that
-        has accepted it. On the scoreboard ``draining`` and ``stalled`` are then how many engines are.
-
-        ``group`` is ``(memory, stride, index, eventfds)``, for processes that accept from the same listeners: a new
-        connection then goes to the one that has the fewest. ``memory`` is a writable buffer that all of them share,
-        with a record of ``GROUP_RECORD_SIZE`` bytes for each process every ``stride`` bytes (both multiples of 128), of
-        which ``index`` is that of this one; it is kept until the server is gone. A record that begins with eight zero
-        bytes is of no process. ``eventfds`` wake the processes, in the same order, and do not block; the server takes
-        them over, also where it raises.
-
-        With ``time_stages`` the engine takes the times of each request (:meth:`times`), and keeps so many
-        until somebody asks for them. It reads a clock some twelve times for a request then, and none otherwise.
-
-        Raises TypeError and ValueError for what cannot be used, and OSError for descriptors that cannot.
+        Raises TypeError and ValueError for what cannot be used, naming it, and OSError for descriptors that cannot.
         """
 
     def run(self) -> None:

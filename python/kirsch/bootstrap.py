@@ -7,17 +7,17 @@ import errno
 import os
 import sys
 
-from kirsch import drivers, loading, log_config, reports, settings
-from kirsch.options import OPTION_NAMES
+from kirsch import drivers, loading, log_config, reports
+from kirsch.config.schema import SETTINGS, UsageError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
-    from kirsch.options import Options
+    from kirsch.config.options import Options
+    from kirsch.config.schema import Settings
     from kirsch.server import Server, Signals
-    from kirsch.settings import Settings
 
 # No worker uses more descriptors than this. With more, programs that close every possible descriptor become slow.
 _DESCRIPTORS_MAX = 1 << 20
@@ -48,7 +48,7 @@ def change_directory(chosen: Settings) -> None:
             os.chdir(os.path.join(chosen.directory, chosen.chdir))
         except OSError as error:
             origin = chosen.origins["chdir"]
-            raise settings.UsageError(f"{origin}: cannot change to {chosen.chdir!r}: {error.strerror}") from None
+            raise UsageError(f"{origin}: cannot change to {chosen.chdir!r}: {error.strerror}") from None
 
 
 def extend_path(chosen: Settings) -> None:
@@ -68,7 +68,7 @@ def load_application(chosen: Settings) -> tuple[Callable[..., Any], str]:
         raise StartupError(EXIT_FAILED, str(error)) from None
     try:
         log_config.apply(chosen)
-    except settings.UsageError as error:
+    except UsageError as error:
         raise StartupError(EXIT_USAGE, str(error)) from None
     try:
         return loading.load_all(chosen.target, factory=chosen.factory, mounts=chosen.mounts)
@@ -136,7 +136,7 @@ def make_server(app: Callable[..., Any], chosen: Settings, report: reports.Repor
 
     server = Server(app, chosen.bind, **_options(chosen, report))
     if isinstance(report, reports.ErrorLog):
-        server.engine_options["errors"] = report.stream()
+        server.config.errors = report.stream()
     return server
 
 
@@ -207,11 +207,11 @@ def reason(error: OSError) -> str:
 
 def _options(chosen: Settings, report: reports.Report) -> Options:
     """The settings that are also options of ``Server``, with the command line's error log and access logger."""
-    values = {each.name: getattr(chosen, each.name) for each in settings.SETTINGS if each.name in OPTION_NAMES}
+    values = {each.name: getattr(chosen, each.name) for each in SETTINGS if each.in_programs}
     values["report"] = report
     if chosen.access_logger:
         values["access_logger"] = reports.access_logger(
             stdout_by_default=True, start_thread=drivers.thread_starter(chosen.driver)
         )
-    options: Options = values  # type: ignore[assignment]  # names and types are held together by test_settings
+    options: Options = values  # type: ignore[assignment]  # it is made from the same schema
     return options

@@ -1,8 +1,9 @@
 """``kirsch check``: the settings with the origin of each, what would be listened on, the application imported, what
 serving would refuse, and what is likely to be a mistake. Nothing listens, is written or started.
 
-What serving refuses is found by the code that serves, up to the point where it would have an effect: each rule stands
-in one place. All of it is told in one run.
+This is the only check. ``--check-config`` and ``--print-config`` are other spellings of ``kirsch check --only
+application`` and ``kirsch check --only settings``. What serving refuses is found by the code that serves, up to the
+point where it would have an effect: each rule is in one place. All mistakes are reported in one run.
 """
 
 from __future__ import annotations
@@ -10,23 +11,25 @@ from __future__ import annotations
 import os
 import sys
 
-from kirsch import bootstrap, configuration, reports, sockets
-from kirsch.arguments import Arguments
+from kirsch import bootstrap, reports, sockets
+from kirsch.config import sources
+from kirsch.config.arguments import Arguments
+from kirsch.config.schema import UsageError
 from kirsch.hooks import Hooks
 from kirsch.output import print_output, table
-from kirsch.settings import UsageError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from typing import Any, TypeVar
 
-    from kirsch.settings import Settings
+    from kirsch.config.schema import Settings
 
     T = TypeVar("T")
 
 HELP = """\
 usage: kirsch check [--all] [--strict] [options] [module:app]
+       kirsch check --only settings|sockets|application [options] [module:app]
 
 Shows the settings with the origin of each and what would be listened on, imports the application and every mount, tells
 all that serving would refuse, and points out what is likely to be a mistake. Nothing listens, is written or started. An
@@ -37,9 +40,19 @@ that kirsch takes, and:
         Show the settings that have their defaults too.
   --strict
         Exit with status 1 where there is a warning.
+  --only PART
+        Check one part alone, for scripts: settings (all of them, a line for each), sockets (and the files that would
+        be written), or application (which is imported). Likely mistakes are left out; other warnings go to standard
+        error. kirsch --print-config is the same as kirsch check --only settings, and kirsch --check-config is the same
+        as kirsch check --only application.
 
 Exit status: that of serving, 0 when it would begin, 1 when an address, a file or a driver cannot be had (or --strict
 found a likely mistake), 2 when the settings are wrong, 3 when the application cannot be had."""
+
+SETTINGS, SOCKETS, APPLICATION = "settings", "sockets", "application"
+PARTS = (SETTINGS, SOCKETS, APPLICATION)
+
+_OWN_FLAGS = ("--all", "--strict", "--only")
 
 # What nginx (keepalive_timeout of an upstream) and AWS's load balancers have by default, in seconds.
 _IDLE_OF_PROXIES = 60
@@ -50,39 +63,96 @@ def main(argv: Sequence[str]) -> int:
 
     Raises UsageError and StartupError, for :func:`kirsch.cli.main` to tell.
     """
-    end = list(argv).index("--") if "--" in argv else len(argv)
-    own = {"-h", "--help", "--all", "--strict"} & set(argv[:end])
+    own, rest = _own_flags(argv)
     if own & {"-h", "--help"}:
         print_output(HELP)
         return 0
-    arguments = Arguments([*(word for word in argv[:end] if word not in own), *argv[end:]], ("--all", "--strict"))
-    refused = _Refused()
+    arguments = Arguments(rest, _OWN_FLAGS)
+    error = None
     try:
-        chosen = configuration.read(arguments)
-    except UsageError as error:
-        if error.settings is None:
+        chosen = sources.read(arguments)
+    except UsageError as mistakes:
+        if mistakes.settings is None:
             raise
+        error, chosen = mistakes, mistakes.settings
+    part = next(iter(own & set(PARTS)), "") or part_of(chosen)
+    return check(chosen, arguments, part, error, everything="--all" in own, strict="--strict" in own)
+
+
+def part_of(chosen: Settings) -> str:
+    """The part of the check that ``--print-config`` or ``--check-config`` asks for; empty where neither is given."""
+    return SETTINGS if chosen.print_config else APPLICATION if chosen.check_config else ""
+
+
+def check(
+    chosen: Settings,
+    arguments: Arguments,
+    part: str = "",
+    error: UsageError | None = None,
+    *,
+    everything: bool = False,
+    strict: bool = False,
+) -> int:
+    """Check ``chosen``, or only a ``part`` of it, and return the exit status.
+
+    ``error`` has the mistakes that reading the settings has found. Raises UsageError and StartupError.
+    """
+    refused = _Refused()
+    if error is not None:
         refused.add(error)
-        chosen = error.settings
-    print_output(f"Settings\n{_settings(chosen, everything='--all' in own)}")
-    refused.trial(bootstrap.change_directory, chosen)
-    warnings = [*chosen.warnings, *_labelled(chosen, _mistakes(chosen)), *_unread_file(chosen)]
-    print_output(f"\nSockets\n{table(_sockets(chosen, refused), '  ')}")
-    for path in (chosen.error_logfile, chosen.access_logfile):
-        refused.trial(bootstrap.check_log, path)
-    if chosen.pid_file:
-        refused.trial(_check_pid_file, chosen.pid_file)
-    name = refused.trial(_import, chosen, arguments)
-    if name is not None:
+    warnings = list(chosen.warnings)
+    if part in ("", SETTINGS):
+        print_output(_settings(chosen, everything=everything) if not part else table(chosen.rows()))
+    if not part:
+        warnings += [*_labelled(chosen, _mistakes(chosen)), *_unread_file(chosen)]
+    if part != SETTINGS:
+        refused.trial(bootstrap.change_directory, chosen)
+    if part in ("", SOCKETS):
+        rows = _sockets(chosen, refused)
+        print_output(f"\nSockets\n{table(rows, '  ')}" if not part else table(rows))
+        for path in (chosen.error_logfile, chosen.access_logfile):
+            refused.trial(bootstrap.check_log, path)
+        if chosen.pid_file:
+            refused.trial(_check_pid_file, chosen.pid_file)
+    name = refused.trial(_import, chosen, arguments) if part in ("", APPLICATION) else None
+    if name is not None and not part:
         warnings += _labelled(chosen, _mistakes_of_application(chosen))
-    if warnings:
-        print_output("\n  ".join(["\nWarnings", *warnings]))
+    _print_warnings(warnings, part)
     if refused.lines:
         refused.tell()
         return refused.status
-    number = f", with {len(warnings)} warning{'s' * (len(warnings) > 1)}" if warnings else ""
-    print_output(f"\n{name} is ok{number}")
-    return bootstrap.EXIT_FAILED if warnings and "--strict" in own else 0
+    if name is not None:
+        number = f", with {len(warnings)} warning{'s' * (len(warnings) > 1)}" if warnings else ""
+        print_output(f"{name} is ok{number}" if part else f"\n{name} is ok{number}")
+    return bootstrap.EXIT_FAILED if warnings and strict else 0
+
+
+def _own_flags(argv: Sequence[str]) -> tuple[set[str], list[str]]:
+    """The flags of the subcommand itself, with the part behind ``--only``, and the words that are left for settings."""
+    end = list(argv).index("--") if "--" in argv else len(argv)
+    own: set[str] = set()
+    rest: list[str] = []
+    words = iter(argv[:end])
+    for word in words:
+        flag, equals, value = word.partition("=")
+        if flag == "--only":
+            part = value if equals else next(words, "")
+            if part not in PARTS:
+                raise UsageError(f"--only: {part!r} is not one of {', '.join(PARTS)}")
+            own.add(part)
+        elif word in ("-h", "--help", "--all", "--strict"):
+            own.add(word)
+        else:
+            rest.append(word)
+    return own, [*rest, *argv[end:]]
+
+
+def _print_warnings(warnings: list[str], part: str) -> None:
+    if part:
+        for line in warnings:
+            reports.write_stderr(f"kirsch: {line}")
+    elif warnings:
+        print_output("\n  ".join(["\nWarnings", *warnings]))
 
 
 class _Refused:
@@ -127,7 +197,7 @@ def _settings(chosen: Settings, *, everything: bool) -> str:
     rows = chosen.rows()
     given = [row for row in rows if row[2] != "default"]
     defaults = [row for row in rows if row[2] == "default"]
-    shown = table(given + defaults if everything else given, "  ")
+    shown = f"Settings\n{table(given + defaults if everything else given, '  ')}"
     return shown if everything else f"{shown}\n  ({len(defaults)} more have their defaults; --all shows them)"
 
 
@@ -139,10 +209,10 @@ def _import(chosen: Settings, arguments: Arguments) -> str | None:
         identity = privileges.identity(chosen.user, chosen.group)
     except ValueError as error:
         # Nobody else may run the application; what shows without running it is told.
-        raise UsageError("\n".join([str(error), *configuration.glance(chosen, arguments)])) from None
+        raise UsageError("\n".join([str(error), *sources.glance(chosen, arguments)])) from None
     if chosen.target is None and not chosen.mounts:
         if not arguments.words:
-            configuration.require_application(chosen)
+            sources.require_application(chosen)
         return None
     privileges.become(identity, chosen.env)
     app, name = bootstrap.load_application(chosen)
@@ -221,15 +291,15 @@ def _mistakes(chosen: Settings) -> Iterator[tuple[str, str]]:
 
 def _unread_file(chosen: Settings) -> Iterator[str]:
     """A settings file that lies where one is looked for, behind the one that was found."""
-    from kirsch.settings_file import PROJECT_FILE, read_file
+    from kirsch.config.toml import PROJECT_FILE, read_file
 
-    if chosen.file == os.path.abspath(os.path.join(chosen.directory, configuration.FILE)):
+    if chosen.file == os.path.abspath(os.path.join(chosen.directory, sources.FILE)):
         try:
             unread = read_file(PROJECT_FILE, chosen.directory)
         except UsageError:
             unread = None  # not there, or not in use
         if unread is not None:
-            yield f"{PROJECT_FILE} has a table [tool.kirsch], which is not read while there is {configuration.FILE}"
+            yield f"{PROJECT_FILE} has a table [tool.kirsch], which is not read while there is {sources.FILE}"
 
 
 def _mistakes_of_application(chosen: Settings) -> Iterator[tuple[str, str]]:

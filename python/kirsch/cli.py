@@ -11,17 +11,19 @@ from __future__ import annotations
 import os
 import sys
 
-from kirsch import bootstrap, configuration, reports, settings
-from kirsch.arguments import HELP_ALL, VERSION, Arguments
+from kirsch import bootstrap, reports
 from kirsch.bootstrap import EXIT_FAILED, EXIT_USAGE, StartupError
 from kirsch.commands import COMMANDS
+from kirsch.config import sources
+from kirsch.config.arguments import HELP_ALL, VERSION, Arguments
+from kirsch.config.schema import UsageError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from typing import Any
 
-    from kirsch.settings import Settings
+    from kirsch.config.schema import Settings
     from kirsch.supervisor.resources import Resources
 
 
@@ -32,7 +34,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         if argv and argv[0] in COMMANDS:
             return _subcommand(argv[0], argv[1:])
         return _main(argv)
-    except settings.UsageError as error:
+    except UsageError as error:
         _say_lines(_mistakes(error, argv))
         return EXIT_USAGE
     except StartupError as error:
@@ -65,12 +67,12 @@ def _help(argv: Sequence[str]) -> int:
         from kirsch.suggest import did_you_mean
 
         near = did_you_mean(topic, COMMANDS)
-        raise settings.UsageError(f"there is no command {topic}{near or '; there are ' + ', '.join(COMMANDS)}")
+        raise UsageError(f"there is no command {topic}{near or '; there are ' + ', '.join(COMMANDS)}")
     output.print_output(output.help_all() if topic == "all" else output.help_text())
     return 0
 
 
-def _mistakes(error: settings.UsageError, argv: Sequence[str]) -> list[str]:
+def _mistakes(error: UsageError, argv: Sequence[str]) -> list[str]:
     """The lines of ``error``, and further mistakes that can be found without running the application."""
     lines = str(error).splitlines()
     if error.settings is None or (argv and argv[0] in COMMANDS):
@@ -81,7 +83,7 @@ def _mistakes(error: settings.UsageError, argv: Sequence[str]) -> list[str]:
 
         if near := nearest(argv[0], COMMANDS):
             return [f"there is no command {argv[0]}; did you mean `kirsch {near}`?"]
-    return [*lines, *configuration.glance(error.settings, arguments)]
+    return [*lines, *sources.glance(error.settings, arguments)]
 
 
 def _main(argv: Sequence[str]) -> int:
@@ -97,18 +99,18 @@ def _main(argv: Sequence[str]) -> int:
             else output.help_text()
         )
         return 0
-    chosen = configuration.read(arguments)
+    try:
+        chosen = sources.read(arguments)
+    except UsageError as error:
+        if error.settings is not None and _checks(error.settings):
+            return _check(error.settings, arguments, error)
+        raise
+    if _checks(chosen):
+        return _check(chosen, arguments)
     for warning in chosen.warnings:
         reports.write_stderr(f"kirsch: {warning}")
-    if chosen.print_config:
-        from kirsch import output
-
-        output.print_output(output.table(chosen.rows()))
-        return 0
-    configuration.require_application(chosen)
+    sources.require_application(chosen)
     bootstrap.change_directory(chosen)
-    if chosen.check_config:
-        return _check(chosen)
     bootstrap.raise_descriptor_limit()
     status = _serve_alone(chosen) if chosen.workers == 0 else _supervise(chosen)
     bootstrap.end_if_output_is_stuck(status)
@@ -131,21 +133,15 @@ def _import_native() -> Any:
     return _native
 
 
-def _check(chosen: Settings) -> int:
-    """Run ``--check-config``, as the user that a worker would have."""
-    from kirsch import output
-    from kirsch.hooks import Hooks
-    from kirsch.supervisor import privileges
+def _checks(chosen: Settings) -> bool:
+    """Whether ``--check-config`` or ``--print-config`` asks for ``kirsch check`` instead of serving."""
+    return chosen.check_config or chosen.print_config
 
-    try:
-        identity = privileges.identity(chosen.user, chosen.group)
-    except ValueError as error:
-        raise settings.UsageError(str(error)) from None
-    privileges.become(identity, chosen.env)
-    _app, name = bootstrap.load_application(chosen)
-    Hooks(chosen)
-    output.print_output(f"{name} is ok")
-    return 0
+
+def _check(chosen: Settings, arguments: Arguments, error: UsageError | None = None) -> int:
+    from kirsch import check
+
+    return check.check(chosen, arguments, check.part_of(chosen), error)
 
 
 def _serve_alone(chosen: Settings) -> int:

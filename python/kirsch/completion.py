@@ -9,17 +9,14 @@ import contextlib
 import io
 import re
 
-from kirsch import drivers
 from kirsch.commands import COMMANDS
+from kirsch.config.schema import SETTINGS, UsageError
 from kirsch.output import print_output
-from kirsch.settings import SETTINGS, UsageError
-from kirsch.values import OneOf, parse_driver, parse_log_format
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from kirsch.settings import Setting
 
 SHELLS = ("bash", "zsh", "fish")
 
@@ -52,17 +49,6 @@ def main(argv: Sequence[str]) -> int:
         raise UsageError(f"there is no completion for {' '.join(argv)}; {wanted}" if argv else wanted)
     print_output({"bash": bash, "zsh": zsh, "fish": fish}[argv[0]]())
     return 0
-
-
-def choices(each: Setting) -> tuple[str, ...]:
-    """The values of a setting that has only a few."""
-    if isinstance(each.parse, OneOf):
-        return each.parse.words
-    if each.is_on_off:
-        return ("on", "off")
-    if each.parse is parse_driver:
-        return drivers.NAMES
-    return ("combined", "json") if each.parse is parse_log_format else ()
 
 
 def flags_of(command: str) -> list[str]:
@@ -108,10 +94,10 @@ def bash() -> str:
     for each in SETTINGS:
         if each.is_switch:
             continue
-        if choices(each):
-            reply = f'mapfile -t COMPREPLY < <(compgen -W "{" ".join(choices(each))}" -- "$cur")'
-        elif each.metavar in ("FILE", "DIRECTORY", "DIRECTORIES"):
-            kind = "-f" if each.metavar == "FILE" else "-d"
+        if each.kind.choices:
+            reply = f'mapfile -t COMPREPLY < <(compgen -W "{" ".join(each.kind.choices)}" -- "$cur")'
+        elif each.kind.completes:
+            kind = "-f" if each.kind.completes == "file" else "-d"
             reply = f'compopt -o filenames; mapfile -t COMPREPLY < <(compgen {kind} -- "$cur")'
         else:
             reply = ":"
@@ -144,8 +130,8 @@ def zsh() -> str:
     for each in SETTINGS:
         value = ""
         if not each.is_switch:
-            action = "_files" if each.metavar == "FILE" else "_files -/" if "DIRECTOR" in each.metavar else ""
-            action = f"({' '.join(choices(each))})" if choices(each) else action
+            action = {"file": "_files", "directory": "_files -/"}.get(each.kind.completes, "")
+            action = f"({' '.join(each.kind.choices)})" if each.kind.choices else action
             value = f":{each.metavar.replace(':', '-')}:{action}"
         for flag in (*each.flags, *each.negations):
             take = "+" if value and not flag.startswith("--") else "=" if value else ""
@@ -206,11 +192,11 @@ def fish() -> str:
     for name, prose in COMMANDS.items():
         lines.append(f"complete -c kirsch -n '{none}' -a {name} -d {_fish_quoted(prose)}")
     for each in SETTINGS:
-        value = "" if each.is_switch else "-r -F" if each.metavar == "FILE" else "-x"
-        if "DIRECTOR" in each.metavar:
+        value = "" if each.is_switch else "-r -F" if each.kind.completes == "file" else "-x"
+        if each.kind.completes == "directory":
             value = "-x -a '(__fish_complete_directories)'"
-        elif choices(each):
-            value = f"-x -a '{' '.join(choices(each))}'"
+        elif each.kind.choices:
+            value = f"-x -a '{' '.join(each.kind.choices)}'"
         lines += [_fish_flag(serving, flag, value, _summary(each.prose)) for flag in each.flags]
         lines += [_fish_flag(serving, flag, "", f"not {each.flags[-1]}") for flag in each.negations]
     for short, long, text in _REQUESTS:

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
+    from kirsch.config.schema import Settings
     from kirsch.reports import Report
-    from kirsch.settings import Settings
 
 NAMES = ("before_fork", "after_fork", "worker_start", "worker_stop")
 

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import os
 
-from kirsch.settings import UsageError
+from kirsch.config.schema import UsageError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from kirsch.settings import Settings
+    from kirsch.config.schema import Settings
 
 
 def apply(chosen: Settings) -> None:
@@ -53,7 +53,7 @@ def _apply_file(path: str) -> None:
 
     suffix = os.path.splitext(path)[1].lower()
     if suffix == ".toml":
-        from kirsch.settings_file import read_tables
+        from kirsch.config.toml import read_tables
 
         _apply_table(read_tables(path, path)[1])
         return

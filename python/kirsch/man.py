@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from kirsch.commands import COMMANDS
+from kirsch.config.schema import SECTIONS, SETTINGS, UsageError
 from kirsch.output import print_output
-from kirsch.settings import SECTIONS, SETTINGS, UsageError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -16,7 +16,7 @@ usage: kirsch man
 Prints the manual page, as troff: kirsch man | man -l -"""
 
 _HEAD = r"""'\" t
-.\" Generated from python/kirsch/settings.py by scripts/settings_page.py.
+.\" Generated from python/kirsch/config/schema.py by scripts/settings_page.py.
 .TH KIRSCH 1
 .SH NAME
 kirsch \- serve a Python WSGI application over HTTP/1.1
@@ -123,7 +123,7 @@ def page() -> str:
                 flags = ", ".join(rf"\fB{_escaped(flag)}\fR" for flag in (*each.flags, *each.negations))
                 value = rf" \fI{_escaped(each.metavar)}\fR" if each.metavar else ""
                 lines += [".TP", f"{flags}{value}", _text(each.prose)]
-                default = f"Default: {each.default}. " if each.default and not each.is_switch else ""
+                default = f"Default: {each.default_and_bounds}. " if each.default_and_bounds else ""
                 lines += [".br", _text(f"{default}Environment: {', '.join(each.variables)}.")]
     return "\n".join([*lines, _TAIL])
 

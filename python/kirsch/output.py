@@ -7,7 +7,7 @@ import sys
 
 from kirsch.bootstrap import EXIT_FAILED, StartupError
 from kirsch.commands import COMMANDS
-from kirsch.settings import SECTIONS, SETTINGS
+from kirsch.config.schema import BY_NAME, SECTIONS, SETTINGS
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -56,32 +56,19 @@ key in kirsch.toml or [tool.kirsch] of pyproject.toml. A flag wins over the
 variable, the variable over the file."""
 
 _COMMON = (
-    ("bind", "where to listen, also unix:PATH; repeat it"),
-    ("workers", "processes that serve"),
-    ("threads", "calls of the application at a time, in each process"),
-    ("driver", "threads or gevent"),
-    ("timeout", "how long a request may be in the application"),
-    ("reload", "for development: reload when a file has changed"),
-    ("mount", "another application below a path, /shop=shop:app"),
-    ("factory", "the name is that of a function that returns it"),
-    ("config", "settings from this file"),
-    ("access_logfile", "a line for each request; - is standard output"),
-    ("log_level", "debug, info, warning, error or critical"),
-    ("metrics_bind", "numbers for Prometheus, and a status page"),
-    ("check_config", "import the application, say whether it is ok"),
-)
-"""The settings in the short help: those that most people look for."""
+    "bind", "workers", "threads", "driver", "timeout", "reload", "mount", "factory", "config", "access_logfile",
+    "log_level", "metrics_bind", "check_config",
+)  # fmt: skip
+"""The settings in the short help, in its order: those that most people look for."""
 
 
 def help_text() -> str:
     """Return the text of ``kirsch --help``: a screen of 80 columns with the most important settings."""
-    by_name = {each.name: each for each in SETTINGS}
     rows = []
-    for name, prose in _COMMON:
-        each = by_name[name]
+    for each in (BY_NAME[name] for name in _COMMON):
         # The short flag and the long one; the names of other servers are in --help-all.
         flags = [*(flag for flag in each.flags[:1] if flag[1] != "-"), each.flags[-1]]
-        rows.append((f"{', '.join(flags)} {each.metavar}".strip(), prose))
+        rows.append((f"{', '.join(flags)} {each.metavar}".strip(), each.summary))
     width = max(len(flags) for flags, _ in rows)
     lines = "\n".join(f"  {flags:{width}}  {prose}" for flags, prose in rows)
     return HELP.format(commands="|".join(COMMANDS), flags=lines, count=len(SETTINGS))
@@ -105,6 +92,6 @@ def help_all() -> str:
         for each in SETTINGS:
             if each.section == section:
                 lines.append("  " + " ".join((", ".join(each.flags), each.metavar)).rstrip())
-                default = "" if each.is_switch or not each.default else f"default {each.default}; "
+                default = f"default {each.default_and_bounds}; " if each.default_and_bounds else ""
                 lines += wrap.wrap(f"{each.prose} [{default}{', '.join(each.variables)}]")
     return "\n".join(lines)

@@ -33,7 +33,7 @@ INFO, WARNING, ERROR, CRITICAL = 20, 30, 40, 50
 LEVELS = {"debug": 10, "info": INFO, "warning": WARNING, "error": ERROR, "critical": CRITICAL}
 
 _PACKAGE = os.path.dirname(os.path.abspath(__file__))
-OWN_DIRECTORIES = frozenset({_PACKAGE, os.path.join(_PACKAGE, "drivers"), os.path.join(_PACKAGE, "supervisor")})
+OWN_DIRECTORIES = frozenset({_PACKAGE, *(os.path.join(_PACKAGE, name) for name in ("config", "drivers", "supervisor"))})
 """The directories of the server's own modules. kirsch.web and kirsch.query count as part of the application."""
 
 

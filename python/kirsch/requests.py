@@ -6,15 +6,23 @@ import os
 
 from kirsch import stacks
 from kirsch._native import is_request_id
-from kirsch.options import TypedDict
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
+    from typing import TypedDict as TypedDict
 
     from kirsch._native import Call
     from kirsch._native import Server as NativeServer
     from kirsch.drivers import Driver
+else:
+
+    class TypedDict(dict):
+        """Enough of the real one for ``Statistics.__annotations__``: importing ``typing`` takes 5 ms of each start."""
+
+        def __init_subclass__(cls, total=True):
+            pass
+
 
 _PATH_MAX = 500
 

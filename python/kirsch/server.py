@@ -20,17 +20,11 @@ import os
 import signal
 
 from kirsch import _native, drivers, reports
+from kirsch.config.native import NativeConfig
+from kirsch.config.schema import BY_NAME, ENGINE, SETTINGS, default
 from kirsch.handlers import handle
-from kirsch.options import (
-    DEFAULT_DRIVER,
-    DEFAULT_GRACEFUL_TIMEOUT,
-    DEFAULT_THREADS,
-    OPTION_NAMES,
-    Options,
-    path_limits,
-)
 from kirsch.reports import CRITICAL, ERROR, INFO, WARNING, AccessThread, access_logger, report_to_logging, write_dump
-from kirsch.sockets import DEFAULT_BACKLOG, DEFAULT_BIND, discard, parse_bind
+from kirsch.sockets import discard, parse_bind
 from kirsch.sockets import listen as listen_on
 
 TYPE_CHECKING = False
@@ -41,12 +35,16 @@ if TYPE_CHECKING:
 
     from typing_extensions import Self, Unpack
 
+    from kirsch.config.options import Options
     from kirsch.drivers import Driver
     from kirsch.requests import RunningRequest, Statistics
     from kirsch.scoreboard import Slot
     from kirsch.sockets import Address, Listener
 
     Application = Callable[..., Iterable[bytes]]
+
+_OPTIONS = tuple(each for each in SETTINGS if each.in_programs)
+_DEFAULT_BIND = BY_NAME["bind"].default
 
 # What SIGINT and SIGQUIT leave to requests in flight, in seconds: enough for an answer, too short to annoy.
 FAST_TIMEOUT = 1.0
@@ -83,21 +81,23 @@ class Server:
     ImportError where the driver needs a package that is not installed.
     """
 
-    def __init__(self, app: Application, bind: str | Iterable[str] = DEFAULT_BIND, **options: Unpack[Options]) -> None:
+    def __init__(self, app: Application, bind: str | Iterable[str] = _DEFAULT_BIND, **options: Unpack[Options]) -> None:
         if not callable(app):
             raise TypeError(f"the application must be callable, and {type(app).__name__!r} objects are not")
-        checked = _checked(options)
+        checked, report = _checked(options)
         self._app = app
         self._binds = (bind,) if isinstance(bind, str) else tuple(bind)
         for text in self._binds:
             parse_bind(text)
         self._options = checked
-        self.graceful_timeout: float = checked.get("graceful_timeout", DEFAULT_GRACEFUL_TIMEOUT)
-        self._driver_name: str = checked.get("driver", DEFAULT_DRIVER)
-        self._driver: Driver = drivers.make(self._driver_name, checked.get("threads", DEFAULT_THREADS))
+        self.graceful_timeout: float = checked["graceful_timeout"]
+        self._driver_name: str = checked["driver"]
+        self._driver: Driver = drivers.make(self._driver_name, checked["threads"])
+        # What the native server will be made with; a worker sets its resources here before start().
+        self.config = NativeConfig({each.name: checked[each.name] for each in _OPTIONS if each.scope == ENGINE})
+        self.config.report = self._report = report
         self._listeners: list[Listener] = []
         self.slot: Slot | None = None  # a worker's place on the scoreboard; set before start()
-        self.engine_options: dict[str, Any] = {}  # what else a worker asks of the engine; set before start()
         self._native: _native.Server | None = None
         # Held while start() is at work. A bare lock, because Event comes with the import of threading; and a real one
         # in a process that gevent has patched, because other threads wait for it.
@@ -128,7 +128,7 @@ class Server:
         Raises OSError, with one line on what is wrong and how to mend it.
         """
         if not self._listeners:
-            self._listeners = listen_on(self._binds, self._options.get("backlog", DEFAULT_BACKLOG))
+            self._listeners = listen_on(self._binds, self._options["backlog"])
 
     def adopt(self, listeners: list[Listener]) -> None:
         """Serve on these instead of ``bind``; they are the server's to close from now on."""
@@ -230,7 +230,7 @@ class Server:
         return found
 
     def stage_times(self) -> tuple[list[tuple[list[int], int, int]], int]:
-        """Where the time of requests went, if ``engine_options`` ask for it (``time_stages``); see
+        """Where the time of requests went, if ``config.time_stages`` asks for it; see
         ``_native.Server.times``. Empty when it does not run."""
         native = self._native
         return ([], 0) if native is None else native.times()
@@ -276,18 +276,29 @@ class Server:
 
     def check(self) -> None:
         """Raise what :meth:`start` would raise for the options, without sockets and without opening the access log."""
-        self._make_native(
-            [], _native_options({**self._options, "access_logfile": "", "access_logger": False}, self.slot)
-        )
+        self._make_native([], self.config.but(access_logfile=""))
 
-    def _make_native(self, listeners: list[int], options: dict[str, Any]) -> _native.Server:
-        return _native.Server(self._app, listeners, **options, **self.engine_options, **self._driver.options())
+    def _make_native(self, listeners: list[int], config: NativeConfig) -> _native.Server:
+        if self._options["timeout"] or self._options["timeout_paths"]:
+            config.timeout_exception = drivers.RequestTimeout
+        if self.slot is not None:
+            config.scoreboard = self.slot.native
+        self._driver.configure(config)
+        return _native.Server(self._app, listeners, config)
+
+    def _access_log_handler(self) -> Callable[[str, dict[str, str]], None] | None:
+        handler: Any = self._options["access_logger"]
+        if handler is True:
+            start_thread = drivers.thread_starter(self._driver_name)
+            return access_logger(stdout_by_default=False, start_thread=start_thread)
+        return handler or None
 
     def _run(self, ready: Callable[[], None] | None) -> None:
         for complaint in self._driver.warnings():
             self.report(WARNING, complaint)
-        options = _native_options(self._options, self.slot)
-        native = self._make_native([listener.socket.fileno() for listener in self._listeners], options)
+        handler = self._access_log_handler()
+        config = self.config.but(access_log_handler=handler)
+        native = self._make_native([listener.socket.fileno() for listener in self._listeners], config)
         # From here on only the engine holds the sockets: when it stops accepting, the kernel refuses newcomers
         # instead of letting them queue for nobody.
         for listener in self._listeners:
@@ -305,9 +316,9 @@ class Server:
         try:
             if self._driver_name == "gevent":
                 import kirsch.requests  # noqa: F401 - for dump() in another thread, which must not import there
-            if self._options.get("timeout") or self._options.get("timeout_paths"):
+            if self._options["timeout"] or self._options["timeout_paths"]:
                 self._watch_deadlines(native)
-            if self._options.get("slow_request"):
+            if self._options["slow_request"]:
                 self._watch_slow_requests()
             if ready is not None:
                 ready()
@@ -323,8 +334,8 @@ class Server:
         finally:
             if previous is not None:
                 signal.set_wakeup_fd(previous)
-            if isinstance(thread := options["access_logger"], AccessThread):
-                thread.flush(reports.END_PATIENCE)
+            if isinstance(handler, AccessThread):
+                handler.flush(reports.END_PATIENCE)
             reports.flush()
             native.log_counts()
 
@@ -377,10 +388,10 @@ class Server:
 
     def report(self, level: int, message: str, error: BaseException | None = None) -> None:
         """Report as the engine does; ``level`` is that of ``logging``."""
-        self._options.get("report", report_to_logging)(level, message, error)
+        self._report(level, message, error)
 
 
-def serve(app: Application, bind: str | Iterable[str] = DEFAULT_BIND, **options: Unpack[Options]) -> None:
+def serve(app: Application, bind: str | Iterable[str] = _DEFAULT_BIND, **options: Unpack[Options]) -> None:
     """Serve ``app`` until a signal ends it. Arguments and errors are those of :class:`Server`.
 
     In the main thread: TERM ends gracefully, INT and QUIT fast, a second one of them at once, USR1 reopens the access
@@ -548,7 +559,7 @@ def listen(host: str, port: int) -> tuple[Address, ...]:
 
     An empty host means every address of the machine. Raises OSError like :meth:`Server.listen`.
     """
-    listeners = listen_on([f"[{host}]:{port}" if ":" in host else f"{host}:{port}"])
+    listeners = listen_on([f"[{host}]:{port}" if ":" in host else f"{host}:{port}"], default("backlog"))
     _pending.extend(listeners)
     return tuple(listener.address for listener in listeners)
 
@@ -568,91 +579,29 @@ def run(app: Application, **options: Unpack[Options]) -> None:
     serve_until_signal(server)
 
 
-# What an annotation of Options admits; the others take several things, and the engine refuses what it cannot use.
-_KINDS: dict[str, tuple[type, ...]] = {"int": (int,), "float": (int, float), "str": (str,), "bool": (bool,)}
+def _checked(options: Options) -> tuple[dict[str, Any], reports.Report]:
+    """The values of all settings that a program has, of which ``options`` gives some, and what reports go to.
 
-# 0 of these would be none at all.
-_AT_LEAST_ONE = frozenset({"queue", "threads"})
-
-
-def _checked(options: Options) -> dict[str, Any]:
-    """``options`` with texts such as ``"90s"`` as numbers. Raises TypeError and ValueError, which name the option."""
-    checked: dict[str, Any] = {}
+    Raises TypeError and ValueError, which name the option.
+    """
     given: dict[str, Any] = dict(options)
-    for name, value in given.items():
-        if name not in OPTION_NAMES:
+    report = given.pop("report", report_to_logging)
+    for name in given:
+        if name not in BY_NAME or not BY_NAME[name].in_programs:
             raise TypeError(f"there is no option {name!r}{_option_hint(name)}")
-        annotation = Options.__annotations__[name]
-        if isinstance(value, str) and annotation in ("float | str", "int | str"):
-            value = _parsed(name, value, "duration" if annotation == "float | str" else "size")
-        wanted = annotation.removesuffix(" | str")
-        kind = _KINDS.get(wanted)
-        if kind is not None and (not isinstance(value, kind) or isinstance(value, bool) != (wanted == "bool")):
-            raise TypeError(f"{name} must be {wanted}, and is {value!r}")
-        if isinstance(value, (int, float)) and not value >= 0:
-            raise ValueError(f"{name} must not be negative, and is {value!r}")
-        if name in _AT_LEAST_ONE and not value:
-            raise ValueError(f"{name} must be at least 1")
-        if name == "timeout_paths":
-            value = _limits_of_paths(value)
-        if name == "driver":
-            try:
-                value = drivers.canonical_name(value)
-            except ValueError as error:
-                raise ValueError(f"driver: {value!r} {error}") from None
-        checked[name] = value
-    return checked
+    values = {
+        each.name: each.program_value(given[each.name]) if each.name in given else each.default_value
+        for each in _OPTIONS
+    }
+    return values, report
 
 
 def _option_hint(name: str) -> str:
     from kirsch.suggest import nearest
 
-    near = nearest(name, sorted(OPTION_NAMES))
+    near = nearest(name, [*(each.name for each in _OPTIONS), "report"])
     if near:
         return f"; did you mean {near!r}?"
     return (
         "; a Server is one process, and `kirsch --workers` starts several" if name in ("workers", "processes") else ""
     )
-
-
-def _parsed(name: str, text: str, what: str) -> float | int:
-    """A duration or a size in the command line's spelling. Raises ValueError, which names the option."""
-    from kirsch import values
-
-    try:
-        return values.parse_duration(text) if what == "duration" else values.parse_size(text)
-    except ValueError as error:
-        raise ValueError(f"{name}: {text!r} {error}") from None
-
-
-def _limits_of_paths(given: Any) -> tuple[tuple[str, float], ...]:
-    try:
-        pairs = given.items() if hasattr(given, "items") else given
-        return path_limits(
-            (pair[0], _parsed(str(pair[0]), pair[1], "duration"))
-            if isinstance(pair, (tuple, list)) and len(pair) == 2 and isinstance(pair[1], str)
-            else pair
-            for pair in pairs
-        )
-    except (TypeError, ValueError) as error:
-        raise type(error)(f"timeout_paths: {error}") from None
-
-
-def _native_options(options: dict[str, Any], slot: Slot | None) -> dict[str, Any]:
-    """Our options under the engine's names; what is not given keeps the engine's default."""
-    given = options.copy()
-    for ours in ("backlog", "graceful_timeout", "driver", "threads", "slow_request"):
-        given.pop(ours, None)
-    if given.get("timeout") or given.get("timeout_paths"):
-        given["timeout_exception"] = drivers.RequestTimeout
-    given["access_log"] = given.pop("access_logfile", "") or None
-    given["access_log_format"] = given.pop("access_logformat", "combined")
-    access = given.pop("access_logger", False)
-    if access is True:
-        start_thread = drivers.thread_starter(options.get("driver", DEFAULT_DRIVER))
-        access = access_logger(stdout_by_default=False, start_thread=start_thread)
-    given["access_logger"] = access or None
-    given.setdefault("report", report_to_logging)
-    if slot is not None:
-        given["scoreboard"] = slot.native
-    return given

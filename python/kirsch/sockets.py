@@ -22,9 +22,6 @@ if TYPE_CHECKING:
 
     Address = tuple[str, int] | str
 
-DEFAULT_BIND = "127.0.0.1:8000"
-DEFAULT_BACKLOG = 2048
-
 # sockaddr_un.sun_path has 108 bytes on Linux, including the final NUL (unix(7)).
 UNIX_PATH_MAX = 107
 
@@ -180,7 +177,7 @@ class Listener:
 
 
 def listen(
-    binds: Iterable[str], backlog: int = DEFAULT_BACKLOG, *, owner: tuple[int, int] | None = None, sets: int = 0
+    binds: Iterable[str], backlog: int = socket.SOMAXCONN, *, owner: tuple[int, int] | None = None, sets: int = 0
 ) -> list[Listener]:
     """Bind and listen on all addresses of all ``binds``. If one fails, none stays open: raises OSError or ValueError.
 
@@ -270,7 +267,7 @@ class Rebound:
 def rebind(
     old: Iterable[Listener],
     binds: Iterable[str],
-    backlog: int = DEFAULT_BACKLOG,
+    backlog: int = socket.SOMAXCONN,
     *,
     owner: tuple[int, int] | None = None,
     sets: int = 0,

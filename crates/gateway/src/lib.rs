@@ -24,6 +24,7 @@ mod access_log;
 mod bench;
 mod calls;
 mod clock;
+mod config;
 mod engines;
 mod group;
 mod guarded;

@@ -3,6 +3,7 @@
 use crate::access_log::AccessLog;
 use crate::calls::{Call, Limits as TimeLimits, Place};
 use crate::clock;
+use crate::config::{NativeConfig, seconds};
 use crate::engines::{Engines, share};
 use crate::group;
 use crate::host::{Hooks, Host, Plan, Polled, Replacement, ServerShared, Stop, detached};
@@ -47,158 +48,67 @@ type RequestTimes = ([u64; Stage::ALL.len()], u64, u64);
 #[pymethods]
 impl Server {
     #[new]
-    #[pyo3(signature = (
-        app,
-        listeners,
-        *,
-        keep_alive = 75.0,
-        header_timeout = 15.0,
-        body_timeout = 30.0,
-        write_timeout = 30.0,
-        min_rate = 500,
-        limit_request_line = 8190,
-        limit_request_fields = 100,
-        limit_request_field_size = 8190,
-        limit_request_head = 65536,
-        limit_request_body = 1_073_741_824,
-        body_memory = 262_144,
-        body_memory_total = 67_108_864,
-        worker_connections = 65536,
-        server_header = "kirsch",
-        multiprocess = false,
-        access_log = None,
-        access_log_format = "combined",
-        access_logger = None,
-        report = None,
-        errors = None,
-        threads = 1,
-        spawn = None,
-        request_buffering = true,
-        queue = 1024,
-        queue_timeout = 60.0,
-        timeout = 0.0,
-        timeout_paths = None,
-        timeout_exception = None,
-        waiter = None,
-        wait = None,
-        scoreboard = None,
-        request_limit = 0,
-        limit_fd = None,
-        replacement = None,
-        health_path = "",
-        stall_timeout = 30.0,
-        time_stages = 0,
-        engines = 1,
-        evicts_silent = false,
-        group = None,
-    ))]
-    #[allow(clippy::too_many_arguments, clippy::needless_pass_by_value, reason = "they are Python's keyword arguments")]
-    fn new(
-        py: Python<'_>,
-        app: Bound<'_, PyAny>,
-        listeners: Vec<RawFd>,
-        keep_alive: f64,
-        header_timeout: f64,
-        body_timeout: f64,
-        write_timeout: f64,
-        min_rate: u64,
-        limit_request_line: usize,
-        limit_request_fields: usize,
-        limit_request_field_size: usize,
-        limit_request_head: usize,
-        limit_request_body: u64,
-        body_memory: usize,
-        body_memory_total: usize,
-        worker_connections: usize,
-        server_header: &str,
-        multiprocess: bool,
-        access_log: Option<&str>,
-        access_log_format: &str,
-        access_logger: Option<Py<PyAny>>,
-        report: Option<Py<PyAny>>,
-        errors: Option<Bound<'_, PyAny>>,
-        threads: usize,
-        spawn: Option<Py<PyAny>>,
-        request_buffering: bool,
-        queue: usize,
-        queue_timeout: f64,
-        timeout: f64,
-        timeout_paths: Option<Vec<(String, f64)>>,
-        timeout_exception: Option<Py<PyAny>>,
-        waiter: Option<Py<PyAny>>,
-        wait: Option<Py<PyAny>>,
-        scoreboard: Option<Bound<'_, PyAny>>,
-        request_limit: u64,
-        limit_fd: Option<RawFd>,
-        replacement: Option<(RawFd, Vec<u8>)>,
-        health_path: &str,
-        stall_timeout: f64,
-        time_stages: usize,
-        engines: usize,
-        evicts_silent: bool,
-        group: Option<group::Arguments<'_>>,
-    ) -> PyResult<Self> {
+    #[allow(clippy::needless_pass_by_value, reason = "they are Python's arguments")]
+    fn new(py: Python<'_>, app: Bound<'_, PyAny>, listeners: Vec<RawFd>, config: &Bound<'_, PyAny>) -> PyResult<Self> {
+        let given = NativeConfig::new(config)?;
+        // First, because it owns descriptors.
+        let group = given.take::<Option<group::Arguments<'_>>>("group")?;
         let group = group.map(group::Arguments::take).transpose()?;
         if !app.is_callable() {
             return Err(PyTypeError::new_err(format!("the application {app} is not callable")));
         }
+        let threads: usize = given.take("threads")?;
+        let hooks = Hooks {
+            spawn: given.take("spawn")?,
+            waiter: given.take("waiter")?,
+            wait: given.take("wait")?,
+            timeout_exception: given.take("timeout_exception")?,
+        };
         if threads == 0 {
             return Err(PyValueError::new_err("threads: at least one has to run the application"));
         }
-        if threads > 1 && spawn.is_none() {
+        if threads > 1 && hooks.spawn.is_none() {
             return Err(PyTypeError::new_err("threads: more than one need `spawn`, which starts them"));
         }
-        if waiter.is_some() != wait.is_some() {
+        if hooks.waiter.is_some() != hooks.wait.is_some() {
             return Err(PyTypeError::new_err("waiter and wait belong together"));
         }
+        let mut config = engine_config(&given)?;
         // Each has a crew, so that a call that takes its time keeps nobody waiting whose connection it has; and a share of
         // all that is bounded.
-        let engines = if waiter.is_some() { 1 } else { engines.min(threads / 2).min(worker_connections).min(queue) };
+        let engines: usize = given.take("engines")?;
+        let engines =
+            if hooks.waiter.is_some() { 1 } else { engines.min(threads / 2).min(config.connections).min(config.queue) };
         let engines = engines.clamp(1, ENGINES_MAX);
-        let config = Config {
-            limits: Limits {
-                request_line: limit_request_line,
-                fields: limit_request_fields,
-                field_line: limit_request_field_size,
-                head: limit_request_head,
-                body: limit_request_body,
-            },
-            connections: worker_connections,
-            evicts_silent,
-            engines,
-            keep_alive: seconds("keep_alive", keep_alive)?,
-            header_timeout: seconds("header_timeout", header_timeout)?,
-            body_timeout: seconds("body_timeout", body_timeout)?,
-            write_timeout: seconds("write_timeout", write_timeout)?,
-            min_rate,
-            body_memory,
-            // The engines share it.
-            body_memory_total: BodyMemory::new(body_memory_total),
-            buffer_bodies: request_buffering,
-            queue,
-            queue_timeout: seconds("queue_timeout", queue_timeout)?,
-            server: server_header.to_owned(),
-            health_path: path("health_path", health_path)?,
-            stalled_after: seconds("stall_timeout", stall_timeout)?,
-        };
-        let timeout = seconds("timeout", timeout)?;
-        let timeout_paths = timeout_paths
-            .unwrap_or_default()
+        config.engines = engines;
+        let timeout = given.take_seconds("timeout")?;
+        let timeout_paths = given
+            .take::<Vec<(String, f64)>>("timeout_paths")?
             .into_iter()
             .map(|(prefix, limit)| Ok((prefix, seconds("timeout_paths", limit)?)))
             .collect::<PyResult<Vec<_>>>()?;
-        let limit = match request_limit {
+        let limit_fd: Option<RawFd> = given.take("limit_fd")?;
+        let limit = match given.take("request_limit")? {
             0 => None,
             requests => Some(Arc::new(RequestLimit::new(requests, duplicate("limit_fd", limit_fd.unwrap_or(-1))?))),
         };
-        let replacement = replacement
+        let replacement = given
+            .take::<Option<(RawFd, Vec<u8>)>>("replacement")?
             .map(|(channel, message)| PyResult::Ok(Replacement::new(duplicate("replacement", channel)?, &message)))
             .transpose()?
             .map(Arc::new);
+        let scoreboard: Option<Bound<'_, PyAny>> = given.take("scoreboard")?;
         let scoreboard = scoreboard.as_ref().map(Scoreboard::new).transpose()?.map(Arc::new);
+        let access_log_handler: Option<Py<PyAny>> = given.take("access_log_handler")?;
+        let access_logfile: String = given.take("access_logfile")?;
+        let access_logformat: String = given.take("access_logformat")?;
+        let report: Option<Py<PyAny>> = given.take("report")?;
+        let errors: Option<Bound<'_, PyAny>> = given.take("errors")?;
+        let multiprocess: bool = given.take("multiprocess")?;
+        let time_stages: usize = given.take("time_stages")?;
+        given.finish()?;
         let file_wrapper: Object = py.get_type::<FileWrapper>().into_any().unbind().into();
         let app: Object = app.unbind().into();
-        let hooks = Hooks { spawn, waiter, wait, timeout_exception };
         let shared = Arc::new(ServerShared::default());
         let mut systems = (0..engines).map(|_| Os::new()).collect::<io::Result<Vec<_>>>()?;
         if let Some(group) = &group {
@@ -209,7 +119,8 @@ impl Server {
         let wakers = systems.iter().map(|(.., waker)| waker.clone()).collect();
         let group = (engines > 1 || group.is_some()).then(|| EngineGroup::new(wakers, group));
         // One for all engines, whose lines it keeps whole.
-        let access_log = access_log.filter(|_| access_logger.is_none()).map(Log::access).transpose()?;
+        let writes_access_log = access_log_handler.is_none() && !access_logfile.is_empty();
+        let access_log = writes_access_log.then(|| Log::access(&access_logfile)).transpose()?;
         if let Some(log) = &access_log {
             log.set_waker(waker.clone());
         }
@@ -224,6 +135,8 @@ impl Server {
                 queue: share(config.queue, index, engines),
                 ..config.clone()
             };
+            let answers_health = !config.health_path.is_empty();
+            let buffers_bodies = config.buffer_bodies;
             let mut engine = Engine::new(net, sockets, config, clock::now())?;
             let own_threads = share(threads, index, engines);
             if let Some(group) = &group {
@@ -241,11 +154,11 @@ impl Server {
                 software: format!("kirsch/{}", env!("CARGO_PKG_VERSION")),
                 access_log: AccessLog::new(
                     access_log.clone(),
-                    access_log_format,
-                    access_logger.as_ref().map(|logger| logger.clone_ref(py)),
+                    &access_logformat,
+                    access_log_handler.as_ref().map(|handler| handler.clone_ref(py)),
                 )?,
                 limits: TimeLimits::new(timeout, timeout_paths.clone()),
-                buffers_bodies: request_buffering,
+                buffers_bodies,
                 stopwatch: scoreboard.clone().map(|scoreboard| Stopwatch::new(scoreboard, engines == 1)),
                 is_hosted: hooks.waiter.is_some(),
                 place,
@@ -265,7 +178,7 @@ impl Server {
                 threads: own_threads,
                 limit: limit.clone(),
                 scoreboard: scoreboard.clone(),
-                is_asked: !health_path.is_empty(),
+                is_asked: answers_health,
                 times_stages: time_stages > 0,
                 replacement: replacement.clone(),
                 place,
@@ -466,13 +379,43 @@ impl Monitor {
 const FAREWELL: Duration = Duration::from_secs(1);
 
 /// A path as it stands in a request line; empty is none.
-fn path(name: &str, path: &str) -> PyResult<String> {
+fn path(name: &str, path: String) -> PyResult<String> {
     let is_plain = |byte: u8| byte.is_ascii_graphic() && !matches!(byte, b'?' | b'#');
     let is_path = path.starts_with('/') && path.bytes().all(is_plain);
     if !is_path && !path.is_empty() {
         return Err(PyValueError::new_err(format!("{name}: {path:?} is no path of a request, such as \"/healthz\"")));
     }
-    Ok(path.to_owned())
+    Ok(path)
+}
+
+/// The settings of an engine, for one that serves alone.
+fn engine_config(given: &NativeConfig<'_>) -> PyResult<Config> {
+    Ok(Config {
+        limits: Limits {
+            request_line: given.take("limit_request_line")?,
+            fields: given.take("limit_request_fields")?,
+            field_line: given.take("limit_request_field_size")?,
+            head: given.take("limit_request_head")?,
+            body: given.take("limit_request_body")?,
+        },
+        connections: given.take("worker_connections")?,
+        evicts_silent: given.take("evicts_silent")?,
+        engines: 1,
+        keep_alive: given.take_seconds("keep_alive")?,
+        header_timeout: given.take_seconds("header_timeout")?,
+        body_timeout: given.take_seconds("body_timeout")?,
+        write_timeout: given.take_seconds("write_timeout")?,
+        min_rate: given.take("min_rate")?,
+        body_memory: given.take("body_memory")?,
+        // The engines share it.
+        body_memory_total: BodyMemory::new(given.take("body_memory_total")?),
+        buffer_bodies: given.take("request_buffering")?,
+        queue: given.take("queue")?,
+        queue_timeout: given.take_seconds("queue_timeout")?,
+        server: given.take("server_header")?,
+        health_path: path("health_path", given.take("health_path")?)?,
+        stalled_after: given.take_seconds("stall_timeout")?,
+    })
 }
 
 /// A descriptor of our own for what the caller's stands for.
@@ -482,11 +425,4 @@ pub(crate) fn duplicate(name: &str, descriptor: RawFd) -> PyResult<OwnedFd> {
     }
     // SAFETY: the caller owns the descriptor during this call; if it does not exist, duplicating fails.
     Ok(unsafe { BorrowedFd::borrow_raw(descriptor) }.try_clone_to_owned()?)
-}
-
-/// Seconds as a limit; 0 is none.
-fn seconds(name: &str, seconds: f64) -> PyResult<Option<Duration>> {
-    let duration = Duration::try_from_secs_f64(seconds)
-        .map_err(|error| PyValueError::new_err(format!("{name}: {seconds} seconds: {error}")))?;
-    Ok((!duration.is_zero()).then_some(duration))
 }

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from kirsch.bench.asking import parse_statuses
 from kirsch.bench.errors import UsageError
 from kirsch.bench.profiles import PROFILES
-from kirsch.values import parse_duration
+from kirsch.config.values import parse_duration
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

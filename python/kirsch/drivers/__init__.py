@@ -16,13 +16,14 @@ if TYPE_CHECKING:
 
     from kirsch._native import Call
     from kirsch._native import Server as NativeServer
+    from kirsch.config.native import NativeConfig
     from kirsch.stacks import Stack
 
     class Driver(Protocol):
         """What the server needs of a driver. A driver serves once."""
 
-        def options(self) -> dict[str, Any]:
-            """Return its arguments for the constructor of the native server."""
+        def configure(self, config: NativeConfig) -> None:
+            """Set what the native server needs of this driver."""
 
         def begin(self) -> None:
             """Note that this thread, and with greenlets this greenlet, is going to serve."""
@@ -53,37 +54,6 @@ if TYPE_CHECKING:
             """What in this process does not fit the driver, one line each."""
 
 
-NAMES = ("threads", "gevent")
-
-_THREADS = "write threads"
-_GEVENT = "write gevent"
-_ASYNC = "ASGI is not supported yet; a WSGI application is served by threads or gevent"
-
-# Names of the same thing in other servers.
-_SAME = {"gthread": "threads", "thread": "threads", "gevent_wsgi": "gevent", "gevent_pywsgi": "gevent"}
-
-# Names in other servers, and what to use instead.
-_INSTEAD = {
-    "sync": "write threads, and for one request at a time --threads 1",
-    "threaded": _THREADS,
-    "threading": _THREADS,
-    "tornado": _THREADS,
-    "eventlet": "use gevent; eventlet's own maintainers advise to migrate from it",
-    "greenlet": "use gevent, which runs each request in a greenlet and knows how to wait in it",
-    "greenlets": _GEVENT,
-    "green": _GEVENT,
-    "egg:gunicorn#gevent": _GEVENT,
-    "asgi": _ASYNC,
-    "asyncio": _ASYNC,
-    "async": _ASYNC,
-    "uvloop": _ASYNC,
-    "trio": _ASYNC,
-    "uvicorn": _ASYNC,
-    "uvicorn.workers.uvicornworker": _ASYNC,
-    "uvicorn_worker.uvicornworker": _ASYNC,
-}
-
-
 def start_thread(name: str, target: Callable[..., object], arguments: tuple[object, ...] = ()) -> None:
     """Start a real thread, even if gevent has replaced threads by greenlets. ``name`` is what ``ps -T`` shows."""
     from kirsch._native import name_thread  # here, because the import of RequestTimeout alone does not need it
@@ -104,22 +74,6 @@ class RequestTimeout(BaseException):
     """
 
     __module__ = "kirsch"
-
-
-def canonical_name(name: str) -> str:
-    """Return the driver that ``name`` means: its own name, or gunicorn's name for the same thing.
-
-    Raises ValueError, with what to use instead, where there is no such driver. The message follows the name.
-    """
-    canonical = _SAME.get(name.lower(), name)
-    if canonical not in NAMES:
-        from kirsch.suggest import did_you_mean
-
-        instead = _INSTEAD.get(name.lower())
-        raise ValueError(
-            f"is not one of {', '.join(NAMES)}{f'; {instead}' if instead else did_you_mean(name.lower(), NAMES)}"
-        )
-    return canonical
 
 
 def make(name: str, threads: int) -> Driver:

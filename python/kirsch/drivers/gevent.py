@@ -49,6 +49,7 @@ if TYPE_CHECKING:
 
     from kirsch._native import Call, Exchange
     from kirsch._native import Server as NativeServer
+    from kirsch.config.native import NativeConfig
     from kirsch.stacks import Stack
 
     _Greenlet = Greenlet[[], None]
@@ -90,8 +91,9 @@ class GeventDriver:
         self._starting: _Request | None = None
         self._spare: _Request | None = None
 
-    def options(self) -> dict[str, Any]:
-        return {"waiter": getcurrent, "wait": self._wait}
+    def configure(self, config: NativeConfig) -> None:
+        config.waiter = getcurrent
+        config.wait = self._wait
 
     def begin(self) -> None:
         self._thread = self._get_ident()

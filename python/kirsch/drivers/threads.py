@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     from kirsch._native import Call
     from kirsch._native import Server as NativeServer
+    from kirsch.config.native import NativeConfig
     from kirsch.stacks import Stack
 
 # How long a thread keeps the GIL while others wait for it, in seconds: CPython's default, and ours. A thread that has
@@ -58,9 +59,10 @@ class ThreadsDriver:
         self._idents: set[int] = set()
         self._get_ident = original("get_ident")
 
-    def options(self) -> dict[str, Any]:
-        spawn = self._spawn if self._count > 1 else None
-        return {"threads": self._count, "spawn": spawn, "engines": engines(self._count)}
+    def configure(self, config: NativeConfig) -> None:
+        config.threads = self._count
+        config.spawn = self._spawn if self._count > 1 else None
+        config.engines = engines(self._count)
 
     def begin(self) -> None:
         self._serving = self._get_ident()

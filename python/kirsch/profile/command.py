@@ -5,16 +5,17 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Any
 
-from kirsch import bootstrap, configuration
+from kirsch import bootstrap
+from kirsch.config import sources
+from kirsch.config.schema import UsageError
 from kirsch.profile import flags
-from kirsch.settings import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from kirsch.bench.files import Files
+    from kirsch.config.schema import Settings
     from kirsch.profile.report import Report
-    from kirsch.settings import Settings
 
 REQUESTS = 1000
 WARMUP = 100
@@ -48,11 +49,11 @@ def main(argv: Sequence[str]) -> int:
 
 def _settings(servers: Sequence[str]) -> Settings:
     """Those that the application is served with; ``--workers`` and what else is the supervisor's means nothing here."""
-    chosen = configuration.read(servers)
-    configuration.require_application(chosen)
+    chosen = sources.read(servers)
+    sources.require_application(chosen)
     if chosen.access_logfile:
         # What writing it costs is the server's; what would be written is of no use to anybody.
-        chosen = configuration.read(["--access-logfile", os.devnull, *_without(servers, "--access-logfile")])
+        chosen = sources.read(["--access-logfile", os.devnull, *_without(servers, "--access-logfile")])
     return chosen
 
 

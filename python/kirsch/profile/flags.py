@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from kirsch.bench import errors as bench_errors
 from kirsch.bench import flags as bench_flags
 from kirsch.bench.target import check_path
-from kirsch.configuration import positionals
+from kirsch.config.schema import UsageError
+from kirsch.config.sources import positionals
+from kirsch.config.values import parse_duration
 from kirsch.profile.tree import ORDERS
-from kirsch.settings import UsageError
-from kirsch.values import parse_duration
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

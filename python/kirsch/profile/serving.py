@@ -15,10 +15,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from kirsch.bench.target import Target
+    from kirsch.config.schema import Settings
     from kirsch.profile.wsgi import Application, Run
     from kirsch.reports import Report
     from kirsch.server import Server
-    from kirsch.settings import Settings
 
     Times = tuple[list[int], int, int]
 
@@ -43,7 +43,7 @@ def serve(
     """Serve ``app`` in this thread, as a worker would, while ``ask`` runs in another one (under gevent: in another
     greenlet), and return what that returns, or raise what it raises. Raises StartupError."""
     server = bootstrap.make_server(app, chosen, report)
-    server.engine_options = {"time_stages": time_stages}
+    server.config.time_stages = time_stages
     try:
         server.adopt(listen([_BIND], chosen.backlog))
     except OSError as error:

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from typing import Any
 
+    from kirsch.config.schema import Settings
     from kirsch.scoreboard import Scoreboard
-    from kirsch.settings import Settings
 
     # The memory, the distance of two records in bytes, the index of the worker's record, and the eventfds.
     GroupArguments = tuple[memoryview, int, int, list[int]]

@@ -40,7 +40,7 @@ def run(board: Scoreboard, listeners: list[Listener], report: Report) -> int:
     _set_signals()
     status = Status(board)
     server = Server(Pages(status), report=report, **_OPTIONS)  # type: ignore[arg-type]
-    server.engine_options["evicts_silent"] = True
+    server.config.evicts_silent = True
     server.adopt(listeners)
 
     def ready() -> None:

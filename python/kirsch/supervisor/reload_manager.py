@@ -16,9 +16,10 @@ from __future__ import annotations
 
 import time
 
-from kirsch import bootstrap, configuration
+from kirsch import bootstrap
+from kirsch.config import sources
+from kirsch.config.schema import UsageError
 from kirsch.reports import ERROR, INFO, WARNING
-from kirsch.settings import UsageError
 from kirsch.supervisor import zygote_process
 from kirsch.supervisor.service import Generation
 from kirsch.supervisor.worker_plan import READY, STOPPING, Worker
@@ -27,7 +28,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from kirsch.settings import Settings
+    from kirsch.config.schema import Settings
     from kirsch.supervisor.service import Service
     from kirsch.supervisor.worker_manager import WorkerManager
     from kirsch.supervisor.zygote_pool import ZygotePool
@@ -85,8 +86,8 @@ class ReloadManager:
         self._drop_trial()  # this reload replaces one that is still being tried
         old = service.chosen
         try:
-            new = configuration.again(old)
-            chosen = configuration.reloaded(old, new)
+            new = sources.again(old)
+            chosen = sources.reloaded(old, new)
             self._check_room(chosen)
             if chosen.preload:
                 zygote_process.adopt_orphans()
@@ -99,7 +100,7 @@ class ReloadManager:
             service.notifier.reloading(f"{why}: reloading")
             self._failed(why, "reload", text)
             return
-        _, fixed = configuration.changes(old, new)
+        _, fixed = sources.changes(old, new)
         if fixed:
             names = ", ".join(f"--{name.replace('_', '-')}" for name in fixed)
             stays = "stays as it is" if len(fixed) == 1 else "stay as they are"

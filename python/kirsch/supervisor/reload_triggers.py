@@ -15,7 +15,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from kirsch.settings import Settings
+    from kirsch.config.schema import Settings
     from kirsch.supervisor.event_loop import EventLoop
     from kirsch.supervisor.inotify import InotifyWatcher
     from kirsch.supervisor.service import Service

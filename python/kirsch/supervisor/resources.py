@@ -8,8 +8,8 @@ from __future__ import annotations
 import os
 
 from kirsch import bootstrap, inherited, sockets
+from kirsch.config.schema import UsageError
 from kirsch.reports import ERROR, LEVELS, WARNING, ErrorLog, write_stderr
-from kirsch.settings import UsageError
 from kirsch.sockets import Rebound
 from kirsch.supervisor import privileges
 from kirsch.supervisor.pid_file import PidFile
@@ -18,7 +18,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from kirsch.settings import Settings
+    from kirsch.config.schema import Settings
     from kirsch.sockets import Listener
     from kirsch.supervisor.upgrade import State
 

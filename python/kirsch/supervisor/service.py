@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 from kirsch import reports
-from kirsch.settings import UsageError
+from kirsch.config.schema import UsageError
 from kirsch.supervisor import titles
 from kirsch.supervisor.worker_plan import IndexState, Worker
 
@@ -13,8 +13,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import NoReturn
 
+    from kirsch.config.schema import Settings
     from kirsch.scoreboard import Scoreboard
-    from kirsch.settings import Settings
     from kirsch.supervisor.engine_group import EngineGroup
     from kirsch.supervisor.notify import Notifier
     from kirsch.supervisor.resources import Resources

@@ -51,7 +51,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from kirsch.settings import Settings
+    from kirsch.config.schema import Settings
     from kirsch.supervisor.control import Channel, Message
 
 # A second INT or QUIT ends the workers at once. A worker that has not exited after this time is killed.

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from typing import Any
 
-    from kirsch.settings import Settings
+    from kirsch.config.schema import Settings
     from kirsch.supervisor.control import Channel
     from kirsch.supervisor.signal_pipe import SignalPipe
 

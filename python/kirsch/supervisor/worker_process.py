@@ -25,9 +25,9 @@ if TYPE_CHECKING:
     from types import FrameType
     from typing import Any
 
+    from kirsch.config.schema import Settings
     from kirsch.reports import ErrorLog
     from kirsch.scoreboard import Scoreboard
-    from kirsch.settings import Settings
     from kirsch.sockets import Listener
     from kirsch.supervisor.control import Channel
     from kirsch.supervisor.engine_group import EngineGroup, GroupArguments
@@ -190,16 +190,18 @@ def _serve(arguments: WorkerArguments, app: Application, name: str) -> int:
     server = bootstrap.make_server(app, chosen, errors)
     server.adopt(arguments.listeners)
     server.slot = arguments.slot
-    server.engine_options.update(multiprocess=arguments.multiprocess, group=arguments.join_group())
+    server.config.multiprocess = arguments.multiprocess
+    server.config.group = arguments.join_group()
     limit_fd = -1
     if arguments.request_limit:
         limit_fd, write_fd = os.pipe()
         os.set_blocking(write_fd, False)
-        server.engine_options.update(request_limit=arguments.request_limit, limit_fd=write_fd)
+        server.config.request_limit = arguments.request_limit
+        server.config.limit_fd = write_fd
 
     # The engine's watchdog sends this where a call keeps the GIL, so that no Python thread can.
     stuck = control.encode("leaving", reason="stuck", text=_STUCK)
-    server.engine_options["replacement"] = (arguments.channel.fileno(), stuck)
+    server.config.replacement = (arguments.channel.fileno(), stuck)
 
     def request_replacement() -> None:
         control_thread.request_replacement("stuck", _STUCK)

@@ -106,7 +106,7 @@ def _count(text: str) -> int:
 
 
 def _seconds(text: str) -> float:
-    from kirsch.values import parse_duration
+    from kirsch.config.values import parse_duration
 
     try:
         seconds = parse_duration(text)

@@ -13,10 +13,10 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Any
 
-from kirsch import settings, settings_file
 from kirsch.bench import ab
 from kirsch.bench.errors import UsageError
 from kirsch.bench.show import plural, show_bytes, show_seconds
+from kirsch.config import schema, toml
 from kirsch.suggest import did_you_mean
 from kirsch.survey import statistics
 from kirsch.survey.figures import by_round
@@ -45,8 +45,8 @@ def load(name: str) -> dict[str, Any]:
         raise UsageError(f"founding: there is no table {name}{hint}")
     path = os.path.join(_FOLDER, f"{name}.toml")
     try:
-        _, data = settings_file.read_tables(path, path)
-    except settings.UsageError as error:
+        _, data = toml.read_tables(path, path)
+    except schema.UsageError as error:
         raise UsageError(str(error)) from None
     return {"name": name, **data}
 

@@ -13,10 +13,10 @@ import shlex
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from kirsch import settings, settings_file
 from kirsch.bench import errors, flags
 from kirsch.bench import target as targets
 from kirsch.bench.command import build_load
+from kirsch.config import schema, toml
 from kirsch.suggest import did_you_mean
 from kirsch.survey import records
 from kirsch.survey.adapters import ADAPTERS
@@ -156,10 +156,10 @@ def uses_python(command: str) -> bool:
 def read(path: str) -> Survey:
     """Read a file. Raises UsageError with a line for each mistake."""
     try:
-        text, tables = settings_file.read_tables(path, path)
-    except settings.UsageError as error:
+        text, tables = toml.read_tables(path, path)
+    except schema.UsageError as error:
         raise errors.UsageError(str(error)) from None
-    reader = _Reader(path, settings_file.Lines(text))
+    reader = _Reader(path, toml.Lines(text))
     survey = reader.survey(tables)
     if reader.mistakes:
         raise errors.UsageError("\n".join(line for _, line in sorted(reader.mistakes)))
@@ -173,7 +173,7 @@ class _WrongError(Exception):
 class _Reader:
     """Collects mistakes, each with its line."""
 
-    def __init__(self, path: str, lines: settings_file.Lines) -> None:
+    def __init__(self, path: str, lines: toml.Lines) -> None:
         self.mistakes: list[tuple[int, str]] = []
         self._path = path
         self._folder = os.path.dirname(os.path.abspath(path))
@@ -212,7 +212,7 @@ class _Reader:
     def _tables(self, tables: dict[str, Any], kind: str) -> Iterator[tuple[int, dict[str, Any]]]:
         found = tables.get(kind, [])
         if not isinstance(found, list) or not all(isinstance(each, dict) for each in found):
-            self._once((kind,), f"{kind} is {settings_file.described(found)}, and tables are wanted: write [[{kind}]]")
+            self._once((kind,), f"{kind} is {toml.described(found)}, and tables are wanted: write [[{kind}]]")
         elif not found:
             self._once((), f"there is no [[{kind}]]; `kirsch survey --example` shows a whole file")
         else:
@@ -229,7 +229,7 @@ class _Reader:
             try:
                 found[key] = keys[key](value)
             except _WrongError as error:
-                self._mistake((*path, key), f"{key} is {settings_file.described(value)}, and {error} is wanted")
+                self._mistake((*path, key), f"{key} is {toml.described(value)}, and {error} is wanted")
         return found
 
     # ----------------------------------------------------------------------------------------------------- servers

@@ -27,7 +27,7 @@ def _command(place: Place, *args: str) -> list[str]:
 
 
 def _driver_missing(name: str) -> str:
-    from kirsch.drivers import canonical_name
+    from kirsch.driver_names import canonical_name
 
     try:
         canonical_name(name)

@@ -3,7 +3,7 @@
 The more letters of an option a pattern has, the more it counts.
 """
 
-from kirsch.compat import texts
+from kirsch.config.compat import texts
 
 _ROUTER = "use the proxy in front, such as nginx; Kirsch forwards no requests. --mount serves several applications"
 _ROUTING = "use routes of the proxy in front, or a WSGI middleware"

@@ -1,6 +1,6 @@
 """uvicorn's options, and what Kirsch has for each. Its environment variables are these with UVICORN_ in front."""
 
-from kirsch.compat import texts
+from kirsch.config.compat import texts
 
 OPTIONS = {
     "--host": "--bind HOST:PORT",

@@ -5,13 +5,13 @@ Not argparse: it stops at the first mistake, and takes 7 ms of every start to im
 
 from __future__ import annotations
 
-from kirsch.settings import SETTINGS
+from kirsch.config.schema import SETTINGS
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from kirsch.settings import Setting
+    from kirsch.config.schema import Setting
 
 HELP, HELP_ALL, VERSION = "help", "help-all", "version"
 
@@ -101,7 +101,7 @@ class Arguments:
     def _take(self, each: Setting, text: str, flag: str) -> None:
         before = self.given.get(each.name)
         if before is not None and each.is_repeatable:
-            text = before[0] + each.separator + text
+            text = before[0] + each.kind.separator + text
         self.given[each.name] = (text, flag)
 
 

@@ -5,13 +5,13 @@ The message follows the text itself, as in ``'soon' is not a duration; write 90,
 
 from __future__ import annotations
 
-from kirsch.drivers import canonical_name
-from kirsch.options import path_limits
+from kirsch.driver_names import canonical_name
 from kirsch.sockets import parse_bind
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Iterable, Mapping
+    from typing import Any
 
     from kirsch.mounts import Mount
 
@@ -69,6 +69,16 @@ def parse_on_off(text: str) -> bool:
     except ValueError:
         pass
     raise ValueError("is neither on nor off")
+
+
+def parse_word(text: str, words: tuple[str, ...]) -> str:
+    """Parse one of ``words``. Raises ValueError."""
+    word = text.strip().lower()
+    if word not in words:
+        from kirsch.suggest import did_you_mean
+
+        raise ValueError(f"is not one of {', '.join(words)}{did_you_mean(word, words)}")
+    return word
 
 
 def parse_driver(text: str) -> str:
@@ -218,7 +228,7 @@ def parse_log_format(text: str) -> str:
     if not text.strip() or any(character in text for character in "\r\n\0"):
         raise ValueError("is not a format; write combined, json, or atoms such as '%(h)s %(r)s %(s)s'")
     if "%" not in text:
-        return OneOf("combined", "json")(text)
+        return parse_word(text, ("combined", "json"))
     # The engine knows the atoms. Imported here, so that reading settings alone does not load the engine.
     from kirsch import _native
 
@@ -226,33 +236,46 @@ def parse_log_format(text: str) -> str:
     return text
 
 
-class OneOf:
-    """A parser of one word among ``words``."""
+def path_limits(given: Mapping[str, float] | Iterable[tuple[str, float]]) -> tuple[tuple[str, float], ...]:
+    """Return (prefix, seconds) as the engine expects them: no slash at the end except for ``/`` itself, no duplicates.
 
-    def __init__(self, *words: str) -> None:
-        self.words = words
+    Raises ValueError or TypeError for what is no such pair.
+    """
+    limits: dict[str, float] = {}
+    pairs: Any = given.items() if hasattr(given, "items") else given
+    for pair in pairs:
+        if not isinstance(pair, (tuple, list)) or len(pair) != 2:
+            raise TypeError(f"pairs of a prefix and seconds are wanted, and there is {pair!r}")
+        prefix, seconds = pair
+        if not isinstance(prefix, str) or isinstance(seconds, bool) or not isinstance(seconds, (int, float)):
+            raise TypeError(f"a prefix and its seconds must be str and float, and are {prefix!r} and {seconds!r}")
+        if not prefix.startswith("/"):
+            raise ValueError(f"{prefix!r} is not the beginning of a path; did you mean {'/' + prefix!r}?")
+        if any(character in prefix for character in "?#"):
+            raise ValueError(f"{prefix!r} is more than a path; omit what follows ? and #")
+        if not all("!" <= character <= "~" for character in prefix):
+            raise ValueError(f"{prefix!r} is not what requests contain; write it percent-encoded")
+        if not seconds >= 0:
+            raise ValueError(f"{prefix!r} has {seconds!r} seconds, which must not be negative")
+        name = prefix.rstrip("/") or "/"
+        if name in limits:
+            raise ValueError(f"{prefix!r} is there twice; which of the two is meant?")
+        limits[name] = float(seconds)
+    return tuple(limits.items())
 
-    def __call__(self, text: str) -> str:
-        word = text.strip().lower()
-        if word not in self.words:
-            from kirsch.suggest import did_you_mean
 
-            raise ValueError(f"is not one of {', '.join(self.words)}{did_you_mean(word, self.words)}")
-        return word
+def program_path_limits(given: Any) -> tuple[tuple[str, float], ...]:
+    """Return the same from what a program has passed, where a duration may be a text. Raises ValueError, TypeError."""
+    pairs = given.items() if hasattr(given, "items") else given
+    return path_limits((pair[0], _seconds(*pair)) if _is_pair_with_text(pair) else pair for pair in pairs)
 
 
-class Bounded:
-    """The parser ``parse`` with a minimum and a maximum."""
+def _is_pair_with_text(pair: object) -> bool:
+    return isinstance(pair, (tuple, list)) and len(pair) == 2 and isinstance(pair[1], str)
 
-    def __init__(self, parse: Callable[[str], int], *, least: int = 0, most: int | None = None) -> None:
-        self.parse = parse
-        self._least = least
-        self._most = most
 
-    def __call__(self, text: str) -> int:
-        value = self.parse(text)
-        if value < self._least:
-            raise ValueError(f"is too little; {self._least} is the least")
-        if self._most is not None and value > self._most:
-            raise ValueError(f"is too much; {self._most} is the most")
-        return value
+def _seconds(prefix: object, text: str) -> float:
+    try:
+        return parse_duration(text)
+    except ValueError as error:
+        raise ValueError(f"{prefix}: {text!r} {error}") from None

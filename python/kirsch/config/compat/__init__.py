@@ -83,7 +83,7 @@ def equivalent(server: str, flag: str, *, stars: bool = True) -> str:
 
 def grouped(server: str) -> Iterator[tuple[str, str]]:
     """(Spellings, equivalent) of each option of a server, grouped as in its module."""
-    module = __import__(f"kirsch.compat.{SERVERS[server]}", fromlist=["OPTIONS"])
+    module = __import__(f"kirsch.config.compat.{SERVERS[server]}", fromlist=["OPTIONS"])
     yield from module.OPTIONS.items()
 
 
@@ -116,7 +116,7 @@ def near(flag: str) -> str:
 
 def key_hint(key: str) -> str:
     """The same as :func:`hint` for a key of a settings file, in which flags have no dashes."""
-    from kirsch.compat import gunicorn
+    from kirsch.config.compat import gunicorn
 
     text = gunicorn.NAMES.get(key.replace("-", "_")) or gunicorn.HOOKS.get(key.replace("-", "_"))
     text = imperative(text) if text else hint(f"--{key.replace('_', '-')}") or hint(f"--{key}")
@@ -160,7 +160,7 @@ def variables(environ: Mapping[str, str]) -> Iterator[str]:
 
 
 def _settings() -> dict[str, str]:
-    from kirsch.settings import SETTINGS
+    from kirsch.config.schema import SETTINGS
 
     return {flag: each.name for each in SETTINGS for flag in each.flags}
 

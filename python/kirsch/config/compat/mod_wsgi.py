@@ -1,6 +1,6 @@
 """The options of mod_wsgi-express start-server, and what Kirsch has for each."""
 
-from kirsch.compat import texts
+from kirsch.config.compat import texts
 
 _APACHE = "use the proxy in front; Kirsch has no Apache within"
 _DEBUGGING = "omit it; kirsch profile, coverage run -m kirsch, and py-spy look into a process"

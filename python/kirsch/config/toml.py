@@ -9,31 +9,20 @@ import os
 import re
 import sys
 
+from kirsch.config.kinds import LOG_CONFIG
+from kirsch.config.schema import SETTINGS, Setting, UsageError
 from kirsch.mounts import Mount, check_host, check_path, parse_mount
-from kirsch.settings import SETTINGS, Setting, UsageError
-from kirsch.values import (
-    Bounded,
-    parse_account,
-    parse_count,
-    parse_duration,
-    parse_environment,
-    parse_log_config,
-    parse_on_off,
-    parse_path_limits,
-    parse_size,
-    parse_switch,
-)
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from typing import Any
 
+    from kirsch.config.kinds import Kind
+
 PROJECT_FILE = "pyproject.toml"
 _PROJECT_TABLE = ("tool", "kirsch")
 
-# They say where to look or what to do now, so a file cannot hold them.
-_ON_THE_COMMAND_LINE = frozenset({"config", "check_config", "print_config"})
 _MOUNT_KEYS = ("path", "host", "app", "factory")
 _OTHER_NAMES = {
     "application": "app",
@@ -43,7 +32,7 @@ _OTHER_NAMES = {
 
 
 class File:
-    """What a file says: ``given`` and ``target`` as :class:`kirsch.settings.Settings` takes them, and the mounts."""
+    """What a file says: ``given`` and ``target`` as :class:`kirsch.config.schema.Settings` takes them, and mounts."""
 
     __slots__ = ("given", "mounts", "path", "target")
 
@@ -258,7 +247,7 @@ class _Reader:
             if isinstance(value, dict) and hint.endswith("there are"):
                 hint = "; settings stand at the top of this file, and its tables are env, mounts and timeout-paths"
             self._mistake((key,), f"there is no setting {key}{hint}")
-        elif each.name in _ON_THE_COMMAND_LINE:
+        elif each.command_line_only:
             self._mistake((key,), f"{key} belongs on the command line")
         elif each.name in self.given:
             self._mistake((key,), f"{key} is there already, {self.given[each.name][1]} has it")
@@ -281,7 +270,7 @@ class _Reader:
             return "; settings stand at the top of this file, in no table"
         if dashed.startswith("no-") and dashed[3:] in self._keys:
             return f"; write {dashed[3:]} = false"
-        from kirsch import compat
+        from kirsch.config import compat
         from kirsch.suggest import did_you_mean
 
         if hint := compat.key_hint(key):
@@ -380,13 +369,11 @@ class _WrongTypeError(Exception):
 
 def _text(each: Setting, value: object) -> str:
     """The value as a flag would have it. Raises _WrongTypeError."""
-    parse = each.parse.parse if isinstance(each.parse, Bounded) else each.parse
-    if parse is parse_path_limits and isinstance(value, dict):
-        limits = (f"{prefix}={_scalar(parse_duration, limit, prefix)}" for prefix, limit in value.items())
-        return ",".join(limits)
-    if parse is parse_environment and isinstance(value, dict):
-        return "\0".join(f"{name}={_scalar(_variable, content, name)}" for name, content in value.items())
-    if parse is parse_log_config and isinstance(value, dict):
+    kind = each.kind
+    if kind.table is not None and isinstance(value, dict):
+        pairs = (f"{name}={_scalar(kind.table, content, name)}" for name, content in value.items())
+        return kind.separator.join(pairs)
+    if kind is LOG_CONFIG and isinstance(value, dict):
         import json
 
         try:
@@ -397,36 +384,16 @@ def _text(each: Setting, value: object) -> str:
         for item in value:
             if not isinstance(item, str):
                 raise _WrongTypeError(item, "an array of strings")
-        return each.separator.join(value)
-    return _scalar(parse, value)
+        return kind.separator.join(value)
+    return _scalar(kind, value)
 
 
-def _variable(_text: str) -> None:
-    """Stands for what a table of variables holds."""
-
-
-# What TOML has for the values of a parser beside, or instead of, strings; and how to ask for it.
-_NATURAL: dict[Callable[[str], Any], tuple[tuple[type, ...], str]] = {
-    parse_switch: ((bool,), "true or false"),
-    parse_on_off: ((bool, str), "true or false"),
-    parse_count: ((int,), "a whole number"),
-    parse_duration: ((int, float, str), 'a number of seconds or a string such as "30s"'),
-    parse_size: ((int, str), 'a number of bytes or a string such as "64k"'),
-    parse_path_limits: ((str,), 'a table such as { "/reports" = "300s" }'),
-    parse_environment: ((str,), 'a table such as { NAME = "value" }'),
-    parse_log_config: ((str,), "the path of a file, or a table [logging],"),
-    parse_account: ((int, str), "a name or a number"),
-    _variable: ((int, str), "a string"),
-}
-
-
-def _scalar(parse: Callable[[str], Any], value: object, *path: str) -> str:
-    types, wanted = _NATURAL.get(parse, ((str,), "a string"))
+def _scalar(kind: Kind[Any], value: object, *path: str) -> str:
     # For Python true is a number too.
-    if not isinstance(value, types) or (isinstance(value, bool) and bool not in types):
-        raise _WrongTypeError(value, wanted, *path)
+    if not isinstance(value, kind.toml) or (isinstance(value, bool) and bool not in kind.toml):
+        raise _WrongTypeError(value, kind.wanted, *path)
     if isinstance(value, bool):
-        return ("no", "yes")[value] if parse is parse_switch else ("off", "on")[value]
+        return (kind.choices or ("yes", "no"))[not value]
     return str(value)
 
 

@@ -1,6 +1,6 @@
 """gunicorn's options, names of its settings file, and hooks, and what Kirsch has for each."""
 
-from kirsch.compat import texts
+from kirsch.config.compat import texts
 
 OPTIONS = {
     "-b --bind": "=",

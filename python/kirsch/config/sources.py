@@ -8,23 +8,22 @@ from __future__ import annotations
 
 import os
 
-from kirsch.arguments import Arguments
-from kirsch.settings import COMMAND_LINE, PORT_VARIABLE, SETTINGS, Settings, UsageError
+from kirsch.config.arguments import Arguments
+from kirsch.config.kinds import ON_OFF
+from kirsch.config.schema import BY_NAME, COMMAND_LINE, PORT_VARIABLE, SETTINGS, Settings, UsageError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from kirsch.settings import Setting
-    from kirsch.settings_file import File
+    from kirsch.config.schema import Setting
+    from kirsch.config.toml import File
 
 FILE = "kirsch.toml"
 PROJECT_FILE = "pyproject.toml"
 TARGET_VARIABLE = "KIRSCH_APP"
 
 NO_APPLICATION = "which application? Name it, as in `kirsch hello:app`; kirsch --help tells more"
-
-_BY_NAME = {each.name: each for each in SETTINGS}
 
 
 def read(
@@ -96,7 +95,7 @@ def _take_out_wrong(given: dict[str, tuple[str, str]], mistakes: list[str]) -> s
     wrong = set()
     for name, (text, origin) in list(given.items()):
         try:
-            _BY_NAME[name].value(text, origin)
+            BY_NAME[name].value(text, origin)
         except UsageError as error:
             mistakes.append(str(error))
             wrong.add(name)
@@ -149,10 +148,10 @@ def changes(old: Settings, new: Settings) -> tuple[tuple[str, ...], tuple[str, .
 
 def reloaded(old: Settings, new: Settings) -> Settings:
     """``new`` as a reload can apply it: what only a restart changes stays as it is in ``old``."""
-    fixed = {name for name in _BY_NAME if _is_fixed(name, old, new)}
+    fixed = {name for name in BY_NAME if _is_fixed(name, old, new)}
     given = {
         name: ((old if name in fixed else new)._texts[name], (old if name in fixed else new).origins[name])
-        for name in _BY_NAME
+        for name in BY_NAME
     }
     target = None if new.target is None else (new.target, new.origins["app"])
     return Settings(given, target, mounts=new.mounts, file=new.file, warnings=new.warnings, source=new._source)
@@ -160,7 +159,7 @@ def reloaded(old: Settings, new: Settings) -> Settings:
 
 def _is_fixed(name: str, old: Settings, new: Settings) -> bool:
     # A supervisor is there or it is not.
-    return _BY_NAME[name].fixed or (name == "workers" and 0 in (old.workers, new.workers))
+    return BY_NAME[name].fixed or (name == "workers" and 0 in (old.workers, new.workers))
 
 
 def _current_directory(environ: Mapping[str, str]) -> str:
@@ -176,19 +175,19 @@ def _current_directory(environ: Mapping[str, str]) -> str:
 
 def _variable_text(each: Setting, text: str) -> str:
     # What is separated by NUL on its way to the parser stands on lines in a variable, which cannot hold one.
-    return text.replace("\n", each.separator) if each.separator == "\0" else text
+    return text.replace("\n", "\0") if each.kind.separator == "\0" else text
 
 
 def _read_file(name: str, origin: str, directory: str, mistakes: list[str]) -> File | None:
     """The file that ``--config`` names, or the one that lies in ``directory``. Its mistakes go to ``mistakes``."""
     if name:
-        from kirsch.settings_file import read_file
+        from kirsch.config.toml import read_file
 
         return read_file(name, directory, origin=origin, mistakes=mistakes)
     for name in (FILE, PROJECT_FILE):
         path = os.path.join(directory, name)
         if os.path.exists(path) and (name == FILE or _is_mentioned(path)):
-            from kirsch.settings_file import read_file
+            from kirsch.config.toml import read_file
 
             file = read_file(name, directory, mistakes=mistakes)
             if file is not None:
@@ -219,7 +218,7 @@ def _unknown_variables(environ: Mapping[str, str]) -> Iterator[str]:
     known = {each.variable for each in SETTINGS} | {TARGET_VARIABLE}
     for name in environ:
         if name.startswith("KIRSCH_") and name not in known and not _is_anothers(name):
-            from kirsch import compat
+            from kirsch.config import compat
             from kirsch.suggest import did_you_mean
 
             hint = compat.variable_hint(name.removeprefix("KIRSCH_"))
@@ -231,7 +230,7 @@ def _variables_of_others(environ: Mapping[str, str]) -> Iterator[str]:
     """A line for each variable that another server would have read."""
     for prefix in ("GUNICORN_", "UVICORN_", "GRANIAN_"):
         if any(name.startswith(prefix) for name in environ):
-            from kirsch import compat
+            from kirsch.config import compat
 
             yield from compat.variables(environ)
             return
@@ -247,16 +246,9 @@ def _is_anothers(name: str) -> bool:
 
 def _contradictions(settings: Settings) -> Iterator[tuple[tuple[str, ...], str]]:
     """(Settings, what about the first of them) for each that has no meaning beside the others."""
-    for name, limit in (
-        ("max_requests_jitter", "max_requests"),
-        ("max_lifetime_jitter", "max_lifetime"),
-        ("reload_extra_files", "reload"),
-        ("min_workers", "max_workers"),
-        ("before_fork", "preload"),
-        ("after_fork", "preload"),
-    ):
-        if getattr(settings, name) != _BY_NAME[name].parse(_BY_NAME[name].default) and not getattr(settings, limit):
-            yield (name, limit), f"it goes with {_BY_NAME[limit].flags[-1]}, which is not set"
+    for each in SETTINGS:
+        if each.needs and _is_changed(settings, each) and not getattr(settings, each.needs):
+            yield (each.name, each.needs), f"it goes with {BY_NAME[each.needs].flags[-1]}, which is not set"
     least, workers, most = settings.min_workers, settings.workers, settings.max_workers
     if most:
         if least > most:
@@ -265,13 +257,15 @@ def _contradictions(settings: Settings) -> Iterator[tuple[tuple[str, ...], str]]
             mistake = f"{workers} is not between --min-workers, {least}, and --max-workers, {most}"
             yield ("workers", "min_workers", "max_workers"), mistake
     if workers == 0:
-        needy = [
-            each for each in SETTINGS if each.supervised and getattr(settings, each.name) != each.parse(each.default)
-        ]
+        needy = [each for each in SETTINGS if each.supervised and _is_changed(settings, each)]
         if needy:
             flags = ", ".join(each.flags[-1] for each in needy)
             verb, it = ("needs", "it") if len(needy) == 1 else ("need", "them")
             yield ("workers",), f"0 serves without a supervisor, which {flags} {verb}; omit {it}, or write 1"
+
+
+def _is_changed(settings: Settings, each: Setting) -> bool:
+    return bool(getattr(settings, each.name) != each.default_value)
 
 
 def _ambiguity(settings: Settings) -> Iterator[str]:
@@ -295,13 +289,13 @@ def _unknown_flags(arguments: Arguments) -> Iterator[str]:
     """A line for each flag that is none."""
     if not arguments.unknown:
         return
-    from kirsch import compat
+    from kirsch.config import compat
     from kirsch.suggest import did_you_mean
 
     known = [known for each in SETTINGS for known in (*each.flags, *each.negations) if known.startswith("--")]
     known += ["--help", "--help-all", "--version", *arguments.also]
     for flag, value in arguments.unknown:
-        switched_off = next((each for each in SETTINGS if f"--no-{each.key}" == flag and each.is_on_off), None)
+        switched_off = next((each for each in SETTINGS if f"--no-{each.key}" == flag and each.kind is ON_OFF), None)
         hint = compat.hint(flag, value, arguments.argv) if switched_off is None else f"write --{switched_off.key} off"
         if hint:
             hint = f"; {hint}"

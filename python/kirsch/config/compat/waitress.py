@@ -1,6 +1,6 @@
 """The options of waitress-serve, and what Kirsch has for each."""
 
-from kirsch.compat import texts
+from kirsch.config.compat import texts
 
 OPTIONS = {
     "--listen": "--bind HOST:PORT",

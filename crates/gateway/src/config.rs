@@ -1,0 +1,84 @@
+//! What a server is configured with: the attributes of a `kirsch.config.native.NativeConfig`, each taken by its name.
+//!
+//! Python declares each of them, with its default. There is none here: one that is missing is an error, and so is one
+//! that nothing takes. A new setting of the engine is one `take` where it is used.
+
+use pyo3::conversion::FromPyObjectOwned;
+use pyo3::exceptions::{PyOverflowError, PyTypeError, PyValueError};
+use pyo3::intern;
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+use std::time::Duration;
+
+/// What is left to be taken of a configuration.
+pub(crate) struct NativeConfig<'py>(Bound<'py, PyDict>);
+
+impl<'py> NativeConfig<'py> {
+    /// Copies the attributes, so that later changes of the object change nothing.
+    ///
+    /// # Errors
+    /// `TypeError` if the object has none.
+    pub(crate) fn new(object: &Bound<'py, PyAny>) -> PyResult<Self> {
+        let attributes = object.getattr(intern!(object.py(), "__dict__")).ok();
+        match attributes.as_ref().and_then(|attributes| attributes.cast::<PyDict>().ok()) {
+            Some(attributes) => Ok(Self(attributes.copy()?)),
+            None => Err(PyTypeError::new_err(format!("config must be a NativeConfig, and is {object:?}"))),
+        }
+    }
+
+    /// The value of `name`.
+    ///
+    /// # Errors
+    /// `TypeError` if there is none, and whatever its conversion raises, with the name.
+    pub(crate) fn take<T: FromPyObjectOwned<'py>>(&self, name: &str) -> PyResult<T> {
+        let Some(value) = self.0.get_item(name)? else {
+            return Err(PyTypeError::new_err(format!("the configuration has no {name}")));
+        };
+        self.0.del_item(name)?;
+        value.extract::<T>().map_err(Into::into).map_err(|error| named(self.0.py(), name, &error))
+    }
+
+    /// The number of seconds `name` as a limit; 0 is none.
+    ///
+    /// # Errors
+    /// As [`take`](Self::take), and `ValueError` for what is no time.
+    pub(crate) fn take_seconds(&self, name: &str) -> PyResult<Option<Duration>> {
+        seconds(name, self.take(name)?)
+    }
+
+    /// All that there is to take has been taken.
+    ///
+    /// # Errors
+    /// `TypeError` with the names of the rest.
+    pub(crate) fn finish(self) -> PyResult<()> {
+        if self.0.is_empty() {
+            return Ok(());
+        }
+        let mut names = self.0.keys().extract::<Vec<String>>()?;
+        names.sort();
+        let names = names.join(", ");
+        Err(PyTypeError::new_err(format!("the native server does not read {names} of its configuration")))
+    }
+}
+
+/// The error of a conversion with the name of the setting before its message.
+fn named(py: Python<'_>, name: &str, error: &PyErr) -> PyErr {
+    let message = format!("{name}: {}", error.value(py));
+    if error.is_instance_of::<PyTypeError>(py) {
+        PyTypeError::new_err(message)
+    } else if error.is_instance_of::<PyOverflowError>(py) {
+        PyOverflowError::new_err(message)
+    } else {
+        PyValueError::new_err(message)
+    }
+}
+
+/// Seconds as a limit; 0 is none.
+///
+/// # Errors
+/// `ValueError` for what is no time.
+pub(crate) fn seconds(name: &str, seconds: f64) -> PyResult<Option<Duration>> {
+    let duration = Duration::try_from_secs_f64(seconds)
+        .map_err(|error| PyValueError::new_err(format!("{name}: {seconds} seconds: {error}")))?;
+    Ok((!duration.is_zero()).then_some(duration))
+}

@@ -1,0 +1,176 @@
+"""The kinds of settings: how a value of each kind is written as text, in TOML and in a program.
+
+A kind is all that the readers of settings need to know of a type: the command line its parser and its metavar, the
+settings file the types of TOML, a program the types of Python, shells the words or files that complete it.
+"""
+
+from __future__ import annotations
+
+from kirsch.config import values
+from kirsch.driver_names import NAMES as DRIVERS
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any, Generic, TypeVar
+
+    from kirsch.mounts import Mount
+
+    T = TypeVar("T")
+else:
+    T = None
+
+    class Generic:
+        """Enough of the real one to be subscripted: importing ``typing`` takes 5 ms of each start."""
+
+        def __class_getitem__(cls, _parameter):
+            return cls
+
+
+class Kind(Generic[T]):
+    """One kind of value.
+
+    ``parse`` reads a text and raises ValueError, whose message goes behind the text. ``metavar`` stands for the value
+    in help; it is empty where the flag stands alone. ``unit`` is what a bare number counts. ``annotation`` is the
+    static type in a program, which may pass one of ``types``, or a text where the annotation has ``str``. ``toml`` are
+    the types in a settings file, and ``wanted`` names them. ``separator`` stands between several values in one text;
+    without one a repeated flag replaces the value before. ``table`` is the kind of what stands behind each name, where
+    a settings file may have a table. ``choices`` are the words that most values are, ``completes`` is ``"file"`` or
+    ``"directory"`` where a shell can complete them.
+    """
+
+    def __init__(
+        self,
+        parse: Callable[[str], T],
+        metavar: str,
+        *,
+        unit: str = "",
+        annotation: str = "str",
+        types: tuple[type, ...] = (),
+        admits: Callable[[object], bool] | None = None,
+        convert: Callable[[Any], T] | None = None,
+        toml: tuple[type, ...] = (str,),
+        wanted: str = "a string",
+        separator: str = "",
+        table: Kind[Any] | None = None,
+        choices: tuple[str, ...] = (),
+        completes: str = "",
+        shown: Callable[[str], str] | None = None,
+    ) -> None:
+        """``admits`` is in place of ``types`` where no list of these will do, ``convert`` in place of both.
+
+        ``shown`` makes of a text what people are shown, where that differs.
+        """
+        self.parse = parse
+        self.metavar = metavar
+        self.unit = unit
+        self.annotation = annotation
+        self.toml = toml
+        self.wanted = wanted
+        self.separator = separator
+        self.table = table
+        self.choices = choices
+        self.completes = completes
+        self.shown = shown
+        self._types = types
+        self._admits = admits
+        self._convert = convert
+
+    def from_program(self, name: str, value: Any) -> T:
+        """What a program has given for the setting ``name``, with text read. Raises TypeError and ValueError."""
+        if self._convert is not None:
+            try:
+                return self._convert(value)
+            except (TypeError, ValueError) as error:
+                raise type(error)(f"{name}: {error}") from None
+        if isinstance(value, str) and "str" in self.annotation:
+            try:
+                return self.parse(value)
+            except ValueError as error:
+                raise ValueError(f"{name}: {explained(value, error)}") from None
+        if not self._is_admitted(value):
+            wanted = self.annotation.removesuffix(" | str")
+            raise TypeError(f"{name} must be {wanted}, and is {value!r}")
+        admitted: T = value
+        return admitted
+
+    def _is_admitted(self, value: object) -> bool:
+        if self._admits is not None:
+            return self._admits(value)
+        # For Python True is a number too.
+        return isinstance(value, self._types) and isinstance(value, bool) == (bool in self._types)
+
+
+def explained(text: str, error: ValueError) -> str:
+    """What is wrong with ``text``: a parser's message, behind the text unless the message quotes the wrong part."""
+    message = str(error)
+    return message if message.startswith(("'", '"')) else f"{text!r} {message}"
+
+
+def one_of(*words: str) -> Kind[str]:
+    """One of a few words."""
+    return Kind(lambda text: values.parse_word(text, words), "WORD", choices=words)
+
+
+def _names_only(text: str) -> str:
+    """Variables without their values, which may be secrets."""
+    return ", ".join(f"{name}=..." for name, _ in values.parse_environment(text))
+
+
+def _table_name(text: str) -> str:
+    return "[logging]" if text.startswith("{") else text
+
+
+COUNT: Kind[int] = Kind(
+    values.parse_count, "COUNT", annotation="int", types=(int,), toml=(int,), wanted="a whole number"
+)
+SIZE: Kind[int] = Kind(
+    values.parse_size, "BYTES", unit="bytes", annotation="int | str", types=(int,), toml=(int, str),
+    wanted='a number of bytes or a string such as "64k"',
+)  # fmt: skip
+DURATION: Kind[float] = Kind(
+    values.parse_duration, "DURATION", unit="seconds", annotation="float | str", types=(int, float),
+    toml=(int, float, str), wanted='a number of seconds or a string such as "30s"',
+)  # fmt: skip
+SWITCH: Kind[bool] = Kind(
+    values.parse_switch, "", annotation="bool", types=(bool,), toml=(bool,), wanted="true or false"
+)
+SWITCH_OR_CALLABLE: Kind[bool] = Kind(
+    values.parse_switch, "", annotation="bool | Callable[[str, dict[str, str]], None]",
+    admits=lambda value: isinstance(value, bool) or callable(value), toml=(bool,), wanted="true or false",
+)  # fmt: skip
+ON_OFF: Kind[bool] = Kind(
+    values.parse_on_off, "on|off", annotation="bool", types=(bool,), toml=(bool, str), wanted="true or false",
+    choices=("on", "off"),
+)  # fmt: skip
+ADDRESSES: Kind[tuple[str, ...]] = Kind(values.parse_binds, "ADDRESS", separator=",")
+OPTIONAL_ADDRESSES: Kind[tuple[str, ...]] = Kind(values.parse_optional_binds, "ADDRESS", separator=",")
+FILE: Kind[str] = Kind(values.parse_path, "FILE", completes="file")
+FILES: Kind[tuple[str, ...]] = Kind(values.parse_paths, "FILE", separator=",", completes="file")
+PID_FILE: Kind[str] = Kind(values.parse_pid_file, "FILE", completes="file")
+DIRECTORY: Kind[str] = Kind(values.parse_path, "DIRECTORY", completes="directory")
+DIRECTORIES: Kind[tuple[str, ...]] = Kind(values.parse_paths, "DIRECTORIES", separator=",", completes="directory")
+URL_PATH: Kind[str] = Kind(values.parse_url_path, "PATH")
+PATH_LIMITS: Kind[tuple[tuple[str, float], ...]] = Kind(
+    values.parse_path_limits, "PREFIX=DURATION", unit="seconds",
+    annotation="Mapping[str, float | str] | Iterable[tuple[str, float | str]]", convert=values.program_path_limits,
+    wanted='a table such as { "/reports" = "300s" }', separator=",", table=DURATION,
+)  # fmt: skip
+FUNCTION: Kind[str] = Kind(values.parse_function, "MODULE:FUNCTION")
+NAME: Kind[str] = Kind(values.parse_name, "NAME")
+ACCOUNT: Kind[str] = Kind(values.parse_account, "NAME", toml=(int, str), wanted="a name or a number")
+UMASK: Kind[int | None] = Kind(values.parse_umask, "OCTAL")
+VARIABLE: Kind[str] = Kind(str, "VALUE", toml=(int, str))
+ENVIRONMENT: Kind[tuple[tuple[str, str], ...]] = Kind(
+    # No value of the environment holds a NUL.
+    values.parse_environment, "NAME=VALUE", wanted='a table such as { NAME = "value" }', separator="\0",
+    table=VARIABLE, shown=_names_only,
+)  # fmt: skip
+MOUNTS: Kind[tuple[Mount, ...]] = Kind(values.parse_mounts, "PLACE=APP", separator="\0")
+DRIVER: Kind[str] = Kind(values.parse_driver, "NAME", choices=DRIVERS)
+FIELD_VALUE: Kind[str] = Kind(values.parse_field_value, "TEXT")
+LOG_FORMAT: Kind[str] = Kind(values.parse_log_format, "FORMAT", choices=("combined", "json"))
+LOG_CONFIG: Kind[str] = Kind(
+    values.parse_log_config, "FILE", wanted="the path of a file, or a table [logging],", completes="file",
+    shown=_table_name,
+)  # fmt: skip

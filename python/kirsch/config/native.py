@@ -1,0 +1,103 @@
+"""What the native server is given: one object with an attribute for each setting and each resource that it uses."""
+
+from __future__ import annotations
+
+from kirsch.config.schema import ENGINE, SETTINGS
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from typing import Any
+
+    from kirsch.reports import Report
+
+_SETTINGS = tuple(each for each in SETTINGS if each.scope == ENGINE)
+
+
+class NativeConfig:
+    """The configuration of a native server: settings, and the resources below, which are no settings.
+
+    The native server reads every attribute once, by its name, when it is made (crates/gateway/src/config.rs). It raises
+    TypeError for one that it does not know, and for one that it misses. Defaults are here and in the schema alone.
+    """
+
+    threads: int = 1
+    """How many calls of the application ``_native.Server.run`` lets run at a time. More than one need ``spawn``."""
+
+    spawn: Callable[[int], None] | None = None
+    """Called with an index: starts a thread that calls ``_native.Server.work(index)``. If it raises, there are fewer
+    threads."""
+
+    waiter: Callable[[], object] | None = None
+    """Of a loop that hosts the engine: each exchange calls it once, at its start and where it runs."""
+
+    wait: Callable[[Any], object] | None = None
+    """Of a loop that hosts the engine: called with what ``waiter`` has returned, lets others run until a poll has
+    returned that object. It may return earlier, and may raise what is to be raised in the application."""
+
+    engines: int = 1
+    """How many engines accept from the listeners. Each has its share of ``threads``, ``worker_connections`` and
+    ``queue``; if a share is too small (two threads, one of the others) there are fewer engines. At most 63, and one
+    where a loop hosts the engine. Calls of the server are for all engines, and numbers are sums; only a health check
+    is about the engine that has accepted it."""
+
+    multiprocess: bool = False
+    """``wsgi.multiprocess``."""
+
+    report: Report | None = None
+    """Called with level, message and exception for each report; without it reports go to standard error."""
+
+    errors: Any = None
+    """``wsgi.errors``; None: what ``sys.stderr`` is now."""
+
+    access_log_handler: Callable[[str, dict[str, str]], None] | None = None
+    """Called with each access line and its atoms, instead of writing ``access_logfile``."""
+
+    timeout_exception: type[BaseException] | None = None
+    """What ``_native.Server.interrupt`` raises in a call that has missed its deadline."""
+
+    scoreboard: Any = None
+    """A writable buffer of ``SCOREBOARD_SIZE`` bytes or more, at an address that is a multiple of 8, such as an mmap
+    that processes share. The server sets it to zero and keeps it. It may be read at any time, word by word, and its
+    words are not of one moment: nothing locks it. Counters and gauges are written whenever a thread is about to wait,
+    and every few hundred milliseconds at the latest."""
+
+    request_limit: int = 0
+    """After so many requests have begun (0: no limit) one byte is written to ``limit_fd``, once."""
+
+    limit_fd: int | None = None
+    """A pipe or a socket, of which the server keeps a duplicate. If it has no room the byte is left out, because there
+    is something to read already."""
+
+    replacement: tuple[int, bytes] | None = None
+    """A socket that must not block, and a message that is sent to it once, when a call that has missed its deadline has
+    kept all threads from polling the engine for seconds."""
+
+    group: tuple[Any, int, int, Sequence[int]] | None = None
+    """``(memory, stride, index, eventfds)``, for processes that accept from the same listeners: a new connection goes
+    to the one with the fewest. ``memory`` is a writable buffer that all of them share, with a record of
+    ``GROUP_RECORD_SIZE`` bytes for each process every ``stride`` bytes (both multiples of 128); ``index`` is that of
+    this process. The server keeps it. A record that begins with eight zero bytes is of no process. ``eventfds`` wake
+    the processes, in the same order, and do not block; the server owns them, also if it raises."""
+
+    evicts_silent: bool = False
+    """Whether a connection that comes when there are ``worker_connections`` takes the place of the one whose client has
+    been silent for longest. Otherwise it waits in the backlog."""
+
+    time_stages: int = 0
+    """The engine measures the stages of each request (``_native.Server.times``) and keeps so many until they are
+    fetched. It reads a clock some twelve times for a request then, and never otherwise."""
+
+    def __init__(self, given: Mapping[str, Any] | None = None) -> None:
+        """``given`` holds values of settings and resources by name. Raises TypeError for a name that is neither."""
+        own = vars(self)
+        own.update((name, getattr(NativeConfig, name)) for name in NativeConfig.__annotations__)
+        own.update((each.name, each.default_value) for each in _SETTINGS)
+        if given:
+            if unknown := given.keys() - own.keys():
+                raise TypeError(f"the native server has no {', '.join(sorted(unknown))}")
+            own.update(given)
+
+    def but(self, **given: Any) -> NativeConfig:
+        """A copy with other values."""
+        return NativeConfig({**vars(self), **given})

@@ -1,0 +1,150 @@
+"""The static types of the keyword arguments of ``kirsch.Server``, ``kirsch.serve`` and ``kirsch.run``.
+
+Written by scripts/settings_page.py from kirsch.config.schema; edit that. Only type checkers and editors read it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, TypedDict
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+    from kirsch.reports import Report
+
+
+class Options(TypedDict, total=False):
+    """Times are numbers of seconds (0: no limit), sizes numbers of bytes, or both text as on the command line: "90s".
+
+    What is not given keeps its default.
+    """
+
+    backlog: int
+    """Default: 2048, at least 1. How many connections the kernel keeps until the server accepts them. The kernel caps
+    it at net.core.somaxconn. A connection costs memory only while it waits. With a short backlog a burst of connections
+    is refused."""
+
+    worker_connections: int
+    """Default: 65536, at least 1. How many connections a worker has open at most. Further connections wait in the
+    backlog. An idle connection costs a file descriptor and less than 1 KiB, besides what the kernel keeps for it."""
+
+    health_path: str
+    """Answer this path in the engine, without the application, even while every thread is busy or blocked: status 200
+    for alive or saturated, 503 for draining or stalled, with the word in a JSON body. Empty: no such path."""
+
+    stall_timeout: float | str
+    """Default: 30s. How long the engine may not be polled, because one call keeps the only thread, the GIL or gevent's
+    hub, until --health-path answers stalled, with 503. The worker is not ended: --deadlock-timeout and --timeout do
+    that. 0 never answers stalled."""
+
+    slow_request: float | str
+    """Default: 0. Log a request that takes longer than this, with its stack, while it still runs. 0 logs none."""
+
+    driver: str
+    """Default: threads. threads or gevent; gthread, gunicorn's name, is the same as threads. Threads serve any
+    application. gevent runs each request in a greenlet, for applications that wait much; it patches the standard
+    library before the application is imported, and needs pip install 'kirsch[gevent]'."""
+
+    threads: int
+    """Default: 16, at least 1. How many calls of the application may run at a time in each worker, with the driver
+    threads. A thread is started when a call needs it. 1 calls the application in the main thread, one call after
+    another, for an application that is not thread-safe. More threads serve more requests that wait; they cost memory,
+    and requests that compute delay each other."""
+
+    timeout: float | str
+    """Default: 0. How long one call of the application may take; gunicorn's limit of this name is for a whole worker.
+    At the limit the engine sends 504 to the client, whatever the call does; the stack of the call is logged, and
+    kirsch.RequestTimeout is raised in it. If the call does not end within --graceful-timeout after that, the worker is
+    replaced: a new worker is started first. With --workers 0 such a call ends the server, with exit status 75. Time in
+    which a slow client delays the response does not count. 0 sets no limit."""
+
+    timeout_paths: Mapping[str, float | str] | Iterable[tuple[str, float | str]]
+    """Another --timeout for a path and all paths below it: /reports=300s is for /reports and /reports/x, and not for
+    /reportsx. Repeat the flag, or separate several with commas. The longest prefix wins. 0 sets no limit there."""
+
+    queue: int
+    """Default: 1024, at least 1. How many requests may wait for a thread. While the queue is full the engine reads no
+    further requests, so they wait in the kernel's buffers; none is dropped."""
+
+    queue_timeout: float | str
+    """Default: 60s. How long a request may wait for a thread. Then it is answered with 503 and Retry-After, and the
+    application is not called. 0 sets no limit. With --threads 1 the engine reads nothing while a call runs, so requests
+    wait in the kernel and this time does not run."""
+
+    request_buffering: bool
+    """Default: on. on receives the whole request body before the application is called, so that a slow client occupies
+    no thread. off calls the application after the head and passes the body on as it arrives."""
+
+    keep_alive: float | str
+    """Default: 75s. How long a connection may be idle between two requests. A longer time saves clients new connections
+    and keeps more idle connections open. Behind a proxy it should be longer than the proxy's idle time. 0 sets no
+    limit."""
+
+    header_timeout: float | str
+    """Default: 15s. How long a request head may take from its first byte to its last. Then the response is 408. 0 sets
+    no limit, and lets a slow client keep a connection."""
+
+    body_timeout: float | str
+    """Default: 30s. How long a client may send nothing in the middle of a request body. Then the response is 408. 0
+    sets no limit."""
+
+    write_timeout: float | str
+    """Default: 30s. How long a client may receive nothing in the middle of a response. Then the connection is cut. 0
+    sets no limit."""
+
+    min_rate: int | str
+    """Default: 500. How many bytes per second a client must send of a body, or receive of a response, on average. 0
+    sets no limit, and lets a client that sends a byte at a time keep a connection and its buffers."""
+
+    graceful_timeout: float | str
+    """Default: 30s. How long requests in flight may take after SIGTERM before they are cut. 0 cuts them at once. After
+    SIGINT and SIGQUIT they have one second. A request is in flight when its whole head has arrived. Half a head has
+    half a second, like an idle connection, and is answered with 408."""
+
+    limit_request_line: int | str
+    """Default: 8190, at least 64. How long a request line may be. A longer one is answered with 414."""
+
+    limit_request_fields: int
+    """Default: 100, at least 1. How many header fields a request may have. More are answered with 431."""
+
+    limit_request_field_size: int | str
+    """Default: 8190, at least 64. How long one header field may be, name and value together. A longer one is answered
+    with 431."""
+
+    limit_request_head: int | str
+    """Default: 65536, at least 256. How long the request line and all header fields may be together. A longer head is
+    answered with 431. Each connection that sends a head may take this much memory."""
+
+    limit_request_body: int | str
+    """Default: 1GiB. How long a request body may be. A longer one is answered with 413. Each body may take this much of
+    the disk that holds the temporary directory."""
+
+    body_memory: int | str
+    """Default: 256KiB. How long a request body may be to stay in memory. A longer one goes to a temporary file. More
+    memory saves disk traffic, and is taken for each connection that uploads."""
+
+    body_memory_total: int | str
+    """Default: 64MiB. How much memory all request bodies of a worker may take together, each from its first byte until
+    its response is complete. A body that does not fit goes to a temporary file, however short it is. With
+    --request-buffering off the engine then reads 4 KiB ahead for each call, instead of 64."""
+
+    server_header: str
+    """Default: kirsch. The Server header field of responses in which the application sets none. Empty: no such
+    field."""
+
+    access_logfile: str
+    """Write a line for each request to this file. - is standard output. Empty: no access log. SIGUSR1 opens the file
+    again, after a rotation."""
+
+    access_logformat: str
+    """Default: combined. The format of access lines: combined (Apache's), json, or a text with gunicorn's atoms, such
+    as '%(h)s "%(r)s" %(s)s %(D)s'. For a variable (%({NAME}e)s) that is neither text nor a number, the name of its
+    class is written."""
+
+    access_logger: bool | Callable[[str, dict[str, str]], None]
+    """Pass each access line to the logger kirsch.access too, for handlers of Python's logging; lines go to standard
+    output if it has no handler. It costs several microseconds of Python for each request; --access-logfile costs
+    none."""
+
+    report: Report
+    """Called with level, message and exception; default: logger kirsch."""

@@ -1,0 +1,787 @@
+"""Every setting, declared once.
+
+A setting is one line of :class:`Settings`: its section, flags, kind, default, prose, bounds, and who reads it. From
+that come
+
+* the option of the command line and its help, the environment variable ``KIRSCH_<NAME>``, the key of the settings file;
+* the keyword argument of ``kirsch.Server``, with its static type (``kirsch.config.options``, generated);
+* the check of a value, wherever it is from, and the typed attribute of :class:`Settings`;
+* what a reload may change, and what the native server is given (``kirsch.config.native``);
+* shell completion, the manual page, and docs/reference/settings.md.
+
+No library is used here, because each would add to every start of the server. On CPython 3.13, with a bare interpreter
+at 10.5 ms, importing click takes 30 ms and argparse 7; dataclasses take 10 more than the descriptor below, because they
+import inspect. All of Kirsch, from the command to the first response, takes 13 ms beyond importing the application, of
+the 60 that it may take.
+
+This file is longer than others because the settings are: it is a table with a little code around it.
+"""
+
+from __future__ import annotations
+
+from kirsch.config.kinds import (
+    ACCOUNT,
+    ADDRESSES,
+    COUNT,
+    DIRECTORIES,
+    DIRECTORY,
+    DRIVER,
+    DURATION,
+    ENVIRONMENT,
+    FIELD_VALUE,
+    FILE,
+    FILES,
+    FUNCTION,
+    LOG_CONFIG,
+    LOG_FORMAT,
+    MOUNTS,
+    NAME,
+    ON_OFF,
+    OPTIONAL_ADDRESSES,
+    PATH_LIMITS,
+    PID_FILE,
+    SIZE,
+    SWITCH,
+    SWITCH_OR_CALLABLE,
+    UMASK,
+    URL_PATH,
+    explained,
+    one_of,
+)
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from typing import Any, NoReturn, TypeVar
+
+    from kirsch.config.kinds import Kind
+    from kirsch.mounts import Mount
+
+    T = TypeVar("T")
+
+# In the order in which help and the reference page show them.
+SECTIONS = {
+    "Application": "Where the application and its settings are found.",
+    "Sockets": "Where the application is served.",
+    "Workers": "How many processes serve, and how new processes take over from old ones.",
+    "Limits of a worker": "When a worker is replaced, and how long each step may take. The new worker is ready before "
+    "the old one ends.",
+    "Process": "What the operating system knows of the processes.",
+    "Outside view": "What can be observed without a request to the application.",
+    "Requests": "How the application is called: by which driver, how many calls at a time, and how long a request may "
+    "take.",
+    "Time": "How long a client may take. Durations are written 90, 90s, 5m, 1h30m or 500ms; a bare number is seconds.",
+    "Size": "How much a client may send. Sizes are written 65536, 64k, 1MiB or 1g; k, m and g are powers of 1024.",
+    "Response": "What is added to responses.",
+    "Logs": "What is logged, and where.",
+    "Instead of serving": "Check the configuration and exit.",
+}
+
+COMMAND = "command"
+"""A setting that only the command ``kirsch`` reads: the supervisor, or what runs before there is a server."""
+
+PROGRAM = "program"
+"""A setting that is also a keyword argument of ``kirsch.Server``, and is read in Python."""
+
+ENGINE = "engine"
+"""A setting that is also a keyword argument of ``kirsch.Server``, and is given to the native server."""
+
+# Each worker is a slot in the scoreboard. It is far more than a machine has processors for.
+_WORKERS_MAX = 256
+
+COMMAND_LINE = "command line"
+"""The origin of what no flag names: the application."""
+
+PORT_VARIABLE = "PORT"
+"""The variable with which a platform such as Heroku says where to listen; used where nothing else names an address."""
+
+
+class UsageError(Exception):
+    """The command line, the environment or the settings file is wrong. Exit status 2.
+
+    One line for each mistake. ``settings`` are those that were understood, with defaults for the rest, where the
+    mistakes leave that much; they are for finding more mistakes, and not for serving.
+    """
+
+    settings: Settings | None = None
+
+
+class Setting:
+    """A descriptor: on the class itself, on an instance the value. ``default`` is text, parsed like any other.
+
+    ``least`` and ``most`` bound a number. ``scope`` is COMMAND, PROGRAM or ENGINE. A reload cannot change a setting
+    that is ``fixed``. A setting that is ``supervised`` has no meaning without a supervisor (``--workers 0``), and one
+    that ``needs`` another has none unless the other is set. One that is ``command_line_only`` cannot be in a settings
+    file. ``variables`` are read after ``KIRSCH_<NAME>``. ``summary`` is its line in the short help, if it is there.
+    """
+
+    def __init__(
+        self,
+        section: str,
+        flags: str,
+        kind: Kind[Any],
+        default: str,
+        prose: str,
+        *,
+        metavar: str = "",
+        least: int = 0,
+        most: int | None = None,
+        scope: str = COMMAND,
+        fixed: bool = False,
+        supervised: bool = False,
+        needs: str = "",
+        command_line_only: bool = False,
+        variables: tuple[str, ...] = (),
+        summary: str = "",
+    ) -> None:
+        assert section in SECTIONS
+        self.name = ""
+        self.section = section
+        self.flags = tuple(flags.split())
+        self.kind = kind
+        self.default = default
+        self.prose = prose
+        self.metavar = metavar or kind.metavar
+        self.least = least
+        self.most = most
+        self.scope = scope
+        self.fixed = fixed
+        self.supervised = supervised
+        self.needs = needs
+        self.command_line_only = command_line_only
+        self.summary = summary
+        self._more_variables = variables
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self.name = name
+
+    def __get__(self, instance: Settings | None, owner: type | None = None) -> Any:
+        return self if instance is None else instance._values[self.name]
+
+    def __set__(self, instance: Settings, value: object) -> NoReturn:
+        raise AttributeError(f"settings are read once; {self.name} cannot be set")
+
+    @property
+    def key(self) -> str:
+        """Its name in a settings file."""
+        return self.name.replace("_", "-")
+
+    @property
+    def variable(self) -> str:
+        return f"KIRSCH_{self.name.upper()}"
+
+    @property
+    def variables(self) -> tuple[str, ...]:
+        """The environment variables that may hold it; the first that is set counts."""
+        return (self.variable, *self._more_variables)
+
+    @property
+    def negations(self) -> tuple[str, ...]:
+        """The flags that turn a switch off, which its variable may have turned on."""
+        return tuple(flag.replace("--", "--no-", 1) for flag in self.flags if self.is_switch and flag[:2] == "--")
+
+    @property
+    def is_switch(self) -> bool:
+        """Whether the flag stands alone, without a value."""
+        return not self.metavar
+
+    @property
+    def is_repeatable(self) -> bool:
+        return bool(self.kind.separator)
+
+    @property
+    def in_programs(self) -> bool:
+        """Whether it is a keyword argument of ``kirsch.Server``."""
+        return self.scope != COMMAND
+
+    @property
+    def bounds(self) -> str:
+        """The numbers that it may be, in words; empty where any will do."""
+        if self.most is not None:
+            return f"{self.least} to {self.most}"
+        return f"at least {self.least}" if self.least else ""
+
+    @property
+    def default_and_bounds(self) -> str:
+        """What help says of its default; empty for a switch, and where the default is empty."""
+        if self.is_switch or not self.default:
+            return ""
+        return f"{self.default}, {self.bounds}" if self.bounds else self.default
+
+    @property
+    def default_value(self) -> Any:
+        return self.kind.parse(self.default)
+
+    def value(self, text: str, origin: str) -> Any:
+        """The value of ``text``. Raises UsageError, which names the origin."""
+        try:
+            value = self.kind.parse(text)
+            # Settings with a few words for numbers have no bounds.
+            if isinstance(value, (int, float)):
+                if value < self.least:
+                    raise ValueError(f"is too little; {self.least} is the least")
+                if self.most is not None and value > self.most:
+                    raise ValueError(f"is too much; {self.most} is the most")
+        except ValueError as error:
+            raise UsageError(f"{self.label(origin)}: {explained(text, error)}") from None
+        return value
+
+    def program_value(self, value: Any) -> Any:
+        """The value of what a program has given. Raises TypeError and ValueError, which name the setting."""
+        value = self.kind.from_program(self.name, value)
+        if isinstance(value, (int, float)):
+            if not value >= 0:
+                raise ValueError(f"{self.name} must not be negative, and is {value!r}")
+            if value < self.least:
+                raise ValueError(f"{self.name} must be at least {self.least}, and is {value!r}")
+            if self.most is not None and value > self.most:
+                raise ValueError(f"{self.name} must be at most {self.most}, and is {value!r}")
+        return value
+
+    def label(self, origin: str) -> str:
+        """What a mistake is found under: the flag, the variable, or the line of the file with the key."""
+        if origin == "default":
+            return self.flags[-1]
+        if origin.startswith("-") or origin in self.variables or origin == PORT_VARIABLE:
+            return origin
+        return f"{origin}: {self.key}"
+
+
+def setting(section: str, flags: str, kind: Kind[T], default: str, prose: str, **more: Any) -> T:
+    """A :class:`Setting`, typed as its value, so that the kind alone says what type an attribute has."""
+    return Setting(section, flags, kind, default, prose, **more)  # type: ignore[return-value]
+
+
+class Settings:
+    """The values of all settings, merged from their sources. They cannot be changed."""
+
+    __slots__ = ("_source", "_texts", "_values", "directory", "file", "mounts", "origins", "target", "warnings")
+
+    config = setting(
+        "Application", "-c --config", FILE, "",
+        "Read settings from this TOML file. Empty: read kirsch.toml, or else the table [tool.kirsch] of "
+        "pyproject.toml, in the current directory.",
+        fixed=True, command_line_only=True, summary="settings from this file",
+    )  # fmt: skip
+    chdir = setting(
+        "Application", "--chdir", DIRECTORY, "",
+        "Change to this directory first. The module is looked for there, and relative paths begin there.",
+    )  # fmt: skip
+    pythonpath = setting(
+        "Application", "--pythonpath", DIRECTORIES, "",
+        "Directories, separated by commas, in which modules are looked for after the current directory.",
+    )  # fmt: skip
+    factory = setting(
+        "Application", "--factory", SWITCH, "no",
+        "The name is that of a function that returns the application, as if it were written module:function(). "
+        "module:function(\"prod\", debug=True) passes arguments, which must be literals.",
+        summary="the name is that of a function that returns it",
+    )  # fmt: skip
+    mount = setting(
+        "Application", "--mount", MOUNTS, "",
+        "Serve another application below a path, as in /shop=shop:app, or for a host, as in example.org=site:app or "
+        "example.org/shop=shop:app. Repeat the flag for several; in the variable each mount is a line of its own. "
+        "Mounts of the command line or the environment replace those of the settings file.",
+        summary="another application below a path, /shop=shop:app",
+    )  # fmt: skip
+
+    bind = setting(
+        "Sockets", "-b --bind", ADDRESSES, "127.0.0.1:8000",
+        "Address to listen on: HOST:PORT, :PORT, [IPV6]:PORT or unix:PATH. Repeat the flag for several addresses, or "
+        "separate them with commas. Port 0 takes a free port. A host name stands for each of its addresses, an empty "
+        "host for all addresses of the machine. unix:PATH?mode=660 sets the permissions of the socket. fd://N is a "
+        "socket that is already open as descriptor N, systemd:NAME one that systemd has passed under this name. If no "
+        "address is given anywhere, Kirsch serves the sockets that systemd has passed, or else port $PORT on 0.0.0.0 "
+        "if the environment has that variable.",
+        fixed=True, summary="where to listen, also unix:PATH; repeat it",
+    )  # fmt: skip
+    backlog = setting(
+        "Sockets", "--backlog", COUNT, "2048",
+        "How many connections the kernel keeps until the server accepts them. The kernel caps it at "
+        "net.core.somaxconn. A connection costs memory only while it waits. With a short backlog a burst of "
+        "connections is refused.",
+        least=1, scope=PROGRAM, fixed=True,
+    )  # fmt: skip
+    worker_connections = setting(
+        "Sockets", "--worker-connections", COUNT, "65536",
+        "How many connections a worker has open at most. Further connections wait in the backlog. An idle connection "
+        "costs a file descriptor and less than 1 KiB, besides what the kernel keeps for it.",
+        least=1, scope=ENGINE,
+    )  # fmt: skip
+    reuse_port = setting(
+        "Sockets", "--reuse-port", SWITCH, "no",
+        "Let each worker have a listening socket of its own (SO_REUSEPORT). The kernel then distributes connections "
+        "by a hash of their addresses, so some workers get more than others. Otherwise the workers share one socket, "
+        "and a new connection goes to the worker that has the fewest.",
+        fixed=True, supervised=True,
+    )  # fmt: skip
+
+    workers = setting(
+        "Workers", "-w --workers", COUNT, "1",
+        "How many worker processes serve. The supervisor starts them, replaces those that die, and loses no request "
+        "when it reloads. An application that computes needs at most one worker for each processor; one that waits "
+        "needs --threads instead. 0 serves in a single process, without a supervisor.",
+        most=_WORKERS_MAX, variables=("WEB_CONCURRENCY",), summary="processes that serve",
+    )  # fmt: skip
+    min_workers = setting(
+        "Workers", "--min-workers", COUNT, "1",
+        "With --max-workers: how many workers stay when there is little to do.",
+        least=1, supervised=True, needs="max_workers",
+    )  # fmt: skip
+    max_workers = setting(
+        "Workers", "--max-workers", COUNT, "0",
+        "Start more workers than --workers, up to this number, while requests wait for a thread; end them again when "
+        "they have little to do. 0 keeps the number of workers constant.",
+        most=_WORKERS_MAX, supervised=True,
+    )  # fmt: skip
+    preload = setting(
+        "Workers", "--preload", SWITCH, "no",
+        "Import the application once and fork the workers from that process. They share its memory and start faster. "
+        "A reload imports the application again. Connections and threads that the application makes while it is "
+        "imported cannot be shared.",
+        supervised=True,
+    )  # fmt: skip
+    ready_path = setting(
+        "Workers", "--ready-path", URL_PATH, "",
+        "A new worker requests this path of its application, and is ready when the status is 2xx. Until then it "
+        "accepts no connections, and the old worker keeps serving. Empty: a worker is ready when the application is "
+        "imported.",
+        supervised=True,
+    )  # fmt: skip
+    reload = setting(
+        "Workers", "--reload", SWITCH, "no",
+        "For development: reload when a file of the application has changed. On systems other than Linux it needs pip "
+        "install 'kirsch[reload]'.",
+        fixed=True, supervised=True, summary="for development: reload when a file has changed",
+    )  # fmt: skip
+    reload_extra_files = setting(
+        "Workers", "--reload-extra-file --reload-extra-files", FILES, "",
+        "With --reload: watch this file or directory too, for example a directory of templates. Repeat the flag, or "
+        "separate several with commas.",
+        fixed=True, supervised=True, needs="reload",
+    )  # fmt: skip
+    touch_reload = setting(
+        "Workers", "--touch-reload", FILES, "",
+        "Reload, as at SIGHUP, when this file is touched: for a deployment that may not send signals. Repeat the "
+        "flag, or separate several with commas.",
+        fixed=True, supervised=True,
+    )  # fmt: skip
+    worker_start = setting(
+        "Workers", "--worker-start", FUNCTION, "",
+        "Call this function in each worker after the application is imported and before the worker is ready, for "
+        "example to open connections or to start threads. If it raises, the worker does not start, and a reload "
+        "fails. docs/configuration.md describes what a hook is called with.",
+    )  # fmt: skip
+    worker_stop = setting(
+        "Workers", "--worker-stop", FUNCTION, "",
+        "Call this function in each worker that stops normally, after its requests have ended. It has to return "
+        "within --shutdown-timeout.",
+    )  # fmt: skip
+    before_fork = setting(
+        "Workers", "--before-fork", FUNCTION, "",
+        "With --preload: call this function before each fork of a worker, in the process that has imported the "
+        "application.",
+        supervised=True, needs="preload",
+    )  # fmt: skip
+    after_fork = setting(
+        "Workers", "--after-fork", FUNCTION, "",
+        "With --preload: call this function first in each new worker, to make again what processes cannot share.",
+        supervised=True, needs="preload",
+    )  # fmt: skip
+    drain_delay = setting(
+        "Workers", "--drain-delay", DURATION, "0",
+        "At SIGTERM, keep serving for this long while --health-path answers 503, so that load balancers stop sending "
+        "requests before the sockets are closed.",
+        supervised=True,
+    )  # fmt: skip
+
+    max_requests = setting(
+        "Limits of a worker", "--max-requests", COUNT, "0",
+        "Replace a worker that has begun this many requests. 0 sets no limit.",
+        supervised=True,
+    )  # fmt: skip
+    max_requests_jitter = setting(
+        "Limits of a worker", "--max-requests-jitter", COUNT, "0",
+        "With --max-requests: add a random number up to this one to each worker's limit, so that the workers are not "
+        "replaced all at once.",
+        supervised=True, needs="max_requests",
+    )  # fmt: skip
+    max_lifetime = setting(
+        "Limits of a worker", "--max-lifetime", DURATION, "0",
+        "Replace a worker that has run for this long. 0 sets no limit.",
+        supervised=True,
+    )  # fmt: skip
+    max_lifetime_jitter = setting(
+        "Limits of a worker", "--max-lifetime-jitter", DURATION, "0",
+        "With --max-lifetime: add a random time up to this one to each worker's limit, so that the workers are not "
+        "replaced all at once.",
+        supervised=True, needs="max_lifetime",
+    )  # fmt: skip
+    max_memory = setting(
+        "Limits of a worker", "--max-memory", SIZE, "0",
+        "Replace a worker that has this much memory to itself (USS: what would be free if the worker ended). 0 sets "
+        "no limit.",
+        supervised=True,
+    )  # fmt: skip
+    inactivity_timeout = setting(
+        "Limits of a worker", "--inactivity-timeout", DURATION, "0",
+        "Stop all workers when none of them has had a request for this long. Their memory is free then; the "
+        "supervisor keeps listening, and the next connection starts them again. 0 never stops them.",
+        supervised=True,
+    )  # fmt: skip
+    startup_timeout = setting(
+        "Limits of a worker", "--startup-timeout", DURATION, "60s",
+        "How long a worker may take until it is ready. Then it is killed, and the reload that started it fails. 0 "
+        "sets no limit.",
+        supervised=True,
+    )  # fmt: skip
+    deadlock_timeout = setting(
+        "Limits of a worker", "--deadlock-timeout", DURATION, "300s",
+        "Kill and replace a worker in which no thread has got the GIL for this long, because code of an extension "
+        "holds it and does not return. 0 sets no limit.",
+        supervised=True,
+    )  # fmt: skip
+    shutdown_timeout = setting(
+        "Limits of a worker", "--shutdown-timeout", DURATION, "5s",
+        "How long a worker may take to end after its --graceful-timeout, for what the application does at its exit. "
+        "Then the worker is killed.",
+        supervised=True,
+    )  # fmt: skip
+
+    pid_file = setting(
+        "Process", "-p --pid --pid-file", PID_FILE, "",
+        "Write the process id of the supervisor to this file. It stays the same while the server runs. The file is "
+        "removed at the end.",
+        fixed=True, supervised=True,
+    )  # fmt: skip
+    process_name = setting(
+        "Process", "-n --name --process-name", NAME, "",
+        "What ps shows after `kirsch`. Empty: the name of the application.",
+        supervised=True,
+    )  # fmt: skip
+    user = setting(
+        "Process", "-u --user", ACCOUNT, "",
+        "Run the workers as this user, by name or number; the supervisor opens the sockets first. Only root can.",
+        metavar="USER", fixed=True, supervised=True,
+    )  # fmt: skip
+    group = setting(
+        "Process", "-g --group", ACCOUNT, "",
+        "Run the workers as this group, by name or number. Empty: the group of --user. Only root can.",
+        metavar="GROUP", fixed=True, supervised=True,
+    )  # fmt: skip
+    umask = setting(
+        "Process", "-m --umask", UMASK, "",
+        "Permission bits that new files and unix sockets do not get, such as 027. Empty: the umask stays as it is.",
+        fixed=True, supervised=True,
+    )  # fmt: skip
+    env = setting(
+        "Process", "-e --env", ENVIRONMENT, "",
+        "Set an environment variable for the application. Repeat the flag for several; in the variable each is a line "
+        "of its own.",
+    )  # fmt: skip
+
+    health_path = setting(
+        "Outside view", "--health-path", URL_PATH, "",
+        "Answer this path in the engine, without the application, even while every thread is busy or blocked: status "
+        "200 for alive or saturated, 503 for draining or stalled, with the word in a JSON body. Empty: no such path.",
+        scope=ENGINE,
+    )  # fmt: skip
+    stall_timeout = setting(
+        "Outside view", "--stall-timeout", DURATION, "30s",
+        "How long the engine may not be polled, because one call keeps the only thread, the GIL or gevent's hub, "
+        "until --health-path answers stalled, with 503. The worker is not ended: --deadlock-timeout and --timeout do "
+        "that. 0 never answers stalled.",
+        scope=ENGINE,
+    )  # fmt: skip
+    metrics_bind = setting(
+        "Outside view", "--metrics-bind", OPTIONAL_ADDRESSES, "",
+        "Serve /metrics for Prometheus and a status page on this address, for all workers together. It is written "
+        "like --bind. Every client that can connect to it can read them.",
+        fixed=True, summary="numbers for Prometheus, and a status page", supervised=True,
+    )  # fmt: skip
+    slow_request = setting(
+        "Outside view", "--slow-request", DURATION, "0",
+        "Log a request that takes longer than this, with its stack, while it still runs. 0 logs none.",
+        scope=PROGRAM,
+    )  # fmt: skip
+
+    driver = setting(
+        "Requests", "-k --worker-class --driver", DRIVER, "threads",
+        "threads or gevent; gthread, gunicorn's name, is the same as threads. Threads serve any application. gevent "
+        "runs each request in a greenlet, for applications that wait much; it patches the standard library before the "
+        "application is imported, and needs pip install 'kirsch[gevent]'.",
+        scope=PROGRAM, summary="threads or gevent",
+    )  # fmt: skip
+    threads = setting(
+        "Requests", "--threads", COUNT, "16",
+        "How many calls of the application may run at a time in each worker, with the driver threads. A thread is "
+        "started when a call needs it. 1 calls the application in the main thread, one call after another, for an "
+        "application that is not thread-safe. More threads serve more requests that wait; they cost memory, and "
+        "requests that compute delay each other.",
+        least=1, scope=PROGRAM, summary="calls of the application at a time, in each process",
+    )  # fmt: skip
+    timeout = setting(
+        "Requests", "-t --timeout", DURATION, "0",
+        "How long one call of the application may take; gunicorn's limit of this name is for a whole worker. At the "
+        "limit the engine sends 504 to the client, whatever the call does; the stack of the call is logged, and "
+        "kirsch.RequestTimeout is raised in it. If the call does not end within --graceful-timeout after that, the "
+        "worker is replaced: a new worker is started first. With --workers 0 such a call ends the server, with exit "
+        "status 75. Time in which a slow client delays the response does not count. 0 sets no limit.",
+        scope=ENGINE, summary="how long a request may be in the application",
+    )  # fmt: skip
+    timeout_paths = setting(
+        "Requests", "--timeout-path --timeout-paths", PATH_LIMITS, "",
+        "Another --timeout for a path and all paths below it: /reports=300s is for /reports and /reports/x, and not "
+        "for /reportsx. Repeat the flag, or separate several with commas. The longest prefix wins. 0 sets no limit "
+        "there.",
+        scope=ENGINE,
+    )  # fmt: skip
+    queue = setting(
+        "Requests", "--queue", COUNT, "1024",
+        "How many requests may wait for a thread. While the queue is full the engine reads no further requests, so "
+        "they wait in the kernel's buffers; none is dropped.",
+        least=1, scope=ENGINE,
+    )  # fmt: skip
+    queue_timeout = setting(
+        "Requests", "--queue-timeout", DURATION, "60s",
+        "How long a request may wait for a thread. Then it is answered with 503 and Retry-After, and the application "
+        "is not called. 0 sets no limit. With --threads 1 the engine reads nothing while a call runs, so requests "
+        "wait in the kernel and this time does not run.",
+        scope=ENGINE,
+    )  # fmt: skip
+    request_buffering = setting(
+        "Requests", "--request-buffering", ON_OFF, "on",
+        "on receives the whole request body before the application is called, so that a slow client occupies no "
+        "thread. off calls the application after the head and passes the body on as it arrives.",
+        scope=ENGINE,
+    )  # fmt: skip
+
+    keep_alive = setting(
+        "Time", "--keep-alive", DURATION, "75s",
+        "How long a connection may be idle between two requests. A longer time saves clients new connections and "
+        "keeps more idle connections open. Behind a proxy it should be longer than the proxy's idle time. 0 sets no "
+        "limit.",
+        scope=ENGINE,
+    )  # fmt: skip
+    header_timeout = setting(
+        "Time", "--header-timeout", DURATION, "15s",
+        "How long a request head may take from its first byte to its last. Then the response is 408. 0 sets no limit, "
+        "and lets a slow client keep a connection.",
+        scope=ENGINE,
+    )  # fmt: skip
+    body_timeout = setting(
+        "Time", "--body-timeout", DURATION, "30s",
+        "How long a client may send nothing in the middle of a request body. Then the response is 408. 0 sets no "
+        "limit.",
+        scope=ENGINE,
+    )  # fmt: skip
+    write_timeout = setting(
+        "Time", "--write-timeout", DURATION, "30s",
+        "How long a client may receive nothing in the middle of a response. Then the connection is cut. 0 sets no "
+        "limit.",
+        scope=ENGINE,
+    )  # fmt: skip
+    min_rate = setting(
+        "Time", "--min-rate", SIZE, "500",
+        "How many bytes per second a client must send of a body, or receive of a response, on average. 0 sets no "
+        "limit, and lets a client that sends a byte at a time keep a connection and its buffers.",
+        scope=ENGINE,
+    )  # fmt: skip
+    graceful_timeout = setting(
+        "Time", "--graceful-timeout", DURATION, "30s",
+        "How long requests in flight may take after SIGTERM before they are cut. 0 cuts them at once. After SIGINT "
+        "and SIGQUIT they have one second. A request is in flight when its whole head has arrived. Half a head has "
+        "half a second, like an idle connection, and is answered with 408.",
+        scope=PROGRAM,
+    )  # fmt: skip
+
+    limit_request_line = setting(
+        "Size", "--limit-request-line", SIZE, "8190",
+        "How long a request line may be. A longer one is answered with 414.",
+        least=64, scope=ENGINE,
+    )  # fmt: skip
+    limit_request_fields = setting(
+        "Size", "--limit-request-fields", COUNT, "100",
+        "How many header fields a request may have. More are answered with 431.",
+        least=1, scope=ENGINE,
+    )  # fmt: skip
+    limit_request_field_size = setting(
+        "Size", "--limit-request-field-size --limit-request-field_size", SIZE, "8190",
+        "How long one header field may be, name and value together. A longer one is answered with 431.",
+        least=64, scope=ENGINE,
+    )  # fmt: skip
+    limit_request_head = setting(
+        "Size", "--limit-request-head", SIZE, "65536",
+        "How long the request line and all header fields may be together. A longer head is answered with 431. Each "
+        "connection that sends a head may take this much memory.",
+        least=256, scope=ENGINE,
+    )  # fmt: skip
+    limit_request_body = setting(
+        "Size", "--limit-request-body", SIZE, "1GiB",
+        "How long a request body may be. A longer one is answered with 413. Each body may take this much of the disk "
+        "that holds the temporary directory.",
+        scope=ENGINE,
+    )  # fmt: skip
+    body_memory = setting(
+        "Size", "--body-memory", SIZE, "256KiB",
+        "How long a request body may be to stay in memory. A longer one goes to a temporary file. More memory saves "
+        "disk traffic, and is taken for each connection that uploads.",
+        scope=ENGINE,
+    )  # fmt: skip
+    body_memory_total = setting(
+        "Size", "--body-memory-total", SIZE, "64MiB",
+        "How much memory all request bodies of a worker may take together, each from its first byte until its "
+        "response is complete. A body that does not fit goes to a temporary file, however short it is. With "
+        "--request-buffering off the engine then reads 4 KiB ahead for each call, instead of 64.",
+        scope=ENGINE,
+    )  # fmt: skip
+
+    server_header = setting(
+        "Response", "--server-header", FIELD_VALUE, "kirsch",
+        "The Server header field of responses in which the application sets none. Empty: no such field.",
+        scope=ENGINE,
+    )  # fmt: skip
+
+    access_logfile = setting(
+        "Logs", "--access-logfile", FILE, "",
+        "Write a line for each request to this file. - is standard output. Empty: no access log. SIGUSR1 opens the "
+        "file again, after a rotation.",
+        scope=ENGINE, summary="a line for each request; - is standard output",
+    )  # fmt: skip
+    access_logformat = setting(
+        "Logs", "--access-logformat", LOG_FORMAT, "combined",
+        "The format of access lines: combined (Apache's), json, or a text with gunicorn's atoms, such as '%(h)s "
+        "\"%(r)s\" %(s)s %(D)s'. For a variable (%({NAME}e)s) that is neither text nor a number, the name of its "
+        "class is written.",
+        scope=ENGINE,
+    )  # fmt: skip
+    access_logger = setting(
+        "Logs", "--access-logger", SWITCH_OR_CALLABLE, "no",
+        "Pass each access line to the logger kirsch.access too, for handlers of Python's logging; lines go to "
+        "standard output if it has no handler. It costs several microseconds of Python for each request; "
+        "--access-logfile costs none.",
+        scope=PROGRAM,
+    )  # fmt: skip
+    error_logfile = setting(
+        "Logs", "--error-logfile --log-file", FILE, "-",
+        "Write errors to this file, with the tracebacks of the application. - is standard error. SIGUSR1 opens the "
+        "file again.",
+        fixed=True,
+    )  # fmt: skip
+    log_config = setting(
+        "Logs", "--log-config", LOG_CONFIG, "",
+        "Configure Python's logging from this file before the application is imported: .json and .toml files with "
+        "logging.config.dictConfig, others with fileConfig. In the settings file it can be a table [logging] too.",
+    )  # fmt: skip
+    error_logformat = setting(
+        "Logs", "--error-logformat --error-logfmt", one_of("text", "json"), "text",
+        "The format of the error log: text, or json, which writes each record as a line with time, level, pid, "
+        "worker, message and traceback. Messages of the start and what the application writes to wsgi.errors have the "
+        "same format.",
+        metavar="FORMAT", fixed=True,
+    )  # fmt: skip
+    log_level = setting(
+        "Logs", "--log-level", one_of("debug", "info", "warning", "error", "critical"), "info",
+        "The lowest level that is logged: debug, info, warning, error or critical.",
+        metavar="LEVEL", fixed=True, summary="debug, info, warning, error or critical",
+    )  # fmt: skip
+
+    check_config = setting(
+        "Instead of serving", "--check-config", SWITCH, "no",
+        "Import the application, print whether it can be served, and exit: the same as kirsch check --only "
+        "application.",
+        command_line_only=True, summary="import the application, say whether it is ok",
+    )  # fmt: skip
+    print_config = setting(
+        "Instead of serving", "--print-config", SWITCH, "no",
+        "Print each setting with its value and origin, and exit: the same as kirsch check --only settings.",
+        command_line_only=True,
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        given: Mapping[str, tuple[str, str]],
+        target: tuple[str, str] | None = None,
+        *,
+        mounts: tuple[Mount, ...] = (),
+        file: str = "",
+        warnings: Sequence[str] = (),
+        source: tuple[Sequence[str], Mapping[str, str], str] = ((), {}, ""),
+    ) -> None:
+        """``given`` maps names to (text, origin), ``target`` is such a pair too; the rest keeps its default.
+
+        ``file`` is the settings file that was read, ``source`` what :func:`kirsch.config.sources.read` was called with.
+        Raises UsageError.
+        """
+        texts = {each.name: given.get(each.name, (each.default, "default")) for each in SETTINGS}
+        origins = {name: origin for name, (_, origin) in texts.items()}
+        values = {}
+        mistakes = []
+        for each in SETTINGS:
+            try:
+                values[each.name] = each.value(*texts[each.name])
+            except UsageError as error:
+                mistakes.append(str(error))
+        if mistakes:
+            raise UsageError("\n".join(mistakes))
+        if target is not None:
+            origins["app"] = target[1]
+        put = object.__setattr__
+        put(self, "target", target and target[0])
+        for mount in values["mount"]:
+            mount.origin = f"{origins['mount']} {mount.place}"
+        put(self, "mounts", values["mount"] or mounts)
+        put(self, "file", file)
+        put(self, "warnings", tuple(warnings))
+        put(self, "directory", source[2])
+        put(self, "origins", origins)
+        put(self, "_source", source)
+        put(self, "_texts", {name: text for name, (text, _) in texts.items()})
+        put(self, "_values", values)
+
+    if TYPE_CHECKING:
+        target: str | None
+        mounts: tuple[Mount, ...]
+        file: str
+        warnings: tuple[str, ...]
+        directory: str
+        """Where the command was started, and where ``chdir`` begins."""
+        origins: dict[str, str]
+        _source: tuple[Sequence[str], Mapping[str, str], str]
+        _texts: dict[str, str]
+        _values: dict[str, Any]
+
+    def __setattr__(self, name: str, value: object) -> NoReturn:
+        raise AttributeError(f"settings are read once; {name} cannot be set")
+
+    def __repr__(self) -> str:
+        return f"Settings({', '.join(f'{name}={value!r}' for name, value in self._values.items())})"
+
+    def label(self, name: str) -> str:
+        """What a complaint about the setting ``name`` begins with: where its value is from."""
+        return BY_NAME[name].label(self.origins[name])
+
+    def rows(self) -> list[tuple[str, str, str]]:
+        """(Name, value, origin) of the application, the mounts and each setting, as people are shown them."""
+        rows = [("app", self.target, self.origins["app"])] if self.target is not None else []
+        rows += [("mount", str(mount), mount.origin) for mount in self.mounts]
+        for each in SETTINGS:
+            if each.name != "mount":
+                text = self._texts[each.name]
+                rows.append((each.name, each.kind.shown(text) if each.kind.shown else text, self.origins[each.name]))
+        return rows
+
+
+SETTINGS: tuple[Setting, ...] = tuple(
+    sorted(
+        (each for each in vars(Settings).values() if isinstance(each, Setting)),
+        key=lambda each: list(SECTIONS).index(each.section),
+    )
+)
+
+BY_NAME: dict[str, Setting] = {each.name: each for each in SETTINGS}
+
+
+def default(name: str) -> Any:
+    """The value of a setting that is not given."""
+    return BY_NAME[name].default_value

@@ -1,0 +1,49 @@
+"""The names of the drivers, and the names of the same drivers in other servers."""
+
+from __future__ import annotations
+
+NAMES = ("threads", "gevent")
+
+_THREADS = "write threads"
+_GEVENT = "write gevent"
+_ASYNC = "ASGI is not supported yet; a WSGI application is served by threads or gevent"
+
+# Names of the same thing in other servers.
+_SAME = {"gthread": "threads", "thread": "threads", "gevent_wsgi": "gevent", "gevent_pywsgi": "gevent"}
+
+# Names in other servers, and what to use instead.
+_INSTEAD = {
+    "sync": "write threads, and for one request at a time --threads 1",
+    "threaded": _THREADS,
+    "threading": _THREADS,
+    "tornado": _THREADS,
+    "eventlet": "use gevent; eventlet's own maintainers advise to migrate from it",
+    "greenlet": "use gevent, which runs each request in a greenlet and knows how to wait in it",
+    "greenlets": _GEVENT,
+    "green": _GEVENT,
+    "egg:gunicorn#gevent": _GEVENT,
+    "asgi": _ASYNC,
+    "asyncio": _ASYNC,
+    "async": _ASYNC,
+    "uvloop": _ASYNC,
+    "trio": _ASYNC,
+    "uvicorn": _ASYNC,
+    "uvicorn.workers.uvicornworker": _ASYNC,
+    "uvicorn_worker.uvicornworker": _ASYNC,
+}
+
+
+def canonical_name(name: str) -> str:
+    """Return the driver that ``name`` means: its own name, or gunicorn's name for the same thing.
+
+    Raises ValueError, with what to use instead, where there is no such driver. The message follows the name.
+    """
+    canonical = _SAME.get(name.lower(), name)
+    if canonical not in NAMES:
+        from kirsch.suggest import did_you_mean
+
+        instead = _INSTEAD.get(name.lower())
+        raise ValueError(
+            f"is not one of {', '.join(NAMES)}{f'; {instead}' if instead else did_you_mean(name.lower(), NAMES)}"
+        )
+    return canonical
