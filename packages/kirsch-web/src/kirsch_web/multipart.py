@@ -3,7 +3,7 @@
 The body is searched for its delimiter with ``bytes.find``, so that the cost of a large file is that of copying it. A
 file goes to an unnamed temporary file above ``spool`` bytes. Where two programs could read a body differently, it is
 refused: a nested multipart, a transfer encoding, a part without a name, a header that is not UTF-8, bytes after a
-delimiter, a body without its closing delimiter.
+delimiter or before the first one, a body without its closing delimiter.
 """
 
 from __future__ import annotations
@@ -131,15 +131,14 @@ class _Parser:
         raise HTTPError(400, "the multipart body has no closing delimiter")
 
     def _skip_preamble(self) -> None:
-        skipped = 0
-        while (found := self._buffer.find(self._delimiter)) < 0:
-            keep = max(0, len(self._buffer) - len(self._delimiter) + 1)
-            skipped += keep
-            if skipped > self._limits.part_headers:
-                raise HTTPError(400, "the multipart body does not begin with its delimiter")
-            self._at = keep
+        """The body begins with its delimiter, or an empty line. RFC 2046 allows other text; no browser sends it."""
+        length = len(self._delimiter)
+        while len(self._buffer) < length + 2:
             self._more()
-        self._at = found + len(self._delimiter)
+        self._at = 0 if self._buffer.startswith(self._delimiter) else 2
+        if not self._buffer.startswith(self._delimiter, self._at):
+            raise HTTPError(400, "the multipart body does not begin with its delimiter")
+        self._at += length
 
     def _skip_padding(self) -> None:
         """The white space that RFC 2046 lets follow a delimiter."""

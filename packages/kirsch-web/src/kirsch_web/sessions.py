@@ -131,6 +131,8 @@ class Session(MutableMapping[str, Any]):
 
     def save(self) -> None:
         """Write what has changed, and set the cookie. The tool calls it when the response begins."""
+        if self._saved:
+            return  # an attempt that failed has become the response, and is not repeated
         self._saved = True
         if self._values is None or not self._touched:
             return
@@ -345,67 +347,71 @@ class SQLiteStore:
         import threading
 
         self.path = path
-        self._local = threading.local()
+        self._idle: list[Any] = []
+        self._pid = os.getpid()
+        self._lock = threading.Lock()
         os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
-        with self._connection() as connection:
-            connection.execute("PRAGMA journal_mode = WAL")
-            connection.execute(
-                "CREATE TABLE IF NOT EXISTS session (key BLOB PRIMARY KEY, version INTEGER NOT NULL, "
-                "data TEXT NOT NULL, expires REAL NOT NULL) WITHOUT ROWID"
-            )
-            connection.execute("CREATE INDEX IF NOT EXISTS session_expires ON session (expires)")
+        self._execute("PRAGMA journal_mode = WAL")
+        self._execute(
+            "CREATE TABLE IF NOT EXISTS session (key BLOB PRIMARY KEY, version INTEGER NOT NULL, "
+            "data TEXT NOT NULL, expires REAL NOT NULL) WITHOUT ROWID"
+        )
+        self._execute("CREATE INDEX IF NOT EXISTS session_expires ON session (expires)")
 
-    def _connection(self) -> Any:
-        """This thread's connection, in this process: SQLite's do not survive a fork."""
+    def _execute(self, statement: str, values: tuple[Any, ...] = ()) -> tuple[list[Any], int]:
+        """Rows and number of changed rows of a statement, on a connection that no other thread uses meanwhile."""
         import os
         import sqlite3
 
-        found = getattr(self._local, "connection", None)
-        if found is None or self._local.pid != os.getpid():
-            found = self._local.connection = sqlite3.connect(self.path, timeout=10, isolation_level=None)
-            self._local.pid = os.getpid()
-        return found
+        with self._lock:
+            if self._pid != os.getpid():  # SQLite's connections do not survive a fork
+                self._pid, self._idle = os.getpid(), []
+            connection = self._idle.pop() if self._idle else None
+        if connection is None:
+            connection = sqlite3.connect(self.path, timeout=10, isolation_level=None, check_same_thread=False)
+        try:
+            cursor = connection.execute(statement, values)
+            return cursor.fetchall(), cursor.rowcount
+        finally:
+            with self._lock:
+                self._idle.append(connection)
 
     @staticmethod
     def _hash(key: str) -> bytes:
-        """What is stored of an id: who reads the file cannot use it as a cookie."""
+        """What is stored of an id: a reader of the file cannot use it as a cookie."""
         return hashlib.sha256(key.encode()).digest()
 
     def get(self, key: str) -> tuple[int, str] | None:
-        row = (
-            self._connection()
-            .execute("SELECT version, data FROM session WHERE key = ? AND expires > ?", (self._hash(key), time.time()))
-            .fetchone()
+        rows, _ = self._execute(
+            "SELECT version, data FROM session WHERE key = ? AND expires > ?", (self._hash(key), time.time())
         )
-        return None if row is None else (row[0], row[1])
+        return (rows[0][0], rows[0][1]) if rows else None
 
     def put(self, key: str, data: str, version: int, max_age: int) -> bool:
         expires = time.time() + max_age
-        connection = self._connection()
-        if version == 0:
-            cursor = connection.execute(
-                "INSERT OR IGNORE INTO session VALUES (?, 1, ?, ?)", (self._hash(key), data, expires)
-            )
-            if secrets.randbelow(100) == 0:
-                self.sweep()
-        else:
-            cursor = connection.execute(
+        if version:
+            _, changed = self._execute(
                 "UPDATE session SET version = version + 1, data = ?, expires = ? WHERE key = ? AND version = ?",
                 (data, expires, self._hash(key), version),
             )
-        written: bool = cursor.rowcount == 1
-        return written
+            return changed == 1
+        _, changed = self._execute(
+            "INSERT OR IGNORE INTO session VALUES (?, 1, ?, ?)", (self._hash(key), data, expires)
+        )
+        if secrets.randbelow(100) == 0:
+            self.sweep()
+        return changed == 1
 
     def delete(self, key: str) -> None:
-        self._connection().execute("DELETE FROM session WHERE key = ?", (self._hash(key),))
+        self._execute("DELETE FROM session WHERE key = ?", (self._hash(key),))
 
     def sweep(self) -> None:
         """Remove what has expired. It is called now and then, when a session begins."""
-        self._connection().execute("DELETE FROM session WHERE expires <= ?", (time.time(),))
+        self._execute("DELETE FROM session WHERE expires <= ?", (time.time(),))
 
     def close(self) -> None:
-        """Close this thread's connection."""
-        found = getattr(self._local, "connection", None)
-        if found is not None:
-            found.close()
-            self._local.connection = None
+        """Close the connections."""
+        with self._lock:
+            idle, self._idle = self._idle, []
+        for connection in idle:
+            connection.close()

@@ -1,0 +1,621 @@
+"""Sessions, CSRF, security headers, files, validators, compression, authentication, proxies, events."""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import kirsch_web as web
+from kirsch_web import sessions
+from kirsch_web.testing import Client
+
+SECRET = "a secret of enough characters"
+
+
+class Shop:
+    def index(self, *, session: web.Session) -> Any:
+        return dict(session)
+
+    @web.post
+    def add(self, book: int, *, session: web.Session) -> Any:
+        session["basket"] = [*session.get("basket", []), book]
+        return session["basket"]
+
+    @web.post
+    def nested(self, *, session: web.Session) -> Any:
+        session.setdefault("deep", {"list": []})["list"].append(1)
+        return None
+
+    @web.post
+    def login(self, name: str, *, session: web.Session) -> Any:
+        session["user"] = name
+        session.rotate()
+        return None
+
+    @web.post
+    def logout(self, *, session: web.Session) -> Any:
+        session.clear()
+        return None
+
+    @web.post
+    def much(self, *, session: web.Session) -> Any:
+        session["much"] = "x" * 4000
+        return None
+
+    def untouched(self) -> str:
+        return "x"
+
+    def late(self, *, session: web.Session) -> Iterator[str]:
+        yield "a"
+        session["late"] = 1
+        yield "b"
+
+
+def cookie_client(**options: Any) -> Client:
+    return Client(web.App(Shop(), tools=[web.session(secret=SECRET, **options)]))
+
+
+stores: list[web.SQLiteStore] = []
+
+
+def sqlite(directory: Path) -> web.SQLiteStore:
+    """A store that is closed behind the test."""
+    stores.append(web.SQLiteStore(str(directory / "sessions.db")))
+    return stores[-1]
+
+
+@pytest.fixture(autouse=True)
+def closed_stores() -> Iterator[None]:
+    yield
+    while stores:
+        stores.pop().close()
+
+
+@pytest.fixture(params=["cookie", "sqlite"])
+def client(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Client]:
+    if request.param == "cookie":
+        yield cookie_client()
+    else:
+        yield cookie_client(store=sqlite(tmp_path))
+
+
+def test_a_session_lasts_from_request_to_request(client: Client) -> None:
+    assert client.post("/add", form={"book": "3"}).json() == [3]
+    assert client.post("/add", form={"book": "4"}).json() == [3, 4]
+    assert client.get("/").json() == {"basket": [3, 4]}
+    assert Client(client.app).get("/").json() == {}
+
+
+def test_a_change_inside_of_a_value_is_kept(client: Client) -> None:
+    for _ in range(3):
+        client.post("/nested")
+    assert client.get("/").json() == {"deep": {"list": [1, 1, 1]}}
+
+
+def test_nothing_is_sent_where_nothing_has_changed(client: Client) -> None:
+    assert "Set-Cookie" not in client.get("/").headers
+    assert "Set-Cookie" not in client.get("/untouched").headers
+    client.post("/add", form={"book": "3"})
+    assert "Set-Cookie" not in client.get("/").headers
+
+
+def test_the_cookie_is_safe_by_default(client: Client) -> None:
+    field = client.post("/add", form={"book": "3"}).headers["Set-Cookie"]
+    for attribute in ("Secure", "HttpOnly", "SameSite=Lax", "Path=/", "Max-Age=1209600"):
+        assert attribute in field
+
+
+def test_a_forged_or_foreign_cookie_is_an_empty_session(client: Client) -> None:
+    client.post("/add", form={"book": "3"})
+    good = client.cookies["session"]
+    stamp, payload, signature = good.split(".")
+    other = base64.urlsafe_b64encode(b'{"user":"admin"}').rstrip(b"=").decode()
+    for forged in (
+        "", "x", "..", good[:-1], good + "x", f"{stamp}.{other}.{signature}",
+        f"{int(stamp, 16) + 1:x}.{payload}.{signature}",
+        f"{stamp}.{payload}", f"zz.{payload}.{signature}",
+    ):  # fmt: skip
+        assert client.get("/", headers={"Cookie": f"session={forged}"}).json() == {}, forged
+
+
+def test_a_session_ends_with_its_age(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    client.post("/add", form={"book": "3"})
+    now = time.time()
+    monkeypatch.setattr(time, "time", lambda: now + 15 * 86_400)
+    assert client.get("/").json() == {}
+
+
+def test_an_older_secret_is_accepted_and_the_first_signs() -> None:
+    old = cookie_client()
+    old.post("/add", form={"book": "3"})
+    new = Client(web.App(Shop(), tools=[web.session(secret=["another secret, also long", SECRET])]))
+    new.cookies.update(old.cookies)
+    assert new.get("/").json() == {"basket": [3]}
+    new.post("/add", form={"book": "4"})
+    assert old.get("/", headers={"Cookie": f"session={new.cookies['session']}"}).json() == {}
+
+
+def test_login_changes_the_id_and_the_old_one_is_worth_nothing(tmp_path: Path) -> None:
+    client = cookie_client(store=sqlite(tmp_path))
+    client.post("/add", form={"book": "3"})
+    before = client.cookies["session"]
+    client.post("/login", form={"name": "ann"})
+    assert client.cookies["session"] != before
+    assert client.get("/").json() == {"basket": [3], "user": "ann"}
+    assert client.get("/", headers={"Cookie": f"session={before}"}).json() == {}
+
+
+def test_logout_removes_session_and_cookie(client: Client) -> None:
+    client.post("/login", form={"name": "ann"})
+    kept = dict(client.cookies)
+    client.post("/logout")
+    assert "session" not in client.cookies
+    if isinstance(client.app, web.App) and client.app.tools["session"].defaults.get("store"):
+        assert client.get("/", headers={"Cookie": f"session={kept['session']}"}).json() == {}
+
+
+def test_an_id_that_the_client_has_chosen_is_never_used(tmp_path: Path) -> None:
+    store = sqlite(tmp_path)
+    client = cookie_client(store=store)
+    client.post("/add", form={"book": "1"}, headers={"Cookie": "session=chosen"})
+    assert store.get("chosen") is None
+    assert "chosen" not in client.cookies["session"]
+
+
+def test_a_session_that_does_not_fit_its_cookie_is_told() -> None:
+    reply = cookie_client().post("/much")
+    assert reply.status == 500
+    assert "give the tool a store" in reply.errors
+
+
+def test_a_change_after_the_response_began_is_refused(client: Client) -> None:
+    with pytest.raises(RuntimeError, match="was written already"):
+        client.get("/late")
+
+
+class Racing:
+    """A store in which another request changes the session between the read and the write of this one."""
+
+    def __init__(self, inner: sessions.Store, change: dict[str, Any] | None) -> None:
+        self.inner = inner
+        self.change = change
+        self.armed = False
+
+    def get(self, key: str) -> tuple[int, str] | None:
+        return self.inner.get(key)
+
+    def put(self, key: str, data: str, version: int, max_age: int) -> bool:
+        if self.armed:
+            self.armed = False
+            found = self.inner.get(key)
+            assert found is not None
+            if self.change is None:
+                self.inner.delete(key)
+            else:
+                values = {**sessions._loaded(found[1].encode()), **self.change}
+                assert self.inner.put(key, sessions._dump(values), found[0], max_age)
+        return self.inner.put(key, data, version, max_age)
+
+    def delete(self, key: str) -> None:
+        self.inner.delete(key)
+
+
+@pytest.mark.parametrize(
+    ("change", "status", "expected"),
+    [
+        ({"theme": "dark"}, 200, {"basket": [1, 2], "theme": "dark"}),
+        ({"basket": [1, 9]}, 409, {"basket": [1, 9]}),
+        (None, 409, {}),
+    ],
+)
+def test_a_lost_race_is_merged_or_told(tmp_path: Path, change: Any, status: int, expected: Any) -> None:
+    store = Racing(sqlite(tmp_path), change)
+    client = cookie_client(store=store)
+    client.post("/add", form={"book": "1"})
+    store.armed = True
+    reply = client.post("/add", form={"book": "2"})
+    assert reply.status == status
+    assert client.get("/").json() == expected
+
+
+def test_no_lock_is_held_while_a_handler_runs(tmp_path: Path) -> None:
+    barrier = threading.Barrier(2)
+
+    class Slow(Shop):
+        @web.post
+        def slow(self, key: str, *, session: web.Session) -> None:
+            session["x"] = session.get("x", 0)
+            session[key] = 1
+            barrier.wait(30)  # both handlers are here at the same time
+
+    app = web.App(web.publish(Slow)(), tools=[web.session(secret=SECRET, store=sqlite(tmp_path))])
+    client = Client(app)
+    client.post("/add", form={"book": "1"})
+    statuses: list[int] = []
+
+    def ask(key: str) -> None:
+        each = Client(app)
+        each.cookies.update(client.cookies)
+        statuses.append(each.post("/slow", form={"key": key}).status)
+
+    threads = [threading.Thread(target=ask, args=(key,)) for key in ("a", "b")]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert statuses == [204, 204]
+    assert client.get("/").json() == {"basket": [1], "x": 0, "a": 1, "b": 1}
+
+
+def test_stored_ids_cannot_be_read_from_the_file(tmp_path: Path) -> None:
+    path = tmp_path / "sessions.db"
+    client = cookie_client(store=sqlite(tmp_path))
+    client.post("/add", form={"book": "1"})
+    key = client.cookies["session"].split(".")[1]
+    assert all(key.encode() not in file.read_bytes() for file in tmp_path.iterdir())
+    assert path.stat().st_mode & 0o077 == 0
+
+
+def test_expired_sessions_are_swept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = sqlite(tmp_path)
+    assert store.put("a", "{}", 0, 10)
+    now = time.time()
+    monkeypatch.setattr(time, "time", lambda: now + 11)
+    assert store.get("a") is None
+    store.sweep()
+    assert store._execute("SELECT count(*) FROM session") == ([(0,)], -1)
+
+
+@pytest.mark.parametrize(
+    "options", [{"secret": ""}, {"secret": "short"}, {"secret": [1]}, {"secret": SECRET, "max_age": 0}]
+)
+def test_wrong_session_options_fail_at_mount(options: dict[str, Any]) -> None:
+    with pytest.raises(web.ConfigError, match=r"tools\.session"):
+        web.App(Shop(), tools=[web.session(**options)])
+
+
+def test_a_handler_without_the_tool_is_told_so() -> None:
+    reply = Client(web.App(Shop())).get("/")
+    assert reply.status == 500
+    assert "the tool `session` is not on" in reply.errors
+
+
+# CSRF
+
+
+class Account:
+    @web.post
+    def pay(self) -> str:
+        return "paid"
+
+    def form(self, request: web.Request) -> str:
+        return web.csrf_token(request)
+
+
+@pytest.mark.parametrize(
+    ("fields", "status"),
+    [
+        ({}, 200),
+        ({"Sec-Fetch-Site": "same-origin"}, 200),
+        ({"Sec-Fetch-Site": "none"}, 200),
+        ({"Sec-Fetch-Site": "cross-site"}, 403),
+        ({"Sec-Fetch-Site": "same-site"}, 403),
+        ({"Sec-Fetch-Site": "cross-site", "Origin": "https://partner.example"}, 200),
+        ({"Origin": "http://testserver"}, 200),
+        ({"Origin": "https://evil.example"}, 403),
+        ({"Origin": "null"}, 403),
+        ({"Origin": "http://testserver.evil.example"}, 403),
+        ({"Cookie": "session=x"}, 403),
+        ({"Cookie": "csrf=t", "X-CSRF-Token": "u"}, 403),
+        ({"Cookie": "csrf=t", "X-CSRF-Token": "t"}, 200),
+        ({"Cookie": "csrf=", "X-CSRF-Token": ""}, 403),
+    ],
+)
+def test_csrf_is_decided_by_what_the_browser_says_and_then_by_token(fields: dict[str, str], status: int) -> None:
+    client = Client(web.App(Account(), tools=[web.csrf(trusted=["https://partner.example"])]))
+    assert client.post("/pay", headers=fields).status == status
+
+
+def test_the_csrf_token_of_a_page_is_accepted_in_a_form() -> None:
+    client = Client(web.App(Account(), tools=[web.csrf()]))
+    token = client.get("/form").text
+    assert client.post("/pay", form={"csrf": token}).status == 200
+    assert client.post("/pay", form={"csrf": token + "x"}).status == 403
+    assert client.get("/form").text == token
+
+
+# Other tools
+
+
+class Pages:
+    def index(self) -> str:
+        return "page " * 200
+
+    def data(self) -> Any:
+        return {"a": "x" * 1000}
+
+    def stream(self) -> Iterator[str]:
+        yield "one "
+        yield "two"
+
+    def own(self) -> web.Response:
+        return web.Response(
+            "x", headers=[("ETag", '"own"'), ("X-Frame-Options", "DENY"), ("Referrer-Policy", "no-referrer")]
+        )
+
+    def user(self, request: web.Request) -> str:
+        return f"{request.user} {request.origin} {request.remote}"
+
+
+def pages(*names: str, **options: Any) -> Client:
+    return Client(web.App(Pages(), {**{f"tools.{name}.on": True for name in names}, **options}))
+
+
+def test_security_headers_are_set_unless_the_response_has_them() -> None:
+    client = Client(web.App(Pages(), tools=[web.security_headers(hsts=100, csp="default-src 'none'")]))
+    headers = client.get("/").headers
+    assert headers["Content-Security-Policy"] == "default-src 'none'"
+    assert headers["X-Frame-Options"] == "SAMEORIGIN"
+    assert "Strict-Transport-Security" not in headers
+    assert client.get("/own").headers["X-Frame-Options"] == "DENY"
+    assert client.get("/nothing").headers["X-Content-Type-Options"] == "nosniff"
+    secure = Client(client.app, headers={"X-Forwarded-Proto": "https"})
+    assert isinstance(secure.app, web.App)
+    both = Client(web.App(Pages(), {"tools.proxy.on": True}, tools=[web.security_headers(hsts=100)]))
+    reply = both.get("/", headers={"X-Forwarded-Proto": "https"})
+    assert reply.headers["Strict-Transport-Security"] == "max-age=100"
+
+
+def test_etags_answer_conditions() -> None:
+    client = pages("etags")
+    etag = client.get("/").headers["ETag"]
+    for known, status in ((etag, 304), (f'"x", W/{etag}', 304), ("*", 304), ('"x"', 200), (etag[:-2] + '"', 200)):
+        reply = client.get("/", headers={"If-None-Match": known})
+        assert reply.status == status, known
+        assert reply.headers["ETag"] == etag
+    assert client.get("/", headers={"If-None-Match": etag}).body == b""
+    assert client.get("/", headers={"If-Match": etag}).status == 200
+    assert client.get("/", headers={"If-Match": '"x"'}).status == 412
+    assert client.get("/", headers={"If-Match": "W/" + etag}).status == 412
+    assert client.get("/own", headers={"If-None-Match": '"own"'}).status == 304
+    assert "ETag" not in client.get("/stream").headers
+
+
+def test_gzip_compresses_text_that_the_client_takes_compressed() -> None:
+    client = pages("gzip", "etags")
+    for path in ("/", "/data"):
+        plain = client.get(path)
+        reply = client.get(path, headers={"Accept-Encoding": "br;q=1, gzip;q=0.5"})
+        assert reply.headers["Content-Encoding"] == "gzip"
+        assert gzip.decompress(reply.body) == plain.body
+        assert reply.headers["Content-Length"] == str(len(reply.body))
+        assert plain.headers["Vary"] == reply.headers["Vary"] == "Accept-Encoding"
+        assert reply.headers["ETag"] == "W/" + plain.headers["ETag"]
+        assert client.get(path, headers={"If-None-Match": reply.headers["ETag"]}).status == 304
+    for refused in ("", "identity", "gzip;q=0", "*;q=0", "gzip;q=2"):
+        assert "Content-Encoding" not in client.get("/", headers={"Accept-Encoding": refused}).headers
+    assert "Content-Encoding" not in client.get("/own", headers={"Accept-Encoding": "gzip"}).headers
+    stream = client.get("/stream", headers={"Accept-Encoding": "gzip"})
+    assert gzip.decompress(stream.body) == b"one two"
+
+
+def test_basic_auth_asks_for_name_and_password() -> None:
+    client = Client(web.App(Pages(), tools=[_auth()]))
+    reply = client.get("/user")
+    assert (reply.status, reply.headers["WWW-Authenticate"]) == (401, 'Basic realm="shop", charset="UTF-8"')
+    good = base64.b64encode("ann:pass:wörd".encode()).decode()
+    assert client.get("/user", headers={"Authorization": f"Basic {good}"}).text.startswith("ann ")
+    for wrong in ("Basic", "Basic !", f"Bearer {good}", "Basic " + base64.b64encode(b"ann").decode(),
+                  f"Basic {good[:-4]}", "Basic " + base64.b64encode(b"\xff:x").decode()):  # fmt: skip
+        assert client.get("/user", headers={"Authorization": wrong}).status == 401, wrong
+
+
+def _auth() -> web.Tool:
+    return web.basic_auth(lambda name, password: (name, password) == ("ann", "pass:wörd"), realm="shop")
+
+
+def test_sessions_and_basic_auth_work_together() -> None:
+    app = web.App(Shop(), tools=[web.session(secret=SECRET), _auth()])
+    fields = {"Authorization": "Basic " + base64.b64encode("ann:pass:wörd".encode()).decode()}
+    assert Client(app).get("/").status == 401
+    assert Client(app, headers=fields).post("/add", form={"book": "1"}).json() == [1]
+
+
+def test_a_proxy_is_believed_as_far_as_there_are_proxies() -> None:
+    fields = {
+        "X-Forwarded-Proto": "http, https",
+        "X-Forwarded-Host": "evil.example, shop.example",
+        "X-Forwarded-For": "6.6.6.6, 10.0.0.1",
+    }
+    assert pages("proxy").get("/user", headers=fields).text == " https://shop.example 10.0.0.1"
+    assert pages().get("/user", headers=fields).text == " http://testserver 127.0.0.1"
+    two = pages("proxy", **{"tools.proxy.hops": 2})
+    assert two.get("/user", headers=fields).text == " http://evil.example 6.6.6.6"
+    assert two.get("/user", headers={"X-Forwarded-Proto": "https"}).text == " http://testserver 127.0.0.1"
+    odd = {"X-Forwarded-Host": "a/b", "X-Forwarded-Proto": "javascript"}
+    assert pages("proxy").get("/user", headers=odd).text == " http://testserver 127.0.0.1"
+
+
+def test_trailing_slash_makes_one_url_of_two() -> None:
+    class Root:
+        books = Shop()
+
+        def page(self, n: int) -> str:
+            return str(n)
+
+    app = web.App(Root(), {"tools.trailing_slash.on": True, "tools.session.on": True, "tools.session.secret": SECRET})
+    client = Client(app, mount="/shop")
+    reply = client.get("/books?a=1")
+    assert (reply.status, reply.headers["Location"]) == (308, "/shop/books/?a=1")
+    assert client.get("/books/").status == 200
+    assert client.get("/page/7/").headers["Location"] == "/shop/page/7"
+    assert client.get("/page/7").status == 200
+
+
+def test_expires_sets_cache_control() -> None:
+    assert pages("expires").get("/").headers["Cache-Control"] == "no-cache"
+    found = pages("expires", **{"tools.expires.seconds": 60, "tools.expires.public": True})
+    assert found.get("/").headers["Cache-Control"] == "public, max-age=60"
+    assert found.get("/nothing").headers["Cache-Control"] == "no-store"
+
+
+# Files
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Client:
+    public = tmp_path / "pub"
+    (public / "deep").mkdir(parents=True)
+    (public / "a.txt").write_bytes(b"0123456789")
+    (public / "deep" / "é.css").write_text("x")
+    (public / "index.html").write_text("<p>index")
+    (public / ".secret").write_text("secret")
+    (tmp_path / "pub2").mkdir()
+    (tmp_path / "pub2" / "s.txt").write_text("secret")
+    (tmp_path / "s.txt").write_text("secret")
+    (public / "out").symlink_to(tmp_path / "s.txt")
+    (public / "in").symlink_to(public / "a.txt")
+
+    class Root:
+        static = web.StaticFiles(str(public), index="index.html")
+
+        def download(self) -> web.Response:
+            return web.file(str(public / "a.txt"), download='Rechnung "ü".txt')
+
+        def gone(self) -> web.Response:
+            return web.file(str(tmp_path / "nothing"))
+
+    return Client(web.App(Root()))
+
+
+def test_files_of_a_directory_are_served(site: Client) -> None:
+    reply = site.get("/static/a.txt")
+    assert (reply.body, reply.headers["Content-Type"]) == (b"0123456789", "text/plain; charset=utf-8")
+    assert (reply.headers["Content-Length"], reply.headers["Accept-Ranges"]) == ("10", "bytes")
+    assert site.get("/static/deep/%C3%A9.css").headers["Content-Type"] == "text/css; charset=utf-8"
+    assert site.get("/static/in").body == b"0123456789"
+    assert site.get("/static/").text == "<p>index"
+    head = site.request("HEAD", "/static/a.txt")
+    assert (head.body, head.headers["Content-Length"]) == (b"", "10")
+    assert site.post("/static/a.txt").status == 405
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["../s.txt", "../pub2/s.txt", "%2e%2e/s.txt", "..%2fs.txt", "deep/../../s.txt", "out", ".secret", "/etc/passwd",
+     "deep",
+     "a.txt/x", "..%5cs.txt", "a.txt%00", "nothing", "deep//%C3%A9.css", "./a.txt"],
+)  # fmt: skip
+def test_nothing_outside_of_the_directory_is_served(site: Client, path: str) -> None:
+    reply = site.get("/static/" + path)
+    assert reply.status == 404
+    assert "secret" not in reply.text
+
+
+def test_a_download_has_a_name_in_both_forms(site: Client) -> None:
+    value = site.get("/download").headers["Content-Disposition"]
+    assert value == "attachment; filename=\"Rechnung ___.txt\"; filename*=UTF-8''Rechnung%20%22%C3%BC%22.txt"
+    assert site.get("/gone").status == 404
+
+
+@pytest.mark.parametrize(
+    ("value", "status", "body"),
+    [
+        ("bytes=0-3", 206, b"0123"), ("bytes=8-", 206, b"89"), ("bytes=-3", 206, b"789"),
+        ("bytes=-99", 206, b"0123456789"), ("bytes=5-99", 206, b"56789"), ("bytes=10-", 416, None),
+        ("bytes=-0", 416, None), ("bytes=5-4", 200, b"0123456789"),
+        ("bytes=0-1,3-4", 200, b"0123456789"), ("bytes=" + "0-1," * 10_000, 200, b"0123456789"),
+        ("bytes=\u0663-", 200, b"0123456789"), ("items=0-1", 200, b"0123456789"), ("bytes=-", 200, b"0123456789"),
+    ],
+)  # fmt: skip
+def test_a_single_range_is_answered(site: Client, value: str, status: int, body: bytes | None) -> None:
+    reply = site.get("/static/a.txt", headers={"Range": value.encode().decode("latin-1")})
+    assert reply.status == status
+    if status == 416:
+        assert reply.headers["Content-Range"] == "bytes */10"
+    else:
+        assert reply.body == body
+
+
+def test_conditions_of_files(site: Client) -> None:
+    first = site.get("/static/a.txt")
+    etag, date = first.headers["ETag"], first.headers["Last-Modified"]
+    assert site.get("/static/a.txt", headers={"If-None-Match": etag}).status == 304
+    assert site.get("/static/a.txt", headers={"If-Modified-Since": date}).status == 304
+    assert site.get("/static/a.txt", headers={"If-Modified-Since": date, "If-None-Match": '"x"'}).status == 200
+    assert site.get("/static/a.txt", headers={"If-Modified-Since": "yesterday"}).status == 200
+    assert site.get("/static/a.txt", headers={"If-Match": '"x"'}).status == 412
+    assert site.get("/static/a.txt", headers={"Range": "bytes=0-1", "If-Range": etag}).status == 206
+    assert site.get("/static/a.txt", headers={"Range": "bytes=0-1", "If-Range": '"x"'}).status == 200
+
+
+# Events
+
+
+def test_events_are_sent_one_by_one_until_the_client_leaves() -> None:
+    closed: list[bool] = []
+
+    class Root:
+        def index(self) -> web.Response:
+            def generate() -> Iterator[Any]:
+                try:
+                    yield "one\ntwo"
+                    yield web.Event({"n": 2}, event="count", id="7", retry=500)
+                    yield None
+                    while True:
+                        yield "more"
+                finally:
+                    closed.append(True)
+
+            return web.events(generate())
+
+    app = web.App(Root())
+    client = Client(app)
+    left: list[bool] = []
+    environ = client.environ("GET", "/", web.Response().headers, b"")
+    environ["kirsch.disconnected"] = lambda: bool(left)
+    started: list[Any] = []
+    body = iter(app(environ, lambda status, fields: started.append((status, dict(fields)))))
+    assert started[0][1]["Content-Type"] == "text/event-stream"
+    assert started[0][1]["Cache-Control"] == "no-store"
+    assert [next(body) for _ in range(4)] == [
+        b": stream\n\n",
+        b"data: one\ndata: two\n\n",
+        b'event: count\nid: 7\nretry: 500\ndata: {"n":2}\n\n',
+        b":\n\n",
+    ]
+    assert next(body) == b"data: more\n\n"
+    left.append(True)
+    assert list(body) == []
+    assert closed == [True]
+    with pytest.raises(ValueError):
+        web.Event("x", id="a\nb")
+
+
+def test_a_stream_of_events_is_closed_with_the_response() -> None:
+    closed: list[bool] = []
+
+    def generate() -> Iterator[str]:
+        try:
+            yield "x"
+        finally:
+            closed.append(True)
+
+    class Root:
+        def index(self) -> web.Response:
+            return web.events(generate())
+
+    environ = Client(web.App(Root())).environ("GET", "/", web.Response().headers, b"")
+    body: Any = web.App(Root())(environ, lambda *args: None)
+    iterator = iter(body)
+    next(iterator)
+    next(iterator)
+    body.close()
+    assert closed == [True]
