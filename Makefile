@@ -42,9 +42,15 @@ PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
 # between the two would compile PyO3 again.
 export PYO3_PYTHON = $(abspath $(BIN)/python)
 
-# What a wheel is made of. Directories are listed too, because a file that vanished shows only there.
-SOURCES := Cargo.toml $(wildcard Cargo.lock) pyproject.toml README.md LICENSE \
-	$(shell find crates python -name __pycache__ -prune -o \( -type d -o -name '*.rs' -o -name '*.toml' -o -name '*.py' -o -name '*.pyi' -o -name py.typed \) -print)
+# Distributions with a native part are built as wheels, because what is tested is then what is shipped. The others are
+# pure Python and installed in place, so that a change of theirs builds nothing.
+NATIVE := kirsch kirsch-bench
+PURE := $(filter-out $(NATIVE),$(patsubst packages/%/pyproject.toml,%,$(wildcard packages/*/pyproject.toml)))
+
+# What each wheel is made of. Directories are listed too, because a file that vanished shows only there.
+sources = Cargo.toml $(wildcard Cargo.lock) LICENSE $(shell find $(1) -name __pycache__ -prune -o \
+	\( -type d -o -name '*.rs' -o -name '*.toml' -o -name '*.py' -o -name '*.pyi' -o -name '*.html' -o -name '*.1' \
+	-o -name README.md -o -name py.typed \) -print)
 
 .PHONY: help
 help: ## List the commands (this is also what a bare `make` does)
@@ -52,19 +58,19 @@ help: ## List the commands (this is also what a bare `make` does)
 	@sed -n 's/^#   /  /p' $(firstword $(MAKEFILE_LIST))
 
 .PHONY: serve
-serve: build ## Build, then serve examples/hello.py on http://127.0.0.1:8000
+serve: same-python $(STAMPS)/kirsch ## Build the server alone, then serve examples/hello.py on http://127.0.0.1:8000
 	@echo "Serving examples/hello.py: open http://$(BIND)/, press Ctrl-C to stop."
 	@exec $(BIN)/kirsch --chdir examples --bind $(BIND) hello:app
 
 .PHONY: build
-build: same-python $(STAMPS)/kirsch ## Install a release build into VENV (quick when nothing changed)
+build: same-python $(NATIVE:%=$(STAMPS)/%) $(PURE:%=$(STAMPS)/%) ## Install a release build of all distributions into VENV (quick when nothing changed)
 
 .PHONY: test
 test: build $(STAMPS)/test test-system test-rust test-python ## Build and run every test, the shared corpus too if it is there
 
 .PHONY: test-rust
 test-rust: ## Run the tests of the Rust crates alone, 200 simulated worlds and the models under loom among them
-	cargo test --workspace --exclude gateway --no-fail-fast
+	cargo test --workspace --exclude gateway --exclude load-py --no-fail-fast
 	@$(MAKE) loom
 
 # Everything is built anew for it, in a place of its own: otherwise each would throw away what the other has built.
@@ -158,11 +164,11 @@ check-rust: $(STAMPS)/venv
 # PyO3 is told what such an interpreter would say, so none is needed. Everything is built anew for it, in a place of its
 # own, once.
 .PHONY: check-pythons
-check-pythons: ## Lint the gateway as for the oldest CPython and for a free-threaded one, which need not be there
+check-pythons: ## Lint the native modules as for the oldest CPython and a free-threaded one, which need not be there
 	@for python in 3.10 3.14t; do \
-		echo "== the gateway for CPython $$python"; \
+		echo "== the native modules for CPython $$python"; \
 		PYO3_CONFIG_FILE="$(abspath .ci)/python-$$python.pyo3" CARGO_TARGET_DIR=target/check-$$python \
-			cargo clippy -p gateway --locked -- -D warnings; \
+			cargo clippy -p gateway -p load-py --locked -- -D warnings; \
 	done
 
 .PHONY: check-python
@@ -175,7 +181,7 @@ check-python: $(STAMPS)/check
 
 .PHONY: check-module
 check-module: build $(STAMPS)/check
-	$(BIN)/python -m mypy.stubtest kirsch._native
+	$(BIN)/python -m mypy.stubtest kirsch._native kirsch_bench._native
 
 .PHONY: check-docs
 check-docs: $(STAMPS)/venv
@@ -219,13 +225,16 @@ survey-smoke: build ## Survey three servers for a few seconds, so that the whole
 	timeout 170 $(BIN)/kirsch survey survey/smoke.toml --out target/survey-smoke $(SURVEY_ARGS)
 
 # About 40 minutes, on a machine that has nothing else to do, and 15 more at first, to install the servers. What was
-# measured is not measured again; FOUNDING=picows chooses.
+# measured is not measured again; FOUNDING=picows chooses. The raw data stay in target/survey; docs/survey gets the
+# reports that people read.
 .PHONY: survey-founding
 survey-founding: build ## Measure the founding documents' tables again, with servers of today, into docs/survey
 	@bash survey/founding/packages.sh
 	@failed=""; for name in $(FOUNDING); do \
 		echo "== $$name"; \
-		$(BIN)/kirsch survey survey/founding/$$name.toml --out docs/survey/$$name $(SURVEY_ARGS) || failed="$$failed $$name"; \
+		$(BIN)/kirsch survey survey/founding/$$name.toml --out target/survey/$$name $(SURVEY_ARGS) || failed="$$failed $$name"; \
+		mkdir -p docs/survey/$$name; \
+		cp target/survey/$$name/survey.txt target/survey/$$name/survey.html docs/survey/$$name || failed="$$failed $$name"; \
 	done; \
 	if [ -n "$$failed" ]; then echo "Not all went well in:$$failed"; exit 1; fi
 
@@ -256,7 +265,7 @@ clean: ## Remove everything that these commands made
 	rm -rf target fuzz/target dist .venvs .mypy_cache .ruff_cache .pytest_cache
 	@# Only an environment that was made here: VENV may name anything.
 	@if [ -d $(STAMPS) ]; then rm -rf $(VENV); fi
-	find crates python tests examples -name __pycache__ -prune -exec rm -rf {} +
+	find crates python packages tests examples -name __pycache__ -prune -exec rm -rf {} +
 
 # An environment keeps the interpreter that it was made with; a different one asked for must not be ignored in silence.
 .PHONY: same-python
@@ -284,9 +293,23 @@ $(STAMPS)/test: pyproject.toml tests/requirements.txt $(STAMPS)/venv
 	$(PIP) install --group test -r tests/requirements.txt
 	@touch $@
 
-# A wheel, not an editable install: what is tested is what is shipped.
-$(STAMPS)/kirsch: $(SOURCES) $(STAMPS)/build
-	@rm -rf $(VENV)/.wheel
-	$(BIN)/maturin build --quiet --profile $(PROFILE) --interpreter $(BIN)/python --compatibility linux --out $(VENV)/.wheel
-	$(PIP) install --force-reinstall --no-deps $(VENV)/.wheel/*.whl
+# $(call install-wheel,FOLDER): build the distribution of that folder and install it. What it depends on is either built
+# here or needed by nothing that `make` runs, so no index is asked.
+define install-wheel
+@rm -rf $(VENV)/.wheel/$(@F)
+cd $(1) && "$(abspath $(BIN))/maturin" build --quiet --profile $(PROFILE) --interpreter "$(abspath $(BIN))/python" \
+	--compatibility linux --out "$(abspath $(VENV))/.wheel/$(@F)"
+$(PIP) install --force-reinstall --no-deps $(VENV)/.wheel/$(@F)/*.whl
+@touch $@
+endef
+
+$(STAMPS)/kirsch: pyproject.toml README.md $(call sources,crates/wire crates/engine crates/gateway python) $(STAMPS)/build
+	$(call install-wheel,.)
+
+$(STAMPS)/kirsch-bench: $(call sources,crates/wire crates/engine crates/load crates/load-py \
+		packages/kirsch-bench/pyproject.toml packages/kirsch-bench/README.md packages/kirsch-bench/src) $(STAMPS)/build
+	$(call install-wheel,packages/kirsch-bench)
+
+$(PURE:%=$(STAMPS)/%): $(STAMPS)/%: packages/%/pyproject.toml | $(STAMPS)/kirsch
+	$(PIP) install --editable packages/$*
 	@touch $@

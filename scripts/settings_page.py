@@ -149,9 +149,11 @@ def _cell(answer: str) -> str:
 def pages() -> dict[Path, str]:
     """What each generated file has to hold."""
     sys.path.insert(0, str(ROOT / "python"))
-    from kirsch import man
+    from kirsch import commands, man
 
-    return {OPTIONS: options_module(), PAGE: page(), MANUAL: f"{man.page()}\n", MIGRATING: migrating()}
+    # The page that the wheel holds has the wheel's own commands, whatever is installed here.
+    manual = f"{man.page(commands.COMMANDS)}\n"
+    return {OPTIONS: options_module(), PAGE: page(), MANUAL: manual, MIGRATING: migrating()}
 
 
 def main() -> int:

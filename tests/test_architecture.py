@@ -56,7 +56,7 @@ def test_the_load_generator_is_told_the_time_and_knows_no_python() -> None:
         assert name == "run.rs" or not re.search(r"(Instant|SystemTime)::now|clock_gettime", code), name
 
 
-@pytest.mark.parametrize("crate", ["engine", "gateway", "load"])
+@pytest.mark.parametrize("crate", ["engine", "gateway", "load", "load-py"])
 def test_only_wire_writes_protocol_bytes(crate: str) -> None:
     for name, code in sources(crate).items():
         # The null server looks for the end of a request and for nothing else; what it answers is its caller's.
@@ -71,8 +71,13 @@ def test_only_wire_writes_protocol_bytes(crate: str) -> None:
 def test_the_order_of_the_crates() -> None:
     assert not dependencies("wire") & {"engine", "gateway"}
     assert "gateway" not in dependencies("engine")
-    assert {"engine", "load", "wire"} <= dependencies("gateway")
-    assert "load" not in dependencies("wire") | dependencies("engine")
+    assert {"engine", "wire"} <= dependencies("gateway")
+
+
+def test_the_server_has_no_load_generator() -> None:
+    assert not {"load", "load-py"} & (dependencies("wire") | dependencies("engine") | dependencies("gateway"))
+    assert not {"gateway", "pyo3"} & (dependencies("load") | dependencies("engine") | dependencies("wire"))
+    assert dependencies("load-py") == {"load", "pyo3", "serde_json", "wire"}
 
 
 @pytest.mark.parametrize("manifest", sorted(path.relative_to(PROJECT).as_posix() for path in MANIFESTS))
@@ -100,7 +105,8 @@ def test_the_engine_and_the_load_generator_are_safe(crate: str) -> None:
 
 def test_every_accident_is_guarded_by_something_real() -> None:
     """SECURITY.md's column "guarded by" names tests, corpus cases (as globs) and files that exist."""
-    code = "".join(path.read_text(encoding="utf-8") for path in (PROJECT / "tests").rglob("test_*.py"))
+    tests = [*(PROJECT / "tests").rglob("test_*.py"), *(PROJECT / "packages").glob("*/tests/test_*.py")]
+    code = "".join(path.read_text(encoding="utf-8") for path in tests)
     code += "".join(path.read_text(encoding="utf-8") for path in CRATES.rglob("*.rs"))
     rows = re.findall(r"^\| [A-Z]\d+ \|.*\| ([^|]*) \|$", (PROJECT / "SECURITY.md").read_text(encoding="utf-8"), re.M)
     assert len(rows) >= 30

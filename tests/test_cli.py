@@ -354,7 +354,7 @@ def test_an_installation_without_the_engine_says_so(here: Path) -> None:
 def test_help_names_the_subcommands() -> None:
     for args in (["--help"], ["--help-all"], ["help", "all"]):
         shown = run(*args).stdout.splitlines()[1]
-        assert shown == "       kirsch check|top|bench|survey|profile|completion|man|help ..."
+        assert shown == "       kirsch check|top|completion|man|bench|profile|survey|help ..."
 
 
 @pytest.mark.parametrize("args", [["--help-all"], ["help", "all"]])

@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from kirsch import completion
-from kirsch.commands import COMMANDS
+from kirsch import commands, completion
 from kirsch.config.schema import SETTINGS
 
 if TYPE_CHECKING:
@@ -150,13 +149,14 @@ def test_every_flag_and_command_is_in_the_script(shell: str) -> None:
     for flag in (flag for each in SETTINGS for flag in (*each.flags, *each.negations)):
         spelled = flag if shell != "fish" else f"-l {flag[2:]} " if flag.startswith("--") else f"-s {flag[1:]} "
         assert spelled in f"{script} ", flag
-    assert all(name in script for name in COMMANDS)
+    assert all(name in script for name in commands.installed())
 
 
 def test_flags_of_subcommands_are_those_that_they_take() -> None:
-    assert {"--connections", "-c", "--slo", "--json"} <= set(completion.flags_of("bench"))
-    assert {"--all", "--strict", "--only", "--help", "-h"} >= set(completion.flags_of("check"))
-    assert "--threshold" in completion.flags_of("profile")
+    present = commands.installed()
+    assert {"--connections", "-c", "--slo", "--json"} <= set(completion.flags_of(present["bench"]))
+    assert {"--all", "--strict", "--only", "--help", "-h"} >= set(completion.flags_of(present["check"]))
+    assert "--threshold" in completion.flags_of(present["profile"])
 
 
 def test_a_shell_that_is_not_known_is_told() -> None:
@@ -171,7 +171,7 @@ def test_manual_page_has_every_setting() -> None:
     for each in SETTINGS:
         assert all(flag in page for flag in each.flags)
         assert each.variable in page
-    assert all(f".B kirsch {name}" in page for name in COMMANDS)
+    assert all(f".B kirsch {name}" in page for name in commands.installed())
 
 
 @pytest.mark.skipif(shutil.which("mandoc") is None, reason="mandoc is not installed; tests/system_packages.sh does it")

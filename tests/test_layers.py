@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import json
+import re
 import subprocess
 import sys
 import urllib.request
@@ -19,7 +20,8 @@ if TYPE_CHECKING:
 
     from running import Serve
 
-PACKAGE = Path(__file__).resolve().parent.parent / "python" / "kirsch"
+PROJECT = Path(__file__).resolve().parent.parent
+PACKAGE = PROJECT / "python" / "kirsch"
 
 # Each module or package may import those below it only. A new one takes its place here. The modules of config stand for
 # themselves: the schema lies below the server, and what reads the command line above it.
@@ -64,8 +66,27 @@ LAYERS = (
     "_native",
 )
 
-# Packages for users, which nothing in the layers above imports.
-LEAVES = frozenset({"web", "query", "bench", "survey", "profile", "middleware", "testing"})
+# What nothing in the layers above imports: profiles and middleware, and the former name of kirsch_bench.
+LEAVES = frozenset({"bench", "profile", "middleware"})
+
+# What the modules in LEAVES may import, of each other and of the layers.
+BELOW_LEAVES = {"bench": set(), "middleware": {"middleware", "profile"}, "profile": {"profile", "drivers"}}
+
+# The packages of all distributions, as (folder, name).
+PACKAGES = (
+    (PACKAGE.parent, "kirsch"),
+    (PROJECT / "packages" / "kirsch-bench" / "src", "kirsch_bench"),
+)
+
+# Circles that two files each choose on purpose, by an import inside a function: a driver is imported when it is chosen,
+# inotify where the system has it.
+KNOWN_CIRCLES = {
+    "kirsch/drivers/__init__.py",
+    "kirsch/drivers/gevent.py",
+    "kirsch/drivers/threads.py",
+    "kirsch/supervisor/inotify.py",
+    "kirsch/supervisor/watching.py",
+}
 
 # Modules that take milliseconds to import, and that serving has no use for; threads have one for threading.
 HEAVY = frozenset(
@@ -102,6 +123,25 @@ def _imports(path: Path) -> set[str]:
     return found
 
 
+def _imported_files(path: Path, folder: Path) -> set[Path]:
+    """Files below ``folder`` that a file imports, anywhere in it."""
+    names = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            submodules = {f"{node.module}.{alias.name}" for alias in node.names}
+            names |= submodules if all(_file(name, folder) for name in submodules) else {node.module, *submodules}
+    return {found for name in names if not name.endswith("._native") and (found := _file(name, folder))}
+
+
+def _file(module: str, folder: Path) -> Path | None:
+    """The file of a module; None where it is none of this folder's. A native module has its stub."""
+    path = folder.joinpath(*module.split("."))
+    candidates = (path.with_suffix(".py"), path / "__init__.py", path.with_suffix(".pyi"))
+    return next((each for each in candidates if each.exists()), None)
+
+
 def _loaded(code: str) -> set[str]:
     """Names in sys.modules after ``code`` in a fresh interpreter, without those that every start loads."""
     program = "import json, sys\nbefore = set(sys.modules)\n{}\nprint(json.dumps(sorted(set(sys.modules) - before)))"
@@ -113,9 +153,35 @@ def _loaded(code: str) -> set[str]:
 
 def test_every_module_is_in_the_list_of_layers() -> None:
     modules = {path.stem for path in PACKAGE.glob("*.py")} - {"__init__"}
-    packages = {path.parent.name for path in PACKAGE.glob("*/__init__.py")} - LEAVES - {"config"}
+    packages = {path.parent.name for path in PACKAGE.glob("*/__init__.py")} - {"config"}
     config = {f"config.{path.stem}" for path in (PACKAGE / "config").iterdir() if path.name[0] != "_"}
-    assert modules | packages | config == set(LAYERS) - {"_native"}
+    assert modules | packages | config == set(LAYERS) - {"_native"} | LEAVES
+
+
+@pytest.mark.parametrize("module", sorted(LEAVES))
+def test_profiles_and_middleware_import_little_of_the_server(module: str) -> None:
+    for path in _files(module):
+        assert _imports(path) <= BELOW_LEAVES[module], path
+
+
+def test_the_server_imports_no_other_distribution() -> None:
+    for path in PACKAGE.rglob("*.py"):
+        others = re.findall(r"^\s*(?:from|import) (kirsch_\w+)", path.read_text(encoding="utf-8"), re.M)
+        assert not others or path == PACKAGE / "bench.py", path
+
+
+@pytest.mark.parametrize(("folder", "name"), PACKAGES, ids=lambda value: value if isinstance(value, str) else "")
+def test_no_files_import_each_other_in_a_circle(folder: Path, name: str) -> None:
+    """Imports inside functions and for type checking count too."""
+    imports = {path: _imported_files(path, folder) - {path} for path in (folder / name).rglob("*.py")}
+    left = dict(imports)
+    while leaves := [path for path, targets in left.items() if not targets & left.keys()]:
+        for path in leaves:
+            del left[path]
+    while roots := [path for path in left if not any(path in targets for targets in left.values())]:
+        for path in roots:
+            del left[path]
+    assert {path.relative_to(folder).as_posix() for path in left} <= KNOWN_CIRCLES
 
 
 @pytest.mark.parametrize("module", [name for name in LAYERS if name != "_native"])

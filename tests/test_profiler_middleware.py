@@ -19,8 +19,9 @@ import pytest
 
 from kirsch._native import FileWrapper
 from kirsch.middleware import profiler
-from kirsch.middleware.profiler import AGGREGATE_NAME, NAME, make_app
+from kirsch.middleware.profiler import make_app
 from kirsch.profile import stats
+from kirsch.profile.files import AGGREGATE_NAME, NAME
 from proc import wait_until
 from waiting import PATIENCE, every_concurrent_driver, flags
 

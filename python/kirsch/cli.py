@@ -11,9 +11,8 @@ from __future__ import annotations
 import os
 import sys
 
-from kirsch import bootstrap, reports
+from kirsch import bootstrap, commands, reports
 from kirsch.bootstrap import EXIT_FAILED, EXIT_USAGE, StartupError
-from kirsch.commands import COMMANDS
 from kirsch.config import sources
 from kirsch.config.arguments import HELP_ALL, VERSION, Arguments
 from kirsch.config.schema import UsageError
@@ -31,11 +30,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the command with ``argv`` (default: that of the process) and return its exit status."""
     argv = sys.argv[1:] if argv is None else list(argv)
     try:
-        if argv and argv[0] in COMMANDS:
-            return _subcommand(argv[0], argv[1:])
-        return _main(argv)
-    except UsageError as error:
-        _say_lines(_mistakes(error, argv))
+        command = commands.find(argv[0]) if argv else None
+        try:
+            if command is not None:
+                return command.main(argv[1:])
+            return _main(argv)
+        except UsageError as error:
+            _say_lines(str(error).splitlines() if command is not None else _mistakes(error, argv))
+            return EXIT_USAGE
+    except commands.CommandError as error:
+        reports.write_stderr(f"kirsch: {error}")
         return EXIT_USAGE
     except StartupError as error:
         reports.write_failure(str(error), "" if error.cause is None else reports.traceback_text(error.cause))
@@ -49,39 +53,16 @@ def _say_lines(lines: Sequence[str]) -> None:
         reports.write_stderr(f"kirsch: {line}")
 
 
-def _subcommand(name: str, argv: Sequence[str]) -> int:
-    if name == "help":
-        return _help(argv)
-    module = __import__(f"kirsch.{name}", fromlist=["main"])
-    status: int = module.main(argv)
-    return status
-
-
-def _help(argv: Sequence[str]) -> int:
-    from kirsch import output
-
-    topic = argv[0] if argv else ""
-    if topic in COMMANDS and topic != "help":
-        return _subcommand(topic, ["--help"])
-    if topic not in ("", "all", "help"):
-        from kirsch.suggest import did_you_mean
-
-        near = did_you_mean(topic, COMMANDS)
-        raise UsageError(f"there is no command {topic}{near or '; there are ' + ', '.join(COMMANDS)}")
-    output.print_output(output.help_all() if topic == "all" else output.help_text())
-    return 0
-
-
 def _mistakes(error: UsageError, argv: Sequence[str]) -> list[str]:
     """The lines of ``error``, and further mistakes that can be found without running the application."""
     lines = str(error).splitlines()
-    if error.settings is None or (argv and argv[0] in COMMANDS):
+    if error.settings is None:
         return lines
     arguments = Arguments(argv)
     if len(arguments.targets) > 1:
         from kirsch.suggest import nearest
 
-        if near := nearest(argv[0], COMMANDS):
+        if near := nearest(argv[0], commands.names()):
             return [f"there is no command {argv[0]}; did you mean `kirsch {near}`?"]
     return [*lines, *sources.glance(error.settings, arguments)]
 

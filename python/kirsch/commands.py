@@ -1,16 +1,160 @@
-"""The subcommands of ``kirsch``."""
+"""The subcommands of ``kirsch``: those of this distribution, and those that other distributions add.
+
+A distribution adds a command by an entry point in the group ``kirsch.commands``. Its name is the command, and it refers
+to a :class:`Command`::
+
+    [project.entry-points."kirsch.commands"]
+    bench = "kirsch_bench.commands:BENCH"
+
+Only a first argument that is the name of a command is one: ``kirsch check:app`` and ``kirsch -w 2 check`` serve. Entry
+points are looked up when help is shown, and when the first argument is the name of neither a command nor a module: to
+read them takes longer than all the rest of a start.
+"""
+
+from __future__ import annotations
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from importlib.metadata import EntryPoint
+
+GROUP = "kirsch.commands"
+
+
+class Command:
+    """A subcommand. ``module`` is imported when it runs, and has ``main(argv) -> int``: ``argv`` is what follows the
+    command's name, the result is the exit status.
+
+    ``main`` may raise :class:`kirsch.config.schema.UsageError` and :class:`kirsch.bootstrap.StartupError`. Each becomes
+    a line on stderr and an exit status.
+    """
+
+    __slots__ = ("module", "summary", "takes_settings")
+
+    def __init__(self, summary: str, module: str, *, takes_settings: bool = False) -> None:
+        self.summary = summary
+        """One sentence for the list of commands."""
+        self.module = module
+        self.takes_settings = takes_settings
+        """Whether it takes all settings of the server as flags, beside flags of its own."""
+
+    def main(self, argv: Sequence[str]) -> int:
+        """Run the command. Raises what its module raises."""
+        status: int = __import__(self.module, fromlist=["main"]).main(argv)
+        return status
+
 
 COMMANDS = {
-    "check": "Show the settings and where each is from, import the application, and point out likely mistakes.",
-    "top": "Watch a running server: rates, latencies, workers, slow requests.",
-    "bench": "Measure an HTTP server: rates, latencies, errors; also load tests written in Python.",
-    "survey": "Measure HTTP servers side by side, each in an environment of its own, with intervals and ranks.",
-    "profile": "Show where the time of a request goes: in the server by stages, in the application by calls.",
-    "completion": "Print a script that completes commands, flags and values in bash, zsh or fish.",
-    "man": "Print the manual page.",
-    "help": "Print help: kirsch help, kirsch help COMMAND, kirsch help all.",
+    "check": Command(
+        "Show the settings and where each is from, import the application, and point out likely mistakes.",
+        "kirsch.check",
+        takes_settings=True,
+    ),
+    "top": Command("Watch a running server: rates, latencies, workers, slow requests.", "kirsch.top"),
+    "completion": Command(
+        "Print a script that completes commands, flags and values in bash, zsh or fish.", "kirsch.completion"
+    ),
+    "man": Command("Print the manual page.", "kirsch.man"),
+    "help": Command("Print help: kirsch help, kirsch help COMMAND, kirsch help all.", "kirsch.output"),
 }
-"""Each is a module of this name with ``main(argv) -> int``, imported when it is asked for; help is ``kirsch.cli``'s.
+"""Those of this distribution."""
 
-Only a first argument that is one of these words is one: ``kirsch check:app`` and ``kirsch -w 2 check`` serve.
-"""
+EXTRAS = {"bench": "bench", "survey": "bench", "profile": "bench"}
+"""Commands that an extra of this distribution installs, with the name of the extra. Applications cannot have these
+names, whether the extra is installed or not."""
+
+
+class CommandError(Exception):
+    """A command that is not installed or cannot be loaded. The text is one line, and says what to do."""
+
+
+def find(word: str) -> Command | None:
+    """The command of that name. None: there is none, so the word names an application. Raises CommandError."""
+    if word in COMMANDS:
+        return COMMANDS[word]
+    if word not in EXTRAS and (not _could_be_a_command(word) or _is_module(word)):
+        return None
+    for entry_point in _entry_points():
+        if entry_point.name == word:
+            return _load(entry_point)
+    if word in EXTRAS:
+        raise CommandError(f"kirsch {word} is not installed for this Python: pip install '{_requirement(word)}'")
+    return None
+
+
+def installed() -> dict[str, Command]:
+    """All commands that can be run. One that cannot be loaded is listed, and says so when it runs."""
+    found = dict(COMMANDS)
+    help_command = found.pop("help")
+    for entry_point in _entry_points():
+        try:
+            found.setdefault(entry_point.name, _load(entry_point))
+        except CommandError as error:
+            found.setdefault(entry_point.name, _Broken(str(error)))
+    return {**found, "help": help_command}
+
+
+def names() -> set[str]:
+    """The names of all commands that are installed or that an extra would install."""
+    return {*COMMANDS, *EXTRAS, *(entry_point.name for entry_point in _entry_points())}
+
+
+def not_installed(present: dict[str, Command]) -> str:
+    """A sentence about the commands that an extra would add to ``present``; empty where none is missing."""
+    missing = [name for name in EXTRAS if name not in present]
+    if not missing:
+        return ""
+    requirements = " ".join(dict.fromkeys(f"'{_requirement(name)}'" for name in missing))
+    return f"More commands, {', '.join(missing)}, come with: pip install {requirements}"
+
+
+class _Broken(Command):
+    """A command that cannot be loaded."""
+
+    __slots__ = ()
+
+    def __init__(self, problem: str) -> None:
+        super().__init__(problem, "")
+
+    def main(self, argv: Sequence[str]) -> int:  # noqa: ARG002
+        """Raise CommandError."""
+        raise CommandError(self.summary)
+
+
+def _could_be_a_command(word: str) -> bool:
+    return word.replace("-", "_").isidentifier() and not word.startswith("-")
+
+
+def _is_module(word: str) -> bool:
+    """Whether an application of that name can be imported: an installed tool never changes what is served."""
+    import sys
+    from importlib.machinery import PathFinder
+
+    spec = PathFinder.find_spec(word, ["", *sys.path])
+    # A folder without an __init__.py has no origin, and no application.
+    return spec is not None and spec.origin is not None
+
+
+def _entry_points() -> list[EntryPoint]:
+    from importlib.metadata import entry_points
+
+    return sorted(entry_points(group=GROUP), key=lambda each: each.name)
+
+
+def _load(entry_point: EntryPoint) -> Command:
+    try:
+        command = entry_point.load()
+    except Exception as error:  # noqa: BLE001  # the module is another distribution's
+        raise CommandError(_problem(entry_point, f"{type(error).__name__}: {error}")) from None
+    if not isinstance(command, Command):
+        raise CommandError(_problem(entry_point, f"{entry_point.value} is not a kirsch.commands.Command"))
+    return command
+
+
+def _problem(entry_point: EntryPoint, problem: str) -> str:
+    whose = f" of {entry_point.dist.name}" if entry_point.dist is not None else ""
+    return f"the command {entry_point.name}{whose} cannot be loaded: {' '.join(problem.split())}"
+
+
+def _requirement(word: str) -> str:
+    return f"kirsch[{EXTRAS[word]}]"

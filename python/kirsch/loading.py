@@ -279,9 +279,9 @@ def _missing(name: str, rest: str) -> str:
     if parent:
         return line
     if not rest:
-        from kirsch.commands import COMMANDS
+        from kirsch import commands
 
-        if near := nearest(last, COMMANDS):
+        if near := nearest(last, commands.names()):
             return f"{line}; did you mean the command `kirsch {near}`?"
     return f"{line}; --chdir or --pythonpath can say where it is"
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from kirsch.commands import COMMANDS
+from kirsch import commands
 from kirsch.config.schema import SECTIONS, SETTINGS, UsageError
 from kirsch.output import print_output
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from kirsch.commands import Command
 
 HELP = """\
 usage: kirsch man
@@ -93,17 +95,20 @@ def main(argv: Sequence[str]) -> int:
         print_output(HELP)
         return 0
     if argv:
-        hint = f"kirsch help {argv[0]} tells about the command" if argv[0] in COMMANDS else "write kirsch man alone"
+        is_command = argv[0] in commands.names()
+        hint = f"kirsch help {argv[0]} tells about the command" if is_command else "write kirsch man alone"
         raise UsageError(f"kirsch man takes no arguments, and there is {argv[0]!r}; {hint}")
-    print_output(page())
+    print_output(page(commands.installed()))
     return 0
 
 
-def page() -> str:
-    """The page as troff, in the macros of man(7)."""
+def page(present: dict[str, Command]) -> str:
+    """The page as troff, in the macros of man(7), with the commands ``present``."""
     lines = [_HEAD, ".SH COMMANDS"]
-    for name, prose in COMMANDS.items():
-        lines += [".TP", f".B kirsch {name}", _text(prose)]
+    for name, command in present.items():
+        lines += [".TP", f".B kirsch {name}", _text(command.summary)]
+    if missing := commands.not_installed(present):
+        lines += [".PP", _text(missing)]
     lines += [
         ".SH OPTIONS",
         ".TP",

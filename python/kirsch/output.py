@@ -5,13 +5,28 @@ from __future__ import annotations
 import os
 import sys
 
+from kirsch import commands
 from kirsch.bootstrap import EXIT_FAILED, StartupError
-from kirsch.commands import COMMANDS
-from kirsch.config.schema import BY_NAME, SECTIONS, SETTINGS
+from kirsch.config.schema import BY_NAME, SECTIONS, SETTINGS, UsageError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run ``kirsch help`` with what follows its name, and return its exit status. Raises UsageError, CommandError."""
+    topic = argv[0] if argv else ""
+    if topic not in ("", "all", "help"):
+        command = commands.find(topic)
+        if command is None:
+            from kirsch.suggest import did_you_mean
+
+            near = did_you_mean(topic, commands.names()) or f"; there are {', '.join(commands.installed())}"
+            raise UsageError(f"there is no command {topic}{near}")
+        return command.main(["--help"])
+    print_output(help_all() if topic == "all" else help_text())
+    return 0
 
 
 def print_output(text: str) -> None:
@@ -71,7 +86,7 @@ def help_text() -> str:
         rows.append((f"{', '.join(flags)} {each.metavar}".strip(), each.summary))
     width = max(len(flags) for flags, _ in rows)
     lines = "\n".join(f"  {flags:{width}}  {prose}" for flags, prose in rows)
-    return HELP.format(commands="|".join(COMMANDS), flags=lines, count=len(SETTINGS))
+    return HELP.format(commands="|".join(commands.installed()), flags=lines, count=len(SETTINGS))
 
 
 def help_all() -> str:
@@ -85,8 +100,11 @@ def help_all() -> str:
         width, initial_indent=" " * 8, subsequent_indent=" " * 8, break_on_hyphens=False, break_long_words=False
     )
     lines = [help_text(), "", "Commands (kirsch help COMMAND tells more):", ""]
-    for name, prose in COMMANDS.items():
-        lines += [f"  {name}", *wrap.wrap(prose)]
+    present = commands.installed()
+    for name, command in present.items():
+        lines += [f"  {name}", *wrap.wrap(command.summary)]
+    if missing := commands.not_installed(present):
+        lines += ["", *textwrap.wrap(missing, width, initial_indent="  ", subsequent_indent="  ")]
     for section, prose in SECTIONS.items():
         lines += ["", f"{section}:", *textwrap.wrap(prose, width, initial_indent="  ", subsequent_indent="  "), ""]
         for each in SETTINGS:

@@ -1,5 +1,5 @@
-//! The gateway between the engine and Python: the only crate that knows the interpreter. It builds the module
-//! `kirsch._native`, whose Python face is described in `python/kirsch/_native.pyi`.
+//! The gateway between the engine and Python: the only crate of the server that knows the interpreter. It builds the
+//! module `kirsch._native`, whose Python face is described in `python/kirsch/_native.pyi`.
 //!
 //! ```text
 //!   server   the class that Python sees ──▶ engines ──▶ site   an engine and its gateway's state behind one lock
@@ -7,7 +7,6 @@
 //!                                                         │          (not locked)
 //!                                                         └── calls  who works on what, since when, and until when
 //!   log_writer  threads that write logs
-//!   bench    the load generator, which has nothing to do with any of these
 //!   signals  room for signal handlers
 //!   stacks   of other threads
 //!   inotify  files that change, for --reload; on Linux
@@ -21,7 +20,6 @@
 //! against the C API ([`object`], [`wsgi`]), because there the price of one call shows.
 
 mod access_log;
-mod bench;
 mod calls;
 mod clock;
 mod config;
@@ -51,8 +49,6 @@ use pyo3::prelude::*;
 #[pymodule(gil_used = false)]
 mod _native {
     use crate::access_log;
-    #[pymodule_export]
-    use crate::bench::{Histogram, ResponseFault, Responses, load, serve_null};
     #[pymodule_export]
     use crate::calls::Call;
     use crate::group;

@@ -419,7 +419,7 @@ fn engine_config(given: &NativeConfig<'_>) -> PyResult<Config> {
 }
 
 /// A descriptor of our own for what the caller's stands for.
-pub(crate) fn duplicate(name: &str, descriptor: RawFd) -> PyResult<OwnedFd> {
+fn duplicate(name: &str, descriptor: RawFd) -> PyResult<OwnedFd> {
     if descriptor < 0 {
         return Err(PyValueError::new_err(format!("{name}: {descriptor} is no descriptor")));
     }

@@ -20,12 +20,12 @@ from __future__ import annotations
 
 import atexit
 import os
-import re
 import threading
 import time
 from typing import TYPE_CHECKING, Any
 
 from kirsch.profile import stats
+from kirsch.profile.files import NAME, aggregate_name, file_name
 from kirsch.profile.tracer import is_free
 from kirsch.profile.wsgi import traced
 
@@ -41,14 +41,6 @@ KEEP = 100
 WRITE_SECONDS = 1.0
 """The minimum interval in which the file of all requests is written, while requests come; it is also written at
 exit."""
-
-NAME = re.compile(
-    r"(?P<time>\d{8}T\d{6}\.\d{6})-(?P<method>[A-Z]{1,12})-(?P<path>[\w.~+-]*)-(?P<us>\d+)us-\d+-\d+\.prof", re.ASCII
-)
-"""The name of a request's file: time (UTC), method and path, microseconds, process, number."""
-
-AGGREGATE_NAME = re.compile(r"all-\d+\.prof", re.ASCII)
-"""The name of the file of all requests of a process."""
 
 
 def make_app(
@@ -89,7 +81,7 @@ class Profiler:
         if self._viewer:
             path = environ.get("PATH_INFO", "")
             if path == self._viewer or path.startswith(self._viewer + "/"):
-                from kirsch.middleware import profiler_viewer
+                from kirsch.middleware import profiler_viewer  # its page is for development
 
                 self._keep_safe(environ, self._keeper.flush)
                 return profiler_viewer.respond(environ, start_response, self._folder)
@@ -131,7 +123,7 @@ class _Each:
         root = run.tracer.root
         with self._lock:
             self._number += 1
-            name = _name(run, self._number)
+            name = file_name(run, self._number)
         os.makedirs(self._folder, exist_ok=True)
         stats.write(os.path.join(self._folder, name), stats.of(root), _about(run), stats.plain(root))
         with self._lock:
@@ -199,17 +191,8 @@ class _All:
             requests = self._requests
             about = {"requests": requests, "since": self._since, "nanoseconds": self._nanoseconds}
         os.makedirs(self._folder, exist_ok=True)
-        stats.write(os.path.join(self._folder, f"all-{self._process}.prof"), counted, about)
+        stats.write(os.path.join(self._folder, aggregate_name(self._process)), counted, about)
         self._written = requests
-
-
-def _name(run: Run, number: int) -> str:
-    seconds = int(run.started)
-    when = time.strftime("%Y%m%dT%H%M%S", time.gmtime(seconds))
-    method = re.sub(r"[^A-Z]", "", run.method.upper())[:12] or "X"
-    path = re.sub(r"[^A-Za-z0-9._~+-]+", "_", run.path).strip("_.")[:80]
-    micros = int((run.started - seconds) * 1e6)
-    return f"{when}.{micros:06d}-{method}-{path}-{run.nanoseconds // 1000}us-{os.getpid()}-{number}.prof"
 
 
 def _about(run: Run) -> dict[str, Any]:

@@ -11,10 +11,9 @@ from html import escape
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs, quote
 
-from kirsch.bench import page
-from kirsch.bench.show import plural, show_bytes
-from kirsch.middleware.profiler import AGGREGATE_NAME, NAME
-from kirsch.profile import stats, tree
+from kirsch.profile import page, stats, tree
+from kirsch.profile.files import AGGREGATE_NAME, NAME
+from kirsch.profile.show import plural, show_bytes
 
 if TYPE_CHECKING:
     import re
@@ -164,7 +163,7 @@ def _what(about: dict[str, Any]) -> str:
 
 
 def _table(rows: list[list[str]]) -> str:
-    """As :func:`kirsch.bench.page.table`, with cells that are HTML already."""
+    """A table whose cells are HTML; the first row is its head."""
     head, *body = rows
     lines = ["<tr>" + "".join(f"<th>{cell}</th>" for cell in head) + "</tr>"]
     lines += ["<tr>" + "".join(f"<td>{cell}</td>" for cell in row) + "</tr>" for row in body]

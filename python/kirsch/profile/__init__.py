@@ -1,24 +1,6 @@
-"""``kirsch profile``: where the time of one request goes, in the server and in the application.
+"""Profiles of single requests: which calls an application makes, and how long they take.
 
-Nothing of the server imports this. ``tracer`` follows calls, ``stats`` keeps them in files, ``wsgi`` follows an
-application; the command and ``kirsch.middleware.profiler`` are made of these.
+``tracer`` follows calls, ``wsgi`` follows an application's request, ``stats`` keeps the calls in ``.prof`` files, which
+``files`` names; ``tree``, ``show`` and ``page`` print them. :mod:`kirsch.middleware.profiler` is made of these, and so
+is ``kirsch profile``, a command of the distribution kirsch-bench. Nothing of the server imports this package.
 """
-
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-__all__ = ["main"]
-
-
-def main(argv: Sequence[str]) -> int:
-    """Run ``kirsch profile`` with what follows its name, and return its exit status.
-
-    Raises UsageError and StartupError, for :func:`kirsch.cli.main` to tell.
-    """
-    from kirsch.profile import command
-
-    return command.main(argv)

@@ -2,7 +2,7 @@
 
 pstats reads one marshalled object: a mapping from functions, ``(file, line, name)``, to ``(primitive calls, calls, own
 time, total time, callers)``, in seconds. Behind it follows a second object, which pstats does not look at: the request
-and its tree, as plain data. Marshalled data should be read only where one trusts whoever may write it (the
+and its tree, as plain data. Marshalled data should be read only if everything that may write it is trusted (the
 documentation of ``marshal``): such files belong into a folder that only the server writes.
 """
 

@@ -2,10 +2,11 @@
 
 It rests on ``sys.setprofile``, which calls back at each call and return in one thread, and not on cProfile, for a
 reason: since CPython 3.12 a process has one cProfile at a time, and it takes the calls of *all* threads for those of
-whoever started it. In a server with threads the profile of one request would be a mixture, and that of a second one an
-exception. ``sys.setprofile`` stays within its thread on every version. It costs more for each call (two microseconds
-against some tenths of one), of which the part that this module itself works is taken out of the times again; what is
-left, a good half microsecond, makes small functions that are called often look more expensive than they are.
+the thread that started it. In a server with threads the profile of one request would be a mixture, and that of a second
+one an exception. ``sys.setprofile`` stays within its thread on every version. It costs more for each call (two
+microseconds against some tenths of one), of which the part that this module itself works is taken out of the times
+again; what is left, a good half microsecond, makes small functions that are called often look more expensive than they
+are.
 
 A tracer follows one request: through the thread, or the greenlet, in which it is started, for as long as it is started,
 and as often as that is. What the request hands to other threads is not followed.

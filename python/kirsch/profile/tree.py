@@ -60,17 +60,6 @@ def longest(calls: Iterable[dict[str, Any]]) -> dict[str, Any] | None:
     return max(calls, key=lambda call: int(call["total"]), default=None)
 
 
-def count(calls: Iterable[dict[str, Any]]) -> int:
-    """How many lines there would be without a threshold."""
-    waiting = list(calls)
-    number = 0
-    while waiting:
-        call = waiting.pop()
-        number += 1
-        waiting += call["calling"]
-    return number
-
-
 def _sorted(calls: Iterable[dict[str, Any]], sort: str) -> Sequence[dict[str, Any]]:
     key: Any = ORDERS[sort]
     return list(calls) if key is None else sorted(calls, key=key)

@@ -1,0 +1,323 @@
+"""``kirsch bench``: read the command line, measure, report."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+import sys
+import time
+from typing import TYPE_CHECKING, Any
+
+from kirsch import reports
+from kirsch_bench import errors, flags
+from kirsch_bench import target as targets
+from kirsch_bench.errors import Failure, UsageError
+from kirsch_bench.files import Files
+from kirsch_bench.measure import measure
+from kirsch_bench.progress import Display
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from kirsch_bench import ab
+    from kirsch_bench.plan import Load
+    from kirsch_bench.results import Result
+
+_CLIENTS_OF_A_WORKER = 10
+"""asynchammer's."""
+
+_COOL_DOWN_SECONDS = 0.5
+"""Between the steps of a search, for a server to be done with what it had queued."""
+
+_SCRIPT = re.compile(r".+\.py(:.*)?|(?!unix:)[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")
+"""What names a load test in Python; a URL's port begins with a digit."""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command with ``argv`` (default: the process's) and return its exit status."""
+    argv = sys.argv[1:] if argv is None else argv
+    try:
+        if argv and argv[0] == "compare":
+            from kirsch_bench import command_compare
+
+            return command_compare.run(argv[1:])
+        given = flags.parse(argv)
+        if "help" in given:
+            Files({}).answer(flags.HELP)
+            return errors.OK
+        return _run(given)
+    except Failure as failure:
+        reports.write_stderr(f"kirsch bench: {failure}")
+        return failure.status
+    except KeyboardInterrupt:
+        return errors.INTERRUPTED
+
+
+def _run(given: dict[str, Any]) -> int:
+    if "cycles" in given or _SCRIPT.fullmatch(given.get("target", "")):
+        flags.require_flags(given, flags.USERS, "a load test in Python")
+        from kirsch_bench import command_users
+
+        return command_users.run(given)
+    if "thread_report" in given:
+        flags.require_flags(given, flags.THREAD_REPORT, "--thread-report")
+        return _thread_report(given)
+    if "size_report" in given:
+        flags.require_flags(given, flags.SIZE_REPORT, "--size-report")
+        return _size_report(given)
+    flags.require_flags(given, flags.LOAD, "a URL")
+    given = _as_asynchammer(given)
+    target = _target(given)
+    load = build_load(given, target)
+    files = Files({name: given[name] for name in ("json", "html", "hdr") if name in given})
+    display = Display(quiet="quiet" in given)
+    if "slo" in given:
+        return _slo(given, load, files, display)
+    for name in ("slo_precision", "max_rate"):
+        if name in given:
+            raise UsageError(f"--{name.replace('_', '-')} means nothing without --slo")
+    return _single(given, load, files, display)
+
+
+# ------------------------------------------------------------------------------------------------------ what to do
+
+
+def _as_asynchammer(given: dict[str, Any]) -> dict[str, Any]:
+    """Its four flags in ours: workers of ten clients each, of --max requests the first --warmup not counted."""
+    if not given.keys() & {"workers", "max", "host"}:
+        return given
+    if "host" in given and "target" in given:
+        raise UsageError("--host and a URL are two targets; give one")
+    if clash := given.keys() & {"connections", "rate", "duration", "requests", "processes"}:
+        raise UsageError(f"--{min(clash)} and asynchammer's flags say the same twice; give one of the two")
+    kind, warmup = given.get("warmup", ("requests", 0))
+    if kind != "requests":
+        raise UsageError("--warmup is a number of requests where --max is")
+    if "max" not in given:
+        raise UsageError("--max is missing: the number of requests, with those of --warmup")
+    if given["max"] <= warmup:
+        raise UsageError(f"--max {given['max']} leaves nothing to measure after --warmup {warmup}")
+    workers = given.get("workers", 1)
+    translated = {name: value for name, value in given.items() if name not in ("workers", "max", "host")}
+    if "host" in given:
+        translated["target"] = given["host"]
+    return {
+        "headers": "chrome",
+        "keep_alive": False,
+        **translated,
+        "processes": workers,
+        "connections": workers * _CLIENTS_OF_A_WORKER,
+        "requests": given["max"] - warmup,
+        "warmup": ("requests", warmup),
+    }
+
+
+def _target(given: dict[str, Any]) -> targets.Target:
+    if not given.get("target"):
+        raise UsageError(
+            "which server? Name it, as in `kirsch bench http://127.0.0.1:8000/`; kirsch bench --help tells more"
+        )
+    parsed = targets.parse(given["target"], unix=given.get("unix_socket", ""), own="i_own_this_host" in given)
+    return targets.require_answering(parsed)
+
+
+def build_load(given: dict[str, Any], target: targets.Target) -> Load:
+    """The measurement that flags ask for. Raises UsageError for those that contradict each other."""
+    from kirsch_bench.plan import Load
+
+    for first, second in (
+        ("duration", "requests"),
+        ("rate", "think"),
+        ("varying", "length"),
+        ("varying", "sha256"),
+        ("requests_file", "method"),
+        ("requests_file", "data"),
+    ):
+        if first in given and second in given and not (first == "rate" and "slo" in given):
+            raise UsageError(f"--{first.replace('_', '-')} and --{second.replace('_', '-')} do not go together")
+    is_open = "rate" in given or "slo" in given
+    for name in ("arrivals", "max_connections"):
+        if name in given and not is_open:
+            raise UsageError(f"--{name.replace('_', '-')} means nothing without --rate")
+    count = given.get("requests")
+    duration = None if count is not None else given.get("duration", 5.0 if "slo" in given else 10.0)
+    kind, warmup = given.get("warmup", ("seconds", 1.0 if count is None else 0.0))
+    checks = {
+        "status": given.get("status", [[200, 399]]),
+        "length": None if "varying" in given else given.get("length", "first"),
+        "sha256": None if "varying" in given else given.get("sha256", "first"),
+    }
+    rate = given.get("rate", 100.0) if is_open else None
+    processes = given.get("processes", 1)
+    max_connections = given.get("max_connections", 1000)
+    if rate is not None and max_connections < processes:
+        raise UsageError(f"--max-connections {max_connections} is less than one for each of {processes} processes")
+    return Load(
+        target=target,
+        requests=_requests(given, target, checks),
+        connections=given.get("connections", 0 if is_open else 10),
+        rate=rate,
+        arrivals=given.get("arrivals", "constant"),
+        max_connections=max_connections,
+        pipeline=given.get("pipeline", 1),
+        think=given.get("think", 0.0),
+        thinking=given.get("thinking", "constant"),
+        duration=duration,
+        count=count,
+        warmup_seconds=warmup if kind == "seconds" else 0.0,
+        warmup_requests=int(warmup) if kind == "requests" else 0,
+        version=given.get("http", "1.1"),
+        keep_alive=given.get("keep_alive", True),
+        timeout=given.get("timeout", 30.0),
+        seed=given.get("seed", 0),
+        order="random" if "draw" in given else "turn",
+        checks=checks,
+        processes=processes,
+    )
+
+
+def _requests(given: dict[str, Any], target: targets.Target, checks: dict[str, Any]) -> tuple[dict[str, Any], ...]:
+    from kirsch_bench import requests
+
+    profile = given.get("headers", "curl")
+    headers = given.get("header", [])
+    if "requests_file" not in given:
+        if "draw" in given:
+            raise UsageError("--draw means nothing without --requests-file")
+        method, data = given.get("method"), given.get("data")
+        return requests.single(target, profile=profile, headers=headers, method=method, data=data)
+    found = requests.from_file(given["requests_file"], target, profile=profile, headers=headers)
+    for request in found:
+        if "status" in request:
+            request["checks"] = {**checks, "status": request.pop("status")}
+    return found
+
+
+# ------------------------------------------------------------------------------------------------------- measuring
+
+
+def _single(given: dict[str, Any], load: Load, files: Files, display: Display) -> int:
+    from kirsch_bench import ab, hdrlog, page, summary
+    from kirsch_bench.environment import Machine, capture
+
+    environment, machine = capture(), Machine()
+    result = measure(load, display)
+    environment["machine"] = machine.as_json()
+    files.answer(ab.block(result) if "ab" in given else summary.text(result))
+    files.write("hdr", lambda: hdrlog.write(result))
+    document = _document(load, result, environment)
+    files.write_json(document)
+    files.write("html", lambda: page.write(result, document))
+    return _status(result, files)
+
+
+def _slo(given: dict[str, Any], load: Load, files: Files, display: Display) -> int:
+    from kirsch_bench import hdrlog, page, slo, summary
+    from kirsch_bench.environment import Machine, capture
+
+    if load.count is not None:
+        raise UsageError("--slo and --requests do not go together; each step takes a --duration")
+    objective = slo.parse(given["slo"])
+    start, highest = load.rate or 100.0, given.get("max_rate", 1e7)
+    if highest < start:
+        raise UsageError(f"--max-rate {highest:g} is below the first rate, {start:g}")
+    environment, machine = capture(), Machine()
+
+    def try_rate(rate: float) -> Result:
+        time.sleep(_COOL_DOWN_SECONDS)
+        return measure(load.at_rate(rate), display, prefix=f"{rate:,.0f} a second ")
+
+    def tell(step: slo.Step) -> None:
+        files.answer(slo.line(step))
+
+    found = slo.search(
+        try_rate, objective, start=start, highest=highest, precision=given.get("slo_precision", 0.05), tell=tell
+    )
+    environment["machine"] = machine.as_json()
+    files.answer(f"\n{slo.verdict(found, given['slo'])}")
+    last = found.best or found.steps[-1]
+    files.answer(f"\n{summary.text(last.result)}")
+    files.write("hdr", lambda: hdrlog.write(last.result))
+    document = {**_document(last.result.load, last.result, environment), "slo": found.as_json(given["slo"])}
+    files.write_json(document)
+    files.write("html", lambda: page.write(last.result, document, search=found))
+    if found.interrupted:
+        return errors.INTERRUPTED
+    return errors.OK if found.rate is not None and not files.failed else errors.ERRORS_SEEN
+
+
+def _document(load: Load, result: Result, environment: dict[str, Any]) -> dict[str, Any]:
+    """What ``--json`` writes; docs/bench.md describes it."""
+    options = {
+        name: value for name, value in dataclasses.asdict(load).items() if name not in ("target", "requests", "checks")
+    }
+    return {
+        "schema": "kirsch-bench-1",
+        "target": load.target.url,
+        "load": options,
+        "checks": load.checks,
+        "requests": list(load.requests[:100]),
+        "environment": environment,
+        "result": result.as_json(),
+    }
+
+
+def _status(result: Result, files: Files) -> int:
+    if result.interrupted:
+        return errors.INTERRUPTED
+    return errors.OK if result.went_well and not files.failed else errors.ERRORS_SEEN
+
+
+def _thread_report(given: dict[str, Any]) -> int:
+    from kirsch_bench import ab
+
+    display = Display(quiet="quiet" in given)
+    session = _ab_session(given, _target(given), display)
+    rows = ab.thread_report(session, given["thread_report"] or ab.SAFE_THREADS, tell=display.say)
+    return _ab_report(ab.thread_heading(session, given.get("server_threads")), rows)
+
+
+def _size_report(given: dict[str, Any]) -> int:
+    from kirsch_bench import ab
+
+    url = given.get("target") or ""
+    sizes = given["size_report"] or ab.SIZES
+
+    def target_of(size: int) -> targets.Target:
+        return _target({**given, "target": ab.with_size(url, size) if url else ""})
+
+    display = Display(quiet="quiet" in given)
+    session = _ab_session(given, target_of(sizes[0]), display)
+    rows = ab.size_report(
+        target_of, sizes, given.get("connections", ab.SIZE_CLIENTS), session=session, tell=display.say
+    )
+    status = _ab_report(ab.size_heading(session, given.get("server_threads")), rows)
+    if [row[0] for row in rows[1:]] != list(sizes):
+        reports.write_stderr(
+            "kirsch bench: --size-report: some bodies have another length than asked for; put {size} in the URL"
+        )
+        return errors.ERRORS_SEEN
+    return status
+
+
+def _ab_session(given: dict[str, Any], target: targets.Target, display: Display) -> ab.ABSession:
+    from kirsch_bench import ab
+
+    generator = given.get("generator", "auto")
+    session = ab.ABSession(
+        target,
+        given.get("requests", 3000),
+        command="" if generator == "kirsch" else None,
+        measure=lambda load: measure(load, display),
+    )
+    if generator == "ab" and not session.uses_ab:
+        raise UsageError("--generator ab: it is not installed, or cannot reach a Unix socket")
+    return session
+
+
+def _ab_report(heading: str, rows: Sequence[Sequence[object]]) -> int:
+    from kirsch_bench import ab
+
+    Files({}).answer(f"{heading}\n{ab.report_text(rows)}")
+    failed = any(row[1] is None or float(str(row[2])) > 0 for row in rows[1:])
+    return errors.ERRORS_SEEN if failed else errors.OK

@@ -1,0 +1,64 @@
+"""One load, carried out by its processes, and the result of all of them together."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from typing import TYPE_CHECKING, Any
+
+from kirsch_bench import target as targets
+from kirsch_bench.errors import Failure, UnreachableError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from kirsch_bench.plan import Load
+    from kirsch_bench.progress import Display
+    from kirsch_bench.results import Result
+
+
+def measure(load: Load, display: Display, prefix: str = "") -> Result:
+    """Run a load in its processes. ``prefix`` begins the progress line.
+
+    Raises UnreachableError if the server did not answer, Failure if no process could measure.
+    """
+    from kirsch_bench import load_processes, server_cost
+    from kirsch_bench.processes import Watch
+    from kirsch_bench.progress import load_line
+    from kirsch_bench.results import merge
+
+    planned = load.seconds_planned
+    server = server_cost.find(load.target)
+    with Watch(server) if server is not None else contextlib.nullcontext() as watch:
+
+        def hear(words: Sequence[dict[str, Any]]) -> None:
+            if watch is not None and load.duration is not None:
+                start = time.time() - max(word["elapsed"] for word in words)
+                watch.aim(start + load.warmup_seconds, start + load.warmup_seconds + load.duration)
+            display.show(load_line(words, planned, prefix))
+
+        ran = load_processes.run(
+            [{"kind": "plan", "plan": plan} for plan in load.plans()], seconds_max=load.seconds_max, progress=hear
+        )
+    display.clear()
+    parts = [outcome.result for outcome in ran.outcomes if outcome.result is not None]
+    troubles = [f"a process of the load: {outcome.trouble}" for outcome in ran.outcomes if outcome.trouble]
+    if not parts:
+        if ran.interrupted:
+            raise KeyboardInterrupt
+        raise Failure(troubles[0])
+    result = merge(parts, load, troubles=troubles)
+    result.interrupted = result.interrupted or ran.interrupted
+    if watch is not None and result.answered:
+        window = result.started + result.window_from
+        used = watch.between(window, window + result.seconds)
+        result.server = {
+            "user": used.user,
+            "system": used.system,
+            "per_request": (used.user + used.system) / result.answered,
+            "processes": len(watch.pids),
+        }
+    if result.unreachable and not result.answered and not result.discarded["requests"]:
+        example = result.errors[0]["example"] if result.errors else "no connection could be opened"
+        raise UnreachableError(f"{targets.where(load.target)} does not answer: {example}")
+    return result

@@ -1,0 +1,33 @@
+"""The native part: the generator and the histogram. If it is missing, one line says so."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from kirsch_bench.errors import Failure
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+try:
+    from kirsch_bench import _native
+    from kirsch_bench._native import Histogram
+except ImportError as error:
+    raise Failure(f"the compiled part of kirsch-bench is missing ({error}); install it again for this Python") from None
+
+
+def load(plan: dict[str, Any], progress: Callable[[dict[str, Any]], None]) -> dict[str, Any]:
+    """Run one process's plan and return what was measured. SIGINT ends it with what there is by then.
+
+    Raises Failure for a plan that cannot be run as it is.
+    """
+    try:
+        text = _native.load(json.dumps(plan), lambda word: progress(json.loads(word)))
+    except (ValueError, OSError) as error:
+        raise Failure(str(error)) from None
+    result: dict[str, Any] = json.loads(text)
+    return result
+
+
+__all__ = ["Histogram", "load"]

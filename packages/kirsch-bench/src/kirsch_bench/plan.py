@@ -1,0 +1,136 @@
+"""What is to be measured, and how it is divided among processes.
+
+The plan of one process is JSON, and what its keys mean stands at the beginning of ``crates/load/src/plan.rs``. Here is
+what a person asks for, for all processes together: a process gets its share of the connections, of the rate and of the
+count, such that the shares add up exactly, and arrivals at equal distances stay that way.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from kirsch_bench.target import Target
+
+_INTERVALS = (0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0)
+_INTERVALS_MAX = 120  # points of a plot that can still be told apart
+
+
+@dataclass(frozen=True)
+class Load:
+    """One measurement. Times in seconds, rates in requests a second, all for all processes together.
+
+    ``rate`` None is the closed model with ``connections``; otherwise they are opened at the start, and
+    ``max_connections`` bounds them. Up to ``pipeline`` requests are under way on one. ``count`` or ``duration`` is set,
+    and so is ``warmup_seconds`` or ``warmup_requests``, or neither.
+    """
+
+    target: Target
+    requests: tuple[dict[str, Any], ...]
+    connections: int = 10
+    rate: float | None = None
+    arrivals: str = "constant"
+    max_connections: int = 1000
+    pipeline: int = 1
+    think: float = 0.0
+    thinking: str = "constant"
+    duration: float | None = 10.0
+    count: int | None = None
+    warmup_seconds: float = 0.0
+    warmup_requests: int = 0
+    version: str = "1.1"
+    keep_alive: bool | int = True
+    timeout: float = 30.0
+    seed: int = 0
+    order: str = "turn"
+    checks: dict[str, Any] = dataclasses.field(default_factory=dict)
+    processes: int = 1
+
+    @property
+    def processes_used(self) -> int:
+        """As many as have something to do."""
+        least = [self.processes]
+        if self.rate is None:
+            least.append(self.connections)
+        if self.count is not None:
+            least.append(self.count)
+        return max(1, min(least))
+
+    @property
+    def seconds_max(self) -> float:
+        """When a run must be over, warm-up and last answers included; a run by count ends when the server lets it."""
+        if self.duration is None:
+            return float("inf")
+        return self.warmup_seconds + self.duration + self.timeout + 30.0
+
+    @property
+    def seconds_planned(self) -> float | None:
+        """How long it takes, if that is known."""
+        if self.duration is not None:
+            return self.warmup_seconds + self.duration
+        if self.rate is not None and self.count is not None:
+            return self.warmup_seconds + (self.count + self.warmup_requests) / self.rate
+        return None
+
+    def at_rate(self, rate: float, duration: float | None = None) -> Load:
+        """The same in the open model at another rate."""
+        return dataclasses.replace(self, rate=rate, duration=duration or self.duration, count=None)
+
+    def plans(self) -> list[dict[str, Any]]:
+        """The plan of each process."""
+        processes = self.processes_used
+        counts = shares(self.count or 0, processes)
+        warmups = shares(self.warmup_requests, processes)
+        return [
+            {
+                "target": self.target.plan(),
+                "model": self._model(index, processes),
+                **({"duration": self.duration} if self.count is None else {"count": counts[index]}),
+                "warmup": {"requests": warmups[index]} if self.warmup_requests else {"seconds": self.warmup_seconds},
+                "version": self.version,
+                "keep_alive": self.keep_alive,
+                "timeout": self.timeout,
+                "seed": self.seed + index,
+                "order": self.order,
+                "requests": list(self.requests),
+                "checks": self.checks,
+                "interval": self._interval(),
+            }
+            for index in range(processes)
+        ]
+
+    def _model(self, index: int, processes: int) -> dict[str, Any]:
+        connections = shares(self.connections, processes)[index]
+        if self.rate is None:
+            return {
+                "closed": {
+                    "connections": connections,
+                    "pipeline": self.pipeline,
+                    "think": self.think,
+                    "thinking": self.thinking,
+                }
+            }
+        return {
+            "open": {
+                "rate": self.rate / processes,
+                "arrivals": self.arrivals,
+                "offset": index / self.rate if self.arrivals == "constant" else 0.0,
+                "connections": min(connections, self.max_connections),
+                "max_connections": max(1, shares(self.max_connections, processes)[index]),
+                "pipeline": self.pipeline,
+            }
+        }
+
+    def _interval(self) -> float:
+        planned = self.seconds_planned
+        if planned is None:
+            return 0.5
+        return next((each for each in _INTERVALS if planned / each <= _INTERVALS_MAX), _INTERVALS[-1])
+
+
+def shares(whole: int, parts: int) -> list[int]:
+    """``whole`` in so many parts that differ by one at most, the larger ones first."""
+    each, more = divmod(whole, parts)
+    return [each + (index < more) for index in range(parts)]

@@ -1,0 +1,399 @@
+"""A server as a process: started in a session of its own, watched through ``/proc``, ended with all that it started.
+
+What it costs is the sum over its session and its descendants (proc(5)): processes that ended count through those that
+waited for them. The system counts time in ticks of mostly 10 ms.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import threading
+import time
+from dataclasses import dataclass
+from typing import IO, TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+_END_SECONDS = 3.0
+"""What a server has to end by itself, for its own processes' sake, before it is killed."""
+
+_TAIL = 16384
+"""Bytes of its last words that are kept."""
+
+_TICK = os.sysconf("SC_CLK_TCK") if hasattr(os, "sysconf") else 100
+_PAGE = os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 4096
+
+
+@contextlib.contextmanager
+def held() -> Iterator[None]:
+    """Ctrl-C and its like wait until this is over: what is being started or ended is known by then, and nothing is
+    left behind."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    caught: list[int] = []
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
+    for number, handler in before.items():
+        if callable(handler):
+            signal.signal(number, lambda received, _: caught.append(received))
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            if callable(handler):
+                signal.signal(number, handler)
+    if caught:
+        raise KeyboardInterrupt
+
+
+@dataclass(frozen=True)
+class Usage:
+    """What all processes of a server have used so far, in seconds, and how often they let go of a processor."""
+
+    at: float
+    """time.time()."""
+    user: float
+    system: float
+    voluntary: int = 0
+    involuntary: int = 0
+
+
+@dataclass(frozen=True)
+class Memory:
+    """Of all processes, in bytes; ``pss`` 0 where the system does not tell."""
+
+    rss: int
+    pss: int
+    threads: int
+    processes: int
+
+
+@dataclass
+class _Stat:
+    pid: int
+    parent: int
+    session: int
+    user: int
+    system: int
+    threads: int
+    resident: int
+
+
+class Server:
+    """One process, from its start on."""
+
+    def __init__(self, command: Sequence[str], *, directory: str, environment: Mapping[str, str]) -> None:
+        """Raises OSError if there is no such program."""
+        self.started = time.time()
+        self._monotonic = time.monotonic()
+        self._is_over = False
+        self._process = subprocess.Popen(  # noqa: S603 - whatever the survey names
+            list(command),
+            cwd=directory,
+            env=dict(environment),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+        self.pid = self._process.pid
+        assert self._process.stdout is not None
+        self._tail = _Tail(self._process.stdout)
+
+    @property
+    def age(self) -> float:
+        """Seconds."""
+        return time.monotonic() - self._monotonic
+
+    @property
+    def ending(self) -> str:
+        """How it ended, in a few words; empty while it, or anything that it left behind, lives."""
+        status = self._process.poll()
+        if status is None or any(map(_lives, self.pids())):
+            return ""
+        if status >= 0:
+            return f"it ended with exit status {status}"
+        try:
+            return f"it died of {signal.Signals(-status).name}"
+        except ValueError:
+            return f"it died of signal {-status}"
+
+    @property
+    def last_words(self) -> str:
+        """The last line that it wrote."""
+        self._tail.settle()
+        return self._tail.last_line()
+
+    def usage(self) -> Usage:
+        """So far."""
+        return usage_of(self.pids())
+
+    def pids(self) -> list[int]:
+        """Its processes."""
+        return [stat.pid for stat in _family(self.pid)]
+
+    def memory(self) -> Memory:
+        """Now."""
+        stats = _family(self.pid)
+        return Memory(
+            rss=sum(stat.resident for stat in stats) * _PAGE,
+            pss=sum(_pss(stat.pid) for stat in stats),
+            threads=sum(stat.threads for stat in stats),
+            processes=len(stats),
+        )
+
+    def end(self) -> None:
+        """Ask it to end, then make it, and all that it started; returns when the process is gone. To do so again
+        does nothing."""
+        if self._is_over:
+            return
+        self._is_over = True
+        family = set(self.pids())
+        try:
+            self._ask_to_end(family)
+        finally:
+            # Also if the caller's deadline has passed meanwhile.
+            family |= set(self.pids())
+            _signal(self.pid, {pid for pid in family if _lives(pid)}, signal.SIGKILL)
+            self._process.wait()
+            self._tail.close()
+
+    def _ask_to_end(self, family: set[int]) -> None:
+        # Its leader alone: one that ends its workers in an orderly way is not to lose them meanwhile.
+        self._process.terminate()
+        deadline = time.monotonic() + _END_SECONDS
+        while time.monotonic() < deadline:
+            if self._process.poll() is not None and not any(map(_lives, family)):
+                return
+            time.sleep(0.01)
+
+
+_SCAN_SECONDS = 1.0
+"""How often a watch looks for new processes; looking through all of a machine's is not for free."""
+
+
+class Watched(Protocol):
+    """What a watch samples."""
+
+    def pids(self) -> list[int]:
+        """Its processes."""
+
+    def usage(self) -> Usage:
+        """What they have used so far."""
+
+
+class Watch:
+    """Samples a server's usage in a thread of its own, so that what it used between two moments is known later.
+
+    In between, usage is taken to be even, which it is not where a load begins and ends: ``aim`` has samples taken then.
+    """
+
+    def __init__(self, server: Watched, every: float = 0.25) -> None:
+        self.samples: list[Usage] = []
+        self.pids: list[int] = []
+        """Of the last time that new ones were looked for."""
+        self._server = server
+        self._every = every
+        self._aims: list[float] = []
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+
+    def aim(self, *moments: float) -> None:
+        """Take a sample at each of them (time.time()), in place of those aimed at before."""
+        self._aims = sorted(moment for moment in moments if moment > time.time())
+
+    def __enter__(self) -> Watch:
+        self.pids = self._server.pids()
+        self.samples.append(usage_of(self.pids))
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        self._thread.join()
+        self.samples.append(self._server.usage())
+
+    def _run(self) -> None:
+        scanned = -_SCAN_SECONDS
+        while not self._over.wait(self._pause()):
+            if time.monotonic() - scanned >= _SCAN_SECONDS:
+                scanned = time.monotonic()
+                self.pids = self._server.pids()
+            self.samples.append(usage_of(self.pids))
+
+    def _pause(self) -> float:
+        now = time.time()
+        ahead = next((moment for moment in self._aims if moment > now), now + self._every)
+        return min(self._every, ahead - now)
+
+    def between(self, start: float, end: float) -> Usage:
+        """What was used from ``start`` to ``end`` (time.time()). A server that dies meanwhile takes its account with
+        it: then it is what is known until then."""
+        samples = [self.samples[0]]
+        for sample in self.samples[1:]:
+            if sample.user + sample.system >= samples[-1].user + samples[-1].system:
+                samples.append(sample)
+        first, last = _at(samples, start), _at(samples, end)
+        return Usage(
+            at=end - start,
+            user=last.user - first.user,
+            system=last.system - first.system,
+            voluntary=max(0, last.voluntary - first.voluntary),
+            involuntary=max(0, last.involuntary - first.involuntary),
+        )
+
+
+def _at(samples: Sequence[Usage], moment: float) -> Usage:
+    """Between two samples, as if what lies between had been used evenly."""
+    before = max((each for each in samples if each.at <= moment), key=lambda each: each.at, default=samples[0])
+    after = min((each for each in samples if each.at > moment), key=lambda each: each.at, default=samples[-1])
+    if after.at <= before.at:
+        return before
+    share = min(1.0, max(0.0, (moment - before.at) / (after.at - before.at)))
+
+    def mix(name: str) -> float:
+        low, high = getattr(before, name), getattr(after, name)
+        return float(low + (high - low) * share)
+
+    return Usage(moment, mix("user"), mix("system"), round(mix("voluntary")), round(mix("involuntary")))
+
+
+class _Tail:
+    """Reads what a server writes, so that it never waits for us, and keeps the end of it."""
+
+    def __init__(self, stream: IO[bytes]) -> None:
+        self._stream = stream
+        self._kept = b""
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        with contextlib.suppress(OSError, ValueError):
+            while data := os.read(self._stream.fileno(), 65536):
+                self._kept = (self._kept + data)[-_TAIL:]
+
+    def settle(self) -> None:
+        """Wait until a process that has ended has been read to its end."""
+        self._thread.join(0.5)
+
+    def last_line(self) -> str:
+        """The last one that has a word in it."""
+        lines = [line.strip() for line in self._kept.decode(errors="replace").splitlines()]
+        lines = [line for line in lines if sum(map(str.isalnum, line)) > 2]
+        return "".join(c if c.isprintable() else " " for c in lines[-1])[:300] if lines else ""
+
+    def close(self) -> None:
+        self._thread.join(0.5)
+        if not self._thread.is_alive():
+            self._stream.close()
+
+
+# -------------------------------------------------------------------------------------------------------------- /proc
+
+
+def usage_of(pids: Sequence[int]) -> Usage:
+    """What processes have used so far."""
+    stats = [stat for stat in map(_stat, pids) if stat is not None]
+    switches = [_switches(stat.pid) for stat in stats]
+    return Usage(
+        at=time.time(),
+        user=sum(stat.user for stat in stats) / _TICK,
+        system=sum(stat.system for stat in stats) / _TICK,
+        voluntary=sum(each[0] for each in switches),
+        involuntary=sum(each[1] for each in switches),
+    )
+
+
+def family(roots: frozenset[int]) -> list[int]:
+    """Processes and their descendants, those that live."""
+    stats = _all_processes()
+    return [stat.pid for stat in _with_descendants({pid for pid in roots if pid in stats}, stats)]
+
+
+def _family(pid: int) -> list[_Stat]:
+    """The processes of a session and their descendants that live."""
+    stats = _all_processes()
+    return _with_descendants({number for number, stat in stats.items() if stat.session == pid}, stats)
+
+
+def _all_processes() -> dict[int, _Stat]:
+    try:
+        numbers = [int(name) for name in os.listdir("/proc") if name.isdigit()]
+    except OSError:
+        return {}
+    return {stat.pid: stat for stat in map(_stat, numbers) if stat is not None}
+
+
+def _with_descendants(found: set[int], stats: Mapping[int, _Stat]) -> list[_Stat]:
+    grown = True
+    while grown:
+        more = {number for number, stat in stats.items() if stat.parent in found and number not in found}
+        found |= more
+        grown = bool(more)
+    return [stats[number] for number in sorted(found)]
+
+
+def _stat(pid: int) -> _Stat | None:
+    """proc(5), /proc/pid/stat; the name may have blanks and parentheses."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            fields = file.read().rpartition(b")")[2].split()
+    except OSError:
+        return None
+    if fields[0] in (b"Z", b"X"):
+        # The time of a dead process is its own until its parent has waited for it.
+        return _Stat(pid, int(fields[1]), int(fields[3]), int(fields[11]), int(fields[12]), 0, 0)
+    return _Stat(
+        pid,
+        parent=int(fields[1]),
+        session=int(fields[3]),
+        user=int(fields[11]) + int(fields[13]),
+        system=int(fields[12]) + int(fields[14]),
+        threads=int(fields[17]),
+        resident=int(fields[21]),
+    )
+
+
+def _switches(pid: int) -> tuple[int, int]:
+    voluntary = involuntary = 0
+    try:
+        tasks = os.listdir(f"/proc/{pid}/task")
+    except OSError:
+        return 0, 0
+    for task in tasks:
+        with contextlib.suppress(OSError, ValueError), open(f"/proc/{pid}/task/{task}/status", "rb") as file:
+            for line in file:
+                if line.startswith(b"voluntary_ctxt_switches:"):
+                    voluntary += int(line.split()[1])
+                elif line.startswith(b"nonvoluntary_ctxt_switches:"):
+                    involuntary += int(line.split()[1])
+    return voluntary, involuntary
+
+
+def _pss(pid: int) -> int:
+    """The process's part of what it shares with others, and all that it does not share."""
+    with contextlib.suppress(OSError, ValueError), open(f"/proc/{pid}/smaps_rollup", "rb") as file:
+        for line in file:
+            if line.startswith(b"Pss:"):
+                return int(line.split()[1]) * 1024
+    return 0
+
+
+def _lives(pid: int) -> bool:
+    """Whether it is there, and not only waited for."""
+    stat = _stat(pid)
+    return stat is not None and stat.threads > 0
+
+
+def _signal(leader: int, pids: set[int], number: signal.Signals) -> None:
+    if pids:
+        # The group, for what was started this very moment.
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(leader, number)
+    for pid in pids:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.kill(pid, number)

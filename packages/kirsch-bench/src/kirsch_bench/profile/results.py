@@ -1,0 +1,149 @@
+"""What a profile has found. Times in nanoseconds."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from kirsch import _native
+from kirsch.profile import stats
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from kirsch.profile.stats import Stats
+    from kirsch_bench.results import Result
+
+    Times = tuple[list[int], int, int]
+    """Of one request: nanoseconds in each of ``kirsch._native.STAGES``; processor time in the application; how often
+    the clock was read."""
+
+_SERVERS = ("read", "parse", "environ", "write", "other")
+"""Stages in which the server works. In ``queue`` a request waits for the application's threads, in ``peer`` for its
+client."""
+
+
+@dataclass
+class Answer:
+    """The answer to a request: a status, or why there is none."""
+
+    status: int = 0
+    length: int = 0
+    location: str = ""
+    trouble: str = ""
+    """Why there is none; empty if there is."""
+
+
+@dataclass
+class Profile:
+    """All that was measured of one request."""
+
+    application: str
+    method: str
+    path: str
+    driver: str
+    threads: int
+    threshold: int
+    sort: str
+    rate: float
+    environment: dict[str, Any]
+    answer: Answer = field(default_factory=Answer)
+    times: list[Times] = field(default_factory=list)
+    result: Result | None = None
+    worked: float | None = None
+    """Processor time of the whole process for a request, where it can be told apart."""
+    followed: Answer | None = None
+    followed_times: Times | None = None
+    followed_started: float = 0.0
+    calls: list[dict[str, Any]] = field(default_factory=list)
+    stats: Stats | None = None
+    calls_trouble: str = ""
+    raised: str = ""
+    reports_repeated: int = 0
+
+    @property
+    def went_well(self) -> bool:
+        """Whether it was answered, each time, with neither an error nor less than announced."""
+        return (
+            200 <= self.answer.status < 400
+            and not self.calls_trouble
+            and not self.other_answers
+            and (self.result is None or self.result.went_well)
+        )
+
+    @property
+    def other_answers(self) -> dict[str, int]:
+        """How many were answered otherwise than the first, by status."""
+        statuses = {} if self.result is None else self.result.statuses
+        return {status: count for status, count in statuses.items() if status != str(self.answer.status)}
+
+    @property
+    def stages(self) -> dict[str, Stage]:
+        """Each stage, and ``total`` without the client's time."""
+        if not self.times:
+            return {}
+        spent = {name: [times[0][index] for times in self.times] for index, name in enumerate(_native.STAGES)}
+        whole = [sum(times[0]) for times in self.times]
+        mean = sum(whole) / len(whole)
+        found = {name: Stage.of(values, mean) for name, values in spent.items()}
+        found["total"] = Stage.of(whole, mean)
+        return found
+
+    @property
+    def worked_in_application(self) -> float:
+        """Processor time of the application for a request."""
+        return sum(times[1] for times in self.times) / len(self.times)
+
+    @property
+    def server(self) -> float:
+        """What the server takes of a worker's time for a request: its processor time; or, where that cannot be told
+        apart, the time of its stages."""
+        if self.worked is not None:
+            return max(0.0, self.worked - self.worked_in_application)
+        stages = self.stages
+        return sum(stages[name].mean for name in _SERVERS)
+
+    @property
+    def server_share(self) -> float:
+        """Of the time in which a request is served, the application's included."""
+        took = self.server + self.stages["app"].mean
+        return self.server / took if took else 0.0
+
+    @property
+    def server_share_at_rate(self) -> float:
+        """Of a worker's time, at so many requests a second."""
+        return self.server * self.rate / 1e9
+
+    def marshalled(self) -> bytes:
+        """The calls as a ``.prof`` file."""
+        assert self.stats is not None
+        about = {
+            "method": self.method,
+            "path": self.path.partition("?")[0],
+            "started": self.followed_started,
+            "nanoseconds": sum(call["total"] for call in self.calls),
+            "raised": self.raised,
+        }
+        return stats.marshalled(self.stats, about, self.calls)
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One stage over all requests."""
+
+    mean: float
+    p50: int
+    p99: int
+    share: float
+
+    @classmethod
+    def of(cls, values: Sequence[int], whole: float) -> Stage:
+        """Of the values and the mean of the whole."""
+        ordered = sorted(values)
+        mean = sum(values) / len(values)
+        return cls(mean, _quantile(ordered, 0.5), _quantile(ordered, 0.99), mean / whole if whole else 0.0)
+
+
+def _quantile(ordered: Sequence[int], share: float) -> int:
+    """The smallest value that so many do not exceed."""
+    return ordered[min(len(ordered) - 1, max(0, -int(-share * len(ordered) // 1) - 1))]

@@ -1,0 +1,117 @@
+"""A server in this process, for as long as the requests of a profile take."""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import TYPE_CHECKING, Any
+
+from kirsch import bootstrap
+from kirsch.profile.wsgi import traced
+from kirsch.sockets import listen
+from kirsch_bench import target as targets
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from kirsch.config.schema import Settings
+    from kirsch.profile.wsgi import Application, Run
+    from kirsch.reports import Report
+    from kirsch.server import Server
+    from kirsch_bench.profile.results import Times
+    from kirsch_bench.target import Target
+
+_BIND = "127.0.0.1:0"
+
+_END_SECONDS = 1.0
+"""The graceful timeout when all requests have been sent."""
+
+_LATE_SECONDS = 2.0
+"""The client has its response a moment before the server records the times of the request. A call whose client has left
+needs a moment to notice."""
+
+
+def serve(
+    app: Application,
+    chosen: Settings,
+    report: Report,
+    path: str,
+    time_stages: int,
+    ask: Callable[[Server, Target], Any],
+) -> Any:
+    """Serve ``app`` in this thread, as a worker would, while ``ask`` runs in another one (under gevent: in another
+    greenlet), and return what that returns, or raise what it raises. Raises StartupError."""
+    server = bootstrap.make_server(app, chosen, report)
+    server.config.time_stages = time_stages
+    try:
+        server.adopt(listen([_BIND], chosen.backlog))
+    except OSError as error:
+        raise bootstrap.StartupError(bootstrap.EXIT_FAILED, bootstrap.reason(error)) from None
+    target = targets.parse(f"{server.urls[0]}{path}")
+    returned: list[Any] = []
+    raised: list[BaseException] = []
+
+    def client() -> None:
+        try:
+            returned.append(ask(server, target))
+        except BaseException as error:  # noqa: BLE001  # it is raised again in the thread that joins this one
+            raised.append(error)
+        finally:
+            server.begin_stop(_END_SECONDS)
+
+    thread = threading.Thread(target=client, name="kirsch profile", daemon=True)
+    server.start(thread.start)
+    thread.join()
+    if raised:
+        raise raised[0]
+    return returned[0]
+
+
+def times(server: Server, expected: int) -> list[Times]:
+    """The times of ``expected`` requests, or of fewer if no more come; the last of them if there are more."""
+    found: list[Times] = []
+    until = time.monotonic() + _LATE_SECONDS
+    while True:
+        found += server.stage_times()[0]
+        if len(found) >= expected or time.monotonic() >= until:
+            return found[-expected:] if expected else []
+        time.sleep(0.002)
+
+
+class Followed:
+    """An application whose calls are traced, one request after the other."""
+
+    def __init__(self, app: Application) -> None:
+        self._app = app
+        self._runs: list[Run] = []
+        self._is_over = threading.Event()
+
+    def __call__(self, environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:
+        iterable: Iterable[bytes] = traced(self._app, environ, start_response, self._done)
+        return iterable
+
+    def _done(self, run: Run) -> None:
+        self._runs.append(run)
+        self._is_over.set()
+
+    def last(self) -> Run | None:
+        """The last request that was traced. Waits for its end; None if it does not end in time."""
+        self._is_over.wait(_LATE_SECONDS)
+        return self._runs[-1] if self._runs else None
+
+
+class Reports:
+    """The server's reports, each printed once: many are the same for each request."""
+
+    def __init__(self, report: Report) -> None:
+        self._report = report
+        self._said: set[str] = set()
+        self.repeated = 0
+        """Reports that were not printed."""
+
+    def __call__(self, level: int, message: str, error: BaseException | None = None) -> None:
+        if message in self._said:
+            self.repeated += 1
+        else:
+            self._said.add(message)
+            self._report(level, message, error)

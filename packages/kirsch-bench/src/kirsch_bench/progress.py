@@ -1,0 +1,91 @@
+"""What is going on, on standard error: one line that is written over on a terminal, else a plain line now and then."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import time
+from typing import TYPE_CHECKING, Any, TextIO
+
+from kirsch_bench.show import show_seconds
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+_FIRST_SECONDS = 1.0
+_PLAIN_SECONDS = 5.0
+_BAR = 20
+
+
+class Display:
+    """Shows lines while they are true, and takes the last one away."""
+
+    def __init__(self, stream: TextIO | None = None, *, quiet: bool = False) -> None:
+        self._stream = stream or sys.stderr
+        self._quiet = quiet or self._stream is None
+        self._terminal = not self._quiet and self._stream.isatty()
+        self._shown = False
+        self._next_plain = time.monotonic() + _FIRST_SECONDS
+
+    def show(self, line: str) -> None:
+        """``line`` in place of the one before."""
+        if self._quiet:
+            return
+        if self._terminal:
+            width = shutil.get_terminal_size().columns
+            self._write(f"\r\x1b[2K{line[: width - 1]}")
+            self._shown = True
+        elif time.monotonic() >= self._next_plain:
+            self._next_plain = time.monotonic() + _PLAIN_SECONDS
+            self._write(f"{line}\n")
+
+    def say(self, line: str) -> None:
+        """``line``, to stay."""
+        if not self._quiet:
+            self.clear()
+            self._write(f"{line}\n")
+
+    def clear(self) -> None:
+        """Nothing in place of the line."""
+        if self._shown:
+            self._write("\r\x1b[2K")
+            self._shown = False
+
+    def _write(self, text: str) -> None:
+        try:
+            self._stream.write(text)
+            self._stream.flush()
+        except OSError:
+            self._quiet = True  # the terminal is gone
+
+
+def load_line(words: Sequence[dict[str, Any]], planned: float | None, prefix: str = "") -> str:
+    """One line of the latest words of all processes; ``planned`` seconds if that is known."""
+    elapsed = max(word["elapsed"] for word in words)
+    phases = {word["phase"] for word in words}
+    phase = next(phase for phase in ("warmup", "measuring", "draining") if phase in phases)
+    latest = [word["latest"] for word in words]
+    rate = sum(each["answered"] / each["seconds"] for each in latest if each["seconds"])
+    p99 = max((each["p99"] for each in latest if each["p99"] is not None), default=None)
+    parts = [
+        f"{prefix}{bar(elapsed / planned) if planned else ''} {elapsed:5.1f} s",
+        {"warmup": "warming up", "measuring": "measuring", "draining": "last answers"}[phase],
+        f"{rate:,.0f}/s",
+    ]
+    if p99 is not None:
+        parts.append(f"p99 {show_seconds(p99)}")
+    counts = {name: sum(word[name] for word in words) for name in ("failed", "dropped", "late")}
+    parts += [f"{count:,} {name}" for name, count in counts.items() if count]
+    return ", ".join(parts).strip()
+
+
+def users_line(users: int, word: dict[str, Any]) -> str:
+    """One line of a cycle."""
+    failed = f", {word['failed']:,} failed" if word["failed"] else ""
+    return f"{users} users: {word['elapsed']:5.1f} s, {word['users']} there, {word['tests']:,} tests{failed}"
+
+
+def bar(share: float) -> str:
+    """How much of it is done."""
+    full = round(max(0.0, min(share, 1.0)) * _BAR)
+    return f"[{'#' * full}{' ' * (_BAR - full)}]"

@@ -1,0 +1,366 @@
+"""What was measured, by all processes together.
+
+Each process reports JSON, whose keys are described at the beginning of ``crates/load/src/result.rs``. Counts are
+added up; of times the figures are exact (the standard deviation is pooled) and the histograms merged; intervals of the
+time series are put over each other by when they began.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from kirsch_bench.native import Histogram
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from kirsch_bench.plan import Load
+
+PERCENTILES = (50.0, 75.0, 90.0, 95.0, 99.0, 99.9, 99.99)
+"""What reports show."""
+
+_NANOSECONDS = 1e9
+
+BUSY = 0.9
+"""Share of its window for which a generator's thread had the processor, from which on it measures itself
+(reference: fijal's survey of 2013 found its own generator's ceiling, and took it for the servers')."""
+
+_STARVED = 0.05
+"""Share of its window for which it could have run and others did."""
+
+_LATE = 0.01
+"""Share of arrivals that it came late to."""
+
+
+@dataclass
+class Times:
+    """A set of times in seconds. Of an empty one the figures are 0."""
+
+    count: int = 0
+    min: float = 0.0
+    mean: float = 0.0
+    sd: float = 0.0
+    max: float = 0.0
+    histogram: Histogram = field(default_factory=Histogram)
+
+    @classmethod
+    def merged(cls, parts: Iterable[dict[str, Any]]) -> Times:
+        """Those of several processes in one."""
+        filled = [part for part in parts if part["count"]]
+        if not filled:
+            return cls()
+        count = sum(part["count"] for part in filled)
+        mean = math.fsum(part["mean"] * part["count"] for part in filled) / count
+        # The mean of the squares' distances: within each part, and of each part's mean from the common one.
+        variance = math.fsum(part["count"] * (part["sd"] ** 2 + (part["mean"] - mean) ** 2) for part in filled) / count
+        histogram = Histogram()
+        for part in filled:
+            histogram.merge(Histogram(part["histogram"]))
+        return cls(
+            count=count,
+            min=min(part["min"] for part in filled),
+            mean=mean,
+            sd=math.sqrt(variance),
+            max=max(part["max"] for part in filled),
+            histogram=histogram,
+        )
+
+    def percentile(self, percent: float) -> float:
+        """The time that so many per cent do not exceed, within 0.1 %; never more than the longest."""
+        if not self.count:
+            return 0.0
+        return min(_seconds(self.histogram, percent), self.max)
+
+    def beyond(self, percent: float) -> int:
+        """How many times lie beyond a percentile, on which therefore it rests."""
+        return int(self.count * (100 - percent) / 100)
+
+    def as_json(self) -> dict[str, Any]:
+        """With the percentiles, None where there is nothing."""
+        if not self.count:
+            return {"count": 0}
+        return {
+            "count": self.count,
+            "min": self.min,
+            "mean": self.mean,
+            "sd": self.sd,
+            "max": self.max,
+            "percentiles": {f"{percent:g}": self.percentile(percent) for percent in PERCENTILES},
+            "histogram": self.histogram.encode(),
+        }
+
+
+@dataclass
+class Interval:
+    """A piece of the run, by when responses ended; ``at`` in seconds from its start. Latencies None: none was ok."""
+
+    at: float
+    seconds: float
+    warmup: bool
+    answered: int
+    failed: int
+    dropped: int
+    late: int
+    received: int
+    latency: Histogram | None
+
+    @property
+    def rate(self) -> float:
+        """Responses a second."""
+        return self.answered / self.seconds if self.seconds else 0.0
+
+    def percentile(self, percent: float) -> float | None:
+        """Of latency, in seconds."""
+        return None if self.latency is None else _seconds(self.latency, percent)
+
+    def as_json(self) -> dict[str, Any]:
+        """Without the histogram, of which the percentiles stay."""
+        return {
+            "at": self.at,
+            "seconds": self.seconds,
+            "warmup": self.warmup,
+            "answered": self.answered,
+            "failed": self.failed,
+            "dropped": self.dropped,
+            "late": self.late,
+            "received": self.received,
+            "p50": self.percentile(50),
+            "p99": self.percentile(99),
+            "max": self.percentile(100),
+        }
+
+
+@dataclass
+class Result:
+    """All of it. The fields are those of one process's JSON, and what the command adds stands last."""
+
+    started: float
+    window_from: float
+    seconds: float
+    answered: int
+    requests: int
+    ok: int
+    failed: int
+    dropped: int
+    unfinished: int
+    late: int
+    late_by_generator: int
+    resent: int
+    discarded: dict[str, int]
+    connections: dict[str, int]
+    errors: list[dict[str, Any]]
+    statuses: dict[str, int]
+    bytes: dict[str, int]
+    latency: Times
+    service: Times
+    first_byte: Times
+    failed_latency: Times
+    connect: Times
+    lag: Times
+    series: list[Interval]
+    samples: list[dict[str, Any]]
+    processors: list[dict[str, float]]
+    """For each process: ``used``, ``starved`` and ``idle`` as shares of its window."""
+    load: Load
+    server: dict[str, float] | None = None
+    """Processor time of the server's processes during the measured requests: ``user`` and ``system`` in seconds,
+    ``per_request``, and ``processes``. None where that is not known: see ``server_cost.py``."""
+    interrupted: bool = False
+    unreachable: bool = False
+    troubles: list[str] = field(default_factory=list)
+    """What became of processes that gave no result."""
+
+    @property
+    def rate(self) -> float:
+        """Responses a second."""
+        return self.answered / self.seconds if self.seconds else 0.0
+
+    @property
+    def rate_asked(self) -> float | None:
+        """Of the open model."""
+        return self.load.rate
+
+    @property
+    def error_share(self) -> float:
+        """Of the measured requests: failed or dropped."""
+        return (self.failed + self.dropped) / self.requests if self.requests else 0.0
+
+    @property
+    def went_well(self) -> bool:
+        """Whether all requests were sent and answered as expected; errors of the warm-up count too."""
+        return not (self.failed or self.dropped or self.discarded["failed"] or self.troubles or self.unreachable)
+
+    @property
+    def generator_bound(self) -> bool:
+        """Whether the generator's own limit may be what was measured."""
+        return self._used > BUSY or self._came_late > _LATE
+
+    @property
+    def generator_troubles(self) -> list[str]:
+        """In which ways the generator was in its own way, in a few words each. Being kept from the processor now and
+        then blurs a figure without setting it."""
+        found = []
+        starved = max((each["starved"] for each in self.processors), default=0.0)
+        if self._used > BUSY:
+            found.append(f"used {self._used:.0%} of a processor")
+        if starved > _STARVED:
+            found.append(f"was kept waiting for a processor for {starved:.0%} of the time")
+        if self._came_late > _LATE:
+            found.append(f"came late to {self._came_late:.1%} of the arrivals")
+        return found
+
+    @property
+    def _used(self) -> float:
+        return max((each["used"] for each in self.processors), default=0.0)
+
+    @property
+    def _came_late(self) -> float:
+        return self.late_by_generator / self.requests if self.requests and self.rate_asked is not None else 0.0
+
+    def as_json(self) -> dict[str, Any]:
+        """All of it, as plain data."""
+        return {
+            "started": self.started,
+            "window": {"from": self.window_from, "seconds": self.seconds},
+            "rate": self.rate,
+            "answered": self.answered,
+            "requests": self.requests,
+            "ok": self.ok,
+            "failed": self.failed,
+            "dropped": self.dropped,
+            "unfinished": self.unfinished,
+            "late": self.late,
+            "late_by_generator": self.late_by_generator,
+            "resent": self.resent,
+            "discarded": self.discarded,
+            "connections": self.connections,
+            "errors": self.errors,
+            "statuses": self.statuses,
+            "bytes": self.bytes,
+            **{
+                name: getattr(self, name).as_json()
+                for name in ("latency", "service", "first_byte", "failed_latency", "connect", "lag")
+            },
+            "series": [interval.as_json() for interval in self.series],
+            "samples": self.samples,
+            "generator": {
+                "processes": self.processors,
+                "troubles": self.generator_troubles,
+                "bound": self.generator_bound,
+            },
+            "server": self.server,
+            "interrupted": self.interrupted,
+            "unreachable": self.unreachable,
+            "troubles": self.troubles,
+        }
+
+
+def merge(parts: Sequence[dict[str, Any]], load: Load, *, troubles: Sequence[str] = ()) -> Result:
+    """One result of those of the processes, of which there is one at least."""
+    start = min(part["started"] for part in parts)
+    window_from = min(part["started"] - start + part["window"]["from"] for part in parts)
+    window_to = max(part["started"] - start + part["window"]["from"] + part["window"]["seconds"] for part in parts)
+
+    def total(*path: str) -> int:
+        values: list[Any] = list(parts)
+        for key in path:
+            values = [value[key] for value in values]
+        return sum(values)
+
+    counts = ("answered", "requests", "ok", "failed", "dropped", "unfinished", "late", "late_by_generator", "resent")
+    times = ("latency", "service", "first_byte", "failed_latency", "connect", "lag")
+    merged: dict[str, Any] = {name: total(name) for name in counts}
+    merged |= {name: Times.merged(part[name] for part in parts) for name in times}
+    return Result(
+        started=start,
+        window_from=window_from,
+        seconds=window_to - window_from,
+        discarded={name: total("discarded", name) for name in ("requests", "failed")},
+        connections={name: total("connections", name) for name in ("opened", "failed", "closed_idle")},
+        errors=_errors(parts),
+        statuses=_statuses(parts),
+        bytes={name: total("bytes", name) for name in ("received", "sent", "heads", "bodies")},
+        series=_series(parts),
+        samples=parts[0]["samples"],
+        processors=[_processor(part) for part in parts],
+        load=load,
+        interrupted=any(part["ended"] in ("interrupted", "stopped") for part in parts),
+        unreachable=any(part["ended"] == "unreachable" for part in parts),
+        troubles=[*troubles, *_different_firsts(parts, load)],
+        **merged,
+    )
+
+
+def _different_firsts(parts: Sequence[dict[str, Any]], load: Load) -> list[str]:
+    """Each process compares with the first answer that it got; here these are compared with each other."""
+    found = []
+    for part in parts[1:]:
+        for sample in part["samples"]:
+            request = load.requests[sample["request"]]
+            expected = request.get("checks") or load.checks
+            first = next((each for each in parts[0]["samples"] if each["request"] == sample["request"]), sample)
+            if expected.get("sha256") == "first" and sample["sha256"] != first["sha256"]:
+                found.append(
+                    f"{request.get('method', 'GET')} {request['path']}: two processes got different first answers"
+                )
+    return list(dict.fromkeys(found))
+
+
+def _seconds(histogram: Histogram, percent: float) -> float:
+    return (histogram.quantile(percent / 100) or 0) / _NANOSECONDS
+
+
+def _errors(parts: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Each class with its detail once, with the earliest example, the most frequent first."""
+    merged: dict[tuple[str, str], dict[str, Any]] = {}
+    for part in parts:
+        for error in part["errors"]:
+            key = error["class"], error["detail"]
+            if key not in merged:
+                merged[key] = dict(error)
+                continue
+            known = merged[key]
+            count = known["count"] + error["count"]
+            if error["at"] < known["at"]:
+                known.update(error)
+            known["count"] = count
+    return sorted(merged.values(), key=lambda error: -error["count"])
+
+
+def _statuses(parts: Iterable[dict[str, Any]]) -> dict[str, int]:
+    counts: dict[str, int] = {}
+    for part in parts:
+        for status, count in part["statuses"].items():
+            counts[status] = counts.get(status, 0) + count
+    return dict(sorted(counts.items()))
+
+
+def _series(parts: Sequence[dict[str, Any]]) -> list[Interval]:
+    merged: list[Interval] = []
+    for index in range(max(len(part["series"]) for part in parts)):
+        pieces = [part["series"][index] for part in parts if index < len(part["series"])]
+        latency: Histogram | None = None
+        for piece in pieces:
+            if piece["latency"]:
+                latency = latency or Histogram()
+                latency.merge(Histogram(piece["latency"]))
+        merged.append(
+            Interval(
+                at=pieces[0]["at"],
+                seconds=max(piece["seconds"] for piece in pieces),
+                warmup=any(piece["warmup"] for piece in pieces),
+                latency=latency,
+                **{
+                    name: sum(piece[name] for piece in pieces)
+                    for name in ("answered", "failed", "dropped", "late", "received")
+                },
+            )
+        )
+    return merged
+
+
+def _processor(part: dict[str, Any]) -> dict[str, float]:
+    window = part["window"]["seconds"] or math.inf
+    return {name: (part["processor"][name] or 0.0) / window for name in ("used", "starved", "idle")}

@@ -1,0 +1,138 @@
+"""What an adapter is, and the one for any command."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+RUNTIME = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "runtime")
+"""A folder that is on the path of every server that is measured: the applications and the launcher."""
+
+APPLICATIONS = ("hello", "large", "stream", "echo", "sizer", "slow")
+"""Those of ``runtime/survey_apps.py``."""
+
+
+@dataclass(frozen=True)
+class Launch:
+    """What a server is started with."""
+
+    python: str
+    """An interpreter with the server's packages; empty for what is no Python."""
+    host: str
+    port: int
+    target: str
+    """``module:name`` in WSGI, or in ASGI where the adapter's ``speaks`` says so."""
+    page: str
+    """The application's name, where it is one of the survey's own."""
+    path: str
+    """What will be asked for."""
+    directory: str
+    """A fresh folder, for sockets and the like."""
+    threads: int
+    workers: int
+    extra: tuple[str, ...] = ()
+    """Arguments that the survey's file adds."""
+    home: str = ""
+    """Where the application's modules are; the server is started there."""
+
+    def script(self, name: str) -> str:
+        """A command that was installed beside the interpreter."""
+        return os.path.join(os.path.dirname(self.python), name)
+
+    @property
+    def address(self) -> str:
+        """``host:port``."""
+        return f"{self.host}:{self.port}"
+
+    def write(self, name: str, text: str) -> str:
+        """A file in ``directory``; returns its path. Raises OSError."""
+        path = os.path.join(self.directory, name)
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(text)
+        return path
+
+
+@dataclass(frozen=True)
+class Program:
+    """A program of the system's that has to be there, and what to install where it is not."""
+
+    names: tuple[str, ...]
+    package: str
+
+    def find(self) -> str | None:
+        """Its path; ``sbin`` is looked through too, which is often not on PATH."""
+        path = os.pathsep.join([os.environ.get("PATH", os.defpath), "/usr/sbin", "/usr/local/sbin"])
+        return next(filter(None, (shutil.which(name, path=path) for name in self.names)), None)
+
+
+@dataclass(frozen=True)
+class Adapter:
+    """One way of serving."""
+
+    name: str
+    about: str
+    """For a reader of the table: how it serves."""
+    command: Callable[[Launch], list[str]]
+    requirements: tuple[str, ...] = ()
+    """What pip installs for it, without versions."""
+    interpreters: frozenset[str] = frozenset({"cpython", "pypy"})
+    """Implementations that it can run under; none: it is no Python."""
+    why_not: str = ""
+    """Of the interpreters that are missing above."""
+    programs: tuple[Program, ...] = ()
+    threads: int = 0
+    """As many as it has unless the survey's file says otherwise; 0: the number means nothing to it."""
+    workers: bool = False
+    """Whether it can have several processes."""
+    speaks: str = "wsgi"
+    """``asgi`` where it is given the application of that name and ``_asgi``."""
+    pages: tuple[str, ...] | None = None
+    """Where it cannot serve every application: those of ours that it can. None: any that is WSGI."""
+    headers: tuple[str, ...] = ()
+    """Files of libraries that building it needs, as ``ev.h libev-dev``."""
+    becomes: Callable[[], str] | None = None
+    """The user that serves, where that is another one than we are; empty: it is not."""
+    absent: str = ""
+    """Why it can run nowhere."""
+
+    @property
+    def is_python(self) -> bool:
+        """Whether it takes part once for each interpreter."""
+        return bool(self.interpreters)
+
+
+def launched(launch: Launch, server: str) -> list[str]:
+    """By ``runtime/survey_launch.py``."""
+    launcher = os.path.join(RUNTIME, "survey_launch.py")
+    threads = str(launch.threads or 1)
+    return [launch.python, launcher, server, launch.host, str(launch.port), launch.target, threads, *launch.extra]
+
+
+def fill(template: str, launch: Launch) -> list[str]:
+    """The words of ``adapter = "command"``, split as a shell does, with what stands in braces replaced. Raises
+    ValueError."""
+    values = {
+        "host": launch.host,
+        "port": str(launch.port),
+        "app": launch.target,
+        "python": launch.python,
+        "bin": os.path.dirname(launch.python),
+        "threads": str(launch.threads or 1),
+        "workers": str(launch.workers),
+        "directory": launch.directory,
+    }
+    try:
+        return [*(word.format(**values) for word in shlex.split(template)), *launch.extra]
+    except (KeyError, IndexError) as error:
+        raise ValueError(f"{{{error.args[0]}}} is none of {', '.join(f'{{{name}}}' for name in values)}") from None
+
+
+COMMAND = Adapter("command", "", lambda _: [], workers=True)
+"""Whatever the survey's file says."""

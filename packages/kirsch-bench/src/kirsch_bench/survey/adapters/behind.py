@@ -1,0 +1,224 @@
+"""What stands behind a web server, or is one: mod_wsgi in Apache, FastCGI behind lighttpd, files as they are.
+
+Nothing of the machine's own web servers is used but the programs: each is started with a configuration of its own, in
+a folder of its own, on a port of its own.
+"""
+
+from __future__ import annotations
+
+import os
+import pwd
+import shlex
+import sys
+from typing import TYPE_CHECKING
+
+from kirsch_bench.survey.adapters.base import RUNTIME, Adapter, Program
+
+if TYPE_CHECKING:
+    from kirsch_bench.survey.adapters.base import Launch
+
+_APACHE = Program(("apache2", "httpd"), "apache2")
+_APXS = Program(("apxs", "apxs2"), "apache2-dev")
+_LIGHTTPD = Program(("lighttpd",), "lighttpd")
+_NGINX = Program(("nginx",), "nginx-light")
+
+_MODULES = ("/usr/lib/apache2/modules", "/usr/lib64/httpd/modules", "/usr/libexec/apache2")
+
+
+def _user() -> tuple[str, str]:
+    """The user that serves if the survey runs as root, because web servers refuse to serve as root."""
+    if os.geteuid() == 0:
+        for name in ("www-data", "nobody"):
+            try:
+                entry = pwd.getpwnam(name)
+            except KeyError:
+                continue
+            import grp
+
+            return name, grp.getgrgid(entry.pw_gid).gr_name
+    return "", ""
+
+
+def _mod_wsgi(launch: Launch) -> list[str]:
+    user, group = _user()
+    _let_in(launch.directory)
+    identity = ["--user", user, "--group", group] if user else []
+    module = launch.target.partition(":")[0]
+    # Its daemon's callable is named "application" unless it is told.
+    name = launch.target.partition(":")[2] or "application"
+    start = [launch.script("mod_wsgi-express"), "start-server", module, "--application-type", "module"]
+    paths = [
+        "--server-root",
+        os.path.join(launch.directory, "root"),
+        "--python-path",
+        RUNTIME,
+        "--python-path",
+        launch.home,
+    ]
+    size = ["--processes", str(launch.workers), "--threads", str(launch.threads), "--max-clients", "128"]
+    # All of Apache's own processes from the start: one that it ends as superfluous takes its connections along.
+    size += ["--initial-workers", "1", "--minimum-spare-workers", "1", "--maximum-spare-workers", "1"]
+    serving = ["--host", launch.host, "--port", str(launch.port), "--callable-object", name, "--log-to-terminal"]
+    return [*start, *serving, *size, *paths, "--working-directory", launch.home, *identity, *launch.extra]
+
+
+def _flup(launch: Launch) -> list[str]:
+    socket = os.path.join(launch.directory, "flup.sock")
+    launcher = os.path.join(RUNTIME, "survey_launch.py")
+    words = [launch.python, launcher, "flup", "", "", launch.target, str(launch.threads)]
+    start = launch.write("start.sh", f"#!/bin/sh\ncd {shlex.quote(launch.home)}\nexec {shlex.join(words)}\n")
+    os.chmod(start, 0o755)  # noqa: S103 - a program, in a folder of our own
+    # bin-path: lighttpd starts it, and hands it the socket as descriptor 0 (FastCGI 1.0 section 2.2).
+    configuration = f"""\
+server.bind = "{launch.host}"
+server.port = {launch.port}
+server.document-root = "{launch.directory}"
+server.max-keep-alive-requests = 100000
+server.max-connections = 1024
+server.modules = ("mod_fastcgi")
+server.upload-dirs = ("{launch.directory}")
+fastcgi.server = ("/" => ((
+    "socket" => "{socket}", "bin-path" => "{start}", "check-local" => "disable", "max-procs" => {launch.workers},
+    "bin-copy-environment" => ("PATH", "PYTHONPATH", "HOME"), "fix-root-scriptname" => "enable")))
+"""
+    return [_found(_LIGHTTPD), "-D", "-f", launch.write("lighttpd.conf", configuration), *launch.extra]
+
+
+def _write_page(launch: Launch) -> str:
+    """The page's bytes as a file; returns the folder that is served."""
+    sys.path.insert(0, RUNTIME)
+    try:
+        import survey_apps  # type: ignore[import-not-found,unused-ignore]
+    finally:
+        sys.path.remove(RUNTIME)
+    path = launch.path.partition("?")[0]
+    body: bytes = survey_apps.LARGE if launch.page == "large" else survey_apps.HELLO
+    if launch.page == "sizer":
+        body = survey_apps.sized(path)
+    name = path.lstrip("/") or "index.html"
+    launch.write(os.path.join("pages", name), body.decode())
+    root = os.path.join(launch.directory, "pages")
+    for folder in (launch.directory, root):
+        _let_in(folder)
+    return root
+
+
+def _let_in(folder: str) -> None:
+    """The user that the web server becomes."""
+    os.chmod(folder, 0o755)  # noqa: S103 - it is ours alone to write to, all the same
+
+
+def _nginx(launch: Launch) -> list[str]:
+    root = _write_page(launch)
+    user, group = _user()
+    temporary = "\n".join(
+        f"    {name}_temp_path {launch.directory}/{name};"
+        for name in ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
+    )
+    configuration = f"""\
+{f"user {user} {group};" if user else ""}
+worker_processes {launch.workers};
+pid {launch.directory}/nginx.pid;
+error_log stderr error;
+events {{ worker_connections 4096; }}
+http {{
+    access_log off;
+    sendfile on;
+    keepalive_requests 1000000;
+    default_type text/plain;
+{temporary}
+    server {{
+        listen {launch.address} backlog=2048;
+        root {root};
+        index index.html;
+    }}
+}}
+"""
+    path = launch.write("nginx.conf", configuration)
+    return [_found(_NGINX), "-p", launch.directory, "-c", path, "-e", "stderr", "-g", "daemon off;", *launch.extra]
+
+
+def _apache(launch: Launch) -> list[str]:
+    root = _write_page(launch)
+    user, group = _user()
+    folder = next((each for each in _MODULES if os.path.isdir(each)), _MODULES[0])
+    modules = "\n".join(
+        f"LoadModule {name}_module {folder}/mod_{name}.so"
+        for name in ("mpm_event", "authz_core", "dir", "mime")
+        if os.path.exists(f"{folder}/mod_{name}.so")
+    )
+    configuration = f"""\
+ServerRoot {launch.directory}
+ServerName {launch.host}
+{modules}
+Listen {launch.address}
+ListenBacklog 2048
+PidFile {launch.directory}/apache.pid
+DefaultRuntimeDir {launch.directory}
+Mutex file:{launch.directory}
+ErrorLog /dev/stderr
+LogLevel error
+TypesConfig /dev/null
+{f"User {user}" if user else ""}
+{f"Group {group}" if group else ""}
+KeepAlive On
+MaxKeepAliveRequests 0
+DocumentRoot {root}
+DirectoryIndex index.html
+<Directory {root}>
+    Require all granted
+    ForceType text/plain
+</Directory>
+"""
+    path = launch.write("apache.conf", configuration)
+    return [_found(_APACHE), "-D", "FOREGROUND", "-f", path, *launch.extra]
+
+
+def _found(program: Program) -> str:
+    return program.find() or program.names[0]
+
+
+_PAGES = ("hello", "large", "sizer")
+
+ADAPTERS = (
+    Adapter(
+        "mod_wsgi",
+        "Apache with daemon processes, by mod_wsgi-express",
+        _mod_wsgi,
+        ("mod_wsgi",),
+        frozenset({"cpython"}),
+        "it is written against CPython's C interface",
+        programs=(_APACHE, _APXS),
+        threads=5,
+        workers=True,
+        becomes=lambda: _user()[0],
+    ),
+    Adapter(
+        "flup",
+        "FastCGI in Python behind lighttpd",
+        _flup,
+        ("flup",),
+        programs=(_LIGHTTPD,),
+        threads=5,
+        workers=True,
+    ),
+    Adapter(
+        "nginx-static",
+        "nginx with a file: no Python",
+        _nginx,
+        interpreters=frozenset(),
+        programs=(_NGINX,),
+        workers=True,
+        speaks="own",
+        pages=_PAGES,
+    ),
+    Adapter(
+        "apache-static",
+        "Apache with a file: no Python",
+        _apache,
+        interpreters=frozenset(),
+        programs=(_APACHE,),
+        speaks="own",
+        pages=_PAGES,
+    ),
+)
