@@ -265,7 +265,7 @@ clean: ## Remove everything that these commands made
 	rm -rf target fuzz/target dist .venvs .mypy_cache .ruff_cache .pytest_cache
 	@# Only an environment that was made here: VENV may name anything.
 	@if [ -d $(STAMPS) ]; then rm -rf $(VENV); fi
-	find crates python packages tests examples -name __pycache__ -prune -exec rm -rf {} +
+	find crates packages tests examples -name __pycache__ -prune -exec rm -rf {} +
 
 # An environment keeps the interpreter that it was made with; a different one asked for must not be ignored in silence.
 .PHONY: same-python
@@ -303,8 +303,8 @@ $(PIP) install --force-reinstall --no-deps $(VENV)/.wheel/$(@F)/*.whl
 @touch $@
 endef
 
-$(STAMPS)/kirsch: pyproject.toml README.md $(call sources,crates/wire crates/engine crates/gateway python) $(STAMPS)/build
-	$(call install-wheel,.)
+$(STAMPS)/kirsch: $(call sources,crates/wire crates/engine crates/gateway packages/kirsch) $(STAMPS)/build
+	$(call install-wheel,packages/kirsch)
 
 $(STAMPS)/kirsch-bench: $(call sources,crates/wire crates/engine crates/load crates/load-py \
 		packages/kirsch-bench/pyproject.toml packages/kirsch-bench/README.md packages/kirsch-bench/src) $(STAMPS)/build

@@ -15,15 +15,15 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 ROOT = Path(__file__).resolve().parent.parent
-OPTIONS = ROOT / "python" / "kirsch" / "config" / "options.py"
+OPTIONS = ROOT / "packages" / "kirsch" / "src" / "kirsch" / "config" / "options.py"
 PAGE = ROOT / "docs" / "reference" / "settings.md"
 MIGRATING = ROOT / "docs" / "migrating.md"
-MANUAL = ROOT / "python" / "kirsch.data" / "data" / "share" / "man" / "man1" / "kirsch.1"
+MANUAL = ROOT / "packages" / "kirsch" / "kirsch.data" / "data" / "share" / "man" / "man1" / "kirsch.1"
 
 HEAD = """\
 # Settings
 
-<!-- Written by scripts/settings_page.py from python/kirsch/config/schema.py; edit that. -->
+<!-- Written by scripts/settings_page.py from packages/kirsch/src/kirsch/config/schema.py; edit that. -->
 
 `kirsch [options] module:app` takes each setting as a flag, from an environment variable, or from a settings file under
 the flag's name. Flags win over variables, variables over the file, the file over the default; `kirsch check` shows
@@ -41,7 +41,7 @@ application that cannot be had, status 3.
 
 def page() -> str:
     """The whole page, from the package beside this script."""
-    sys.path.insert(0, str(ROOT / "python"))
+    sys.path.insert(0, str(ROOT / "packages" / "kirsch" / "src"))
     from kirsch.config.schema import SECTIONS, SETTINGS
 
     lines = [HEAD]
@@ -92,7 +92,7 @@ class Options(TypedDict, total=False):
 
 def options_module() -> str:
     """``kirsch.config.options``: each setting of a program with its type, and its prose for editors to show."""
-    sys.path.insert(0, str(ROOT / "python"))
+    sys.path.insert(0, str(ROOT / "packages" / "kirsch" / "src"))
     from kirsch.config.schema import SETTINGS
 
     lines = [OPTIONS_HEAD]
@@ -148,7 +148,7 @@ def _cell(answer: str) -> str:
 
 def pages() -> dict[Path, str]:
     """What each generated file has to hold."""
-    sys.path.insert(0, str(ROOT / "python"))
+    sys.path.insert(0, str(ROOT / "packages" / "kirsch" / "src"))
     from kirsch import commands, man
 
     # The page that the wheel holds has the wheel's own commands, whatever is installed here.

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from running import Serve
 
 PROJECT = Path(__file__).resolve().parent.parent
-PACKAGE = PROJECT / "python" / "kirsch"
+PACKAGE = PROJECT / "packages" / "kirsch" / "src" / "kirsch"
 
 # Each module or package may import those below it only. A new one takes its place here. The modules of config stand for
 # themselves: the schema lies below the server, and what reads the command line above it.

@@ -152,13 +152,13 @@ def test_a_declared_setting_is_in_help_completion_and_the_manual(copy: Path) -> 
 
 def test_a_declared_setting_is_in_the_reference_page_and_in_the_static_types(copy: Path, tmp_path: Path) -> None:
     """The script that writes both is run in a copy of its surroundings."""
-    shutil.copytree(copy / "kirsch", tmp_path / "python" / "kirsch", symlinks=True)
+    shutil.copytree(copy / "kirsch", tmp_path / "packages" / "kirsch" / "src" / "kirsch", symlinks=True)
     for name in ("scripts/settings_page.py", "docs/migrating.md"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         shutil.copy(PROJECT / name, tmp_path / name)
     stale = run(tmp_path, "scripts/settings_page.py", "--check")
     assert stale.returncode == 1
-    assert "python/kirsch/config/options.py is not fresh" in stale.stderr
+    assert "packages/kirsch/src/kirsch/config/options.py is not fresh" in stale.stderr
     assert run(tmp_path, "scripts/settings_page.py").returncode == 0
     assert run(tmp_path, "scripts/settings_page.py", "--check").returncode == 0
     page = (tmp_path / "docs" / "reference" / "settings.md").read_text(encoding="utf-8")
@@ -166,7 +166,7 @@ def test_a_declared_setting_is_in_the_reference_page_and_in_the_static_types(cop
         "### brew_time\n\n`-B DURATION`, `--brew-time DURATION`; `KIRSCH_BREW_TIME`; default `4m`; 60 to 600; "
         "also in programs (seconds)\n\nHow long tea is brewed. Longer is stronger.\n"
     ) in page
-    types = (tmp_path / "python" / "kirsch" / "config" / "options.py").read_text(encoding="utf-8")
+    types = (tmp_path / "packages" / "kirsch" / "src" / "kirsch" / "config" / "options.py").read_text(encoding="utf-8")
     assert "\n    brew_time: float | str\n" in types
 
 

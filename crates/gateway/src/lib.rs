@@ -1,5 +1,5 @@
 //! The gateway between the engine and Python: the only crate of the server that knows the interpreter. It builds the
-//! module `kirsch._native`, whose Python face is described in `python/kirsch/_native.pyi`.
+//! module `kirsch._native`, whose Python face is described in `packages/kirsch/src/kirsch/_native.pyi`.
 //!
 //! ```text
 //!   server   the class that Python sees ──▶ engines ──▶ site   an engine and its gateway's state behind one lock

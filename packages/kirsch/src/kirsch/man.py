@@ -18,7 +18,7 @@ usage: kirsch man
 Prints the manual page, as troff: kirsch man | man -l -"""
 
 _HEAD = r"""'\" t
-.\" Generated from python/kirsch/config/schema.py by scripts/settings_page.py.
+.\" Generated from packages/kirsch/src/kirsch/config/schema.py by scripts/settings_page.py.
 .TH KIRSCH 1
 .SH NAME
 kirsch \- serve a Python WSGI application over HTTP/1.1
