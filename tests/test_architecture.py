@@ -9,6 +9,7 @@ import pytest
 
 PROJECT = Path(__file__).resolve().parent.parent
 CRATES = PROJECT / "crates"
+DESIGN = sorted(path.relative_to(PROJECT).as_posix() for path in (PROJECT / "docs" / "design").glob("*.md"))
 MANIFESTS = [*CRATES.glob("*/Cargo.toml"), PROJECT / "fuzz" / "Cargo.toml"]
 
 
@@ -96,6 +97,20 @@ def test_every_dependency_is_explained_in_its_manifest(manifest: str) -> None:
             if table.endswith("dependencies") and not re.search(r"\bpath *=", line):
                 assert explained or " # " in line, line
             explained = False
+
+
+@pytest.mark.parametrize("page", ["ARCHITECTURE.md", "CONTRIBUTING.md", *DESIGN])
+def test_pages_about_the_code_name_files_that_exist(page: str) -> None:
+    """Paths in backticks: from the root, or the end of one (`reply.rs`). A path may be a pattern."""
+    text = re.sub(r"^```.*?^```", "", (PROJECT / page).read_text(encoding="utf-8"), flags=re.M | re.S)
+    for path in re.findall(r"`([\w./*-]+)`", text):
+        if re.match(r"(crates|docs|examples|fuzz|packages|scripts|survey|tests)/", path):
+            assert list(PROJECT.glob(path.rstrip("/"))), path
+        elif path.endswith((".rs", ".py")):
+            parents = ("crates", "packages", "python", "scripts", "tests")
+            assert any(list((PROJECT / parent).rglob(path.removeprefix("python/"))) for parent in parents), path
+    for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", text):
+        assert ((PROJECT / page).parent / target).exists(), target
 
 
 @pytest.mark.parametrize("crate", ["engine", "load"])
