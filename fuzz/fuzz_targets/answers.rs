@@ -1,5 +1,5 @@
-//! Invariant tested: what the load generator makes of a connection's bytes is the same whole and in pieces; reading never
-//! panics and never uses more than there is.
+//! Invariant: the load generator reads a connection's bytes the same whole and in pieces. Reading never panics and
+//! never uses more bytes than there are.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
@@ -7,7 +7,7 @@ use load::{Answer, Answers, Wanted};
 use wire::http1::client::ServerFault;
 use wire_fuzz::{End, Random};
 
-/// Reads as a connection of the generator does: what was not used stays and is offered again with what comes.
+/// Reads as a connection of the generator does: unused bytes are offered again with those that follow.
 fn read(data: &[u8], cuts: &[usize], heads: u64) -> (Vec<Answer>, End<ServerFault>) {
     let mut answers = Answers::default();
     let mut found = Vec::new();
@@ -44,7 +44,7 @@ fn read(data: &[u8], cuts: &[usize], heads: u64) -> (Vec<Answer>, End<ServerFaul
 
 fuzz_target!(|data: &[u8]| {
     let mut random = Random::of(data, 3);
-    // Mostly none, because an answer to HEAD hides its body.
+    // Mostly zero, because the body of an answer to HEAD is not read.
     let heads = random.next() & random.next() & random.next();
     wire_fuzz::check_cuts(data, |data, cuts| read(data, cuts, heads));
 });

@@ -1,5 +1,5 @@
-//! Invariant tested: a chunked body decodes to the same bytes and trailers whole and in pieces, never to more bytes than
-//! it has; and any bytes, chunked anywhere by our own sender or with extensions by hand, decode to themselves.
+//! Invariant: a chunked body decodes to the same bytes and trailers whole and in pieces, and never to more bytes than
+//! it has. Any bytes, chunked at any positions by our sender or with extensions by hand, decode to themselves.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,5 +1,5 @@
-//! Invariant tested: a whole connection, however many requests it carries, reads the same whole and in pieces; reading
-//! never panics and never uses more than there is.
+//! Invariant: a connection with any number of requests reads the same whole and in pieces. Reading never panics and
+//! never uses more bytes than there are.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,12 +1,12 @@
-//! Invariant tested: a request head reads the same whole and in pieces; what it reads as, written out anew, reads as the
-//! same; and a head that repeats on its connection reads the same again.
+//! Invariant: a request head reads the same whole and in pieces. Written again from what was read, it reads as the
+//! same. A head that repeats on its connection reads the same again.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
 use wire::http1::{BodyStep, Field, Head, Limits, Receiver};
 use wire_fuzz::{Event, check_cuts, limit_sets, requests, version_text};
 
-/// The head in the one form that a sender would choose.
+/// The head in its canonical form.
 fn written(head: &Head) -> Vec<u8> {
     let mut out = [head.method, b" ", head.target.raw, b" ", version_text(head.version), b"\r\n"].concat();
     for field in head.fields {
@@ -24,7 +24,7 @@ fuzz_target!(|data: &[u8]| {
     for limits in limit_sets() {
         check_cuts(data, |data, cuts| requests(data, cuts, 1, &limits));
     }
-    // Written out a line may be longer by the space behind its colon.
+    // A rewritten line may be longer by the space after its colon.
     let limits = Limits { field_line: 9000, head: 100_000, ..Limits::default() };
     let mut receiver = Receiver::default();
     let mut fields: Vec<Field> = Vec::new();
@@ -39,7 +39,7 @@ fuzz_target!(|data: &[u8]| {
         assert_eq!(head.is_repeated(), nth >= 2);
         assert_eq!(written(&head), out);
         assert_eq!(head.length, out.len());
-        // The body is left out: a connection of heads alone.
+        // Without the body: a connection of heads alone.
         let body = match head.framing {
             wire::http1::Framing::None | wire::http1::Framing::Length(0) => continue,
             wire::http1::Framing::Length(length) if length < 1 << 16 => vec![b'x'; length as usize],

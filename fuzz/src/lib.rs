@@ -1,8 +1,7 @@
-//! What the fuzz targets share: reading a stream that arrives in pieces, and the invariant that the pieces do not
-//! matter.
+//! Code shared by the fuzz targets: reads a stream that arrives in pieces, and checks that the pieces do not matter.
 //!
-//! Where a stream is cut follows from a hash of its bytes. So an input is nothing but what a peer sends, cases of the
-//! corpus are seeds as they are, and an artifact replays by itself.
+//! The cuts of a stream follow from a hash of its bytes. So an input consists only of what a peer sends, cases of the
+//! corpus are seeds as they are, and an artifact replays without further data.
 
 use wire::http1::client::{self, ServerFault};
 use wire::http1::{BodyStep, Fault, Field, Limits, Receiver, Version};
@@ -16,10 +15,10 @@ pub enum Event {
     End,
 }
 
-/// How a stream stands when its bytes are used up.
+/// The state of a stream after its bytes were used.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum End<F> {
-    /// Nothing is wrong; `used` bytes have been used, and whether the stream may end here is `complete`.
+    /// No fault; `used` bytes were used, and `complete` says whether the stream may end here.
     Waiting {
         used: usize,
         complete: bool,
@@ -53,7 +52,7 @@ impl Random {
     }
 }
 
-/// The default limits, and ones so tight that short inputs run into each of them.
+/// The default limits, and limits so tight that short inputs exceed each of them.
 pub fn limit_sets() -> [Limits; 2] {
     [Limits::default(), Limits { request_line: 40, fields: 3, field_line: 32, head: 80, body: 24 }]
 }
@@ -70,7 +69,7 @@ fn copies(fields: &[Field], block: &[u8]) -> Vec<(Vec<u8>, Vec<u8>)> {
     fields.iter().map(|field| (field.name(block).to_vec(), field.value(block).to_vec())).collect()
 }
 
-/// Takes body steps from `data[*used..end]`; whether the body is over.
+/// Takes body steps from `data[*used..end]`; whether the body has ended.
 fn read_body<F>(
     data: &[u8],
     end: usize,
@@ -182,9 +181,9 @@ pub fn responses(data: &[u8], cuts: &[usize], heads: u64, limits: &Limits) -> Ou
     (events, End::Waiting { used, complete })
 }
 
-/// Invariant: whatever `read` makes of `data` as a whole it makes of it in any pieces, with one freedom. Looking at a
-/// whole line that is not ended yet finds its faults early; looking at it in pieces waits for its end. So where the
-/// whole is faulty and the pieces still wait, one line feed more must show the same fault.
+/// Invariant: `read` returns the same for `data` as a whole and in any pieces, with one exception. An unfinished line
+/// that is read as a whole shows its faults early; read in pieces, it is awaited to its end. So where the whole is
+/// faulty and the pieces still wait, one more line feed must show the same fault.
 pub fn check_cuts<E: PartialEq + std::fmt::Debug, F: PartialEq + std::fmt::Debug>(
     data: &[u8],
     read: impl Fn(&[u8], &[usize]) -> (E, End<F>),
@@ -217,7 +216,7 @@ pub fn check_cuts<E: PartialEq + std::fmt::Debug, F: PartialEq + std::fmt::Debug
     whole
 }
 
-/// How HTTP spells a version.
+/// The spelling of a version in HTTP.
 pub fn version_text(version: Version) -> &'static [u8] {
     match version {
         Version::Http10 => b"HTTP/1.0",

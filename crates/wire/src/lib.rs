@@ -1,8 +1,8 @@
 //! Protocols as pure state machines: bytes in, events out.
 //!
-//! Nothing here knows a socket, a clock, a file or an interpreter; the crate's dependencies hold it to that. Whoever
-//! owns a socket hands received bytes in and sends the bytes that come out. Only this crate writes protocol bytes,
-//! error pages included.
+//! Nothing here knows sockets, clocks, files or Python; the crate's dependencies enforce that. The owner of a socket
+//! passes in the received bytes and sends the bytes that are returned. Only this crate writes protocol bytes, error
+//! pages included.
 #![forbid(unsafe_code)]
 
 pub mod http1;

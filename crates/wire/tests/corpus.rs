@@ -1,10 +1,10 @@
-//! The corpus of `tests/corpus/http1` against the receiver: every case whole, byte by byte, cut at every place where
-//! it is short, at seeded random places where it is not, with bytes behind it, cut off, and flush against a guard page.
+//! The corpus of `tests/corpus/http1` against the receiver: every case whole, byte by byte, cut at every position if it
+//! is short and at seeded random positions otherwise, with bytes after it, truncated, and flush against a guard page.
 //!
-//! The seed of the random cuts is `KIRSCH_SEED`, or a fixed one; a failure names it with the cuts.
+//! The seed of the random cuts is `KIRSCH_SEED`, or a fixed one; a failure prints it with the cuts.
 //!
-//! Not under Miri: hundreds of files at every cut would take it days, and it has no guard pages. `pair.rs` and `faults.rs`
-//! walk the same code there.
+//! Not under Miri: hundreds of files at every cut would take it days, and it has no guard pages. `pair.rs` and
+//! `faults.rs` run the same code there.
 #![cfg(not(miri))]
 
 use std::collections::BTreeMap;
@@ -16,9 +16,9 @@ use serde::Deserialize;
 use wire::http1::{BodyStep, Fault, Field, Limits, Receiver, Version};
 
 const RANDOM_SPLITS: usize = 20;
-/// Cases up to this many bytes are cut at every place; the others would take quadratic time.
+/// Cases up to this many bytes are cut at every position; for longer ones that would take quadratic time.
 const SHORT: usize = 600;
-/// A request that may follow any other on a connection that persists.
+/// A request that may follow any other on a persistent connection.
 const NEXT: &[u8] = b"GET /next HTTP/1.1\r\nHost: next.example\r\n\r\n";
 
 // ---------------------------------------------------------------------------------------------------------- cases
@@ -68,13 +68,13 @@ struct Invalid {
     limits: CaseLimits,
 }
 
-/// What a case is expected to come to, of either kind.
+/// The expected result of a case, valid or invalid.
 struct Case {
     name: String,
     bytes: Vec<u8>,
     limits: Limits,
     expected: Outcome,
-    /// Whether the input ends behind the bytes, for the receiver to judge.
+    /// Whether the input ends after the bytes, and the receiver is told so.
     ends: bool,
 }
 
@@ -88,7 +88,7 @@ fn folder(kind: &str) -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../tests/corpus/http1").join(kind)
 }
 
-/// Every case of a folder by name, as its bytes and what stands beside them.
+/// Every case of a folder by name: its bytes and its description.
 fn read_folder<T: for<'a> Deserialize<'a>>(kind: &str) -> Vec<(String, Vec<u8>, T)> {
     let mut cases = Vec::new();
     for entry in fs::read_dir(folder(kind)).expect("the corpus is in the source tree") {
@@ -140,11 +140,11 @@ fn invalid_cases() -> Vec<Case> {
 enum End {
     /// A rule was broken.
     Fault(Fault),
-    /// The last request does not persist; so many bytes are not for us.
+    /// The last request closes the connection; this many bytes stay unread.
     Closed { rest: usize },
-    /// Everything is used up, and another request may come.
+    /// Everything was used, and another request may follow.
     Waiting,
-    /// The input is not used up, and no rule is broken yet.
+    /// Not everything was used, and no rule is broken yet.
     Partial,
 }
 
@@ -165,14 +165,14 @@ impl fmt::Debug for Outcome {
     }
 }
 
-/// A receiver and the request that it is in.
+/// A receiver and the current request.
 struct Reader<'l> {
     receiver: Receiver,
     limits: &'l Limits,
     fields: Vec<Field>,
     current: Option<Request>,
     requests: Vec<Request>,
-    /// Bytes used up to the end of each request.
+    /// Number of bytes used up to the end of each request.
     boundaries: Vec<usize>,
     used: usize,
     end: Option<End>,
@@ -199,12 +199,12 @@ impl<'l> Reader<'l> {
         self.used - before
     }
 
-    /// One step; whether there may be another without more input.
+    /// Takes one step; returns whether another may be possible without more input.
     fn step(&mut self, input: &[u8]) -> bool {
         let result = if self.current.is_none() { self.head(input) } else { self.body(input) };
         match result {
             Ok((used, more)) => {
-                assert!(used <= input.len(), "more bytes are used than there are");
+                assert!(used <= input.len(), "no more bytes are used than given");
                 self.used += used;
                 more
             }
@@ -239,7 +239,7 @@ impl<'l> Reader<'l> {
         let (used, step) = self.receiver.body(input, self.limits)?;
         match step {
             BodyStep::Data(data) => {
-                assert!(!data.is_empty(), "a step through a body brings data or says that there is none");
+                assert!(!data.is_empty(), "a step through a body returns data or says that there is none");
                 request.body.push_str(&latin1(data));
             }
             BodyStep::Trailer { .. } => request.trailers += 1,
@@ -255,7 +255,7 @@ impl<'l> Reader<'l> {
         Ok((used, true))
     }
 
-    /// Judges what is left: `rest` is what [`read`](Self::read) did not use.
+    /// Ends the input; `rest` is what [`read`](Self::read) did not use.
     fn finish(self, rest: &[u8], ends: bool) -> (Outcome, Vec<usize>) {
         let end = match self.end {
             Some(End::Closed { .. }) => End::Closed { rest: rest.len() },
@@ -271,8 +271,8 @@ impl<'l> Reader<'l> {
     }
 }
 
-/// Reads `bytes` as they arrive in pieces that end at `cuts`, as a connection does: what is not used is kept and offered
-/// again with the next piece behind it.
+/// Reads `bytes` in pieces that end at `cuts`, as a connection does: unused bytes are offered again with the next
+/// piece.
 fn read_in_pieces(bytes: &[u8], cuts: &[usize], limits: &Limits, ends: bool) -> Outcome {
     let mut reader = Reader::new(limits);
     let mut kept: Vec<u8> = Vec::new();
@@ -292,7 +292,7 @@ fn latin1(bytes: &[u8]) -> String {
 
 // ------------------------------------------------------------------------------------------------------- reporting
 
-/// Collects what went wrong, so that one run shows every case that fails.
+/// Collects failures, so that one run reports every case that fails.
 #[derive(Default)]
 struct Report {
     failures: Vec<String>,
@@ -325,7 +325,7 @@ impl Report {
     }
 }
 
-/// `SplitMix64`: all that a reproducible choice of cuts needs.
+/// `SplitMix64`, which is enough for reproducible cuts.
 struct Random(u64);
 
 impl Random {
@@ -337,13 +337,13 @@ impl Random {
         z ^ (z >> 31)
     }
 
-    /// From 0 up to and without `bound`.
+    /// A number from 0 up to but not including `bound`.
     fn below(&mut self, bound: usize) -> usize {
         let bound = u64::try_from(bound).expect("usize fits");
         usize::try_from(self.next() % bound).expect("it is below a usize")
     }
 
-    /// Up to 16 places to cut `length` bytes at, in order.
+    /// Up to 16 positions at which to cut `length` bytes, in order.
     fn cuts(&mut self, length: usize) -> Vec<usize> {
         let mut cuts: Vec<usize> = (0..=self.below(16)).map(|_| self.below(length + 1)).collect();
         cuts.sort_unstable();
@@ -403,7 +403,7 @@ fn cases_read_at_random_splits() {
     let seed = seed();
     let mut report = Report::default();
     for case in all_cases() {
-        // A stream of its own for each case: adding one leaves the cuts of the others as they were.
+        // Each case has a generator of its own: a new case does not change the cuts of the others.
         let mut random =
             Random(case.name.bytes().fold(seed, |hash, b| (hash ^ u64::from(b)).wrapping_mul(0x100_0000_01b3)));
         for _ in 0..RANDOM_SPLITS {
@@ -416,7 +416,7 @@ fn cases_read_at_random_splits() {
 }
 
 #[test]
-fn what_follows_a_case_is_read_as_the_next_request_or_not_at_all() {
+fn bytes_after_a_case_are_read_as_the_next_request_or_left_unread() {
     let next = read_in_pieces(NEXT, &[], &Limits::default(), false);
     assert_eq!((next.requests.len(), &next.end), (1, &End::Waiting));
     let mut report = Report::default();
@@ -436,9 +436,9 @@ fn what_follows_a_case_is_read_as_the_next_request_or_not_at_all() {
     report.finish();
 }
 
-/// A valid case cut off anywhere is truncated, or whole up to one of its requests; no other rule is broken.
+/// A truncated valid case gives `Truncated`, or some whole requests; no other rule is broken.
 #[test]
-fn valid_cases_cut_off_are_truncated() {
+fn truncated_valid_cases_give_truncated_or_whole_requests() {
     let seed = seed();
     let mut random = Random(seed);
     let mut report = Report::default();
@@ -481,8 +481,8 @@ fn every_fault_is_reached_twice() {
 
 // ------------------------------------------------------------------------------------------------------ guard page
 
-/// Memory in which a slice can end where the mapping ends: the page behind it may not be touched, so whoever reads
-/// one byte too many dies of it.
+/// Memory in which a slice can end at the end of the mapping. The page after it is inaccessible, so reading one byte
+/// too many kills the process.
 #[cfg(unix)]
 mod guard {
     use std::ptr;
@@ -494,7 +494,7 @@ mod guard {
     }
 
     impl Guarded {
-        /// Room for at least `least` bytes.
+        /// Memory for at least `least` bytes.
         pub(crate) fn new(least: usize) -> Self {
             // SAFETY: `sysconf` reads a constant of the system and touches no memory of ours.
             let page = usize::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) }).expect("a page has a size");
@@ -517,7 +517,7 @@ mod guard {
             Self { base, usable, page }
         }
 
-        /// A copy of `bytes` whose end is the guard page's beginning.
+        /// A copy of `bytes` that ends where the guard page begins.
         pub(crate) fn place(&mut self, bytes: &[u8]) -> &[u8] {
             assert!(bytes.len() <= self.usable);
             // SAFETY: `usable` bytes from `base` on are mapped readable and writable for as long as `self` lives, and
@@ -528,7 +528,7 @@ mod guard {
             &room[start..]
         }
 
-        /// Reads the byte behind the end, of which the process dies.
+        /// Reads the byte after the end, which kills the process.
         pub(crate) fn touch(&self) -> u8 {
             // SAFETY: never safe to go on after, which is the point: the address is mapped without any permission, so
             // the read cannot yield a value and cannot alias anything. Only a child process made for dying calls it.
@@ -544,10 +544,10 @@ mod guard {
     }
 }
 
-/// Every case, and every beginning of a short one, where one byte read beyond the input would end the process.
+/// Every case, and every prefix of a short one, where reading one byte beyond the input kills the process.
 #[cfg(unix)]
 #[test]
-fn nothing_reads_beyond_its_input() {
+fn receiver_reads_no_byte_beyond_its_input() {
     let mut report = Report::default();
     let longest = all_cases().map(|case| case.bytes.len()).max().expect("there are cases");
     let mut guarded = guard::Guarded::new(longest);
@@ -563,7 +563,7 @@ fn nothing_reads_beyond_its_input() {
         for end in 0..case.bytes.len() {
             let mut reader = Reader::new(&case.limits);
             let used = reader.read(guarded.place(&case.bytes[..end]));
-            // What is left alone is offered again with the rest behind it, flush with the page once more.
+            // Unused bytes are offered again with the rest after them, flush with the page once more.
             reader.read(guarded.place(&case.bytes[used..]));
             assert!(reader.used <= case.bytes.len(), "{}: more is used than there is", case.name);
         }
@@ -571,10 +571,10 @@ fn nothing_reads_beyond_its_input() {
     report.finish();
 }
 
-/// The test above proves something only if the page does kill.
+/// The test above proves something only if the guard page works.
 #[cfg(unix)]
 #[test]
-fn the_guard_page_is_armed() {
+fn guard_page_kills_a_process_that_reads_it() {
     use std::os::unix::process::ExitStatusExt;
     const MARK: &str = "KIRSCH_TOUCH_GUARD";
     if std::env::var_os(MARK).is_some() {
@@ -584,12 +584,12 @@ fn the_guard_page_is_armed() {
         unreachable!("the guard page was read as {byte}");
     }
     let status = std::process::Command::new(std::env::current_exe().expect("tests know their file"))
-        .args(["--exact", "the_guard_page_is_armed", "--test-threads=1"])
+        .args(["--exact", "guard_page_kills_a_process_that_reads_it", "--test-threads=1"])
         .env(MARK, "1")
         .stdout(std::process::Stdio::null())
         .stderr(std::process::Stdio::null())
         .status()
         .expect("the test can run itself");
     let signal = status.signal();
-    assert!(matches!(signal, Some(libc::SIGSEGV | libc::SIGBUS)), "it ended with {status} and not by the guard page");
+    assert!(matches!(signal, Some(libc::SIGSEGV | libc::SIGBUS)), "it ended with {status}, not by the guard page");
 }

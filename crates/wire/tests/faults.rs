@@ -1,11 +1,11 @@
-//! Every rule that a peer can break is reached: one table of rule and bytes a role, each complete over the rules, each
-//! case read whole and byte by byte.
+//! Every rule that a peer can break is reached: one table of rules and bytes for each role, each complete over the
+//! rules, each case read whole and byte by byte.
 
 use std::collections::HashSet;
 use wire::http1::client::{self, Body, ServerFault};
 use wire::http1::{BodyStep, Fault, Field, Limits, PartialRequestLine, Receiver, Version};
 
-/// Bytes at a time, where a case is read in pieces.
+/// Step sizes in which a case is read.
 const SMALLEST: usize = if cfg!(miri) { 1460 } else { 1 };
 const POST: &str = "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n";
 const OK: &str = "HTTP/1.1 200 OK\r\n";
@@ -14,12 +14,12 @@ fn limits() -> Limits {
     Limits { body: 1000, ..Limits::default() }
 }
 
-/// Where the pieces of `input` end that are `step` bytes long.
+/// The ends of the pieces of `input`, each `step` bytes long.
 fn every(input: &str, step: usize) -> Vec<usize> {
     (step..input.len()).step_by(step).chain([input.len()]).collect()
 }
 
-/// The fault that a server sees in a stream whose pieces end at `ends`, after which it ends itself.
+/// The fault that the server role reports for a stream whose pieces end at `ends`, and which ends then.
 fn server_sees(input: &[u8], ends: &[usize]) -> Option<Fault> {
     let (limits, mut receiver, mut fields) = (limits(), Receiver::default(), Vec::<Field>::new());
     let (mut at, mut in_body) = (0, false);
@@ -153,7 +153,7 @@ fn every_fault_is_reached() {
 }
 
 #[test]
-fn sources_are_those_of_the_comments() {
+fn sources_of_faults_name_the_rfc_section() {
     assert_eq!(Fault::HostMissing.source(), Some("RFC 9112 section 3.2"));
     assert_eq!(Fault::ContentLengthInvalid.source(), Some("RFC 9110 section 8.6"));
     assert_eq!(Fault::ExpectationUnknown.source(), Some("RFC 9110 section 10.1.1"));
@@ -162,7 +162,7 @@ fn sources_are_those_of_the_comments() {
 }
 
 #[test]
-fn partial_request_lines_are_read_as_far_as_they_go() {
+fn partial_request_lines_are_read_as_far_as_possible() {
     let read =
         |input| PartialRequestLine::read(input).map(|line| (line.method, line.target, line.is_cut, line.version));
     let whole = Some((&b"GET"[..], &b"/a?b"[..], false, Some(Version::Http11)));
@@ -235,7 +235,7 @@ fn every_server_fault_is_reached() {
 
 #[test]
 #[cfg_attr(miri, ignore = "inputs at the bounds take minutes there")]
-fn bounds_admit_what_they_name() {
+fn limits_admit_values_up_to_themselves() {
     let long = |length| "x".repeat(length);
     for input in &[
         format!("GET /{} HTTP/1.1\r\nHost: a\r\n\r\n", long(8190 - 14)),
@@ -269,11 +269,11 @@ fn bounds_admit_what_they_name() {
     }
 }
 
-/// Where a stream breaks several rules, the first one counts, wherever the stream is cut; and what is beyond a bound is
-/// too much, whatever it says.
+/// If a stream breaks several rules, the first one is reported, wherever the stream is cut. Input beyond a limit is too
+/// long, whatever it contains.
 #[test]
 #[cfg_attr(miri, ignore = "inputs at the bounds take minutes there")]
-fn the_first_broken_rule_counts_however_the_stream_is_cut() {
+fn first_broken_rule_is_reported_however_the_stream_is_cut() {
     let long = |length| "x".repeat(length);
     let large = format!("A: {}\r\n", long(8000)).repeat(8);
     for (fault, input) in [
@@ -305,7 +305,7 @@ fn the_first_broken_rule_counts_however_the_stream_is_cut() {
 }
 
 #[test]
-fn a_response_says_how_its_body_ends_and_whether_the_connection_goes_on() {
+fn response_head_determines_framing_and_keep_alive() {
     let table = [
         ("HTTP/1.1 200 OK\r\nContent-Length: 3\r\n", false, Body::Length(3), true),
         ("HTTP/1.1 200 OK\r\nContent-Length: 3\r\nConnection: x, Close\r\n", false, Body::Length(3), false),

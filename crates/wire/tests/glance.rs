@@ -1,9 +1,9 @@
-//! What the first bytes of a request tell of whom it is for.
+//! Tests of `glance`, which recognises a path from the first bytes of a request.
 
 use wire::http1::glance;
 
 #[test]
-fn a_glance_tells_as_soon_as_it_can() {
+fn glance_decides_as_soon_as_possible() {
     for whole in ["GET /healthz HTTP/1.1", "HEAD /healthz HTTP/1.0", "GET /healthz?full=1 HTTP/1.1", "GET /healthz? "] {
         let mark = whole.find("/healthz").unwrap() + "/healthz".len();
         for length in 0..=whole.len() {
@@ -14,7 +14,7 @@ fn a_glance_tells_as_soon_as_it_can() {
 }
 
 #[test]
-fn what_is_for_others_is_known_from_the_byte_on_that_differs() {
+fn other_targets_are_recognised_from_the_first_different_byte() {
     for (whole, differs) in [
         ("POST /healthz HTTP/1.1", 0),
         ("get /healthz HTTP/1.1", 0),
@@ -37,7 +37,7 @@ fn what_is_for_others_is_known_from_the_byte_on_that_differs() {
 }
 
 #[test]
-fn the_shortest_path_is_one() {
+fn glance_matches_the_root_path() {
     assert_eq!(glance(b"GET /", b"/"), None);
     assert_eq!(glance(b"GET / ", b"/"), Some(true));
     assert_eq!(glance(b"GET /?", b"/"), Some(true));

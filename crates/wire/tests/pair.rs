@@ -1,9 +1,9 @@
-//! A client and a server joined in memory: what one says, the other must hear, however the bytes between them are cut.
+//! A client and a server joined in memory: each reads what the other wrote, however the bytes between them are cut.
 //!
-//! Each seed makes a conversation of several requests and their responses, writes them with the senders of both roles
-//! (and by hand what no sender of ours writes: chunk extensions, trailers of responses, interim responses), hands them
-//! over in random pieces, and compares. A failure prints its seed; `KIRSCH_SEED=n cargo test -p wire --test pair` runs
-//! that one alone.
+//! Each seed makes a conversation of several requests and responses. It writes them with the senders of both roles, and
+//! by hand what these never write (chunk extensions, trailers of responses, interim responses), passes them on in
+//! random pieces, and compares. A failure prints its seed; `KIRSCH_SEED=n cargo test -p wire --test pair` runs only
+//! that one.
 
 use std::fmt::Debug;
 use wire::http1::client::{self, Body, Content};
@@ -53,7 +53,7 @@ impl Random {
 
 type Fields = Vec<(Vec<u8>, Vec<u8>)>;
 
-/// How a body is framed.
+/// The framing of a body.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Frame {
     None,
@@ -67,7 +67,7 @@ struct Asked {
     method: Vec<u8>,
     target: Vec<u8>,
     version: Version,
-    /// With Host, without what the sender adds.
+    /// Including Host, without the fields that the sender adds.
     fields: Fields,
     frame: Frame,
     body: Vec<u8>,
@@ -81,7 +81,7 @@ struct Answered {
     version: Version,
     status: u16,
     reason: Vec<u8>,
-    /// Without what the sender adds.
+    /// Without the fields that the sender adds.
     fields: Fields,
     frame: Frame,
     body: Vec<u8>,
@@ -91,7 +91,7 @@ struct Answered {
     interims: usize,
 }
 
-/// The fields that senders add by themselves.
+/// The fields that senders add.
 fn is_added(name: &[u8]) -> bool {
     [&b"content-length"[..], b"transfer-encoding", b"connection", b"date"]
         .iter()
@@ -115,7 +115,7 @@ fn random_fields(random: &mut Random, most: usize) -> Fields {
     let value = b"abc XYZ\t;=\",:/()\x80\xff{}";
     let mut fields = Vec::new();
     for _ in 0..random.below(most + 1) {
-        // The prefix keeps them apart from names that mean something.
+        // The prefix keeps them apart from names with a meaning.
         let name = [&b"x-"[..], &random.text(name, 0, 12)].concat();
         let longest = if random.one_in(50) { 3000 } else { 24 };
         let value = random.text(value, 0, longest).trim_ascii().to_vec();
@@ -136,7 +136,7 @@ fn parts<'a>(random: &mut Random, mut body: &'a [u8]) -> Vec<&'a [u8]> {
     parts
 }
 
-/// A chunk as no sender of ours writes it: leading zeros, either case, extensions.
+/// A chunk as our senders never write it: leading zeros, upper case, extensions.
 fn push_odd_chunk(random: &mut Random, part: &[u8], out: &mut Vec<u8>) {
     if part.is_empty() {
         return;
@@ -224,7 +224,7 @@ fn random_response(random: &mut Random, asked: &Asked) -> Answered {
     let frame = match status {
         _ if is_head => Frame::None,
         204 | 304 => Frame::None,
-        // It has a body, of no bytes.
+        // It has a body of zero bytes.
         205 => Frame::Length,
         _ if random.one_in(2) => Frame::Length,
         _ if asked.version == Version::Http11 => Frame::Chunked,
@@ -279,7 +279,7 @@ fn write_response(answered: &Answered, asked: &Asked, random: &mut Random, out: 
         sender.close(part.len() as u64, out);
     }
     if answered.frame == Frame::None {
-        // What HEAD and 204 do not send may be written all the same.
+        // The length that HEAD and 204 do not send may be declared all the same.
         assert_eq!(sender.open(5, out), (0, Ok(())));
         sender.close(0, out);
     }
@@ -295,7 +295,7 @@ fn write_response(answered: &Answered, asked: &Asked, random: &mut Random, out: 
 
 // ------------------------------------------------------------------------------------------------------- the peers
 
-/// The bytes that came and were not used yet: a reader's buffer, which moves and grows.
+/// Received bytes that were not used yet: a reader's buffer, which moves and grows.
 #[derive(Default)]
 struct Inbox {
     bytes: Vec<u8>,
@@ -308,7 +308,7 @@ impl Inbox {
     }
 }
 
-/// Takes what is there of a body; whether it is over.
+/// Reads what is there of a body; returns whether it has ended.
 fn read_body<F: Debug>(
     inbox: &mut Inbox,
     body: &mut Vec<u8>,
@@ -446,7 +446,7 @@ impl Client {
     }
 }
 
-/// Hands `bytes` over in pieces, `hear` after each.
+/// Passes `bytes` on in pieces, and calls `hear` after each.
 fn hand_over(random: &mut Random, mut bytes: &[u8], mut hear: impl FnMut(&[u8])) {
     // Whole, byte by byte, or anything between.
     let most = match random.below(8) {
@@ -464,14 +464,14 @@ fn hand_over(random: &mut Random, mut bytes: &[u8], mut hear: impl FnMut(&[u8]))
     }
 }
 
-/// One conversation; how many heads repeated the one before.
+/// Runs one conversation; returns how many heads repeated the one before.
 fn converse(seed: u64) -> usize {
     let (mut random, limits) = (Random(seed), Limits::default());
     let mut asked: Vec<Asked> = Vec::new();
     for nth in (0..=random.below(6)).rev() {
         let mut next = random_request(&mut random, nth == 0);
         if let Some(before) = asked.last().filter(|_| nth > 0 && random.one_in(2)) {
-            // Browsers send the same fields again and again, and that has a path of its own.
+            // Browsers send the same fields again and again, which takes a fast path of its own.
             next = Asked { body: before.body.clone(), ..before.clone() };
         }
         asked.push(next);
@@ -479,7 +479,7 @@ fn converse(seed: u64) -> usize {
     let mut answered: Vec<Answered> = Vec::new();
     for request in &asked {
         let mut response = random_response(&mut random, request);
-        // Until close ends the conversation; here a later response would be read as its body.
+        // A body until the close ends the conversation, because a later response would be read as part of it.
         if response.frame == Frame::UntilClose && request.keep_alive {
             (response.frame, response.keep_alive) = (Frame::Length, true);
         }
@@ -512,7 +512,7 @@ fn converse(seed: u64) -> usize {
     server.repeated
 }
 
-/// Prints the seed if the thread is unwinding when it goes.
+/// Prints the seed if it is dropped during a panic.
 struct Named(u64);
 
 impl Drop for Named {
@@ -524,7 +524,7 @@ impl Drop for Named {
 }
 
 #[test]
-fn each_side_hears_what_the_other_said() {
+fn client_and_server_read_what_the_other_wrote() {
     if let Ok(seed) = std::env::var("KIRSCH_SEED") {
         converse(seed.parse().expect("KIRSCH_SEED is a number"));
         return;
@@ -534,6 +534,6 @@ fn each_side_hears_what_the_other_said() {
         let named = Named(seed);
         repeated += converse(named.0);
     }
-    // The conversations reach the path of heads that repeat.
+    // The conversations reach the fast path of repeated heads.
     assert!(cfg!(miri) || repeated > 100, "{repeated}");
 }

@@ -1,4 +1,4 @@
-//! What is written, byte for byte: responses by `Draft`, `Sender` and `refuse`, requests by the client's.
+//! The written bytes: responses of `Draft`, `Sender` and `refuse`, and requests of the client role.
 
 use wire::http1::client::{self, ClientMisuse, Content};
 use wire::http1::{CONTINUE, Draft, Misuse, Request, Sender, Stamp, Version, inform, refuse};
@@ -18,17 +18,17 @@ fn draft(status: &str, fields: &[(&str, &str)]) -> Result<Draft, Misuse> {
     Ok(draft)
 }
 
-/// One response of `parts`, and what became of it.
+/// One response with these parts, and the expected result.
 struct Case<'a> {
     status: &'a str,
     fields: &'a [(&'a str, &'a str)],
     version: Version,
     is_head: bool,
     keep_alive: bool,
-    /// The body's length where the server knows it.
+    /// The body's length, if the server knows it.
     known: Option<u64>,
     parts: &'a [&'a str],
-    /// Expected: the head without its status line, application's fields and Date, and what follows the head.
+    /// Expected: the head without its status line, the application's fields and Date; and what follows the head.
     head: &'a str,
     body: &'a str,
     keeps_alive: bool,
@@ -52,7 +52,7 @@ const PLAIN: Case = Case {
 };
 
 #[test]
-fn responses_are_framed_as_their_request_and_status_ask() {
+fn responses_are_framed_by_request_and_status() {
     let length5 = &[("Content-Length", "5")][..];
     let cases = [
         // Framing: declared, known, chunked, until close.
@@ -91,7 +91,7 @@ fn responses_are_framed_as_their_request_and_status_ask() {
             keeps_alive: false,
             ..PLAIN
         },
-        // The connection's end, as the request or the application wishes.
+        // Close or keep-alive, as the request or the application asks.
         Case {
             keep_alive: false,
             fields: length5,
@@ -117,7 +117,7 @@ fn responses_are_framed_as_their_request_and_status_ask() {
         Case { is_head: true, known: Some(5), ..PLAIN },
         Case { is_head: true, fields: length5, head: "Content-Length: 5\r\n", ..PLAIN },
         Case { is_head: true, version: Version::Http10, head: "Connection: keep-alive\r\n", ..PLAIN },
-        // Held to what was declared.
+        // The declared length is enforced.
         Case {
             fields: length5,
             parts: &["hel", "lo, world", "!"],
@@ -162,7 +162,7 @@ fn responses_are_framed_as_their_request_and_status_ask() {
 }
 
 #[test]
-fn a_response_without_a_body_says_so() {
+fn bodiless_responses_are_recognised() {
     let is_bodiless = |status, is_head, known| {
         let request = Request { version: Version::Http11, is_head, keep_alive: true };
         Sender::begin(&draft(status, &[]).unwrap(), request, known, &stamp(""), &mut Vec::new()).is_bodiless()
@@ -213,7 +213,8 @@ fn every_misuse_of_a_draft_is_refused() {
         assert_eq!(draft(status, fields).err(), Some(*misuse), "{status:?} {fields:?}");
         assert!(!misuse.to_string().is_empty());
     }
-    // Those of a body are in the first test; here every variant is named, so that a new one is not forgotten.
+    // The misuses of a body are covered by the first test. Here every variant is named, so that a new one is not
+    // forgotten.
     let reached = |misuse| table.iter().any(|(found, ..)| *found == misuse);
     for misuse in [
         Misuse::BodyTooLong,
@@ -243,7 +244,7 @@ fn every_misuse_of_a_draft_is_refused() {
 }
 
 #[test]
-fn a_draft_says_what_it_holds_and_begins_anew() {
+fn draft_returns_its_fields_and_can_be_started_again() {
     let mut held = draft("404 Not Found", &[("A", "b:c "), ("Content-Length", " 07 "), ("D", "")]).unwrap();
     assert_eq!((held.status(), held.content_length(), held.is_empty()), (404, Some(7), false));
     let fields: Vec<_> = held.fields().collect();
@@ -255,7 +256,7 @@ fn a_draft_says_what_it_holds_and_begins_anew() {
 }
 
 #[test]
-fn the_stamp_gives_way_to_the_application() {
+fn fields_of_the_application_replace_the_stamp() {
     let request = Request { version: Version::Http11, is_head: false, keep_alive: true };
     let write = |fields: &[(&str, &str)], stamp: &Stamp| {
         let mut out = Vec::new();
@@ -273,7 +274,7 @@ fn the_stamp_gives_way_to_the_application() {
 }
 
 #[test]
-fn refusals_are_whole_and_close() {
+fn refusals_are_complete_and_close_the_connection() {
     let page = "431 Request Header Fields Too Large\nThere are too many header lines.\n";
     for is_head in [false, true] {
         let mut out = Vec::new();
@@ -292,7 +293,7 @@ fn refusals_are_whole_and_close() {
 }
 
 #[test]
-fn what_the_server_says_of_itself_is_whole_and_closes() {
+fn json_responses_of_the_server_are_complete_and_close_the_connection() {
     let json = "{\"status\":\"alive\"}\n";
     for (is_head, status, phrase, retry_after) in
         [(false, 200, "OK", None), (true, 200, "OK", None), (false, 503, "Service Unavailable", Some(7))]
@@ -307,7 +308,7 @@ fn what_the_server_says_of_itself_is_whole_and_closes() {
             json.len(),
             if is_head { "" } else { json }
         );
-        // Of two fields that the server writes itself, the order is the sender's.
+        // The sender decides the order of two fields that the server itself writes.
         let (mut lines, mut wanted): (Vec<_>, Vec<_>) =
             (str::from_utf8(&out).unwrap().split("\r\n").collect(), expected.split("\r\n").collect());
         lines.sort_unstable();
@@ -342,7 +343,7 @@ fn request(
 }
 
 #[test]
-fn requests_are_written_as_they_are_meant() {
+fn requests_are_written_byte_for_byte() {
     let (get, post) = (("GET", "/a?b", Version::Http11), ("POST", "/", Version::Http11));
     let host = ("Host", "a:1");
     let cases: [(Result<String, ClientMisuse>, &str); 8] = [

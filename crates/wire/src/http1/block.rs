@@ -1,17 +1,16 @@
-//! Field blocks: what stands behind a request line or a status line up to and with the blank line, read alike by both
-//! roles, and what its fields say about the message around it.
+//! Field blocks: the lines after a request line or status line, up to and including the blank line. Both roles read
+//! them alike, and learn from the fields how the message is framed.
 //!
-//! # Cut anywhere, the same answer
+//! # The result does not depend on how the input is cut
 //!
-//! However the bytes are cut, a whole block gives the same fields or the same [`Fault`]. Two things make it so. A rule
-//! is judged by the bytes up to the one that decides it and by none behind it; where that byte is not here yet, the
-//! line is partial. And a bound cuts the bytes off *before* they are judged, so that a line beyond the bound is too much
-//! whatever it says.
+//! However the bytes are cut, a whole block gives the same fields or the same [`Fault`], for two reasons. A rule is
+//! decided by the bytes up to one position and by none after it; while that byte is missing, the line is partial. And a
+//! limit cuts the bytes off *before* they are parsed, so a line beyond the limit is too long whatever it contains.
 //!
-//! # A trickle costs no more than a flood
+//! # Work is linear in the input
 //!
-//! [`Progress`] remembers where the unfinished line begins. Bytes that end no line are looked at once, for a line feed;
-//! a line is read when it is whole, and the block once more when its blank line is here.
+//! [`Progress`] remembers where the unfinished line begins. Bytes that end no line are scanned once, for a line feed. A
+//! line is parsed when it is whole, and the block once more when its blank line has arrived.
 
 use super::fault::Fault;
 use super::fields::{Field, Line, field_line};
@@ -24,25 +23,25 @@ pub(super) trait Own: Copy + Default {
     fn learn(&mut self, name: &[u8], value: &[u8]) -> Result<(), Fault>;
 }
 
-/// How far an incomplete head has been looked at.
+/// How far an incomplete head has been examined.
 ///
-/// Lines before `line` have been judged and are whole; `block <= line <= seen`.
+/// Lines before `line` are whole and valid; `block <= line <= seen`.
 #[derive(Debug, Default)]
 pub(super) struct Progress<O> {
-    /// Bytes looked at; 0 if the input has not been looked at yet, and then the other fields mean nothing.
+    /// Number of bytes examined. 0: none yet, and the other fields are meaningless.
     seen: usize,
-    /// Where the block begins, once the first line is whole; else 0.
+    /// Start of the block, once the first line is whole; else 0.
     block: usize,
-    /// Where the first line begins that is not whole yet.
+    /// Start of the first line that is not whole yet.
     line: usize,
-    /// Field lines before `line`.
+    /// Number of field lines before `line`.
     fields: usize,
     /// What the field lines before `line` say.
     facts: Facts<O>,
 }
 
 impl<O: Own> Progress<O> {
-    /// Whether no byte of the head has been looked at.
+    /// Whether no byte of the head has been examined.
     pub(super) fn is_fresh(&self) -> bool {
         self.seen == 0
     }
@@ -52,13 +51,13 @@ impl<O: Own> Progress<O> {
         self.seen = 0;
     }
 
-    /// The first line has been looked at and is not whole yet.
+    /// The first line was examined and is not whole yet.
     pub(super) fn wait_for_first_line(&mut self, input: &[u8]) {
         *self = Self { seen: input.len(), ..Self::default() };
     }
 
-    /// Looks at what came since; whether the head should be read (anew) now. `first_line` is the bound of the first
-    /// line.
+    /// Examines the new bytes; returns whether the head should be read now, or again. `first_line` is the limit of the
+    /// first line.
     pub(super) fn advance(&mut self, input: &[u8], first_line: usize, limits: &Limits) -> Result<bool, Fault> {
         let has_line_end = line_feed(&input[self.seen..]).is_some();
         self.seen = input.len();
@@ -88,7 +87,8 @@ impl<O: Own> Progress<O> {
         }
     }
 
-    /// Reads the block that begins at `start` of `input`: what it says, and its length; `None` until it is whole.
+    /// Reads the block that begins at `start` of `input`. Returns what it says and its length; `None` until it is
+    /// whole.
     #[inline]
     pub(super) fn scan(
         &mut self,

@@ -6,34 +6,34 @@ use super::grammar::{is_space, is_token_byte, line_feed};
 use super::limits::{self, Limits};
 use super::receive::Framing;
 
-/// What one step through a body found.
+/// The result of one step through a body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BodyStep<'a> {
     /// Decoded bytes of the body, never empty.
     Data(&'a [u8]),
     /// A trailer field, checked like a field of a head.
     Trailer {
-        /// Its name as it came.
+        /// The name as received.
         name: &'a [u8],
         /// Its value without white space around it.
         value: &'a [u8],
     },
-    /// The body is over; the next byte belongs to the next message.
+    /// The body has ended; the next byte belongs to the next message.
     End,
-    /// More input is needed; what was not used must be offered again with it.
+    /// More input is needed. Unused bytes must be offered again at its front.
     More,
 }
 
-/// Takes the framing off one body after another.
+/// Removes the framing from one body after another.
 #[derive(Debug, Default)]
 pub(super) struct BodyReader {
     state: State,
-    /// Data bytes of chunks so far, or of a body until close.
+    /// Data bytes of chunks so far, or of a body that ends with the connection.
     received: u64,
-    /// Bytes of chunk-size lines beyond their digits, or of trailer lines, so far.
+    /// Bytes of chunk extensions, or of trailer lines, so far.
     overhead: usize,
     trailers: usize,
-    /// Bytes at the front of the input that hold no line feed, in a line that is not whole yet.
+    /// Bytes at the front of the input known to hold no line feed, of a line that is not whole yet.
     seen: usize,
 }
 
@@ -41,15 +41,15 @@ pub(super) struct BodyReader {
 enum State {
     #[default]
     Over,
-    /// Bytes still to come of a Content-Length.
+    /// Remaining bytes of a Content-Length.
     Length(u64),
     ChunkSize,
-    /// Bytes still to come of a chunk.
+    /// Remaining bytes of a chunk.
     Chunk(u64),
-    /// The CRLF behind a chunk's data.
+    /// The CRLF after a chunk's data.
     ChunkEnd,
     Trailers,
-    /// Whatever comes, of a response without a length.
+    /// All bytes until the close, of a response without a length.
     UntilClose,
 }
 
@@ -74,7 +74,7 @@ impl BodyReader {
         self.state == State::Over
     }
 
-    /// The connection has ended; whether the body is whole.
+    /// The connection has ended; returns whether the body is whole.
     pub(super) fn end_of_input(&mut self) -> bool {
         if self.state == State::UntilClose {
             self.state = State::Over;
@@ -132,8 +132,8 @@ impl BodyReader {
         }
     }
 
-    /// Whether the line at the front of `rest` is still neither whole nor longer than `most`: bytes that end no line
-    /// are looked at once.
+    /// Whether the line at the front of `rest` is still neither whole nor longer than `most`. Bytes that end no line
+    /// are examined once.
     fn waits_for_line(&mut self, rest: &[u8], most: usize) -> bool {
         let seen = std::mem::take(&mut self.seen);
         let waits = seen > 0 && rest.len() <= most && line_feed(&rest[seen..]).is_none();
@@ -143,7 +143,7 @@ impl BodyReader {
         waits
     }
 
-    /// chunk-size [ chunk-ext ] CRLF: the size and the length of the line, once it is whole.
+    /// chunk-size [ chunk-ext ] CRLF: returns the size, and the length of the line, once it is whole.
     fn chunk_size(&mut self, input: &[u8], limits: &Limits) -> Result<Option<(u64, usize)>, Fault> {
         /// With its CRLF.
         const CHUNK_LINE: usize = limits::CHUNK_LINE + 2;
@@ -160,7 +160,7 @@ impl BodyReader {
             return Err(Fault::ChunkSizeTooLarge);
         }
         let feed = if let [b'\r', b'\n', ..] = input[digits..] {
-            // Without extensions, as nearly all are: a body in tiny chunks is mostly such lines.
+            // Nearly all chunk-size lines have no extension, and a body in tiny chunks consists mostly of them.
             #[cfg(test)]
             super::grammar::examined::add(1);
             digits + 1
@@ -193,7 +193,7 @@ impl BodyReader {
 
     fn trailer<'a>(&mut self, input: &'a [u8], used: usize, limits: &Limits) -> Result<(usize, BodyStep<'a>), Fault> {
         let block = &input[used..];
-        // Never negative: a line that crossed the bound was partial, and too much.
+        // Never negative: a line that exceeded the limit was refused while it was partial.
         let left = limits::TRAILERS - self.overhead;
         if self.waits_for_line(block, left.min(limits.field_line + 2)) {
             return Ok((used, BodyStep::More));
@@ -239,8 +239,8 @@ fn hex_value(digit: u8) -> u8 {
     }
 }
 
-/// *( BWS ";" BWS name [ BWS "=" BWS ( token / quoted-string ) ] ) (RFC 9112 section 7.1.1). What they say is
-/// ignored, as the RFC asks; that they are well-formed is not, because smuggling hides in them.
+/// *( BWS ";" BWS name [ BWS "=" BWS ( token / quoted-string ) ] ) (RFC 9112 section 7.1.1). The contents are ignored,
+/// as the RFC asks, but must be well-formed, because request smuggling uses malformed ones.
 fn check_extensions(mut rest: &[u8]) -> Result<(), Fault> {
     while !rest.is_empty() {
         rest = skip_space(rest).strip_prefix(b";").ok_or(Fault::ChunkExtensionInvalid)?;
@@ -268,7 +268,7 @@ fn skip_token(bytes: &[u8]) -> Result<&[u8], Fault> {
     }
 }
 
-/// What follows the closing quote of a quoted-string (RFC 9110 section 5.6.4) whose opening quote is gone.
+/// What follows the closing quote of a quoted-string (RFC 9110 section 5.6.4), whose opening quote was consumed.
 fn skip_quoted(mut rest: &[u8]) -> Result<&[u8], Fault> {
     loop {
         rest = match rest {

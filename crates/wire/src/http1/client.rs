@@ -1,29 +1,30 @@
-//! The client role: requests out, responses in.
+//! The client role: writes requests, reads responses.
 //!
-//! # What a response needs to be read
+//! # What is needed to read a response
 //!
-//! A response does not say by itself where it ends. Its framing depends on the request (a response to HEAD has no body,
-//! whatever its fields say), on its status (1xx, 204 and 304 have none either), on its fields, and where all of these
-//! are silent on the end of the connection. RFC 9112 section 6.3 orders these, and the reader follows that order:
+//! The end of a response does not follow from its bytes alone. Its framing depends on the request (a response to HEAD has
+//! no body, whatever its fields say), on its status (1xx, 204 and 304 have none either), on its fields, and if none of
+//! these decides, on the end of the connection. RFC 9112 section 6.3 defines the order, which the reader follows:
 //!
 //! ```text
 //!   HEAD, 1xx, 204, 304 ──▶ Body::None        Transfer-Encoding: chunked ──▶ Body::Chunked
 //!   Content-Length: n   ──▶ Body::Length(n)   neither                    ──▶ Body::UntilClose
 //! ```
 //!
-//! So the caller says of each head that it asks for whether HEAD was the method, keeping its pipelined requests in
-//! order; and it reports the end of the connection, which ends a response until close and cuts short any other.
+//! So for each head the caller passes whether the method was HEAD, and keeps its pipelined requests in order. It also
+//! reports the end of the connection, which completes a response that lasts until the close and truncates any other.
 //!
-//! A request has one final response and may have interim ones (1xx) before it. An interim response is a head like any
-//! other with [`Reply::is_interim`] set and no body; the final one follows, and is asked for in the same way.
+//! A request has one final response and may have interim ones (1xx) before it. An interim response is read as a head with
+//! [`Reply::is_interim`] set and no body; the final one follows and is read in the same way.
 //!
 //! # Errors
 //!
-//! The families of the server role with the sides changed: a [`ServerFault`] is the peer's, a [`ClientMisuse`] is ours
-//! who write the request. What both roles share is said by one variant, [`ServerFault::Message`] or
+//! As in the server role, with the sides exchanged: a [`ServerFault`] is an error of the peer, a [`ClientMisuse`] is an
+//! error of the caller who writes the request. Rules that both roles share have one variant, [`ServerFault::Message`] or
 //! [`ClientMisuse::Message`].
 //!
-//! Nothing here allocates for a response: the heads borrow from the input, the table of fields is the caller's, and what
+//! Nothing here allocates for a response: the heads borrow from the input, the table of fields belongs to the caller, and
+//! so does the buffer that a request is written to.
 //! a request is written to is the caller's too.
 
 use super::block::{Own, Progress};
@@ -54,14 +55,14 @@ macro_rules! server_faults {
         }
 
         impl ServerFault {
-            /// Every variant but [`Message`](Self::Message), so that a test can demand that each is reached.
+            /// Every variant except [`Message`](Self::Message), so that a test can demand that each is reached.
             pub const ALL: &[ServerFault] = &[$(ServerFault::$name,)*];
 
-            /// One sentence for whoever asked. It never repeats what the server sent.
+            /// One sentence for the user. It never repeats what the server sent.
             #[must_use]
             pub fn explanation(self) -> &'static str {
                 match self {
-                    // Those sentences speak of headers and chunks, and this one of a request.
+                    // The shared sentences for these speak of headers and chunks; this one speaks of a request.
                     ServerFault::Message(Fault::Truncated) => "The response ended early.",
                     ServerFault::Message(Fault::BodyTooLarge | Fault::ChunkSizeTooLarge) => {
                         "The body is larger than this client accepts."
@@ -84,20 +85,20 @@ macro_rules! server_faults {
 }
 
 server_faults! {
-    /// More interim responses than anybody sends.
+    /// More interim responses than any known server sends.
     InterimsTooMany "There are too many interim responses.",
     /// A control character in a reason phrase (RFC 9112 section 4).
     ReasonInvalid "The reason phrase has a character that is not allowed.",
     /// Not three digits, or below 100 (RFC 9110 section 15).
     StatusInvalid "The status code is not a number from 100 to 999.",
-    /// The status line does not have its parts with one space between, the one before an absent reason included
-    /// (RFC 9112 section 4).
+    /// The parts of the status line are not separated by one space each; the space before an absent reason is required,
+    /// too (RFC 9112 section 4).
     StatusLineMalformed "The status line is malformed.",
-    /// The status line is beyond its bound.
+    /// The status line is longer than its limit.
     StatusLineTooLong "The status line is too long.",
     /// 101, though no request asks for another protocol (RFC 9110 section 7.8).
     SwitchUnasked "The server switches to a protocol that was not asked for.",
-    /// Not HTTP/ DIGIT . DIGIT (RFC 9112 section 2.3).
+    /// The version is not HTTP/ DIGIT . DIGIT (RFC 9112 section 2.3).
     VersionMalformed "The HTTP version is malformed.",
     /// A major version that is not 1.
     VersionUnsupported "The server answers in an HTTP version that was not asked for.",
@@ -135,25 +136,25 @@ pub enum Body {
 pub struct Reply<'a> {
     /// The version.
     pub version: Version,
-    /// The status code, from 100 to 999; those from 600 on are to be read as 5xx (RFC 9110 section 15).
+    /// The status code, 100 to 999. From 600 on it has to be treated as 5xx (RFC 9110 section 15).
     pub status: u16,
-    /// The reason phrase, which may be empty and means nothing.
+    /// The reason phrase, which may be empty and has no meaning.
     pub reason: &'a [u8],
-    /// The field lines with the blank line behind them; what [`Field`]s are read from.
+    /// The field lines with the blank line after them; [`Field`]s refer to it.
     pub block: &'a [u8],
     /// The field lines in order.
     pub fields: &'a [Field],
     /// How the body is delimited.
     pub body: Body,
-    /// What Content-Length says, also where there is no body: for HEAD and 304 it is that of the body which GET would
-    /// have got.
+    /// The value of Content-Length, also for responses without a body: for HEAD and 304 it is the length of the body
+    /// that GET would have received.
     pub content_length: Option<u64>,
-    /// Whether the server would go on with this connection (RFC 9112 section 9.3). A request that said
-    /// `Connection: close` was the last one all the same.
+    /// Whether the server keeps this connection open (RFC 9112 section 9.3). After a request with `Connection: close`
+    /// it does not matter.
     pub keep_alive: bool,
-    /// A 1xx: the final response to the same request is still to come.
+    /// Whether this is a 1xx: the final response to the same request follows.
     pub is_interim: bool,
-    /// Bytes of input that the head took.
+    /// Number of input bytes that the head used.
     pub length: usize,
 }
 
@@ -167,8 +168,8 @@ impl<'a> Reply<'a> {
 
 /// Reads the responses of one connection, in the order *head, body until its end, head, …*.
 ///
-/// It keeps no input: what it could not use yet stays with the caller, who offers it again with more behind it. After a
-/// [`ServerFault`] it must not be asked again.
+/// It stores no input: the caller keeps what was not used, and offers it again with more at its end. It must not be
+/// called again after a [`ServerFault`].
 #[derive(Debug, Default)]
 pub struct Receiver {
     body: BodyReader,
@@ -177,7 +178,7 @@ pub struct Receiver {
     interims: usize,
 }
 
-/// What a block says in responses only: nothing that their reading depends on.
+/// What a block says in responses only: nothing that the reader depends on.
 #[derive(Clone, Copy, Debug, Default)]
 struct ReplyFacts;
 
@@ -188,10 +189,10 @@ impl Own for ReplyFacts {
 }
 
 impl Receiver {
-    /// Reads a head from the front of `input`: `None` until it is whole. `answers_head` says whether the request's
+    /// Reads a head from the front of `input`; returns `None` until it is whole. `answers_head`: whether the request's
     /// method was HEAD.
     ///
-    /// `input` must begin with the same bytes as at the last call that returned `None`. `fields` is scratch.
+    /// `input` must begin with the same bytes as at the last call that returned `None`. `fields` is scratch space.
     ///
     /// # Errors
     /// The rule that the server broke, at the latest when the line that breaks it is whole.
@@ -251,8 +252,9 @@ impl Receiver {
         }))
     }
 
-    /// Takes the next step through the body of the head read last: how many bytes of `input` it used, and what they
-    /// were. Steps are asked for until [`BodyStep::End`]; [`BodyStep::More`] asks for more input, or for the end of it.
+    /// Takes the next step through the body of the head read last. Returns how many bytes of `input` it used, and what
+    /// they were. The caller takes steps until [`BodyStep::End`]; [`BodyStep::More`] asks for more input, or for its
+    /// end.
     ///
     /// # Errors
     /// The rule that the server broke.
@@ -260,11 +262,12 @@ impl Receiver {
         Ok(self.body.step(input, limits)?)
     }
 
-    /// Judges the end of the server's bytes, `rest` being what no response has used. A body until close is over then,
-    /// and its next step is [`BodyStep::End`]. Whether a response is still owed, the caller knows.
+    /// Handles the end of the server's bytes. `rest` is what no response has used. A body that lasts until the close is
+    /// complete then, and its next step is [`BodyStep::End`]. Only the caller knows whether a response is still
+    /// missing.
     ///
     /// # Errors
-    /// [`Fault::Truncated`] in the middle of a response, which begins with its first interim one.
+    /// [`Fault::Truncated`] within a response, which begins with its first interim response.
     pub fn end_of_input(&mut self, rest: &[u8]) -> Result<(), ServerFault> {
         let whole = self.body.end_of_input() && self.interims == 0 && rest.is_empty();
         if whole { Ok(()) } else { Err(Fault::Truncated.into()) }
@@ -287,7 +290,7 @@ fn status_line(input: &[u8]) -> Result<Option<StatusLine<'_>>, ServerFault> {
 
     let bounded = &input[..input.len().min(LONGEST)];
     let Some(start) = bounded.first_chunk::<START>() else {
-        // Too short for a status line is too short, however much comes behind it.
+        // A line that is too short for a status line stays too short, whatever follows it.
         return if line_feed(bounded).is_some() { Err(ServerFault::StatusLineMalformed) } else { Ok(None) };
     };
     let usual = match *start {
@@ -311,7 +314,7 @@ fn status_line(input: &[u8]) -> Result<Option<StatusLine<'_>>, ServerFault> {
     }
 }
 
-/// The start of a status line that is not of HTTP/1.1, or not well-formed.
+/// The fault in the start of a status line that is not HTTP/1.1 or not well-formed.
 fn unusual_start(start: &[u8; 13]) -> Result<(Version, u16), ServerFault> {
     if line_feed(start).is_some() {
         return Err(ServerFault::StatusLineMalformed);
@@ -334,16 +337,16 @@ fn status_code(digits: [u8; 3]) -> Option<u16> {
 
 // -------------------------------------------------------------------------------------------------------- requests
 
-/// What no request may say. Nothing of it reaches the wire.
+/// What no request may contain. None of it reaches the wire.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ClientMisuse {
     /// A rule that requests and responses share: of a field, or of a body's length.
     Message(Misuse),
     /// HTTP/1.0 has no chunks: the length must be known.
     ChunkedOnHttp10,
-    /// A tunnel is not spoken here.
+    /// CONNECT is not supported.
     Connect,
-    /// Content-Length and Transfer-Encoding are the sender's to write, from [`Content`].
+    /// Content-Length and Transfer-Encoding are written by the sender, from [`Content`].
     FramingField,
     /// Not uri-host [":" port] (RFC 9110 section 7.2).
     HostInvalid,
@@ -353,16 +356,16 @@ pub enum ClientMisuse {
     HostRepeated,
     /// A method that is not a token.
     MethodInvalid,
-    /// Neither a path, nor an absolute http(s) URI, nor the `*` of OPTIONS; or it has a character that no target has.
+    /// Neither a path, nor an absolute http(s) URI, nor the `*` of OPTIONS; or it contains an invalid character.
     TargetInvalid,
     /// A trailer that would change framing or routing (RFC 9110 section 6.5.1).
     TrailerForbidden,
-    /// Trailers stand behind chunks only.
+    /// Only chunked bodies have trailers.
     TrailerWithoutChunks,
 }
 
 impl ClientMisuse {
-    /// Every variant but [`Message`](Self::Message), so that a test can demand that each is reached.
+    /// Every variant except [`Message`](Self::Message), so that a test can demand that each is reached.
     pub const ALL: &[ClientMisuse] = &[
         ClientMisuse::ChunkedOnHttp10,
         ClientMisuse::Connect,
@@ -406,15 +409,15 @@ impl fmt::Display for ClientMisuse {
 
 impl std::error::Error for ClientMisuse {}
 
-/// How a request's body is to be framed.
+/// The framing of a request's body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Content {
-    /// No body, and nothing said of one. A method that usually has a body should say `Length(0)` instead
-    /// (RFC 9110 section 8.6).
+    /// No body and no field that describes one. A method that usually has a body should use `Length(0)` instead (RFC
+    /// 9110 section 8.6).
     None,
     /// A body of this many bytes.
     Length(u64),
-    /// A body whose length is not known before its end. Only HTTP/1.1 has it.
+    /// A body whose length is not known before its end; HTTP/1.1 only.
     Chunked,
 }
 
@@ -458,13 +461,13 @@ impl Draft {
         })
     }
 
-    /// Adds a field. `Connection` is taken as a wish, `close` or `keep-alive`, which the sender writes: the latter also
-    /// where HTTP/1.1 does not need it, because browsers do.
+    /// Adds a field. `Connection: close` or `keep-alive` selects what the sender writes. It writes `keep-alive` also
+    /// for HTTP/1.1, as browsers do.
     ///
     /// # Errors
     /// [`Misuse::NameInvalid`], [`Misuse::ValueInvalid`] and [`Misuse::HopByHop`] as a [`ClientMisuse::Message`];
-    /// [`ClientMisuse::HostInvalid`], [`ClientMisuse::HostRepeated`], [`ClientMisuse::FramingField`]. The draft is then
-    /// as it was.
+    /// [`ClientMisuse::HostInvalid`], [`ClientMisuse::HostRepeated`], [`ClientMisuse::FramingField`]. The draft is
+    /// unchanged then.
     pub fn field(&mut self, name: &[u8], value: &[u8]) -> Result<(), ClientMisuse> {
         check_field(name, value)?;
         let is = |known: &[u8]| name.eq_ignore_ascii_case(known);
@@ -495,14 +498,14 @@ impl Draft {
         Ok(())
     }
 
-    /// Whether the body should wait for an interim response, or for a while (RFC 9110 section 10.1.1). HTTP/1.0 has no
-    /// such thing.
+    /// Whether the body should wait for an interim response, or for a while (RFC 9110 section 10.1.1). False for
+    /// HTTP/1.0, which does not have it.
     #[must_use]
     pub fn expects_continue(&self) -> bool {
         self.expects_continue && self.version == Version::Http11
     }
 
-    /// Whether the connection may go on after this request, if the server agrees.
+    /// Whether the connection may be kept open after this request, if the server agrees.
     #[must_use]
     pub fn keeps_alive(&self) -> bool {
         !self.close && (self.version == Version::Http11 || self.keep_alive)
@@ -546,7 +549,7 @@ impl Sender {
         };
         match (draft.version, draft.keeps_alive()) {
             (Version::Http11, false) => out.extend_from_slice(b"Connection: close\r\n"),
-            // As everybody spelled it in those days: there are servers that know no other spelling (cheroot 11).
+            // The traditional spelling; some servers know no other (cheroot 11).
             (Version::Http10, true) => out.extend_from_slice(b"Connection: Keep-Alive\r\n"),
             (Version::Http11, true) if draft.keep_alive => out.extend_from_slice(b"Connection: keep-alive\r\n"),
             (Version::Http11, true) | (Version::Http10, _) => {}
@@ -555,10 +558,11 @@ impl Sender {
         Ok(Self { body })
     }
 
-    /// Opens a part of `length` bytes, which must follow: writes what stands before it. An empty part is nothing.
+    /// Opens a part of `length` bytes, which must follow: writes the framing before it. Writes nothing for an empty
+    /// part.
     ///
     /// # Errors
-    /// [`Misuse::BodyTooLong`], also where there is no body; nothing of the part may be sent then.
+    /// [`Misuse::BodyTooLong`], also if there is no body. No byte of the part may be sent then.
     pub fn open(&mut self, length: u64, out: &mut Vec<u8>) -> Result<(), ClientMisuse> {
         let most = match self.body {
             send::Body::None => 0,
@@ -576,12 +580,12 @@ impl Sender {
         self.body.close(length, out);
     }
 
-    /// Ends the request, with `trailers` behind a chunked body.
+    /// Ends the request, with `trailers` after a chunked body.
     ///
     /// # Errors
     /// [`Misuse::BodyTooShort`], [`Misuse::NameInvalid`] and [`Misuse::ValueInvalid`] as a [`ClientMisuse::Message`];
     /// [`ClientMisuse::TrailerForbidden`], [`ClientMisuse::TrailerWithoutChunks`]. Nothing is written then, and the
-    /// server still waits.
+    /// request is incomplete.
     pub fn finish(self, trailers: &[(&[u8], &[u8])], out: &mut Vec<u8>) -> Result<(), ClientMisuse> {
         if matches!(self.body, send::Body::Length(1..)) {
             return Err(Misuse::BodyTooShort.into());

@@ -120,8 +120,8 @@ fn name_fault(block: &[u8], at: usize, stop: usize, limit: usize) -> Result<Line
     if stop + spaces - at > limit {
         return Err(Fault::FieldLineTooLong);
     }
-    let tells = stop + if first == b'\r' { 1 } else { spaces };
-    let Some(&byte) = block.get(tells) else { return Ok(Line::Partial) };
+    let decisive = stop + if first == b'\r' { 1 } else { spaces };
+    let Some(&byte) = block.get(decisive) else { return Ok(Line::Partial) };
     Err(match (first, byte) {
         (b':', _) => Fault::FieldNameEmpty,
         (b'\n', _) => Fault::BareLineFeed,

@@ -30,7 +30,7 @@ pub(super) fn is_token(bytes: &[u8]) -> bool {
     !bytes.is_empty() && bytes.iter().all(|&b| is_token_byte(b))
 }
 
-/// Index of the first byte at or after `at` that no token has, or the length.
+/// Index of the first byte at or after `at` that is not allowed in a token, or the length.
 pub(super) fn token_end(bytes: &[u8], at: usize) -> usize {
     scan(bytes, at, |b| !is_token_byte(b))
 }
@@ -39,12 +39,12 @@ pub(super) fn is_reg_name_byte(byte: u8) -> bool {
     REG_NAME[usize::from(byte)]
 }
 
-/// A byte that no field value has: a control character other than HTAB (RFC 9110 section 5.5).
+/// A byte that is not allowed in a field value: a control character other than HTAB (RFC 9110 section 5.5).
 fn breaks_value(byte: u8) -> bool {
     ((byte < 0x20) & (byte != b'\t')) | (byte == 0x7f)
 }
 
-/// Index of the first byte at or after `at` that no field value has, or the length.
+/// Index of the first byte at or after `at` that is not allowed in a field value, or the length.
 pub(super) fn value_end(bytes: &[u8], at: usize) -> usize {
     scan_wide(bytes, at, breaks_value)
 }
@@ -54,13 +54,13 @@ pub(super) fn is_value(bytes: &[u8]) -> bool {
     value_end(bytes, 0) == bytes.len()
 }
 
-/// A byte that ends a request target: space, control, DEL, or `#`, which introduces a fragment that no request has
-/// (RFC 9112 section 3.2). What browsers send raw although RFC 3986 would have it escaped passes.
+/// A byte that ends a request target: space, control, DEL, or `#`, which would introduce a fragment (not allowed in
+/// requests, RFC 9112 section 3.2). Characters that browsers send raw although RFC 3986 demands an escape are accepted.
 fn breaks_target(byte: u8) -> bool {
     (byte <= 0x20) | (byte == 0x7f) | (byte == b'#')
 }
 
-/// Index of the first byte at or after `at` that no request target has, or the length.
+/// Index of the first byte at or after `at` that is not allowed in a request target, or the length.
 pub(super) fn target_end(bytes: &[u8], at: usize) -> usize {
     scan_wide(bytes, at, breaks_target)
 }
@@ -81,7 +81,7 @@ fn scan(bytes: &[u8], at: usize, stop: impl Fn(u8) -> bool) -> usize {
     end
 }
 
-/// [`scan`] in blocks of 16 bytes, each judged without a branch, which the compiler turns into vector compares.
+/// [`scan`] in blocks of 16 bytes, each tested without a branch, which the compiler turns into vector compares.
 fn scan_wide(bytes: &[u8], mut at: usize, stop: impl Fn(u8) -> bool) -> usize {
     while let Some(block) = bytes.get(at..).and_then(|rest| rest.first_chunk::<16>()) {
         if block.iter().fold(false, |found, &b| found | stop(b)) {
@@ -98,14 +98,14 @@ pub(super) fn is_space(byte: u8) -> bool {
     byte == b' ' || byte == b'\t'
 }
 
-/// Without optional white space at both ends (RFC 9110 section 5.6.3).
+/// Removes optional white space at both ends (RFC 9110 section 5.6.3).
 pub(super) fn trim(bytes: &[u8]) -> &[u8] {
     let start = bytes.iter().position(|&b| !is_space(b)).unwrap_or(bytes.len());
     let end = bytes.iter().rposition(|&b| !is_space(b)).map_or(start, |last| last + 1);
     &bytes[start..end]
 }
 
-/// The members of a comma-separated list, trimmed; empty ones are left out (RFC 9110 section 5.6.1.2).
+/// The members of a comma-separated list, trimmed; empty ones are skipped (RFC 9110 section 5.6.1.2).
 pub(super) fn list(value: &[u8]) -> impl Iterator<Item = &[u8]> {
     value.split(|&b| b == b',').map(trim).filter(|member| !member.is_empty())
 }
@@ -121,7 +121,7 @@ pub(super) fn decimal(bytes: &[u8]) -> Option<u64> {
     })
 }
 
-/// How many bytes the loops above have looked at, for the tests that demand linear work.
+/// Number of bytes that the loops above have examined, for the tests that demand linear work.
 #[cfg(test)]
 pub(super) mod examined {
     use std::cell::Cell;
@@ -134,7 +134,7 @@ pub(super) mod examined {
         COUNT.set(COUNT.get() + bytes as u64);
     }
 
-    /// The count since it was last taken.
+    /// The count since it was taken last.
     pub(in crate::http1) fn take() -> u64 {
         COUNT.take()
     }

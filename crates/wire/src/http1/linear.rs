@@ -1,17 +1,17 @@
-//! Work is linear in the bytes received, however they are cut.
+//! Tests that the work is linear in the received bytes, however they are cut.
 //!
-//! Time would say so only roughly; [`examined`] counts the bytes that the scanning loops look at, which is the same in
-//! every run. The worst cut is into single bytes, where a reader that begins anew with every piece looks at *n²/2*.
+//! Time would show that only roughly. [`examined`] counts the bytes that the scanning loops examine, which is the same
+//! in every run. The worst cut is into single bytes: a reader that starts anew with every piece examines *n²/2* bytes.
 
 use super::client;
 use super::grammar::examined;
 use super::{BodyStep, Limits, Receiver};
 
-/// How many times the work of reading it whole the work of reading a message in pieces may be: once to wait for line
-/// feeds, once to judge each line as it ends, once to read the whole head, and the first line once more.
+/// How much more work reading a message in pieces may be than reading it whole: once to wait for line feeds, once to
+/// parse each line as it ends, once to read the whole head, and the first line once more.
 const MOST: u64 = 4;
 
-/// Reads one message of each kind from `input`, of which ever more is there; what is examined on the way.
+/// Reads one message of each kind from ever longer prefixes of `input`; returns the number of bytes examined.
 fn request(input: &[u8], step: usize) -> u64 {
     examined::take();
     let (limits, mut receiver, mut fields) = (Limits::default(), Receiver::default(), Vec::new());
@@ -79,7 +79,7 @@ fn assert_linear(what: &str, input: &[u8], read: impl Fn(&[u8], usize) -> u64) {
 #[test]
 #[cfg_attr(miri, ignore = "heads of 64 KiB at every step take minutes there")]
 fn heads() {
-    // The longest request line makes the input as a whole longer than the bound on its block.
+    // The longest request line makes the whole input longer than the limit of its block.
     let longest = format!("GET /{} HTTP/1.1\r\n", "p".repeat(8190 - 14)).into_bytes();
     for length in [40, 735, 8000] {
         let block = block(length);

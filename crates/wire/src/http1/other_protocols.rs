@@ -1,22 +1,22 @@
-//! Protocols that are not HTTP/1, by their first bytes: who hears that a method is malformed does not think of TLS.
+//! Recognises other protocols by their first bytes, because "malformed method" does not make a reader think of TLS.
 
 use super::fault::Fault;
 
 /// The header of a TLS record with a handshake, of any version since SSL 3.0: type 22, major version 3
 /// (RFC 8446 section 5.1).
 const TLS: &[u8] = &[22, 3];
-/// Version 2 of the PROXY protocol begins with empty lines, so that no server of text takes it for a request.
+/// Version 2 of the PROXY protocol begins with empty lines, so that no text-based server takes it for a request.
 const PROXY_V2: &[u8] = b"\r\n\r\n\0\r\nQUIT\n";
-/// Version 1, with each of its families.
+/// Version 1 of the PROXY protocol, for each of its address families.
 const PROXY_V1: [&[u8]; 3] = [b"PROXY TCP4 ", b"PROXY TCP6 ", b"PROXY UNKNOWN"];
-/// Client and server send it first (RFC 4253 section 4.2).
+/// SSH: client and server send it first (RFC 4253 section 4.2).
 const SSH: &[u8] = b"SSH-";
 /// The first line of an HTTP/2 preface (RFC 9113 section 3.4).
 const HTTP2: &[u8] = b"PRI * HTTP/2.0\r\n";
 
-/// What `input` is, which is no request line because of `fault`: the fault that says so best, or `None` where more of
-/// it is needed to say that. It does not depend on how the bytes were cut: the text protocols are whole when a fault is
-/// found, and for the binary ones more is waited for.
+/// The fault that describes `input` best, given that it is no request line because of `fault`; `None` if more input is
+/// needed to decide. The result does not depend on how the bytes are cut: the text protocols are complete when a fault
+/// is found, and for the binary ones more input is awaited.
 pub(super) fn name(input: &[u8], fault: Fault) -> Option<Fault> {
     for (signature, named) in [(TLS, Fault::TlsHandshake), (PROXY_V2, Fault::ProxyProtocol)] {
         if input.starts_with(signature) {

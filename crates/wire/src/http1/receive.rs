@@ -77,19 +77,19 @@ impl<'a> Head<'a> {
 
 /// Reads the requests of one connection, in the order *head, body until its end, head, …*.
 ///
-/// After a [`Fault`] it must not be asked again. It is small, because ten thousand idle connections have one each;
-/// the table of field positions is the caller's and is shared.
+/// It must not be called again after a [`Fault`]. It is small, because ten thousand idle connections have one each; the
+/// table of field positions is the caller's and is shared.
 #[derive(Debug, Default)]
 pub struct Receiver {
     body: BodyReader,
     progress: Progress<RequestFacts>,
     kept: Option<Box<Kept>>,
-    /// Heads until the next is worth keeping; `backoff` is what `patience` starts from. While heads do repeat both
-    /// are 0; where they never do, one in 64 is kept in case they begin to.
+    /// Heads until the next one is worth keeping; `patience` is reset to `backoff`. While heads do repeat, both are 0.
+    /// Where they never do, one in 64 is kept in case they begin to.
     patience: u8,
     backoff: u8,
     heads_seen: bool,
-    /// The request line of the head that is being read asks for HEAD.
+    /// Whether the request line of the current head asks for HEAD.
     is_head: bool,
 }
 
@@ -116,9 +116,9 @@ enum Expectation {
 }
 
 impl Receiver {
-    /// Reads a head from the front of `input`: `None` until it is whole.
+    /// Reads a head from the front of `input`; returns `None` until it is whole.
     ///
-    /// `input` must begin with the same bytes as at the last call that returned `None`. `fields` is scratch.
+    /// `input` must begin with the same bytes as at the last call that returned `None`. `fields` is scratch space.
     ///
     /// # Errors
     /// The rule that the peer broke, as soon as the line that breaks it is whole.
@@ -196,14 +196,14 @@ impl Receiver {
         }))
     }
 
-    /// Whether the head that could not be read, or is not whole yet, asks for HEAD: what answers it has no body then.
+    /// Whether the head that is malformed or not whole yet asks for HEAD. Then the response to it has no body.
     #[must_use]
     pub fn is_head(&self) -> bool {
         self.is_head
     }
 
-    /// Takes the next step through the body of the head read last: how many bytes of `input` it used, and what they
-    /// were. Steps are asked for until [`BodyStep::End`]; [`BodyStep::More`] asks for more input.
+    /// Takes the next step through the body of the head read last. Returns how many bytes of `input` it used, and what
+    /// they were. The caller takes steps until [`BodyStep::End`]; [`BodyStep::More`] asks for more input.
     ///
     /// # Errors
     /// The rule that the peer broke.
@@ -211,16 +211,16 @@ impl Receiver {
         self.body.step(input, limits)
     }
 
-    /// Judges the end of the peer's bytes, `rest` being what no message has used.
+    /// Handles the end of the peer's bytes. `rest` is what no message has used.
     ///
     /// # Errors
-    /// [`Fault::Truncated`] in the middle of a message.
+    /// [`Fault::Truncated`] within a message.
     pub fn end_of_input(&self, rest: &[u8]) -> Result<(), Fault> {
         let between_messages = self.body.is_over() && rest.iter().all(|b| matches!(b, b'\r' | b'\n'));
         if between_messages { Ok(()) } else { Err(Fault::Truncated) }
     }
 
-    /// Gives back what is kept only for speed. An idle connection calls it; the next head is then parsed anew.
+    /// Releases memory that is kept only for speed. Called for idle connections; the next head is then parsed anew.
     pub fn forget(&mut self) {
         self.kept = None;
     }
@@ -235,8 +235,8 @@ impl Receiver {
         }
     }
 
-    /// Whether the block just parsed should be kept: not a connection's first, since many have one request only, and
-    /// ever more rarely where keeping did not pay.
+    /// Whether the block just parsed should be kept. Never a connection's first one, because many connections have one
+    /// request only; and ever more rarely where keeping did not pay.
     fn is_worth_keeping(&mut self) -> bool {
         if !std::mem::replace(&mut self.heads_seen, true) {
             return false;
@@ -251,9 +251,9 @@ impl Receiver {
     }
 }
 
-/// Whether the request that `input` begins with asks for `path`, with GET or HEAD and with whatever query, as far as its
-/// first bytes tell: `None` if these are too few. Nothing is judged by it, and what [`Receiver::head`] says of the head
-/// counts. A target that is a whole URI passes for another one.
+/// Whether the request at the front of `input` asks for `path`, with GET or HEAD and any query; `None` if the bytes are
+/// too few to tell. This validates nothing: the result of [`Receiver::head`] counts. A target that is an absolute URI
+/// is not recognised.
 #[must_use]
 pub fn glance(input: &[u8], path: &[u8]) -> Option<bool> {
     let fits = |method: &[u8]| {
@@ -271,21 +271,21 @@ pub fn glance(input: &[u8], path: &[u8]) -> Option<bool> {
     Some(fits(b"GET ")? || fits(b"HEAD ")?)
 }
 
-/// What can be read of a request line, for a log: its head may be broken, or not be whole.
+/// The readable part of a request line, for a log. The head may be malformed or incomplete.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PartialRequestLine<'a> {
     /// The method, a token.
     pub method: &'a [u8],
-    /// The target as far as it is here, and as its characters are those of a target.
+    /// The target as far as it was received and consists of valid characters.
     pub target: &'a [u8],
-    /// The target goes on behind that.
+    /// Whether the target continues after that.
     pub is_cut: bool,
-    /// The version, if it is one that is spoken here.
+    /// The version, if it is a supported one.
     pub version: Option<Version>,
 }
 
 impl<'a> PartialRequestLine<'a> {
-    /// Reads what `input`, which a request line was expected in, begins with; `None` if that is not a method.
+    /// Reads the front of `input`, where a request line was expected; `None` if it is not a method.
     #[must_use]
     pub fn read(input: &'a [u8]) -> Option<Self> {
         let line = &input[skip_empty_lines(input).ok()??..];
@@ -306,7 +306,7 @@ impl<'a> PartialRequestLine<'a> {
     }
 }
 
-/// RFC 9112 section 2.2: a server ignores at least one empty line before a request line. `None`: more may come.
+/// RFC 9112 section 2.2: a server ignores at least one empty line before a request line. `None`: more may follow.
 fn skip_empty_lines(input: &[u8]) -> Result<Option<usize>, Fault> {
     let mut at = 0;
     for _ in 0..=limits::EMPTY_LINES {
@@ -369,8 +369,8 @@ fn request_line<'a>(input: &'a [u8], limits: &Limits) -> Result<Option<RequestLi
     Ok(Some(RequestLine { method: &input[..method_end], target: &input[target_start..stop], version, length }))
 }
 
-/// What follows the target where it is neither of the two usual versions: `None` until its line is whole. At most
-/// `most` bytes can be of the line; one that is longer is never whole.
+/// The fault of what follows the target, if it is neither of the two usual versions; `None` until its line is whole.
+/// `most` is the maximum length of that part of the line; a longer one is never whole.
 fn unusual_version(rest: &[u8], most: usize) -> Result<Option<(Version, usize)>, Fault> {
     let rest = &rest[..rest.len().min(most)];
     let Some(feed) = line_feed(rest) else { return Ok(None) };

@@ -1,4 +1,4 @@
-//! The server's writing half: what the application wants to say, checked, and the framing that it is held to.
+//! The server role's writing half: checks the application's response and writes it with its framing.
 
 use super::grammar::{decimal, is_token, is_value, list};
 use super::receive::Version;
@@ -196,14 +196,14 @@ impl Draft {
     }
 }
 
-/// What the framing of a response depends on in its request.
+/// Properties of a request that determine the framing of its response.
 #[derive(Clone, Copy, Debug)]
 pub struct Request {
     /// The request's version.
     pub version: Version,
     /// Whether its method was HEAD: the response has no body, whatever its fields say.
     pub is_head: bool,
-    /// Whether the connection goes on after this response, as far as the request and the server are concerned.
+    /// Whether request and server allow to keep the connection open after this response.
     pub keep_alive: bool,
 }
 
@@ -238,15 +238,15 @@ impl Stamp {
     }
 }
 
-/// How a body is framed while it is written, and what of it is still owed.
+/// The framing of a body while it is written, and what is still missing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Body {
-    /// Bytes still owed.
+    /// Bytes still missing.
     Length(u64),
     Chunked,
-    /// HTTP/1.0 without a length: the end of the connection is the end of the body.
+    /// HTTP/1.0 without a length: the body ends with the connection.
     UntilClose,
-    /// HEAD, 204 and 304: nothing is written, whatever the application yields.
+    /// HEAD, 204, 205 and 304: nothing is written, whatever the application yields.
     None,
 }
 
@@ -282,20 +282,21 @@ impl Body {
 /// Writes one response's head and frames its body.
 ///
 /// The order is [`begin`](Self::begin), then for each part [`open`](Self::open), the bytes that it admits, and
-/// [`close`](Self::close), then [`finish`](Self::finish). A response that breaks off before `finish` must end its
-/// connection, so that the peer sees the cut ([`needs_reset`](Self::needs_reset) says how).
+/// [`close`](Self::close), then [`finish`](Self::finish). If a response ends before `finish`, the connection must be
+/// closed so that the peer sees the cut ([`needs_reset`](Self::needs_reset) says how).
 #[derive(Debug)]
 pub struct Sender {
     body: Body,
     keep_alive: bool,
     is_finished: bool,
     body_bytes: u64,
-    /// Of a part that was longer than what was left of the declared length.
+    /// Bytes admitted of a part that was longer than the rest of the declared length.
     rejected_bytes: u64,
 }
 
 impl Sender {
-    /// Writes the head to `out`. `length` is the body's, if it is known though the application did not declare it.
+    /// Writes the head to `out`. `length` is that of the body, if it is known although the application did not declare
+    /// it.
     pub fn begin(draft: &Draft, request: Request, length: Option<u64>, stamp: &Stamp, out: &mut Vec<u8>) -> Self {
         out.extend_from_slice(&draft.bytes);
         // RFC 9110 sections 15.3.5, 15.4.5 and 9.3.2, RFC 9112 section 6.3: these have no body. 204 has no
@@ -338,11 +339,11 @@ impl Sender {
         Self { body, keep_alive, is_finished: false, body_bytes: 0, rejected_bytes: 0 }
     }
 
-    /// Opens a part of `length` bytes: writes what stands before it and returns how many of its bytes go out.
+    /// Opens a part of `length` bytes: writes the framing before it and returns how many of its bytes may be sent.
     ///
-    /// None is admitted where the response has no body, and where it would be longer than declared: then
-    /// [`Misuse::BodyTooLong`] comes back beside the number. So a response that is too long lacks its end on the wire, and
-    /// the peer sees that it was cut, unless the part before had ended where the declared length does.
+    /// None may be sent if the response has no body. If the part would exceed the declared length, none may be sent
+    /// either, and [`Misuse::BodyTooLong`] is returned beside the number. The response then lacks its end on the wire,
+    /// and the peer sees that it was cut, unless the part before ended at the declared length.
     pub fn open(&mut self, length: u64, out: &mut Vec<u8>) -> (u64, Result<(), Misuse>) {
         if self.rejected_bytes > 0 {
             return (0, Err(Misuse::BodyTooLong));
@@ -355,13 +356,13 @@ impl Sender {
         (admitted, verdict)
     }
 
-    /// Bytes that may still be written, where their number is known.
+    /// Bytes that may still be written, if their number is known.
     #[must_use]
     pub fn room(&self) -> Option<u64> {
         if let Body::Length(left) = self.body { Some(left) } else { None }
     }
 
-    /// What the application has offered as the body so far, also what was not admitted.
+    /// Bytes that the application has offered as the body so far, including those not admitted.
     #[must_use]
     pub fn offered_bytes(&self) -> u64 {
         self.body_bytes + self.rejected_bytes
@@ -381,7 +382,7 @@ impl Sender {
     /// Ends the response.
     ///
     /// # Errors
-    /// [`Misuse::BodyTooShort`]: the peer still waits, so the connection must be cut.
+    /// [`Misuse::BodyTooShort`]: the peer waits for the rest, so the connection must be cut.
     pub fn finish(&mut self, out: &mut Vec<u8>) -> Result<(), Misuse> {
         match self.body {
             Body::Length(0) | Body::None | Body::UntilClose => {}
@@ -392,13 +393,13 @@ impl Sender {
         Ok(())
     }
 
-    /// Whether the peer gets a whole response if nothing more is written.
+    /// Whether the peer has a whole response if nothing more is written.
     #[must_use]
     pub fn is_whole(&self) -> bool {
         self.is_finished || matches!(self.body, Body::Length(0) | Body::None)
     }
 
-    /// Whether the connection goes on after this response; the head has said so to the peer.
+    /// Whether the connection is kept open after this response, as the head says.
     #[must_use]
     pub fn keeps_alive(&self) -> bool {
         self.keep_alive
@@ -410,8 +411,8 @@ impl Sender {
         self.body == Body::None
     }
 
-    /// Whether a cut shows only as a reset: where the end of the connection is the end of the body, and where all that was
-    /// declared has been written and there was more. An orderly end would pass for the end of a whole response.
+    /// Whether a cut is visible only as a reset: if the body ends with the connection, or if all declared bytes were
+    /// written and there were more. An orderly end would look like the end of a whole response.
     #[must_use]
     pub fn needs_reset(&self) -> bool {
         self.body == Body::UntilClose || self.rejected_bytes > 0 && self.body == Body::Length(0)
@@ -443,17 +444,17 @@ pub fn check_length(draft: &Draft, request: Request, length: u64) -> Result<(), 
     }
 }
 
-/// Writes a whole page of the server's own in place of the application's response, which failed. The connection goes on
-/// if the request lets it.
+/// Writes an error page in place of the application's response, which failed. The connection is kept open if the
+/// request allows it.
 pub fn fail(status: u16, explanation: &str, request: Request, stamp: &Stamp, out: &mut Vec<u8>) -> Sender {
     let page = format!("{status} {}\n{explanation}\n", reason(status));
     let fields: [(&[u8], &[u8]); 1] = [(b"Content-Type", b"text/plain; charset=utf-8")];
     say(status, &fields, None, page.as_bytes(), request, stamp, out)
 }
 
-/// Writes a whole response of the server's own, which closes the connection: a status that it refuses a request with
-/// and one sentence why. The sentence must not repeat anything that the peer sent. `retry_after`: seconds after which
-/// trying again may help (RFC 9110 section 10.2.3).
+/// Writes an error page for a refused request, with `status` and one sentence why, and closes the connection. The
+/// sentence must not repeat anything that the peer sent. `retry_after`: seconds after which trying again may help (RFC
+/// 9110 section 10.2.3).
 pub fn refuse(
     status: u16,
     explanation: &str,
@@ -467,8 +468,7 @@ pub fn refuse(
     say(status, &fields, retry_after, page.as_bytes(), closing(is_head), stamp, out)
 }
 
-/// Writes a whole response of the server's own, which closes the connection: what it has to say of itself, as JSON that
-/// nobody may keep.
+/// Writes a response with JSON about the server itself, which must not be cached, and closes the connection.
 pub fn inform(
     status: u16,
     json: &str,
@@ -481,7 +481,7 @@ pub fn inform(
     say(status, &fields, retry_after, json.as_bytes(), closing(is_head), stamp, out)
 }
 
-/// A request whose connection ends with the answer.
+/// A request whose connection closes after the response.
 fn closing(is_head: bool) -> Request {
     Request { version: Version::Http11, is_head, keep_alive: false }
 }

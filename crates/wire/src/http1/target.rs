@@ -3,7 +3,7 @@
 use super::fault::Fault;
 use super::grammar::is_reg_name_byte;
 
-/// Which of the four forms a target has; the authority form is CONNECT's and never gets here.
+/// The form of a target. The authority form belongs to CONNECT, which is refused before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Form {
     /// `/path?query`
@@ -17,20 +17,20 @@ pub enum Form {
 /// A request target and its parts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Target<'a> {
-    /// As it came.
+    /// The target as received.
     pub raw: &'a [u8],
-    /// Its form.
+    /// The form.
     pub form: Form,
-    /// The host and port of an absolute URI, which stands in for Host (RFC 9112 section 3.2.2); else empty.
+    /// The host and port of an absolute URI, which replaces Host (RFC 9112 section 3.2.2); else empty.
     pub authority: &'a [u8],
-    /// The path, percent escapes and all; it is empty for the asterisk form alone, which has none.
+    /// The path, with its percent escapes; empty for the asterisk form only, which has none.
     pub path: &'a [u8],
     /// What follows the first `?`, if there is one.
     pub query: Option<&'a [u8]>,
 }
 
 impl<'a> Target<'a> {
-    /// Reads a target, whose bytes [`target_end`](super::grammar::target_end) let pass.
+    /// Parses a target whose bytes [`target_end`](super::grammar::target_end) has accepted.
     pub(super) fn read(raw: &'a [u8], method: &[u8]) -> Result<Self, Fault> {
         if raw.first() == Some(&b'/') {
             return Ok(Self::with(raw, Form::Origin, b"", raw));
@@ -45,7 +45,7 @@ impl<'a> Target<'a> {
         let rest = scheme_stripped(raw).ok_or(Fault::TargetFormInvalid)?;
         let end = rest.iter().position(|&b| b == b'/' || b == b'?').unwrap_or(rest.len());
         let (authority, path) = rest.split_at(end);
-        // Nor without a host: RFC 9110 section 4.2.1.
+        // An absolute URI without a host is malformed: RFC 9110 section 4.2.1.
         if matches!(authority, [] | [b':', ..]) || !is_host(authority) {
             return Err(Fault::TargetFormInvalid);
         }
@@ -57,7 +57,7 @@ impl<'a> Target<'a> {
             Some(mark) => (&path_and_query[..mark], Some(&path_and_query[mark + 1..])),
             None => (path_and_query, None),
         };
-        // An absolute URI may leave its path out; it means "/" (RFC 9112 section 3.2.1).
+        // An absolute URI may omit its path, which means "/" (RFC 9112 section 3.2.1).
         Self { raw, form, authority, path: if path.is_empty() { b"/" } else { path }, query }
     }
 }
