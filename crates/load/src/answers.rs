@@ -1,22 +1,22 @@
-//! Reads one response after another, strictly, from bytes that come in any pieces.
+//! Reads one response after another, strictly, from bytes that arrive in any pieces.
 
 use sha2::{Digest as _, Sha256};
 use wire::http1::client::{Body, Receiver, Reply, ServerFault};
 use wire::http1::{BodyStep, Field, Limits};
 
-/// The SHA-256 of a body.
+/// A SHA-256 hash of a body.
 pub type Hash = [u8; 32];
 
-/// What the next response is read for.
+/// What has to be known of the next response.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Wanted {
-    /// The request's method was HEAD.
+    /// Whether the request's method was HEAD.
     pub answers_head: bool,
-    /// The body is to be hashed.
+    /// Whether to hash the body.
     pub hash: bool,
-    /// The head is to be kept.
+    /// Whether to keep the head.
     pub head: bool,
-    /// Its fields and the body are to be kept.
+    /// Whether to keep the fields and the body.
     pub content: bool,
 }
 
@@ -25,21 +25,21 @@ pub struct Wanted {
 pub struct Answer {
     /// The status.
     pub status: u16,
-    /// Bytes of its head and of the interim ones before it.
+    /// Bytes of its head and of interim responses before it.
     pub heads: u64,
-    /// Bytes of its body, decoded.
+    /// Bytes of its decoded body.
     pub length: u64,
-    /// Of its body, if it was wanted.
+    /// Hash of the body, if wanted.
     pub hash: Option<Hash>,
-    /// Its head, if it was wanted.
+    /// The head, if wanted.
     pub head: Option<Vec<u8>>,
-    /// Its content, if it was wanted.
+    /// The content, if wanted.
     pub content: Option<Content>,
-    /// Whether the server would go on with the connection.
+    /// Whether the server keeps the connection open.
     pub keep_alive: bool,
 }
 
-/// What a response says.
+/// Status and content of a response.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Content {
     /// The reason phrase.
@@ -50,15 +50,15 @@ pub struct Content {
     pub body: Vec<u8>,
 }
 
-/// The responses of one connection.
+/// Reader of the responses of one connection.
 #[derive(Debug)]
 pub struct Answers {
     receiver: Receiver,
     limits: Limits,
     fields: Vec<Field>,
-    /// Bytes of heads since the last final one.
+    /// Bytes of heads since the last final response.
     heads: u64,
-    /// The final head has been read, its body has not ended.
+    /// Whether the final head was read and its body has not ended.
     open: Option<Open>,
 }
 
@@ -81,7 +81,7 @@ impl Default for Answers {
     fn default() -> Self {
         Self {
             receiver: Receiver::default(),
-            // Whoever asks for a body wants it; what does not end runs into the time limit.
+            // A caller that asks for bodies wants all of them; one that does not end reaches the time limit.
             limits: Limits { body: u64::MAX, ..Limits::default() },
             fields: Vec::new(),
             heads: 0,
@@ -91,18 +91,18 @@ impl Default for Answers {
 }
 
 impl Answers {
-    /// The same with a bound on a body, in bytes.
+    /// A reader with a limit on the length of a body, in bytes.
     pub fn with_body_at_most(bytes: u64) -> Self {
         let mut answers = Self::default();
         answers.limits.body = bytes;
         answers
     }
 
-    /// Reads from the front of `input` until a response is whole or no more can be read: how many bytes it used, and the
-    /// response. What it did not use must be offered again, with more behind it.
+    /// Reads from the front of `input` until a response is whole or more input is needed. Returns how many bytes it
+    /// used, and the response. Unused bytes must be offered again, with more after them.
     ///
     /// # Errors
-    /// The rule that the server broke; it must not be asked again then.
+    /// The rule that the server broke. The reader must not be used afterwards.
     pub fn next(&mut self, input: &[u8], wanted: Wanted) -> Result<(usize, Option<Answer>), ServerFault> {
         let mut used = 0;
         while self.open.is_none() {
@@ -156,10 +156,10 @@ impl Answers {
         }
     }
 
-    /// The connection has ended; `rest` is what was not used. The response that ends with it, if one does.
+    /// The connection has ended; `rest` is what was not used. Returns the response that ends with it, if there is one.
     ///
     /// # Errors
-    /// If it ended in the middle of one.
+    /// If it ended within a response.
     pub fn end(&mut self, rest: &[u8]) -> Result<Option<Answer>, ServerFault> {
         self.receiver.end_of_input(rest)?;
         Ok(self.finish())
@@ -171,17 +171,17 @@ impl Answers {
         Some(answer)
     }
 
-    /// Whether a body has begun and not ended, and its length if the head said it, with what has come of it.
+    /// Whether a body has begun and not ended: its length if the head declares it, and the number of bytes received.
     pub(crate) fn under_way(&self) -> Option<(u64, Option<u64>)> {
         self.open.as_ref().map(|open| (open.answer.length, open.expected))
     }
 
-    /// Whether the end of the connection is the end of this response.
+    /// Whether the current response ends with the connection.
     pub fn is_until_close(&self) -> bool {
         self.open.as_ref().is_some_and(|open| open.until_close)
     }
 
-    /// Whether bytes of a response have been used that is not whole.
+    /// Whether bytes of an incomplete response were used.
     pub(crate) fn is_fresh(&self) -> bool {
         self.open.is_none() && self.heads == 0
     }

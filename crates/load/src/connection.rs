@@ -1,4 +1,4 @@
-//! One connection: what has been asked on it and not answered, and what of that has been sent.
+//! One connection: its unanswered requests, and how much of them was sent.
 
 use crate::answers::Answers;
 use crate::net::{Moved, Nanos, Net};
@@ -7,54 +7,56 @@ use crate::tally::Job;
 use std::collections::VecDeque;
 use std::io::{self, IoSlice};
 
-/// Requests sent in one call.
+/// Number of requests sent in one system call.
 const GATHER: usize = 32;
 
-/// How far a connection has come.
+/// State of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Stage {
     /// The server's queue was full; there is no socket yet.
     Knocking,
     Opening,
     Open,
-    /// Nothing more is asked. Whoever closes a TCP connection first keeps its port busy for a minute, so the server is
-    /// given a moment to be the first.
+    /// No more requests are sent. The side that closes a TCP connection first keeps its port busy for a minute, so the
+    /// server gets a moment to be the first.
     Lingering,
 }
 
 #[derive(Debug)]
 pub(crate) struct Connection<S> {
-    /// Unlike its slot, never used again.
+    /// Number of the connection. Unlike its slot, it is never used again.
     pub(crate) id: u64,
     pub(crate) socket: Option<S>,
     pub(crate) stage: Stage,
-    /// Whose it is, in the closed model.
+    /// Index of its user, in the closed model.
     pub(crate) user: Option<usize>,
-    /// Among the free ones of the open model: how many requests were under way, and which of those with as many it is.
+    /// Its key among the free connections of the open model: number of its unanswered requests, and order among
+    /// connections with as many.
     pub(crate) place: Option<(usize, u64)>,
-    /// What has been answered was the last.
+    /// Whether the last answer was the last one of the connection.
     pub(crate) is_over: bool,
     /// When opening it began.
     pub(crate) since: Nanos,
-    /// When it is given up; MAX: never.
+    /// When it is given up; `MAX`: never.
     pub(crate) deadline: Nanos,
-    /// In the order of their answers.
+    /// Unanswered requests, in order.
     pub(crate) jobs: VecDeque<Job>,
-    /// Jobs that have been sent as a whole.
+    /// How many of them have been sent completely.
     sent: usize,
-    /// Bytes sent of the one behind those.
+    /// Bytes sent of the request after those.
     part: usize,
-    /// Requests put on it.
+    /// Requests put on this connection.
     pub(crate) asked: u64,
-    /// Of these, answered.
+    /// How many of these were answered.
     pub(crate) answered: u64,
     pub(crate) answers: Answers,
-    /// Input that is not used yet.
+    /// Received bytes that were not used yet.
     pub(crate) rest: Vec<u8>,
     wants_output: bool,
-    /// The system takes no more, because the server is gone or reads no more. What it has said may still be there.
+    /// The system accepts no more bytes, because the server has closed or reads no more. Unread answers may still be
+    /// there.
     pub(crate) output_failed: bool,
-    /// It is to be looked at again at once; and whether its end is known to be there.
+    /// Whether to read it again at once, and whether its end is known to be there.
     pub(crate) again: Option<bool>,
 }
 
@@ -87,12 +89,13 @@ impl<S> Connection<S> {
         self.jobs.push_back(job);
     }
 
-    /// Whether something of the first job has been sent, so that it may be answered.
+    /// Whether a part of the first request was sent, so that it may be answered.
     pub(crate) fn may_be_answered(&self) -> bool {
         self.sent > 0 || self.part > 0
     }
 
-    /// Takes the job that has been answered. Whether all of it had been sent: otherwise the rest of it is in the way.
+    /// Takes the answered request. Returns whether it had been sent completely; if not, its rest would disturb the next
+    /// one.
     pub(crate) fn pop(&mut self) -> Option<(Job, bool)> {
         let job = self.jobs.pop_front()?;
         self.answered += 1;
@@ -107,7 +110,7 @@ impl<S> Connection<S> {
         self.sent < self.jobs.len() && !self.output_failed
     }
 
-    /// Sends what the system takes: how many bytes.
+    /// Sends as much as the system accepts; returns the number of bytes.
     pub(crate) fn flush<N: Net<Socket = S>>(&mut self, net: &mut N, script: &Script, slot: usize) -> io::Result<usize> {
         let Some(socket) = &self.socket else { return Ok(0) };
         let mut total = 0;

@@ -1,10 +1,10 @@
-//! What can become of a request that should have been answered.
+//! The ways in which a request can fail.
 
 use rustix::io::Errno;
 use std::io;
 use wire::http1::client::ServerFault;
 
-/// A way to fail: what the table in [`result`](crate::result) lists.
+/// A class of failures, as listed in [`result`](crate::result).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Class {
     Refused,
@@ -38,7 +38,7 @@ impl Class {
     }
 }
 
-/// The same with what tells it from others of its class.
+/// A class with details that distinguish failures of that class.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Failure {
     pub(crate) class: Class,
@@ -70,7 +70,7 @@ impl Failure {
         Self::named(Class::Malformed, fault.name())
     }
 
-    /// A connection that could not be opened.
+    /// The failure of a connection that could not be opened.
     pub(crate) fn to_connect(error: &io::Error) -> Self {
         match Errno::from_io_error(error) {
             Some(Errno::CONNREFUSED) => Self::of(Class::Refused),
@@ -88,7 +88,7 @@ impl Failure {
         }
     }
 
-    /// Empty where the class says all.
+    /// The detail; empty if the class says everything.
     pub(crate) fn detail(self) -> String {
         match self.detail {
             Detail::None => String::new(),
@@ -99,7 +99,7 @@ impl Failure {
     }
 }
 
-/// The names of those that connecting gives; others by their number.
+/// Names of the errors of connect(2); other errors are given by number.
 fn error_name(number: i32) -> String {
     let name = match Errno::from_raw_os_error(number) {
         Errno::ACCESS => "EACCES",

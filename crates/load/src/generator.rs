@@ -1,26 +1,26 @@
-//! The generator: sends what its plan says, when it says so, and looks at what comes.
+//! The generator: sends requests as its plan says, and checks and measures the responses.
 //!
-//! # Told the time
+//! # Time is an argument
 //!
-//! Like the engine it does nothing by itself. Whoever drives it waits for sockets, or until [`Generator::due`], and calls
-//! [`Generator::ready`] and [`Generator::tick`] with the time; so a test can make ten minutes of it in a moment, and each
-//! response is timed by a clock that was read for it.
+//! Like the engine, the generator does nothing by itself. Its driver waits for sockets, or until [`Generator::due`],
+//! and calls [`Generator::ready`] and [`Generator::tick`] with the time. So a test can run ten minutes in a moment, and
+//! each response is timed by a clock that was read for it.
 //!
 //! ```text
 //!   start ─▶ ┌ wait until due() ─▶ ready(now, slot) for each that is ─▶ tick(now) ┐ ─▶ is_over ─▶ measured
 //!            └──────────────────────────────◀─────────────────────────────────────┘
 //! ```
 //!
-//! # Who waits for whom
+//! # When requests begin
 //!
-//! Closed: a user has a connection of its own, and a number of requests that it may begin now (`ready`); an answer
-//! adds one, when the think time is over. Open: a schedule makes requests; one that is due takes a free
-//! connection, or if it may be pipelined the one with the fewest under way, or has a new one opened, or waits in a queue
-//! that is bounded in number and time. What cannot wait is dropped and counted. Nothing of this depends on how fast the server is (`demand.rs`; `opening.rs` and `ending.rs` are
-//! about the connections).
+//! Closed model: each user has a connection of its own, and a number of requests that it may begin now (`ready`). An
+//! answer adds one after the think time. Open model: a schedule creates requests. A request that is due takes a free
+//! connection, or, if pipelining is allowed, the one with the fewest unanswered requests, or opens a new one, or waits
+//! in a queue that is limited in number and time. Requests that cannot wait are dropped and counted. None of this
+//! depends on how fast the server is (see `demand.rs`, and for connections `opening.rs` and `ending.rs`).
 //!
-//! When the window is over nothing more is begun, and what is under way is waited for, because the slow ones are what
-//! would be missing.
+//! When the window is over, no more requests begin. Unanswered ones are waited for, because otherwise the slow ones
+//! would be missing from the result.
 
 mod demand;
 mod ending;
@@ -41,9 +41,9 @@ use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 use std::fmt::Write as _;
 
-/// Bytes received in one call.
+/// Bytes received in one system call.
 const BUFFER: usize = 64 * 1024;
-/// Bytes of a broken response that an example shows.
+/// Bytes of a malformed response in an example.
 const SHOWN: usize = 120;
 
 /// Sends and measures; see the [module](self).
@@ -60,16 +60,16 @@ pub struct Generator<N: Net> {
     next_id: u64,
     timeout: Nanos,
     patience: Nanos,
-    /// Since when connections are tried and none is open.
+    /// Since when connecting is tried while no connection is open.
     unlucky_since: Option<Nanos>,
-    /// Connections that are open, without those that linger.
+    /// Open connections, without those that linger.
     open: usize,
-    /// Requests that have begun and are neither answered nor given up.
+    /// Requests that have begun and have neither been answered nor failed.
     active: u64,
     timers: BinaryHeap<Reverse<(Nanos, Timer)>>,
-    /// For each slot, when the timer goes off that looks at its deadline; MAX: there is none.
+    /// For each slot, when its deadline timer fires; `MAX`: there is none.
     armed: Vec<Nanos>,
-    /// Slots to be looked at at once, by a new reading of the clock: there is more to be read, or they may be open.
+    /// Slots to be handled at once, with a new reading of the clock: there is more to read, or they may be open.
     again: VecDeque<usize>,
     buffer: Vec<u8>,
     ended: Option<(Ended, Nanos)>,
@@ -77,29 +77,29 @@ pub struct Generator<N: Net> {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Timer {
-    /// Look at the deadline of what is in this slot.
+    /// Check the deadline of the connection in this slot.
     Deadline { slot: usize },
     /// Try again to connect.
     Knock { slot: usize, id: u64 },
-    /// This user has thought.
+    /// This user's think time is over.
     Thought { user: usize },
-    /// This user has waited because it could not connect.
+    /// This user's pause after a failure to connect is over.
     Recovered { user: usize },
 }
 
-/// How it goes on with a connection whose input has been read.
+/// What to do with a connection whose input was read.
 enum Verdict {
     More,
-    /// The server has said, or was asked, to close it.
+    /// The server has announced the close, or was asked for it.
     Close,
-    /// It cannot be read further.
+    /// The response is malformed.
     Broken(Failure, String),
-    /// Bytes came that answer nothing.
+    /// Bytes arrived that answer no request.
     Unasked(String),
 }
 
 impl<N: Net> Generator<N> {
-    /// A generator that has not begun. `addresses`: how many the target has.
+    /// A generator that has not begun. `addresses`: number of addresses of the target.
     ///
     /// # Errors
     /// What is wrong with the plan.
@@ -140,7 +140,7 @@ impl<N: Net> Generator<N> {
         self.tick(0);
     }
 
-    /// Something became ready with the connection in `slot`; `read_closed`: its end, or an error, is there.
+    /// The connection in `slot` became ready; `read_closed`: its end, or an error, is there.
     pub fn ready(&mut self, now: Nanos, slot: usize, read_closed: bool) {
         if self.ended.is_some() {
             return;
@@ -148,7 +148,7 @@ impl<N: Net> Generator<N> {
         self.tally.roll(now);
         self.drive(now, slot, read_closed);
         self.pump(now);
-        // A long batch of answers must not make arrivals late.
+        // A long batch of answers must not delay arrivals.
         if self.demand.next_arrival().is_some_and(|due| due <= now) {
             self.tick(now);
         } else {
@@ -194,7 +194,7 @@ impl<N: Net> Generator<N> {
         }
     }
 
-    /// When [`tick`](Self::tick) must be called next, though nothing becomes ready.
+    /// When [`tick`](Self::tick) must be called next, even if nothing becomes ready.
     #[must_use]
     pub fn due(&self, now: Nanos) -> Option<Nanos> {
         if !self.again.is_empty() {
@@ -202,18 +202,18 @@ impl<N: Net> Generator<N> {
         }
         let timer = self.timers.peek().map(|&Reverse((due, _))| due);
         let patience = self.unlucky_since.map(|since| since.saturating_add(self.patience));
-        // Once the window is over, only answers end the run.
+        // After the window, only answers end the run.
         let edges = [self.window.from(), self.window.until()].into_iter().flatten().find(|&edge| edge > now);
         [timer, patience, edges, self.demand.next_expiry(), self.demand.next_arrival()].into_iter().flatten().min()
     }
 
-    /// Whether nothing more happens.
+    /// Whether the run is over.
     #[must_use]
     pub fn is_over(&self) -> bool {
         self.ended.is_some()
     }
 
-    /// What it is doing.
+    /// The current phase.
     #[must_use]
     pub fn phase(&self, now: Nanos) -> Phase {
         if self.ended.is_some() || self.window.is_over(now) {
@@ -225,7 +225,7 @@ impl<N: Net> Generator<N> {
         }
     }
 
-    /// Ends the run; what is under way is not waited for.
+    /// Ends the run without waiting for unanswered requests.
     pub fn end(&mut self, now: Nanos, ended: Ended) {
         if self.ended.is_none() {
             self.tally.close(now);
@@ -233,7 +233,7 @@ impl<N: Net> Generator<N> {
         }
     }
 
-    /// How it stands; `latest` is since this was last asked.
+    /// The current progress; `latest` covers the time since the last call.
     pub fn progress(&mut self, now: Nanos) -> Progress {
         let waiting = self.demand.waiting();
         let total = self.tally.total;
@@ -251,7 +251,7 @@ impl<N: Net> Generator<N> {
         }
     }
 
-    /// What was measured, by a run that is [over](Self::is_over) (or else is ended now). `started` and `finished` are in
+    /// The result of a run that is [over](Self::is_over); other runs are ended now. `started` and `finished` are in
     /// seconds since 1970.
     pub fn measured(&mut self, now: Nanos, started: f64, finished: f64, processor: Processor) -> Measured {
         self.end(now, Ended::Interrupted);
@@ -323,7 +323,7 @@ impl<N: Net> Generator<N> {
         if let Ok(sent) = connection.flush(&mut self.net, &self.script, slot) {
             self.tally.sent(now, sent);
         } else {
-            // A server that refuses a request may say why before it goes; that is read first.
+            // A server that refuses a request may send a reason before it closes; that is read first.
             connection.output_failed = true;
             self.place(slot);
             self.look_again(slot, true);
@@ -338,8 +338,8 @@ impl<N: Net> Generator<N> {
         connection.again = Some(connection.again.unwrap_or(false) || read_closed);
     }
 
-    /// Sees to it that the deadline of the connection in `slot` is looked at. There is one timer for it however often it
-    /// moves: when that goes off too early, it is set anew.
+    /// Makes sure that the deadline of the connection in `slot` is checked. There is one timer for it however often it
+    /// moves: when it fires too early, it is set again.
     fn arm(&mut self, slot: usize) {
         let deadline = self.connections[slot].deadline;
         if deadline < self.armed[slot] {
@@ -381,7 +381,7 @@ impl<N: Net> Generator<N> {
         }
     }
 
-    /// Something became ready with a connection.
+    /// A connection became ready.
     fn drive(&mut self, now: Nanos, slot: usize, read_closed: bool) {
         let Some(connection) = self.connections.get(slot) else { return };
         match connection.stage {
@@ -395,11 +395,11 @@ impl<N: Net> Generator<N> {
             Stage::Lingering => return self.discard(now, slot),
             Stage::Open => self.send(now, slot),
         }
-        // Bytes and the end behind them may have been told at once, and are not told again.
+        // Bytes and the end after them may have been reported together, and are not reported again.
         while self.receive(now, slot, read_closed) && read_closed {}
     }
 
-    /// Receives once. Whether there may be more that should be asked for at once.
+    /// Receives once. Returns whether there may be more, to be received at once.
     fn receive(&mut self, now: Nanos, slot: usize, read_closed: bool) -> bool {
         let Some(connection) = self.connections.get_mut(slot) else { return false };
         let (Stage::Open, Some(socket)) = (connection.stage, &connection.socket) else { return false };
@@ -433,7 +433,7 @@ impl<N: Net> Generator<N> {
             }
         }
         if count == self.buffer.len() && self.connections.get(slot).is_some_and(|it| it.stage == Stage::Open) {
-            // A large response is read in turn with everything else, and by a new reading of the clock.
+            // A large response is read in turns with everything else, with a new reading of the clock.
             self.look_again(slot, read_closed);
             return false;
         }
@@ -457,7 +457,7 @@ impl<N: Net> Generator<N> {
             let connection = &mut self.connections[slot];
             if !connection.may_be_answered() {
                 verdict = Verdict::Unasked(format!(
-                    "{} bytes came that nobody asked for, after {} answers on the connection: {}",
+                    "{} unsolicited bytes after {} answers on the connection: {}",
                     input.len() - used,
                     connection.answered,
                     shown(&input[used..])
@@ -508,8 +508,8 @@ impl<N: Net> Generator<N> {
         verdict
     }
 
-    /// The first request of the connection has been answered; `behind` came behind that. Whether the connection is to be
-    /// closed.
+    /// The first request of the connection was answered; `behind` is what followed the answer. Returns whether to close
+    /// the connection.
     fn answered(&mut self, now: Nanos, slot: usize, mut answer: Answer, behind: &[u8]) -> bool {
         let connection = &mut self.connections[slot];
         let Some((job, was_sent)) = connection.pop() else { return true };
@@ -524,7 +524,7 @@ impl<N: Net> Generator<N> {
             if !is_unasked {
                 return Ok(());
             }
-            // Most likely its body is longer than the length that it gives.
+            // Most likely its body is longer than the length that it declares.
             let text = format!("{} bytes came behind the response: {}", behind.len(), shown(behind));
             Err((Failure::named(Class::Malformed, "Unasked"), text))
         });
@@ -538,14 +538,14 @@ impl<N: Net> Generator<N> {
     }
 }
 
-/// In the open model a request can be late; in the closed one it is due when it is sent.
+/// In the open model a request can be late; in the closed model it is due when it is sent.
 fn note_late(tally: &mut Tally, demand: &Demand, job: &Job) {
     if matches!(demand, Demand::Open(_)) && job.given.saturating_sub(job.due) > LATE {
         tally.was_late(job);
     }
 }
 
-/// Bytes as text, some of them.
+/// A part of these bytes as text.
 fn shown(bytes: &[u8]) -> String {
     let mut text = String::from("b\"");
     for byte in &bytes[..bytes.len().min(SHOWN)] {

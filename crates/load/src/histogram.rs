@@ -1,4 +1,4 @@
-//! Times by how often they came: HdrHistogram, with what belongs to it in files.
+//! Distributions of times: HdrHistogram, and its file formats.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -6,13 +6,13 @@ use hdrhistogram::serialization::{Deserializer, Serializer, V2DeflateSerializer}
 use std::fmt;
 use std::io::{Cursor, Write as _};
 
-/// Nanoseconds, with three digits, up to an hour; longer times count as an hour.
+/// Times in nanoseconds, with three digits, up to an hour; longer times count as an hour.
 #[derive(Clone)]
 pub struct Histogram {
     counts: hdrhistogram::Histogram<u64>,
 }
 
-/// Text that is no histogram of ours.
+/// The text is not a histogram that can be read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NotAHistogram {
     /// What is wrong with it.
@@ -30,11 +30,11 @@ impl std::error::Error for NotAHistogram {}
 /// A part of a distribution.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Bucket {
-    /// The longest time that counts here.
+    /// The longest time of this part.
     pub value: u64,
-    /// How many.
+    /// Number of times in this part.
     pub count: u64,
-    /// The share of all times that are this long at most, from 0 to 1.
+    /// The share of all times that are at most this long, from 0 to 1.
     pub quantile: f64,
 }
 
@@ -51,14 +51,14 @@ impl fmt::Debug for Histogram {
 }
 
 impl Histogram {
-    /// The shortest time that can be told from others, in nanoseconds.
+    /// The shortest distinguishable time, in nanoseconds.
     pub const LOWEST: u64 = 1;
-    /// The longest.
+    /// The longest distinguishable time, in nanoseconds.
     pub const HIGHEST: u64 = 3_600_000_000_000;
     /// Significant digits.
     pub const DIGITS: u8 = 3;
 
-    /// None yet.
+    /// An empty histogram.
     ///
     /// # Panics
     /// Never: the bounds are valid.
@@ -74,47 +74,47 @@ impl Histogram {
         self.counts.saturating_record(nanoseconds);
     }
 
-    /// Counts a time so many times.
+    /// Counts a time `count` times.
     pub fn record_many(&mut self, nanoseconds: u64, count: u64) {
         self.counts.saturating_record_n(nanoseconds, count);
     }
 
-    /// Counts all of `other`'s too.
+    /// Adds all times of `other`.
     ///
     /// # Panics
-    /// Never: what another program has recorded beyond our bounds makes room for itself.
+    /// Never: the histogram grows if another program's is larger.
     pub fn merge(&mut self, other: &Self) {
         self.counts.auto(true);
         self.counts.add(&other.counts).expect("it grows as needed");
         self.counts.auto(false);
     }
 
-    /// Begins anew.
+    /// Removes all times.
     pub fn clear(&mut self) {
         self.counts.reset();
     }
 
-    /// How many.
+    /// Number of times.
     #[must_use]
     pub fn len(&self) -> u64 {
         self.counts.len()
     }
 
-    /// Whether there is none.
+    /// Whether there is no time.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.counts.is_empty()
     }
 
-    /// The time that a share of all, from 0 to 1, does not exceed: the longest that cannot be told from it. None if
-    /// there is none at all.
+    /// The time that a share of all times, from 0 to 1, does not exceed: the longest one that is not distinguishable
+    /// from it. `None` if the histogram is empty.
     #[must_use]
     pub fn quantile(&self, quantile: f64) -> Option<u64> {
-        // The longest time that would count in the same place may be longer than the longest that came.
+        // The longest time of the same bucket may be longer than the longest time counted.
         (!self.is_empty()).then(|| self.counts.value_at_quantile(quantile).min(self.counts.max()))
     }
 
-    /// How many are this long at most, as far as they can be told apart.
+    /// Number of times that are at most this long, as far as they are distinguishable.
     #[must_use]
     pub fn count_up_to(&self, nanoseconds: u64) -> u64 {
         self.counts
@@ -125,37 +125,37 @@ impl Histogram {
             + self.partial(nanoseconds)
     }
 
-    /// Those that count at the same place as `nanoseconds`, if that is not the last value of its place.
+    /// Number of times in the bucket of `nanoseconds`; 0 if this is the last value of the bucket, which was counted already.
     fn partial(&self, nanoseconds: u64) -> u64 {
         let last = self.counts.highest_equivalent(nanoseconds);
         if last == nanoseconds { 0 } else { self.counts.count_at(nanoseconds) }
     }
 
-    /// The shortest; None if there is none.
+    /// The shortest time; `None` if the histogram is empty.
     #[must_use]
     pub fn min(&self) -> Option<u64> {
         (!self.is_empty()).then(|| self.counts.min())
     }
 
-    /// The longest; None if there is none.
+    /// The longest time; `None` if the histogram is empty.
     #[must_use]
     pub fn max(&self) -> Option<u64> {
         (!self.is_empty()).then(|| self.counts.max())
     }
 
-    /// As far as times can be told apart; None if there is none.
+    /// The mean, as far as times are distinguishable; `None` if the histogram is empty.
     #[must_use]
     pub fn mean(&self) -> Option<f64> {
         (!self.is_empty()).then(|| self.counts.mean())
     }
 
-    /// The standard deviation, as far as times can be told apart; None if there is none.
+    /// The standard deviation, as far as times are distinguishable; `None` if the histogram is empty.
     #[must_use]
     pub fn deviation(&self) -> Option<f64> {
         (!self.is_empty()).then(|| self.counts.stdev())
     }
 
-    /// Each value that came, in order.
+    /// Each distinct time, in order.
     pub fn recorded(&self) -> impl Iterator<Item = Bucket> + '_ {
         let total = self.counts.len();
         let mut so_far = 0;
@@ -165,8 +165,8 @@ impl Histogram {
         })
     }
 
-    /// The distribution for a plot over a logarithmic axis of quantiles: each time that the distance to 1 is halved,
-    /// `steps` points. `value` is the time at that quantile, `count` how many lie between it and the point before.
+    /// The distribution for a plot with a logarithmic axis of quantiles: `steps` points each time that the distance to
+    /// 1 halves. `value` is the time at that quantile, `count` the number of times between it and the point before.
     pub fn spectrum(&self, steps: u32) -> impl Iterator<Item = Bucket> + '_ {
         self.counts.iter_quantiles(steps.max(1)).map(|at| Bucket {
             value: at.value_iterated_to().min(self.counts.max()),
@@ -175,7 +175,7 @@ impl Histogram {
         })
     }
 
-    /// HdrHistogram's V2, compressed, in base64.
+    /// The histogram in HdrHistogram's format V2, compressed, in base64.
     ///
     /// # Panics
     /// Never: writing to memory does not fail.
@@ -186,10 +186,10 @@ impl Histogram {
         STANDARD.encode(bytes)
     }
 
-    /// Reads it again, also what another program has written, uncompressed too.
+    /// Reads that format, compressed or not, also as written by another program.
     ///
     /// # Errors
-    /// If it is something else, or has other bounds than ours can hold.
+    /// If the text is something else, or exceeds the supported bounds.
     pub fn decode(text: &str) -> Result<Self, NotAHistogram> {
         let no = |problem: String| NotAHistogram { problem };
         let bytes = STANDARD.decode(text.trim()).map_err(|error| no(format!("not base64: {error}")))?;
@@ -201,8 +201,8 @@ impl Histogram {
         Ok(all)
     }
 
-    /// What a log of intervals (HdrHistogram's log format 1.3) begins with. `start` is in seconds since 1970; times in
-    /// the lines count from it.
+    /// The header of a log of intervals (HdrHistogram's log format 1.3). `start` is in seconds since 1970; times in the
+    /// lines count from it.
     ///
     /// # Panics
     /// Never: writing to memory does not fail.
@@ -210,7 +210,7 @@ impl Histogram {
     pub fn log_head(start: f64, comments: &[&str]) -> String {
         let mut log = Vec::new();
         for comment in comments {
-            // Anything behind a line feed would be read as a line of its own.
+            // A text after a line feed would be read as a line of its own.
             for line in comment.lines() {
                 writeln!(log, "#{line}").expect("memory takes all");
             }
@@ -223,7 +223,7 @@ impl Histogram {
     }
 
     /// A line of such a log: an interval that begins at `at` seconds from the start. Its maximum is in milliseconds, as
-    /// the format has it.
+    /// the format demands.
     #[must_use]
     pub fn log_line(&self, at: f64, seconds: f64, tag: Option<&str>) -> String {
         #[allow(clippy::cast_precision_loss, reason = "an hour of nanoseconds fits")]

@@ -7,15 +7,15 @@
 //!                  result ◀── tally ◀── checks ◀──────┴──────── answers (wire's client role) ◀─┘
 //! ```
 //!
-//! One generator is one thread and one poller, and says how much of its processor it took; several processes share a
-//! load by a part of the plan each, and their histograms are merged. Every response is read by [`wire`]'s rules, which
-//! have no lenient mode, and a request that was not answered as expected is counted by what went wrong.
+//! One generator is one thread and one poller, and reports how much of its processor it used. Several processes share a
+//! load by taking a part of the plan each, and their histograms are merged. Every response is read by [`wire`]'s strict
+//! rules. A request that was not answered as expected is counted by what went wrong.
 //!
 //! # Time and sockets are arguments
 //!
-//! [`Generator`] is told the time and asks a [`Net`] for sockets, as the engine does. [`run`] drives one with the
-//! operating system's; tests drive one with a scripted server and a clock that jumps, so that what is measured there can
-//! be compared with what must come out.
+//! [`Generator`] gets the time as an argument and its sockets from a [`Net`], as the engine does. [`run`] drives one
+//! with the operating system's sockets. Tests drive one with a scripted server and a virtual clock, so that the result
+//! can be compared with what must come out.
 #![forbid(unsafe_code)]
 
 pub mod answers;

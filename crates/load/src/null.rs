@@ -1,8 +1,8 @@
-//! A server that does next to nothing: what is measured against it is the generator, the kernel and the machine.
+//! A server that does next to nothing. What is measured against it is the generator, the kernel and the machine.
 //!
-//! Every request gets the same bytes. Of a head only what moves the end of a request or of its connection is looked at:
-//! the version, `Connection` and `Content-Length`; a chunked body is not understood. It listens to whoever measures
-//! this machine, so there are no limits on time, and a head that does not end is cut off.
+//! Every request gets the same bytes. Of a head it reads only what decides the end of the request or of its connection:
+//! the version, `Connection` and `Content-Length`. Chunked bodies are not supported. It is for local measurements, so
+//! there are no time limits, and a head that does not end is cut.
 
 use engine::{Accepted, Moved, Net as _, Os, Readiness, Socket as _};
 use memchr::memmem;
@@ -11,20 +11,20 @@ use std::io::{self, IoSlice};
 use std::os::fd::OwnedFd;
 use std::time::Duration;
 
-/// What one `receive` takes.
+/// Size of a receive, in bytes.
 const READ: usize = 64 * 1024;
 
-/// A head that is longer is none.
+/// Limit of a head, in bytes.
 const HEAD_MAX: usize = 256 * 1024;
 
-/// The longest wait before `observe` is asked.
+/// The longest wait before `observe` is called.
 const NAP: Duration = Duration::from_millis(200);
 
-/// Answers each request that comes to `listener` with `answer`, or with `last` where its connection then ends, until
-/// `observe` returns false.
+/// Answers each request that comes to `listener` with `answer`, or with `last` if its connection closes afterwards,
+/// until `observe` returns false.
 ///
 /// # Errors
-/// If the system gives no poller, or the socket does not listen.
+/// If the system refuses a poller, or the socket does not listen.
 pub fn serve(listener: &OwnedFd, answer: &[u8], last: &[u8], mut observe: impl FnMut() -> bool) -> io::Result<()> {
     let (mut os, mut poller, _waker) = Os::new()?;
     os.listen(listener, 0)?;
@@ -54,17 +54,17 @@ struct Null<'answers> {
 
 struct Peer {
     socket: OwnedFd,
-    /// The part of a head that is there.
+    /// The received part of a head.
     head: Vec<u8>,
-    /// A request whose body may not be there yet; whether it is the connection's last one.
+    /// A request whose body may not have arrived; whether it is the connection's last one.
     asked: Option<bool>,
-    /// What is still to come of a body.
+    /// Remaining bytes of a body.
     body: u64,
-    /// What the socket did not take.
+    /// Bytes that the socket has not accepted yet.
     output: Vec<u8>,
-    /// Whether all that it asks for is in `output`.
+    /// Whether the answers to all received requests are in `output`.
     is_last: bool,
-    /// Whether room for output is told.
+    /// Whether space for output is reported.
     awaits_room: bool,
 }
 
@@ -86,7 +86,7 @@ impl Null<'_> {
         }
     }
 
-    /// Takes in all there is, and answers it.
+    /// Receives everything there is, and answers it.
     fn drive(&mut self, slot: usize) {
         let Some(peer) = self.peers.get_mut(slot) else { return };
         let goes_on = peer.turn(&mut self.input, self.answer, self.last)
@@ -106,13 +106,13 @@ impl Peer {
         Self { socket, head, asked: None, body: 0, output, is_last: false, awaits_room: false }
     }
 
-    /// Whether it stays.
+    /// Whether the connection stays open.
     fn turn(&mut self, input: &mut [u8], answer: &[u8], last: &[u8]) -> bool {
         loop {
             if !self.flush() {
                 return false;
             }
-            // Nothing more is read before the answers are gone.
+            // Nothing more is read before the answers are sent.
             if self.is_last || !self.output.is_empty() {
                 return !(self.is_last && self.output.is_empty());
             }
@@ -132,7 +132,7 @@ impl Peer {
         }
     }
 
-    /// Reads requests and puts their answers into `output`; whether they are requests.
+    /// Reads requests and appends their answers to `output`; returns false if they are malformed.
     fn take(&mut self, input: &[u8], answer: &[u8], last: &[u8]) -> bool {
         let mut begun = std::mem::take(&mut self.head);
         let mut rest = input;
@@ -166,7 +166,7 @@ impl Peer {
         }
     }
 
-    /// Whether the peer is still there.
+    /// Whether the peer is still connected.
     fn flush(&mut self) -> bool {
         let mut sent = 0;
         while sent < self.output.len() {
@@ -181,7 +181,7 @@ impl Peer {
     }
 }
 
-/// Whether a request is the last one of its connection (RFC 9112 section 9.3), and how long its body is.
+/// Whether a request is the last one of its connection (RFC 9112 section 9.3), and the length of its body.
 fn read(head: &[u8]) -> (bool, u64) {
     let mut lines = head.split(|&byte| byte == b'\n').map(<[u8]>::trim_ascii_end);
     let mut is_last = lines.next().is_some_and(|line| line.ends_with(b"HTTP/1.0"));

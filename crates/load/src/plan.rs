@@ -10,15 +10,15 @@
 //!              "unix": "/run/app.sock"},              ("@name": an abstract one)
 //!
 //!   "model": {"closed": {"connections": 10,           each sends, waits for the answer, thinks, and sends again
-//!                        "pipeline": 1,               requests under way on a connection
+//!                        "pipeline": 1,               unanswered requests on a connection
 //!                        "think": 0,                  between an answer and the next request
 //!                        "thinking": "constant"}}     or "exponential", with `think` as its mean
-//!         or {"open":   {"rate": 100,                 requests a second, come what may
+//!         or {"open":   {"rate": 100,                 requests per second, whatever the server does
 //!                        "arrivals": "constant",      or "poisson"
-//!                        "offset": 0,                 when the first is due; several processes interleave by it
+//!                        "offset": 0,                 when the first is due, so that several processes interleave
 //!                        "connections": 0,            opened at the start; further ones when they are needed
 //!                        "max_connections": 1000,
-//!                        "pipeline": 1,               requests under way on a connection before another is opened
+//!                        "pipeline": 1,               unanswered requests on a connection before another is opened
 //!                        "max_waiting": 100000,       requests that may wait for a connection; more are dropped
 //!                        "max_wait": null}},          for how long each may (null: as long as `timeout`)
 //!
@@ -28,11 +28,11 @@
 //!   "version": "1.1",                                 or "1.0"
 //!   "keep_alive": true,                               or false, or N: requests on one connection
 //!   "timeout": 30,                                    of a request, from when it is put on a connection
-//!   "patience": 5,                                    ends the run if for so long no connection could be opened; null: never
-//!   "seed": 0,                                        of all that is left to chance
+//!   "patience": 5,                                    ends the run if no connection could be opened for so long; null: never
+//!   "seed": 0,                                        of all random choices
 //!   "order": "turn",                                  or "random": each drawn by its weight
 //!   "requests": [{"method": "GET", "path": "/",
-//!                 "fields": [["User-Agent", "kirsch"]],   sent in this order, after Host where they do not name it
+//!                 "fields": [["User-Agent", "kirsch"]],   sent in this order, after Host unless it is among them
 //!                 "body": null,                       base64; null: none; "": an empty one
 //!                 "chunked": false,                   the body goes out in chunks of 16 KiB
 //!                 "weight": 1,
@@ -49,11 +49,11 @@
 //!
 //! # Which latency
 //!
-//! Latency is counted from when a request *was to be* sent. In the open model that is its place in the schedule, whether
-//! or not a connection was free and whether or not the generator came to it in time: a server that stands still makes
-//! all wait that would have come meanwhile, not only those that were under way ("coordinated omission"). In the closed
-//! model it is when the think time is over, before a connection is opened. Service time is counted from when the request
-//! is handed to an open connection.
+//! Latency is counted from the time at which a request is *due*. In the open model that is its place in the schedule,
+//! whether or not a connection was free, and whether or not the generator was in time. So a server that stalls delays all
+//! requests that are due meanwhile, not only those that it has received ("coordinated omission"). In the closed model it
+//! is the end of the think time, before a connection is opened. Service time is counted from when the request is put on
+//! an open connection.
 
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -64,9 +64,9 @@ use std::time::Duration;
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Plan {
-    /// Where to.
+    /// The server.
     pub target: Target,
-    /// Who decides when a request is sent.
+    /// What decides when a request is sent.
     pub model: Model,
     /// How long to measure, in seconds; this or `count`.
     #[serde(default)]
@@ -74,10 +74,10 @@ pub struct Plan {
     /// How many requests to measure.
     #[serde(default)]
     pub count: Option<u64>,
-    /// What comes before that.
+    /// What is sent before the measurement.
     #[serde(default)]
     pub warmup: Warmup,
-    /// HTTP's.
+    /// The version of HTTP.
     #[serde(default)]
     pub version: Version,
     /// How long a connection is used.
@@ -86,50 +86,50 @@ pub struct Plan {
     /// Seconds for a request, from when it is put on a connection.
     #[serde(default = "thirty")]
     pub timeout: f64,
-    /// Seconds for which opening connections may fail, and nothing else happen, until the run is ended.
+    /// Seconds for which opening connections may fail while nothing else happens; then the run ends.
     #[serde(default = "five")]
     pub patience: Option<f64>,
-    /// Of the order, the arrivals and the think times.
+    /// Seed of the order, the arrivals and the think times.
     #[serde(default)]
     pub seed: u64,
-    /// Which request is next.
+    /// How the next request is chosen.
     #[serde(default)]
     pub order: Order,
-    /// What is sent.
+    /// The requests.
     pub requests: Vec<Request>,
-    /// What is expected.
+    /// What is expected of responses.
     #[serde(default)]
     pub checks: Checks,
-    /// When to begin, in seconds since 1970; for whoever drives the generator.
+    /// When to begin, in seconds since 1970; used by the driver of the generator.
     #[serde(default)]
     pub start_at: Option<f64>,
-    /// Seconds of an interval of the time series.
+    /// Length of an interval of the time series, in seconds.
     #[serde(default = "one")]
     pub interval: f64,
-    /// Seconds between reports of progress; for whoever drives the generator.
+    /// Seconds between reports of progress; used by the driver of the generator.
     #[serde(default = "quarter")]
     pub progress: f64,
 }
 
-/// Where the server listens: at addresses, used in turn, or at a Unix socket.
+/// Where the server listens: at TCP addresses, used in turn, or at a Unix socket.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Target {
     /// `uri-host [":" port]` (RFC 9110 section 7.2).
     pub host: String,
-    /// Of TCP.
+    /// TCP addresses.
     #[serde(default)]
     pub addresses: Vec<SocketAddr>,
-    /// A path, or a name in Linux's abstract namespace behind `@`.
+    /// A path, or `@` and a name in Linux's abstract namespace.
     #[serde(default)]
     pub unix: Option<String>,
 }
 
-/// Who decides when a request is sent.
+/// What decides when a request is sent.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase", deny_unknown_fields)]
 pub enum Model {
-    /// The server, by having answered the one before: so many users, each with a connection.
+    /// The server's answer to the request before: a number of users, each with a connection.
     Closed(Closed),
     /// A schedule.
     Open(Open),
@@ -139,27 +139,27 @@ pub enum Model {
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Closed {
-    /// Users, each with a connection.
+    /// Number of users, each with a connection.
     pub connections: usize,
-    /// Requests under way on a connection.
+    /// Maximum number of unanswered requests on a connection.
     #[serde(default = "one_request")]
     pub pipeline: usize,
     /// Seconds between an answer and the next request.
     #[serde(default)]
     pub think: f64,
-    /// How the think time is spread.
+    /// The distribution of think times.
     #[serde(default)]
     pub thinking: Thinking,
 }
 
-/// How think times are spread.
+/// Distributions of think times.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Thinking {
-    /// All are the same.
+    /// All think times are equal.
     #[default]
     Constant,
-    /// Without memory.
+    /// Exponential.
     Exponential,
 }
 
@@ -167,50 +167,50 @@ pub enum Thinking {
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Open {
-    /// Requests a second.
+    /// Requests per second.
     pub rate: f64,
-    /// How they are spread.
+    /// Their distribution.
     #[serde(default)]
     pub arrivals: Arrivals,
     /// Seconds from the start to the first of constant arrivals.
     #[serde(default)]
     pub offset: f64,
-    /// Opened at the start.
+    /// Number of connections opened at the start.
     #[serde(default)]
     pub connections: usize,
-    /// Open at a time.
+    /// Maximum number of open connections.
     #[serde(default = "thousand")]
     pub max_connections: usize,
-    /// Requests under way on a connection: one that is due goes to an open connection with fewer, to the one with the
-    /// fewest, before a new one is opened for it.
+    /// Unanswered requests on a connection. A request that is due goes to the open connection with the fewest, if that
+    /// has fewer than this; otherwise a new one is opened.
     #[serde(default = "one_request")]
     pub pipeline: usize,
-    /// Requests that may wait for a connection.
+    /// Maximum number of requests that wait for a connection.
     #[serde(default = "hundred_thousand")]
     pub max_waiting: usize,
-    /// Seconds for which a request may wait for a connection; absent: the timeout.
+    /// Seconds for which a request may wait for a connection; default: the timeout.
     #[serde(default)]
     pub max_wait: Option<f64>,
 }
 
-/// How the arrivals of the open model are spread.
+/// Distributions of the arrivals of the open model.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Arrivals {
-    /// At equal distances.
+    /// At equal intervals.
     #[default]
     Constant,
-    /// Independent of each other, as those of many users are.
+    /// Independent of each other, like those of many users.
     Poisson,
 }
 
-/// What is sent before anything is measured.
+/// What is sent before the measurement.
 #[derive(Clone, Copy, Debug, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Warmup {
-    /// All that is to be sent within this time.
+    /// Everything that is sent within this many seconds.
     Seconds(f64),
-    /// The first so many.
+    /// The first requests, this many.
     Requests(u64),
 }
 
@@ -223,10 +223,10 @@ impl Default for Warmup {
 /// HTTP's version, of requests.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 pub enum Version {
-    /// What ab speaks.
+    /// HTTP/1.0, as `ab` uses.
     #[serde(rename = "1.0")]
     Http10,
-    /// What everybody else does.
+    /// HTTP/1.1.
     #[default]
     #[serde(rename = "1.1")]
     Http11,
@@ -236,9 +236,9 @@ pub enum Version {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(untagged)]
 pub enum KeepAlive {
-    /// As long as the server likes, or for one request.
+    /// As long as the server allows, or for one request.
     Switch(bool),
-    /// For so many requests.
+    /// For this many requests.
     Requests(u64),
 }
 
@@ -249,7 +249,7 @@ impl Default for KeepAlive {
 }
 
 impl KeepAlive {
-    /// Requests on one connection.
+    /// Number of requests on one connection.
     #[must_use]
     pub fn requests(self) -> u64 {
         match self {
@@ -260,39 +260,39 @@ impl KeepAlive {
     }
 }
 
-/// Which request is next.
+/// How the next request is chosen.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Order {
-    /// One after the other, and again from the first.
+    /// In order, again and again.
     #[default]
     Turn,
-    /// Drawn by weight.
+    /// At random, by weight.
     Random,
 }
 
-/// One thing to ask for.
+/// One request.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Request {
-    /// A token.
+    /// The method, a token.
     #[serde(default = "get")]
     pub method: String,
-    /// A target: a path with its query, mostly.
+    /// The target: usually a path with its query.
     pub path: String,
-    /// In the order in which they are sent.
+    /// The fields, in the order in which they are sent.
     #[serde(default)]
     pub fields: Vec<(String, String)>,
-    /// Base64.
+    /// The body in base64.
     #[serde(default)]
     pub body: Option<String>,
-    /// Whether the body goes out without saying its length.
+    /// Whether the body is sent in chunks, without its length.
     #[serde(default)]
     pub chunked: bool,
-    /// How often it is drawn, compared to others.
+    /// How often it is drawn, relative to others.
     #[serde(default = "one_weight")]
     pub weight: u32,
-    /// In place of the plan's.
+    /// Checks in place of the plan's.
     #[serde(default)]
     pub checks: Option<Checks>,
 }
@@ -301,13 +301,13 @@ pub struct Request {
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Checks {
-    /// Any of these; none: any at all.
+    /// Any of these; empty: any status.
     #[serde(default = "no_errors")]
     pub status: Vec<StatusRange>,
-    /// Bytes of the decoded body.
+    /// Length of the decoded body in bytes.
     #[serde(default)]
     pub length: Option<Expected<u64>>,
-    /// Of the decoded body, in hex.
+    /// SHA-256 of the decoded body, in hex.
     #[serde(default)]
     pub sha256: Option<Expected<String>>,
 }
@@ -322,14 +322,14 @@ impl Default for Checks {
 #[derive(Clone, Copy, Debug, Deserialize, Serialize)]
 #[serde(untagged)]
 pub enum StatusRange {
-    /// This one.
+    /// One code.
     One(u16),
-    /// From the first up to and with the second.
+    /// A range, both ends included.
     Range(u16, u16),
 }
 
 impl StatusRange {
-    /// Whether `status` is one of them.
+    /// Whether `status` is among them.
     #[must_use]
     pub fn contains(self, status: u16) -> bool {
         match self {
@@ -339,13 +339,13 @@ impl StatusRange {
     }
 }
 
-/// A value that is given, or taken from the first response to the same request.
+/// A given value, or one taken from the first response to the same request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(untagged)]
 pub enum Expected<T> {
     /// `"first"`.
     First(First),
-    /// This.
+    /// A given value.
     Given(T),
 }
 
@@ -401,7 +401,7 @@ fn no_errors() -> Vec<StatusRange> {
 /// A plan that cannot be carried out.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PlanError {
-    /// Where in the plan; empty if it is not even JSON.
+    /// The place in the plan; empty if it is not even JSON.
     pub place: String,
     /// What is wrong there.
     pub problem: String,
@@ -426,11 +426,11 @@ impl fmt::Display for PlanError {
 impl std::error::Error for PlanError {}
 
 impl Plan {
-    /// Connections, requests on one, and requests that wait: what memory they may take is bounded by these.
+    /// Limit of connections, of requests on one, and of waiting requests, which bounds their memory.
     const MOST: usize = 1_000_000;
-    /// Intervals of a time series.
+    /// Limit of intervals of a time series.
     const MOST_INTERVALS: f64 = 1e6;
-    /// A year, in seconds: what nobody means to wait for.
+    /// Limit of times: a year, in seconds.
     const LONGEST: f64 = 31_536_000.0;
 
     /// Reads a plan.
@@ -443,7 +443,7 @@ impl Plan {
         Ok(plan)
     }
 
-    /// Whether its numbers make sense. What its requests say is checked when they are written.
+    /// Checks its numbers. The requests are checked when they are written.
     ///
     /// # Errors
     /// What is wrong with it, and where.

@@ -6,21 +6,21 @@
 //!
 //! ```text
 //! {
-//!   "ended": "complete",          or "interrupted" (a signal), "stopped" (progress said so), "unreachable" (patience)
+//!   "ended": "complete",          or "interrupted" (a signal), "stopped" (by the observer), "unreachable" (patience)
 //!   "started": 1700000000.0,      since 1970
 //!   "finished": 1700000012.0,
 //!   "window": {"from": 2.0, "seconds": 10.0},   from the start; up to its planned end, or the last measured answer
-//!   "answered": 100000,           responses that came within the window, whole and well-formed, whatever they said
-//!   "rate": 10000.0,              the same a second
+//!   "answered": 100000,           responses that came within the window, whole and well-formed, whatever their status
+//!   "rate": 10000.0,              the same per second
 //!   "requests": 100000,           = ok + failed + dropped
 //!   "ok": 99990,
 //!   "failed": 8,                  by the classes of `errors`
-//!   "dropped": 2,                 never sent, for want of a connection (open)
-//!   "unfinished": 0,              under way when the run was interrupted; counted nowhere else
-//!   "late": 20,                   sent more than 1 ms after they were to be (open)
-//!   "late_by_generator": 1,       ... because the generator itself did not come to it (open)
-//!   "resent": 0,                  put on another connection, as the server closed the first in an orderly way before
-//!                                 it came to them (pipelined)
+//!   "dropped": 2,                 never sent, for lack of a connection (open)
+//!   "unfinished": 0,              unanswered when the run was interrupted; counted nowhere else
+//!   "late": 20,                   sent more than 1 ms after they were due (open)
+//!   "late_by_generator": 1,       ... because the generator itself was late (open)
+//!   "resent": 0,                  put on another connection, because the server closed the first one in order before
+//!                                 answering them (pipelined)
 //!   "discarded": {"requests": 1000, "failed": 0},    of the warm-up
 //!   "connections": {"opened": 64, "failed": 0, "closed_idle": 0},      of the whole run
 //!   "errors": [{"class": "malformed", "detail": "StatusLineMalformed", "count": 1, "at": 3.1, "request": 0,
@@ -29,19 +29,19 @@
 //!   "bytes": {"received": 1, "sent": 1,           through sockets, within the window
 //!             "heads": 1, "bodies": 1},           of measured responses; bodies decoded
 //!   "latency": {...}, "service": {...}, "first_byte": {...},     of those that are ok (see below)
-//!   "failed_latency": {...},      of those failed and dropped, from when they were to be sent to the failure
+//!   "failed_latency": {...},      of those failed and dropped, from when they were due to the failure
 //!   "connect": {...},             of connections opened within the window
-//!   "lag": {...},                 by how much the generator came late to an arrival (open)
+//!   "lag": {...},                 how late the generator noticed an arrival (open)
 //!   "series": [{"at": 0.0, "seconds": 1.0, "warmup": false, "answered": 100, "failed": 0, "dropped": 0, "late": 0,
 //!               "received": 1, "p50": 0.001, "p99": 0.002, "max": 0.003, "latency": "HISTF..."}],   null if none was ok
 //!   "processor": {"used": 1.2,          seconds of it, of the generator's thread, within the window
-//!                 "starved": 0.1,       for which it could have run and others did; null where the system does not say
+//!                 "starved": 0.1,       runnable without a processor; null if the system does not report it
 //!                 "idle": 8.7},         for which it waited for sockets or the time
 //!   "samples": [{"request": 0, "status": 200, "head": "HTTP/1.1 200 OK\r\n...", "length": 12, "sha256": "..."}]
 //! }
 //! ```
 //!
-//! A set of times is `{"count": 1, "min": 0.1, "mean": 0.1, "sd": 0.0, "max": 0.1, "histogram": "HISTF..."}`: the figures
+//! A set of times is `{"count": 1, "min": 0.1, "mean": 0.1, "sd": 0.0, "max": 0.1, "histogram": "HISTF..."}`: the values
 //! are exact (sd that of the population), and null where there is none; the histogram is HdrHistogram's V2, compressed,
 //! in base64, up to 1 h with 3 digits.
 //!
@@ -51,13 +51,13 @@
 //!
 //! | class | detail | |
 //! |---|---|---|
-//! | `refused` | | nobody listens |
+//! | `refused` | | the connection was refused |
 //! | `connect` | the error's name | opening a connection failed in another way |
-//! | `local` | the error's name | this machine gave no socket: descriptors, ports |
+//! | `local` | the error's name | this machine had no socket left: descriptors, ports |
 //! | `reset` | | the connection broke |
 //! | `unanswered` | | the server closed the connection before any byte of the answer |
 //! | `closed_early` | | the response ended early |
-//! | `timeout` | `connect`, `head`, `body` | what was waited for |
+//! | `timeout` | `connect`, `head`, `body` | what was awaited |
 //! | `malformed` | the rule's name, as `wire` knows it | the server broke HTTP |
 //! | `status` | the status | not one of those expected |
 //! | `length` | | not the body's length that was expected |
@@ -66,192 +66,193 @@
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// All of it.
+/// The result of a run.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 pub struct Measured {
-    /// Why it is over.
+    /// Why the run ended.
     pub ended: Ended,
     /// Seconds since 1970.
     pub started: f64,
     /// Seconds since 1970.
     pub finished: f64,
-    /// When was measured.
+    /// When the measurement took place.
     pub window: Window,
-    /// Responses that came within the window.
+    /// Whole and well-formed responses within the window, whatever their status.
     pub answered: u64,
-    /// The same a second.
+    /// `answered` per second.
     pub rate: f64,
-    /// Measured.
+    /// Measured requests: `ok`, `failed` and `dropped` together.
     pub requests: u64,
-    /// Of these, answered as expected.
+    /// Measured requests that were answered as expected.
     pub ok: u64,
-    /// Of these, not.
+    /// Measured requests that failed.
     pub failed: u64,
-    /// Of these, never sent.
+    /// Measured requests that were never sent.
     pub dropped: u64,
-    /// Under way when the run was interrupted.
+    /// Requests without an answer when the run was interrupted.
     pub unfinished: u64,
-    /// Sent late.
+    /// Requests sent late.
     pub late: u64,
-    /// Sent late because the generator came late.
+    /// Requests sent late because the generator itself was late.
     pub late_by_generator: u64,
-    /// Put on another connection.
+    /// Requests moved to another connection.
     pub resent: u64,
-    /// The warm-up.
+    /// Counts of the warm-up.
     pub discarded: Discarded,
-    /// Of the whole run.
+    /// Counts of connections, of the whole run.
     pub connections: Connections,
-    /// One entry for each class and detail, in order of these.
+    /// One entry for each class and detail, sorted by these.
     pub errors: Vec<Error>,
-    /// Of whole responses, by status code.
+    /// Number of whole responses by status code.
     pub statuses: BTreeMap<u16, u64>,
     /// Traffic.
     pub bytes: Bytes,
-    /// From when a request was to be sent to the last byte of its response.
+    /// From when a request was due to the last byte of its response.
     pub latency: Times,
-    /// From when it was sent to the last byte of its response.
+    /// From when a request was sent to the last byte of its response.
     pub service: Times,
-    /// From when it was sent to the first byte of its response.
+    /// From when a request was sent to the first byte of its response.
     pub first_byte: Times,
-    /// As latency, of those that failed.
+    /// As `latency`, of requests that failed.
     pub failed_latency: Times,
-    /// Opening a connection.
+    /// Time to open a connection.
     pub connect: Times,
-    /// By how much the generator came late to an arrival.
+    /// How late the generator noticed an arrival.
     pub lag: Times,
     /// The time series.
     pub series: Vec<Interval>,
-    /// What the generator took.
+    /// Resources that the generator used.
     pub processor: Processor,
     /// The first response to each request.
     pub samples: Vec<Sample>,
 }
 
-/// Why a run is over.
+/// Why a run ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Ended {
-    /// As planned.
+    /// The plan was carried out.
     Complete,
-    /// By a signal.
+    /// A signal interrupted it.
     Interrupted,
-    /// By whoever followed the progress.
+    /// The observer of the progress stopped it.
     Stopped,
-    /// No connection could be opened for as long as patience lasts.
+    /// No connection could be opened within the plan's `patience`.
     Unreachable,
 }
 
-/// When was measured.
+/// When the measurement took place.
 #[derive(Clone, Copy, Debug, PartialEq, Deserialize, Serialize)]
 pub struct Window {
     /// Seconds from the start.
     pub from: f64,
-    /// How long.
+    /// Duration in seconds.
     pub seconds: f64,
 }
 
-/// What the warm-up sent.
+/// Counts of the warm-up.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 pub struct Discarded {
-    /// All of them.
+    /// Requests sent.
     pub requests: u64,
-    /// Failed or dropped.
+    /// Requests that failed or were dropped.
     pub failed: u64,
 }
 
 /// Connections of the whole run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 pub struct Connections {
-    /// As said.
+    /// Opened connections.
     pub opened: u64,
-    /// Could not be opened.
+    /// Connections that could not be opened.
     pub failed: u64,
-    /// Closed by the server while nothing was under way, which is its right.
+    /// Connections that the server closed while they were idle, as it may.
     pub closed_idle: u64,
 }
 
-/// What went wrong, in one way.
+/// One kind of failure.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 pub struct Error {
-    /// See the table above.
+    /// The class; see the table above.
     pub class: String,
-    /// May be empty.
+    /// The detail; may be empty.
     pub detail: String,
-    /// How often.
+    /// Number of failures of this kind.
     pub count: u64,
-    /// When it first did, in seconds from the start.
+    /// When the first one occurred, in seconds from the start.
     pub at: f64,
-    /// The index of the request to which it first did.
+    /// Index of the request of the first one.
     pub request: usize,
-    /// The first, told.
+    /// Description of the first one.
     pub example: String,
 }
 
 /// Traffic.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 pub struct Bytes {
-    /// Through sockets, within the window.
+    /// Bytes received through sockets within the window.
     pub received: u64,
-    /// Through sockets, within the window.
+    /// Bytes sent through sockets within the window.
     pub sent: u64,
-    /// Status lines and fields of measured responses, interim ones too.
+    /// Bytes of status lines and fields of measured responses, including interim ones.
     pub heads: u64,
-    /// Decoded bodies of measured responses.
+    /// Bytes of decoded bodies of measured responses.
     pub bodies: u64,
 }
 
-/// A set of times.
+/// Summary and histogram of a set of times.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 pub struct Times {
-    /// How many.
+    /// Number of times.
     pub count: u64,
-    /// The shortest.
+    /// The shortest time.
     pub min: Option<f64>,
-    /// Exact.
+    /// The exact mean.
     pub mean: Option<f64>,
     /// The standard deviation.
     pub sd: Option<f64>,
-    /// The longest.
+    /// The longest time.
     pub max: Option<f64>,
-    /// HdrHistogram V2, compressed, base64.
+    /// The histogram in HdrHistogram's V2, compressed, in base64.
     pub histogram: String,
 }
 
-/// One interval of the time series: by when a response ended. The first begins with the run.
+/// One interval of the time series; responses count for the interval in which they ended. The first begins with the
+/// run.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 pub struct Interval {
-    /// Seconds from the start.
+    /// Begin, in seconds from the start.
     pub at: f64,
-    /// The last one may be shorter.
+    /// Length in seconds; the last one may be shorter.
     pub seconds: f64,
     /// Whether it began before the window.
     pub warmup: bool,
-    /// Whole and well-formed responses.
+    /// Number of whole and well-formed responses.
     pub answered: u64,
-    /// Requests.
+    /// Number of failed requests.
     pub failed: u64,
-    /// Requests.
+    /// Number of dropped requests.
     pub dropped: u64,
-    /// Requests.
+    /// Number of late requests.
     pub late: u64,
-    /// Bytes.
+    /// Bytes received.
     pub received: u64,
-    /// Of latency.
+    /// Median of latency.
     pub p50: Option<f64>,
-    /// Of latency.
+    /// 99th percentile of latency.
     pub p99: Option<f64>,
-    /// Of latency.
+    /// Maximum of latency.
     pub max: Option<f64>,
-    /// HdrHistogram V2 of those that are ok; none if there are none.
+    /// Histogram (V2) of the latency of requests that are ok; `None` if there are none.
     pub latency: Option<String>,
 }
 
-/// What the generator took, within the window.
+/// Resources that the generator used within the window.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Deserialize, Serialize)]
 pub struct Processor {
     /// Seconds of processor time of its thread.
     pub used: f64,
-    /// Seconds for which it could have run and others did.
+    /// Seconds for which it was runnable without a processor.
     pub starved: Option<f64>,
     /// Seconds for which it waited.
     pub idle: f64,
@@ -260,56 +261,56 @@ pub struct Processor {
 /// The first response to a request.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 pub struct Sample {
-    /// Its index.
+    /// Index of the request.
     pub request: usize,
-    /// Of the response.
+    /// Status of the response.
     pub status: u16,
     /// Status line and fields, as Latin-1.
     pub head: String,
-    /// Bytes of the decoded body.
+    /// Length of the decoded body in bytes.
     pub length: u64,
-    /// Of the decoded body.
+    /// SHA-256 of the decoded body.
     pub sha256: String,
 }
 
-/// What is told while it runs.
+/// The progress of a run.
 ///
 /// ```text
 /// {"elapsed": 1.5, "phase": "warmup", "answered": 15000, "failed": 0, "dropped": 0, "late": 0, "active": 64,
-///  "waiting": 0, "received": 1, "latest": {an interval as above: what came since the last report}}
+///  "waiting": 0, "received": 1, "latest": {an interval as above, since the last report}}
 /// ```
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 pub struct Progress {
     /// Seconds since the start.
     pub elapsed: f64,
-    /// What is being done.
+    /// The phase.
     pub phase: Phase,
-    /// So far, with the warm-up.
+    /// Answered requests so far, including the warm-up.
     pub answered: u64,
-    /// So far, with the warm-up.
+    /// Failed requests so far, including the warm-up.
     pub failed: u64,
-    /// So far, with the warm-up.
+    /// Dropped requests so far, including the warm-up.
     pub dropped: u64,
-    /// So far, with the warm-up.
+    /// Late requests so far, including the warm-up.
     pub late: u64,
-    /// Requests under way.
+    /// Unanswered requests.
     pub active: usize,
     /// Requests that wait for a connection.
     pub waiting: usize,
-    /// Bytes so far.
+    /// Bytes received so far.
     pub received: u64,
-    /// What came since the last report.
+    /// Counts since the last report.
     pub latest: Interval,
 }
 
-/// What a run is doing.
+/// The phases of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Phase {
-    /// Sending what is not measured.
+    /// Requests are sent and not measured.
     Warmup,
-    /// Sending what is.
+    /// Requests are sent and measured.
     Measuring,
-    /// Waiting for the last answers.
+    /// The last answers are awaited.
     Draining,
 }

@@ -11,20 +11,20 @@ use std::fmt;
 use std::io;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-/// The longest sleep before the start, so that a signal is seen.
+/// The longest sleep before the start, so that signals are noticed.
 const NAP: Nanos = 50_000_000;
 
-/// Ticks in a row before sockets are asked for news again.
+/// Maximum number of consecutive ticks before sockets are polled again.
 const BURST: usize = 64;
 
-/// Whether a run goes on.
+/// Whether to continue a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Answer {
-    /// It does.
+    /// Continue.
     GoOn,
-    /// It is over, and what was measured so far is kept.
+    /// Stop, and keep what was measured so far.
     Stop,
-    /// The same, because of a signal.
+    /// Stop because of a signal, and keep what was measured so far.
     Interrupt,
 }
 
@@ -33,7 +33,7 @@ pub enum Answer {
 pub enum RunError {
     /// The plan cannot be carried out.
     Plan(PlanError),
-    /// The system gives no poller or no timer.
+    /// The system refuses a poller or a timer.
     System(io::Error),
 }
 
@@ -60,12 +60,12 @@ impl From<io::Error> for RunError {
     }
 }
 
-/// Carries out a plan in this thread. `observe` is told of the progress as often as the plan says, and decides whether
-/// the run goes on.
+/// Carries out a plan in this thread. Calls `observe` with the progress as often as the plan says; it decides whether
+/// to continue.
 ///
 /// # Errors
-/// What is wrong with the plan, or that the system gives no poller. A server that cannot be reached, or says the wrong
-/// things, is a result.
+/// What is wrong with the plan, or that the system refuses a poller. A server that is unreachable or answers wrongly is
+/// a result, not an error.
 pub fn run(plan: &Plan, mut observe: impl FnMut(&Progress) -> Answer) -> Result<Measured, RunError> {
     let targets = addresses(&plan.target)?;
     let count = targets.len();
@@ -95,7 +95,7 @@ pub fn run(plan: &Plan, mut observe: impl FnMut(&Progress) -> Answer) -> Result<
         let mut now = clock();
         usage.note(generator.phase(now));
         if now >= report_due {
-            // One that comes late is not made up for.
+            // A late report is not made up for.
             report_due = now + every;
             match observe(&generator.progress(now)) {
                 Answer::GoOn => {}
@@ -114,7 +114,7 @@ pub fn run(plan: &Plan, mut observe: impl FnMut(&Progress) -> Answer) -> Result<
         now = woken;
         for (index, readiness) in ready.drain(..).enumerate() {
             if let Readiness::Connection { slot, read_closed, .. } = readiness {
-                // Each by the time at which it is looked at, not at which all were found.
+                // Each socket is handled with the time of its handling, not the time of the poll.
                 if index > 0 {
                     now = clock();
                 }
@@ -131,12 +131,12 @@ pub fn run(plan: &Plan, mut observe: impl FnMut(&Progress) -> Answer) -> Result<
     }
     let now = clock();
     usage.note(generator.phase(now));
-    // The last stretch of time is told too.
+    // The last interval is reported too.
     observe(&generator.progress(now));
     Ok(generator.measured(now, started, wall(), usage.measured()))
 }
 
-/// Waits for the moment when several processes begin: when that was, by this clock.
+/// Waits until the time when several processes begin; returns it on this clock.
 fn wait_for(
     start: f64,
     generator: &mut Generator<Sockets>,
@@ -168,7 +168,7 @@ fn wall() -> f64 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64()
 }
 
-/// What this thread has taken of a processor, between two phases.
+/// The processor time of this thread between two phases.
 struct Usages {
     phase: Option<Phase>,
     idle: Nanos,
@@ -194,10 +194,10 @@ impl Reading {
     }
 }
 
-/// For how long this thread ran, and for how long it was ready to and others did, as Linux tells.
+/// For how long this thread ran, and for how long it was runnable without a processor, as Linux reports.
 fn scheduled() -> Option<(Nanos, Nanos)> {
-    let told = std::fs::read_to_string("/proc/thread-self/schedstat").ok()?;
-    let mut numbers = told.split(' ').map_while(|number| number.parse().ok());
+    let text = std::fs::read_to_string("/proc/thread-self/schedstat").ok()?;
+    let mut numbers = text.split(' ').map_while(|number| number.parse().ok());
     Some((numbers.next()?, numbers.next()?))
 }
 

@@ -1,14 +1,14 @@
-//! When requests are to be sent, and which of them are measured.
+//! When requests are sent, and which of them are measured.
 
 use crate::net::Nanos;
 use crate::plan::{Arrivals as Spread, Open, Plan, Thinking, Warmup, nanos};
 
-/// The warm-up and what is measured behind it: who may begin a request, and does it count.
+/// The warm-up and the window: decides whether a request may begin, and whether it is measured.
 #[derive(Debug)]
 pub(crate) struct Window {
     warmup: u64,
     length: Length,
-    /// When it begins; `None` as long as the warm-up, which is one of requests, has not sent them all.
+    /// Start of the window. `None` until a warm-up that is a number of requests has sent them all.
     from: Option<Nanos>,
     begun: u64,
     measured: u64,
@@ -34,7 +34,7 @@ impl Window {
         Self { warmup, length, from, begun: 0, measured: 0 }
     }
 
-    /// Whether a request that is due then may begin, and is measured. `None`: the window is over.
+    /// Whether a request that is due at this time may begin, and whether it is measured. `None`: the window is over.
     pub(crate) fn begin(&mut self, due: Nanos) -> Option<bool> {
         let from = match self.from {
             None if self.begun == self.warmup => *self.from.insert(due),
@@ -58,7 +58,7 @@ impl Window {
         self.from
     }
 
-    /// Its end, where that is a matter of time and known.
+    /// End of the window, if it is a time and known.
     pub(crate) fn until(&self) -> Option<Nanos> {
         match self.length {
             Length::Time(length) => Some(self.from?.saturating_add(length)),
@@ -66,7 +66,7 @@ impl Window {
         }
     }
 
-    /// Whether nothing more may begin.
+    /// Whether no more requests may begin.
     pub(crate) fn is_over(&self, now: Nanos) -> bool {
         match self.length {
             Length::Time(_) => self.until().is_some_and(|until| now >= until),
@@ -82,7 +82,7 @@ pub(crate) struct Arrivals {
     spread: Spread,
     offset: f64,
     count: u64,
-    /// The sum of the gaps so far, in seconds.
+    /// Sum of the intervals so far, in seconds.
     sum: f64,
     next: Nanos,
     random: fastrand::Rng,
@@ -105,11 +105,11 @@ impl Arrivals {
         self.next
     }
 
-    /// It has come; on to the one behind it.
+    /// Advances to the request after the one that was due.
     pub(crate) fn advance(&mut self) {
         self.count += 1;
         self.next = match self.spread {
-            // From the start each time, so that no error of rounding adds up.
+            // Computed from the start each time, so that rounding errors do not add up.
             #[allow(clippy::cast_precision_loss, reason = "there are never that many")]
             Spread::Constant => nanos(self.offset + self.count as f64 / self.rate),
             Spread::Poisson => self.gap(),
@@ -146,7 +146,7 @@ impl Think {
     }
 }
 
-/// With mean 1, by inversion.
+/// Exponential with mean 1, by inversion.
 fn exponential(random: &mut fastrand::Rng) -> f64 {
     // f64() is below 1, so the logarithm is finite.
     -(1.0 - random.f64()).ln()

@@ -1,4 +1,4 @@
-//! The plan's requests as bytes that are ready to be sent, and what is expected of their responses.
+//! The plan's requests as bytes ready to be sent, and what is expected of their responses.
 
 use crate::answers::{Answer, Hash, Wanted};
 use crate::failure::{Class, Failure};
@@ -9,17 +9,17 @@ use base64::engine::general_purpose::STANDARD;
 use std::fmt::Write as _;
 use wire::http1::client::{Content, Draft, Sender};
 
-/// Bytes of a chunk of a request's body.
+/// Size of a chunk of a request's body, in bytes.
 const CHUNK: usize = 16 * 1024;
 
-/// All that is asked for.
+/// All requests of a plan.
 #[derive(Debug)]
 pub(crate) struct Script {
     forms: Vec<Form>,
-    /// Requests on one connection.
+    /// Maximum number of requests on one connection.
     pub(crate) per_connection: u64,
     order: Order,
-    /// Sums of the weights up to and with each request.
+    /// Cumulative sums of the weights.
     weights: Vec<u64>,
     next: usize,
     random: fastrand::Rng,
@@ -28,16 +28,16 @@ pub(crate) struct Script {
 /// One request.
 #[derive(Debug)]
 pub(crate) struct Form {
-    /// Behind which the connection goes on.
+    /// Its bytes, if the connection is kept alive afterwards.
     usual: Vec<u8>,
-    /// Behind which it is closed.
+    /// Its bytes, if the connection is closed afterwards.
     last: Vec<u8>,
     answers_head: bool,
     label: String,
     status: Vec<StatusRange>,
     length: Check<u64>,
     hash: Check<Hash>,
-    /// The first response.
+    /// The first response to it.
     pub(crate) sample: Option<Sample>,
 }
 
@@ -45,7 +45,7 @@ pub(crate) struct Form {
 #[derive(Debug)]
 enum Check<T> {
     Nothing,
-    /// The first one, which has not come yet.
+    /// The first value, which has not come yet.
     First,
     Value(T),
 }
@@ -58,7 +58,7 @@ impl Script {
             let (form, keeps_alive) =
                 Form::new(plan, request).map_err(|problem| PlanError::at(format!("requests[{index}]"), problem))?;
             if !keeps_alive {
-                // A field says so. Requests that differ in it cannot share the rule that counts.
+                // A field decides it. Requests that differ in it cannot share the rule that counts.
                 per_connection = 1;
             }
             forms.push(form);
@@ -81,7 +81,7 @@ impl Script {
             order: plan.order,
             weights,
             next: 0,
-            // Apart from that of the arrivals, so that another list of requests does not change these.
+            // Independent of the arrivals' generator, so that another list of requests does not change the arrivals.
             random: fastrand::Rng::with_seed(plan.seed ^ 0x5c21_7074),
         })
     }
@@ -98,7 +98,7 @@ impl Script {
         &self.forms
     }
 
-    /// Which one is next.
+    /// Index of the next request.
     pub(crate) fn draw(&mut self) -> usize {
         if self.forms.len() == 1 {
             return 0;
@@ -118,7 +118,7 @@ impl Script {
 }
 
 impl Form {
-    /// The request, and whether its own fields let a connection go on.
+    /// The request, and whether its own fields allow to keep the connection alive.
     fn new(plan: &Plan, request: &Request) -> Result<(Self, bool), String> {
         let version = match plan.version {
             Version::Http10 => wire::http1::Version::Http10,
@@ -164,17 +164,17 @@ impl Form {
         Ok((form, draft.keeps_alive() || plan.keep_alive == KeepAlive::Switch(false)))
     }
 
-    /// What is sent.
+    /// The bytes to send.
     pub(crate) fn bytes(&self, is_last: bool) -> &[u8] {
         if is_last { &self.last } else { &self.usual }
     }
 
-    /// Method and target, for people.
+    /// Method and target, for messages.
     pub(crate) fn label(&self) -> &str {
         &self.label
     }
 
-    /// What its response is read for.
+    /// What has to be known of its response.
     pub(crate) fn wanted(&self) -> Wanted {
         let is_first = self.sample.is_none();
         Wanted {
@@ -185,7 +185,7 @@ impl Form {
         }
     }
 
-    /// Judges a response, which may be the first: what is wrong with it, and in which words.
+    /// Checks a response, which may be the first one; returns the failure and its description.
     pub(crate) fn judge(&mut self, request: usize, answer: &mut Answer) -> Result<(), (Failure, String)> {
         if let (None, Some(head), Some(hash)) = (&self.sample, answer.head.take(), &answer.hash) {
             self.sample = Some(Sample {
@@ -216,7 +216,7 @@ impl Form {
 }
 
 impl<T: Copy + PartialEq> Check<T> {
-    /// The value that was expected, if this is another.
+    /// The expected value, if `value` is a different one.
     fn compare(&mut self, value: T) -> Result<(), T> {
         match *self {
             Self::Nothing => Ok(()),
@@ -245,7 +245,7 @@ fn write(draft: &Draft, request: &Request, body: Option<&[u8]>) -> Result<Vec<u8
     let content = match body {
         Some(_) if request.chunked => Content::Chunked,
         Some(body) => Content::Length(body.len() as u64),
-        // These usually have one, and say so if not (RFC 9110 section 8.6).
+        // These methods usually have a body, and should declare it if not (RFC 9110 section 8.6).
         None if matches!(request.method.as_str(), "POST" | "PUT" | "PATCH") => Content::Length(0),
         None => Content::None,
     };

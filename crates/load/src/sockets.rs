@@ -9,7 +9,7 @@ use std::io::{self, IoSlice};
 use std::os::fd::OwnedFd;
 use std::time::Duration;
 
-/// Where the timer is told; no connection is there.
+/// Token of the timer; no connection has it.
 const TIMER: usize = usize::MAX >> 1;
 
 /// Client sockets, watched by an engine's poller.
@@ -48,12 +48,12 @@ impl Net for Sockets {
         let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
         let socket = rustix::net::socket_with(family, SocketType::STREAM, flags, None)?;
         if family != AddressFamily::UNIX {
-            // A request leaves in one piece; waiting for more only delays it.
+            // A request is sent in one piece; waiting for more would only delay it.
             sockopt::set_tcp_nodelay(&socket, true)?;
         }
         match rustix::net::connect(&socket, address) {
             Ok(()) | Err(Errno::INPROGRESS) => {}
-            // connect(2): what a Unix socket says when the listener's queue is full.
+            // connect(2): the error of a Unix socket whose listener's queue is full.
             Err(Errno::AGAIN) if family == AddressFamily::UNIX => return Ok(None),
             Err(error) => return Err(error.into()),
         }
@@ -79,8 +79,8 @@ impl Net for Sockets {
     }
 }
 
-/// Waits for sockets and for a time, to the microsecond: a poller alone waits for whole milliseconds, and what is sent
-/// that much late would be measured as the server's latency.
+/// Waits for sockets and for a time, with a precision of microseconds. A poller alone waits for whole milliseconds, and
+/// that delay of a request would be measured as latency of the server.
 #[derive(Debug)]
 pub(crate) struct Waiter {
     poller: Poller,
@@ -100,7 +100,7 @@ impl Waiter {
         Ok(Self { poller })
     }
 
-    /// Waits until something is ready, or for so long.
+    /// Waits until something is ready, at most this long.
     pub(crate) fn wait(&mut self, left: Option<Nanos>, ready: &mut Vec<Readiness>) -> io::Result<()> {
         let left = left.map(Duration::from_nanos);
         #[cfg(target_os = "linux")]
@@ -134,13 +134,13 @@ mod linux {
             Ok(Self { descriptor })
         }
 
-        /// What is left for the poller itself to wait: whole milliseconds are its own affair, so that the timer is set
-        /// only for a wait that ends within them.
+        /// The time that the poller itself waits: whole milliseconds. The timer is set only for a wait that ends within
+        /// a millisecond.
         pub(super) fn set(&self, left: Option<Duration>) -> io::Result<Option<Duration>> {
             const COARSE: Duration = Duration::from_millis(2);
             let left = match left {
                 None | Some(Duration::ZERO) => return Ok(left),
-                // Rounded up it would be late; a millisecond early, the rest is waited for by the timer.
+                // Rounded up it would be late. It ends up to a millisecond early, and the timer waits for the rest.
                 Some(long) if long > COARSE => return Ok(Some(long.saturating_sub(COARSE))),
                 Some(short) => short,
             };

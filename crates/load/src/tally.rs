@@ -1,4 +1,4 @@
-//! What is counted while a run lasts.
+//! The counts of a run.
 
 use crate::failure::Failure;
 use crate::histogram::Histogram;
@@ -7,32 +7,32 @@ use crate::plan::seconds;
 use crate::result::{Bytes, Connections, Discarded, Error, Interval, Times};
 use std::collections::BTreeMap;
 
-/// A request that is later than this was late.
+/// A request that is later than this counts as late.
 pub(crate) const LATE: Nanos = 1_000_000;
-/// Kinds of errors told apart; more are counted by their class alone.
+/// Maximum number of distinct errors; further ones are counted by their class alone.
 const KINDS: usize = 1000;
 
 /// One request.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Job {
-    /// When it was to be sent.
+    /// When it was due.
     pub(crate) due: Nanos,
-    /// When it was put on its connection, which may have had to be opened first.
+    /// When it was put on its connection, which may still be opening.
     pub(crate) put: Nanos,
-    /// When it could be sent: the connection was open.
+    /// When it could be sent, because the connection was open.
     pub(crate) given: Nanos,
     /// When its response began; 0: it has not.
     pub(crate) first: Nanos,
-    /// The generator came late to it.
+    /// Whether the generator itself was late.
     pub(crate) noticed_late: bool,
-    /// Its index in the script.
+    /// Index of the request in the script.
     pub(crate) request: usize,
     pub(crate) is_measured: bool,
-    /// It asks the server to close the connection.
+    /// Whether it asks the server to close the connection.
     pub(crate) is_last: bool,
 }
 
-/// A histogram with exact figures.
+/// A histogram with exact values of minimum, mean and maximum.
 #[derive(Debug, Default)]
 pub(crate) struct Spread {
     histogram: Histogram,
@@ -66,7 +66,7 @@ pub(crate) struct Tally {
     pub(crate) lag: Spread,
     statuses: Vec<u64>,
     errors: BTreeMap<Failure, Error>,
-    /// With the warm-up.
+    /// Includes the warm-up.
     pub(crate) total: Part,
     /// When the last measured request ended.
     pub(crate) last_end: Nanos,
@@ -76,7 +76,7 @@ pub(crate) struct Tally {
     pub(crate) series: Vec<Interval>,
 }
 
-/// Counts that are told for any stretch of time.
+/// Counts of a period of time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Part {
     pub(crate) answered: u64,
@@ -131,10 +131,10 @@ impl Stretch {
         self.part == Part::default() && self.latency.is_empty()
     }
 
-    /// Tells it and begins the next.
+    /// Reports the period, and begins the next one.
     fn take(&mut self, end: Nanos, window_from: Nanos) -> Interval {
         let quantile = |quantile| self.latency.quantile(quantile).map(seconds);
-        let told = Interval {
+        let interval = Interval {
             at: seconds(self.begin),
             seconds: seconds(end.saturating_sub(self.begin)),
             warmup: self.begin < window_from,
@@ -152,7 +152,7 @@ impl Stretch {
             self.latency.clear();
         }
         (self.begin, self.part, self.max) = (end, Part::default(), 0);
-        told
+        interval
     }
 }
 
@@ -196,7 +196,7 @@ impl Tally {
         (self.from..=self.until).contains(&now)
     }
 
-    /// Time goes on: intervals that are over are told.
+    /// Advances the time: reports intervals that are over.
     #[inline]
     pub(crate) fn roll(&mut self, now: Nanos) {
         while now - self.current.begin >= self.interval {
@@ -205,7 +205,7 @@ impl Tally {
         }
     }
 
-    /// Nothing more comes: the interval that has begun is told too.
+    /// Reports the last interval.
     pub(crate) fn close(&mut self, now: Nanos) {
         self.roll(now);
         if now > self.current.begin || !self.current.is_empty() || self.series.is_empty() {
@@ -214,12 +214,12 @@ impl Tally {
         }
     }
 
-    /// What came since this was last asked for.
+    /// The counts since the last call.
     pub(crate) fn latest(&mut self, now: Nanos) -> Interval {
         self.latest.take(now, self.from)
     }
 
-    /// The same change to all stretches.
+    /// Applies the same change to all periods.
     fn parts(&mut self, change: impl Fn(&mut Part)) {
         change(&mut self.total);
         change(&mut self.current.part);
@@ -246,12 +246,12 @@ impl Tally {
         }
     }
 
-    /// An arrival was noticed so late.
+    /// An arrival was noticed this late.
     pub(crate) fn lagged(&mut self, lag: Nanos) {
         self.lag.record(lag);
     }
 
-    /// A request goes out late.
+    /// A request is sent late.
     pub(crate) fn was_late(&mut self, job: &Job) {
         self.parts(|part| part.late += 1);
         if job.is_measured {
@@ -260,7 +260,7 @@ impl Tally {
         }
     }
 
-    /// A response is whole, whatever it says.
+    /// A response is whole, whatever its status.
     pub(crate) fn answered(&mut self, now: Nanos, job: &Job, status: u16, heads: u64, body: u64) {
         self.parts(|part| part.answered += 1);
         if self.is_within(now) {
@@ -273,7 +273,7 @@ impl Tally {
         }
     }
 
-    /// A request has been answered as it should.
+    /// A request was answered as expected.
     pub(crate) fn ok(&mut self, now: Nanos, job: &Job) {
         let latency = now.saturating_sub(job.due);
         for stretch in [&mut self.current, &mut self.latest] {
@@ -291,7 +291,7 @@ impl Tally {
         }
     }
 
-    /// A request has failed; `example` tells how, if it is the first to fail so.
+    /// A request has failed; `example` describes the failure, and is called for the first one of its kind.
     pub(crate) fn failed(&mut self, now: Nanos, job: &Job, failure: Failure, example: impl FnOnce() -> String) {
         self.parts(|part| part.failed += 1);
         if job.is_measured {

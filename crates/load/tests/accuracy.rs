@@ -1,5 +1,5 @@
-//! What is measured is what is the case, where that can be calculated. Time is virtual, chance is seeded: each figure
-//! comes out the same in every run.
+//! The measured values are right, where the right ones can be calculated. Time is virtual and random choices are
+//! seeded, so every run gives the same values.
 
 mod common;
 
@@ -12,7 +12,7 @@ fn assert_near(what: &str, found: f64, expected: f64, tolerance: f64) {
     assert!(off <= tolerance, "{what}: {found} instead of {expected}, {:.2} % off", off * 100.0);
 }
 
-/// Answers after 1 ms, but for the last second of every ten, in which it stands still.
+/// A server that answers after 1 ms, except in the last second of every ten, in which it stalls.
 fn stalling() -> impl Server {
     Answering(|now: Nanos, _, _, _: &[u8]| {
         let within = now % (10 * SECOND);
@@ -21,10 +21,10 @@ fn stalling() -> impl Server {
     })
 }
 
-/// A tenth of the requests comes while the server stands still, and waits for up to a second, evenly spread. One in a
-/// hundred of all, a tenth of these, waits for longer than 0.9 s.
+/// A tenth of the requests is due while the server stalls, and waits for up to a second, evenly distributed. One
+/// request in a hundred, a tenth of these, waits for longer than 0.9 s.
 #[test]
-fn a_stall_shows_in_the_open_model() {
+fn stall_raises_latency_in_the_open_model() {
     for arrivals in ["constant", "poisson"] {
         let open = json!({"rate": 100, "arrivals": arrivals, "max_connections": 1000});
         let measured = run(&plan(&json!({"model": {"open": open}, "duration": 600, "seed": 5})), stalling());
@@ -38,31 +38,32 @@ fn a_stall_shows_in_the_open_model() {
     }
 }
 
-/// With one connection at a time, those that came meanwhile wait for it, and for each other.
+/// With one connection at a time, the requests that were due meanwhile wait for it, and for each other.
 #[test]
-fn a_stall_shows_in_the_open_model_though_only_one_connection_is_there() {
+fn stall_raises_latency_in_the_open_model_with_one_connection() {
     let open = json!({"rate": 100, "max_connections": 1});
     let measured = run(&plan(&json!({"model": {"open": open}, "duration": 600})), stalling());
     assert_eq!((measured.requests, measured.dropped, measured.connections.opened), (60_000, 0, 1));
-    // After the stall, those that have queued go out every ms and not every 10, so the wait shrinks by 9 of 10 ms for
-    // each: 100 wait in the stall and 11 more behind it, evenly spread over a second. One in a hundred is 10 of 1000.
+    // After the stall, the queued requests are sent every ms and not every 10, so the wait shrinks by 9 of 10 ms for
+    // each: 100 wait during the stall and 11 more after it, evenly distributed over a second. One in a hundred is 10 of
+    // 1000.
     assert_near("p99", quantile(&measured.latency, 0.99), 0.91, 0.02);
-    // What the server itself is asked to do takes a ms, but for the one that it was asked when it stood still.
+    // A request takes the server a ms, except the one that it received when it stalled.
     assert_near("service p99", quantile(&measured.service, 0.99), 0.001, 0.01);
     assert!(measured.late > 60 * 90, "{}", measured.late);
     assert_eq!(measured.late_by_generator, 0);
 }
 
-/// The closed model asks nothing while the server stands still, and so hardly sees that it does.
+/// The closed model sends nothing while the server stalls, and so hardly notices.
 #[test]
-fn a_stall_hides_in_the_closed_model() {
+fn stall_hardly_raises_latency_in_the_closed_model() {
     let closed = json!({"connections": 1, "think": 0.009});
     let measured = run(&plan(&json!({"model": {"closed": closed}, "duration": 600})), stalling());
     assert_near("p99", quantile(&measured.latency, 0.99), 0.001, 0.01);
     assert_near("max", measured.latency.max.unwrap(), 1.0, 0.01);
 }
 
-/// Answers after times that have no memory, with this mean.
+/// A server that answers after exponentially distributed times with this mean.
 fn exponential(mean: f64, seed: u64) -> impl Server {
     let mut random = fastrand::Rng::with_seed(seed);
     Answering(move |now: Nanos, _, _, _: &[u8]| {
@@ -72,7 +73,7 @@ fn exponential(mean: f64, seed: u64) -> impl Server {
 }
 
 #[test]
-fn exponential_latencies_come_out_as_they_are() {
+fn exponential_latencies_are_measured_exactly() {
     let models = [
         json!({"closed": {"connections": 50}}),
         json!({"closed": {"connections": 50, "think": 0.01, "thinking": "exponential"}}),
@@ -93,9 +94,9 @@ fn exponential_latencies_come_out_as_they_are() {
     }
 }
 
-/// One queue, one that serves it, both without memory: the time in both has none either, with mean 1/(mu - lambda).
+/// M/M/1: one queue, one server, both exponential. The total time is exponential with mean 1/(mu - lambda).
 #[test]
-fn a_queue_behaves_as_theory_says() {
+fn queue_latency_agrees_with_theory() {
     let mut random = fastrand::Rng::with_seed(21);
     let mut free_at = 0;
     let server = Answering(move |now: Nanos, _, _, _: &[u8]| {
@@ -116,7 +117,7 @@ fn a_queue_behaves_as_theory_says() {
 
 /// Little's law: users = rate x (response + think).
 #[test]
-fn users_who_think_make_the_rate_that_they_must() {
+fn rate_of_thinking_users_agrees_with_littles_law() {
     let closed = json!({"connections": 30, "think": 0.04, "thinking": "exponential"});
     let plan = plan(&json!({"model": {"closed": closed}, "duration": 300, "seed": 3}));
     let measured = run(&plan, exponential(0.010, 4));
@@ -125,7 +126,7 @@ fn users_who_think_make_the_rate_that_they_must() {
 }
 
 #[test]
-fn constant_arrivals_are_exact_and_poisson_ones_as_many() {
+fn constant_arrivals_are_exact_and_poisson_arrivals_average_the_same() {
     let instant = || Answering(|now: Nanos, _, _, _: &[u8]| vec![(now, ok(""))]);
     let rate = |arrivals: &str, rate: f64, duration: f64| {
         let open = json!({"rate": rate, "arrivals": arrivals});
@@ -135,13 +136,13 @@ fn constant_arrivals_are_exact_and_poisson_ones_as_many() {
     assert_eq!(rate("constant", 7.0, 100.0), 700);
     assert_eq!(rate("constant", 0.5, 10.0), 5);
     let poisson = rate("poisson", 1000.0, 100.0);
-    // Its deviation is 316.
+    // The standard deviation is 316.
     assert!(poisson.abs_diff(100_000) < 1000, "{poisson}");
 }
 
-/// A generator that comes late says so, and what it sends late was late.
+/// A generator that is late reports it, and the requests count as late.
 #[test]
-fn the_generators_own_lateness_is_told_apart() {
+fn lateness_of_the_generator_is_reported_separately() {
     let instant = Answering(|now: Nanos, _, _, _: &[u8]| vec![(now, ok(""))]);
     let open = json!({"rate": 10});
     let plan = plan(&json!({"model": {"open": open}, "duration": 10}));
@@ -154,7 +155,7 @@ fn the_generators_own_lateness_is_told_apart() {
 }
 
 #[test]
-fn the_series_adds_up() {
+fn counts_of_the_series_add_up_to_the_totals() {
     let open = json!({"rate": 100, "max_connections": 1000});
     let plan = plan(&json!({"model": {"open": open}, "duration": 60, "warmup": {"seconds": 15}, "interval": 10}));
     let measured = run(&plan, stalling());
@@ -171,6 +172,6 @@ fn the_series_adds_up() {
         }
     }
     assert_eq!(merged.len(), 7500);
-    // The answers of a stall come in the interval after it.
+    // The answers of a stall arrive in the interval after it.
     assert!(measured.series[1].max.unwrap() > 0.9, "{:?}", measured.series[1]);
 }

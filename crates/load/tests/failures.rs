@@ -1,4 +1,4 @@
-//! A server that fails is reported as what it is, and nothing hangs. Time is virtual.
+//! Failures of the server are classified, and no run hangs. Time is virtual.
 
 mod common;
 
@@ -8,8 +8,8 @@ use load::{Measured, Nanos};
 use rustix::io::Errno;
 use serde_json::{Value, json};
 
-/// One request, to which the server says this; each part 1 ms after the one before.
-fn told(parts: Vec<Say>, changes: &Value) -> Measured {
+/// Makes one request, to which the server sends these parts, each 1 ms after the one before.
+fn respond(parts: Vec<Say>, changes: &Value) -> Measured {
     let mut changes = changes.clone();
     if changes.get("count").is_none() && changes.get("duration").is_none() {
         changes["count"] = json!(1);
@@ -21,7 +21,7 @@ fn told(parts: Vec<Say>, changes: &Value) -> Measured {
 }
 
 fn assert_fails(parts: Vec<Say>, class: &str, detail: &str, words: &str) -> Measured {
-    let measured = told(parts, &json!({"timeout": 2}));
+    let measured = respond(parts, &json!({"timeout": 2}));
     assert_eq!(errors(&measured), [error(class, detail, 1)]);
     let example = &measured.errors[0].example;
     assert!(example.contains(words), "{example}");
@@ -30,7 +30,7 @@ fn assert_fails(parts: Vec<Say>, class: &str, detail: &str, words: &str) -> Meas
 }
 
 #[test]
-fn each_way_to_fail_has_its_name() {
+fn each_failure_has_its_class() {
     let head = "HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\n";
     assert_fails(vec![Say::End], "unanswered", "", "without an answer");
     assert_fails(vec![Say::Reset], "reset", "", "GET /");
@@ -65,7 +65,7 @@ fn each_way_to_fail_has_its_name() {
 
 /// The same with each response of `tests/corpus/responses.json`, at once and byte by byte.
 #[test]
-fn each_broken_response_is_called_by_the_rule_that_it_breaks() {
+fn malformed_response_is_reported_by_the_broken_rule() {
     let cases: Vec<Value> = serde_json::from_str(include_str!("../../../tests/corpus/responses.json")).unwrap();
     assert!(cases.len() > 50);
     for case in cases {
@@ -80,18 +80,18 @@ fn each_broken_response_is_called_by_the_rule_that_it_breaks() {
         let fault = case["fault"].as_str().unwrap();
         let (class, detail) = if fault == "Truncated" { ("closed_early", "") } else { ("malformed", fault) };
         let plan = json!({"requests": [{"method": method, "path": "/"}], "timeout": 1000});
-        let measured = told([Say::Bytes(bytes.clone())].into_iter().chain(end.clone()).collect(), &plan);
+        let measured = respond([Say::Bytes(bytes.clone())].into_iter().chain(end.clone()).collect(), &plan);
         assert_eq!(errors(&measured), [error(class, detail, 1)], "{}", case["name"]);
-        // What comes behind a whole response a little later may as well be of another request that is not asked.
+        // Bytes that follow a whole response a little later could belong to an answer without a request.
         if fault != "Unasked" {
             let single = bytes.iter().map(|&byte| Say::Bytes(vec![byte])).chain(end).collect();
-            assert_eq!(errors(&told(single, &plan)), [error(class, detail, 1)], "{}, byte by byte", case["name"]);
+            assert_eq!(errors(&respond(single, &plan)), [error(class, detail, 1)], "{}, byte by byte", case["name"]);
         }
     }
 }
 
 #[test]
-fn what_does_not_end_is_ended() {
+fn response_that_does_not_end_times_out() {
     let endless = |piece: &'static str| {
         Answering(move |now: Nanos, _, _, _: &[u8]| {
             let mut said = vec![(now, say("HTTP/1.1 200 OK\r\n"))];
@@ -109,7 +109,7 @@ fn what_does_not_end_is_ended() {
 }
 
 #[test]
-fn bodies_are_compared() {
+fn wrong_body_is_reported() {
     let hello = "2cf24dba5fb0a30e26e83b2ac5b9e29e1b161e5c1fa7425e73043362938b9824";
     let with = |checks: Value, bodies: &'static [&'static str]| {
         let server = Answering(move |now: Nanos, _, nth, _: &[u8]| vec![(now + MS, ok(bodies[nth % bodies.len()]))]);
@@ -127,8 +127,8 @@ fn bodies_are_compared() {
 }
 
 #[test]
-fn the_first_response_is_kept() {
-    let measured = told(vec![ok("hello")], &json!({"requests": [{"path": "/a"}, {"path": "/b"}], "count": 5}));
+fn first_response_is_kept_as_a_sample() {
+    let measured = respond(vec![ok("hello")], &json!({"requests": [{"path": "/a"}, {"path": "/b"}], "count": 5}));
     assert_eq!(measured.samples.len(), 2);
     let sample = &measured.samples[1];
     assert_eq!((sample.request, sample.status, sample.length), (1, 200, 5));
@@ -138,7 +138,8 @@ fn the_first_response_is_kept() {
     assert_eq!(measured.bytes.received, measured.bytes.heads + measured.bytes.bodies);
 }
 
-/// Connects as it is told, for each attempt, the last one for all further ones; answers after 1 ms.
+/// A server that treats each attempt to connect as listed; the last entry applies to all further ones. It answers after
+/// 1 ms.
 struct Door(Vec<Connecting>, usize);
 
 impl Server for Door {
@@ -153,7 +154,7 @@ impl Server for Door {
 }
 
 #[test]
-fn connections_that_fail_are_told_apart() {
+fn failed_connections_are_classified() {
     let with = |connecting| {
         let changes = json!({"count": 1, "timeout": 2, "patience": null});
         errors(&run(&plan(&changes), Door(vec![connecting], 0)))
@@ -168,7 +169,7 @@ fn connections_that_fail_are_told_apart() {
 }
 
 #[test]
-fn a_full_queue_is_tried_again() {
+fn connecting_is_retried_when_the_queue_is_full() {
     let server = Door(vec![Connecting::Full, Connecting::Full, Connecting::Opens(0)], 0);
     let measured = run(&plan(&json!({"count": 1})), server);
     assert_eq!((measured.ok, errors(&measured)), (1, vec![]));
@@ -177,7 +178,7 @@ fn a_full_queue_is_tried_again() {
 }
 
 #[test]
-fn a_server_that_is_not_there_ends_the_run() {
+fn run_ends_when_the_server_is_unreachable() {
     for connecting in [Connecting::Fails(0, Errno::CONNREFUSED), Connecting::Hangs, Connecting::Full] {
         for model in [json!({"closed": {"connections": 10}}), json!({"open": {"rate": 50, "connections": 3}})] {
             let changes = json!({"model": model, "duration": 600, "patience": 3});
@@ -185,13 +186,13 @@ fn a_server_that_is_not_there_ends_the_run() {
             assert_eq!(measured.ended, Ended::Unreachable);
             assert!(!measured.errors.is_empty(), "{model} {connecting:?}: nothing says why");
             assert!((measured.window.seconds - 3.0).abs() < 0.1, "{:?}", measured.window);
-            // Who cannot connect tries ever less often.
+            // A user that cannot connect waits longer and longer.
             assert!(measured.requests <= 200, "{}", measured.requests);
         }
     }
 }
 
-/// Serves, is gone for a while, and serves again.
+/// A server that serves, is gone for a while, and serves again.
 struct Restarting {
     gone: std::ops::Range<Nanos>,
 }
@@ -211,7 +212,7 @@ impl Server for Restarting {
 }
 
 #[test]
-fn a_server_that_comes_back_is_used_again() {
+fn run_continues_when_the_server_comes_back() {
     let closed = json!({"closed": {"connections": 10}});
     let server = Restarting { gone: 2 * SECOND..4 * SECOND };
     let measured = run(&plan(&json!({"model": closed, "duration": 10})), server);
@@ -222,15 +223,15 @@ fn a_server_that_comes_back_is_used_again() {
     assert!((measured.errors[1].at - 2.0).abs() < 0.1);
     let answered: Vec<_> = measured.series.iter().map(|interval| interval.answered).collect();
     assert_eq!(answered[3], 0);
-    // Whoever found it gone may have to wait for a second.
+    // A user that found the server gone may have to wait for a second.
     assert!(answered[5..10].iter().all(|&answered| answered >= 950), "{answered:?}");
     let failed: u64 = measured.series.iter().map(|interval| interval.failed).sum();
     assert_eq!(failed, measured.failed);
 }
 
-/// In the open model each request that comes meanwhile fails, and no more.
+/// In the open model, only requests that are due meanwhile fail.
 #[test]
-fn a_server_that_is_gone_fails_what_was_to_be_sent() {
+fn requests_due_while_the_server_is_gone_fail() {
     let server = Restarting { gone: 2 * SECOND..4 * SECOND };
     let measured = run(&plan(&json!({"model": {"open": {"rate": 100}}, "duration": 10})), server);
     assert_eq!(measured.requests, 1000);
@@ -240,7 +241,7 @@ fn a_server_that_is_gone_fails_what_was_to_be_sent() {
 #[test]
 fn requests_that_find_no_connection_are_dropped_and_counted() {
     let slow = || Answering(|now: Nanos, _, _, _: &[u8]| vec![(now + SECOND, ok("hello"))]);
-    // 10 a second can be served; 100 come.
+    // The server can answer 10 a second; 100 are due.
     let open = json!({"rate": 100, "max_connections": 10, "max_waiting": 20});
     let measured = run(&plan(&json!({"model": {"open": open}, "duration": 10})), slow());
     assert_eq!((measured.requests, measured.connections.opened), (1000, 10));
@@ -261,7 +262,7 @@ fn requests_that_find_no_connection_are_dropped_and_counted() {
 }
 
 #[test]
-fn a_run_that_is_interrupted_keeps_what_it_has() {
+fn interrupted_run_keeps_its_counts() {
     let server = || Answering(|now: Nanos, _, _, _: &[u8]| vec![(now + 100 * MS, ok("hello"))]);
     let changes = json!({"model": {"closed": {"connections": 5}}, "duration": 100, "warmup": {"seconds": 1}});
     let measured = run_until(&plan(&changes), server(), 3_050 * MS, 0);
@@ -276,7 +277,7 @@ fn a_run_that_is_interrupted_keeps_what_it_has() {
 }
 
 #[test]
-fn exactly_so_many_are_measured() {
+fn plan_with_a_count_measures_exactly_that_many() {
     let server = || Answering(|now: Nanos, _, _, _: &[u8]| vec![(now + MS, ok("hello"))]);
     for model in [json!({"closed": {"connections": 7}}), json!({"open": {"rate": 1000}})] {
         let changes = json!({"model": model, "count": 100, "warmup": {"requests": 33}});
@@ -286,9 +287,9 @@ fn exactly_so_many_are_measured() {
     }
 }
 
-/// A server that answers slowly at the end is waited for: the slow ones are what would be missing.
+/// A server that answers slowly at the end is waited for: otherwise the slow answers would be missing.
 #[test]
-fn what_is_under_way_at_the_end_is_measured() {
+fn requests_unanswered_at_the_end_of_the_window_are_measured() {
     let server = Answering(|now: Nanos, _, _, _: &[u8]| {
         vec![(now + if now >= 9 * SECOND { 5 * SECOND } else { MS }, ok("hello"))]
     });
@@ -296,7 +297,7 @@ fn what_is_under_way_at_the_end_is_measured() {
     let measured = run(&plan(&json!({"model": {"open": open}, "duration": 10})), server);
     assert_eq!((measured.requests, measured.ok), (100, 100));
     assert!((measured.latency.max.unwrap() - 5.0).abs() < 0.01);
-    // The rate is that of the window all the same.
+    // The rate is still that of the window.
     assert_eq!(measured.answered, 90);
     assert!((measured.rate - 9.0).abs() < 0.01);
 }

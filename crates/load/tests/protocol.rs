@@ -1,4 +1,4 @@
-//! Responses in all shapes and pieces, connections kept and closed, requests as they leave.
+//! Responses of all kinds in all pieces, connections kept and closed, and the bytes of requests.
 
 mod common;
 
@@ -9,7 +9,7 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-/// A name, what is said, whether the connection ends behind it, whether it answers HEAD.
+/// A name, the bytes, whether the connection ends after them, whether they answer HEAD.
 const RESPONSES: &[(&str, &str, bool, bool)] = &[
     ("length", "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello", false, false),
     ("empty", "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n", false, false),
@@ -54,7 +54,7 @@ fn read(pieces: &[&[u8]], wanted: Wanted, ends: bool) -> Answer {
 }
 
 #[test]
-fn a_response_reads_the_same_however_it_is_cut() {
+fn response_reads_the_same_however_it_is_cut() {
     for &(name, text, ends, answers_head) in RESPONSES {
         let bytes = text.as_bytes();
         let wanted = Wanted { answers_head, hash: true, head: true, content: true };
@@ -73,7 +73,7 @@ fn a_response_reads_the_same_however_it_is_cut() {
 
 /// The same through a generator, with two requests one after the other; time passes between the pieces.
 #[test]
-fn a_cut_changes_no_count() {
+fn counts_are_the_same_however_responses_are_cut() {
     for &(name, text, ends, answers_head) in RESPONSES {
         let method = if answers_head { "HEAD" } else { "GET" };
         let run_cut = |cut: usize| {
@@ -106,7 +106,7 @@ fn a_cut_changes_no_count() {
 }
 
 #[test]
-fn times_are_those_of_the_first_and_the_last_byte() {
+fn times_are_taken_at_the_first_and_the_last_byte() {
     let server = Answering(|now: Nanos, _, _, _: &[u8]| {
         vec![
             (now + 10 * MS, say("HTTP/1.1 200 OK\r\nContent-Le")),
@@ -120,7 +120,7 @@ fn times_are_those_of_the_first_and_the_last_byte() {
     assert!((measured.latency.mean.unwrap() - 0.030).abs() < 1e-9);
 }
 
-/// The requests of each connection, as the server saw them.
+/// The requests of each connection, as the server received them.
 type Seen = Rc<RefCell<Vec<Vec<String>>>>;
 
 fn seen(changes: &Value, answer: &'static str, ends: bool) -> (load::Measured, Vec<Vec<String>>) {
@@ -145,7 +145,7 @@ fn seen(changes: &Value, answer: &'static str, ends: bool) -> (load::Measured, V
 const HELLO: &str = "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello";
 
 #[test]
-fn a_connection_is_kept_as_long_as_it_is_asked_for() {
+fn connection_is_used_for_as_many_requests_as_planned() {
     for (keep_alive, connections) in [(json!(true), 1), (json!(false), 12), (json!(5), 3), (json!(1), 12)] {
         let (measured, seen) = seen(&json!({"count": 12, "keep_alive": keep_alive}), HELLO, false);
         assert_eq!((measured.ok, measured.connections.opened, seen.len()), (12, connections, seen.len()));
@@ -160,7 +160,7 @@ fn a_connection_is_kept_as_long_as_it_is_asked_for() {
 }
 
 #[test]
-fn http_1_0_says_what_it_wants() {
+fn http10_request_states_whether_to_keep_the_connection() {
     let answer = "HTTP/1.0 200 OK\r\nConnection: keep-alive\r\nContent-Length: 5\r\n\r\nhello";
     let (measured, seen) = seen(&json!({"count": 4, "keep_alive": true, "version": "1.0"}), answer, false);
     assert_eq!((measured.ok, measured.connections.opened), (4, 1));
@@ -169,13 +169,13 @@ fn http_1_0_says_what_it_wants() {
     let (measured, seen) = self::seen(&json!({"count": 4, "keep_alive": false, "version": "1.0"}), answer, true);
     assert_eq!((measured.ok, measured.connections.opened, errors(&measured)), (4, 4, vec![]));
     assert_eq!(seen[0][0], "GET / HTTP/1.0\r\nHost: example.test\r\n\r\n");
-    // A server that does not keep connections is no error, whatever was asked of it.
+    // A server that does not keep connections alive is no error, whatever was requested.
     let (measured, _) = self::seen(&json!({"count": 4, "keep_alive": true, "version": "1.0"}), answer, true);
     assert_eq!((measured.ok, measured.connections.opened, errors(&measured)), (4, 4, vec![]));
 }
 
 #[test]
-fn requests_leave_as_they_are_given() {
+fn requests_are_sent_as_given() {
     let requests = json!([
         {"path": "/a?b=c", "fields": [["User-Agent", "x"], ["host", "other"], ["Accept", "*/*"]]},
         {"method": "POST", "path": "/form", "body": "aGVsbG8="},
@@ -198,10 +198,10 @@ fn requests_leave_as_they_are_given() {
 }
 
 #[test]
-fn a_chunked_body_leaves_in_chunks() {
+fn chunked_body_is_sent_in_chunks() {
     let requests = json!([{"method": "POST", "path": "/", "body": "aGVsbG8=", "chunked": true}]);
     let (_, seen) = seen(&json!({"count": 1, "requests": requests, "timeout": 0.5}), HELLO, false);
-    // The server of these tests knows no chunks, and reads the head alone.
+    // The server of these tests knows no chunks, and reads only the head.
     assert_eq!(seen[0][0], "POST / HTTP/1.1\r\nHost: example.test\r\nTransfer-Encoding: chunked\r\n\r\n");
 }
 
@@ -215,22 +215,22 @@ fn requests_are_drawn_by_their_weight() {
     assert!(count("/a").abs_diff(1000) < 100, "{}", count("/a"));
 }
 
-/// How many requests are at the server at a time, and that all of a batch arrive together.
+/// Counts how many requests are at the server at a time, and checks that all of a batch arrive together.
 #[test]
-fn pipelined_requests_are_under_way_together() {
+fn pipelined_requests_are_unanswered_at_the_same_time() {
     let server = Answering(|now: Nanos, _, nth, _: &[u8]| vec![(now + MS + (nth % 8) as u64, ok("hello"))]);
     let changes = json!({"model": {"closed": {"connections": 2, "pipeline": 8}}, "duration": 1});
     let measured = run(&plan(&changes), server);
-    // 16 under way for a ms each.
+    // 16 requests are unanswered for a ms each.
     assert!((measured.rate - 16_000.0).abs() < 200.0, "{}", measured.rate);
     assert_eq!((measured.connections.opened, errors(&measured)), (2, vec![]));
 }
 
-/// In the open model they are sent ahead when they are due; the depth bounds how many, and only then there is a further
-/// connection, up to the bound on those.
+/// In the open model requests are sent ahead when they are due. `pipeline` limits how many; only then another
+/// connection is opened, up to the limit of connections.
 #[test]
 fn arrivals_are_pipelined_before_a_connection_is_opened() {
-    // Every 10 ms one; each connection answers one after the other, and takes 35 ms for each.
+    // One request every 10 ms. Each connection answers one after the other, and takes 35 ms for each.
     let run_with = |pipeline: usize, most: usize| {
         let under_way = Rc::new(RefCell::new(BTreeMap::<usize, (Nanos, usize)>::new()));
         let deepest = Rc::new(RefCell::new(0));
@@ -250,25 +250,26 @@ fn arrivals_are_pipelined_before_a_connection_is_opened() {
         let deepest = *deepest.borrow();
         (measured, deepest)
     };
-    // Enough of them: 3.5 requests are under way in the mean.
+    // There are enough connections: 3.5 requests are unanswered on average.
     let (measured, deepest) = run_with(1, 100);
     assert_eq!((measured.connections.opened, deepest), (4, 1));
     assert!(quantile(&measured.latency, 1.0) < 0.036);
     let (measured, deepest) = run_with(8, 1);
     assert_eq!((measured.connections.opened, deepest), (1, 8));
-    // The last is due after 0.99 s and answered after 3.5 s, whether it waited here or at the server.
+    // The last request is due after 0.99 s and answered after 3.5 s, whether it waited in the generator or at the
+    // server.
     let slowest = quantile(&measured.latency, 1.0);
     assert!((slowest - 2.51).abs() < 0.01, "{slowest}");
     let in_service = quantile(&measured.service, 1.0);
     assert!((in_service - 8.0 * 0.035).abs() < 0.01, "{in_service}");
-    // As few connections as do, and no deeper than allowed.
+    // As few connections as possible, and no deeper pipelining than allowed.
     let (measured, deepest) = run_with(4, 100);
     assert!(measured.connections.opened > 1 && deepest <= 4, "{} {deepest}", measured.connections.opened);
 }
 
-/// A server may close after any response; what it did not come to goes elsewhere (RFC 9112 section 9.3.2).
+/// A server may close after any response; unanswered requests go to another connection (RFC 9112 section 9.3.2).
 #[test]
-fn what_an_orderly_close_leaves_over_is_sent_again() {
+fn requests_left_by_an_orderly_close_are_sent_again() {
     for last in
         ["HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 5\r\n\r\nhello", "HTTP/1.1 200 OK\r\n\r\nhello"]
     {
@@ -285,9 +286,9 @@ fn what_an_orderly_close_leaves_over_is_sent_again() {
     }
 }
 
-/// The same in the open model; when each of them was due stays what it was.
+/// The same in the open model. The times at which the requests were due do not change.
 #[test]
-fn what_an_orderly_close_leaves_over_of_the_open_model_is_sent_again() {
+fn requests_left_by_an_orderly_close_are_sent_again_in_the_open_model() {
     let last = "HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 5\r\n\r\nhello";
     let server = Answering(move |now: Nanos, _, nth, _: &[u8]| match nth {
         0..3 => vec![(now + 5 * MS, ok("hello"))],
@@ -301,9 +302,9 @@ fn what_an_orderly_close_leaves_over_of_the_open_model_is_sent_again() {
     assert!(measured.resent > 0);
 }
 
-/// But one that goes without a word fails them.
+/// A server that resets the connection fails them.
 #[test]
-fn what_a_sudden_end_leaves_over_has_failed() {
+fn requests_left_by_a_reset_fail() {
     let server = Answering(|now: Nanos, connection, nth, _: &[u8]| match (connection, nth) {
         (0, 2) => vec![(now + MS, Say::End)],
         (0, 3..) => vec![],
@@ -316,7 +317,7 @@ fn what_a_sudden_end_leaves_over_has_failed() {
 }
 
 #[test]
-fn an_idle_connection_may_be_closed() {
+fn idle_connection_may_be_closed_by_the_server() {
     let server = || Answering(|now: Nanos, _, _, _: &[u8]| vec![(now + MS, ok("hello")), (now + 20 * MS, Say::End)]);
     for model in [json!({"closed": {"connections": 1, "think": 0.1}}), json!({"open": {"rate": 10}})] {
         let measured = run(&plan(&json!({"model": model, "count": 10})), server());
@@ -326,7 +327,7 @@ fn an_idle_connection_may_be_closed() {
 }
 
 #[test]
-fn bytes_that_nobody_asked_for_are_an_error() {
+fn unsolicited_bytes_are_an_error() {
     let server = Answering(|now: Nanos, _, nth, _: &[u8]| {
         let mut said = vec![(now + MS, ok("hello"))];
         if nth == 0 {
@@ -335,14 +336,14 @@ fn bytes_that_nobody_asked_for_are_an_error() {
         said
     });
     let measured = run(&plan(&json!({"model": {"closed": {"connections": 1, "think": 0.05}}, "count": 3})), server);
-    // No request has failed by them.
+    // No request has failed because of them.
     assert_eq!((measured.ok, measured.failed), (3, 0));
     assert_eq!(errors(&measured), [error("malformed", "Unasked", 2)]);
     assert!(measured.errors[0].example.contains("408"), "{}", measured.errors[0].example);
 }
 
 #[test]
-fn plans_that_make_no_sense_are_refused() {
+fn invalid_plans_are_refused() {
     let base = json!({
         "target": {"host": "a", "addresses": ["127.0.0.1:80"]},
         "model": {"closed": {"connections": 1}},
@@ -383,7 +384,7 @@ fn plans_that_make_no_sense_are_refused() {
 }
 
 #[test]
-fn requests_that_make_no_sense_are_refused() {
+fn invalid_requests_are_refused() {
     for (request, words) in [
         (json!({"path": "no slash"}), "requests[0]: the target must be"),
         (json!({"path": "/", "method": "GE T"}), "requests[0]: the method must be a token"),

@@ -1,4 +1,4 @@
-//! With the operating system's sockets: what no made-up network can show.
+//! The generator with the operating system's sockets, which a simulated network cannot replace.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -41,7 +41,7 @@ fn classes(measured: &Measured) -> Vec<&str> {
     measured.errors.iter().map(|error| error.class.as_str()).collect()
 }
 
-/// Reads one request without a body; None at the end.
+/// Reads one request without a body; `None` at the end.
 fn request(stream: &mut impl Read) -> Option<Vec<u8>> {
     let mut request = Vec::new();
     let mut byte = [0];
@@ -54,7 +54,7 @@ fn request(stream: &mut impl Read) -> Option<Vec<u8>> {
     Some(request)
 }
 
-/// Answers each request of each connection, in a thread for each.
+/// Answers each request of a connection in a thread.
 fn serve(mut stream: impl Read + Write + Send + 'static) {
     thread::spawn(move || {
         while let Some(request) = request(&mut stream) {
@@ -74,7 +74,7 @@ fn tcp_server() -> (TcpListener, Value) {
 }
 
 #[test]
-fn over_tcp() {
+fn run_over_tcp_measures_all_requests() {
     let (_listener, target) = tcp_server();
     for (keep_alive, opened) in [(json!(true), 4), (json!(false), 200)] {
         let changes = json!({"count": 200, "keep_alive": keep_alive, "checks": {"sha256": "first"}});
@@ -82,7 +82,7 @@ fn over_tcp() {
         assert_eq!((measured.ok, classes(&measured)), (200, vec![]));
         assert_eq!(measured.connections.opened, opened);
         assert_eq!(measured.connect.count, opened);
-        // What is opened takes time, and its request has waited for it.
+        // Opening connections takes time, and requests have waited for it.
         assert!(measured.connect.min.unwrap() > 0.0);
         assert!(measured.latency.max.unwrap() >= measured.connect.max.unwrap());
         assert_eq!(measured.bytes.received, 200 * HELLO.len() as u64);
@@ -90,7 +90,7 @@ fn over_tcp() {
 }
 
 #[test]
-fn over_ipv6_and_ipv4_in_turn() {
+fn addresses_are_used_in_turn() {
     let Ok(six) = TcpListener::bind("[::1]:0") else {
         eprintln!("not tested: this machine has no IPv6");
         return;
@@ -113,7 +113,7 @@ fn over_ipv6_and_ipv4_in_turn() {
 }
 
 #[test]
-fn over_unix_sockets() {
+fn run_over_unix_sockets_measures_all_requests() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("app.sock");
     let listener = UnixListener::bind(&path).unwrap();
@@ -129,7 +129,7 @@ fn over_unix_sockets() {
 
 #[cfg(target_os = "linux")]
 #[test]
-fn over_an_abstract_socket() {
+fn run_over_an_abstract_socket_measures_all_requests() {
     use std::os::linux::net::SocketAddrExt;
 
     let name = format!("kirsch-load-test-{}", std::process::id());
@@ -140,9 +140,9 @@ fn over_an_abstract_socket() {
     assert_eq!((measured.ok, classes(&measured)), (10, vec![]));
 }
 
-/// The system does not wait for room in a Unix socket's queue; the generator does.
+/// The system does not wait for space in the queue of a Unix socket; the generator does.
 #[test]
-fn a_unix_socket_with_a_full_queue() {
+fn connecting_to_a_full_unix_queue_is_retried() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("app.sock");
     let socket = rustix::net::socket(rustix::net::AddressFamily::UNIX, rustix::net::SocketType::STREAM, None).unwrap();
@@ -159,7 +159,7 @@ fn a_unix_socket_with_a_full_queue() {
 }
 
 #[test]
-fn nobody_listens() {
+fn run_ends_as_unreachable_when_the_port_is_closed() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let target = at(&listener);
     drop(listener);
@@ -170,7 +170,7 @@ fn nobody_listens() {
 }
 
 #[test]
-fn a_server_that_is_killed_midway() {
+fn failures_are_counted_when_the_server_is_killed() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let target = at(&listener);
     let dead = Arc::new(AtomicBool::new(false));
@@ -199,9 +199,9 @@ fn hex_digit(digit: u8) -> char {
     char::from_digit(digit.into(), 16).unwrap()
 }
 
-/// More than a socket's buffers take, in both directions at once.
+/// More than the socket buffers hold, in both directions at once.
 #[test]
-fn large_bodies_go_and_come_whole() {
+fn large_bodies_arrive_whole_in_both_directions() {
     const LENGTH: usize = 9_000_000;
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let target = at(&listener);
@@ -217,7 +217,7 @@ fn large_bodies_go_and_come_whole() {
             });
         }
     });
-    // So long a period is no multiple of any buffer's size.
+    // This long period is no multiple of any buffer's size.
     let body: Vec<u8> = (0..=250).cycle().take(LENGTH).collect();
     let hash: String = Sha256::digest(&body).iter().flat_map(|byte| [byte >> 4, byte & 15]).map(hex_digit).collect();
     let requests = json!([{"method": "POST", "path": "/", "body": STANDARD.encode(body)}]);
@@ -230,9 +230,9 @@ fn large_bodies_go_and_come_whole() {
     assert!(measured.service.min.unwrap() > measured.first_byte.min.unwrap());
 }
 
-/// A server that refuses a body says so and closes, while it is still being sent: the answer counts.
+/// A server that refuses a body answers and closes while the body is still being sent: the answer counts.
 #[test]
-fn an_answer_before_the_request_is_whole() {
+fn answer_sent_before_the_request_is_complete_counts() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let target = at(&listener);
     thread::spawn(move || {
@@ -240,7 +240,7 @@ fn an_answer_before_the_request_is_whole() {
             request(&mut stream);
             stream.write_all(b"HTTP/1.1 413 Too Large\r\nConnection: close\r\nContent-Length: 0\r\n\r\n").unwrap();
             stream.shutdown(Shutdown::Write).unwrap();
-            // Held for a moment, as careful servers do, so that no reset overtakes the answer.
+            // Held open for a moment, as careful servers do, so that no reset overtakes the answer.
             thread::sleep(Duration::from_millis(50));
         }
     });
@@ -252,28 +252,30 @@ fn an_answer_before_the_request_is_whole() {
 }
 
 #[test]
-fn whoever_follows_the_progress_can_end_it() {
+fn observer_of_the_progress_can_stop_the_run() {
     let (_listener, target) = tcp_server();
     for (answer, ended) in [(Control::Stop, Ended::Stopped), (Control::Interrupt, Ended::Interrupted)] {
         let plan = plan(&target, &json!({"duration": 60, "progress": 0.05, "warmup": {"seconds": 0.1}}));
-        let mut told = Vec::new();
+        let mut reports = Vec::new();
         let measured = load::run(&plan, |progress| {
-            told.push(progress.clone());
+            reports.push(progress.clone());
             if progress.elapsed > 0.4 { answer } else { Control::GoOn }
         })
         .unwrap();
         assert_eq!(measured.ended, ended);
         assert!(measured.ok > 0 && measured.window.seconds < 30.0);
-        assert!(told.len() >= 3);
-        assert!(told.windows(2).all(|pair| pair[0].elapsed < pair[1].elapsed && pair[0].answered <= pair[1].answered));
-        let answered: u64 = told.iter().map(|progress| progress.latest.answered).sum();
-        assert_eq!(answered, told.last().unwrap().answered);
+        assert!(reports.len() >= 3);
+        assert!(
+            reports.windows(2).all(|pair| pair[0].elapsed < pair[1].elapsed && pair[0].answered <= pair[1].answered)
+        );
+        let answered: u64 = reports.iter().map(|progress| progress.latest.answered).sum();
+        assert_eq!(answered, reports.last().unwrap().answered);
         assert_eq!(measured.series.iter().map(|interval| interval.answered).sum::<u64>(), answered);
     }
 }
 
 #[test]
-fn the_generator_is_punctual_and_says_what_it_took() {
+fn generator_is_punctual_and_reports_its_processor_time() {
     let (_listener, target) = tcp_server();
     let open = json!({"open": {"rate": 300, "connections": 4}});
     let began = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_secs_f64();
@@ -281,8 +283,8 @@ fn the_generator_is_punctual_and_says_what_it_took() {
     let measured = run(&target, &json!({"model": open, "duration": 1, "start_at": start}));
     assert_eq!((measured.requests, measured.failed), (300, 0));
     assert!(measured.started >= start - 0.001 && measured.started < start + 10.0);
-    // A poller by itself waits for whole milliseconds, so that all would be late by half of one. Others use this
-    // machine, so only the better half is judged.
+    // A poller alone waits for whole milliseconds, so that all requests would be half a millisecond late on average.
+    // Other processes use this machine, so only the better half of the requests is checked.
     let lag = load::Histogram::decode(&measured.lag.histogram).unwrap();
     assert!(lag.quantile(0.25).unwrap() < 400_000, "{:?}", lag.quantile(0.25));
     assert_eq!(lag.len(), 300);

@@ -1,4 +1,4 @@
-//! Who wants to send: users in the closed model, a schedule in the open one.
+//! When requests begin: by users in the closed model, by a schedule in the open one.
 
 use super::{Generator, Timer};
 use crate::connection::Stage;
@@ -20,19 +20,19 @@ pub(super) struct Users {
     pub(super) each: Vec<User>,
     pipeline: usize,
     think: Think,
-    /// Those that may have something to begin.
+    /// Users that may have a request to begin.
     pub(super) runnable: Vec<usize>,
 }
 
-/// Somebody who sends, waits for the answer, thinks, and sends again.
+/// A user: sends, waits for the answer, thinks, and sends again.
 #[derive(Debug, Default)]
 pub(super) struct User {
     pub(super) slot: Option<usize>,
-    /// Requests that may begin now.
+    /// Number of requests that may begin now.
     pub(super) ready: usize,
-    /// Requests that the server did not come to; they go first.
+    /// Requests that the server did not process; they go first.
     pub(super) resend: VecDeque<Job>,
-    /// Connections that failed in a row.
+    /// Number of consecutive failed connections.
     pub(super) failures: u32,
     pub(super) not_before: Nanos,
 }
@@ -40,15 +40,15 @@ pub(super) struct User {
 #[derive(Debug)]
 pub(super) struct Pool {
     arrivals: Arrivals,
-    /// The window is over.
+    /// Whether the window is over.
     is_done: bool,
-    /// Requests under way on a connection.
+    /// Maximum number of unanswered requests on a connection.
     pipeline: usize,
-    /// Open connections that can take one more request: how many are under way there, the connection's place in the row
-    /// of those with as many, its slot. The first is taken.
+    /// Open connections that can take one more request, as (number of unanswered requests, order among connections with
+    /// as many, slot). The first one is taken.
     free: BTreeSet<(usize, u64, usize)>,
     placed: u64,
-    /// Connections that are open or opening.
+    /// Number of connections that are open or opening.
     pub(super) count: usize,
     most: usize,
     pub(super) opened_at_start: usize,
@@ -90,7 +90,7 @@ impl Demand {
         }
     }
 
-    /// When the first of those that wait for a connection has waited too long.
+    /// When the first request that waits for a connection has waited too long.
     pub(super) fn next_expiry(&self) -> Option<Nanos> {
         match self {
             Self::Open(pool) => pool.waiting.front().map(|job| job.due.saturating_add(pool.longest_wait)),
@@ -98,7 +98,7 @@ impl Demand {
         }
     }
 
-    /// Requests that wait for a connection.
+    /// Number of requests that wait for a connection.
     pub(super) fn waiting(&self) -> usize {
         match self {
             Self::Open(pool) => pool.waiting.len(),
@@ -114,7 +114,7 @@ impl<N: Net> Generator<N> {
         }
     }
 
-    /// A request that is due then, if one may still begin.
+    /// A request that is due at this time, if one may still begin.
     pub(super) fn begin(&mut self, due: Nanos, noticed_late: bool) -> Option<Job> {
         let knew = self.window.from().is_some();
         let is_measured = self.window.begin(due)?;
@@ -126,7 +126,7 @@ impl<N: Net> Generator<N> {
         Some(Job { due, put: 0, given: 0, first: 0, noticed_late, request, is_measured, is_last: false })
     }
 
-    /// Makes the requests that are due, and drops those that have waited too long.
+    /// Creates the requests that are due, and drops those that have waited too long.
     pub(super) fn arrive(&mut self, now: Nanos) {
         while let Some(due) = self.demand.next_arrival().filter(|&due| due <= now) {
             let job = self.begin(due, now - due > LATE);
@@ -140,7 +140,7 @@ impl<N: Net> Generator<N> {
                 self.tally.lagged(now - due);
             }
             pool.waiting.push_back(job);
-            // One at a time, so that those that find a connection do not count as waiting.
+            // One at a time, so that requests that find a connection do not count as waiting.
             self.pump(now);
             let Demand::Open(pool) = &mut self.demand else { return };
             if pool.waiting.len() > pool.most_waiting
@@ -158,7 +158,7 @@ impl<N: Net> Generator<N> {
         }
     }
 
-    /// Puts on connections what can be.
+    /// Assigns requests to connections as far as possible.
     pub(super) fn pump(&mut self, now: Nanos) {
         match &self.demand {
             Demand::Closed(_) => {
@@ -190,7 +190,8 @@ impl<N: Net> Generator<N> {
             }
             let slot = user.slot;
             if let Some(connection) = slot.and_then(|slot| self.connections.get(slot)) {
-                // While it is not open, one request has to do: if it never opens, the others need not fail with it.
+                // While the connection is not open it gets one request: if it never opens, the others need not fail
+                // with it.
                 let most = if connection.stage == Stage::Open { pipeline } else { 1 };
                 if connection.jobs.len() >= most || connection.asked >= limit || connection.output_failed {
                     break;
@@ -218,7 +219,7 @@ impl<N: Net> Generator<N> {
         }
     }
 
-    /// Puts a request that waits on a connection, if there is both.
+    /// Puts a waiting request on a connection, if there are both.
     pub(super) fn serve_waiting(&mut self, now: Nanos) -> bool {
         let Demand::Open(pool) = &mut self.demand else { return false };
         if pool.waiting.is_empty() {
@@ -240,8 +241,8 @@ impl<N: Net> Generator<N> {
         true
     }
 
-    /// Puts a connection of the open model among those that can take one more request, at the place that it has now; or
-    /// takes it away there, if it cannot.
+    /// Adds a connection of the open model to those that can take one more request, under its current key, or removes
+    /// it if it cannot.
     pub(super) fn place(&mut self, slot: usize) {
         let Demand::Open(pool) = &mut self.demand else { return };
         let connection = &mut self.connections[slot];
@@ -257,7 +258,7 @@ impl<N: Net> Generator<N> {
         }
     }
 
-    /// A request has ended in whichever way: its user thinks, and has another.
+    /// A request has ended in any way: its user thinks, and has another one.
     pub(super) fn done(&mut self, now: Nanos, user: Option<usize>) {
         self.active -= 1;
         let (Demand::Closed(users), Some(index)) = (&mut self.demand, user) else { return };

@@ -1,4 +1,4 @@
-//! The ways in which a connection ends, and what becomes of what was asked on it.
+//! The ways in which a connection ends, and what happens to its requests.
 
 use super::demand::Demand;
 use super::{Generator, shown};
@@ -8,16 +8,16 @@ use crate::net::{Moved, Nanos, Net};
 use crate::plan::seconds;
 use rustix::io::Errno;
 
-/// For how long the server may take to close a connection first.
+/// How long the server may take to close a connection first.
 const LINGER: Nanos = 1_000_000_000;
 
 impl<N: Net> Generator<N> {
-    /// The server sends no more.
+    /// The server has closed its sending side.
     pub(super) fn input_ended(&mut self, now: Nanos, slot: usize) {
         let connection = &mut self.connections[slot];
         let rest = std::mem::take(&mut connection.rest);
         if connection.jobs.is_empty() {
-            // RFC 9112 section 9.3: at any time, while nothing is asked.
+            // RFC 9112 section 9.3: a server may close an idle connection at any time.
             self.tally.connections.closed_idle += 1;
             self.remove(now, slot);
             return;
@@ -47,13 +47,13 @@ impl<N: Net> Generator<N> {
         }
     }
 
-    /// The connection goes, and what was asked on it fails: the first as given, the others as unanswered.
+    /// Closes the connection, and fails its requests: the first with `failure`, the others as unanswered.
     pub(super) fn lose(&mut self, now: Nanos, slot: usize, failure: Failure, text: &str) {
         let connection = &mut self.connections[slot];
         let (user, jobs) = (connection.user, std::mem::take(&mut connection.jobs));
         let answered = connection.answered;
         if jobs.is_empty() {
-            // A reset, while nothing was asked: an end like any other.
+            // A reset of an idle connection is an end like any other.
             self.tally.connections.closed_idle += 1;
         }
         self.remove(now, slot);
@@ -94,7 +94,7 @@ impl<N: Net> Generator<N> {
         }
     }
 
-    /// An orderly end: what has been asked and not answered goes to another connection.
+    /// An orderly end: unanswered requests go to another connection.
     pub(super) fn part(&mut self, now: Nanos, slot: usize) {
         self.take_back(slot);
         self.release(now, slot);
@@ -120,7 +120,7 @@ impl<N: Net> Generator<N> {
         }
     }
 
-    /// Whatever a connection still sends that is over means nothing.
+    /// Ignores what a connection that is over still sends.
     pub(super) fn discard(&mut self, now: Nanos, slot: usize) {
         let Some(connection) = self.connections.get(slot) else { return };
         let Some(socket) = &connection.socket else { return };
@@ -131,7 +131,7 @@ impl<N: Net> Generator<N> {
         }
     }
 
-    /// Whoever had the connection has it no more.
+    /// Removes the connection from its user or from the pool.
     pub(super) fn release(&mut self, now: Nanos, slot: usize) {
         let connection = &mut self.connections[slot];
         match connection.stage {

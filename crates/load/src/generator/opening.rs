@@ -1,4 +1,4 @@
-//! Connections on their way to being open, and those that never are.
+//! Connections that are being opened, and those that fail to open.
 
 use super::demand::Demand;
 use super::{Generator, Timer, note_late};
@@ -11,13 +11,13 @@ use rustix::io::Errno;
 use std::cmp::Reverse;
 use std::io;
 
-/// Until a full queue is tried again.
+/// Time until connecting to a full queue is tried again.
 const KNOCK: Nanos = 1_000_000;
-/// How long a user waits who could not connect: at first, and at most.
+/// How long a user waits after a failure to connect: at first, and at most.
 const BACK_OFF: (Nanos, Nanos) = (10_000_000, 1_000_000_000);
 
 impl<N: Net> Generator<N> {
-    /// Begins to open a connection, for `user` or for the pool, with its first request if it has one.
+    /// Begins to open a connection, for `user` or for the pool, with its first request if there is one.
     pub(super) fn connect(&mut self, now: Nanos, user: Option<usize>, job: Option<Job>) {
         self.unlucky_since = if self.open == 0 { self.unlucky_since.or(Some(now)) } else { None };
         self.next_id += 1;
@@ -41,7 +41,7 @@ impl<N: Net> Generator<N> {
         self.knock(now, slot);
     }
 
-    /// Asks for the connection itself.
+    /// Makes the system call.
     pub(super) fn knock(&mut self, now: Nanos, slot: usize) {
         let address = self.next_address;
         self.next_address = (address + 1) % self.addresses;
@@ -51,8 +51,8 @@ impl<N: Net> Generator<N> {
             Ok(Some(socket)) => {
                 connection.socket = Some(socket);
                 connection.stage = Stage::Opening;
-                // Nearby servers have it open at once, and a Unix socket always has; but how long that took is to be
-                // read from the clock.
+                // A connection to a near server is often open at once, and one to a Unix socket always; how long that
+                // took still has to be read from the clock.
                 self.look_again(slot, false);
             }
             Ok(None) => {
@@ -63,8 +63,8 @@ impl<N: Net> Generator<N> {
         }
     }
 
-    /// Whether the connection is open by now. What waited for it is sent, because that is also the quickest way to find
-    /// out.
+    /// Checks whether the connection is open by now. Waiting requests are sent, because that is also the quickest way
+    /// to find out.
     pub(super) fn open(&mut self, now: Nanos, slot: usize) {
         let Some(connection) = self.connections.get_mut(slot) else { return };
         let Some(socket) = &connection.socket else { return };
@@ -128,7 +128,7 @@ impl<N: Net> Generator<N> {
         }
     }
 
-    /// Patience is over. Requests that still wait for a connection have failed; the run ends.
+    /// The time limit for connecting has passed. Requests that still wait for a connection fail, and the run ends.
     pub(super) fn give_up(&mut self, now: Nanos) {
         let opening: Vec<_> = self
             .connections

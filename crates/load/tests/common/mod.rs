@@ -1,5 +1,5 @@
-//! A world for a generator: a scripted server, a network and a clock, all of them made up, so that an hour takes a
-//! moment and comes out the same each time.
+//! A simulated world for a generator: a scripted server, a network and a clock. An hour takes a moment and gives the
+//! same result each time.
 #![allow(dead_code, reason = "each test file uses a part of it")]
 
 use load::{Generator, Measured, Moved, Nanos, Net, Plan};
@@ -20,16 +20,16 @@ pub(crate) fn nanos(seconds: f64) -> Nanos {
     u64::try_from(Duration::from_secs_f64(seconds).as_nanos()).unwrap()
 }
 
-/// What becomes of an attempt to connect.
+/// The outcome of an attempt to connect.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Connecting {
-    /// It is open after this.
+    /// The connection is open after this time.
     Opens(Nanos),
-    /// It fails after this.
+    /// The attempt fails after this time.
     Fails(Nanos, Errno),
-    /// Nothing ever comes back.
+    /// There is never an answer.
     Hangs,
-    /// The queue is full: to be tried again.
+    /// The queue is full; the generator tries again.
     Full,
 }
 
@@ -46,7 +46,8 @@ pub(crate) trait Server {
         Connecting::Opens(0)
     }
 
-    /// A whole request has come; `nth` on its connection, from 0. What is said, each at its time.
+    /// A whole request has arrived, the `nth` on its connection, from 0. Returns the parts of the answer, each with its
+    /// time.
     fn request(&mut self, now: Nanos, connection: usize, nth: usize, request: &[u8]) -> Vec<(Nanos, Say)>;
 }
 
@@ -70,7 +71,7 @@ pub(crate) fn say(text: &str) -> Say {
 struct World<S> {
     now: Nanos,
     server: S,
-    /// By time, then by number, so that what is said first is heard first.
+    /// Ordered by time, then by number, so that parts arrive in the order in which they are sent.
     events: BTreeMap<Reverse<(Nanos, u64)>, (usize, What)>,
     number: u64,
     connections: Vec<Line>,
@@ -80,7 +81,7 @@ enum What {
     Opened,
     Failed(Errno),
     Said(Say),
-    /// Ready without anything new.
+    /// Ready without a new event.
     Nudge,
 }
 
@@ -118,7 +119,7 @@ impl<S: Server> World<S> {
         self.events.insert(Reverse((time.max(self.now), self.number)), (index, what));
     }
 
-    /// The next thing that happens: which slot it makes ready, and whether that is an end.
+    /// Processes the next event; returns the slot that it makes ready, and whether it is an end.
     fn happen(&mut self) -> Option<(usize, bool)> {
         let (_, (index, what)) = self.events.pop_last()?;
         let line = &mut self.connections[index];
@@ -233,7 +234,7 @@ impl<S: Server> Net for VirtualNet<S> {
     }
 }
 
-/// A plan for a closed model with one connection and one request, and whatever `changes` say.
+/// A plan for a closed model with one connection and one request, with `changes` applied.
 pub(crate) fn plan(changes: &Value) -> Plan {
     let mut plan = json!({
         "target": {"host": "example.test", "addresses": ["127.0.0.1:80"]},
@@ -251,7 +252,7 @@ pub(crate) fn run(plan: &Plan, server: impl Server) -> Measured {
     run_until(plan, server, Nanos::MAX, 0)
 }
 
-/// The same, interrupted at `limit`; the generator comes to everything `lag` later than it could.
+/// The same, interrupted at `limit`. The generator handles every event `lag` later than it could.
 pub(crate) fn run_until(plan: &Plan, server: impl Server, limit: Nanos, lag: Nanos) -> Measured {
     let world = World { now: 0, server, events: BTreeMap::new(), number: 0, connections: Vec::new() };
     let world = Rc::new(RefCell::new(world));
@@ -283,7 +284,7 @@ pub(crate) fn run_until(plan: &Plan, server: impl Server, limit: Nanos, lag: Nan
     measured
 }
 
-/// What must hold for every result.
+/// Checks what has to hold for every result.
 pub(crate) fn check(measured: &Measured) {
     assert_eq!(measured.requests, measured.ok + measured.failed + measured.dropped);
     assert_eq!(measured.latency.count, measured.ok);
@@ -291,8 +292,8 @@ pub(crate) fn check(measured: &Measured) {
     assert_eq!(measured.failed_latency.count, measured.failed + measured.dropped);
     let errors: u64 = measured.errors.iter().map(|error| error.count).sum();
     assert!(errors >= measured.failed, "{errors} errors, {} failed", measured.failed);
-    let told: u64 = measured.series.iter().map(|interval| interval.failed + interval.dropped).sum();
-    assert_eq!(told, measured.failed + measured.dropped + measured.discarded.failed);
+    let counted: u64 = measured.series.iter().map(|interval| interval.failed + interval.dropped).sum();
+    assert_eq!(counted, measured.failed + measured.dropped + measured.discarded.failed);
     for pair in measured.series.windows(2) {
         assert!((pair[0].at + pair[0].seconds - pair[1].at).abs() < 1e-6);
     }
@@ -307,7 +308,7 @@ pub(crate) fn quantile(times: &load::result::Times, quantile: f64) -> f64 {
     Duration::from_nanos(histogram.quantile(quantile).unwrap()).as_secs_f64()
 }
 
-/// Classes of errors and how often they came.
+/// Classes of errors and their counts.
 pub(crate) fn errors(measured: &Measured) -> Vec<(String, String, u64)> {
     measured.errors.iter().map(|error| (error.class.clone(), error.detail.clone(), error.count)).collect()
 }
