@@ -1,16 +1,16 @@
-//! How much memory request bodies take, of all connections together.
+//! The limit on the memory of request bodies, over all connections together.
 //!
-//! Each body has its own bound ([`Config::body_memory`](crate::Config::body_memory)); but clients can be many, and those
-//! that stop in the middle of an upload hold what they have sent. So whoever keeps a part of a body in memory has a
-//! [`Reservation`] for it, which is given back when it is dropped, whatever the way: nobody has to remember it.
+//! Each body has its own limit ([`Config::body_memory`](crate::Config::body_memory)). But there can be many clients,
+//! and one that stops in the middle of an upload occupies what it has sent. So each part of a body in memory belongs to
+//! a [`Reservation`], which returns its bytes when it is dropped, on every path.
 //!
-//! What counts is the memory that was asked for, not the bytes that lie in it. It counts from the first byte that is
-//! kept until the response is complete, because the application has the body until then.
+//! A reservation counts allocated bytes, not used ones. It lasts from the first byte that is stored until the response
+//! is complete, because the application has the body until then.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// The bound on the memory of request bodies. Clones share it, so that several engines can keep one bound together.
+/// The limit on the memory of request bodies. Clones share it, so that several engines can keep one limit together.
 #[derive(Clone, Debug)]
 pub struct BodyMemory {
     shared: Arc<Shared>,
@@ -23,42 +23,42 @@ struct Shared {
 }
 
 impl BodyMemory {
-    /// A bound of `most` bytes, of which none is used.
+    /// A limit of `most` bytes, of which none is used.
     #[must_use]
     pub fn new(most: usize) -> Self {
         Self { shared: Arc::new(Shared { most, used: AtomicUsize::new(0) }) }
     }
 
-    /// The bound.
+    /// The limit, in bytes.
     #[must_use]
     pub fn most(&self) -> usize {
         self.shared.most
     }
 
-    /// Bytes in use now.
+    /// Bytes in use.
     #[must_use]
     pub fn used(&self) -> usize {
         self.shared.used.load(Ordering::Relaxed)
     }
 
-    /// Nothing yet, which can grow.
+    /// An empty reservation.
     pub(crate) fn reservation(&self) -> Reservation {
         Reservation { memory: self.clone(), bytes: 0 }
     }
 
-    /// A reservation of so many bytes, if there is room for it.
+    /// A reservation of this many bytes; `None` if they would exceed the limit.
     pub(crate) fn reserve(&self, bytes: usize) -> Option<Reservation> {
         let mut reservation = self.reservation();
         reservation.resize(bytes).then_some(reservation)
     }
 
-    /// Whether there is room for so many bytes more.
+    /// Whether this many more bytes stay within the limit.
     pub(crate) fn has_room(&self, bytes: usize) -> bool {
         self.used().checked_add(bytes).is_some_and(|used| used <= self.shared.most)
     }
 }
 
-/// Memory that somebody may use. What is dropped is given back.
+/// Bytes of request bodies in use. Dropping it returns them.
 #[derive(Debug)]
 pub(crate) struct Reservation {
     memory: BodyMemory,
@@ -66,14 +66,14 @@ pub(crate) struct Reservation {
 }
 
 impl Reservation {
-    /// Makes it as large as `bytes`. False, and nothing changes, if there is no room for what it lacks.
+    /// Resizes the reservation to `bytes`. Returns false and changes nothing if that would exceed the limit.
     pub(crate) fn resize(&mut self, bytes: usize) -> bool {
         let Some(more) = bytes.checked_sub(self.bytes) else {
             self.force(bytes);
             return true;
         };
         let Shared { most, used } = &*self.memory.shared;
-        // Only the number matters: nothing else is published by it.
+        // `Relaxed` is enough: the counter publishes no other memory.
         let has_room = |used: usize| used.checked_add(more).filter(|after| after <= most);
         let is_given = more == 0 || used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, has_room).is_ok();
         if is_given {
@@ -86,7 +86,8 @@ impl Reservation {
         self.bytes
     }
 
-    /// The same for memory that is in use already, or cannot be done without: it goes beyond the bound if need be.
+    /// Resizes the reservation to `bytes`, beyond the limit if necessary: for memory that is in use already or
+    /// indispensable.
     pub(crate) fn force(&mut self, bytes: usize) {
         let used = &self.memory.shared.used;
         if bytes > self.bytes {
@@ -109,13 +110,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn reservations_share_a_bound_and_give_back_when_dropped() {
+    fn reservations_share_a_limit_and_return_bytes_when_dropped() {
         let memory = BodyMemory::new(100);
         let mut one = memory.reserve(60).unwrap();
-        assert!(memory.clone().reserve(41).is_none(), "a clone is the same memory");
+        assert!(memory.clone().reserve(41).is_none(), "a clone shares the limit");
         let other = memory.clone().reserve(40).unwrap();
         assert_eq!(memory.used(), 100);
-        assert!(!one.resize(61) && memory.used() == 100, "what cannot grow stays as it is");
+        assert!(!one.resize(61) && memory.used() == 100, "a failed resize changes nothing");
         assert!(one.resize(10) && memory.used() == 50);
         drop(other);
         assert!(one.resize(100) && !memory.has_room(1) && memory.has_room(0));
@@ -124,20 +125,20 @@ mod tests {
     }
 
     #[test]
-    fn forced_reservation_counts_beyond_the_bound() {
+    fn forced_reservation_counts_beyond_the_limit() {
         let memory = BodyMemory::new(100);
         let mut forced = memory.reservation();
         forced.force(150);
         assert_eq!(memory.used(), 150);
         assert!(memory.reserve(1).is_none());
-        assert!(forced.resize(120), "less is always possible");
+        assert!(forced.resize(120), "shrinking always succeeds");
         drop(forced);
         assert_eq!(memory.used(), 0);
         assert!(memory.reserve(usize::MAX).is_none());
     }
 
     #[test]
-    fn threads_never_go_beyond_the_bound_together() {
+    fn threads_together_never_exceed_the_limit() {
         let memory = BodyMemory::new(1000);
         std::thread::scope(|scope| {
             for size in [7, 11, 300, 999] {

@@ -1,31 +1,31 @@
-//! How much work was done, so that nobody waits long while somebody else is served.
+//! Measures work, so that one busy connection does not delay all others.
 //!
-//! Time would tell it best, but a turn does not read a clock. The meter counts instead, and charges each kind of work
-//! about what it costs. The unit is one byte that is received and copied; 1 MiB takes a modern processor half a
-//! millisecond. Bytes alone would be a bad measure: a body in one-byte chunks costs 20 times as much for each of its
-//! bytes on the wire as a body in one piece.
+//! Time would measure it best, but reading a clock for each step costs too much. The meter counts instead, and charges
+//! each kind of work roughly what it costs. The unit is one byte received and copied; 1 MiB takes a modern processor
+//! half a millisecond. Bytes alone would be a bad measure: a body in one-byte chunks costs 20 times as much per byte on
+//! the wire as a body in one piece.
 //!
-//! There are two bounds, each for one question:
+//! There are two limits:
 //!
-//! * a *turn*: how long is one connection served before another one is ([`TURN`]);
-//! * a *stage*: how long does the engine go on with connections that have much to do before it looks who has come
-//!   ([`STAGE`]). What is left then is done in the next round, in the same order.
+//! * a *turn*: how much work one connection does before the next one is served ([`TURN`]);
+//! * a *stage*: how much work all connections do before the engine polls for new events ([`STAGE`]). The rest is done
+//!   in the next round, in the same order.
 
-/// Work that one connection may do before others get their turn.
+/// Work that one connection may do before the next one is served, in units.
 const TURN: u64 = 1 << 20;
-/// Work that all connections together may do in one stage of a round, before the poller is asked again.
+/// Work that all connections together may do in one stage of a round, before the engine polls, in units.
 const STAGE: u64 = 4 << 20;
 
-/// A step of any kind; a `recv` that finds little costs as much.
+/// A step of any kind. A `recv` that returns few bytes costs as much.
 pub(crate) const STEP: u64 = 4 << 10;
-/// A head that is read, and what the application makes of it.
+/// Parsing a request head, and starting the application's call.
 pub(crate) const HEAD: u64 = 4 << 10;
-/// A chunk or a trailer field of a body that is decoded.
+/// Decoding a chunk or a trailer field of a body.
 pub(crate) const CHUNK: u64 = 64;
-/// A `write` to a file, besides its bytes.
+/// A `write` to a file, without its bytes.
 pub(crate) const WRITE: u64 = 4 << 10;
 
-/// Counts the work of the connection that is driven, and of the stage that is under way.
+/// Counts the work of the current connection and of the current stage.
 #[derive(Debug, Default)]
 pub(crate) struct Meter {
     poll: u64,
@@ -33,12 +33,12 @@ pub(crate) struct Meter {
 }
 
 impl Meter {
-    /// Another connection is driven.
+    /// Begins with another connection.
     pub(crate) fn begin_turn(&mut self) {
         self.poll = 0;
     }
 
-    /// Another stage of a round begins.
+    /// Begins another stage of a round.
     pub(crate) fn begin_stage(&mut self) {
         self.stage = 0;
     }
@@ -48,12 +48,12 @@ impl Meter {
         self.stage = self.stage.saturating_add(work);
     }
 
-    /// Whether others should have their turn.
+    /// Whether the next connection has to be served.
     pub(crate) fn is_turn_over(&self) -> bool {
         self.poll >= TURN
     }
 
-    /// Whether the poller should be asked before more of the same is done.
+    /// Whether the engine has to poll before it continues.
     pub(crate) fn is_stage_over(&self) -> bool {
         self.stage >= STAGE
     }
@@ -64,9 +64,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_turn_is_shorter_than_a_stage_and_both_end() {
+    fn turn_ends_before_stage_and_both_end() {
         let mut meter = Meter::default();
-        let mut polls = 0;
+        let mut turns = 0;
         while !meter.is_stage_over() {
             meter.begin_turn();
             let mut steps = 0;
@@ -75,15 +75,15 @@ mod tests {
                 steps += 1;
             }
             assert_eq!(steps, TURN / STEP);
-            polls += 1;
+            turns += 1;
         }
-        assert_eq!(polls, STAGE / TURN);
+        assert_eq!(turns, STAGE / TURN);
         meter.begin_stage();
         assert!(!meter.is_stage_over());
     }
 
     #[test]
-    fn work_beyond_counting_is_too_much() {
+    fn work_that_overflows_the_counter_ends_turn_and_stage() {
         let mut meter = Meter::default();
         meter.charge(u64::MAX);
         meter.charge(1);

@@ -15,32 +15,33 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Readiness events looked at in a turn.
+/// Readiness events taken in one poll.
 const EVENTS: usize = 256;
 const WAKE: Token = Token(usize::MAX);
-/// Listener `i` has token `LISTENERS - i`; connections have their slots, from 0.
+/// Listener `i` has token `LISTENERS - i`; connections have their slot as token, from 0.
 const LISTENERS: usize = usize::MAX - 1;
-/// More listeners than anybody has.
+/// An upper limit of listeners that no process reaches.
 const LISTENERS_AT_MOST: usize = 1 << 16;
 
-/// Sockets of the operating system, watched by a [`Poller`].
+/// The operating system's sockets, watched by a [`Poller`].
 #[derive(Debug)]
 pub struct Os {
     registry: Registry,
     wakes: pipe::Receiver,
-    /// Until the system has said that it knows no exclusive watching.
+    /// False once the kernel has refused exclusive watching.
     #[cfg(any(target_os = "linux", target_os = "android"))]
-    knows_turns: bool,
-    /// Descriptors that are open besides those that [`Net::room`] leaves free.
-    deferred: usize,
+    has_exclusive: bool,
+    /// Descriptors open besides those that [`Net::room`] leaves free: bells of other processes.
+    bells: usize,
 }
 
-/// Waits for what an engine watches. Its descriptor is itself pollable, so any loop can host the engine.
+/// Waits for the events that an engine watches. Its descriptor is pollable itself, so that any event loop can host the
+/// engine.
 #[derive(Debug)]
 pub struct Poller {
     poll: Poll,
     events: Events,
-    /// What a wait has found and nobody has taken; an error too.
+    /// The result of a wait that nothing has taken yet; may be an error.
     found: io::Result<Vec<Readiness>>,
 }
 
@@ -49,29 +50,29 @@ pub struct Poller {
 pub struct Bell(OwnedFd);
 
 impl Bell {
-    /// `eventfd` does not block.
+    /// `eventfd` must be non-blocking.
     #[must_use]
     pub fn new(eventfd: OwnedFd) -> Self {
         Self(eventfd)
     }
 
     pub(crate) fn ring(&self) {
-        // A counter that is full was never read, because nobody has to: each write is told to who watches.
+        // The counter is never read, and may be full: every write reports an event to those that watch it.
         rustix::io::write(&self.0, &1u64.to_ne_bytes()).ok();
     }
 }
 
-/// Ends a [`Poller`]'s wait from another thread or from a signal handler.
+/// Ends the wait of a [`Poller`], from another thread or from a signal handler.
 #[derive(Clone, Debug)]
 pub struct Waker {
     pipe: Arc<pipe::Sender>,
 }
 
 impl Os {
-    /// A network, the poller that watches it, and what wakes the poller.
+    /// A network, the poller that watches it, and the waker of the poller.
     ///
     /// # Errors
-    /// If the system gives no poller or no pipe.
+    /// If the operating system refuses a poller or a pipe.
     pub fn new() -> io::Result<(Self, Poller, Waker)> {
         let poll = Poll::new()?;
         let (sender, mut wakes) = pipe::new()?;
@@ -82,29 +83,29 @@ impl Os {
             registry,
             wakes,
             #[cfg(any(target_os = "linux", target_os = "android"))]
-            knows_turns: true,
-            deferred: 0,
+            has_exclusive: true,
+            bells: 0,
         };
         Ok((net, poller, Waker { pipe: Arc::new(sender) }))
     }
 
-    /// Has the poller woken by `bell` too, which is one of so many `deferred` by this process.
+    /// Lets `bell` wake the poller, too. This process has `bells` bells open.
     ///
     /// # Errors
-    /// If the system cannot watch it.
-    pub fn watch_bell(&mut self, bell: &Bell, deferred: usize) -> io::Result<()> {
-        self.deferred = deferred;
-        // Edge-triggered: each write is told once, so nobody has to read it.
+    /// If the operating system cannot watch it.
+    pub fn watch_bell(&mut self, bell: &Bell, bells: usize) -> io::Result<()> {
+        self.bells = bells;
+        // Edge-triggered: each write is reported once, so the counter need not be read.
         self.registry.register(&mut SourceFd(&bell.0.as_raw_fd()), WAKE, Interest::READABLE)
     }
 }
 
 impl Poller {
-    /// Waits until something is ready, at most for `timeout` (`None`: without limit), and puts it into `ready`. Each
-    /// is told once.
+    /// Waits until something is ready, at most for `timeout` (`None`: without limit), and appends it to `ready`.
+    /// Reports each event once.
     ///
     /// # Errors
-    /// If the poller fails; being interrupted by a signal is not a failure.
+    /// If the poller fails. An interruption by a signal is no failure.
     pub fn wait(&mut self, timeout: Option<Duration>, ready: &mut Vec<Readiness>) -> io::Result<()> {
         self.wait_until_ready(timeout);
         match &mut self.found {
@@ -116,7 +117,8 @@ impl Poller {
         }
     }
 
-    /// The same, and what is ready, or the failure, is kept for the next [`wait`](Self::wait), which does not wait then.
+    /// Waits as [`wait`](Self::wait) does, but keeps the events or the error for the next `wait`, which then returns at
+    /// once.
     pub fn wait_until_ready(&mut self, timeout: Option<Duration>) {
         let Ok(found) = &mut self.found else { return };
         if !found.is_empty() {
@@ -143,30 +145,30 @@ impl Poller {
 }
 
 impl Poller {
-    /// Whether a wait would not wait, without taking anything from whoever waits next.
+    /// Whether a wait would return at once. Takes no event.
     pub fn is_ready(&self) -> bool {
         let has_found = self.found.as_ref().map_or(true, |found| !found.is_empty());
-        has_found || look(self.poll.registry(), PollFlags::IN).is_some_and(|flags| !flags.is_empty())
+        has_found || poll_now(self.poll.registry(), PollFlags::IN).is_some_and(|flags| !flags.is_empty())
     }
 }
 
 impl AsRawFd for Poller {
-    /// Readable when a wait would not wait.
+    /// Readable when a wait would return at once.
     fn as_raw_fd(&self) -> RawFd {
         self.poll.as_raw_fd()
     }
 }
 
 impl Waker {
-    /// Makes the poller's current or next wait return at once.
+    /// Makes the current or next wait of the poller return at once.
     pub fn wake(&self) {
-        // A full pipe wakes as well as another byte would.
+        // A full pipe wakes the poller as well as another byte.
         rustix::io::write(&*self.pipe, &[0]).ok();
     }
 }
 
 impl AsFd for Waker {
-    /// Any byte written to it wakes: a descriptor for `signal.set_wakeup_fd`.
+    /// Any byte written to this descriptor wakes the poller; suits `signal.set_wakeup_fd`.
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.pipe.as_fd()
     }
@@ -183,8 +185,8 @@ impl Net for Os {
         self.registry.register(&mut SourceFd(&listener.as_raw_fd()), token, Interest::READABLE)?;
         match SocketAddr::try_from(address) {
             Ok(address) => {
-                // On Linux accepted sockets inherit it. Responses leave in one piece; waiting for more only delays
-                // them.
+                // On Linux accepted sockets inherit this option. A response is sent in one piece; waiting for more
+                // would only delay it.
                 sockopt::set_tcp_nodelay(listener, true)?;
                 Ok(Local::Tcp(address))
             }
@@ -196,21 +198,22 @@ impl Net for Os {
     fn relisten(&mut self, listener: &OwnedFd, index: usize, takes_turns: bool) -> io::Result<()> {
         use rustix::event::epoll;
 
-        if !self.knows_turns {
+        if !self.has_exclusive {
             return Ok(());
         }
         let token = Token(LISTENERS - index);
         let descriptor = listener.as_raw_fd();
         let mut source = SourceFd(&descriptor);
-        // What is watched exclusively cannot be modified (epoll_ctl(2)); and whoever is added comes last.
+        // A descriptor watched exclusively cannot be modified (epoll_ctl(2)); one that is added again comes last.
         self.registry.deregister(&mut source).ok();
         if takes_turns {
-            // mio has no word for it. Its poller is an epoll descriptor, though, and the token is what comes with events.
+            // mio has no method for this. Its poller is an epoll descriptor, though, and the token is reported with the
+            // events.
             let flags = epoll::EventFlags::IN | epoll::EventFlags::ET | epoll::EventFlags::EXCLUSIVE;
             let data = epoll::EventData::new_u64(token.0 as u64);
             match epoll::add(&self.registry, listener, data, flags) {
-                // Before Linux 4.5.
-                Err(Errno::INVAL) => self.knows_turns = false,
+                // The kernel is older than Linux 4.5.
+                Err(Errno::INVAL) => self.has_exclusive = false,
                 result => return result.map_err(io::Error::from),
             }
         }
@@ -218,7 +221,7 @@ impl Net for Os {
     }
 
     fn unlisten(&mut self, listener: &OwnedFd) {
-        // It is about to be dropped, which takes it out of the poller too.
+        // The caller drops the listener, which removes it from the poller as well.
         self.registry.deregister(&mut SourceFd(&listener.as_raw_fd())).ok();
     }
 
@@ -232,17 +235,18 @@ impl Net for Os {
                 Ok(Accepted::Exhausted(error.into()))
             }
             Err(error @ (Errno::BADF | Errno::INVAL | Errno::NOTSOCK | Errno::OPNOTSUPP)) => Err(error.into()),
-            // accept(2): errors of the new connection are handed on and are to be taken like "try again".
+            // accept(2): errors of the new connection are reported here and have to be treated like EAGAIN.
             Err(error) => Ok(Accepted::Failed(error.into())),
         }
     }
 
     fn is_awaited(&self, listener: &OwnedFd) -> bool {
-        // A failure tells nothing, so somebody might.
-        look(listener, PollFlags::IN).is_none_or(|flags| !flags.is_empty())
+        // If poll(2) fails, assume that a connection waits.
+        poll_now(listener, PollFlags::IN).is_none_or(|flags| !flags.is_empty())
     }
 
-    /// Once asked for, word about output keeps coming; edge-triggered it costs nothing while there is none.
+    /// Output events continue after the first request for them. As they are edge-triggered, they cost nothing until one
+    /// occurs.
     fn watch(&mut self, socket: &OwnedFd, slot: usize, output: bool, again: bool) -> io::Result<()> {
         let interest = if output { Interest::READABLE | Interest::WRITABLE } else { Interest::READABLE };
         let descriptor = socket.as_raw_fd();
@@ -254,12 +258,12 @@ impl Net for Os {
         }
     }
 
-    /// What the process's limit on descriptors leaves. Some stay free, so that the application can open its files,
-    /// and a report can be written, while all connections are taken.
+    /// The process's limit on descriptors without a reserve. The reserve lets the application open files, and reports
+    /// be written, while all connections are taken.
     fn room(&self) -> usize {
         const FREE_AT_MOST: u64 = 64;
         let limit = rustix::process::getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
-        usize::try_from(limit - FREE_AT_MOST.min(limit / 2)).unwrap_or(usize::MAX).saturating_sub(self.deferred).max(1)
+        usize::try_from(limit - FREE_AT_MOST.min(limit / 2)).unwrap_or(usize::MAX).saturating_sub(self.bells).max(1)
     }
 
     fn drain_wakes(&mut self) {
@@ -298,15 +302,15 @@ impl Socket for OwnedFd {
 
     fn cut(&self) {
         self.reset_on_drop();
-        // An orderly end of output would pass for the end of a response that lasts until the close. Linux resets a TCP
-        // connection that is dissolved (connect(2), AF_UNSPEC); elsewhere its peer sees the cut when it is dropped.
+        // A FIN would look like the end of a response that is delimited by the close. Linux resets a TCP connection
+        // that is dissolved (connect(2), AF_UNSPEC). Elsewhere the peer notices the cut when the connection is dropped.
         if rustix::net::connect_unspec(self).is_err() {
             rustix::net::shutdown(self, Shutdown::Read).ok();
         }
     }
 
     fn has_peer_left(&self) -> bool {
-        look(self, PollFlags::RDHUP).is_some_and(|flags| !flags.is_empty())
+        poll_now(self, PollFlags::RDHUP).is_some_and(|flags| !flags.is_empty())
     }
 }
 
@@ -318,8 +322,8 @@ fn moved(result: rustix::io::Result<usize>) -> io::Result<Moved> {
     }
 }
 
-/// What is the case now with a descriptor, of `flags` and of errors; `None` if the system does not say.
-fn look(descriptor: &impl AsFd, flags: PollFlags) -> Option<PollFlags> {
+/// The current state of a descriptor: `flags` and errors; `None` if poll(2) fails.
+fn poll_now(descriptor: &impl AsFd, flags: PollFlags) -> Option<PollFlags> {
     let mut descriptors = [PollFd::new(descriptor, flags)];
     rustix::event::poll(&mut descriptors, Some(&Timespec::default())).ok()?;
     Some(descriptors[0].revents())

@@ -1,29 +1,31 @@
-//! Threads that share an engine without handing requests over: the baton.
+//! Leader/followers: how several threads share one engine without handing requests over.
 //!
-//! Whoever has nothing to run and finds nobody waiting for the poller waits for it: that thread *holds the baton*. It
-//! does what became ready, and runs what comes up itself, so a call that is soon over never changes threads. While the
-//! application works, the shared state is unlocked and the baton lies there; a call that takes its time is found out
-//! in one of three ways, and a thread standing by is called to take the baton up:
+//! One thread at a time is the *leader*: it waits for the poller, processes what became ready, and runs the calls that
+//! come of it itself, so a short call never changes threads. The other threads are *followers* and sleep. While the
+//! leader runs application code, the shared state is unlocked and no thread leads. If that call takes long, a follower
+//! is notified and becomes the leader. This happens in one of three ways:
 //!
-//! * it outlasts a tick ([`Scheduler::tick`], called by a thread of its own);
-//! * it says so, by waiting in the middle of a call ([`Scheduler::wait`]);
-//! * calls like it have been found to wait ([`RouteKey`]), so somebody is called beforehand, and goes to wait for the poller
-//!   at once. Where calls wait of which that was not foreseen, ticks come more often. And where every connection waits
-//!   for its call and one of these is over soon, that one's thread takes the baton up instead of somebody who would have
-//!   to be woken for it, and ticks come seldom.
+//! * The call outlasts a tick ([`Scheduler::tick`], which a thread of its own calls).
+//! * The call waits within the server, for example for a request body ([`Scheduler::wait`]).
+//! * The predictor expects the call to block, because earlier calls with its [`RouteKey`] did. The follower is notified
+//!   before the call runs, and waits for the poller at once.
+//!
+//! Two refinements. While calls block that were not predicted, ticks come more often. While every connection waits for
+//! a call and one of these calls is expected to return soon, no follower is notified: the thread of that call becomes
+//! the leader, which saves waking another one, and ticks come seldom.
 //!
 //! ```text
-//!                 ┌────────────────────────── call over ◀──────────────────────────┐
-//!                 ▼                                                                │
-//!   locked: work of mine? new work? ──yes──▶ unlocked: run it ─────────────────────┘
+//!                 ┌────────────────────────── call returns ◀─────────────────────────┐
+//!                 ▼                                                                  │
+//!   locked: work for this thread? ──yes──▶ unlocked: run it ─────────────────────────┘
 //!                 │ no
-//!                 ├─ nobody waits for the poller ──▶ unlocked: wait for it ──▶ (again)
-//!                 └─ somebody does ──▶ stand by until called ──▶ (again)
+//!                 ├─ no thread leads ──▶ unlocked: lead, wait for the poller ──▶ (again)
+//!                 └─ a thread leads ───▶ unlocked: follow, wait to be notified ──▶ (again)
 //! ```
 //!
-//! Lock order: interpreter first, this lock second. Nobody waits for the interpreter while holding this lock, and
-//! nobody waits for this lock while holding the interpreter ([`Threads::detached`]). The crew has one thread more than
-//! calls may run, so one is always left to turn the engine.
+//! Lock order: the GIL first, this lock second. No thread waits for the GIL while it holds this lock. A thread that has
+//! to wait for this lock releases the GIL first ([`Threads::detached`]). There is one thread more than calls may run, so
+//! that one is always free to lead.
 
 use crate::coalescing::TICK;
 use crate::scheduler::ticker::{Pace, Wanted};
@@ -42,117 +44,119 @@ pub mod ticker;
 
 pub use predictor::RouteKey;
 pub use route_keys::RouteKeys;
-pub use rules::{Action, PoolStatistics, Rules, StartedCall, Waits};
+pub use rules::{Action, PoolStatistics, Rules, StartedCall, WaitStep};
 
-/// What is shared and turned.
+/// What the threads share: a source of calls and other work, fed by a poller.
 pub trait WorkSource {
-    /// Something to run.
+    /// A call to begin, or one to resume.
     type Work;
-    /// What is waited for when there is nothing to run.
-    type Watch;
+    /// What the leader waits for.
+    type Poller;
 
-    /// The next thing to run. Without `may_call` it begins no new call.
+    /// The next work. Without `may_call` it begins no new call.
     fn next(&mut self, may_call: bool) -> Option<Self::Work>;
-    /// The thread that has to run it; `None` for any.
+    /// The thread that has to run this work; `None` for any.
     fn owner(work: &Self::Work) -> Option<usize>;
-    /// What it has in common with others that wait, or do not, as it will; `None` if nothing is known of it.
+    /// The key under which the predictor files this work; `None` if there is no basis for a prediction.
     fn route_key(work: &Self::Work) -> Option<RouteKey> {
         let _ = work;
         None
     }
-    /// Whether something waits for `next` to be allowed a new call.
+    /// Whether a request is queued that [`next`](Self::next) would begin if it may call.
     fn has_queued(&self) -> bool;
-    /// Connections. Newcomers that nobody has accepted are none.
+    /// Open connections, without pending ones.
     fn connections(&self) -> usize {
         usize::MAX
     }
-    /// Work that is not there yet and that this thread will have to run.
+    /// Suspended calls that this thread has to resume later.
     fn bound(&self, worker: usize) -> usize;
-    /// Whether something became ready, without waiting.
-    fn look(&mut self, watch: &mut Self::Watch) -> bool;
-    /// When there will be something to do at the latest: a moment of [`now`](Self::now), zero if there is already.
+    /// Takes the poller's events without waiting; whether there were any.
+    fn poll(&mut self, poller: &mut Self::Poller) -> bool;
+    /// When there is work at the latest, on the clock of [`now`](Self::now); zero if there is work already.
     fn due(&self) -> Option<Duration>;
-    /// The time.
+    /// Time since an arbitrary start.
     fn now(&self) -> Duration;
-    /// Ends whoever waits for the watch.
-    fn wake_watch(&self);
-    /// The caller is about to wait for the watch. `is_free`: no call is out that could keep it from coming back.
-    fn before_watch(&mut self, is_free: bool) {
+    /// Ends the wait for the poller, of any thread.
+    fn wake_poller(&self);
+    /// The caller is about to wait for the poller. `is_free`: no call runs, so it returns at once when an event comes.
+    fn before_wait(&mut self, is_free: bool) {
         let _ = is_free;
     }
-    /// Threads whose wait in the middle of a call is over.
+    /// Takes a thread whose wait within a call is over.
     fn woken(&mut self) -> Option<usize>;
-    /// Whether there is something that ticks are needed for.
+    /// Whether coalesced output waits for a tick to be sent.
     fn has_deferred_output(&self) -> bool;
-    /// A tick has passed.
+    /// A tick has passed: sends coalesced output that is due.
     fn tick(&mut self);
-    /// Whether all is over and the threads can go.
+    /// Whether the work source is over, so that the threads exit.
     fn is_over(&self) -> bool;
 
-    /// Looks after those who wait for [`next`](Self::next) while nobody calls it; `watch` is there unless somebody waits
-    /// for it. Returns whether there is something to do now of which whoever waits for the watch does not know.
-    fn service_pending(&mut self, watch: Option<&mut Self::Watch>) -> bool {
-        let _ = watch;
+    /// Services pending connections while no thread calls [`next`](Self::next). `poller` is `None` if a thread waits
+    /// for it. Returns whether there is work now that the leader has to be woken for.
+    fn service_pending(&mut self, poller: Option<&mut Self::Poller>) -> bool {
+        let _ = poller;
         false
     }
 
-    /// Whether time has passed since others were told how things are.
+    /// Whether the published state is older than the last poll.
     fn is_stale(&self) -> bool {
         false
     }
 
-    /// Tells others how things are.
+    /// Publishes the state to other processes.
     fn publish(&mut self, pool_statistics: &PoolStatistics) {
         let _ = pool_statistics;
     }
 }
 
-/// The threads of a [`Scheduler`].
+/// What a [`Scheduler`] needs of its threads and of the GIL.
 pub trait Threads {
-    /// What they share.
+    /// The work source of the scheduler.
     type Source: WorkSource;
 
-    /// Does `wait` without what others may be waiting for while they hold nothing else: the interpreter.
+    /// Runs `wait` without the GIL.
     fn detached<R>(&self, wait: impl FnOnce() -> R) -> R;
-    /// Waits for the watch, detached.
-    fn watch(&self, watch: &mut <Self::Source as WorkSource>::Watch, timeout: Option<Duration>);
-    /// Runs something, and puts it back before it returns, or at the next [`end`](Self::end).
+    /// Waits for the poller. Called without the GIL.
+    fn wait_for_events(&self, poller: &mut <Self::Source as WorkSource>::Poller, timeout: Option<Duration>);
+    /// Runs `work`. Completes it before this returns, or at the next [`complete`](Self::complete).
     fn run(&self, worker: usize, work: <Self::Source as WorkSource>::Work);
-    /// The same; returns for how long the thread waited for something meanwhile.
+    /// As [`run`](Self::run); returns for how long the thread blocked.
     fn run_measured(&self, worker: usize, work: <Self::Source as WorkSource>::Work) -> Duration;
-    /// Does what the last run has left to be done locked. It is called soon after each.
-    fn end(&self, source: &mut Self::Source);
-    /// Starts the thread with this number; whether that was possible. It calls [`Scheduler::work`].
+    /// Completes, under the lock, what the last run left. Called soon after each run.
+    fn complete(&self, source: &mut Self::Source);
+    /// Starts this thread, which calls [`Scheduler::work`]; whether that succeeded.
     fn start(&self, worker: usize) -> bool;
-    /// What has to be done unlocked now and then; `is_idle`: the thread is about to wait.
-    fn between(&self, is_idle: bool);
-    /// Makes sure that somebody calls [`Scheduler::tick`] at this pace, or faster.
+    /// Does, without the lock, what is due now and then, such as dropping Python objects. `is_idle`: the thread is
+    /// about to wait.
+    fn clean_up(&self, is_idle: bool);
+    /// Makes sure that [`Scheduler::tick`] is called at this pace or a faster one.
     fn want_ticks(&self, pace: Pace);
 }
 
-/// See the module.
+/// See the module's documentation.
 pub struct Scheduler<C: WorkSource> {
     rules: Mutex<Rules<C>>,
-    /// Whoever has found the rules locked holds this until it has locked them: see [`give_way`](Self::give_way).
+    /// A thread that finds the rules locked holds this until it has locked them: see [`give_way`](Self::give_way).
     turnstile: Mutex<()>,
-    /// Which thread has locked it, so that one that comes back to it in the middle is told.
+    /// The thread that holds the lock; lets reentry be reported instead of deadlocking.
     owner: AtomicUsize,
-    /// The last tick has found it locked.
+    /// The last tick found the rules locked.
     has_missed: AtomicBool,
     signals: Box<[Condvar]>,
 }
 
-/// The lock is held already, by the thread that asks for it.
+/// This thread holds the lock already.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Reentered;
 
 impl<C: WorkSource> Scheduler<C> {
-    /// For a crew in which at most `most` calls run at a time. Worker 0 has been started; with `most` of 1 it is alone.
+    /// `max_calls` is the number of calls that may run at a time. Worker 0 counts as started; with `max_calls` of 1 it
+    /// is the only thread.
     ///
     /// # Panics
-    /// If `most` is 0.
-    pub fn new(source: C, watch: C::Watch, most: usize) -> Self {
-        let rules = Rules::new(source, watch, most);
+    /// If `max_calls` is 0.
+    pub fn new(source: C, poller: C::Poller, max_calls: usize) -> Self {
+        let rules = Rules::new(source, poller, max_calls);
         let signals = (0..rules.thread_count()).map(|_| Condvar::new()).collect();
         Self {
             rules: Mutex::new(rules),
@@ -163,7 +167,7 @@ impl<C: WorkSource> Scheduler<C> {
         }
     }
 
-    /// How many threads there may be.
+    /// Upper limit of the number of threads.
     pub fn thread_count(&self) -> usize {
         self.signals.len()
     }
@@ -173,10 +177,10 @@ impl<C: WorkSource> Scheduler<C> {
         self.owner.load(Ordering::Relaxed) == me()
     }
 
-    /// Does something with the core. `act` must not wait.
+    /// Runs `act` with the work source, under the lock. `act` must not wait.
     ///
     /// # Errors
-    /// [`Reentered`], from within another `with`.
+    /// [`Reentered`] if called from within another `with`.
     pub fn with<R>(&self, threads: &impl Threads<Source = C>, act: impl FnOnce(&mut C) -> R) -> Result<R, Reentered> {
         let mut rules = self.try_lock(threads)?;
         let result = act(rules.source_mut());
@@ -185,30 +189,31 @@ impl<C: WorkSource> Scheduler<C> {
         Ok(result)
     }
 
-    /// Does something with the core and the watch, for a loop that hosts the engine: there is no thread at work.
+    /// Runs `act` with the work source and the poller, for an event loop that hosts the engine. No thread may be in
+    /// [`work`](Self::work).
     ///
     /// # Errors
-    /// [`Reentered`], from within [`with`](Self::with).
+    /// [`Reentered`] if called from within [`with`](Self::with).
     ///
     /// # Panics
-    /// If there is a thread at work after all.
+    /// If a thread waits for the poller.
     pub fn poll<R>(
         &self,
         threads: &impl Threads<Source = C>,
-        act: impl FnOnce(&mut C, &mut C::Watch) -> R,
+        act: impl FnOnce(&mut C, &mut C::Poller) -> R,
     ) -> Result<R, Reentered> {
         let mut rules = self.try_lock(threads)?;
-        let (source, watch) = rules.source_and_watch();
-        let result = act(source, watch.expect("no thread waits for it"));
+        let (source, poller) = rules.source_and_poller();
+        let result = act(source, poller.expect("no thread waits for the poller"));
         rules.publish();
         self.unlock(rules);
         Ok(result)
     }
 
-    /// How many threads do what.
+    /// Counts the threads by what they do.
     ///
     /// # Errors
-    /// [`Reentered`], from within [`with`](Self::with).
+    /// [`Reentered`] if called from within [`with`](Self::with).
     pub fn pool_statistics(&self, threads: &impl Threads<Source = C>) -> Result<PoolStatistics, Reentered> {
         let rules = self.try_lock(threads)?;
         let pool_statistics = rules.pool_statistics();
@@ -216,10 +221,10 @@ impl<C: WorkSource> Scheduler<C> {
         Ok(pool_statistics)
     }
 
-    /// Tells others how things are.
+    /// Publishes the state to other processes.
     ///
     /// # Errors
-    /// [`Reentered`], from within [`with`](Self::with).
+    /// [`Reentered`] if called from within [`with`](Self::with).
     pub fn publish(&self, threads: &impl Threads<Source = C>) -> Result<(), Reentered> {
         let mut rules = self.try_lock(threads)?;
         rules.publish();
@@ -227,11 +232,11 @@ impl<C: WorkSource> Scheduler<C> {
         Ok(())
     }
 
-    /// Is the thread `worker`, until all is over.
+    /// The main function of thread `worker`. Returns when the work source is over.
     pub fn work(&self, threads: &impl Threads<Source = C>, worker: usize) {
         let mut rules = self.lock(threads);
         if worker > 0 {
-            // Whoever started it counted on it.
+            // The thread that started this one has counted it as arriving.
             rules.arrive();
         }
         let mut goes_on = false;
@@ -242,10 +247,10 @@ impl<C: WorkSource> Scheduler<C> {
                     self.run(rules, threads, worker, work)
                 }
                 Action::Lead => self.lead(rules, threads, worker, &mut goes_on),
-                Action::StandBy(start) => self.stand_by(rules, threads, worker, start),
-                Action::Tidy => {
+                Action::Follow(start) => self.follow(rules, threads, worker, start),
+                Action::CleanUp => {
                     self.unlock(rules);
-                    threads.between(true);
+                    threads.clean_up(true);
                     self.lock(threads)
                 }
                 Action::Exit => break,
@@ -255,12 +260,12 @@ impl<C: WorkSource> Scheduler<C> {
         self.unlock(rules);
     }
 
-    /// Waits in the middle of a call. `begin` says what for; [`WorkSource::woken`] tells when it is over. Others go on
-    /// meanwhile; where there are none, as in a crew of one, the thread turns the engine itself, without beginning new
-    /// calls.
+    /// Waits within a call. `begin` registers what it waits for; [`WorkSource::woken`] reports the end of the wait.
+    /// Another thread leads meanwhile. If there is none, as with one thread, this thread polls itself, without
+    /// beginning new calls.
     ///
     /// # Errors
-    /// [`Reentered`], from within [`with`](Self::with).
+    /// [`Reentered`] if called from within [`with`](Self::with).
     pub fn wait(
         &self,
         threads: &impl Threads<Source = C>,
@@ -270,27 +275,27 @@ impl<C: WorkSource> Scheduler<C> {
         let mut rules = self.try_lock(threads)?;
         rules.begin_wait(worker, begin);
         loop {
-            let waits = rules.wait(worker);
-            if matches!(waits, Waits::NoMore) {
+            let step = rules.wait(worker);
+            if matches!(step, WaitStep::Done) {
                 break;
             }
             self.unlock(rules);
-            rules = match waits {
-                Waits::NoMore => unreachable!("it would have gone on"),
-                Waits::Start(new) => {
+            rules = match step {
+                WaitStep::Done => unreachable!("the loop has ended"),
+                WaitStep::Start(new) => {
                     self.start(threads, Some(new));
                     self.lock(threads)
                 }
-                Waits::Sleep => {
+                WaitStep::Sleep => {
                     threads.detached(|| drop(self.sleep_until(worker, |rules| rules.is_woken(worker))));
                     self.lock(threads)
                 }
-                Waits::Watch(mut watch, timeout) => {
-                    threads.detached(|| threads.watch(&mut watch, timeout));
-                    threads.between(true);
+                WaitStep::Poll(mut poller, timeout) => {
+                    threads.detached(|| threads.wait_for_events(&mut poller, timeout));
+                    threads.clean_up(true);
                     let mut rules = self.lock(threads);
-                    rules.release_watch(worker, watch);
-                    rules.look();
+                    rules.return_poller(worker, poller);
+                    rules.poll();
                     rules
                 }
             };
@@ -299,8 +304,8 @@ impl<C: WorkSource> Scheduler<C> {
         Ok(())
     }
 
-    /// A tick has passed, says a thread that is detached all the time: see [`Rules::tick`]. Where somebody is at work with
-    /// the core, the next tick will do; to wait for the lock would have whoever opens it wake this thread.
+    /// A tick has passed: see [`Rules::tick`]. The calling thread never holds the GIL. If the lock is taken, the tick
+    /// is skipped once: waiting for the lock would make the thread that releases it wake this one.
     pub fn tick(&self) -> Wanted {
         let mut rules = match self.rules.try_lock() {
             Ok(rules) => rules,
@@ -336,13 +341,13 @@ impl<C: WorkSource> Scheduler<C> {
             None
         };
         let mut rules = self.lock(threads);
-        threads.end(rules.source_mut());
+        threads.complete(rules.source_mut());
         rules.end(&started_call, waited);
         rules
     }
 
-    /// Holds the baton: waits for the watch. `goes_on`: this thread has found something ready the last time, too, and
-    /// nothing to run since.
+    /// Leads: waits for the poller and takes its events. `goes_on`: this thread found an event the last time, too, and
+    /// has run nothing since.
     fn lead<'a>(
         &'a self,
         mut rules: MutexGuard<'a, Rules<C>>,
@@ -353,44 +358,44 @@ impl<C: WorkSource> Scheduler<C> {
         let (is_ready, start) = rules.before_lead();
         self.unlock(rules);
         self.start(threads, start);
-        threads.between(!is_ready);
+        threads.clean_up(!is_ready);
         if std::mem::replace(goes_on, is_ready) && is_ready {
             threads.detached(|| self.give_way());
         }
         let mut rules = self.lock(threads);
         let taken = if is_ready { None } else { rules.lead(worker) };
-        let Some((mut watch, timeout)) = taken else { return rules };
+        let Some((mut poller, timeout)) = taken else { return rules };
         self.unlock(rules);
-        threads.detached(|| threads.watch(&mut watch, timeout));
+        threads.detached(|| threads.wait_for_events(&mut poller, timeout));
         let mut rules = self.lock(threads);
-        rules.release_watch(worker, watch);
-        rules.look();
+        rules.return_poller(worker, poller);
+        rules.poll();
         rules
     }
 
-    /// Stands by until it is called, and takes the baton then if nobody has.
-    fn stand_by<'a>(
+    /// Follows: sleeps until notified, and leads at once if no other thread does.
+    fn follow<'a>(
         &'a self,
         mut rules: MutexGuard<'a, Rules<C>>,
         threads: &impl Threads<Source = C>,
         worker: usize,
         start: Option<usize>,
     ) -> MutexGuard<'a, Rules<C>> {
-        rules.stand_by(worker);
+        rules.follow(worker);
         self.unlock(rules);
         self.start(threads, start);
         threads.detached(|| {
-            let mut rules = self.sleep_until(worker, |rules| rules.is_called(worker));
+            let mut rules = self.sleep_until(worker, |rules| rules.is_notified(worker));
             rules.arrive();
-            let Some((mut watch, timeout)) = rules.lead_at_once(worker) else { return };
+            let Some((mut poller, timeout)) = rules.lead_at_once(worker) else { return };
             drop(rules);
-            threads.watch(&mut watch, timeout);
-            self.lock_detached().release_watch(worker, watch);
+            threads.wait_for_events(&mut poller, timeout);
+            self.lock_detached().return_poller(worker, poller);
         });
         self.lock(threads)
     }
 
-    /// Sleeps, detached, until `is_time`.
+    /// Sleeps until `is_time`. Called without the GIL.
     fn sleep_until(&self, worker: usize, is_time: impl Fn(&Rules<C>) -> bool) -> MutexGuard<'_, Rules<C>> {
         let mut rules = self.lock_detached();
         while !is_time(&rules) {
@@ -409,25 +414,25 @@ impl<C: WorkSource> Scheduler<C> {
         }
     }
 
-    /// Locks, by a thread that holds the interpreter.
+    /// Locks the rules, with the GIL held.
     fn lock(&self, threads: &impl Threads<Source = C>) -> MutexGuard<'_, Rules<C>> {
-        self.try_lock(threads).expect("no thread comes here while it does something with the source")
+        self.try_lock(threads).expect("`with` does not call this")
     }
 
-    /// Lets others have the lock and the interpreter, detached. A thread that has always something to do, such as bodies
-    /// to receive, would otherwise take both again before anybody has noticed that they were free.
+    /// Lets other threads have the lock and the GIL. Called without the GIL. A thread that never waits, because it
+    /// always has bodies to receive for example, would otherwise take both again before a waiting thread has woken.
     fn give_way(&self) {
         drop(self.turnstile.lock().unwrap_or_else(PoisonError::into_inner));
     }
 
-    /// Locks, by a thread that does not hold the interpreter.
+    /// Locks the rules, without the GIL.
     fn lock_detached(&self) -> MutexGuard<'_, Rules<C>> {
-        // What panics while it holds the lock leaves the data whole.
+        // A panic under the lock leaves the rules consistent.
         self.rules.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn try_lock(&self, threads: &impl Threads<Source = C>) -> Result<MutexGuard<'_, Rules<C>>, Reentered> {
-        let mut poll = None;
+        let mut turn = None;
         loop {
             let rules = match self.rules.try_lock() {
                 Ok(rules) => Some(rules),
@@ -441,9 +446,9 @@ impl<C: WorkSource> Scheduler<C> {
             if self.is_mine() {
                 return Err(Reentered);
             }
-            // Whoever holds it may be waiting for nothing else, but only without the interpreter may it be waited for.
+            // No thread waits for this lock while it holds the GIL.
             threads.detached(|| {
-                poll.get_or_insert_with(|| self.turnstile.lock().unwrap_or_else(PoisonError::into_inner));
+                turn.get_or_insert_with(|| self.turnstile.lock().unwrap_or_else(PoisonError::into_inner));
                 drop(self.lock_detached());
             });
         }

@@ -1,23 +1,23 @@
-//! A request body on its way in: in memory first, then in a file without a name.
+//! A request body while it is received: first in memory, then in an unnamed file.
 
 use crate::memory::Reservation;
 use std::fs::File;
 use std::io::{self, Seek, Write};
 
-/// A request's body, decoded and whole.
+/// The body of a request, decoded and complete.
 #[derive(Debug)]
 pub enum Body<'a> {
-    /// No bytes.
+    /// An empty body.
     Empty,
-    /// It lies in the read buffer: what the application wants to keep it copies.
+    /// The body lies in the read buffer. The application copies what it keeps.
     Borrowed(&'a [u8]),
-    /// It came in parts.
+    /// The body came in several parts.
     Memory(Vec<u8>),
-    /// It was too long for memory: a file without a name, at its start, and its length.
+    /// The body was too long for memory: an unnamed file, positioned at its start, and its length in bytes.
     File(File, u64),
 }
 
-/// Collects a body.
+/// Collects the body of one request.
 ///
 /// Invariants: `file` is `None` or `memory` is empty; `reserved` covers the capacity of `memory`.
 #[derive(Debug)]
@@ -26,18 +26,18 @@ pub(crate) struct Spool {
     reserved: Reservation,
     file: Option<File>,
     length: u64,
-    /// What Content-Length says, where it fits.
+    /// The value of Content-Length, if it fits a `usize`.
     expected: usize,
 }
 
 impl Spool {
-    /// An empty one for a body of `expected` bytes, if that is known. Nothing is reserved for what has not come.
+    /// An empty spool for a body of `expected` bytes, if the length is known. Reserves nothing before bytes arrive.
     pub(crate) fn new(reserved: Reservation, expected: Option<u64>) -> Self {
         let expected = expected.and_then(|length| usize::try_from(length).ok()).unwrap_or(usize::MAX);
         Self { memory: Vec::new(), reserved, file: None, length: 0, expected }
     }
 
-    /// Adds a part. In memory there are `most` bytes at most, and no more than can be reserved.
+    /// Appends a part. Keeps at most `most` bytes in memory, and no more than can be reserved.
     pub(crate) fn push(&mut self, data: &[u8], most: usize) -> io::Result<()> {
         self.length += data.len() as u64;
         if self.file.is_none() && !self.has_room_for(data.len(), most) {
@@ -53,7 +53,7 @@ impl Spool {
         Ok(())
     }
 
-    /// Makes room in memory for so many bytes more.
+    /// Makes room in memory for this many more bytes; returns false if there is none.
     fn has_room_for(&mut self, more: usize, most: usize) -> bool {
         let needed = self.memory.len() + more;
         if needed > most {
@@ -62,14 +62,14 @@ impl Spool {
         if needed <= self.memory.capacity() {
             return true;
         }
-        // Twice as much each time, so that the copying stays linear, but no more than will ever be needed.
+        // The capacity doubles, so that copying stays linear, but never exceeds the expected length.
         let wanted = (2 * self.memory.capacity()).min(most).min(self.expected).max(needed);
         let Some(given) = [wanted, needed].into_iter().find(|&bytes| self.reserved.resize(bytes)) else { return false };
         self.memory.reserve_exact(given - self.memory.len());
         true
     }
 
-    /// Whether what comes is written to a file.
+    /// Whether the body has moved to a file.
     pub(crate) fn is_in_file(&self) -> bool {
         self.file.is_some()
     }
@@ -78,7 +78,7 @@ impl Spool {
         self.length
     }
 
-    /// The whole, and what is reserved for it.
+    /// The complete body, and the reservation for it.
     pub(crate) fn finish(mut self) -> io::Result<(Body<'static>, Reservation)> {
         let body = match self.file {
             Some(mut file) => {
@@ -87,7 +87,7 @@ impl Spool {
             }
             None if self.memory.is_empty() => Body::Empty,
             None => {
-                // The application copies it.
+                // The application makes a copy of it.
                 self.reserved.resize(self.memory.len());
                 Body::Memory(self.memory)
             }
@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn a_body_moves_to_a_file_when_memory_is_full() {
+    fn body_moves_to_a_file_when_its_memory_is_full() {
         let memory = BodyMemory::new(usize::MAX);
         let mut spool = Spool::new(memory.reservation(), None);
         spool.push(b"hello ", 8).unwrap();
@@ -121,13 +121,13 @@ mod tests {
     }
 
     #[test]
-    fn a_body_that_fits_stays_in_memory() {
+    fn body_that_fits_stays_in_memory() {
         let memory = BodyMemory::new(8);
         let mut spool = Spool::new(memory.reservation(), None);
         spool.push(b"12345678", 8).unwrap();
         let (body, reserved) = spool.finish().unwrap();
         assert!(matches!(body, Body::Memory(bytes) if bytes == b"12345678"));
-        assert_eq!(memory.used(), 8, "it is in use as long as the application has it");
+        assert_eq!(memory.used(), 8, "bytes stay in use while the application has them");
         drop(reserved);
         assert_eq!(memory.used(), 0);
     }
@@ -142,7 +142,7 @@ mod tests {
         second.push(b"c", 100).unwrap();
         assert!(!first.is_in_file() && second.is_in_file());
         assert_eq!(memory.used(), 8);
-        // When there is room again the next one is kept in memory.
+        // When there is room again, the next body stays in memory.
         drop(first);
         let mut third = Spool::new(memory.reservation(), None);
         third.push(b"12345678", 100).unwrap();
@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_grows_with_what_comes_and_not_beyond_what_is_announced() {
+    fn memory_grows_with_received_bytes_up_to_the_content_length() {
         let memory = BodyMemory::new(usize::MAX);
         let mut spool = Spool::new(memory.reservation(), Some(250_000));
         spool.push(&[0; 1000], 1 << 20).unwrap();

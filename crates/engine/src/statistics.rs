@@ -1,38 +1,38 @@
-//! What an engine counts.
+//! The counters of an engine.
 
-/// Counters since the start, and gauges of now.
+/// Counters since the start, and gauges.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Statistics {
-    /// Connections that are open now.
+    /// Gauge: open connections.
     pub connections: u64,
-    /// Connections accepted.
+    /// Accepted connections.
     pub accepted: u64,
     /// Requests given to the application.
     pub requests: u64,
-    /// Calls of the application that are out now, those included that wait for their peer.
+    /// Gauge: running calls of the application, including those that wait for their peer.
     pub running: u64,
-    /// Responses that wait for their peer or their turn without anybody waiting with them.
+    /// Gauge: responses whose call has returned to the engine until their peer reads, or until their turn.
     pub suspended: u64,
-    /// Requests that wait for somebody to call the application.
+    /// Gauge: requests that wait for a thread to call the application.
     pub queued: u64,
-    /// Requests that waited for too long and were refused.
+    /// Requests refused after they had waited too long in the queue.
     pub queue_timeouts: u64,
-    /// Requests whose peer had left when their turn came.
+    /// Requests dropped from the queue because their peer had closed the connection.
     pub left: u64,
-    /// Requests that the engine answered by itself.
+    /// Requests that the engine answered itself.
     pub refused: u64,
-    /// Health checks that were answered.
+    /// Answered health checks.
     pub health_checks: u64,
-    /// Responses by the first digit of their status, from 1 to 5: the application's, and pages of our own, but not
-    /// what health checks get. What is beyond 599 counts as 5; of 1 there is `100 Continue`.
+    /// Responses by the first digit of their status, 1 to 5: those of the application and error pages, without health
+    /// checks. A status above 599 counts as 5. The only counted response with 1 is `100 Continue`.
     pub statuses: [u64; 5],
-    /// Connections or responses cut because time was up.
+    /// Connections or responses cut at a deadline.
     pub timeouts: u64,
-    /// Responses that broke off after their first byte.
+    /// Responses cut after their first byte.
     pub cut: u64,
-    /// Times that accepting paused for want of descriptors or at the bound on connections.
+    /// Times that accepting paused, for lack of descriptors or at the limit of connections.
     pub accept_pauses: u64,
-    /// Panics of ours that were contained.
+    /// Contained panics of the engine.
     pub panics: u64,
     /// Bytes received.
     pub bytes_in: u64,
@@ -41,7 +41,7 @@ pub struct Statistics {
 }
 
 impl Statistics {
-    /// The head of a response is sent, or about to be.
+    /// Counts a response whose head is sent, or about to be.
     pub(crate) fn count_status(&mut self, status: u16) {
         self.statuses[usize::from(status / 100).clamp(1, 5) - 1] += 1;
     }

@@ -1,4 +1,4 @@
-//! What threads synchronise with: the standard library's, or loom's where every interleaving is tried.
+//! Synchronisation primitives: of the standard library, or of loom, which tries every interleaving.
 
 #[cfg(not(loom))]
 pub(crate) use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering};
@@ -14,11 +14,11 @@ pub(crate) use loom::sync::{Arc, Condvar, Mutex, MutexGuard};
 #[cfg(loom)]
 pub(crate) use loom::thread::{Builder, JoinHandle, Thread, current, park};
 
-/// The same: time passes when others have had their turn. What is long lasts for ever in a model that says so, and there
-/// somebody has to end it.
+/// Yields instead of waiting: the timeout elapses when all other threads have run. With [`LONG_PAUSES_ARE_ENDLESS`] a
+/// timeout above [`TICK`](crate::coalescing::TICK) never elapses.
 #[cfg(loom)]
 pub(crate) fn park_timeout(timeout: std::time::Duration) {
-    if LONG_IS_FOR_EVER.get() && timeout > crate::coalescing::TICK {
+    if LONG_PAUSES_ARE_ENDLESS.get() && timeout > crate::coalescing::TICK {
         park();
     } else {
         loom::thread::yield_now();
@@ -27,8 +27,8 @@ pub(crate) fn park_timeout(timeout: std::time::Duration) {
 
 #[cfg(loom)]
 std::thread_local! {
-    /// All of loom's threads run on one of the system's, which runs one test.
-    pub(crate) static LONG_IS_FOR_EVER: std::cell::Cell<bool> = const { std::cell::Cell::new(false) };
+    /// Set by a model. Loom runs all threads of a model on one system thread.
+    pub(crate) static LONG_PAUSES_ARE_ENDLESS: std::cell::Cell<bool> = const { std::cell::Cell::new(false) };
 }
 
 /// A number for this thread, never 0.
@@ -38,8 +38,8 @@ pub(crate) fn me() -> usize {
     PLACE.with(|place| std::ptr::from_ref(place).addr())
 }
 
-/// The same: all of loom's threads run on one of the system's. They are numbered when
-/// they first ask, so numbers are not given again.
+/// A number for this thread, never 0. Loom runs all threads of a model on one system thread. A number is given at the
+/// first call and never given again.
 #[cfg(loom)]
 pub(crate) fn me() -> usize {
     static LAST: std::sync::atomic::AtomicUsize = std::sync::atomic::AtomicUsize::new(0);

@@ -1,4 +1,4 @@
-//! Listeners: several at a time, of both kinds, and the bound on connections.
+//! Listeners: several at a time, TCP and Unix, and the limit of connections.
 
 mod common;
 
@@ -10,7 +10,7 @@ use std::time::Duration;
 const GET: &[u8] = b"GET /0 HTTP/1.1\r\nHost: a\r\n\r\n";
 
 #[test]
-fn every_listener_is_served() {
+fn all_listeners_are_served() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("engine.sock");
     let unix = UnixListener::bind(&path).unwrap();
@@ -40,7 +40,7 @@ fn every_listener_is_served() {
 }
 
 #[test]
-fn a_descriptor_that_does_not_listen_is_refused() {
+fn engine_refuses_a_descriptor_that_does_not_listen() {
     let file = tempfile::tempfile().unwrap();
     let (net, ..) = Os::new().unwrap();
     assert!(
@@ -55,7 +55,7 @@ fn a_descriptor_that_does_not_listen_is_refused() {
 }
 
 #[test]
-fn a_server_field_that_could_be_two_is_refused() {
+fn engine_refuses_a_server_field_with_a_line_break() {
     let config = Config { server: "kirsch\r\nX: y".into(), ..timeless() };
     let (listener, _) = tcp_listener(None);
     let (net, ..) = Os::new().unwrap();
@@ -71,12 +71,12 @@ fn a_server_field_that_could_be_two_is_refused() {
 }
 
 #[test]
-fn many_who_wait_are_accepted_without_a_new_event() {
+fn waiting_connections_are_accepted_without_a_new_event() {
     let mut world = World::unix(timeless(), vec![Plan::sized(&[5])]);
     world.settle();
-    // More than are accepted in one turn, all behind one event.
+    // More connections than one poll accepts, announced by one event.
     let clients: Vec<_> = (0..100).map(|_| world.client()).collect();
-    world.turn();
+    world.poll();
     let first = world.statistics().accepted;
     assert!(first > 0 && first < 100, "{first} in one turn");
     assert_eq!(world.timeout(), Some(ms(0)));
@@ -87,7 +87,7 @@ fn many_who_wait_are_accepted_without_a_new_event() {
 }
 
 #[test]
-fn accepting_pauses_at_the_bound_and_goes_on() {
+fn accepting_pauses_at_the_limit_and_resumes_when_a_connection_closes() {
     let config = Config { connections: 2, ..timeless() };
     let mut world = World::unix(config, vec![Plan::sized(&[5])]);
     let mut clients: Vec<_> = (0..4).map(|_| world.client()).collect();
@@ -99,7 +99,7 @@ fn accepting_pauses_at_the_bound_and_goes_on() {
     assert_eq!((world.statistics().connections, world.statistics().requests), (2, 2));
     assert_eq!(world.statistics().accept_pauses, 1);
     assert_eq!(world.app.pauses(), [Pause::Connections(2)]);
-    // It looks again now and then, and does not say the same again.
+    // The engine retries at intervals, and does not report the pause again.
     for round in 0..5 {
         let timeout = world.timeout().expect("it will look again");
         assert!(timeout > ms(0) && timeout <= ms(200), "round {round}: {timeout:?}");
@@ -107,9 +107,9 @@ fn accepting_pauses_at_the_bound_and_goes_on() {
     }
     assert_eq!(world.statistics().accepted, 2);
     assert_eq!(world.app.pauses().len(), 1);
-    // Those who are in are served.
+    // Accepted connections are served.
     world.ask(&mut clients[1], GET, 2);
-    // Who leaves makes room at once.
+    // A closing connection makes room at once.
     drop(clients.remove(0));
     world.until("the next one is answered", &mut [&mut clients[1]], |_, clients| clients[0].answers.len() == 1);
     assert_eq!((world.statistics().accepted, world.statistics().connections), (3, 2));
@@ -120,9 +120,9 @@ fn accepting_pauses_at_the_bound_and_goes_on() {
     world.until_empty(&mut []);
 }
 
-/// A connection that is over before it was ever watched makes room like any other.
+/// A connection that closes before it was ever watched makes room like any other.
 #[test]
-fn short_connections_pass_a_narrow_door() {
+fn short_connections_are_accepted_one_by_one_at_a_low_limit() {
     let config = Config { connections: 1, ..timeless() };
     let mut world = World::unix(config, vec![Plan::sized(&[5])]);
     let mut clients: Vec<_> = (0..20).map(|_| world.client()).collect();
@@ -139,7 +139,7 @@ fn short_connections_pass_a_narrow_door() {
 }
 
 #[test]
-fn the_connection_that_was_silent_for_longest_makes_room_at_the_bound_where_that_is_wanted() {
+fn longest_idle_connection_is_closed_at_the_limit_if_configured() {
     let config = Config { connections: 2, evicts_silent: true, ..timeless() };
     let mut world = World::unix(config, vec![Plan::sized(&[5])]);
     let mut oldest = world.client();
@@ -148,17 +148,17 @@ fn the_connection_that_was_silent_for_longest_makes_room_at_the_bound_where_that
     let mut younger = world.client();
     world.settle();
     world.advance(ms(10));
-    let mut newcomer = world.client();
-    newcomer.send(GET);
-    world.until("the newcomer is answered", &mut [&mut newcomer], |_, clients| clients[0].answers.len() == 1);
+    let mut new_client = world.client();
+    new_client.send(GET);
+    world.until("the new client is answered", &mut [&mut new_client], |_, clients| clients[0].answers.len() == 1);
     assert_eq!(world.end(&mut oldest), End::Closed);
     world.ask(&mut younger, GET, 1);
     assert_eq!((world.statistics().accept_pauses, world.statistics().connections), (0, 2));
-    drop((younger, newcomer));
+    drop((younger, new_client));
 }
 
 #[test]
-fn a_bound_that_nobody_waits_at_is_not_reported() {
+fn limit_is_not_reported_when_no_connection_waits() {
     let config = Config { connections: 2, ..timeless() };
     let mut world = World::unix(config, vec![Plan::sized(&[5])]);
     let clients = [world.client(), world.client()];
@@ -169,7 +169,7 @@ fn a_bound_that_nobody_waits_at_is_not_reported() {
 }
 
 #[test]
-fn a_waker_ends_a_wait_from_another_thread() {
+fn waker_ends_a_wait_from_another_thread() {
     let mut world = World::new(timeless(), vec![]);
     world.settle();
     let waker = world.waker.clone();
@@ -181,10 +181,10 @@ fn a_waker_ends_a_wait_from_another_thread() {
     world.engine.notice(&mut ready);
     assert!(ready.is_empty());
     world.settle();
-    // However often it was called, one turn is enough.
+    // However often the waker was called, one poll is enough.
     for _ in 0..100_000 {
         world.waker.wake();
     }
     world.settle();
-    assert!(!world.poll());
+    assert!(!world.take_events());
 }

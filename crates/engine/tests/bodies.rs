@@ -1,13 +1,14 @@
-//! Bodies that are handed on as they arrive: whole and in pieces, as fast as the application reads, until their end or
-//! until it is clear that it will not come.
+//! Bodies that are streamed to the application: whole and in pieces, as fast as the application reads, until their end
+//! or until it is clear that it will not come.
 
 mod common;
 
-use common::{Client, End, Event, GRAIN, How, Manner, Op, Plan, Told, World, pattern, seconds, timeless};
+use common::{Client, End, Event, GRAIN, How, Manner, Op, Plan, ReceivedBody, World, pattern, seconds, timeless};
 use engine::Config;
 use std::time::Duration;
 
-/// Bytes that lie in the engine at most while nobody reads: what is read ahead, and one receive beyond it.
+/// How many bytes the engine buffers at most while the application does not read: the read-ahead and one receive beyond
+/// it.
 const AHEAD: u64 = 128 << 10;
 
 fn get(id: usize) -> String {
@@ -26,12 +27,12 @@ fn streaming() -> Config {
     Config { buffer_bodies: false, ..timeless() }
 }
 
-/// A world where a call that waits is woken and goes on by itself.
+/// A world whose waiting calls continue by themselves when woken.
 fn world(config: Config, ops: Vec<Op>) -> World {
     World::unix(config, vec![Plan::of(ops), Plan::sized(&[7])])
 }
 
-/// A world where the test says when the call goes on.
+/// A world in which the test runs the operations of calls.
 fn keeping(config: Config, ops: Vec<Op>) -> World {
     let mut world = world(config, ops);
     world.keeps = true;
@@ -46,14 +47,14 @@ fn send(world: &mut World, client: &mut Client, bytes: impl AsRef<[u8]>) {
     client.pump();
 }
 
-/// Sends as much as is taken.
+/// Sends as much as the engine takes.
 fn push(world: &mut World, client: &mut Client) {
     while client.pump_out(usize::MAX) > 0 {
         world.settle();
     }
 }
 
-/// Does the only call's operations until it waits, or is over.
+/// Runs the only call until it waits or is complete.
 fn go_on(world: &mut World) {
     world.note_woken();
     while let [call] = &world.calls[..]
@@ -66,18 +67,18 @@ fn go_on(world: &mut World) {
 }
 
 #[test]
-fn a_body_that_is_here_is_handed_over_with_its_request() {
+fn body_that_arrived_with_its_head_is_available_at_once() {
     let mut world = world(streaming(), vec![Op::ReadAll(10)]);
     let mut client = world.client();
     world.ask(&mut client, format!("{}hello{}", head(0, 5), get(1)).as_bytes(), 2);
-    assert_eq!(world.app.body(0), Some(&Told::Borrowed(b"hello".to_vec())));
+    assert_eq!(world.app.body(0), Some(&ReceivedBody::Borrowed(b"hello".to_vec())));
     assert_eq!(world.app.body_read(0), Some(&b"hello"[..]));
     assert!(client.answers[0].keep_alive);
     assert_eq!(client.answers[1].body, pattern(1, 0, 7));
 }
 
 #[test]
-fn a_request_without_a_body_has_an_empty_one() {
+fn request_without_a_body_has_an_empty_one() {
     let mut world = world(streaming(), vec![Op::ReadAll(10)]);
     let mut client = world.client();
     world.ask(&mut client, (get(0) + &head(0, 0) + &get(1)).as_bytes(), 3);
@@ -85,19 +86,19 @@ fn a_request_without_a_body_has_an_empty_one() {
 }
 
 #[test]
-fn a_body_may_come_byte_by_byte() {
+fn body_is_read_when_it_comes_byte_by_byte() {
     let in_chunks = b"3\r\nabc\r\n4;x=y\r\ndefg\r\n0\r\nT: 1\r\n\r\n";
     let bodies = [(head(0, 12), &b"twelve bytes"[..], &b"twelve bytes"[..]), (chunked(0), &in_chunks[..], b"abcdefg")];
     for (head, body, decoded) in bodies {
         let mut world = world(streaming(), vec![Op::ReadAll(5)]);
         let mut client = world.client();
         let mut sent = 0;
-        // What is behind the body is another request.
+        // What follows the body is another request.
         for byte in [head.as_bytes(), body, get(1).as_bytes()].concat() {
             send(&mut world, &mut client, [byte]);
             sent += 1;
-            assert_eq!(world.statistics().bytes_in, sent, "each byte is taken as it comes");
-            assert_eq!(world.app.called().is_empty(), sent < head.len() as u64, "called with its head");
+            assert_eq!(world.statistics().bytes_in, sent, "each byte is received as it comes");
+            assert_eq!(world.app.called().is_empty(), sent < head.len() as u64, "called when its head is whole");
         }
         assert_eq!(world.app.body_read(0), Some(decoded));
         assert_eq!((client.answers.len(), client.answers[0].keep_alive), (2, true));
@@ -105,9 +106,9 @@ fn a_body_may_come_byte_by_byte() {
     }
 }
 
-/// The line of a chunk's size that is not whole is kept, and is no reason to be turned.
+/// A chunk-size line that is not whole is kept, and is no reason to poll.
 #[test]
-fn a_chunk_size_may_come_in_halves() {
+fn chunk_size_is_read_when_it_comes_in_halves() {
     let mut world = world(streaming(), vec![Op::ReadAll(5)]);
     let mut client = world.client();
     send(&mut world, &mut client, chunked(0) + "3\r\nabc\r\n0000");
@@ -120,7 +121,7 @@ fn a_chunk_size_may_come_in_halves() {
 }
 
 #[test]
-fn nobody_who_waits_is_woken_for_nothing() {
+fn waiting_call_is_woken_only_when_body_bytes_come() {
     let mut world = keeping(streaming(), vec![Op::ReadAll(5)]);
     let mut client = world.client();
     send(&mut world, &mut client, chunked(0) + "3\r\nabc");
@@ -128,14 +129,14 @@ fn nobody_who_waits_is_woken_for_nothing() {
     assert!(world.calls[0].waits);
     let wakes = |world: &World| world.app.count(|event| matches!(event, Event::Wake { .. }));
     let before = wakes(&world);
-    // No byte of the body is in these.
+    // These bytes contain no byte of the body.
     for byte in b"\r\n5\r\n" {
         send(&mut world, &mut client, [*byte]);
     }
     assert_eq!(wakes(&world), before);
     send(&mut world, &mut client, "d");
     assert_eq!(wakes(&world), before + 1);
-    // Nor twice, before it has looked.
+    // The call is not woken twice before it has read.
     send(&mut world, &mut client, "e");
     assert_eq!(wakes(&world), before + 1);
     world.note_woken();
@@ -147,7 +148,7 @@ fn nobody_who_waits_is_woken_for_nothing() {
 }
 
 #[test]
-fn a_body_comes_no_faster_than_it_is_read() {
+fn body_is_received_no_faster_than_it_is_read() {
     let length = 4 << 20;
     let body = pattern(9, 0, length);
     let mut in_chunks = Vec::new();
@@ -165,7 +166,7 @@ fn a_body_comes_no_faster_than_it_is_read() {
         push(&mut world, &mut client);
         let bytes_in = world.statistics().bytes_in;
         assert!(client.unsent() > length / 2 && bytes_in <= AHEAD, "{bytes_in} bytes");
-        assert_eq!(world.timeout(), None, "no reason to be polled");
+        assert_eq!(world.timeout(), None, "no reason to poll");
         let overhead = (head.len() + sent.len() - length) as u64;
         while world.is_out(0) {
             assert!(!world.calls[0].waits, "there is always something: {:?}", world.statistics());
@@ -181,9 +182,9 @@ fn a_body_comes_no_faster_than_it_is_read() {
     }
 }
 
-/// The end comes with the last byte, even if there is no room for more, and whatever comes behind.
+/// The end comes with the last byte, even if the buffer is full, and whatever follows.
 #[test]
-fn a_body_as_long_as_what_is_read_ahead_ends() {
+fn body_as_long_as_the_read_ahead_limit_ends() {
     for length in [64 << 10, (64 << 10) + 1, 76_717, 128 << 10, 200_000] {
         for ends in [false, true] {
             let mut world = keeping(streaming(), vec![Op::ReadAll(100_000)]);
@@ -207,7 +208,7 @@ fn a_body_as_long_as_what_is_read_ahead_ends() {
 }
 
 #[test]
-fn a_body_that_ends_early_is_broken() {
+fn body_that_ends_early_fails() {
     for (head, sent, got) in
         [(head(0, 100), "only this", "only this"), (chunked(0), "5\r\nhello\r\n5\r\nwor", "hellowor")]
     {
@@ -221,7 +222,7 @@ fn a_body_that_ends_early_is_broken() {
             }
             client.end_sending();
             client.pump();
-            // What came is read first.
+            // The application first reads what had arrived.
             while world.app.broken(0).is_none() {
                 world.settle();
                 world.note_woken();
@@ -240,7 +241,7 @@ fn a_body_that_ends_early_is_broken() {
 }
 
 #[test]
-fn a_body_whose_peer_is_gone_is_broken() {
+fn body_fails_when_its_peer_is_gone() {
     for waits in [false, true] {
         let plans = vec![Plan::of(vec![Op::ReadAll(5), Op::Write(5)])];
         let mut world = World::new(streaming(), plans);
@@ -252,11 +253,11 @@ fn a_body_whose_peer_is_gone_is_broken() {
             go_on(&mut world);
             assert!(world.calls[0].waits);
         } else {
-            // The first look at the body lets the engine look at the connection.
+            // The first read of the body makes the engine check the connection.
             world.step(0);
         }
         client.reset();
-        world.until("it is found out", &mut [], |world, _| world.engine.is_gone(&world.calls[0].ticket));
+        world.until("the engine notices", &mut [], |world, _| world.engine.is_gone(&world.calls[0].ticket));
         world.note_woken();
         assert!(!world.calls[0].waits);
         go_on(&mut world);
@@ -266,9 +267,9 @@ fn a_body_whose_peer_is_gone_is_broken() {
     }
 }
 
-/// Which the application may find out by writing, before the engine has looked.
+/// The application may notice by a failed write, before the engine has checked.
 #[test]
-fn a_body_is_broken_where_writing_has_failed() {
+fn body_fails_after_a_failed_write() {
     let ops = vec![Op::Write(5), Op::Flush, Op::ReadAll(5)];
     let plan = Plan { manner: Manner::Impolite, ..Plan::of(ops) };
     let mut world = World::unix(streaming(), vec![plan]);
@@ -286,7 +287,7 @@ fn a_body_is_broken_where_writing_has_failed() {
 }
 
 #[test]
-fn a_wrong_chunk_breaks_a_body_and_ends_the_connection() {
+fn malformed_chunk_fails_the_body_and_closes_the_connection() {
     let mut config = streaming();
     config.limits.body = 1000;
     for (wrong, status) in [("XYZ\r\n", 400), ("3e9\r\n", 413)] {
@@ -300,12 +301,12 @@ fn a_wrong_chunk_breaks_a_body_and_ends_the_connection() {
 }
 
 #[test]
-fn a_body_must_not_stand_still_while_it_is_waited_for() {
+fn body_times_out_only_while_the_application_waits_for_it() {
     let config = Config { body_timeout: Some(seconds(30)), ..streaming() };
     let mut world = keeping(config, vec![Op::ReadAll(5)]);
     let mut client = world.client();
     send(&mut world, &mut client, head(0, 100) + "abc");
-    // While the application does not ask, it is not the peer who is slow.
+    // While the application does not read, the peer is not slow.
     world.advance(seconds(100));
     go_on(&mut world);
     for _ in 0..5 {
@@ -326,8 +327,8 @@ fn a_body_must_not_stand_still_while_it_is_waited_for() {
     assert_eq!(client.answers[0].status, 408);
 }
 
-/// Lets a peer send so many bytes in each second in which it is waited for; the application is busy in between. Returns
-/// for how many seconds it was waited for, until it was cut or all was here.
+/// Lets a peer send this many bytes in each second in which the application waits for it; the application is busy in
+/// between. Returns for how many seconds the application waited, until the peer was cut or the body had arrived.
 fn sends_at(rate: usize, length: usize) -> (u32, Option<u16>) {
     let config = Config { body_timeout: Some(seconds(30)), min_rate: 500, ..streaming() };
     let mut world = keeping(config, vec![Op::ReadAll(100_000)]);
@@ -339,21 +340,21 @@ fn sends_at(rate: usize, length: usize) -> (u32, Option<u16>) {
         if world.calls.is_empty() {
             return (waited, world.app.broken(0));
         }
-        assert!(waited < 1000, "neither cut nor whole");
+        assert!(waited < 1000, "neither cut nor complete");
         world.advance(seconds(1));
         waited += 1;
         let left = length.saturating_sub(rate * waited as usize) + rate;
         send(&mut world, &mut client, vec![b'x'; rate.min(left)]);
         if !world.app.woken.is_empty() {
             world.note_woken();
-            // Busy.
+            // The application is busy.
             world.advance(seconds(20));
         }
     }
 }
 
 #[test]
-fn a_body_must_keep_its_rate_over_all_the_times_it_is_waited_for() {
+fn body_below_its_rate_times_out_over_all_waits_together() {
     let (waited, broken) = sends_at(600, 60_000);
     assert_eq!((waited, broken), (100, None));
     // 30 s, and what 200 bytes a second have earned at 500 until then.
@@ -362,16 +363,16 @@ fn a_body_must_keep_its_rate_over_all_the_times_it_is_waited_for() {
 }
 
 #[test]
-fn a_peer_is_told_to_continue_when_its_body_is_wanted() {
+fn continue_is_sent_when_the_application_reads_the_body() {
     let expecting = format!("{}Expect: 100-continue\r\n\r\n", head(0, 5).strip_suffix("\r\n").unwrap());
     let mut world = keeping(streaming(), vec![Op::ReadAll(5), Op::Echo]);
     let mut client = world.client();
     send(&mut world, &mut client, &expecting);
-    assert_eq!((world.ids_out(), client.received.len()), (vec![0], 0), "nobody has asked for it");
+    assert_eq!((world.ids_out(), client.received.len()), (vec![0], 0), "the application has not read the body");
     world.step(0);
     client.pump();
     assert_eq!(client.text(), "HTTP/1.1 100 Continue\r\n\r\n");
-    // Once is enough.
+    // It is sent once.
     world.note_woken();
     world.calls[0].waits = false;
     world.engine.stop_waiting(&world.calls[0].ticket);
@@ -386,9 +387,9 @@ fn a_peer_is_told_to_continue_when_its_body_is_wanted() {
 }
 
 #[test]
-fn a_peer_is_not_told_to_continue_where_that_is_too_late() {
+fn continue_is_not_sent_when_it_is_too_late_or_not_asked_for() {
     let expecting = format!("{}Expect: 100-continue\r\n\r\n", head(0, 5).strip_suffix("\r\n").unwrap());
-    // It sends at once; the answer has begun; nobody asks.
+    // The peer sends at once; the answer has begun; the application does not read.
     let mut one = keeping(streaming(), vec![Op::ReadAll(5), Op::Echo]);
     let mut client = one.client();
     send(&mut one, &mut client, format!("{expecting}he"));
@@ -422,13 +423,13 @@ fn a_peer_is_not_told_to_continue_where_that_is_too_late() {
 }
 
 #[test]
-fn what_nobody_read_of_a_body_is_no_request() {
+fn unread_body_is_not_taken_for_a_request() {
     let body = get(1).repeat(100);
     for (head, body) in
         [(head(0, body.len()), body.clone()), (chunked(0), format!("{:x}\r\n{body}\r\n0\r\n\r\n", body.len()))]
     {
         for ops in [vec![Op::Write(5)], vec![Op::Read(10), Op::Write(5)]] {
-            // The connection ends, because the rest has still to come.
+            // The connection closes, because the rest has not arrived.
             let mut world = keeping(streaming(), ops);
             let mut client = world.client();
             send(&mut world, &mut client, format!("{head}{}", &body[..body.len() / 2]));
@@ -446,7 +447,7 @@ fn what_nobody_read_of_a_body_is_no_request() {
 }
 
 #[test]
-fn a_body_that_is_here_but_not_read_is_passed_over() {
+fn unread_body_that_has_arrived_is_skipped() {
     let body = get(1).repeat(10);
     let mut world = world(streaming(), vec![Op::Write(5)]);
     let mut client = world.client();
@@ -461,7 +462,7 @@ fn a_body_that_is_here_but_not_read_is_passed_over() {
 }
 
 #[test]
-fn a_body_can_be_sent_back_as_it_comes() {
+fn body_can_be_echoed_while_it_arrives() {
     let length = 1 << 20;
     let body = pattern(9, 0, length);
     for manner in [Manner::Stops, Manner::Waits, Manner::Impolite] {
@@ -477,16 +478,16 @@ fn a_body_can_be_sent_back_as_it_comes() {
             }
             clients[0].answers.len() == 1
         });
-        assert!(came > length / 4, "{came} bytes came before all was read");
+        assert!(came > length / 4, "{came} bytes arrived before the body was read");
         assert!(client.answers[0].body == body);
-        assert!(!client.answers[0].keep_alive, "it began before the body was here");
+        assert!(!client.answers[0].keep_alive, "it began before the body had arrived");
         assert_eq!(world.app.log.last(), Some(&Event::End { id: 0, how: How::Done }));
         assert!(world.app.body_read(0).is_some_and(|read| read == body));
     }
 }
 
 #[test]
-fn while_the_peer_does_not_read_its_body_is_not_read_either() {
+fn body_is_not_read_while_the_peer_does_not_read() {
     let length = 4 << 20;
     let plan = Plan { manner: Manner::Waits, ..Plan::of(vec![Op::EchoAll(7000)]) };
     let mut world = World::with_send_buffer(streaming(), vec![plan], Some(16 << 10));
@@ -495,7 +496,7 @@ fn while_the_peer_does_not_read_its_body_is_not_read_either() {
     client.send(head(0, length));
     client.send(pattern(9, 0, length));
     world.until("it is called", &mut [&mut client], |world, _| world.is_out(0));
-    // Far more than it takes to move all.
+    // Many more polls than it takes to move everything.
     for _ in 0..500 {
         client.pump();
         world.settle();
@@ -508,9 +509,9 @@ fn while_the_peer_does_not_read_its_body_is_not_read_either() {
     assert!(client.answers[0].body == pattern(9, 0, length));
 }
 
-/// A body may come while its request waits to be called. It is not read then.
+/// A body may arrive while its request is queued. It is not read then.
 #[test]
-fn a_queued_request_does_not_read_its_body() {
+fn body_of_a_queued_request_is_not_read() {
     let mut world = keeping(streaming(), vec![Op::ReadAll(1000)]);
     world.callers = 1;
     let mut first = world.client();
@@ -531,9 +532,9 @@ fn a_queued_request_does_not_read_its_body() {
     assert!(world.app.body_read(0).is_some_and(|read| read == pattern(9, 0, 1 << 20)));
 }
 
-/// What lies between a response that stops for its peer and its going on does not lose the body.
+/// Suspending and resuming a response does not lose the body.
 #[test]
-fn a_response_that_yields_goes_on_reading() {
+fn response_that_yields_can_read_the_body_afterwards() {
     let ops = vec![Op::Read(5), Op::Yield, Op::Read(5), Op::Yield, Op::ReadAll(5), Op::Write(3)];
     let mut world = world(streaming(), ops);
     let mut client = world.client();

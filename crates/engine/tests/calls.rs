@@ -1,5 +1,5 @@
-//! Calls that take their time: the engine is free for others meanwhile, and keeps the connection until they come back,
-//! whatever its peer does.
+//! Calls that take long: the engine serves other connections meanwhile, and keeps the connection until the call
+//! completes, whatever its peer does.
 
 mod common;
 
@@ -14,13 +14,13 @@ fn get(id: usize) -> String {
     format!("GET /{id} HTTP/1.1\r\nHost: a.example\r\n\r\n")
 }
 
-/// The test says when a call goes on.
+/// A world in which the test runs the operations of calls.
 fn keeping(mut world: World) -> World {
     world.keeps = true;
     world
 }
 
-/// A client whose request for plan `id` is out.
+/// A client whose call of plan `id` runs.
 fn calling(world: &mut World, id: usize) -> Client {
     let mut client = Client::connect(&world.addresses[0], Some(16 << 10));
     client.send(get(id));
@@ -34,7 +34,7 @@ fn has_left(world: &World, id: usize) -> bool {
 }
 
 #[test]
-fn calls_come_back_in_any_order() {
+fn calls_complete_in_any_order() {
     let orders: Vec<[usize; 4]> = (0..256)
         .map(|number| [number % 4, number / 4 % 4, number / 16 % 4, number / 64])
         .filter(|order| (0..4).all(|id| order.contains(&id)))
@@ -54,7 +54,7 @@ fn calls_come_back_in_any_order() {
         world.settle();
         assert_eq!((world.ids_out(), world.statistics().running), (vec![0, 1, 2, 3], 4));
         for round in [0, 4] {
-            // An operation of one, then of the next, so that they are all under way at once.
+            // One operation of one call, then of the next, so that all are in progress at the same time.
             for _ in 0..2 {
                 for call in 0..4 {
                     assert!(world.step(call));
@@ -77,7 +77,7 @@ fn calls_come_back_in_any_order() {
 }
 
 #[test]
-fn a_slot_is_kept_until_its_call_comes_back() {
+fn slot_is_kept_until_its_call_completes() {
     let plans = vec![Plan::sized(&[50, 60]), Plan::sized(&[7]), Plan::sized(&[5000; 3])];
     for leave in [Client::reset, drop] {
         let mut world = keeping(World::new(timeless(), plans.clone()));
@@ -87,7 +87,7 @@ fn a_slot_is_kept_until_its_call_comes_back() {
         world.until("it has left", &mut [], |world, _| has_left(world, 0));
         world.settle();
         assert_eq!((world.statistics().connections, world.statistics().running), (1, 1));
-        // Others come, are answered, and go.
+        // Other connections come, are served, and close.
         for _ in 0..3 {
             let mut other = calling(&mut world, 1);
             world.go_on_with(1);
@@ -110,7 +110,7 @@ fn a_slot_is_kept_until_its_call_comes_back() {
 }
 
 #[test]
-fn a_peer_that_has_only_ended_its_side_still_gets_its_answer() {
+fn peer_that_closed_its_sending_side_gets_its_answer() {
     let mut world = keeping(World::unix(timeless(), vec![Plan::sized(&[50, 60])]));
     let mut client = calling(&mut world, 0);
     client.end_sending();
@@ -122,14 +122,14 @@ fn a_peer_that_has_only_ended_its_side_still_gets_its_answer() {
     assert_eq!(client.answers[0].body, pattern(0, 0, 110));
 }
 
-/// Of a TCP connection, whose peer sees it at once; the peer of a Unix socket sees it when the call is back.
+/// A peer on TCP sees the cut at once; on a Unix socket it sees it when the call completes.
 #[test]
-fn the_end_of_a_stop_cuts_calls_that_are_out() {
+fn end_of_a_stop_cuts_running_calls() {
     for on_tcp in [true, false] {
         let plans = vec![Plan::of(vec![Op::Write(50), Op::Flush, Op::Write(60)])];
         let mut world = keeping(if on_tcp { World::new(timeless(), plans) } else { World::unix(timeless(), plans) });
         let mut clients = [calling(&mut world, 0), calling(&mut world, 0)];
-        // One has written something, the other has not.
+        // One call has written something, the other has not.
         for _ in 0..2 {
             world.step(0);
         }
@@ -138,10 +138,10 @@ fn the_end_of_a_stop_cuts_calls_that_are_out() {
         world.settle();
         assert_eq!(world.timeout(), Some(seconds(10)));
         world.advance(seconds(10));
-        // Whoever turns it need not wait for calls that may never return.
+        // The server need not wait for calls that may never return.
         assert!(world.engine.is_stopped());
         assert_eq!((world.statistics().cut, world.statistics().connections), (2, 2));
-        assert_eq!(world.timeout(), None, "nothing more will be due");
+        assert_eq!(world.timeout(), None, "no deadline remains");
         if on_tcp {
             for client in &mut clients {
                 assert_eq!(world.end(client), End::Reset);
@@ -163,9 +163,9 @@ fn the_end_of_a_stop_cuts_calls_that_are_out() {
     }
 }
 
-/// One that lasts until the close would pass for whole if it ended in order.
+/// A response that lasts until the close would look whole if it ended in order.
 #[test]
-fn a_cut_during_a_call_shows() {
+fn cut_during_a_call_is_visible() {
     let ops = vec![Op::Write(10), Op::File { length: 10_000, missing: 1 }, Op::Flush, Op::Write(5)];
     let plans = vec![Plan { manner: Manner::Waits, ..Plan::of(ops.clone()) }, Plan::of(ops).impolite()];
     for id in 0..2 {
@@ -189,7 +189,7 @@ fn a_cut_during_a_call_shows() {
 }
 
 #[test]
-fn what_the_peer_has_not_taken_leaves_while_the_application_is_busy() {
+fn output_is_sent_while_the_application_is_busy() {
     let config = Config { write_timeout: Some(seconds(30)), ..timeless() };
     let plans = vec![Plan::of(vec![Op::Write(400_000), Op::Flush, Op::Write(5)]).impolite()];
     let mut world = keeping(World::with_send_buffer(config, plans, SEND_BUFFER));
@@ -208,7 +208,7 @@ fn what_the_peer_has_not_taken_leaves_while_the_application_is_busy() {
         time += seconds(1);
         assert!(time < seconds(200), "only {} bytes have come", client.received.len());
     }
-    assert!(time > seconds(60), "it was not slow");
+    assert!(time > seconds(60), "the transfer took long");
     assert_eq!((world.statistics().timeouts, world.calls.len()), (0, 1));
     client.reads = true;
     world.go_on_with(0);
@@ -217,8 +217,8 @@ fn what_the_peer_has_not_taken_leaves_while_the_application_is_busy() {
 }
 
 #[test]
-fn a_peer_that_does_not_read_is_cut_during_the_call() {
-    // Even if the application goes on writing, which is nothing that the peer does.
+fn peer_that_does_not_read_is_cut_during_the_call() {
+    // Writes of the application do not count as progress of the peer.
     for writes in [false, true] {
         let config = Config { write_timeout: Some(seconds(30)), ..timeless() };
         let mut ops = vec![Op::Write(400_000), Op::Flush];
@@ -247,13 +247,13 @@ fn a_peer_that_does_not_read_is_cut_during_the_call() {
 }
 
 #[test]
-fn a_response_whose_peer_has_gone_is_abandoned_when_it_comes_back() {
+fn response_of_a_gone_peer_is_abandoned_when_its_call_completes() {
     for progress in [Progress::Blocked, Progress::Yield] {
         let mut world = keeping(World::new(timeless(), vec![Plan::of(vec![Op::Write(50), Op::Flush])]));
         let client = calling(&mut world, 0);
         client.reset();
         world.until("it has left", &mut [], |world, _| has_left(world, 0));
-        // The first write may still pass; a flush after it cannot.
+        // The first write may still succeed; a flush after it cannot.
         world.step(0);
         if world.is_out(0) {
             world.complete(0, progress);
@@ -265,7 +265,7 @@ fn a_response_whose_peer_has_gone_is_abandoned_when_it_comes_back() {
 }
 
 #[test]
-fn nothing_is_reported_of_an_empty_response_to_nobody() {
+fn empty_response_to_a_gone_peer_is_not_reported() {
     let config = timeless();
     let mut world = keeping(World::unix(config, vec![Plan::of(vec![Op::Done])]));
     let client = calling(&mut world, 0);
@@ -301,7 +301,7 @@ fn wakes(world: &World) -> usize {
 }
 
 #[test]
-fn who_waits_for_its_peer_is_woken_when_all_is_taken() {
+fn call_waiting_for_output_is_woken_when_all_is_sent() {
     let (mut world, mut client) = waiting(timeless(), vec![Op::Write(300_000), Op::Write(10)]);
     while client.received.len() < 150_000 {
         client.pump_in(10_000);
@@ -322,7 +322,7 @@ fn who_waits_for_its_peer_is_woken_when_all_is_taken() {
 }
 
 #[test]
-fn who_waits_for_its_peer_is_woken_when_that_is_gone() {
+fn call_waiting_for_output_is_woken_when_the_peer_is_gone() {
     let (mut world, client) = waiting(timeless(), vec![Op::Write(300_000), Op::Write(10)]);
     client.reset();
     world.until("it is woken", &mut [], |world, _| !world.app.woken.is_empty());
@@ -334,7 +334,7 @@ fn who_waits_for_its_peer_is_woken_when_that_is_gone() {
 }
 
 #[test]
-fn who_waits_for_its_peer_is_woken_when_its_time_is_up() {
+fn call_waiting_for_output_is_woken_at_the_write_timeout() {
     let config = Config { write_timeout: Some(seconds(30)), ..timeless() };
     let (mut world, mut client) = waiting(config, vec![Op::Write(300_000), Op::Write(10)]);
     world.advance(seconds(29));
@@ -349,7 +349,7 @@ fn who_waits_for_its_peer_is_woken_when_its_time_is_up() {
 }
 
 #[test]
-fn who_waits_for_its_peer_is_woken_at_the_end_of_a_stop() {
+fn call_waiting_for_output_is_woken_at_the_end_of_a_stop() {
     let (mut world, _client) = waiting(timeless(), vec![Op::Write(300_000), Op::Write(10)]);
     let now = world.now();
     world.engine.stop(now, Some(seconds(10)), STOP_GRACE);
@@ -364,7 +364,7 @@ fn who_waits_for_its_peer_is_woken_at_the_end_of_a_stop() {
 }
 
 #[test]
-fn who_has_nothing_to_wait_for_is_woken_at_once() {
+fn call_without_pending_output_is_woken_at_once() {
     let mut world = keeping(World::unix(timeless(), vec![Plan::sized(&[5])]));
     let mut client = calling(&mut world, 0);
     let now = world.now();
@@ -379,12 +379,12 @@ fn who_has_nothing_to_wait_for_is_woken_at_once() {
 }
 
 #[test]
-fn who_stops_waiting_is_not_woken() {
+fn call_that_stops_waiting_is_not_woken() {
     let (mut world, mut client) = waiting(timeless(), vec![Op::Write(300_000), Op::Write(10)]);
     let before = wakes(&world);
     world.engine.stop_waiting(&world.calls[0].ticket);
     client.reads = true;
-    world.until("all is here", &mut [&mut client], |world, clients| {
+    world.until("everything has arrived", &mut [&mut client], |world, clients| {
         clients[0].received.len() as u64 == world.statistics().bytes_out && clients[0].received.len() > 300_000
     });
     assert_eq!(wakes(&world), before);
@@ -393,9 +393,9 @@ fn who_stops_waiting_is_not_woken() {
     world.until("it is answered", &mut [&mut client], |_, clients| clients[0].answers.len() == 1);
 }
 
-/// A part of a file is not sent when it is written, so that no event would ever tell that it has left.
+/// A part of a file is not sent when it is written, so no event would report that it was sent.
 #[test]
-fn what_was_never_sent_can_be_waited_for() {
+fn call_can_wait_for_a_file_part_that_was_never_sent() {
     let file = Op::File { length: 5000, missing: 0 };
     let ops = vec![Op::Write(300_000), file, Op::Write(10), file, file];
     let length = Plan::of(ops.clone()).length();
@@ -407,8 +407,8 @@ fn what_was_never_sent_can_be_waited_for() {
 }
 
 #[test]
-fn who_waits_for_the_peer_of_a_call_that_ends_is_woken() {
-    // Another thread than the call's own may wait for its peer, and nobody else would ever wake that.
+fn thread_that_waits_for_output_is_woken_when_the_call_completes() {
+    // Another thread than the call's own may wait for its peer. Only this event can wake it.
     for progress in [Progress::Done, Progress::Cut] {
         let (mut world, client) = waiting(timeless(), vec![Op::Write(300_000), Op::Write(10)]);
         world.complete(0, |_| progress);

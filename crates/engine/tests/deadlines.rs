@@ -9,7 +9,7 @@ fn post(id: usize) -> String {
     format!("POST /{id} HTTP/1.1\r\nHost: a.example\r\nContent-Length: 0\r\n\r\n")
 }
 
-/// A client that has sent this, which lies in the kernel.
+/// A client whose bytes lie unread in the kernel.
 fn sent(world: &World, bytes: impl AsRef<[u8]>) -> Client {
     let mut client = world.client();
     client.send(bytes);
@@ -18,7 +18,7 @@ fn sent(world: &World, bytes: impl AsRef<[u8]>) -> Client {
     client
 }
 
-/// A world of which the only thread runs the call of plan 0.
+/// A world whose only thread runs the call of plan 0.
 fn busy(plans: Vec<Plan>) -> World {
     let mut world = World::unix(timeless(), plans);
     world.keeps = true;
@@ -36,7 +36,7 @@ fn refuse_waiting(world: &mut World) {
     world.engine.refuse_waiting(now);
 }
 
-/// The engine calls the application for no other request, and nothing is counted any more.
+/// The engine calls the application for no other request, and all gauges return to zero.
 fn assert_nothing_is_left(world: &mut World, clients: &mut [&mut Client]) {
     world.until_empty(clients);
     let statistics = world.statistics();
@@ -44,7 +44,7 @@ fn assert_nothing_is_left(world: &mut World, clients: &mut [&mut Client]) {
 }
 
 #[test]
-fn late_call_gets_one_504_and_its_response_goes_nowhere() {
+fn client_of_a_late_call_gets_one_504_and_nothing_of_its_response() {
     let mut world = busy(vec![Plan::sized(&[5]).impolite(), Plan::sized(&[6])]);
     let mut client = sent(&world, post(0) + &post(1));
     world.settle();
@@ -106,9 +106,9 @@ fn blocked_engine_refuses_each_waiting_request_once() {
     assert_nothing_is_left(&mut world, &mut []);
 }
 
-/// The bytes were read while no thread turned the engine, so that the socket does not become readable for them again.
+/// The bytes were read while no thread polled the engine, so the socket does not become readable for them again.
 #[test]
-fn unreadable_head_is_refused_when_engine_is_turned_again() {
+fn malformed_head_is_refused_when_the_engine_is_polled_again() {
     let mut world = busy(vec![Plan::sized(&[5]).impolite()]);
     let late = sent(&world, post(0));
     let mut client = world.client();

@@ -1,5 +1,5 @@
-//! What happens when the process has no descriptors left. This changes the whole process, so it is a test binary with
-//! one test.
+//! What happens when the process has no descriptors left. This affects the whole process, so this test binary has one
+//! test.
 
 mod common;
 
@@ -12,7 +12,7 @@ fn get() -> &'static [u8] {
     b"GET /0 HTTP/1.1\r\nHost: a\r\n\r\n"
 }
 
-/// Every descriptor that is left.
+/// Opens every descriptor that is left.
 fn exhaust() -> Vec<File> {
     let first = File::open("/dev/null").expect("some are left");
     let mut held = vec![first];
@@ -28,14 +28,14 @@ fn limit_to(descriptors: u64) {
 }
 
 #[test]
-fn an_engine_without_descriptors_waits_for_some() {
+fn engine_waits_when_no_descriptor_is_left() {
     limit_to(64);
     the_system_refuses();
     limit_to(20);
     some_descriptors_stay_free();
 }
 
-/// Before the system refuses: half of so few are for everything else that the process does.
+/// Before the system refuses: half of such a small limit is reserved for the rest of the process.
 fn some_descriptors_stay_free() {
     let mut world = World::unix(timeless(), vec![Plan::sized(&[5])]);
     // The clients live in this process too.
@@ -71,18 +71,18 @@ fn the_system_refuses() {
     }
     world.settle();
     assert_eq!(world.statistics().accepted, 2);
-    // One report, a bounded wait, and no turn in between that finds anything to do.
+    // One report, a bounded wait, and no poll in between that finds anything to do.
     for round in 0..10 {
         assert_eq!(world.app.pauses(), [Pause::Failed], "round {round}");
         let timeout = world.timeout().expect("it looks again");
         assert!(timeout > ms(0) && timeout <= ms(200), "round {round}: {timeout:?}");
-        assert!(!world.poll(), "round {round}: an event for nothing");
+        assert!(!world.take_events(), "round {round}: an event for nothing");
         world.advance(timeout);
     }
     // One of the turns may have been for something else.
     assert!((10..=11).contains(&world.statistics().accept_pauses), "{:?}", world.statistics());
 
-    // Who is inside is served, also with a body that wants a file: 503, and nothing behind it is read.
+    // Open connections are served. A body that needs a file gets 503, and nothing after it is read.
     world.ask(&mut inside, get(), 2);
     let mut request = b"PUT /1 HTTP/1.1\r\nHost: a\r\nContent-Length: 2000\r\n\r\n".to_vec();
     request.extend(pattern(1, 0, 2000));
@@ -107,7 +107,7 @@ fn the_system_refuses() {
     assert!(greedy.answers.is_empty() && greedy.has_part());
     assert!(greedy.received.len() > 1_000_000, "what has been written still arrives");
 
-    // Who leaves hands a descriptor on, at once and not only when the pause is over.
+    // A closing connection frees a descriptor, which is used at once and not only after the pause.
     inside.end_sending();
     inside.pump();
     drop(inside);

@@ -1,27 +1,28 @@
-//! No connection, nor many together, keep others waiting by sending what costs more than its bytes.
+//! No connection, and no group of connections, delays others by sending what costs more than its bytes.
 
 mod common;
 
 use common::{Client, Op, Plan, World, timeless};
 use engine::Config;
 
-/// Uploads that go on at the same time.
+/// Number of simultaneous uploads.
 const UPLOADS: usize = 32;
-/// The engine may receive as much in a round of what costs much to decode: a stage of the meter allows less.
+/// Upper limit of what the engine receives in a round of bytes that are expensive to decode: a stage of the meter
+/// allows less.
 const ROUND_AT_MOST: u64 = 1 << 20;
 
 fn get(id: usize) -> String {
     format!("GET /{id} HTTP/1.1\r\nHost: a.example\r\n\r\n")
 }
 
-/// An upload in chunks of one byte, as long as any that there is room for in the kernel.
+/// An upload in chunks of one byte, longer than the kernel's buffers.
 fn tiny_chunks() -> Vec<u8> {
     let mut bytes = b"PUT /0 HTTP/1.1\r\nHost: a.example\r\nTransfer-Encoding: chunked\r\n\r\n".to_vec();
     bytes.extend(b"1\r\nx\r\n".repeat(100_000));
     bytes
 }
 
-/// Uploads of which as much is in the kernel as fits, and how much that is. The engine has not been turned.
+/// Uploads that fill the kernel's buffers, and the number of bytes in them. The engine has not been polled.
 fn uploads(world: &World) -> (Vec<Client>, u64) {
     let mut sent = 0;
     let clients = (0..UPLOADS)
@@ -51,14 +52,14 @@ fn get_is_answered_in_its_round_while_others_send_tiny_chunks() {
             let before = world.statistics().bytes_in;
             other.send(get(1));
             other.pump();
-            world.turn();
+            world.poll();
             other.pump();
             answers += 1;
             assert_eq!(other.answers.len(), answers, "{place}: round {rounds}");
             let received = world.statistics().bytes_in - before;
             assert!(received <= ROUND_AT_MOST, "{place}: {received} bytes are received in round {rounds}");
             rounds += 1;
-            assert!(rounds < 10_000, "{place}: uploads do not go on");
+            assert!(rounds < 10_000, "{place}: uploads make no progress");
         }
         assert!(rounds > 3, "{place}: all is read in {rounds} rounds");
     }
@@ -71,9 +72,9 @@ fn new_connection_is_answered_while_others_send_tiny_chunks() {
     let mut new = world.client();
     new.send(get(1));
     new.pump();
-    // It is behind them in the backlog, so each of them is looked at before.
+    // It is behind the uploads in the backlog, so each of them is served once before.
     for _ in 0..2 * UPLOADS {
-        world.turn();
+        world.poll();
         new.pump();
         if !new.answers.is_empty() {
             break;
@@ -83,7 +84,7 @@ fn new_connection_is_answered_while_others_send_tiny_chunks() {
     assert!(world.statistics().bytes_in < sent, "all uploads were read before it was answered");
 }
 
-/// `write(2)`, as the kernel counts it for this thread; what is sent to sockets is not.
+/// Number of `write(2)` calls of this thread, as the kernel counts them; sends to sockets are not included.
 #[cfg(target_os = "linux")]
 fn writes() -> u64 {
     let counts = std::fs::read_to_string("/proc/thread-self/io").expect("the kernel accounts for input and output");

@@ -1,4 +1,4 @@
-//! Health checks: answered by the engine, whoever is busy, and by somebody else while nobody turns it.
+//! Health checks: answered by the engine however busy it is, and by the ticker while no thread polls.
 
 mod common;
 
@@ -7,8 +7,8 @@ use engine::Config;
 use std::time::Duration;
 
 const CHECK: &str = "GET /healthz HTTP/1.1\r\nHost: a\r\n\r\n";
-/// Somebody looks so often.
-const LOOK: Duration = Duration::from_millis(100);
+/// The interval at which pending connections are serviced.
+const SERVICE_INTERVAL: Duration = Duration::from_millis(100);
 
 fn get(id: usize) -> String {
     format!("GET /{id} HTTP/1.1\r\nHost: a.example\r\n\r\n")
@@ -18,7 +18,7 @@ fn config() -> Config {
     Config { health_path: "/healthz".into(), ..timeless() }
 }
 
-/// What the only answer is that there is, but for the numbers.
+/// Status and state of the only answer; checks that the rest is as it has to be.
 fn answer(client: &Client) -> (u16, String) {
     assert_eq!(client.answers.len(), 1, "{}", client.text());
     let answer = &client.answers[0];
@@ -30,7 +30,7 @@ fn answer(client: &Client) -> (u16, String) {
     (answer.status, json.split('"').nth(3).unwrap_or_default().to_owned())
 }
 
-/// A check, and its answer while the engine is turned.
+/// Makes a check, and returns its answer, while the engine is polled.
 fn check(world: &mut World) -> (u16, String) {
     let mut client = world.client();
     world.ask(&mut client, CHECK.as_bytes(), 1);
@@ -38,7 +38,7 @@ fn check(world: &mut World) -> (u16, String) {
     answer(&client)
 }
 
-/// A client that has sent this, which lies in the kernel.
+/// A client whose bytes lie unread in the kernel.
 fn sent(world: &World, bytes: impl AsRef<[u8]>) -> Client {
     let mut client = world.client();
     client.send(bytes);
@@ -47,14 +47,14 @@ fn sent(world: &World, bytes: impl AsRef<[u8]>) -> Client {
     client
 }
 
-/// Somebody looks as often as it takes until those who wait in vain are accepted.
+/// Services pending connections as often as it takes until new ones are accepted.
 fn service_pending(world: &mut World) {
     for _ in 0..3 {
-        world.service_pending(LOOK);
+        world.service_pending(SERVICE_INTERVAL);
     }
 }
 
-/// A world of which the only caller is out, with the request of plan 0, and whose further requests are `ids`.
+/// A world whose only call runs, of plan 0. Plans 1 to `plans` are for further requests.
 fn stuck(config: Config, plans: usize) -> (World, Client) {
     let mut world = World::unix(config, (0..plans).map(|id| Plan::sized(&[5 + id])).collect());
     world.keeps = true;
@@ -62,12 +62,12 @@ fn stuck(config: Config, plans: usize) -> (World, Client) {
     let busy = sent(&world, get(0));
     world.settle();
     assert_eq!(world.ids_out(), [0]);
-    // What has been done so far is seen.
-    world.service_pending(LOOK);
+    // The ticker notices what has been done so far.
+    world.service_pending(SERVICE_INTERVAL);
     (world, busy)
 }
 
-/// The plans' application knows numbers only, and panics at any other path.
+/// The scripted application panics at any path but numbers.
 fn quiet() {
     common::quiet(|text| text == "planned" || text.starts_with("the path names a plan"));
 }
@@ -76,10 +76,10 @@ fn begun(world: &World) -> usize {
     world.app.count(|event| matches!(event, Event::Begin { .. } | Event::Connect { .. }))
 }
 
-// ----------------------------------------------------------------------------------------------- while it is turned
+// -------------------------------------------------------------------------------------- while the engine is polled
 
 #[test]
-fn a_check_is_answered_and_the_application_not_asked() {
+fn check_is_answered_without_the_application() {
     let mut world = World::unix(config(), vec![Plan::sized(&[5])]);
     let mut client = world.client();
     world.ask(&mut client, CHECK.as_bytes(), 1);
@@ -123,14 +123,14 @@ fn only_get_and_head_of_this_path_are_checks() {
 }
 
 #[test]
-fn a_check_behind_requests_is_answered_in_its_turn() {
+fn check_after_requests_is_answered_in_order() {
     let mut world = World::unix(config(), vec![Plan::sized(&[5])]);
     let mut client = world.client();
     world.ask(&mut client, (get(0) + &get(0) + CHECK + &get(0)).as_bytes(), 3);
     assert_eq!(world.end(&mut client), End::Closed);
     assert_eq!((client.answers.len(), client.answers[1].body.clone()), (3, pattern(0, 0, 5)));
     assert!(client.answers[2].body.starts_with(b"{\"status\":\"alive\""));
-    // A body that nobody wants is no reason to be reset.
+    // An unread body does not make the engine reset the connection.
     let mut client = world.client();
     client.send("GET /healthz HTTP/1.1\r\nHost: a\r\nContent-Length: 100000\r\n\r\n");
     client.send(vec![b'x'; 100_000]);
@@ -139,7 +139,7 @@ fn a_check_behind_requests_is_answered_in_its_turn() {
 }
 
 #[test]
-fn who_drains_says_so() {
+fn draining_engine_reports_that_it_drains() {
     let mut world = World::unix(config(), vec![Plan::sized(&[5])]);
     let mut waits = world.client();
     world.settle();
@@ -147,15 +147,15 @@ fn who_drains_says_so() {
     assert_eq!(check(&mut world), (503, "draining".into()));
     let now = world.now();
     world.engine.stop(now, None, seconds(10));
-    // Who was let in before can ask still.
+    // A connection accepted before can still make a check.
     world.ask(&mut waits, CHECK.as_bytes(), 1);
     assert_eq!(answer(&waits), (503, "draining".into()));
 }
 
 #[test]
-fn all_callers_out_are_no_reason_to_be_restarted() {
+fn engine_with_all_calls_taken_is_alive_while_no_request_waits() {
     let (mut world, mut busy) = stuck(Config { stalled_after: Some(ms(1)), ..config() }, 2);
-    assert_eq!(check(&mut world), (200, "alive".into()), "nobody waits");
+    assert_eq!(check(&mut world), (200, "alive".into()), "no request waits");
     let mut queued = sent(&world, get(1));
     world.settle();
     for _ in 0..3 {
@@ -174,7 +174,7 @@ fn all_callers_out_are_no_reason_to_be_restarted() {
 }
 
 #[test]
-fn a_check_is_answered_although_the_queue_is_full() {
+fn check_is_answered_when_the_queue_is_full() {
     for queue in [0, 1] {
         let (mut world, busy) = stuck(Config { queue, ..config() }, 4);
         let mut clients: Vec<_> = std::iter::once(busy).chain((1..4).map(|id| sent(&world, get(id)))).collect();
@@ -184,7 +184,7 @@ fn a_check_is_answered_although_the_queue_is_full() {
             assert_eq!(check(&mut world), (200, "saturated".into()));
             assert_eq!(world.statistics().health_checks, round);
         }
-        // One that comes slowly, too.
+        // One that arrives slowly is answered, too.
         let mut slow = world.client();
         for byte in CHECK.bytes() {
             slow.send([byte]);
@@ -193,7 +193,7 @@ fn a_check_is_answered_although_the_queue_is_full() {
         }
         world.until("it is answered", &mut [&mut slow], |_, clients| clients[0].answers.len() == 1);
         assert_eq!(answer(&slow), (200, "saturated".into()));
-        // The others are served in their order, each once.
+        // The other requests are served in order, once each.
         for (id, client) in clients.iter_mut().enumerate() {
             assert_eq!(world.ids_out(), [id]);
             world.go_on_with(id);
@@ -206,7 +206,7 @@ fn a_check_is_answered_although_the_queue_is_full() {
 }
 
 #[test]
-fn little_is_read_of_those_who_are_held_back() {
+fn little_is_read_from_paused_connections() {
     let (mut world, _busy) = stuck(Config { queue: 0, ..config() }, 2);
     let before = world.statistics().bytes_in;
     let head = "PUT /1 HTTP/1.1\r\nHost: a\r\nContent-Length: 300000\r\n\r\n";
@@ -223,9 +223,9 @@ fn little_is_read_of_those_who_are_held_back() {
     assert_eq!(world.app.body(1).unwrap().bytes(), vec![b'x'; 300_000]);
 }
 
-/// One that begins like a check and has not shown whether it is one has as much time as any other head.
+/// A connection whose first bytes could be those of a check has as much time as any other head.
 #[test]
-fn half_a_check_waits_for_its_end() {
+fn half_sent_check_has_the_time_of_a_head() {
     let (mut world, _busy) = stuck(Config { queue: 0, header_timeout: Some(seconds(5)), ..config() }, 2);
     let mut half = sent(&world, "GET /heal");
     let mut other = sent(&world, "GET /health HTTP/1.1\r\n");
@@ -236,11 +236,11 @@ fn half_a_check_waits_for_its_end() {
 }
 
 #[test]
-fn without_a_path_nobody_is_looked_at() {
+fn pending_connections_are_not_serviced_without_a_health_path() {
     let (mut world, mut busy) = stuck(timeless(), 2);
     let mut client = sent(&world, CHECK);
     for _ in 0..20 {
-        world.service_pending(LOOK);
+        world.service_pending(SERVICE_INTERVAL);
     }
     assert_eq!((world.statistics().connections, client.pump()), (1, false));
     quiet();
@@ -251,10 +251,10 @@ fn without_a_path_nobody_is_looked_at() {
     assert_eq!((busy.answers.len(), client.received.len()), (1, 0));
 }
 
-// ---------------------------------------------------------------------------------------- while nobody turns it
+// -------------------------------------------------------------------------------------------- while no thread polls
 
 #[test]
-fn a_check_is_answered_while_nobody_turns() {
+fn check_is_answered_while_no_thread_polls() {
     let (mut world, mut busy) = stuck(config(), 1);
     for round in 1..=3 {
         let mut client = sent(&world, CHECK);
@@ -264,13 +264,13 @@ fn a_check_is_answered_while_nobody_turns() {
         assert!(client.answers[0].body.ends_with(b"\"running\":1,\"queued\":0,\"connections\":2}\n"));
         client.end_sending();
         client.pump();
-        world.service_pending(LOOK);
+        world.service_pending(SERVICE_INTERVAL);
         client.pump();
         assert_eq!(client.end, Some(End::Closed));
         let statistics = world.statistics();
         assert_eq!((statistics.health_checks, statistics.connections, statistics.accepted), (round, 1, 1 + round));
     }
-    // The application has heard of none of them.
+    // The application was called for none of them.
     assert_eq!(begun(&world), 2);
     world.go_on_with(0);
     world.settle();
@@ -279,7 +279,7 @@ fn a_check_is_answered_while_nobody_turns() {
 }
 
 #[test]
-fn one_that_asks_to_close_is_closed_at_once() {
+fn check_with_connection_close_is_closed_at_once() {
     let (mut world, _busy) = stuck(config(), 1);
     let mut client = sent(&world, "HEAD /healthz HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n");
     client.expect_head_at(0);
@@ -289,9 +289,9 @@ fn one_that_asks_to_close_is_closed_at_once() {
     assert_eq!(world.statistics().connections, 1);
 }
 
-/// The last turn has accepted them, and could not read what they had not sent yet.
+/// The last poll has accepted them, and they had not sent anything yet.
 #[test]
-fn who_was_accepted_and_has_asked_for_nothing_is_looked_after() {
+fn check_on_an_idle_accepted_connection_is_answered() {
     let mut world = World::unix(config(), (0..3).map(|id| Plan::sized(&[5 + id])).collect());
     world.keeps = true;
     world.callers = 1;
@@ -309,7 +309,7 @@ fn who_was_accepted_and_has_asked_for_nothing_is_looked_after() {
     let busy = sent(&world, get(1));
     world.settle();
     assert_eq!((world.ids_out(), world.statistics().connections), (vec![1], 8));
-    world.service_pending(LOOK);
+    world.service_pending(SERVICE_INTERVAL);
     for (client, said) in [
         (&mut early, CHECK),
         (&mut half, &CHECK[9..]),
@@ -321,14 +321,14 @@ fn who_was_accepted_and_has_asked_for_nothing_is_looked_after() {
         client.pump();
     }
     drop(leaving);
-    // Whoever waits for the poller has found them, and waits for something else now.
+    // The leader has taken their events, and waits for others now.
     let look = |world: &mut World| {
-        world.service_pending(LOOK);
+        world.service_pending(SERVICE_INTERVAL);
         let now = world.now();
         world.engine.service_pending(now, true);
     };
     for client in [&mut early, &mut half, &mut closing] {
-        assert!(!client.pump(), "nobody is stuck yet");
+        assert!(!client.pump(), "no reply before the check is made");
     }
     for _ in 0..3 {
         look(&mut world);
@@ -344,7 +344,7 @@ fn who_was_accepted_and_has_asked_for_nothing_is_looked_after() {
         client.pump();
         assert_eq!(client.end, Some(End::Closed));
     }
-    // They are the application's to forget.
+    // The application is notified of their close.
     assert_eq!((world.statistics().connections, world.statistics().health_checks), (8, 3));
     assert!(!mute.pump() && !old.pump() && !other.pump());
     world.callers = 3;
@@ -363,23 +363,23 @@ fn who_was_accepted_and_has_asked_for_nothing_is_looked_after() {
     assert_eq!((old.answers.len(), busy.unsent(), world.statistics().panics), (2, 0, 0));
 }
 
-/// Others may accept from the same listener: they have their chance first.
+/// Other engines may accept from the same listener, and get a chance first.
 #[test]
-fn who_has_just_come_is_left_to_others() {
+fn new_connection_is_left_to_other_engines_first() {
     let (mut world, _busy) = stuck(config(), 1);
     let client = sent(&world, CHECK);
     for _ in 0..2 {
-        world.service_pending(LOOK);
+        world.service_pending(SERVICE_INTERVAL);
     }
     assert_eq!(world.statistics().accepted, 1);
-    world.service_pending(LOOK);
+    world.service_pending(SERVICE_INTERVAL);
     assert_eq!(world.statistics().accepted, 2);
     drop(client);
-    world.service_pending(LOOK);
-    // One who comes later has to wait as long, though nobody has turned since.
+    world.service_pending(SERVICE_INTERVAL);
+    // A later connection has to wait as long, though no thread has polled since.
     let mut client = sent(&world, CHECK);
     for accepted in [2, 2, 3] {
-        world.service_pending(LOOK);
+        world.service_pending(SERVICE_INTERVAL);
         assert_eq!(world.statistics().accepted, accepted);
     }
     client.pump();
@@ -387,20 +387,20 @@ fn who_has_just_come_is_left_to_others() {
 }
 
 #[test]
-fn while_somebody_turns_nobody_is_attended() {
+fn pending_connections_are_not_serviced_while_the_engine_is_polled() {
     let mut world = World::unix(config(), vec![Plan::sized(&[5])]);
     world.settle();
     for _ in 0..10 {
         let client = sent(&world, get(0));
-        world.service_pending(LOOK);
+        world.service_pending(SERVICE_INTERVAL);
         assert!(!world.engine.is_stalled());
-        world.turn();
+        world.poll();
         world.service_pending(ms(0));
         drop(client);
     }
     assert_eq!((world.statistics().accepted, world.app.called().len()), (10, 10));
     assert_eq!(world.app.count(|event| matches!(event, Event::Connect { .. })), 10);
-    // Nor while there is nothing to do.
+    // Nor while no call runs.
     world.until_empty(&mut []);
     while let Some(wait) = world.timeout() {
         world.advance(wait);
@@ -412,7 +412,7 @@ fn while_somebody_turns_nobody_is_attended() {
 }
 
 #[test]
-fn what_is_for_others_waits_for_them_and_is_served_once_in_order() {
+fn requests_on_pending_connections_are_served_once_in_order_by_the_next_poll() {
     let (mut world, mut busy) = stuck(config(), 6);
     let mut clients = Vec::new();
     let mut checks = Vec::new();
@@ -428,14 +428,14 @@ fn what_is_for_others_waits_for_them_and_is_served_once_in_order() {
     drop(checks);
     service_pending(&mut world);
     assert_eq!((world.statistics().connections, world.statistics().accepted, begun(&world)), (6, 11, 2));
-    assert_eq!(world.timeout(), Some(ms(0)), "whoever comes has something to do");
-    // While it is stuck they say more; none of it is read.
+    assert_eq!(world.timeout(), Some(ms(0)), "work is due");
+    // While the engine is busy, they send more; none of it is read.
     let before = world.statistics().bytes_in;
     for (id, client) in (1..).zip(&mut clients) {
         client.send(get(id));
         client.pump();
     }
-    world.service_pending(LOOK);
+    world.service_pending(SERVICE_INTERVAL);
     assert_eq!(world.statistics().bytes_in, before);
     world.go_on_with(0);
     world.settle();
@@ -455,7 +455,7 @@ fn what_is_for_others_waits_for_them_and_is_served_once_in_order() {
 }
 
 #[test]
-fn who_has_said_nothing_or_half_goes_on_with_whoever_turns() {
+fn silent_and_half_sent_connections_continue_with_the_next_poll() {
     let (mut world, mut busy) = stuck(config(), 3);
     let mut mute = world.client();
     let mut half = sent(&world, "GE");
@@ -467,10 +467,10 @@ fn who_has_said_nothing_or_half_goes_on_with_whoever_turns() {
     ended.pump();
     service_pending(&mut world);
     assert_eq!((world.statistics().connections, begun(&world)), (7, 2));
-    // One of them gets on.
+    // One of them sends the rest.
     half_check.send("st: a\r\n\r\n");
     half_check.pump();
-    world.service_pending(LOOK);
+    world.service_pending(SERVICE_INTERVAL);
     half_check.pump();
     assert_eq!(answer(&half_check), (200, "saturated".into()));
     world.callers = 3;
@@ -489,7 +489,7 @@ fn who_has_said_nothing_or_half_goes_on_with_whoever_turns() {
 }
 
 #[test]
-fn who_leaves_meanwhile_is_forgotten() {
+fn pending_connection_that_closes_is_dropped() {
     let (mut world, _busy) = stuck(config(), 2);
     let mute = world.client();
     let asks = sent(&world, get(1));
@@ -498,38 +498,38 @@ fn who_leaves_meanwhile_is_forgotten() {
     service_pending(&mut world);
     assert_eq!(world.statistics().connections, 5);
     drop((mute, checks));
-    world.service_pending(LOOK);
+    world.service_pending(SERVICE_INTERVAL);
     assert_eq!(world.statistics().connections, 3);
     drop((half, asks));
-    world.service_pending(LOOK);
-    assert_eq!(world.statistics().connections, 3, "what they have said is left to whoever turns");
+    world.service_pending(SERVICE_INTERVAL);
+    assert_eq!(world.statistics().connections, 3, "their bytes are left to the next poll");
     world.go_on_with(0);
     world.settle();
-    // One had to wait, and its peer has left; of the other there is only half.
+    // One had to wait, and its peer has closed; of the other only half a head was sent.
     assert_eq!((world.app.called(), world.statistics().left, world.statistics().refused), (vec![0], 1, 2));
     assert_eq!(world.statistics().connections, 1);
 }
 
 #[test]
-fn a_peer_that_never_stops_sending_is_cut() {
+fn peer_that_never_stops_sending_is_cut() {
     let (listener, address) = tcp_listener(None);
     let mut world = World::on(vec![listener], vec![address], config(), vec![Plan::sized(&[5])]);
     world.settle();
-    world.service_pending(LOOK);
+    world.service_pending(SERVICE_INTERVAL);
     let mut client = sent(&world, CHECK);
     let mut rounds = 0;
     while world.statistics().health_checks == 0 || world.statistics().connections > 0 {
         client.send(vec![b'x'; 20_000]);
         client.pump();
-        world.service_pending(LOOK);
+        world.service_pending(SERVICE_INTERVAL);
         rounds += 1;
-        assert!(rounds < 10_000, "it goes on for ever");
+        assert!(rounds < 10_000, "the peer is cut after a while");
     }
     assert!(world.statistics().bytes_in < 5 << 20);
 }
 
 #[test]
-fn as_many_are_accepted_as_there_may_be() {
+fn pending_connections_are_accepted_up_to_the_limit() {
     let (mut world, _busy) = stuck(Config { connections: 4, ..config() }, 1);
     let mut clients: Vec<_> = (0..6).map(|_| sent(&world, get(0))).collect();
     service_pending(&mut world);
@@ -545,7 +545,7 @@ fn as_many_are_accepted_as_there_may_be() {
 }
 
 #[test]
-fn many_are_accepted_little_by_little() {
+fn many_pending_connections_are_accepted_in_several_rounds() {
     let (mut world, _busy) = stuck(config(), 1);
     let clients: Vec<_> = (0..300).map(|_| world.client()).collect();
     let mut check = sent(&world, CHECK);
@@ -563,9 +563,9 @@ fn many_are_accepted_little_by_little() {
 }
 
 #[test]
-fn one_who_holds_up_everything_for_long_is_stalled() {
+fn engine_is_stalled_when_requests_wait_and_no_thread_polls_for_long() {
     let (mut world, mut busy) = stuck(Config { stalled_after: Some(seconds(30)), ..config() }, 1);
-    // Nobody waits: however long it takes, nobody is held up.
+    // No request waits: however long the call takes, it delays none.
     world.service_pending(seconds(100));
     assert!(!world.engine.is_stalled());
     let ask = |world: &mut World| {
@@ -580,7 +580,7 @@ fn one_who_holds_up_everything_for_long_is_stalled() {
     world.service_pending(seconds(16));
     assert!(world.engine.is_stalled());
     assert_eq!(ask(&mut world), (503, "stalled".into()));
-    // Whoever comes back makes good for it.
+    // The next poll ends the stall.
     world.go_on_with(0);
     world.settle();
     assert!(!world.engine.is_stalled());
@@ -591,9 +591,9 @@ fn one_who_holds_up_everything_for_long_is_stalled() {
 }
 
 #[test]
-fn others_may_know_that_somebody_waits() {
+fn engine_is_stalled_when_a_connection_waits_at_its_listener() {
     for stalled_after in [Some(seconds(5)), None] {
-        // Without a health path too.
+        // The same without a health path.
         let (mut world, _busy) = stuck(Config { stalled_after, ..timeless() }, 1);
         for _ in 0..6 {
             assert!(!world.engine.is_stalled());
@@ -607,7 +607,7 @@ fn others_may_know_that_somebody_waits() {
 }
 
 #[test]
-fn a_drained_or_stopping_engine_says_so_to_whoever_is_there() {
+fn pending_checks_are_told_that_the_engine_drains_or_stops() {
     let (mut world, busy) = stuck(config(), 1);
     world.engine.drain();
     let mut client = sent(&world, CHECK);
@@ -620,7 +620,7 @@ fn a_drained_or_stopping_engine_says_so_to_whoever_is_there() {
     world.engine.stop(now, Some(seconds(5)), seconds(60));
     mute.send(CHECK);
     mute.pump();
-    world.service_pending(LOOK);
+    world.service_pending(SERVICE_INTERVAL);
     mute.pump();
     assert_eq!(answer(&mute), (503, "draining".into()));
     world.go_on_with(0);
@@ -630,14 +630,14 @@ fn a_drained_or_stopping_engine_says_so_to_whoever_is_there() {
 }
 
 #[test]
-fn who_is_cut_at_the_end_was_introduced() {
+fn pending_connection_that_is_cut_was_reported_to_the_application() {
     let (mut world, busy) = stuck(config(), 2);
     let mut clients = [sent(&world, get(1)), world.client(), sent(&world, "GET /heal")];
     service_pending(&mut world);
     assert_eq!(world.statistics().connections, 4);
     let now = world.now();
     world.engine.stop(now, Some(ms(0)), ms(0));
-    world.turn();
+    world.poll();
     assert_eq!(world.app.count(|event| matches!(event, Event::Connect { .. })), 4);
     world.go_on_with(0);
     world.settle();
@@ -650,7 +650,7 @@ fn who_is_cut_at_the_end_was_introduced() {
 }
 
 #[test]
-fn a_panic_at_an_introduction_costs_one_connection() {
+fn panic_when_a_pending_connection_is_reported_closes_that_connection() {
     quiet();
     let (mut world, _busy) = stuck(config(), 2);
     let mut first = sent(&world, get(1));
@@ -669,7 +669,7 @@ fn a_panic_at_an_introduction_costs_one_connection() {
 }
 
 #[test]
-fn a_place_in_the_queue_is_not_inherited_by_a_stranger() {
+fn pending_connection_does_not_inherit_a_place_in_the_queue() {
     let (mut world, _busy) = stuck(Config { queue_timeout: Some(seconds(10)), ..config() }, 4);
     let first = sent(&world, get(1));
     world.settle();
@@ -678,9 +678,9 @@ fn a_place_in_the_queue_is_not_inherited_by_a_stranger() {
     drop(first);
     world.until("it is gone", &mut [], |world, _| world.statistics().connections == 1);
     let mut queued = sent(&world, get(2));
-    // This one gets another slot, and the next the first one's.
+    // This connection gets another slot, and the next one gets the first one's slot.
     world.settle();
-    world.service_pending(LOOK);
+    world.service_pending(SERVICE_INTERVAL);
     let mut pending = sent(&world, get(3));
     service_pending(&mut world);
     for (id, client) in [(0, None), (2, Some(&mut queued)), (3, Some(&mut pending))] {
@@ -695,14 +695,14 @@ fn a_place_in_the_queue_is_not_inherited_by_a_stranger() {
 }
 
 #[test]
-fn all_listeners_are_looked_after() {
+fn pending_connections_of_all_listeners_are_serviced() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("engine.sock");
     let unix = std::os::unix::net::UnixListener::bind(&path).unwrap();
     let (tcp, address) = tcp_listener(None);
     let mut world = World::on(vec![tcp, unix.into()], vec![address, Address::Unix(path)], config(), vec![]);
     world.settle();
-    world.service_pending(LOOK);
+    world.service_pending(SERVICE_INTERVAL);
     let mut clients: Vec<_> = world.addresses.iter().map(|address| Client::connect(address, None)).collect();
     for client in &mut clients {
         client.send(CHECK);

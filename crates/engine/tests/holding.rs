@@ -1,4 +1,4 @@
-//! What is held back for more to come, and the ticks at which it leaves all the same.
+//! Deferred output: what waits in the coalescing buffer for more to come, and the ticks that send it.
 
 mod common;
 
@@ -9,7 +9,7 @@ fn get(id: usize) -> String {
     format!("GET /{id} HTTP/1.1\r\nHost: a.example\r\n\r\n")
 }
 
-/// A world whose calls the test moves, and a client that has asked for `ids` in one piece.
+/// A world in which the test runs the operations of calls, and a client that has sent requests for `ids` at once.
 fn asked(plans: Vec<Plan>, ids: &[usize]) -> (World, Client) {
     let mut world = World::unix(timeless(), plans);
     world.keeps = true;
@@ -27,7 +27,7 @@ fn steps(world: &mut World, count: usize) {
     }
 }
 
-/// Bytes that have left since the last look.
+/// Number of bytes sent since the last call.
 fn left(world: &World, before: &mut u64) -> u64 {
     let out = world.statistics().bytes_out;
     out - std::mem::replace(before, out)
@@ -54,7 +54,7 @@ fn answers_to_pipelined_requests_leave_together() {
 }
 
 #[test]
-fn an_answer_waits_two_ticks_at_most_for_the_next_one() {
+fn answer_waits_at_most_two_ticks_for_the_next_one() {
     let (mut world, mut client) = asked(vec![Plan::sized(&[5]), Plan::sized(&[6])], &[0, 1]);
     world.go_on_with(0);
     world.settle();
@@ -75,7 +75,7 @@ fn an_answer_waits_two_ticks_at_most_for_the_next_one() {
 }
 
 #[test]
-fn an_answer_does_not_wait_for_a_request_that_waits_itself() {
+fn answer_does_not_wait_for_a_queued_request() {
     let (mut world, mut client) = asked(vec![Plan::sized(&[5]), Plan::sized(&[6])], &[0, 1]);
     world.callers = 0;
     world.go_on_with(0);
@@ -84,10 +84,10 @@ fn an_answer_does_not_wait_for_a_request_that_waits_itself() {
     assert_eq!((client.answers.len(), world.statistics().queued), (1, 1));
 }
 
-/// What a tick has sent is not sent again, whatever comes behind it.
+/// Bytes that a tick has sent are not sent again, whatever follows them.
 #[test]
-fn what_a_tick_has_sent_is_not_sent_again() {
-    // The next answer, refusals, and a page by the application.
+fn bytes_sent_by_a_tick_are_not_sent_again() {
+    // The next answer, refusals, and an error page of the application.
     let plans = vec![Plan::sized(&[5]), Plan::sized(&[6]), Plan::of(vec![Op::Refuse(503)]), Plan::of(vec![Op::Done])];
     for (behind, status) in [(1, 200), (2, 503), (3, 500)] {
         let (mut world, mut client) = asked(plans.clone(), &[0, behind]);
@@ -102,9 +102,9 @@ fn what_a_tick_has_sent_is_not_sent_again() {
     }
 }
 
-/// The first part for whoever waits to see something; the others together, unless one keeps the others waiting.
+/// The first part is sent at once. Later ones are sent together, unless the application is slow to produce the next.
 #[test]
-fn parts_that_come_soon_leave_together() {
+fn parts_in_quick_succession_are_sent_together() {
     let mut ops = vec![Op::Begin];
     ops.extend([Op::Write(100), Op::SendSoon].repeat(8));
     let plan = Plan::of(ops).declaring(800);
@@ -112,8 +112,8 @@ fn parts_that_come_soon_leave_together() {
     let mut before = 0;
     steps(&mut world, 3);
     let head = left(&world, &mut before) - 100;
-    assert!(head > 50, "the first part leaves at once, with the head");
-    // The next two are held, the second of them anew.
+    assert!(head > 50, "the first part is sent at once, with the head");
+    // The next two are deferred, the second of them anew.
     steps(&mut world, 2);
     world.engine.tick();
     steps(&mut world, 2);
@@ -121,7 +121,7 @@ fn parts_that_come_soon_leave_together() {
     assert_eq!((left(&world, &mut before), world.engine.has_deferred_output()), (0, true));
     world.engine.tick();
     assert_eq!((left(&world, &mut before), world.engine.has_deferred_output()), (200, false));
-    // It has shown to be slow: each leaves at once from now on.
+    // The application has proved to be slow: from now on each part is sent at once.
     for _ in 0..2 {
         steps(&mut world, 2);
         assert_eq!((left(&world, &mut before), world.engine.has_deferred_output()), (100, false));
@@ -133,7 +133,7 @@ fn parts_that_come_soon_leave_together() {
 }
 
 #[test]
-fn where_parts_came_soon_the_next_response_holds_its_first_one() {
+fn first_part_is_deferred_after_a_response_with_quick_parts() {
     let parts: Vec<_> = std::iter::once(Op::Begin).chain([Op::Write(100), Op::SendSoon].repeat(3)).collect();
     let (mut world, mut client) = asked(vec![Plan::of(parts.clone()), Plan::of(parts)], &[0]);
     world.go_on_with(0);
@@ -143,7 +143,7 @@ fn where_parts_came_soon_the_next_response_holds_its_first_one() {
         world.settle();
         let mut before = world.statistics().bytes_out;
         steps(&mut world, 3);
-        // The one behind a slow one begins anew.
+        // A response after a slow one starts anew.
         assert_eq!(left(&world, &mut before) > 0, client.answers.len() == 3);
         if slow {
             world.engine.tick();
@@ -157,14 +157,14 @@ fn where_parts_came_soon_the_next_response_holds_its_first_one() {
     }
 }
 
-/// What an application hands over may belong to an interpreter that the ticking thread does not hold.
+/// A part may be a Python object, which the ticker must not drop without the GIL.
 #[test]
-fn a_tick_sends_and_lets_nothing_go() {
+fn tick_sends_output_and_drops_no_object() {
     let mut ops = vec![Op::Begin];
     ops.extend([Op::Write(10_000), Op::SendSoon].repeat(3));
     let (mut world, mut client) = asked(vec![Plan::of(ops)], &[0]);
     steps(&mut world, 3);
-    assert_eq!(world.app.parts_alive(), 0, "sent by the application itself");
+    assert_eq!(world.app.parts_alive(), 0, "the application has sent it itself");
     steps(&mut world, 4);
     assert_eq!(world.app.parts_alive(), 2);
     let before = world.statistics().bytes_out;
@@ -182,7 +182,7 @@ fn a_tick_sends_and_lets_nothing_go() {
 }
 
 #[test]
-fn ticks_go_on_where_the_peer_took_a_part_only() {
+fn ticks_continue_after_a_partial_send() {
     let ops = vec![Op::Write(10), Op::SendSoon, Op::Write(100_000), Op::SendSoon, Op::Write(10)];
     let mut world = World::with_send_buffer(timeless(), vec![Plan::of(ops).impolite()], Some(16 << 10));
     world.keeps = true;
@@ -196,7 +196,7 @@ fn ticks_go_on_where_the_peer_took_a_part_only() {
     let sent = world.statistics().bytes_out;
     assert!(sent > 1000 && sent < 100_000, "{sent} bytes");
     assert_eq!((world.engine.has_deferred_output(), world.app.parts_alive()), (true, 1));
-    // No turn of the engine is needed.
+    // No poll of the engine is needed.
     let patience = std::time::Instant::now() + std::time::Duration::from_secs(20);
     while client.received.len() < 100_000 {
         client.pump_in(10_000);
@@ -212,7 +212,7 @@ fn ticks_go_on_where_the_peer_took_a_part_only() {
 }
 
 #[test]
-fn a_tick_finds_that_the_peer_is_gone() {
+fn tick_notices_that_the_peer_is_gone() {
     let ops = vec![Op::Write(10), Op::SendSoon, Op::Write(10_000), Op::SendSoon, Op::Write(10), Op::SendSoon];
     let (mut world, client) = asked(vec![Plan::of(ops).impolite()], &[0]);
     steps(&mut world, 4);
@@ -228,7 +228,7 @@ fn a_tick_finds_that_the_peer_is_gone() {
 }
 
 #[test]
-fn who_leaves_while_something_is_held_leaves_nothing_behind() {
+fn peer_that_leaves_with_deferred_output_leaves_nothing_behind() {
     let (mut world, mut client) = asked(vec![Plan::sized(&[5]), Plan::of(vec![Op::Write(5), Op::Cut])], &[0, 1]);
     world.go_on_with(0);
     world.settle();
@@ -243,11 +243,11 @@ fn who_leaves_while_something_is_held_leaves_nothing_behind() {
     assert!(!world.engine.has_deferred_output());
 }
 
-/// Where a response ended soon after a part, the next one's part of that number waits for the end; if that was wrong a
-/// tick sends it, and it is not guessed again on this connection.
+/// If a response ended soon after part n, part n of the next response is deferred until its end. If that was wrong, a
+/// tick sends it, and the connection does not try again.
 #[test]
-fn the_part_that_was_the_last_one_leaves_with_the_end() {
-    // Parts of each response, and how often something is sent: the head leaves with the first part.
+fn last_part_is_sent_together_with_the_end() {
+    // The parts of each response, and how often bytes are sent: the head is sent with the first part.
     let responses = [(2, 3), (2, 2), (2, 2), (1, 2), (1, 1), (2, 3), (2, 3), (1, 2)];
     let parts = |(count, _)| Plan::of([&[Op::Begin][..], &[Op::Write(100), Op::SendSoon].repeat(count)].concat());
     let mut world = World::unix(timeless(), responses.map(parts).to_vec());
@@ -265,7 +265,7 @@ fn the_part_that_was_the_last_one_leaves_with_the_end() {
             steps(&mut world, 2);
             sends += u32::from(left(&world, &mut before) > 0);
             if part < count {
-                // The next part keeps this one waiting.
+                // The next part comes late.
                 world.engine.tick();
                 world.engine.tick();
                 sends += u32::from(left(&world, &mut before) > 0);

@@ -1,8 +1,8 @@
-//! Request bodies keep one bound on memory together, and whatever becomes of one, what it had is given back.
+//! Request bodies share one limit on memory, and each returns its memory however it ends.
 
 mod common;
 
-use common::{Client, GRAIN, Op, Plan, Told, World, ms, pattern, seconds, timeless};
+use common::{Client, GRAIN, Op, Plan, ReceivedBody, World, ms, pattern, seconds, timeless};
 use engine::{BodyMemory, Config};
 
 fn head(length: usize) -> String {
@@ -11,7 +11,7 @@ fn head(length: usize) -> String {
 
 const CHUNKED: &str = "PUT /0 HTTP/1.1\r\nHost: a.example\r\nTransfer-Encoding: chunked\r\n\r\n";
 
-/// A world whose bodies may take so many bytes of memory together, and the count of them.
+/// A world whose bodies may use `most` bytes of memory together, and the counter of these bytes.
 fn world(most: usize, config: Config, ops: Vec<Op>) -> (World, BodyMemory) {
     let memory = BodyMemory::new(most);
     let config = Config { body_memory_total: memory.clone(), ..config };
@@ -29,7 +29,7 @@ fn send(world: &mut World, client: &mut Client, bytes: impl AsRef<[u8]>) {
 }
 
 #[test]
-fn uploads_that_stop_halfway_share_a_bound_and_the_others_go_to_files() {
+fn stalled_uploads_share_a_limit_and_others_go_to_files() {
     const LENGTH: usize = 20_000;
     let (mut world, memory) = world(50_000, timeless(), vec![Op::Echo]);
     let mut clients: Vec<_> = (0..10).map(|_| world.client()).collect();
@@ -51,7 +51,7 @@ fn uploads_that_stop_halfway_share_a_bound_and_the_others_go_to_files() {
 
 #[test]
 fn body_counts_until_its_response_is_complete() {
-    // As a whole behind its head, and in parts.
+    // First a body that arrives with its head, then one in parts.
     for parts in [1, 2] {
         let (mut world, memory) = world(10_000, timeless(), vec![Op::Write(5), Op::Yield, Op::Write(5)]);
         world.keeps = true;
@@ -65,12 +65,12 @@ fn body_counts_until_its_response_is_complete() {
             }
         }
         assert_eq!((world.calls.len(), world.statistics().queued, memory.used()), (1, 1, 8000));
-        // There is no room for a third one. It waits behind the others all the same.
+        // There is no memory for a third one. It is queued behind the others all the same.
         let mut third = world.client();
         send(&mut world, &mut third, [head(4000).as_bytes(), &pattern(0, 0, 4000)].concat());
         assert_eq!((world.statistics().queued, memory.used()), (2, 8000));
         world.go_on(0);
-        assert_eq!(memory.used(), 8000, "its response goes on");
+        assert_eq!(memory.used(), 8000, "its response is not complete");
         while world.app.called().len() < 2 {
             world.settle();
             world.go_on(0);
@@ -82,29 +82,29 @@ fn body_counts_until_its_response_is_complete() {
             clients.iter().all(|client| client.answers.len() == 1)
         });
         assert_eq!(memory.used(), 0);
-        let told: Vec<_> = world
+        let bodies: Vec<_> = world
             .app
             .log
             .iter()
             .filter_map(|event| if let common::Event::Call { body, .. } = event { Some(body) } else { None })
             .collect();
-        assert!(matches!(told[2], Told::File(bytes) if *bytes == pattern(0, 0, 4000)), "{told:?}");
+        assert!(matches!(bodies[2], ReceivedBody::File(bytes) if *bytes == pattern(0, 0, 4000)), "{bodies:?}");
     }
 }
 
 #[test]
-fn without_any_memory_bodies_go_to_files_however_short() {
+fn bodies_go_to_files_when_there_is_no_memory_for_them() {
     let (mut world, memory) = world(0, timeless(), vec![Op::Echo]);
     let mut client = world.client();
     world.ask(&mut client, (head(5) + "hello" + CHUNKED + "5\r\nhello\r\n0\r\n\r\n").as_bytes(), 2);
     for answer in &client.answers {
         assert_eq!(answer.body, b"hello");
     }
-    assert!(world.app.log.iter().any(|event| matches!(event, common::Event::Call { body: Told::File(_), .. })));
+    assert!(world.app.log.iter().any(|event| matches!(event, common::Event::Call { body: ReceivedBody::File(_), .. })));
     assert_eq!(memory.used(), 0);
 }
 
-/// Half a body is here; then something happens to it.
+/// A world in which half of a body has arrived.
 fn half(config: Config) -> (World, BodyMemory, Client) {
     let (mut world, memory) = world(100_000, config, vec![Op::Echo]);
     let mut client = world.client();
@@ -114,7 +114,7 @@ fn half(config: Config) -> (World, BodyMemory, Client) {
 }
 
 #[test]
-fn whatever_ends_an_upload_gives_its_memory_back() {
+fn memory_is_returned_however_an_upload_ends() {
     let (mut world, memory, client) = half(timeless());
     client.reset();
     world.until_empty(&mut []);
@@ -123,11 +123,11 @@ fn whatever_ends_an_upload_gives_its_memory_back() {
     let (mut world, memory, mut client) = half(timeless());
     client.end_sending();
     world.end(&mut client);
-    assert_eq!((client.answers[0].status, memory.used()), (400, 0), "the client has ended its side");
+    assert_eq!((client.answers[0].status, memory.used()), (400, 0), "the client has closed its sending side");
 
     let (mut world, memory, mut client) = half(timeless());
     send(&mut world, &mut client, "x".repeat(3000));
-    assert_eq!((client.answers[0].status, memory.used()), (400, 0), "the chunk has no end");
+    assert_eq!((client.answers[0].status, memory.used()), (400, 0), "the chunk is malformed");
 
     let (mut world, memory, mut client) = half(Config { body_timeout: Some(seconds(1)), ..timeless() });
     world.advance(seconds(1) + GRAIN);
@@ -150,7 +150,7 @@ fn whatever_ends_an_upload_gives_its_memory_back() {
 }
 
 #[test]
-fn whatever_ends_a_call_gives_the_memory_of_its_body_back() {
+fn memory_of_a_body_is_returned_however_its_call_ends() {
     common::quiet(|message| message.starts_with("as planned"));
     let request = [head(4000).as_bytes(), &pattern(0, 0, 4000)].concat();
     for ops in [vec![Op::Panic("as planned")], vec![Op::Write(10), Op::Cut], vec![Op::Refuse(500)]] {
@@ -163,7 +163,7 @@ fn whatever_ends_a_call_gives_the_memory_of_its_body_back() {
         assert_eq!(memory.used(), 0, "{ops:?}");
     }
 
-    // Its client leaves while the response waits for it.
+    // Its client leaves while the response is suspended.
     let (mut world, memory) = world(100_000, timeless(), vec![Op::Write(4 << 20), Op::Write(5)]);
     let mut client = world.client();
     client.reads = false;
@@ -173,7 +173,7 @@ fn whatever_ends_a_call_gives_the_memory_of_its_body_back() {
     world.until_empty(&mut []);
     assert_eq!(memory.used(), 0);
 
-    // It has waited for too long to be called.
+    // It has waited too long in the queue.
     let config = Config { queue_timeout: Some(seconds(1)), ..timeless() };
     let (mut world, memory) = self::world(100_000, config, vec![Op::Echo]);
     world.callers = 0;
@@ -187,7 +187,7 @@ fn whatever_ends_a_call_gives_the_memory_of_its_body_back() {
 }
 
 #[test]
-fn body_that_is_handed_on_gets_on_without_memory_and_is_read_ahead_less() {
+fn streamed_body_progresses_without_memory_and_with_less_read_ahead() {
     const LENGTH: usize = 300_000;
     let unread = |most: usize| {
         let config = Config { buffer_bodies: false, ..timeless() };
@@ -195,7 +195,7 @@ fn body_that_is_handed_on_gets_on_without_memory_and_is_read_ahead_less() {
         world.keeps = true;
         let mut client = world.client();
         send(&mut world, &mut client, head(LENGTH));
-        // It waits for the first bytes; with them, others are read ahead.
+        // The call waits for the first bytes; more are read ahead with them.
         world.step(0);
         client.send(pattern(0, 0, LENGTH));
         while client.pump_out(usize::MAX) > 0 {

@@ -1,4 +1,4 @@
-//! Answers out: in order, as fast as the peer reads, and cut so that it shows where they cannot be whole.
+//! Answers: in order, as fast as the peer reads, and visibly cut where they cannot be whole.
 
 mod common;
 
@@ -17,7 +17,7 @@ fn get(id: usize) -> String {
     format!("GET /{id} HTTP/1.1\r\nHost: a.example\r\n\r\n")
 }
 
-/// A client that reads only when told to, in small pieces of the kernel's buffers.
+/// A client that reads only when the test calls it, with small kernel buffers.
 fn slow_client(world: &World) -> Client {
     let mut client = Client::connect(&world.addresses[0], Some(16 << 10));
     client.reads = false;
@@ -57,7 +57,7 @@ fn parts_of_all_kinds_keep_their_order() {
 }
 
 #[test]
-fn a_response_waits_until_its_peer_has_caught_up() {
+fn response_is_suspended_until_its_peer_has_read() {
     let plan = Plan::sized(&[50_000; 40]);
     let mut world = World::with_send_buffer(timeless(), vec![plan], SEND_BUFFER);
     let mut client = slow_client(&world);
@@ -65,12 +65,12 @@ fn a_response_waits_until_its_peer_has_caught_up() {
     world.until("the application is called", &mut [&mut client], |world, _| !world.app.called().is_empty());
     world.settle();
     let (resumed, sent) = (world.app.resumed(0), world.statistics().bytes_out);
-    assert!(sent < 500_000, "{sent} bytes left although nobody reads");
+    assert!(sent < 500_000, "{sent} bytes sent although the peer does not read");
     for _ in 0..50 {
-        world.turn();
+        world.poll();
     }
-    assert_eq!((world.app.resumed(0), world.statistics().bytes_out), (resumed, sent), "resumed for nothing");
-    // The script itself checks that output has drained whenever it is resumed.
+    assert_eq!((world.app.resumed(0), world.statistics().bytes_out), (resumed, sent), "resumed without reason");
+    // The script itself checks that output has drained when a response is resumed.
     client.reads = true;
     world.until("the answer is here", &mut [&mut client], |_, clients| clients[0].answers.len() == 1);
     assert!(client.answers[0].body == pattern(0, 0, 2_000_000));
@@ -79,9 +79,9 @@ fn a_response_waits_until_its_peer_has_caught_up() {
 }
 
 #[test]
-fn requests_wait_while_answers_do() {
+fn requests_wait_while_answers_are_unread() {
     let count = 50;
-    // Nor does an application that never stops by itself get more to do.
+    // An application that never stops by itself gets no further request either.
     let plan = Plan::sized(&[60_000]).impolite();
     let mut world = World::with_send_buffer(timeless(), vec![plan; count], SEND_BUFFER);
     let mut client = slow_client(&world);
@@ -97,7 +97,7 @@ fn requests_wait_while_answers_do() {
 }
 
 #[test]
-fn who_yields_lets_others_go_first() {
+fn response_that_yields_lets_others_run_first() {
     let plans =
         vec![Plan::of(vec![Op::Write(10), Op::Yield, Op::Write(10), Op::Yield, Op::Write(10)]), Plan::sized(&[5])];
     let mut world = World::unix(timeless(), plans);
@@ -109,13 +109,13 @@ fn who_yields_lets_others_go_first() {
     second.send(get(1));
     first.pump();
     second.pump();
-    world.turn();
+    world.poll();
     assert_eq!(world.app.called(), [0, 1]);
-    assert_eq!(world.app.resumed(0), 0, "a response that yields goes on in the next turn: {:?}", world.app.log);
+    assert_eq!(world.app.resumed(0), 0, "a response that yields continues in the next poll: {:?}", world.app.log);
     assert_eq!(world.timeout(), Some(ms(0)));
-    world.turn();
+    world.poll();
     assert_eq!(world.app.resumed(0), 1, "{:?}", world.app.log);
-    world.turn();
+    world.poll();
     assert_eq!(world.app.resumed(0), 2, "{:?}", world.app.log);
     assert_ne!(world.timeout(), Some(ms(0)));
     world.until("both are answered", &mut [&mut first, &mut second], |_, clients| {
@@ -126,7 +126,7 @@ fn who_yields_lets_others_go_first() {
 
 /// However small its parts are, and although there is always something to do.
 #[test]
-fn who_yields_lets_those_come_in_who_were_not_ready() {
+fn response_that_yields_lets_new_connections_in() {
     let mut ops = vec![Op::Begin];
     for _ in 0..1000 {
         ops.extend([Op::Write(1), Op::Yield]);
@@ -137,19 +137,19 @@ fn who_yields_lets_those_come_in_who_were_not_ready() {
     world.settle();
     busy.send(get(0));
     busy.pump();
-    world.turn();
+    world.poll();
     for _ in 0..5 {
-        world.turn();
+        world.poll();
     }
     quick.send(get(1));
     quick.pump();
-    world.turn();
+    world.poll();
     quick.pump();
     assert_eq!((quick.answers.len(), world.app.resumed(0)), (1, 6));
 }
 
 #[test]
-fn many_requests_at_once_do_not_keep_others_waiting() {
+fn many_pipelined_requests_do_not_delay_others() {
     let mut world = World::unix(timeless(), vec![Plan::sized(&[5]); 2]);
     let mut busy = world.client();
     let mut quick = world.client();
@@ -157,11 +157,11 @@ fn many_requests_at_once_do_not_keep_others_waiting() {
     busy.send(get(0).repeat(1000));
     busy.pump();
     assert_eq!(busy.unsent(), 0);
-    world.turn();
+    world.poll();
     let before = world.app.called().len();
     quick.send(get(1));
     quick.pump();
-    world.turn();
+    world.poll();
     quick.pump();
     assert_eq!(quick.answers.len(), 1);
     let after = world.app.called().len();
@@ -170,8 +170,8 @@ fn many_requests_at_once_do_not_keep_others_waiting() {
 }
 
 #[test]
-fn a_busy_response_does_not_keep_others_waiting() {
-    // Far more than a share, for a peer that keeps up.
+fn busy_response_does_not_delay_others() {
+    // Much more than a share of a round, for a peer that always reads.
     let mut ops = vec![Op::Begin];
     for _ in 0..100 {
         ops.extend([Op::Write(100_000), Op::Yield]);
@@ -180,16 +180,16 @@ fn a_busy_response_does_not_keep_others_waiting() {
     let mut busy = world.client();
     let mut quick = world.client();
     busy.send(get(0));
-    world.until("it is under way", &mut [&mut busy], |world, _| world.app.resumed(0) > 3);
+    world.until("the response has begun", &mut [&mut busy], |world, _| world.app.resumed(0) > 3);
     quick.send(get(1));
     world.until("the other is answered", &mut [&mut busy, &mut quick], |_, clients| clients[1].answers.len() == 1);
-    assert!(busy.answers.is_empty(), "it had to wait until the busy one was through");
+    assert!(busy.answers.is_empty(), "the busy response must not be complete first");
     world.until("so is the busy one", &mut [&mut busy], |_, clients| clients[0].answers.len() == 1);
     assert!(busy.answers[0].body == pattern(0, 0, 10_000_000));
 }
 
 #[test]
-fn a_file_that_becomes_shorter_cuts_the_response() {
+fn file_that_shrinks_cuts_the_response() {
     let ops = |last| vec![Op::Write(10), Op::File { length: 100_000, missing: 1 }, last];
     let plans: Vec<_> = [Op::Flush, Op::Write(7)]
         .into_iter()
@@ -201,9 +201,9 @@ fn a_file_that_becomes_shorter_cuts_the_response() {
             let mut client = world.client();
             client.send(format!("GET /{id} HTTP/{version}\r\nHost: a\r\n\r\n"));
             let end = world.end(&mut client);
-            assert!(client.answers.is_empty(), "plan {id}, HTTP/{version}: the cut passes for the whole");
+            assert!(client.answers.is_empty(), "plan {id}, HTTP/{version}: the cut is not visible");
             assert!(client.received.len() < 100_300);
-            // Where the close is the end of the body, only a reset tells.
+            // Where the close is the end of the body, only a reset makes the cut visible.
             let until_close = version == "1.0" && plans[id].declared.is_none();
             assert!(end == End::Reset || !until_close);
             world.until_empty(&mut [&mut client]);
@@ -219,7 +219,7 @@ fn a_file_that_becomes_shorter_cuts_the_response() {
 }
 
 #[test]
-fn a_response_is_abandoned_once_when_its_peer_leaves() {
+fn response_is_abandoned_once_when_its_peer_leaves() {
     let mut yielding = vec![Op::Begin];
     for _ in 0..2000 {
         yielding.extend([Op::Write(5000), Op::Yield]);
@@ -235,7 +235,7 @@ fn a_response_is_abandoned_once_when_its_peer_leaves() {
             let mut client = slow_client(&world);
             let mut other = world.client();
             client.send(get(id));
-            world.until("it is under way", &mut [&mut client], |world, _| world.app.alive() == 1);
+            world.until("the response has begun", &mut [&mut client], |world, _| world.app.alive() == 1);
             world.settle();
             leave(client);
             world.until("it is abandoned", &mut [], |world, _| world.app.abandoned(id) == 1);
@@ -250,7 +250,7 @@ fn a_response_is_abandoned_once_when_its_peer_leaves() {
 }
 
 #[test]
-fn an_impolite_application_is_told_that_its_peer_has_left() {
+fn application_that_never_yields_is_notified_of_a_disconnect() {
     let mut ops = vec![Op::Begin];
     for _ in 0..5 {
         ops.extend([Op::Write(50_000), Op::Flush, Op::Yield]);
@@ -259,7 +259,7 @@ fn an_impolite_application_is_told_that_its_peer_has_left() {
     let mut world = World::with_send_buffer(timeless(), vec![plan], SEND_BUFFER);
     let mut client = slow_client(&world);
     client.send(get(0));
-    world.until("it is under way", &mut [&mut client], |world, _| world.app.alive() == 1);
+    world.until("the response has begun", &mut [&mut client], |world, _| world.app.alive() == 1);
     client.reset();
     world.until_empty(&mut []);
     let ends = world.app.count(|event| matches!(event, Event::End { .. } | Event::Abandon { .. }));
@@ -267,7 +267,7 @@ fn an_impolite_application_is_told_that_its_peer_has_left() {
 }
 
 #[test]
-fn a_cut_shows() {
+fn cut_is_visible() {
     let plans = vec![
         Plan::of(vec![Op::Write(1000), Op::Cut]),
         Plan::of(vec![Op::Write(1000), Op::Cut]).declaring(1001),
@@ -284,7 +284,7 @@ fn a_cut_shows() {
         if plan.declared.is_none() {
             assert!(client.received.ends_with(b"\r\n") && !client.received.ends_with(b"0\r\n\r\n"));
         }
-        assert_eq!(world.app.called(), [id], "nothing is read behind a cut");
+        assert_eq!(world.app.called(), [id], "nothing is read after a cut");
         assert_eq!(world.statistics().cut, 1);
         assert_eq!(world.app.log.last(), Some(&Event::End { id, how: How::Cut }));
         drop(client);
@@ -293,7 +293,7 @@ fn a_cut_shows() {
 }
 
 #[test]
-fn a_cut_until_close_is_a_reset() {
+fn cut_of_a_body_until_close_is_a_reset() {
     let plans = vec![Plan::of(vec![Op::Write(1000), Op::Cut]), Plan::of(vec![Op::Write(300_000), Op::Flush, Op::Cut])];
     for id in 0..plans.len() {
         let mut world = World::new(timeless(), plans.clone());
@@ -306,7 +306,7 @@ fn a_cut_until_close_is_a_reset() {
 }
 
 #[test]
-fn a_body_longer_than_declared_lacks_its_end() {
+fn body_longer_than_declared_lacks_its_end() {
     let mut world = World::new(timeless(), vec![Plan::of(vec![Op::Write(4), Op::Write(10)]).declaring(9)]);
     let mut client = world.client();
     client.send(get(0));
@@ -317,7 +317,7 @@ fn a_body_longer_than_declared_lacks_its_end() {
 }
 
 #[test]
-fn a_connection_is_reset_when_more_follows_a_body_of_the_declared_length() {
+fn connection_is_reset_when_more_follows_a_body_of_the_declared_length() {
     let mut world = World::new(timeless(), vec![Plan::of(vec![Op::Write(9), Op::Write(1)]).declaring(9)]);
     let mut client = world.client();
     client.send(get(0));
@@ -326,7 +326,7 @@ fn a_connection_is_reset_when_more_follows_a_body_of_the_declared_length() {
 }
 
 #[test]
-fn an_empty_response_that_is_called_done_becomes_500() {
+fn empty_response_becomes_500_when_completed() {
     let mut world = World::new(timeless(), vec![Plan::of(vec![Op::Done])]);
     let mut client = world.client();
     client.send(get(0));
@@ -336,7 +336,7 @@ fn an_empty_response_that_is_called_done_becomes_500() {
 }
 
 #[test]
-fn a_refusal_replaces_a_response_that_has_not_begun() {
+fn refusal_replaces_a_response_that_has_not_begun() {
     let plans = vec![Plan::of(vec![Op::Refuse(503)]), Plan::of(vec![Op::Write(5), Op::Refuse(503)])];
     let mut world = World::new(timeless(), plans);
     let mut client = world.client();
@@ -349,7 +349,7 @@ fn a_refusal_replaces_a_response_that_has_not_begun() {
     world.end(&mut client);
     assert_eq!((client.answers.len(), client.fault), (0, Some(ServerFault::Message(Fault::Truncated))));
     assert!(!client.text().contains("503"));
-    // To HEAD it has no body.
+    // A refusal of HEAD has no body.
     let mut client = world.client();
     client.expect_head_at(0);
     client.send("HEAD /0 HTTP/1.1\r\nHost: a\r\n\r\n");
@@ -358,7 +358,7 @@ fn a_refusal_replaces_a_response_that_has_not_begun() {
 }
 
 #[test]
-fn many_small_parts_leave_together() {
+fn many_small_parts_are_sent_together() {
     let mut ops = vec![Op::Begin];
     for _ in 0..3000 {
         ops.extend([Op::Write(100), Op::SendSoon]);
@@ -372,8 +372,8 @@ fn many_small_parts_leave_together() {
     assert_eq!(world.statistics().bytes_out, client.received.len() as u64);
 }
 
-/// Sends `request` on a connection of its own, and tells how many bytes have arrived so far until it ends.
-fn reading_thread(world: &World, request: String, told: mpsc::Sender<usize>) -> std::thread::JoinHandle<Vec<u8>> {
+/// Sends `request` on a connection of its own, and reports the number of bytes received so far until it ends.
+fn reading_thread(world: &World, request: String, sizes: mpsc::Sender<usize>) -> std::thread::JoinHandle<Vec<u8>> {
     let common::Address::Tcp(address) = world.addresses[0].clone() else { unreachable!("tests with threads use TCP") };
     std::thread::spawn(move || {
         let mut stream = TcpStream::connect(address).unwrap();
@@ -382,7 +382,7 @@ fn reading_thread(world: &World, request: String, told: mpsc::Sender<usize>) -> 
         loop {
             let count = stream.read(&mut buffer).unwrap();
             received.extend_from_slice(&buffer[..count]);
-            told.send(received.len()).ok();
+            sizes.send(received.len()).ok();
             if count == 0 {
                 return received;
             }
@@ -392,7 +392,7 @@ fn reading_thread(world: &World, request: String, told: mpsc::Sender<usize>) -> 
 
 /// PEP 3333, "Middleware Handling of Block Boundaries": no part may be delayed until the next one exists.
 #[test]
-fn what_is_written_leaves_while_the_application_works_on() {
+fn written_parts_are_sent_while_the_application_works() {
     let mut ops = vec![Op::Begin];
     let head = format!(
         "HTTP/1.1 200 OK\r\nContent-Length: {}\r\nDate: Sun, 06 Nov 1994 08:49:37 GMT\r\nServer: kirsch\r\nConnection: \
@@ -413,11 +413,11 @@ fn what_is_written_leaves_while_the_application_works_on() {
     assert_eq!(world.statistics().bytes_out, (head.len() + 6 * 6010) as u64);
 }
 
-/// What has left while the application worked may be a part only, and does not leave again.
+/// Only a part of the output may be sent while the application works. That part is not sent again.
 #[test]
-fn what_leaves_meanwhile_leaves_once() {
+fn bytes_sent_by_a_flush_are_not_sent_again() {
     let mut ops = vec![Op::Begin, Op::Write(10), Op::SendSoon, Op::Write(100_000), Op::SendSoon];
-    // Beyond the head and the first part, and long before all: nobody reads.
+    // More than the head and the first part, and much less than everything: the peer does not read.
     ops.extend([Op::AwaitUnread(1000), Op::Write(7), Op::Write(90_000), Op::SendSoon, Op::Write(8)]);
     let length = Plan::of(ops.clone()).length();
     for plan in [Plan::of(ops.clone()).impolite(), Plan::of(ops).declaring(length)] {
@@ -435,9 +435,9 @@ fn what_leaves_meanwhile_leaves_once() {
     }
 }
 
-/// As an application that writes all from within one call.
+/// As an application that writes everything within one call.
 #[test]
-fn who_cannot_stop_is_relieved_of_what_piles_up() {
+fn unread_output_of_a_call_that_cannot_stop_goes_to_a_file() {
     let mut ops = vec![Op::Begin];
     for part in 0..60 {
         ops.extend([Op::Write(90_000 + part), Op::Relieve]);

@@ -16,7 +16,7 @@ fn quiet() {
     common::quiet(|message| message.starts_with("a panic of plan") || message.starts_with("as planned"));
 }
 
-/// A world in which one request panics while another connection is under way.
+/// A world in which one request panics while another connection is in use.
 fn panicking(plan: Plan) -> (World, Client, Client) {
     quiet();
     let mut world = World::unix(timeless(), vec![plan, Plan::sized(&[100_000; 10]), Plan::sized(&[7])]);
@@ -30,8 +30,8 @@ fn panicking(plan: Plan) -> (World, Client, Client) {
     (world, client, bystander)
 }
 
-/// The others notice nothing.
-fn life_goes_on(mut world: World, mut bystander: Client, message: &str) {
+/// Checks that the other connection is unaffected.
+fn check_bystander(mut world: World, mut bystander: Client, message: &str) {
     assert_eq!(world.app.panics(), [message]);
     bystander.reads = true;
     world.until("the other one is answered", &mut [&mut bystander], |_, clients| clients[0].answers.len() == 1);
@@ -43,7 +43,7 @@ fn life_goes_on(mut world: World, mut bystander: Client, message: &str) {
 }
 
 #[test]
-fn a_panic_before_the_head_becomes_500() {
+fn panic_before_the_head_becomes_500() {
     let (mut world, mut client, bystander) = panicking(Plan::of(vec![Op::Panic("as planned: early")]));
     client.send(get(2) + &get(0) + &get(2));
     assert_eq!(world.end(&mut client), End::Closed);
@@ -51,11 +51,11 @@ fn a_panic_before_the_head_becomes_500() {
     assert_eq!(statuses, [200, 500]);
     assert!(client.text().ends_with("500 Internal Server Error\nThe server has failed.\n"));
     drop(client);
-    life_goes_on(world, bystander, "as planned: early");
+    check_bystander(world, bystander, "as planned: early");
 }
 
 #[test]
-fn a_panic_after_the_head_is_a_cut() {
+fn panic_after_the_head_is_a_cut() {
     for ops in [
         vec![Op::Write(10), Op::Panic("as planned: late")],
         vec![Op::Write(10), Op::SendSoon, Op::Write(10), Op::SendSoon, Op::Panic("as planned: late")],
@@ -67,12 +67,12 @@ fn a_panic_after_the_head_is_a_cut() {
         assert_eq!((client.answers.len(), client.fault), (0, Some(ServerFault::Message(Fault::Truncated))));
         assert!(!client.text().contains("500"));
         drop(client);
-        life_goes_on(world, bystander, "as planned: late");
+        check_bystander(world, bystander, "as planned: late");
     }
 }
 
 #[test]
-fn a_panic_in_a_resumed_response_is_a_cut() {
+fn panic_in_a_resumed_response_is_a_cut() {
     let (mut world, mut client, bystander) =
         panicking(Plan::of(vec![Op::Write(10), Op::Yield, Op::Panic("as planned: resumed")]));
     client.send(get(0));
@@ -80,32 +80,32 @@ fn a_panic_in_a_resumed_response_is_a_cut() {
     assert_eq!(client.fault, Some(ServerFault::Message(Fault::Truncated)));
     assert_eq!((world.app.resumed(0), world.app.abandoned(0)), (1, 0));
     drop(client);
-    life_goes_on(world, bystander, "as planned: resumed");
+    check_bystander(world, bystander, "as planned: resumed");
 }
 
 #[test]
-fn a_panic_in_a_resumed_response_without_a_head_becomes_500() {
+fn panic_in_a_resumed_response_without_a_head_becomes_500() {
     let (mut world, mut client, bystander) = panicking(Plan::of(vec![Op::Yield, Op::Panic("as planned: resumed")]));
     client.send(get(0));
     assert_eq!(world.end(&mut client), End::Closed);
     assert_eq!(client.answers[0].status, 500);
     drop(client);
-    life_goes_on(world, bystander, "as planned: resumed");
+    check_bystander(world, bystander, "as planned: resumed");
 }
 
 #[test]
-fn a_panic_when_a_head_arrives_ends_the_connection() {
+fn panic_when_a_head_arrives_closes_the_connection() {
     let (mut world, mut client, bystander) = panicking(Plan { panics_early: true, ..Plan::sized(&[1]) });
     client.send(get(0));
     world.end(&mut client);
     assert!(client.answers.iter().all(|answer| answer.status == 500), "{:?}", client.answers);
     assert_eq!(world.app.count(|event| matches!(event, Event::Call { id: 0, .. })), 0);
     drop(client);
-    life_goes_on(world, bystander, "a panic of plan 0");
+    check_bystander(world, bystander, "a panic of plan 0");
 }
 
 #[test]
-fn a_panic_until_close_is_a_reset() {
+fn panic_in_a_body_until_close_is_a_reset() {
     quiet();
     let mut world = World::new(timeless(), vec![Plan::of(vec![Op::Write(10), Op::Panic("as planned: old")])]);
     let mut client = world.client();
@@ -117,7 +117,7 @@ fn a_panic_until_close_is_a_reset() {
 }
 
 #[test]
-fn a_panic_outside_of_requests_is_contained_too() {
+fn panic_outside_of_requests_is_contained() {
     let (mut world, client, bystander) = panicking(Plan::sized(&[1]));
     drop(client);
     world.settle();
@@ -126,11 +126,11 @@ fn a_panic_outside_of_requests_is_contained_too() {
     world.settle();
     assert_eq!(world.end(&mut refused), End::Closed);
     drop(refused);
-    life_goes_on(world, bystander, "as planned: at the door");
+    check_bystander(world, bystander, "as planned: at the door");
 }
 
 #[test]
-fn a_panic_in_a_sweep_does_not_stop_the_clock() {
+fn panic_in_a_sweep_keeps_later_deadlines() {
     quiet();
     let mut world = World::unix(Config::default(), vec![Plan::sized(&[7])]);
     let mut client = world.client();
@@ -139,7 +139,7 @@ fn a_panic_in_a_sweep_does_not_stop_the_clock() {
     world.advance(Duration::from_secs(3));
     world.settle();
     assert_eq!(world.app.panics(), ["as planned: at rest"]);
-    // The connection is still there, and its time still comes.
+    // The connection is still open, and its deadline still applies.
     world.ask(&mut client, get(0).as_bytes(), 2);
     world.advance(Duration::from_secs(80));
     assert_eq!(world.end(&mut client), End::Closed);

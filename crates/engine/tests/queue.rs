@@ -1,7 +1,6 @@
-//! Requests that wait for somebody to call the application: in their order, not too many, not too long, and none is
-//! lost.
+//! Requests that wait for a thread to call the application: in order, not too many, not too long, and none is lost.
 //!
-//! Connections are Unix sockets, where bytes pass at once, and the test decides when a call goes on.
+//! Connections are Unix sockets, where bytes arrive at once, and the test runs the operations of calls.
 
 mod common;
 
@@ -12,7 +11,7 @@ fn get(id: usize) -> String {
     format!("GET /{id} HTTP/1.1\r\nHost: a.example\r\n\r\n")
 }
 
-/// A world where `callers` calls may be out, and stay out until the test says otherwise.
+/// A world where `callers` calls may run, and run until the test ends them.
 fn busy(config: Config, plans: usize, callers: usize) -> World {
     keeping(World::unix(config, vec![Plan::sized(&[5]); plans]), callers)
 }
@@ -23,7 +22,7 @@ fn keeping(mut world: World, callers: usize) -> World {
     world
 }
 
-/// Sends, and lets the engine do what it can.
+/// Sends bytes, and lets the engine do what it can.
 fn send(world: &mut World, client: &mut Client, bytes: impl AsRef<[u8]>) {
     client.send(bytes);
     client.pump();
@@ -31,7 +30,7 @@ fn send(world: &mut World, client: &mut Client, bytes: impl AsRef<[u8]>) {
     world.settle();
 }
 
-/// As many clients, of which each has asked for the plan of its number, one after the other.
+/// `count` clients, of which each has sent a request for the plan of its number, one after the other.
 fn asking(world: &mut World, count: usize) -> Vec<Client> {
     let ask = |id| {
         let mut client = world.client();
@@ -41,7 +40,7 @@ fn asking(world: &mut World, count: usize) -> Vec<Client> {
     (0..count).map(ask).collect()
 }
 
-/// Lets the only call finish, and the engine go on, for so long that nothing is held back for an answer to come.
+/// Ends the only call, and lets the engine continue until no output is deferred.
 fn finish(world: &mut World, id: usize) {
     assert_eq!(world.ids_out(), [id]);
     world.go_on_with(id);
@@ -55,7 +54,7 @@ fn answers(client: &mut Client) -> usize {
     client.answers.len()
 }
 
-/// Demands that the only answer is that the server has too much to do, and the end.
+/// Checks that the only answer is 503 and the close.
 fn was_refused(world: &mut World, client: &mut Client, retry_after: &str) {
     assert_eq!(world.end(client), End::Closed);
     assert_eq!((client.answers.len(), client.answers[0].status, client.answers[0].keep_alive), (1, 503, false));
@@ -64,7 +63,7 @@ fn was_refused(world: &mut World, client: &mut Client, retry_after: &str) {
 }
 
 #[test]
-fn requests_are_called_in_their_order() {
+fn requests_are_called_in_order() {
     let mut world = busy(timeless(), 5, 1);
     let mut clients = asking(&mut world, 5);
     let statistics = world.statistics();
@@ -80,11 +79,11 @@ fn requests_are_called_in_their_order() {
 }
 
 #[test]
-fn as_many_are_called_as_may_be() {
+fn queued_requests_are_called_as_calls_complete() {
     let mut world = busy(timeless(), 6, 3);
     let mut clients = asking(&mut world, 6);
     assert_eq!((world.ids_out(), world.statistics().queued), (vec![0, 1, 2], 3));
-    // In any order: each that comes back makes room for the one who has waited longest.
+    // In any order: each call that completes makes room for the request that has waited longest.
     for (id, out) in [(1, vec![0, 2, 3]), (3, vec![0, 2, 4]), (0, vec![2, 4, 5])] {
         world.go_on_with(id);
         world.settle();
@@ -94,13 +93,13 @@ fn as_many_are_called_as_may_be() {
 }
 
 #[test]
-fn a_full_queue_stops_reading_and_drops_nothing() {
+fn full_queue_pauses_reading_and_drops_nothing() {
     let mut world = busy(Config { queue: 2, ..timeless() }, 7, 1);
     let mut clients = asking(&mut world, 6);
     let taken = 3 * get(0).len() as u64;
     let begun = |world: &World| world.app.count(|event| matches!(event, Event::Begin { .. }));
     assert_eq!((world.statistics().queued, world.statistics().bytes_in, begun(&world)), (2, taken, 3));
-    // Whatever comes now stays where it is, and is no reason to be turned.
+    // Bytes that arrive now stay in the kernel, and are no reason to poll.
     send(&mut world, &mut clients[4], get(6).repeat(100));
     assert_eq!((world.statistics().queued, world.statistics().bytes_in, begun(&world)), (2, taken, 3));
     assert_eq!(world.timeout(), None);
@@ -118,12 +117,12 @@ fn a_full_queue_stops_reading_and_drops_nothing() {
 }
 
 #[test]
-fn who_is_held_back_comes_before_who_comes_later() {
+fn paused_connections_are_read_before_later_ones() {
     let mut world = busy(Config { queue: 1, ..timeless() }, 5, 1);
     let mut late = world.client();
     world.settle();
     let mut clients = asking(&mut world, 4);
-    // When there is room for one, both the late one and those who were held back could be read.
+    // When there is room for one request, both the late one and the paused ones could be read.
     late.send(get(4));
     late.pump();
     for (id, client) in clients.iter_mut().enumerate() {
@@ -135,7 +134,7 @@ fn who_is_held_back_comes_before_who_comes_later() {
 }
 
 #[test]
-fn without_a_queue_whoever_cannot_be_called_is_held_back() {
+fn connections_are_paused_when_there_is_no_queue_and_no_free_call() {
     let mut world = busy(Config { queue: 0, ..timeless() }, 3, 1);
     let mut clients = asking(&mut world, 3);
     assert_eq!((world.statistics().queued, world.statistics().bytes_in), (0, get(0).len() as u64));
@@ -147,30 +146,32 @@ fn without_a_queue_whoever_cannot_be_called_is_held_back() {
 }
 
 #[test]
-fn an_answer_leaves_although_the_next_request_is_held_back() {
+fn answer_is_sent_while_the_next_request_is_paused() {
     let mut world = busy(Config { queue: 0, ..timeless() }, 3, 1);
     let mut client = world.client();
     send(&mut world, &mut client, get(0) + &get(1));
     let mut other = world.client();
     send(&mut world, &mut other, get(2));
     world.go_on_with(0);
-    assert_eq!(answers(&mut client), 1, "nobody has to come free for it");
+    assert_eq!(answers(&mut client), 1, "it needs no free call");
     world.settle();
-    // The other one has waited longer.
+    // The other connection has waited longer.
     finish(&mut world, 2);
     finish(&mut world, 1);
     assert_eq!((answers(&mut client), answers(&mut other)), (2, 1));
 }
 
 #[test]
-fn an_answer_leaves_as_its_peer_reads_while_the_next_request_waits() {
+fn answer_is_sent_to_a_slow_reader_while_the_next_request_waits() {
     let plans = vec![Plan::sized(&[100_000]).impolite(), Plan::sized(&[5])];
     let mut world = keeping(World::with_send_buffer(timeless(), plans, Some(16 << 10)), 1);
     let mut client = Client::connect(&world.addresses[0], Some(16 << 10));
     client.reads = false;
     client.send(get(0) + &get(1));
     world.until("the first is called", &mut [&mut client], |world, _| world.is_out(0));
-    world.until("both are here", &mut [&mut client], |world, _| world.statistics().bytes_in == 2 * get(0).len() as u64);
+    world.until("both requests have arrived", &mut [&mut client], |world, _| {
+        world.statistics().bytes_in == 2 * get(0).len() as u64
+    });
     world.callers = 0;
     world.go_on_with(0);
     world.settle();
@@ -182,14 +183,14 @@ fn an_answer_leaves_as_its_peer_reads_while_the_next_request_waits() {
     world.callers = 1;
     world.settle();
     world.go_on_with(1);
-    world.until("so is the second", &mut [&mut client], |_, clients| clients[0].answers.len() == 2);
+    world.until("the second is answered", &mut [&mut client], |_, clients| clients[0].answers.len() == 2);
 }
 
 #[test]
-fn who_waits_for_too_long_is_told_to_come_again() {
+fn queued_request_gets_503_at_the_queue_timeout() {
     let config = Config { queue: 2, queue_timeout: Some(seconds(10)), ..timeless() };
     let mut world = busy(config, 5, 1);
-    // Called, queued, queued, held back.
+    // One is called, two are queued, one is paused.
     let mut clients = asking(&mut world, 2);
     world.advance(seconds(1));
     for id in [2, 3] {
@@ -198,7 +199,7 @@ fn who_waits_for_too_long_is_told_to_come_again() {
         clients.push(client);
     }
     assert_eq!(world.statistics().queued, 2);
-    let timeout = world.timeout().expect("somebody's time comes");
+    let timeout = world.timeout().expect("a queue timeout is due");
     assert!(timeout <= seconds(9) + GRAIN, "{timeout:?}");
     world.advance(ms(8999));
     world.settle();
@@ -206,7 +207,7 @@ fn who_waits_for_too_long_is_told_to_come_again() {
     world.sleep_until(ms(1) + GRAIN, |world| world.statistics().queue_timeouts == 1);
     was_refused(&mut world, &mut clients[1], "10");
     assert_eq!(world.app.count(|event| *event == Event::AbandonRequest { id: 1, status: Some(503) }), 1);
-    // That has made room for the one that was held back, whose time goes on.
+    // This has made room for the paused one, whose timeout still runs.
     world.settle();
     assert_eq!(world.statistics().queued, 2);
     world.sleep_until(seconds(1) + GRAIN, |world| world.statistics().queue_timeouts == 3);
@@ -218,11 +219,11 @@ fn who_waits_for_too_long_is_told_to_come_again() {
     finish(&mut world, 0);
     finish(&mut world, 4);
     assert_eq!((answers(&mut clients[0]), answers(&mut late)), (1, 1));
-    assert_eq!(world.app.called(), [0, 4], "who was refused is never called");
+    assert_eq!(world.app.called(), [0, 4], "a refused request is never called");
 }
 
 #[test]
-fn who_is_held_back_for_too_long_is_told_to_come_again() {
+fn paused_request_gets_503_at_the_queue_timeout() {
     let config = Config { queue: 0, queue_timeout: Some(ms(200)), ..timeless() };
     let mut world = busy(config, 2, 1);
     let mut clients = asking(&mut world, 2);
@@ -233,9 +234,9 @@ fn who_is_held_back_for_too_long_is_told_to_come_again() {
     assert_eq!((answers(&mut clients[0]), world.app.called()), (1, vec![0]));
 }
 
-/// The place in the queue of one who is gone is not that of the next connection that gets the same slot.
+/// The place in the queue of a closed connection does not pass to the next connection in the same slot.
 #[test]
-fn a_place_in_the_queue_is_not_inherited() {
+fn place_in_the_queue_is_not_inherited_with_a_slot() {
     let config = Config { queue_timeout: Some(seconds(10)), ..timeless() };
     let mut world = busy(config, 4, 1);
     let mut clients = asking(&mut world, 2);
@@ -245,7 +246,7 @@ fn a_place_in_the_queue_is_not_inherited() {
     world.end(&mut clients[1]);
     drop(clients.pop());
     world.until("it is gone", &mut [], |world, _| world.statistics().connections == 2);
-    // This one gets its slot.
+    // This connection gets the slot of the closed one.
     let mut third = world.client();
     send(&mut world, &mut third, get(3));
     assert_eq!(world.statistics().queued, 2);
@@ -256,11 +257,11 @@ fn a_place_in_the_queue_is_not_inherited() {
 }
 
 #[test]
-fn who_has_left_is_not_called() {
+fn queued_request_of_a_gone_peer_is_not_called() {
     for queue in [0, 10] {
         let mut world = busy(Config { queue, ..timeless() }, 4, 1);
         let mut clients = asking(&mut world, 4);
-        // One is gone, one has only closed its side.
+        // One is closed, one has only closed its sending side.
         drop(clients.remove(1));
         clients[1].end_sending();
         clients[1].pump();
@@ -279,7 +280,7 @@ fn who_has_left_is_not_called() {
 }
 
 #[test]
-fn who_waits_when_the_engine_stops_is_answered() {
+fn queued_requests_are_answered_during_a_stop() {
     let mut world = busy(Config { queue: 2, queue_timeout: Some(seconds(60)), ..Config::default() }, 4, 1);
     let mut clients = asking(&mut world, 4);
     let mut quiet = world.client();
@@ -287,7 +288,7 @@ fn who_waits_when_the_engine_stops_is_answered() {
     let now = world.now();
     world.engine.stop(now, None, STOP_GRACE);
     world.settle();
-    // Longer than whoever is idle is given.
+    // Longer than the grace of idle connections.
     world.advance(seconds(5));
     world.settle();
     for (id, client) in clients.iter_mut().enumerate() {
@@ -297,14 +298,14 @@ fn who_waits_when_the_engine_stops_is_answered() {
         assert_eq!(world.end(client), End::Closed);
     }
     drop(clients);
-    // One who has never asked was held back too. It has its grace now.
+    // One that had sent nothing yet was paused, too. Its grace begins now.
     world.sleep_until(seconds(1), |world| world.engine.is_stopped());
     assert_eq!(world.end(&mut quiet), End::Closed);
     assert_eq!((world.statistics().cut, world.statistics().refused, quiet.received.len()), (0, 0, 0));
 }
 
 #[test]
-fn who_still_waits_at_the_end_of_a_stop_is_cut() {
+fn queued_requests_are_cut_at_the_end_of_a_stop() {
     let mut world = busy(Config { queue: 1, ..timeless() }, 3, 1);
     let mut clients = asking(&mut world, 3);
     let now = world.now();
@@ -324,7 +325,7 @@ fn who_still_waits_at_the_end_of_a_stop_is_cut() {
 }
 
 #[test]
-fn responses_under_way_go_on_although_nobody_may_call() {
+fn suspended_responses_resume_when_no_call_may_begin() {
     let plans = vec![Plan::of(vec![Op::Write(5), Op::Yield, Op::Write(5)]), Plan::sized(&[50_000; 20])];
     let mut world = World::unix(timeless(), plans);
     let mut yields = world.client();
@@ -336,7 +337,7 @@ fn responses_under_way_go_on_although_nobody_may_call() {
         client.send(get(id));
         client.pump();
     }
-    world.turn();
+    world.poll();
     world.callers = 0;
     assert_eq!((world.app.called().len(), world.app.resumed(0)), (3, 0));
     drop(gone);

@@ -1,48 +1,48 @@
-//! Random conversations: several clients at a time ask for answers of every kind, send and read at every pace, and leave
-//! when they like. Few or many may call the application at a time, and the calls' operations are done in any order.
-//! Whatever happens, a request gets one whole answer or its peer sees that it did not, every request and response that
-//! begins ends once, and nothing is left.
+//! Random conversations: several clients at a time send requests of every kind, read and write at every pace, and leave
+//! at any time. Few or many calls may run at a time, and their operations run in any order. In all cases a request gets
+//! one whole answer, or its peer sees that it did not. Every request and response that begins ends once, and nothing is
+//! left.
 //!
-//! `KIRSCH_SEED` replays one conversation; a failure names its seed. `KIRSCH_SEEDS` says how many there are to be.
+//! `KIRSCH_SEED` replays one conversation; a failure names its seed. `KIRSCH_SEEDS` sets the number of conversations.
 
 mod common;
 
-use common::{Client, End, Event, Manner, Op, Plan, Told, World, ms, pattern, seconds, tcp_listener, timeless};
+use common::{Client, End, Event, Manner, Op, Plan, ReceivedBody, World, ms, pattern, seconds, tcp_listener, timeless};
 use engine::{Config, STOP_GRACE};
 use fastrand::Rng;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::time::{Duration, Instant};
 
-/// Conversations of one run.
+/// Number of conversations of one run.
 const SEEDS: u64 = 400;
-/// As much time as passes in a conversation: less than a lingering connection is given.
+/// How much time passes in a conversation: less than the linger timeout.
 const TIME: Duration = Duration::from_millis(1800);
-/// How long the machine may take for one.
+/// How long the machine may take for one conversation.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// What a client is to see.
+/// What a client has to see.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Outcome {
-    /// A whole answer; whether the connection goes on.
+    /// A whole answer; whether the connection is kept alive.
     Whole { status: u16, body: Vec<u8>, goes_on: bool },
-    /// Less than a whole answer. A reset may destroy what was on its way before.
+    /// Less than a whole answer. A reset may destroy earlier bytes on their way.
     Cut { by_reset: bool },
 }
 
 #[derive(Clone)]
 struct Asked {
-    /// The plan's number; `None` for what no application sees.
+    /// Number of the plan; `None` for what no application sees.
     id: Option<usize>,
     is_head: bool,
     body: Vec<u8>,
     bytes: Vec<u8>,
     outcome: Outcome,
-    /// The client must not send anything behind it.
+    /// The client must not send anything after it.
     is_last: bool,
-    /// The client closes its side behind it, in the middle of the request.
+    /// The client closes its side after it, within the request.
     truncated: bool,
-    /// The connection may end behind its answer, which may begin before its body is here.
+    /// The connection may close after its answer, which may begin before its body has arrived.
     may_end: bool,
 }
 
@@ -51,7 +51,9 @@ impl fmt::Debug for Asked {
         let lines = self.bytes.split(|&b| b == b'\n').skip_while(|line| *line == b"\r");
         let head: Vec<_> = lines.take_while(|line| *line != b"\r").map(<[u8]>::escape_ascii).collect();
         let outcome = match &self.outcome {
-            Outcome::Whole { status, body, goes_on } => format!("{status}, {} bytes, goes on: {goes_on}", body.len()),
+            Outcome::Whole { status, body, goes_on } => {
+                format!("{status}, {} bytes, kept alive: {goes_on}", body.len())
+            }
             cut @ Outcome::Cut { .. } => format!("{cut:?}"),
         };
         write!(out, "\n  plan {:?}, {} bytes, {outcome}", self.id, self.body.len())?;
@@ -59,31 +61,31 @@ impl fmt::Debug for Asked {
     }
 }
 
-struct Talker {
+struct RandomClient {
     client: Option<Client>,
     asked: Vec<Asked>,
     /// Bytes at a time.
     writes: usize,
     reads: usize,
-    /// It leaves when it has received so many bytes; whether with a reset.
+    /// It leaves after it has received this many bytes; whether with a reset.
     leaves: Option<(usize, bool)>,
-    /// It closes its side behind its last request, which looks as if it left.
+    /// It closes its side after its last request, which looks as if it left.
     ends: bool,
 }
 
-/// How the world is.
+/// Properties of the world.
 #[derive(Clone, Copy)]
 struct Setting {
     on_tcp: bool,
-    /// Bodies are handed on as they arrive.
+    /// Bodies are streamed to the application.
     streams: bool,
-    /// Requests may have to wait to be called.
+    /// Requests may have to wait in the queue.
     queues: bool,
     stopped: bool,
 }
 
 #[test]
-fn every_request_gets_a_whole_answer_or_a_visible_cut() {
+fn random_requests_get_a_whole_answer_or_a_visible_cut() {
     common::quiet(is_planned);
     let seeds = match std::env::var("KIRSCH_SEED") {
         Ok(seed) => {
@@ -107,9 +109,9 @@ fn is_planned(message: &str) -> bool {
         || message == "a response was called done and is empty"
 }
 
-// ---------------------------------------------------------------------------------------------------- what is asked
+// ------------------------------------------------------------------------------------------------------- requests
 
-/// So many bytes, small or large as likely as not.
+/// A number of bytes, small or large with equal probability.
 fn size(rng: &mut Rng) -> usize {
     match rng.u8(0..8) {
         0 => 0,
@@ -142,7 +144,7 @@ fn parts(rng: &mut Rng) -> (Vec<Op>, usize) {
             break;
         }
         length += added;
-        // These make no sense before the head.
+        // These operations need a head before them.
         if !matches!(op, Op::Flush | Op::SendSoon) || ops.iter().any(|op| matches!(op, Op::Begin | Op::Write(_))) {
             ops.push(op);
         }
@@ -180,8 +182,8 @@ fn ask(id: usize, setting: Setting, rng: &mut Rng) -> (Asked, Plan) {
         match rng.u8(0..24) {
             0 => {
                 let ops = match rng.bool() {
-                    true if setting.streams => vec![Op::EchoAll(appetite(rng))],
-                    false if setting.streams => vec![Op::ReadAll(appetite(rng)), Op::Echo],
+                    true if setting.streams => vec![Op::EchoAll(read_size(rng))],
+                    false if setting.streams => vec![Op::ReadAll(read_size(rng)), Op::Echo],
                     _ => vec![Op::Echo],
                 };
                 plan = Plan { ops, declared: Some(body.len() as u64), ..plan };
@@ -194,7 +196,7 @@ fn ask(id: usize, setting: Setting, rng: &mut Rng) -> (Asked, Plan) {
                 Outcome::Cut { by_reset: until_close(&plan) }
             }
             2 => {
-                // A part of the body is written: a head alone may still be replaced by that of a page.
+                // A part of the body is written, because a head alone may still be replaced by an error page.
                 plan.ops.splice(0..0, [Op::Begin, Op::Write(7)]);
                 plan.ops.push(Op::Panic("as planned"));
                 plan.declared = plan.declared.map(|length| length + 8);
@@ -235,8 +237,8 @@ fn ask(id: usize, setting: Setting, rng: &mut Rng) -> (Asked, Plan) {
                 Outcome::Cut { by_reset: true }
             }
             8 if length > 0 => {
-                // Longer than declared: the part that does not fit is withheld, so the body lacks its end. Where the part
-                // before it ends just where the declared length does, only a reset shows that something is wrong.
+                // Longer than declared: the part that does not fit is not sent, so the body lacks its end. If the part
+                // before it ends exactly at the declared length, only a reset makes the error visible.
                 let declared = rng.usize(0..length);
                 let mut sent = 0;
                 for op in &plan.ops {
@@ -262,14 +264,14 @@ fn ask(id: usize, setting: Setting, rng: &mut Rng) -> (Asked, Plan) {
             _ => whole(pattern(id, 0, length)),
         }
     };
-    // Where no reset shows, a cut until the close cannot be told from the whole: a Unix socket has none.
+    // A Unix socket has no reset. There the cut of a body until the close looks like its end.
     if matches!(outcome, Outcome::Cut { .. }) && !setting.on_tcp && until_close(&plan) {
         return ask(id, setting, rng);
     }
     if setting.streams && !matches!(plan.ops.first(), Some(Op::EchoAll(_) | Op::ReadAll(_))) {
         match rng.u8(0..4) {
-            0..2 => plan.ops.insert(0, Op::ReadAll(appetite(rng))),
-            2 => plan.ops.insert(0, Op::Read(appetite(rng))),
+            0..2 => plan.ops.insert(0, Op::ReadAll(read_size(rng))),
+            2 => plan.ops.insert(0, Op::Read(read_size(rng))),
             _ => {}
         }
     }
@@ -309,13 +311,13 @@ fn ask(id: usize, setting: Setting, rng: &mut Rng) -> (Asked, Plan) {
     (asked, plan)
 }
 
-/// So many bytes of a body are read at a time.
-fn appetite(rng: &mut Rng) -> usize {
+/// How many bytes of a body are read at a time.
+fn read_size(rng: &mut Rng) -> usize {
     if rng.bool() { 1 + rng.usize(0..50) } else { 100_000 }
 }
 
-/// What the engine answers by itself, unless the application reads the body that is wrong.
-fn ask_wrongly(id: usize, setting: Setting, rng: &mut Rng) -> (Asked, Plan) {
+/// A request that the engine answers itself, unless the application reads the malformed body.
+fn malformed_request(id: usize, setting: Setting, rng: &mut Rng) -> (Asked, Plan) {
     let (bytes, status, explanation, truncated, id) = match rng.u8(0..4) {
         0 => (
             "GET / HTTP/9.1\r\nHost: a\r\n\r\n".into(),
@@ -353,19 +355,19 @@ fn ask_wrongly(id: usize, setting: Setting, rng: &mut Rng) -> (Asked, Plan) {
         truncated,
         may_end: false,
     };
-    (asked, if setting.streams { Plan::of(vec![Op::ReadAll(appetite(rng))]) } else { Plan::sized(&[]) })
+    (asked, if setting.streams { Plan::of(vec![Op::ReadAll(read_size(rng))]) } else { Plan::sized(&[]) })
 }
 
-// ------------------------------------------------------------------------------------------------ the conversation
+// --------------------------------------------------------------------------------------------------- conversation
 
 fn converse(seed: u64) {
     let mut rng = Rng::with_seed(seed);
     let rng = &mut rng;
     let on_tcp = rng.bool();
     let callers = if rng.bool() { usize::MAX } else { rng.usize(1..=3) };
-    // Now and then nobody turns the engine for a while, and somebody else lets in who has come.
-    let attends = rng.bool();
-    let queues = callers < usize::MAX || attends;
+    // At times no thread polls the engine for a while, and the ticker services pending connections.
+    let is_serviced = rng.bool();
+    let queues = callers < usize::MAX || is_serviced;
     let mut setting = Setting { on_tcp, streams: rng.u8(0..3) == 0, queues, stopped: false };
     let mut plans = Vec::new();
     let mut scripts = Vec::new();
@@ -373,7 +375,7 @@ fn converse(seed: u64) {
         let mut asked = Vec::new();
         for _ in 0..rng.usize(1..=6) {
             let (request, plan) = if rng.u8(0..20) == 0 {
-                ask_wrongly(plans.len(), setting, rng)
+                malformed_request(plans.len(), setting, rng)
             } else {
                 ask(plans.len(), setting, rng)
             };
@@ -392,7 +394,7 @@ fn converse(seed: u64) {
         Config { body_memory: rng.usize(1..50_000), connections: rng.usize(2..6), min_rate: 0, ..Config::default() };
     let config = if rng.bool() { config } else { Config { body_memory: config.body_memory, ..timeless() } };
     let queue = if rng.bool() { rng.usize(0..3) } else { config.queue };
-    let health_path = if attends { "/healthz".to_owned() } else { String::new() };
+    let health_path = if is_serviced { "/healthz".to_owned() } else { String::new() };
     let config = Config { buffer_bodies: !setting.streams, queue, health_path, ..config };
     let buffer = |rng: &mut Rng| rng.bool().then(|| rng.usize(8 << 10..64 << 10));
     let mut world = if on_tcp {
@@ -403,7 +405,7 @@ fn converse(seed: u64) {
     };
     world.callers = callers;
     world.keeps = rng.bool();
-    let mut talkers: Vec<_> = scripts
+    let mut clients: Vec<_> = scripts
         .into_iter()
         .map(|asked| {
             let mut client = Client::connect(&world.addresses[0], buffer(rng));
@@ -417,11 +419,11 @@ fn converse(seed: u64) {
             if ends {
                 client.end_sending();
             }
-            let appetite = |rng: &mut Rng| if rng.bool() { usize::MAX } else { 1 + rng.usize(0..20_000) };
-            Talker {
+            let read_size = |rng: &mut Rng| if rng.bool() { usize::MAX } else { 1 + rng.usize(0..20_000) };
+            RandomClient {
                 client: Some(client),
-                writes: appetite(rng),
-                reads: appetite(rng),
+                writes: read_size(rng),
+                reads: read_size(rng),
                 leaves: (rng.u8(0..5) == 0).then(|| (size(rng), rng.bool())),
                 ends,
                 asked,
@@ -434,9 +436,9 @@ fn converse(seed: u64) {
     let patience = Instant::now() + PATIENCE;
     for round in 0.. {
         let mut moved = false;
-        for talker in &mut talkers {
+        for client in &mut clients {
             if rng.u8(0..4) > 0 {
-                moved |= talker.go_on(rng);
+                moved |= client.go_on(rng);
             }
         }
         if stops_after == Some(round) {
@@ -444,7 +446,7 @@ fn converse(seed: u64) {
             let now = world.now();
             world.engine.stop(now, Some(seconds(60)), STOP_GRACE);
         }
-        if attends && rng.u8(0..10) == 0 && time + ms(400) <= TIME {
+        if is_serviced && rng.u8(0..10) == 0 && time + ms(400) <= TIME {
             time += ms(400);
             for _ in 0..4 {
                 world.service_pending(ms(100));
@@ -456,7 +458,7 @@ fn converse(seed: u64) {
                 time += step;
                 world.advance(step);
             } else {
-                world.turn();
+                world.poll();
             }
         }
         moved |= go_on_with_calls(&mut world, rng);
@@ -464,10 +466,13 @@ fn converse(seed: u64) {
             world.engine.tick();
         }
         let queued = usize::try_from(world.statistics().queued).unwrap();
-        // What comes up while a call is given back goes beyond the bound.
-        assert!(queued <= queue.saturating_add(callers), "{queued} are queued: {queue} and {callers} may be");
-        talkers.iter_mut().for_each(Talker::conclude);
-        let mut here: Vec<_> = talkers.iter_mut().filter_map(|talker| talker.client.as_mut()).collect();
+        // Requests that become ready while a call completes may exceed the limit.
+        assert!(
+            queued <= queue.saturating_add(callers),
+            "{queued} requests are queued; the limit is {queue} and {callers} calls"
+        );
+        clients.iter_mut().for_each(RandomClient::close_if_done);
+        let mut here: Vec<_> = clients.iter_mut().filter_map(|client| client.client.as_mut()).collect();
         here.retain(|client| client.end.is_none());
         if here.is_empty() {
             break;
@@ -486,23 +491,23 @@ fn converse(seed: u64) {
         }
     }
 
-    for talker in &talkers {
-        if let Err(panic) = catch_unwind(AssertUnwindSafe(|| talker.check(setting))) {
-            for id in talker.asked.iter().filter_map(|asked| asked.id) {
+    for client in &clients {
+        if let Err(panic) = catch_unwind(AssertUnwindSafe(|| client.check(setting))) {
+            for id in client.asked.iter().filter_map(|asked| asked.id) {
                 eprintln!("plan {id}: {:?}", world.app.plans[id]);
             }
             eprintln!("on TCP: {on_tcp}, stopped: {}, log: {:?}", setting.stopped, world.app.log);
             resume_unwind(panic);
         }
     }
-    for asked in talkers.iter().flat_map(|talker| &talker.asked) {
+    for asked in clients.iter().flat_map(|client| &client.asked) {
         let Some(id) = asked.id else { continue };
-        let came = if setting.streams { world.app.body_read(id) } else { world.app.body(id).map(Told::bytes) };
+        let came = if setting.streams { world.app.body_read(id) } else { world.app.body(id).map(ReceivedBody::bytes) };
         if let Some(bytes) = came {
-            assert!(bytes == asked.body, "the body that came is not the one that was sent: {asked:?}");
+            assert!(bytes == asked.body, "the received body is not the one that was sent: {asked:?}");
         }
     }
-    drop(talkers);
+    drop(clients);
     world.keeps = false;
     world.go_on_with_woken();
     world.until_empty(&mut []);
@@ -511,13 +516,13 @@ fn converse(seed: u64) {
         world.settle();
         assert!(world.engine.is_stopped());
     } else {
-        // And it still serves.
+        // The engine still serves.
         let mut client = world.client();
         world.ask(&mut client, b"GET / HTTP/8.0\r\n\r\n", 1);
     }
 }
 
-/// Does some operations of calls that are out, in any order. Whether it did any.
+/// Runs some operations of running calls, in any order; whether there were any.
 fn go_on_with_calls(world: &mut World, rng: &mut Rng) -> bool {
     if !world.keeps {
         return false;
@@ -534,7 +539,7 @@ fn go_on_with_calls(world: &mut World, rng: &mut Rng) -> bool {
     any || world.calls.iter().any(|call| !call.waits)
 }
 
-impl Talker {
+impl RandomClient {
     /// Sends and reads a little; whether it could.
     fn go_on(&mut self, rng: &mut Rng) -> bool {
         let Some(client) = &mut self.client else { return false };
@@ -552,8 +557,8 @@ impl Talker {
         wrote + read > 0
     }
 
-    /// Closes its side when it has what it came for, or will not get it.
-    fn conclude(&mut self) {
+    /// Closes its side when it has received everything, or will not receive it.
+    fn close_if_done(&mut self) {
         if let Some(client) = &mut self.client {
             if client.end.is_some() {
                 client.hang_up();
@@ -564,7 +569,7 @@ impl Talker {
         }
     }
 
-    /// Compares what came with what was to come.
+    /// Compares the received answers with the expected ones.
     fn check(&self, setting: Setting) {
         let Some(client) = &self.client else { return };
         let Setting { on_tcp, queues, stopped, .. } = setting;
@@ -572,7 +577,7 @@ impl Talker {
         let mut exactly = !stopped;
         for (index, asked) in self.asked.iter().enumerate() {
             let answer = client.answers.get(index);
-            // Who waits to be called and has ended its side is taken to have left.
+            // A client that closes its side while its request is queued counts as gone.
             if let Some(answer) = answer
                 && (queues && self.ends && answer.body.ends_with(b"\nThe server has too much to do at the moment.\n"))
             {
@@ -580,7 +585,7 @@ impl Talker {
                 expected += 1;
                 break;
             }
-            // To HEAD, the same has no page.
+            // A refusal of HEAD has no page.
             if asked.is_head && queues && self.ends && answer.is_some_and(|answer| answer.status == 503) {
                 expected += 1;
                 break;
@@ -592,10 +597,10 @@ impl Talker {
                         assert_eq!(answer.status, *status, "answer {index}, to {asked:?}");
                         assert!(answer.body == *body, "answer {index} differs, to {asked:?}");
                         let may_end = stopped || !goes_on || asked.may_end;
-                        assert!(answer.keep_alive || may_end, "answer {index} ends the connection");
+                        assert!(answer.keep_alive || may_end, "answer {index} closes the connection");
                     }
                     if asked.may_end && client.answers.len() <= index + 1 {
-                        // It ended behind this one, if it came so far: a reset to come would destroy it too.
+                        // The connection ended after this answer, if it came so far; a later reset may destroy it too.
                         exactly &= answer.is_some();
                         break;
                     }
@@ -606,7 +611,7 @@ impl Talker {
                 Outcome::Cut { by_reset } => {
                     exactly &= !by_reset;
                     let shows = client.end == Some(End::Reset) || client.fault.is_some() || !client.has_part();
-                    assert!(shows || !on_tcp, "the cut of answer {index} does not show: {asked:?}");
+                    assert!(shows || !on_tcp, "the cut of answer {index} is not visible: {asked:?}");
                     break;
                 }
             }
@@ -618,7 +623,7 @@ impl Talker {
     }
 }
 
-/// Every request and every response that began has ended, once.
+/// Checks that every request and every response that began has ended once.
 fn check_log(world: &World, seed: u64) {
     let log = &world.app.log;
     let mut calls = 0;

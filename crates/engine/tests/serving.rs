@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{Client, End, Event, Op, Plan, Told, World, pattern, timeless};
+use common::{Client, End, Event, Op, Plan, ReceivedBody, World, pattern, timeless};
 use engine::Config;
 
 fn get(id: usize) -> String {
@@ -27,7 +27,7 @@ fn one_request_gets_one_answer_byte_for_byte() {
         [
             Event::Connect { listener: 0, has_address: true },
             Event::Begin { id: 0, repeated: false, retained: false },
-            Event::Call { id: 0, body: Told::Empty },
+            Event::Call { id: 0, body: ReceivedBody::Empty },
             Event::End { id: 0, how: common::How::Done },
         ]
     );
@@ -38,7 +38,7 @@ fn one_request_gets_one_answer_byte_for_byte() {
 }
 
 #[test]
-fn the_date_goes_with_the_time() {
+fn date_field_follows_the_clock() {
     let mut world = World::new(timeless(), vec![Plan::sized(&[0])]);
     let mut client = world.client();
     world.ask(&mut client, get(0).as_bytes(), 1);
@@ -49,7 +49,7 @@ fn the_date_goes_with_the_time() {
 }
 
 #[test]
-fn a_hundred_pipelined_requests_are_answered_in_order() {
+fn hundred_pipelined_requests_are_answered_in_order() {
     let plans: Vec<_> = (0..100).map(|id| Plan::sized(&[id, 7])).collect();
     let mut world = World::new(timeless(), plans);
     let mut client = world.client();
@@ -64,7 +64,7 @@ fn a_hundred_pipelined_requests_are_answered_in_order() {
 }
 
 #[test]
-fn bytes_may_come_one_by_one() {
+fn requests_are_read_when_they_come_byte_by_byte() {
     let mut world = World::new(timeless(), vec![Plan::sized(&[5]), Plan::of(vec![Op::Echo])]);
     let mut client = world.client();
     let mut bytes = get(0).into_bytes();
@@ -78,20 +78,20 @@ fn bytes_may_come_one_by_one() {
     world.until("four answers are here", &mut [&mut client], |_, clients| clients[0].answers.len() == 4);
     let bodies: Vec<_> = client.answers.iter().map(|answer| answer.body.clone()).collect();
     assert_eq!(bodies, [pattern(0, 0, 5), b"twelve bytes".to_vec(), b"abcdefg".to_vec(), pattern(0, 0, 5)]);
-    assert_eq!(world.app.body(1), Some(&Told::Memory(b"twelve bytes".to_vec())));
+    assert_eq!(world.app.body(1), Some(&ReceivedBody::Memory(b"twelve bytes".to_vec())));
 }
 
 #[test]
-fn a_body_that_is_here_is_lent() {
+fn body_that_arrived_with_its_head_is_borrowed() {
     let mut world = World::new(timeless(), vec![Plan::of(vec![Op::Echo])]);
     let mut client = world.client();
     world.ask(&mut client, &post(0, b"hello"), 1);
-    assert_eq!(world.app.body(0), Some(&Told::Borrowed(b"hello".to_vec())));
+    assert_eq!(world.app.body(0), Some(&ReceivedBody::Borrowed(b"hello".to_vec())));
     assert_eq!(client.answers[0].body, b"hello");
 }
 
 #[test]
-fn a_body_that_comes_in_parts_is_collected() {
+fn body_that_comes_in_parts_is_collected() {
     let mut world = World::new(timeless(), vec![Plan::of(vec![Op::Echo])]);
     let mut client = world.client();
     let request = post(0, b"hello, world");
@@ -100,22 +100,22 @@ fn a_body_that_comes_in_parts_is_collected() {
     assert!(world.app.called().is_empty(), "called before the body was whole");
     assert_eq!(world.app.alive(), 1);
     world.ask(&mut client, &request[request.len() - 5..], 1);
-    assert_eq!(world.app.body(0), Some(&Told::Memory(b"hello, world".to_vec())));
+    assert_eq!(world.app.body(0), Some(&ReceivedBody::Memory(b"hello, world".to_vec())));
 }
 
 #[test]
-fn a_body_beyond_memory_goes_to_a_file() {
+fn body_that_exceeds_memory_goes_to_a_file() {
     let config = Config { body_memory: 1000, ..timeless() };
     let mut world = World::new(config, vec![Plan::of(vec![Op::Echo]); 4]);
     let mut client = world.client();
-    // As a whole behind its head, in parts, and in chunks; and one that just fits.
+    // The body arrives with its head, in parts, and in chunks; and one body just fits.
     let body = pattern(9, 0, 1001);
     world.ask(&mut client, &post(0, &body), 1);
-    assert_eq!(world.app.body(0), Some(&Told::File(body)));
+    assert_eq!(world.app.body(0), Some(&ReceivedBody::File(body)));
 
     let body = pattern(9, 0, 150_000);
     world.ask(&mut client, &post(1, &body), 2);
-    assert_eq!(world.app.body(1), Some(&Told::File(body.clone())));
+    assert_eq!(world.app.body(1), Some(&ReceivedBody::File(body.clone())));
     assert_eq!(client.answers[1].body, body);
 
     let body = pattern(8, 0, 1200);
@@ -127,15 +127,15 @@ fn a_body_beyond_memory_goes_to_a_file() {
     }
     chunked.extend(b"0\r\n\r\n");
     world.ask(&mut client, &chunked, 3);
-    assert_eq!(world.app.body(2), Some(&Told::File(body)));
+    assert_eq!(world.app.body(2), Some(&ReceivedBody::File(body)));
 
     let body = pattern(7, 0, 1000);
     world.ask(&mut client, &post(3, &body), 4);
-    assert_eq!(world.app.body(3), Some(&Told::Borrowed(body)));
+    assert_eq!(world.app.body(3), Some(&ReceivedBody::Borrowed(body)));
 }
 
 #[test]
-fn a_chunked_body_arrives_decoded() {
+fn chunked_body_is_decoded() {
     let mut world = World::new(timeless(), vec![Plan::of(vec![Op::Echo]), Plan::sized(&[1])]);
     let mut client = world.client();
     let request =
@@ -145,12 +145,15 @@ fn a_chunked_body_arrives_decoded() {
     assert!(client.answers[0].chunked);
     let empty = "POST /0 HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n";
     world.ask(&mut client, empty.as_bytes(), 3);
-    assert_eq!(world.app.log.iter().filter(|event| matches!(event, Event::Call { body: Told::Empty, .. })).count(), 2);
+    assert_eq!(
+        world.app.log.iter().filter(|event| matches!(event, Event::Call { body: ReceivedBody::Empty, .. })).count(),
+        2
+    );
     assert_eq!(client.answers[2].body, b"");
 }
 
 #[test]
-fn a_peer_that_waits_for_continue_gets_it() {
+fn peer_that_expects_continue_gets_it() {
     let mut world = World::new(timeless(), vec![Plan::of(vec![Op::Echo])]);
     let mut client = world.client();
     client.send("PUT /0 HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\nExpect: 100-continue\r\n\r\n");
@@ -161,7 +164,7 @@ fn a_peer_that_waits_for_continue_gets_it() {
 }
 
 #[test]
-fn a_peer_that_does_not_wait_for_continue_gets_none() {
+fn peer_that_does_not_expect_continue_gets_none() {
     let mut world = World::new(timeless(), vec![Plan::of(vec![Op::Echo])]);
     let mut client = world.client();
     let head = "PUT /0 HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\nExpect: 100-continue\r\n\r\n";
@@ -181,7 +184,7 @@ fn a_peer_that_does_not_wait_for_continue_gets_none() {
 }
 
 #[test]
-fn a_body_that_is_too_large_is_refused_before_it_comes() {
+fn body_that_is_too_large_is_refused_before_it_arrives() {
     let mut config = timeless();
     config.limits.body = 1000;
     let mut world = World::new(config, vec![]);
@@ -192,8 +195,8 @@ fn a_body_that_is_too_large_is_refused_before_it_comes() {
 }
 
 #[test]
-fn a_connection_goes_on_or_ends_as_asked() {
-    // The request's lines; whether the connection goes on.
+fn connection_is_kept_alive_or_closed_as_requested() {
+    // The request's lines; whether the connection is kept alive.
     let cases = [
         ("HTTP/1.1\r\nHost: a", true),
         ("HTTP/1.1\r\nHost: a\r\nConnection: close", false),
@@ -217,7 +220,7 @@ fn a_connection_goes_on_or_ends_as_asked() {
 }
 
 #[test]
-fn the_application_may_end_a_connection() {
+fn application_may_close_a_connection() {
     let plan = Plan { fields: vec![("Connection", "close")], ..Plan::sized(&[4]) };
     let mut world = World::new(timeless(), vec![plan, Plan::sized(&[1])]);
     let mut client = world.client();
@@ -230,7 +233,7 @@ fn the_application_may_end_a_connection() {
 }
 
 #[test]
-fn nothing_behind_the_last_request_is_read_as_another() {
+fn bytes_after_the_last_request_are_not_read_as_a_request() {
     let mut world = World::new(timeless(), vec![Plan::sized(&[4]); 2]);
     let mut client = world.client();
     let last = "GET /0 HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n";
@@ -240,10 +243,10 @@ fn nothing_behind_the_last_request_is_read_as_another() {
     assert_eq!(world.app.called(), [0]);
 }
 
-/// An old client's CRLF behind a body, for instance, that comes while the answer is on its way: the answer still
-/// arrives whole (RFC 9112 section 9.6), where closing with unread bytes would be a reset.
+/// For example an old client's CRLF after a body. It arrives while the answer is being sent. The answer still arrives
+/// whole (RFC 9112 section 9.6), although closing with unread bytes would be a reset.
 #[test]
-fn bytes_behind_the_last_request_do_not_destroy_its_answer() {
+fn bytes_after_the_last_request_do_not_destroy_its_answer() {
     let length = 400_000;
     let mut world = World::with_send_buffer(timeless(), vec![Plan::sized(&[length])], Some(16 << 10));
     let mut client = Client::connect(&world.addresses[0], Some(16 << 10));
@@ -263,7 +266,7 @@ fn bytes_behind_the_last_request_do_not_destroy_its_answer() {
 }
 
 #[test]
-fn a_peer_that_has_closed_its_side_still_gets_its_answers() {
+fn peer_that_closed_its_sending_side_gets_its_answers() {
     let mut world = World::new(timeless(), vec![Plan::sized(&[100_000]), Plan::chunked(&[3])]);
     let mut client = world.client();
     client.send(get(0) + &get(1));
@@ -275,7 +278,7 @@ fn a_peer_that_has_closed_its_side_still_gets_its_answers() {
 }
 
 #[test]
-fn a_request_that_ends_early_is_answered_with_400() {
+fn request_that_ends_early_gets_400() {
     for (half, abandoned) in
         [("GET /0 HTTP/1.1\r\nHos", 0), ("PUT /0 HTTP/1.1\r\nHost: a\r\nContent-Length: 9\r\n\r\nhel", 1)]
     {
@@ -286,14 +289,14 @@ fn a_request_that_ends_early_is_answered_with_400() {
         assert_eq!(world.end(&mut client), End::Closed);
         assert_eq!(client.answers[0].status, 400, "{half}");
         assert!(client.text().ends_with("400 Bad Request\nThe request ended early.\n"), "{}", client.text());
-        let told = world.app.count(|event| *event == Event::AbandonRequest { id: 0, status: Some(400) });
-        assert_eq!(told, abandoned);
+        let abandonments = world.app.count(|event| *event == Event::AbandonRequest { id: 0, status: Some(400) });
+        assert_eq!(abandonments, abandoned);
         world.until_empty(&mut [&mut client]);
     }
 }
 
 #[test]
-fn a_peer_that_leaves_between_requests_is_forgotten_quietly() {
+fn peer_that_leaves_between_requests_is_not_reported() {
     let mut world = World::new(timeless(), vec![Plan::sized(&[0])]);
     let mut never_asked = world.client();
     let mut asked = world.client();
@@ -306,7 +309,7 @@ fn a_peer_that_leaves_between_requests_is_forgotten_quietly() {
 }
 
 #[test]
-fn faults_have_their_statuses_and_end_the_connection() {
+fn faults_get_their_statuses_and_close_the_connection() {
     let cases = [
         ("GET /0 HTTP/1.1\r\n\r\n", 400, "HostMissing"),
         ("GET /0 HTTP/2.0\r\nHost: a\r\n\r\n", 505, "VersionUnsupported"),
@@ -321,7 +324,7 @@ fn faults_have_their_statuses_and_end_the_connection() {
     for (request, status, fault) in cases {
         let mut world = World::new(timeless(), vec![Plan::sized(&[1]); 2]);
         let mut client = world.client();
-        // What is before it is answered; what is behind it is not read.
+        // The request before is answered; bytes after the fault are not read.
         client.send(format!("{}{request}{}", get(0), get(1)));
         assert_eq!(world.end(&mut client), End::Closed, "{request}");
         let statuses: Vec<_> = client.answers.iter().map(|answer| answer.status).collect();
@@ -335,12 +338,12 @@ fn faults_have_their_statuses_and_end_the_connection() {
 }
 
 #[test]
-fn a_refusal_has_its_page_unless_head_was_asked_for() {
-    // What is refused; whether the answer to it has a body.
+fn refusal_has_a_page_unless_the_method_is_head() {
+    // The refused bytes; whether the answer has a body.
     let cases = [
         ("GET /0 HTTP/1.1\r\n\r\n", true),
         ("HEAD /0 HTTP/1.1\r\n\r\n", false),
-        // That the request before was HEAD means nothing.
+        // That the request before was HEAD does not matter.
         ("HEAD /0 HTTP/1.1\r\nHost: a\r\n\r\nGET /0 HTTP/9.9\r\n\r\n", true),
         ("HEAD /0 HTTP/1.1\r\nHost: a\r\n\r\nGET", true),
     ];
@@ -357,7 +360,7 @@ fn a_refusal_has_its_page_unless_head_was_asked_for() {
 }
 
 #[test]
-fn a_fault_in_a_body_abandons_its_request() {
+fn fault_in_a_body_abandons_its_request() {
     let mut world = World::new(timeless(), vec![Plan::sized(&[1])]);
     let mut client = world.client();
     client.send("POST /0 HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabcX");
@@ -365,7 +368,7 @@ fn a_fault_in_a_body_abandons_its_request() {
     assert_eq!(client.answers[0].status, 400);
     assert_eq!(world.app.log.last(), Some(&Event::AbandonRequest { id: 0, status: Some(400) }));
     assert!(world.app.called().is_empty());
-    // The answer to HEAD has no body, this one too.
+    // The answer to HEAD has no body, nor has this one.
     let mut client = world.client();
     client.expect_head_at(0);
     client.send("HEAD /0 HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\nno");
@@ -374,12 +377,12 @@ fn a_fault_in_a_body_abandons_its_request() {
 }
 
 #[test]
-fn a_refusal_reaches_a_peer_that_is_still_sending() {
+fn refusal_reaches_a_peer_that_is_still_sending() {
     let mut config = timeless();
     config.limits.body = 1000;
     let mut world = World::new(config, vec![]);
     let mut client = world.client();
-    // More than the sockets hold, so that the engine has to take it from them.
+    // More than the sockets' buffers hold, so that the engine has to read it.
     let upload = 3 << 20;
     client.send("PUT /0 HTTP/1.1\r\nHost: a\r\nContent-Length: 3145728\r\n\r\n");
     client.send(vec![b'x'; upload]);
@@ -392,7 +395,7 @@ fn a_refusal_reaches_a_peer_that_is_still_sending() {
 }
 
 #[test]
-fn a_peer_that_never_stops_sending_is_cut_in_the_end() {
+fn peer_that_never_stops_sending_is_cut() {
     let mut config = timeless();
     config.limits.body = 1000;
     let mut world = World::new(config, vec![]);
@@ -421,7 +424,7 @@ fn responses_without_bodies_have_none() {
     assert!(client.answers[0].head.contains("Content-Length: 5000\r\n"));
 }
 
-/// Those of the engine's own too, and interim ones.
+/// Those of the engine itself too, and interim ones.
 #[test]
 fn statuses_are_counted_by_their_class() {
     let of = |status, ops| Plan { status, ..Plan::of(ops) };
@@ -448,7 +451,7 @@ fn statuses_are_counted_by_their_class() {
     );
     let mut client = world.client();
     client.send("PUT /0 HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\nExpect: 100-continue\r\n\r\n");
-    world.until("it may go on", &mut [&mut client], |_, clients| clients[0].interims == 1);
+    world.until("100 Continue arrives", &mut [&mut client], |_, clients| clients[0].interims == 1);
     assert_eq!(world.statistics().statuses, [1, 2, 1, 1, 5]);
     world.ask(&mut client, b"abc", 1);
     assert_eq!(world.statistics().statuses, [1, 3, 1, 1, 5]);
@@ -460,7 +463,7 @@ fn statuses_are_counted_by_their_class() {
 }
 
 #[test]
-fn an_old_client_reads_until_the_close() {
+fn http10_client_gets_a_body_until_the_close() {
     let mut world = World::new(timeless(), vec![Plan::chunked(&[10, 20_000])]);
     let mut client = world.client();
     client.send("GET /0 HTTP/1.0\r\nConnection: keep-alive\r\n\r\n");
@@ -470,7 +473,7 @@ fn an_old_client_reads_until_the_close() {
 }
 
 #[test]
-fn a_repeated_head_is_recognised() {
+fn repeated_head_is_recognised() {
     let mut world = World::new(timeless(), vec![Plan::sized(&[1]); 5]);
     let mut client = world.client();
     for id in 0..5 {

@@ -1,4 +1,4 @@
-//! Where the time of a request goes, by a clock that only the test moves.
+//! Where the time of a request is spent, by a clock that only the test advances.
 
 mod common;
 
@@ -7,7 +7,7 @@ use engine::{Config, Stage, StageClock, Times};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// Two clocks that stand still; or move on by `step` each time that the first is read.
+/// Two clocks that stand still, or advance by `step` each time that the first is read.
 #[derive(Clone, Default)]
 struct Virtual {
     time: Arc<AtomicU64>,
@@ -48,7 +48,7 @@ fn send(world: &mut World, client: &mut Client, bytes: impl AsRef<[u8]>) {
     world.settle();
 }
 
-/// The only call that is out goes over to another stage.
+/// The only running call enters another stage.
 fn switch(world: &mut World, stage: Stage) {
     world.engine.switch_stage(&world.calls[0].ticket, stage).expect("times are taken");
 }
@@ -68,7 +68,7 @@ fn spent(of: &[(Stage, u64)]) -> [u64; Stage::ALL.len()] {
 }
 
 #[test]
-fn each_moment_belongs_to_the_stage_that_it_passed_in() {
+fn time_is_counted_for_the_stage_it_passed_in() {
     let (mut world, clock) = timed(timeless(), vec![Plan::sized(&[5])], 0);
     world.keeps = true;
     let mut client = world.client();
@@ -88,11 +88,11 @@ fn each_moment_belongs_to_the_stage_that_it_passed_in() {
     let expected = [(Stage::Queue, 100), (Stage::Environ, 10), (Stage::App, 1000), (Stage::Other, 5)];
     assert_eq!(times.spent, spent(&expected));
     assert_eq!((times.worked, times.total()), (700, 1115));
-    assert_eq!(taken(&mut world), [], "they are told once");
+    assert_eq!(taken(&mut world), [], "they are reported once");
 }
 
 #[test]
-fn no_stage_is_left_out_and_the_stages_add_up_to_the_whole() {
+fn all_stages_are_measured_and_add_up_to_the_total() {
     let (mut world, clock) = timed(timeless(), vec![Plan::sized(&[5]), Plan::of(vec![Op::Echo])], 1);
     let mut client = world.client();
     let post = "POST /1 HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\r\nab";
@@ -103,14 +103,14 @@ fn no_stage_is_left_out_and_the_stages_add_up_to_the_whole() {
             assert!(times.of(stage) > 0, "{stage:?} of {times:?}");
         }
         assert_eq!(times.of(Stage::Peer), 0);
-        // The clock moves on at each reading, the first of which is where the request begins.
+        // The clock advances at each reading. The first reading is where the request begins.
         assert_eq!(times.total(), times.stamps - 1);
     }
     assert!(clock.time.load(Relaxed) > 0);
 }
 
 #[test]
-fn a_peer_that_takes_its_time_is_told_apart() {
+fn slow_sender_is_counted_as_waiting_for_input() {
     let (mut world, clock) = timed(timeless(), vec![Plan::of(vec![Op::Echo])], 0);
     let mut client = world.client();
     let request = b"POST /0 HTTP/1.1\r\nHost: a\r\nContent-Length: 9\r\n\r\nfive.four";
@@ -126,7 +126,7 @@ fn a_peer_that_takes_its_time_is_told_apart() {
 }
 
 #[test]
-fn a_peer_that_does_not_read_is_told_apart() {
+fn slow_reader_is_counted_as_waiting_for_output() {
     for plan in [Plan::chunked(&[4 << 20]), Plan::chunked(&[2 << 20, 2 << 20]), Plan::sized(&[2 << 20, 2 << 20])] {
         let (mut world, clock) = timed(timeless(), vec![plan], 0);
         let mut client = world.client();
@@ -143,7 +143,7 @@ fn a_peer_that_does_not_read_is_told_apart() {
 }
 
 #[test]
-fn a_response_that_lets_others_go_on_waits_for_its_turn() {
+fn response_that_yields_is_counted_as_waiting_for_its_turn() {
     let (mut world, clock) = timed(timeless(), vec![Plan::of(vec![Op::Write(3), Op::Yield, Op::Write(3)])], 0);
     world.keeps = true;
     let mut client = world.client();
@@ -158,7 +158,7 @@ fn a_response_that_lets_others_go_on_waits_for_its_turn() {
 }
 
 #[test]
-fn pipelined_requests_have_times_of_their_own() {
+fn pipelined_requests_are_timed_separately() {
     let (mut world, clock) = timed(timeless(), vec![Plan::sized(&[5]), Plan::sized(&[6])], 0);
     world.keeps = true;
     let mut client = world.client();
@@ -171,13 +171,13 @@ fn pipelined_requests_have_times_of_their_own() {
         world.settle();
     }
     let [first, second] = taken(&mut world)[..] else { panic!("two requests") };
-    // The first one's answer is held until the second one's is there.
+    // The first answer is deferred until the second one is ready.
     assert_eq!(first.spent, spent(&[(Stage::App, 30), (Stage::Other, 7)]));
     assert_eq!(second.spent, spent(&[(Stage::App, 7)]));
 }
 
 #[test]
-fn an_answer_that_a_tick_sends_is_finished_by_it() {
+fn answer_sent_by_a_tick_ends_at_that_tick() {
     let (mut world, clock) = timed(timeless(), vec![Plan::sized(&[5]), Plan::sized(&[6])], 0);
     world.keeps = true;
     let mut client = world.client();
@@ -192,7 +192,7 @@ fn an_answer_that_a_tick_sends_is_finished_by_it() {
 }
 
 #[test]
-fn what_was_refused_or_cut_has_no_times_and_leaves_nothing_behind() {
+fn refused_and_cut_requests_are_not_timed() {
     let plans = vec![Plan::of(vec![Op::Write(3), Op::Cut]), Plan::sized(&[5]), Plan::of(vec![Op::Refuse(500)])];
     let (mut world, clock) = timed(timeless(), plans, 0);
     for request in [
@@ -212,13 +212,13 @@ fn what_was_refused_or_cut_has_no_times_and_leaves_nothing_behind() {
     let mut client = world.client();
     world.ask(&mut client, get(1).as_bytes(), 1);
     assert_eq!(taken(&mut world).iter().map(Times::total).collect::<Vec<_>>(), [0]);
-    // A failure of the application's is an answer.
+    // A failure of the application counts as an answer.
     world.ask(&mut client, get(2).as_bytes(), 2);
     assert_eq!(taken(&mut world).len(), 1);
 }
 
 #[test]
-fn no_more_are_kept_than_there_is_room_for() {
+fn times_beyond_the_limit_are_dropped_and_counted() {
     let mut world = World::unix(timeless(), vec![Plan::sized(&[5])]);
     world.engine.take_times(Box::new(Virtual::default()), 2);
     let mut client = world.client();
@@ -230,7 +230,7 @@ fn no_more_are_kept_than_there_is_room_for() {
 }
 
 #[test]
-fn nothing_is_stamped_unless_somebody_asks() {
+fn clock_is_not_read_unless_timing_is_enabled() {
     let mut world = World::unix(timeless(), vec![Plan::sized(&[5])]);
     let mut client = world.client();
     world.keeps = true;

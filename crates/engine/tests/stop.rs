@@ -1,4 +1,4 @@
-//! The graceful end: nobody is turned away who was let in, and everybody is gone in time.
+//! Graceful stop: every accepted connection is served, and all connections are closed in time.
 
 mod common;
 
@@ -14,34 +14,34 @@ fn stop(world: &mut World, timeout: Option<Duration>) {
     let now = world.now();
     world.engine.stop(now, timeout, STOP_GRACE);
     assert!(!world.engine.is_stopped(), "it has not been polled");
-    assert_eq!(world.timeout(), Some(ms(0)), "stopping is something to do");
+    assert_eq!(world.timeout(), Some(ms(0)), "stopping is work that is due");
 }
 
 #[test]
-fn an_engine_without_connections_stops_in_one_turn() {
+fn engine_without_connections_stops_in_one_poll() {
     for timeout in [None, Some(seconds(30)), Some(ms(0))] {
         let mut world = World::unix(Config::default(), vec![]);
         world.settle();
         stop(&mut world, timeout);
-        world.turn();
+        world.poll();
         assert!(world.engine.is_stopped());
     }
 }
 
 #[test]
-fn the_listeners_close() {
+fn listeners_close_when_the_engine_stops() {
     let (listener, address) = tcp_listener(None);
     let common::Address::Tcp(tcp) = address.clone() else { unreachable!() };
     let mut world = World::on(vec![listener], vec![address], timeless(), vec![]);
     stop(&mut world, None);
-    world.turn();
-    let error = std::net::TcpStream::connect(tcp).expect_err("nobody listens");
+    world.poll();
+    let error = std::net::TcpStream::connect(tcp).expect_err("the listener is closed");
     assert_eq!(error.kind(), std::io::ErrorKind::ConnectionRefused);
-    assert_eq!(world.engine.locals().len(), 1, "where it listened is still known");
+    assert_eq!(world.engine.locals().len(), 1, "its addresses are still known");
 }
 
 #[test]
-fn an_idle_connection_has_a_grace_and_no_more() {
+fn idle_connection_is_closed_after_its_grace() {
     let mut world = World::unix(Config::default(), vec![Plan::sized(&[5])]);
     let mut idle = world.client();
     let mut asks = world.client();
@@ -51,7 +51,7 @@ fn an_idle_connection_has_a_grace_and_no_more() {
     stop(&mut world, Some(seconds(30)));
     world.settle();
     assert_eq!(world.statistics().connections, 3);
-    // A request that was on its way is answered, and is the last one.
+    // A request that was on its way is answered; it is the last one.
     world.advance(STOP_GRACE.saturating_sub(ms(10)));
     world.ask(&mut asks, get(0).as_bytes(), 2);
     assert_eq!((asks.answers[0].keep_alive, asks.answers[1].keep_alive), (true, false));
@@ -80,13 +80,13 @@ fn half_sent_head_has_the_grace_of_an_idle_connection() {
     world.advance(STOP_GRACE.saturating_sub(ms(10)));
     world.settle();
     assert_eq!(world.statistics().connections, 3);
-    // The rest of one comes in time, and one begins only now.
+    // The rest of one head comes in time, and another head begins only now.
     world.ask(&mut halves[1], &get(0).as_bytes()[20..], 1);
     assert_eq!((halves[1].answers[0].status, halves[1].answers[0].keep_alive), (200, false));
     halves[2].send(&get(0)[..20]);
     halves[2].pump();
     world.settle();
-    // The first is told that it may ask again, and somewhere else. Neither is waited for beyond its grace.
+    // The first client is told to try again elsewhere. The stop waits for neither longer than its grace.
     world.sleep_until(ms(10) + GRAIN, |world| world.statistics().refused == 1);
     world.sleep_until(STOP_GRACE + GRAIN, |world| world.statistics().refused == 2);
     for client in [0, 2] {
@@ -100,9 +100,9 @@ fn half_sent_head_has_the_grace_of_an_idle_connection() {
     assert_eq!((world.statistics().cut, world.app.called().len()), (0, 3));
 }
 
-/// Of a head byte by byte none extends its time.
+/// Bytes of a head do not extend its time.
 #[test]
-fn trickling_head_does_not_hold_up_a_stop() {
+fn trickling_head_does_not_delay_a_stop() {
     let mut world = World::unix(timeless(), vec![]);
     let mut client = world.client();
     client.send("GET /");
@@ -112,7 +112,7 @@ fn trickling_head_does_not_hold_up_a_stop() {
     world.settle();
     let mut passed = ms(0);
     while world.statistics().refused == 0 {
-        assert!(passed < STOP_GRACE + 2 * GRAIN, "it is waited for after {passed:?}");
+        assert!(passed < STOP_GRACE + 2 * GRAIN, "the stop still waits after {passed:?}");
         client.send("a");
         client.pump();
         world.advance(ms(50));
@@ -121,7 +121,7 @@ fn trickling_head_does_not_hold_up_a_stop() {
     assert!(passed + ms(50) >= STOP_GRACE, "refused after {passed:?}");
 }
 
-/// A whole request that could not be read yet is not taken for half of one, whatever its grace.
+/// A whole request that could not be read yet is not taken for half a request, whatever its grace.
 #[test]
 fn whole_requests_are_answered_by_a_stop_without_grace() {
     let config = Config { queue: 0, ..timeless() };
@@ -152,7 +152,7 @@ fn whole_requests_are_answered_by_a_stop_without_grace() {
     }
 }
 
-/// Stops, with so much time for idle connections.
+/// Stops with this time limit, and this grace for idle connections.
 fn stop_gracing(world: &mut World, timeout: Option<Duration>, grace: Duration) {
     let now = world.now();
     world.engine.stop(now, timeout, grace);
@@ -160,7 +160,7 @@ fn stop_gracing(world: &mut World, timeout: Option<Duration>, grace: Duration) {
 }
 
 #[test]
-fn a_longer_grace_waits_for_each_idle_connection_to_ask_once_more() {
+fn longer_grace_waits_for_one_more_request_of_each_idle_connection() {
     let mut world = World::unix(Config::default(), vec![Plan::sized(&[5])]);
     let mut idle = world.client();
     let mut asks = world.client();
@@ -171,7 +171,7 @@ fn a_longer_grace_waits_for_each_idle_connection_to_ask_once_more() {
     stop_gracing(&mut world, Some(seconds(60)), seconds(20));
     world.advance(seconds(14));
     assert_eq!(world.statistics().connections, 3);
-    // One that has never asked has no more time for it than it had before the stop.
+    // A connection that has sent no request has no more time for it than before the stop.
     world.sleep_until(seconds(1) + GRAIN, |world| world.statistics().connections == 2);
     assert_eq!((world.end(&mut fresh), fresh.received.len()), (End::Closed, 0));
     world.ask(&mut asks, get(0).as_bytes(), 2);
@@ -184,7 +184,7 @@ fn a_longer_grace_waits_for_each_idle_connection_to_ask_once_more() {
 }
 
 #[test]
-fn an_idle_connection_stays_no_longer_than_it_would_have() {
+fn grace_does_not_extend_the_keep_alive_timeout() {
     let config = Config { keep_alive: Some(seconds(2)), ..Config::default() };
     let mut world = World::unix(config, vec![Plan::sized(&[5])]);
     let mut idle = world.client();
@@ -196,7 +196,7 @@ fn an_idle_connection_stays_no_longer_than_it_would_have() {
 }
 
 #[test]
-fn the_grace_ends_with_the_time_for_everything() {
+fn grace_ends_with_the_time_limit_of_the_stop() {
     for (timeout, grace) in [(seconds(3), seconds(60)), (seconds(3), Duration::MAX), (ms(0), seconds(60))] {
         let mut world = World::unix(timeless(), vec![Plan::sized(&[5])]);
         let mut idle = world.client();
@@ -209,14 +209,14 @@ fn the_grace_ends_with_the_time_for_everything() {
 }
 
 #[test]
-fn a_second_stop_can_only_shorten_the_grace() {
+fn second_stop_can_only_shorten_the_grace() {
     let mut world = World::unix(timeless(), vec![Plan::sized(&[5])]);
     let mut idle = world.client();
     world.ask(&mut idle, get(0).as_bytes(), 1);
     stop_gracing(&mut world, None, seconds(60));
     stop_gracing(&mut world, None, seconds(90));
     assert!(world.timeout().is_some_and(|due| due <= seconds(60) + GRAIN), "{:?}", world.timeout());
-    // From the moment on at which it is said.
+    // The grace counts from the stop that shortens it.
     world.advance(seconds(10));
     stop_gracing(&mut world, None, seconds(5));
     assert!(world.timeout().is_some_and(|due| due <= seconds(5) + GRAIN), "{:?}", world.timeout());
@@ -226,7 +226,7 @@ fn a_second_stop_can_only_shorten_the_grace() {
 }
 
 #[test]
-fn no_grace_closes_idle_connections_at_once_and_nothing_else() {
+fn stop_without_grace_closes_only_idle_connections_at_once() {
     let plans = vec![Plan::sized(&[5]), Plan::of(vec![Op::Yield, Op::Write(5)])];
     let mut world = World::unix(timeless(), plans);
     let mut idle = world.client();
@@ -234,7 +234,7 @@ fn no_grace_closes_idle_connections_at_once_and_nothing_else() {
     world.ask(&mut idle, get(0).as_bytes(), 1);
     busy.send(get(1));
     busy.pump();
-    world.turn();
+    world.poll();
     let now = world.now();
     world.engine.stop(now, None, ms(0));
     world.ask(&mut busy, b"", 1);
@@ -244,7 +244,7 @@ fn no_grace_closes_idle_connections_at_once_and_nothing_else() {
 }
 
 #[test]
-fn who_drains_goes_on_and_keeps_nobody() {
+fn draining_engine_serves_and_closes_each_connection_after_its_response() {
     let mut world = World::unix(Config::default(), vec![Plan::sized(&[5])]);
     let mut idle = world.client();
     let mut asks = world.client();
@@ -254,14 +254,14 @@ fn who_drains_goes_on_and_keeps_nobody() {
     }
     world.engine.drain();
     world.settle();
-    // Who asks is told to go elsewhere the next time, whoever is new too.
+    // Clients that send a request are told to close, and so are new ones.
     let mut new = world.client();
     for (client, answers) in [(&mut asks, 2), (&mut new, 1)] {
         world.ask(client, get(0).as_bytes(), answers);
         assert!(!client.answers[answers - 1].keep_alive);
         assert_eq!(world.end(client), End::Closed);
     }
-    // Who does not, stays for as long as ever.
+    // Idle clients stay connected as long as ever.
     world.advance(seconds(60));
     world.settle();
     assert_eq!((world.statistics().connections, idle.end, world.engine.is_stopped()), (1, None, false));
@@ -276,24 +276,24 @@ fn who_drains_goes_on_and_keeps_nobody() {
 }
 
 #[test]
-fn who_waits_in_the_backlog_is_let_in_first() {
+fn stop_first_accepts_connections_from_the_backlog() {
     let mut world = World::unix(Config::default(), vec![Plan::sized(&[5])]);
     world.settle();
-    // More than a turn accepts otherwise.
+    // More than one poll accepts otherwise.
     let mut clients: Vec<Client> = (0..100).map(|_| world.client()).collect();
     for client in &mut clients[1..] {
         client.send(get(0));
         client.pump();
     }
     stop(&mut world, Some(seconds(30)));
-    world.turn();
+    world.poll();
     assert_eq!(world.statistics().accepted, 100);
     world.settle();
     for client in &mut clients[1..] {
         client.pump();
         assert_eq!(client.answers.len(), 1);
     }
-    // The first has said nothing yet, and has its grace to do so.
+    // The first has sent nothing yet, and has its grace to do so.
     assert_eq!(clients[0].end, None);
     world.ask(&mut clients[0], get(0).as_bytes(), 1);
     assert!(!clients[0].answers[0].keep_alive);
@@ -302,7 +302,7 @@ fn who_waits_in_the_backlog_is_let_in_first() {
 }
 
 #[test]
-fn what_is_under_way_is_finished() {
+fn requests_in_progress_are_completed_during_a_stop() {
     let plans = vec![Plan::sized(&[50_000; 20]), Plan::of(vec![Op::Echo])];
     let mut world = World::unix(Config::default(), plans);
     let mut answered = world.client();
@@ -317,7 +317,7 @@ fn what_is_under_way_is_finished() {
     assert_eq!((world.statistics().connections, world.app.alive()), (2, 2));
     stop(&mut world, Some(seconds(30)));
     world.settle();
-    // Longer than an idle connection's grace.
+    // Longer than the grace of an idle connection.
     for _ in 0..3 {
         world.advance(seconds(1));
         world.settle();
@@ -325,14 +325,14 @@ fn what_is_under_way_is_finished() {
     }
     world.ask(&mut uploads, b"half", 1);
     assert_eq!(uploads.answers[0].body, b"halfhalf");
-    // Its answer began after the stop, and says so.
+    // Its answer began after the stop, and says `close`.
     assert!(!uploads.answers[0].keep_alive);
     answered.reads = true;
     world.until("the large answer is here", &mut [&mut answered], |_, clients| clients[0].answers.len() == 1);
     assert!(answered.answers[0].body == pattern(0, 0, 1_000_000));
     world.end(&mut uploads);
     drop(uploads);
-    // What was promised to go on is closed like an idle one.
+    // A connection whose answer promised to keep it alive is closed like an idle one.
     let passed = world.sleep_until(STOP_GRACE + GRAIN, |world| world.engine.is_stopped());
     assert!(passed >= STOP_GRACE.saturating_sub(GRAIN), "after {passed:?}");
     assert_eq!(world.end(&mut answered), End::Closed);
@@ -340,7 +340,7 @@ fn what_is_under_way_is_finished() {
 }
 
 #[test]
-fn the_deadline_cuts_what_is_left() {
+fn deadline_of_a_stop_cuts_remaining_connections() {
     let plans = vec![Plan::sized(&[50_000; 20]), Plan::of(vec![Op::Echo])];
     let (listener, address) = tcp_listener(Some(16 << 10));
     let mut world = World::on(vec![listener], vec![address], timeless(), plans);
@@ -349,7 +349,7 @@ fn the_deadline_cuts_what_is_left() {
     answered.send(get(0));
     let mut uploads = world.client();
     uploads.send("PUT /1 HTTP/1.1\r\nHost: a\r\nContent-Length: 8\r\n\r\nhalf");
-    world.until("both are under way", &mut [&mut answered, &mut uploads], |world, _| world.app.alive() == 2);
+    world.until("both have begun", &mut [&mut answered, &mut uploads], |world, _| world.app.alive() == 2);
     world.settle();
     stop(&mut world, Some(seconds(10)));
     world.settle();
@@ -367,7 +367,7 @@ fn the_deadline_cuts_what_is_left() {
 }
 
 #[test]
-fn a_second_stop_can_only_be_sooner() {
+fn second_stop_can_only_shorten_the_time_limit() {
     let mut world = World::unix(timeless(), vec![Plan::of(vec![Op::Echo])]);
     let mut client = world.client();
     client.send("PUT /0 HTTP/1.1\r\nHost: a\r\nContent-Length: 8\r\n\r\nhalf");
@@ -375,12 +375,12 @@ fn a_second_stop_can_only_be_sooner() {
     world.settle();
     stop(&mut world, None);
     world.settle();
-    // Nothing will ever be due, so nothing is asked for.
+    // No deadline will ever be due, so no poll is requested.
     assert_eq!(world.timeout(), None);
     let again = |world: &mut World, timeout| {
         let now = world.now();
         world.engine.stop(now, timeout, STOP_GRACE);
-        world.turn();
+        world.poll();
     };
     again(&mut world, Some(seconds(60)));
     again(&mut world, Some(seconds(10)));
@@ -395,7 +395,7 @@ fn a_second_stop_can_only_be_sooner() {
 }
 
 #[test]
-fn a_stop_at_once_cuts_at_once() {
+fn stop_without_time_cuts_at_once() {
     let mut world = World::unix(timeless(), vec![Plan::sized(&[50_000; 20])]);
     let mut client = world.client();
     client.reads = false;
@@ -404,19 +404,19 @@ fn a_stop_at_once_cuts_at_once() {
     world.settle();
     assert_eq!(world.app.alive(), 1);
     stop(&mut world, Some(ms(0)));
-    world.turn();
+    world.poll();
     assert!(world.engine.is_stopped());
     assert_eq!((world.app.abandoned(0), world.app.alive()), (1, 0));
 }
 
-/// Also one that is already at work, if its response has not begun.
+/// This includes a call that runs already, if its response has not begun.
 #[test]
-fn a_stop_ends_connections_with_the_answers_that_have_not_begun() {
+fn stop_closes_connections_after_answers_that_have_not_begun() {
     let mut world = World::unix(timeless(), vec![Plan::of(vec![Op::Yield, Op::Write(5)])]);
     let mut client = world.client();
     client.send(get(0));
     client.pump();
-    world.turn();
+    world.poll();
     assert_eq!((world.app.called(), world.app.resumed(0)), (vec![0], 0));
     stop(&mut world, None);
     world.until("it is answered", &mut [&mut client], |_, clients| clients[0].answers.len() == 1);
@@ -424,9 +424,9 @@ fn a_stop_ends_connections_with_the_answers_that_have_not_begun() {
     assert_eq!(world.end(&mut client), End::Closed);
 }
 
-/// Lingering is for those who are still sending; it does not hold up a stop beyond its own end.
+/// The server lingers for peers that still send. This does not extend a stop beyond its time limit.
 #[test]
-fn a_lingering_connection_does_not_hold_up_a_stop() {
+fn lingering_connection_does_not_delay_a_stop() {
     let mut world = World::unix(Config::default(), vec![]);
     let mut client = world.client();
     client.send("GET / HTTP/5.0\r\n\r\n");

@@ -1,6 +1,6 @@
-//! What takes too long, by a clock that only the test moves.
+//! Time limits, by a clock that only the test advances.
 //!
-//! Connections are Unix sockets, where bytes pass at once: what a client has sent is there in the next turn.
+//! Connections are Unix sockets, where bytes arrive at once: what a client has sent is there at the next poll.
 
 mod common;
 
@@ -12,7 +12,7 @@ fn get(id: usize) -> String {
     format!("GET /{id} HTTP/1.1\r\nHost: a.example\r\n\r\n")
 }
 
-/// Sends, turns, and receives.
+/// Sends bytes, polls, and receives.
 fn exchange(world: &mut World, client: &mut Client, bytes: impl AsRef<[u8]>) {
     client.send(bytes);
     client.pump();
@@ -21,29 +21,29 @@ fn exchange(world: &mut World, client: &mut Client, bytes: impl AsRef<[u8]>) {
     client.pump();
 }
 
-/// Demands that nothing strikes until just before `limit` from now, that the engine asks to be turned in time, and
-/// that it strikes then.
-fn strikes_after(world: &mut World, limit: Duration, struck: impl Fn(&World) -> bool) {
+/// Checks that nothing expires until just before `limit` from now, that the engine asks for a poll in time, and that
+/// the limit expires then.
+fn expires_after(world: &mut World, limit: Duration, expired: impl Fn(&World) -> bool) {
     world.settle();
-    assert!(!struck(world), "struck at once");
+    assert!(!expired(world), "expired at once");
     let timeout = world.timeout().expect("something is due");
     assert!(!timeout.is_zero() && timeout <= limit + GRAIN, "asks for a turn in {timeout:?}");
     world.advance(limit.saturating_sub(ms(1)));
-    assert!(!struck(world), "struck too early");
-    let passed = world.sleep_until(ms(1) + GRAIN, struck);
+    assert!(!expired(world), "expired too early");
+    let passed = world.sleep_until(ms(1) + GRAIN, expired);
     assert!(passed <= ms(1) + GRAIN);
 }
 
 #[test]
-fn a_head_has_to_be_whole_in_time() {
+fn head_gets_408_at_the_header_timeout() {
     let config = Config { header_timeout: Some(seconds(15)), ..timeless() };
     let mut world = World::unix(config, vec![Plan::sized(&[1])]);
     let mut client = world.client();
     exchange(&mut world, &mut client, "GET /0 HTTP/1.1\r\nHo");
-    // More of it does not buy time.
+    // More bytes of the head do not extend the time.
     world.advance(seconds(10));
     exchange(&mut world, &mut client, "st: a\r\n");
-    strikes_after(&mut world, seconds(5), |world| world.statistics().timeouts == 1);
+    expires_after(&mut world, seconds(5), |world| world.statistics().timeouts == 1);
     assert_eq!(world.end(&mut client), End::Closed);
     assert_eq!((client.answers[0].status, client.answers[0].keep_alive), (408, false));
     assert_eq!(world.app.log.last(), Some(&Event::Refused { status: 408, fault: None }));
@@ -52,18 +52,18 @@ fn a_head_has_to_be_whole_in_time() {
 }
 
 #[test]
-fn who_says_nothing_is_told_nothing() {
+fn silent_connection_is_closed_without_a_response() {
     let config = Config { header_timeout: Some(seconds(15)), ..timeless() };
     let mut world = World::unix(config, vec![]);
     let mut client = world.client();
-    strikes_after(&mut world, seconds(15), |world| world.statistics().connections == 0);
+    expires_after(&mut world, seconds(15), |world| world.statistics().connections == 0);
     assert_eq!(world.end(&mut client), End::Closed);
     assert!(client.received.is_empty());
     assert_eq!((world.statistics().refused, world.app.log.len()), (0, 1));
 }
 
 #[test]
-fn heads_that_come_in_halves_have_each_their_time() {
+fn each_half_sent_head_has_its_own_timeout() {
     let config = Config { header_timeout: Some(seconds(15)), keep_alive: Some(seconds(15)), ..timeless() };
     let mut world = World::unix(config, vec![Plan::sized(&[1])]);
     let mut client = world.client();
@@ -75,12 +75,12 @@ fn heads_that_come_in_halves_have_each_their_time() {
         exchange(&mut world, &mut client, format!("{end}{start}"));
         assert_eq!((client.answers.len(), client.end), (round, None), "{:?}", world.app.log.last());
     }
-    // But the last half has only its own.
-    strikes_after(&mut world, seconds(15), |world| world.statistics().timeouts == 1);
+    // The last half has only its own time.
+    expires_after(&mut world, seconds(15), |world| world.statistics().timeouts == 1);
 }
 
 #[test]
-fn a_head_has_its_time_from_its_first_byte() {
+fn header_timeout_begins_with_the_first_byte() {
     let config = Config { header_timeout: Some(seconds(5)), keep_alive: Some(seconds(75)), ..timeless() };
     let mut world = World::unix(config, vec![Plan::sized(&[1])]);
     let mut client = world.client();
@@ -93,7 +93,7 @@ fn a_head_has_its_time_from_its_first_byte() {
 }
 
 #[test]
-fn a_body_must_not_stand_still() {
+fn body_that_pauses_too_long_gets_408() {
     let config = Config { body_timeout: Some(seconds(30)), ..timeless() };
     let mut world = World::unix(config, vec![Plan::sized(&[1])]);
     let mut client = world.client();
@@ -102,7 +102,7 @@ fn a_body_must_not_stand_still() {
         world.advance(seconds(29));
         exchange(&mut world, &mut client, "d");
     }
-    strikes_after(&mut world, seconds(30), |world| world.statistics().timeouts == 1);
+    expires_after(&mut world, seconds(30), |world| world.statistics().timeouts == 1);
     assert_eq!(world.app.log.last(), Some(&Event::AbandonRequest { id: 0, status: Some(408) }));
     assert_eq!(world.end(&mut client), End::Closed);
     assert_eq!(client.answers[0].status, 408);
@@ -110,7 +110,7 @@ fn a_body_must_not_stand_still() {
 }
 
 #[test]
-fn a_body_must_keep_its_rate() {
+fn body_below_its_rate_gets_408() {
     let config = Config { body_timeout: Some(seconds(30)), min_rate: 500, ..timeless() };
     let mut world = World::unix(config, vec![Plan::sized(&[1])]);
     let head = "PUT /0 HTTP/1.1\r\nHost: a\r\nContent-Length: 60000\r\n\r\n";
@@ -141,7 +141,7 @@ fn a_body_must_keep_its_rate() {
 }
 
 #[test]
-fn a_peer_that_does_not_read_is_cut() {
+fn peer_that_does_not_read_is_cut() {
     let config = Config { write_timeout: Some(seconds(30)), ..timeless() };
     let (listener, address) = common::tcp_listener(Some(16 << 10));
     let mut world = World::on(vec![listener], vec![address], config, vec![Plan::sized(&[50_000; 20])]);
@@ -149,14 +149,14 @@ fn a_peer_that_does_not_read_is_cut() {
     client.reads = false;
     client.send(get(0));
     world.until("the application is called", &mut [&mut client], |world, _| !world.app.called().is_empty());
-    strikes_after(&mut world, seconds(30), |world| world.statistics().timeouts == 1);
+    expires_after(&mut world, seconds(30), |world| world.statistics().timeouts == 1);
     assert_eq!((world.app.abandoned(0), world.statistics().connections), (1, 0));
     client.reads = true;
     assert_eq!(world.end(&mut client), End::Reset);
     assert!(client.answers.is_empty());
 }
 
-/// Reads so many bytes a second, and says whether the answer arrived whole.
+/// Reads this many bytes a second; returns whether the answer arrived whole.
 fn reads_at(rate: usize, plan: Plan) -> bool {
     let config = Config { write_timeout: Some(seconds(30)), min_rate: 10_000, ..timeless() };
     let mut world = World::unix(config, vec![plan]);
@@ -180,7 +180,7 @@ fn reads_at(rate: usize, plan: Plan) -> bool {
 }
 
 #[test]
-fn a_peer_must_read_at_a_rate_however_the_application_writes() {
+fn peer_that_reads_below_its_rate_is_cut() {
     let mut flushed = vec![Op::Begin];
     let mut yielding = vec![Op::Begin];
     for _ in 0..400 {
@@ -192,7 +192,7 @@ fn a_peer_must_read_at_a_rate_however_the_application_writes() {
         [Plan::of(flushed), Plan::of(yielding), Plan::of(file), Plan::sized(&[2_000_000]), Plan::sized(&[20_000; 100])];
     for plan in plans {
         assert!(reads_at(20_000, plan.clone()), "cut although it read fast enough: {:?}", &plan.ops[..2]);
-        // Also one that never keeps anybody waiting for longer than the timeout.
+        // Also a response that never makes the peer wait for longer than the timeout.
         for rate in [2000, 5000] {
             assert!(!reads_at(rate, plan.clone()), "not cut although {rate} are too slow: {:?}", &plan.ops[..2]);
         }
@@ -200,7 +200,7 @@ fn a_peer_must_read_at_a_rate_however_the_application_writes() {
 }
 
 #[test]
-fn an_idle_connection_is_closed_quietly() {
+fn idle_connection_is_closed_without_a_response() {
     let config = Config { keep_alive: Some(seconds(75)), ..timeless() };
     let mut world = World::unix(config, vec![Plan::sized(&[1])]);
     let mut client = world.client();
@@ -211,26 +211,26 @@ fn an_idle_connection_is_closed_quietly() {
         assert_eq!(world.statistics().connections, 1);
     }
     exchange(&mut world, &mut client, get(0));
-    strikes_after(&mut world, seconds(75), |world| world.statistics().connections == 0);
+    expires_after(&mut world, seconds(75), |world| world.statistics().connections == 0);
     assert_eq!(world.end(&mut client), End::Closed);
     assert_eq!((client.answers.len(), client.has_part(), world.statistics().timeouts), (4, false, 0));
 }
 
 #[test]
-fn lingering_has_an_end() {
+fn lingering_ends_at_its_timeout() {
     let mut world = World::unix(timeless(), vec![]);
     let mut client = world.client();
     exchange(&mut world, &mut client, "GET / HTTP/9.9\r\n\r\n");
     assert_eq!((client.answers[0].status, client.end), (505, Some(End::Closed)));
     assert_eq!(world.statistics().connections, 1);
-    // Sending on does not buy time.
+    // Sending more does not extend the time.
     world.advance(seconds(1));
     exchange(&mut world, &mut client, "more");
-    strikes_after(&mut world, seconds(1), |world| world.statistics().connections == 0);
+    expires_after(&mut world, seconds(1), |world| world.statistics().connections == 0);
 }
 
 #[test]
-fn an_idle_connection_gives_back_what_it_keeps_for_speed() {
+fn idle_connection_releases_its_buffers() {
     for keep_alive in [None, Some(seconds(75))] {
         let mut world = World::unix(Config { keep_alive, ..timeless() }, vec![Plan::sized(&[1])]);
         let mut client = world.client();
@@ -249,21 +249,21 @@ fn an_idle_connection_gives_back_what_it_keeps_for_speed() {
             assert_eq!((idle(&world), last_repeated(&world)), (round, Some(true)), "round {round}");
             let passed = world.sleep_until(seconds(3), |world| idle(world) == round + 1);
             assert!(ms(800) + passed >= seconds(1), "idle after {passed:?}");
-            // Once is enough.
+            // It happens once.
             world.advance(seconds(5));
             world.advance(seconds(5));
             assert_eq!(idle(&world), round + 1);
             exchange(&mut world, &mut client, get(0));
-            assert_eq!(last_repeated(&world), Some(false), "round {round}: what was forgotten is repeated");
+            assert_eq!(last_repeated(&world), Some(false), "round {round}: released data is used again");
             assert_eq!(client.answers.len(), (round + 1) * 5);
         }
     }
 }
 
 #[test]
-fn an_engine_without_limits_waits_for_events_alone() {
+fn engine_without_time_limits_waits_only_for_events() {
     let mut world = World::unix(timeless(), vec![Plan::sized(&[1])]);
-    assert_eq!(world.timeout(), Some(Duration::ZERO), "somebody may wait already");
+    assert_eq!(world.timeout(), Some(Duration::ZERO), "connections may wait already");
     world.settle();
     assert_eq!(world.timeout(), None);
     let mut client = world.client();
@@ -274,9 +274,9 @@ fn an_engine_without_limits_waits_for_events_alone() {
     assert_eq!(world.timeout(), None);
 }
 
-/// Every wait that the engine asks for leads somewhere, with all limits set and connections in all states.
+/// Every wait that the engine asks for is useful, with all limits set and connections in all states.
 #[test]
-fn an_engine_that_is_turned_when_it_asks_does_not_spin() {
+fn engine_polled_only_when_due_does_not_spin() {
     let mut world = World::unix(Config::default(), vec![Plan::sized(&[1]), Plan::sized(&[400_000; 10])]);
     let mut clients = Vec::new();
     let starts = [

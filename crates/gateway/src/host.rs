@@ -527,7 +527,7 @@ impl Host {
                     while let Some(job) = scheduler::WorkSource::next(state, true) {
                         jobs.push((job.number(&state.wsgi), job));
                     }
-                    if !scheduler::WorkSource::look(state, poller)
+                    if !scheduler::WorkSource::poll(state, poller)
                         && scheduler::WorkSource::due(state) != Some(Duration::ZERO)
                     {
                         break;
@@ -540,7 +540,7 @@ impl Host {
             self.tick_along(Pace::Quick);
         }
         self.tick_slowly();
-        thread_count.between(true);
+        thread_count.clean_up(true);
         self.fail_if_failed(py)?;
         Ok(Polled { jobs, woken })
     }
@@ -918,7 +918,7 @@ impl Host {
 
 impl scheduler::WorkSource for EngineState {
     type Work = Job;
-    type Watch = Poller;
+    type Poller = Poller;
 
     fn next(&mut self, may_call: bool) -> Option<Job> {
         let now = self.clock.now();
@@ -953,7 +953,7 @@ impl scheduler::WorkSource for EngineState {
         self.wsgi.calls.suspended(worker)
     }
 
-    fn look(&mut self, poller: &mut Poller) -> bool {
+    fn poll(&mut self, poller: &mut Poller) -> bool {
         self.fill(poller, Some(Duration::ZERO));
         let is_ready = !self.ready.is_empty();
         self.engine.notice(&mut self.ready);
@@ -968,11 +968,11 @@ impl scheduler::WorkSource for EngineState {
         clock::now().monotonic
     }
 
-    fn wake_watch(&self) {
+    fn wake_poller(&self) {
         self.waker.wake();
     }
 
-    fn before_watch(&mut self, is_free: bool) {
+    fn before_wait(&mut self, is_free: bool) {
         self.engine.before_wait(is_free);
     }
 
@@ -1054,7 +1054,7 @@ impl EngineState {
     fn snapshot(&self, pool_statistics: PoolStatistics) -> Snapshot {
         // Where a loop hosts the engine, as many calls run as there are.
         let pool_statistics =
-            if self.wsgi.is_hosted { PoolStatistics { most: 0, ..pool_statistics } } else { pool_statistics };
+            if self.wsgi.is_hosted { PoolStatistics { max_calls: 0, ..pool_statistics } } else { pool_statistics };
         Snapshot {
             at: clock::coarse(),
             engine: self.engine.statistics(),
@@ -1120,7 +1120,7 @@ impl Threads for Attached<'_> {
         result
     }
 
-    fn watch(&self, poller: &mut Poller, timeout: Option<Duration>) {
+    fn wait_for_events(&self, poller: &mut Poller, timeout: Option<Duration>) {
         // What it tells it keeps until the next look.
         poller.wait_until_ready(timeout);
     }
@@ -1131,7 +1131,7 @@ impl Threads for Attached<'_> {
         *self.ending.borrow_mut() = ending;
     }
 
-    fn end(&self, state: &mut EngineState) {
+    fn complete(&self, state: &mut EngineState) {
         if let Some(ending) = &mut *self.ending.borrow_mut() {
             ending.end(self.py, state);
         }
@@ -1156,7 +1156,7 @@ impl Threads for Attached<'_> {
         }
     }
 
-    fn between(&self, is_idle: bool) {
+    fn clean_up(&self, is_idle: bool) {
         let host = self.host;
         self.let_go();
         host.obey(self.py);

@@ -85,7 +85,7 @@ fields! { snapshot =>
     "suspended": snapshot.engine.suspended + snapshot.blocked,
     "threads": snapshot.pool_statistics.threads as u64,
     "threads_idle": snapshot.pool_statistics.idle as u64,
-    "threads_most": snapshot.pool_statistics.most as u64,
+    "threads_most": snapshot.pool_statistics.max_calls as u64,
 }
 
 /// The values of [`FIELDS`], each a word.

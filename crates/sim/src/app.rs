@@ -1,4 +1,4 @@
-//! The application as the engine sees it, and the book that is kept of every request.
+//! The application as the engine sees it, and the records of all requests.
 //!
 //! Nothing here takes time: what an application does with a request happens in [`crate::driver`].
 
@@ -16,14 +16,14 @@ use wire::http1::{Head, PartialRequestLine};
 
 /// How a call ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum How {
+pub(crate) enum CallEnd {
     /// The whole response was written.
     Whole,
-    /// A page of the server's own.
+    /// The server's own page was sent.
     Refused(u16),
-    /// Broken off.
+    /// The response was cut.
     Cut,
-    /// The response was taken away from the application, because its peer was gone or too slow.
+    /// The engine took the response away from the application, because its peer was gone or too slow.
     Abandoned,
 }
 
@@ -31,21 +31,21 @@ pub(crate) enum How {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Record {
     pub(crate) connection: Option<usize>,
-    /// Its head is here.
-    pub(crate) started_call: Option<Micros>,
-    /// It could be called.
+    /// When its head had arrived.
+    pub(crate) begun: Option<Micros>,
+    /// When it could be called.
     pub(crate) ready: Option<Micros>,
-    /// A turn has left it waiting in the queue.
+    /// It was left in the queue by a poll.
     pub(crate) was_queued: bool,
     pub(crate) called: Option<Micros>,
-    /// The engine has given it up; what its peer was told.
+    /// When the engine dropped it, and the status that its peer got.
     pub(crate) dismissed: Option<(Micros, Option<u16>)>,
-    /// When something had arrived from its peer last, then.
-    pub(crate) heard: Micros,
-    pub(crate) ended: Option<(Micros, How)>,
-    /// Body bytes that the application has got.
+    /// When the last bytes had arrived from its peer by then.
+    pub(crate) last_arrival: Micros,
+    pub(crate) ended: Option<(Micros, CallEnd)>,
+    /// Body bytes that the application has received.
     pub(crate) read: usize,
-    /// Its application hangs.
+    /// Its call never returns.
     pub(crate) hangs: bool,
     /// Its call has missed its deadline.
     pub(crate) late: Option<Late>,
@@ -53,16 +53,16 @@ pub(crate) struct Record {
 
 /// What is known of a connection.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Guestbook {
-    /// Its requests that have begun.
-    pub(crate) started_call: Vec<usize>,
-    /// When the engine answered by itself what never became a request, and with what.
+pub(crate) struct ConnectionRecord {
+    /// Its requests whose heads have arrived.
+    pub(crate) begun: Vec<usize>,
+    /// When the engine answered what never became a request, and the status.
     pub(crate) refused: Option<(Micros, u16)>,
-    /// The application's object is alive.
+    /// The application's object exists.
     pub(crate) is_open: bool,
 }
 
-/// Counts what lives. The engine may drop a chunk wherever it is turned, but not in a tick.
+/// Counts living objects. The engine may drop a chunk in any poll, but not in a tick.
 #[derive(Debug)]
 pub(crate) struct Ledger {
     pub(crate) is_ticking: AtomicBool,
@@ -70,11 +70,11 @@ pub(crate) struct Ledger {
     /// Bytes of chunks for each request.
     pub(crate) deferred: Vec<AtomicI64>,
     pub(crate) alive: AtomicI64,
-    /// Requests and responses that were dropped and not handed back.
+    /// Requests and responses that were dropped instead of given back.
     pub(crate) lost: AtomicU64,
 }
 
-/// Part of a body.
+/// A part of a body.
 #[derive(Debug)]
 pub(crate) struct Chunk {
     bytes: Vec<u8>,
@@ -107,67 +107,67 @@ impl Drop for Chunk {
     }
 }
 
-/// Something that the engine has to hand back: dropped while it is not settled, it counts as lost.
+/// Something that the engine has to give back. Dropped without that, it counts as lost.
 #[derive(Debug)]
-pub(crate) struct Entrusted {
-    is_settled: bool,
+pub(crate) struct Returnable {
+    is_given_back: bool,
     ledger: Arc<Ledger>,
 }
 
-impl Entrusted {
+impl Returnable {
     pub(crate) fn new(ledger: &Arc<Ledger>) -> Self {
         ledger.alive.fetch_add(1, Ordering::Relaxed);
-        Self { is_settled: false, ledger: Arc::clone(ledger) }
+        Self { is_given_back: false, ledger: Arc::clone(ledger) }
     }
 
-    pub(crate) fn settle(mut self) {
-        self.is_settled = true;
+    pub(crate) fn give_back(mut self) {
+        self.is_given_back = true;
     }
 }
 
-impl Drop for Entrusted {
+impl Drop for Returnable {
     fn drop(&mut self) {
         self.ledger.alive.fetch_sub(1, Ordering::Relaxed);
-        if !self.is_settled {
+        if !self.is_given_back {
             self.ledger.lost.fetch_add(1, Ordering::Relaxed);
         }
     }
 }
 
-/// What the application keeps with a connection.
+/// The application's object of a connection.
 #[derive(Debug)]
-pub(crate) struct Guest {
+pub(crate) struct ConnectionObject {
     pub(crate) number: usize,
-    alive: Entrusted,
+    alive: Returnable,
 }
 
-/// A request on its way to the application.
+/// A request in the queue.
 #[derive(Debug)]
-pub(crate) struct Asked {
+pub(crate) struct QueuedRequest {
     pub(crate) id: usize,
-    pub(crate) entrusted: Entrusted,
+    pub(crate) returnable: Returnable,
 }
 
-/// A response that was left alone.
+/// A suspended response.
 #[derive(Debug)]
-pub(crate) struct Course {
+pub(crate) struct SuspendedCall {
     pub(crate) job: crate::driver::Job,
-    pub(crate) entrusted: Entrusted,
+    pub(crate) returnable: Returnable,
 }
 
-/// The application, with the book of all requests.
+/// The application, with the records of all requests.
 pub(crate) struct Records {
     shared: Rc<Shared>,
     network: Rc<RefCell<Network>>,
     pub(crate) plan: Rc<Plan>,
     pub(crate) ledger: Arc<Ledger>,
     pub(crate) requests: Vec<Record>,
-    pub(crate) guests: Vec<Guestbook>,
-    /// Workers that were woken in the middle of a call.
+    pub(crate) connections: Vec<ConnectionRecord>,
+    /// Threads that were woken within a call.
     pub(crate) woken: Vec<usize>,
-    /// Requests that have become ready since somebody looked.
+    /// Requests that have become ready since they were taken last.
     pub(crate) ready: Vec<usize>,
-    /// Statuses that the engine has answered with by itself.
+    /// Number of responses that the engine has sent itself.
     pub(crate) refusals: u64,
     pub(crate) pauses_reported: u64,
 }
@@ -186,7 +186,7 @@ impl Records {
                 lost: AtomicU64::new(0),
             }),
             requests: vec![Record::default(); count],
-            guests: vec![Guestbook::default(); plan.connections.len()],
+            connections: vec![ConnectionRecord::default(); plan.connections.len()],
             woken: Vec::new(),
             ready: Vec::new(),
             refusals: 0,
@@ -202,10 +202,10 @@ impl Records {
         self.ready.push(id);
     }
 
-    /// A request is called: for the first time, in its turn, and with its peer still there.
-    pub(crate) fn call(&mut self, asked: Asked, left_at: Option<Micros>) -> usize {
+    /// A request is called. Checks that this is the first time, not too late, and that its peer is still there.
+    pub(crate) fn call(&mut self, asked: QueuedRequest, left_at: Option<Micros>) -> usize {
         let (now, id) = (self.shared.now(), asked.id);
-        asked.entrusted.settle();
+        asked.returnable.give_back();
         let record = &mut self.requests[id];
         if record.called.replace(now).is_some() || record.dismissed.is_some() {
             self.shared.fail(|| format!("request {id} is called again"));
@@ -217,10 +217,10 @@ impl Records {
             self.shared.fail(|| format!("request {id} is called, whose peer had left while it was queued"));
         }
         if let (Some(limit), Some(ready)) = (self.plan.config.queue_timeout, record.ready) {
-            // A sweep may be late, and a thread alone turns the engine when it comes to it.
+            // A sweep may be late. A single thread polls only when it is free.
             let late = now.saturating_sub(ready + crate::driver::micros(limit));
             if record.was_queued && self.plan.most_calls > 1 && late > crate::check::SLACK {
-                self.shared.fail(|| format!("request {id} is called after it has waited for too long"));
+                self.shared.fail(|| format!("request {id} is called after it has waited too long"));
             }
         }
         id
@@ -242,7 +242,7 @@ impl Records {
         }
     }
 
-    /// Takes a part of a body that the application has read.
+    /// Checks a part of a body that the application has read.
     pub(crate) fn take_body(&mut self, id: usize, part: &[u8]) {
         let record = &mut self.requests[id];
         let at = record.read;
@@ -252,7 +252,7 @@ impl Records {
         }
     }
 
-    /// The body is over.
+    /// Checks that the body has ended where it should.
     pub(crate) fn end_body(&self, id: usize) {
         let (read, length) = (self.requests[id].read, self.plan.requests[id].body);
         if read != length || self.plan.requests[id].garbage.is_some() {
@@ -263,32 +263,32 @@ impl Records {
 
 impl App for Records {
     type Net = Side;
-    type Connection = Guest;
-    type Request = Asked;
-    type Response = Course;
+    type Connection = ConnectionObject;
+    type Request = QueuedRequest;
+    type Response = SuspendedCall;
     type Chunk = Chunk;
     type Waiter = usize;
 
-    fn connect(&mut self, peer: &Peer) -> Guest {
-        let number = peer.address.map(number_of).expect("the network tells addresses");
-        self.guests[number].is_open = true;
-        Guest { number, alive: Entrusted::new(&self.ledger) }
+    fn connect(&mut self, peer: &Peer) -> ConnectionObject {
+        let number = peer.address.map(number_of).expect("the network reports addresses");
+        self.connections[number].is_open = true;
+        ConnectionObject { number, alive: Returnable::new(&self.ledger) }
     }
 
-    fn begin(&mut self, head: &Head<'_>, guest: &mut Guest) -> Asked {
+    fn begin(&mut self, head: &Head<'_>, connection: &mut ConnectionObject) -> QueuedRequest {
         let now = self.shared.now();
         self.shared.moved();
-        let entrusted = Entrusted::new(&self.ledger);
+        let returnable = Returnable::new(&self.ledger);
         let Some(id) = self.id_of(head) else {
-            self.shared.fail(|| format!("a request begins that nobody has sent: {head:?}"));
-            return Asked { id: 0, entrusted };
+            self.shared.fail(|| format!("a request begins that no peer has sent: {head:?}"));
+            return QueuedRequest { id: 0, returnable };
         };
-        self.shared.trace(|| format!("request {id} begins on c{}", guest.number));
+        self.shared.trace(|| format!("request {id} begins on c{}", connection.number));
         self.check_head(id, head);
-        let records = &mut self.guests[guest.number];
+        let records = &mut self.connections[connection.number];
         let expected = self.plan.connections.iter().flat_map(|peer| &peer.requests).any(|&other| other == id);
-        if let Some(&before) = records.started_call.last() {
-            // One after the other.
+        if let Some(&before) = records.begun.last() {
+            // Requests of one connection come one after the other.
             if before + 1 != id || self.requests[before].ended.is_none() || self.requests[before].late.is_some() {
                 self.shared.fail(|| format!("request {id} begins behind {before}, {:?}", self.requests[before]));
             }
@@ -296,22 +296,22 @@ impl App for Records {
         if records.refused.is_some() || !expected {
             self.shared.fail(|| format!("request {id} begins where nothing should"));
         }
-        records.started_call.push(id);
+        records.begun.push(id);
         let record = &mut self.requests[id];
-        record.connection = Some(guest.number);
-        if record.started_call.replace(now).is_some() {
+        record.connection = Some(connection.number);
+        if record.begun.replace(now).is_some() {
             self.shared.fail(|| format!("request {id} begins twice"));
         }
         if self.plan.requests[id].body == 0 || !self.plan.config.buffer_bodies {
-            // One whose body lies behind its head is told of it all the same.
+            // A chunked body that is empty is reported all the same.
             if !matches!(head.framing, wire::http1::Framing::Chunked) || !self.plan.config.buffer_bodies {
                 self.make_ready(id);
             }
         }
-        Asked { id, entrusted }
+        QueuedRequest { id, returnable }
     }
 
-    fn receive(&mut self, asked: &mut Asked, body: Body<'_>) {
+    fn receive(&mut self, asked: &mut QueuedRequest, body: Body<'_>) {
         let id = asked.id;
         let most = self.plan.config.body_memory;
         let is_total_bounded = self.plan.config.body_memory_total.most() < usize::MAX;
@@ -332,7 +332,8 @@ impl App for Records {
             }
         };
         if !fits {
-            self.shared.fail(|| format!("the body of request {id}, {} bytes, is kept in a wrong place", bytes.len()));
+            self.shared
+                .fail(|| format!("the body of request {id}, {} bytes, is stored in the wrong place", bytes.len()));
         }
         self.take_body(id, &bytes);
         self.end_body(id);
@@ -341,18 +342,18 @@ impl App for Records {
         }
     }
 
-    fn abandon_request(&mut self, asked: Asked, refusal: Option<Refusal>) {
+    fn abandon_request(&mut self, asked: QueuedRequest, refusal: Option<Refusal>) {
         let now = self.shared.now();
         self.shared.moved();
         let id = asked.id;
-        asked.entrusted.settle();
+        asked.returnable.give_back();
         let status = refusal.map(|refusal| refusal.status);
         self.refusals += u64::from(refusal.is_some());
-        self.shared.trace(|| format!("request {id} is given up: {status:?}"));
+        self.shared.trace(|| format!("request {id} is dropped: {status:?}"));
         let record = &mut self.requests[id];
-        record.heard = record.connection.map_or(0, |number| self.network.borrow().story(number).last_arrival);
+        record.last_arrival = record.connection.map_or(0, |number| self.network.borrow().history(number).last_arrival);
         if record.called.is_some() || record.dismissed.replace((now, status)).is_some() {
-            self.shared.fail(|| format!("request {id} is given up although it was {record:?}"));
+            self.shared.fail(|| format!("request {id} is dropped although it was {record:?}"));
         }
     }
 
@@ -361,15 +362,15 @@ impl App for Records {
         self.woken.push(worker);
     }
 
-    fn idle(&mut self, _guest: &mut Guest) {}
+    fn idle(&mut self, _guest: &mut ConnectionObject) {}
 
-    fn refused(&mut self, refusal: Refusal, _line: Option<PartialRequestLine<'_>>, guest: &mut Guest) {
+    fn refused(&mut self, refusal: Refusal, _line: Option<PartialRequestLine<'_>>, connection: &mut ConnectionObject) {
         self.shared.moved();
         self.refusals += 1;
-        self.shared.trace(|| format!("c{} is refused with {}", guest.number, refusal.status));
-        let before = self.guests[guest.number].refused.replace((self.shared.now(), refusal.status));
+        self.shared.trace(|| format!("c{} is refused with {}", connection.number, refusal.status));
+        let before = self.connections[connection.number].refused.replace((self.shared.now(), refusal.status));
         if before.is_some() {
-            self.shared.fail(|| format!("c{} is refused twice", guest.number));
+            self.shared.fail(|| format!("c{} is refused twice", connection.number));
         }
     }
 
@@ -386,14 +387,14 @@ impl App for Records {
             }
             Report::FileShrank => {}
             Report::Panicked(message) => self.shared.fail(|| format!("the engine panicked: {message}")),
-            Report::SpoolFailed(error) => self.shared.fail(|| format!("a body could not be kept: {error}")),
+            Report::SpoolFailed(error) => self.shared.fail(|| format!("a body could not be stored: {error}")),
         }
     }
 }
 
-impl Drop for Guest {
+impl Drop for ConnectionObject {
     fn drop(&mut self) {
-        // A connection goes when it is over, and need not be handed back.
-        self.alive.is_settled = true;
+        // A connection's object is dropped with the connection, not given back.
+        self.alive.is_given_back = true;
     }
 }

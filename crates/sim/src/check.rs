@@ -1,10 +1,10 @@
-//! What has to hold: at every step, and when all is over.
+//! What has to hold: after every step, and at the end.
 
-use crate::app::{How, Record};
+use crate::app::{CallEnd, Record};
 use crate::clock::{MILLI, Micros};
 use crate::deadlines::{check_late_time, excuse_late};
 use crate::driver::micros;
-use crate::net::Story;
+use crate::net::History;
 use crate::peer::{Answer, Ending, Peer};
 use crate::plan::{Act, Garbage, pattern};
 use crate::world::World;
@@ -12,23 +12,23 @@ use engine::{Config, Expired};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-/// As much as a time limit may be late: the engine's grain, the clock's, and what calling a thread takes.
+/// How late a time limit may be: the engine's grain, the clock's grain, and the time to wake a thread.
 pub(crate) const SLACK: Micros = 120 * MILLI;
-/// As much as it may be early, for the clock's grain.
+/// How early a time limit may be, because of the clock's grain.
 const EARLY: Micros = 5 * MILLI;
 
-/// What the engine says of itself, as bounds: a write buffer and one part; besides what is kept before it is moved to a
-/// file; what is read ahead of a body, and the buffer of one receive.
+/// Limits that the engine documents: a write buffer and one part; the part of a body that is kept in memory before it
+/// moves to a file; what is read ahead of a body, and the buffer of one receive.
 const OUTPUT_AT_MOST: i64 = (128 << 10) + 250_000;
 const UNRELIEVED_AT_MOST: i64 = 1 << 20;
 const READ_AHEAD_AT_MOST: u64 = (64 << 10) + (64 << 10) + 16;
-/// The same as memory that is in use, which may be twice as large as what lies in it.
+/// The same as allocated memory, which may be twice the number of bytes in it.
 const BODY_BEYOND_MEMORY: usize = 2 * ((64 << 10) + (64 << 10));
 /// How long a connection lingers.
 const LINGER: Micros = 2000 * MILLI;
 
 impl World {
-    // ---------------------------------------------------------------------------------------------- at every step
+    // ------------------------------------------------------------------------------------------- after every step
 
     pub(crate) fn check_step(&self) {
         let shared = &self.shared;
@@ -42,10 +42,11 @@ impl World {
         }
         let room = self.plan.conditions.descriptors - self.plan.conditions.reserve;
         if network.open() > room {
-            shared.fail(|| format!("{} connections are open where there is room for {room}", network.open()));
+            shared.fail(|| format!("{} connections are open with room for {room}", network.open()));
         }
         self.check_body_memory(network.open());
-        // Bodies whose heads came earlier are received all the same, and whoever puts a call back may find another one.
+        // Bodies whose heads came earlier are received all the same, and completing a call may uncover the next
+        // request.
         let waits = |record: &&Record| record.ready.is_some() && record.called.is_none() && record.dismissed.is_none();
         let with_bodies = self.records().requests.iter().filter(waits).filter(|record| record.read > 0).count();
         if statistics.queued > (self.plan.config.queue + self.plan.most_calls + with_bodies) as u64 {
@@ -53,13 +54,13 @@ impl World {
         }
         let ledger = &self.records().ledger;
         if ledger.dropped_in_tick.load(Ordering::Relaxed) > 0 {
-            shared.fail(|| "a tick drops what belongs to the application".to_owned());
+            shared.fail(|| "a tick drops an object of the application".to_owned());
         }
         if ledger.lost.load(Ordering::Relaxed) > 0 {
-            shared.fail(|| "a request or a response was dropped and not handed back".to_owned());
+            shared.fail(|| "a request or a response was dropped and not given back".to_owned());
         }
-        for (number, guest) in self.records().guests.iter().enumerate() {
-            let Some(&id) = guest.started_call.last() else { continue };
+        for (number, connection) in self.records().connections.iter().enumerate() {
+            let Some(&id) = connection.begun.last() else { continue };
             let record = &self.records().requests[id];
             let request = &self.plan.requests[id];
             let deferred = ledger.deferred[id].load(Ordering::Relaxed);
@@ -71,7 +72,7 @@ impl World {
             let is_read = record.late.is_none() && self.deadlines().refused_at.is_empty();
             let (Some(_), None, None, true) = (record.ready, record.ended, record.dismissed, is_read) else { continue };
             let Some(place) = self.place_of(number, id) else { continue };
-            // Of a body in chunks it is not known here what lies on the wire before a byte of it.
+            // For a chunked body the number of bytes on the wire before a byte of it is not known here.
             let used = match (self.plan.config.buffer_bodies, request.is_chunked) {
                 (true, _) | (false, true) => place.end,
                 (false, false) => place.head + record.read,
@@ -83,19 +84,19 @@ impl World {
         }
     }
 
-    /// Bodies keep the bound on their memory together, and give back what they had.
+    /// Checks that all bodies together respect the limit on their memory, and return what they used.
     fn check_body_memory(&self, connections: usize) {
         let Config { body_memory_total, buffer_bodies, .. } = &self.plan.config;
         let (used, most) = (body_memory_total.used(), body_memory_total.most());
-        // Of one that is handed on as it arrives there is always something, so that its call gets on.
+        // Of a body that is read as it arrives there is always some part, so that its call makes progress.
         let beyond = if *buffer_bodies { 0 } else { connections * BODY_BEYOND_MEMORY };
         if used > most.saturating_add(beyond) {
-            self.shared.fail(|| format!("{used} bytes of bodies are in memory, where {most} may be"));
+            self.shared.fail(|| format!("{used} bytes of bodies are in memory; the limit is {most}"));
         }
         let is_under_way =
-            |record: &Record| record.started_call.is_some() && record.ended.is_none() && record.dismissed.is_none();
+            |record: &Record| record.begun.is_some() && record.ended.is_none() && record.dismissed.is_none();
         if used > 0 && self.rules.running() == 0 && !self.records().requests.iter().any(is_under_way) {
-            self.shared.fail(|| format!("{used} bytes of bodies are in memory, and no request is under way"));
+            self.shared.fail(|| format!("{used} bytes of bodies are in memory without any request"));
         }
     }
 
@@ -109,31 +110,31 @@ impl World {
         peer.places.get(index).copied()
     }
 
-    // ----------------------------------------------------------------------------------------------- when all is over
+    // -------------------------------------------------------------------------------------------------- at the end
 
     pub(crate) fn check_end(&self) {
         let (hanging, unfinished) = self.threads.unfinished();
-        let mail = self.rules.mail().count();
+        let pinned = self.rules.pinned_work().count();
         let fail = |what: String| self.shared.fail(|| format!("{what}; {}", self.describe()));
         if !unfinished.is_empty() && !self.is_unfinished {
-            return fail(format!("the calls of requests {unfinished:?} never go on"));
+            return fail(format!("the calls of requests {unfinished:?} never continue"));
         }
         let statistics = self.engine().statistics();
-        // Where calls hang, what depends on their threads waits for ever.
+        // Where calls hang, work that is bound to their threads waits forever.
         let is_free = hanging.is_empty();
         let is_cut_off = self.stopped.is_some_and(|(_, until)| until != Micros::MAX);
-        if is_free && (statistics.connections != 0 || mail != 0) {
-            return fail(format!("nothing moves any more, and {mail} mails are left"));
+        if is_free && (statistics.connections != 0 || pinned != 0) {
+            return fail(format!("nothing moves any more, and {pinned} pieces of work wait for their threads"));
         }
         let awaiting = self.network.borrow().awaiting();
         if is_free && self.stopped.is_none() && awaiting > 0 {
             return fail(format!("nothing moves any more, and {awaiting} connections wait to be accepted"));
         }
         if is_free && self.stopped.is_some() && !self.engine().is_stopped() {
-            return fail("the engine is told to stop and never has".to_owned());
+            return fail("the engine was told to stop and has not stopped".to_owned());
         }
-        if is_cut_off && !is_free && statistics.connections > (hanging.len() + mail) as u64 {
-            return fail("more is left than calls that hang".to_owned());
+        if is_cut_off && !is_free && statistics.connections > (hanging.len() + pinned) as u64 {
+            return fail("more is left than hanging calls".to_owned());
         }
         for peer in &self.connections {
             if self.shared.has_failed() {
@@ -144,7 +145,7 @@ impl World {
         self.check_statistics(hanging.len() as u64, is_free);
         let in_memory = self.plan.config.body_memory_total.used();
         if is_free && in_memory > 0 {
-            fail(format!("{in_memory} bytes of bodies are still counted"));
+            fail(format!("{in_memory} bytes of bodies are still reserved"));
         }
     }
 
@@ -157,11 +158,11 @@ impl World {
         let busy = count(&|record| record.dismissed.is_some_and(|(_, status)| status == Some(503)))
             + self
                 .records()
-                .guests
+                .connections
                 .iter()
-                .filter(|guest| guest.refused.is_some_and(|(_, status)| status == 503))
+                .filter(|connection| connection.refused.is_some_and(|(_, status)| status == 503))
                 .count() as u64;
-        // The application is not told of each request that is refused because nobody turned the engine.
+        // The application is not notified of requests that are refused because no thread polls the engine.
         let blocked = self.deadlines().refused_waiting;
         let ranges = [
             ("refused", statistics.refused, self.records().refusals, blocked),
@@ -170,7 +171,7 @@ impl World {
         for (name, counted, expected, more) in ranges {
             if counted < expected || counted > expected + more {
                 self.shared
-                    .fail(|| format!("{name} is counted as {counted} and was {expected} to {}", expected + more));
+                    .fail(|| format!("{name} is counted as {counted}, expected {expected} to {}", expected + more));
             }
         }
         let equal = [
@@ -182,26 +183,26 @@ impl World {
         ];
         for (name, counted, expected) in equal {
             if counted != expected {
-                self.shared.fail(|| format!("{name} is counted as {counted} and was {expected}"));
+                self.shared.fail(|| format!("{name} is counted as {counted}, expected {expected}"));
             }
         }
         if is_free {
             let left = [statistics.running, statistics.suspended, statistics.queued, statistics.connections];
             if left != [0; 4] {
-                self.shared.fail(|| format!("nothing is left, but counted: {left:?}"));
+                self.shared.fail(|| format!("nothing is left, but the counters say {left:?}"));
             }
         } else if statistics.running < hanging {
             self.shared.fail(|| format!("{} calls run and {hanging} hang", statistics.running));
         }
         if statistics.accept_pauses < self.records().pauses_reported {
-            self.shared.fail(|| "more pauses are reported than were made".to_owned());
+            self.shared.fail(|| "more pauses are reported than occurred".to_owned());
         }
     }
 
     fn check_peer(&self, peer: &Peer, is_free: bool) {
         let fail = |what: String| self.shared.fail(|| format!("peer {}: {what}", peer.index));
         let Some(connection) = peer.connection else { return fail("it never connected".to_owned()) };
-        let story = self.network.borrow().story(connection);
+        let history = self.network.borrow().history(connection);
         for (index, answer) in peer.answers.iter().enumerate() {
             let id = peer.plan.requests[index];
             if let Err(what) = self.check_answer(connection, id, answer) {
@@ -225,56 +226,55 @@ impl World {
             let is_late = self.records().requests[id].dismissed.is_some_and(|(_, status)| status == Some(408));
             let is_there = peer.acted.is_none() && matches!(peer.ending, Some(Ending::End | Ending::Left));
             if waits && is_late && is_there && !peer.told_to_continue.contains(&id) {
-                return fail(format!("request {id} is refused because nobody told it to continue"));
+                return fail(format!("request {id} is refused although the server should have sent 100 Continue"));
             }
         }
         let missing = peer.answers.len();
         let goes_on = peer.answers.last().is_none_or(|last| last.keep_alive);
         if !goes_on {
-            let started_call =
-                peer.plan.requests[missing..].iter().find(|&&id| self.records().requests[id].started_call.is_some());
-            if let Some(id) = started_call {
-                return fail(format!("request {id} begins behind the last answer"));
+            let begun = peer.plan.requests[missing..].iter().find(|&&id| self.records().requests[id].begun.is_some());
+            if let Some(id) = begun {
+                return fail(format!("request {id} begins after the last answer"));
             }
         }
         let Some(&id) = peer.plan.requests.get(missing).filter(|_| goes_on) else {
-            return self.check_idle(peer, &story);
+            return self.check_idle(peer, &history);
         };
-        if let Err(what) = self.excuse(peer, missing, &story, is_free) {
+        if let Err(what) = self.excuse(peer, missing, &history, is_free) {
             let record = &self.records().requests[id];
-            return fail(format!("request {id} has no answer: {what}; {:?}, {record:?}, {story:?}", peer.ending));
+            return fail(format!("request {id} has no answer: {what}; {:?}, {record:?}, {history:?}", peer.ending));
         }
-        self.check_idle(peer, &story);
+        self.check_idle(peer, &history);
     }
 
-    /// Whether the answer is the right one.
+    /// Checks that the answer is the right one.
     fn check_answer(&self, connection: usize, id: usize, answer: &Answer) -> Result<(), String> {
         let (request, record) = (&self.plan.requests[id], &self.records().requests[id]);
         let script = &request.script;
-        let says = |what: &str| Err(what.to_owned());
+        let wrong = |what: &str| Err(what.to_owned());
         if answer.id.is_some_and(|other| other != id) {
-            return says("it answers another request");
+            return wrong("it answers another request");
         }
         let is_refusal = answer.id.is_none();
         if is_refusal && answer.keep_alive {
-            return says("the connection goes on behind a refusal");
+            return wrong("the connection is kept alive after a refusal");
         }
         let by_engine = match (record.called, record.dismissed) {
             (Some(_), _) => None,
             (None, Some((_, Some(status)))) => Some(status),
-            (None, Some((_, None))) => return says("it was given up"),
-            (None, None) => match self.records().guests[connection].refused {
+            (None, Some((_, None))) => return wrong("the engine had dropped it"),
+            (None, None) => match self.records().connections[connection].refused {
                 Some((_, status)) => Some(status),
                 None if answer.status == 503 && self.rules.source().has_refused_waiting(0, answer.at) => Some(503),
-                None => return says("nobody gave it"),
+                None => return wrong("neither engine nor application sent it"),
             },
         };
         if let Some(status) = by_engine {
             if answer.status != status {
-                return says("the engine refused with another status");
+                return wrong("the engine refused with another status");
             }
             if answer.has_retry_after != (status == 503) {
-                return says("only 503 says when to try again");
+                return wrong("only 503 may have Retry-After");
             }
             return self.check_refusal(connection, id, status);
         }
@@ -284,24 +284,24 @@ impl World {
         let shown = |length: usize| if request.is_bodiless() { Vec::new() } else { pattern(id, 0, length) };
         let length = script.length();
         match record.ended.map(|(_, how)| how) {
-            Some(How::Refused(status)) if is_refusal && answer.status == status => Ok(()),
-            Some(How::Refused(_)) => says("it is not the page that the application asked for"),
-            _ if is_refusal => says("the engine refused what was called"),
-            _ if answer.status != script.status => says("it has another status"),
-            Some(How::Whole) if answer.body == shown(length) => self.check_keep_alive(id, answer),
-            Some(How::Whole) => says("its body is another one"),
-            // One that breaks off behind the last byte is whole for the peer.
-            Some(How::Cut | How::Abandoned) | None if request.is_bodiless() => Ok(()),
-            Some(How::Cut | How::Abandoned) | None
+            Some(CallEnd::Refused(status)) if is_refusal && answer.status == status => Ok(()),
+            Some(CallEnd::Refused(_)) => wrong("it is not the error page of the application"),
+            _ if is_refusal => wrong("the engine refused a request that was called"),
+            _ if answer.status != script.status => wrong("its status is wrong"),
+            Some(CallEnd::Whole) if answer.body == shown(length) => self.check_keep_alive(id, answer),
+            Some(CallEnd::Whole) => wrong("its body is wrong"),
+            // A response cut behind its last byte is whole for the peer.
+            Some(CallEnd::Cut | CallEnd::Abandoned) | None if request.is_bodiless() => Ok(()),
+            Some(CallEnd::Cut | CallEnd::Abandoned) | None
                 if script.declared == Some(answer.body.len() as u64) && answer.body == shown(answer.body.len()) =>
             {
                 Ok(())
             }
-            Some(How::Cut | How::Abandoned) | None => says("it was cut, and passes for the whole"),
+            Some(CallEnd::Cut | CallEnd::Abandoned) | None => wrong("it was cut, and the cut is not visible"),
         }
     }
 
-    /// The connection goes on if nothing speaks against it.
+    /// Checks that the connection is kept alive unless there is a reason to close it.
     fn check_keep_alive(&self, id: usize, answer: &Answer) -> Result<(), String> {
         let request = &self.plan.requests[id];
         let is_draining =
@@ -309,34 +309,35 @@ impl World {
         let is_last = request.asks_to_close || request.script.closes || request.is_until_close();
         let may_end = is_last || self.draining_since.is_some() || !self.plan.config.buffer_bodies;
         match answer.keep_alive {
-            true if is_last || is_draining => Err("the connection goes on".to_owned()),
-            false if !may_end => Err("the connection does not go on".to_owned()),
+            true if is_last || is_draining => Err("the connection is kept alive".to_owned()),
+            false if !may_end => Err("the connection is closed".to_owned()),
             _ => Ok(()),
         }
     }
 
-    /// Whether the engine had a reason to refuse.
+    /// Checks that the engine had a reason to refuse.
     fn check_refusal(&self, connection: usize, id: usize, status: u16) -> Result<(), String> {
         let (request, record) = (&self.plan.requests[id], &self.records().requests[id]);
         let config = &self.plan.config;
-        let story = self.network.borrow().story(connection);
-        let has_ended = |at: Micros| story.left_at.is_some_and(|left| left <= at);
+        let history = self.network.borrow().history(connection);
+        let has_ended = |at: Micros| history.left_at.is_some_and(|left| left <= at);
         let limit = |time: Option<Duration>| time.map_or(Micros::MAX, micros);
-        let at = record.dismissed.map(|(at, _)| at).or(self.records().guests[connection].refused.map(|(at, _)| at));
+        let at =
+            record.dismissed.map(|(at, _)| at).or(self.records().connections[connection].refused.map(|(at, _)| at));
         let at = at.unwrap_or_default() + EARLY;
-        let accepted = story.accepted.unwrap_or_default();
+        let accepted = history.accepted.unwrap_or_default();
         let is_right = match (status, request.garbage) {
             (505, Some(Garbage::Head(505))) | (400, Some(_)) => true,
             (400, None) => has_ended(at),
             (408, _) => {
                 let graced = self.stopped.map_or(Micros::MAX, |(stopped, _)| stopped + self.grace());
                 let is_slow_head = at >= accepted.saturating_add(limit(config.header_timeout)).min(graced);
-                record.started_call.map_or(is_slow_head, |started_call| {
-                    self.is_stalled(id, started_call, record.heard, record.heard.max(started_call), at)
+                record.begun.map_or(is_slow_head, |begun| {
+                    self.is_stalled(id, begun, record.last_arrival, record.last_arrival.max(begun), at)
                 })
             }
             (503, _) => {
-                // It may have been held back before it was read.
+                // Reading it may have been paused.
                 let before = id.checked_sub(1).map(|before| &self.records().requests[before]);
                 let before =
                     before.filter(|before| before.connection == Some(connection)).and_then(|before| before.ended);
@@ -347,77 +348,77 @@ impl World {
             }
             _ => false,
         };
-        if is_right { Ok(()) } else { Err(format!("there is no reason for {status}")) }
+        if is_right { Ok(()) } else { Err(format!("there was no reason for {status}")) }
     }
 
-    /// How long an idle connection may still ask once the server stops, at least.
+    /// For how long an idle connection may still send a request after the server was told to stop, at least.
     fn grace(&self) -> Micros {
         self.plan.stops.iter().map(|stop| micros(stop.grace)).min().unwrap_or(Micros::MAX)
     }
 
-    /// Whether it is right that a body, of which something was heard last then, is given up as too slow `at` that time.
-    /// It was waited for since then.
-    pub(crate) fn is_stalled(&self, id: usize, started_call: Micros, heard: Micros, since: Micros, at: Micros) -> bool {
+    /// Whether a body may be refused at `at` as too slow. Its last bytes arrived at `last_arrival`, and the engine
+    /// waited for it since `since`.
+    pub(crate) fn is_stalled(&self, id: usize, begun: Micros, last_arrival: Micros, since: Micros, at: Micros) -> bool {
         let config = &self.plan.config;
         let limit = config.body_timeout.map_or(Micros::MAX, micros);
-        let stalls_at = heard.max(started_call).saturating_add(limit);
-        // One that sends all the time but too little is given up no earlier than that, and so is one of which only chunks'
-        // sizes came: they are no part of the body.
+        let stalls_at = last_arrival.max(begun).saturating_add(limit);
+        // A body that arrives all the time but too slowly is refused no earlier than this, and so is one of which only
+        // chunk sizes came, which are no part of the body.
         let may_be_nothing = config.min_rate > 0 || self.plan.requests[id].is_chunked;
-        let earliest = if may_be_nothing { started_call.saturating_add(limit) } else { stalls_at };
-        let latest = since.max(heard).saturating_add(limit).saturating_add(SLACK);
+        let earliest = if may_be_nothing { begun.saturating_add(limit) } else { stalls_at };
+        let latest = since.max(last_arrival).saturating_add(limit).saturating_add(SLACK);
         at + EARLY >= earliest && (self.plan.most_calls == 1 || at <= latest + EARLY)
     }
 
-    /// Whether it is right that a request has no whole answer.
-    fn excuse(&self, peer: &Peer, index: usize, story: &Story, is_free: bool) -> Result<(), String> {
+    /// Checks that there is a reason why a request has no whole answer.
+    fn excuse(&self, peer: &Peer, index: usize, history: &History, is_free: bool) -> Result<(), String> {
         let id = peer.plan.requests[index];
         let record = &self.records().requests[id];
         let place = peer.places[index];
         let config = &self.plan.config;
         let limit = |time: Option<Duration>| time.map_or(Micros::MAX, micros);
-        // It has left, or does not read: nobody is there to be answered.
+        // The peer has left, or does not read.
         let is_away = peer.ending == Some(Ending::Left) || peer.acted.is_some_and(|(_, act)| act == Act::StallReading);
-        if is_away || story.was_refused {
+        if is_away || history.was_refused {
             return Ok(());
         }
         let is_answered = record.late.is_some_and(|late| matches!(late.outcome, Expired::Answered { .. }));
         let hangs = (record.hangs || !is_free) && !is_answered;
         let Some(ending) = peer.ending else {
-            return if hangs { Ok(()) } else { Err("it waits for ever".to_owned()) };
+            return if hangs { Ok(()) } else { Err("it waits forever".to_owned()) };
         };
         let shows = ending == Ending::Reset || peer.is_broken || !peer.has_part();
         if !shows {
-            return Err("the cut does not show".to_owned());
+            return Err("the cut is not visible".to_owned());
         }
-        // An empty line before a request line is nothing yet.
+        // An empty line before a request line is no request yet.
         let blank = if self.plan.requests[id].bytes.starts_with(b"\r\n") { 2 } else { 0 };
         if peer.sent <= place.start + blank || hangs {
             return Ok(());
         }
-        if let (Some(late), None) = (record.late, story.dropped) {
-            // The socket is open for as long as the call is out.
+        if let (Some(late), None) = (record.late, history.dropped) {
+            // The socket is open as long as the call runs.
             return excuse_late(peer, late).unwrap_or(Ok(()));
         }
-        let Some((dropped, _)) = story.dropped else { return Err("the server still holds it".to_owned()) };
+        let Some((dropped, _)) = history.dropped else { return Err("the server still has it open".to_owned()) };
         let late = dropped + EARLY;
         let is_stopping = self.stopped.is_some_and(|(at, _)| at <= dropped);
         if self.stopped.is_some_and(|(_, until)| until <= late) {
             return Ok(());
         }
         let has_stalled =
-            story.full_since.is_some_and(|since| since.saturating_add(limit(config.write_timeout)) <= late);
-        // One that reads all the time but too little is cut no earlier than that.
+            history.full_since.is_some_and(|since| since.saturating_add(limit(config.write_timeout)) <= late);
+        // A peer that reads all the time but too slowly is cut no earlier than this.
         let by_rate = record.called.filter(|_| config.min_rate > 0);
         let is_too_slow = by_rate.is_some_and(|at| at.saturating_add(limit(config.write_timeout)) <= late);
         if has_stalled || is_too_slow {
             return Ok(());
         }
-        // An answer of which the rest is destroyed because the peer goes on sending for longer than anybody lingers.
+        // The rest of the answer was destroyed because the peer went on sending for longer than the server lingers.
         let answered =
             record.late.map(|late| late.at).or(record.ended.map(|(at, _)| at)).or(record.dismissed.map(|(at, _)| at));
         let answered =
-            answered.or(self.records().guests[peer.connection.unwrap_or_default()].refused.map(|(at, _)| at));
+            answered.or(self.records().connections[peer.connection.unwrap_or_default()].refused.map(|(at, _)| at));
         if ending == Ending::Reset && answered.is_some_and(|at| at + LINGER <= late) {
             return Ok(());
         }
@@ -425,26 +426,27 @@ impl World {
         if ending == Ending::Reset && record.called.is_none() && refused {
             return Ok(());
         }
-        // It lies unread at a peer that then sends a request to where it has been idle for too long.
+        // The answer is unread at a peer that then sends a request on a connection that was idle for too long.
         let idle = limit(config.keep_alive).min(if is_stopping { self.grace() } else { Micros::MAX });
-        let was_idle = story.last_send.saturating_add(idle) <= late && story.last_arrival > dropped;
+        let was_idle = history.last_send.saturating_add(idle) <= late && history.last_arrival > dropped;
         if ending == Ending::Reset && answered.is_some() && was_idle {
             return Ok(());
         }
-        // A reset that shows the cut of an answer destroys those before it that were not read.
+        // A reset that makes a cut visible destroys earlier answers that were not read yet.
         let breaks = |&id: &usize| {
             let Record { ended, late, .. } = self.records().requests[id];
-            let was_cut = ended.is_some_and(|(_, how)| how == How::Cut)
+            let was_cut = ended.is_some_and(|(_, how)| how == CallEnd::Cut)
                 || late.is_some_and(|late| matches!(late.outcome, Expired::Cut { .. }));
             self.has_missing_file(id) || (was_cut && self.plan.requests[id].is_until_close())
         };
         if ending == Ending::Reset && peer.plan.requests[index..].iter().any(breaks) {
             return Ok(());
         }
-        // A response without a body can break off behind its head.
+        // A response without a body can be cut behind its head.
         let before = index.checked_sub(1).map(|before| &self.records().requests[peer.plan.requests[before]]);
         if before.is_some_and(|before| {
-            before.late.is_some() || before.ended.is_some_and(|(_, how)| matches!(how, How::Cut | How::Abandoned))
+            before.late.is_some()
+                || before.ended.is_some_and(|(_, how)| matches!(how, CallEnd::Cut | CallEnd::Abandoned))
         }) {
             return Ok(());
         }
@@ -453,20 +455,20 @@ impl World {
         {
             return excuse;
         }
-        match (record.started_call, record.ended.map(|(_, how)| how), record.dismissed) {
-            // The application broke off.
-            (_, Some(How::Cut), _) => Ok(()),
-            (_, Some(how), _) => Err(format!("it has ended: {how:?}")),
-            (Some(_), None, Some((_, status))) => Err(format!("it was given up: {status:?}")),
-            (Some(_), None, None) => Err("nothing became of it".to_owned()),
-            // It came when the connection was idle for so long that it had been closed, or was about to be.
-            (None, None, _) if story.taken <= place.start as u64 => {
-                let since = if index == 0 { story.accepted.unwrap_or_default() } else { story.last_send };
+        match (record.begun, record.ended.map(|(_, how)| how), record.dismissed) {
+            // The application cut it.
+            (_, Some(CallEnd::Cut), _) => Ok(()),
+            (_, Some(how), _) => Err(format!("its call ended: {how:?}")),
+            (Some(_), None, Some((_, status))) => Err(format!("it was dropped: {status:?}")),
+            (Some(_), None, None) => Err("it was neither called nor refused".to_owned()),
+            // It arrived when the idle connection had been closed, or was about to be.
+            (None, None, _) if history.taken <= place.start as u64 => {
+                let since = if index == 0 { history.accepted.unwrap_or_default() } else { history.last_send };
                 let idle = limit(if index == 0 { config.header_timeout } else { config.keep_alive });
                 let was_there =
-                    story.unread_since.is_some_and(|at| at + SLACK < dropped && at < since.saturating_add(idle));
+                    history.unread_since.is_some_and(|at| at + SLACK < dropped && at < since.saturating_add(idle));
                 if was_there && !is_stopping {
-                    return Err("it was there in time and was not read".to_owned());
+                    return Err("it arrived in time and was not read".to_owned());
                 }
                 let is_idle =
                     since.saturating_add(idle) <= late || since.saturating_add(idle).saturating_add(LINGER) <= late;
@@ -481,30 +483,30 @@ impl World {
         self.plan.requests[id].script.ops.iter().any(is_missing)
     }
 
-    /// A connection that was idle was closed when its time was up, neither before nor long after.
-    fn check_idle(&self, peer: &Peer, story: &Story) {
-        let Some((dropped, _)) = story.dropped else { return };
+    /// Checks that an idle connection was closed at its time limit, neither earlier nor much later.
+    fn check_idle(&self, peer: &Peer, history: &History) {
+        let Some((dropped, _)) = history.dropped else { return };
         let has_answers_only = peer.answers.last().is_some_and(|last| last.keep_alive)
-            && story.taken == peer.places[peer.answers.len() - 1].end as u64;
+            && history.taken == peer.places[peer.answers.len() - 1].end as u64;
         let (Some(limit), true, None) = (self.plan.config.keep_alive.map(micros), has_answers_only, self.stopped)
         else {
             return;
         };
-        let left = story.left_at.is_some_and(|at| at <= dropped);
-        if left || story.was_refused || story.full_since.is_some() {
+        let left = history.left_at.is_some_and(|at| at <= dropped);
+        if left || history.was_refused || history.full_since.is_some() {
             return;
         }
         // The end of a response without a body is not sent.
         let last = &self.records().requests[peer.plan.requests[peer.answers.len() - 1]];
-        let (Some((last, How::Whole)), None) = (last.ended, last.late) else { return };
-        let last = last.max(story.last_send);
+        let (Some((last, CallEnd::Whole)), None) = (last.ended, last.late) else { return };
+        let last = last.max(history.last_send);
         if dropped + EARLY < last.saturating_add(limit) {
-            self.shared.fail(|| format!("peer {} was idle and is closed too early; {story:?}", peer.index));
+            self.shared.fail(|| format!("peer {} was idle and was closed too early; {history:?}", peer.index));
         }
         let is_prompt = self.plan.most_calls > 1 && peer.plan.reads.pause == 0;
-        let latest = last.max(story.last_arrival) + 2 * peer.plan.latency + limit + SLACK;
+        let latest = last.max(history.last_arrival) + 2 * peer.plan.latency + limit + SLACK;
         if is_prompt && dropped > latest && !peer.acted.is_some_and(|(_, act)| act == Act::StallReading) {
-            self.shared.fail(|| format!("peer {} was idle and is closed too late; {story:?}", peer.index));
+            self.shared.fail(|| format!("peer {} was idle and was closed too late; {history:?}", peer.index));
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Virtual time, what is to happen in it, and what everybody in the world shares.
+//! Virtual time, the calendar of events, and what all parts of the world share.
 
 use fastrand::Rng;
 use std::cell::{Cell, RefCell};
@@ -12,34 +12,34 @@ pub(crate) type Micros = u64;
 pub(crate) const MILLI: Micros = 1_000;
 pub(crate) const SECOND: Micros = 1_000_000;
 
-/// Something that happens at a moment.
+/// Something that happens at a point in time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Event {
-    /// What was sent towards the server arrives on this connection: the start of it, bytes, an end, a reset.
+    /// What was sent to the server arrives on this connection: the start of it, bytes, an end, or a reset.
     ArriveAtServer(usize),
-    /// What was sent towards the peer arrives on this connection.
+    /// What was sent to the peer arrives on this connection.
     ArriveAtPeer(usize),
-    /// The sending side of the server learns of room.
+    /// The server's sending side learns of free space.
     RoomAtServer(usize),
-    /// The sending side of the peer does.
+    /// The peer's sending side learns of free space.
     RoomAtPeer(usize),
-    /// A peer acts. An event of an older round is void.
+    /// A peer acts. Void unless its number is the peer's current one.
     Peer(usize, u64),
-    /// A thread goes on. An event of an older round is void.
+    /// A thread continues. Void unless its number is the thread's current one.
     Worker(usize, u64),
-    /// The ticking thread ticks. An event of an older round is void.
+    /// The ticker ticks. Void unless its number is the current one.
     Tick(u64),
-    /// The server is told to drain.
+    /// The server begins to drain.
     Drain,
-    /// It is told to stop, as this number of its plan says.
+    /// The server stops, as this entry of its plan says.
     Stop(usize),
     /// The rest of the process opens or closes files.
     Files,
-    /// A request that was ready then may still wait: its peer may leave.
-    Waits(usize),
+    /// The peer of this request, which was ready earlier, loses patience if the request still waits.
+    PatienceEnds(usize),
 }
 
-/// What everybody shares: time, what is to come, chance, and what went wrong.
+/// What all parts of the world share: time, calendar, random choices, and the failure.
 #[derive(Debug)]
 pub(crate) struct Shared {
     now: Cell<Micros>,
@@ -47,7 +47,7 @@ pub(crate) struct Shared {
     scheduled: Cell<u64>,
     rng: RefCell<Rng>,
     traces: bool,
-    /// Counts what moved, so that a server that is busy without doing anything is seen.
+    /// Counts progress, so that a busy loop is noticed.
     moves: Cell<u64>,
     moved_at: Cell<Micros>,
     failure: RefCell<Option<String>>,
@@ -71,21 +71,22 @@ impl Shared {
         self.now.get()
     }
 
-    /// Has `event` happen at `at`, which is not in the past; those of one moment happen in the order of this call.
+    /// Schedules `event` at `at`, which must not be in the past. Events of the same time happen in the order of
+    /// scheduling.
     pub(crate) fn schedule(&self, at: Micros, event: Event) {
         let number = self.scheduled.get();
         self.scheduled.set(number + 1);
         self.calendar.borrow_mut().push(Reverse((at.max(self.now()), number, event)));
     }
 
-    /// Moves time on to what happens next.
+    /// Advances time to the next event, and takes it.
     pub(crate) fn advance(&self) -> Option<Event> {
         let Reverse((at, _, event)) = self.calendar.borrow_mut().pop()?;
         self.now.set(at);
         Some(event)
     }
 
-    /// A chance of one in `count`.
+    /// True with a probability of one in `count`.
     pub(crate) fn one_in(&self, count: u32) -> bool {
         self.rng.borrow_mut().u32(0..count) == 0
     }
@@ -98,7 +99,7 @@ impl Shared {
         self.rng.borrow_mut().usize(0..length)
     }
 
-    /// A generator of its own for what is drawn in advance.
+    /// A separate generator for what is drawn in advance.
     pub(crate) fn fork(&self) -> Rng {
         self.rng.borrow_mut().fork()
     }
@@ -108,7 +109,7 @@ impl Shared {
         self.moved_at.set(self.now());
     }
 
-    /// When something moved last.
+    /// Time of the last progress.
     pub(crate) fn moved_at(&self) -> Micros {
         self.moved_at.get()
     }
@@ -117,9 +118,9 @@ impl Shared {
         self.moves.get()
     }
 
-    /// Something that must not happen has happened. The first one ends the world.
+    /// Fails the world. The first failure ends it.
     ///
-    /// It is no panic, because the engine contains those that come up within it.
+    /// This does not panic, because the engine contains panics within it.
     pub(crate) fn fail(&self, what: impl FnOnce() -> String) {
         let mut failure = self.failure.borrow_mut();
         if failure.is_none() {
@@ -144,7 +145,7 @@ impl Shared {
     }
 }
 
-/// Seconds with six places.
+/// Seconds with six decimal places.
 pub(crate) fn moment(at: Micros) -> String {
     format!("{}.{:06}", at / SECOND, at % SECOND)
 }

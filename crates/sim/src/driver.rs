@@ -1,13 +1,13 @@
-//! Threads that go by the rules of the baton ([`engine::scheduler::Rules`]), in virtual time.
+//! Threads that follow the rules of leader/followers ([`engine::scheduler::Rules`]) in virtual time.
 //!
-//! What a thread does while it holds the lock takes no time; what the application does takes what its script says. So
-//! here it is decided by the seed, and not by a scheduler, who comes in between. The lock itself and its condition
-//! variables are no part of this: every interleaving of those is tried with loom.
+//! What a thread does while it holds the lock takes no time. What the application does takes as long as its script
+//! says. So the seed decides which thread runs next, not an operating system. The lock itself and its condition
+//! variables are not part of this: loom tries every interleaving of those.
 
-use crate::app::{Asked, Course, How, Records};
+use crate::app::{CallEnd, QueuedRequest, Records, SuspendedCall};
 use crate::clock::{Event, Micros};
 use crate::world::World;
-use engine::scheduler::{Action, StartedCall, Waits};
+use engine::scheduler::{Action, StartedCall, WaitStep};
 use engine::{Pace, SLOW_TICK, STEADY_TICK, Ticket, Wanted, Work};
 use std::time::Duration;
 
@@ -20,76 +20,76 @@ pub(crate) fn micros(duration: Duration) -> Micros {
 pub(crate) struct Job {
     pub(crate) id: usize,
     pub(crate) connection: usize,
-    /// The thread that it stays on.
+    /// The thread that the call stays on.
     pub(crate) worker: usize,
-    /// While it is under way.
+    /// Set while the call runs, not while it is suspended.
     pub(crate) ticket: Option<Ticket>,
-    /// The next operation.
+    /// Index of the next operation.
     pub(crate) at: usize,
     pub(crate) written: usize,
-    /// Body bytes that the operation under way has read.
+    /// Body bytes that the current operation has read.
     pub(crate) read: usize,
 }
 
 /// What a thread does.
 #[derive(Debug)]
 enum State {
-    /// It was not started, or has something in its hands.
+    /// The thread has not been started, or is handled at this moment.
     Absent,
-    /// It was started.
-    Begins,
-    StandsBy,
-    /// It was called, and is on its way.
-    Comes,
-    /// It waits for the poller. `at_once`: without the interpreter, since it was called.
-    Watches {
+    /// It was started and has not arrived.
+    Starting,
+    Following,
+    /// It was notified and has not arrived.
+    Notified,
+    /// It waits for the poller. `at_once`: without the GIL, since it was notified.
+    Polling {
         at_once: bool,
     },
-    /// It has waited without the interpreter, and waits for that.
-    Attaches,
-    /// The application has it.
-    Works(Job, Doing),
-    /// Its call has been put back, and it has not said so yet.
-    Ends,
-    /// It is over.
-    Left,
+    /// It has waited without the GIL, and waits for the GIL.
+    TakingGil,
+    /// It runs a call.
+    InCall(Job, Activity),
+    /// Its call is completed, and the rules do not know it yet.
+    Completing,
+    /// It has exited.
+    Exited,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Doing {
-    /// Something that takes time.
+pub(crate) enum Activity {
+    /// An operation that takes time.
     Busy,
     WaitsForInput,
     WaitsForOutput,
-    /// It never comes back.
+    /// The call never returns.
     Hangs,
 }
 
 #[derive(Debug)]
 pub(crate) struct Worker {
     state: State,
-    /// Number of the event that goes on with it.
+    /// Number of the thread's next event. Events with another number are void.
     round: u64,
-    /// The call that it runs.
+    /// The call that the thread runs.
     started_call: Option<StartedCall>,
-    /// For how long it has waited in it.
+    /// For how long the thread has been blocked in this call.
     pub(crate) blocked: Micros,
-    /// Since when it waits in the middle of a call, and when it gives up if nothing ends it before.
+    /// Since when it waits within a call, and when the wait ends if nothing ends it before.
     pub(crate) waits_since: Micros,
-    gives_up_at: Option<Micros>,
-    has_given_up: bool,
-    /// It waits for the poller in the middle of a call, because nobody else is there.
+    wait_ends_at: Option<Micros>,
+    has_timed_out: bool,
+    /// It waits for the poller within a call, because no other thread can.
     is_alone: bool,
 }
 
 #[derive(Debug)]
 pub(crate) struct Threads {
     pub(crate) workers: Vec<Worker>,
-    /// Who waits for the poller.
-    watcher: Option<usize>,
-    /// An event is on its way that ends the wait for the poller.
-    is_wake_coming: bool,
-    /// How the ticking thread goes, and the number of its event.
+    /// The thread that waits for the poller.
+    polling_thread: Option<usize>,
+    /// The event that ends the wait for the poller is scheduled.
+    is_wake_scheduled: bool,
+    /// The pace of the ticker thread, and the number of its next event.
     pace: Pace,
     tick_round: u64,
     pub(crate) calls: u64,
@@ -103,24 +103,24 @@ impl Threads {
             started_call: None,
             blocked: 0,
             waits_since: 0,
-            gives_up_at: None,
-            has_given_up: false,
+            wait_ends_at: None,
+            has_timed_out: false,
             is_alone: false,
         };
         Self {
             workers: (0..size).map(|_| worker()).collect(),
-            watcher: None,
-            is_wake_coming: false,
+            polling_thread: None,
+            is_wake_scheduled: false,
             pace: Pace::Asleep,
             tick_round: 0,
             calls: 0,
         }
     }
 
-    /// Calls that never come back, and those that are under way otherwise.
+    /// Requests whose calls never return, and those whose calls run otherwise.
     pub(crate) fn unfinished(&self) -> (Vec<usize>, Vec<usize>) {
         let works = self.workers.iter().filter_map(|worker| match &worker.state {
-            State::Works(job, doing) => Some((job.id, *doing == Doing::Hangs)),
+            State::InCall(job, activity) => Some((job.id, *activity == Activity::Hangs)),
             _ => None,
         });
         let (hanging, others): (Vec<_>, Vec<_>) = works.partition(|(_, hangs)| *hangs);
@@ -128,66 +128,66 @@ impl Threads {
     }
 }
 
-/// What a step of a call led to.
+/// The result of one operation of a call.
 pub(crate) enum Step {
-    /// On with the next operation.
+    /// Continue with the next operation.
     Next(Job),
-    /// The thread is taken until something happens.
-    Stays(Job, Doing),
-    /// The call has been put back.
-    Over,
+    /// The call blocks its thread until something happens.
+    Blocks(Job, Activity),
+    /// The call was completed.
+    Returned,
 }
 
 impl World {
-    // ------------------------------------------------------------------------------------------------- the threads
+    // ----------------------------------------------------------------------------------------------------- threads
 
-    /// The first thread begins.
+    /// Runs the first thread.
     pub(crate) fn begin_work(&mut self) {
         self.work(0);
     }
 
-    /// The event of a thread.
-    pub(crate) fn go_on_with_worker(&mut self, worker: usize, round: u64) {
+    /// Processes the event of a thread.
+    pub(crate) fn resume_worker(&mut self, worker: usize, round: u64) {
         if self.threads.workers[worker].round != round {
             return;
         }
         match std::mem::replace(&mut self.threads.workers[worker].state, State::Absent) {
-            State::Begins => {
+            State::Starting => {
                 self.rules.arrive();
                 self.work(worker);
             }
-            State::Comes => {
+            State::Notified => {
                 self.rules.arrive();
                 match self.rules.lead_at_once(worker) {
-                    Some(((), timeout)) => self.watch(worker, timeout, true),
-                    None => self.come_soon(worker, State::Attaches),
+                    Some(((), timeout)) => self.poll_as_leader(worker, timeout, true),
+                    None => self.wake_soon(worker, State::TakingGil),
                 }
             }
-            State::Watches { at_once } => {
-                self.threads.watcher = None;
-                self.rules.release_watch(worker, ());
+            State::Polling { at_once } => {
+                self.threads.polling_thread = None;
+                self.rules.return_poller(worker, ());
                 if at_once {
-                    return self.come_soon(worker, State::Attaches);
+                    return self.wake_soon(worker, State::TakingGil);
                 }
-                self.rules.look();
+                self.rules.poll();
                 self.work(worker);
             }
-            State::Attaches => self.work(worker),
-            State::Works(job, doing) => self.go_on_with_call(worker, job, doing),
-            State::Ends => {
+            State::TakingGil => self.work(worker),
+            State::InCall(job, activity) => self.resume_call(worker, job, activity),
+            State::Completing => {
                 self.end_run(worker);
                 self.work(worker);
             }
-            state @ (State::Absent | State::StandsBy | State::Left) => self.threads.workers[worker].state = state,
+            state @ (State::Absent | State::Following | State::Exited) => self.threads.workers[worker].state = state,
         }
     }
 
-    /// A thread with nothing in its hands does what there is to do.
+    /// Lets a thread that has no work decide what to do, and do it.
     fn work(&mut self, worker: usize) {
         while !self.shared.has_failed() {
-            let what = self.rules.decide(worker);
-            self.settle();
-            match what {
+            let action = self.rules.decide(worker);
+            self.after_change();
+            match action {
                 Action::Run(work) => {
                     if !self.run_work(worker, work) {
                         return;
@@ -197,43 +197,43 @@ impl World {
                     let (is_ready, start) = self.rules.before_lead();
                     self.start(start);
                     if !is_ready && let Some(((), timeout)) = self.rules.lead(worker) {
-                        return self.watch(worker, timeout, false);
+                        return self.poll_as_leader(worker, timeout, false);
                     }
                 }
-                Action::StandBy(start) => {
-                    self.rules.stand_by(worker);
-                    self.threads.workers[worker].state = State::StandsBy;
-                    self.settle();
+                Action::Follow(start) => {
+                    self.rules.follow(worker);
+                    self.threads.workers[worker].state = State::Following;
+                    self.after_change();
                     return self.start(start);
                 }
-                // It takes no time, and nothing is left here to be done.
-                Action::Tidy => {}
+                // Takes no time, and nothing has to be released here.
+                Action::CleanUp => {}
                 Action::Exit => {
-                    self.threads.workers[worker].state = State::Left;
+                    self.threads.workers[worker].state = State::Exited;
                     self.rules.exit();
-                    return self.settle();
+                    return self.after_change();
                 }
             }
         }
     }
 
-    fn watch(&mut self, worker: usize, timeout: Option<Duration>, at_once: bool) {
-        self.threads.workers[worker].state = State::Watches { at_once };
+    fn poll_as_leader(&mut self, worker: usize, timeout: Option<Duration>, at_once: bool) {
+        self.threads.workers[worker].state = State::Polling { at_once };
         self.wait_for_poller(worker, timeout, Micros::MAX);
     }
 
     fn wait_for_poller(&mut self, worker: usize, timeout: Option<Duration>, at_most: Micros) {
-        self.threads.watcher = Some(worker);
-        self.threads.is_wake_coming = false;
+        self.threads.polling_thread = Some(worker);
+        self.threads.is_wake_scheduled = false;
         let until = timeout.map_or(Micros::MAX, |timeout| self.shared.now().saturating_add(micros(timeout)));
         self.schedule_worker(worker, until.min(at_most));
-        self.settle();
+        self.after_change();
     }
 
-    /// Ends the wait for the poller if something is ready.
-    pub(crate) fn wake_watcher(&mut self) {
-        let Some(worker) = self.threads.watcher else { return };
-        if self.network.borrow().is_ready() && !std::mem::replace(&mut self.threads.is_wake_coming, true) {
+    /// Ends the wait for the poller if an event is ready.
+    pub(crate) fn wake_polling_thread(&mut self) {
+        let Some(worker) = self.threads.polling_thread else { return };
+        if self.network.borrow().is_ready() && !std::mem::replace(&mut self.threads.is_wake_scheduled, true) {
             let at = self.shared.now() + self.shared.below(20);
             self.schedule_worker(worker, at);
         }
@@ -241,11 +241,11 @@ impl World {
 
     fn start(&mut self, worker: Option<usize>) {
         if let Some(worker) = worker {
-            self.come_soon(worker, State::Begins);
+            self.wake_soon(worker, State::Starting);
         }
     }
 
-    fn come_soon(&mut self, worker: usize, state: State) {
+    fn wake_soon(&mut self, worker: usize, state: State) {
         self.threads.workers[worker].state = state;
         let at = self.shared.now() + self.shared.below(self.plan.wake_time) + 1;
         self.schedule_worker(worker, at);
@@ -259,12 +259,14 @@ impl World {
         }
     }
 
-    /// Those who were called or woken set out, somebody ticks if need be, and everything is as it has to be.
-    pub(crate) fn settle(&mut self) {
+    /// Wakes notified and woken threads, requests ticks if necessary, and checks the world.
+    pub(crate) fn after_change(&mut self) {
         for worker in self.rules.take_signals() {
             match &self.threads.workers[worker].state {
-                State::StandsBy if self.rules.is_called(worker) => self.come_soon(worker, State::Comes),
-                State::Works(job, Doing::WaitsForInput | Doing::WaitsForOutput) if self.rules.is_woken(worker) => {
+                State::Following if self.rules.is_notified(worker) => self.wake_soon(worker, State::Notified),
+                State::InCall(job, Activity::WaitsForInput | Activity::WaitsForOutput)
+                    if self.rules.is_woken(worker) =>
+                {
                     let id = job.id;
                     self.shared.trace(|| format!("thread {worker} is woken for request {id}"));
                     let at = self.shared.now() + self.shared.below(self.plan.wake_time) + 1;
@@ -281,20 +283,20 @@ impl World {
         self.check_step();
     }
 
-    /// Something was done with the engine.
+    /// Has to be called after each change of the engine.
     pub(crate) fn after_step(&mut self) {
         self.rules.step();
         self.rules.source_mut().note_ready();
-        self.settle();
+        self.after_change();
     }
 
-    // --------------------------------------------------------------------------------------------------- the ticks
+    // ------------------------------------------------------------------------------------------------------- ticks
 
     fn needs_service(&self) -> bool {
         self.rules.running() > 0 && self.plan.is_serviced()
     }
 
-    /// Sees to it that ticks come at this pace, or faster.
+    /// Makes sure that ticks come at this pace or a faster one.
     fn want_ticks(&mut self, pace: Pace) {
         if self.threads.pace > pace {
             self.threads.pace = pace;
@@ -308,7 +310,7 @@ impl World {
         self.shared.schedule(at, Event::Tick(self.threads.tick_round));
     }
 
-    /// A tick has passed.
+    /// Processes a tick.
     pub(crate) fn tick(&mut self, round: u64) {
         if self.threads.tick_round != round {
             return;
@@ -317,7 +319,7 @@ impl World {
         self.interrupt_late_calls();
         let (pace, period) = match wanted {
             Wanted::Soon(period) => (Pace::Quick, Some(period)),
-            // It does not go slower at once.
+            // The ticker does not always slow down at once.
             _ if self.threads.pace == Pace::Quick && self.shared.one_in(2) => (Pace::Quick, Some(engine::TICK)),
             Wanted::Steadily => (Pace::Steady, Some(STEADY_TICK)),
             Wanted::Slowly => (Pace::Slow, Some(SLOW_TICK)),
@@ -328,19 +330,19 @@ impl World {
         if let Some(period) = period {
             self.schedule_tick(self.shared.now() + micros(period));
         }
-        self.settle();
+        self.after_change();
     }
 
-    // --------------------------------------------------------------------------------------------------- the calls
+    // ------------------------------------------------------------------------------------------------------- calls
 
-    /// Runs something; whether it is over already.
+    /// Runs work; whether it is complete already.
     fn run_work(&mut self, worker: usize, work: Work<Records>) -> bool {
         let started_call = self.rules.begin(&work);
         self.threads.calls += 1;
         if self.rules.running() > self.plan.most_calls {
-            self.shared.fail(|| "more calls run than may".to_owned());
+            self.shared.fail(|| "more calls run than allowed".to_owned());
         }
-        self.settle();
+        self.after_change();
         self.start(started_call.start);
         if let Some(pace) = started_call.ticks
             && self.plan.most_calls > 1
@@ -350,41 +352,41 @@ impl World {
         self.threads.workers[worker].started_call = Some(started_call);
         self.threads.workers[worker].blocked = 0;
         let job = match work {
-            Work::Call(ticket, Asked { id, entrusted }) => {
+            Work::Call(ticket, QueuedRequest { id, returnable }) => {
                 let connection = self.records().requests[id].connection.unwrap_or_default();
                 let left_at = self.network.borrow().left_at(connection);
                 self.shared.trace(|| format!("thread {worker} calls request {id}"));
-                self.records_mut().call(Asked { id, entrusted }, left_at);
+                self.records_mut().call(QueuedRequest { id, returnable }, left_at);
                 let limit = self.plan.requests[id].deadline;
                 self.rules.source_mut().begin_deadline(id, ticket.call(), limit);
                 Job { id, connection, worker, ticket: Some(ticket), at: 0, written: 0, read: 0 }
             }
-            Work::Resume(ticket, Course { job, entrusted }) => {
-                entrusted.settle();
+            Work::Resume(ticket, SuspendedCall { job, returnable }) => {
+                returnable.give_back();
                 self.shared.trace(|| format!("thread {worker} resumes request {}", job.id));
                 self.rules.source_mut().resume_deadline(job.id);
                 Job { ticket: Some(ticket), ..job }
             }
-            Work::Abandon(Course { job, entrusted }) => {
-                entrusted.settle();
+            Work::Abandon(SuspendedCall { job, returnable }) => {
+                returnable.give_back();
                 self.shared.trace(|| format!("thread {worker} abandons request {}", job.id));
-                self.end(job.id, How::Abandoned);
+                self.end(job.id, CallEnd::Abandoned);
                 return self.finish(worker);
             }
         };
         if job.worker != worker {
-            self.shared.fail(|| format!("thread {worker} runs what belongs to {}", job.worker));
+            self.shared.fail(|| format!("thread {worker} runs a call that belongs to thread {}", job.worker));
         }
-        self.go_through(worker, job)
+        self.run_call(worker, job)
     }
 
-    /// The call has been put back. Its thread says so at once, or a moment later; whether it has.
+    /// Completes the call. Its thread reports that at once, or a moment later; returns whether it has.
     fn finish(&mut self, worker: usize) -> bool {
         if self.shared.one_in(2) {
             self.end_run(worker);
             return true;
         }
-        self.threads.workers[worker].state = State::Ends;
+        self.threads.workers[worker].state = State::Completing;
         let at = self.shared.now() + self.shared.below(20);
         self.schedule_worker(worker, at);
         false
@@ -396,27 +398,27 @@ impl World {
             let waited = started_call.is_measured().then_some(blocked);
             self.rules.end(&started_call, waited);
         }
-        self.settle();
+        self.after_change();
     }
 
-    /// The application goes on after it has taken time, or waited.
-    fn go_on_with_call(&mut self, worker: usize, job: Job, doing: Doing) {
-        let is_over = match doing {
-            Doing::Busy => {
+    /// Continues a call whose operation or wait is over.
+    fn resume_call(&mut self, worker: usize, job: Job, activity: Activity) {
+        let is_over = match activity {
+            Activity::Busy => {
                 self.check_work(&job);
-                self.go_through(worker, job)
+                self.run_call(worker, job)
             }
-            Doing::WaitsForInput | Doing::WaitsForOutput => {
+            Activity::WaitsForInput | Activity::WaitsForOutput => {
                 if std::mem::take(&mut self.threads.workers[worker].is_alone) {
-                    self.threads.watcher = None;
-                    self.rules.release_watch(worker, ());
-                    self.rules.look();
+                    self.threads.polling_thread = None;
+                    self.rules.return_poller(worker, ());
+                    self.rules.poll();
                 }
-                self.give_up_if_time(worker, &job);
-                self.go_on_waiting(worker, job, doing)
+                self.end_wait_if_due(worker, &job);
+                self.continue_wait(worker, job, activity)
             }
-            Doing::Hangs => {
-                self.threads.workers[worker].state = State::Works(job, doing);
+            Activity::Hangs => {
+                self.threads.workers[worker].state = State::InCall(job, activity);
                 false
             }
         };
@@ -425,15 +427,15 @@ impl World {
         }
     }
 
-    /// A call that has waited for too long is woken by somebody else.
-    fn give_up_if_time(&mut self, worker: usize, job: &Job) {
+    /// Ends a wait within a call that has lasted too long, as another thread would.
+    fn end_wait_if_due(&mut self, worker: usize, job: &Job) {
         let now = self.shared.now();
-        let is_time = self.threads.workers[worker].gives_up_at.is_some_and(|at| at <= now);
+        let is_time = self.threads.workers[worker].wait_ends_at.is_some_and(|at| at <= now);
         if !is_time || self.rules.is_woken(worker) {
             return;
         }
-        self.shared.trace(|| format!("thread {worker} waits no more for request {}", job.id));
-        self.threads.workers[worker].has_given_up = true;
+        self.shared.trace(|| format!("thread {worker} stops waiting for request {}", job.id));
+        self.threads.workers[worker].has_timed_out = true;
         let engine_core = self.rules.source_mut();
         if let Some(ticket) = &job.ticket {
             engine_core.engine.stop_waiting(ticket);
@@ -442,59 +444,58 @@ impl World {
         self.after_step();
     }
 
-    /// A late call that waits for its request body is told to stop.
+    /// Interrupts late calls that wait for a request body.
     fn interrupt_late_calls(&mut self) {
         for id in self.rules.source_mut().deadlines.take_fresh() {
             let waits =
-                |worker: &Worker| matches!(&worker.state, State::Works(job, Doing::WaitsForInput) if job.id == id);
+                |worker: &Worker| matches!(&worker.state, State::InCall(job, Activity::WaitsForInput) if job.id == id);
             let Some(worker) = self.threads.workers.iter().position(waits) else { continue };
             let at = self.shared.now() + self.shared.below(self.plan.wake_time) + 1;
-            self.threads.workers[worker].gives_up_at = Some(at);
+            self.threads.workers[worker].wait_ends_at = Some(at);
             self.schedule_worker(worker, at);
         }
     }
 
-    /// The call waits in the middle: what its thread does meanwhile; whether it is over.
-    fn go_on_waiting(&mut self, worker: usize, job: Job, doing: Doing) -> bool {
+    /// Lets a thread that waits within a call do its next step; whether the call is complete.
+    fn continue_wait(&mut self, worker: usize, job: Job, activity: Activity) -> bool {
         while !self.shared.has_failed() {
-            let waits = self.rules.wait(worker);
-            self.settle();
-            match waits {
-                Waits::Start(new) => self.start(Some(new)),
-                Waits::Sleep => {
-                    let at = self.threads.workers[worker].gives_up_at.unwrap_or(Micros::MAX);
-                    self.threads.workers[worker].state = State::Works(job, doing);
+            let step = self.rules.wait(worker);
+            self.after_change();
+            match step {
+                WaitStep::Start(new) => self.start(Some(new)),
+                WaitStep::Sleep => {
+                    let at = self.threads.workers[worker].wait_ends_at.unwrap_or(Micros::MAX);
+                    self.threads.workers[worker].state = State::InCall(job, activity);
                     self.schedule_worker(worker, at);
                     return false;
                 }
-                Waits::Watch((), timeout) => {
-                    let at = self.threads.workers[worker].gives_up_at.unwrap_or(Micros::MAX);
+                WaitStep::Poll((), timeout) => {
+                    let at = self.threads.workers[worker].wait_ends_at.unwrap_or(Micros::MAX);
                     self.threads.workers[worker].is_alone = true;
-                    self.threads.workers[worker].state = State::Works(job, doing);
+                    self.threads.workers[worker].state = State::InCall(job, activity);
                     self.wait_for_poller(worker, timeout, at);
                     return false;
                 }
-                Waits::NoMore => {
+                WaitStep::Done => {
                     self.rules.source_mut().set_waiting(worker, false);
                     self.rules.source_mut().resume_deadline(job.id);
                     let now = self.shared.now();
                     let own = &mut self.threads.workers[worker];
-                    own.gives_up_at = None;
+                    own.wait_ends_at = None;
                     own.blocked += now - own.waits_since;
-                    if std::mem::take(&mut own.has_given_up) {
+                    if std::mem::take(&mut own.has_timed_out) {
                         self.raise(job, 504);
                         return self.finish(worker);
                     }
-                    self.check_wake(&job, doing == Doing::WaitsForInput);
-                    return self.go_through(worker, job);
+                    self.check_wake(&job, activity == Activity::WaitsForInput);
+                    return self.run_call(worker, job);
                 }
             }
         }
         false
     }
 
-    /// The thread begins to wait in the middle of a call, for as long as its peer's patience lasts: `begin` has said what
-    /// for.
+    /// Begins a wait within a call, which lasts at most as long as `patience`. `begin` tells the engine what for.
     pub(crate) fn begin_wait(
         &mut self,
         worker: usize,
@@ -503,24 +504,24 @@ impl World {
     ) {
         let now = self.shared.now();
         self.threads.workers[worker].waits_since = now;
-        self.threads.workers[worker].gives_up_at = patience.map(|patience| now + patience + 1);
+        self.threads.workers[worker].wait_ends_at = patience.map(|patience| now + patience + 1);
         self.rules.begin_wait(worker, |engine_core| {
             engine_core.set_waiting(worker, true);
             begin(engine_core);
         });
     }
 
-    /// Goes through a call until it is over or takes time; whether it is over.
-    fn go_through(&mut self, worker: usize, mut job: Job) -> bool {
+    /// Runs a call until it is complete or blocks; whether it is complete.
+    fn run_call(&mut self, worker: usize, mut job: Job) -> bool {
         while !self.shared.has_failed() {
             match self.step(worker, job) {
                 Step::Next(next) => job = next,
-                Step::Over => return self.finish(worker),
-                Step::Stays(job, doing @ (Doing::WaitsForInput | Doing::WaitsForOutput)) => {
-                    return self.go_on_waiting(worker, job, doing);
+                Step::Returned => return self.finish(worker),
+                Step::Blocks(job, activity @ (Activity::WaitsForInput | Activity::WaitsForOutput)) => {
+                    return self.continue_wait(worker, job, activity);
                 }
-                Step::Stays(job, doing) => {
-                    self.threads.workers[worker].state = State::Works(job, doing);
+                Step::Blocks(job, activity) => {
+                    self.threads.workers[worker].state = State::InCall(job, activity);
                     return false;
                 }
             }

@@ -1,6 +1,6 @@
-//! What the threads share by the rules of the baton: the engine, with the book as its application.
+//! The work source that the simulated threads share: the engine, with the records as its application.
 
-use crate::app::{Course, Records};
+use crate::app::{Records, SuspendedCall};
 use crate::clock::{Event, MILLI, Micros, Shared};
 use crate::deadlines::Deadlines;
 use crate::net::{Network, Side};
@@ -13,11 +13,11 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-/// Since 1970, for the Date field.
+/// Time since 1970, for the Date field.
 const WALL: Duration = Duration::from_secs(1_700_000_000);
-/// Turns without anything moving that are no sign of going round in circles, if they come this soon after each other.
+/// More polls than these without any progress, in quick succession, are a busy loop.
 const IDLE_POLLS: u64 = 64;
-/// Requests of as many kinds there are, as far as their numbers tell.
+/// Number of different route keys.
 const ROUTE_KEYS: usize = 3;
 
 pub(crate) struct EngineCore {
@@ -27,19 +27,19 @@ pub(crate) struct EngineCore {
     pub(crate) plan: Rc<Plan>,
     pub(crate) network: Rc<RefCell<Network>>,
     pub(crate) deadlines: Deadlines,
-    /// Responses of each thread that were left alone.
+    /// For each thread, the suspended responses that are bound to it.
     bound: Vec<usize>,
-    /// Threads that wait in the middle of a call.
+    /// Whether each thread waits within a call.
     waiting: Vec<bool>,
-    /// When somebody looked after the engine who does not turn it.
+    /// When pending connections were serviced last.
     serviced_at: Duration,
-    /// Turns since something moved, and when the first of them was.
-    idle_turns: u64,
+    /// Polls since the last progress, and the time of the first of them.
+    idle_polls: u64,
     idle_since: Micros,
     moves: u64,
 }
 
-/// What the clock says to the engine.
+/// The engine's clock.
 pub(crate) fn clock(shared: &Shared, plan: &Plan) -> Now {
     let now = Duration::from_micros(shared.now() / plan.grain * plan.grain);
     Now { monotonic: now, wall: WALL + now }
@@ -50,7 +50,7 @@ impl EngineCore {
         let listeners = (0..plan.listeners).map(|_| crate::net::Listening::new(network)).collect();
         let now = clock(shared, plan);
         let engine = Engine::new(Side(Rc::clone(network)), listeners, plan.config.clone(), now)
-            .expect("the network takes its own listeners");
+            .expect("the network accepts its own listeners");
         let threads = plan.most_calls + 1;
         Self {
             engine,
@@ -62,7 +62,7 @@ impl EngineCore {
             bound: vec![0; threads],
             waiting: vec![false; threads],
             serviced_at: Duration::ZERO,
-            idle_turns: 0,
+            idle_polls: 0,
             idle_since: 0,
             moves: 0,
         }
@@ -72,47 +72,47 @@ impl EngineCore {
         clock(&self.shared, &self.plan)
     }
 
-    /// A response of this thread is left alone.
+    /// A response was suspended that is bound to this thread.
     pub(crate) fn bind(&mut self, worker: usize) {
         self.bound[worker] += 1;
     }
 
-    /// The thread begins to wait in the middle of a call, or does so no more.
+    /// The thread begins or ends a wait within a call.
     pub(crate) fn set_waiting(&mut self, worker: usize, waits: bool) {
         self.waiting[worker] = waits;
     }
 
-    /// Whoever waits is woken, not by its peer.
+    /// Wakes a waiting thread, without its peer.
     pub(crate) fn interrupt(&mut self, worker: usize) {
         self.records.woken.push(worker);
     }
 
-    /// Requests that have become ready may lose their peers while they wait. Returns them.
+    /// Takes the requests that have become ready. Their clients may lose patience from now on.
     pub(crate) fn note_ready(&mut self) -> Vec<usize> {
         let ready = std::mem::take(&mut self.records.ready);
         for &id in &ready {
-            self.shared.schedule(self.shared.now(), Event::Waits(id));
+            self.shared.schedule(self.shared.now(), Event::PatienceEnds(id));
         }
         ready
     }
 
-    /// An engine that is turned again and again without anything moving goes round in circles.
+    /// Fails if the engine is polled again and again without any progress.
     fn note_poll(&mut self, has_work: bool) {
         let (now, moves) = (self.shared.now(), self.shared.moves());
         if has_work || moves != self.moves {
             self.moves = moves;
-            self.idle_turns = 0;
+            self.idle_polls = 0;
             self.idle_since = now;
         }
-        self.idle_turns += 1;
-        let polls = self.idle_turns;
+        self.idle_polls += 1;
+        let polls = self.idle_polls;
         if polls > IDLE_POLLS && now - self.idle_since < polls * MILLI / 2 {
-            self.shared.fail(|| format!("the engine is polled {polls} times and nothing moves"));
+            self.shared.fail(|| format!("the engine is polled {polls} times without progress"));
         }
     }
 
-    /// What the ticking thread does, which may drop nothing of the application's.
-    pub(crate) fn beside<R>(&mut self, act: impl FnOnce(&mut Self) -> R) -> R {
+    /// Runs what the ticker thread does. It must not drop objects of the application.
+    pub(crate) fn in_tick<R>(&mut self, act: impl FnOnce(&mut Self) -> R) -> R {
         let ledger = Arc::clone(&self.records.ledger);
         ledger.is_ticking.store(true, Ordering::Relaxed);
         let result = act(self);
@@ -123,12 +123,12 @@ impl EngineCore {
 
 impl WorkSource for EngineCore {
     type Work = Work<Records>;
-    type Watch = ();
+    type Poller = ();
 
     fn next(&mut self, may_call: bool) -> Option<Work<Records>> {
-        // Others may look in the middle of a round.
+        // Another thread may poll in the middle of a round.
         if self.shared.one_in(8) {
-            self.look(&mut ());
+            self.poll(&mut ());
         }
         let now = self.clock();
         self.note_ready();
@@ -137,9 +137,9 @@ impl WorkSource for EngineCore {
         if let Some(id) = called
             && !may_call
         {
-            self.shared.fail(|| format!("request {id} is to be called although none may be"));
+            self.shared.fail(|| format!("request {id} is to be called although no call may begin"));
         }
-        if let Some(Work::Resume(_, Course { job, .. }) | Work::Abandon(Course { job, .. })) = &work {
+        if let Some(Work::Resume(_, SuspendedCall { job, .. }) | Work::Abandon(SuspendedCall { job, .. })) = &work {
             self.bound[job.worker] -= 1;
         }
         for id in self.note_ready() {
@@ -154,7 +154,7 @@ impl WorkSource for EngineCore {
     fn owner(work: &Work<Records>) -> Option<usize> {
         match work {
             Work::Call(..) => None,
-            Work::Resume(_, Course { job, .. }) | Work::Abandon(Course { job, .. }) => Some(job.worker),
+            Work::Resume(_, SuspendedCall { job, .. }) | Work::Abandon(SuspendedCall { job, .. }) => Some(job.worker),
         }
     }
 
@@ -177,7 +177,7 @@ impl WorkSource for EngineCore {
         self.bound[worker]
     }
 
-    fn look(&mut self, (): &mut ()) -> bool {
+    fn poll(&mut self, (): &mut ()) -> bool {
         let mut ready = Vec::new();
         self.network.borrow_mut().poll(&mut ready);
         let is_ready = !ready.is_empty();
@@ -193,18 +193,18 @@ impl WorkSource for EngineCore {
         self.clock().monotonic
     }
 
-    fn wake_watch(&self) {
+    fn wake_poller(&self) {
         self.network.borrow_mut().wake();
     }
 
-    fn before_watch(&mut self, is_free: bool) {
+    fn before_wait(&mut self, is_free: bool) {
         self.engine.before_wait(is_free);
     }
 
     fn woken(&mut self) -> Option<usize> {
         let worker = self.records.woken.pop()?;
         if !self.waiting[worker] {
-            self.shared.fail(|| format!("thread {worker} is woken although it waits for nothing"));
+            self.shared.fail(|| format!("thread {worker} is woken although it does not wait"));
         }
         Some(worker)
     }
@@ -214,7 +214,7 @@ impl WorkSource for EngineCore {
     }
 
     fn tick(&mut self) {
-        self.beside(|engine_core| engine_core.engine.tick());
+        self.in_tick(|engine_core| engine_core.engine.tick());
     }
 
     fn service_pending(&mut self, _: Option<&mut ()>) -> bool {
@@ -228,9 +228,9 @@ impl WorkSource for EngineCore {
         if self.plan.config.health_path.is_empty() {
             return has_expired;
         }
-        let has_more = self.beside(|engine_core| engine_core.engine.service_pending(now, false));
+        let has_more = self.in_tick(|engine_core| engine_core.engine.service_pending(now, false));
         if has_more {
-            self.shared.trace(|| "pending were let in".to_owned());
+            self.shared.trace(|| "pending connections were serviced".to_owned());
         }
         has_more || has_expired
     }

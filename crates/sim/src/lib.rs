@@ -1,25 +1,27 @@
-//! A seeded, virtual-time world for the engine. Development only.
+//! A seeded world in virtual time that tests the engine. Development only.
 //!
 //! ```text
-//!   seed ──▶ plan ──▶ world: clock, calendar
-//!                       ├── peers ◀──▶ net ◀──▶ engine ◀──▶ book (engine::App)     heart: engine and book
-//!                       └── driver: threads that go by the engine's own rules of the baton, and run scripts
-//!                     check: at every step, and when all is over
+//!   seed ──▶ plan ──▶ world: clock, calendar of events
+//!                       ├── peers ◀──▶ net ◀──▶ engine ◀──▶ records (engine::App)    engine_core: engine and records
+//!                       └── driver: threads that follow the scheduler's rules and run scripts
+//!                     check: after every step, and at the end
 //! ```
 //!
-//! Everything that happens is an event in one calendar, and everything that is left to chance comes from the seed: a
-//! seed always tells the same story, and a failure is replayed by its number. No time passes but in the calendar, so a
-//! day of slow peers takes as long as its events.
+//! Everything that happens is an event in one calendar, and every random choice comes from the seed. So a seed always
+//! gives the same run, and its number is enough to replay a failure. Only the calendar advances time: a day of slow peers
+//! takes as long as its events.
 //!
-//! What holds whatever happens (see `check`): every request gets exactly one whole answer and the right one, or a
-//! visible cut or refusal for which there was a reason; none runs twice, and none whose peer had left while it was
-//! queued; answers come in the order of their requests; everything that can grow is bounded; a time limit ends what it
-//! limits, neither early nor late by more than the engine's grain; the client of a call that misses its deadline gets
-//! one whole 504 or a visible cut, and nothing of what the call writes later; an engine with nothing to do is not
-//! turned; when nothing moves any more, nothing is left but calls that never come back; what was counted adds up; and
-//! what the engine was given has been handed back.
+//! What has to hold in every world (see `check`):
 //!
-//! Not here: the lock of the baton, of which loom tries every interleaving, the operating system, and Python.
+//! * Every request gets exactly one whole and right answer, or a visible cut or refusal for which there was a reason. No
+//!   request runs twice, and none runs whose peer left while it was queued. Answers come in the order of their requests.
+//! * Everything that can grow is bounded.
+//! * A time limit ends what it limits, neither early nor late by more than the engine's clock allows. The client of a
+//!   call that misses its deadline gets one whole 504 or a visible cut, and nothing of what the call writes later.
+//! * An engine with nothing to do is not polled. When nothing moves any more, nothing is left but calls that never
+//!   return. The counters add up, and the engine has given back what it was given.
+//!
+//! Not simulated: the scheduler's lock, of which loom tries every interleaving, the operating system, and Python.
 #![forbid(unsafe_code)]
 
 mod app;
@@ -36,16 +38,16 @@ mod world;
 
 pub use world::Summary;
 
-/// Lets the world of `seed` happen; `traces` prints each event with its virtual time.
+/// Runs the world of `seed`; `traces` prints each event with its virtual time.
 ///
 /// # Errors
-/// What did not hold, and when.
+/// Which condition did not hold, and when.
 pub fn run(seed: u64, traces: bool) -> Result<Summary, String> {
     world::World::new(seed, traces).run()
 }
 
-/// Lets the worlds of all `seeds` happen, one after the other, and reports those that failed, with the command that
-/// replays each. Returns how many failed.
+/// Runs the worlds of all `seeds` one after the other. Prints those that failed, with the command that replays each.
+/// Returns how many failed.
 pub fn run_all(seeds: impl Iterator<Item = u64>) -> u64 {
     let mut total = Summary::default();
     let (mut worlds, mut failed) = (0, 0);

@@ -1,4 +1,4 @@
-//! `sim SEED` tells what happens in one world; `sim FIRST..LAST` runs many and tells which failed.
+//! `sim SEED` traces one world; `sim FIRST..LAST` runs many and prints those that failed.
 #![forbid(unsafe_code)]
 
 use std::process::ExitCode;

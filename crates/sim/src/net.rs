@@ -1,13 +1,13 @@
-//! The network: listeners, and connections as pairs of pipes with latency and bounds.
+//! The network: listeners, and connections as pairs of pipes with latency and capacity.
 //!
-//! The server's side is the engine's [`engine::Net`] and behaves as Linux does, in what a server can come to rely on:
+//! The server's side is the engine's [`engine::Net`]. It behaves as Linux does, as far as a server can rely on it:
 //!
-//! * Readiness is edge-triggered as epoll's: told once, again with new bytes, an end or a reset, and with room once a
-//!   send has found too little; registering reports what is already the case; what is told is what is the case when it
-//!   is asked for. A receive that comes back short has drained what is there.
-//! * Closing with unread input, or when more arrives later, resets the connection (RFC 9112 section 9.6 is about that),
-//!   and a reset destroys what the peer has not read yet.
-//! * A peer that vanished answers nothing, so nothing is lost and nothing arrives.
+//! * Readiness is edge-triggered, as with epoll. It is reported once, and again with new bytes, an end or a reset, and
+//!   with free space after a send was short. Registering reports the current state. Each report describes the state at
+//!   the time of the poll. A short receive has taken everything.
+//! * Closing a connection resets it if input is unread, or when input arrives later (see RFC 9112, section 9.6). A
+//!   reset destroys what the peer has not read yet.
+//! * A peer that vanished sends nothing, so nothing is lost and nothing arrives.
 
 use crate::clock::{Event, Micros, Shared};
 use engine::{Accepted, Local, Moved, Net, Readiness, Socket};
@@ -19,30 +19,30 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::os::unix::fs::FileExt;
 use std::rc::Rc;
 
-/// A connection's number is told to the application as its peer's address.
+/// The application sees the number of a connection as its peer's address.
 const FIRST_PORT: u16 = 1024;
 
 /// One direction of a connection.
 #[derive(Debug)]
 struct Pipe {
-    /// Under way, with the moment of arrival; never out of order.
+    /// Bytes under way, with the time of arrival; never out of order.
     under_way: VecDeque<(Micros, Vec<u8>)>,
     under_way_bytes: usize,
-    /// Arrived and not read, from `read` on.
+    /// Arrived bytes; those from `read` on are unread.
     arrived: Vec<u8>,
     read: usize,
-    /// Bytes that fit in, under way and unread ones together.
+    /// Capacity in bytes, for bytes under way and unread ones together.
     capacity: usize,
     latest: Micros,
     end: End,
-    /// The sender has found too little room.
+    /// Whether the last send was short.
     wants_room: bool,
-    /// Bytes that were sent in all, that have arrived, and that were read.
+    /// Total bytes that were sent, that have arrived, and that were read.
     sent: u64,
     taken: u64,
     last_arrival: Micros,
     last_send: Micros,
-    /// Since when what is sent does not fit in as a whole.
+    /// Since when the sender's bytes do not fit completely.
     full_since: Option<Micros>,
 }
 
@@ -82,7 +82,7 @@ impl Pipe {
         self.capacity.saturating_sub(self.under_way_bytes + self.unread())
     }
 
-    /// Lets arrive what is due; whether anything was.
+    /// Delivers what has arrived by now; whether there was anything.
     fn deliver(&mut self, now: Micros) -> bool {
         let mut any = false;
         while let Some((at, _)) = self.under_way.front()
@@ -117,7 +117,7 @@ impl Pipe {
         matches!(self.end, End::Here(_))
     }
 
-    /// What has not arrived never will.
+    /// Loses what has not arrived.
     fn lose(&mut self) {
         self.under_way.clear();
         self.under_way_bytes = 0;
@@ -130,22 +130,22 @@ impl Pipe {
     }
 }
 
-/// How one side of a connection stands.
+/// The reset of one side of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Reset {
     None,
-    /// The other side has sent one, which arrives then.
+    /// Sent by the other side; arrives at this time.
     At(Micros),
-    /// It is here; the next call fails with it.
+    /// Arrived; the next call fails with it.
     Here(Micros),
-    /// It has been told.
-    Told(Micros),
+    /// Reported to this side.
+    Reported(Micros),
 }
 
 impl Reset {
     fn here(self) -> Option<Micros> {
         match self {
-            Reset::Here(at) | Reset::Told(at) => Some(at),
+            Reset::Here(at) | Reset::Reported(at) => Some(at),
             Reset::None | Reset::At(_) => None,
         }
     }
@@ -153,31 +153,31 @@ impl Reset {
 
 #[derive(Debug)]
 struct Connection {
-    /// Which peer has it.
+    /// The peer that it belongs to.
     peer: usize,
     listener: usize,
     latency: Micros,
-    /// Bytes are cut into packets of this much at most.
+    /// Maximum packet size in bytes.
     packet: usize,
     to_server: Pipe,
     to_peer: Pipe,
     // The server's side.
     arrived: bool,
     accepted: Option<Micros>,
-    /// Dropped by the server, and whether with a reset.
+    /// When the server dropped the connection, and whether with a reset.
     dropped: Option<(Micros, bool)>,
-    /// Since when there was input that the server has left unread, when it dropped the connection.
+    /// Since when input was unread when the server dropped the connection.
     unread_since: Option<Micros>,
     watched: Option<Watched>,
     resets_on_drop: bool,
     is_cut: bool,
     has_ended_output: bool,
     reset_of_server: Reset,
-    /// In the list of what is ready.
+    /// Whether it is in the list of ready sockets.
     is_listed: bool,
-    /// A send was short for want of memory, and there will be some soon.
+    /// A send was short for lack of memory, which is available again soon.
     is_short_of_memory: bool,
-    /// A watch on it was refused, or accepting it.
+    /// Watching or accepting it failed.
     was_refused: bool,
     // The peer's side.
     is_closed: bool,
@@ -200,30 +200,30 @@ struct Listener {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Listed {
+enum ReadyEntry {
     Listener(usize),
     Connection(usize),
 }
 
-/// What happens to the server's calls besides.
+/// Disturbances of the server's system calls.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Conditions {
-    /// Descriptors that the process may have open, and those that [`Net::room`] keeps free.
+    /// Maximum number of open descriptors, and how many of them [`Net::room`] keeps free.
     pub(crate) descriptors: usize,
     pub(crate) reserve: usize,
-    /// One in so many accepts fails; 0 for none.
+    /// One in this many accepts fails; 0: none.
     pub(crate) failing_accepts: u32,
-    /// One in so many watches fails; 0 for none.
+    /// One in this many watches fails; 0: none.
     pub(crate) failing_watches: u32,
-    /// One in so many sends takes less than there is room for; 0 for none.
+    /// One in this many sends is short although there is space; 0: none.
     pub(crate) short_sends: u32,
-    /// A connection that is still held can be reset.
+    /// Whether an open connection can be reset.
     pub(crate) cuts_at_once: bool,
-    /// Readiness is told so many at a time.
+    /// Maximum number of readiness reports per poll.
     pub(crate) events: usize,
 }
 
-/// How a connection is made.
+/// Properties of a connection.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Route {
     pub(crate) peer: usize,
@@ -242,9 +242,9 @@ pub(crate) enum Got {
     Reset,
 }
 
-/// What is known of a connection when all is over.
+/// What is known of a connection at the end.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Story {
+pub(crate) struct History {
     pub(crate) accepted: Option<Micros>,
     pub(crate) dropped: Option<(Micros, bool)>,
     pub(crate) unread_since: Option<Micros>,
@@ -252,9 +252,9 @@ pub(crate) struct Story {
     pub(crate) last_arrival: Micros,
     pub(crate) last_send: Micros,
     pub(crate) taken: u64,
-    /// The last thing sent did not fit, since then.
+    /// Since when the last bytes sent did not fit.
     pub(crate) full_since: Option<Micros>,
-    /// When the peer's end, or reset, was at the server.
+    /// When the peer's end or reset arrived at the server.
     pub(crate) left_at: Option<Micros>,
 }
 
@@ -264,9 +264,9 @@ pub(crate) struct Network {
     conditions: Conditions,
     connections: Vec<Connection>,
     listeners: Vec<Listener>,
-    listed: VecDeque<Listed>,
+    listed: VecDeque<ReadyEntry>,
     is_woken: bool,
-    /// Descriptors that the process has open for other things.
+    /// Descriptors that the process has open for other purposes.
     pub(crate) other_files: usize,
     open: usize,
     pub(crate) most_open: usize,
@@ -325,7 +325,7 @@ impl Network {
         number
     }
 
-    /// Sends towards the server, as much as there is room for.
+    /// Sends bytes to the server, as many as fit; returns their number.
     pub(crate) fn peer_sends(&mut self, number: usize, bytes: &[u8]) -> usize {
         let now = self.shared.now();
         let connection = &mut self.connections[number];
@@ -355,7 +355,7 @@ impl Network {
             let bytes = connection.to_peer.take(most).to_vec();
             self.shared.moved();
             let pipe = &mut connection.to_peer;
-            // A sender is told of room when there is some that is worth it.
+            // The sender is notified of free space once there is a useful amount.
             if pipe.wants_room && pipe.room() >= pipe.capacity.div_ceil(3) && !connection.has_vanished {
                 pipe.wants_room = false;
                 self.shared.schedule(self.shared.now() + connection.latency, Event::RoomAtServer(number));
@@ -365,13 +365,13 @@ impl Network {
         if connection.to_peer.is_ended() { Got::End } else { Got::Nothing }
     }
 
-    /// Whether a peer could read, or would be told that all is over.
+    /// Whether a read by the peer would return bytes, an end or a reset.
     pub(crate) fn peer_is_ready(&self, number: usize) -> bool {
         let connection = &self.connections[number];
         connection.reset_of_peer.here().is_some() || connection.to_peer.unread() > 0 || connection.to_peer.is_ended()
     }
 
-    /// The peer sends no more.
+    /// Closes the peer's sending side.
     pub(crate) fn peer_ends(&mut self, number: usize) {
         let now = self.shared.now();
         let connection = &mut self.connections[number];
@@ -383,7 +383,7 @@ impl Network {
         self.shared.schedule(at, Event::ArriveAtServer(number));
     }
 
-    /// The peer closes its socket: an end, or a reset if it has not read all that came.
+    /// Closes the peer's socket: an end, or a reset if it has unread input.
     pub(crate) fn peer_closes(&mut self, number: usize) {
         if self.connections[number].to_peer.unread() > 0 {
             return self.peer_resets(number);
@@ -404,7 +404,7 @@ impl Network {
         self.shared.schedule(now + connection.latency, Event::ArriveAtServer(number));
     }
 
-    /// The peer is not there any more, and nobody is told.
+    /// The peer vanishes without a message.
     pub(crate) fn peer_vanishes(&mut self, number: usize) {
         let connection = &mut self.connections[number];
         connection.has_vanished = true;
@@ -417,9 +417,9 @@ impl Network {
         }
     }
 
-    // ----------------------------------------------------------------------------------------------- what happens
+    // ---------------------------------------------------------------------------------------------------- events
 
-    /// Something arrives at the server.
+    /// Delivers what arrives at the server.
     pub(crate) fn arrive_at_server(&mut self, number: usize) {
         let now = self.shared.now();
         let connection = &mut self.connections[number];
@@ -449,7 +449,7 @@ impl Network {
             return;
         }
         if connection.dropped.is_some() {
-            // Nobody is there to take it.
+            // The listener is closed.
             let has_data = connection.to_server.unread() > 0;
             connection.to_server.discard();
             if has_data && connection.reset_of_server.here().is_none() {
@@ -469,7 +469,7 @@ impl Network {
         self.list(number);
     }
 
-    /// Something arrives at the peer: bytes, an end, a reset. Returns which peer has to act.
+    /// Delivers what arrives at a peer: bytes, an end, a reset. Returns the peer that has to act.
     pub(crate) fn arrive_at_peer(&mut self, number: usize) -> Option<usize> {
         let now = self.shared.now();
         let connection = &mut self.connections[number];
@@ -481,7 +481,7 @@ impl Network {
             && at <= now
         {
             connection.reset_of_peer = Reset::Here(now);
-            // What was not read is lost.
+            // Unread bytes are lost.
             connection.to_peer.discard();
             any = true;
         }
@@ -506,7 +506,7 @@ impl Network {
         }
     }
 
-    /// Which peer may go on to send.
+    /// Returns the peer that can send again.
     pub(crate) fn room_at_peer(&self, number: usize) -> usize {
         self.connections[number].peer
     }
@@ -524,33 +524,33 @@ impl Network {
     fn list(&mut self, number: usize) {
         let connection = &mut self.connections[number];
         if connection.watched.is_some() && !std::mem::replace(&mut connection.is_listed, true) {
-            self.listed.push_back(Listed::Connection(number));
+            self.listed.push_back(ReadyEntry::Connection(number));
         }
     }
 
     fn list_listener(&mut self, index: usize) {
         let listener = &mut self.listeners[index];
         if listener.is_watched && !std::mem::replace(&mut listener.is_listed, true) {
-            self.listed.push_back(Listed::Listener(index));
+            self.listed.push_back(ReadyEntry::Listener(index));
         }
     }
 
-    /// Peers who wait to be accepted.
+    /// Connections that wait to be accepted.
     pub(crate) fn awaiting(&self) -> usize {
         self.listeners.iter().filter(|listener| listener.is_open).map(|listener| listener.backlog.len()).sum()
     }
 
-    /// Ends whoever waits for readiness.
+    /// Ends the wait for readiness.
     pub(crate) fn wake(&mut self) {
         self.is_woken = true;
     }
 
-    /// Whether asking for readiness would give some.
+    /// Whether a poll would report something.
     pub(crate) fn is_ready(&self) -> bool {
         self.is_woken || !self.listed.is_empty()
     }
 
-    /// What became ready, each told once, some of it at a time and in any order.
+    /// Reports what became ready, once each, a part of it at a time and in random order.
     pub(crate) fn poll(&mut self, ready: &mut Vec<Readiness>) {
         if std::mem::take(&mut self.is_woken) {
             ready.push(Readiness::Woken);
@@ -560,14 +560,14 @@ impl Network {
             && let Some(listed) = self.listed.pop_front()
         {
             match listed {
-                Listed::Listener(index) => {
+                ReadyEntry::Listener(index) => {
                     let listener = &mut self.listeners[index];
                     listener.is_listed = false;
                     if listener.is_open && !listener.backlog.is_empty() {
                         ready.push(Readiness::Listener(index));
                     }
                 }
-                Listed::Connection(number) => {
+                ReadyEntry::Connection(number) => {
                     let connection = &mut self.connections[number];
                     connection.is_listed = false;
                     let Some(watched) = connection.watched.filter(|_| connection.dropped.is_none()) else { continue };
@@ -585,9 +585,9 @@ impl Network {
         }
     }
 
-    // -------------------------------------------------------------------------------------------------- questions
+    // ----------------------------------------------------------------------------------------------------- state
 
-    /// When the peer's end or reset was at the server, or nothing of the kind has come.
+    /// When the peer's end or reset arrived at the server, if it has.
     pub(crate) fn left_at(&self, number: usize) -> Option<Micros> {
         let connection = &self.connections[number];
         let ended = match connection.to_server.end {
@@ -597,7 +597,7 @@ impl Network {
         [ended, connection.reset_of_server.here()].into_iter().flatten().min()
     }
 
-    /// Whether the peer has left as far as the server can tell, which cannot once it has cut the connection itself.
+    /// Whether the peer has left, as far as the server can know, or the server has cut the connection itself.
     pub(crate) fn has_left_or_was_cut(&self, number: usize) -> bool {
         self.connections[number].is_cut || self.left_at(number).is_some()
     }
@@ -612,9 +612,9 @@ impl Network {
         self.connections[number].to_server.taken
     }
 
-    pub(crate) fn story(&self, number: usize) -> Story {
+    pub(crate) fn history(&self, number: usize) -> History {
         let connection = &self.connections[number];
-        Story {
+        History {
             accepted: connection.accepted,
             dropped: connection.dropped,
             unread_since: connection.unread_since,
@@ -627,7 +627,7 @@ impl Network {
         }
     }
 
-    /// Connections that the server holds.
+    /// Connections that the server has open.
     pub(crate) fn open(&self) -> usize {
         self.open
     }
@@ -641,13 +641,13 @@ impl Network {
     }
 }
 
-/// Puts bytes under way in packets, and returns when they arrive.
+/// Sends bytes in packets; returns when each arrives.
 fn post(shared: &Shared, pipe: &mut Pipe, bytes: &[u8], latency: Micros, packet: usize) -> Vec<Micros> {
     let mut arrivals = Vec::new();
     let mut rest = bytes;
     while !rest.is_empty() {
         let count = if packet >= rest.len() { rest.len() } else { 1 + shared.index(packet) };
-        // Packets are late by a little and never overtake each other.
+        // Packets have some jitter and never overtake each other.
         let at = pipe.latest.max(shared.now() + latency + shared.below(latency / 4 + 1));
         pipe.latest = at;
         pipe.under_way.push_back((at, rest[..count].to_vec()));
@@ -663,7 +663,7 @@ fn post(shared: &Shared, pipe: &mut Pipe, bytes: &[u8], latency: Micros, packet:
 
 // ------------------------------------------------------------------------------------------------ the server's side
 
-/// The network as the engine has it.
+/// The network as the engine sees it.
 #[derive(Debug)]
 pub(crate) struct Side(pub(crate) Rc<RefCell<Network>>);
 
@@ -676,7 +676,7 @@ pub(crate) struct Listening {
 
 /// A connection's socket.
 #[derive(Debug)]
-pub(crate) struct Plug {
+pub(crate) struct SimSocket {
     network: Rc<RefCell<Network>>,
     number: usize,
 }
@@ -695,7 +695,7 @@ impl Drop for Listening {
         let listener = &mut network.listeners[self.index];
         listener.is_open = false;
         listener.is_watched = false;
-        // Whoever was not accepted is turned away.
+        // Connections that were not accepted are reset.
         for number in std::mem::take(&mut listener.backlog) {
             network.connections[number].was_refused = true;
             network.reset_peer(number);
@@ -705,11 +705,11 @@ impl Drop for Listening {
 
 impl Net for Side {
     type Listener = Listening;
-    type Socket = Plug;
+    type Socket = SimSocket;
 
     fn listen(&mut self, listener: &Listening, index: usize) -> io::Result<Local> {
         let mut network = self.0.borrow_mut();
-        assert_eq!(index, listener.index, "listeners are watched in their order");
+        assert_eq!(index, listener.index, "listeners are watched in order");
         network.listeners[index].is_watched = true;
         if !network.listeners[index].backlog.is_empty() {
             network.list_listener(index);
@@ -720,7 +720,7 @@ impl Net for Side {
     fn relisten(&mut self, listener: &Listening, index: usize, _takes_turns: bool) -> io::Result<()> {
         let mut network = self.0.borrow_mut();
         network.listeners[index].is_watched = false;
-        // It is done seldom, so where watching fails at all, every other time.
+        // This is rare, so where watching can fail, it fails half of the time.
         if network.conditions.failing_watches > 0 && network.shared.one_in(2) {
             network.shared.trace(|| format!("listener {index} cannot be watched again"));
             return Err(io::ErrorKind::OutOfMemory.into());
@@ -733,7 +733,7 @@ impl Net for Side {
         self.0.borrow_mut().listeners[listener.index].is_watched = false;
     }
 
-    fn accept(&mut self, listener: &Listening) -> io::Result<Accepted<Plug>> {
+    fn accept(&mut self, listener: &Listening) -> io::Result<Accepted<SimSocket>> {
         let mut network = self.0.borrow_mut();
         let network = &mut *network;
         if !network.has_descriptor() {
@@ -753,19 +753,19 @@ impl Net for Side {
         network.open += 1;
         network.most_open = network.most_open.max(network.open);
         network.shared.trace(|| format!("c{number} accepted"));
-        Ok(Accepted::Connection(Plug { network: Rc::clone(&self.0), number }, Some(address_of(number))))
+        Ok(Accepted::Connection(SimSocket { network: Rc::clone(&self.0), number }, Some(address_of(number))))
     }
 
     fn is_awaited(&self, listener: &Listening) -> bool {
         !self.0.borrow().listeners[listener.index].backlog.is_empty()
     }
 
-    fn watch(&mut self, socket: &Plug, slot: usize, output: bool, again: bool) -> io::Result<()> {
+    fn watch(&mut self, socket: &SimSocket, slot: usize, output: bool, again: bool) -> io::Result<()> {
         let mut network = self.0.borrow_mut();
         let shared = Rc::clone(&network.shared);
         let was_watched = network.connections[socket.number].watched.is_some();
         if was_watched != again {
-            shared.fail(|| format!("c{} is watched: {was_watched}, but the engine says {again}", socket.number));
+            shared.fail(|| format!("c{} is watched: {was_watched}, but the engine assumes {again}", socket.number));
         }
         if network.failed(network.conditions.failing_watches) {
             shared.trace(|| format!("c{} cannot be watched", socket.number));
@@ -773,7 +773,7 @@ impl Net for Side {
             return Err(io::Error::other("no memory to watch it"));
         }
         network.connections[socket.number].watched = Some(Watched { slot, output });
-        // Whether there is anything to tell is found out when it is asked for.
+        // The next poll finds out whether there is anything to report.
         network.list(socket.number);
         Ok(())
     }
@@ -786,18 +786,18 @@ impl Net for Side {
     fn drain_wakes(&mut self) {}
 }
 
-/// Where the connection with this number comes from.
+/// The address from which the connection with this number comes.
 fn address_of(number: usize) -> SocketAddr {
     let port = FIRST_PORT + u16::try_from(number).expect("a world has fewer connections");
     (Ipv4Addr::LOCALHOST, port).into()
 }
 
-/// The connection that comes from there.
+/// The number of the connection from this address.
 pub(crate) fn number_of(address: SocketAddr) -> usize {
     usize::from(address.port() - FIRST_PORT)
 }
 
-impl Plug {
+impl SimSocket {
     fn send_bytes(&self, bytes: &[u8], whole: usize) -> io::Result<Moved> {
         let mut network = self.network.borrow_mut();
         let network = &mut *network;
@@ -806,7 +806,7 @@ impl Plug {
         let is_short = network.failed(network.conditions.short_sends);
         let connection = &mut network.connections[self.number];
         if let Reset::Here(at) = connection.reset_of_server {
-            connection.reset_of_server = Reset::Told(at);
+            connection.reset_of_server = Reset::Reported(at);
             return Err(io::ErrorKind::ConnectionReset.into());
         }
         if connection.reset_of_server.here().is_some() || connection.has_ended_output || connection.is_cut {
@@ -814,7 +814,7 @@ impl Plug {
         }
         let mut count = bytes.len().min(connection.to_peer.room());
         if is_short && count > 0 {
-            // Memory is short for a moment: what was not taken is asked for again soon.
+            // Memory is short for a moment; the engine tries again soon.
             count = shared.index(count);
         }
         let pipe = &mut connection.to_peer;
@@ -859,7 +859,7 @@ impl Plug {
     }
 }
 
-impl Socket for Plug {
+impl Socket for SimSocket {
     fn receive(&self, buffer: &mut [u8]) -> io::Result<Moved> {
         let mut network = self.network.borrow_mut();
         let network = &mut *network;
@@ -876,18 +876,18 @@ impl Socket for Plug {
             shared.moved();
             shared.trace(|| format!("c{} receives {count}", self.number));
             if std::mem::take(&mut connection.to_server.wants_room) {
-                // The peer learns of room.
+                // The peer is notified of free space.
                 shared.schedule(shared.now() + connection.latency, Event::RoomAtPeer(self.number));
             }
             return Ok(Moved::Bytes(count));
         }
         match connection.reset_of_server {
             Reset::Here(at) => {
-                connection.reset_of_server = Reset::Told(at);
+                connection.reset_of_server = Reset::Reported(at);
                 shared.moved();
                 return Err(io::ErrorKind::ConnectionReset.into());
             }
-            Reset::Told(_) => return Ok(Moved::Bytes(0)),
+            Reset::Reported(_) => return Ok(Moved::Bytes(0)),
             Reset::None | Reset::At(_) => {}
         }
         if connection.to_server.is_ended() { Ok(Moved::Bytes(0)) } else { Ok(Moved::WouldBlock) }
@@ -938,7 +938,7 @@ impl Socket for Plug {
     }
 }
 
-impl Drop for Plug {
+impl Drop for SimSocket {
     fn drop(&mut self) {
         let is_reset = {
             let network = self.network.borrow();
@@ -981,14 +981,14 @@ mod tests {
         events: 256,
     };
 
-    struct Bench {
+    struct Rig {
         shared: Rc<Shared>,
         network: Rc<RefCell<Network>>,
         side: Side,
         listener: Listening,
     }
 
-    impl Bench {
+    impl Rig {
         fn new() -> Self {
             let shared = Shared::new(1, false);
             let network = Rc::new(RefCell::new(Network::new(Rc::clone(&shared), CALM)));
@@ -998,20 +998,20 @@ mod tests {
             Self { shared, network, side, listener }
         }
 
-        /// A connection through which 10 bytes fit.
-        fn connect(&mut self) -> (usize, Plug) {
+        /// A connection with a capacity of 10 bytes.
+        fn connect(&mut self) -> (usize, SimSocket) {
             let route = Route { peer: 0, listener: 0, latency: 5, packet: usize::MAX, capacity: 10 };
             let number = self.network.borrow_mut().connect(route);
             self.settle();
             let Ok(Accepted::Connection(socket, address)) = self.side.accept(&self.listener) else {
-                panic!("nobody is there to be accepted");
+                panic!("no connection waits to be accepted");
             };
             assert_eq!(address.map(number_of), Some(number));
             self.side.watch(&socket, 7, true, false).unwrap();
             (number, socket)
         }
 
-        /// Lets everything arrive.
+        /// Delivers everything under way.
         fn settle(&mut self) {
             while let Some(event) = self.shared.advance() {
                 let mut network = self.network.borrow_mut();
@@ -1050,75 +1050,75 @@ mod tests {
     }
 
     #[test]
-    fn readiness_is_told_once_and_again_with_something_new() {
-        let mut bench = Bench::new();
-        let (number, socket) = bench.connect();
-        bench.poll();
-        assert_eq!(bench.poll(), []);
-        bench.peer_sends(number, b"ab");
-        assert_eq!(bench.poll(), [readable(false)]);
-        assert_eq!(bench.poll(), []);
-        bench.peer_sends(number, b"c");
-        bench.network.borrow_mut().peer_ends(number);
-        bench.settle();
-        assert_eq!(bench.poll(), [readable(true)]);
+    fn readiness_is_reported_once_and_again_with_news() {
+        let mut rig = Rig::new();
+        let (number, socket) = rig.connect();
+        rig.poll();
+        assert_eq!(rig.poll(), []);
+        rig.peer_sends(number, b"ab");
+        assert_eq!(rig.poll(), [readable(false)]);
+        assert_eq!(rig.poll(), []);
+        rig.peer_sends(number, b"c");
+        rig.network.borrow_mut().peer_ends(number);
+        rig.settle();
+        assert_eq!(rig.poll(), [readable(true)]);
         let mut buffer = [0; 10];
         assert_eq!(socket.receive(&mut buffer).unwrap(), Moved::Bytes(3));
         assert_eq!(socket.receive(&mut buffer).unwrap(), Moved::Bytes(0));
-        assert_eq!(bench.poll(), []);
-        // Watching again tells what is the case.
-        bench.side.watch(&socket, 7, true, true).unwrap();
-        assert_eq!(bench.poll(), [readable(true)]);
+        assert_eq!(rig.poll(), []);
+        // Watching again reports the current state.
+        rig.side.watch(&socket, 7, true, true).unwrap();
+        assert_eq!(rig.poll(), [readable(true)]);
     }
 
     #[test]
-    fn room_is_told_to_whoever_found_too_little() {
-        let mut bench = Bench::new();
-        let (number, socket) = bench.connect();
-        bench.poll();
+    fn free_space_is_reported_after_a_short_send() {
+        let mut rig = Rig::new();
+        let (number, socket) = rig.connect();
+        rig.poll();
         assert_eq!(socket.send(&[IoSlice::new(&[b'x'; 8])], false).unwrap(), Moved::Bytes(8));
-        bench.settle();
-        assert!(matches!(bench.peer_reads(number), Got::Bytes(bytes) if bytes.len() == 8));
-        assert_eq!(bench.poll(), [], "nobody asked for room");
+        rig.settle();
+        assert!(matches!(rig.peer_reads(number), Got::Bytes(bytes) if bytes.len() == 8));
+        assert_eq!(rig.poll(), [], "no send was short");
         assert_eq!(socket.send(&[IoSlice::new(&[b'x'; 15])], false).unwrap(), Moved::Bytes(10));
         assert_eq!(socket.send(&[IoSlice::new(b"x")], false).unwrap(), Moved::WouldBlock);
-        bench.settle();
-        assert_eq!(bench.poll(), []);
-        assert!(matches!(bench.peer_reads(number), Got::Bytes(bytes) if bytes.len() == 10));
-        assert_eq!(bench.poll(), [Readiness::Connection { slot: 7, readable: false, read_closed: false }]);
+        rig.settle();
+        assert_eq!(rig.poll(), []);
+        assert!(matches!(rig.peer_reads(number), Got::Bytes(bytes) if bytes.len() == 10));
+        assert_eq!(rig.poll(), [Readiness::Connection { slot: 7, readable: false, read_closed: false }]);
     }
 
     #[test]
     fn closing_with_unread_input_destroys_what_the_peer_has_not_read() {
         for (sends, unread_at_close) in [(&b"more"[..], true), (b"more", false), (b"", false)] {
-            let mut bench = Bench::new();
-            let (number, socket) = bench.connect();
+            let mut rig = Rig::new();
+            let (number, socket) = rig.connect();
             if unread_at_close {
-                bench.peer_sends(number, sends);
+                rig.peer_sends(number, sends);
             }
             socket.send(&[IoSlice::new(b"answer")], false).unwrap();
-            bench.settle();
+            rig.settle();
             drop(socket);
             if !unread_at_close {
-                bench.peer_sends(number, sends);
+                rig.peer_sends(number, sends);
             }
-            bench.settle();
+            rig.settle();
             if sends.is_empty() {
-                assert_eq!(bench.peer_reads(number), Got::Bytes(b"answer".to_vec()));
-                assert_eq!(bench.peer_reads(number), Got::End);
+                assert_eq!(rig.peer_reads(number), Got::Bytes(b"answer".to_vec()));
+                assert_eq!(rig.peer_reads(number), Got::End);
             } else {
-                assert_eq!(bench.peer_reads(number), Got::Reset);
+                assert_eq!(rig.peer_reads(number), Got::Reset);
             }
         }
     }
 
     #[test]
-    fn a_reset_comes_behind_what_was_received() {
-        let mut bench = Bench::new();
-        let (number, socket) = bench.connect();
-        bench.peer_sends(number, b"abc");
-        bench.network.borrow_mut().peer_resets(number);
-        bench.settle();
+    fn reset_is_reported_after_received_bytes() {
+        let mut rig = Rig::new();
+        let (number, socket) = rig.connect();
+        rig.peer_sends(number, b"abc");
+        rig.network.borrow_mut().peer_resets(number);
+        rig.settle();
         assert!(socket.has_peer_left());
         let mut buffer = [0; 10];
         assert_eq!(socket.receive(&mut buffer).unwrap(), Moved::Bytes(3));
@@ -1127,36 +1127,36 @@ mod tests {
     }
 
     #[test]
-    fn of_a_peer_that_vanished_nothing_is_heard() {
-        let mut bench = Bench::new();
-        let (number, socket) = bench.connect();
-        bench.poll();
-        bench.network.borrow_mut().peer_sends(number, b"lost");
-        bench.network.borrow_mut().peer_vanishes(number);
+    fn nothing_arrives_from_a_peer_that_vanished() {
+        let mut rig = Rig::new();
+        let (number, socket) = rig.connect();
+        rig.poll();
+        rig.network.borrow_mut().peer_sends(number, b"lost");
+        rig.network.borrow_mut().peer_vanishes(number);
         assert_eq!(socket.send(&[IoSlice::new(&[b'x'; 12])], false).unwrap(), Moved::Bytes(10));
-        bench.settle();
-        assert_eq!(bench.poll(), []);
+        rig.settle();
+        assert_eq!(rig.poll(), []);
         assert_eq!(socket.receive(&mut [0; 4]).unwrap(), Moved::WouldBlock);
         assert!(!socket.has_peer_left());
     }
 
     #[test]
-    fn a_cut_is_a_reset_although_the_socket_is_held() {
-        let mut bench = Bench::new();
-        let (number, socket) = bench.connect();
+    fn cut_resets_a_connection_whose_socket_is_open() {
+        let mut rig = Rig::new();
+        let (number, socket) = rig.connect();
         socket.send(&[IoSlice::new(b"half")], false).unwrap();
         socket.cut();
-        bench.settle();
-        assert_eq!(bench.peer_reads(number), Got::Reset);
+        rig.settle();
+        assert_eq!(rig.peer_reads(number), Got::Reset);
         assert!(socket.has_peer_left());
     }
 
     #[test]
-    fn without_descriptors_nobody_is_accepted() {
-        let mut bench = Bench::new();
-        bench.network.borrow_mut().other_files = CALM.descriptors;
-        assert!(matches!(bench.side.accept(&bench.listener), Ok(Accepted::Exhausted(_))));
-        bench.network.borrow_mut().other_files = 0;
-        assert!(matches!(bench.side.accept(&bench.listener), Ok(Accepted::None)));
+    fn accept_fails_without_descriptors() {
+        let mut rig = Rig::new();
+        rig.network.borrow_mut().other_files = CALM.descriptors;
+        assert!(matches!(rig.side.accept(&rig.listener), Ok(Accepted::Exhausted(_))));
+        rig.network.borrow_mut().other_files = 0;
+        assert!(matches!(rig.side.accept(&rig.listener), Ok(Accepted::None)));
     }
 }

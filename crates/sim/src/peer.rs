@@ -1,5 +1,5 @@
-//! Peers: they ask, at their pace, and read what comes, at theirs, as a client would, with the client role of
-//! [`wire`]. Some leave, stall or vanish on the way.
+//! Peers: simulated clients, built on the client role of [`wire`]. Each sends requests and reads answers at its own
+//! pace. Some leave, stall or vanish on the way.
 
 use crate::clock::{Micros, Shared};
 use crate::net::{Got, Network, Route};
@@ -12,7 +12,7 @@ use wire::http1::{BodyStep, Field, Limits};
 #[derive(Clone, Debug)]
 pub(crate) struct Answer {
     pub(crate) status: u16,
-    /// Which request it says that it answers; the server's own pages do not.
+    /// The request that it answers, by its own field; error pages of the server lack it.
     pub(crate) id: Option<usize>,
     pub(crate) body: Vec<u8>,
     pub(crate) keep_alive: bool,
@@ -20,13 +20,13 @@ pub(crate) struct Answer {
     pub(crate) at: Micros,
 }
 
-/// How a connection came to its end for a peer.
+/// How a connection ended for its peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Ending {
-    /// The server has ended its side, between two answers or in the middle of one.
+    /// The server closed its side, between two answers or within one.
     End,
     Reset,
-    /// The peer has left before.
+    /// The peer had left before.
     Left,
 }
 
@@ -38,18 +38,18 @@ pub(crate) struct Peer {
     pub(crate) connection: Option<usize>,
     pub(crate) round: u64,
     connected_at: Micros,
-    /// All that it would say, and where each request begins, its head ends, and it ends.
+    /// All bytes that it would send, and where each request begins, its head ends, and it ends.
     out: Vec<u8>,
     pub(crate) places: Vec<Place>,
     pub(crate) sent: usize,
     got: usize,
     may_send_at: Micros,
     may_read_at: Micros,
-    /// When the head of the request that is being sent had left.
+    /// When the head of the current request had been sent.
     head_left_at: Option<(usize, Micros)>,
-    /// `100 Continue` has come for the request that is to be answered next.
+    /// Whether `100 Continue` has arrived for the request that is to be answered next.
     is_told_to_continue: bool,
-    /// For which requests it has come.
+    /// The requests for which it has arrived.
     pub(crate) told_to_continue: Vec<usize>,
     input: Vec<u8>,
     receiver: Receiver,
@@ -57,15 +57,15 @@ pub(crate) struct Peer {
     partial: Option<Answer>,
     pub(crate) answers: Vec<Answer>,
     pub(crate) ending: Option<Ending>,
-    /// What it has done that it should not.
+    /// The misbehaviour that it has carried out.
     pub(crate) acted: Option<(Micros, Act)>,
-    /// What the server said could not be read, or stopped in the middle.
+    /// Whether the server's bytes were malformed, or stopped within an answer.
     pub(crate) is_broken: bool,
-    /// It is not interested in what comes behind the last answer.
+    /// Whether it ignores what comes after the last answer.
     is_deaf: bool,
 }
 
-/// Where a request lies in all that a peer says.
+/// Where a request lies in all bytes that a peer sends.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Place {
     pub(crate) start: usize,
@@ -112,7 +112,7 @@ impl Peer {
         }
     }
 
-    /// Does what can be done now, and says when it wants to act again if nothing happens before.
+    /// Does what can be done now. Returns when it wants to act again if nothing happens before.
     pub(crate) fn act(&mut self, network: &mut Network) -> Option<Micros> {
         let now = self.shared.now();
         if self.ending.is_some() {
@@ -137,7 +137,7 @@ impl Peer {
             next = next.min(self.send(connection, network));
             next = next.min(self.read(connection, network));
             self.misbehave_if_due(network);
-            self.conclude(connection, network);
+            self.close_if_done(connection, network);
         }
         if let (Some((Trigger::After(time), _)), None) = (self.plan.acts, self.acted) {
             next = next.min(self.connected_at + time);
@@ -162,7 +162,7 @@ impl Peer {
         }
     }
 
-    /// Its request has waited for as long as it has patience, if that is how it is.
+    /// Misbehaves if its plan limits how long it waits for a call.
     pub(crate) fn lose_patience(&mut self, network: &mut Network) {
         if self.acted.is_none() && self.ending.is_none() {
             self.misbehave(network);
@@ -191,14 +191,14 @@ impl Peer {
 
     // ----------------------------------------------------------------------------------------------------- sending
 
-    /// Sends what may be sent now; returns when there may be more.
+    /// Sends what may be sent now; returns when it may send more.
     fn send(&mut self, connection: usize, network: &mut Network) -> Micros {
         let now = self.shared.now();
         if self.has_done(Act::HalfClose) || self.has_done(Act::StallSending) {
             return Micros::MAX;
         }
         let (limit, next) = self.may_send();
-        // Where a byte matters, the trigger decides how much is sent before.
+        // If the trigger is a number of bytes, exactly that many are sent before.
         let limit = match self.plan.acts {
             Some((Trigger::Sent(bytes), _)) if self.acted.is_none() => limit.min(bytes.max(self.sent)),
             _ => limit,
@@ -232,17 +232,17 @@ impl Peer {
     fn may_send(&self) -> (usize, Micros) {
         let now = self.shared.now();
         let answered = self.answers.len();
-        let started_call = self.places.iter().filter(|place| place.start < self.sent).count();
+        let begun = self.places.iter().filter(|place| place.start < self.sent).count();
         let most = match self.answers.last() {
-            // The server goes on no more; what was begun may still be finished.
+            // The server closes after this answer; a request that has begun may still be completed.
             Some(last) if !last.keep_alive => {
                 let ends_politely = self.index.is_multiple_of(2);
                 if ends_politely {
                     return (self.sent, Micros::MAX);
                 }
-                started_call
+                begun
             }
-            Some(last) if now < last.at + self.plan.thinks && started_call <= answered => {
+            Some(last) if now < last.at + self.plan.thinks && begun <= answered => {
                 return (self.sent, last.at + self.plan.thinks);
             }
             _ => (answered + self.plan.depth).min(self.places.len()),
@@ -313,7 +313,7 @@ impl Peer {
                     break;
                 }
                 let Some(&id) = self.plan.requests.get(index) else {
-                    self.shared.fail(|| format!("peer {} gets more answers than it asked for", self.index));
+                    self.shared.fail(|| format!("peer {} gets more answers than it sent requests", self.index));
                     return;
                 };
                 let is_head = self.world.requests[id].is_head;
@@ -326,7 +326,8 @@ impl Peer {
                             if self.world.requests[id].waits_for_continue.is_none()
                                 && !self.world.requests[id].bytes.windows(7).any(|window| window == b"Expect:")
                             {
-                                self.shared.fail(|| format!("request {id} gets {}, unasked", head.status));
+                                self.shared
+                                    .fail(|| format!("request {id} gets {} without having sent Expect", head.status));
                             }
                             self.is_told_to_continue = true;
                             self.told_to_continue.push(id);
@@ -341,7 +342,7 @@ impl Peer {
                             at: 0,
                         });
                         if head.body == Body::UntilClose && head.keep_alive {
-                            self.shared.fail(|| format!("the answer to {id} has no end"));
+                            self.shared.fail(|| format!("the end of the answer to {id} is not delimited"));
                         }
                     }
                     Err(fault) => {
@@ -397,19 +398,19 @@ impl Peer {
         }
     }
 
-    /// Whether part of an answer has come.
+    /// Whether a part of an answer has arrived.
     pub(crate) fn has_part(&self) -> bool {
         self.partial.is_some() || (!self.input.is_empty() && !self.is_deaf)
     }
 
-    /// Closes when it has what it came for.
-    fn conclude(&mut self, connection: usize, network: &mut Network) {
+    /// Closes the connection when all answers have arrived.
+    fn close_if_done(&mut self, connection: usize, network: &mut Network) {
         if self.ending.is_some() || self.plan.stays || self.has_done(Act::StallReading) {
             return;
         }
         let has_all = self.answers.len() == self.places.len();
         if has_all {
-            self.shared.trace(|| format!("peer {} has all and closes", self.index));
+            self.shared.trace(|| format!("peer {} has all answers and closes", self.index));
             self.ending = Some(Ending::Left);
             network.peer_closes(connection);
         }

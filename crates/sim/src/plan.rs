@@ -1,8 +1,8 @@
-//! What a world is made of, drawn from its seed before anything happens: limits, weather, threads, what each peer asks
-//! and how it behaves, and what the application does with each request.
+//! What a world consists of, drawn from its seed before anything happens: limits, conditions, threads, what each peer
+//! sends and how it behaves, and what the application does with each request.
 //!
-//! Which kinds of trouble a world has is drawn first (*swarm testing*): a world with all of them at once would hide
-//! what only shows where most things go well.
+//! The kinds of trouble of a world are drawn first (*swarm testing*): a world with all of them at once would hide what
+//! shows only where most things go well.
 
 use crate::clock::{MILLI, Micros, SECOND};
 use crate::net::Conditions;
@@ -10,38 +10,39 @@ use engine::{BodyMemory, Config, STOP_GRACE};
 use fastrand::Rng;
 use std::time::Duration;
 
-/// Everything that is known beforehand.
+/// Everything that is decided in advance.
 #[derive(Debug)]
 pub(crate) struct Plan {
     pub(crate) config: Config,
     pub(crate) conditions: Conditions,
     pub(crate) listeners: usize,
-    /// Calls of the application that may run at a time. One is a thread alone; otherwise there is one thread more.
+    /// Calls of the application that may run at a time. With 1 there is one thread, otherwise one thread more than
+    /// calls.
     pub(crate) most_calls: usize,
-    /// The clock that the engine is told moves on in steps of this.
+    /// The step by which the engine's clock advances.
     pub(crate) grain: Micros,
-    /// A called thread is there after at most this.
+    /// A notified thread arrives within this time.
     pub(crate) wake_time: Micros,
-    /// The rest of the process opens and closes files.
+    /// Whether the rest of the process opens and closes files.
     pub(crate) has_files: bool,
     pub(crate) connections: Vec<PeerPlan>,
     pub(crate) requests: Vec<RequestPlan>,
-    /// When the server is told that each response is to be the last one of its connection.
+    /// When the server begins to drain.
     pub(crate) drain: Option<Micros>,
-    /// When it is told to stop, and perhaps once more, to be quicker.
+    /// When the server is told to stop, and possibly once more, with less time.
     pub(crate) stops: Vec<Stop>,
 }
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Stop {
     pub(crate) at: Micros,
-    /// How long it has then.
+    /// How long it has to stop.
     pub(crate) limit: Option<Duration>,
-    /// How long idle connections may still ask.
+    /// How long idle connections may still send a request.
     pub(crate) grace: Duration,
 }
 
-/// So many bytes at a time, with pauses.
+/// How many bytes at a time, and the pauses between.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Pace {
     pub(crate) burst: usize,
@@ -55,51 +56,51 @@ pub(crate) struct PeerPlan {
     pub(crate) latency: Micros,
     pub(crate) packet: usize,
     pub(crate) capacity: usize,
-    /// Ids, in their order.
+    /// Ids of its requests, in order.
     pub(crate) requests: Vec<usize>,
-    /// Requests that it sends ahead of their answers, the one that is answered included.
+    /// Number of requests that may be unanswered at a time.
     pub(crate) depth: usize,
     pub(crate) sends: Pace,
     pub(crate) reads: Pace,
-    /// Between an answer and the next request.
+    /// Pause between an answer and the next request.
     pub(crate) thinks: Micros,
-    /// Stays when it has got everything, until the server closes.
+    /// Stays connected after the last answer, until the server closes.
     pub(crate) stays: bool,
     pub(crate) acts: Option<(Trigger, Act)>,
 }
 
-/// When a peer does what it should not.
+/// When a peer misbehaves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Trigger {
-    /// So long after it has connected.
+    /// This long after it has connected.
     After(Micros),
-    /// When it has sent so many bytes.
+    /// After it has sent this many bytes.
     Sent(usize),
-    /// When it has got so many bytes.
+    /// After it has received this many bytes.
     Got(usize),
-    /// When a request of its has waited for so long to be called.
+    /// When one of its requests has waited this long to be called.
     Waited(Micros),
 }
 
-/// What it does then.
+/// How a peer misbehaves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Act {
     Vanish,
     Reset,
     Close,
-    /// Sends no more, and says so.
+    /// Stops sending, and closes its sending side.
     HalfClose,
-    /// Sends no more, and says nothing.
+    /// Stops sending without closing.
     StallSending,
     StallReading,
 }
 
-/// How a request goes wrong on its own.
+/// How a request is malformed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Garbage {
-    /// The head is none, which gets this status.
+    /// The head is malformed, which gets this status.
     Head(u16),
-    /// A chunk size in the middle of the body is none.
+    /// A chunk size within the body is malformed.
     Chunk,
 }
 
@@ -107,17 +108,17 @@ pub(crate) enum Garbage {
 pub(crate) struct RequestPlan {
     pub(crate) is_head: bool,
     pub(crate) is_old: bool,
-    /// It is the connection's last, as far as it is concerned.
+    /// Whether it asks for the close of the connection.
     pub(crate) asks_to_close: bool,
-    /// Waits for so long, at most, for `100 Continue` before it sends the body; `Micros::MAX` for ever.
+    /// How long it waits for `100 Continue` before it sends the body, at most; `Micros::MAX`: forever.
     pub(crate) waits_for_continue: Option<Micros>,
     pub(crate) garbage: Option<Garbage>,
     pub(crate) body: usize,
     pub(crate) is_chunked: bool,
-    /// As it is on the wire; the head ends at `head`.
+    /// The bytes of the request; the head ends at `head`.
     pub(crate) bytes: Vec<u8>,
     pub(crate) head: usize,
-    /// For how long its call may run.
+    /// The deadline of its call.
     pub(crate) deadline: Option<Micros>,
     pub(crate) script: Script,
 }
@@ -128,52 +129,52 @@ pub(crate) struct Script {
     pub(crate) status: u16,
     pub(crate) declared: Option<u64>,
     pub(crate) closes: bool,
-    /// It writes from within the call and cannot be left alone while its peer is slow.
+    /// Whether it writes within the call, and cannot be suspended while its peer is slow.
     pub(crate) writes: bool,
-    /// What piles up while it writes is put into a file, instead of waiting for the peer.
+    /// Whether output that its peer does not read goes to a file, instead of blocking the call.
     pub(crate) relieves: bool,
-    /// It waits for its peer in the middle of a call for this long at most, and is then told to stop.
+    /// How long it waits for its peer within the call, at most; then the wait is ended.
     pub(crate) patience: Option<Micros>,
     pub(crate) ops: Vec<Op>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Op {
-    /// Takes time, in which the thread may be needed by nobody else.
+    /// Takes time.
     Work(Micros),
-    /// The same, and says before that it will.
+    /// Takes time, and tells the scheduler before.
     Block(Micros),
     Begin,
     Write(usize),
-    /// So many bytes from a file, which lacks the last `missing`.
+    /// This many bytes from a file that lacks the last `missing` ones.
     File {
         length: usize,
         missing: usize,
     },
     Flush,
     SendSoon,
-    /// Reads so many bytes of the body, in parts of at most the second number.
+    /// Reads this many bytes of the body, in parts of at most the second number.
     Read(usize, usize),
-    /// Looks whether the peer has left.
+    /// Asks the engine whether the peer has left.
     Look,
     Yield,
     Raise,
-    /// Never comes back.
+    /// Never returns.
     Hang,
 }
 
-/// Bytes `from` to `from + length` of body number `id`: every place in every body has its own look.
+/// Bytes `from` to `from + length` of body number `id`. The bytes differ at each position and for each body.
 pub(crate) fn pattern(id: usize, from: usize, length: usize) -> Vec<u8> {
     let of = |place: usize| ((place as u64 ^ (id as u64) << 40).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as u8;
     (from..from + length).map(of).collect()
 }
 
-/// The number of the body that a request comes with.
+/// The number of a request's own body.
 pub(crate) fn upload(id: usize) -> usize {
     id + 100_000
 }
 
-/// The kinds of trouble that a world has.
+/// The kinds of trouble of a world.
 #[derive(Clone, Copy, Debug)]
 struct Swarm {
     vanishing: bool,
@@ -197,7 +198,7 @@ impl Swarm {
         let timeless = rng.u8(0..8) == 0;
         let mut one_in = |count: u8| rng.u8(0..count) == 0;
         Self {
-            // Where time limits end nothing, nobody who never leaves may be left alone.
+            // Where no time limit ends a connection, each peer has to leave on its own.
             vanishing: !timeless && one_in(3),
             leaving: one_in(2),
             half_closing: one_in(3),
@@ -217,7 +218,7 @@ impl Swarm {
 }
 
 impl Script {
-    /// Body bytes that all operations write together.
+    /// Number of body bytes that all operations write together.
     pub(crate) fn length(&self) -> usize {
         let of = |op: &Op| match op {
             Op::Write(length) | Op::File { length, .. } => *length,
@@ -228,12 +229,12 @@ impl Script {
 }
 
 impl RequestPlan {
-    /// Whether no answer of the application has a body.
+    /// Whether the application's answer has no body.
     pub(crate) fn is_bodiless(&self) -> bool {
         self.is_head || matches!(self.script.status, 204 | 304)
     }
 
-    /// Whether the end of its answer is the end of the connection.
+    /// Whether the answer ends with its connection.
     pub(crate) fn is_until_close(&self) -> bool {
         self.is_old && self.script.declared.is_none() && !self.is_bodiless()
     }
@@ -243,11 +244,11 @@ impl Plan {
     pub(crate) fn draw(rng: &mut Rng) -> Self {
         let most_calls = pick(&[1, 1, 2, 3, 5, 16], rng);
         let swarm = Swarm::draw(rng);
-        // Nobody turns the engine while a thread alone hangs.
+        // No other thread can poll while a single thread hangs.
         let swarm = Swarm { hanging: swarm.hanging && most_calls > 1, ..swarm };
         let config = config(&swarm, rng);
         let mut requests = Vec::new();
-        // A thread alone holds everybody up, for longer than time limits last.
+        // A single thread delays all clients for longer than the time limits.
         let busy = match (swarm.long_calls, most_calls) {
             (true, 1) => 10 * SECOND,
             (true, _) => 3 * SECOND,
@@ -277,7 +278,7 @@ impl Plan {
                 failing_watches: odds(8, 10, rng),
                 short_sends: odds(3, 2, rng),
                 cuts_at_once: rng.u8(0..4) > 0,
-                // A thread alone that asks seldom would not be told what happened long before.
+                // A single thread that polls rarely would learn of events much too late.
                 events: if rng.bool() || most_calls == 1 { 256 } else { rng.usize(1..5) },
             },
             listeners: rng.usize(1..=2),
@@ -296,7 +297,7 @@ impl Plan {
         plan
     }
 
-    /// Some requests have a deadline, and some of their calls take longer, or seem to be stuck for ever.
+    /// Gives some requests a deadline, and lets some of their calls take longer or hang.
     fn set_deadlines(&mut self, rng: &mut Rng) {
         let limit = pick(&[30 * MILLI, 200 * MILLI, SECOND, 3 * SECOND], rng);
         let (has_long, has_stuck) = (rng.u8(0..4) > 0, rng.u8(0..3) == 0);
@@ -316,7 +317,7 @@ impl Plan {
         }
     }
 
-    /// Whether the ticking thread looks after more than output that is held back.
+    /// Whether ticks do more than send coalesced output.
     pub(crate) fn is_serviced(&self) -> bool {
         !self.config.health_path.is_empty() || self.requests.iter().any(|request| request.deadline.is_some())
     }
@@ -340,7 +341,7 @@ fn config(swarm: &Swarm, rng: &mut Rng) -> Config {
         body_memory_total: BodyMemory::new(if rng.bool() { usize::MAX } else { rng.usize(0..150_000) }),
         buffer_bodies: !swarm.unbuffered,
         queue: pick(&[0, 1, 2, 5, 1024], rng),
-        // Nobody asks for it, but those who have to wait are looked at.
+        // No peer requests this path, but pending connections are serviced because of it.
         health_path: if rng.bool() { "/healthz".into() } else { String::new() },
         queue_timeout: (rng.u8(0..3) > 0).then(|| Duration::from_micros(rng.u64(20 * MILLI..20 * SECOND))),
         ..Config::default()
@@ -351,7 +352,7 @@ fn pick<T: Copy>(from: &[T], rng: &mut Rng) -> T {
     from[rng.usize(0..from.len())]
 }
 
-/// So many bytes, small or large as likely as not.
+/// A number of bytes, small or large with equal probability.
 fn size(swarm: &Swarm, rng: &mut Rng) -> usize {
     match rng.u8(0..8) {
         0 => 0,
@@ -377,7 +378,7 @@ fn peer(swarm: &Swarm, busy: Micros, config: &Config, requests: &mut Vec<Request
         }
     }
     let slow = |length: usize, rng: &mut Rng| {
-        // One byte a second where that comes to an end.
+        // One byte per second, where the transfer ends in finite time.
         let burst = if length < 300 { 1 } else { rng.usize(1..=1 + length / 100) };
         Pace { burst, pause: pick(&[SECOND, SECOND, 300 * MILLI, 7 * SECOND], rng) }
     };
@@ -458,7 +459,7 @@ fn request(id: usize, swarm: &Swarm, busy: Micros, config: &Config, rng: &mut Rn
     request
 }
 
-/// Puts a request as it is on the wire.
+/// Writes the bytes of a request.
 fn write(request: &mut RequestPlan, id: usize, waits: bool, rng: &mut Rng) {
     let bytes = &mut request.bytes;
     match request.garbage {
@@ -527,7 +528,7 @@ fn script(body: usize, is_head: bool, swarm: &Swarm, busy: Micros, config: &Conf
     if rng.u8(0..3) == 0 {
         ops.push(if rng.bool() { Op::Work(time(rng)) } else { Op::Block(time(rng)) });
     }
-    // One that reads nothing, or not all, is right too.
+    // A script that reads nothing, or only a part, is valid too.
     if !config.buffer_bodies && body > 0 && rng.u8(0..6) > 0 {
         let count = if rng.u8(0..5) == 0 { rng.usize(1..=body) } else { usize::MAX };
         ops.push(Op::Read(count, 1 + size(swarm, rng)));
@@ -558,7 +559,7 @@ fn script(body: usize, is_head: bool, swarm: &Swarm, busy: Micros, config: &Conf
             ops.push(op);
         }
     }
-    // More than the engine keeps in memory for anybody.
+    // More than the engine keeps in memory for one response.
     let is_flood = swarm.large && !is_head && rng.u8(0..40) == 0;
     for _ in 0..if is_flood { rng.usize(20..50) } else { 0 } {
         let part = rng.usize(20_000..90_000);

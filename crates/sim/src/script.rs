@@ -1,8 +1,8 @@
-//! The application: the operations of a call, and what has to hold while it goes through them.
+//! The application: the operations of a call, and what has to hold during them.
 
-use crate::app::{Chunk, Course, Entrusted, How};
+use crate::app::{CallEnd, Chunk, Returnable, SuspendedCall};
 use crate::clock::MILLI;
-use crate::driver::{Doing, Job, Step};
+use crate::driver::{Activity, Job, Step};
 use crate::plan::{Op, Script, pattern};
 use crate::world::World;
 use engine::{Input, Progress, Refusal, Ticket};
@@ -12,19 +12,19 @@ use std::rc::Rc;
 use wire::http1::Draft;
 
 impl World {
-    /// One operation of a call.
+    /// Performs one operation of a call.
     pub(crate) fn step(&mut self, worker: usize, mut job: Job) -> Step {
         let id = job.id;
         let script = &Rc::clone(&self.plan).requests[id].script;
         let op = script.ops.get(job.at).copied();
-        let Some(ticket) = job.ticket.take() else { return Step::Over };
+        let Some(ticket) = job.ticket.take() else { return Step::Returned };
         let now = self.shared.now();
         if let Some(op) = op {
             self.shared.trace(|| format!("request {id}: {op:?}"));
         }
         match op {
             Some(Op::Work(time) | Op::Block(time)) => {
-                // No part is kept back while the application works (PEP 3333).
+                // PEP 3333: the server sends a part before the application works on the next one.
                 self.engine_mut().reply(&ticket, |reply| {
                     if reply.is_begun() {
                         reply.send_soon();
@@ -37,7 +37,7 @@ impl World {
                 job.at += 1;
                 job.ticket = Some(ticket);
                 self.schedule_worker(worker, now + time);
-                return Step::Stays(job, Doing::Busy);
+                return Step::Blocks(job, Activity::Busy);
             }
             Some(Op::Hang) => {
                 self.engine_mut().reply(&ticket, |reply| {
@@ -48,7 +48,7 @@ impl World {
                 self.after_step();
                 self.records_mut().requests[id].hangs = true;
                 job.ticket = Some(ticket);
-                return Step::Stays(job, Doing::Hangs);
+                return Step::Blocks(job, Activity::Hangs);
             }
             Some(Op::Read(count, most)) => {
                 job.ticket = Some(ticket);
@@ -57,22 +57,23 @@ impl World {
             Some(Op::Raise) => {
                 job.ticket = Some(ticket);
                 self.raise(job, 500);
-                return Step::Over;
+                return Step::Returned;
             }
             Some(Op::Look) => {
-                let said = self.engine().has_peer_left(&ticket);
+                let reported = self.engine().has_peer_left(&ticket);
                 let network = self.network.borrow();
                 let has_left = network.has_left_or_was_cut(job.connection);
-                let is_right = said == (has_left || self.records().requests[id].late.is_some());
+                let is_right = reported == (has_left || self.records().requests[id].late.is_some());
                 drop(network);
                 if !is_right {
-                    self.shared.fail(|| format!("request {id} is told of its peer having left: {said}"));
+                    self.shared
+                        .fail(|| format!("request {id}: the engine wrongly reports has_peer_left() = {reported}"));
                 }
             }
             Some(Op::Yield) => {
                 job.at += 1;
-                self.put_back_course(job, ticket, true);
-                return Step::Over;
+                self.suspend(job, ticket, true);
+                return Step::Returned;
             }
             Some(Op::Flush | Op::SendSoon) => {
                 self.engine_mut().reply(&ticket, |reply| {
@@ -103,11 +104,11 @@ impl World {
                     reply.finish()
                 });
                 let (how, progress) = match verdict {
-                    Ok(()) => (How::Whole, Progress::Done),
-                    Err(_) => (How::Cut, Progress::Cut),
+                    Ok(()) => (CallEnd::Whole, Progress::Done),
+                    Err(_) => (CallEnd::Cut, Progress::Cut),
                 };
                 self.complete(id, ticket, how, progress);
-                return Step::Over;
+                return Step::Returned;
             }
         }
         self.after_step();
@@ -139,30 +140,30 @@ impl World {
         self.after_step();
         self.check_late_write(id, deferred);
         if is_late && !is_gone {
-            self.shared.fail(|| format!("the late call of request {id} is not told that its client is gone"));
+            self.shared.fail(|| format!("the late call of request {id} is not notified that its client is gone"));
         }
         job.at += 1;
         if verdict.is_err() {
-            // It is longer than was declared.
+            // The response is longer than declared.
             job.ticket = Some(ticket);
             self.raise(job, 500);
-            return Step::Over;
+            return Step::Returned;
         }
-        // An application that does not look goes on writing.
+        // Some applications ignore the disconnect and write on.
         if is_gone && !(is_late && self.shared.one_in(2)) {
-            // Whoever is told may give up, or leave it to the engine to say so.
+            // An application that is notified may stop, or let the engine report it.
             if writes || self.shared.one_in(2) {
-                self.complete(id, ticket, How::Abandoned, Progress::Cut);
+                self.complete(id, ticket, CallEnd::Abandoned, Progress::Cut);
             } else {
-                self.put_back_course(job, ticket, false);
+                self.suspend(job, ticket, false);
             }
-            return Step::Over;
+            return Step::Returned;
         }
         if writes && is_full {
             if script.relieves {
                 let kept = self.engine_mut().reply(&ticket, |reply| reply.relieve());
                 if let Err(error) = kept {
-                    self.shared.fail(|| format!("output of request {id} could not be kept: {error}"));
+                    self.shared.fail(|| format!("output of request {id} could not be stored: {error}"));
                 }
                 self.after_step();
             } else {
@@ -172,24 +173,24 @@ impl World {
                     engine_core.engine.wait_for_output(&ticket, worker, now, &mut engine_core.records);
                 });
                 job.ticket = Some(ticket);
-                return Step::Stays(job, Doing::WaitsForOutput);
+                return Step::Blocks(job, Activity::WaitsForOutput);
             }
         } else if is_full {
-            self.put_back_course(job, ticket, false);
-            return Step::Over;
+            self.suspend(job, ticket, false);
+            return Step::Returned;
         } else if is_due && !writes {
-            self.put_back_course(job, ticket, true);
-            return Step::Over;
+            self.suspend(job, ticket, true);
+            return Step::Returned;
         }
         job.ticket = Some(ticket);
         Step::Next(job)
     }
 
-    /// Reads up to `count` bytes of the body, in parts of up to `most`.
+    /// Reads up to `count` bytes of the body, in parts of at most `most` bytes.
     fn read(&mut self, worker: usize, mut job: Job, count: usize, most: usize) -> Step {
         let id = job.id;
         let mut buffer = vec![0; most];
-        let Some(ticket) = job.ticket.take() else { return Step::Over };
+        let Some(ticket) = job.ticket.take() else { return Step::Returned };
         let script = &Rc::clone(&self.plan).requests[id].script;
         while job.read < count {
             let now = self.now();
@@ -214,26 +215,28 @@ impl World {
                         engine_core.engine.wait_for_input(&ticket, worker, now, &mut engine_core.records);
                     });
                     job.ticket = Some(ticket);
-                    return Step::Stays(job, Doing::WaitsForInput);
+                    return Step::Blocks(job, Activity::WaitsForInput);
                 }
                 Input::End => {
                     self.records().end_body(id);
                     break;
                 }
                 Input::Broken(Refusal { status, .. }) => {
-                    self.shared.trace(|| format!("request {id} has lost the rest of its body: {status}"));
-                    let started_call = self.records().requests[id].started_call.unwrap_or_default();
-                    let heard = self.network.borrow().story(job.connection).last_arrival;
+                    self.shared.trace(|| format!("request {id} lost the rest of its body: {status}"));
+                    let begun = self.records().requests[id].begun.unwrap_or_default();
+                    let last_arrival = self.network.borrow().history(job.connection).last_arrival;
                     let since = self.threads.workers[worker].waits_since;
                     if status == 504 && self.records().requests[id].late.is_none() {
                         self.shared.fail(|| format!("the body of request {id} ends with {status}"));
                     }
-                    if status == 408 && !self.is_stalled(id, started_call, heard, since, self.shared.now()) {
-                        self.shared.fail(|| format!("the body of request {id}, heard of at {heard}, is given up"));
+                    if status == 408 && !self.is_stalled(id, begun, last_arrival, since, self.shared.now()) {
+                        self.shared.fail(|| {
+                            format!("the body of request {id} is refused as stalled; last arrival at {last_arrival}")
+                        });
                     }
                     job.ticket = Some(ticket);
                     self.raise(job, status);
-                    return Step::Over;
+                    return Step::Returned;
                 }
             }
         }
@@ -243,41 +246,41 @@ impl World {
         Step::Next(job)
     }
 
-    /// The application fails: an error page if nothing has left yet, else a cut.
+    /// The application fails: an error page if nothing was sent yet, otherwise a cut.
     pub(crate) fn raise(&mut self, mut job: Job, status: u16) {
         let Some(ticket) = job.ticket.take() else { return };
         let is_refused = self.engine_mut().reply(&ticket, |reply| reply.refuse(status, "It has failed."));
         self.after_step();
         if is_refused {
-            self.complete(job.id, ticket, How::Refused(status), Progress::Done);
+            self.complete(job.id, ticket, CallEnd::Refused(status), Progress::Done);
         } else {
-            self.complete(job.id, ticket, How::Cut, Progress::Cut);
+            self.complete(job.id, ticket, CallEnd::Cut, Progress::Cut);
         }
     }
 
-    fn put_back_course(&mut self, job: Job, ticket: Ticket, yields: bool) {
+    fn suspend(&mut self, job: Job, ticket: Ticket, yields: bool) {
         self.rules.source_mut().bind(job.worker);
         self.rules.source_mut().pause_deadline(job.id);
-        let course = Course { job, entrusted: Entrusted::new(&self.records().ledger) };
-        self.shared.trace(|| format!("request {} is left alone", course.job.id));
-        let progress = if yields { Progress::Yield(course) } else { Progress::Blocked(course) };
+        let suspended = SuspendedCall { job, returnable: Returnable::new(&self.records().ledger) };
+        self.shared.trace(|| format!("request {} is suspended", suspended.job.id));
+        let progress = if yields { Progress::Yield(suspended) } else { Progress::Blocked(suspended) };
         self.give_back(ticket, progress);
     }
 
-    fn complete(&mut self, id: usize, ticket: Ticket, how: How, progress: Progress<Course>) {
+    fn complete(&mut self, id: usize, ticket: Ticket, how: CallEnd, progress: Progress<SuspendedCall>) {
         self.end(id, how);
         self.give_back(ticket, progress);
     }
 
-    fn give_back(&mut self, ticket: Ticket, progress: Progress<Course>) {
+    fn give_back(&mut self, ticket: Ticket, progress: Progress<SuspendedCall>) {
         let now = self.now();
         let (engine, records) = self.engine_and_records();
         engine.complete(ticket, progress, now, records);
         self.after_step();
     }
 
-    pub(crate) fn end(&mut self, id: usize, how: How) {
-        self.shared.trace(|| format!("request {id} is over: {how:?}"));
+    pub(crate) fn end(&mut self, id: usize, how: CallEnd) {
+        self.shared.trace(|| format!("request {id} ends: {how:?}"));
         let now = self.shared.now();
         self.rules.source_mut().deadlines.end(id);
         if self.records_mut().requests[id].ended.replace((now, how)).is_some() {
@@ -285,16 +288,17 @@ impl World {
         }
     }
 
-    /// Whoever is woken finds what it was woken for.
+    /// Checks that a woken call finds what it waited for.
     pub(crate) fn check_wake(&mut self, job: &Job, for_input: bool) {
         let Some(ticket) = &job.ticket else { return };
         let is_full = self.engine_mut().reply(ticket, |reply| reply.is_full() && !reply.is_gone());
         if !for_input && is_full {
-            self.shared.fail(|| format!("request {} is woken although its peer does not take more", job.id));
+            self.shared.fail(|| format!("request {} is woken although its peer reads nothing", job.id));
         }
     }
 
-    /// While the application worked for more than two ticks, nothing was held back (PEP 3333).
+    /// Checks that no output stayed in the coalescing buffer while the application worked for more than two ticks (PEP
+    /// 3333).
     pub(crate) fn check_work(&mut self, job: &Job) {
         let Some(ticket) = &job.ticket else { return };
         let Some(Op::Work(time) | Op::Block(time)) =
@@ -302,18 +306,17 @@ impl World {
         else {
             return;
         };
-        // The ticking thread may have to be woken.
+        // The ticker thread may have to be woken first.
         if *time < 3 * MILLI + self.plan.wake_time {
             return;
         }
         let (sent, was_full) = {
             let network = self.network.borrow();
-            (network.sent_on(job.connection), network.story(job.connection).full_since.is_some())
+            (network.sent_on(job.connection), network.history(job.connection).full_since.is_some())
         };
         self.engine_mut().reply(ticket, |reply| reply.flush());
         if !was_full && self.network.borrow().sent_on(job.connection) > sent {
-            self.shared
-                .fail(|| format!("a part of the answer to {} is deferred back while there is work on it", job.id));
+            self.shared.fail(|| format!("a part of the answer to {} is deferred while the application works", job.id));
         }
     }
 }
@@ -333,13 +336,13 @@ fn draft(id: usize, script: &Script) -> Draft {
     if script.closes {
         written = written.and_then(|()| draft.field(b"Connection", b"close"));
     }
-    written.expect("a head as it should be");
+    written.expect("a valid head");
     draft
 }
 
-/// A file with a part of a body, which lacks the last `missing` bytes.
+/// A file with a part of a body, without its last `missing` bytes.
 fn file(id: usize, from: usize, length: usize, missing: usize) -> File {
     let mut file = tempfile::tempfile().expect("a temporary file");
-    file.write_all(&pattern(id, from, length - missing)).expect("room for it");
+    file.write_all(&pattern(id, from, length - missing)).expect("space for the file");
     file
 }

@@ -1,4 +1,4 @@
-//! A world: the network, the peers, the engine, the threads, and what happens between them.
+//! A world: network, peers, engine and threads, and the events between them.
 
 use crate::app::Records;
 use crate::clock::{Event, MILLI, Micros, SECOND, Shared, moment};
@@ -15,31 +15,31 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Whatever a peer waits for, or does slowly, takes less.
+/// Longer than any wait or slow operation of a peer.
 const QUIET: Micros = 24 * 3600 * SECOND;
-/// As long as that is waited where a call hangs.
+/// How long the world waits for calls that hang.
 const PATIENCE: Micros = 1200 * SECOND;
 
-/// What a seed has come to.
+/// What has happened in a world.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Summary {
     /// Connections accepted.
     pub connections: u64,
     /// Requests that the application was called for.
     pub called: u64,
-    /// Whole answers that peers got.
+    /// Whole answers that peers received.
     pub answers: u64,
-    /// Requests that the engine answered by itself.
+    /// Requests that the engine answered itself.
     pub refused: u64,
-    /// Responses that were taken back from the application and given to it again.
+    /// Suspended responses that were resumed.
     pub resumed: u64,
-    /// Connections cut because time was up.
+    /// Connections cut at a deadline.
     pub timeouts: u64,
     /// Calls that missed their deadlines.
     pub late: u64,
-    /// Requests that were refused while a late call kept all threads.
+    /// Requests that were refused while a late call blocked all threads.
     pub refused_waiting: u64,
-    /// Virtual time that has passed.
+    /// Elapsed virtual time.
     pub time: Duration,
 }
 
@@ -57,7 +57,7 @@ impl Summary {
     }
 }
 
-/// A clock by which each reading takes a nanosecond. The world's own is not for threads.
+/// A clock that advances a nanosecond at each reading. The world's clock cannot be shared between threads.
 #[derive(Default)]
 struct Readings(u64);
 
@@ -79,13 +79,13 @@ pub(crate) struct World {
     pub(crate) rules: Rules<EngineCore>,
     pub(crate) threads: Threads,
     pub(crate) connections: Vec<Peer>,
-    /// Whose each request is.
+    /// The peer of each request.
     owners: Vec<usize>,
-    /// When the server was told to stop, and until when it has to be over then.
+    /// When the server was told to stop, and when it has to be over at the latest.
     pub(crate) stopped: Option<(Micros, Micros)>,
-    /// Since when no connection goes on after its response.
+    /// Since when no connection is kept alive after its response.
     pub(crate) draining_since: Option<Micros>,
-    /// Nobody has waited for everything to come to its end.
+    /// The world has ended before everything came to its end.
     pub(crate) is_unfinished: bool,
 }
 
@@ -152,23 +152,23 @@ impl World {
         }
     }
 
-    /// Lets everything happen.
+    /// Processes all events.
     pub(crate) fn run(mut self) -> Result<Summary, String> {
         self.begin_work();
-        self.wake_watcher();
+        self.wake_polling_thread();
         while !self.shared.has_failed()
             && let Some(event) = self.shared.advance()
         {
-            self.happen(event);
-            self.wake_watcher();
-            // Whoever waits for a place that a call keeps for ever is looked after now and then, for ever.
+            self.process(event);
+            self.wake_polling_thread();
+            // Ticks go on forever for a queued request whose thread hangs.
             let is_hanging = || !self.threads.unfinished().0.is_empty();
             if self.shared.now() > PATIENCE && is_hanging() {
                 self.is_unfinished = true;
                 break;
             }
             if self.shared.now() > self.shared.moved_at() + QUIET {
-                self.shared.fail(|| format!("it never comes to an end; {}", self.describe()));
+                self.shared.fail(|| format!("the world does not end; {}", self.describe()));
             }
         }
         if !self.shared.has_failed() {
@@ -189,7 +189,7 @@ impl World {
         };
         let ledger = Arc::clone(&self.records().ledger);
         let Self { shared, network, rules, threads, .. } = self;
-        // A call that hangs keeps what it was lent.
+        // A call that hangs keeps its objects.
         drop((rules, threads));
         if !shared.has_failed() {
             let (alive, open) = (ledger.alive.load(std::sync::atomic::Ordering::Relaxed), network.borrow().open());
@@ -203,20 +203,20 @@ impl World {
         }
     }
 
-    /// Each request has been timed once at most, and for no longer than there was time.
+    /// Checks that each request was timed at most once, and not for longer than the world lasted.
     fn check_times(&mut self) {
         let (times, _) = self.engine_mut().times();
         let called = self.engine().statistics().requests;
         if times.len() as u64 > called {
             self.shared.fail(|| format!("{} requests were timed, and {called} were called", times.len()));
         }
-        // Between two readings of its clock for a request there is a reading's time at least.
+        // Two readings of the clock for a request are at least one reading apart.
         if let Some(short) = times.iter().find(|times| times.total() + 1 < times.stamps) {
             self.shared.fail(|| format!("a request took less time than its stages: {short:?}"));
         }
     }
 
-    fn happen(&mut self, event: Event) {
+    fn process(&mut self, event: Event) {
         match event {
             Event::ArriveAtServer(number) => self.network.borrow_mut().arrive_at_server(number),
             Event::ArriveAtPeer(number) => {
@@ -232,12 +232,12 @@ impl World {
             }
             Event::Peer(peer, round) if self.connections[peer].round == round => self.act(peer),
             Event::Peer(..) => {}
-            Event::Worker(worker, round) => self.go_on_with_worker(worker, round),
+            Event::Worker(worker, round) => self.resume_worker(worker, round),
             Event::Tick(round) => self.tick(round),
             Event::Drain => self.drain(),
             Event::Stop(number) => self.stop(number),
             Event::Files => self.open_files(),
-            Event::Waits(id) => self.wait_on(id),
+            Event::PatienceEnds(id) => self.end_patience(id),
         }
     }
 
@@ -260,7 +260,7 @@ impl World {
     fn stop(&mut self, number: usize) {
         let now = self.shared.now();
         let Stop { limit, grace, .. } = self.plan.stops[number];
-        self.shared.trace(|| format!("stop within {limit:?}, with {grace:?} for who is idle"));
+        self.shared.trace(|| format!("stop within {limit:?}, with {grace:?} for idle connections"));
         self.draining_since.get_or_insert(now);
         let until = limit.map_or(Micros::MAX, |limit| now + crate::driver::micros(limit));
         self.stopped = Some(match self.stopped {
@@ -277,23 +277,23 @@ impl World {
     fn open_files(&mut self) {
         let free = self.plan.conditions.descriptors;
         let count = if self.shared.one_in(2) { 0 } else { self.shared.index(free + 1) };
-        // In the end there is room for everybody.
+        // At the end there is room for all connections.
         let count = if self.shared.now() > 20 * SECOND { 0 } else { count };
-        self.shared.trace(|| format!("{count} files are open besides"));
+        self.shared.trace(|| format!("{count} files are open elsewhere in the process"));
         self.network.borrow_mut().other_files = count;
         if self.shared.now() <= 20 * SECOND {
             self.shared.schedule(self.shared.now() + self.shared.below(2 * SECOND) + MILLI, Event::Files);
         }
     }
 
-    /// A request was ready to be called. If it still is, its peer may have no patience.
-    fn wait_on(&mut self, id: usize) {
+    /// The patience of a peer whose request was ready ends. It leaves if the request still waits.
+    fn end_patience(&mut self, id: usize) {
         let peer = &mut self.connections[self.owners[id]];
         let Some((Trigger::Waited(patience), _)) = peer.plan.acts else { return };
         let record = &self.rules.source().records.requests[id];
         let (Some(ready), None, None) = (record.ready, record.called, record.dismissed) else { return };
         if self.shared.now() < ready + patience {
-            self.shared.schedule(ready + patience, Event::Waits(id));
+            self.shared.schedule(ready + patience, Event::PatienceEnds(id));
         } else {
             peer.lose_patience(&mut self.network.borrow_mut());
             let index = peer.index;
@@ -326,12 +326,12 @@ impl World {
         &mut self.rules.source_mut().records
     }
 
-    /// What the clock says to the engine.
+    /// The engine's clock.
     pub(crate) fn now(&self) -> Now {
         self.rules.source().clock()
     }
 
-    /// What is left, for whoever reads of a failure.
+    /// Describes what is left, for the report of a failure.
     pub(crate) fn describe(&self) -> String {
         format!("{:?} at {}", self.engine().statistics(), moment(self.shared.now()))
     }

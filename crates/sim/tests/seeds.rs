@@ -1,7 +1,6 @@
-//! Worlds by the hundred. `KIRSCH_SEED` replays one, with a trace of what happens; `KIRSCH_SEEDS` says how many there
-//! are to be.
+//! Runs many worlds. `KIRSCH_SEED` replays one with a trace; `KIRSCH_SEEDS` sets their number.
 
-/// Worlds of one run.
+/// Number of worlds of one run.
 const SEEDS: u64 = 200;
 
 fn number(name: &str) -> Option<u64> {
@@ -9,7 +8,7 @@ fn number(name: &str) -> Option<u64> {
 }
 
 #[test]
-fn what_has_to_hold_holds_in_every_world() {
+fn every_promise_holds_in_every_world() {
     if let Some(seed) = number("KIRSCH_SEED") {
         let outcome = sim::run(seed, true);
         assert!(outcome.is_ok(), "seed {seed} failed {}", outcome.unwrap_err());
@@ -21,7 +20,7 @@ fn what_has_to_hold_holds_in_every_world() {
 }
 
 #[test]
-fn a_seed_always_tells_the_same_story() {
+fn seed_always_gives_the_same_run() {
     for seed in 1..=20 {
         assert_eq!(sim::run(seed, false), sim::run(seed, false), "seed {seed}");
     }

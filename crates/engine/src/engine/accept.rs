@@ -5,7 +5,7 @@ use crate::app::{AcceptPause, App, Peer, Report};
 use crate::config::{ACCEPT_PAUSE, ACCEPTS_AT_STOP, ACCEPTS_PER_POLL};
 use crate::connection::Connection;
 use crate::deadline::{Millis, millis};
-use crate::group::{Membership, Shown, slack};
+use crate::group::{Membership, PublishedState, slack};
 use crate::net::{Accepted, Net};
 use crate::statistics::Statistics;
 
@@ -34,7 +34,7 @@ impl<A: App> Engine<A> {
         membership.has_room_for(self.most_connections);
         self.membership = Some(membership);
         self.show_group();
-        self.membership.iter().for_each(Membership::announce);
+        self.membership.iter().for_each(Membership::wake_others);
     }
 
     /// To be called by a thread that is about to wait for the poller, while no other does: chooses which processes are
@@ -47,8 +47,8 @@ impl<A: App> Engine<A> {
     /// first in the row. A process that is alone is the only one to be woken anyway, and need not watch anything anew.
     pub fn before_wait(&mut self, is_free: bool) {
         let has_room = self.connections.len() < self.most_connections && self.paused_until == 0;
-        let has_company = self.membership.as_ref().is_none_or(Membership::has_company);
-        let takes_turns = is_free && has_room && has_company && self.stop_at.is_none();
+        let has_others = self.membership.as_ref().is_none_or(Membership::has_others);
+        let takes_turns = is_free && has_room && has_others && self.stop_at.is_none();
         for (index, listener) in self.listeners.iter_mut().enumerate() {
             let is_to_go_last = takes_turns && listener.had_turn;
             if listener.takes_turns == Some(takes_turns)
@@ -71,9 +71,9 @@ impl<A: App> Engine<A> {
     /// what became of connections that were left to another.
     pub(super) fn look_at_listeners_if_due(&mut self) {
         let Some(membership) = &self.membership else { return };
-        let is_told = membership.take_word();
+        let is_notified = membership.take_notification();
         let is_due = self.look_again_at.take_if(|at| *at <= self.told).is_some();
-        if is_told || is_due {
+        if is_notified || is_due {
             for listener in &mut self.listeners {
                 listener.ready = true;
             }
@@ -155,7 +155,7 @@ impl<A: App> Engine<A> {
         if let Some(membership) = &mut self.membership {
             let Statistics { requests, running, suspended, accepted, .. } = self.context.statistics;
             let has_room = self.connections.len() < self.most_connections && self.context.now >= self.paused_until;
-            let shown = Shown {
+            let state = PublishedState {
                 calls: running + suspended,
                 begun: requests,
                 queued: self.context.queued,
@@ -163,7 +163,7 @@ impl<A: App> Engine<A> {
                 accepted,
                 is_accepting: has_room && self.stop_at.is_none() && !self.context.draining,
             };
-            membership.show(shown, self.told);
+            membership.publish(state, self.told);
         }
     }
 
@@ -177,7 +177,7 @@ impl<A: App> Engine<A> {
         let Some(membership) = &mut self.membership else { return false };
         let Some(other) = membership.better(self.told, slack(self.context.brief_in_a_row)) else { return false };
         if self.net.is_awaited(&self.listeners[index].socket) {
-            let due = membership.tell(other, self.told);
+            let due = membership.notify(other, self.told);
             self.look_again_at = Some(self.look_again_at.map_or(due, |earlier| earlier.min(due)));
             self.listeners[index].had_turn = true;
             self.listeners[index].ready = false;

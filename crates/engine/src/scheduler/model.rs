@@ -1,30 +1,29 @@
-//! The baton under loom: the real code, a small core, and a crew whose interpreter is a lock.
+//! The scheduler under loom (`make loom`): the real scheduler, a small work source, and threads whose GIL is a lock.
 //!
-//! `make loom` runs these models. Each is a handful of calls and says in which order the poller tells of them; loom
-//! executes it again and again, with the threads in another order each time, and fails where nobody can go on, where
-//! somebody goes on for ever, or where one of these does not hold:
+//! Each model is a handful of calls and the order in which the poller reports their events. Loom executes it again and
+//! again, with the threads interleaved differently each time. It fails if no thread can continue, if a thread runs
+//! forever, or if one of these does not hold:
 //!
-//! * every call runs once, and goes on once if it was suspended, in the thread that it began in;
-//! * no more calls run at a time than may;
-//! * a call that blocks, waits or is suspended keeps no other from running ([`Act::Outlast`] ends only after another has
-//!   run, so this shows as a deadlock), and whoever waits in the middle of a call goes on once its answer is there;
-//! * in the end every thread has left and nothing is left over: no mail, nobody called who did not come.
+//! * Each call begins once. If it is suspended it resumes once, in the thread that it began in.
+//! * No more calls run at a time than allowed.
+//! * A call that blocks, waits or is suspended delays no other call ([`Act::RunUntil`] ends only after another call has
+//!   run, so a delay shows as a deadlock). A call that waits continues once its answer is there.
+//! * At the end every thread has exited, no inbox holds work, and no notified thread is missing.
 //!
-//! A thread holds the interpreter except in [`Threads::detached`], so a thread that waits for anything else while it holds
-//! it, or for it while it holds the baton's lock, deadlocks in some execution. The poller is a flag that is waited for;
-//! there are no timeouts, so a wake-up that is lost is never made good by one. The ticker sleeps at once when a tick is
-//! not needed.
+//! A thread holds the GIL except in [`Threads::detached`]. A thread that waits for something else while it holds the
+//! GIL, or for the GIL while it holds the scheduler's lock, deadlocks in some execution. The poller is a flag with a
+//! condition variable. There are no timeouts, so none makes good for a lost wake-up. The ticker sleeps as soon as no
+//! tick is needed.
 //!
 //! # What is tried
 //!
-//! A crew of one: every execution there is. A crew of three, of which two may be in calls: every execution in which
-//! threads are interrupted, where they could have gone on, so many times at most as the argument of [`Plan::check`]
-//! says; switches where a thread has to wait are not counted. `LOOM_MAX_PREEMPTIONS=3` tries more and takes much longer,
-//! above all for the models with ticks. Loom's condition variables do not wake for no reason, and a `try_lock` that is
-//! pending while another thread takes the lock waits instead of failing; it fails in the executions in which it comes
-//! later.
+//! With one thread: every execution. With three threads, of which two may run calls: every execution with at most as
+//! many preemptions as the argument of [`Plan::check`]. A preemption is a switch from a thread that could have
+//! continued. `LOOM_MAX_PREEMPTIONS=3` tries more and takes much longer, above all for models with ticks. Two limits of
+//! loom: its condition variables have no spurious wake-ups, and a `try_lock` that is pending while another thread takes
+//! the lock waits instead of failing. It fails in executions in which it comes later.
 
-use super::predictor::{ALL, WORTH_CALLING};
+use super::predictor::{ALL, MIN_BLOCK};
 use super::{Scheduler, Threads, WorkSource};
 use crate::coalescing::TICK;
 use crate::scheduler::ticker::{Pace, Wanted};
@@ -44,37 +43,37 @@ use std::time::Duration;
 enum Act {
     /// It returns.
     Return,
-    /// It works until something has happened, and says nothing to anybody.
-    Outlast(Fact),
-    /// It waits in the middle until its peer answers.
+    /// It blocks until this fact, without telling the scheduler.
+    RunUntil(Fact),
+    /// It waits for its peer's answer within the call.
     Wait,
-    /// It is suspended until its peer answers, and goes on in the same thread.
+    /// It is suspended until its peer answers, and resumes in the same thread.
     Suspend,
 }
 
-/// What a call may take as long as.
+/// What a call may block for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fact {
-    /// Another call has come to its end.
-    Over(usize),
-    /// The answer to another has been seen by whoever turns the core.
+    /// This call has returned.
+    Returned(usize),
+    /// The answer to this call was seen by a thread that polls.
     Answered(usize),
 }
 
-/// What the poller tells.
+/// What the poller reports.
 #[derive(Clone, Copy, Debug)]
 enum Event {
     Request(usize),
     Answer(usize),
 }
 
-/// A call.
+/// A call of the model.
 #[derive(Clone, Copy, Debug)]
 struct Job {
     act: Act,
-    /// What the poller tells once it has begun.
+    /// What the poller reports after the call has begun.
     at_begin: Option<Event>,
-    /// What the poller tells once it is over.
+    /// What the poller reports after the call has returned.
     at_end: Option<Event>,
 }
 
@@ -92,25 +91,25 @@ impl Job {
     }
 }
 
-/// What calls are believed to be like when the model starts.
+/// What the predictor believes of all calls when the model starts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Manner {
+enum Belief {
     Fast,
-    /// Many wait: threads are called beforehand.
-    Waiting,
-    /// Nearly all wait: whoever is called takes the baton at once.
-    AllWaiting,
-    /// Nearly all wait, and there is nobody whose call is not out: nobody is called until a tick, for one of them will
-    /// return.
-    AllOut,
+    /// Many calls block: followers are notified beforehand.
+    Blocking,
+    /// Nearly all calls block: a notified follower leads at once.
+    AllBlocking,
+    /// Nearly all calls block, and every client waits for a call. No follower is notified before a tick, because a call
+    /// is expected to return soon.
+    AllRunning,
 }
 
-impl Manner {
-    /// How long calls wait.
-    fn waits(self) -> Duration {
+impl Belief {
+    /// How long a call is believed to block.
+    fn blocks_for(self) -> Duration {
         match self {
-            Manner::Fast => Duration::ZERO,
-            Manner::Waiting | Manner::AllWaiting | Manner::AllOut => WORTH_CALLING * 10,
+            Belief::Fast => Duration::ZERO,
+            Belief::Blocking | Belief::AllBlocking | Belief::AllRunning => MIN_BLOCK * 10,
         }
     }
 }
@@ -120,20 +119,20 @@ impl Manner {
 struct Plan {
     most: usize,
     jobs: Vec<Job>,
-    /// What the poller knows from the beginning on.
+    /// What the poller reports from the beginning.
     first: Vec<Event>,
-    /// What another thread adds at any time.
+    /// What another thread reports at any time.
     later: Vec<Event>,
-    manner: Manner,
-    /// There is an interpreter with a lock.
-    is_locked: bool,
-    /// A thread that belongs to nobody wakes this call, as a deadline does.
+    belief: Belief,
+    /// Threads share a GIL.
+    has_gil: bool,
+    /// A thread outside the pool wakes this call, as a deadline does.
     interrupted: Option<usize>,
-    /// Somebody ticks.
+    /// A ticker runs.
     ticks: bool,
-    /// What is not told by the poller, but taken in by somebody who attends to the core.
+    /// Events that only [`WorkSource::service_pending`] takes in, not the poller.
     serviced_at: Vec<Event>,
-    /// So many threads can be started and no more, besides the first.
+    /// How many threads can be started besides the first.
     startable: usize,
 }
 
@@ -145,24 +144,24 @@ impl Plan {
             first: (0..jobs.len()).map(Event::Request).collect(),
             later: Vec::new(),
             interrupted: None,
-            manner: Manner::Fast,
-            is_locked: true,
+            belief: Belief::Fast,
+            has_gil: true,
             ticks: false,
             serviced_at: Vec::new(),
             startable: most,
         }
     }
 
-    fn manner(self, manner: Manner) -> Self {
-        Self { manner, ..self }
+    fn belief(self, belief: Belief) -> Self {
+        Self { belief, ..self }
     }
 
     fn ticking(self) -> Self {
         Self { ticks: true, ..self }
     }
 
-    /// This request is taken in by a thread that does not turn the core.
-    fn watchdog(self, number: usize) -> Self {
+    /// Lets the ticker take in this request, not the poller.
+    fn serviced(self, number: usize) -> Self {
         let is_other = |event: &Event| !matches!(event, Event::Request(other) if *other == number);
         let first = self.first.iter().copied().filter(is_other).collect();
         Self { first, serviced_at: vec![Event::Request(number)], ..self }
@@ -177,10 +176,10 @@ impl Plan {
     }
 
     fn free_threaded(self) -> Self {
-        Self { is_locked: false, ..self }
+        Self { has_gil: false, ..self }
     }
 
-    /// These come from a thread of their own, the rest is there from the beginning on.
+    /// Lets another thread report these events at any time. The poller reports all others from the beginning.
     fn later(self, later: &[Event]) -> Self {
         let is_first = |event: &Event| {
             !later.iter().any(|other| matches!((event, other), (Event::Request(a), Event::Request(b)) if a == b))
@@ -188,38 +187,38 @@ impl Plan {
         Self { first: self.first.iter().copied().filter(is_first).collect(), later: later.to_vec(), ..self }
     }
 
-    /// Tries the executions with so many preemptions at most; `None`: all there are.
+    /// Tries all executions with at most this many preemptions; `None`: without limit.
     fn check(self, preemptions: impl Into<Option<usize>>) {
         let mut builder = Builder::new();
         builder.preemption_bound = builder.preemption_bound.or(preemptions.into());
         builder.max_branches = 20_000;
         let runs = Arc::new(AtomicUsize::new(0));
         let counted = Arc::clone(&runs);
-        let story = Story::default();
-        let told = story.clone();
+        let trace = Trace::default();
+        let own = trace.clone();
         let checked = catch_unwind(move || {
             builder.check(move || {
                 counted.fetch_add(1, Ordering::Relaxed);
-                told.clear();
-                Host::run(self.clone(), told.clone());
+                own.clear();
+                Pool::run(self.clone(), own.clone());
             });
         });
         println!("{} executions", runs.load(Ordering::Relaxed));
         if let Err(panic) = checked {
-            story.print();
+            trace.print();
             resume_unwind(panic);
         }
     }
 }
 
-/// Who did what, with which call or thread.
+/// Which thread did what, with which call or thread.
 type Step = (usize, &'static str, Option<usize>);
 
-/// What the threads did in one execution, to be read when it fails.
+/// What the threads did in one execution; printed if it fails.
 #[derive(Clone, Default)]
-struct Story(Arc<std::sync::Mutex<Vec<Step>>>);
+struct Trace(Arc<std::sync::Mutex<Vec<Step>>>);
 
-impl Story {
+impl Trace {
     fn lock(&self) -> std::sync::MutexGuard<'_, Vec<Step>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -239,39 +238,39 @@ impl Story {
     }
 }
 
-/// What is waited for: a flag and what it stands for.
+/// The events and the wake-up that the poller waits for.
 #[derive(Default)]
 struct Poll {
-    told: Mutex<Told>,
+    state: Mutex<PollState>,
     changed: Condvar,
 }
 
 #[derive(Default)]
-struct Told {
+struct PollState {
     events: VecDeque<Event>,
     is_woken: bool,
 }
 
 impl Poll {
-    fn tell(&self, event: Event) {
-        self.told.lock().unwrap().events.push_back(event);
+    fn add(&self, event: Event) {
+        self.state.lock().unwrap().events.push_back(event);
         self.changed.notify_all();
     }
 
     fn wake(&self) {
-        self.told.lock().unwrap().is_woken = true;
+        self.state.lock().unwrap().is_woken = true;
         self.changed.notify_all();
     }
 
     fn wait(&self) {
-        let mut told = self.told.lock().unwrap();
-        while told.events.is_empty() && !told.is_woken {
-            told = self.changed.wait(told).unwrap();
+        let mut state = self.state.lock().unwrap();
+        while state.events.is_empty() && !state.is_woken {
+            state = self.changed.wait(state).unwrap();
         }
     }
 }
 
-/// What has happened, for calls to wait for it: the baton knows nothing of this.
+/// What has happened so far; calls wait for it. The scheduler does not see this.
 #[derive(Default)]
 struct Facts {
     known: Mutex<Vec<Fact>>,
@@ -292,8 +291,8 @@ impl Facts {
     }
 }
 
-/// The baton itself: only one thread at a time can wait for the poller.
-struct Watch;
+/// The poller as a token: only one thread at a time can wait for it.
+struct TestPoller;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
@@ -310,23 +309,23 @@ struct Call {
     is_answered: bool,
 }
 
-struct Fake {
+struct TestSource {
     poll: Rc<Poll>,
     facts: Rc<Facts>,
     calls: Vec<Call>,
-    noticed: VecDeque<Event>,
-    /// What nobody has noticed yet who turns the core.
-    unnoticed: VecDeque<Event>,
+    events: VecDeque<Event>,
+    /// Events that [`WorkSource::service_pending`] takes in.
+    pending: VecDeque<Event>,
     queued: VecDeque<usize>,
-    /// Suspended calls that can go on, with their threads.
+    /// Suspended calls that can resume, with their threads.
     ready: VecDeque<(usize, usize)>,
     woken: VecDeque<usize>,
     connections: usize,
-    /// It is later each time somebody asks.
+    /// Advances each time it is read.
     time: Cell<Duration>,
 }
 
-impl Fake {
+impl TestSource {
     fn answer(&mut self, number: usize) {
         let call = &mut self.calls[number];
         assert!(!call.is_answered, "a peer answers once");
@@ -364,18 +363,18 @@ impl Fake {
     }
 }
 
-/// A call, and the thread that it has to go on in.
+/// A call, and the thread that it has to resume in.
 struct Work {
     number: usize,
     owner: Option<usize>,
 }
 
-impl WorkSource for Fake {
+impl WorkSource for TestSource {
     type Work = Work;
-    type Watch = Watch;
+    type Poller = TestPoller;
 
     fn next(&mut self, may_call: bool) -> Option<Work> {
-        while let Some(event) = self.noticed.pop_front() {
+        while let Some(event) = self.events.pop_front() {
             match event {
                 Event::Request(number) => {
                     assert_eq!(self.calls[number].state, State::New);
@@ -408,16 +407,16 @@ impl WorkSource for Fake {
         self.calls.iter().filter(|call| call.state == State::Suspended(worker)).count()
     }
 
-    fn look(&mut self, _: &mut Watch) -> bool {
-        let mut told = self.poll.told.lock().unwrap();
-        let is_ready = !told.events.is_empty() || told.is_woken;
-        told.is_woken = false;
-        self.noticed.append(&mut told.events);
+    fn poll(&mut self, _: &mut TestPoller) -> bool {
+        let mut state = self.poll.state.lock().unwrap();
+        let is_ready = !state.events.is_empty() || state.is_woken;
+        state.is_woken = false;
+        self.events.append(&mut state.events);
         is_ready
     }
 
     fn due(&self) -> Option<Duration> {
-        (!self.noticed.is_empty() || !self.ready.is_empty()).then_some(Duration::ZERO)
+        (!self.events.is_empty() || !self.ready.is_empty()).then_some(Duration::ZERO)
     }
 
     fn now(&self) -> Duration {
@@ -429,7 +428,7 @@ impl WorkSource for Fake {
         self.connections
     }
 
-    fn wake_watch(&self) {
+    fn wake_poller(&self) {
         self.poll.wake();
     }
 
@@ -443,9 +442,9 @@ impl WorkSource for Fake {
 
     fn tick(&mut self) {}
 
-    fn service_pending(&mut self, _: Option<&mut Watch>) -> bool {
-        let event = self.unnoticed.pop_front();
-        self.noticed.extend(event);
+    fn service_pending(&mut self, _: Option<&mut TestPoller>) -> bool {
+        let event = self.pending.pop_front();
+        self.events.extend(event);
         event.is_some()
     }
 
@@ -454,254 +453,255 @@ impl WorkSource for Fake {
     }
 }
 
-/// Asks for ticks, and gives them.
+/// The ticker thread, and requests for ticks.
 #[derive(Default)]
 struct Ticker {
-    asked: Mutex<Asked>,
+    state: Mutex<TickerState>,
     changed: Condvar,
 }
 
 #[derive(Default)]
-struct Asked {
+struct TickerState {
     is_wanted: bool,
     quit: bool,
 }
 
 impl Ticker {
     fn want(&self) {
-        self.asked.lock().unwrap().is_wanted = true;
+        self.state.lock().unwrap().is_wanted = true;
         self.changed.notify_all();
     }
 
     fn quit(&self) {
-        self.asked.lock().unwrap().quit = true;
+        self.state.lock().unwrap().quit = true;
         self.changed.notify_all();
     }
 
-    /// Ticks for as long as somebody needs it, and sleeps at once when nobody does: the real one is not so strict.
-    fn run(&self, scheduler: &Scheduler<Fake>) {
+    /// Ticks as long as a tick is needed, and sleeps at once when none is. The real ticker continues for a while.
+    fn run(&self, scheduler: &Scheduler<TestSource>) {
         loop {
-            let mut asked = self.asked.lock().unwrap();
-            while !asked.is_wanted && !asked.quit {
-                asked = self.changed.wait(asked).unwrap();
+            let mut state = self.state.lock().unwrap();
+            while !state.is_wanted && !state.quit {
+                state = self.changed.wait(state).unwrap();
             }
-            if asked.quit {
+            if state.quit {
                 return;
             }
-            asked.is_wanted = false;
-            drop(asked);
+            state.is_wanted = false;
+            drop(state);
             while scheduler.tick() != Wanted::No {
-                // Others get their turn between two ticks. Where there is nobody left, loom finds the model endless.
+                // Lets the other threads run between two ticks. If all others have exited, loom reports an endless
+                // model.
                 thread::yield_now();
             }
         }
     }
 }
 
-/// What all threads see.
-struct Host {
+/// What all threads of a model share.
+struct Pool {
     plan: Plan,
-    story: Story,
-    scheduler: Scheduler<Fake>,
+    trace: Trace,
+    scheduler: Scheduler<TestSource>,
     poll: Rc<Poll>,
-    interpreter: Mutex<()>,
+    gil: Mutex<()>,
     ticker: Ticker,
     facts: Rc<Facts>,
-    /// What follows is only counted. How often each call was begun, and gone on with.
-    started_call: RefCell<Vec<(usize, usize)>>,
+    /// For the checks at the end: how often each call began, and how often it resumed.
+    begun: RefCell<Vec<(usize, usize)>>,
     running: Cell<usize>,
     started: Cell<usize>,
     handles: RefCell<Vec<JoinHandle<()>>>,
 }
 
-impl Host {
-    fn new(plan: Plan, story: Story) -> Self {
+impl Pool {
+    fn new(plan: Plan, trace: Trace) -> Self {
         let poll = Rc::new(Poll::default());
-        poll.told.lock().unwrap().events.extend(&plan.first);
+        poll.state.lock().unwrap().events.extend(&plan.first);
         let calls = plan.jobs.iter().map(|_| Call { state: State::New, is_answered: false }).collect();
         let facts = Rc::new(Facts::default());
-        let source = Fake {
+        let source = TestSource {
             poll: Rc::clone(&poll),
             facts: Rc::clone(&facts),
             calls,
-            noticed: VecDeque::new(),
-            unnoticed: plan.serviced_at.iter().copied().collect(),
+            events: VecDeque::new(),
+            pending: plan.serviced_at.iter().copied().collect(),
             queued: VecDeque::new(),
             ready: VecDeque::new(),
             woken: VecDeque::new(),
-            connections: if plan.manner == Manner::AllOut { 0 } else { usize::MAX },
+            connections: if plan.belief == Belief::AllRunning { 0 } else { usize::MAX },
             time: Cell::default(),
         };
-        let scheduler = Scheduler::new(source, Watch, plan.most);
-        let share = if matches!(plan.manner, Manner::AllWaiting | Manner::AllOut) { ALL } else { 0 };
-        scheduler.rules.lock().unwrap().predictor().believe(share, plan.manner.waits());
+        let scheduler = Scheduler::new(source, TestPoller, plan.most);
+        let share = if matches!(plan.belief, Belief::AllBlocking | Belief::AllRunning) { ALL } else { 0 };
+        scheduler.rules.lock().unwrap().predictor().believe(share, plan.belief.blocks_for());
         Self {
             scheduler,
             poll,
-            interpreter: Mutex::new(()),
+            gil: Mutex::new(()),
             ticker: Ticker::default(),
             facts,
-            started_call: RefCell::new(vec![(0, 0); plan.jobs.len()]),
+            begun: RefCell::new(vec![(0, 0); plan.jobs.len()]),
             running: Cell::new(0),
             started: Cell::new(0),
             handles: RefCell::default(),
             plan,
-            story,
+            trace,
         }
     }
 
-    fn run(plan: Plan, story: Story) {
-        let host = Rc::new(Self::new(plan, story));
+    fn run(plan: Plan, trace: Trace) {
+        let pool = Rc::new(Self::new(plan, trace));
         let mut helpers = Vec::new();
-        if host.plan.ticks {
-            let own = Rc::clone(&host);
+        if pool.plan.ticks {
+            let own = Rc::clone(&pool);
             helpers.push(thread::spawn(move || own.ticker.run(&own.scheduler)));
         }
-        if !host.plan.later.is_empty() {
-            let own = Rc::clone(&host);
-            helpers.push(thread::spawn(move || own.plan.later.iter().for_each(|&event| own.poll.tell(event))));
+        if !pool.plan.later.is_empty() {
+            let own = Rc::clone(&pool);
+            helpers.push(thread::spawn(move || own.plan.later.iter().for_each(|&event| own.poll.add(event))));
         }
-        if !host.plan.serviced_at.is_empty() {
-            let own = Rc::clone(&host);
+        if !pool.plan.serviced_at.is_empty() {
+            let own = Rc::clone(&pool);
             helpers.push(thread::spawn(move || {
-                // One that has come at the wrong moment is not the last.
+                // A tick that finds the lock taken is repeated.
                 if own.scheduler.tick() == Wanted::Soon(TICK) {
                     own.scheduler.tick();
                 }
             }));
         }
-        if let Some(number) = host.plan.interrupted {
-            let own = Rc::clone(&host);
+        if let Some(number) = pool.plan.interrupted {
+            let own = Rc::clone(&pool);
             helpers.push(thread::spawn(move || {
                 let attached = Attached::new(&own, usize::MAX);
-                attached.tell("interrupts", number);
+                attached.trace("interrupts", number);
                 own.scheduler.with(&attached, |source| source.answer(number)).unwrap();
             }));
         }
-        Attached::new(&host, 0).work();
+        Attached::new(&pool, 0).work();
         loop {
-            let Some(handle) = host.handles.borrow_mut().pop() else { break };
+            let Some(handle) = pool.handles.borrow_mut().pop() else { break };
             handle.join().unwrap();
         }
-        host.ticker.quit();
+        pool.ticker.quit();
         for helper in helpers {
             helper.join().unwrap();
         }
-        host.verify();
+        pool.verify();
     }
 
-    /// Everybody has left: what has to be true then.
+    /// Checks what has to hold after every thread has exited.
     fn verify(&self) {
         let rules = self.scheduler.rules.lock().unwrap();
         assert!(rules.source().calls.iter().all(|call| call.state == State::Done));
         assert!(rules.is_at_rest());
-        for (job, &started_call) in self.plan.jobs.iter().zip(&*self.started_call.borrow()) {
-            assert_eq!(started_call, (1, usize::from(matches!(job.act, Act::Suspend))), "{job:?}");
+        for (job, &begun) in self.plan.jobs.iter().zip(&*self.begun.borrow()) {
+            assert_eq!(begun, (1, usize::from(matches!(job.act, Act::Suspend))), "{job:?}");
         }
     }
 }
 
-/// A thread that holds the interpreter.
+/// A thread that holds the GIL.
 struct Attached<'a> {
-    host: &'a Rc<Host>,
+    pool: &'a Rc<Pool>,
     worker: usize,
-    interpreter: RefCell<Option<MutexGuard<'a, ()>>>,
-    /// The call that is to be put back.
-    ending: Cell<Option<usize>>,
+    gil: RefCell<Option<MutexGuard<'a, ()>>>,
+    /// The call that has to be completed.
+    returned: Cell<Option<usize>>,
 }
 
 impl<'a> Attached<'a> {
-    fn new(host: &'a Rc<Host>, worker: usize) -> Self {
-        let attached = Self { host, worker, interpreter: RefCell::new(None), ending: Cell::new(None) };
+    fn new(pool: &'a Rc<Pool>, worker: usize) -> Self {
+        let attached = Self { pool, worker, gil: RefCell::new(None), returned: Cell::new(None) };
         attached.attach();
         attached
     }
 
     fn attach(&self) {
-        if self.host.plan.is_locked {
-            let guard = self.host.interpreter.lock().unwrap();
-            *self.interpreter.borrow_mut() = Some(guard);
+        if self.pool.plan.has_gil {
+            let guard = self.pool.gil.lock().unwrap();
+            *self.gil.borrow_mut() = Some(guard);
         }
     }
 
     fn work(&self) {
-        self.tell("comes", None);
-        self.host.scheduler.work(self, self.worker);
-        self.tell("leaves", None);
+        self.trace("arrives", None);
+        self.pool.scheduler.work(self, self.worker);
+        self.trace("exits", None);
     }
 
-    fn tell(&self, what: &'static str, number: impl Into<Option<usize>>) {
-        self.host.story.add(self.worker, what, number.into());
+    fn trace(&self, what: &'static str, number: impl Into<Option<usize>>) {
+        self.pool.trace.add(self.worker, what, number.into());
     }
 
-    /// The call is over, and what follows from that happens.
+    /// Completes the call and reports the events that follow.
     fn finish(&self, number: usize) {
-        self.tell("ends", number);
-        self.host.scheduler.with(self, |source| source.finish(number)).unwrap();
-        self.conclude(number);
+        self.trace("ends", number);
+        self.pool.scheduler.with(self, |source| source.finish(number)).unwrap();
+        self.report_end(number);
     }
 
-    fn conclude(&self, number: usize) {
-        let host = self.host;
-        if let Some(event) = host.plan.jobs[number].at_end {
-            host.poll.tell(event);
+    fn report_end(&self, number: usize) {
+        let pool = self.pool;
+        if let Some(event) = pool.plan.jobs[number].at_end {
+            pool.poll.add(event);
         }
-        host.facts.add(Fact::Over(number));
+        pool.facts.add(Fact::Returned(number));
     }
 
     fn call(&self, worker: usize, number: usize) {
-        let host = self.host;
-        self.tell("begins", number);
-        host.started_call.borrow_mut()[number].0 += 1;
-        let job = host.plan.jobs[number];
+        let pool = self.pool;
+        self.trace("begins", number);
+        pool.begun.borrow_mut()[number].0 += 1;
+        let job = pool.plan.jobs[number];
         if let Some(event) = job.at_begin {
-            host.poll.tell(event);
+            pool.poll.add(event);
         }
         match job.act {
-            // Every call lets others to the interpreter now and then.
+            // Every call lets other threads have the GIL at times.
             Act::Return => {
                 self.detached(|| {});
-                return self.ending.set(Some(number));
+                return self.returned.set(Some(number));
             }
-            Act::Outlast(fact) => self.detached(|| host.facts.wait(fact)),
+            Act::RunUntil(fact) => self.detached(|| pool.facts.wait(fact)),
             Act::Wait => {
-                self.tell("waits in", number);
-                host.scheduler.wait(self, worker, |source| source.begin_wait(number, worker)).unwrap();
-                self.tell("was woken in", number);
-                host.scheduler.with(self, |source| assert!(source.calls[number].is_answered)).unwrap();
+                self.trace("waits in", number);
+                pool.scheduler.wait(self, worker, |source| source.begin_wait(number, worker)).unwrap();
+                self.trace("was woken in", number);
+                pool.scheduler.with(self, |source| assert!(source.calls[number].is_answered)).unwrap();
             }
-            Act::Suspend => return host.scheduler.with(self, |source| source.suspend(number, worker)).unwrap(),
+            Act::Suspend => return pool.scheduler.with(self, |source| source.suspend(number, worker)).unwrap(),
         }
         self.finish(number);
     }
 }
 
 impl Threads for Attached<'_> {
-    type Source = Fake;
+    type Source = TestSource;
 
     fn detached<R>(&self, wait: impl FnOnce() -> R) -> R {
-        drop(self.interpreter.take());
+        drop(self.gil.take());
         let result = wait();
         self.attach();
-        self.tell("is attached again", None);
+        self.trace("has the GIL again", None);
         result
     }
 
-    fn watch(&self, _: &mut Watch, timeout: Option<Duration>) {
-        self.tell("watches", None);
+    fn wait_for_events(&self, _: &mut TestPoller, timeout: Option<Duration>) {
+        self.trace("waits for the poller", None);
         if timeout != Some(Duration::ZERO) {
-            self.host.poll.wait();
+            self.pool.poll.wait();
         }
     }
 
     fn run(&self, worker: usize, Work { number, owner }: Work) {
-        let running = &self.host.running;
+        let running = &self.pool.running;
         running.set(running.get() + 1);
-        assert!(running.get() <= self.host.plan.most, "more calls run than may");
+        assert!(running.get() <= self.pool.plan.most, "no more calls run than allowed");
         if let Some(owner) = owner {
-            assert_eq!(owner, worker, "a call goes on in its own thread");
-            self.tell("goes on with", number);
-            self.host.started_call.borrow_mut()[number].1 += 1;
+            assert_eq!(owner, worker, "a call resumes in the thread it began in");
+            self.trace("resumes", number);
+            self.pool.begun.borrow_mut()[number].1 += 1;
             self.finish(number);
         } else {
             self.call(worker, number);
@@ -711,36 +711,36 @@ impl Threads for Attached<'_> {
 
     fn run_measured(&self, worker: usize, work: Work) -> Duration {
         self.run(worker, work);
-        self.host.plan.manner.waits()
+        self.pool.plan.belief.blocks_for()
     }
 
-    fn end(&self, source: &mut Fake) {
-        if let Some(number) = self.ending.take() {
-            self.tell("has ended", number);
+    fn complete(&self, source: &mut TestSource) {
+        if let Some(number) = self.returned.take() {
+            self.trace("has ended", number);
             source.finish(number);
-            self.conclude(number);
+            self.report_end(number);
         }
     }
 
     fn start(&self, worker: usize) -> bool {
-        let host = self.host;
-        if host.started.get() == host.plan.startable {
-            self.tell("cannot start thread", worker);
+        let pool = self.pool;
+        if pool.started.get() == pool.plan.startable {
+            self.trace("cannot start thread", worker);
             return false;
         }
-        host.started.set(host.started.get() + 1);
-        self.tell("starts thread", worker);
-        let own = Rc::clone(host);
+        pool.started.set(pool.started.get() + 1);
+        self.trace("starts thread", worker);
+        let own = Rc::clone(pool);
         let handle = thread::spawn(move || Attached::new(&own, worker).work());
-        host.handles.borrow_mut().push(handle);
+        pool.handles.borrow_mut().push(handle);
         true
     }
 
-    fn between(&self, _: bool) {}
+    fn clean_up(&self, _: bool) {}
 
     fn want_ticks(&self, _: Pace) {
-        if self.host.plan.ticks {
-            self.host.ticker.want();
+        if self.pool.plan.ticks {
+            self.pool.ticker.want();
         }
     }
 }
@@ -750,145 +750,149 @@ const WAIT: Job = job(Act::Wait);
 const SUSPEND: Job = job(Act::Suspend);
 
 #[test]
-fn one_thread_turns_the_engine_while_its_call_waits() {
+fn one_thread_polls_while_its_call_waits() {
     let later = [Event::Answer(0), Event::Request(2), Event::Answer(1)];
     Plan::new(1, &[WAIT, SUSPEND, RETURN]).later(&later).check(None);
 }
 
 #[test]
-fn fast_calls() {
+fn all_fast_calls_run() {
     Plan::new(2, &[RETURN, RETURN, RETURN]).later(&[Event::Request(2)]).check(2);
 }
 
 #[test]
-fn fast_calls_without_an_interpreter_lock() {
+fn all_fast_calls_run_without_gil() {
     Plan::new(2, &[RETURN, RETURN]).free_threaded().check(2);
 }
 
 #[test]
-fn fast_calls_with_ticks() {
+fn all_fast_calls_run_with_ticks() {
     Plan::new(2, &[RETURN, RETURN]).ticking().check(2);
 }
 
 #[test]
-fn calls_that_mostly_wait() {
-    for manner in [Manner::Waiting, Manner::AllWaiting, Manner::AllOut] {
-        Plan::new(2, &[RETURN, RETURN, RETURN]).later(&[Event::Request(2)]).manner(manner).check(2);
+fn all_calls_run_when_predicted_to_block() {
+    for belief in [Belief::Blocking, Belief::AllBlocking, Belief::AllRunning] {
+        Plan::new(2, &[RETURN, RETURN, RETURN]).later(&[Event::Request(2)]).belief(belief).check(2);
     }
 }
 
 #[test]
-fn calls_that_mostly_wait_without_an_interpreter_lock() {
-    for manner in [Manner::Waiting, Manner::AllWaiting, Manner::AllOut] {
-        Plan::new(2, &[RETURN, RETURN]).manner(manner).free_threaded().check(2);
+fn all_calls_run_without_gil_when_predicted_to_block() {
+    for belief in [Belief::Blocking, Belief::AllBlocking, Belief::AllRunning] {
+        Plan::new(2, &[RETURN, RETURN]).belief(belief).free_threaded().check(2);
     }
 }
 
 #[test]
-fn a_call_that_takes_long_keeps_nobody_waiting() {
-    for manner in [Manner::Fast, Manner::AllOut] {
-        Plan::new(2, &[RETURN, job(Act::Outlast(Fact::Over(2))), RETURN]).manner(manner).ticking().check(1);
+fn long_call_delays_no_queued_call() {
+    for belief in [Belief::Fast, Belief::AllRunning] {
+        Plan::new(2, &[RETURN, job(Act::RunUntil(Fact::Returned(2))), RETURN]).belief(belief).ticking().check(1);
     }
 }
 
 #[test]
-fn a_call_that_takes_long_keeps_nobody_waiting_without_an_interpreter_lock() {
-    Plan::new(2, &[job(Act::Outlast(Fact::Over(1))), RETURN]).ticking().free_threaded().check(1);
+fn long_call_delays_no_queued_call_without_gil() {
+    Plan::new(2, &[job(Act::RunUntil(Fact::Returned(1))), RETURN]).ticking().free_threaded().check(1);
 }
 
 #[test]
-fn a_call_that_takes_long_keeps_no_later_request_waiting() {
-    Plan::new(2, &[job(Act::Outlast(Fact::Over(1))), RETURN]).later(&[Event::Request(1)]).ticking().check(1);
+fn long_call_delays_no_later_request() {
+    Plan::new(2, &[job(Act::RunUntil(Fact::Returned(1))), RETURN]).later(&[Event::Request(1)]).ticking().check(1);
 }
 
 #[test]
-fn a_call_that_is_foreseen_to_take_long_needs_no_tick() {
-    let jobs = [job(Act::Outlast(Fact::Over(1))), RETURN];
-    Plan::new(2, &jobs).manner(Manner::AllWaiting).check(2);
-    Plan::new(2, &jobs).later(&[Event::Request(1)]).manner(Manner::AllWaiting).check(2);
+fn predicted_long_call_needs_no_tick() {
+    let jobs = [job(Act::RunUntil(Fact::Returned(1))), RETURN];
+    Plan::new(2, &jobs).belief(Belief::AllBlocking).check(2);
+    Plan::new(2, &jobs).later(&[Event::Request(1)]).belief(Belief::AllBlocking).check(2);
 }
 
 #[test]
-fn a_call_that_waits_passes_the_baton() {
-    for manner in [Manner::Fast, Manner::Waiting, Manner::AllWaiting, Manner::AllOut] {
-        Plan::new(2, &[WAIT, RETURN.begins_with(Event::Answer(0))]).manner(manner).check(2);
+fn another_thread_leads_when_a_call_waits() {
+    for belief in [Belief::Fast, Belief::Blocking, Belief::AllBlocking, Belief::AllRunning] {
+        Plan::new(2, &[WAIT, RETURN.begins_with(Event::Answer(0))]).belief(belief).check(2);
     }
 }
 
 #[test]
-fn a_call_that_waits_passes_the_baton_without_an_interpreter_lock() {
+fn another_thread_leads_without_gil_when_a_call_waits() {
     Plan::new(2, &[WAIT, RETURN.begins_with(Event::Answer(0))]).free_threaded().check(2);
 }
 
 #[test]
-fn all_calls_wait_and_are_woken() {
+fn all_waiting_calls_are_woken() {
     Plan::new(2, &[WAIT, WAIT]).later(&[Event::Answer(1), Event::Answer(0)]).check(2);
 }
 
 #[test]
-fn all_calls_wait_and_are_woken_with_a_request_behind_them() {
+fn all_waiting_calls_are_woken_with_a_request_queued() {
     let jobs = [WAIT.ends_with(Event::Answer(1)), WAIT, RETURN];
     Plan::new(2, &jobs).later(&[Event::Answer(0)]).check(2);
 }
 
 #[test]
-fn a_suspended_call_goes_on_in_its_thread() {
-    for manner in [Manner::Fast, Manner::Waiting, Manner::AllWaiting, Manner::AllOut] {
-        Plan::new(2, &[SUSPEND, RETURN.begins_with(Event::Answer(0))]).manner(manner).check(3);
+fn suspended_call_resumes_in_its_thread() {
+    for belief in [Belief::Fast, Belief::Blocking, Belief::AllBlocking, Belief::AllRunning] {
+        Plan::new(2, &[SUSPEND, RETURN.begins_with(Event::Answer(0))]).belief(belief).check(3);
     }
 }
 
 #[test]
-fn a_suspended_call_is_answered_at_any_time() {
+fn suspended_call_resumes_whenever_the_answer_comes() {
     Plan::new(2, &[SUSPEND, RETURN]).later(&[Event::Answer(0)]).check(3);
 }
 
 #[test]
-fn a_tick_finds_a_call_that_outlasts_it_while_a_suspended_one_can_go_on() {
-    let jobs = [SUSPEND, job(Act::Outlast(Fact::Over(0))).begins_with(Event::Answer(0))];
+fn suspended_call_resumes_while_a_long_call_runs() {
+    let jobs = [SUSPEND, job(Act::RunUntil(Fact::Returned(0))).begins_with(Event::Answer(0))];
     Plan::new(2, &jobs).ticking().check(1);
 }
 
 #[test]
-fn work_that_came_while_all_calls_ran_reaches_its_thread_when_one_is_over() {
+fn pinned_work_runs_when_a_call_returns_after_all_were_taken() {
     let jobs = [
         SUSPEND.ends_with(Event::Answer(1)),
         SUSPEND,
-        job(Act::Outlast(Fact::Over(0))),
-        job(Act::Outlast(Fact::Answered(0))).begins_with(Event::Answer(0)),
+        job(Act::RunUntil(Fact::Returned(0))),
+        job(Act::RunUntil(Fact::Answered(0))).begins_with(Event::Answer(0)),
     ];
     Plan::new(2, &jobs).ticking().check(1);
 }
 
 #[test]
-fn work_that_came_while_all_calls_ran_goes_before_new_calls() {
+fn pinned_work_runs_before_new_calls() {
     let jobs = [
         SUSPEND,
-        job(Act::Outlast(Fact::Over(0))),
-        job(Act::Outlast(Fact::Answered(0))).begins_with(Event::Answer(0)),
-        job(Act::Outlast(Fact::Over(0))),
+        job(Act::RunUntil(Fact::Returned(0))),
+        job(Act::RunUntil(Fact::Answered(0))).begins_with(Event::Answer(0)),
+        job(Act::RunUntil(Fact::Returned(0))),
     ];
     Plan::new(2, &jobs).ticking().check(1);
 }
 
 #[test]
-fn suspended_calls_go_on_where_threads_are_few() {
+fn suspended_calls_resume_when_threads_cannot_be_started() {
     let later = [Event::Answer(0), Event::Request(2), Event::Answer(1)];
-    Plan::new(2, &[SUSPEND, SUSPEND, job(Act::Outlast(Fact::Over(0)))]).later(&later).startable(1).ticking().check(1);
+    Plan::new(2, &[SUSPEND, SUSPEND, job(Act::RunUntil(Fact::Returned(0)))])
+        .later(&later)
+        .startable(1)
+        .ticking()
+        .check(1);
 }
 
 #[test]
-fn every_kind_of_call() {
+fn suspended_waiting_and_fast_calls_run_together() {
     let jobs = [SUSPEND, WAIT, RETURN.begins_with(Event::Answer(1)).ends_with(Event::Answer(0))];
     Plan::new(2, &jobs).check(3);
 }
 
 #[test]
-fn threads_that_cannot_be_started_are_done_without() {
+fn calls_run_when_threads_cannot_be_started() {
     let later = [Event::Answer(1), Event::Answer(0)];
     for startable in [0, 1] {
-        for manner in [Manner::Fast, Manner::AllWaiting] {
-            let plan = |jobs: &[Job]| Plan::new(2, jobs).later(&later).manner(manner).startable(startable);
+        for belief in [Belief::Fast, Belief::AllBlocking] {
+            let plan = |jobs: &[Job]| Plan::new(2, jobs).later(&later).belief(belief).startable(startable);
             plan(&[WAIT, SUSPEND, RETURN]).check(1);
             plan(&[SUSPEND, WAIT, RETURN]).check(1);
             plan(&[SUSPEND, SUSPEND, RETURN]).check(1);
@@ -898,7 +902,7 @@ fn threads_that_cannot_be_started_are_done_without() {
 }
 
 #[test]
-fn a_call_that_waits_is_interrupted() {
+fn waiting_call_returns_when_interrupted() {
     for (most, preemptions) in [(1, None), (2, Some(2))] {
         Plan::new(most, &[WAIT]).interrupting(0).check(preemptions);
         Plan::new(most, &[WAIT]).interrupting(0).free_threaded().check(preemptions);
@@ -907,12 +911,12 @@ fn a_call_that_waits_is_interrupted() {
 }
 
 #[test]
-fn what_was_taken_in_beside_the_poller_is_served() {
-    Plan::new(1, &[RETURN, RETURN]).watchdog(1).check(None);
-    Plan::new(1, &[RETURN]).watchdog(0).free_threaded().check(None);
-    for manner in [Manner::Fast, Manner::AllWaiting] {
-        Plan::new(2, &[RETURN, RETURN]).manner(manner).watchdog(1).check(2);
+fn request_taken_in_by_the_ticker_is_served() {
+    Plan::new(1, &[RETURN, RETURN]).serviced(1).check(None);
+    Plan::new(1, &[RETURN]).serviced(0).free_threaded().check(None);
+    for belief in [Belief::Fast, Belief::AllBlocking] {
+        Plan::new(2, &[RETURN, RETURN]).belief(belief).serviced(1).check(2);
     }
-    // Nobody else is there when the call that waits is woken by what was taken in.
-    Plan::new(2, &[WAIT, RETURN.begins_with(Event::Answer(0))]).watchdog(1).check(2);
+    // No other thread is free when the request taken in wakes the call that waits.
+    Plan::new(2, &[WAIT, RETURN.begins_with(Event::Answer(0))]).serviced(1).check(2);
 }

@@ -1,52 +1,53 @@
-//! Which calls will wait, judged by those before.
+//! The blocking predictor: predicts whether a call will block, from earlier calls.
 //!
-//! Calls that look alike wait alike, so each [`RouteKey`] of them has a score. A few are measured: the first of each kind,
-//! some of those that are foreseen to wait, one in many of the others, and one of a kind of which a tick has found one
-//! that took its time. A kind of which nothing is known is judged by all the rest.
+//! Calls with the same [`RouteKey`] tend to block alike, so each key has a score. Only some calls are measured: the
+//! first of each key, some of those predicted to block, one in many of the others, and the next one of a key under
+//! which a tick has found a long call. A call whose key has no score is predicted by the share of all calls that block.
 
 use crate::coalescing::TICK;
 use std::time::Duration;
 
-/// Calls of which one is measured, whatever is known of them.
+/// Of this many calls one is measured, whatever its score.
 const SAMPLE: u64 = 16;
-/// The same while none has been found to wait for a long time: measuring takes two system calls.
-const RARE_SAMPLE: u64 = 256;
-/// After so many measured calls that did not wait, measuring becomes rare.
-const CALM: u32 = 64;
-/// Foreseen calls of which one is measured.
+/// The same while no measured call has blocked for a long time: a measurement takes two system calls.
+const CALM_SAMPLE: u64 = 256;
+/// Measuring becomes rare after this many measured calls that did not block.
+const CALM_AFTER: u32 = 64;
+/// Of this many calls predicted to block one is measured.
 const PREDICTED_SAMPLE: u64 = 4;
-/// Means are taken over about so many measured calls.
-const MEMORY: u64 = 32;
-/// What calling a thread costs. A call that waits for less does not wait.
-pub(super) const WORTH_CALLING: Duration = Duration::from_micros(20);
-/// A very long wait says no more than a long one.
-const LONG: Duration = Duration::from_millis(100);
-/// A share of calls is counted in parts of this.
+/// Means are exponential, over about this many measured calls.
+const MEAN_OVER: u64 = 32;
+/// What notifying a follower costs. A call that blocks for less counts as one that does not block.
+pub(super) const MIN_BLOCK: Duration = Duration::from_micros(20);
+/// Blocking longer than this counts as this long.
+const MAX_BLOCK: Duration = Duration::from_millis(100);
+/// Shares of calls are counted in parts of this.
 pub(super) const ALL: u64 = 1 << 16;
 
-/// Scores; kinds may share one. A power of two.
+/// Number of scores; keys may share one. A power of two.
 const ROUTE_KEYS: usize = 1024;
-/// What a call that waited adds to its kind's score, and one that did not takes away, up to a bound: a kind is foreseen
-/// to wait if about one in five does. To call a thread in vain costs little; to leave all others waiting costs more.
-const WAITED: i8 = 4;
-const DID_NOT: i8 = 1;
-const SURE: i8 = 8;
+/// How a call that blocked raises its key's score, and one that did not lowers it, within ±[`MAX_SCORE`]. A key is
+/// predicted to block if about one in five of its calls does: notifying a follower in vain costs little, while an
+/// unpredicted block delays all other clients.
+const BLOCKED_GAIN: i8 = 4;
+const RETURNED_LOSS: i8 = 1;
+const MAX_SCORE: i8 = 8;
 
-/// What calls that look alike have in common. That others have the same number does little harm.
+/// Calls with the same key are expected to block alike. A collision of two keys does little harm.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RouteKey(u64);
 
 impl RouteKey {
-    /// Of calls with this hash.
+    /// The key of calls with this hash.
     pub const fn of(hash: u64) -> Self {
         Self(hash)
     }
 
-    fn place(self) -> usize {
-        // The mask keeps it far within a usize.
+    fn index(self) -> usize {
+        // The mask keeps the number far within a usize.
         #[allow(clippy::cast_possible_truncation)]
-        let place = self.0 as usize & (ROUTE_KEYS - 1);
-        place
+        let index = self.0 as usize & (ROUTE_KEYS - 1);
+        index
     }
 }
 
@@ -54,28 +55,28 @@ impl RouteKey {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Prediction {
     route_key: Option<RouteKey>,
-    pub(super) waits: bool,
+    pub(super) blocks: bool,
     pub(super) is_measured: bool,
-    /// It stands for others, and is not measured because of its kind.
+    /// Chosen at random, not because of its key: stands for all calls.
     is_sample: bool,
 }
 
 #[derive(Debug)]
 pub(super) struct BlockingPredictor {
-    /// Above zero: such calls wait; below: they do not; zero: nothing is known.
+    /// Positive: calls of this key block. Negative: they do not. Zero: nothing is known.
     scores: Box<[i8; ROUTE_KEYS]>,
-    /// How many of [`ALL`] calls wait.
-    pub(super) waiting: u64,
-    /// How long a call waits in the mean without that being foreseen.
-    unforeseen: Duration,
-    looks_often: bool,
-    /// How long those wait that do; zero if none has.
-    pub(super) wait: Duration,
-    /// Measured calls since one has waited, or a tick has found one.
-    calm: u32,
+    /// How many of [`ALL`] calls block.
+    blocking_share: u64,
+    /// Mean time for which a call blocks without a prediction.
+    mean_unpredicted_block: Duration,
+    ticks_often: bool,
+    /// Mean time for which blocking calls block; zero if none has.
+    pub(super) mean_block: Duration,
+    /// Measured calls since one has blocked, or since a tick has found a long call.
+    calls_since_block: u32,
     calls: u64,
-    foreseen_calls: u64,
-    /// A tick has found a call of this kind that took its time.
+    predicted_calls: u64,
+    /// Key of a long call that a tick has found.
     suspect: Option<RouteKey>,
 }
 
@@ -83,83 +84,84 @@ impl BlockingPredictor {
     pub(super) fn new() -> Self {
         Self {
             scores: Box::new([0; ROUTE_KEYS]),
-            waiting: 0,
-            unforeseen: Duration::ZERO,
-            looks_often: false,
-            wait: Duration::ZERO,
-            calm: 0,
+            blocking_share: 0,
+            mean_unpredicted_block: Duration::ZERO,
+            ticks_often: false,
+            mean_block: Duration::ZERO,
+            calls_since_block: 0,
             calls: 0,
-            foreseen_calls: 0,
+            predicted_calls: 0,
             suspect: None,
         }
     }
 
-    /// What to expect of the call that begins.
+    /// Predicts the call that begins.
     pub(super) fn predict(&mut self, route_key: Option<RouteKey>) -> Prediction {
         self.calls += 1;
-        let score = route_key.map_or(0, |route_key| self.scores[route_key.place()]);
-        let waits = if score == 0 { self.waiting >= ALL * 3 / 4 } else { score > 0 };
-        let one_in = if self.calm < CALM { SAMPLE } else { RARE_SAMPLE };
+        let score = route_key.map_or(0, |route_key| self.scores[route_key.index()]);
+        let blocks = if score == 0 { self.blocking_share >= ALL * 3 / 4 } else { score > 0 };
+        let one_in = if self.calls_since_block < CALM_AFTER { SAMPLE } else { CALM_SAMPLE };
         let is_sample = self.calls <= SAMPLE || self.calls.is_multiple_of(one_in);
-        let is_wanted = if waits {
-            self.foreseen_calls += 1;
-            self.foreseen_calls.is_multiple_of(PREDICTED_SAMPLE)
+        let is_wanted = if blocks {
+            self.predicted_calls += 1;
+            self.predicted_calls.is_multiple_of(PREDICTED_SAMPLE)
         } else {
             route_key.is_some()
                 && (score == 0 || route_key == self.suspect.take_if(|suspect| Some(*suspect) == route_key))
         };
-        Prediction { route_key, waits, is_measured: is_sample || is_wanted, is_sample }
+        Prediction { route_key, blocks, is_measured: is_sample || is_wanted, is_sample }
     }
 
-    /// A measured call has waited for so long.
-    pub(super) fn learn(&mut self, predict: &Prediction, waited: Duration) {
-        self.calm = if waited.is_zero() { self.calm.saturating_add(1) } else { 0 };
-        let waited = waited.min(LONG);
-        let has_waited = waited >= WORTH_CALLING;
-        if let Some(route_key) = predict.route_key {
-            let score = &mut self.scores[route_key.place()];
-            // Zero means that nothing is known, which is over.
-            let change = if has_waited { WAITED } else { -DID_NOT };
-            *score = (*score + change).clamp(-SURE, SURE);
+    /// Learns from a measured call that blocked for this long.
+    pub(super) fn learn(&mut self, prediction: &Prediction, waited: Duration) {
+        self.calls_since_block = if waited.is_zero() { self.calls_since_block.saturating_add(1) } else { 0 };
+        let waited = waited.min(MAX_BLOCK);
+        let has_blocked = waited >= MIN_BLOCK;
+        if let Some(route_key) = prediction.route_key {
+            let score = &mut self.scores[route_key.index()];
+            // Zero means that nothing is known, which is no longer true.
+            let change = if has_blocked { BLOCKED_GAIN } else { -RETURNED_LOSS };
+            *score = (*score + change).clamp(-MAX_SCORE, MAX_SCORE);
             if *score == 0 {
                 *score = change.signum();
             }
         }
-        if has_waited {
-            self.wait = if self.wait.is_zero() { waited } else { mean(self.wait, waited) };
+        if has_blocked {
+            self.mean_block = if self.mean_block.is_zero() { waited } else { mean(self.mean_block, waited) };
         }
-        if predict.is_sample {
-            // No more than a tick is lost by one that was not foreseen.
-            self.unforeseen = mean(self.unforeseen, if predict.waits { Duration::ZERO } else { waited.min(TICK) });
-            // In between it stays as it is.
-            self.looks_often = self.unforeseen >= if self.looks_often { WORTH_CALLING / 2 } else { WORTH_CALLING };
-            let share = if has_waited { ALL } else { 0 };
-            self.waiting = self.waiting - self.waiting / MEMORY + share / MEMORY;
+        if prediction.is_sample {
+            // An unpredicted block costs at most a tick.
+            self.mean_unpredicted_block =
+                mean(self.mean_unpredicted_block, if prediction.blocks { Duration::ZERO } else { waited.min(TICK) });
+            // The two thresholds keep the answer from flapping.
+            self.ticks_often = self.mean_unpredicted_block >= if self.ticks_often { MIN_BLOCK / 2 } else { MIN_BLOCK };
+            let share = if has_blocked { ALL } else { 0 };
+            self.blocking_share = self.blocking_share - self.blocking_share / MEAN_OVER + share / MEAN_OVER;
         }
     }
 
-    /// A tick has found a call that takes its time, and nobody had foreseen it.
+    /// A tick has found a long call of this key that was not predicted to block.
     pub(super) fn suspect(&mut self, route_key: Option<RouteKey>) {
-        self.calm = 0;
+        self.calls_since_block = 0;
         self.suspect = route_key;
     }
 
-    /// Whether calls wait that nobody foresees, so that it is worth while to look more often for them.
-    pub(super) fn looks_often(&self) -> bool {
-        self.looks_often
+    /// Whether unpredicted calls block for so long that more frequent ticks are worth their cost.
+    pub(super) fn ticks_often(&self) -> bool {
+        self.ticks_often
     }
 
     #[cfg(all(test, loom))]
     pub(super) fn believe(&mut self, waiting: u64, wait: Duration) {
-        (self.waiting, self.unforeseen, self.wait) = (waiting, wait, wait);
-        self.looks_often = wait >= WORTH_CALLING;
+        (self.blocking_share, self.mean_unpredicted_block, self.mean_block) = (waiting, wait, wait);
+        self.ticks_often = wait >= MIN_BLOCK;
     }
 }
 
 fn mean(before: Duration, new: Duration) -> Duration {
     let nanos = |duration: Duration| u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
     let before = nanos(before);
-    Duration::from_nanos(before - before / MEMORY + nanos(new) / MEMORY)
+    Duration::from_nanos(before - before / MEAN_OVER + nanos(new) / MEAN_OVER)
 }
 
 #[cfg(all(test, not(loom)))]
@@ -170,13 +172,13 @@ mod tests {
     const SLOW: Option<RouteKey> = Some(RouteKey(2));
     const WAIT: Duration = Duration::from_millis(50);
 
-    /// A call that waits so long; whether that was foreseen, and whether it was measured.
+    /// Makes a call that blocks for `waits`; returns whether that was predicted, and whether it was measured.
     fn call(predictor: &mut BlockingPredictor, route_key: Option<RouteKey>, waits: Duration) -> (bool, bool) {
-        let predict = predictor.predict(route_key);
-        if predict.is_measured {
-            predictor.learn(&predict, waits);
+        let prediction = predictor.predict(route_key);
+        if prediction.is_measured {
+            predictor.learn(&prediction, waits);
         }
-        (predict.waits, predict.is_measured)
+        (prediction.blocks, prediction.is_measured)
     }
 
     fn fast(predictor: &mut BlockingPredictor, calls: usize) {
@@ -186,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn the_second_call_of_a_kind_that_waits_is_foreseen() {
+    fn second_call_of_a_blocking_route_is_predicted() {
         let mut predictor = BlockingPredictor::new();
         fast(&mut predictor, 1000);
         assert_eq!(call(&mut predictor, SLOW, WAIT), (false, true));
@@ -195,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn few_calls_are_measured_where_none_waits() {
+    fn one_in_256_calls_is_measured_when_none_blocks() {
         let mut predictor = BlockingPredictor::new();
         fast(&mut predictor, 2000);
         let measured = (0..10_000).filter(|_| call(&mut predictor, FAST, Duration::ZERO).1).count();
@@ -203,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn a_kind_that_waits_no_longer_is_found_out() {
+    fn route_that_stops_blocking_loses_its_prediction() {
         let mut predictor = BlockingPredictor::new();
         for _ in 0..100 {
             call(&mut predictor, SLOW, WAIT);
@@ -213,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn a_kind_that_a_tick_has_found_is_measured_next_time() {
+    fn next_call_of_a_suspected_route_is_measured() {
         let mut predictor = BlockingPredictor::new();
         fast(&mut predictor, 1000);
         call(&mut predictor, SLOW, Duration::ZERO);
@@ -225,11 +227,11 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_known_is_judged_by_all_others() {
+    fn calls_without_a_score_are_predicted_by_all_others() {
         let mut predictor = BlockingPredictor::new();
         let mut route_keys = (1000..).map(|hash| Some(RouteKey::of(hash)));
         for route_key in route_keys.by_ref().take(10_000) {
-            // Scores are shared by many kinds; nothing is known of calls without one.
+            // Many keys share a score; a call without a key has none.
             call(&mut predictor, route_key, WAIT);
         }
         assert!(call(&mut predictor, None, WAIT).0);
@@ -240,17 +242,17 @@ mod tests {
     }
 
     #[test]
-    fn a_kind_of_which_few_wait_is_not_foreseen_to() {
+    fn route_that_blocks_in_one_of_twenty_calls_is_not_predicted_to_block() {
         let mut predictor = BlockingPredictor::new();
         let mut rng = fastrand::Rng::with_seed(7);
-        let (mut predicted, mut looks_often) = (0, 0);
+        let (mut predicted, mut ticks_often) = (0, 0);
         for _ in 0..10_000 {
             let waits = if rng.u8(0..20) == 0 { WAIT } else { Duration::ZERO };
             predicted += u32::from(call(&mut predictor, SLOW, waits).0);
-            looks_often += u32::from(predictor.looks_often());
+            ticks_often += u32::from(predictor.ticks_often());
         }
         assert!(predicted < 1000, "{predicted}");
-        // These are what looking often is for.
-        assert!(looks_often > 5000, "{looks_often}");
+        // More frequent ticks are for these calls.
+        assert!(ticks_often > 5000, "{ticks_often}");
     }
 }

@@ -1,18 +1,18 @@
-//! Which calls look alike: those will, or will not, wait alike.
+//! The route key of a request: requests with the same key are expected to block alike.
 
 use super::predictor::RouteKey;
 use foldhash::fast::RandomState;
 use std::hash::{BuildHasher, Hasher};
 
-/// Sorts requests by method and path, where a part of the path with a digit in it stands for all such parts: it is the
-/// number of something.
+/// Computes route keys from method and path. A path segment that contains a digit counts as a number, and all numbers
+/// are alike.
 #[derive(Debug, Default)]
 pub struct RouteKeys {
     hasher: RandomState,
 }
 
 impl RouteKeys {
-    /// The kind of a request with this method, and this path as it was sent.
+    /// The key of a request with this method and this path, as the client sent it.
     pub fn of_request(&self, method: &[u8], path: &[u8]) -> RouteKey {
         let mut hash = self.hasher.build_hasher();
         hash.write(method);
@@ -33,7 +33,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn requests_for_the_same_are_of_one_kind() {
+    fn requests_that_differ_in_numbers_share_a_route_key() {
         let route_keys = RouteKeys::default();
         let route_key = |method: &str, path: &str| route_keys.of_request(method.as_bytes(), path.as_bytes());
         assert_eq!(route_key("GET", "/reports"), route_key("GET", "/reports"));

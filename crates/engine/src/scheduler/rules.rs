@@ -1,8 +1,9 @@
-//! Who does what: the rules of the baton, without threads, a lock or a clock of their own.
+//! The rules of leader/followers: which thread leads, which follow, and which run calls. They have no threads, lock or
+//! clock of their own.
 //!
-//! [`Scheduler`](super::Scheduler) has real threads go by them, and the simulator has others. Whoever is to do something asks
-//! [`decide`](Rules::decide) and does what it says; whatever takes time has a method for its beginning and one for its
-//! end, and between the two the rules are free for others.
+//! [`Scheduler`](super::Scheduler) applies them to real threads, the simulator to simulated ones. A thread asks
+//! [`decide`](Rules::decide) for its next action and performs it. An action that takes time has one method for its
+//! beginning and one for its end; between the two, other threads may use the rules.
 
 use super::WorkSource;
 use super::predictor::{BlockingPredictor, Prediction, RouteKey};
@@ -11,83 +12,85 @@ use crate::scheduler::ticker::{Pace, Wanted};
 use std::collections::VecDeque;
 use std::time::Duration;
 
-/// So many ticks come in the time of one where calls are known to wait, and nobody knows which.
+/// A tick is split into this many shorter ones while some calls block and the predictor cannot tell which.
 const EAGER: u32 = 8;
-/// Where so many calls are out that one returns within this time, and nobody else can ask for anything, that one takes the
-/// baton up.
+/// If so many calls run that one is expected to return within this time, and no other client can send a request
+/// meanwhile, no follower is notified: the thread of the call that returns becomes the leader.
 const SOON: Duration = Duration::from_millis(2);
 
-/// See the module.
+/// The state of one engine's threads. See the module's documentation.
 #[derive(Debug)]
 pub struct Rules<C: WorkSource> {
     source: C,
-    /// The baton; somebody holds it and waits for it if it is not here.
-    watch: Option<C::Watch>,
+    /// `None` while the leader, or a thread that waits within a call, waits for the poller.
+    poller: Option<C::Poller>,
     workers: Box<[Worker<C::Work>]>,
-    /// Threads that stand by, the last one to come first.
-    standby: Vec<usize>,
-    /// Threads that were called and have not arrived.
-    coming: usize,
-    /// Threads that were started.
+    /// Threads that wait to be notified; the last one is notified first.
+    followers: Vec<usize>,
+    /// Threads that were notified or started and have not arrived yet.
+    arriving: usize,
+    /// Threads started so far, worker 0 included.
     started: usize,
-    /// Until when the watch is waited for.
-    watched_until: Option<Duration>,
-    /// Who waits for it in the middle of a call.
-    watches_alone: Option<usize>,
-    /// Threads that have not left.
+    /// When the wait for the poller ends at the latest.
+    poll_until: Option<Duration>,
+    /// The thread that waits for the poller within a call, because no other thread is free.
+    polls_alone: Option<usize>,
+    /// Threads that have not exited.
     present: usize,
     running: usize,
-    /// Those of them that were foreseen to wait.
+    /// Of `running`: calls that were predicted to block.
     predicted: usize,
-    /// Those of them that wait in the middle.
+    /// Of `running`: calls that wait for their peer within the call ([`begin_wait`](Self::begin_wait)).
     waiting: usize,
-    /// The most that may run.
-    most: usize,
-    /// Work in the workers' mail.
-    mail: usize,
+    /// Upper limit of `running`.
+    max_calls: usize,
+    /// Work in all inboxes together.
+    inbox_len: usize,
     predictor: BlockingPredictor,
-    /// The kind of the call for which the baton was left lying, which nobody had foreseen to wait.
-    left_for: Option<RouteKey>,
-    /// Counts what is done, so that a tick sees whether anything was.
+    /// Route key of the last call that began without a prediction to block. A tick that finds no leader suspects it.
+    unpredicted_key: Option<RouteKey>,
+    /// Counts changes, so that a tick sees whether there was one since the tick before.
     steps: u64,
     steps_at_tick: u64,
-    /// Since when nothing was, as far as ticks have seen.
+    /// Time of the last tick that saw a change.
     quiet_since: Duration,
     ticks: u32,
-    /// A tick has found that nobody came back to take the baton up, and what has waited since is not done yet.
-    is_late: bool,
-    /// Threads to be signalled when the lock is open: whoever wakes earlier would find it closed.
+    /// A tick has found that no call returned in time for its thread to become the leader. Until a thread leads again,
+    /// predicted calls notify a follower at once.
+    is_return_overdue: bool,
+    /// Threads to be notified after the lock is released. A thread that woke earlier would find it locked.
     to_signal: Vec<usize>,
-    /// Times that a thread was called.
+    /// Followers notified to become the leader.
     handovers: u64,
 }
 
 #[derive(Debug)]
 struct Worker<W> {
-    /// What only this one may run.
-    mail: VecDeque<W>,
-    /// It was called, and may run its mail: that counts as running already.
-    may_run: bool,
-    called: bool,
+    /// Work that only this thread may run.
+    inbox: VecDeque<W>,
+    /// The thread was notified to run its inbox. This counts in `running` already.
+    has_call_slot: bool,
+    notified: bool,
     woken: bool,
-    is_watching: bool,
-    /// What its last work has left to be done unlocked is done.
-    is_tidy: bool,
+    is_polling: bool,
+    /// What the last work left to be released without the lock has been released.
+    is_cleaned_up: bool,
 }
 
-/// What a thread is to do.
+/// What a thread does next.
 #[derive(Debug)]
 pub enum Action<W> {
-    /// Leave: all is over. [`exit`](Rules::exit) tells the others.
+    /// Exit: the work source is over. [`exit`](Rules::exit) notifies the other threads.
     Exit,
-    /// What its last work has left to be done unlocked.
-    Tidy,
-    /// Stand by until it is [called](Rules::is_called), from [`stand_by`](Rules::stand_by) on. Another is to be started
-    /// before, if there is a number.
-    StandBy(Option<usize>),
-    /// Run this, between [`begin`](Rules::begin) and [`end`](Rules::end).
+    /// Release, without the lock, what the last work left behind.
+    CleanUp,
+    /// Wait from [`follow`](Rules::follow) on until [notified](Rules::is_notified). A number names a thread to be
+    /// started before.
+    Follow(Option<usize>),
+    /// Run this work between [`begin`](Rules::begin) and [`end`](Rules::end).
     Run(W),
-    /// Take the baton: [`before_lead`](Rules::before_lead), [`lead`](Rules::lead), [`release_watch`](Rules::release_watch).
+    /// Become the leader: [`before_lead`](Rules::before_lead), [`lead`](Rules::lead),
+    /// [`return_poller`](Rules::return_poller).
     Lead,
 }
 
@@ -95,7 +98,7 @@ pub enum Action<W> {
 #[derive(Debug)]
 #[must_use]
 pub struct StartedCall {
-    predict: Prediction,
+    prediction: Prediction,
     /// A thread to be started.
     pub start: Option<usize>,
     /// Ticks that are needed from now on.
@@ -103,354 +106,361 @@ pub struct StartedCall {
 }
 
 impl StartedCall {
-    /// Whether [`Rules::end`] is to be told for how long it waited.
+    /// Whether the caller measures how long the call blocks, for [`Rules::end`].
     pub fn is_measured(&self) -> bool {
-        self.predict.is_measured
+        self.prediction.is_measured
     }
 }
 
-/// What a thread that waits in the middle of a call is to do, and to ask again then.
+/// What a thread that waits within a call does next. It asks again afterwards, unless the wait is over.
 #[derive(Debug)]
-pub enum Waits<W> {
-    /// Go on with its call.
-    NoMore,
-    /// Start a thread.
+pub enum WaitStep<W> {
+    /// Continue the call.
+    Done,
+    /// Start this thread.
     Start(usize),
-    /// Wait until it is [woken](Rules::is_woken).
+    /// Sleep until [woken](Rules::is_woken).
     Sleep,
-    /// Wait for the watch, for so long, and [put it down](Rules::release_watch): there is nobody else.
-    Watch(W, Option<Duration>),
+    /// Wait for the poller, at most this long, and [return it](Rules::return_poller): no other thread can lead.
+    Poll(W, Option<Duration>),
 }
 
-/// Who goes on in a thread's place.
+/// Which thread leads in place of another.
 enum Successor {
-    /// Somebody who is there.
-    There,
+    /// A thread that exists already.
+    Present,
     /// A thread that has to be started.
     Start(usize),
 }
 
-/// How many threads do what.
+/// How many threads of one engine do what.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PoolStatistics {
-    /// Threads that are there.
+    /// Threads that have not exited.
     pub threads: usize,
-    /// Threads that stand by or wait for the poller.
+    /// Followers, and the leader while it waits for the poller.
     pub idle: usize,
     /// Threads in calls.
     pub running: usize,
-    /// As many calls may run at a time.
-    pub most: usize,
-    /// Times that a thread was called to take the baton.
+    /// Upper limit of `running`.
+    pub max_calls: usize,
+    /// Followers notified to become the leader, since the start.
     pub handovers: u64,
 }
 
 impl<C: WorkSource> Rules<C> {
-    /// For a crew in which at most `most` calls run at a time. Worker 0 has been started; with `most` of 1 it is alone.
+    /// `max_calls` is the number of calls that may run at a time. Worker 0 counts as started. There is one thread more
+    /// than calls, so that one is free to lead; with `max_calls` of 1 there is one thread.
     ///
     /// # Panics
-    /// If `most` is 0.
-    pub fn new(source: C, watch: C::Watch, most: usize) -> Self {
-        assert!(most > 0, "somebody has to run calls");
-        let size = if most == 1 { 1 } else { most + 1 };
+    /// If `max_calls` is 0.
+    pub fn new(source: C, poller: C::Poller, max_calls: usize) -> Self {
+        assert!(max_calls > 0, "max_calls is above 0");
+        let size = if max_calls == 1 { 1 } else { max_calls + 1 };
         let worker = || Worker {
-            mail: VecDeque::new(),
-            may_run: false,
-            called: false,
+            inbox: VecDeque::new(),
+            has_call_slot: false,
+            notified: false,
             woken: false,
-            is_watching: false,
-            is_tidy: true,
+            is_polling: false,
+            is_cleaned_up: true,
         };
         Self {
             source,
-            watch: Some(watch),
+            poller: Some(poller),
             workers: (0..size).map(|_| worker()).collect(),
-            standby: Vec::with_capacity(size),
-            coming: 0,
+            followers: Vec::with_capacity(size),
+            arriving: 0,
             started: 1,
-            watched_until: None,
-            watches_alone: None,
+            poll_until: None,
+            polls_alone: None,
             present: 1,
             running: 0,
             predicted: 0,
             waiting: 0,
-            most,
-            mail: 0,
+            max_calls,
+            inbox_len: 0,
             predictor: BlockingPredictor::new(),
-            left_for: None,
+            unpredicted_key: None,
             steps: 0,
             steps_at_tick: 0,
             quiet_since: Duration::ZERO,
             ticks: 0,
-            is_late: false,
+            is_return_overdue: false,
             to_signal: Vec::new(),
             handovers: 0,
         }
     }
 
-    /// What is shared.
+    /// The work source.
     pub fn source(&self) -> &C {
         &self.source
     }
 
-    /// The same. Whoever has done something with it says so ([`step`](Self::step)).
+    /// The work source. A caller that changes it calls [`step`](Self::step) afterwards.
     pub fn source_mut(&mut self) -> &mut C {
         &mut self.source
     }
 
-    /// The core and the watch, while nobody waits for it.
-    pub fn source_and_watch(&mut self) -> (&mut C, Option<&mut C::Watch>) {
-        (&mut self.source, self.watch.as_mut())
+    /// The work source, and the poller unless a thread waits for it.
+    pub fn source_and_poller(&mut self) -> (&mut C, Option<&mut C::Poller>) {
+        (&mut self.source, self.poller.as_mut())
     }
 
-    /// How many threads there may be.
+    /// Upper limit of the number of threads.
     pub fn thread_count(&self) -> usize {
         self.workers.len()
     }
 
-    /// Calls that are out.
+    /// Calls that run.
     pub fn running(&self) -> usize {
         self.running
     }
 
-    /// Work that waits for a certain thread.
-    pub fn mail(&self) -> impl Iterator<Item = &C::Work> {
-        self.workers.iter().flat_map(|worker| &worker.mail)
+    /// Work that waits in an inbox for its thread.
+    pub fn pinned_work(&self) -> impl Iterator<Item = &C::Work> {
+        self.workers.iter().flat_map(|worker| &worker.inbox)
     }
 
-    // ------------------------------------------------------------------------------------------------ a thread
+    // ----------------------------------------------------------------------------------------- life of a thread
 
-    /// A thread that was started, or called, is there.
+    /// A started or notified thread has arrived.
     pub fn arrive(&mut self) {
-        self.coming -= 1;
+        self.arriving -= 1;
     }
 
-    /// What the thread `worker` is to do, which has nothing in its hands.
+    /// Decides what thread `worker` does next. It must not be in a call or hold the poller.
     pub fn decide(&mut self, worker: usize) -> Action<C::Work> {
-        let is_tidy = std::mem::replace(&mut self.workers[worker].is_tidy, true);
-        if self.source.is_over() && self.workers[worker].mail.is_empty() {
+        let is_cleaned_up = std::mem::replace(&mut self.workers[worker].is_cleaned_up, true);
+        if self.source.is_over() && self.workers[worker].inbox.is_empty() {
             return Action::Exit;
         }
-        if !is_tidy && self.source.bound(worker) > 0 {
-            return Action::Tidy;
+        if !is_cleaned_up && self.source.bound(worker) > 0 {
+            return Action::CleanUp;
         }
-        match self.spare(worker) {
-            Some(Successor::There) => return Action::StandBy(None),
-            Some(Successor::Start(new)) => return Action::StandBy(Some(new)),
+        match self.find_successor(worker) {
+            Some(Successor::Present) => return Action::Follow(None),
+            Some(Successor::Start(new)) => return Action::Follow(Some(new)),
             None => {}
         }
         if let Some(work) = self.next(worker) {
-            self.workers[worker].is_tidy = false;
+            self.workers[worker].is_cleaned_up = false;
             Action::Run(work)
-        } else if self.watch.is_some() {
+        } else if self.poller.is_some() {
             Action::Lead
-        } else if is_tidy {
-            Action::StandBy(None)
+        } else if is_cleaned_up {
+            Action::Follow(None)
         } else {
-            Action::Tidy
+            Action::CleanUp
         }
     }
 
-    /// The thread leaves.
+    /// The thread exits. Notifies all others, which check whether they exit as well.
     pub fn exit(&mut self) {
         self.present -= 1;
         self.publish();
         for other in 0..self.workers.len() {
-            self.call(other);
+            self.notify(other);
         }
-        self.source.wake_watch();
+        self.source.wake_poller();
     }
 
-    /// The thread stands by from now on.
-    pub fn stand_by(&mut self, worker: usize) {
-        self.notify_watch();
+    /// The thread becomes a follower.
+    pub fn follow(&mut self, worker: usize) {
+        self.wake_poller_if_earlier();
         if self.source.is_over() {
-            self.source.wake_watch();
+            self.source.wake_poller();
         }
-        self.workers[worker].called = false;
-        self.standby.push(worker);
+        self.workers[worker].notified = false;
+        self.followers.push(worker);
         self.publish();
     }
 
-    /// Whether a thread that stands by was called.
-    pub fn is_called(&self, worker: usize) -> bool {
-        self.workers[worker].called
+    /// Whether this follower was notified.
+    pub fn is_notified(&self, worker: usize) -> bool {
+        self.workers[worker].notified
     }
 
-    /// A thread could not be started after all. Returns the number of another to be started in its place.
+    /// A reserved thread could not be started. Returns the number of another one to be started in its place, if any.
     pub fn start_failed(&mut self) -> Option<usize> {
         self.present -= 1;
-        self.coming -= 1;
-        // Others may have counted on it.
-        self.pass()
+        self.arriving -= 1;
+        // Other threads may have relied on the one that failed to start.
+        self.ensure_leader()
     }
 
-    /// Threads that were called or woken, to be told as soon as others can come here.
+    /// Takes the threads that are to be notified once the lock is released.
     pub fn take_signals(&mut self) -> Vec<usize> {
         std::mem::take(&mut self.to_signal)
     }
 
     // ---------------------------------------------------------------------------------------------------- calls
 
-    /// The work begins.
+    /// The caller begins to run `work`.
     pub fn begin(&mut self, work: &C::Work) -> StartedCall {
         self.running += 1;
         let route_key = C::route_key(work);
-        let mut predict = self.predictor.predict(route_key);
-        // Who is alone has nobody to call.
-        predict.is_measured &= self.most > 1;
-        let mut called = None;
-        if predict.waits {
+        let mut prediction = self.predictor.predict(route_key);
+        // A single thread has no follower to notify, so a measurement would be of no use.
+        prediction.is_measured &= self.max_calls > 1;
+        let mut successor = None;
+        if prediction.blocks {
             self.predicted += 1;
-            self.left_for = None;
-            if self.is_late || !self.returns_soon() {
-                called = self.pass();
+            self.unpredicted_key = None;
+            if self.is_return_overdue || !self.returns_soon() {
+                successor = self.ensure_leader();
             }
         } else {
-            self.left_for = route_key;
+            self.unpredicted_key = route_key;
         }
-        let start = called.or_else(|| self.keep_one_in_reserve(false));
-        let ticks = if self.watch.is_none() || self.coming > 0 {
-            // Somebody is there or on his way already, so no tick has to call one.
+        let start = successor.or_else(|| self.keep_one_in_reserve(false));
+        let ticks = if self.poller.is_none() || self.arriving > 0 {
+            // A thread leads already or is about to, so no tick has to notify one.
             None
-        } else if predict.waits && self.all_are_served() {
+        } else if prediction.blocks && self.all_clients_wait() {
             Some(Pace::Steady)
         } else {
             Some(Pace::Quick)
         };
-        StartedCall { predict, start, ticks }
+        StartedCall { prediction, start, ticks }
     }
 
-    /// It is over, and has waited for so long, if that was measured.
+    /// A call is over. `waited`: how long it blocked, if that was measured.
     pub fn end(&mut self, started_call: &StartedCall, waited: Option<Duration>) {
         self.running -= 1;
-        self.predicted -= usize::from(started_call.predict.waits);
+        self.predicted -= usize::from(started_call.prediction.blocks);
         self.step();
         if let Some(waited) = waited {
-            self.predictor.learn(&started_call.predict, waited);
+            self.predictor.learn(&started_call.prediction, waited);
         }
     }
 
-    /// The thread begins to wait in the middle of a call, and says by `begin` what for; [`WorkSource::woken`] tells when that
-    /// is over.
+    /// The thread begins to wait within a call. `begin` registers what it waits for; [`WorkSource::woken`] reports the
+    /// end of the wait.
     pub fn begin_wait(&mut self, worker: usize, begin: impl FnOnce(&mut C)) {
         self.waiting += 1;
         self.workers[worker].woken = false;
         begin(&mut self.source);
-        self.deliver_wakes();
+        self.resume_waiters();
     }
 
-    /// What it does then. Others go on meanwhile; where there are none, as in a crew of one, it turns the core itself,
-    /// without beginning new calls.
-    pub fn wait(&mut self, worker: usize) -> Waits<C::Watch> {
+    /// What a thread that waits within a call does next. Another thread leads meanwhile. If there is none, as with one
+    /// thread, this one polls itself, without starting calls.
+    pub fn wait(&mut self, worker: usize) -> WaitStep<C::Poller> {
         while !self.workers[worker].woken {
-            self.notify_watch();
-            if let Some(new) = self.pass() {
-                return Waits::Start(new);
+            self.wake_poller_if_earlier();
+            if let Some(new) = self.ensure_leader() {
+                return WaitStep::Start(new);
             }
             if !self.is_alone() {
-                return Waits::Sleep;
+                return WaitStep::Sleep;
             }
             if let Some(work) = self.source.next(false) {
-                self.workers[C::owner(&work).unwrap_or(worker)].mail.push_back(work);
-                self.mail += 1;
-                self.deliver_wakes();
+                self.workers[C::owner(&work).unwrap_or(worker)].inbox.push_back(work);
+                self.inbox_len += 1;
+                self.resume_waiters();
                 continue;
             }
-            self.deliver_wakes();
-            let Self { source, watch, .. } = self;
-            if self.workers[worker].woken || watch.as_mut().is_some_and(|watch| source.look(watch)) {
+            self.resume_waiters();
+            let Self { source, poller, .. } = self;
+            if self.workers[worker].woken || poller.as_mut().is_some_and(|poller| source.poll(poller)) {
                 continue;
             }
-            let Some((watch, timeout)) = self.take_watch() else { unreachable!("who is alone has the scheduler") };
-            self.watches_alone = Some(worker);
-            return Waits::Watch(watch, timeout);
+            let Some((poller, timeout)) = self.take_poller() else {
+                unreachable!("a thread alone can take the poller")
+            };
+            self.polls_alone = Some(worker);
+            return WaitStep::Poll(poller, timeout);
         }
         self.waiting -= 1;
-        Waits::NoMore
+        WaitStep::Done
     }
 
-    /// Whether what it waits for in the middle of a call is the case.
+    /// Whether the event has occurred that the thread waits for within its call.
     pub fn is_woken(&self, worker: usize) -> bool {
         self.workers[worker].woken
     }
 
-    // ------------------------------------------------------------------------------------------------- the baton
+    // --------------------------------------------------------------------------------------------------- leader
 
-    /// The thread is about to take the baton. Work that is there already is done without letting go of anything but the
-    /// lock. Otherwise there may be a thread to be started before it waits.
+    /// The thread is about to lead. Returns true if there is work already, which it then does without detaching.
+    /// Otherwise also returns a thread that has to be started before this one waits.
     pub fn before_lead(&mut self) -> (bool, Option<usize>) {
-        let Self { source, watch, .. } = self;
-        let is_ready = watch.as_mut().is_some_and(|watch| source.look(watch)) || source.due() == Some(Duration::ZERO);
+        let Self { source, poller, .. } = self;
+        let is_ready =
+            poller.as_mut().is_some_and(|poller| source.poll(poller)) || source.due() == Some(Duration::ZERO);
         let start = if is_ready { None } else { self.keep_one_in_reserve(true) };
         (is_ready, start)
     }
 
-    /// The thread takes the baton if it lies there: what to wait for, and how long. Others may have done something since
-    /// it was told to, and then there is something else to do.
-    pub fn lead(&mut self, worker: usize) -> Option<(C::Watch, Option<Duration>)> {
-        let has_mail = !self.workers[worker].mail.is_empty();
-        // With mail that it may not run yet, it stays to the very end.
-        let is_called = if has_mail { self.running < self.most } else { self.source.is_over() };
-        if is_called || self.source.due() == Some(Duration::ZERO) {
+    /// The thread becomes the leader if there is none: returns the poller, and how long to wait for it at most. Returns
+    /// `None` if another thread leads or if there is other work, which may have come since [`decide`](Self::decide).
+    pub fn lead(&mut self, worker: usize) -> Option<(C::Poller, Option<Duration>)> {
+        let has_pinned_work = !self.workers[worker].inbox.is_empty();
+        // A thread whose inbox is blocked because all calls are taken stays even when the source is over.
+        let has_other_work = if has_pinned_work { self.running < self.max_calls } else { self.source.is_over() };
+        if has_other_work || self.source.due() == Some(Duration::ZERO) {
             return None;
         }
-        let taken = self.take_watch()?;
-        self.workers[worker].is_watching = true;
+        let taken = self.take_poller()?;
+        self.workers[worker].is_polling = true;
         Some(taken)
     }
 
-    /// Whoever was called takes the baton at once, and nobody before the next event. It does without the interpreter,
-    /// which the call that waits from now on may need for a moment more.
-    pub fn lead_at_once(&mut self, worker: usize) -> Option<(C::Watch, Option<Duration>)> {
-        let may_call = self.running < self.most;
-        if !self.workers[worker].mail.is_empty() || self.source.has_queued() && may_call {
+    /// A notified follower becomes the leader without deciding first, unless it has work to run. It needs no GIL for
+    /// that, which the blocking call may need for a moment longer.
+    pub fn lead_at_once(&mut self, worker: usize) -> Option<(C::Poller, Option<Duration>)> {
+        let may_call = self.running < self.max_calls;
+        if !self.workers[worker].inbox.is_empty() || self.source.has_queued() && may_call {
             return None;
         }
         self.lead(worker)
     }
 
-    /// The thread has waited for the watch.
-    pub fn release_watch(&mut self, worker: usize, watch: C::Watch) {
-        self.workers[worker].is_watching = false;
-        self.watches_alone.take_if(|alone| *alone == worker);
-        self.watch = Some(watch);
+    /// The thread has stopped waiting for the poller.
+    pub fn return_poller(&mut self, worker: usize, poller: C::Poller) {
+        self.workers[worker].is_polling = false;
+        self.polls_alone.take_if(|alone| *alone == worker);
+        self.poller = Some(poller);
     }
 
-    /// Takes in what the watch has seen.
-    pub fn look(&mut self) -> bool {
-        let Self { source, watch, .. } = self;
-        watch.as_mut().is_some_and(|watch| source.look(watch))
+    /// Passes the poller's events to the work source; whether there were any.
+    pub fn poll(&mut self) -> bool {
+        let Self { source, poller, .. } = self;
+        poller.as_mut().is_some_and(|poller| source.poll(poller))
     }
 
-    /// A tick has passed. If the baton lies there and nothing was done since the tick before, somebody is called to take
-    /// it. Where nobody can, or whoever holds it waits for the interpreter, the core looks after those who wait, as far
-    /// as that can be done here. Returns when the next tick is needed.
+    /// A tick has passed; returns when the next one is needed.
     ///
-    /// Where calls wait of which nobody knows, ticks are [`EAGER`]. Where one of many calls returns soon, they are only for
-    /// the case that none does, and rare where nobody can ask for anything meanwhile; what has waited for it is then done
-    /// without waiting for returns again.
+    /// * If no thread leads and nothing has changed since the tick before, a follower is notified to become the leader.
+    /// * The work source services pending connections, in case no thread can lead, or the leader waits for the GIL.
+    /// * Coalesced output that is due is sent.
+    ///
+    /// Ticks come [`EAGER`] times as often while calls block that were not predicted. If one of the running calls is
+    /// expected to return soon, ticks only guard against the case that none does, and they are rare if no client can
+    /// send a request meanwhile. After that case, calls predicted to block notify a follower again, until a thread
+    /// leads.
     pub fn tick(&mut self) -> Wanted {
         self.ticks = self.ticks.wrapping_add(1);
         let returns_soon = self.returns_soon();
-        let is_slack = returns_soon && self.all_are_served();
-        let is_eager = !returns_soon && self.most > 1 && self.predictor.looks_often();
+        let is_slack = returns_soon && self.all_clients_wait();
+        let is_eager = !returns_soon && self.max_calls > 1 && self.predictor.ticks_often();
         let parts = if is_eager { EAGER } else { 1 };
         if self.ticks.is_multiple_of(parts) && self.source.has_deferred_output() {
             self.source.tick();
         }
         let holds = self.source.has_deferred_output();
-        let is_lying = self.most > 1 && self.running > 0 && self.watch.is_some() && self.coming == 0;
-        if is_lying {
-            self.call_if_quiet(if is_slack { SOON } else { Duration::ZERO });
+        let lacks_leader = self.max_calls > 1 && self.running > 0 && self.poller.is_some() && self.arriving == 0;
+        if lacks_leader {
+            self.notify_if_quiet(if is_slack { SOON } else { Duration::ZERO });
         }
         self.steps_at_tick = self.steps;
-        let Self { source, watch, .. } = self;
-        if source.service_pending(watch.as_mut()) {
-            source.wake_watch();
+        let Self { source, poller, .. } = self;
+        if source.service_pending(poller.as_mut()) {
+            source.wake_poller();
         }
         self.publish();
-        if !holds && !is_lying {
+        if !holds && !lacks_leader {
             Wanted::No
         } else if is_slack && !holds {
             Wanted::Steadily
@@ -459,73 +469,73 @@ impl<C: WorkSource> Rules<C> {
         }
     }
 
-    fn call_if_quiet(&mut self, patience: Duration) {
+    fn notify_if_quiet(&mut self, patience: Duration) {
         if self.steps != self.steps_at_tick {
             self.quiet_since = self.source.now();
             return;
         }
         let is_quiet = patience.is_zero() || self.source.now().saturating_sub(self.quiet_since) >= patience;
-        if is_quiet && let Some(worker) = self.best_standby() {
+        if is_quiet && let Some(worker) = self.best_follower() {
             self.handovers += 1;
-            self.is_late = true;
-            self.predictor.suspect(self.left_for.take());
-            self.call(worker);
+            self.is_return_overdue = true;
+            self.predictor.suspect(self.unpredicted_key.take());
+            self.notify(worker);
         }
     }
 
-    /// Something was done with the core: tells those whom it concerns.
+    /// The work source was changed: wakes the threads that this concerns.
     pub fn step(&mut self) {
         self.steps += 1;
-        self.deliver_wakes();
-        self.notify_watch();
+        self.resume_waiters();
+        self.wake_poller_if_earlier();
     }
 
-    /// How many threads do what.
+    /// Counts the threads by what they do.
     pub fn pool_statistics(&self) -> PoolStatistics {
         PoolStatistics {
             threads: self.present,
-            idle: self.standby.len() + usize::from(self.watch.is_none()),
+            idle: self.followers.len() + usize::from(self.poller.is_none()),
             running: self.running,
-            most: self.most,
+            max_calls: self.max_calls,
             handovers: self.handovers,
         }
     }
 
-    /// Tells others how things are: before a thread waits, with each tick, and now and then between.
+    /// Publishes the state to the scoreboard: before a thread waits, at each tick, and at intervals between.
     pub fn publish(&mut self) {
         let pool_statistics = self.pool_statistics();
         self.source.publish(&pool_statistics);
     }
 
-    // --------------------------------------------------------------------------------------------------- beneath
+    // -------------------------------------------------------------------------------------------------- private
 
     fn next(&mut self, worker: usize) -> Option<C::Work> {
         loop {
             let own = &mut self.workers[worker];
-            if std::mem::take(&mut own.may_run) {
+            if std::mem::take(&mut own.has_call_slot) {
                 self.running -= 1;
             }
-            if self.running < self.most
-                && let Some(work) = self.workers[worker].mail.pop_front()
+            if self.running < self.max_calls
+                && let Some(work) = self.workers[worker].inbox.pop_front()
             {
-                self.mail -= 1;
+                self.inbox_len -= 1;
                 return Some(work);
             }
             self.distribute(worker);
-            let may_call = self.running < self.most;
+            let may_call = self.running < self.max_calls;
             let work = self.source.next(may_call);
             self.steps += 1;
             if self.source.is_stale() {
                 self.publish();
             }
-            self.deliver_wakes();
+            self.resume_waiters();
             match work.map(|work| (C::owner(&work), work)) {
                 Some((Some(owner), work)) if owner != worker || !may_call => {
-                    self.workers[owner].mail.push_back(work);
-                    self.mail += 1;
+                    self.workers[owner].inbox.push_back(work);
+                    self.inbox_len += 1;
                 }
                 Some((_, work)) => return Some(work),
-                None if self.mail == 0 => return None,
+                None if self.inbox_len == 0 => return None,
                 None => {
                     self.distribute(worker);
                     return None;
@@ -534,158 +544,158 @@ impl<C: WorkSource> Rules<C> {
         }
     }
 
-    /// Calls the threads that have mail and nothing to do, before anything new is begun in their place.
+    /// Notifies threads that have work in their inbox and wait, before new calls take their place.
     fn distribute(&mut self, worker: usize) {
-        if self.mail == 0 {
+        if self.inbox_len == 0 {
             return;
         }
         for other in 0..self.workers.len() {
-            let has_mail = !self.workers[other].mail.is_empty() && !self.workers[other].may_run;
-            if has_mail && other != worker && self.running < self.most && self.call(other) {
-                self.workers[other].may_run = true;
+            let has_pinned_work = !self.workers[other].inbox.is_empty() && !self.workers[other].has_call_slot;
+            if has_pinned_work && other != worker && self.running < self.max_calls && self.notify(other) {
+                self.workers[other].has_call_slot = true;
                 self.running += 1;
             }
         }
     }
 
-    /// Sees to it that somebody turns the core while the caller does not. Returns the number of a thread to be started
-    /// for it.
-    fn pass(&mut self) -> Option<usize> {
-        if self.watch.is_none() || self.coming > 0 {
+    /// Makes sure that a thread leads while the caller does not. Returns a thread to be started for that, if necessary.
+    fn ensure_leader(&mut self) -> Option<usize> {
+        if self.poller.is_none() || self.arriving > 0 {
             return None;
         }
-        match self.best_standby() {
+        match self.best_follower() {
             Some(worker) if self.source.bound(worker) == 0 || self.started == self.workers.len() => {
                 self.handovers += 1;
-                self.call(worker);
+                self.notify(worker);
                 None
             }
-            _ => self.recruit(),
+            _ => self.reserve_thread(),
         }
     }
 
-    /// Whether nobody turns the core, or is about to, unless the caller does: all threads are in calls.
+    /// Whether all threads are in calls, so that none leads, or is about to lead, unless the caller does.
     fn is_alone(&self) -> bool {
-        self.watch.is_some() && self.coming == 0 && self.present <= self.running
+        self.poller.is_some() && self.arriving == 0 && self.present <= self.running
     }
 
-    /// Whether nobody need be called for the baton, because one of the calls that are out is over soon: its thread takes
-    /// the baton up, while one that was called would have to be woken for it, and put to sleep again, for each call. Soon
-    /// is before a tick would come, and a little later where nobody can ask for anything meanwhile.
+    /// Whether one of the running calls is expected to return so soon that its thread can become the leader. A notified
+    /// follower would have to be woken, and put to sleep again, for each call. Soon means: before the next tick, or
+    /// within [`SOON`] if no client can send a request meanwhile.
     fn returns_soon(&self) -> bool {
         let out = u32::try_from(self.predicted).unwrap_or(u32::MAX);
         if self.waiting > 0 || out == 0 {
             return false;
         }
-        let time = self.predictor.wait / out;
-        time < TICK || time <= SOON && self.all_are_served()
+        let time = self.predictor.mean_block / out;
+        time < TICK || time <= SOON && self.all_clients_wait()
     }
 
-    /// Whether nobody but a newcomer can ask for anything: all connections wait for their calls, or no further call may
-    /// begin anyway.
-    fn all_are_served(&self) -> bool {
-        self.running >= self.most || self.source.connections() <= self.running
+    /// Whether no client can start a call, unless it opens a connection: each connection waits for a call, or no more
+    /// calls may run.
+    fn all_clients_wait(&self) -> bool {
+        self.running >= self.max_calls || self.source.connections() <= self.running
     }
 
-    /// Whether this thread had better stand by, because work is bound to it that would have to wait while it runs
-    /// something else, and another can go on in its place: that one is called, or to be started.
-    fn spare(&mut self, worker: usize) -> Option<Successor> {
+    /// Whether this thread should follow, because a suspended call that is bound to it would have to wait while it runs
+    /// something else, and another thread can take its place. Notifies that thread, or names one to be started.
+    fn find_successor(&mut self, worker: usize) -> Option<Successor> {
         let own = &self.workers[worker];
-        if self.source.bound(worker) == 0 || own.may_run || !own.mail.is_empty() {
+        if self.source.bound(worker) == 0 || own.has_call_slot || !own.inbox.is_empty() {
             return None;
         }
-        // Work of others may have waited for this thread's call to be over.
+        // Work for other threads may have waited for this thread's call to end.
         self.distribute(worker);
-        let is_covered = self.coming > 0 || self.watch.is_none() && !self.source.has_queued();
+        let is_covered = self.arriving > 0 || self.poller.is_none() && !self.source.has_queued();
         if is_covered {
-            return Some(Successor::There);
+            return Some(Successor::Present);
         }
-        if let Some(other) = self.best_standby().filter(|&other| self.source.bound(other) == 0) {
+        if let Some(other) = self.best_follower().filter(|&other| self.source.bound(other) == 0) {
             self.handovers += 1;
-            self.call(other);
-            return Some(Successor::There);
+            self.notify(other);
+            return Some(Successor::Present);
         }
-        self.recruit().map(Successor::Start)
+        self.reserve_thread().map(Successor::Start)
     }
 
-    /// A tick cannot start a thread, so besides the caller one more is there that runs nothing. `is_idle`: the caller
-    /// does not either.
+    /// Keeps one thread free that runs no call, besides the caller, because a tick cannot start a thread. `is_idle`:
+    /// the caller runs no call either.
     fn keep_one_in_reserve(&mut self, is_idle: bool) -> Option<usize> {
         let free = self.present.saturating_sub(self.running + usize::from(is_idle));
-        if free == 0 { self.recruit() } else { None }
+        if free == 0 { self.reserve_thread() } else { None }
     }
 
-    fn recruit(&mut self) -> Option<usize> {
+    fn reserve_thread(&mut self) -> Option<usize> {
         if self.started == self.workers.len() {
             return None;
         }
         self.started += 1;
         self.present += 1;
-        self.coming += 1;
+        self.arriving += 1;
         Some(self.started - 1)
     }
 
-    /// Calls a thread, if it stands by or holds the baton; whether it does.
-    fn call(&mut self, worker: usize) -> bool {
-        if self.workers[worker].is_watching {
-            self.source.wake_watch();
+    /// Notifies a thread that follows, or leads; returns whether it did either.
+    fn notify(&mut self, worker: usize) -> bool {
+        if self.workers[worker].is_polling {
+            self.source.wake_poller();
             return true;
         }
-        let Some(place) = self.standby.iter().rposition(|&other| other == worker) else { return false };
-        self.standby.remove(place);
-        self.coming += 1;
-        self.workers[worker].called = true;
+        let Some(index) = self.followers.iter().rposition(|&other| other == worker) else { return false };
+        self.followers.remove(index);
+        self.arriving += 1;
+        self.workers[worker].notified = true;
         self.to_signal.push(worker);
         true
     }
 
-    fn deliver_wakes(&mut self) {
+    fn resume_waiters(&mut self) {
         while let Some(worker) = self.source.woken() {
             self.workers[worker].woken = true;
-            if self.watches_alone == Some(worker) {
-                self.source.wake_watch();
+            if self.polls_alone == Some(worker) {
+                self.source.wake_poller();
             } else {
                 self.to_signal.push(worker);
             }
         }
     }
 
-    /// The thread to be called next: the last that came, for it is still warm, but rather one that nothing waits for.
-    fn best_standby(&self) -> Option<usize> {
-        let free = self.standby.iter().rev().find(|&&worker| self.source.bound(worker) == 0);
-        free.or(self.standby.last()).copied()
+    /// The follower to be notified next: the most recent one, whose caches are warm, but preferably one that no
+    /// suspended call is bound to.
+    fn best_follower(&self) -> Option<usize> {
+        let free = self.followers.iter().rev().find(|&&worker| self.source.bound(worker) == 0);
+        free.or(self.followers.last()).copied()
     }
 
-    /// Ends the wait for the watch if there will be something to do earlier than whoever waits for it knows.
-    fn notify_watch(&mut self) {
-        if self.watch.is_some() {
+    /// Wakes the leader if there is something to do before its wait would end.
+    fn wake_poller_if_earlier(&mut self) {
+        if self.poller.is_some() {
             return;
         }
         let due = self.source.due();
-        if due.is_some_and(|due| self.watched_until.is_none_or(|until| due < until)) {
-            self.watched_until = due;
-            self.source.wake_watch();
+        if due.is_some_and(|due| self.poll_until.is_none_or(|until| due < until)) {
+            self.poll_until = due;
+            self.source.wake_poller();
         }
     }
 
-    /// Takes the baton up, if it lies there: the watch, and how long to wait for it.
-    fn take_watch(&mut self) -> Option<(C::Watch, Option<Duration>)> {
-        let watch = self.watch.take()?;
-        self.is_late = false;
-        self.source.before_watch(self.running == 0);
+    /// Takes the poller if it is there, and computes how long to wait for it at most.
+    fn take_poller(&mut self) -> Option<(C::Poller, Option<Duration>)> {
+        let poller = self.poller.take()?;
+        self.is_return_overdue = false;
+        self.source.before_wait(self.running == 0);
         let due = self.source.due();
-        self.watched_until = due;
+        self.poll_until = due;
         self.publish();
-        Some((watch, due.map(|due| due.saturating_sub(self.source.now()))))
+        Some((poller, due.map(|due| due.saturating_sub(self.source.now()))))
     }
 
-    /// Whether nothing is left over of what was done.
+    /// Whether all threads have exited and all counters are back at zero.
     #[cfg(all(test, loom))]
     pub(super) fn is_at_rest(&self) -> bool {
-        let is_idle = |worker: &Worker<C::Work>| worker.mail.is_empty() && !worker.may_run && !worker.is_watching;
-        (self.present, self.running, self.predicted, self.waiting, self.coming, self.mail) == (0, 0, 0, 0, 0, 0)
-            && self.standby.is_empty()
-            && self.watch.is_some()
+        let is_idle = |worker: &Worker<C::Work>| worker.inbox.is_empty() && !worker.has_call_slot && !worker.is_polling;
+        (self.present, self.running, self.predicted, self.waiting, self.arriving, self.inbox_len) == (0, 0, 0, 0, 0, 0)
+            && self.followers.is_empty()
+            && self.poller.is_some()
             && self.to_signal.is_empty()
             && self.workers.iter().all(is_idle)
     }

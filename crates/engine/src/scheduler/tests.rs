@@ -1,5 +1,5 @@
-//! The rules, one step at a time: what is decided, and who is called. What comes of it in all orders is tried with loom
-//! (`model.rs`) and in the simulator.
+//! Tests of single rules: what a thread is told to do, and which thread is notified. All interleavings are covered by
+//! loom (`model.rs`) and by the simulator.
 
 use super::predictor::RouteKey;
 use super::rules::{Action, Rules, StartedCall};
@@ -19,8 +19,8 @@ struct Piece {
     route_key: RouteKey,
 }
 
-/// A core that hands out what a test has put there.
-struct Heap {
+/// A work source that returns the pieces that a test has put there.
+struct TestSource {
     pieces: VecDeque<Piece>,
     connections: usize,
     is_over: bool,
@@ -28,9 +28,9 @@ struct Heap {
     time: Cell<Duration>,
 }
 
-impl WorkSource for Heap {
+impl WorkSource for TestSource {
     type Work = Piece;
-    type Watch = ();
+    type Poller = ();
 
     fn next(&mut self, may_call: bool) -> Option<Piece> {
         let is_allowed = self.pieces.front().is_some_and(|piece| may_call || piece.owner.is_some());
@@ -57,7 +57,7 @@ impl WorkSource for Heap {
         0
     }
 
-    fn look(&mut self, (): &mut ()) -> bool {
+    fn poll(&mut self, (): &mut ()) -> bool {
         false
     }
 
@@ -69,7 +69,7 @@ impl WorkSource for Heap {
         self.time.get()
     }
 
-    fn wake_watch(&self) {
+    fn wake_poller(&self) {
         self.wakes.set(self.wakes.get() + 1);
     }
 
@@ -88,66 +88,66 @@ impl WorkSource for Heap {
     }
 }
 
-fn rules(most: usize) -> Rules<Heap> {
-    let heap = Heap {
+fn rules(max_calls: usize) -> Rules<TestSource> {
+    let source = TestSource {
         pieces: VecDeque::new(),
-        connections: most,
+        connections: max_calls,
         is_over: false,
         wakes: Cell::default(),
         time: Cell::default(),
     };
-    Rules::new(heap, (), most)
+    Rules::new(source, (), max_calls)
 }
 
-impl Rules<Heap> {
+impl Rules<TestSource> {
     fn put(&mut self, owner: Option<usize>, route_key: RouteKey) {
         self.source_mut().pieces.push_back(Piece { owner, route_key });
     }
 
-    /// The thread gets this and runs it.
+    /// Gives the thread a call with this key, which it begins.
     fn run(&mut self, worker: usize, route_key: RouteKey) -> StartedCall {
         self.put(None, route_key);
-        let Action::Run(piece) = self.decide(worker) else { panic!("there is something to run") };
+        let Action::Run(piece) = self.decide(worker) else { panic!("the piece put there has to run") };
         self.begin(&piece)
     }
 
-    /// The thread has nothing to do, and stands by, or holds the baton and puts it down at once.
-    fn rest(&mut self, worker: usize) {
+    /// Lets the thread become a follower. It must have nothing to run, and another thread must lead.
+    fn let_follow(&mut self, worker: usize) {
         loop {
             match self.decide(worker) {
-                Action::Tidy => {}
-                Action::StandBy(None) => return self.stand_by(worker),
-                Action::Lead => panic!("somebody else holds the scheduler"),
+                Action::CleanUp => {}
+                Action::Follow(None) => return self.follow(worker),
+                Action::Lead => panic!("thread 0 leads"),
                 other => panic!("{other:?}"),
             }
         }
     }
 
-    /// The rules know that slow calls wait.
+    /// Teaches the predictor that slow calls block and fast ones do not.
     fn teach(&mut self) {
         for _ in 0..3 {
             let started_call = self.run(0, SLOW);
-            self.settle_in(&started_call);
+            self.let_others_follow(&started_call);
             self.end(&started_call, Some(WAIT));
             let started_call = self.run(0, FAST);
-            self.settle_in(&started_call);
+            self.let_others_follow(&started_call);
             self.end(&started_call, started_call.is_measured().then_some(Duration::ZERO));
         }
     }
 
-    /// Threads that were started or called find nothing to do: they stand by, since another holds the baton then.
-    fn settle_in(&mut self, started_call: &StartedCall) {
+    /// Lets started and notified threads become followers, while thread 0 leads.
+    fn let_others_follow(&mut self, started_call: &StartedCall) {
         for worker in self.take_signals().into_iter().chain(started_call.start) {
             self.arrive();
-            let ((), _) = self.lead(0).expect("the scheduler lies there");
-            self.rest(worker);
-            self.release_watch(0, ());
+            let ((), _) = self.lead(0).expect("no thread leads");
+            self.let_follow(worker);
+            self.return_poller(0, ());
         }
     }
 }
 
 #[test]
-fn for_a_call_that_waits_somebody_is_called_and_for_a_fast_one_nobody() {
+fn begin_notifies_a_follower_only_for_a_predicted_call() {
     let mut rules = rules(2);
     rules.teach();
     rules.source_mut().connections = 5;
@@ -157,28 +157,28 @@ fn for_a_call_that_waits_somebody_is_called_and_for_a_fast_one_nobody() {
     rules.end(&fast, None);
     let slow = rules.run(0, SLOW);
     assert_eq!((rules.pool_statistics().handovers, slow.ticks), (before + 1, None));
-    let called = rules.take_signals();
-    assert_eq!(called.len(), 1);
-    // It takes the baton at once.
+    let notified = rules.take_signals();
+    assert_eq!(notified.len(), 1);
+    // The notified thread leads at once.
     rules.arrive();
-    assert!(rules.is_called(called[0]) && rules.lead_at_once(called[0]).is_some());
+    assert!(rules.is_notified(notified[0]) && rules.lead_at_once(notified[0]).is_some());
     rules.end(&slow, None);
 }
 
 #[test]
-fn where_all_connections_wait_for_calls_that_are_soon_over_nobody_is_called() {
+fn begin_notifies_no_follower_when_all_clients_wait_and_a_call_returns_soon() {
     const MOST: usize = 20;
     let mut rules = rules(MOST);
     rules.teach();
-    // Nine of ten are out, and then the tenth, too: with 20 ms each, one returns every 2 ms. Before, threads for them were
-    // started.
+    // Nine of ten calls run, and then the tenth begins. As they take 20 ms each, one returns every 2 ms. The first
+    // round starts the threads for them.
     for connections in [MOST, 10] {
         rules.source_mut().connections = connections;
         let before = rules.pool_statistics();
         let out: Vec<_> = (0..connections - 1)
             .map(|_| {
                 let started_call = rules.run(0, SLOW);
-                rules.settle_in(&started_call);
+                rules.let_others_follow(&started_call);
                 started_call
             })
             .collect();
@@ -192,7 +192,8 @@ fn where_all_connections_wait_for_calls_that_are_soon_over_nobody_is_called() {
     let before = rules.pool_statistics();
     let last = rules.run(0, SLOW);
     assert_eq!((rules.pool_statistics().handovers, last.ticks), (before.handovers, Some(Pace::Steady)));
-    // None has returned for long: a tick calls somebody. It needs two ticks to see that nothing was done.
+    // When no call has returned for long, a tick notifies a follower. It takes two ticks to see that nothing has
+    // changed.
     assert_eq!(rules.tick(), Wanted::Steadily);
     assert!(rules.take_signals().is_empty());
     rules.source_mut().time.set(Duration::from_millis(10));
@@ -201,7 +202,7 @@ fn where_all_connections_wait_for_calls_that_are_soon_over_nobody_is_called() {
 }
 
 #[test]
-fn who_has_work_that_may_not_run_yet_waits_for_it_to_the_very_end() {
+fn thread_with_work_in_its_inbox_stays_until_the_work_may_run() {
     let mut rules = rules(2);
     let first = rules.run(0, FAST);
     assert_eq!(first.start, Some(1));
@@ -209,21 +210,21 @@ fn who_has_work_that_may_not_run_yet_waits_for_it_to_the_very_end() {
     let second = rules.run(1, FAST);
     assert_eq!(second.start, Some(2));
     rules.arrive();
-    // Both calls hang, and all else is over.
+    // Both calls hang, and the work source is over.
     rules.put(Some(2), FAST);
     assert!(matches!(rules.decide(2), Action::Lead));
-    assert_eq!(rules.mail().count(), 1);
+    assert_eq!(rules.pinned_work().count(), 1);
     rules.source_mut().is_over = true;
     assert!(matches!(rules.decide(2), Action::Lead));
     assert!(!rules.before_lead().0);
-    let ((), timeout) = rules.lead(2).expect("it may not run, and does not go round and round");
+    let ((), timeout) = rules.lead(2).expect("its inbox may not run, so the thread waits");
     assert_eq!(timeout, None);
-    // One of them ends after all. Its thread leaves, and tells it.
+    // One of the calls returns after all. Its thread exits, and wakes thread 2.
     let wakes = rules.source().wakes.get();
     rules.end(&first, None);
     assert!(matches!(rules.decide(0), Action::Exit));
     rules.exit();
     assert!(rules.source().wakes.get() > wakes);
-    rules.release_watch(2, ());
+    rules.return_poller(2, ());
     assert!(matches!(rules.decide(2), Action::Run(Piece { owner: Some(2), .. })));
 }

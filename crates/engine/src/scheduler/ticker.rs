@@ -1,4 +1,4 @@
-//! A thread that ticks while somebody wants it to.
+//! A thread that ticks as long as ticks are needed.
 
 use crate::coalescing::TICK;
 use crate::sync::{Arc, AtomicBool, AtomicU8, Builder, JoinHandle, Ordering, Thread, current, park, park_timeout};
@@ -8,15 +8,15 @@ use std::time::Duration;
 #[cfg(all(test, loom))]
 mod model;
 
-/// After so long that nobody needed a tick soon the thread goes slow, or to sleep: waking it costs more than a few of
-/// them.
+/// The thread becomes slow or sleeps after no tick was needed soon for this long. Waking it costs more than a few
+/// ticks.
 const IDLE: Duration = if cfg!(loom) { Duration::ZERO } else { Duration::from_millis(4) };
-/// Between two ticks that are not needed soon.
+/// Interval of ticks that are not needed soon.
 pub const STEADY_TICK: Duration = Duration::from_millis(10);
-/// The same, where they hardly are.
+/// Interval of ticks that are rarely needed.
 pub const SLOW_TICK: Duration = Duration::from_millis(100);
 
-/// Calls a function every now and then while it is wanted. The thread never touches what belongs to the application.
+/// Calls a function repeatedly while that is wanted. The thread never touches objects of the application.
 #[derive(Debug)]
 pub struct Ticker {
     shared: Arc<Shared>,
@@ -27,43 +27,43 @@ pub struct Ticker {
 /// When the next tick is wanted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wanted {
-    /// After this time, which is no longer than [`TICK`].
+    /// After this time, which is at most [`TICK`].
     Soon(Duration),
-    /// After [`STEADY_TICK`], if nobody wants it sooner meanwhile.
+    /// After [`STEADY_TICK`], unless [`Ticker::want`] asks for an earlier one.
     Steadily,
-    /// The same after [`SLOW_TICK`].
+    /// After [`SLOW_TICK`], unless [`Ticker::want`] asks for an earlier one.
     Slowly,
-    /// When somebody says so.
+    /// When [`Ticker::want`] asks for it.
     No,
 }
 
-/// How soon ticks follow each other; the quickest first.
+/// The interval of ticks; the quickest first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
 pub enum Pace {
-    /// As soon as the last tick said.
+    /// The interval that the last tick returned.
     Quick,
-    /// Every [`STEADY_TICK`].
+    /// [`STEADY_TICK`].
     Steady,
-    /// Every [`SLOW_TICK`].
+    /// [`SLOW_TICK`].
     Slow,
-    /// Not at all.
+    /// No ticks.
     Asleep,
 }
 
 #[derive(Debug)]
 struct Shared {
-    /// A [`Pace`]. The thread says that it goes slower before it looks for the last time whether a tick is needed:
-    /// whichever comes second, that look or somebody's wish, sees the other.
+    /// A [`Pace`]. The thread stores a slower pace before it checks for the last time whether a tick is needed. Of that
+    /// check and a concurrent [`Ticker::want`], the later one sees the other.
     pace: AtomicU8,
     quit: AtomicBool,
 }
 
 impl Ticker {
-    /// Starts the thread. `tick` says when the next one is wanted.
+    /// Starts the thread. `tick` returns when the next tick is wanted.
     ///
     /// # Errors
-    /// If the system gives no thread.
+    /// If the operating system refuses a thread.
     pub fn new(tick: impl FnMut() -> Wanted + Send + 'static) -> io::Result<Self> {
         let shared = Arc::new(Shared { pace: AtomicU8::new(Pace::Quick as u8), quit: AtomicBool::new(false) });
         let own = Arc::clone(&shared);
@@ -72,7 +72,7 @@ impl Ticker {
         Ok(Self { shared, thread: Some(thread), handle })
     }
 
-    /// Ticks are wanted at this pace, or faster, from now on. What they are wanted for has to be in place already.
+    /// Requests ticks at this pace or a faster one. What the ticks are needed for must be in place before this call.
     pub fn want(&self, pace: Pace) {
         let pace = pace as u8;
         if self.shared.pace.load(Ordering::SeqCst) > pace && self.shared.pace.fetch_min(pace, Ordering::SeqCst) > pace {
@@ -131,7 +131,7 @@ impl Drop for Ticker {
         if let Some(thread) = self.thread.take()
             && thread.thread().id() != current().id()
         {
-            // It ends within a tick; if it has panicked there is nothing left to do about it.
+            // It ends within a tick. A panic of the thread has been reported already.
             thread.join().ok();
         }
     }
@@ -143,18 +143,18 @@ mod tests {
     use std::sync::atomic::AtomicU32;
     use std::sync::mpsc::{self, Receiver};
 
-    /// A ticker that is wanted soon for so many ticks as the number says, and tells of each of these what is left. In
-    /// between it is wanted as `otherwise` says, and tells 0 of each tick then.
+    /// A ticker, a counter, and a receiver. While the counter is above zero, each tick sends and decrements it, and
+    /// wants the next tick soon. Otherwise a tick sends 0, and wants the next one as `otherwise` says.
     fn ticker(otherwise: Wanted) -> (Ticker, Arc<AtomicU32>, Receiver<u32>) {
         let wanted = Arc::new(AtomicU32::new(0));
-        let (told, ticks) = mpsc::channel();
+        let (sent, ticks) = mpsc::channel();
         let own = Arc::clone(&wanted);
         let ticker = Ticker::new(move || {
             let left = own.load(Ordering::SeqCst);
             if left > 0 {
                 own.store(left - 1, Ordering::SeqCst);
             }
-            told.send(left).ok();
+            sent.send(left).ok();
             if left > 1 { Wanted::Soon(TICK) } else { otherwise }
         });
         (ticker.unwrap(), wanted, ticks)
@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn it_ticks_when_wanted_and_sleeps_when_not() {
+    fn ticker_ticks_when_wanted_and_sleeps_otherwise() {
         let (ticker, wanted, ticks) = ticker(Wanted::No);
         for _ in 0..3 {
             wait_until(&ticker, Pace::Asleep);
@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn it_ticks_slowly_and_quickly_as_soon_as_wanted() {
+    fn slow_ticker_ticks_quickly_as_soon_as_wanted() {
         let (ticker, wanted, ticks) = ticker(Wanted::Slowly);
         for _ in 0..3 {
             wait_until(&ticker, Pace::Slow);
@@ -187,17 +187,17 @@ mod tests {
             ticker.want(Pace::Quick);
             assert_eq!([3, 2, 1].map(|_| ticks.iter().find(|&left| left > 0)), [Some(3), Some(2), Some(1)]);
         }
-        // It goes on although nobody asks.
+        // Slow ticks go on without a request.
         wait_until(&ticker, Pace::Slow);
         while ticks.try_recv().is_ok() {}
         assert_eq!([0, 0].map(|_| ticks.recv()), [Ok(0), Ok(0)]);
     }
 
     #[test]
-    fn it_can_be_woken_to_tick_slowly() {
+    fn sleeping_ticker_ticks_once_when_slow_ticks_are_wanted() {
         let (ticker, _, ticks) = ticker(Wanted::No);
         wait_until(&ticker, Pace::Asleep);
-        // The last look has still to come, or has come.
+        // Let the last check pass.
         std::thread::sleep(TICK * 10);
         while ticks.try_recv().is_ok() {}
         ticker.want(Pace::Slow);

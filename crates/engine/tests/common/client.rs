@@ -1,4 +1,4 @@
-//! The other end: a connection whose bytes the test moves, and the answers that came in.
+//! A client: a connection whose bytes the test moves, and the answers that arrived.
 
 use super::Address;
 use rustix::event::PollFlags;
@@ -10,10 +10,10 @@ use std::time::Duration;
 use wire::http1::client::{Receiver, ServerFault};
 use wire::http1::{BodyStep, Field, Limits};
 
-/// How a connection ended, seen from here.
+/// How a connection ended, as the client sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum End {
-    /// In order: whatever was sent has arrived.
+    /// In order: all bytes sent have arrived.
     Closed,
     /// By a reset.
     Reset,
@@ -34,26 +34,27 @@ pub(crate) struct Answer {
 pub(crate) struct Client {
     socket: OwnedFd,
     outbox: VecDeque<u8>,
-    /// Whether what arrives is taken from the kernel.
+    /// Whether received bytes are read from the kernel.
     pub(crate) reads: bool,
-    /// The connection takes no more of our bytes.
+    /// The connection accepts no more bytes from the client.
     pub(crate) refused: bool,
     was_reset: bool,
     ends_after_sending: bool,
     pub(crate) end: Option<End>,
-    /// All bytes that arrived, as they came.
+    /// All received bytes.
     pub(crate) received: Vec<u8>,
     /// The whole answers in `received`.
     pub(crate) answers: Vec<Answer>,
-    /// Interim responses.
+    /// Number of interim responses.
     pub(crate) interims: usize,
-    /// What is wrong with what arrived.
+    /// The fault in the received bytes.
     pub(crate) fault: Option<ServerFault>,
     parser: Parser,
 }
 
 impl Client {
-    /// Connects; the kernel does its side without the engine. `receive_buffer` bounds what it takes for us.
+    /// Connects. The kernel accepts the connection, so the engine need not be polled. `receive_buffer` limits how many
+    /// unread bytes the kernel buffers.
     pub(crate) fn connect(address: &Address, receive_buffer: Option<usize>) -> Self {
         let family = match address {
             Address::Tcp(_) => AddressFamily::INET,
@@ -65,12 +66,12 @@ impl Client {
         }
         match address {
             Address::Tcp(address) => {
-                rustix::net::connect(&socket, address).expect("somebody listens");
+                rustix::net::connect(&socket, address).expect("the engine listens");
                 sockopt::set_tcp_nodelay(&socket, true).expect("a TCP socket");
             }
             Address::Unix(path) => {
                 let address = SocketAddrUnix::new(path).expect("a short path");
-                rustix::net::connect(&socket, &address).expect("somebody listens");
+                rustix::net::connect(&socket, &address).expect("the engine listens");
             }
         }
         rustix::io::ioctl_fionbio(&socket, true).expect("a socket");
@@ -90,38 +91,38 @@ impl Client {
         }
     }
 
-    /// Queues bytes, which [`pump`](Self::pump) sends.
+    /// Queues bytes for [`pump`](Self::pump).
     pub(crate) fn send(&mut self, bytes: impl AsRef<[u8]>) {
         self.outbox.extend(bytes.as_ref());
     }
 
-    /// Bytes that are queued and have not been sent.
+    /// Number of queued bytes not sent yet.
     pub(crate) fn unsent(&self) -> usize {
         self.outbox.len()
     }
 
-    /// Announces that answer `index` (from 0) is one to HEAD.
+    /// Declares that answer `index` (from 0) is one to HEAD.
     pub(crate) fn expect_head_at(&mut self, index: usize) {
         self.parser.heads.push(index);
     }
 
-    /// Closes our sending side when all that is queued has left.
+    /// Closes the client's sending side after all queued bytes are sent.
     pub(crate) fn end_sending(&mut self) {
         self.ends_after_sending = true;
     }
 
-    /// Closes our sending side now, whatever is queued.
+    /// Closes the client's sending side now.
     pub(crate) fn hang_up(&mut self) {
         self.refused = true;
         rustix::net::shutdown(&self.socket, Shutdown::Write).ok();
     }
 
-    /// Makes our close a reset.
+    /// Closes the connection with a reset.
     pub(crate) fn reset(self) {
         sockopt::set_socket_linger(&self.socket, Some(Duration::ZERO)).expect("a socket");
     }
 
-    /// What to wait for; `None` if nothing.
+    /// The events to wait for; `None` if there are none.
     pub(crate) fn interest(&self) -> Option<PollFlags> {
         let mut interest = PollFlags::empty();
         if self.reads && self.end.is_none() {
@@ -133,14 +134,14 @@ impl Client {
         (!interest.is_empty()).then_some(interest)
     }
 
-    /// Sends and receives what it can; whether anything moved.
+    /// Sends and receives what is possible; whether any byte moved.
     pub(crate) fn pump(&mut self) -> bool {
         let out = self.pump_out(usize::MAX);
         let arrived = if self.reads { self.pump_in(usize::MAX) } else { 0 };
         out + arrived > 0
     }
 
-    /// Sends at most `limit` bytes of what is queued, and returns how many went.
+    /// Sends at most `limit` queued bytes; returns their number.
     pub(crate) fn pump_out(&mut self, limit: usize) -> usize {
         let mut sent = 0;
         while sent < limit && !self.outbox.is_empty() && !self.refused {
@@ -153,19 +154,19 @@ impl Client {
                 Err(Errno::WOULDBLOCK) => break,
                 Err(error) => {
                     self.refused = true;
-                    // The kernel tells of a reset once: receiving ends as if in order after that.
+                    // The kernel reports a reset once. After that, receiving reports an orderly end.
                     self.was_reset |= error == Errno::CONNRESET;
                 }
             }
         }
         if self.outbox.is_empty() && std::mem::take(&mut self.ends_after_sending) {
-            // The other side may have ended everything already.
+            // The engine may have closed the connection already.
             rustix::net::shutdown(&self.socket, Shutdown::Write).ok();
         }
         sent
     }
 
-    /// Receives at most `limit` bytes, and returns how many came.
+    /// Receives at most `limit` bytes; returns their number.
     pub(crate) fn pump_in(&mut self, limit: usize) -> usize {
         let mut arrived = 0;
         let mut buffer = [0; 16 << 10];
@@ -200,12 +201,12 @@ impl Client {
         self.fault = outcome.err();
     }
 
-    /// Whether an answer has begun to arrive that is not whole.
+    /// Whether an answer has arrived in part.
     pub(crate) fn has_part(&self) -> bool {
         self.parser.current.is_some() || self.parser.used < self.received.len()
     }
 
-    /// What arrived, for reading.
+    /// The received bytes as text.
     pub(crate) fn text(&self) -> String {
         String::from_utf8_lossy(&self.received).into_owned()
     }
@@ -217,18 +218,18 @@ impl AsFd for Client {
     }
 }
 
-/// Reads answers one after the other as they arrive.
+/// Parses answers as they arrive.
 #[derive(Default)]
 struct Parser {
     receiver: Receiver,
     fields: Vec<Field>,
     limits: Limits,
-    /// Bytes of what arrived that answers have used.
+    /// Number of received bytes that answers have used.
     used: usize,
     current: Option<Answer>,
-    /// Final heads read so far.
+    /// Number of final heads parsed.
     begun: usize,
-    /// Which answers, counted from 0, are ones to HEAD.
+    /// Which answers, counted from 0, are answers to HEAD.
     heads: Vec<usize>,
 }
 
@@ -273,7 +274,7 @@ impl Parser {
         }
         if end == Some(End::Closed) {
             self.receiver.end_of_input(&received[self.used..])?;
-            // A body that lasts until the close is whole now.
+            // A body that lasts until the close is complete now.
             if self.current.is_some() {
                 let (_, step) = self.receiver.body(&[], &self.limits)?;
                 assert_eq!(step, BodyStep::End);

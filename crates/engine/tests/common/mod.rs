@@ -1,15 +1,16 @@
-//! A world to test the engine in: real sockets, a scripted application, and a clock that only the test moves.
+//! A world to test the engine in: real sockets, a scripted application, and a clock that only the test advances.
 //!
-//! A [`World`] holds an engine, its [`Script`] (the application) and the time. [`World::until`] turns the engine and
-//! moves the given [`Client`]s' bytes until something is the case; it waits on descriptors, never for a time to pass,
-//! and it does not move the clock, so no time limit can strike in it. [`World::advance`] moves the clock and turns once.
+//! A [`World`] holds an engine, its [`Script`] (the application) and the time. [`World::until`] polls the engine and
+//! moves the given [`Client`]s' bytes until a condition holds. It waits for events on descriptors, never for an amount
+//! of time, and it does not advance the clock, so no time limit can expire in it. [`World::advance`] advances the clock
+//! and polls once.
 //!
-//! What the application does with a request is the [`Plan`] whose number the target names: `GET /3` follows plan 3.
-//! All that it is asked, and what became of each response, stands in [`Script::log`] in its order.
+//! The application handles a request by the [`Plan`] whose number is the path: `GET /3` follows plan 3. [`Script::log`]
+//! records, in order, what the application was called for and what became of each response.
 //!
-//! A world drives its engine as a single thread does: what a turn hands out is done at once. A call that waits for its
-//! peer stays in [`World::calls`] until it is woken. With [`World::keeps`] every call stays there, and the test does its
-//! operations when it likes; [`World::callers`] says how many may be out.
+//! A world drives its engine like a single thread: it runs each call as soon as a poll returns it. A call that waits
+//! for its peer stays in [`World::calls`] until it is woken. With [`World::keeps`] every call stays there, and the test
+//! runs its operations when it wants to. [`World::callers`] is the number of calls that may run at a time.
 
 // Each test binary uses a part of it.
 #![allow(dead_code, unused_imports)]
@@ -18,7 +19,7 @@ pub(crate) mod client;
 pub(crate) mod script;
 
 pub(crate) use client::{Client, End};
-pub(crate) use script::{Course, Event, How, Manner, Next, Op, Pause, Plan, Script, Told, pattern};
+pub(crate) use script::{Course, Event, How, Manner, Next, Op, Pause, Plan, ReceivedBody, Script, pattern};
 
 use engine::{Config, Engine, Local, Now, Os, Poller, Progress, Readiness, Statistics, Ticket, Waker, Work};
 use rustix::event::{PollFd, PollFlags, Timespec};
@@ -30,11 +31,10 @@ use std::path::PathBuf;
 use std::sync::Once;
 use std::time::{Duration, Instant};
 
-/// How long the machine may take for what needs no time in the engine's eyes. Nothing waits this long but a test that
-/// fails.
+/// How long the machine may take for what takes no virtual time. Only a failing test waits this long.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// What the engine may add to a deadline, because it looks at the clock now and then only.
+/// How late the engine may notice a deadline, because it reads the clock at intervals only.
 pub(crate) const GRAIN: Duration = Duration::from_millis(100);
 
 pub(crate) const fn ms(count: u64) -> Duration {
@@ -45,7 +45,7 @@ pub(crate) const fn seconds(count: u64) -> Duration {
     Duration::from_secs(count)
 }
 
-/// A configuration without any time limit, so that a test sets those that it is about.
+/// A configuration without time limits; each test sets those that it is about.
 pub(crate) fn timeless() -> Config {
     Config {
         keep_alive: None,
@@ -58,14 +58,14 @@ pub(crate) fn timeless() -> Config {
     }
 }
 
-/// Where a listener is reached.
+/// The address of a listener.
 #[derive(Clone, Debug)]
 pub(crate) enum Address {
     Tcp(SocketAddr),
     Unix(PathBuf),
 }
 
-/// Keeps quiet about the panics that the test plans, so that an unexpected one is seen.
+/// Suppresses the reports of the panics that a test plans, so that unexpected ones are seen.
 pub(crate) fn quiet(is_planned: fn(&str) -> bool) {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
@@ -88,29 +88,29 @@ pub(crate) struct World {
     ready: Vec<Readiness>,
     pub(crate) app: Script,
     pub(crate) addresses: Vec<Address>,
-    /// Calls that are out, in the order in which they went.
+    /// Running calls, in the order in which they began.
     pub(crate) calls: Vec<Call>,
-    /// As many may be.
+    /// How many calls may run at a time.
     pub(crate) callers: usize,
-    /// Whether it is the test that does their operations.
+    /// Whether the test runs the operations of calls.
     pub(crate) keeps: bool,
-    /// One of the few callers has become free, and nobody has turned since.
+    /// A call has completed while the number of calls is limited, and the engine was not polled since.
     has_become_free: bool,
     began: Now,
     elapsed: Duration,
-    /// Its sockets' files go with it.
+    /// The directory of Unix sockets, removed with the world.
     directory: Option<tempfile::TempDir>,
 }
 
-/// A call that is out.
+/// A running call.
 pub(crate) struct Call {
     pub(crate) ticket: Ticket,
     pub(crate) course: Course,
-    /// It waits to be woken.
+    /// Whether it waits to be woken.
     pub(crate) waits: bool,
 }
 
-/// A listening TCP socket on the loopback interface; `send_buffer` is what its connections inherit.
+/// A listening TCP socket on the loopback interface; `send_buffer` is inherited by its connections.
 pub(crate) fn tcp_listener(send_buffer: Option<usize>) -> (OwnedFd, Address) {
     let listener = TcpListener::bind("127.0.0.1:0").expect("the loopback interface has a free port");
     let address = listener.local_addr().expect("it is bound");
@@ -121,18 +121,18 @@ pub(crate) fn tcp_listener(send_buffer: Option<usize>) -> (OwnedFd, Address) {
 }
 
 impl World {
-    /// One TCP listener, and `plans` to follow.
+    /// A world with one TCP listener and these plans.
     pub(crate) fn new(config: Config, plans: Vec<Plan>) -> Self {
         Self::with_send_buffer(config, plans, None)
     }
 
-    /// As [`new`](Self::new), where the kernel takes about twice `send_buffer` bytes that the peer has not.
+    /// As [`new`](Self::new). For each connection the kernel buffers about twice `send_buffer` unread bytes.
     pub(crate) fn with_send_buffer(config: Config, plans: Vec<Plan>, send_buffer: Option<usize>) -> Self {
         let (listener, address) = tcp_listener(send_buffer);
         Self::on(vec![listener], vec![address], config, plans)
     }
 
-    /// One Unix socket. Bytes, connections and ends pass at once from one end to the other there.
+    /// A world with one Unix socket, where bytes, connections and ends arrive at once.
     pub(crate) fn unix(config: Config, plans: Vec<Plan>) -> Self {
         let directory = tempfile::tempdir().expect("a temporary directory");
         let path = directory.path().join("engine.sock");
@@ -143,7 +143,7 @@ impl World {
     }
 
     pub(crate) fn on(listeners: Vec<OwnedFd>, addresses: Vec<Address>, config: Config, plans: Vec<Plan>) -> Self {
-        // A wall clock that Date fields can be compared with: Sun, 06 Nov 1994 08:49:37 GMT.
+        // A wall clock to compare Date fields with: Sun, 06 Nov 1994 08:49:37 GMT.
         let began = Now { monotonic: seconds(1000), wall: seconds(784_111_777) };
         let (net, poller, waker) = Os::new().expect("descriptors are left");
         let engine = Engine::new(net, listeners, config, began).expect("the listeners listen");
@@ -164,12 +164,12 @@ impl World {
         }
     }
 
-    /// The time in this world.
+    /// The time of this world.
     pub(crate) fn now(&self) -> Now {
         Now { monotonic: self.began.monotonic + self.elapsed, wall: self.began.wall + self.elapsed }
     }
 
-    /// What the engine says how long to wait; not at all if somebody has become free to call the application.
+    /// How long the engine would wait; zero if a call may begin since the last poll.
     pub(crate) fn timeout(&self) -> Option<Duration> {
         if self.has_become_free { Some(Duration::ZERO) } else { self.engine.timeout(self.now()) }
     }
@@ -183,8 +183,8 @@ impl World {
         Client::connect(&self.addresses[0], None)
     }
 
-    /// Tells the engine what is ready, and says whether anything is.
-    pub(crate) fn poll(&mut self) -> bool {
+    /// Passes the poller's events to the engine; whether there were any.
+    pub(crate) fn take_events(&mut self) -> bool {
         self.engine.before_wait(self.calls.is_empty());
         self.poller.wait(Some(Duration::ZERO), &mut self.ready).expect("the poller works");
         let any = !self.ready.is_empty();
@@ -192,9 +192,9 @@ impl World {
         any
     }
 
-    /// Does what is ready and due now: a round.
-    pub(crate) fn turn(&mut self) {
-        self.poll();
+    /// Polls the engine: handles everything that is ready or due.
+    pub(crate) fn poll(&mut self) {
+        self.take_events();
         self.go_round();
     }
 
@@ -226,8 +226,8 @@ impl World {
         }
     }
 
-    /// Does the next operation of a call. Returns whether there is another one to be done now; a call that is over is
-    /// no longer in [`calls`](Self::calls).
+    /// Runs the next operation of a call. Returns whether another one can run now; a call that is complete is no longer
+    /// in [`calls`](Self::calls).
     pub(crate) fn step(&mut self, index: usize) -> bool {
         let now = self.now();
         let Call { ticket, course, waits } = &mut self.calls[index];
@@ -245,7 +245,7 @@ impl World {
         false
     }
 
-    /// Gives a call back.
+    /// Completes a call.
     pub(crate) fn complete(&mut self, index: usize, progress: impl FnOnce(Course) -> Progress<Course>) {
         let Call { ticket, course, .. } = self.calls.remove(index);
         let now = self.now();
@@ -253,41 +253,44 @@ impl World {
         self.has_become_free = self.callers < usize::MAX;
     }
 
-    /// Does a call's operations until it waits, or is over.
+    /// Runs a call until it waits or is complete.
     pub(crate) fn go_on(&mut self, index: usize) {
         while self.step(index) {}
     }
 
-    /// Does so with the only call of plan `id` that is out.
+    /// Runs the call of plan `id` until it waits or is complete.
     pub(crate) fn go_on_with(&mut self, id: usize) {
         self.go_on(self.index_of(id));
     }
 
-    /// Where the call of plan `id` is.
+    /// Index of the call of plan `id`.
     pub(crate) fn index_of(&self, id: usize) -> usize {
-        self.calls.iter().position(|call| call.course.id == id).unwrap_or_else(|| panic!("plan {id} is not out"))
+        self.calls
+            .iter()
+            .position(|call| call.course.id == id)
+            .unwrap_or_else(|| panic!("plan {id} has no running call"))
     }
 
-    /// Whether a call of plan `id` is out.
+    /// Whether a call of plan `id` runs.
     pub(crate) fn is_out(&self, id: usize) -> bool {
         self.calls.iter().any(|call| call.course.id == id)
     }
 
-    /// The ids of the calls that are out.
+    /// The ids of the running calls.
     pub(crate) fn ids_out(&self) -> Vec<usize> {
         self.calls.iter().map(|call| call.course.id).collect()
     }
 
-    /// Takes note of who has been woken; they can go on.
+    /// Marks the calls that were woken, so that they can continue.
     pub(crate) fn note_woken(&mut self) {
         for number in std::mem::take(&mut self.app.woken) {
             let call = self.calls.iter_mut().find(|call| call.course.number == number);
-            let call = call.unwrap_or_else(|| panic!("{number} is woken and not out"));
-            assert!(std::mem::take(&mut call.waits), "{number} is woken and does not wait");
+            let call = call.unwrap_or_else(|| panic!("call {number} is woken and does not run"));
+            assert!(std::mem::take(&mut call.waits), "call {number} is woken and does not wait");
         }
     }
 
-    /// Does the operations of all calls that do not wait.
+    /// Runs all calls that do not wait.
     pub(crate) fn go_on_with_woken(&mut self) {
         self.note_woken();
         while let Some(index) = self.calls.iter().position(|call| !call.waits) {
@@ -296,23 +299,23 @@ impl World {
         }
     }
 
-    /// Lets time pass, and turns.
+    /// Advances the clock, and polls.
     pub(crate) fn advance(&mut self, time: Duration) {
         self.elapsed += time;
-        self.turn();
+        self.poll();
     }
 
-    /// Lets time pass, and has somebody look after the engine who does not turn it.
+    /// Advances the clock, and services pending connections as the ticker does while no thread polls.
     pub(crate) fn service_pending(&mut self, time: Duration) {
         self.elapsed += time;
         let now = self.now();
         self.engine.service_pending(now, false);
     }
 
-    /// Turns, and moves the bytes of `clients`, until `done` says so.
+    /// Polls, and moves the bytes of `clients`, until `done` returns true.
     ///
     /// # Panics
-    /// If nothing more happens, naming what was waited for.
+    /// If nothing happens any more; the message contains `what`.
     pub(crate) fn until(
         &mut self,
         what: &str,
@@ -325,7 +328,7 @@ impl World {
             for client in clients.iter_mut() {
                 moved |= client.pump();
             }
-            self.turn();
+            self.poll();
             for client in clients.iter_mut() {
                 moved |= client.pump();
             }
@@ -336,12 +339,12 @@ impl World {
             if !in_time || (!moved && self.timeout() != Some(Duration::ZERO) && !self.wait(clients)) {
                 let ends: Vec<_> = clients.iter().map(|client| (client.received.len(), client.end)).collect();
                 let log = &self.app.log[self.app.log.len().saturating_sub(20)..];
-                panic!("waited in vain until {what}\nclients: {ends:?}\n{:?}\nlog: {log:?}", self.statistics());
+                panic!("waited in vain: {what}\nclients: {ends:?}\n{:?}\nlog: {log:?}", self.statistics());
             }
         }
     }
 
-    /// Waits until the engine or one of the clients has something to do; false if none ever has.
+    /// Waits until the engine or one of the clients has something to do; false if that does not happen.
     pub(crate) fn wait(&self, clients: &[&mut Client]) -> bool {
         let descriptor = self.poller.as_raw_fd();
         // SAFETY: the poller lives as long as the world that is borrowed here.
@@ -357,10 +360,10 @@ impl World {
         rustix::event::poll(&mut descriptors, Some(&patience)).expect("poll works") > 0
     }
 
-    /// Turns until nothing is left to do without another event, and demands that it comes to that.
+    /// Polls until nothing is left to do without another event. Panics if that takes too many polls.
     pub(crate) fn settle(&mut self) {
         for _ in 0..10_000 {
-            let ready = self.poll();
+            let ready = self.take_events();
             self.go_round();
             if !ready && self.timeout() != Some(Duration::ZERO) {
                 return;
@@ -369,14 +372,14 @@ impl World {
         panic!("the engine spins: {:?}", self.statistics());
     }
 
-    /// Waits until the engine has received so many bytes in all.
+    /// Waits until the engine has received this many bytes in total.
     pub(crate) fn until_received(&mut self, bytes: usize, client: &mut Client) {
         self.until(&format!("the engine has received {bytes} bytes"), &mut [client], |world, _| {
             world.statistics().bytes_in >= bytes as u64
         });
     }
 
-    /// Sends `bytes` and waits until `client` has `answers` whole answers in all.
+    /// Sends `bytes` and waits until `client` has `answers` whole answers in total.
     pub(crate) fn ask(&mut self, client: &mut Client, bytes: &[u8], answers: usize) {
         client.send(bytes);
         self.until(&format!("there are {answers} answers"), &mut [client], |_, clients| {
@@ -384,40 +387,40 @@ impl World {
         });
     }
 
-    /// Waits until the client's connection has ended, and says how.
+    /// Waits until the client's connection has ended, and returns how.
     pub(crate) fn end(&mut self, client: &mut Client) -> End {
         self.until("the connection ends", &mut [client], |_, clients| clients[0].end.is_some());
         client.end.expect("waited for just now")
     }
 
-    /// Waits until no connection is left, nor any request or response, which must not outlive theirs.
+    /// Waits until no connection is left, and no request or response, which must not outlive it.
     pub(crate) fn until_empty(&mut self, clients: &mut [&mut Client]) {
         self.until("no connection is left", clients, |world, _| {
             world.statistics().connections == 0 && world.app.alive() == 0
         });
     }
 
-    /// Turns at one time after the other at which the engine says that something is due, up to `end` from now, and
-    /// stops when `done` is the case. Returns how much time has passed.
+    /// Polls whenever the engine says that something is due, up to `end` from now, until `done` returns true. Returns
+    /// how much time has passed.
     ///
     /// # Panics
-    /// If it is not the case in time, or if the engine asks for turns that do nothing.
+    /// If `done` stays false, or if the engine asks for polls that do nothing.
     pub(crate) fn sleep_until(&mut self, end: Duration, done: impl Fn(&World) -> bool) -> Duration {
         let start = self.elapsed;
-        let mut idle_turns = 0;
+        let mut idle_polls = 0;
         while !done(self) {
             let passed = self.elapsed.saturating_sub(start);
             let wait = self.timeout().unwrap_or_else(|| panic!("nothing is due after {passed:?}"));
             assert!(passed + wait <= end, "nothing is due before {:?}", passed + wait);
-            idle_turns = if wait.is_zero() { idle_turns + 1 } else { 0 };
-            assert!(idle_turns < 10, "the engine spins after {passed:?}");
+            idle_polls = if wait.is_zero() { idle_polls + 1 } else { 0 };
+            assert!(idle_polls < 10, "the engine spins after {passed:?}");
             self.advance(wait);
         }
         self.elapsed.saturating_sub(start)
     }
 }
 
-/// Where the engine says that it listens.
+/// The address that the engine reports for a listener.
 pub(crate) fn local_of(address: &Address) -> Local {
     match address {
         Address::Tcp(address) => Local::Tcp(*address),

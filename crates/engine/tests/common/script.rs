@@ -1,4 +1,4 @@
-//! An application that does what it is told and writes down what it was asked.
+//! A scripted application that records what it is called for.
 
 use super::PATIENCE;
 use engine::{AcceptPause, App, Body, Engine, Input, Now, Os, Peer, Refusal, Reply, Report, Ticket};
@@ -11,93 +11,93 @@ use std::sync::mpsc::Receiver;
 use std::time::Instant;
 use wire::http1::{Draft, Head, Misuse, PartialRequestLine};
 
-/// How a request is answered: the head, then one operation after the other.
+/// How the application answers a request: the head, then one operation after the other.
 #[derive(Clone, Debug)]
 pub(crate) struct Plan {
     pub(crate) status: &'static str,
-    /// Content-Length as the application declares it.
+    /// The Content-Length that the application declares.
     pub(crate) declared: Option<u64>,
-    /// Fields besides.
+    /// Further fields.
     pub(crate) fields: Vec<(&'static str, &'static str)>,
     pub(crate) ops: Vec<Op>,
-    /// What it does when the peer does not keep up.
+    /// What it does when the peer does not read.
     pub(crate) manner: Manner,
-    /// Panics when its head arrives.
+    /// Panics when the request's head arrives.
     pub(crate) panics_early: bool,
 }
 
 /// What an application does that writes faster than its peer reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Manner {
-    /// Stops, and gives its response back until the peer has caught up.
+    /// Stops, and suspends its response until the peer has read.
     Stops,
-    /// Waits in the middle of its call.
+    /// Waits within its call.
     Waits,
-    /// Goes on.
+    /// Goes on writing.
     Impolite,
 }
 
-/// One step of an application.
+/// One operation of the application.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Op {
-    /// Writes the head, which the first part does otherwise.
+    /// Writes the head; otherwise the first part does.
     Begin,
-    /// Writes so many bytes of the [`pattern`].
+    /// Writes this many bytes of the [`pattern`].
     Write(usize),
-    /// The same from a file; the file is then cut so that `missing` bytes of them are not there.
+    /// Writes this many bytes from a file that lacks the last `missing` of them.
     File {
         length: usize,
         missing: usize,
     },
-    /// Sends back what has come of the request's body.
+    /// Sends back what was received of the request's body.
     Echo,
-    /// Reads so many bytes of the body at most, and waits until there are some; the same again.
+    /// Reads at most this many bytes of the body, and waits until there are some; repeated.
     Read(usize),
-    /// Reads the body to its end, so many bytes at a time.
+    /// Reads the body to its end, this many bytes at a time.
     ReadAll(usize),
-    /// Does so, and sends each part back before it reads the next.
+    /// Reads the body to its end, and sends each part back before it reads the next one.
     EchoAll(usize),
     Flush,
     SendSoon,
-    /// Keeps busy until the peer has received so many bytes, as [`Script::received`] tells.
+    /// Stays busy until the peer has received this many bytes, as [`Script::received`] reports.
     Await(usize),
-    /// Keeps busy until so many bytes lie unread in the kernel at [`Script::peer`].
+    /// Stays busy until this many bytes lie unread in the kernel at [`Script::peer`].
     AwaitUnread(u64),
-    /// Has what piles up kept elsewhere.
+    /// Stores unread output in a file.
     Relieve,
-    /// Lets others go on.
+    /// Yields to other calls.
     Yield,
     Panic(&'static str),
-    /// Ends the response; without it the end of the operations does.
+    /// Ends the response; otherwise the end of the operations does.
     Finish,
-    /// Says that the response is done, whether or not it is.
+    /// Completes the response as done, whether or not it is.
     Done,
-    /// Breaks off.
+    /// Cuts the response.
     Cut,
-    /// Answers with a page of the server's.
+    /// Answers with an error page of the server.
     Refuse(u16),
 }
 
 impl Plan {
-    /// A response with a declared length, in the parts given.
+    /// A response with a declared length, in these parts.
     pub(crate) fn sized(parts: &[usize]) -> Self {
         let length = parts.iter().sum::<usize>() as u64;
         Self { declared: Some(length), ..Self::chunked(parts) }
     }
 
-    /// A response of a length that is not known before its end.
+    /// A response without a declared length, in these parts.
     pub(crate) fn chunked(parts: &[usize]) -> Self {
         let mut ops = vec![Op::Begin];
         ops.extend(parts.iter().map(|&length| Op::Write(length)));
         Self::of(ops)
     }
 
-    /// What it is, from an application that goes on whatever its peer does.
+    /// The same response, by an application that goes on writing whatever its peer does.
     pub(crate) fn impolite(self) -> Self {
         Self { manner: Manner::Impolite, ..self }
     }
 
-    /// A response of undeclared length that follows `ops`.
+    /// A response without a declared length that follows `ops`.
     pub(crate) fn of(ops: Vec<Op>) -> Self {
         Self { status: "200 OK", declared: None, fields: Vec::new(), ops, manner: Manner::Stops, panics_early: false }
     }
@@ -106,7 +106,7 @@ impl Plan {
         Self { declared: Some(length as u64), ..self }
     }
 
-    /// Body bytes that all operations write together.
+    /// Number of body bytes that all operations write together.
     pub(crate) fn length(&self) -> usize {
         let of = |op: &Op| match op {
             Op::Write(length) | Op::File { length, .. } => *length,
@@ -116,13 +116,13 @@ impl Plan {
     }
 }
 
-/// Bytes `from` to `from + length` of the body that plan `id` writes: every place in every body has its own look.
+/// Bytes `from` to `from + length` of the body of plan `id`. The bytes differ at each position and for each body.
 pub(crate) fn pattern(id: usize, from: usize, length: usize) -> Vec<u8> {
     let of = |place: usize| ((place as u64 ^ (id as u64) << 40).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as u8;
     (from..from + length).map(of).collect()
 }
 
-/// What the application was asked, and what became of it.
+/// A call of the application, or what became of a response.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Event {
     Connect {
@@ -136,17 +136,17 @@ pub(crate) enum Event {
     },
     Call {
         id: usize,
-        body: Told,
+        body: ReceivedBody,
     },
     Resume {
         id: usize,
     },
-    /// A body that was read as it came is over.
+    /// The end of a body that was read as it arrived.
     Body {
         id: usize,
         bytes: Vec<u8>,
     },
-    /// The rest of it will not come.
+    /// The rest of the body will not arrive.
     Broken {
         id: usize,
         status: u16,
@@ -154,7 +154,7 @@ pub(crate) enum Event {
     Wake {
         waiter: usize,
     },
-    /// The application is through with a response.
+    /// The application has completed a response.
     End {
         id: usize,
         how: How,
@@ -179,7 +179,7 @@ pub(crate) enum Event {
     FileShrank,
 }
 
-/// Why accepting paused, in a form that can be compared.
+/// Why accepting paused, in a comparable form.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Pause {
     Connections(usize),
@@ -187,31 +187,31 @@ pub(crate) enum Pause {
     Failed,
 }
 
-/// How a body was handed over.
+/// How a body was passed to the application.
 #[derive(Clone, PartialEq, Eq)]
-pub(crate) enum Told {
+pub(crate) enum ReceivedBody {
     Empty,
     Borrowed(Vec<u8>),
     Memory(Vec<u8>),
     File(Vec<u8>),
 }
 
-impl Told {
+impl ReceivedBody {
     pub(crate) fn bytes(&self) -> &[u8] {
         match self {
-            Told::Empty => &[],
-            Told::Borrowed(bytes) | Told::Memory(bytes) | Told::File(bytes) => bytes,
+            ReceivedBody::Empty => &[],
+            ReceivedBody::Borrowed(bytes) | ReceivedBody::Memory(bytes) | ReceivedBody::File(bytes) => bytes,
         }
     }
 }
 
-impl std::fmt::Debug for Told {
+impl std::fmt::Debug for ReceivedBody {
     fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let how = match self {
-            Told::Empty => "Empty",
-            Told::Borrowed(_) => "Borrowed",
-            Told::Memory(_) => "Memory",
-            Told::File(_) => "File",
+            ReceivedBody::Empty => "Empty",
+            ReceivedBody::Borrowed(_) => "Borrowed",
+            ReceivedBody::Memory(_) => "Memory",
+            ReceivedBody::File(_) => "File",
         };
         match self.bytes() {
             short if short.len() <= 40 => write!(out, "{how}({})", short.escape_ascii()),
@@ -220,7 +220,7 @@ impl std::fmt::Debug for Told {
     }
 }
 
-/// What the application said last of a response.
+/// How the application completed a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum How {
     Done,
@@ -231,41 +231,41 @@ pub(crate) enum How {
 pub(crate) struct Script {
     pub(crate) plans: Vec<Plan>,
     pub(crate) log: Vec<Event>,
-    /// Who has been woken, until somebody looks.
+    /// Calls that were woken since the world took them.
     pub(crate) woken: Vec<usize>,
-    /// Held by every request and response, so that they can be counted.
+    /// Held by every request and response, to count them.
     life: Rc<()>,
-    /// Held by every part of a body.
+    /// Held by every part of a body, to count them.
     parts: Arc<()>,
     connections: usize,
     calls: usize,
-    /// Welcoming the next connection, or the rest of an idle one, panics.
+    /// Makes the next connect or idle report panic.
     pub(crate) panics_at_next: Option<&'static str>,
-    /// Tells how many bytes a peer has received.
+    /// Receives the number of bytes that a peer has received.
     pub(crate) received: Option<Receiver<usize>>,
     /// The other end of a connection.
     pub(crate) peer: Option<OwnedFd>,
 }
 
-/// A request that has begun.
+/// A request in the queue.
 pub(crate) struct Asked {
     id: usize,
-    body: Told,
+    body: ReceivedBody,
     life: Rc<()>,
 }
 
-/// A response under way.
+/// A response in progress.
 pub(crate) struct Course {
     pub(crate) id: usize,
-    /// Counts the calls; it waits under this number.
+    /// Number of the call, and its waiter.
     pub(crate) number: usize,
-    /// The next operation.
+    /// Index of the next operation.
     at: usize,
-    /// Body bytes written.
+    /// Number of body bytes written.
     written: usize,
-    /// It was stopped because the peer did not keep up.
+    /// Whether it was suspended because the peer did not read.
     blocked: bool,
-    /// What has come of the request's body.
+    /// What was received of the request's body.
     pub(crate) body: Vec<u8>,
     life: Rc<()>,
 }
@@ -310,12 +310,12 @@ impl Script {
         }
     }
 
-    /// Requests and responses that exist.
+    /// Number of requests and responses that exist.
     pub(crate) fn alive(&self) -> usize {
         Rc::strong_count(&self.life) - 1
     }
 
-    /// Parts of bodies that exist.
+    /// Number of parts of bodies that exist.
     pub(crate) fn parts_alive(&self) -> usize {
         Arc::strong_count(&self.parts) - 1
     }
@@ -328,7 +328,7 @@ impl Script {
         self.log.iter().filter(|event| of(event)).count()
     }
 
-    /// The ids of the calls so far, in their order.
+    /// The ids of the calls so far, in order.
     pub(crate) fn called(&self) -> Vec<usize> {
         self.log.iter().filter_map(|event| if let Event::Call { id, .. } = event { Some(*id) } else { None }).collect()
     }
@@ -341,7 +341,7 @@ impl Script {
         self.count(|event| matches!(event, Event::Resume { id } if *id == wanted))
     }
 
-    /// Reports that accepting paused.
+    /// The reports that accepting paused.
     pub(crate) fn pauses(&self) -> Vec<Pause> {
         self.log
             .iter()
@@ -356,15 +356,15 @@ impl Script {
             .collect()
     }
 
-    /// The body that a request came with.
-    pub(crate) fn body(&self, wanted: usize) -> Option<&Told> {
+    /// The body that was passed with its request.
+    pub(crate) fn body(&self, wanted: usize) -> Option<&ReceivedBody> {
         self.log.iter().find_map(|event| match event {
             Event::Call { id, body } if *id == wanted => Some(body),
             _ => None,
         })
     }
 
-    /// The body that was read as it came.
+    /// The body that was read as it arrived.
     pub(crate) fn body_read(&self, wanted: usize) -> Option<&[u8]> {
         self.log.iter().find_map(|event| match event {
             Event::Body { id, bytes } if *id == wanted => Some(bytes.as_slice()),
@@ -372,7 +372,7 @@ impl Script {
         })
     }
 
-    /// The status with which a body broke off.
+    /// The status with which a body failed.
     pub(crate) fn broken(&self, wanted: usize) -> Option<u16> {
         self.log.iter().find_map(|event| match event {
             Event::Broken { id, status } if *id == wanted => Some(*status),
@@ -392,7 +392,7 @@ impl Script {
         reply.begin(&draft, None);
     }
 
-    /// Takes up a request.
+    /// Begins a call.
     pub(crate) fn call(&mut self, request: Asked) -> Course {
         let Asked { id, body, life } = request;
         self.calls += 1;
@@ -402,27 +402,27 @@ impl Script {
         course
     }
 
-    /// Takes up a response.
+    /// Resumes a response.
     pub(crate) fn resume(&mut self, engine: &mut Engine<Self>, ticket: &Ticket, course: &mut Course) {
         self.log.push(Event::Resume { id: course.id });
         if std::mem::take(&mut course.blocked) {
-            assert!(!engine.reply(ticket, |reply| reply.is_full()), "resumed before the peer has caught up");
+            assert!(!engine.reply(ticket, |reply| reply.is_full()), "resumed before the peer has read");
         }
     }
 
-    /// Takes note that a response cannot go on.
+    /// Records that a response was abandoned.
     pub(crate) fn abandon(&mut self, course: &Course) {
         self.log.push(Event::Abandon { id: course.id });
     }
 
-    /// Does the next operation. A panic in it is dealt with as a driver has to.
+    /// Runs the next operation. Handles a panic as a driver has to.
     pub(crate) fn step(&mut self, engine: &mut Engine<Self>, ticket: &Ticket, course: &mut Course, now: Now) -> Next {
         match catch_unwind(AssertUnwindSafe(|| self.operate(engine, ticket, course, now))) {
             Ok(next) => next,
             Err(panic) => {
                 let message = panic.downcast_ref::<String>().cloned();
                 let message = message.or_else(|| panic.downcast_ref::<&str>().map(|&text| text.to_owned()));
-                self.report(Report::Panicked(message.expect("panics say something")));
+                self.report(Report::Panicked(message.expect("the panic has a message")));
                 let refused = engine.reply(ticket, |reply| reply.refuse(500, "The server has failed."));
                 if refused { Next::Done } else { Next::Cut }
             }
@@ -441,20 +441,20 @@ impl Script {
         course.at += 1;
         match op {
             Op::Await(bytes) => {
-                // What is held back leaves at the second tick.
+                // Deferred output is sent at the second tick.
                 engine.tick();
                 engine.tick();
-                let received = self.received.as_ref().expect("somebody tells");
-                while received.recv_timeout(PATIENCE).expect("the bytes leave while the application works") < bytes {}
+                let received = self.received.as_ref().expect("the test sets the channel");
+                while received.recv_timeout(PATIENCE).expect("bytes are sent while the application works") < bytes {}
                 return Next::GoOn;
             }
             Op::AwaitUnread(bytes) => {
                 engine.tick();
                 engine.tick();
-                let peer = self.peer.as_ref().expect("somebody is looked at");
+                let peer = self.peer.as_ref().expect("the test sets the peer");
                 let patience = Instant::now() + PATIENCE;
                 while rustix::io::ioctl_fionread(peer).expect("a socket") < bytes {
-                    assert!(Instant::now() < patience, "nothing leaves while the application works");
+                    assert!(Instant::now() < patience, "no byte is sent while the application works");
                     std::thread::yield_now();
                 }
                 return Next::GoOn;
@@ -476,7 +476,7 @@ impl Script {
                         return Next::GoOn;
                     }
                     Input::Bytes(count) => {
-                        assert!(count > 0, "no bytes are not some");
+                        assert!(count > 0, "a read returns at least one byte");
                         course.body.extend_from_slice(&buffer[..count]);
                         course.at -= usize::from(!matches!(op, Op::Read(_)));
                         if !matches!(op, Op::EchoAll(_)) {
@@ -536,8 +536,8 @@ impl Script {
                 let from = course.written;
                 course.written += length;
                 let mut file = tempfile::tempfile().expect("a temporary file");
-                file.write_all(b"not this").expect("there is room");
-                file.write_all(&pattern(id, from, length)).expect("there is room");
+                file.write_all(b"not this").expect("space for the file");
+                file.write_all(&pattern(id, from, length)).expect("space for the file");
                 file.set_len((8 + length - missing) as u64).expect("a file");
                 file.seek(SeekFrom::Start(0)).expect("a file");
                 reply.write_file(file, 8, length as u64)
@@ -579,7 +579,7 @@ impl Script {
 
 impl App for Script {
     type Net = Os;
-    /// Its number.
+    /// The number of the connection.
     type Connection = usize;
     type Request = Asked;
     type Response = Course;
@@ -597,24 +597,24 @@ impl App for Script {
     }
 
     fn begin(&mut self, head: &Head<'_>, _connection: &mut usize) -> Asked {
-        let path = std::str::from_utf8(head.target.path).expect("tests ask in ASCII");
+        let path = std::str::from_utf8(head.target.path).expect("tests use ASCII paths");
         let id = path[1..].parse().expect("the path names a plan");
         self.log.push(Event::Begin { id, repeated: head.is_repeated(), retained: head.retained });
         assert!(!self.plans[id].panics_early, "a panic of plan {id}");
-        Asked { id, body: Told::Empty, life: Rc::clone(&self.life) }
+        Asked { id, body: ReceivedBody::Empty, life: Rc::clone(&self.life) }
     }
 
     fn receive(&mut self, request: &mut Asked, body: Body<'_>) {
-        assert_eq!(request.body, Told::Empty, "a request has one body");
+        assert_eq!(request.body, ReceivedBody::Empty, "a request has one body");
         request.body = match body {
-            Body::Empty => Told::Empty,
-            Body::Borrowed(bytes) => Told::Borrowed(bytes.to_vec()),
-            Body::Memory(bytes) => Told::Memory(bytes),
+            Body::Empty => ReceivedBody::Empty,
+            Body::Borrowed(bytes) => ReceivedBody::Borrowed(bytes.to_vec()),
+            Body::Memory(bytes) => ReceivedBody::Memory(bytes),
             Body::File(mut file, length) => {
                 let mut bytes = Vec::new();
                 file.read_to_end(&mut bytes).expect("a file to read");
                 assert_eq!(bytes.len() as u64, length);
-                Told::File(bytes)
+                ReceivedBody::File(bytes)
             }
         };
     }

@@ -1,13 +1,12 @@
-//! The ticker under loom: its thread, and those who want ticks.
+//! The ticker under loom (`make loom`): its thread, and threads that want ticks.
 //!
-//! `make loom` runs these models. A tick that is wanted comes: whoever has put down what it is wanted for and has said so
-//! waits for it here, and where the thread sleeps meanwhile nobody can go on, which loom finds. Time passes when all
-//! others have had their turn, and what is not needed for long is over at once; in the models where a thread that ticks
-//! slowly has to be woken, its pause lasts for ever.
+//! The models show that a wanted tick comes. A thread that wants one waits for it; if the ticker sleeps meanwhile, no
+//! thread can continue, and loom reports a deadlock. A timeout elapses when all other threads have run. In models that
+//! check the wake-up of a slow ticker its pause is endless.
 
 use super::{Pace, Ticker, Wanted};
 use crate::coalescing::TICK;
-use crate::sync::LONG_IS_FOR_EVER;
+use crate::sync::LONG_PAUSES_ARE_ENDLESS;
 use loom::model::Builder;
 use loom::sync::{Arc, Condvar, Mutex};
 use loom::thread;
@@ -24,7 +23,7 @@ impl Needs {
         *self.left.lock().unwrap() += 1;
     }
 
-    /// A tick: one need less.
+    /// A tick, which meets one need.
     fn tick(&self, otherwise: Wanted) -> Wanted {
         let mut left = self.left.lock().unwrap();
         if *left == 0 {
@@ -52,14 +51,14 @@ fn ticker(needs: &Arc<Needs>, otherwise: Wanted) -> Ticker {
     Ticker::new(move || own.tick(otherwise)).unwrap()
 }
 
-/// Tries the executions with so many preemptions at most; `LOOM_MAX_PREEMPTIONS` says otherwise.
+/// Tries all executions with at most this many preemptions, or `LOOM_MAX_PREEMPTIONS` if set.
 fn check(preemptions: usize, model: impl Fn() + Send + Sync + 'static) {
     let mut builder = Builder::new();
     builder.preemption_bound = builder.preemption_bound.or(Some(preemptions));
     builder.check(model);
 }
 
-/// Somebody wants ticks, waits for them, and wants some again.
+/// A thread wants a tick and waits for it, twice.
 fn wants_twice(otherwise: Wanted) {
     let needs = Arc::new(Needs::default());
     let ticker = ticker(&needs, otherwise);
@@ -68,23 +67,23 @@ fn wants_twice(otherwise: Wanted) {
         ticker.want(Pace::Quick);
         needs.wait();
     }
-    // Its thread ends: dropping it waits for that.
+    // Dropping the ticker waits for its thread to end.
     drop(ticker);
 }
 
 #[test]
-fn a_tick_that_is_wanted_comes_to_a_thread_that_sleeps() {
+fn wanted_tick_comes_when_the_ticker_sleeps() {
     check(4, || wants_twice(Wanted::No));
 }
 
 #[test]
-fn a_tick_that_is_wanted_comes_at_once_to_a_thread_that_ticks_slowly() {
-    LONG_IS_FOR_EVER.set(true);
+fn wanted_tick_comes_at_once_when_the_ticker_is_slow() {
+    LONG_PAUSES_ARE_ENDLESS.set(true);
     check(4, || wants_twice(Wanted::Slowly));
 }
 
 #[test]
-fn a_tick_that_is_wanted_slowly_comes() {
+fn wanted_slow_tick_comes_when_the_ticker_sleeps() {
     check(4, || {
         let needs = Arc::new(Needs::default());
         let ticker = ticker(&needs, Wanted::No);
@@ -97,7 +96,7 @@ fn a_tick_that_is_wanted_slowly_comes() {
 }
 
 #[test]
-fn two_who_want_ticks_at_the_same_time_get_them() {
+fn two_threads_that_want_ticks_at_once_get_them() {
     check(3, || {
         let needs = Arc::new(Needs::default());
         let ticker = Arc::new(ticker(&needs, Wanted::No));
@@ -117,8 +116,8 @@ fn two_who_want_ticks_at_the_same_time_get_them() {
 }
 
 #[test]
-fn who_wants_ticks_soon_gets_them_though_another_wants_them_slowly() {
-    LONG_IS_FOR_EVER.set(true);
+fn quick_ticks_come_when_another_thread_wants_slow_ones() {
+    LONG_PAUSES_ARE_ENDLESS.set(true);
     check(3, || {
         let needs = Arc::new(Needs::default());
         let ticker = Arc::new(ticker(&needs, Wanted::No));
