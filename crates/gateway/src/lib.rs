@@ -6,6 +6,7 @@
 //!                                                         ├── wsgi   requests made ready (locked), the application called
 //!                                                         │          (not locked)
 //!                                                         └── calls  who works on what, since when, and until when
+//!   config   what a server is made with: settings and resources, each taken by its name
 //!   log_writer  threads that write logs
 //!   signals  room for signal handlers
 //!   stacks   of other threads

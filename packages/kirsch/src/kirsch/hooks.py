@@ -15,6 +15,8 @@ import os
 
 from kirsch import loading
 from kirsch.bootstrap import EXIT_NOT_LOADED, StartupError
+from kirsch.config.kinds import FUNCTION
+from kirsch.config.schema import SETTINGS
 from kirsch.reports import ERROR
 
 TYPE_CHECKING = False
@@ -25,7 +27,7 @@ if TYPE_CHECKING:
     from kirsch.config.schema import Settings
     from kirsch.reports import Report
 
-NAMES = ("before_fork", "after_fork", "worker_start", "worker_stop")
+NAMES = tuple(each.name for each in SETTINGS if each.kind is FUNCTION)
 
 
 class WorkerInfo:

@@ -18,31 +18,42 @@ if TYPE_CHECKING:
 
 def parse_duration(text: str) -> float:
     """Parse seconds from ``90``, ``90s``, ``5m``, ``1h30m`` or ``500ms``. Raises ValueError."""
-    import re
+    plain = text.strip().removesuffix("s")
+    if plain.isascii() and plain.isdigit():
+        # As most defaults are written: importing re takes 2 ms of each start.
+        duration = float(plain)
+    else:
+        import re
 
-    number = r"(\d+(?:\.\d+)?)"
-    match = re.fullmatch(rf"(?:{number}h)?(?:{number}m)?(?:{number}(?:s|$))?(?:{number}ms)?", text.strip(), re.ASCII)
-    if not text.strip() or match is None:
-        raise ValueError("is not a duration; write 90, 90s, 5m, 1h30m or 500ms")
-    hours, minutes, seconds, milliseconds = (float(part or 0) for part in match.groups())
-    duration = hours * 3600 + minutes * 60 + seconds + milliseconds / 1000
+        number = r"(\d+(?:\.\d+)?)"
+        composed = rf"(?:{number}h)?(?:{number}m)?(?:{number}(?:s|$))?(?:{number}ms)?"
+        match = re.fullmatch(composed, text.strip(), re.ASCII)
+        if not text.strip() or match is None:
+            raise ValueError("is not a duration; write 90, 90s, 5m, 1h30m or 500ms")
+        hours, minutes, seconds, milliseconds = (float(part or 0) for part in match.groups())
+        duration = hours * 3600 + minutes * 60 + seconds + milliseconds / 1000
     if duration > 366 * 86400:
         raise ValueError("is more than a year; 0 means no limit")
     return duration
 
 
+# The units of sizes as powers of 1024: "", "b", "k", "kb", "kib", "m" and so on.
+_POWERS = {"": 0, "b": 0} | {f"{letter}{end}": 1 + i for i, letter in enumerate("kmgt") for end in ("", "b", "ib")}
+
+
 def parse_size(text: str) -> int:
     """Parse bytes from ``65536``, ``64k``, ``1MiB`` or ``1g``. Raises ValueError."""
-    import re
-
-    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(?:([kmgt])(?:i?b)?|b)?", text.strip(), re.ASCII | re.IGNORECASE)
-    if match is None:
+    stripped = text.strip()
+    unit = stripped.lstrip("0123456789.")
+    number = stripped.removesuffix(unit)
+    power = _POWERS.get(unit.strip().lower())
+    if power is None or not all(part.isdigit() for part in number.split(".", 1)):
         raise ValueError("is not a size; write 65536, 64k, 1MiB or 1g")
-    size = float(match[1]) * 1024 ** " kmgt".index((match[2] or " ").lower())
-    if size != int(size):
-        raise ValueError("is not a whole number of bytes")
+    size = float(number) * 1024**power
     if size >= 2**53:
         raise ValueError("is larger than any request")
+    if size != int(size):
+        raise ValueError("is not a whole number of bytes")
     return int(size)
 
 
@@ -190,12 +201,10 @@ def parse_account(text: str) -> str:
 
 def parse_umask(text: str) -> int | None:
     """Parse octal digits, as for ``umask`` in the shell; empty for none. Raises ValueError."""
-    import re
-
     digits = text.strip().lower().removeprefix("0o")
     if not text.strip():
         return None
-    if not re.fullmatch("[0-7]{1,4}", digits, re.ASCII) or int(digits, 8) > 0o777:
+    if not 1 <= len(digits) <= 4 or digits.strip("01234567") or int(digits, 8) > 0o777:
         raise ValueError("is not a umask; write octal digits such as 027")
     return int(digits, 8)
 
