@@ -47,9 +47,6 @@ class App:
     Raises ConfigError with all mistakes that the configuration, the handlers' signatures and the tools have.
     """
 
-    profiler: Any = None
-    """Measures the stages of requests; see :mod:`kirsch_web.stages`."""
-
     def __init__(
         self,
         root: object = None,
@@ -136,9 +133,6 @@ class App:
     # Requests
 
     def __call__(self, environ: dict[str, Any], start_response: StartResponse) -> Iterable[bytes]:
-        if self.profiler is not None:
-            measured: Iterable[bytes] = self.profiler.call(self, environ, start_response)
-            return measured
         try:
             plan = self._exact[environ["REQUEST_METHOD"]][environ["PATH_INFO"]]
         except KeyError:
@@ -153,6 +147,14 @@ class App:
                 fields: list[tuple[str, str]] = []
                 result = plan.run(request) if plan.direct else self._handle(request)
                 if plan.quiet and type(result) in _PLAIN and request._response is None and request._form is None:
+                    if plan.points.before_finalize is not None:
+                        request.stage = "before_finalize"
+                        request._result = result
+                        plan.points.before_finalize(request)
+                        if request.has_response:  # the hooks have asked for it
+                            line, fields, iterable = self._finalize(request)
+                            start_response(line, fields)
+                            return iterable
                     if type(result) is str:
                         body, fields = result.encode(), plan.html_fields
                     else:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from kirsch_web.multipart import Upload
 
-CHUNK = 256 * 1024
+CHUNK = 64 * 1024
 """Bytes that are read at a time from a body that goes to a file."""
 
 

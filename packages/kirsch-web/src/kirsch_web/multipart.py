@@ -123,11 +123,13 @@ class _Parser:
                 self._form.files.setdefault(name, []).append(upload)
 
     def _more(self) -> None:
-        """Read one more chunk."""
+        """Read one more chunk behind what is left."""
+        self._buffer = self._buffer[self._at :] + self._chunk()
+        self._at = 0
+
+    def _chunk(self) -> bytes:
         for chunk in self._chunks:
-            self._buffer = self._buffer[self._at :] + chunk
-            self._at = 0
-            return
+            return chunk
         raise HTTPError(400, "the multipart body has no closing delimiter")
 
     def _skip_preamble(self) -> None:
@@ -173,7 +175,7 @@ class _Parser:
             self._memory += len(piece)
             if self._memory > self._limits.memory:
                 raise HTTPError(413, f"the fields of the form have more than {self._limits.memory} bytes")
-            pieces.append(piece)
+            pieces.append(bytes(piece))
         try:
             return (pieces[0] if len(pieces) == 1 else b"".join(pieces)).decode()
         except UnicodeDecodeError:
@@ -185,34 +187,26 @@ class _Parser:
         from typing import cast
 
         spool = self._limits.spool
-        file: BinaryIO | None = None
-        pieces: list[bytes] = []
+        file: BinaryIO = io.BytesIO()
+        on_disk = False
         size = 0
         try:
             for piece in self._content(delimiter):
                 size += len(piece)
-                if file is None and size > spool:
+                if not on_disk and size > spool:
                     # Unbuffered: each piece is one write, and other threads run meanwhile.
-                    file = cast("BinaryIO", tempfile.TemporaryFile(buffering=0))  # noqa: SIM115
-                    for earlier in pieces:
-                        _write(file, earlier)
-                    pieces.clear()
-                if file is None:
-                    pieces.append(piece)
-                else:
-                    _write(file, piece)
+                    spooled = cast("BinaryIO", tempfile.TemporaryFile(buffering=0))  # noqa: SIM115
+                    file, earlier, on_disk = spooled, file, True
+                    _write(file, cast("io.BytesIO", earlier).getbuffer())
+                _write(file, piece)
         except BaseException:
-            if file is not None:
-                file.close()
+            file.close()
             raise
-        if file is None:
-            file = io.BytesIO(pieces[0] if len(pieces) == 1 else b"".join(pieces))
-        else:
-            file.seek(0)
+        file.seek(0)
         return Upload(filename, content_type or "application/octet-stream", file, size)
 
-    def _content(self, delimiter: bytes) -> Iterator[bytes]:
-        """The content of the part, up to the next delimiter, which is read too."""
+    def _content(self, delimiter: bytes) -> Iterator[memoryview]:
+        """The content of the part, up to the next delimiter, which is read too; in views, so that it is copied once."""
         # A delimiter that uses the CR LF of the empty line: RFC 2046 allows it and programs differ.
         while len(self._buffer) - self._at < len(delimiter) - 2:
             self._more()
@@ -222,16 +216,23 @@ class _Parser:
             # All but what may be the beginning of a delimiter.
             safe = len(self._buffer) - len(delimiter) + 1
             if safe > self._at:
-                piece = self._buffer[self._at : safe]
+                piece = memoryview(self._buffer)[self._at : safe]
                 self._at = safe
                 yield piece
-            self._more()
-        piece = self._buffer[self._at : found] if found > self._at else b""
+            # Only what is left may begin a delimiter. Where it does not, the chunk is not copied to its end.
+            left, chunk = self._buffer[self._at :], self._chunk()
+            if len(chunk) > len(delimiter) and delimiter not in left + chunk[: len(delimiter) - 1]:
+                yield memoryview(left)
+                self._buffer = chunk
+            else:
+                self._buffer = left + chunk
+            self._at = 0
+        piece = memoryview(self._buffer)[self._at : max(found, self._at)]
         self._at = found + len(delimiter)
         yield piece
 
 
-def _write(file: BinaryIO, data: bytes) -> None:
+def _write(file: BinaryIO, data: memoryview) -> None:
     """Write all of ``data``: an unbuffered file may take less at once."""
     written = file.write(data)
     while written < len(data):

@@ -104,9 +104,9 @@ class Plan:
         self.direct = not self.hooks and "hosts" not in self.config
         """Whether nothing runs before the handler."""
         points = self.points
-        behind = (points.before_finalize, points.on_end_resource, points.on_end_request)
-        self.quiet = behind == (None, None, None) and method != "HEAD" and status not in NO_CONTENT
-        """Whether nothing runs behind it, so that a plain result is sent at once."""
+        ends = points.on_end_resource is not None or points.on_end_request is not None
+        self.quiet = not ends and method != "HEAD" and status not in NO_CONTENT
+        """Whether a plain result is sent at once, because nothing runs behind its finalization."""
 
     def __repr__(self) -> str:
         return f"<Plan {self.method} {self.path or '/'}>"

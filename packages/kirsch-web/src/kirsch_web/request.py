@@ -201,6 +201,11 @@ class Request:
         return self._response
 
     @property
+    def has_response(self) -> bool:
+        """Whether a handler or a hook has asked for the response, and may have changed it."""
+        return self._response is not None
+
+    @property
     def session(self) -> Any:
         """The session, where the session tool is on; RuntimeError where it is off."""
         if self._session is None:

@@ -41,7 +41,7 @@ MAX_COOKIE = 3584
 ATTEMPTS = 5
 """Writes of a session before its requests are too many at once."""
 
-_MISSING: Any = object()
+_decode_json = json.JSONDecoder().decode
 
 
 class SessionTooLarge(Exception):
@@ -65,19 +65,20 @@ class Store(Protocol):
 class Session(MutableMapping[str, Any]):
     """The session of a request: a dictionary of what JSON can say, read when it is first touched."""
 
+    _values: dict[str, Any] | None = None
+    _raw = b"{}"
+    """The session as it was read."""
+    _touched = False
+    """Whether it may have changed: a key was set, or a list or a dictionary in it was handed out."""
+    _saved = False
+    key = ""
+    """The id in the store; empty for a new session, and for one in a cookie."""
+    version = 0
+    rotates = False
+
     def __init__(self, keeper: Keeper, request: Request) -> None:
         self._keeper = keeper
         self._request = request
-        self._values: dict[str, Any] | None = None
-        self._raw = b"{}"
-        """The session as it was read."""
-        self._touched = False
-        """Whether it may have changed: a key was set, or a list or a dictionary in it was handed out."""
-        self._saved = False
-        self.key = ""
-        """The id in the store; empty for a new session, and for one in a cookie."""
-        self.version = 0
-        self.rotates = False
 
     @classmethod
     def __from_request__(cls, request: Request) -> Session:
@@ -259,7 +260,7 @@ def _decode(payload: str) -> bytes:
 
 def _loaded(data: bytes) -> dict[str, Any]:
     """The values of JSON that was verified, or comes from a store."""
-    found: dict[str, Any] = json.loads(data)
+    found: dict[str, Any] = _decode_json(data.decode())
     return found
 
 
