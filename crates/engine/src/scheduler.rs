@@ -52,9 +52,11 @@ pub trait WorkSource {
     type Work;
     /// What the leader waits for.
     type Poller;
+    /// Shows that a thread has what [`next`](Self::next) needs of it, such as the GIL; `()` where it needs nothing.
+    type Token<'a>: Copy;
 
     /// The next work. Without `may_call` it begins no new call.
-    fn next(&mut self, may_call: bool) -> Option<Self::Work>;
+    fn next(&mut self, token: Self::Token<'_>, may_call: bool) -> Option<Self::Work>;
     /// The thread that has to run this work; `None` for any.
     fn owner(work: &Self::Work) -> Option<usize>;
     /// The key under which the predictor files this work; `None` if there is no basis for a prediction.
@@ -114,10 +116,12 @@ pub trait Threads {
     /// The work source of the scheduler.
     type Source: WorkSource;
 
-    /// Runs `wait` without the GIL.
-    fn detached<R>(&self, wait: impl FnOnce() -> R) -> R;
+    /// Shows that this thread has the GIL.
+    fn token(&self) -> <Self::Source as WorkSource>::Token<'_>;
+    /// Runs `wait` without the GIL. What belongs to a thread that has the GIL is not [`Send`], so `wait` cannot use it.
+    fn detached<R: Send>(&self, wait: impl FnOnce() -> R + Send) -> R;
     /// Waits for the poller. Called without the GIL.
-    fn wait_for_events(&self, poller: &mut <Self::Source as WorkSource>::Poller, timeout: Option<Duration>);
+    fn wait_for_events(poller: &mut <Self::Source as WorkSource>::Poller, timeout: Option<Duration>);
     /// Runs `work`. Completes it before this returns, or at the next [`complete`](Self::complete).
     fn run(&self, worker: usize, work: <Self::Source as WorkSource>::Work);
     /// As [`run`](Self::run); returns for how long the thread blocked.
@@ -137,7 +141,7 @@ pub trait Threads {
 pub struct Scheduler<C: WorkSource> {
     rules: Mutex<Rules<C>>,
     /// A thread that finds the rules locked holds this until it has locked them: see [`give_way`](Self::give_way).
-    turnstile: Mutex<()>,
+    turnstile: Turnstile,
     /// The thread that holds the lock; lets reentry be reported instead of deadlocking.
     owner: AtomicUsize,
     /// The last tick found the rules locked.
@@ -149,7 +153,36 @@ pub struct Scheduler<C: WorkSource> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Reentered;
 
-impl<C: WorkSource> Scheduler<C> {
+/// Lets one thread in at a time. It is no [`Mutex`], because the guard of one cannot leave the closure of
+/// [`Threads::detached`] in which the thread got it.
+#[derive(Default)]
+struct Turnstile {
+    is_taken: Mutex<bool>,
+    left: Condvar,
+}
+
+/// What a thread holds that is let in.
+struct Pass<'a>(&'a Turnstile);
+
+impl Turnstile {
+    fn enter(&self) -> Pass<'_> {
+        let mut is_taken = self.is_taken.lock().unwrap_or_else(PoisonError::into_inner);
+        while *is_taken {
+            is_taken = self.left.wait(is_taken).unwrap_or_else(PoisonError::into_inner);
+        }
+        *is_taken = true;
+        Pass(self)
+    }
+}
+
+impl Drop for Pass<'_> {
+    fn drop(&mut self) {
+        *self.0.is_taken.lock().unwrap_or_else(PoisonError::into_inner) = false;
+        self.0.left.notify_one();
+    }
+}
+
+impl<C: WorkSource<Work: Send, Poller: Send> + Send> Scheduler<C> {
     /// `max_calls` is the number of calls that may run at a time. Worker 0 counts as started; with `max_calls` of 1 it
     /// is the only thread.
     ///
@@ -160,7 +193,7 @@ impl<C: WorkSource> Scheduler<C> {
         let signals = (0..rules.thread_count()).map(|_| Condvar::new()).collect();
         Self {
             rules: Mutex::new(rules),
-            turnstile: Mutex::new(()),
+            turnstile: Turnstile::default(),
             owner: AtomicUsize::new(0),
             has_missed: AtomicBool::new(false),
             signals,
@@ -233,7 +266,7 @@ impl<C: WorkSource> Scheduler<C> {
     }
 
     /// The main function of thread `worker`. Returns when the work source is over.
-    pub fn work(&self, threads: &impl Threads<Source = C>, worker: usize) {
+    pub fn work<T: Threads<Source = C>>(&self, threads: &T, worker: usize) {
         let mut rules = self.lock(threads);
         if worker > 0 {
             // The thread that started this one has counted it as arriving.
@@ -241,7 +274,7 @@ impl<C: WorkSource> Scheduler<C> {
         }
         let mut goes_on = false;
         loop {
-            rules = match rules.decide(worker) {
+            rules = match rules.decide(worker, threads.token()) {
                 Action::Run(work) => {
                     goes_on = false;
                     self.run(rules, threads, worker, work)
@@ -266,16 +299,16 @@ impl<C: WorkSource> Scheduler<C> {
     ///
     /// # Errors
     /// [`Reentered`] if called from within [`with`](Self::with).
-    pub fn wait(
+    pub fn wait<T: Threads<Source = C>>(
         &self,
-        threads: &impl Threads<Source = C>,
+        threads: &T,
         worker: usize,
         begin: impl FnOnce(&mut C),
     ) -> Result<(), Reentered> {
         let mut rules = self.try_lock(threads)?;
         rules.begin_wait(worker, begin);
         loop {
-            let step = rules.wait(worker);
+            let step = rules.wait(worker, threads.token());
             if matches!(step, WaitStep::Done) {
                 break;
             }
@@ -291,7 +324,7 @@ impl<C: WorkSource> Scheduler<C> {
                     self.lock(threads)
                 }
                 WaitStep::Poll(mut poller, timeout) => {
-                    threads.detached(|| threads.wait_for_events(&mut poller, timeout));
+                    threads.detached(|| T::wait_for_events(&mut poller, timeout));
                     threads.clean_up(true);
                     let mut rules = self.lock(threads);
                     rules.return_poller(worker, poller);
@@ -348,10 +381,10 @@ impl<C: WorkSource> Scheduler<C> {
 
     /// Leads: waits for the poller and takes its events. `goes_on`: this thread found an event the last time, too, and
     /// has run nothing since.
-    fn lead<'a>(
+    fn lead<'a, T: Threads<Source = C>>(
         &'a self,
         mut rules: MutexGuard<'a, Rules<C>>,
-        threads: &impl Threads<Source = C>,
+        threads: &T,
         worker: usize,
         goes_on: &mut bool,
     ) -> MutexGuard<'a, Rules<C>> {
@@ -366,7 +399,7 @@ impl<C: WorkSource> Scheduler<C> {
         let taken = if is_ready { None } else { rules.lead(worker) };
         let Some((mut poller, timeout)) = taken else { return rules };
         self.unlock(rules);
-        threads.detached(|| threads.wait_for_events(&mut poller, timeout));
+        threads.detached(|| T::wait_for_events(&mut poller, timeout));
         let mut rules = self.lock(threads);
         rules.return_poller(worker, poller);
         rules.poll();
@@ -374,10 +407,10 @@ impl<C: WorkSource> Scheduler<C> {
     }
 
     /// Follows: sleeps until notified, and leads at once if no other thread does.
-    fn follow<'a>(
+    fn follow<'a, T: Threads<Source = C>>(
         &'a self,
         mut rules: MutexGuard<'a, Rules<C>>,
-        threads: &impl Threads<Source = C>,
+        threads: &T,
         worker: usize,
         start: Option<usize>,
     ) -> MutexGuard<'a, Rules<C>> {
@@ -389,7 +422,7 @@ impl<C: WorkSource> Scheduler<C> {
             rules.arrive();
             let Some((mut poller, timeout)) = rules.lead_at_once(worker) else { return };
             drop(rules);
-            threads.wait_for_events(&mut poller, timeout);
+            T::wait_for_events(&mut poller, timeout);
             self.lock_detached().return_poller(worker, poller);
         });
         self.lock(threads)
@@ -422,7 +455,7 @@ impl<C: WorkSource> Scheduler<C> {
     /// Lets other threads have the lock and the GIL. Called without the GIL. A thread that never waits, because it
     /// always has bodies to receive for example, would otherwise take both again before a waiting thread has woken.
     fn give_way(&self) {
-        drop(self.turnstile.lock().unwrap_or_else(PoisonError::into_inner));
+        drop(self.turnstile.enter());
     }
 
     /// Locks the rules, without the GIL.
@@ -448,7 +481,7 @@ impl<C: WorkSource> Scheduler<C> {
             }
             // No thread waits for this lock while it holds the GIL.
             threads.detached(|| {
-                turn.get_or_insert_with(|| self.turnstile.lock().unwrap_or_else(PoisonError::into_inner));
+                turn.get_or_insert_with(|| self.turnstile.enter());
                 drop(self.lock_detached());
             });
         }

@@ -2,34 +2,36 @@
 //! module `kirsch._native`, whose Python face is described in `packages/kirsch/src/kirsch/_native.pyi`.
 //!
 //! ```text
-//!   server   the class that Python sees ──▶ engines ──▶ site   an engine and its gateway's state behind one lock
-//!                                                         ├── wsgi   requests made ready (locked), the application called
-//!                                                         │          (not locked)
-//!                                                         └── calls  who works on what, since when, and until when
-//!   config   what a server is made with: settings and resources, each taken by its name
-//!   log_writer  threads that write logs
-//!   signals  room for signal handlers
-//!   stacks   of other threads
-//!   inotify  files that change, for --reload; on Linux
-//!   thread_name  for the operating system
+//!   server      the class that Python sees: a host of WSGI
+//!   config      what a server is made with: settings and resources, each taken by its name
+//!   host        engines, threads, calls and their deadlines, for any interface
+//!   wsgi        an interface: makes environs, calls the application
+//!   interface   what the host asks of an interface, and an interface of the host
+//!   access_log, log_writer, refusals, scoreboard, limit    what is reported, and to whom
+//!   object, gil, guarded, interrupt, stacks, signals       Python objects, locks and threads
+//!   group, inotify, thread_name, clock, text               the operating system, and text
 //! ```
 //!
-//! Two rules hold everywhere: the interpreter is taken first and the engine's lock second, and nothing that the
-//! application's user wrote runs while that lock is held ([`host`]).
+//! Two rules hold everywhere: the GIL is taken first and the engine's lock second, and nothing of the application's runs
+//! while that lock is held ([`host`]).
 //!
 //! Ordinary PyO3 is used where a connection or a server begins and ends. What happens for every request is written
 //! against the C API ([`object`], [`wsgi`]), because there the price of one call shows.
+//!
+//! Files that know no Python say so in their first line, and are tested without an interpreter, too
+//! (`tests/without_python.rs`).
 
 mod access_log;
-mod calls;
 mod clock;
 mod config;
-mod engines;
+mod gil;
 mod group;
 mod guarded;
 mod host;
 #[cfg(target_os = "linux")]
 mod inotify;
+mod interface;
+mod interrupt;
 mod limit;
 mod log_writer;
 mod object;
@@ -38,6 +40,9 @@ mod scoreboard;
 mod server;
 mod signals;
 mod stacks;
+#[cfg(test)]
+mod testing;
+mod text;
 mod thread_name;
 mod wsgi;
 
@@ -45,14 +50,14 @@ use pyo3::prelude::*;
 
 /// The native engine and WSGI gateway of Kirsch.
 ///
-/// Nothing here relies on an interpreter's lock, so a free-threaded interpreter that imports it stays without one
+/// Nothing here relies on the GIL, so a free-threaded interpreter that imports it stays without one
 /// (docs/design/gil.md).
 #[pymodule(gil_used = false)]
 mod _native {
     use crate::access_log;
-    #[pymodule_export]
-    use crate::calls::Call;
     use crate::group;
+    #[pymodule_export]
+    use crate::host::Call;
     #[cfg(target_os = "linux")]
     #[pymodule_export]
     use crate::inotify::Inotify;
@@ -60,7 +65,7 @@ mod _native {
     use crate::log_writer::{LogWriter, count_dropped_line, flush_logs};
     use crate::scoreboard;
     #[pymodule_export]
-    use crate::server::{Exchange, Server};
+    use crate::server::{HostedExchange, Server};
     use crate::signals;
     #[pymodule_export]
     use crate::signals::Handler;

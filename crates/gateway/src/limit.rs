@@ -1,11 +1,11 @@
-//! So many requests, and then somebody is told.
+//! So many requests, and then a byte is written: `--max-requests`. No Python here.
 
 use std::fs::File;
 use std::io::Write;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Tells somebody, once, when so many requests have begun. All engines of a server count together.
+/// Writes a byte, once, when so many requests have begun. All engines of a server count together.
 pub(crate) struct RequestLimit {
     left: AtomicU64,
     /// A pipe or a socket.
@@ -17,25 +17,55 @@ impl RequestLimit {
         Self { left: requests.into(), descriptor: descriptor.into() }
     }
 
-    /// A request begins. Returns whether the limit is reached, which has been told then.
+    /// A request begins. Returns whether the limit is reached; then the byte has been written.
     pub(crate) fn count(&self) -> bool {
         let left = self.left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1));
         match left {
-            Ok(1) => self.tell(),
+            Ok(1) => self.notify(),
             Ok(_) => return false,
-            // Another engine has told it.
+            // Another engine has reached it.
             Err(_) => {}
         }
         true
     }
 
-    fn tell(&self) {
+    fn notify(&self) {
         let mut descriptor = libc::pollfd { fd: self.descriptor.as_raw_fd(), events: libc::POLLOUT, revents: 0 };
         // SAFETY: the structure is one descriptor's, which is open.
         let has_room = unsafe { libc::poll(&raw mut descriptor, 1, 0) } == 1;
-        // Where there is no room, bytes lie there that nobody has read: they say as much. One that is gone needs no word.
+        // Where there is no room, unread bytes lie there, which say as much. A reader that is gone needs no byte.
         if has_room {
             (&self.descriptor).write_all(&[0]).ok();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Read;
+
+    #[test]
+    fn test_byte_is_written_once_when_the_limit_is_reached() {
+        let (mut reader, writer) = std::io::pipe().unwrap();
+        let limit = RequestLimit::new(3, writer.into());
+        assert_eq!([0; 5].map(|_| limit.count()), [false, false, true, true, true]);
+        drop(limit);
+        let mut bytes = Vec::new();
+        reader.read_to_end(&mut bytes).unwrap();
+        assert_eq!(bytes, [0]);
+    }
+
+    #[test]
+    fn test_limit_neither_waits_for_a_reader_nor_fails_without_one() {
+        let (reader, writer) = std::io::pipe().unwrap();
+        // A page is the least that a pipe may hold; it is full then.
+        let full = writer.try_clone().unwrap();
+        // SAFETY: the descriptor is open; the calls set its size and a flag.
+        unsafe { libc::fcntl(full.as_raw_fd(), libc::F_SETFL, libc::O_NONBLOCK) };
+        while (&full).write(&[1; 4096]).is_ok() {}
+        assert!(RequestLimit::new(1, writer.into()).count());
+        drop(reader);
+        assert!(RequestLimit::new(1, full.into()).count());
     }
 }

@@ -1,21 +1,22 @@
-//! References to Python objects on the hot path.
+//! References to Python objects on the hot path, and the blocks of a body.
 
+use pyo3::exceptions::PyTypeError;
 use pyo3::ffi;
 use pyo3::prelude::*;
+use pyo3::types::{PyBool, PyBytes, PyFloat, PyInt, PyString};
 use std::ffi::CStr;
 use std::mem::ManuallyDrop;
 use std::ptr::NonNull;
 
-/// A strong reference whose every use needs an attached thread, as PyO3's [`Py`] does, but without asking for it at
-/// run time.
+/// A strong reference, as PyO3's [`Py`] is. It costs less on the hot path: what was called with a token need not ask
+/// whether the thread is attached ([`release`](Self::release)), and what drops one asks CPython, with one load.
 ///
-/// Invariant: it is made, used and dropped only by threads that are attached to the interpreter. All of them live in
-/// a [`Host`](crate::host::Host) or in calls that are out for it, whose threads let go of the interpreter only to wait;
-/// the ticker, which is never attached, sends what others made and drops nothing.
+/// Everything that touches the object takes a token, or is `unsafe` and says that the thread is attached.
 #[derive(Debug)]
 pub(crate) struct Object(NonNull<ffi::PyObject>);
 
-// SAFETY: a reference may be used from any thread that is attached, which the type's invariant demands of every use.
+// SAFETY: a reference may be used and dropped by any thread that is attached. Each use asks for that, and a drop sees
+// to it.
 unsafe impl Send for Object {}
 // SAFETY: as above; what can be done with a shared reference to it is what the C API admits any attached thread to do.
 unsafe impl Sync for Object {}
@@ -50,7 +51,7 @@ impl Object {
         }
     }
 
-    /// The object's address, valid as long as this reference.
+    /// The object's address, which is valid as long as this reference.
     pub(crate) fn as_ptr(&self) -> *mut ffi::PyObject {
         self.0.as_ptr()
     }
@@ -78,6 +79,42 @@ impl Object {
         unsafe { Self::from_new(ffi::PyUnicode_DecodeLatin1(bytes.as_ptr().cast(), length, std::ptr::null())) }
     }
 
+    /// Drops the reference, by a thread that shows that it is attached.
+    pub(crate) fn release(self, _py: Python<'_>) {
+        // SAFETY: the reference is owned and given away, and the thread is attached.
+        unsafe { ffi::Py_DECREF(self.into_ptr()) }
+    }
+
+    /// A copy of this dict; `None` with an exception set if memory is short, or if it is no dict.
+    pub(crate) fn copy_dict(&self, _py: Python<'_>) -> Option<Self> {
+        // SAFETY: the object is live and the thread attached; the call looks whether it is a dict.
+        unsafe { Self::from_new(ffi::PyDict_Copy(self.as_ptr())) }
+    }
+
+    /// Sets an item of this dict; `None` with an exception set if that fails.
+    pub(crate) fn set_item(&self, _py: Python<'_>, key: &Self, value: &Self) -> Option<()> {
+        // SAFETY: all three are live and the thread is attached; the call looks whether the first is a dict.
+        (unsafe { ffi::PyDict_SetItem(self.as_ptr(), key.as_ptr(), value.as_ptr()) } == 0).then_some(())
+    }
+
+    /// Removes an item of this dict; `None` with an exception set if it is not there.
+    pub(crate) fn delete_item(&self, _py: Python<'_>, key: &Self) -> Option<()> {
+        // SAFETY: as above.
+        (unsafe { ffi::PyDict_DelItem(self.as_ptr(), key.as_ptr()) } == 0).then_some(())
+    }
+
+    /// How many items this dict has; -1 with an exception set if it is none.
+    pub(crate) fn dict_size(&self, _py: Python<'_>) -> isize {
+        // SAFETY: as above.
+        unsafe { ffi::PyDict_Size(self.as_ptr()) }
+    }
+
+    /// An item of this mapping as text, if it is there. It runs nothing of the application's: what is neither text nor a
+    /// number is shown as the name of its class.
+    pub(crate) fn item_text(&self, py: Python<'_>, name: &str) -> Option<String> {
+        self.bind(py).get_item(name).ok().as_ref().map(text)
+    }
+
     /// An interned string: dictionary look-ups find it by address.
     pub(crate) fn interned(py: Python<'_>, text: &CStr) -> PyResult<Self> {
         // SAFETY: the thread is attached and `text` is a C string.
@@ -93,21 +130,86 @@ impl From<Py<PyAny>> for Object {
 
 impl Drop for Object {
     fn drop(&mut self) {
-        // SAFETY: the reference is owned, and by the type's invariant the thread is attached.
-        unsafe { ffi::Py_DECREF(self.as_ptr()) }
+        // SAFETY: the call only reads which thread state this thread has.
+        if unsafe { ffi::compat::PyThreadState_GetUnchecked() }.is_null() {
+            self.drop_detached();
+        } else {
+            // SAFETY: the reference is owned, and the thread is attached.
+            unsafe { ffi::Py_DECREF(self.as_ptr()) }
+        }
     }
 }
 
-/// An item of a list: borrowed where the interpreter's lock keeps the list as it is, a reference of its own where
-/// another thread may change it meanwhile.
+impl Object {
+    /// The last use of a reference that a thread drops which is not attached. Where there is no interpreter any more, the
+    /// object is gone with it.
+    #[cold]
+    fn drop_detached(&mut self) {
+        // SAFETY: the reference is owned, and the closure runs attached.
+        Python::try_attach(|_| unsafe { ffi::Py_DECREF(self.as_ptr()) });
+    }
+}
+
+/// A value as text, without running anything of the application's.
+fn text(value: &Bound<'_, PyAny>) -> String {
+    if let Ok(text) = value.cast::<PyString>() {
+        return text.to_string_lossy().into_owned();
+    }
+    let is_plain = value.is_none()
+        || value.is_exact_instance_of::<PyBool>()
+        || value.is_exact_instance_of::<PyInt>()
+        || value.is_exact_instance_of::<PyFloat>();
+    if is_plain {
+        return value.to_string();
+    }
+    // SAFETY: the object is live and keeps its type; a type's name is a C string that lives as long as the type.
+    let name = unsafe { CStr::from_ptr((*ffi::Py_TYPE(value.as_ptr())).tp_name) };
+    format!("<{}>", name.to_string_lossy())
+}
+
+/// A part of a body on its way out: a `bytes` object, whose content never changes.
+pub(crate) struct Chunk(Object);
+
+impl Chunk {
+    /// A block that the application produced. A subclass of `bytes` is copied: its content could be released by code of
+    /// the application's, at a time that is ours.
+    ///
+    /// # Errors
+    /// `TypeError` if it is not `bytes`.
+    pub(crate) fn of(py: Python<'_>, item: Object) -> PyResult<Self> {
+        // SAFETY: `item` is live and the thread attached.
+        unsafe {
+            if ffi::PyBytes_CheckExact(item.as_ptr()) != 0 {
+                return Ok(Self(item));
+            }
+            if ffi::PyBytes_Check(item.as_ptr()) != 0 {
+                let bytes = bytes_of(item.as_ptr());
+                return Ok(Self(PyBytes::new(py, bytes).into_any().unbind().into()));
+            }
+        }
+        let kind = item.bind(py).get_type();
+        let name = kind.name().map_or_else(|_| "object".to_owned(), |name| name.to_string());
+        Err(PyTypeError::new_err(format!("the response must consist of bytes (PEP 3333), not {name}")))
+    }
+}
+
+impl AsRef<[u8]> for Chunk {
+    fn as_ref(&self) -> &[u8] {
+        // SAFETY: a Chunk is made of live bytes objects only, and the reference it holds outlives the result.
+        unsafe { bytes_of(self.0.as_ptr()) }
+    }
+}
+
+/// An item of a list: borrowed where the GIL keeps the list as it is, a reference of its own where another thread may
+/// change it meanwhile.
 pub(crate) struct Item(#[cfg(Py_GIL_DISABLED)] Object, #[cfg(not(Py_GIL_DISABLED))] NonNull<ffi::PyObject>);
 
 impl Item {
     /// The item of `list` at `index`; `None` if it has become shorter.
     ///
     /// # Safety
-    /// The thread is attached, and `list` is a live list. Under the interpreter's lock the item is used only while
-    /// nothing of Python runs, and `index` is within the list.
+    /// The thread is attached, and `list` is a live list. Under the GIL the item is used only while nothing of Python
+    /// runs, and `index` is within the list.
     pub(crate) unsafe fn of(list: *mut ffi::PyObject, index: ffi::Py_ssize_t) -> Option<Self> {
         #[cfg(not(Py_GIL_DISABLED))]
         // SAFETY: as the caller promises.
@@ -133,7 +235,7 @@ impl Item {
         #[cfg(Py_GIL_DISABLED)]
         return self.0;
         #[cfg(not(Py_GIL_DISABLED))]
-        // SAFETY: the item is live, as whoever took it promises.
+        // SAFETY: the item is live, as the caller of `of` promises.
         return unsafe { Object::from_borrowed(self.0.as_ptr()) };
     }
 }
@@ -162,5 +264,104 @@ pub(crate) unsafe fn bytes_of<'a>(bytes: *mut ffi::PyObject) -> &'a [u8] {
     unsafe {
         let length = ffi::Py_SIZE(bytes).cast_unsigned();
         std::slice::from_raw_parts(ffi::PyBytes_AS_STRING(bytes).cast::<u8>(), length)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::attach;
+    use pyo3::types::{IntoPyDict, PyDict};
+
+    fn count(object: &Bound<'_, PyAny>) -> isize {
+        object.py().import("sys").unwrap().call_method1("getrefcount", (object,)).unwrap().extract().unwrap()
+    }
+
+    #[test]
+    fn test_reference_dropped_by_a_detached_thread_is_given_back() {
+        attach(|py| {
+            let list = py.eval(c"[]", None, None).unwrap();
+            let before = count(&list);
+            let object: Object = list.clone().unbind().into();
+            assert_eq!(count(&list), before + 1);
+            py.detach(|| drop(object));
+            assert_eq!(count(&list), before);
+            let object: Object = list.clone().unbind().into();
+            py.detach(|| std::thread::spawn(|| drop(object)).join().unwrap());
+            assert_eq!(count(&list), before);
+        });
+    }
+
+    #[test]
+    fn test_release_and_drop_give_one_reference_back() {
+        attach(|py| {
+            let list = py.eval(c"[]", None, None).unwrap();
+            let before = count(&list);
+            let object: Object = list.clone().unbind().into();
+            let other = object.clone_ref(py);
+            object.release(py);
+            assert_eq!(count(&list), before + 1);
+            drop(other);
+            assert_eq!(count(&list), before);
+        });
+    }
+
+    #[test]
+    fn test_dict_operations_on_what_is_no_dict_raise() {
+        attach(|py| {
+            let list: Object = py.eval(c"[]", None, None).unwrap().unbind().into();
+            let key = Object::interned(py, c"key").unwrap();
+            assert!(list.copy_dict(py).is_none() && PyErr::take(py).is_some());
+            assert!(list.set_item(py, &key, &key).is_none() && PyErr::take(py).is_some());
+            assert!(list.delete_item(py, &key).is_none() && PyErr::take(py).is_some());
+            assert!(list.dict_size(py) == -1 && PyErr::take(py).is_some());
+        });
+    }
+
+    #[test]
+    fn test_item_text_runs_no_code_of_the_value() {
+        attach(|py| {
+            let values = PyDict::new(py);
+            py.run(
+                c"class Loud:\n    def __str__(self): raise SystemExit\nvalues.update(loud=Loud(), text='a', number=1)",
+                None,
+                Some(&[("values", &values)].into_py_dict(py).unwrap()),
+            )
+            .unwrap();
+            let values: Object = values.into_any().unbind().into();
+            assert_eq!(values.item_text(py, "text").as_deref(), Some("a"));
+            assert_eq!(values.item_text(py, "number").as_deref(), Some("1"));
+            assert_eq!(values.item_text(py, "loud").as_deref(), Some("<Loud>"));
+            assert_eq!(values.item_text(py, "absent"), None);
+        });
+    }
+
+    #[test]
+    fn test_chunk_copies_a_subclass_and_refuses_other_types() {
+        attach(|py| {
+            let item = |code| Object::from(py.eval(code, None, None).unwrap().unbind());
+            let exact = item(c"b'exact'");
+            let address = exact.as_ptr();
+            assert_eq!(Chunk::of(py, exact).unwrap().0.as_ptr(), address);
+            let other = item(c"type('Other', (bytes,), {})(b'other')");
+            let address = other.as_ptr();
+            let chunk = Chunk::of(py, other).unwrap();
+            assert_eq!(chunk.as_ref(), b"other");
+            assert_ne!(chunk.0.as_ptr(), address);
+            let error = Chunk::of(py, item(c"'text'")).err().unwrap();
+            assert_eq!(error.to_string(), "TypeError: the response must consist of bytes (PEP 3333), not str");
+        });
+    }
+
+    #[test]
+    fn test_latin1_of_reads_what_latin1_made() {
+        attach(|py| {
+            let text = Object::latin1(py, b"caf\xe9").unwrap();
+            // SAFETY: the thread is attached, and the string is live.
+            assert_eq!(unsafe { latin1_of(text.as_ptr()) }, Some(&b"caf\xe9"[..]));
+            let wide: Object = py.eval(c"'\\u20ac'", None, None).unwrap().unbind().into();
+            // SAFETY: as above.
+            assert_eq!(unsafe { latin1_of(wide.as_ptr()) }, None);
+        });
     }
 }

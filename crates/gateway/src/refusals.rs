@@ -1,17 +1,16 @@
 //! What is reported of requests that the server refuses by itself: the first of a kind in full, and of those that follow
-//! within the interval only how many. So whoever sends bad requests can fill the log with no more than a line for each
-//! rule in that time.
+//! within the interval only how many. So a client that sends bad requests can fill the log with no more than a line for
+//! each rule in that time. No Python here.
 
-use crate::access_log::escaped;
-use crate::log_writer::INTERVAL;
+use crate::text::escaped;
 use engine::Refusal;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use wire::http1::Fault;
 
 #[derive(Default)]
 pub(crate) struct Refusals {
     /// There is one for each rule at most.
-    route_keys: Vec<Kind>,
+    kinds: Vec<Kind>,
     /// Of those that were only counted, nobody was told yet.
     has_more: bool,
 }
@@ -32,6 +31,8 @@ pub(crate) struct Refused<'a> {
     pub(crate) target: &'a [u8],
 }
 
+/// Refusals of one kind are reported once in this time.
+const INTERVAL: Duration = Duration::from_secs(10);
 /// The longest target that a report shows.
 const TARGET_MAX: usize = 200;
 
@@ -39,7 +40,7 @@ impl Refusals {
     /// A request was refused. Returns what is to be reported.
     pub(crate) fn note<'a>(&mut self, refusal: Refusal, refused: impl FnOnce() -> Refused<'a>) -> Option<String> {
         let Refusal { status, fault } = refusal;
-        let kind = self.route_keys.iter_mut().find(|kind| (kind.status, kind.fault) == (status, fault));
+        let kind = self.kinds.iter_mut().find(|kind| (kind.status, kind.fault) == (status, fault));
         match kind {
             // Those that were counted are reported first.
             Some(kind) if kind.more > 0 || kind.reported.elapsed() < INTERVAL => {
@@ -48,7 +49,7 @@ impl Refusals {
                 return None;
             }
             Some(kind) => kind.reported = Instant::now(),
-            None => self.route_keys.push(Kind { status, fault, reported: Instant::now(), more: 0 }),
+            None => self.kinds.push(Kind { status, fault, reported: Instant::now(), more: 0 }),
         }
         let Refused { client, method, target } = refused();
         let asked = match (method, target) {
@@ -69,7 +70,7 @@ impl Refusals {
         }
         let mut counts = Vec::new();
         self.has_more = false;
-        for kind in &mut self.route_keys {
+        for kind in &mut self.kinds {
             if kind.more == 0 {
                 continue;
             }
@@ -93,4 +94,48 @@ fn reason(status: u16, fault: Option<Fault>) -> String {
     let Some(fault) = fault else { return engine::explanation(status).to_owned() };
     let source = fault.source().map(|source| format!(" ({source})")).unwrap_or_default();
     format!("{}{source}", fault.explanation())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refused() -> Refused<'static> {
+        Refused { client: "127.0.0.1:5".to_owned(), method: b"GET", target: b"/a\x1b" }
+    }
+
+    const TOO_LONG: Refusal = Refusal { status: 414, fault: None };
+
+    #[test]
+    fn test_first_of_a_kind_is_reported_in_full_and_the_rest_are_counted() {
+        let mut refusals = Refusals::default();
+        let message = refusals.note(TOO_LONG, refused).unwrap();
+        assert!(message.starts_with(r"refused with 414: client 127.0.0.1:5, GET /a\x1b: "), "{message}");
+        for _ in 0..3 {
+            assert_eq!(refusals.note(TOO_LONG, || unreachable!("nothing is shown of it")), None);
+        }
+        // Another kind is reported at once.
+        assert!(refusals.note(Refusal { status: 408, fault: None }, refused).is_some());
+        assert!(refusals.take_counts(false).is_empty());
+        let counts = refusals.take_counts(true);
+        assert_eq!(counts.len(), 1);
+        assert!(counts[0].starts_with("and 3 more requests were refused with 414 within "), "{counts:?}");
+        assert!(refusals.take_counts(true).is_empty());
+    }
+
+    #[test]
+    fn test_reason_names_the_rule() {
+        let fault = Fault::Truncated;
+        let mut refusals = Refusals::default();
+        let message = refusals.note(Refusal::from(fault), refused).unwrap();
+        assert!(message.contains(fault.explanation()), "{message}");
+    }
+
+    #[test]
+    fn test_long_target_is_cut() {
+        let target = [b'a'; 2 * TARGET_MAX];
+        let refused = || Refused { client: String::new(), method: b"GET", target: &target };
+        let message = Refusals::default().note(TOO_LONG, refused).unwrap();
+        assert!(message.contains(&format!("GET {}...:", "a".repeat(TARGET_MAX))), "{message}");
+    }
 }

@@ -1,18 +1,18 @@
-//! The server that Python sees: an engine, its application, and the threads or the loop that turn it.
+//! The server that Python sees: engines, their application, and the threads or the loop that poll them.
 
 use crate::access_log::AccessLog;
-use crate::calls::{Call, Limits as TimeLimits, Place};
 use crate::clock;
 use crate::config::{NativeConfig, seconds};
-use crate::engines::{Engines, share};
 use crate::group;
-use crate::host::{Hooks, Host, Plan, Polled, Replacement, ServerShared, Stop, detached};
+use crate::host::{
+    AppParts, Call, EngineIndex, Engines, Hooks, Host, Job, Limits as TimeLimits, Plan, Polled, Replacement,
+    ServerShared, Stop, share,
+};
 use crate::limit::RequestLimit;
-use crate::log_writer::Log;
+use crate::log_writer;
 use crate::object::Object;
 use crate::scoreboard::{Scoreboard, Stopwatch};
-use crate::wsgi::file_wrapper::FileWrapper;
-use crate::wsgi::{Inputs, Job, Parts, Wsgi};
+use crate::wsgi::{ServerFacts, Wsgi};
 use engine::{BodyMemory, Config, ENGINES_MAX, Engine, EngineGroup, Os, STOP_GRACE, Stage, Times};
 use pyo3::exceptions::{PyRuntimeError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
@@ -27,7 +27,7 @@ use wire::http1::Limits;
 /// One engine and one WSGI application on listening sockets.
 #[pyclass(frozen, module = "kirsch._native")]
 pub(crate) struct Server {
-    engines: Engines,
+    engines: Engines<Wsgi>,
     threads: usize,
     /// It has been run, or is hosted by a loop.
     begun: AtomicBool,
@@ -74,7 +74,7 @@ impl Server {
             return Err(PyTypeError::new_err("waiter and wait belong together"));
         }
         let mut config = engine_config(&given)?;
-        // Each has a crew, so that a call that takes its time keeps nobody waiting whose connection it has; and a share of
+        // Each has threads of its own, so that a call that takes its time keeps nobody waiting whose connection it has; and a share of
         // all that is bounded.
         let engines: usize = given.take("engines")?;
         let engines =
@@ -107,9 +107,8 @@ impl Server {
         let multiprocess: bool = given.take("multiprocess")?;
         let time_stages: usize = given.take("time_stages")?;
         given.finish()?;
-        let file_wrapper: Object = py.get_type::<FileWrapper>().into_any().unbind().into();
         let app: Object = app.unbind().into();
-        let shared = Arc::new(ServerShared::default());
+        let shared = Arc::new(ServerShared::<Host<Wsgi>>::default());
         let mut systems = (0..engines).map(|_| Os::new()).collect::<io::Result<Vec<_>>>()?;
         if let Some(group) = &group {
             systems.iter_mut().try_for_each(|(net, ..)| net.watch_bell(group.own_bell(), group.processes()))?;
@@ -120,14 +119,14 @@ impl Server {
         let group = (engines > 1 || group.is_some()).then(|| EngineGroup::new(wakers, group));
         // One for all engines, whose lines it keeps whole.
         let writes_access_log = access_log_handler.is_none() && !access_logfile.is_empty();
-        let access_log = writes_access_log.then(|| Log::access(&access_logfile)).transpose()?;
+        let access_log = writes_access_log.then(|| log_writer::access_log(&access_logfile)).transpose()?;
         if let Some(log) = &access_log {
             log.set_waker(waker.clone());
         }
-        let mut hosts: Vec<Arc<Host>> = Vec::new();
+        let mut hosts: Vec<Arc<Host<Wsgi>>> = Vec::new();
         for (index, (net, poller, waker)) in systems.into_iter().enumerate() {
-            let place =
-                hosts.last().map_or_else(|| Place::first(engines), |host| host.place().next(host.thread_count()));
+            let next = |host: &Arc<Host<Wsgi>>| host.engine_index().next(host.thread_count());
+            let engine_index = hosts.last().map_or_else(|| EngineIndex::first(engines), next);
             let sockets =
                 listeners.iter().map(|&listener| duplicate("listeners", listener)).collect::<PyResult<_>>()?;
             let config = Config {
@@ -147,11 +146,12 @@ impl Server {
             if time_stages > 0 {
                 engine.take_times(Box::new(clock::Fine), time_stages);
             }
-            let parts = Parts {
-                // Greenlets come in between each other as threads do.
-                multithread: threads > 1 || hooks.waiter.is_some(),
-                multiprocess,
-                software: format!("kirsch/{}", env!("CARGO_PKG_VERSION")),
+            let is_hosted = hooks.waiter.is_some();
+            // Greenlets come in between each other as threads do.
+            let multithread = threads > 1 || is_hosted;
+            let facts = ServerFacts { multithread, multiprocess, errors: errors.clone() };
+            let app_parts = AppParts {
+                requests: Wsgi::requests(py, engine.locals(), facts)?,
                 access_log: AccessLog::new(
                     access_log.clone(),
                     &access_logformat,
@@ -159,32 +159,28 @@ impl Server {
                 )?,
                 limits: TimeLimits::new(timeout, timeout_paths.clone()),
                 buffers_bodies,
+                multithread,
                 stopwatch: scoreboard.clone().map(|scoreboard| Stopwatch::new(scoreboard, engines == 1)),
-                is_hosted: hooks.waiter.is_some(),
-                place,
-                errors: errors.clone(),
+                is_hosted,
             };
-            let wsgi = Wsgi::new(py, engine.locals(), parts)?;
             let plan = Plan {
+                interface: Wsgi::new(py, app.clone_ref(py))?,
+                app: app_parts,
                 engine,
-                wsgi,
                 poller,
                 waker,
-                application: app.clone_ref(py),
-                file_wrapper: file_wrapper.clone_ref(py),
-                inputs: Inputs::new(py)?,
                 report: report.as_ref().map(|report| report.clone_ref(py)),
                 hooks: hooks.clone_ref(py),
                 threads: own_threads,
                 limit: limit.clone(),
                 scoreboard: scoreboard.clone(),
-                is_asked: answers_health,
+                engine_index,
+                shared: Arc::clone(&shared),
+                answers_health,
                 times_stages: time_stages > 0,
                 replacement: replacement.clone(),
-                place,
-                shared: Arc::clone(&shared),
             };
-            hosts.push(Host::new(py, plan)?);
+            hosts.push(Host::new(plan));
         }
         Ok(Self {
             engines: Engines::new(hosts, shared),
@@ -215,13 +211,13 @@ impl Server {
         self.monitor.wake();
     }
 
-    fn poll(slf: &Bound<'_, Self>) -> PyResult<(Vec<Exchange>, Vec<Py<PyAny>>)> {
+    fn poll(slf: &Bound<'_, Self>) -> PyResult<(Vec<HostedExchange>, Vec<Py<PyAny>>)> {
         let this = slf.get();
         this.begun.store(true, Ordering::Relaxed);
         let Polled { jobs, woken } = this.engines.poll(slf.py())?;
         let exchanges = jobs
             .into_iter()
-            .map(|(number, job)| Exchange { number, job: Mutex::new(Some(job)), server: slf.clone().unbind() })
+            .map(|(number, job)| HostedExchange { number, job: Mutex::new(Some(job)), server: slf.clone().unbind() })
             .collect();
         Ok((exchanges, woken))
     }
@@ -305,17 +301,17 @@ impl Server {
 }
 
 /// A request that a loop which hosts the engine can run, once.
-#[pyclass(frozen, module = "kirsch._native")]
-pub(crate) struct Exchange {
+#[pyclass(frozen, module = "kirsch._native", name = "Exchange")]
+pub(crate) struct HostedExchange {
     #[pyo3(get)]
     number: u64,
-    job: Mutex<Option<Job>>,
-    /// It keeps the site alive.
+    job: Mutex<Option<Job<Wsgi>>>,
+    /// It keeps the engine alive.
     server: Py<Server>,
 }
 
 #[pymethods]
-impl Exchange {
+impl HostedExchange {
     fn run(&self, py: Python<'_>) -> PyResult<()> {
         let job = self.job.lock().unwrap_or_else(PoisonError::into_inner).take();
         let Some(job) = job else { return Err(PyRuntimeError::new_err("an exchange is run once")) };
@@ -342,12 +338,12 @@ impl Monitor {
 
     /// Waits until no thread serves any more, and runs signal handlers meanwhile. Calls that are cut get a moment to
     /// notice it.
-    fn wait(&self, py: Python<'_>, engines: &Engines) {
+    fn wait(&self, py: Python<'_>, engines: &Engines<Wsgi>) {
         let mut left_over_since = None;
         loop {
             // A signal interrupts the wait or writes to the pipe, whichever thread the system chose for it.
             let patience = left_over_since.map(|since: Instant| FAREWELL.saturating_sub(since.elapsed()));
-            detached(py, || self.sleep(patience));
+            py.detach(|| self.sleep(patience));
             if let Err(error) = py.check_signals() {
                 engines.fail_with(py, error);
             }

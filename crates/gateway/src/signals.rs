@@ -7,7 +7,7 @@
 //! handful of different signals, as a process gets them that was stopped for a moment, runs over the end of that stack
 //! (or, worse, nearly), and the process dies of SIGSEGV. Here is a stack that has room for every signal there is.
 
-use crate::host::uninterrupted;
+use crate::interrupt::uninterrupted;
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
 use std::io;

@@ -185,7 +185,7 @@ impl World {
     /// Lets a thread that has no work decide what to do, and do it.
     fn work(&mut self, worker: usize) {
         while !self.shared.has_failed() {
-            let action = self.rules.decide(worker);
+            let action = self.rules.decide(worker, ());
             self.after_change();
             match action {
                 Action::Run(work) => {
@@ -459,7 +459,7 @@ impl World {
     /// Lets a thread that waits within a call do its next step; whether the call is complete.
     fn continue_wait(&mut self, worker: usize, job: Job, activity: Activity) -> bool {
         while !self.shared.has_failed() {
-            let step = self.rules.wait(worker);
+            let step = self.rules.wait(worker, ());
             self.after_change();
             match step {
                 WaitStep::Start(new) => self.start(Some(new)),

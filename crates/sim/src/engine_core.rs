@@ -124,8 +124,9 @@ impl EngineCore {
 impl WorkSource for EngineCore {
     type Work = Work<Records>;
     type Poller = ();
+    type Token<'a> = ();
 
-    fn next(&mut self, may_call: bool) -> Option<Work<Records>> {
+    fn next(&mut self, (): (), may_call: bool) -> Option<Work<Records>> {
         // Another thread may poll in the middle of a round.
         if self.shared.one_in(8) {
             self.poll(&mut ());

@@ -292,7 +292,7 @@ impl Facts {
 }
 
 /// The poller as a token: only one thread at a time can wait for it.
-struct TestPoller;
+struct TestPoller(Arc<Poll>);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
@@ -310,8 +310,8 @@ struct Call {
 }
 
 struct TestSource {
-    poll: Rc<Poll>,
-    facts: Rc<Facts>,
+    poll: Arc<Poll>,
+    facts: Arc<Facts>,
     calls: Vec<Call>,
     events: VecDeque<Event>,
     /// Events that [`WorkSource::service_pending`] takes in.
@@ -372,8 +372,9 @@ struct Work {
 impl WorkSource for TestSource {
     type Work = Work;
     type Poller = TestPoller;
+    type Token<'a> = ();
 
-    fn next(&mut self, may_call: bool) -> Option<Work> {
+    fn next(&mut self, (): (), may_call: bool) -> Option<Work> {
         while let Some(event) = self.events.pop_front() {
             match event {
                 Event::Request(number) => {
@@ -503,10 +504,10 @@ struct Pool {
     plan: Plan,
     trace: Trace,
     scheduler: Scheduler<TestSource>,
-    poll: Rc<Poll>,
+    poll: Arc<Poll>,
     gil: Mutex<()>,
     ticker: Ticker,
-    facts: Rc<Facts>,
+    facts: Arc<Facts>,
     /// For the checks at the end: how often each call began, and how often it resumed.
     begun: RefCell<Vec<(usize, usize)>>,
     running: Cell<usize>,
@@ -516,13 +517,13 @@ struct Pool {
 
 impl Pool {
     fn new(plan: Plan, trace: Trace) -> Self {
-        let poll = Rc::new(Poll::default());
+        let poll = Arc::new(Poll::default());
         poll.state.lock().unwrap().events.extend(&plan.first);
         let calls = plan.jobs.iter().map(|_| Call { state: State::New, is_answered: false }).collect();
-        let facts = Rc::new(Facts::default());
+        let facts = Arc::new(Facts::default());
         let source = TestSource {
-            poll: Rc::clone(&poll),
-            facts: Rc::clone(&facts),
+            poll: Arc::clone(&poll),
+            facts: Arc::clone(&facts),
             calls,
             events: VecDeque::new(),
             pending: plan.serviced_at.iter().copied().collect(),
@@ -532,7 +533,7 @@ impl Pool {
             connections: if plan.belief == Belief::AllRunning { 0 } else { usize::MAX },
             time: Cell::default(),
         };
-        let scheduler = Scheduler::new(source, TestPoller, plan.most);
+        let scheduler = Scheduler::new(source, TestPoller(Arc::clone(&poll)), plan.most);
         let share = if matches!(plan.belief, Belief::AllBlocking | Belief::AllRunning) { ALL } else { 0 };
         scheduler.rules.lock().unwrap().predictor().believe(share, plan.belief.blocks_for());
         Self {
@@ -663,7 +664,10 @@ impl<'a> Attached<'a> {
                 self.detached(|| {});
                 return self.returned.set(Some(number));
             }
-            Act::RunUntil(fact) => self.detached(|| pool.facts.wait(fact)),
+            Act::RunUntil(fact) => {
+                let facts = &*pool.facts;
+                self.detached(|| facts.wait(fact));
+            }
             Act::Wait => {
                 self.trace("waits in", number);
                 pool.scheduler.wait(self, worker, |source| source.begin_wait(number, worker)).unwrap();
@@ -679,7 +683,9 @@ impl<'a> Attached<'a> {
 impl Threads for Attached<'_> {
     type Source = TestSource;
 
-    fn detached<R>(&self, wait: impl FnOnce() -> R) -> R {
+    fn token(&self) {}
+
+    fn detached<R: Send>(&self, wait: impl FnOnce() -> R + Send) -> R {
         drop(self.gil.take());
         let result = wait();
         self.attach();
@@ -687,10 +693,9 @@ impl Threads for Attached<'_> {
         result
     }
 
-    fn wait_for_events(&self, _: &mut TestPoller, timeout: Option<Duration>) {
-        self.trace("waits for the poller", None);
+    fn wait_for_events(TestPoller(poll): &mut TestPoller, timeout: Option<Duration>) {
         if timeout != Some(Duration::ZERO) {
-            self.pool.poll.wait();
+            poll.wait();
         }
     }
 

@@ -230,7 +230,7 @@ impl<C: WorkSource> Rules<C> {
     }
 
     /// Decides what thread `worker` does next. It must not be in a call or hold the poller.
-    pub fn decide(&mut self, worker: usize) -> Action<C::Work> {
+    pub fn decide(&mut self, worker: usize, token: C::Token<'_>) -> Action<C::Work> {
         let is_cleaned_up = std::mem::replace(&mut self.workers[worker].is_cleaned_up, true);
         if self.source.is_over() && self.workers[worker].inbox.is_empty() {
             return Action::Exit;
@@ -243,7 +243,7 @@ impl<C: WorkSource> Rules<C> {
             Some(Successor::Start(new)) => return Action::Follow(Some(new)),
             None => {}
         }
-        if let Some(work) = self.next(worker) {
+        if let Some(work) = self.next(worker, token) {
             self.workers[worker].is_cleaned_up = false;
             Action::Run(work)
         } else if self.poller.is_some() {
@@ -346,7 +346,7 @@ impl<C: WorkSource> Rules<C> {
 
     /// What a thread that waits within a call does next. Another thread leads meanwhile. If there is none, as with one
     /// thread, this one polls itself, without starting calls.
-    pub fn wait(&mut self, worker: usize) -> WaitStep<C::Poller> {
+    pub fn wait(&mut self, worker: usize, token: C::Token<'_>) -> WaitStep<C::Poller> {
         while !self.workers[worker].woken {
             self.wake_poller_if_earlier();
             if let Some(new) = self.ensure_leader() {
@@ -355,7 +355,7 @@ impl<C: WorkSource> Rules<C> {
             if !self.is_alone() {
                 return WaitStep::Sleep;
             }
-            if let Some(work) = self.source.next(false) {
+            if let Some(work) = self.source.next(token, false) {
                 self.workers[C::owner(&work).unwrap_or(worker)].inbox.push_back(work);
                 self.inbox_len += 1;
                 self.resume_waiters();
@@ -509,7 +509,7 @@ impl<C: WorkSource> Rules<C> {
 
     // -------------------------------------------------------------------------------------------------- private
 
-    fn next(&mut self, worker: usize) -> Option<C::Work> {
+    fn next(&mut self, worker: usize, token: C::Token<'_>) -> Option<C::Work> {
         loop {
             let own = &mut self.workers[worker];
             if std::mem::take(&mut own.has_call_slot) {
@@ -523,7 +523,7 @@ impl<C: WorkSource> Rules<C> {
             }
             self.distribute(worker);
             let may_call = self.running < self.max_calls;
-            let work = self.source.next(may_call);
+            let work = self.source.next(token, may_call);
             self.steps += 1;
             if self.source.is_stale() {
                 self.publish();

@@ -31,8 +31,9 @@ struct TestSource {
 impl WorkSource for TestSource {
     type Work = Piece;
     type Poller = ();
+    type Token<'a> = ();
 
-    fn next(&mut self, may_call: bool) -> Option<Piece> {
+    fn next(&mut self, (): (), may_call: bool) -> Option<Piece> {
         let is_allowed = self.pieces.front().is_some_and(|piece| may_call || piece.owner.is_some());
         if is_allowed { self.pieces.pop_front() } else { None }
     }
@@ -107,14 +108,14 @@ impl Rules<TestSource> {
     /// Gives the thread a call with this key, which it begins.
     fn run(&mut self, worker: usize, route_key: RouteKey) -> StartedCall {
         self.put(None, route_key);
-        let Action::Run(piece) = self.decide(worker) else { panic!("the piece put there has to run") };
+        let Action::Run(piece) = self.decide(worker, ()) else { panic!("the piece put there has to run") };
         self.begin(&piece)
     }
 
     /// Lets the thread become a follower. It must have nothing to run, and another thread must lead.
     fn let_follow(&mut self, worker: usize) {
         loop {
-            match self.decide(worker) {
+            match self.decide(worker, ()) {
                 Action::CleanUp => {}
                 Action::Follow(None) => return self.follow(worker),
                 Action::Lead => panic!("thread 0 leads"),
@@ -212,19 +213,19 @@ fn thread_with_work_in_its_inbox_stays_until_the_work_may_run() {
     rules.arrive();
     // Both calls hang, and the work source is over.
     rules.put(Some(2), FAST);
-    assert!(matches!(rules.decide(2), Action::Lead));
+    assert!(matches!(rules.decide(2, ()), Action::Lead));
     assert_eq!(rules.pinned_work().count(), 1);
     rules.source_mut().is_over = true;
-    assert!(matches!(rules.decide(2), Action::Lead));
+    assert!(matches!(rules.decide(2, ()), Action::Lead));
     assert!(!rules.before_lead().0);
     let ((), timeout) = rules.lead(2).expect("its inbox may not run, so the thread waits");
     assert_eq!(timeout, None);
     // One of the calls returns after all. Its thread exits, and wakes thread 2.
     let wakes = rules.source().wakes.get();
     rules.end(&first, None);
-    assert!(matches!(rules.decide(0), Action::Exit));
+    assert!(matches!(rules.decide(0, ()), Action::Exit));
     rules.exit();
     assert!(rules.source().wakes.get() > wakes);
     rules.return_poller(2, ());
-    assert!(matches!(rules.decide(2), Action::Run(Piece { owner: Some(2), .. })));
+    assert!(matches!(rules.decide(2, ()), Action::Run(Piece { owner: Some(2), .. })));
 }

@@ -1,7 +1,7 @@
 //! Logs over a fork: the locks of all logs are held meanwhile, so that the child finds whole data behind them. The child
 //! has none of the writer threads and begins with empty queues.
 
-use super::{ALL, DROPPED, Log, Loss, State};
+use super::log::{ALL, DROPPED, Log, State};
 use std::cell::RefCell;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, MutexGuard, Once, PoisonError, Weak};
@@ -14,7 +14,7 @@ thread_local! {
 }
 
 /// Has every fork of this process from now on leave the logs of the child usable.
-pub(super) fn handle_forks() {
+pub(super) fn handle() {
     static ONCE: Once = Once::new();
     // SAFETY: the functions live as long as the process, because the module is never unloaded.
     ONCE.call_once(|| unsafe {
@@ -43,17 +43,6 @@ extern "C" fn after_fork_in_child() {
     DROPPED.store(0, Ordering::Relaxed);
     HELD_ALL.take();
     for (mut state, _log) in HELD.take() {
-        // The parent's thread writes these, and is not here.
-        state.queue.clear();
-        state.done = state.appended;
-        state.ragged = None;
-        state.loss = Loss::default();
-        state.notices.clear();
-        state.thread = false;
-        state.asleep = false;
-        state.writing = None;
-        state.stalled = false;
-        state.waiters = 0;
-        state.settling = false;
+        state.begin_in_child();
     }
 }

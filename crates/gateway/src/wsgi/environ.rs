@@ -12,11 +12,10 @@
 //! Each request gets a dictionary of its own; only immutable values are shared. Values of `Cookie`, `Authorization`
 //! and the like never enter the table.
 
+use super::input::EmptyInput;
+use super::table::Table;
+use crate::interface::{Local, Peer, Requests};
 use crate::object::Object;
-use crate::wsgi::input::EmptyInput;
-use crate::wsgi::table::Table;
-use engine::{Local, Peer};
-use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyString};
 use wire::http1::{Field, Form, Head, Version};
@@ -27,8 +26,8 @@ const TARGETS: usize = 1024;
 const NAMES: usize = 256;
 
 /// What a connection keeps so that its next request is cheaper.
+#[derive(Default)]
 pub(crate) struct ConnectionState {
-    pub(crate) peer: Peer,
     /// `REMOTE_ADDR` and `REMOTE_PORT`.
     address: Option<(Object, Object)>,
     template: Option<Box<Template>>,
@@ -45,22 +44,9 @@ struct Template {
 
 impl Template {
     /// A copy of `environ`, which was made for `head`; `None` with an exception set if memory is short.
-    fn new(environ: &Object, head: &Head<'_>, has_joined: bool) -> Option<Box<Self>> {
-        // SAFETY: the environ is a live dict, and by `Object`'s invariant the thread is attached.
-        let environ = unsafe { Object::from_new(ffi::PyDict_Copy(environ.as_ptr())) }?;
+    fn new(py: Python<'_>, environ: &Object, head: &Head<'_>, has_joined: bool) -> Option<Box<Self>> {
+        let environ = environ.copy_dict(py)?;
         Some(Box::new(Self { environ, method: head.method.into(), target: head.target.raw.into(), has_joined }))
-    }
-}
-
-impl ConnectionState {
-    pub(crate) fn new(peer: Peer) -> Self {
-        Self { peer, address: None, template: None }
-    }
-
-    /// Gives back what is kept for speed.
-    pub(crate) fn forget(&mut self) {
-        self.address = None;
-        self.template = None;
     }
 }
 
@@ -75,7 +61,7 @@ struct TargetStrings {
 enum Variable {
     /// A variable of this name.
     Named(Object),
-    /// None.
+    /// No variable.
     Dropped,
 }
 
@@ -165,67 +151,35 @@ impl Environs {
         })
     }
 
-    /// The environ of a request without a body; `None` with an exception set if memory is short.
-    pub(crate) fn make(&mut self, py: Python<'_>, head: &Head<'_>, connection: &mut ConnectionState) -> Option<Object> {
-        let is_origin_form = head.target.form != Form::Absolute;
-        if let Some(changed) = head.changed
-            && is_origin_form
-            && let Some(template) = &connection.template
-            && (changed.is_empty() || !template.has_joined)
-        {
-            // SAFETY: the template is a live dict, and the thread is attached.
-            let environ = unsafe { Object::from_new(ffi::PyDict_Copy(template.environ.as_ptr())) }?;
-            if *template.target != *head.target.raw || *template.method != *head.method {
-                self.set_request_line(py, &environ, head)?;
-            }
-            for &index in changed {
-                self.set_field(py, &environ, head, &head.fields[usize::from(index)])?;
-            }
-            if head.retained {
-                connection.template = Some(Template::new(&environ, head, false)?);
-            }
-            return Some(environ);
-        }
-        let base = &self.bases[connection.peer.listener];
-        // SAFETY: the base is a live dict, and the thread is attached.
-        let environ = unsafe { Object::from_new(ffi::PyDict_Copy(base.as_ptr())) }?;
-        self.set_address(py, &environ, connection)?;
-        self.set_request_line(py, &environ, head)?;
-        if head.version == Version::Http10 {
-            set(&environ, &self.keys.server_protocol, self.http10.as_ptr())?;
-        }
-        let has_joined = self.set_fields(py, &environ, head)?;
-        if head.retained && is_origin_form {
-            connection.template = Some(Template::new(&environ, head, has_joined)?);
-        } else if head.retained {
-            connection.template = None;
-        }
-        Some(environ)
-    }
-
-    fn set_address(&self, py: Python<'_>, environ: &Object, connection: &mut ConnectionState) -> Option<()> {
+    fn set_address(
+        &self,
+        py: Python<'_>,
+        environ: &Object,
+        peer: &Peer,
+        connection: &mut ConnectionState,
+    ) -> Option<()> {
         if connection.address.is_none() {
-            let (ip, port) = match connection.peer.address {
+            let (ip, port) = match peer.address {
                 Some(address) => (address.ip().to_canonical().to_string(), address.port().to_string()),
                 None => (String::new(), String::new()),
             };
             connection.address = Some((Object::latin1(py, ip.as_bytes())?, Object::latin1(py, port.as_bytes())?));
         }
         let (address, port) = connection.address.as_ref()?;
-        set(environ, &self.keys.remote_addr, address.as_ptr())?;
-        set(environ, &self.keys.remote_port, port.as_ptr())
+        environ.set_item(py, &self.keys.remote_addr, address)?;
+        environ.set_item(py, &self.keys.remote_port, port)
     }
 
     fn set_request_line(&mut self, py: Python<'_>, environ: &Object, head: &Head<'_>) -> Option<()> {
         match self.methods.iter().find(|(name, _)| *name == head.method) {
-            Some((_, method)) => set(environ, &self.keys.request_method, method.as_ptr())?,
-            None => set(environ, &self.keys.request_method, Object::latin1(py, head.method)?.as_ptr())?,
+            Some((_, method)) => environ.set_item(py, &self.keys.request_method, method)?,
+            None => environ.set_item(py, &self.keys.request_method, &Object::latin1(py, head.method)?)?,
         }
         match self.targets.get(head.target.raw) {
-            Ok(strings) => set_target(environ, &self.keys, strings),
+            Ok(strings) => strings.set(py, environ, &self.keys),
             Err(vacancy) => {
                 let strings = self.target_strings(py, head)?;
-                set_target(environ, &self.keys, &strings)?;
+                strings.set(py, environ, &self.keys)?;
                 self.targets.offer(vacancy, head.target.raw, || strings);
                 Some(())
             }
@@ -253,15 +207,13 @@ impl Environs {
     /// memory is short.
     fn set_fields(&mut self, py: Python<'_>, environ: &Object, head: &Head<'_>) -> Option<bool> {
         let (mut has_host, mut has_repeated) = (false, false);
-        // SAFETY: the environ is a live dict, and the thread is attached.
-        let mut size = unsafe { ffi::PyDict_Size(environ.as_ptr()) };
+        let mut size = environ.dict_size(py);
         for field in head.fields {
             match self.set_field(py, environ, head, field)? {
                 Set::Host => has_host = true,
                 Set::Nothing => {}
                 Set::Variable => {
-                    // SAFETY: the environ is a live dict, and the thread is attached.
-                    let grown = unsafe { ffi::PyDict_Size(environ.as_ptr()) };
+                    let grown = environ.dict_size(py);
                     has_repeated |= grown == size;
                     size = grown;
                 }
@@ -272,13 +224,10 @@ impl Environs {
         }
         if head.target.form == Form::Absolute {
             let authority = Object::latin1(py, head.target.authority)?;
-            set(environ, &self.keys.http_host, authority.as_ptr())?;
+            environ.set_item(py, &self.keys.http_host, &authority)?;
         } else if !has_host {
-            // SAFETY: the environ is a live dict that has the key from its base, and the thread is attached.
-            let deleted = unsafe { ffi::PyDict_DelItem(environ.as_ptr(), self.keys.http_host.as_ptr()) };
-            if deleted != 0 {
-                return None;
-            }
+            // It has the key from its base.
+            environ.delete_item(py, &self.keys.http_host)?;
         }
         Some(has_repeated)
     }
@@ -289,7 +238,7 @@ impl Environs {
         let host = self.keys.http_host.as_ptr();
         let is_host = match self.lines.get(line) {
             Ok((key, value)) => {
-                set(environ, key, value.as_ptr())?;
+                environ.set_item(py, key, value)?;
                 key.as_ptr() == host
             }
             Err(vacancy) => {
@@ -297,7 +246,7 @@ impl Environs {
                     return Some(Set::Nothing);
                 };
                 let value = Object::latin1(py, field.value(head.block))?;
-                set(environ, &key, value.as_ptr())?;
+                environ.set_item(py, &key, &value)?;
                 let is_host = key.as_ptr() == host;
                 if !is_secret(field, head.block) {
                     self.lines.offer(vacancy, line, || (key, value));
@@ -339,9 +288,54 @@ impl Environs {
             let separator: &[u8] = if first.is(head.block, b"cookie") { b"; " } else { b"," };
             let values: Vec<&[u8]> = same.iter().map(|field| field.value(head.block)).collect();
             let joined = Object::latin1(py, &values.join(separator))?;
-            set(environ, &key, joined.as_ptr())?;
+            environ.set_item(py, &key, &joined)?;
         }
         Some(())
+    }
+}
+
+impl Requests for Environs {
+    type Connection = ConnectionState;
+
+    /// The environ of a request without a body; `None` with an exception set if memory is short.
+    fn begin(
+        &mut self,
+        py: Python<'_>,
+        head: &Head<'_>,
+        peer: &Peer,
+        connection: &mut ConnectionState,
+    ) -> Option<Object> {
+        let is_origin_form = head.target.form != Form::Absolute;
+        if let Some(changed) = head.changed
+            && is_origin_form
+            && let Some(template) = &connection.template
+            && (changed.is_empty() || !template.has_joined)
+        {
+            let environ = template.environ.copy_dict(py)?;
+            if *template.target != *head.target.raw || *template.method != *head.method {
+                self.set_request_line(py, &environ, head)?;
+            }
+            for &index in changed {
+                self.set_field(py, &environ, head, &head.fields[usize::from(index)])?;
+            }
+            if head.retained {
+                connection.template = Some(Template::new(py, &environ, head, false)?);
+            }
+            return Some(environ);
+        }
+        let environ = self.bases[peer.listener].copy_dict(py)?;
+        self.set_address(py, &environ, peer, connection)?;
+        self.set_request_line(py, &environ, head)?;
+        if head.version == Version::Http10 {
+            environ.set_item(py, &self.keys.server_protocol, &self.http10)?;
+        }
+        let has_joined = self.set_fields(py, &environ, head)?;
+        if head.retained && is_origin_form {
+            connection.template = Some(Template::new(py, &environ, head, has_joined)?);
+        } else if head.retained {
+            connection.template = None;
+        }
+        Some(environ)
     }
 }
 
@@ -400,16 +394,13 @@ fn base<'py>(py: Python<'py>, local: &Local, constants: &Constants<'py>) -> PyRe
     Ok(base)
 }
 
-pub(crate) fn set(environ: &Object, key: &Object, value: *mut ffi::PyObject) -> Option<()> {
-    // SAFETY: all three are live, the first is a dict, and by `Object`'s invariant the thread is attached.
-    (unsafe { ffi::PyDict_SetItem(environ.as_ptr(), key.as_ptr(), value) } == 0).then_some(())
-}
-
-fn set_target(environ: &Object, keys: &Keys, strings: &TargetStrings) -> Option<()> {
-    set(environ, &keys.path_info, strings.path.as_ptr())?;
-    set(environ, &keys.query_string, strings.query.as_ptr())?;
-    set(environ, &keys.raw_uri, strings.raw.as_ptr())?;
-    set(environ, &keys.request_uri, strings.raw.as_ptr())
+impl TargetStrings {
+    fn set(&self, py: Python<'_>, environ: &Object, keys: &Keys) -> Option<()> {
+        environ.set_item(py, &keys.path_info, &self.path)?;
+        environ.set_item(py, &keys.query_string, &self.query)?;
+        environ.set_item(py, &keys.raw_uri, &self.raw)?;
+        environ.set_item(py, &keys.request_uri, &self.raw)
+    }
 }
 
 /// The name of the variable that a field becomes (RFC 3875 section 4.1.18), or `None`:

@@ -1,10 +1,9 @@
 //! `wsgi.input` (PEP 3333, "Input and Error Streams").
 
+use super::start_response::{Handles, StartResponseRef};
 use crate::object::{Object, bytes_of};
-use crate::wsgi::environ::set;
-use crate::wsgi::start_response::read_into;
 use pyo3::buffer::PyBuffer;
-use pyo3::exceptions::{PyStopIteration, PyTypeError};
+use pyo3::exceptions::{PyRuntimeError, PyStopIteration, PyTypeError};
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 use std::fs::File;
@@ -68,7 +67,7 @@ impl EmptyInput {
         false
     }
 
-    fn log(&self) -> usize {
+    fn tell(&self) -> usize {
         0
     }
 
@@ -111,27 +110,22 @@ impl Inputs {
     }
 
     /// Sets `kirsch.disconnected`.
-    pub(crate) fn set_disconnected(
-        &self,
-        py: Python<'_>,
-        environ: &Object,
-        callable: *mut pyo3::ffi::PyObject,
-    ) -> PyResult<()> {
-        assign(py, environ, &self.disconnected, callable)
+    pub(crate) fn set_disconnected(&self, py: Python<'_>, environ: &Object, handles: &Handles) -> PyResult<()> {
+        assign(py, environ, &self.disconnected, handles.disconnected())
     }
 
     /// Says how long a body is that came in chunks: it arrives decoded, so its length takes the place of
     /// Transfer-Encoding, as RFC 9112 section 7.1.3 has it.
     pub(crate) fn set_length(&self, py: Python<'_>, environ: &Object, length: u64) -> PyResult<()> {
         let text = Object::latin1(py, length.to_string().as_bytes()).ok_or_else(|| PyErr::fetch(py))?;
-        assign(py, environ, &self.content_length, text.as_ptr())
+        assign(py, environ, &self.content_length, &text)
     }
 
     /// Sets the input to one that reads `bytes`, and returns how many they are. `BytesIO` shares them until somebody
     /// writes, and `read()` of all of it returns that very object.
     pub(crate) fn set_bytes(&self, py: Python<'_>, environ: &Object, bytes: &Object) -> PyResult<u64> {
         let stream: Object = self.bytes_io.call1(py, (bytes.bind(py),))?.into();
-        assign(py, environ, &self.wsgi_input, stream.as_ptr())?;
+        assign(py, environ, &self.wsgi_input, &stream)?;
         // SAFETY: `bytes` is a live bytes object.
         Ok(unsafe { bytes_of(bytes.as_ptr()) }.len() as u64)
     }
@@ -139,27 +133,20 @@ impl Inputs {
     /// Sets the input to one that reads `file`. It is to be closed when the request is over.
     pub(crate) fn set_file(&self, py: Python<'_>, environ: &Object, file: File) -> PyResult<Object> {
         let stream: Object = self.open.call1(py, (file.into_raw_fd(), "rb"))?.into();
-        assign(py, environ, &self.wsgi_input, stream.as_ptr())?;
+        assign(py, environ, &self.wsgi_input, &stream)?;
         Ok(stream)
     }
 
     /// Sets the input to one that hands the body on as it arrives.
-    pub(crate) fn set_arriving(
-        &self,
-        py: Python<'_>,
-        environ: &Object,
-        start_response: *mut pyo3::ffi::PyObject,
-    ) -> PyResult<()> {
-        // SAFETY: it is live, and the thread attached.
-        let start_response = unsafe { Object::from_borrowed(start_response) };
-        let reader = BodyReader { start_response, closed: AtomicBool::new(false) };
+    pub(crate) fn set_arriving(&self, py: Python<'_>, environ: &Object, handles: &Handles) -> PyResult<()> {
+        let reader = BodyReader { start_response: handles.keep(py), closed: AtomicBool::new(false) };
         let stream: Object = self.buffered_reader.call1(py, (reader, READ_SIZE))?.into();
-        assign(py, environ, &self.wsgi_input, stream.as_ptr())
+        assign(py, environ, &self.wsgi_input, &stream)
     }
 }
 
-fn assign(py: Python<'_>, environ: &Object, key: &Object, value: *mut pyo3::ffi::PyObject) -> PyResult<()> {
-    set(environ, key, value).ok_or_else(|| PyErr::fetch(py))
+fn assign(py: Python<'_>, environ: &Object, key: &Object, value: &Object) -> PyResult<()> {
+    environ.set_item(py, key, value).ok_or_else(|| PyErr::fetch(py))
 }
 
 /// What one read asks the engine for at most; it has about as much ready.
@@ -169,8 +156,8 @@ const READ_SIZE: usize = 64 << 10;
 /// ours cannot extend, but has all of its methods that are asked for, so that no frame of ours stands in a traceback.
 #[pyclass(frozen, module = "kirsch._native")]
 pub(crate) struct BodyReader {
-    /// The `StartResponse` whose exchange the body belongs to.
-    start_response: Object,
+    /// Whose exchange the body belongs to.
+    start_response: StartResponseRef,
     closed: AtomicBool,
 }
 
@@ -184,22 +171,20 @@ impl BodyReader {
             return Err(PyTypeError::new_err("the buffer must be writable and contiguous"));
         }
         // SAFETY: the buffer is writable, contiguous and of so many bytes, and stays where it is while it is held here.
-        // Whoever lends it leaves it alone until this returns.
+        // The caller, who lends it, leaves it alone until this returns.
         let bytes = unsafe { std::slice::from_raw_parts_mut(buffer.buf_ptr().cast::<u8>(), buffer.item_count()) };
-        // SAFETY: it was made by `HandleTypes::make`.
-        unsafe { read_into(py, &self.start_response, bytes) }
+        self.read_some(py, bytes)
     }
 
     /// All that is left.
     fn readall<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyBytes>> {
         let (mut all, mut end) = (Vec::new(), 0);
         loop {
-            // A body may come byte by byte: there is not made room for a whole read each time.
+            // A body may come byte by byte: room for a whole read is not made each time.
             if all.len() - end < READ_SIZE / 2 {
                 all.resize(end + READ_SIZE, 0);
             }
-            // SAFETY: as above.
-            let count = unsafe { read_into(py, &self.start_response, &mut all[end..]) }?;
+            let count = self.read_some(py, &mut all[end..])?;
             end += count;
             if count == 0 {
                 return Ok(PyBytes::new(py, &all[..end]));
@@ -227,8 +212,8 @@ impl BodyReader {
         Err(UnsupportedOperation::new_err("fileno"))
     }
 
-    fn log(&self) -> PyResult<u64> {
-        Err(UnsupportedOperation::new_err("log"))
+    fn tell(&self) -> PyResult<u64> {
+        Err(UnsupportedOperation::new_err("tell"))
     }
 
     #[pyo3(signature = (offset, whence = 0, /))]
@@ -246,5 +231,13 @@ impl BodyReader {
     #[getter]
     fn closed(&self) -> bool {
         self.closed.load(Ordering::Relaxed)
+    }
+}
+
+impl BodyReader {
+    /// Reads what is here, and waits if nothing is. 0 bytes are the end.
+    fn read_some(&self, py: Python<'_>, buffer: &mut [u8]) -> PyResult<usize> {
+        let read = self.start_response.exchange().read(py, buffer)?;
+        read.ok_or_else(|| PyRuntimeError::new_err("wsgi.input was read after the response had ended"))
     }
 }

@@ -2,71 +2,29 @@
 //! `start_response()` Callable"), and `kirsch.disconnected`.
 //!
 //! They are C-level types with vectorcall, because the application calls one of them in every request. All three share
-//! one [`Exchange`]: it lives in the `StartResponse`, and the others hold that one alive. The gateway keeps the three
-//! for the next request if nobody else holds on to them; whoever does finds them closed.
+//! one [`Exchange`], which lies in the `StartResponse`; the others hold that one alive. The three are used again for
+//! another response if nothing else refers to them; an application that has kept one finds it closed.
 //!
-//! An application may call them from any thread that is attached to the interpreter, and at any time. So
-//!
-//! * the exchange is [`Guarded`], and the innermost lock: Python is not called while it is used;
-//! * a ticket is put into it and taken out of it while the engine is locked (and before anybody else knows the handles),
-//!   so whoever finds one there, with the engine locked, finds the connection of this response and no other;
-//! * whoever comes from outside does not know whether its server is still there, and asks ([`StartResponse::host`]).
+//! An application may call them from any thread that is attached to the interpreter, and at any time.
 
-use crate::guarded::Guarded;
-use crate::host::{Host, Reentered};
-use crate::object::{Item, Object, latin1_of};
-use crate::wsgi::chunk_of;
-use engine::Ticket;
+use crate::interface::{self, Exchange, ExchangeHost, StartRefusal};
+use crate::object::{Chunk, Item, Object, latin1_of};
 use pyo3::exceptions::{PyAssertionError, PyRuntimeError, PyTypeError, PyValueError};
 use pyo3::ffi;
 use pyo3::prelude::*;
 use std::ffi::{c_int, c_void};
 use std::mem::offset_of;
 use std::ptr;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Mutex, MutexGuard, PoisonError, Weak};
 use wire::http1::{Draft, Misuse};
 
-/// What the application has said of one response, and where it is written.
-#[derive(Debug)]
-pub(crate) struct Exchange {
-    pub(crate) draft: Draft,
-    /// Which of the engine's connections is answered; `None` once the response is over, and while it is suspended.
-    pub(crate) ticket: Option<Ticket>,
-    /// The key of the call among [`Calls`](crate::calls::Calls).
-    pub(crate) key: usize,
-    /// The head has been written.
-    pub(crate) begun: bool,
-    /// The last of it has been written too, or given up: what another thread still writes would stand behind it.
-    pub(crate) finished: bool,
-    /// Handles are open from [`Handles::open`] until the response is over.
-    is_open: bool,
-    /// What `write` was not allowed to send, kept for the report: exceptions raised in it can be swallowed.
-    pub(crate) misuse: Option<Misuse>,
-}
-
-impl Exchange {
-    /// The response is over: nothing that the application says counts any more, and its call is about to end. To be called
-    /// with the engine locked, in which its key is valid until then.
-    pub(crate) fn take_ticket_for_good(&mut self) -> Option<Ticket> {
-        self.is_open = false;
-        self.ticket.take()
-    }
-
-    /// The response has come to its end, and with it the call: its key is another's now, or nobody's.
-    pub(crate) fn is_over(&self) -> bool {
-        !self.is_open
-    }
-}
-
 #[repr(C)]
-pub(crate) struct StartResponse {
+struct StartResponse {
     head: ffi::PyObject,
     vectorcall: Option<ffi::vectorcallfunc>,
     /// The `Write` of the three, borrowed: it may be given out while the response is not over, when it is alive.
     write: *mut ffi::PyObject,
-    /// Its server, which may be gone before it: the application may keep what it likes.
-    host: Weak<Host>,
-    exchange: Guarded<Exchange>,
+    exchange: Exchange,
 }
 
 /// A `Write` or a `Disconnected`.
@@ -83,17 +41,17 @@ pub(crate) struct HandleTypes {
     write: Object,
     disconnected: Object,
     spare: Mutex<Vec<Handles>>,
-    /// Whose they are.
-    host: Weak<Host>,
 }
 
 /// The three callables of one response.
-#[derive(Debug)]
 pub(crate) struct Handles {
     start_response: Object,
     write: Object,
     disconnected: Object,
 }
+
+/// A `StartResponse`.
+pub(crate) struct StartResponseRef(Object);
 
 /// Handles that are kept: more come back at once only after many calls were out at once.
 const SPARE: usize = 16;
@@ -123,24 +81,21 @@ impl HandleTypes {
                 drop_companion as *mut c_void,
             )?,
             spare: Mutex::default(),
-            host: Weak::new(),
         })
     }
 
-    /// The same, for the handles of this server.
-    pub(crate) fn of(self, host: Weak<Host>) -> Self {
-        Self { host, ..self }
-    }
-
-    /// Handles for a new response, to be opened; `None` with an exception set if memory is short.
-    pub(crate) fn take(&self) -> Option<Handles> {
+    /// Handles for a new response to a request of `host`. Those of one server go to one host.
+    ///
+    /// # Errors
+    /// `MemoryError`.
+    pub(crate) fn take(&self, py: Python<'_>, host: &Weak<dyn ExchangeHost>) -> PyResult<Handles> {
         let spare = self.spare().pop();
-        spare.or_else(|| self.make())
+        spare.or_else(|| self.make(py, host)).ok_or_else(|| PyErr::fetch(py))
     }
 
-    /// Keeps closed handles, if nobody else holds them.
-    pub(crate) fn give_back(&self, handles: Handles) {
-        let is_shared = handles.is_shared();
+    /// Keeps closed handles, if nothing else refers to them.
+    pub(crate) fn keep(&self, _py: Python<'_>, handles: Handles) {
+        let is_shared = interface::Handles::is_shared(&handles);
         let mut spare = self.spare();
         if !is_shared && spare.len() < SPARE {
             spare.push(handles);
@@ -152,24 +107,15 @@ impl HandleTypes {
         self.spare.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn make(&self) -> Option<Handles> {
-        // SAFETY: the types were made from the structures that are initialised here, all fields of them before
-        // anybody else sees the objects; the thread is attached.
+    fn make(&self, _py: Python<'_>, host: &Weak<dyn ExchangeHost>) -> Option<Handles> {
+        // SAFETY: the types were made from the structures that are initialised here, all fields of them before anything
+        // else refers to the objects, or drops them; the thread is attached.
         unsafe {
             let start_response = Object::from_new(ffi::PyType_GenericAlloc(self.start_response.as_ptr().cast(), 0))?;
             let it = start_response.as_ptr().cast::<StartResponse>();
             (&raw mut (*it).vectorcall).write(Some(call_start_response));
             (&raw mut (*it).write).write(ptr::null_mut());
-            (&raw mut (*it).host).write(Weak::clone(&self.host));
-            (&raw mut (*it).exchange).write(Guarded::new(Exchange {
-                draft: Draft::default(),
-                ticket: None,
-                key: 0,
-                begun: false,
-                finished: false,
-                is_open: false,
-                misuse: None,
-            }));
+            (&raw mut (*it).exchange).write(Exchange::new(Weak::clone(host)));
             let companion = |kind: &Object, vectorcall: ffi::vectorcallfunc| {
                 let object = Object::from_new(ffi::PyType_GenericAlloc(kind.as_ptr().cast(), 0))?;
                 let it = object.as_ptr().cast::<Companion>();
@@ -187,32 +133,31 @@ impl HandleTypes {
 }
 
 impl Handles {
-    /// They are for the response to `ticket` from now on. Nobody else knows them yet.
-    pub(crate) fn open(&mut self, py: Python<'_>, ticket: Ticket, key: usize) {
-        self.exchange().with(py, |exchange| {
-            exchange.ticket = Some(ticket);
-            exchange.key = key;
-            exchange.is_open = true;
-        });
+    pub(super) fn start_response(&self) -> &Object {
+        &self.start_response
     }
 
-    /// The response is over.
-    pub(crate) fn close(&self, py: Python<'_>) {
-        self.exchange().with(py, |exchange| {
-            exchange.is_open = false;
-            exchange.draft.clear();
-            exchange.begun = false;
-            exchange.finished = false;
-            exchange.misuse = None;
-        });
+    pub(super) fn disconnected(&self) -> &Object {
+        &self.disconnected
     }
 
-    /// Whether somebody else holds one of them, and would meet the next response with it.
-    ///
-    /// Where there is no interpreter lock that cannot be known: a count of references is made up of two, and another
-    /// thread may move one between them meanwhile. There handles are used once.
-    pub(crate) fn is_shared(&self) -> bool {
-        // SAFETY: all are live, and the thread is attached. The two others hold the first.
+    /// The `StartResponse`, for something that outlives the handles.
+    pub(super) fn keep(&self, py: Python<'_>) -> StartResponseRef {
+        StartResponseRef(self.start_response.clone_ref(py))
+    }
+}
+
+impl interface::Handles for Handles {
+    fn exchange(&self) -> &Exchange {
+        // SAFETY: the object was made by `HandleTypes::make`, and lives as long as the handles.
+        &unsafe { StartResponse::of(self.start_response.as_ptr()) }.exchange
+    }
+
+    /// Where there is no GIL that cannot be known: a count of references is made up of two, and another thread may move
+    /// one between them meanwhile. There handles are used once.
+    fn is_shared(&self) -> bool {
+        // SAFETY: all are live, and a count is read as a whole. Under the GIL it is exact, because a thread that is about
+        // to return or to keep handles is attached. The two others hold the first.
         cfg!(Py_GIL_DISABLED)
             || unsafe {
                 ffi::Py_REFCNT(self.start_response.as_ptr()) != 3
@@ -220,25 +165,12 @@ impl Handles {
                     || ffi::Py_REFCNT(self.disconnected.as_ptr()) != 1
             }
     }
+}
 
-    pub(crate) fn start_response(&self) -> *mut ffi::PyObject {
-        self.start_response.as_ptr()
-    }
-
-    pub(crate) fn disconnected(&self) -> *mut ffi::PyObject {
-        self.disconnected.as_ptr()
-    }
-
-    /// What the application has said so far.
-    pub(crate) fn exchange(&self) -> &Guarded<Exchange> {
-        // SAFETY: the object was made by `HandleTypes::make`, and lives as long as the handles.
-        unsafe { StartResponse::of(self.start_response.as_ptr()) }.exchange()
-    }
-
-    /// The `StartResponse` among them.
-    pub(crate) fn answer(&self) -> &StartResponse {
-        // SAFETY: as above.
-        unsafe { StartResponse::of(self.start_response.as_ptr()) }
+impl StartResponseRef {
+    pub(super) fn exchange(&self) -> &Exchange {
+        // SAFETY: it is one, made by `HandleTypes::make`, and lives as long as this.
+        &unsafe { StartResponse::of(self.0.as_ptr()) }.exchange
     }
 }
 
@@ -257,15 +189,6 @@ impl StartResponse {
     unsafe fn of_companion<'a>(companion: *mut ffi::PyObject) -> &'a Self {
         // SAFETY: as the caller promises; a companion keeps its `StartResponse` alive.
         unsafe { Self::of((*companion.cast::<Companion>()).start_response) }
-    }
-
-    pub(crate) fn exchange(&self) -> &Guarded<Exchange> {
-        &self.exchange
-    }
-
-    /// The server, while there is one.
-    fn host(&self) -> Option<Arc<Host>> {
-        self.host.upgrade()
     }
 }
 
@@ -308,10 +231,9 @@ fn make_type(
 }
 
 unsafe extern "C" fn drop_start_response(object: *mut ffi::PyObject) {
-    // SAFETY: the interpreter calls this once, for an object of `HandleTypes::make` that nobody can reach any more. An
+    // SAFETY: the interpreter calls this once, for an object of `HandleTypes::make` to which nothing refers any more. An
     // instance of a heap type holds a reference to it.
     unsafe {
-        ptr::drop_in_place(&raw mut (*object.cast::<StartResponse>()).host);
         ptr::drop_in_place(&raw mut (*object.cast::<StartResponse>()).exchange);
         free(object);
     }
@@ -381,19 +303,19 @@ unsafe fn start_response(
                 "start_response takes 2 or 3 arguments, {positional} were given"
             )));
         }
-        for (place, slot) in given.iter_mut().enumerate().take(positional) {
-            *slot = *arguments.add(place);
+        for (index, slot) in given.iter_mut().enumerate().take(positional) {
+            *slot = *arguments.add(index);
         }
         if !keywords.is_null() {
-            for place in 0..ffi::Py_SIZE(keywords) {
-                let name = latin1_of(ffi::PyTuple_GET_ITEM(keywords, place)).unwrap_or_default();
+            for keyword in 0..ffi::Py_SIZE(keywords) {
+                let name = latin1_of(ffi::PyTuple_GET_ITEM(keywords, keyword)).unwrap_or_default();
                 let index = match name {
                     b"status" => 0,
                     b"headers" | b"response_headers" => 1,
                     b"exc_info" => 2,
                     _ => return Err(PyTypeError::new_err("start_response takes status, response_headers, exc_info")),
                 };
-                given[index] = *arguments.add(positional + place.cast_unsigned());
+                given[index] = *arguments.add(positional + keyword.cast_unsigned());
             }
         }
         let [status, headers, exc_info] = given;
@@ -401,60 +323,31 @@ unsafe fn start_response(
             return Err(PyTypeError::new_err("start_response needs a status and a list of headers"));
         }
         let replaces = !exc_info.is_null() && exc_info != ffi::Py_None();
-        // Worked on outside of the exchange: making an error message runs Python code, which could call us again, and
-        // other threads may. So what has to hold is looked at before and after.
-        let taken = it.exchange.with(py, |exchange| {
-            admit(exchange, replaces)?;
-            // One that is empty has room perhaps.
-            Ok(if replaces { Draft::default() } else { std::mem::take(&mut exchange.draft) })
-        });
-        let mut new = taken.map_err(|refusal: Inadmissible| refusal.error(py, exc_info))?;
+        // Filled outside of the exchange: making an error message runs Python code, which could call us again, and other
+        // threads may.
+        let taken = it.exchange.take_draft(py, replaces);
+        let mut new = taken.map_err(|refusal| start_error(py, refusal, exc_info))?;
         let drafted = draft(py, &mut new, status, headers);
         if drafted.is_err() {
             new.clear();
         }
-        let stored = it.exchange.with(py, |exchange| {
-            admit(exchange, replaces)?;
-            exchange.draft = new;
-            // Handles are closed before they are let go, so this one is alive.
-            Ok(Object::from_borrowed(it.write))
-        });
+        // Handles are closed before they are dropped, so while the response is not over the `Write` is alive.
+        let stored = it.exchange.store_draft(py, replaces, new, || Object::from_borrowed(it.write));
         drafted?;
-        stored.map_err(|refusal: Inadmissible| refusal.error(py, exc_info))
+        stored.map_err(|refusal| start_error(py, refusal, exc_info))
     }
 }
 
-/// Why `start_response` cannot be called now.
-enum Inadmissible {
-    Over,
-    Begun,
-    Again,
-}
-
-fn admit(exchange: &Exchange, replaces: bool) -> Result<(), Inadmissible> {
-    if exchange.is_over() {
-        Err(Inadmissible::Over)
-    } else if replaces && exchange.begun {
-        Err(Inadmissible::Begun)
-    } else if !replaces && !exchange.draft.is_empty() {
-        Err(Inadmissible::Again)
-    } else {
-        Ok(())
-    }
-}
-
-impl Inadmissible {
-    /// # Safety
-    /// The thread is attached; `exc_info` is live where the response has begun.
-    unsafe fn error(self, py: Python<'_>, exc_info: *mut ffi::PyObject) -> PyErr {
-        match self {
-            Inadmissible::Over => PyRuntimeError::new_err("start_response was called after the response had ended"),
-            // SAFETY: as the caller promises.
-            Inadmissible::Begun => unsafe { error_of(py, exc_info) },
-            Inadmissible::Again => PyAssertionError::new_err(
-                "start_response was called again without exc_info: a response has one status (PEP 3333)",
-            ),
-        }
+/// # Safety
+/// The thread is attached; `exc_info` is live where the response has begun.
+unsafe fn start_error(py: Python<'_>, refusal: StartRefusal, exc_info: *mut ffi::PyObject) -> PyErr {
+    match refusal {
+        StartRefusal::Over => PyRuntimeError::new_err("start_response was called after the response had ended"),
+        // SAFETY: as the caller promises.
+        StartRefusal::Begun => unsafe { error_of(py, exc_info) },
+        StartRefusal::Again => PyAssertionError::new_err(
+            "start_response was called again without exc_info: a response has one status (PEP 3333)",
+        ),
     }
 }
 
@@ -570,40 +463,13 @@ unsafe fn write(py: Python<'_>, callable: *mut ffi::PyObject, data: *mut ffi::Py
         if ffi::PyBytes_Check(data) == 0 {
             return Err(wrong_type(py, data, "write takes bytes"));
         }
-        (chunk_of(py, Object::from_borrowed(data))?, StartResponse::of_companion(callable))
+        (Chunk::of(py, Object::from_borrowed(data))?, StartResponse::of_companion(callable))
     };
-    if chunk.as_ref().is_empty() {
-        return Ok(());
+    if chunk.as_ref().is_empty() || it.exchange.write(py, chunk)? {
+        Ok(())
+    } else {
+        Err(PyRuntimeError::new_err("write was called outside of the application's call for its response"))
     }
-    let outside = || PyRuntimeError::new_err("write was called outside of the application's call for its response");
-    let host = it.host().ok_or_else(outside)?;
-    let written = host.with(py, |state| {
-        it.exchange.with(py, |exchange| {
-            let ticket = exchange.ticket.as_ref().filter(|_| !exchange.finished)?;
-            let draft = &exchange.draft;
-            let (written, is_full) = state.engine.reply(ticket, |reply| {
-                if !reply.is_begun() {
-                    if draft.is_empty() {
-                        // Another start_response is at work, or has failed.
-                        return None;
-                    }
-                    reply.begin(draft, None);
-                }
-                let written = reply.write(chunk);
-                if written.is_ok() {
-                    reply.flush();
-                }
-                Some((written, reply.is_full()))
-            })?;
-            exchange.begun = true;
-            exchange.misuse = written.err().or(exchange.misuse.take());
-            Some((written, is_full))
-        })
-    })?;
-    let (written, is_full) = written.ok_or_else(outside)?;
-    written.map_err(|misuse| PyValueError::new_err(misuse.to_string()))?;
-    // The caller cannot be suspended as an iterable can: it waits here for its peer, if others can go on meanwhile.
-    if is_full { host.wait_for_output(py, it) } else { Ok(()) }
 }
 
 /// `environ['kirsch.disconnected']()`
@@ -617,56 +483,10 @@ unsafe extern "C" fn call_disconnected(
     unsafe {
         let py = Python::assume_attached();
         let result = if ffi::PyVectorcall_NARGS(count) == 0 && keywords.is_null() {
-            disconnected(py, StartResponse::of_companion(callable)).map_err(PyErr::from)
+            StartResponse::of_companion(callable).exchange.is_disconnected(py)
         } else {
             Err(PyTypeError::new_err("kirsch.disconnected takes no arguments"))
         };
         answer(py, result.map(|left| Object::from_borrowed(if left { ffi::Py_True() } else { ffi::Py_False() })))
-    }
-}
-
-/// Whether whoever waits for the response has left. Once the response is over, nobody waits for it. While it is
-/// suspended the engine watches its peer: it is there, or the response would be over soon.
-fn disconnected(py: Python<'_>, it: &StartResponse) -> Result<bool, Reentered> {
-    let Some(host) = it.host() else { return Ok(true) };
-    host.with(py, |state| {
-        it.exchange.with(py, |exchange| match &exchange.ticket {
-            Some(ticket) => state.engine.has_peer_left(ticket),
-            None => exchange.is_over(),
-        })
-    })
-}
-
-/// Reads from the body of the request that `start_response` answers, waiting until some of it is here.
-///
-/// # Safety
-/// `start_response` was made by [`HandleTypes::make`].
-pub(crate) unsafe fn read_into(py: Python<'_>, start_response: &Object, buffer: &mut [u8]) -> PyResult<usize> {
-    // SAFETY: as the caller promises.
-    let it = unsafe { StartResponse::of(start_response.as_ptr()) };
-    match it.host() {
-        Some(host) => host.read_body(py, it, buffer),
-        None => Err(read_too_late()),
-    }
-}
-
-pub(crate) fn read_too_late() -> PyErr {
-    PyRuntimeError::new_err("wsgi.input was read after the response had ended")
-}
-
-impl Drop for Handles {
-    /// A call that did not come to its end, because code of ours panicked, is cut off.
-    fn drop(&mut self) {
-        // SAFETY: references to Python objects are dropped attached.
-        let py = unsafe { Python::assume_attached() };
-        let left = self.exchange().with(py, |exchange| {
-            let ticket = exchange.take_ticket_for_good();
-            ticket.map(|ticket| (ticket, exchange.key))
-        });
-        if let Some((ticket, key)) = left
-            && let Some(host) = self.answer().host()
-        {
-            host.cut_off(py, ticket, Some(key));
-        }
     }
 }

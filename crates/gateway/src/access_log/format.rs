@@ -1,30 +1,18 @@
-//! The access log: one line a request, written without the interpreter's help.
-//!
-//! A format is compiled once into pieces. Lines collect in a buffer that goes to the writer thread ([`log_writer`]) when
-//! the engine is about to wait, or when it is full. By choice lines go to a Python callable instead (`logging`), which
-//! costs what `logging` costs.
-//!
-//! [`log_writer`]: crate::log_writer
+//! What a line of the access log says. No Python here.
 
-use crate::log_writer::Log;
-use crate::object::Object;
+use crate::text::{common_log_time, escaped, push_escaped, rfc3339};
 use base64::Engine as _;
 use engine::{Peer, Refusal};
-use pyo3::exceptions::PyValueError;
-use pyo3::ffi;
-use pyo3::prelude::*;
-use pyo3::types::{PyBool, PyDict, PyFloat, PyInt, PyString};
 use std::borrow::Cow;
-use std::ffi::CStr;
 use std::fmt::Write as _;
-use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use wire::http1::{Draft, Field, Head, PartialRequestLine, Version};
 
 /// Apache's and gunicorn's combined format.
 const COMBINED: &str = r#"%(h)s %(l)s %(u)s %(t)s "%(r)s" %(s)s %(b)s "%(f)s" "%(a)s""#;
-/// Collected lines go to the writer beyond this.
-const BUFFER: usize = 64 << 10;
+/// gunicorn's atoms, without those that carry a name.
+const ATOMS: [&str; 19] =
+    ["h", "l", "u", "t", "r", "m", "U", "q", "H", "s", "b", "B", "f", "a", "T", "L", "M", "D", "p"];
 
 const REQUEST_ID_MAX: usize = 128;
 /// Of the target of a request that was refused no more is shown.
@@ -32,7 +20,7 @@ const TARGET_MAX: usize = 1024;
 
 /// What is remembered of a request until its line is written.
 pub(crate) struct Entry {
-    begun: Instant,
+    pub(super) begun: Instant,
     at: SystemTime,
     peer: Peer,
     method: Box<[u8]>,
@@ -114,7 +102,7 @@ impl Entry {
 
 /// One piece of a compiled format.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Piece {
+pub(super) enum Piece {
     Text(String),
     Address,
     Dash,
@@ -140,6 +128,27 @@ enum Piece {
     Variable(String),
 }
 
+/// A compiled format.
+#[derive(Debug)]
+pub(super) enum Format {
+    Text(Vec<Piece>),
+    Json,
+}
+
+impl Format {
+    /// The format `combined`, `json` or of gunicorn's atoms.
+    ///
+    /// # Errors
+    /// What is wrong with it: the end of a sentence that begins with the format.
+    pub(super) fn compile(format: &str) -> Result<Self, String> {
+        match format {
+            "json" => Ok(Self::Json),
+            "combined" => compile(COMBINED).map(Self::Text),
+            format => compile(format).map(Self::Text),
+        }
+    }
+}
+
 /// What became of a request.
 pub(crate) struct Response<'a> {
     pub(crate) status: u16,
@@ -156,178 +165,38 @@ impl Response<'_> {
 }
 
 /// What an access log line is made of.
-struct Line<'a> {
-    entry: &'a Entry,
-    response: Response<'a>,
-    environ: Option<&'a Object>,
+pub(super) struct Line<'a> {
+    pub(super) entry: &'a Entry,
+    pub(super) response: Response<'a>,
+    /// A variable of the request as the application had it, by its name.
+    pub(super) variable: &'a dyn Fn(&str) -> Option<String>,
     /// The number of the call, if it came to one.
-    call: Option<u64>,
-    took: Duration,
+    pub(super) call: Option<u64>,
+    pub(super) took: Duration,
 }
 
-enum Shape {
-    Text(Vec<Piece>),
-    Json,
-}
-
-enum Sink {
-    Log(Arc<Log>),
-    Logger(Py<PyAny>),
-}
-
-/// Lines that a logger has still to be given, each with its atoms.
-pub(crate) struct LoggerLines {
-    pub(crate) logger: Py<PyAny>,
-    pub(crate) lines: Vec<(String, Py<PyAny>)>,
-}
-
-/// Writes access log lines.
-pub(crate) struct AccessLog {
-    shape: Shape,
-    sink: Sink,
-    buffer: Vec<u8>,
-    /// Lines that the logger has still to be given, with their atoms.
-    pending: Vec<(String, Py<PyAny>)>,
-    line: String,
-    /// The time of a line is the same for all of a second.
+/// The time of a line, which is the same text for all of a second.
+#[derive(Debug)]
+pub(super) struct LineTime {
     second: u64,
-    time: String,
+    text: String,
 }
 
-impl AccessLog {
-    /// Writes to `log` or to `logger`, in the format `combined`, `json` or of gunicorn's atoms; none if there is neither.
-    ///
-    /// # Errors
-    /// `ValueError` for an unknown atom.
-    pub(crate) fn new(log: Option<Arc<Log>>, format: &str, logger: Option<Py<PyAny>>) -> PyResult<Option<Self>> {
-        let sink = match (logger, log) {
-            (Some(logger), _) => Sink::Logger(logger),
-            (None, Some(log)) => Sink::Log(log),
-            (None, None) => return Ok(None),
-        };
-        let shape = match format {
-            "json" => Shape::Json,
-            "combined" => Shape::Text(compile_named(COMBINED)?),
-            format => Shape::Text(compile_named(format)?),
-        };
-        Ok(Some(Self {
-            shape,
-            sink,
-            buffer: Vec::new(),
-            pending: Vec::new(),
-            line: String::new(),
-            second: u64::MAX,
-            time: String::new(),
-        }))
+impl Default for LineTime {
+    fn default() -> Self {
+        Self { second: u64::MAX, text: String::new() }
     }
+}
 
-    /// Opens the path again, after a rotation. The old file stays in use if that fails.
-    ///
-    /// # Errors
-    /// `OSError` if it cannot be opened.
-    pub(crate) fn reopen(&mut self) -> PyResult<()> {
-        self.flush();
-        match &self.sink {
-            Sink::Log(log) => log.reopen(),
-            Sink::Logger(_) => Ok(()),
-        }
-    }
-
-    /// Hands what has collected to the writer.
-    pub(crate) fn flush(&mut self) {
-        if let Sink::Log(log) = &self.sink
-            && !self.buffer.is_empty()
-        {
-            log.append(&self.buffer, Duration::ZERO);
-            self.buffer.clear();
-        }
-    }
-
-    /// What there is to tell of lines that were dropped.
-    pub(crate) fn take_notices(&self, is_last: bool) -> Vec<String> {
-        match &self.sink {
-            Sink::Log(log) => log.take_notices(is_last),
-            Sink::Logger(_) => Vec::new(),
-        }
-    }
-
-    pub(crate) fn has_pending(&self) -> bool {
-        !self.pending.is_empty()
-    }
-
-    /// Lines for the logger, which may be called only while nothing is locked.
-    pub(crate) fn take_pending(&mut self, py: Python<'_>) -> Option<LoggerLines> {
-        match &self.sink {
-            Sink::Logger(logger) if !self.pending.is_empty() => {
-                Some(LoggerLines { logger: logger.clone_ref(py), lines: std::mem::take(&mut self.pending) })
-            }
-            _ => None,
-        }
-    }
-
-    /// Takes a line in.
-    pub(crate) fn write<'a>(
-        &mut self,
-        py: Python<'_>,
-        entry: &'a Entry,
-        response: Response<'a>,
-        environ: Option<&'a Object>,
-        call: Option<u64>,
-    ) {
-        self.set_time(entry.at);
-        let line = Line { entry, response, environ, call, took: entry.begun.elapsed() };
-        self.line.clear();
-        match &self.shape {
-            Shape::Text(pieces) => {
-                for piece in pieces {
-                    line.push(py, piece, &self.time, &mut self.line);
-                }
-            }
-            Shape::Json => line.push_json(&mut self.line),
-        }
-        if let Sink::Logger(_) = &self.sink {
-            match line.atoms(py, &self.time) {
-                Ok(atoms) => self.pending.push((self.line.clone(), atoms.into_any().unbind())),
-                Err(error) => error.write_unraisable(py, None),
-            }
-            return;
-        }
-        self.buffer.extend_from_slice(self.line.as_bytes());
-        self.buffer.push(b'\n');
-        if self.buffer.len() > BUFFER {
-            self.flush();
-        }
-    }
-
-    fn set_time(&mut self, at: SystemTime) {
-        let second = at.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
+impl LineTime {
+    pub(super) fn of(&mut self, entry: &Entry) -> &str {
+        let second = entry.at.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
         if second != self.second {
             self.second = second;
-            self.time = common_log_time(at);
+            self.text = common_log_time(entry.at);
         }
+        &self.text
     }
-}
-
-/// `[20/Nov/2026:19:00:00 +0000]`, from the date that HTTP writes: `Fri, 20 Nov 2026 19:00:00 GMT`.
-fn common_log_time(at: SystemTime) -> String {
-    let date = httpdate::fmt_http_date(at);
-    format!("[{}/{}/{}:{} +0000]", &date[5..7], &date[8..11], &date[12..16], &date[17..25])
-}
-
-/// Refuses a format that a log could not be written in.
-///
-/// # Errors
-/// `ValueError` as [`AccessLog::new`] raises it.
-pub(crate) fn check_format(format: &str) -> PyResult<()> {
-    match format {
-        "json" | "combined" => Ok(()),
-        format => compile(format).map(drop).map_err(PyValueError::new_err),
-    }
-}
-
-/// As [`compile`], with an error that names the argument of the server's constructor.
-fn compile_named(format: &str) -> PyResult<Vec<Piece>> {
-    compile(format).map_err(|message| PyValueError::new_err(format!("access_log_format: {format:?} {message}")))
 }
 
 /// The pieces of a format of atoms. An error is the end of a sentence that begins with the format.
@@ -399,7 +268,15 @@ fn piece(name: &str) -> Result<Piece, String> {
 }
 
 impl Line<'_> {
-    fn push(&self, py: Python<'_>, piece: &Piece, time: &str, out: &mut String) {
+    /// Appends the line in this format; `time` is the [`LineTime`] of its entry.
+    pub(super) fn push(&self, format: &Format, time: &str, out: &mut String) {
+        match format {
+            Format::Text(pieces) => pieces.iter().for_each(|piece| self.push_piece(piece, time, out)),
+            Format::Json => self.push_json(out),
+        }
+    }
+
+    fn push_piece(&self, piece: &Piece, time: &str, out: &mut String) {
         let entry = self.entry;
         // Writing to a String cannot fail.
         let _ = match piece {
@@ -439,10 +316,7 @@ impl Line<'_> {
             Piece::Process => write!(out, "<{}>", std::process::id()),
             Piece::RequestField(name) => push_escaped(entry.field(name.as_bytes()), out),
             Piece::ResponseField(name) => push_escaped(self.response_field(name).as_deref(), out),
-            Piece::Variable(name) => {
-                let value = self.environ.and_then(|environ| variable(py, environ, name));
-                push_escaped(value.as_deref().map(str::as_bytes), out)
-            }
+            Piece::Variable(name) => push_escaped((self.variable)(name).as_deref().map(str::as_bytes), out),
         };
     }
 
@@ -500,92 +374,108 @@ impl Line<'_> {
         }
     }
 
-    /// gunicorn's atoms, for `logging`'s `extra`.
-    fn atoms<'py>(&self, py: Python<'py>, time: &str) -> PyResult<Bound<'py, PyDict>> {
-        let atoms = PyDict::new(py);
-        for name in ["h", "l", "u", "t", "r", "m", "U", "q", "H", "s", "b", "B", "f", "a", "T", "L", "M", "D", "p"] {
+    /// gunicorn's atoms with their values, for `logging`'s `extra`.
+    pub(super) fn atoms(&self, time: &str) -> Vec<(String, String)> {
+        let mut atoms = Vec::new();
+        for name in ATOMS {
             let mut value = String::new();
-            self.push(py, &piece(name).map_err(PyValueError::new_err)?, time, &mut value);
-            atoms.set_item(name, value)?;
+            if let Ok(piece) = piece(name) {
+                self.push_piece(&piece, time, &mut value);
+            }
+            atoms.push((name.to_owned(), value));
         }
-        for field in &entry_fields(self.entry) {
-            atoms.set_item(format!("{{{}}}i", field.0), &field.1)?;
-        }
-        for (name, value) in self.response_fields() {
-            atoms.set_item(format!("{{{name}}}o"), escaped(&value))?;
-        }
-        Ok(atoms)
+        let Entry { fields, block, .. } = self.entry;
+        atoms.extend(fields.iter().map(|field| {
+            let name = String::from_utf8_lossy(field.name(block)).to_ascii_lowercase();
+            (format!("{{{name}}}i"), escaped(field.value(block)))
+        }));
+        atoms.extend(self.response_fields().map(|(name, value)| (format!("{{{name}}}o"), escaped(&value))));
+        atoms
     }
 }
 
-fn entry_fields(entry: &Entry) -> Vec<(String, String)> {
-    let fields = entry.fields.iter();
-    fields
-        .map(|field| {
-            let name = String::from_utf8_lossy(field.name(&entry.block)).to_ascii_lowercase();
-            (name, escaped(field.value(&entry.block)))
-        })
-        .collect()
-}
-
-/// Whether a request id that somebody else has made is short and plain: then it can do no harm in a log.
+/// Whether a request id that a client or a proxy has made is short and plain: then it can do no harm in a log.
 pub(crate) fn is_request_id(given: &[u8]) -> bool {
     let is_plain = |&byte: &u8| byte.is_ascii_alphanumeric() || b"-._~:/+=@".contains(&byte);
     !given.is_empty() && given.len() <= REQUEST_ID_MAX && given.iter().all(is_plain)
 }
 
-/// A variable of an environ as text, if it is there.
-pub(crate) fn variable(py: Python<'_>, environ: &Object, name: &str) -> Option<String> {
-    environ.bind(py).get_item(name).ok().as_ref().map(text)
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::SocketAddr;
+    use wire::http1::{Limits, Receiver};
 
-/// A variable as text. The engine is locked, so nothing of the application's may run: what is neither a text nor a number
-/// is told by the name of its class.
-fn text(value: &Bound<'_, PyAny>) -> String {
-    if let Ok(text) = value.cast::<PyString>() {
-        return text.to_string_lossy().into_owned();
+    fn entry() -> Entry {
+        let request = b"GET /a?q=1 HTTP/1.1\r\nHost: h\r\nUser-Agent: a \"b\"\r\nX-Request-ID: r-1\r\n\r\n";
+        let (mut receiver, mut fields) = (Receiver::default(), Vec::new());
+        let head = receiver.head(request, &mut fields, &Limits::default()).unwrap().unwrap();
+        let peer = Peer { address: Some(SocketAddr::from(([127, 0, 0, 1], 5))), listener: 0 };
+        let mut entry = Entry::new(&head, peer);
+        entry.at = UNIX_EPOCH + Duration::from_micros(1_784_808_000_123_456);
+        // The grammar has no such byte in a target; what is logged of a refused request may have.
+        entry.target = (*b"/a\x1b?q=1").into();
+        entry.path_end = 3;
+        entry
     }
-    let is_plain = value.is_none()
-        || value.is_exact_instance_of::<PyBool>()
-        || value.is_exact_instance_of::<PyInt>()
-        || value.is_exact_instance_of::<PyFloat>();
-    if is_plain {
-        return value.to_string();
+
+    fn line(format: &str, variable: &dyn Fn(&str) -> Option<String>) -> String {
+        let entry = entry();
+        let format = Format::compile(format).unwrap();
+        let response = Response { status: 200, body_bytes: 0, draft: None };
+        let line = Line { entry: &entry, response, variable, call: Some(7), took: Duration::from_micros(1_500_250) };
+        let (mut time, mut out) = (LineTime::default(), String::new());
+        line.push(&format, time.of(&entry), &mut out);
+        out
     }
-    // SAFETY: the object is live and keeps its type; a type's name is a C string that lives as long as the type.
-    let name = unsafe { CStr::from_ptr((*ffi::Py_TYPE(value.as_ptr())).tp_name) };
-    format!("<{}>", name.to_string_lossy())
-}
 
-/// `2026-11-20T19:00:00.123456Z`, put together from the date that HTTP writes.
-pub(crate) fn rfc3339(at: SystemTime, since: Duration) -> String {
-    let date = httpdate::fmt_http_date(at);
-    let months = ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
-    let month = months.iter().position(|month| *month == &date[8..11]).map_or(0, |index| index + 1);
-    format!("{}-{month:02}-{}T{}.{:06}Z", &date[12..16], &date[5..7], &date[17..25], since.subsec_micros())
-}
+    #[test]
+    fn test_combined_line_has_the_form_that_tools_read() {
+        assert_eq!(
+            line("combined", &|_| None),
+            r#"127.0.0.1 - - [23/Jul/2026:12:00:00 +0000] "GET /a\x1b?q=1 HTTP/1.1" 200 - "-" "a \"b\"""#
+        );
+    }
 
-/// [`push_escaped`] into a string of its own.
-pub(crate) fn escaped(bytes: &[u8]) -> String {
-    let mut out = String::new();
-    let _ = push_escaped(Some(bytes), &mut out);
-    out
-}
+    #[test]
+    fn test_atoms_show_parts_times_and_variables() {
+        let variable = |name: &str| (name == "REMOTE_USER").then(|| "eve".to_owned());
+        let format =
+            "%(m)s %(U)s %(q)s %(B)s %(T)s %(L)s %(M)s %(D)s %({x-request-id}i)s %({REMOTE_USER}e)s %({X}e)s 1%%";
+        assert_eq!(line(format, &variable), r"GET /a\x1b q=1 0 1 1.500250 1500 1500250 r-1 eve - 1%");
+    }
 
-/// Text of a peer, such that it can neither end its quotes nor its line, nor speak to a terminal: Apache's escapes.
-/// What is not there is `-`.
-fn push_escaped(bytes: Option<&[u8]>, out: &mut String) -> std::fmt::Result {
-    let Some(bytes) = bytes else { return out.write_str("-") };
-    for &byte in bytes {
-        match byte {
-            b'"' | b'\\' => {
-                out.push('\\');
-                out.push(char::from(byte));
-            }
-            b'\t' => out.push_str("\\t"),
-            0x20..0x7f => out.push(char::from(byte)),
-            _ => write!(out, "\\x{byte:02x}")?,
+    #[test]
+    fn test_json_line_is_one_object_that_no_terminal_obeys() {
+        let line = line("json", &|_| None);
+        assert!(!line.contains('\u{1b}') && !line.contains('\n'));
+        let object: serde_json::Value = serde_json::from_str(&line).unwrap();
+        assert_eq!(object["time"], "2026-07-23T12:00:00.123456Z");
+        assert_eq!(object["path"], "/a\u{1b}");
+        assert_eq!(object["request_id"], "r-1");
+        assert_eq!(object["duration_us"], 1_500_250);
+    }
+
+    #[test]
+    fn test_format_that_is_none_says_what_is_wrong() {
+        let unknown = Format::compile("%(nothing)s").unwrap_err();
+        assert!(unknown.contains("there is no atom %(nothing)s"), "{unknown}");
+        let lonely = Format::compile("50% done").unwrap_err();
+        assert!(lonely.contains("a percent sign is %%"), "{lonely}");
+    }
+
+    #[test]
+    fn test_every_listed_atom_compiles() {
+        for atom in ATOMS {
+            assert!(piece(atom).is_ok(), "{atom}");
         }
     }
-    Ok(())
+
+    #[test]
+    fn test_request_id_is_plain_and_short() {
+        assert!(is_request_id(b"a-1_2.3~:/+=@"));
+        for given in [&b""[..], b"a b", b"a\nb", &[b'a'; REQUEST_ID_MAX + 1]] {
+            assert!(!is_request_id(given));
+        }
+    }
 }

@@ -1,13 +1,17 @@
-//! The engines of one server. There is one where the interpreter has a lock: threads that take turns share it by the
-//! baton. Where there is none each processor has its own, with threads of its own, so that they do not meet at one lock.
+//! The engines of one server. Where there is a GIL there is one: threads that take turns share it as leader and followers.
+//! On a free-threaded interpreter each processor has its own, with threads of its own, so that they do not meet at one
+//! lock.
 //!
-//! All accept from the same listeners, and a connection stays with the engine that has accepted it. What is asked of the
-//! server is asked of each of them, and what they answer is put together here: numbers are added up, a limit is shared.
+//! All accept from the same listeners, and a connection stays with the engine that has accepted it. What is requested of
+//! the server goes to each of them, and what they report is put together here: numbers are added up, a limit is shared.
 
-use crate::calls::{Call, Place};
-use crate::host::{Host, Polled, Reentered, ServerShared, Stop};
+use super::calls::Call;
+use super::index::EngineIndex;
+use super::job::Job;
+use super::shared::{Reentered, ServerShared, Stop};
+use super::threads::{Host, Polled};
+use crate::interface::Interface;
 use crate::scoreboard::Snapshot;
-use crate::wsgi::Job;
 use engine::Times;
 use pyo3::prelude::*;
 use std::collections::BTreeMap;
@@ -15,9 +19,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-pub(crate) struct Engines {
-    hosts: Box<[Arc<Host>]>,
-    shared: Arc<ServerShared>,
+pub(crate) struct Engines<I: Interface> {
+    hosts: Box<[Arc<Host<I>>]>,
+    shared: Arc<ServerShared<Host<I>>>,
     /// So many of them have threads.
     started: AtomicUsize,
 }
@@ -27,9 +31,9 @@ pub(crate) fn share(whole: usize, index: usize, engines: usize) -> usize {
     whole / engines + usize::from(index < whole % engines)
 }
 
-impl Engines {
+impl<I: Interface> Engines<I> {
     /// At least one.
-    pub(crate) fn new(hosts: Vec<Arc<Host>>, shared: Arc<ServerShared>) -> Self {
+    pub(crate) fn new(hosts: Vec<Arc<Host<I>>>, shared: Arc<ServerShared<Host<I>>>) -> Self {
         shared.connect(&hosts);
         Self { hosts: hosts.into(), shared, started: AtomicUsize::new(0) }
     }
@@ -39,7 +43,7 @@ impl Engines {
         self.hosts[0].work(py, 0);
     }
 
-    /// Starts the first thread of each engine. Where one cannot be had, those that could serve no longer.
+    /// Starts the first thread of each engine. Where one cannot be started, the others end.
     ///
     /// # Errors
     /// If not even one could be started. Otherwise the failure is that of the server.
@@ -59,13 +63,13 @@ impl Engines {
 
     /// Is the thread `index` of the server.
     pub(crate) fn work(&self, py: Python<'_>, index: usize) {
-        let is_before = |host: &&Arc<Host>| host.place().first_worker <= index;
+        let is_before = |host: &&Arc<Host<I>>| host.engine_index().first_worker <= index;
         let host = self.hosts.iter().rev().find(is_before).expect("the first begins with 0");
-        host.work(py, index - host.place().first_worker);
+        host.work(py, index - host.engine_index().first_worker);
     }
 
     /// For a loop that hosts the engine: see [`Host::poll`].
-    pub(crate) fn poll(&self, py: Python<'_>) -> PyResult<Polled> {
+    pub(crate) fn poll(&self, py: Python<'_>) -> PyResult<Polled<I>> {
         self.hosts[0].poll(py)
     }
 
@@ -73,7 +77,7 @@ impl Engines {
         self.hosts[0].timeout(py)
     }
 
-    pub(crate) fn run_whole(&self, py: Python<'_>, job: Job) {
+    pub(crate) fn run_whole(&self, py: Python<'_>, job: Job<I>) {
         self.hosts[0].run_whole(py, job);
     }
 
@@ -130,7 +134,7 @@ impl Engines {
         self.hosts.iter().try_for_each(|host| host.fail_if_failed(py))
     }
 
-    /// Waits until calls have passed their deadlines, and tells each once; `None`: the server has ended.
+    /// Waits until calls have missed their deadlines, and returns each once; `None`: the server has ended.
     pub(crate) fn await_overdue(&self, py: Python<'_>) -> PyResult<Option<Vec<Call>>> {
         loop {
             let mut overdue = Vec::new();
@@ -159,18 +163,18 @@ impl Engines {
     }
 
     pub(crate) fn interrupt(&self, py: Python<'_>, call: u64) -> Result<bool, Reentered> {
-        self.hosts[Place::engine_of(call, self.hosts.len())].interrupt(py, call)
+        self.hosts[EngineIndex::engine_of(call, self.hosts.len())].interrupt(py, call)
     }
 
     pub(crate) fn write_off(&self, py: Python<'_>, call: u64) -> Result<(), Reentered> {
-        self.hosts[Place::engine_of(call, self.hosts.len())].write_off(py, call)
+        self.hosts[EngineIndex::engine_of(call, self.hosts.len())].write_off(py, call)
     }
 
     /// The times of requests that are over, and how many there was no room for.
     pub(crate) fn times(&self, py: Python<'_>) -> Result<(Vec<Times>, u64), Reentered> {
         let mut all = (Vec::new(), 0);
         for host in &self.hosts {
-            let (times, dropped) = host.with(py, |state| state.engine.times())?;
+            let (times, dropped) = host.times(py)?;
             all.0.extend(times);
             all.1 += dropped;
         }

@@ -1,42 +1,14 @@
-//! Writes log lines to a file, a pipe or a terminal, and never makes the thread that logs wait for it.
-//!
-//! `write(2)` waits as long as a pipe is full, a terminal is stopped, or a disk does not answer. So callers only append
-//! to a bounded queue, and one thread for each log takes lines from there and writes them. That thread holds neither
-//! the GIL nor the engine, so nothing but the log waits with it. Two cheaper ways do not suffice:
-//!
-//! * `O_NONBLOCK` belongs to the open file description. Standard error shares that with the shell and with every other
-//!   process of the terminal, which would all get `EAGAIN`.
-//! * `poll(2)` before `write(2)` tells the truth only until another process has filled the pipe.
-//!
-//! ```text
-//!   request threads ──append──▶ queue (at most CAPACITY) ──▶ writer thread ──write(2)──▶ file, pipe, terminal
-//!                    └─ full: drop and count                 └─ error: drop and count
-//! ```
-//!
-//! Lines stay whole and in order. A pipe gets at most `PIPE_BUF` bytes at a time, cut at the end of a line, because the
-//! kernel does not mix these with what other processes write. A line of which a full disk has taken only the beginning
-//! is taken back.
-//!
-//! The thread is started with the first line and ends when none has come for a while. A process that forks waits for
-//! that before ([`settle_all`]); should it not come in time, the child begins with an empty queue (`after_fork_in_child`):
-//! what is queued belongs to the parent, whose thread writes it.
+//! A log: a bounded queue of lines, and the thread that writes them. No Python here.
 
-mod forks;
-mod target;
-
-use crate::access_log::rfc3339;
-use crate::host::detached;
+use super::target::Target;
+use crate::text::rfc3339;
 use engine::Waker;
-use forks::handle_forks;
-use pyo3::exceptions::{PyOSError, PyValueError};
-use pyo3::prelude::*;
 use std::collections::VecDeque;
 use std::fmt::Write as _;
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
-use target::Target;
 
 /// Bytes of lines that wait at most. It is some ten thousand lines: what a reader that was away for a moment has missed.
 const CAPACITY: usize = 1 << 20;
@@ -48,17 +20,17 @@ const LINGER: Duration = Duration::from_secs(2);
 const STUCK: Duration = Duration::from_millis(500);
 const MOMENT: Duration = Duration::from_millis(100);
 /// Lines that are dropped are reported at once, and then again after this time at the earliest.
-pub(crate) const INTERVAL: Duration = Duration::from_secs(10);
+const INTERVAL: Duration = Duration::from_secs(10);
 /// POSIX: a pipe takes so many bytes of one write without mixing them with those of others. It is 4096 on Linux.
 const PIPE_BUF: usize = libc::PIPE_BUF;
 
-/// Notices that wait at most for somebody to take them.
+/// Notices that are kept at most until they are taken.
 const NOTICES: usize = 8;
 
 /// Lines that this process has dropped since it began.
-static DROPPED: AtomicU64 = AtomicU64::new(0);
+pub(super) static DROPPED: AtomicU64 = AtomicU64::new(0);
 /// All logs of this process.
-static ALL: Mutex<Vec<Weak<Log>>> = Mutex::new(Vec::new());
+pub(super) static ALL: Mutex<Vec<Weak<Log>>> = Mutex::new(Vec::new());
 
 /// Lines that this process has dropped since it began.
 pub(crate) fn dropped() -> u64 {
@@ -73,7 +45,7 @@ struct Segment {
     ends: VecDeque<usize>,
 }
 
-/// Lines that were dropped and that nobody was told of.
+/// Lines that were dropped and not reported.
 #[derive(Default)]
 struct Loss {
     lines: u64,
@@ -90,7 +62,7 @@ fn is_due(last: Option<Instant>) -> bool {
     last.is_none_or(|last| last.elapsed() >= INTERVAL)
 }
 
-struct State {
+pub(super) struct State {
     target: Arc<Target>,
     queue: VecDeque<Segment>,
     /// Bytes that were appended, and those of them that were written or dropped.
@@ -99,14 +71,14 @@ struct State {
     /// The file ends in the middle of a line, because a full disk took no more of it.
     ragged: Option<Arc<Target>>,
     loss: Loss,
-    /// What there is to tell of dropped lines where this log cannot do so itself.
+    /// Messages about dropped lines, where this log cannot take them itself.
     notices: Vec<String>,
     thread: bool,
     /// The thread waits for a line.
     asleep: bool,
     /// Since when the thread has been writing without having got on.
     writing: Option<Instant>,
-    /// Somebody has waited in vain. Until something is written, nobody waits.
+    /// A thread has waited in vain. Until something is written, none waits.
     stalled: bool,
     /// How many wait for their lines, or for the thread's end.
     waiters: usize,
@@ -115,11 +87,26 @@ struct State {
 }
 
 impl State {
+    /// Begins anew in the child of a fork: what is queued belongs to the parent, whose thread writes it and is not here.
+    pub(super) fn begin_in_child(&mut self) {
+        self.queue.clear();
+        self.done = self.appended;
+        self.ragged = None;
+        self.loss = Loss::default();
+        self.notices.clear();
+        self.thread = false;
+        self.asleep = false;
+        self.writing = None;
+        self.stalled = false;
+        self.waiters = 0;
+        self.settling = false;
+    }
+
     fn queued(&self) -> usize {
         usize::try_from(self.appended - self.done).unwrap_or(usize::MAX)
     }
 
-    /// Lines are lost. Returns what there is to tell of it, if it is time to.
+    /// Counts lines that are lost. Returns the message about them, if it is time for one.
     fn lose(&mut self, name: &str, lines: u64, error: Option<io::Error>) -> Option<String> {
         DROPPED.fetch_add(lines, Ordering::Relaxed);
         let loss = &mut self.loss;
@@ -138,8 +125,8 @@ impl State {
         Some(format!("{lines} dropped: {name}: {why}; lines are dropped and counted until it accepts them again"))
     }
 
-    /// Lines are accepted again. Returns what there is to tell of those that were dropped before: once for a log that
-    /// is too slow and drops some again and again, or now if `at_once`.
+    /// Lines are accepted again. Returns the message about those that were dropped before: only now and then for a log that
+    /// is too slow and drops some again and again, and now if `at_once`.
     fn recover(&mut self, name: &str, at_once: bool) -> Option<String> {
         let loss = &mut self.loss;
         let since = loss.since?;
@@ -184,15 +171,15 @@ fn round(time: Duration) -> String {
 }
 
 /// Rust adds the number, which people do not need.
-fn system_text(error: &io::Error) -> String {
+pub(super) fn system_text(error: &io::Error) -> String {
     let text = error.to_string();
     text.split(" (os error").next().unwrap_or(&text).to_owned()
 }
 
-/// How a log tells of lines that it has dropped.
+/// How a log reports lines that it has dropped.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Manner {
-    /// It leaves a notice to whoever asks for it, because a line of another kind would not fit into it.
+pub(super) enum Manner {
+    /// It leaves a notice ([`Log::take_notices`]), because a line of another kind would not fit into it.
     Notice,
     /// It writes a line as the error log does.
     Text,
@@ -209,31 +196,20 @@ pub(crate) struct Log {
     /// Whether there are `notices`.
     has_notices: AtomicBool,
     waker: OnceLock<Waker>,
-    /// For the thread: there is a line, or somebody is in a hurry.
+    /// For the writer thread: there is a line, or another thread waits for its lines.
     work: Condvar,
-    /// For those who wait: something was written or dropped, or the thread has ended.
+    /// For threads that wait: something was written or dropped, or the writer thread has ended.
     progress: Condvar,
 }
 
 impl Log {
-    /// The access log: to `path`, or to standard output where that is `-`.
-    ///
-    /// # Errors
-    /// `OSError` if the file cannot be opened.
-    pub(crate) fn access(path: &str) -> PyResult<Arc<Self>> {
-        match path {
-            "-" => Ok(Self::new("standard output", None, Target::Lent(libc::STDOUT_FILENO), Manner::Notice)),
-            path => Self::file(path, Manner::Notice),
-        }
+    /// The file at `path`, which is opened for appending.
+    pub(super) fn file(path: &str, manner: Manner) -> io::Result<Arc<Self>> {
+        Ok(Self::new(path, Some(path), Target::open(path)?, manner))
     }
 
-    fn file(path: &str, manner: Manner) -> PyResult<Arc<Self>> {
-        let target = Target::open(path).map_err(|error| os_error(&error, path))?;
-        Ok(Self::new(path, Some(path), target, manner))
-    }
-
-    fn new(name: &str, path: Option<&str>, target: Target, manner: Manner) -> Arc<Self> {
-        handle_forks();
+    /// `name` is for people. A log with a path is [reopened](Self::reopen) there.
+    pub(super) fn new(name: &str, path: Option<&str>, target: Target, manner: Manner) -> Arc<Self> {
         let state = State {
             target: Arc::new(target),
             queue: VecDeque::new(),
@@ -265,23 +241,23 @@ impl Log {
         log
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    pub(super) fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Appends whole lines, and waits for no more than `patience` until they are written; not at all where others have
-    /// waited in vain.
+    /// Appends whole lines, and waits for no more than `patience` until they are written; not at all where another thread
+    /// has waited in vain.
     pub(crate) fn append(self: &Arc<Self>, lines: &[u8], patience: Duration) {
         let mut state = self.lock();
         let queued = state.queued();
-        // What alone is more than the bound has to be let through some time.
+        // What alone is more than the bound has to be let through when nothing else is queued.
         if queued > 0 && queued + lines.len() > CAPACITY {
             self.lose(&mut state, count(lines), None);
             return;
         }
         if state.loss.since.is_some() && state.loss.error.is_none() {
-            // There is room again. Told here, it stands where the lines would.
-            self.tell_recovery(&mut state, false);
+            // There is room again. Reported here, the message stands where the lines would.
+            self.report_recovery(&mut state, false);
         }
         state.push(lines);
         let mine = state.appended;
@@ -312,7 +288,7 @@ impl Log {
         !is_pending(&state)
     }
 
-    /// Whether there was time enough is up to the caller to see.
+    /// Waits while `is_pending`, for no more than `patience`; whether the time is up.
     fn wait<'a>(
         &'a self,
         mut state: MutexGuard<'a, State>,
@@ -333,23 +309,23 @@ impl Log {
     /// Opens the path again, after a rotation. What was appended before goes to the old file.
     ///
     /// # Errors
-    /// `OSError` if it cannot be opened; then the old file stays in use.
-    pub(crate) fn reopen(&self) -> PyResult<()> {
+    /// If it cannot be opened, with its path; then the old file stays in use.
+    pub(super) fn reopen(&self) -> Result<(), (io::Error, &str)> {
         if let Some(path) = &self.path {
-            let target = Target::open(path).map_err(|error| os_error(&error, path))?;
+            let target = Target::open(path).map_err(|error| (error, path.as_str()))?;
             self.lock().target = Arc::new(target);
         }
         Ok(())
     }
 
-    /// What there is to tell of dropped lines since this was asked for last. `is_last`: nothing is logged any more.
+    /// The messages about dropped lines since the last call. `is_last`: nothing is logged any more.
     pub(crate) fn take_notices(&self, is_last: bool) -> Vec<String> {
         if !is_last && !self.has_notices.load(Ordering::Acquire) {
             return Vec::new();
         }
         let mut state = self.lock();
         if is_last {
-            self.tell_recovery(&mut state, true);
+            self.report_recovery(&mut state, true);
         }
         self.has_notices.store(false, Ordering::Relaxed);
         std::mem::take(&mut state.notices)
@@ -362,32 +338,32 @@ impl Log {
 
     fn lose(&self, state: &mut State, lines: u64, error: Option<io::Error>) {
         if self.manner == Manner::Notice {
-            let told = state.lose(&self.name, lines, error);
-            self.leave_notice(state, told);
+            let message = state.lose(&self.name, lines, error);
+            self.leave_notice(state, message);
         } else {
-            // There is nobody to tell but this log itself, later.
+            // This log reports it in a line of its own, later.
             state.loss.reported = Some(Instant::now());
             state.lose(&self.name, lines, error);
         }
     }
 
-    fn tell_recovery(&self, state: &mut State, at_once: bool) {
-        let told = state.recover(&self.name, at_once);
+    fn report_recovery(&self, state: &mut State, at_once: bool) {
+        let message = state.recover(&self.name, at_once);
         match self.manner {
-            Manner::Notice => self.leave_notice(state, told),
+            Manner::Notice => self.leave_notice(state, message),
             Manner::Text | Manner::Json => {
-                if let Some(told) = told {
-                    state.push(own_line(&told, self.manner == Manner::Json).as_bytes());
+                if let Some(message) = message {
+                    state.push(own_line(&message, self.manner == Manner::Json).as_bytes());
                 }
             }
         }
     }
 
-    fn leave_notice(&self, state: &mut State, told: Option<String>) {
-        if let Some(told) = told {
-            // There are few in a time, but nobody may ask for them.
+    fn leave_notice(&self, state: &mut State, message: Option<String>) {
+        if let Some(message) = message {
+            // There are few in a time, but they may never be taken.
             state.notices.truncate(NOTICES - 1);
-            state.notices.push(told);
+            state.notices.push(message);
             self.has_notices.store(true, Ordering::Release);
             if let Some(waker) = self.waker.get() {
                 waker.wake();
@@ -441,7 +417,7 @@ impl Log {
             }
             state.writing = Some(Instant::now());
             if position == bytes.len() && state.queue.is_empty() {
-                self.tell_recovery(&mut state, false);
+                self.report_recovery(&mut state, false);
             }
             if state.waiters > 0 {
                 self.progress.notify_all();
@@ -476,7 +452,7 @@ fn run(log: &Weak<Log>) {
         };
         if is_over && state.queue.is_empty() {
             if state.loss.lines > 0 && state.loss.error.is_none() {
-                log.tell_recovery(&mut state, true);
+                log.report_recovery(&mut state, true);
                 if !state.queue.is_empty() {
                     continue;
                 }
@@ -553,7 +529,7 @@ fn with_signals_blocked<R>(act: impl FnOnce() -> R) -> R {
 
 /// Waits until every log of this process has written or dropped what was appended so far, for no more than `patience`
 /// in all; whether all have. With `settle` their threads have ended then, and the process may fork.
-fn flush_all(patience: Duration, settle: bool) -> bool {
+pub(super) fn flush_all(patience: Duration, settle: bool) -> bool {
     let logs: Vec<_> = {
         let all = ALL.lock().unwrap_or_else(PoisonError::into_inner);
         all.iter().filter_map(Weak::upgrade).collect()
@@ -564,53 +540,108 @@ fn flush_all(patience: Duration, settle: bool) -> bool {
     done.filter(|done| !done).count() == 0
 }
 
-/// The error log, as Python has it.
-#[pyclass(frozen, module = "kirsch._native")]
-pub(crate) struct LogWriter(Arc<Log>);
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Read as _;
+    use std::os::fd::OwnedFd;
 
-#[pymethods]
-impl LogWriter {
-    #[new]
-    #[pyo3(signature = (path = "", *, json = false))]
-    fn new(path: &str, json: bool) -> PyResult<Self> {
-        let manner = if json { Manner::Json } else { Manner::Text };
-        let log = match path {
-            "" => Log::new("standard error", None, Target::Lent(libc::STDERR_FILENO), manner),
-            path => Log::file(path, manner)?,
-        };
-        Ok(Self(log))
+    const PATIENCE: Duration = Duration::from_secs(60);
+
+    fn pipe(manner: Manner) -> (io::PipeReader, Arc<Log>) {
+        let (reader, writer) = io::pipe().unwrap();
+        let target = Target::Owned(OwnedFd::from(writer));
+        (reader, Log::new("a pipe", None, target, manner))
     }
 
-    fn write(&self, py: Python<'_>, lines: &[u8], patience: f64) -> PyResult<()> {
-        let patience = seconds(patience)?;
-        detached(py, || self.0.append(lines, patience));
-        Ok(())
+    #[test]
+    fn test_lines_are_written_whole_and_in_order() {
+        let (mut reader, log) = pipe(Manner::Text);
+        let mut expected = String::new();
+        for number in 0..1000 {
+            let line = format!("line {number}\n");
+            log.append(line.as_bytes(), Duration::ZERO);
+            expected.push_str(&line);
+        }
+        assert!(log.flush(PATIENCE, true));
+        drop(log);
+        let mut text = String::new();
+        reader.read_to_string(&mut text).unwrap();
+        assert_eq!(text, expected);
     }
 
-    fn reopen(&self) -> PyResult<()> {
-        self.0.reopen()
+    #[test]
+    fn test_full_log_drops_lines_and_counts_them_in_a_notice() {
+        let (mut reader, log) = pipe(Manner::Notice);
+        let line = [&[b'x'; 1023][..], b"\n"].concat();
+        // More than the pipe and the queue hold, and nothing is read.
+        for _ in 0..3 * CAPACITY / line.len() {
+            log.append(&line, Duration::ZERO);
+        }
+        let notices = log.take_notices(false);
+        assert_eq!(notices.len(), 1, "{notices:?}");
+        assert!(notices[0].contains("dropped: a pipe: it has accepted none for"), "{notices:?}");
+        // The reader comes back, and what was queued arrives whole.
+        let reads = std::thread::spawn(move || {
+            let mut bytes = Vec::new();
+            reader.read_to_end(&mut bytes).unwrap();
+            bytes
+        });
+        assert!(log.flush(PATIENCE, true));
+        let last = log.take_notices(true);
+        assert!(last.iter().any(|notice| notice.contains("a pipe did not accept them for")), "{last:?}");
+        drop(log);
+        let bytes = reads.join().unwrap();
+        assert!(bytes.len() > CAPACITY / 2 && bytes.chunks(line.len()).all(|chunk| chunk == line));
     }
-}
 
-/// See the stub.
-#[pyfunction]
-#[pyo3(signature = (patience, *, settle = false))]
-pub(crate) fn flush_logs(py: Python<'_>, patience: f64, settle: bool) -> PyResult<bool> {
-    let patience = seconds(patience)?;
-    Ok(detached(py, || flush_all(patience, settle)))
-}
+    #[test]
+    fn test_error_of_the_system_is_named() {
+        let (reader, log) = pipe(Manner::Notice);
+        drop(reader);
+        log.append(b"lost\n", Duration::ZERO);
+        assert!(log.flush(PATIENCE, true));
+        let notices = log.take_notices(false);
+        assert!(notices[0].starts_with("1 log line was dropped: a pipe: Broken pipe"), "{notices:?}");
+    }
 
-/// See the stub.
-#[pyfunction]
-pub(crate) fn count_dropped_line() {
-    DROPPED.fetch_add(1, Ordering::Relaxed);
-}
+    #[test]
+    fn test_pieces_for_a_pipe_end_behind_whole_appends_or_lines() {
+        let bytes = [[b'a'; 3000], [b'b'; 3000]].concat();
+        let mut ends = VecDeque::from([3000, 6000]);
+        assert_eq!(piece_end(&bytes, 0, &mut ends), 3000);
+        assert_eq!(piece_end(&bytes, 3000, &mut ends), 6000);
+        // An append that is too large is cut behind a line, or else where the pipe's bound is.
+        let mut lines = vec![b'c'; 2 * PIPE_BUF];
+        lines[99] = b'\n';
+        let mut ends = VecDeque::from([lines.len()]);
+        assert_eq!(piece_end(&lines, 0, &mut ends), 100);
+        assert_eq!(piece_end(&lines, 100, &mut ends), 100 + PIPE_BUF);
+    }
 
-fn seconds(patience: f64) -> PyResult<Duration> {
-    Duration::try_from_secs_f64(patience).map_err(|error| PyValueError::new_err(format!("patience: {error}")))
-}
+    #[test]
+    fn test_reopen_follows_the_path_and_keeps_the_old_file_where_it_cannot() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("log");
+        let name = path.to_str().unwrap();
+        let log = Log::file(name, Manner::Text).unwrap();
+        log.append(b"one\n", PATIENCE);
+        let rotated = directory.path().join("log.1");
+        std::fs::rename(&path, &rotated).unwrap();
+        std::fs::create_dir(&path).unwrap();
+        assert!(log.reopen().is_err());
+        log.append(b"two\n", PATIENCE);
+        std::fs::remove_dir(&path).unwrap();
+        log.reopen().unwrap();
+        log.append(b"three\n", PATIENCE);
+        assert_eq!(std::fs::read_to_string(&rotated).unwrap(), "one\ntwo\n");
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), "three\n");
+    }
 
-/// As Python raises it: with the number, which chooses the class, and the path.
-fn os_error(error: &io::Error, path: &str) -> PyErr {
-    PyOSError::new_err((error.raw_os_error(), system_text(error), path.to_owned()))
+    #[test]
+    fn test_own_lines_have_the_form_of_the_error_log() {
+        assert!(own_line("a message", false).ends_with("] [WARNING] a message\n"));
+        let record: serde_json::Value = serde_json::from_str(&own_line("a message", true)).unwrap();
+        assert_eq!((&record["level"], &record["message"]), (&"warning".into(), &"a message".into()));
+    }
 }

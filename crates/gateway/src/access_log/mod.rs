@@ -1,0 +1,147 @@
+//! The access log: one line a request, written without the help of the interpreter.
+//!
+//! A format is compiled once into pieces ([`format`]). Lines collect in a buffer that goes to the writer thread
+//! ([`log_writer`](crate::log_writer)) when the engine is about to wait, or when it is full. By choice lines go to a Python
+//! callable instead (`logging`), which costs what `logging` costs.
+
+mod format;
+
+pub(crate) use format::{Entry, Response, is_request_id};
+
+use crate::log_writer::{self, Log};
+use crate::object::Object;
+use format::{Format, Line, LineTime};
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+use pyo3::types::IntoPyDict;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Collected lines go to the writer beyond this.
+const BUFFER: usize = 64 << 10;
+
+enum Sink {
+    Log(Arc<Log>),
+    Logger(Py<PyAny>),
+}
+
+/// Lines that a logger has still to be given, each with its atoms.
+pub(crate) struct LoggerLines {
+    pub(crate) logger: Py<PyAny>,
+    pub(crate) lines: Vec<(String, Py<PyAny>)>,
+}
+
+/// Writes access log lines.
+pub(crate) struct AccessLog {
+    format: Format,
+    sink: Sink,
+    buffer: Vec<u8>,
+    /// Lines that the logger has still to be given, with their atoms.
+    pending: Vec<(String, Py<PyAny>)>,
+    line: String,
+    time: LineTime,
+}
+
+impl AccessLog {
+    /// Writes to `log` or to `logger`, in the format `combined`, `json` or of gunicorn's atoms; none if there is neither.
+    ///
+    /// # Errors
+    /// `ValueError` for an unknown atom.
+    pub(crate) fn new(log: Option<Arc<Log>>, format: &str, logger: Option<Py<PyAny>>) -> PyResult<Option<Self>> {
+        let sink = match (logger, log) {
+            (Some(logger), _) => Sink::Logger(logger),
+            (None, Some(log)) => Sink::Log(log),
+            (None, None) => return Ok(None),
+        };
+        let compiled = Format::compile(format)
+            .map_err(|message| PyValueError::new_err(format!("access_log_format: {format:?} {message}")))?;
+        Ok(Some(Self {
+            format: compiled,
+            sink,
+            buffer: Vec::new(),
+            pending: Vec::new(),
+            line: String::new(),
+            time: LineTime::default(),
+        }))
+    }
+
+    /// Opens the path again, after a rotation. The old file stays in use if that fails.
+    ///
+    /// # Errors
+    /// `OSError` if it cannot be opened.
+    pub(crate) fn reopen(&mut self) -> PyResult<()> {
+        self.flush();
+        match &self.sink {
+            Sink::Log(log) => log_writer::reopen(log),
+            Sink::Logger(_) => Ok(()),
+        }
+    }
+
+    /// Hands what has collected to the writer.
+    pub(crate) fn flush(&mut self) {
+        if let Sink::Log(log) = &self.sink
+            && !self.buffer.is_empty()
+        {
+            log.append(&self.buffer, Duration::ZERO);
+            self.buffer.clear();
+        }
+    }
+
+    /// What there is to tell of lines that were dropped.
+    pub(crate) fn take_notices(&self, is_last: bool) -> Vec<String> {
+        match &self.sink {
+            Sink::Log(log) => log.take_notices(is_last),
+            Sink::Logger(_) => Vec::new(),
+        }
+    }
+
+    pub(crate) fn has_pending(&self) -> bool {
+        !self.pending.is_empty()
+    }
+
+    /// Lines for the logger, which may be called only while nothing is locked.
+    pub(crate) fn take_pending(&mut self, py: Python<'_>) -> Option<LoggerLines> {
+        match &self.sink {
+            Sink::Logger(logger) if !self.pending.is_empty() => {
+                Some(LoggerLines { logger: logger.clone_ref(py), lines: std::mem::take(&mut self.pending) })
+            }
+            _ => None,
+        }
+    }
+
+    /// Takes a line in.
+    pub(crate) fn write<'a>(
+        &mut self,
+        py: Python<'_>,
+        entry: &'a Entry,
+        response: Response<'a>,
+        request: Option<&'a Object>,
+        call: Option<u64>,
+    ) {
+        let variable = |name: &str| request.and_then(|request| request.item_text(py, name));
+        let line = Line { entry, response, variable: &variable, call, took: entry.begun.elapsed() };
+        let time = self.time.of(entry);
+        self.line.clear();
+        line.push(&self.format, time, &mut self.line);
+        if let Sink::Logger(_) = &self.sink {
+            match line.atoms(time).into_py_dict(py) {
+                Ok(atoms) => self.pending.push((self.line.clone(), atoms.into_any().unbind())),
+                Err(error) => error.write_unraisable(py, None),
+            }
+            return;
+        }
+        self.buffer.extend_from_slice(self.line.as_bytes());
+        self.buffer.push(b'\n');
+        if self.buffer.len() > BUFFER {
+            self.flush();
+        }
+    }
+}
+
+/// Refuses a format that a log could not be written in.
+///
+/// # Errors
+/// `ValueError` as [`AccessLog::new`] raises it.
+pub(crate) fn check_format(format: &str) -> PyResult<()> {
+    Format::compile(format).map(drop).map_err(PyValueError::new_err)
+}

@@ -1,0 +1,261 @@
+//! The host's state that the engine calls: an [`App`] for every interface.
+//!
+//! Its methods are called while the engine is locked, so they run nothing of the application's. What has to be reported
+//! meanwhile is put down as a [`Note`], and delivered when the lock is open ([`Host::tidy`](super::Host::tidy)).
+
+use super::job::{Request, Stream};
+use super::limits::Limits;
+use super::shared::Waiter;
+use crate::access_log::{AccessLog, Entry, LoggerLines, Response};
+use crate::gil::WithGil;
+use crate::interface::{Interface, RequestBody, Requests};
+use crate::object::Chunk;
+use crate::refusals::{Refusals, Refused};
+use crate::scoreboard::Stopwatch;
+use crate::text::client;
+use engine::scheduler::RouteKeys;
+use engine::{AcceptPause, App, Body, Os, Peer, Refusal, Report};
+use pyo3::prelude::*;
+use pyo3::types::PyBytes;
+use std::time::Duration;
+use wire::http1::{Framing, Head, PartialRequestLine};
+
+/// Severities of `logging`.
+pub(super) const ERROR: u8 = 40;
+pub(super) const WARNING: u8 = 30;
+pub(super) const INFO: u8 = 20;
+
+/// See the module.
+pub(crate) struct AppState<I: Interface> {
+    requests: I::Requests,
+    pub(super) access_log: Option<AccessLog>,
+    pub(super) refusals: Refusals,
+    limits: Limits,
+    buffers_bodies: bool,
+    /// Where threads have to know which calls will wait.
+    route_keys: Option<RouteKeys>,
+    /// Measures calls, where there is a scoreboard.
+    pub(super) stopwatch: Option<Stopwatch>,
+    /// A loop hosts the engine: it begins a call later than the engine dispatches it.
+    pub(super) is_hosted: bool,
+    notes: Vec<Note>,
+    /// The threads and greenlets whose wait in the middle of a call is over.
+    pub(super) worker_wakes: Vec<usize>,
+    pub(super) hosted_wakes: Vec<Py<PyAny>>,
+    /// Connections that have given back what they kept, since memory was last returned.
+    rested: usize,
+}
+
+/// What an [`AppState`] is made of.
+pub(crate) struct AppParts<R> {
+    pub(crate) requests: R,
+    pub(crate) access_log: Option<AccessLog>,
+    pub(crate) limits: Limits,
+    pub(crate) buffers_bodies: bool,
+    /// Several threads run calls.
+    pub(crate) multithread: bool,
+    pub(crate) stopwatch: Option<Stopwatch>,
+    pub(crate) is_hosted: bool,
+}
+
+/// A message to be reported when the lock is open.
+pub(super) struct Note {
+    pub(super) level: u8,
+    pub(super) message: String,
+    pub(super) error: Option<PyErr>,
+}
+
+/// What is kept with a connection.
+pub(crate) struct Connection<C> {
+    peer: Peer,
+    of_interface: C,
+}
+
+impl<I: Interface> AppState<I> {
+    pub(super) fn new(parts: AppParts<I::Requests>) -> Self {
+        Self {
+            requests: parts.requests,
+            access_log: parts.access_log,
+            refusals: Refusals::default(),
+            limits: parts.limits,
+            buffers_bodies: parts.buffers_bodies,
+            route_keys: (parts.multithread && !parts.is_hosted).then(RouteKeys::default),
+            stopwatch: parts.stopwatch,
+            is_hosted: parts.is_hosted,
+            notes: Vec::new(),
+            worker_wakes: Vec::new(),
+            hosted_wakes: Vec::new(),
+            rested: 0,
+        }
+    }
+
+    /// Puts a message down until it can be reported.
+    pub(super) fn note(&mut self, level: u8, message: String, error: Option<PyErr>) {
+        self.notes.push(Note { level, message, error });
+    }
+
+    pub(super) fn has_notes(&self) -> bool {
+        !self.notes.is_empty() || self.access_log.as_ref().is_some_and(AccessLog::has_pending)
+    }
+
+    /// The messages, and the access log lines that go to a logger.
+    pub(super) fn take_notes(&mut self, py: Python<'_>) -> (Vec<Note>, Option<LoggerLines>) {
+        let lines = self.access_log.as_mut().and_then(|log| log.take_pending(py));
+        (std::mem::take(&mut self.notes), lines)
+    }
+
+    /// The shortest time limit that any request has.
+    pub(super) fn shortest_limit(&self) -> Option<Duration> {
+        self.limits.shortest()
+    }
+
+    /// Gives memory back to the system after many connections have come to rest: what they kept is free, but
+    /// scattered, and would otherwise stay with the process for as long as it lives.
+    pub(super) fn return_memory(&mut self) {
+        const WORTH_IT: usize = 500;
+        if self.rested >= WORTH_IT {
+            self.rested = 0;
+            // SAFETY: the call takes no pointer and may be made at any time.
+            #[cfg(target_env = "gnu")]
+            unsafe {
+                libc::malloc_trim(0);
+            }
+        }
+    }
+}
+
+impl<I: Interface> App for WithGil<AppState<I>> {
+    type Net = Os;
+    type Connection = Connection<<I::Requests as Requests>::Connection>;
+    type Request = Request;
+    // What a connection that waits would otherwise move about is larger than all else.
+    type Response = Box<Stream<I>>;
+    type Chunk = Chunk;
+    type Waiter = Waiter;
+
+    fn connect(&mut self, peer: &Peer) -> Self::Connection {
+        Connection { peer: *peer, of_interface: Default::default() }
+    }
+
+    fn begin(&mut self, head: &Head<'_>, connection: &mut Self::Connection) -> Request {
+        let (py, app) = self.parts();
+        let object = app.requests.begin(py, head, &connection.peer, &mut connection.of_interface);
+        if object.is_none() {
+            let error = PyErr::take(py);
+            app.note(ERROR, "no memory for a request".to_owned(), error);
+        }
+        let has_body = !matches!(head.framing, Framing::None | Framing::Length(0));
+        Request {
+            object,
+            body: if has_body && !app.buffers_bodies { RequestBody::Arriving } else { RequestBody::Empty },
+            is_chunked: head.framing == Framing::Chunked,
+            limit: app.limits.of(head.target.path),
+            route_key: app.route_keys.as_ref().map(|route_keys| route_keys.of_request(head.method, head.target.path)),
+            entry: app.access_log.as_ref().map(|_| Box::new(Entry::new(head, connection.peer))),
+            queued_at: None,
+        }
+    }
+
+    fn queued(&mut self, request: &mut Request) {
+        let (_, app) = self.parts();
+        request.queued_at = app.stopwatch.as_ref().map(|_| Stopwatch::queue());
+    }
+
+    fn receive(&mut self, request: &mut Request, body: Body<'_>) {
+        let (py, _) = self.parts();
+        let bytes = match &body {
+            Body::Empty => b"",
+            Body::Borrowed(bytes) => *bytes,
+            Body::Memory(bytes) => bytes.as_slice(),
+            Body::File(..) => {
+                if let Body::File(file, length) = body {
+                    request.body = RequestBody::File(Box::new((file, length)));
+                }
+                return;
+            }
+        };
+        request.body = if bytes.is_empty() {
+            RequestBody::Empty
+        } else {
+            RequestBody::Bytes(PyBytes::new(py, bytes).into_any().unbind().into())
+        };
+    }
+
+    fn abandon_request(&mut self, request: Request, refusal: Option<Refusal>) {
+        let Some(refusal) = refusal else { return };
+        let (py, app) = self.parts();
+        if let (Some(log), Some(entry)) = (&mut app.access_log, &request.entry) {
+            log.write(py, entry, Response::refused(refusal), request.object.as_ref(), None);
+        }
+        // The application has not had it, so it is as the interface made it.
+        let summary = request.object.as_ref().map(|object| I::summary(py, object)).unwrap_or_default();
+        let (address, port) = summary.client;
+        let (method, target) = (summary.method.unwrap_or_default(), summary.target.unwrap_or_default());
+        let message = app.refusals.note(refusal, || Refused {
+            client: client(&address.unwrap_or_default(), &port.unwrap_or_default()),
+            method: method.as_bytes(),
+            target: target.as_bytes(),
+        });
+        if let Some(message) = message {
+            app.note(INFO, message, None);
+        }
+    }
+
+    fn wake(&mut self, waiter: Waiter) {
+        let (_, app) = self.parts();
+        match waiter {
+            Waiter::Worker(worker) => app.worker_wakes.push(worker),
+            Waiter::Hosted(waiter) => app.hosted_wakes.push(waiter),
+        }
+    }
+
+    fn idle(&mut self, connection: &mut Self::Connection) {
+        connection.of_interface = Default::default();
+        self.parts().1.rested += 1;
+    }
+
+    fn refused(&mut self, refusal: Refusal, line: Option<PartialRequestLine<'_>>, connection: &mut Self::Connection) {
+        let (py, app) = self.parts();
+        if let Some(log) = &mut app.access_log {
+            let entry = Entry::unread(connection.peer, line.as_ref());
+            log.write(py, &entry, Response::refused(refusal), None, None);
+        }
+        let message = app.refusals.note(refusal, || Refused {
+            client: match connection.peer.address {
+                Some(address) => client(&address.ip().to_canonical().to_string(), &address.port().to_string()),
+                None => client("", ""),
+            },
+            method: line.map_or(b"", |line| line.method),
+            target: line.map_or(b"", |line| line.target),
+        });
+        if let Some(message) = message {
+            app.note(INFO, message, None);
+        }
+    }
+
+    fn report(&mut self, report: Report) {
+        let (level, message) = match report {
+            Report::AcceptPaused(AcceptPause::Connections(most)) => {
+                (WARNING, format!("accepting pauses: {most} connections are open; --worker-connections allows no more"))
+            }
+            Report::AcceptPaused(AcceptPause::Descriptors(most)) => (
+                WARNING,
+                format!(
+                    "accepting pauses: {most} connections are open; the limit on open files allows no more: raise it \
+                     (ulimit -n)"
+                ),
+            ),
+            Report::AcceptPaused(AcceptPause::Failed(error)) => {
+                (WARNING, format!("accepting pauses: {error}; raise the limit on open files (ulimit -n)"))
+            }
+            Report::FileShrank => {
+                (ERROR, "a file became shorter while it was sent, and its response was cut".to_owned())
+            }
+            Report::Panicked(message) => (ERROR, format!("this is a bug in kirsch, please report it: {message}")),
+            Report::SpoolFailed(error) => {
+                (ERROR, format!("a request body could not be kept in a temporary file: {error}"))
+            }
+        };
+        self.parts().1.note(level, message, None);
+    }
+}

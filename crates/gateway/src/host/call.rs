@@ -1,0 +1,574 @@
+//! One call of the application, from its request to the end of its response. All of this runs unlocked; where the
+//! response is written, and where it ends, the engine is locked for a moment.
+
+use super::app::{AppState, ERROR, WARNING};
+use super::calls::Ended;
+use super::exchange::ExchangeState;
+use super::job::{Ending, Failure, InFlight, Job, Mismatch, OpenHandles, Request, Rest, Stream};
+use super::state::EngineState;
+use super::threads::Host;
+use super::waiting::take_back_interrupt;
+use crate::clock;
+use crate::gil::WithGil;
+use crate::interface::{Answer, Handles as _, Input, Interface, RequestBody, ResponseBody};
+use crate::object::Object;
+use crate::stacks;
+use crate::text::escaped;
+use engine::{Progress, Reply, Stage, Ticket};
+use pyo3::exceptions::{PyKeyboardInterrupt, PyOSError};
+use pyo3::intern;
+use pyo3::prelude::*;
+use pyo3::types::PyType;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use wire::http1::{Draft, Misuse};
+
+/// What the client sees when the application fails.
+const FAILED: &str = "The application has failed.";
+const TOO_LATE: &str = "The application did not answer in time.";
+
+/// Empty blocks that a response body may yield at a time: they mean "not yet", and others may go on meanwhile.
+const EMPTY_PER_POLL: usize = 64;
+
+/// How a response that goes on later is given back to the engine.
+type Suspension<I> = fn(Box<Stream<I>>) -> Progress<Box<Stream<I>>>;
+
+/// Why a response body is not asked for more.
+enum Pumped {
+    /// The client has not taken the last part yet.
+    Blocked,
+    /// Others should have their turn.
+    Due,
+    /// The body has ended, or nothing more of it is wanted; the response has begun. The application may have been told, in
+    /// [`Exchange::write`](crate::interface::Exchange::write), that there was too much.
+    Ended(Option<Misuse>),
+    /// The body is longer than was declared.
+    TooLong(Mismatch),
+    /// The client has left.
+    Gone,
+}
+
+impl<I: Interface> Host<I> {
+    /// Runs a job, by the engine's thread `worker` or by a loop that hosts the engine. It has been completed afterwards, but
+    /// for what is returned: that is to be [ended](EngineState::end_whole), locked, and then [released](Self::release).
+    pub(super) fn run(
+        &self,
+        py: Python<'_>,
+        job: Job<I>,
+        worker: Option<usize>,
+        handles: &mut Option<I::Handles>,
+    ) -> Option<Ending<I>> {
+        // A call that unwinds ends with its handles, see the drop of `OpenHandles`.
+        let run = catch_unwind(AssertUnwindSafe(|| match job {
+            Job::Call { ticket, request, key: Some(key) } => {
+                self.call(py, ticket, request, key, worker, handles.take())
+            }
+            Job::Call { ticket, key: None, .. } => {
+                self.cut_off_call(py, ticket, None);
+                None
+            }
+            Job::Resume(ticket, stream) => {
+                self.resume(py, &stream, Some(ticket));
+                self.pump(py, stream);
+                None
+            }
+            Job::Abandon(stream) => {
+                self.resume(py, &stream, None);
+                self.abandon(py, *stream);
+                None
+            }
+        }));
+        run.unwrap_or_else(|_| {
+            self.log(py, ERROR, "this is a bug in kirsch, please report it: a panic in a call", None);
+            None
+        })
+    }
+
+    /// Runs a job as a whole.
+    pub(crate) fn run_whole(&self, py: Python<'_>, job: Job<I>) {
+        if let Some(mut ending) = self.run(py, job, None, &mut None) {
+            let ended = self.with(py, |state| state.end_whole(py, &mut ending));
+            debug_assert!(ended.is_ok(), "a call does not run while the engine is locked");
+            if let Some(handles) = self.release(py, ending) {
+                self.interface.return_handles(py, handles);
+            }
+        }
+    }
+
+    /// The stream's call counts again: from now on, for it may have waited for its thread.
+    fn resume(&self, py: Python<'_>, stream: &Stream<I>, ticket: Option<Ticket>) {
+        let call = &stream.call;
+        let resumed = self.with(py, |state| {
+            state.calls.resume(call.key, ticket.is_none(), clock::now().monotonic);
+            call.handles.exchange().with(py, |exchange| {
+                exchange.ticket = ticket;
+                if let Some(ticket) = &exchange.ticket {
+                    state.engine.switch_stage(ticket, Stage::App);
+                }
+            });
+        });
+        debug_assert!(resumed.is_ok(), "a call does not run while the engine is locked");
+    }
+
+    fn call(
+        &self,
+        py: Python<'_>,
+        ticket: Ticket,
+        request: Request,
+        key: usize,
+        worker: Option<usize>,
+        handles: Option<I::Handles>,
+    ) -> Option<Ending<I>> {
+        let Request { object: Some(object), body, is_chunked, .. } = request else {
+            self.cut_off_call(py, ticket, Some(key));
+            return None;
+        };
+        let handles = match handles.map_or_else(|| self.interface.take_handles(py, &self.myself), Ok) {
+            Ok(handles) => handles,
+            Err(error) => {
+                self.cut_off_call(py, ticket, Some(key));
+                self.log(py, ERROR, "no memory for a request", Some(error));
+                return None;
+            }
+        };
+        let handles = OpenHandles::open(py, handles, ticket, key);
+        let is_arriving = matches!(body, RequestBody::Arriving);
+        let mut call = InFlight { key, request: object, handles, spooled: None, is_arriving };
+        self.switch_call(py, &call, Stage::Environ);
+        let answer = self.prepare(py, &mut call, Input { body, is_chunked }).and_then(|()| {
+            self.switch_call(py, &call, Stage::App);
+            let answer = self.interface.call(py, &call.request, &call.handles);
+            self.switch_call(py, &call, Stage::Other);
+            answer
+        });
+        match answer {
+            Ok(Answer::Whole(chunk)) => {
+                self.close_input(py, &mut call);
+                return Some(Ending { call, rest: Rest::Write(chunk) });
+            }
+            Ok(Answer::Body(body)) => self.respond(py, call, body, worker),
+            Err(error) => self.fail(py, call, Failure::Raised(error)),
+        }
+        None
+    }
+
+    /// Completes the request with what is this call's alone.
+    fn prepare(&self, py: Python<'_>, call: &mut InFlight<I>, input: Input) -> PyResult<()> {
+        if let Some(make_waiter) = &self.hooks.waiter {
+            let waiter = make_waiter.call0(py)?;
+            let key = call.key;
+            self.with(py, |state| {
+                state.calls.set_waiter(key, waiter);
+                if let Some(stopwatch) = &mut state.app.stopwatch {
+                    stopwatch.take_up(key);
+                }
+            })?;
+        }
+        call.spooled = self.interface.prepare(py, &call.request, &call.handles, input)?;
+        Ok(())
+    }
+
+    /// The call goes over to another stage, where the stages of requests are measured.
+    #[inline(always)]
+    #[allow(clippy::inline_always, reason = "where they are not, it costs a branch and not a call")]
+    fn switch_call(&self, py: Python<'_>, call: &InFlight<I>, stage: Stage) {
+        if self.times_stages {
+            self.switch_stage(py, call, stage);
+        }
+    }
+
+    #[cold]
+    fn switch_stage(&self, py: Python<'_>, call: &InFlight<I>, stage: Stage) {
+        let switched = self.with(py, |state| {
+            call.handles.exchange().with(py, |exchange| {
+                exchange.ticket.as_ref().and_then(|ticket| state.engine.switch_stage(ticket, stage))
+            })
+        });
+        switched.ok();
+    }
+
+    /// Writes a response that the application makes part by part.
+    fn respond(&self, py: Python<'_>, call: InFlight<I>, body: I::Body, worker: Option<usize>) {
+        self.switch_call(py, &call, Stage::App);
+        let stream = Box::new(Stream { call, body, body_bytes: 0, worker });
+        let Err(mut stream) = self.send_file(py, stream) else { return };
+        match stream.body.start(py) {
+            Ok(()) => self.pump(py, stream),
+            Err(error) => {
+                let Stream { call, body, .. } = *stream;
+                // What went wrong first is what is reported.
+                drop(body.close(py));
+                self.fail(py, call, Failure::Raised(error));
+            }
+        }
+    }
+
+    /// Releases what an ending still holds, or answers that its response was too short or too long. The handles may be
+    /// used again if they are returned.
+    pub(super) fn release(&self, py: Python<'_>, Ending { call, rest }: Ending<I>) -> Option<I::Handles> {
+        match rest {
+            Rest::Release(ended) => Some(release_call(py, call, ended)),
+            Rest::Fail(failure) => {
+                self.fail(py, call, failure);
+                None
+            }
+            // The drop of its handles ends it.
+            Rest::Write(_) => None,
+        }
+    }
+
+    /// Sends a regular file without reading it; gives the stream back if it has to be read.
+    fn send_file(&self, py: Python<'_>, stream: Box<Stream<I>>) -> Result<(), Box<Stream<I>>> {
+        let fits = |exchange: &mut ExchangeState| !exchange.draft.is_empty() && !exchange.begun;
+        if !stream.call.handles.exchange().with(py, fits) {
+            return Err(stream);
+        }
+        let Some((file, offset, left)) = stream.body.regular_file(py) else { return Err(stream) };
+        let written = self.write_part(py, &stream.call, |reply, draft| {
+            if reply.is_begun() || draft.is_empty() {
+                // Another thread has interfered.
+                return Err(I::unstarted());
+            }
+            // A file that is longer ends where its length says (PEP 3333).
+            let length = draft.content_length().map_or(left, |declared| declared.min(left));
+            if let Err(misuse @ Misuse::BodyTooShort) = reply.check_length(draft, left) {
+                return Ok(Some(Mismatch::of(misuse, draft, left)));
+            }
+            reply.begin(draft, Some(left));
+            let written = reply.write_file(file, offset, length);
+            debug_assert!(written.is_ok(), "the length is at most what was declared");
+            Ok(None)
+        });
+        match written.and_then(|written| written) {
+            Ok(None) => self.complete(py, *stream, None),
+            Ok(Some(mismatch)) => self.break_off(py, *stream, Failure::Mismatched(mismatch)),
+            Err(error) => self.break_off(py, *stream, Failure::Raised(error)),
+        }
+        Ok(())
+    }
+
+    /// Pulls a stream as far as the client reads.
+    fn pump(&self, py: Python<'_>, mut stream: Box<Stream<I>>) {
+        loop {
+            match self.pump_some(py, &mut stream) {
+                Ok(Pumped::Blocked) if stream.worker.is_some() => return self.suspend(py, stream, Progress::Blocked),
+                // A greenlet waits for its client where it is.
+                Ok(Pumped::Blocked) => {
+                    if let Err(error) = self.wait_for_output(py, stream.call.handles.exchange()) {
+                        return self.break_off(py, *stream, Failure::Raised(error));
+                    }
+                }
+                Ok(Pumped::Due) => return self.suspend(py, stream, Progress::Yield),
+                Ok(Pumped::Gone) => return self.abandon_running(py, *stream),
+                Ok(Pumped::Ended(misuse)) => return self.complete(py, *stream, misuse),
+                Ok(Pumped::TooLong(mismatch)) => return self.break_off(py, *stream, Failure::Mismatched(mismatch)),
+                Err(error) => return self.break_off(py, *stream, Failure::Raised(error)),
+            }
+        }
+    }
+
+    /// Sends parts until one has to wait, or the body ends. No part waits for the next (PEP 3333, "Buffering and
+    /// Streaming"): with `Reply::send_soon` it leaves within a tick, and the first at once.
+    ///
+    /// # Errors
+    /// What the application has raised, or what was wrong with what it has produced.
+    fn pump_some(&self, py: Python<'_>, stream: &mut Stream<I>) -> PyResult<Pumped> {
+        let mut empty = 0;
+        while let Some(chunk) = stream.body.next(py)? {
+            if chunk.as_ref().is_empty() {
+                empty += 1;
+                if empty == EMPTY_PER_POLL {
+                    return Ok(Pumped::Due);
+                }
+                continue;
+            }
+            let ends_at_length = stream.body.ends_at_length();
+            let (stop, body_bytes) = self.write_part(py, &stream.call, |reply, draft| {
+                if !reply.is_begun() {
+                    if draft.is_empty() {
+                        return Err(I::unstarted());
+                    }
+                    reply.begin(draft, None);
+                }
+                let is_whole = if ends_at_length {
+                    reply.write_fitting(chunk)
+                } else if let Err(misuse) = reply.write(chunk) {
+                    return Ok((Some(Pumped::TooLong(Mismatch::of(misuse, draft, reply.offered_bytes()))), 0));
+                } else {
+                    false
+                };
+                reply.send_soon();
+                let stop = if is_whole || reply.is_bodiless() {
+                    // HEAD, 204, 304: the client gets the head alone, and what would follow could be endless.
+                    Some(Pumped::Ended(None))
+                } else if reply.is_gone() {
+                    Some(Pumped::Gone)
+                } else if reply.is_full() {
+                    Some(Pumped::Blocked)
+                } else if reply.is_due() {
+                    Some(Pumped::Due)
+                } else {
+                    None
+                };
+                Ok((stop, reply.body_bytes()))
+            })??;
+            stream.body_bytes = body_bytes;
+            if let Some(stop) = stop {
+                return Ok(stop);
+            }
+        }
+        let exchange = stream.call.handles.exchange();
+        if !exchange.with(py, |exchange| exchange.begun) {
+            self.write_part(py, &stream.call, |reply, draft| {
+                if reply.is_begun() {
+                    return Ok(());
+                }
+                if draft.is_empty() {
+                    return Err(I::unstarted());
+                }
+                // A body without parts has a known length.
+                reply.begin(draft, Some(0));
+                Ok(())
+            })??;
+        }
+        Ok(Pumped::Ended(exchange.with(py, |exchange| exchange.misuse.take())))
+    }
+
+    /// Leaves the stream to the engine until it may go on.
+    fn suspend(&self, py: Python<'_>, stream: Box<Stream<I>>, how: Suspension<I>) {
+        let suspended = self.with(py, |state| {
+            let ticket = stream.call.handles.exchange().with(py, |exchange| exchange.ticket.take());
+            let Some(ticket) = ticket else { unreachable!("the call has not ended") };
+            let now = clock::now();
+            state.calls.suspend(stream.call.key, now.monotonic);
+            state.complete(py, ticket, how(stream), now);
+        });
+        debug_assert!(suspended.is_ok(), "a call does not run while the engine is locked");
+    }
+
+    /// The body has ended: so does the response.
+    fn complete(&self, py: Python<'_>, stream: Stream<I>, misuse_in_write: Option<Misuse>) {
+        // The application may take its time to clean up; the client need not wait for that.
+        let finished = self.write_last(py, &stream.call, |reply, draft| {
+            let finished = reply.finish();
+            if finished.is_ok() {
+                reply.flush();
+            }
+            let misuse = finished.err();
+            let mismatch = misuse.or(misuse_in_write).map(|misuse| Mismatch::of(misuse, draft, reply.offered_bytes()));
+            (misuse.is_some(), mismatch)
+        });
+        let call = self.close(py, stream);
+        match finished {
+            Ok((false, None)) => self.end(py, call, Progress::Done),
+            // `write` has raised it in the application, which has gone on, and sent nothing of what was too much.
+            Ok((false, Some(mismatch))) => {
+                self.report_mismatch(py, &call, mismatch, "");
+                self.end(py, call, Progress::Done);
+            }
+            Ok((true, mismatch)) => {
+                self.fail(py, call, Failure::Mismatched(mismatch.unwrap_or(Mismatch::UNKNOWN)));
+            }
+            Err(error) => self.fail(py, call, Failure::Raised(error)),
+        }
+    }
+
+    /// The application has failed to produce its response's body.
+    fn break_off(&self, py: Python<'_>, stream: Stream<I>, failure: Failure) {
+        let call = self.close(py, stream);
+        self.fail(py, call, failure);
+    }
+
+    fn abandon_running(&self, py: Python<'_>, stream: Stream<I>) {
+        let call = self.close(py, stream);
+        self.end(py, call, Progress::Cut);
+    }
+
+    /// The client of a suspended stream has left; its connection is gone already.
+    fn abandon(&self, py: Python<'_>, stream: Stream<I>) {
+        let body_bytes = stream.body_bytes;
+        let mut call = self.close(py, stream);
+        self.close_input(py, &mut call);
+        let ended = self.with(py, |state| {
+            call.handles.exchange().with(py, ExchangeState::take_ticket_for_good);
+            state.end_call(py, &call, body_bytes)
+        });
+        if let Ok(ended) = ended {
+            self.interface.return_handles(py, release_call(py, call, ended));
+        }
+    }
+
+    /// Closes a stream's body. What it raises then does not change the response, but is reported.
+    fn close(&self, py: Python<'_>, Stream { call, body, .. }: Stream<I>) -> InFlight<I> {
+        if let Err(error) = body.close(py) {
+            self.report_raised(py, &call, "while its response was closed, on", error);
+        }
+        call
+    }
+
+    /// Writes a part of a call's response.
+    fn write_part<R>(
+        &self,
+        py: Python<'_>,
+        call: &InFlight<I>,
+        write: impl FnOnce(&mut Reply<'_, WithGil<AppState<I>>>, &Draft) -> R,
+    ) -> PyResult<R> {
+        Ok(self.with(py, |state| {
+            call.handles.exchange().with(py, |exchange| {
+                let Some(ticket) = &exchange.ticket else { unreachable!("the call has not ended") };
+                let draft = &exchange.draft;
+                let (written, is_begun) = state.engine.reply(ticket, |reply| (write(reply, draft), reply.is_begun()));
+                exchange.begun |= is_begun;
+                written
+            })
+        })?)
+    }
+
+    /// Ends a call's response, though not yet the call.
+    fn write_last<R>(
+        &self,
+        py: Python<'_>,
+        call: &InFlight<I>,
+        write: impl FnOnce(&mut Reply<'_, WithGil<AppState<I>>>, &Draft) -> R,
+    ) -> PyResult<R> {
+        Ok(self.with(py, |state| {
+            call.handles.exchange().with(py, |exchange| {
+                let Some(ticket) = &exchange.ticket else { unreachable!("the call has not ended") };
+                exchange.begun = true;
+                exchange.finished = true;
+                let draft = &exchange.draft;
+                state.engine.reply(ticket, |reply| write(reply, draft))
+            })
+        })?)
+    }
+
+    /// The application failed: the client gets a 500 if its response has not begun, and sees a cut if it has.
+    fn fail(&self, py: Python<'_>, call: InFlight<I>, failure: Failure) {
+        self.switch_call(py, &call, Stage::Other);
+        let mut refusal = (500, FAILED);
+        let mut mismatched = None;
+        match failure {
+            Failure::Raised(error) if self.is_timeout(py, &error) => {
+                refusal = (504, TOO_LATE);
+                // Its stack was reported when it missed its deadline, where stacks of other threads can be shown.
+                let error = (!stacks::are_shown()).then_some(error);
+                let message = format!("{} was ended by kirsch.RequestTimeout", subject::<I>(py, &call.request));
+                self.log_call(py, WARNING, &message, error);
+            }
+            // A loop that hosts the engine ends what is left in this way.
+            Failure::Raised(error) if is_greenlet_exit(py, &error) && self.is_gone(py, &call) => drop(error),
+            Failure::Raised(error) => match self.broken_body(py, &call) {
+                // What our own read() raised is the client's fault, not the application's.
+                Some(status) if error.is_instance_of::<PyOSError>(py) => {
+                    refusal = (status, "The request body did not arrive as announced.");
+                    let message = format!("{}, of {}", error.value(py), subject::<I>(py, &call.request));
+                    self.log_call(py, WARNING, &message, None);
+                }
+                _ => self.report_raised(py, &call, "on", error),
+            },
+            Failure::Mismatched(mismatch) => mismatched = Some(mismatch),
+        }
+        let (status, explanation) = refusal;
+        let refused = self.write_last(py, &call, |reply, _| reply.fail(status, explanation)).unwrap_or(false);
+        if let Some(mismatch) = mismatched {
+            let outcome = if refused { "; 500 was sent" } else { "; the connection is cut" };
+            self.report_mismatch(py, &call, mismatch, outcome);
+        }
+        if refused {
+            // The access log shows what the client got.
+            let _ = call.handles.exchange().with(py, |exchange| exchange.draft.start_refusal(status));
+        }
+        self.end(py, call, if refused { Progress::Done } else { Progress::Cut });
+    }
+
+    fn is_gone(&self, py: Python<'_>, call: &InFlight<I>) -> bool {
+        let is_gone = |state: &mut EngineState<I>| {
+            call.handles
+                .exchange()
+                .with(py, |exchange| exchange.ticket.as_ref().is_some_and(|ticket| state.engine.is_gone(ticket)))
+        };
+        self.with(py, is_gone).unwrap_or(false)
+    }
+
+    /// The status for a request whose body broke, if it did.
+    fn broken_body(&self, py: Python<'_>, call: &InFlight<I>) -> Option<u16> {
+        if !call.is_arriving {
+            return None;
+        }
+        let read = |state: &mut EngineState<I>| {
+            call.handles.exchange().with(py, |exchange| {
+                let ticket = exchange.ticket.as_ref()?;
+                Some(state.engine.read(ticket, &mut [], clock::now(), WithGil::new(&mut state.app, py)))
+            })
+        };
+        if let engine::Input::Broken(refusal) = self.with(py, read).ok()?? { Some(refusal.status) } else { None }
+    }
+
+    /// The response is over, whole or not: it is logged, and what it held is released.
+    fn end(&self, py: Python<'_>, mut call: InFlight<I>, progress: Progress<Box<Stream<I>>>) {
+        self.switch_call(py, &call, Stage::Other);
+        self.close_input(py, &mut call);
+        let ended = self.with(py, |state| {
+            let ticket = call.handles.exchange().with(py, ExchangeState::take_ticket_for_good);
+            let Some(ticket) = ticket else { unreachable!("the call has not ended") };
+            let body_bytes = state.engine.reply(&ticket, |reply| reply.body_bytes());
+            let ended = state.end_call(py, &call, body_bytes);
+            state.complete(py, ticket, progress, clock::now());
+            ended
+        });
+        if let Ok(ended) = ended {
+            self.interface.return_handles(py, release_call(py, call, ended));
+        }
+    }
+
+    fn close_input(&self, py: Python<'_>, call: &mut InFlight<I>) {
+        if let Some(file) = call.spooled.take()
+            && let Err(error) = file.bind(py).call_method0(intern!(py, "close"))
+        {
+            self.report_raised(py, call, "while its input was closed, on", error);
+        }
+    }
+
+    fn report_raised(&self, py: Python<'_>, call: &InFlight<I>, when: &str, error: PyErr) {
+        let message = format!("the application raised an exception {when} {}", subject::<I>(py, &call.request));
+        let is_interrupt = error.is_instance_of::<PyKeyboardInterrupt>(py);
+        let again = is_interrupt.then(|| error.clone_ref(py));
+        self.log_call(py, ERROR, &message, Some(error));
+        if let Some(interrupt) = again {
+            self.fail_with(py, interrupt);
+        }
+    }
+
+    fn report_mismatch(&self, py: Python<'_>, call: &InFlight<I>, mismatch: Mismatch, outcome: &str) {
+        let message = format!("{mismatch}, on {}{outcome}", subject::<I>(py, &call.request));
+        self.log_call(py, ERROR, &message, None);
+    }
+
+    /// Reports something before the call that it is about has ended. `RequestTimeout` is not raised in the report.
+    fn log_call(&self, py: Python<'_>, level: u8, message: &str, error: Option<PyErr>) {
+        self.sheltered(py, || self.log(py, level, message, error));
+    }
+}
+
+/// Releases what a call held, where that may run code of the application's. Returns the handles, closed.
+fn release_call<I: Interface>(py: Python<'_>, call: InFlight<I>, ended: Ended) -> I::Handles {
+    if ended.interrupted {
+        take_back_interrupt(py);
+    }
+    let InFlight { request, handles, .. } = call;
+    ended.release(py);
+    request.release(py);
+    handles.close(py)
+}
+
+/// Whether it is what ends a greenlet without further words.
+fn is_greenlet_exit(py: Python<'_>, error: &PyErr) -> bool {
+    let mut classes = error.get_type(py).mro().into_iter();
+    classes.any(|class| class.cast::<PyType>().is_ok_and(|class| class.name().is_ok_and(|name| name == "GreenletExit")))
+}
+
+/// The request that a message is about, as method and target, fit for a terminal.
+fn subject<I: Interface>(py: Python<'_>, request: &Object) -> String {
+    let summary = I::summary(py, request);
+    let shown = |text: Option<String>| text.map_or_else(|| "?".to_owned(), |text| escaped(text.as_bytes()));
+    format!("{} {}", shown(summary.method), shown(summary.target))
+}

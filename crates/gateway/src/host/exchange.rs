@@ -1,0 +1,201 @@
+//! One request and its response, as an interface sees it: what the application may say and ask from any thread that is
+//! attached, and at any time, also when its response is long over. So
+//!
+//! * the state is [`Guarded`], and the innermost lock: Python is not called while it is used;
+//! * the host puts a ticket into it and takes it out again while the engine is locked (and before the application knows
+//!   the exchange), so a thread that finds one there, with the engine locked, finds the connection of this response and
+//!   no other;
+//! * an exchange that the application has kept may outlive its server, and says so.
+//!
+//! The host alone sees the state; interfaces have the methods of [`Exchange`] that are `pub(crate)`.
+
+use crate::guarded::Guarded;
+use crate::object::Chunk;
+use engine::Ticket;
+use pyo3::prelude::*;
+use std::sync::Weak;
+use wire::http1::{Draft, Misuse};
+
+/// What an exchange asks of the host that it belongs to.
+pub(crate) trait ExchangeHost: Send + Sync {
+    /// Sends a part of the body, and waits for a client that reads slowly if others can go on meanwhile. Returns whether
+    /// there was a response to write to.
+    ///
+    /// # Errors
+    /// `ValueError` for more than the response declares; what ends a wait.
+    fn write(&self, py: Python<'_>, exchange: &Exchange, chunk: Chunk) -> PyResult<bool>;
+
+    /// Reads from a request body that is passed on as it arrives, and waits until some of it is here. 0 bytes are its
+    /// end; `None`: the response is over.
+    ///
+    /// # Errors
+    /// `ConnectionResetError` if the client has left before its end, `TimeoutError` if it did not come in time, `OSError`
+    /// if it is malformed or too long.
+    fn read(&self, py: Python<'_>, exchange: &Exchange, buffer: &mut [u8]) -> PyResult<Option<usize>>;
+
+    /// Whether the client of the response has left. The client of a response that is over has none to wait for.
+    ///
+    /// # Errors
+    /// `RuntimeError` if this thread is in the server already.
+    fn is_disconnected(&self, py: Python<'_>, exchange: &Exchange) -> PyResult<bool>;
+
+    /// The call that has this ticket and this key does not come to its end.
+    fn cut_off(&self, py: Python<'_>, ticket: Ticket, key: usize);
+}
+
+/// See the module.
+pub(crate) struct Exchange {
+    host: Weak<dyn ExchangeHost>,
+    state: Guarded<ExchangeState>,
+}
+
+/// What the application has said of one response, and where it is written.
+pub(super) struct ExchangeState {
+    pub(super) draft: Draft,
+    /// Which of the engine's exchanges is answered; `None` once the response is over, and while it is suspended.
+    pub(super) ticket: Option<Ticket>,
+    /// The key of the call among [`Calls`](super::calls::Calls).
+    pub(super) key: usize,
+    /// The head has been written.
+    pub(super) begun: bool,
+    /// The end has been written too, or given up: what another thread still writes would stand behind it.
+    pub(super) finished: bool,
+    /// From [`Exchange::open`] until the response is over.
+    is_open: bool,
+    /// What `write` was not allowed to send, kept for the report: the application may swallow the exception.
+    pub(super) misuse: Option<Misuse>,
+}
+
+impl ExchangeState {
+    /// The response is over: nothing that the application says counts any more, and its call is about to end. Called with
+    /// the engine locked, in which its key is valid until then.
+    pub(super) fn take_ticket_for_good(&mut self) -> Option<Ticket> {
+        self.is_open = false;
+        self.ticket.take()
+    }
+
+    /// The response has come to its end, and with it the call: its key belongs to another call now, or to none.
+    pub(super) fn is_over(&self) -> bool {
+        !self.is_open
+    }
+}
+
+/// Why a response cannot be started now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum StartRefusal {
+    /// The response is over.
+    Over,
+    /// Its head has been sent.
+    Begun,
+    /// It has been started already, and the application did not say that it replaces that.
+    Again,
+}
+
+impl Exchange {
+    /// An exchange that is over, until the host [opens](Self::open) it.
+    pub(crate) fn new(host: Weak<dyn ExchangeHost>) -> Self {
+        let state = ExchangeState {
+            draft: Draft::default(),
+            ticket: None,
+            key: 0,
+            begun: false,
+            finished: false,
+            is_open: false,
+            misuse: None,
+        };
+        Self { host, state: Guarded::new(state) }
+    }
+
+    /// Begins a response head: an empty draft, to be filled and [stored](Self::store_draft). `replaces`: the head that was
+    /// stored before may be replaced.
+    pub(crate) fn take_draft(&self, py: Python<'_>, replaces: bool) -> Result<Draft, StartRefusal> {
+        self.state.with(py, |state| {
+            admit(state, replaces)?;
+            // An empty one may have room.
+            Ok(if replaces { Draft::default() } else { std::mem::take(&mut state.draft) })
+        })
+    }
+
+    /// Stores the response head, and does `then` while the response is known not to be over. What was true when the draft
+    /// was taken may have changed since: filling it may have run code of the application's.
+    pub(crate) fn store_draft<R>(
+        &self,
+        py: Python<'_>,
+        replaces: bool,
+        draft: Draft,
+        then: impl FnOnce() -> R,
+    ) -> Result<R, StartRefusal> {
+        self.state.with(py, |state| {
+            admit(state, replaces)?;
+            state.draft = draft;
+            Ok(then())
+        })
+    }
+
+    /// Whether the application has given the response a head.
+    pub(crate) fn is_started(&self, py: Python<'_>) -> bool {
+        self.state.with(py, |state| !state.draft.is_empty())
+    }
+
+    /// See [`ExchangeHost::write`].
+    pub(crate) fn write(&self, py: Python<'_>, chunk: Chunk) -> PyResult<bool> {
+        self.host.upgrade().map_or(Ok(false), |host| host.write(py, self, chunk))
+    }
+
+    /// See [`ExchangeHost::read`].
+    pub(crate) fn read(&self, py: Python<'_>, buffer: &mut [u8]) -> PyResult<Option<usize>> {
+        self.host.upgrade().map_or(Ok(None), |host| host.read(py, self, buffer))
+    }
+
+    /// See [`ExchangeHost::is_disconnected`].
+    pub(crate) fn is_disconnected(&self, py: Python<'_>) -> PyResult<bool> {
+        self.host.upgrade().map_or(Ok(true), |host| host.is_disconnected(py, self))
+    }
+
+    /// Does something with the state. `act` calls nothing of Python's.
+    pub(super) fn with<R>(&self, py: Python<'_>, act: impl FnOnce(&mut ExchangeState) -> R) -> R {
+        self.state.with(py, act)
+    }
+
+    /// The exchange is that of `ticket` from now on. The application does not know it yet.
+    pub(super) fn open(&self, py: Python<'_>, ticket: Ticket, key: usize) {
+        self.with(py, |state| {
+            state.ticket = Some(ticket);
+            state.key = key;
+            state.is_open = true;
+        });
+    }
+
+    /// The response is over, and the exchange may be opened again.
+    pub(super) fn close(&self, py: Python<'_>) {
+        self.with(py, |state| {
+            state.is_open = false;
+            state.draft.clear();
+            state.begun = false;
+            state.finished = false;
+            state.misuse = None;
+        });
+    }
+
+    /// Cuts off a response that has not come to its end, because code of ours has panicked.
+    pub(super) fn abort(&self, py: Python<'_>) {
+        let left = self.with(py, |state| state.take_ticket_for_good().map(|ticket| (ticket, state.key)));
+        if let Some((ticket, key)) = left
+            && let Some(host) = self.host.upgrade()
+        {
+            host.cut_off(py, ticket, key);
+        }
+    }
+}
+
+fn admit(state: &ExchangeState, replaces: bool) -> Result<(), StartRefusal> {
+    if state.is_over() {
+        Err(StartRefusal::Over)
+    } else if replaces && state.begun {
+        Err(StartRefusal::Begun)
+    } else if !replaces && !state.draft.is_empty() {
+        Err(StartRefusal::Again)
+    } else {
+        Ok(())
+    }
+}

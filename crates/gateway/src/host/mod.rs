@@ -1,0 +1,45 @@
+//! The host of an application: an engine with its threads or its loop, the calls and their deadlines, and what is reported
+//! of them. It is generic over the [`Interface`](crate::interface::Interface) that calls the application.
+//!
+//! ```text
+//!   engines    all engines of a server
+//!   control    stop, drain, reopen logs; reports    ┐
+//!   call       one call, to the end of its response ├ what a Host does
+//!   waiting    reads, writes and waits of exchanges ┘
+//!   threads    Host: one engine as its threads see it
+//!   state      what the engine's lock guards
+//!   app        the host's state that the engine calls
+//!   job        what there is to be run              ┐
+//!   calls      the calls that have not ended        │
+//!   exchange   one request and its response         ├ on their own
+//!   shared     what the engines of a server share   │
+//!   index, limits                                   ┘
+//! ```
+//!
+//! Each imports those below it only.
+
+mod app;
+mod call;
+mod calls;
+mod control;
+mod engines;
+pub(crate) mod exchange;
+mod index;
+mod job;
+mod limits;
+mod shared;
+mod state;
+mod threads;
+mod waiting;
+
+#[cfg(test)]
+mod tests;
+
+pub(crate) use app::AppParts;
+pub(crate) use calls::Call;
+pub(crate) use engines::{Engines, share};
+pub(crate) use index::EngineIndex;
+pub(crate) use job::Job;
+pub(crate) use limits::Limits;
+pub(crate) use shared::{Hooks, Replacement, ServerShared, Stop};
+pub(crate) use threads::{Host, Plan, Polled};

@@ -1,0 +1,226 @@
+//! What the engines of one server share, and what is asked of them.
+
+use pyo3::exceptions::{PyBaseException, PyRuntimeError};
+use pyo3::prelude::*;
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixDatagram;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use std::time::Duration;
+
+/// What the engines of one server share. `H` is what is made of one engine.
+pub(crate) struct ServerShared<H> {
+    hosts: OnceLock<Box<[Weak<H>]>>,
+    /// An exception that ends the server.
+    failure: Mutex<Option<Py<PyBaseException>>>,
+    /// The server has ended; the thread that watches deadlines is told.
+    ended: Mutex<bool>,
+    end: Condvar,
+}
+
+impl<H> Default for ServerShared<H> {
+    fn default() -> Self {
+        Self { hosts: OnceLock::new(), failure: Mutex::default(), ended: Mutex::default(), end: Condvar::new() }
+    }
+}
+
+impl<H: Send + Sync> ServerShared<H> {
+    /// These are all of them. Called once.
+    pub(super) fn connect(&self, hosts: &[Arc<H>]) {
+        self.hosts.set(hosts.iter().map(Arc::downgrade).collect()).ok();
+    }
+
+    pub(super) fn hosts(&self) -> impl Iterator<Item = Arc<H>> {
+        self.hosts.get().into_iter().flatten().filter_map(Weak::upgrade)
+    }
+
+    /// The server has ended.
+    pub(super) fn end(&self) {
+        *lock(&self.ended) = true;
+        self.end.notify_all();
+    }
+
+    pub(super) fn has_ended(&self) -> bool {
+        *lock(&self.ended)
+    }
+
+    /// Waits, detached, for `timeout` or until the server has ended; whether it has.
+    pub(super) fn wait_for_end(&self, py: Python<'_>, timeout: Option<Duration>) -> bool {
+        py.detach(|| {
+            let ended = lock(&self.ended);
+            match timeout {
+                None => *self.end.wait_while(ended, |ended| !*ended).unwrap_or_else(PoisonError::into_inner),
+                Some(timeout) => {
+                    let waited = self.end.wait_timeout_while(ended, timeout, |ended| !*ended);
+                    *waited.unwrap_or_else(PoisonError::into_inner).0
+                }
+            }
+        })
+    }
+
+    /// What has ended the server, if something has.
+    pub(super) fn failure(&self, py: Python<'_>) -> Option<PyErr> {
+        let failure = lock(&self.failure).as_ref().map(|failure| failure.clone_ref(py));
+        failure.map(|failure| PyErr::from_value(failure.into_bound(py).into_any()))
+    }
+
+    pub(super) fn take_failure(&self, py: Python<'_>) -> Option<PyErr> {
+        let failure = lock(&self.failure).take();
+        failure.map(|failure| PyErr::from_value(failure.into_bound(py).into_any()))
+    }
+
+    /// Keeps the first exception that ends the server.
+    pub(super) fn fail(&self, py: Python<'_>, error: PyErr) {
+        // Made before the lock is taken, and dropped after it is open, because both may run code of the application's.
+        let mut failure = Some(error.into_value(py));
+        {
+            let mut first = lock(&self.failure);
+            if first.is_none() {
+                *first = failure.take();
+            }
+        }
+        drop(failure);
+    }
+}
+
+/// What Python lends to a server.
+pub(crate) struct Hooks {
+    /// Starts a thread that calls `work(index)`.
+    pub(crate) spawn: Option<Py<PyAny>>,
+    /// Makes something that a greenlet can wait with, and waits with it.
+    pub(crate) waiter: Option<Py<PyAny>>,
+    pub(crate) wait: Option<Py<PyAny>>,
+    /// What is raised in a call that has missed its deadline.
+    pub(crate) timeout_exception: Option<Py<PyAny>>,
+}
+
+impl Hooks {
+    pub(crate) fn clone_ref(&self, py: Python<'_>) -> Self {
+        let again = |hook: &Option<Py<PyAny>>| hook.as_ref().map(|hook| hook.clone_ref(py));
+        Self {
+            spawn: again(&self.spawn),
+            waiter: again(&self.waiter),
+            wait: again(&self.wait),
+            timeout_exception: again(&self.timeout_exception),
+        }
+    }
+}
+
+/// What other threads and signal handlers have requested and no thread has done yet.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Control {
+    pub(super) stop: Option<Stop>,
+    pub(super) drain: bool,
+    pub(super) reopen_logs: bool,
+}
+
+impl Control {
+    /// Both.
+    pub(super) fn add(&mut self, other: Self) {
+        self.stop = other.stop.map(|stop| stop.and(self.stop)).or(self.stop);
+        self.drain |= other.drain;
+        self.reopen_logs |= other.reopen_logs;
+    }
+}
+
+/// Stop: cut what is left after `limit`, if there is one, and wait for so long as `grace` for idle connections to send one
+/// more request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Stop {
+    pub(crate) limit: Option<Duration>,
+    pub(crate) grace: Duration,
+}
+
+impl Stop {
+    /// At once.
+    pub(super) const NOW: Self = Self { limit: Some(Duration::ZERO), grace: Duration::ZERO };
+
+    /// As both say: what has been set can only become shorter.
+    pub(super) fn and(self, other: Option<Self>) -> Self {
+        let Some(other) = other else { return self };
+        Self { limit: self.limit.into_iter().chain(other.limit).min(), grace: self.grace.min(other.grace) }
+    }
+}
+
+/// What asks the supervisor for a worker in this one's place, without Python.
+pub(crate) struct Replacement {
+    channel: UnixDatagram,
+    message: Box<[u8]>,
+    is_requested: AtomicBool,
+}
+
+impl Replacement {
+    /// `message` is sent on `channel`, which does not block.
+    pub(crate) fn new(channel: OwnedFd, message: &[u8]) -> Self {
+        Self { channel: channel.into(), message: message.into(), is_requested: AtomicBool::new(false) }
+    }
+
+    pub(super) fn request(&self) {
+        if !self.is_requested.swap(true, Ordering::Relaxed) {
+            // Where the supervisor has ended, the end of the channel tells the worker.
+            self.channel.send(&self.message).ok();
+        }
+    }
+}
+
+/// What waits in the middle of a call.
+pub(crate) enum Waiter {
+    /// A thread of the engine.
+    Worker(usize),
+    /// What the loop that hosts the engine waits with.
+    Hosted(Py<PyAny>),
+}
+
+/// This thread holds the lock already: something that the interpreter ran by itself meanwhile, such as a finalizer, came
+/// back to the server.
+#[derive(Debug)]
+pub(crate) struct Reentered;
+
+impl From<Reentered> for PyErr {
+    fn from(_: Reentered) -> Self {
+        PyRuntimeError::new_err("the server was called from within itself")
+    }
+}
+
+/// No thread panics while it has one of these locks, and the data are whole at every moment.
+pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn stop(limit: Option<u64>, grace: u64) -> Stop {
+        Stop { limit: limit.map(Duration::from_secs), grace: Duration::from_secs(grace) }
+    }
+
+    #[test]
+    fn test_second_stop_can_only_shorten_the_first() {
+        assert_eq!(stop(Some(30), 5).and(Some(stop(None, 9))), stop(Some(30), 5));
+        assert_eq!(stop(None, 5).and(Some(stop(Some(3), 9))), stop(Some(3), 5));
+        assert_eq!(stop(Some(30), 5).and(Some(Stop::NOW)), Stop::NOW);
+        assert_eq!(stop(None, 5).and(None), stop(None, 5));
+    }
+
+    #[test]
+    fn test_requests_that_could_not_be_carried_out_are_kept() {
+        let mut control = Control { stop: Some(stop(Some(3), 9)), ..Control::default() };
+        control.add(Control { stop: Some(stop(None, 5)), drain: true, reopen_logs: false });
+        assert_eq!((control.stop, control.drain, control.reopen_logs), (Some(stop(Some(3), 5)), true, false));
+        control.add(Control { reopen_logs: true, ..Control::default() });
+        assert_eq!((control.stop, control.drain, control.reopen_logs), (Some(stop(Some(3), 5)), true, true));
+    }
+
+    #[test]
+    fn test_replacement_is_requested_once() {
+        let (ours, theirs) = UnixDatagram::pair().unwrap();
+        theirs.set_nonblocking(true).unwrap();
+        let replacement = Replacement::new(ours.into(), b"replace me");
+        replacement.request();
+        replacement.request();
+        let mut message = [0; 32];
+        assert_eq!(theirs.recv(&mut message).unwrap(), b"replace me".len());
+        assert!(theirs.recv(&mut message).is_err());
+    }
+}

@@ -1,0 +1,351 @@
+//! What the engine's lock guards: the engine, the host's state that it calls, and the calls.
+
+use super::app::AppState;
+use super::calls::{Calls, Ended, Late};
+use super::index::EngineIndex;
+use super::job::{Ending, Failure, InFlight, Job, Mismatch, Rest, Stream};
+use super::shared::Replacement;
+use crate::access_log::Response;
+use crate::clock::{self, Clock};
+use crate::gil::WithGil;
+use crate::interface::{Handles as _, Interface};
+use crate::limit::RequestLimit;
+use crate::log_writer;
+use crate::scoreboard::{Publisher, Scoreboard, Snapshot};
+use engine::scheduler::{PoolStatistics, RouteKey, WorkSource};
+use engine::{Engine, Expired, Now, Poller, Progress, Readiness, SLOW_TICK, Ticket, Waker, Work};
+use pyo3::prelude::*;
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+use wire::http1::Draft;
+
+/// An expired call that has kept all threads from polling the engine for so long, although the poller was woken, blocks it:
+/// the call holds the GIL, or the only thread, or the loop that hosts the engine.
+const BLOCKED_AFTER: Duration = Duration::from_secs(2);
+
+/// The engine as a host of `I` has it.
+pub(crate) type HostEngine<I> = Engine<WithGil<AppState<I>>>;
+
+/// See the module.
+pub(super) struct EngineState<I: Interface> {
+    pub(super) engine: HostEngine<I>,
+    pub(super) app: AppState<I>,
+    pub(super) calls: Calls,
+    pub(super) engine_index: EngineIndex,
+    pub(super) clock: Clock,
+    /// Room for what the poller reports.
+    pub(super) ready: Vec<Readiness>,
+    pub(super) waker: Waker,
+    /// The poller has failed: nothing can go on.
+    pub(super) broken: Option<io::Error>,
+    pub(super) over: bool,
+    /// Until it is reached.
+    pub(super) limit: Option<Arc<RequestLimit>>,
+    pub(super) watched: Option<Watched>,
+    pub(super) publisher: Option<Publisher>,
+    /// Calls that wait in the middle for their clients to read.
+    pub(super) blocked: u64,
+    /// When a thread that does not poll the engine has looked last.
+    pub(super) serviced_at: Duration,
+    /// When a call expired last, and how many polls of the engine there had been.
+    pub(super) expired_at: Option<(Duration, u64)>,
+    pub(super) replacement: Option<Arc<Replacement>>,
+    /// The shortest limit that a call may have, where calls have limits.
+    pub(super) shortest_limit: Option<Duration>,
+    /// When the engine was polled last, and when its statistics were published last.
+    pub(super) polled: Duration,
+    pub(super) published: Duration,
+}
+
+/// Others watch how the server is.
+#[derive(Clone, Default)]
+pub(super) struct Watched {
+    pub(super) scoreboard: Option<Arc<Scoreboard>>,
+    /// Threads that have waited for something and now wait for the GIL.
+    pub(super) coming: Arc<AtomicUsize>,
+}
+
+impl<I: Interface> EngineState<I> {
+    /// What the engine has dispatched, as something to run; a call begins to count.
+    fn begin_job(&mut self, py: Python<'_>, work: Work<WithGil<AppState<I>>>, now: Now) -> Job<I> {
+        match work {
+            Work::Call(ticket, mut request) => {
+                let entry = request.entry.take();
+                let key = request.object.as_ref().map(|object| {
+                    let worker = self.engine_index.worker();
+                    let object = object.clone_ref(py);
+                    self.calls.begin(ticket.call(), object, entry, request.limit, worker, now.monotonic)
+                });
+                if let (Some(stopwatch), Some(key)) = (&mut self.app.stopwatch, key) {
+                    if self.app.is_hosted {
+                        stopwatch.dispatch(key);
+                    } else {
+                        stopwatch.begin(key, request.queued_at);
+                    }
+                }
+                Job::Call { ticket, request, key }
+            }
+            Work::Resume(ticket, stream) => Job::Resume(ticket, stream),
+            Work::Abandon(stream) => Job::Abandon(stream),
+        }
+    }
+
+    /// Gives a ticket back to the engine.
+    pub(super) fn complete(&mut self, py: Python<'_>, ticket: Ticket, progress: Progress<Box<Stream<I>>>, now: Now) {
+        self.engine.complete(ticket, progress, now, WithGil::new(&mut self.app, py));
+    }
+
+    /// A call is over, and counts no longer.
+    pub(super) fn end(&mut self, key: usize) -> Ended {
+        if let Some(stopwatch) = &mut self.app.stopwatch {
+            stopwatch.end(key);
+        }
+        self.calls.end(key)
+    }
+
+    /// A call is over: it counts no longer, and is logged. Returns what it held, to be released when the lock is open.
+    pub(super) fn end_call(&mut self, py: Python<'_>, call: &InFlight<I>, body_bytes: u64) -> Ended {
+        let number = self.calls.number(call.key);
+        let mut ended = self.end(call.key);
+        if let (Some(log), Some(entry)) = (&mut self.app.access_log, ended.entry.take()) {
+            let (is_refused, body_bytes) = match ended.expired {
+                Some(Expired::Answered { body_bytes }) => (true, body_bytes),
+                Some(Expired::Cut { body_bytes }) => (false, body_bytes),
+                _ => (false, body_bytes),
+            };
+            // Writing a line calls Python, while an exchange must not be in use: the draft is taken out meanwhile.
+            let exchange = call.handles.exchange();
+            let mut draft = exchange.with(py, |state| std::mem::take(&mut state.draft));
+            if is_refused {
+                // The client did not get what the application said later.
+                draft = timeout_draft();
+            }
+            let response = Response { status: draft.status(), body_bytes, draft: Some(&draft) };
+            log.write(py, &entry, response, Some(&ended.request), Some(number));
+            exchange.with(py, |state| state.draft = draft);
+        }
+        ended
+    }
+
+    /// Writes the line of a request that was answered with 504 while its call goes on.
+    pub(super) fn log_late(&mut self, py: Python<'_>, Late { number, entry, request, body_bytes }: &Late) {
+        if let Some(log) = &mut self.app.access_log {
+            let draft = timeout_draft();
+            let response = Response { status: 504, body_bytes: *body_bytes, draft: Some(&draft) };
+            log.write(py, entry, response, Some(request), Some(*number));
+        }
+    }
+
+    /// Writes the response of a call and completes it.
+    pub(super) fn end_whole(&mut self, py: Python<'_>, ending: &mut Ending<I>) {
+        let Ending { call, rest } = ending;
+        // Until it has been written, it counts as one that cannot be.
+        let Rest::Write(chunk) = std::mem::replace(rest, Rest::Fail(Failure::Mismatched(Mismatch::UNKNOWN))) else {
+            return;
+        };
+        let length = chunk.as_ref().len() as u64;
+        let written = call.handles.exchange().with(py, |exchange| {
+            let Some(ticket) = &exchange.ticket else { unreachable!("the call has not ended") };
+            let draft = &exchange.draft;
+            let written = self.engine.reply(ticket, |reply| {
+                if !reply.is_begun() {
+                    if draft.is_empty() {
+                        // Another thread has called start_response again meanwhile, and is not done.
+                        return Err(Failure::Raised(I::unstarted()));
+                    }
+                    if let Err(misuse) = reply.check_length(draft, length) {
+                        return Err(Failure::Mismatched(Mismatch::of(misuse, draft, length)));
+                    }
+                    reply.begin(draft, Some(length));
+                }
+                match reply.write(chunk).and_then(|()| reply.finish()) {
+                    Ok(()) => Ok(reply.body_bytes()),
+                    Err(misuse) => Err(Failure::Mismatched(Mismatch::of(misuse, draft, reply.offered_bytes()))),
+                }
+            });
+            written.map(|written| (exchange.take_ticket_for_good(), written))
+        });
+        let (ticket, body_bytes) = match written {
+            Ok(written) => written,
+            Err(failure) => {
+                *rest = Rest::Fail(failure);
+                return;
+            }
+        };
+        let Some(ticket) = ticket else { unreachable!("it was there") };
+        let ended = self.end_call(py, call, body_bytes);
+        let now = self.clock.now();
+        self.complete(py, ticket, Progress::Done, now);
+        *rest = Rest::Release(ended);
+    }
+}
+
+/// The head of the engine's own answer for a call that has missed its deadline.
+fn timeout_draft() -> Draft {
+    let mut draft = Draft::default();
+    // It is a status.
+    draft.start_refusal(504).ok();
+    draft
+}
+
+impl<I: Interface> WorkSource for EngineState<I> {
+    type Work = Job<I>;
+    type Poller = Poller;
+    type Token<'a> = Python<'a>;
+
+    fn next(&mut self, py: Python<'_>, may_call: bool) -> Option<Job<I>> {
+        let now = self.clock.now();
+        self.polled = now.monotonic;
+        let work = self.engine.poll(now, WithGil::new(&mut self.app, py), may_call)?;
+        if let Some(limit) = &self.limit
+            && matches!(work, Work::Call(..))
+            && limit.count()
+        {
+            self.limit = None;
+        }
+        Some(self.begin_job(py, work, now))
+    }
+
+    fn owner(job: &Job<I>) -> Option<usize> {
+        job.worker()
+    }
+
+    fn route_key(job: &Job<I>) -> Option<RouteKey> {
+        job.route_key()
+    }
+
+    fn has_queued(&self) -> bool {
+        self.engine.has_queued()
+    }
+
+    fn connections(&self) -> usize {
+        self.engine.connections()
+    }
+
+    fn bound(&self, worker: usize) -> usize {
+        self.calls.suspended(worker)
+    }
+
+    fn poll(&mut self, poller: &mut Poller) -> bool {
+        self.fill(poller, Some(Duration::ZERO));
+        let is_ready = !self.ready.is_empty();
+        self.engine.notice(&mut self.ready);
+        is_ready
+    }
+
+    fn due(&self) -> Option<Duration> {
+        self.engine.due()
+    }
+
+    fn now(&self) -> Duration {
+        clock::now().monotonic
+    }
+
+    fn wake_poller(&self) {
+        self.waker.wake();
+    }
+
+    fn before_wait(&mut self, is_free: bool) {
+        self.engine.before_wait(is_free);
+    }
+
+    fn woken(&mut self) -> Option<usize> {
+        self.app.worker_wakes.pop()
+    }
+
+    fn has_deferred_output(&self) -> bool {
+        self.engine.has_deferred_output()
+    }
+
+    fn tick(&mut self) {
+        self.engine.tick();
+    }
+
+    fn is_over(&self) -> bool {
+        self.over || self.engine.is_stopped()
+    }
+
+    fn service_pending(&mut self, poller: Option<&mut Poller>) -> bool {
+        if self.watched.is_none() && self.shortest_limit.is_none() {
+            return false;
+        }
+        let now = self.clock.now();
+        // Ticks may come more often than this is worth while. The clock moves on in steps.
+        if now.monotonic < self.serviced_at + SLOW_TICK * 9 / 10 {
+            return false;
+        }
+        self.serviced_at = now.monotonic;
+        let has_expired = self.expire();
+        self.look_for_block(now);
+        let Some(watched) = &self.watched else { return has_expired };
+        let is_awaited = watched.coming.load(Ordering::Relaxed) > 0 || poller.is_some_and(|poller| poller.is_ready());
+        self.engine.service_pending(now, is_awaited) || has_expired
+    }
+
+    fn is_stale(&self) -> bool {
+        self.publisher.is_some() && self.polled > self.published
+    }
+
+    fn publish(&mut self, pool_statistics: &PoolStatistics) {
+        if self.publisher.is_some() {
+            let snapshot = self.snapshot(*pool_statistics);
+            self.published = snapshot.at;
+            self.publisher.iter_mut().for_each(|publisher| publisher.publish(&snapshot));
+        }
+    }
+}
+
+impl<I: Interface> EngineState<I> {
+    /// Answers the clients of calls that have missed their deadlines; whether there were any. It touches nothing of
+    /// Python, so that it works while a call keeps the GIL.
+    pub(super) fn expire(&mut self) -> bool {
+        let Some(shortest) = self.shortest_limit else { return false };
+        let now = clock::now();
+        let Self { engine, calls, .. } = self;
+        let has_expired = calls.expire(shortest, now.monotonic, |call| engine.expire(call, now)) > 0;
+        if has_expired {
+            self.expired_at = Some((now.monotonic, self.engine.polls()));
+        }
+        has_expired
+    }
+
+    /// Where an expired call keeps all threads from polling the engine, requests another worker of the supervisor, and
+    /// tells clients that wait here to try again. It touches nothing of Python.
+    fn look_for_block(&mut self, now: Now) {
+        let Some((at, polls)) = self.expired_at else { return };
+        if self.engine.polls() != polls {
+            self.expired_at = None;
+        } else if now.monotonic >= at + BLOCKED_AFTER {
+            if let Some(replacement) = &self.replacement {
+                replacement.request();
+            }
+            self.engine.refuse_waiting(now);
+        }
+    }
+
+    /// How things are. It touches nothing of Python.
+    pub(super) fn snapshot(&self, pool_statistics: PoolStatistics) -> Snapshot {
+        // A loop that hosts the engine runs as many calls as there are.
+        let max_calls = if self.app.is_hosted { 0 } else { pool_statistics.max_calls };
+        Snapshot {
+            at: clock::coarse(),
+            engine: self.engine.statistics(),
+            is_draining: self.engine.is_draining(),
+            is_stalled: self.engine.is_stalled(),
+            blocked: self.blocked,
+            overdue: self.calls.overdue_ever(),
+            pool_statistics: PoolStatistics { max_calls, ..pool_statistics },
+            // The number is the process's, and those of several engines are added up.
+            log_lines_dropped: if self.engine_index.index == 0 { log_writer::dropped() } else { 0 },
+        }
+    }
+
+    fn fill(&mut self, poller: &mut Poller, timeout: Option<Duration>) {
+        if let Err(error) = poller.wait(timeout, &mut self.ready) {
+            self.broken = Some(error);
+            self.over = true;
+        }
+    }
+}

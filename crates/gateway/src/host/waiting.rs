@@ -1,0 +1,321 @@
+//! What an exchange asks of its host while its call goes on: to write, to read, and to wait for its client; and how a call
+//! that has missed its deadline is interrupted.
+
+use super::calls::Call;
+use super::exchange::{Exchange, ExchangeHost};
+use super::shared::{Reentered, Waiter};
+use super::state::EngineState;
+use super::threads::{AttachedThread, Host};
+use crate::clock;
+use crate::gil::WithGil;
+use crate::interface::Interface;
+use crate::interrupt::{raise_here, raise_in};
+use crate::object::Chunk;
+use engine::scheduler;
+use engine::{Input, Progress, Refusal, Stage, Ticket};
+use pyo3::exceptions::{PyConnectionResetError, PyOSError, PyRuntimeError, PyTimeoutError, PyValueError};
+use pyo3::prelude::*;
+use std::time::Duration;
+use wire::http1::Fault;
+
+/// What is waited for in the middle of a call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Awaited {
+    /// Some of the request's body. The time counts towards the call's deadline.
+    Input,
+    /// That the client has taken what was written. The time does not count.
+    Output,
+}
+
+impl<I: Interface> ExchangeHost for Host<I> {
+    fn write(&self, py: Python<'_>, exchange: &Exchange, chunk: Chunk) -> PyResult<bool> {
+        let written = self.with(py, |state| {
+            exchange.with(py, |exchange| {
+                let ticket = exchange.ticket.as_ref().filter(|_| !exchange.finished)?;
+                let draft = &exchange.draft;
+                let (written, is_full) = state.engine.reply(ticket, |reply| {
+                    if !reply.is_begun() {
+                        if draft.is_empty() {
+                            // The response is just being started again, or that has failed.
+                            return None;
+                        }
+                        reply.begin(draft, None);
+                    }
+                    let written = reply.write(chunk);
+                    if written.is_ok() {
+                        reply.flush();
+                    }
+                    Some((written, reply.is_full()))
+                })?;
+                exchange.begun = true;
+                exchange.misuse = written.err().or(exchange.misuse.take());
+                Some((written, is_full))
+            })
+        })?;
+        let Some((written, is_full)) = written else { return Ok(false) };
+        written.map_err(|misuse| PyValueError::new_err(misuse.to_string()))?;
+        // The caller cannot be suspended as a response body can: it waits here for its client, if others can go on meanwhile.
+        if is_full {
+            self.wait_for_output(py, exchange)?;
+        }
+        Ok(true)
+    }
+
+    fn read(&self, py: Python<'_>, exchange: &Exchange, buffer: &mut [u8]) -> PyResult<Option<usize>> {
+        loop {
+            let input = self.with(py, |state| {
+                exchange.with(py, |exchange| {
+                    let ticket = exchange.ticket.as_ref()?;
+                    Some(state.engine.read(ticket, buffer, clock::now(), WithGil::new(&mut state.app, py)))
+                })
+            })?;
+            match input {
+                None => return Ok(None),
+                Some(Input::Bytes(count)) => return Ok(Some(count)),
+                Some(Input::End) => return Ok(Some(0)),
+                Some(Input::Broken(refusal)) => return Err(broken_body(refusal)),
+                Some(Input::Pending) => self.wait(py, exchange, Awaited::Input)?,
+            }
+        }
+    }
+
+    /// While the response is suspended the engine watches its client: it is there, or the response would be over soon.
+    fn is_disconnected(&self, py: Python<'_>, exchange: &Exchange) -> PyResult<bool> {
+        Ok(self.with(py, |state| {
+            exchange.with(py, |exchange| match &exchange.ticket {
+                Some(ticket) => state.engine.has_peer_left(ticket),
+                None => exchange.is_over(),
+            })
+        })?)
+    }
+
+    fn cut_off(&self, py: Python<'_>, ticket: Ticket, key: usize) {
+        self.cut_off_call(py, ticket, Some(key));
+    }
+}
+
+/// The exception for a request body that cannot be read to its end.
+fn broken_body(refusal: Refusal) -> PyErr {
+    match refusal.fault {
+        None if refusal.status == 504 => PyTimeoutError::new_err("the request has missed its deadline"),
+        None => PyTimeoutError::new_err("the request body took too long to arrive"),
+        Some(Fault::Truncated) => {
+            PyConnectionResetError::new_err("the client left before its request body was complete")
+        }
+        Some(fault) => PyOSError::new_err(format!("the request body is broken: {}", fault.explanation())),
+    }
+}
+
+impl<I: Interface> Host<I> {
+    /// Ends a call that does not come to its end; `key`: of the call, if it has begun.
+    pub(super) fn cut_off_call(&self, py: Python<'_>, ticket: Ticket, key: Option<usize>) {
+        let ended = self.with(py, |state| {
+            let refused = state.engine.reply(&ticket, |reply| reply.refuse(500, "The server has failed."));
+            let progress = if refused { Progress::Done } else { Progress::Cut };
+            state.complete(py, ticket, progress, clock::now());
+            key.map(|key| state.end(key))
+        });
+        drop(ended);
+    }
+
+    /// Waits in the middle of a call until its client has taken what was written. Where no other call could go on
+    /// meanwhile, what piles up is kept in a file instead.
+    pub(super) fn wait_for_output(&self, py: Python<'_>, exchange: &Exchange) -> PyResult<()> {
+        let cannot_wait = self.hooks.waiter.is_none() && (self.threads == 1 || self.engine_index.worker().is_none());
+        loop {
+            let is_to_wait = self.with(py, |state| {
+                exchange.with(py, |exchange| {
+                    let Some(ticket) = &exchange.ticket else { return Ok(false) };
+                    state.engine.reply(ticket, |reply| {
+                        if cannot_wait {
+                            reply.relieve().map(|()| false)
+                        } else {
+                            Ok(reply.is_full() && !reply.is_gone())
+                        }
+                    })
+                })
+            })??;
+            if !is_to_wait {
+                return Ok(());
+            }
+            // A wait may be over early.
+            self.wait(py, exchange, Awaited::Output)?;
+        }
+    }
+
+    /// Waits in the middle of a call.
+    fn wait(&self, py: Python<'_>, exchange: &Exchange, what: Awaited) -> PyResult<()> {
+        if let Some(wait) = &self.hooks.wait {
+            let mut waiter = None;
+            let begun = self.with(py, |state| {
+                let key = exchange.with(py, |exchange| exchange.ticket.as_ref().map(|_| exchange.key));
+                waiter = key.and_then(|key| state.calls.waiter(py, key));
+                let waiter = waiter.as_ref().map(|waiter| Waiter::Hosted(waiter.clone_ref(py)));
+                waiter.and_then(|waiter| state.begin_wait(py, exchange, what, waiter))
+            })?;
+            let waited = wait.call1(py, (waiter,));
+            if let Some(begun) = begun {
+                self.with(py, |state| state.end_wait(py, exchange, what, begun))?;
+            }
+            return waited.map(drop);
+        }
+        let Some(worker) = self.engine_index.worker() else {
+            return Err(PyRuntimeError::new_err("only the thread of a request can wait for its client"));
+        };
+        let mut begun = None;
+        let mut is_taken = false;
+        self.scheduler
+            .wait(&AttachedThread::new(self, py), worker, |state| {
+                let key = exchange.with(py, |exchange| exchange.ticket.as_ref().map(|_| exchange.key));
+                is_taken = key.is_some_and(|key| state.calls.is_waiting(key));
+                if !is_taken {
+                    begun = state.begin_wait(py, exchange, what, Waiter::Worker(worker));
+                }
+                if begun.is_none() {
+                    // There is nothing to wait for.
+                    state.app.worker_wakes.push(worker);
+                }
+            })
+            .map_err(|scheduler::Reentered| Reentered)?;
+        if is_taken {
+            return Err(PyRuntimeError::new_err("another thread waits for the same client"));
+        }
+        if let Some(begun) = begun
+            && self.with(py, |state| state.end_wait(py, exchange, what, begun))?
+            && let Some(exception) = &self.hooks.timeout_exception
+        {
+            // It is raised here, and not once more after this.
+            take_back_interrupt(py);
+            return Err(PyErr::from_value(exception.bind(py).call0()?));
+        }
+        // The server's end is the call's too.
+        self.shared.failure(py).map_or(Ok(()), Err)
+    }
+
+    /// Calls that have missed their deadlines, each once, and how long to wait until there may be more.
+    pub(crate) fn overdue(&self, py: Python<'_>) -> Result<(Vec<Call>, Option<Duration>), Reentered> {
+        let (overdue, wait) = self.with(py, |state| {
+            let now = clock::now().monotonic;
+            state.expire();
+            let overdue = state.calls.overdue(py, now);
+            for (_, late) in &overdue {
+                if let Some(late) = late {
+                    state.log_late(py, late);
+                }
+            }
+            let due = state.calls.next_due().map(|due| due.saturating_sub(now));
+            // A call that begins meanwhile is not due before the shortest limit has passed. The clock moves on in steps, so a
+            // little is added to be behind the moment.
+            let wait = due.into_iter().chain(state.shortest_limit).min();
+            (overdue, wait.map(|wait| wait + Duration::from_millis(5)))
+        })?;
+        if !overdue.is_empty() {
+            self.tidy(py, true);
+        }
+        Ok((overdue.into_iter().map(|(call, _)| call).collect(), wait))
+    }
+
+    /// The call with this number is not expected to come back: the server's end does not wait for it.
+    pub(crate) fn write_off(&self, py: Python<'_>, number: u64) -> Result<(), Reentered> {
+        self.with(py, |state| {
+            if let Some(call) = state.calls.expired(number) {
+                state.engine.write_off(call);
+            }
+        })
+    }
+
+    /// All calls that are not over.
+    pub(crate) fn calls(&self, py: Python<'_>) -> Result<Vec<Call>, Reentered> {
+        self.with(py, |state| state.calls.all(py, clock::now().monotonic))
+    }
+
+    /// Raises `timeout_exception` in the thread in which the call with this number runs.
+    pub(crate) fn interrupt(&self, py: Python<'_>, number: u64) -> Result<bool, Reentered> {
+        let Some(exception) = &self.hooks.timeout_exception else { return Ok(false) };
+        self.with(py, |state| {
+            let Some((key, thread)) = state.calls.running(number) else { return false };
+            let (waiting, is_exposed) = state.calls.interrupt(key);
+            state.app.worker_wakes.extend(waiting);
+            !is_exposed || raise_in(py, thread, Some(exception))
+        })
+    }
+
+    /// Does something of the server's own in Python, in a thread that may have begun a call already: an exception that is
+    /// to be raised in that call is raised afterwards.
+    pub(super) fn sheltered<R>(&self, py: Python<'_>, act: impl FnOnce() -> R) -> R {
+        let (Some(worker), Some(exception)) = (self.engine_index.worker(), &self.hooks.timeout_exception) else {
+            return act();
+        };
+        if self.with(py, |state| state.calls.shelter(worker)).unwrap_or(false) {
+            take_back_interrupt(py);
+        }
+        let result = act();
+        if self.with(py, |state| state.calls.expose(worker)).unwrap_or(false) {
+            raise_here(py, Some(exception));
+        }
+        result
+    }
+
+    /// Whether `error` is what [`interrupt`](Self::interrupt) raises.
+    pub(super) fn is_timeout(&self, py: Python<'_>, error: &PyErr) -> bool {
+        self.hooks.timeout_exception.as_ref().is_some_and(|exception| error.is_instance(py, exception.bind(py)))
+    }
+}
+
+/// The call has ended although an exception was to be raised in it: it must not reach what runs here next.
+pub(super) fn take_back_interrupt(py: Python<'_>) {
+    raise_here(py, None);
+}
+
+impl<I: Interface> EngineState<I> {
+    /// Has the engine wake `waiter`. Returns the key of the call and the stage that its request was in; `None` if its
+    /// response is over or suspended, as another thread than the application's may find it.
+    fn begin_wait(
+        &mut self,
+        py: Python<'_>,
+        exchange: &Exchange,
+        what: Awaited,
+        waiter: Waiter,
+    ) -> Option<(usize, Option<Stage>)> {
+        let now = clock::now();
+        exchange.with(py, |exchange| {
+            let ticket = exchange.ticket.as_ref()?;
+            let counts = what == Awaited::Input;
+            let stage = self.engine.switch_stage(ticket, Stage::Peer);
+            self.blocked += u64::from(!counts);
+            self.calls.set_waiting(exchange.key, true, counts, now.monotonic);
+            let app = WithGil::new(&mut self.app, py);
+            match what {
+                Awaited::Input => self.engine.wait_for_input(ticket, waiter, now, app),
+                Awaited::Output => self.engine.wait_for_output(ticket, waiter, now, app),
+            }
+            Some((exchange.key, stage))
+        })
+    }
+
+    /// The wait is over. Returns whether the call was interrupted meanwhile.
+    fn end_wait(
+        &mut self,
+        py: Python<'_>,
+        exchange: &Exchange,
+        what: Awaited,
+        (key, stage): (usize, Option<Stage>),
+    ) -> bool {
+        let counts = what == Awaited::Input;
+        self.blocked -= u64::from(!counts);
+        exchange.with(py, |exchange| {
+            if let Some(ticket) = &exchange.ticket {
+                self.engine.stop_waiting(ticket);
+                if let Some(stage) = stage {
+                    self.engine.switch_stage(ticket, stage);
+                }
+            }
+            // Where another thread than the call's has waited, the call may have ended meanwhile, and the key be another's.
+            if exchange.is_over() {
+                return false;
+            }
+            self.calls.set_waiting(key, false, counts, clock::now().monotonic);
+            self.calls.is_interrupted(key)
+        })
+    }
+}

@@ -1,0 +1,154 @@
+//! How an application is called: what the host asks of an interface such as WSGI.
+//!
+//! The host has the engine, the threads or the loop, the deadlines and the logs, and is generic over an [`Interface`]. An
+//! interface knows Python and the heads of requests and responses. It knows no thread, no engine and no protocol: what it
+//! needs of them are the methods of its [`Exchange`].
+//!
+//! ```text
+//!   engine locked      Requests::begin: request head ──▶ what the application is given, a dict
+//!   engine not locked  Interface::prepare: request body ──▶ dict
+//!                      Interface::call: application(dict) ──▶ Answer::Whole: one block, which the host writes
+//!                                                         └─▶ Answer::Body: pulled by the host as the client reads
+//! ```
+
+pub(crate) use crate::host::exchange::{Exchange, ExchangeHost, StartRefusal};
+pub(crate) use engine::{Local, Peer};
+
+use crate::object::{Chunk, Object};
+use pyo3::prelude::*;
+use std::fs::File;
+use std::sync::Weak;
+use wire::http1::Head;
+
+/// Calls an application.
+pub(crate) trait Interface: Send + Sync + Sized + 'static {
+    /// Makes requests of heads.
+    type Requests: Requests;
+    /// What an application answers with.
+    type Handles: Handles;
+    /// A response body that the application produces part by part.
+    type Body: ResponseBody;
+
+    /// Handles for a new response, whose exchange belongs to `host`.
+    ///
+    /// # Errors
+    /// `MemoryError`.
+    fn take_handles(&self, py: Python<'_>, host: &Weak<dyn ExchangeHost>) -> PyResult<Self::Handles>;
+
+    /// The response is over: handles that nothing else refers to may be used again.
+    fn return_handles(&self, py: Python<'_>, handles: Self::Handles);
+
+    /// Completes a request with what belongs to this call alone. Returns a file-like object that the host closes when the
+    /// response is over.
+    ///
+    /// # Errors
+    /// `MemoryError`, `OSError`.
+    fn prepare(
+        &self,
+        py: Python<'_>,
+        request: &Object,
+        handles: &Self::Handles,
+        input: Input,
+    ) -> PyResult<Option<Object>>;
+
+    /// Calls the application.
+    ///
+    /// # Errors
+    /// What it has raised, and what is wrong with what it has returned.
+    fn call(&self, py: Python<'_>, request: &Object, handles: &Self::Handles) -> PyResult<Answer<Self::Body>>;
+
+    /// What is wrong with a body whose response has no head.
+    fn unstarted() -> PyErr;
+
+    /// What a report says of a request. It runs nothing of the application's.
+    fn summary(py: Python<'_>, request: &Object) -> Summary;
+}
+
+/// Makes what an application is given of the heads of requests. It is used while the engine is locked, so it runs nothing
+/// of the application's.
+pub(crate) trait Requests: Send + 'static {
+    /// What is kept with a connection, so that its next request is cheaper to make.
+    type Connection: Default + Send;
+
+    /// The request without its body: a dict. `None` with an exception set if memory is short.
+    fn begin(
+        &mut self,
+        py: Python<'_>,
+        head: &Head<'_>,
+        peer: &Peer,
+        connection: &mut Self::Connection,
+    ) -> Option<Object>;
+}
+
+/// What an application answers with: the Python objects of one exchange.
+pub(crate) trait Handles: Send {
+    /// The exchange, which lives as long as these.
+    fn exchange(&self) -> &Exchange;
+
+    /// Whether the application may still hold one of them, and would meet the next response with it.
+    fn is_shared(&self) -> bool;
+}
+
+/// A response body that the application produces part by part. It stays on the thread that it was made on.
+pub(crate) trait ResponseBody: Send {
+    /// Begins to produce. The application may give the response its head only now.
+    ///
+    /// # Errors
+    /// What the application has raised.
+    fn start(&mut self, py: Python<'_>) -> PyResult<()>;
+
+    /// The next part; `None`: the body has come to its end.
+    ///
+    /// # Errors
+    /// What the application has raised; `TypeError` if it is not `bytes`.
+    fn next(&mut self, py: Python<'_>) -> PyResult<Option<Chunk>>;
+
+    /// Whether a body that is longer than the response declares ends there, instead of being wrong.
+    fn ends_at_length(&self) -> bool;
+
+    /// The file that the body is, if it need not be read here: a descriptor of our own, the offset, and how many bytes are
+    /// left.
+    fn regular_file(&self, py: Python<'_>) -> Option<(File, u64, u64)>;
+
+    /// Tells the application that nothing more is wanted: once, whatever happened before.
+    ///
+    /// # Errors
+    /// What the application has raised.
+    fn close(self, py: Python<'_>) -> PyResult<()>;
+}
+
+/// What an application has returned.
+pub(crate) enum Answer<B> {
+    /// The body as a whole; the response has its head.
+    Whole(Chunk),
+    /// A body that comes in parts.
+    Body(B),
+}
+
+/// A request's body.
+pub(crate) struct Input {
+    pub(crate) body: RequestBody,
+    /// It came without a declared length.
+    pub(crate) is_chunked: bool,
+}
+
+/// What a request's body has become.
+pub(crate) enum RequestBody {
+    /// There is none.
+    Empty,
+    /// A `bytes` object.
+    Bytes(Object),
+    /// A file without a name, at its start, and its length.
+    File(Box<(File, u64)>),
+    /// It is still arriving, and is read with [`Exchange::read`].
+    Arriving,
+}
+
+/// What a report says of a request, as far as that is known.
+#[derive(Debug, Default)]
+pub(crate) struct Summary {
+    pub(crate) method: Option<String>,
+    pub(crate) target: Option<String>,
+    /// Address and port.
+    pub(crate) client: (Option<String>, Option<String>),
+}

@@ -1,0 +1,87 @@
+//! Text for people and for logs: escapes and times. No Python here.
+
+use std::fmt::Write as _;
+use std::time::{Duration, SystemTime};
+
+/// `bytes` in quotes of a log line: see [`push_escaped`].
+pub(crate) fn escaped(bytes: &[u8]) -> String {
+    let mut out = String::new();
+    // Writing to a String cannot fail.
+    let _ = push_escaped(Some(bytes), &mut out);
+    out
+}
+
+/// Appends text of a client such that it can neither end its quotes nor its line, nor control a terminal: Apache's
+/// escapes. What is absent is `-`.
+pub(crate) fn push_escaped(bytes: Option<&[u8]>, out: &mut String) -> std::fmt::Result {
+    let Some(bytes) = bytes else { return out.write_str("-") };
+    for &byte in bytes {
+        match byte {
+            b'"' | b'\\' => {
+                out.push('\\');
+                out.push(char::from(byte));
+            }
+            b'\t' => out.push_str("\\t"),
+            0x20..0x7f => out.push(char::from(byte)),
+            _ => write!(out, "\\x{byte:02x}")?,
+        }
+    }
+    Ok(())
+}
+
+/// `[20/Nov/2026:19:00:00 +0000]`, from the date that HTTP writes: `Fri, 20 Nov 2026 19:00:00 GMT`.
+pub(crate) fn common_log_time(at: SystemTime) -> String {
+    let date = httpdate::fmt_http_date(at);
+    format!("[{}/{}/{}:{} +0000]", &date[5..7], &date[8..11], &date[12..16], &date[17..25])
+}
+
+/// `2026-11-20T19:00:00.123456Z`, from the date that HTTP writes. `since` is the time since the epoch.
+pub(crate) fn rfc3339(at: SystemTime, since: Duration) -> String {
+    let date = httpdate::fmt_http_date(at);
+    let months = ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
+    let month = months.iter().position(|month| *month == &date[8..11]).map_or(0, |index| index + 1);
+    format!("{}-{month:02}-{}T{}.{:06}Z", &date[12..16], &date[5..7], &date[17..25], since.subsec_micros())
+}
+
+/// A client's address for people. That of a Unix socket is empty.
+pub(crate) fn client(address: &str, port: &str) -> String {
+    match address {
+        "" => "on a Unix socket".to_owned(),
+        address if address.contains(':') => format!("[{address}]:{port}"),
+        address => format!("{address}:{port}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::UNIX_EPOCH;
+
+    #[test]
+    fn test_escaped_text_cannot_end_its_line_or_its_quotes() {
+        assert_eq!(escaped(b"a\"b\\c\td\n\x1b[2J\x7f\xc3\xa9"), r#"a\"b\\c\td\x0a\x1b[2J\x7f\xc3\xa9"#);
+        assert_eq!(escaped(b""), "");
+    }
+
+    #[test]
+    fn test_absent_text_is_a_dash() {
+        let mut out = "x ".to_owned();
+        push_escaped(None, &mut out).unwrap();
+        assert_eq!(out, "x -");
+    }
+
+    #[test]
+    fn test_times_have_the_form_of_their_logs() {
+        let since = Duration::new(1_784_808_000, 123_456_789);
+        let at = UNIX_EPOCH + since;
+        assert_eq!(common_log_time(at), "[23/Jul/2026:12:00:00 +0000]");
+        assert_eq!(rfc3339(at, since), "2026-07-23T12:00:00.123456Z");
+    }
+
+    #[test]
+    fn test_client_shows_ipv6_in_brackets() {
+        assert_eq!(client("127.0.0.1", "80"), "127.0.0.1:80");
+        assert_eq!(client("::1", "80"), "[::1]:80");
+        assert_eq!(client("", ""), "on a Unix socket");
+    }
+}
