@@ -71,7 +71,18 @@ test: build $(STAMPS)/test test-system test-rust test-python ## Build and run ev
 .PHONY: test-rust
 test-rust: ## Run the tests of the Rust crates alone, 200 simulated worlds and the models under loom among them
 	cargo test --workspace --exclude gateway --exclude load-py --no-fail-fast
+	@$(MAKE) test-gateway
 	@$(MAKE) loom
+
+# The gateway's tests link the interpreter's libpython. Where there is none, those of files that know no Python run alone.
+.PHONY: test-gateway
+test-gateway: $(STAMPS)/venv ## Run the Rust tests of the gateway, with the interpreter in VENV
+	@if $(BIN)/python .ci/libpython >/dev/null; then \
+		cargo test -p gateway --no-fail-fast; \
+	else \
+		echo "Not run: the gateway's tests with an interpreter. The others follow."; \
+		PYO3_BUILD_EXTENSION_MODULE=1 CARGO_TARGET_DIR=target/no-libpython cargo test -p gateway --test without_python; \
+	fi
 
 # Everything is built anew for it, in a place of its own: otherwise each would throw away what the other has built.
 .PHONY: loom
