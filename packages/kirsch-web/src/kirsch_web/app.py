@@ -5,8 +5,6 @@ A request is a look-up of its plan, the plan's hooks and handler in CherryPy's o
 
 from __future__ import annotations
 
-from kirsch_web import configuration
-from kirsch_web.configuration import Layer
 from kirsch_web.errors import (
     ConfigError,
     Finished,
@@ -23,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from typing import Any
 
+    from kirsch_web.configuration import Layer
     from kirsch_web.hooks import Tool
     from kirsch_web.plan import Endpoint, Plan
 
@@ -30,7 +29,18 @@ if TYPE_CHECKING:
 
 MAX_INTERNAL_REDIRECTS = 10
 
-_lengths: dict[int, list[tuple[str, str]]] = {number: [("Content-Length", str(number))] for number in range(512)}
+
+class _Lengths(dict[int, "list[tuple[str, str]]"]):
+    """Content-Length fields by number; those of small bodies are kept."""
+
+    def __missing__(self, length: int) -> list[tuple[str, str]]:
+        field = [("Content-Length", str(length))]
+        if length < 4096:
+            self[length] = field
+        return field
+
+
+_lengths = _Lengths()
 _PLAIN = frozenset((str, dict, list))
 
 
@@ -56,6 +66,7 @@ class App:
         dispatch: Any = None,
         namespaces: Iterable[str] = (),
     ) -> None:
+        from kirsch_web import configuration
         from kirsch_web.builtin import BuiltinTools
 
         self.root = root
@@ -64,7 +75,7 @@ class App:
         self.mistakes: list[str] = []
         self._checked: dict[int, tuple[Layer, bool]] = {}
         self.sections = configuration.sections(config)
-        self.defaults = Layer({f"tools.{each.name}.on": True for each in tools}, "App(tools=...)")
+        self.defaults = configuration.Layer({f"tools.{each.name}.on": True for each in tools}, "App(tools=...)")
         self._given_dispatch = dispatch
         self.refresh()
 
@@ -111,6 +122,8 @@ class App:
     def _check(self, layer: Layer) -> bool:
         checked = self._checked.get(id(layer))
         if checked is None:
+            from kirsch_web import configuration
+
             found = list(configuration.mistakes(layer, self.tools, self.namespaces))
             for name, tool in self._switched_on(layer, found):
                 options = {**tool.defaults, **_options(layer.values, name)}
@@ -159,8 +172,7 @@ class App:
                         body, fields = result.encode(), plan.html_fields
                     else:
                         body, fields = encode_json(result), plan.json_fields
-                    length = len(body)
-                    fields = fields + (_lengths[length] if length < 512 else [("Content-Length", str(length))])
+                    fields = fields + _lengths[len(body)]
             except Exception as error:  # noqa: BLE001 - whatever a handler raises becomes a response
                 return self._respond(request, start_response, error)
             if body is None:

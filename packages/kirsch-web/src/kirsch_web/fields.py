@@ -8,10 +8,23 @@ from kirsch_web.errors import HTTPError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
-_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+", re.ASCII).fullmatch
-_VALUE = re.compile(r"[\t\x20-\x7e\x80-\xff]*").fullmatch
+
+def lazily(pattern: str) -> Callable[[str], re.Match[str] | None]:
+    """``fullmatch`` of a pattern that is compiled when it is first used, because compiling is most of an import."""
+    compiled: list[Callable[[str], re.Match[str] | None]] = []
+
+    def match(text: str) -> re.Match[str] | None:
+        if not compiled:
+            compiled.append(re.compile(pattern).fullmatch)
+        return compiled[0](text)
+
+    return match
+
+
+_NAME = lazily(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+_VALUE = lazily(r"[\t\x20-\x7e\x80-\xff]*")
 
 
 def check_field(name: str, value: str) -> tuple[str, str]:
@@ -150,7 +163,7 @@ class RequestHeaders:
                 yield key.replace("_", "-").title(), value
 
 
-_PARAMETER = re.compile(r';[ \t]*([!#$%&\'*+.^_`|~0-9A-Za-z-]+)=(?:"((?:[^"\\]|\\.)*)"|([^;"\s]*))[ \t]*')
+_PARAMETER = r';[ \t]*([!#$%&\'*+.^_`|~0-9A-Za-z-]+)=(?:"((?:[^"\\]|\\.)*)"|([^;"\s]*))[ \t]*'
 
 
 def media_type(value: str) -> tuple[str, dict[str, str]]:
@@ -162,9 +175,10 @@ def media_type(value: str) -> tuple[str, dict[str, str]]:
     found = name.strip().lower()
     parameters: dict[str, str] = {}
     if semicolon:
+        parameter = re.compile(_PARAMETER)  # which `re` keeps
         position, text = 0, ";" + rest
         while position < len(text):
-            match = _PARAMETER.match(text, position)
+            match = parameter.match(text, position)
             if match is None:
                 return ("", {}) if text[position:].strip(" \t;") else (found, parameters)
             quoted = match[2]
@@ -173,7 +187,7 @@ def media_type(value: str) -> tuple[str, dict[str, str]]:
     return found, parameters
 
 
-_QUALITY = re.compile(r"(?:0(?:\.[0-9]{0,3})?|1(?:\.0{0,3})?)").fullmatch
+_QUALITY = lazily(r"(?:0(?:\.[0-9]{0,3})?|1(?:\.0{0,3})?)")
 
 
 def qualities(value: str) -> list[tuple[str, float]]:
@@ -257,8 +271,8 @@ def cookie(value: str, name: str) -> str | None:
     return None
 
 
-_COOKIE_VALUE = re.compile(r"[!#-+\--:<-\[\]-~]*").fullmatch
-_COOKIE_ATTRIBUTE = re.compile(r"[\x20-:<-~]*").fullmatch
+_COOKIE_VALUE = lazily(r"[!#-+\--:<-\[\]-~]*")
+_COOKIE_ATTRIBUTE = lazily(r"[\x20-:<-~]*")
 
 
 def set_cookie(
@@ -302,10 +316,10 @@ def set_cookie(
 
 _DAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
 _MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
-_DATE = re.compile(
+_DATE = lazily(
     r"(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun), ([0-9]{2}) (" + "|".join(_MONTHS) + r") ([0-9]{4}) ([0-9]{2}):([0-9]{2}):"
     r"([0-9]{2}) GMT"
-).fullmatch
+)
 
 
 def http_date(seconds: float) -> str:
@@ -329,7 +343,7 @@ def parse_http_date(text: str) -> int | None:
     return calendar.timegm((int(year), _MONTHS.index(month) + 1, int(day), int(hour), int(minute), int(second)))
 
 
-_LENGTH = re.compile(r"[0-9]{1,18}").fullmatch
+_LENGTH = lazily(r"[0-9]{1,18}")
 
 
 def content_length(value: str) -> int:
