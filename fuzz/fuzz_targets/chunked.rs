@@ -4,12 +4,12 @@
 
 use libfuzzer_sys::fuzz_target;
 use wire::http1::client::{Content, Draft, Sender};
-use wire::http1::{Limits, Version};
+use wire::message::{Limits, Version};
 use wire_fuzz::{End, Event, Outcome, Random, check_cuts, limit_sets, requests};
 
 const HEAD: &[u8] = b"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n";
 
-fn read(data: &[u8], cuts: &[usize], limits: &Limits) -> Outcome<wire::http1::Fault> {
+fn read(data: &[u8], cuts: &[usize], limits: &Limits) -> Outcome<wire::message::Fault> {
     let stream = [HEAD, data].concat();
     let cuts: Vec<usize> = cuts.iter().map(|cut| cut + HEAD.len()).collect();
     requests(&stream, &cuts, 1, limits)

@@ -3,14 +3,15 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use wire::http1::{BodyStep, Field, Head, Limits, Receiver};
+use wire::http1::{BodyStep, Head, Receiver};
+use wire::message::{Field, Limits};
 use wire_fuzz::{Event, check_cuts, limit_sets, requests, version_text};
 
 /// The head in its canonical form.
 fn written(head: &Head) -> Vec<u8> {
-    let mut out = [head.method, b" ", head.target.raw, b" ", version_text(head.version), b"\r\n"].concat();
-    for field in head.fields {
-        out.extend_from_slice(&[field.name(head.block), b": ", field.value(head.block), b"\r\n"].concat());
+    let mut out = [head.request.method, b" ", head.request.target.raw, b" ", version_text(head.request.version), b"\r\n"].concat();
+    for field in head.request.fields {
+        out.extend_from_slice(&[field.name(head.request.block), b": ", field.value(head.request.block), b"\r\n"].concat());
     }
     out.extend_from_slice(b"\r\n");
     out
@@ -36,15 +37,15 @@ fuzz_target!(|data: &[u8]| {
     let mut receiver = Receiver::default();
     for nth in 0..4 {
         let head = receiver.head(&out, &mut fields, &limits).expect("read before").expect("whole");
-        assert_eq!(head.is_repeated(), nth >= 2);
+        assert_eq!(head.request.is_repeated(), nth >= 2);
         assert_eq!(written(&head), out);
         assert_eq!(head.length, out.len());
-        // Without the body: a connection of heads alone.
-        let body = match head.framing {
-            wire::http1::Framing::None | wire::http1::Framing::Length(0) => continue,
-            wire::http1::Framing::Length(length) if length < 1 << 16 => vec![b'x'; length as usize],
-            wire::http1::Framing::Length(_) => return,
-            wire::http1::Framing::Chunked => b"0\r\n\r\n".to_vec(),
+        // The body is left out: a connection of heads alone.
+        let body = match head.request.body {
+            wire::message::BodyLength::None | wire::message::BodyLength::Known(0) => continue,
+            wire::message::BodyLength::Known(length) if length < 1 << 16 => vec![b'x'; length as usize],
+            wire::message::BodyLength::Known(_) => return,
+            wire::message::BodyLength::Unknown => b"0\r\n\r\n".to_vec(),
         };
         let mut rest = &body[..];
         loop {

@@ -4,7 +4,8 @@
 //! corpus are seeds as they are, and an artifact replays without further data.
 
 use wire::http1::client::{self, ServerFault};
-use wire::http1::{BodyStep, Fault, Field, Limits, Receiver, Version};
+use wire::http1::{BodyStep, Receiver};
+use wire::message::{Fault, Field, Limits, Version};
 
 /// What was read, in order. Data that arrived in several steps is one event.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -121,14 +122,14 @@ pub fn requests(data: &[u8], cuts: &[usize], most: usize, limits: &Limits) -> Ou
             let input = &data[used..end];
             match receiver.head(input, &mut fields, limits) {
                 Ok(Some(head)) => {
-                    assert!(head.length <= input.len() && input[..head.length].ends_with(head.block));
-                    assert!(head.block.ends_with(b"\r\n") && head.fields.len() <= limits.fields);
-                    let facts = (head.version, head.framing, head.keep_alive, head.expects_continue, head.target.form);
+                    assert!(head.length <= input.len() && input[..head.length].ends_with(head.request.block));
+                    assert!(head.request.block.ends_with(b"\r\n") && head.request.fields.len() <= limits.fields);
+                    let facts = (head.request.version, head.request.body, head.keep_alive, head.expects_continue, head.request.target.form);
                     let facts = format!("{facts:?}");
-                    let target = head.target;
+                    let target = head.request.target;
                     let query = target.query.unwrap_or(b"");
-                    let start = [head.method, target.raw, target.authority, target.path, query].map(<[u8]>::to_vec);
-                    let fields = copies(head.fields, head.block);
+                    let start = [head.request.method, target.raw, target.authority, target.path, query].map(<[u8]>::to_vec);
+                    let fields = copies(head.request.fields, head.request.block);
                     events.push(Event::Head { start: start.to_vec(), facts, fields });
                     used += head.length;
                     read += 1;

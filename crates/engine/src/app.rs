@@ -1,27 +1,9 @@
 //! The one way up: what the engine asks of an application.
 
-use crate::Body;
-use crate::net::Net;
-use std::net::SocketAddr;
-use wire::http1::{Fault, Head, PartialRequestLine};
-
-/// Who sits at the other end of a connection.
-#[derive(Clone, Copy, Debug)]
-pub struct Peer {
-    /// Its address; `None` on a Unix socket.
-    pub address: Option<SocketAddr>,
-    /// Which of the engine's listeners accepted it, counted from 0.
-    pub listener: usize,
-}
-
-/// Where a listener listens.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Local {
-    /// A TCP address.
-    Tcp(SocketAddr),
-    /// A Unix socket.
-    Unix,
-}
+use crate::net::{Net, Peer};
+use crate::protocol::Protocol;
+use crate::spool::Body;
+use wire::message::{Fault, PartialRequestLine, RequestHead};
 
 /// How far an application got with a response.
 #[derive(Debug)]
@@ -34,6 +16,16 @@ pub enum Progress<R> {
     Yield(R),
     /// It broke off after its head had left; the peer has to see the cut.
     Cut,
+}
+
+impl<R> Progress<R> {
+    /// The response, if there is more of it.
+    pub(crate) fn into_response(self) -> Option<R> {
+        match self {
+            Progress::Blocked(response) | Progress::Yield(response) => Some(response),
+            Progress::Done | Progress::Cut => None,
+        }
+    }
 }
 
 /// An answer that the engine gave by itself.
@@ -75,27 +67,34 @@ pub enum Report {
     SpoolFailed(std::io::Error),
 }
 
-/// Says which connection a call answers. It is given out with [`Work`] and goes back with
-/// [`Engine::complete`](crate::Engine::complete); until then the connection is kept, whatever its peer does.
+/// Says which exchange a call answers. It is given out with [`Work`] and goes back with
+/// [`Engine::complete`](crate::Engine::complete); until then the exchange is kept, whatever its client does.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Ticket {
-    pub(crate) slot: usize,
+    pub(crate) call: CallId,
 }
 
 impl Ticket {
     /// The call that it is for.
     #[must_use]
     pub fn call(&self) -> CallId {
-        CallId { slot: self.slot }
+        self.call
     }
 }
 
-/// Names a call whose [`Ticket`] somebody else has. It is valid from when the ticket was given out until
+/// Names a call by its connection and its exchange there. It is valid from when the call's [`Ticket`] was given out until
 /// [`Engine::complete`](crate::Engine::complete) has taken it back as done or cut.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CallId {
     pub(crate) slot: usize,
+    pub(crate) exchange: u32,
 }
+
+/// What the protocol of an application keeps of a request for its response.
+pub(crate) type RequestOf<A> = <<A as App>::Protocol as Protocol>::Request;
+
+/// What writes a response.
+pub(crate) type SenderOf<A> = <<A as App>::Protocol as Protocol>::Sender;
 
 /// What the application has to do, which the engine leaves to whoever turns it: it may take its time.
 pub enum Work<A: App> {
@@ -116,6 +115,8 @@ pub enum Work<A: App> {
 pub trait App: Sized {
     /// What stands for the operating system.
     type Net: Net;
+    /// What the connections speak.
+    type Protocol: Protocol;
     /// Kept with each connection.
     type Connection;
     /// A request whose head is here and whose body may not be.
@@ -132,7 +133,7 @@ pub trait App: Sized {
     fn connect(&mut self, peer: &Peer) -> Self::Connection;
 
     /// A head has arrived. It is borrowed: what the request needs of it is taken now.
-    fn begin(&mut self, head: &Head<'_>, connection: &mut Self::Connection) -> Self::Request;
+    fn begin(&mut self, head: &RequestHead<'_>, connection: &mut Self::Connection) -> Self::Request;
 
     /// The request's body is here as a whole. Not called for a request without one, nor where bodies are not buffered.
     fn receive(&mut self, request: &mut Self::Request, body: Body<'_>);

@@ -2,8 +2,8 @@
 //! they lie, all sent in one call.
 
 use crate::config::{COPY_AT_MOST, WRITE_BUFFER};
-use crate::net::{Moved, Socket};
 use crate::output::Output;
+use crate::transport::{Moved, Transport};
 use std::io::{self, IoSlice};
 
 /// Large parts that one call gathers.
@@ -107,9 +107,9 @@ impl<C: AsRef<[u8]>> Composer<C> {
     }
 
     /// Sends as much of what has not left as the socket takes, in one call. Returns the bytes sent.
-    pub(crate) fn send(&mut self, socket: &impl Socket) -> io::Result<usize> {
+    pub(crate) fn send(&mut self, transport: &mut impl Transport) -> io::Result<usize> {
         let moved = if self.chunks.is_empty() {
-            socket.send(&[IoSlice::new(&self.bytes[self.sent..])], false)
+            transport.send(&[IoSlice::new(&self.bytes[self.sent..])], false)
         } else {
             let mut slices = [IoSlice::new(&[]); 2 * CHUNKS + 1];
             let mut count = 0;
@@ -122,7 +122,7 @@ impl<C: AsRef<[u8]>> Composer<C> {
                     count += 1;
                 }
             }
-            socket.send(&slices[..count], false)
+            transport.send(&slices[..count], false)
         };
         match moved {
             Ok(Moved::Bytes(count)) => {
@@ -171,6 +171,7 @@ impl<C: AsRef<[u8]>> Composer<C> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::transport::Tcp;
     use std::io::Read;
     use std::os::fd::OwnedFd;
     use std::os::unix::net::UnixStream;
@@ -198,8 +199,8 @@ mod tests {
         for sent in [0, 1, 5, 13, 14, 3000, COPY_AT_MOST, expected.len() - 3, expected.len() - 1] {
             let (near, mut far) = UnixStream::pair().unwrap();
             composer.sent = sent;
-            let near = OwnedFd::from(near);
-            let count = composer.send(&near).unwrap();
+            let mut near = Tcp::new(OwnedFd::from(near));
+            let count = composer.send(&mut near).unwrap();
             drop(near);
             let mut received = Vec::new();
             far.read_to_end(&mut received).unwrap();
@@ -216,9 +217,9 @@ mod tests {
             composer.move_to(&mut output);
             assert!(composer.is_empty());
             let (near, mut far) = UnixStream::pair().unwrap();
-            let near = OwnedFd::from(near);
+            let mut near = Tcp::new(OwnedFd::from(near));
             let mut count = 0;
-            output.flush(&near, &mut count).unwrap();
+            output.flush(&mut near, &mut count).unwrap();
             assert!(output.is_empty());
             assert_eq!(count, (expected.len() - sent) as u64);
             drop(near);

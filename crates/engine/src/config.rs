@@ -2,7 +2,7 @@
 
 use crate::memory::BodyMemory;
 use std::time::Duration;
-use wire::http1::Limits;
+use wire::message::Limits;
 
 /// Limits and times of an engine. A `None` time is no limit.
 #[derive(Clone, Debug)]
@@ -11,6 +11,8 @@ pub struct Config {
     pub limits: Limits,
     /// Connections at a time; at the bound, accepting pauses and the kernel's backlog fills.
     pub connections: usize,
+    /// Requests that one connection may have under way at a time, where its protocol has more than one.
+    pub exchanges: usize,
     /// At the bound, close the connection that has waited longest for its client to send, and accept. For servers whose
     /// clients say what they want at once, so that those who say nothing keep nobody out.
     pub evicts_silent: bool,
@@ -55,6 +57,7 @@ impl Default for Config {
         Self {
             limits: Limits::default(),
             connections: 65_536,
+            exchanges: 100,
             evicts_silent: false,
             engines: 1,
             keep_alive: Some(Duration::from_secs(75)),

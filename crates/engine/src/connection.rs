@@ -1,111 +1,61 @@
-//! One connection: receive, serve, send, and know when time is up.
+//! One connection: receives, serves, sends, and knows when time is up.
 //!
-//! A connection is always in one [`Phase`] and waits for one thing ([`Wait`]). [`Connection::drive`] does all that can
-//! be done without waiting and settles what is waited for next:
+//! A connection owns a transport, a protocol, and the exchanges that are under way on it. [`Connection::drive`] does all
+//! that can be done without waiting and sets the deadlines of what is waited for next.
 //!
 //! ```text
-//!        ┌────────────────────────────── keep-alive ────────────────────────────────┐
-//!        ▼                                                                          │
-//!      Head ──head, no body──▶ handed out ──▶ Running ── put back ─┬─ Done ─────────┴─▶ Closing ─▶ Linger ─▶ gone
-//!        │                      ▲   ▲            ▲                 ├─ Cut ────────────▶ Closing
-//!        └─head─▶ Body ──its end┘ Queued         └──── Response ◀──┴─ Blocked, Yield
+//!   Open ─── the last response is complete, or a request was refused ──▶ Closing ─▶ Linger ─▶ closed
+//!     └───── the peer is gone ──────────────────────────────────────────────┴─────────┴─────▶ Gone
 //! ```
 //!
-//! While output waits for the peer, nothing is read, parsed or produced for this connection: that is the
-//! backpressure, in both directions. While the application works on a request the connection is `Running`: the engine
-//! is free for others, and the connection's slot stays taken, whatever its peer does.
+//! Where each exchange stands is its own affair ([`crate::exchange`]). A connection that is over but for calls that are
+//! out is `Gone`: its slot stays taken until they come back.
+//!
+//! While output waits for the peer, nothing is read, parsed or produced for this connection: that is the backpressure, in
+//! both directions. With a serial protocol, nothing of the next request is read while an exchange is under way either.
 
+mod body;
+mod call;
 mod expiring;
-mod incoming;
-mod receiving;
+mod head;
+mod multiplexed;
+mod output;
 mod waiting;
 mod watchdog;
 
-use crate::app::{App, Progress, Refusal, Report};
-use crate::coalescing::DeferredOutput;
-use crate::compose::Composer;
-use crate::config::{CALLS_PER_ROUND, Config, GLANCE, LINGER_BYTES};
-use crate::deadline::{Millis, Sweep};
-use crate::memory::Reservation;
-use crate::meter::{self, Meter};
-use crate::net::{Moved, Net, Socket};
-use crate::output::Output;
-use crate::reply::{self, Ending, InFlight, Reply};
-use crate::spool::Body;
-use crate::stages::{Stage, Stages};
-use crate::statistics::Statistics;
-use expiring::Expiring;
-use incoming::Incoming;
-use receiving::Receiving;
+use crate::app::{App, CallId, Refusal, Report};
+use crate::config::{CALLS_PER_ROUND, GLANCE, LINGER_BYTES};
+use crate::context::EngineContext;
+use crate::deadline::{Millis, Timer};
+use crate::exchange::{Awaited, Cause, Exchange, Exchanges, Index, State};
+use crate::meter;
+use crate::net::Net;
+use crate::observe::{Observer, Stage};
+use crate::protocol::Protocol;
+use crate::responder::Responder;
+use crate::transport::{Received, Transport};
+use output::Outbound;
 use std::any::Any;
 use std::collections::VecDeque;
-use std::time::Duration;
-use wire::http1::{
-    self, BodyStep, CONTINUE, Fault, Field, Framing, PartialRequestLine, Receiver, Request, Sender, Stamp,
-};
+use wire::message::Fault;
 
 pub use expiring::Expired;
-pub use incoming::Input;
-pub(crate) use waiting::Wait;
 pub(crate) use watchdog::Serviced;
-
-/// What all connections of an engine share while one of them is driven.
-pub(crate) struct EngineContext<A: App> {
-    pub(crate) config: Config,
-    pub(crate) now: Millis,
-    pub(crate) stamp: Stamp,
-    pub(crate) statistics: Statistics,
-    pub(crate) sweep: Sweep,
-    /// Composers that no connection needs now.
-    #[allow(clippy::vec_box, reason = "connections take them and give them back as they are")]
-    pub(crate) spare: Vec<Box<Composer<A::Chunk>>>,
-    pub(crate) deferred: DeferredOutput,
-    /// Whether the application produces the parts of a response without pauses, as far as is known.
-    pub(crate) parts_come_fast: bool,
-    /// Scratch for heads.
-    pub(crate) fields: Vec<Field>,
-    /// Scratch for the chunks of a body that were received together.
-    pub(crate) chunks: Vec<u8>,
-    pub(crate) meter: Meter,
-    /// No connection goes on after its response.
-    pub(crate) draining: bool,
-    /// The engine is stopping: so long may a connection be idle still. It is draining too.
-    pub(crate) grace: Option<Duration>,
-    /// Requests that wait for somebody to call the application.
-    pub(crate) queued: usize,
-    /// Whether whoever turns the engine may call it.
-    pub(crate) may_call: bool,
-    /// Nobody can call the application now, and as many requests wait as may: no further one is read.
-    pub(crate) is_full: bool,
-    /// Connections in a row whose first request asked for the connection to be closed after it.
-    pub(crate) brief_in_a_row: u32,
-    /// Counts how often there was nothing more to do.
-    pub(crate) round: u64,
-    /// Where somebody wants to know where the time of requests goes.
-    pub(crate) stages: Option<Box<Stages>>,
-}
-
-impl<A: App> EngineContext<A> {
-    #[allow(clippy::unnecessary_box_returns, reason = "a connection keeps it so, since most have none")]
-    fn composer(&mut self) -> Box<Composer<A::Chunk>> {
-        self.spare.pop().unwrap_or_else(|| Box::new(Composer::new()))
-    }
-}
 
 /// What becomes of a connection that was driven.
 pub(crate) enum NextAction<A: App> {
-    /// It waits for its socket, its deadline, or whoever answers its request.
+    /// It waits for its transport, a deadline, or calls.
     Wait,
     /// It could go on, but others should have their turn.
     Again,
     /// A request may be there that cannot even wait now.
     AwaitRoom,
-    /// A request is ready to be answered; the connection is `Running`.
-    Call(A::Request),
-    /// Its response may go on; the connection is `Running`.
-    Resume(A::Response),
-    /// It is over, and so is the response that was under way.
-    Close(Option<A::Response>),
+    /// A request is ready to be answered; its exchange is `Running`.
+    Call(Index, A::Request),
+    /// A response may go on; its exchange is `Running`.
+    Resume(Index, A::Response),
+    /// It is over.
+    Close,
 }
 
 /// What follows a step of [`Connection::drive`].
@@ -115,99 +65,36 @@ enum Step<A: App> {
 }
 
 pub(crate) struct Connection<A: App> {
-    socket: <A::Net as Net>::Socket,
+    transport: <A::Net as Net>::Transport,
     slot: usize,
-    phase: Phase<A>,
-    receiver: Receiver,
-    /// Received, and used up to `input_used`.
-    input: Vec<u8>,
-    input_used: usize,
-    /// The body of the request that is answered, where it is handed on as it arrives.
-    incoming: Option<Box<Incoming>>,
-    /// What the body of the request that waits or is answered takes of memory: the application has it until the response
-    /// is complete.
-    body_memory: Option<Reservation>,
-    /// Output being composed; what could not be sent is in `output`.
-    out: Option<Box<Composer<A::Chunk>>>,
-    output: Output<A::Chunk>,
-    /// The response that has begun, until it ends.
-    in_flight: Option<InFlight>,
-    /// How the last response in parts ended.
-    ending: Ending,
+    lifecycle: Lifecycle,
+    protocol: A::Protocol,
+    exchanges: Exchanges<A>,
+    input: Inbound,
+    send: Outbound<A::Chunk>,
     /// `None` until the application is told of the connection, before it is driven for the first time.
     pub(crate) app: Option<A::Connection>,
-    /// Waits in the middle of a call for this connection's input or output.
-    waiter: Option<(Awaited, A::Waiter)>,
-    wait: Wait,
-    /// When what is waited for must have come; `Millis::MAX` for never.
-    deadline: Millis,
+    /// What the connection as a whole waits for.
+    timer: Timer,
     /// When it was last driven.
     touched: Millis,
-    /// Since when it waits for what it waits for.
-    since: Millis,
-    /// When a transfer that is waited for last got on, and how far that was.
-    progressed: Millis,
-    transferred: u64,
-    /// Bytes sent since the last head, and for how long that had to wait, up to the wait that is under way.
-    moved: u64,
-    waited: Millis,
-    /// The socket may have bytes for us: set by readiness, cleared by a short read.
-    pub(crate) readable: bool,
-    /// The peer has said that it sends no more, so the end of input has still to be read even after a short read.
-    pub(crate) read_closed: bool,
-    /// The end of input has been read.
-    ended: bool,
-    /// `input` has been looked at and is not enough.
-    exhausted: bool,
-    /// Requests that became ready in the round with this number.
-    round: u64,
-    called: usize,
-    /// A request has come.
-    served: bool,
-    /// What was kept for speed has been given back.
-    forgotten: bool,
-    /// The peer has been found to be gone.
-    gone: bool,
-    /// The poller knows this socket; and tells when it takes output again.
-    pub(crate) registered: bool,
-    pub(crate) awaits_writable: bool,
-    /// Its call has left output waiting, at a time that was not told: the next turn settles it.
-    pub(crate) needs_deadline: bool,
-    /// In a queue of those that are driven without readiness.
-    pub(crate) again: bool,
-    /// Queued to be driven when there is room for its request.
-    pub(crate) awaits_room: bool,
+    turn: Turn,
+    history: History,
+    /// The peer has been told that no further exchange is begun. Multiplexed protocols only.
+    has_announced_end: bool,
+    pub(crate) place: Place,
 }
 
-enum Phase<A: App> {
-    /// A head is awaited or partly here.
-    Head,
-    /// A request's body is.
-    Body(Box<Receiving<A>>),
-    /// A request waits for somebody to call the application.
-    Queued(Box<Queued<A>>),
-    /// The application works on it.
-    Running(Request),
-    /// The same, and the call has missed its deadline: the engine has answered, or cut the connection.
-    Expired(Expiring),
-    /// A response is under way, and waits for its peer or its turn.
-    Response(Box<Responding<A>>),
+/// Whether a connection goes on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Lifecycle {
+    Open,
     /// The last response is leaving.
     Closing(Closing),
     /// All is sent; what the peer still sends is discarded until it closes, up to so many bytes.
     Linger(u64),
-}
-
-struct Queued<A: App> {
-    request: A::Request,
-    facts: Request,
-}
-
-struct Responding<A: App> {
-    response: A::Response,
-    facts: Request,
-    /// It lets others go on before it does.
-    yielded: bool,
+    /// The peer is gone, or needs nothing more.
+    Gone,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -220,121 +107,190 @@ enum Closing {
     Reset,
 }
 
-/// What somebody waits for in the middle of a call.
+/// What has been received and not used.
+struct Inbound {
+    bytes: Vec<u8>,
+    /// Of `bytes`, so much is used.
+    used: usize,
+    /// `bytes` has been looked at and is not enough.
+    is_exhausted: bool,
+    /// The transport may have bytes for us: set by readiness, cleared when it says that it is drained.
+    is_readable: bool,
+    /// The end of input has been read.
+    has_ended: bool,
+}
+
+impl Inbound {
+    fn is_empty(&self) -> bool {
+        self.used == self.bytes.len()
+    }
+
+    fn unused(&self) -> &[u8] {
+        &self.bytes[self.used..]
+    }
+
+    /// Forgets what is here, and looks at no more of it.
+    fn discard(&mut self) {
+        self.bytes = Vec::new();
+        self.used = 0;
+        self.is_exhausted = true;
+    }
+}
+
+/// Requests that became ready in the round with this number.
+struct Turn {
+    round: u64,
+    called: usize,
+}
+
+/// What has happened on the connection so far.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Awaited {
-    Input,
-    Output,
+enum History {
+    /// No request has come.
+    New,
+    /// One has; what it left behind for speed is kept.
+    Served,
+    /// One has, and what was kept for speed has been given back.
+    Rested,
+}
+
+/// Where the engine has the connection in its lists.
+#[derive(Debug, Default)]
+pub(crate) struct Place {
+    /// The poller knows its transport; and reports when it takes output again.
+    pub(crate) is_registered: bool,
+    pub(crate) awaits_writable: bool,
+    /// A call has left output waiting, at a time that was not told: the next poll sets the deadline.
+    pub(crate) needs_deadline: bool,
+    /// In a queue of those that are driven without readiness.
+    pub(crate) again: bool,
+    /// Queued to be driven when there is room for its request.
+    pub(crate) awaits_room: bool,
 }
 
 impl<A: App> Connection<A> {
-    pub(crate) fn new(socket: <A::Net as Net>::Socket, slot: usize, app: Option<A::Connection>, now: Millis) -> Self {
+    const MULTIPLEXED: bool = <A::Protocol as Protocol>::MULTIPLEXED;
+
+    pub(crate) fn new(
+        transport: <A::Net as Net>::Transport,
+        slot: usize,
+        app: Option<A::Connection>,
+        context: &EngineContext<A>,
+    ) -> Self {
+        let now = context.now;
+        let mut protocol = A::Protocol::default();
+        protocol.open(context.config.exchanges);
         Self {
-            socket,
+            transport,
             slot,
-            phase: Phase::Head,
-            receiver: Receiver::default(),
-            input: Vec::new(),
-            input_used: 0,
-            incoming: None,
-            body_memory: None,
-            out: None,
-            output: Output::new(),
-            in_flight: None,
-            ending: Ending::Unknown,
+            lifecycle: Lifecycle::Open,
+            protocol,
+            exchanges: Exchanges::new(now),
+            input: Inbound { bytes: Vec::new(), used: 0, is_exhausted: true, is_readable: true, has_ended: false },
+            send: Outbound::new(),
             app,
-            waiter: None,
-            // Different from what the first `set_deadline` finds, so that it sets a deadline.
-            wait: Wait::App,
-            deadline: Millis::MAX,
+            timer: Timer::new(now),
             touched: now,
-            since: now,
-            progressed: now,
-            transferred: 0,
-            moved: 0,
-            waited: 0,
-            readable: true,
-            read_closed: false,
-            ended: false,
-            exhausted: true,
-            round: 0,
-            called: 0,
-            served: false,
-            forgotten: true,
-            gone: false,
-            registered: false,
-            awaits_writable: false,
-            needs_deadline: false,
-            again: false,
-            awaits_room: false,
+            turn: Turn { round: 0, called: 0 },
+            history: History::New,
+            has_announced_end: false,
+            place: Place::default(),
         }
     }
 
-    pub(crate) fn socket(&self) -> &<A::Net as Net>::Socket {
-        &self.socket
+    pub(crate) fn transport(&self) -> &<A::Net as Net>::Transport {
+        &self.transport
     }
 
-    pub(crate) fn has_output(&self) -> bool {
-        !self.output.is_empty()
+    /// The poller has reported readiness.
+    pub(crate) fn note_readiness(&mut self, readable: bool, read_closed: bool) {
+        self.input.is_readable |= readable;
+        if read_closed {
+            self.transport.note_read_closed();
+        }
     }
 
-    /// Whether nothing has been said in answer to its request, and somebody is there to hear it.
-    pub(crate) fn is_unanswered(&self) -> bool {
-        self.in_flight.is_none() && !self.gone && !self.is_expired()
+    fn call(&self, exchange: Index) -> CallId {
+        CallId { slot: self.slot, exchange }
     }
 
-    /// Whether nothing is left of it but a call that is out.
+    /// The call that what is received next belongs to, as far as it is known.
+    fn next_call(&self) -> CallId {
+        self.call(self.exchanges.next_index())
+    }
+
+    /// Whether the application has seen the last of its peer, and only calls are left.
     pub(crate) fn is_left_over(&self) -> bool {
-        self.gone && self.is_running()
+        self.lifecycle == Lifecycle::Gone && self.exchanges.has_calls()
     }
 
-    /// Whether a request is awaited, or is partly here.
+    /// Whether nothing is left of it but calls that are not expected to come back.
+    pub(crate) fn is_written_off(&self) -> bool {
+        self.is_left_over() && !self.exchanges.any(|exchange| !exchange.is_written_off())
+    }
+
+    /// Whether a head is awaited, or a body that is received as a whole.
     fn is_receiving(&self) -> bool {
-        matches!(self.phase, Phase::Head | Phase::Body(_))
+        self.lifecycle == Lifecycle::Open && (self.exchanges.is_empty() || self.exchanges.first.is_receiving())
     }
 
-    /// Has it driven later, without readiness: by whoever goes through `queue`.
+    /// Whether a head may be read now: no exchange is in its way.
+    fn awaits_head(&self) -> bool {
+        self.lifecycle == Lifecycle::Open && (Self::MULTIPLEXED || self.exchanges.first.is_free())
+    }
+
+    /// Whether no exchange is under way, and one could begin.
+    fn is_between_exchanges(&self) -> bool {
+        self.lifecycle == Lifecycle::Open && self.exchanges.is_empty()
+    }
+
+    /// Has it driven later, without readiness: when its turn in `queue` has come.
     pub(crate) fn come_back(&mut self, queue: &mut VecDeque<usize>) {
-        if !std::mem::replace(&mut self.again, true) {
+        if !std::mem::replace(&mut self.place.again, true) {
             queue.push_back(self.slot);
         }
     }
 
     /// Whether it may go on receiving for long without anything that could be answered: others come first.
     pub(crate) fn is_bulk(&self) -> bool {
-        match self.phase {
-            Phase::Body(_) | Phase::Linger(_) => true,
-            Phase::Running(_) => self.incoming.is_some(),
-            _ => false,
+        match self.lifecycle {
+            Lifecycle::Linger(_) => true,
+            Lifecycle::Open if Self::MULTIPLEXED => false,
+            Lifecycle::Open => match self.exchanges.first.state {
+                State::Receiving(_) => true,
+                State::Running(_) => self.exchanges.first.incoming.is_some(),
+                _ => false,
+            },
+            Lifecycle::Closing(_) | Lifecycle::Gone => false,
         }
     }
 
     /// Whether it has asked for nothing yet.
     pub(crate) fn is_new(&self) -> bool {
-        matches!(self.phase, Phase::Head) && !self.served && !self.awaits_room && self.output.is_empty()
+        let is_untouched = self.history == History::New && !self.place.awaits_room && !self.has_output();
+        is_untouched && self.is_between_exchanges()
     }
 
     /// Whether a call is out for it, so that its slot has to be kept.
-    pub(crate) fn is_running(&self) -> bool {
-        matches!(self.phase, Phase::Running(_) | Phase::Expired(_))
+    pub(crate) fn has_calls(&self) -> bool {
+        self.exchanges.has_calls()
     }
 
-    /// Whether its request waits for somebody to call the application.
-    pub(crate) fn is_queued(&self) -> bool {
-        matches!(self.phase, Phase::Queued(_))
+    /// Whether the request of this exchange waits for a thread that calls the application.
+    pub(crate) fn is_queued(&self, exchange: Index) -> bool {
+        self.exchanges.get(exchange).is_some_and(Exchange::is_queued)
     }
 
-    /// Does all that can be done without waiting, and settles what is waited for next.
+    /// Does all that can be done without waiting, and sets the deadlines of what is waited for next.
     pub(crate) fn drive(&mut self, context: &mut EngineContext<A>, buffer: &mut [u8], app: &mut A) -> NextAction<A> {
         self.touched = context.now;
-        if self.round != context.round {
-            self.round = context.round;
-            self.called = 0;
+        if self.turn.round != context.round {
+            self.turn = Turn { round: context.round, called: 0 };
         }
         context.meter.begin_turn();
-        // Whoever has been called in this round lets others go on sooner if there is much to do.
+        // A connection that has called in this round lets others go on sooner if there is much to do.
         let most_calls = if context.meter.is_stage_over() { 1 } else { CALLS_PER_ROUND };
-        let has_turn = self.called < most_calls;
+        let has_turn = self.turn.called < most_calls;
         let mut action = NextAction::Again;
         while has_turn && !context.meter.is_turn_over() {
             context.meter.charge(meter::STEP);
@@ -347,796 +303,451 @@ impl<A: App> Connection<A> {
             }
         }
         match action {
-            // A step that stops to wait has just flushed. Doing so again could drain what is waited for, and then
-            // nobody would go on.
-            NextAction::Again if !self.flush(context) => action = self.abort(app),
+            // A step that stops to wait has just flushed. Doing so again could drain what is waited for, and then nothing
+            // would drive the connection on.
+            NextAction::Again if !self.flush(context) => action = self.abort(context, app),
             // What was composed for requests before this one goes with its response, if that comes within a tick.
-            NextAction::Call(_) => self.defer(context),
+            NextAction::Call(..) => self.defer(context),
             _ => {}
         }
-        if let Some(stages) = &mut context.stages {
-            // What a request waits for next.
-            let next = match (&action, &self.phase) {
-                (NextAction::Call(_), _)
-                | (NextAction::AwaitRoom | NextAction::Again, Phase::Head | Phase::Body(_)) => Some(Stage::Queue),
-                (NextAction::Wait, Phase::Head | Phase::Body(_)) => Some(Stage::Peer),
-                _ => None,
-            };
-            stages.wait(self.slot, next);
+        if context.observer.is_some() {
+            self.observe_wait(&action, context);
         }
-        if let NextAction::Close(response) = &mut action {
-            if self.output.has_file_shrunk() {
+        if let NextAction::Close = action {
+            if self.send.waiting.has_file_shrunk() {
                 context.statistics.cut += 1;
                 app.report(Report::FileShrank);
             }
-            if response.is_none() {
-                *response = self.finish(context, app);
-            }
+            self.finish(context, app);
         } else {
-            self.set_deadline(context);
+            self.set_deadlines(context);
         }
         self.store(context);
         action
+    }
+
+    /// Tells the observer what the request that is received waits for next.
+    #[cold]
+    fn observe_wait(&self, action: &NextAction<A>, context: &mut EngineContext<A>) {
+        let (call, stage) = match action {
+            NextAction::Call(index, _) => (self.call(*index), Stage::Queue),
+            NextAction::AwaitRoom | NextAction::Again if self.is_receiving() => (self.receiving_call(), Stage::Queue),
+            NextAction::Wait if self.is_receiving() => (self.receiving_call(), Stage::Peer),
+            _ => return,
+        };
+        context.observer.switch(call, stage);
+    }
+
+    /// The call of the request whose head or body is received.
+    fn receiving_call(&self) -> CallId {
+        if self.exchanges.first.is_receiving() { self.call(0) } else { self.next_call() }
     }
 
     /// One step: send, then go on with a response, or with input that is here, or receive.
     fn step(&mut self, context: &mut EngineContext<A>, buffer: &mut [u8], app: &mut A) -> Step<A> {
         // Answers to pipelined requests leave together.
         let is_composing =
-            self.output.is_empty() && self.out.as_ref().is_some_and(|out| !out.is_full()) && !context.is_full;
-        if is_composing && matches!(self.phase, Phase::Head) && !self.exhausted && self.has_input() {
+            !self.has_output() && self.send.composer.as_ref().is_some_and(|out| !out.is_full()) && !context.is_full;
+        if is_composing && self.awaits_head() && !self.input.is_exhausted && !self.input.is_empty() {
             return self.serve_stored(context, app);
         }
         if !self.flush(context) {
-            return Step::Stop(self.abort(app));
+            return Step::Stop(self.abort(context, app));
         }
-        if !self.output.is_empty() {
+        if self.has_output() {
             return Step::Stop(NextAction::Wait);
         }
-        let has_input = self.has_input();
-        match &mut self.phase {
-            Phase::Response(responding) => {
-                if std::mem::take(&mut responding.yielded) {
-                    // It has had its share of this turn.
-                    return Step::Stop(NextAction::Again);
+        match self.lifecycle {
+            Lifecycle::Open => {
+                if let Some(action) = self.go_on_with_exchanges(context, app) {
+                    return Step::Stop(action);
                 }
-                return Step::Stop(self.resume(context));
+                if Self::MULTIPLEXED && self.send.composer.as_ref().is_some_and(|out| !out.is_sent()) {
+                    // Frames of exchanges whose clients take more.
+                    return Step::Next;
+                }
             }
-            Phase::Closing(Closing::Reset) => {
-                self.socket.reset_on_drop();
-                return Step::Stop(NextAction::Close(None));
+            Lifecycle::Gone => return Step::Stop(self.leave(context, app)),
+            Lifecycle::Closing(Closing::Reset) => {
+                self.transport.reset_on_drop();
+                return Step::Stop(self.end_connection(context, app));
             }
             // Closing while unread bytes lie in the socket would be a reset, which destroys what is on its way.
-            Phase::Closing(Closing::Orderly) if !has_input && !self.readable => {
-                return Step::Stop(NextAction::Close(None));
+            Lifecycle::Closing(Closing::Orderly) if self.input.is_empty() && !self.input.is_readable => {
+                return Step::Stop(self.end_connection(context, app));
             }
-            Phase::Closing(_) if self.ended => return Step::Stop(NextAction::Close(None)),
-            Phase::Closing(_) => {
-                self.socket.end_output();
-                self.drop_input();
-                self.phase = Phase::Linger(LINGER_BYTES);
-            }
-            Phase::Running(_) => {
-                self.wake(Awaited::Output, app);
-                if !self.incoming.as_ref().is_some_and(|incoming| incoming.wants_more()) {
-                    return Step::Stop(NextAction::Wait);
+            Lifecycle::Closing(_) => {
+                if self.input.has_ended && !self.has_calls() {
+                    return Step::Stop(NextAction::Close);
                 }
-            }
-            Phase::Expired(_) => {
-                if !self.close_expired() {
-                    return Step::Stop(NextAction::Wait);
+                self.transport.end_output();
+                if self.input.has_ended {
+                    return Step::Stop(self.end_connection(context, app));
                 }
+                self.input.discard();
+                self.lifecycle = Lifecycle::Linger(LINGER_BYTES);
+                return Step::Next;
             }
-            Phase::Queued(_) => return Step::Stop(NextAction::Wait),
-            Phase::Head | Phase::Body(_) | Phase::Linger(_) => {}
+            Lifecycle::Linger(_) => {}
         }
-        if !self.exhausted && self.has_input() {
+        if !self.input.is_exhausted && !self.input.is_empty() {
             return self.serve_stored(context, app);
         }
-        if !self.readable {
+        if !self.input.is_readable {
             return Step::Stop(NextAction::Wait);
         }
+        self.receive_some(context, buffer, app)
+    }
+
+    /// Goes on with the exchanges of an open connection that has nothing to send. Returns what comes of it, unless there
+    /// may be input to be served.
+    fn go_on_with_exchanges(&mut self, context: &mut EngineContext<A>, app: &mut A) -> Option<NextAction<A>> {
+        if Self::MULTIPLEXED {
+            return self.go_on_with_all(context, app);
+        }
+        match &mut self.exchanges.first.state {
+            State::Suspended(suspended) => {
+                if std::mem::take(&mut suspended.yielded) {
+                    // It has had its share of this turn.
+                    return Some(NextAction::Again);
+                }
+                Some(self.resume(0, context))
+            }
+            State::Running(_) => {
+                self.exchanges.first.wake(Awaited::Output, app);
+                (!self.exchanges.first.wants_body()).then_some(NextAction::Wait)
+            }
+            State::Queued(_) => Some(NextAction::Wait),
+            State::Free | State::Receiving(_) | State::Detached(_) | State::Finishing(_) => None,
+        }
+    }
+
+    /// Receives, and serves what came.
+    fn receive_some(&mut self, context: &mut EngineContext<A>, buffer: &mut [u8], app: &mut A) -> Step<A> {
         let mut buffer = buffer;
-        if let (Phase::Running(_), Some(incoming)) = (&self.phase, &self.incoming) {
+        if !Self::MULTIPLEXED
+            && let (State::Running(_), Some(incoming)) = (&self.exchanges.first.state, &self.exchanges.first.incoming)
+        {
             let room = incoming.room(&context.config.body_memory_total).min(buffer.len());
             if room == 0 {
                 return Step::Stop(NextAction::Wait);
             }
             buffer = &mut buffer[..room];
         }
-        if context.is_full && matches!(self.phase, Phase::Head) {
-            if context.config.health_path.is_empty() {
+        if context.is_full && self.is_between_exchanges() {
+            if context.responder.path().is_none() {
                 return Step::Stop(NextAction::AwaitRoom);
             }
-            // It may ask for nothing but the server's health.
+            // It may ask for nothing but what a responder answers.
             buffer = &mut buffer[..GLANCE];
         }
-        let received =
-            if context.stages.is_some() { self.receive(buffer, context) } else { self.socket.receive(buffer) };
+        let received = if context.observer.is_some() {
+            self.receive_observed(buffer, context)
+        } else {
+            self.transport.receive(buffer)
+        };
         match received {
-            Ok(Moved::Bytes(0)) => self.end_of_input(context, app),
-            Ok(Moved::Bytes(count)) => {
+            Ok(Received::Bytes { count, is_drained }) => {
                 context.statistics.bytes_in += count as u64;
                 context.meter.charge(count as u64);
-                // A short read has drained the socket: no second call to be told so (edge-triggered readiness comes
-                // again with the next byte), unless the end of input is behind it, which comes with no edge.
-                self.readable = count == buffer.len() || self.read_closed;
+                self.input.is_readable = !is_drained;
                 self.serve_received(&buffer[..count], context, app)
             }
-            Ok(Moved::WouldBlock) => {
-                self.readable = false;
-                Step::Stop(NextAction::Wait)
+            Ok(Received::WouldBlock) => {
+                self.input.is_readable = false;
+                // What came may have been for the transport alone, and ask for an answer.
+                if self.transport.has_unsent() { Step::Next } else { Step::Stop(NextAction::Wait) }
             }
-            Err(_) => Step::Stop(self.abort(app)),
+            Ok(Received::End) => self.end_of_input(context, app),
+            Err(_) => Step::Stop(self.abort(context, app)),
         }
     }
 
-    /// Receives, and takes the time of it.
     #[cold]
-    fn receive(&self, buffer: &mut [u8], context: &mut EngineContext<A>) -> std::io::Result<Moved> {
-        let stages = context.stages.as_mut().filter(|_| matches!(self.phase, Phase::Head | Phase::Body(_)));
-        let Some(stages) = stages else { return self.socket.receive(buffer) };
-        stages.receive(self.slot);
-        let received = self.socket.receive(buffer);
-        stages.received(self.slot, matches!(received, Ok(Moved::Bytes(1..))));
+    fn receive_observed(&mut self, buffer: &mut [u8], context: &mut EngineContext<A>) -> std::io::Result<Received> {
+        if !self.is_receiving() {
+            return self.transport.receive(buffer);
+        }
+        let call = self.receiving_call();
+        context.observer.receive(call);
+        let received = self.transport.receive(buffer);
+        context.observer.received(call, matches!(received, Ok(Received::Bytes { .. })));
         received
-    }
-
-    fn has_input(&self) -> bool {
-        self.input_used < self.input.len()
-    }
-
-    fn drop_input(&mut self) {
-        self.input = Vec::new();
-        self.input_used = 0;
     }
 
     /// Serves what lies here.
     fn serve_stored(&mut self, context: &mut EngineContext<A>, app: &mut A) -> Step<A> {
-        let input = std::mem::take(&mut self.input);
-        let (used, step) = self.serve(&input[self.input_used..], context, app);
-        self.input_used += used;
-        let left = input.len() - self.input_used;
+        let input = std::mem::take(&mut self.input.bytes);
+        let (used, step) = self.serve(&input[self.input.used..], context, app);
+        self.input.used += used;
+        let left = input.len() - self.input.used;
         if left > 0 && left < input.capacity() / 4 {
             // Little is left of much, and it may be long until the rest comes.
-            self.input = input[std::mem::take(&mut self.input_used)..].to_vec();
+            self.input.bytes = input[std::mem::take(&mut self.input.used)..].to_vec();
         } else if left > 0 {
-            self.input = input;
+            self.input.bytes = input;
         } else {
-            self.input_used = 0;
+            self.input.used = 0;
         }
         step
     }
 
     /// Serves what was received, behind what was left over.
     fn serve_received(&mut self, received: &[u8], context: &mut EngineContext<A>, app: &mut A) -> Step<A> {
-        if self.has_input() {
-            self.input.drain(..std::mem::take(&mut self.input_used));
-            self.input.extend_from_slice(received);
+        if !self.input.is_empty() {
+            self.input.bytes.drain(..std::mem::take(&mut self.input.used));
+            self.input.bytes.extend_from_slice(received);
             return self.serve_stored(context, app);
         }
         let (used, step) = self.serve(received, context, app);
-        self.input_used = 0;
+        self.input.used = 0;
         if used < received.len() {
-            self.input.clear();
-            self.input.extend_from_slice(&received[used..]);
-        } else if self.input.capacity() > 0 {
-            self.input = Vec::new();
+            self.input.bytes.clear();
+            self.input.bytes.extend_from_slice(&received[used..]);
+        } else if self.input.bytes.capacity() > 0 {
+            self.input.bytes = Vec::new();
         }
         step
     }
 
-    /// Serves the requests in `input` as far as they are here, until one is ready to be answered. Returns how many
-    /// bytes of it are used.
+    /// Serves the requests in `input` as far as they are here, until one is ready to be answered. Returns how many bytes
+    /// of it are used.
     fn serve(&mut self, input: &[u8], context: &mut EngineContext<A>, app: &mut A) -> (usize, Step<A>) {
         let mut used = 0;
-        self.exhausted = false;
+        self.input.is_exhausted = false;
         // Output that the peer does not take ends the loop with input left.
-        while self.output.is_empty() {
+        while !self.has_output() {
             let rest = &input[used..];
             if rest.is_empty() {
-                self.exhausted = true;
+                self.input.is_exhausted = true;
                 break;
             }
-            if context.is_full && matches!(self.phase, Phase::Head) {
+            if self.lifecycle != Lifecycle::Open {
+                self.discard_received(rest.len() as u64);
+                used = input.len();
+                break;
+            }
+            if context.is_full && self.is_between_exchanges() {
                 match context.glance(rest) {
                     Some(true) => {}
                     Some(false) => return (used, Step::Stop(NextAction::AwaitRoom)),
                     None => {
-                        self.exhausted = true;
+                        self.input.is_exhausted = true;
                         break;
                     }
                 }
             }
-            let (count, ready) = match &mut self.phase {
-                Phase::Head => match self.head(rest, context, app) {
-                    (0, None) => {
-                        self.exhausted = true;
-                        break;
-                    }
-                    done => done,
-                },
-                Phase::Body(_) => {
-                    let done = self.body(rest, context, app);
-                    if matches!(self.phase, Phase::Body(_)) {
-                        self.exhausted = true;
-                        used += done.0;
-                        break;
-                    }
-                    done
+            let (count, ready) = if Self::MULTIPLEXED || self.exchanges.first.is_free() {
+                let (count, ready) = self.message(rest, context, app);
+                if count == 0 && ready.is_none() {
+                    self.input.is_exhausted = true;
+                    break;
                 }
-                Phase::Running(_) => {
+                (count, ready)
+            } else if self.exchanges.first.is_receiving() {
+                let (count, ready) = self.body(rest, context, app);
+                if self.exchanges.first.is_receiving() {
+                    self.input.is_exhausted = true;
+                    used += count;
+                    break;
+                }
+                (count, ready)
+            } else {
+                if let State::Running(_) = self.exchanges.first.state {
                     used += self.take_in(rest, context, app);
                     // What is left is either kept for later or too little to be read.
-                    let wants_more = self.incoming.as_ref().is_some_and(|incoming| incoming.wants_more());
-                    self.exhausted = wants_more || used == input.len();
-                    break;
+                    self.input.is_exhausted = self.exchanges.first.wants_body() || used == input.len();
                 }
-                Phase::Expired(_) => {
-                    self.discard_expired(rest.len() as u64);
-                    used = input.len();
-                    break;
-                }
-                Phase::Queued(_) | Phase::Response(_) => break,
-                Phase::Closing(_) => {
-                    // Nothing behind the last request is read as another one. That it is there is noted.
-                    if let Phase::Closing(Closing::Orderly) = self.phase {
-                        self.phase = Phase::Closing(Closing::Linger);
-                    }
-                    used = input.len();
-                    break;
-                }
-                Phase::Linger(left) => {
-                    *left = left.saturating_sub(rest.len() as u64);
-                    if *left == 0 {
-                        self.phase = Phase::Closing(Closing::Reset);
-                    }
-                    used = input.len();
-                    break;
-                }
+                break;
             };
             used += count;
-            if let Some(request) = ready {
-                return (used, Step::Stop(NextAction::Call(request)));
+            if let Some((exchange, request)) = ready {
+                return (used, Step::Stop(NextAction::Call(exchange, request)));
             }
-            if self.out.as_ref().is_some_and(|out| out.is_full()) {
+            if self.send.composer.as_ref().is_some_and(|out| out.is_full()) {
                 break;
             }
         }
         (used, Step::Next)
     }
 
-    /// Reads a head. The request is ready if it has no body, or has it right behind, or is not to wait for it. Returns
-    /// the bytes used: none until the head is whole.
-    fn head(&mut self, input: &[u8], context: &mut EngineContext<A>, app: &mut A) -> (usize, Option<A::Request>) {
-        if let Some(stages) = &mut context.stages {
-            stages.parse(self.slot);
-        }
-        context.meter.charge(meter::HEAD);
-        let limits = &context.config.limits;
-        let head = match self.receiver.head(input, &mut context.fields, limits) {
-            Ok(Some(head)) => head,
-            Ok(None) => return (0, None),
-            Err(fault) => {
-                self.refuse_unread(fault.into(), input, context, app);
-                return (input.len(), None);
-            }
-        };
-        let facts = Request { version: head.version, is_head: head.method == b"HEAD", keep_alive: head.keep_alive };
-        let (framing, expects_continue) = (head.framing, head.expects_continue);
-        let mut used = head.length;
-        if context.config.is_health_check(&head) {
-            let is_last = !facts.keep_alive && used == input.len();
-            self.answer_health_check(context.health(), facts.is_head, is_last, context);
-            return (input.len(), None);
-        }
-        if let Some(stages) = &mut context.stages {
-            stages.switch(self.slot, Stage::Environ);
-        }
-        let mut request = app.begin(&head, known(&mut self.app));
-        if let Some(stages) = &mut context.stages {
-            stages.switch(self.slot, Stage::Parse);
-        }
-        if !self.served {
-            self.served = true;
-            context.brief_in_a_row = if facts.keep_alive { 0 } else { context.brief_in_a_row.saturating_add(1) };
-        }
-        self.forgotten = false;
-        // Whatever is waited for next is waited for from now on.
-        self.wait = Wait::App;
-        self.moved = 0;
-        self.waited = 0;
-        if matches!(framing, Framing::None | Framing::Length(0)) {
-            return (used, Some(self.ready(request, facts)));
-        }
-        // A body that lies here as a whole is lent, not copied.
-        let whole = match framing {
-            Framing::Length(length) => (input.len() - used) as u64 >= length,
-            _ => false,
-        };
-        if whole && let Ok((count, BodyStep::Data(data))) = self.receiver.body(&input[used..], limits) {
-            used += count;
-            let fits = data.len() <= context.config.body_memory;
-            if let Some(reserved) = context.config.body_memory_total.reserve(data.len()).filter(|_| fits) {
-                self.body_memory = Some(reserved);
-                self.hand_over(&mut request, Body::Borrowed(data), context.stages.as_deref_mut(), app);
-                return (used, Some(self.ready(request, facts)));
-            }
-            let memory = &context.config.body_memory_total;
-            self.phase = Phase::Body(Box::new(Receiving::new(request, facts, framing, memory)));
-            if let Err(error) = self.keep(data, context) {
-                self.spool_failed(error, context, app);
-                return (input.len(), None);
-            }
-            let (count, ready) = self.body(&input[used..], context, app);
-            return (used + count, ready);
-        }
-        if !context.config.buffer_bodies {
-            let expects_continue = expects_continue && input.len() == used;
-            let mut incoming = Incoming::new(expects_continue, context.config.body_memory_total.reservation());
-            used += incoming.take(&mut self.receiver, &input[used..], limits, &mut context.meter);
-            self.incoming = Some(Box::new(incoming));
-            return (used, Some(self.ready(request, facts)));
-        }
-        if expects_continue && input.len() == used {
-            self.tell_to_continue(context);
-        }
-        let memory = &context.config.body_memory_total;
-        self.phase = Phase::Body(Box::new(Receiving::new(request, facts, framing, memory)));
-        let (count, ready) = self.body(&input[used..], context, app);
-        (used + count, ready)
-    }
-
-    /// Gives the application the body of its request.
-    fn hand_over(&self, request: &mut A::Request, body: Body<'_>, mut stages: Option<&mut Stages>, app: &mut A) {
-        if let Some(stages) = &mut stages {
-            stages.switch(self.slot, Stage::Environ);
-        }
-        app.receive(request, body);
-        if let Some(stages) = &mut stages {
-            stages.switch(self.slot, Stage::Parse);
-        }
-    }
-
-    fn ready(&mut self, request: A::Request, facts: Request) -> A::Request {
-        self.phase = Phase::Running(facts);
-        self.called += 1;
-        request
-    }
-
-    /// The request has to wait for somebody to call the application.
-    pub(crate) fn enqueue(&mut self, request: A::Request, context: &mut EngineContext<A>) {
-        let Phase::Running(facts) = self.phase else { return };
-        self.phase = Phase::Queued(Box::new(Queued { request, facts }));
-        context.queued += 1;
-        // What was composed before it does not wait as long.
-        self.flush(context);
-        self.set_deadline(context);
-        self.store(context);
-    }
-
-    /// The request that waits is to be answered now. `None` if its peer has left meanwhile: it is told to try again,
-    /// in case that it has only ended its side, and the connection has to be driven.
-    pub(crate) fn dequeue(&mut self, context: &mut EngineContext<A>, app: &mut A) -> Option<A::Request> {
-        if !self.is_queued() {
-            return None;
-        }
-        if self.socket.has_peer_left() {
-            context.statistics.left += 1;
-            self.refuse_request(Refusal { status: 503, fault: None }, context, app);
-            return None;
-        }
-        let Phase::Queued(queued) = std::mem::replace(&mut self.phase, Phase::Head) else { return None };
-        context.queued -= 1;
-        self.phase = Phase::Running(queued.facts);
-        self.set_deadline(context);
-        Some(queued.request)
-    }
-
-    fn resume(&mut self, context: &mut EngineContext<A>) -> NextAction<A> {
-        let Phase::Response(responding) = std::mem::replace(&mut self.phase, Phase::Head) else {
-            return NextAction::Wait;
-        };
-        context.statistics.suspended -= 1;
-        if let Some(stages) = &mut context.stages {
-            stages.switch(self.slot, Stage::Queue);
-        }
-        self.phase = Phase::Running(responding.facts);
-        NextAction::Resume(responding.response)
-    }
-
-    /// Lends what a response is written with.
-    pub(crate) fn reply<R>(&mut self, context: &mut EngineContext<A>, write: impl FnOnce(&mut Reply<'_, A>) -> R) -> R {
-        let facts = match &self.phase {
-            Phase::Running(facts) => *facts,
-            Phase::Expired(expiring) => return self.reply_to_nobody(expiring.facts, context, write),
-            _ => unreachable!("a ticket is for a connection that runs"),
-        };
-        let is_body_here = self.incoming.as_ref().is_none_or(|incoming| incoming.has_ended());
-        let stage = context.stages.as_mut().and_then(|stages| stages.switch(self.slot, Stage::Write));
-        let result = write(&mut Reply {
-            slot: self.slot,
-            out: self.out.get_or_insert_with(|| context.composer()),
-            output: &mut self.output,
-            deferred: &mut context.deferred,
-            in_flight: &mut self.in_flight,
-            statistics: &mut context.statistics,
-            socket: &self.socket,
-            stamp: &context.stamp,
-            now: context.now,
-            request: Request { keep_alive: facts.keep_alive && is_body_here && !context.draining, ..facts },
-            moved: &mut self.moved,
-            gone: &mut self.gone,
-            parts_come_fast: &mut context.parts_come_fast,
-            ending: &mut self.ending,
-        });
-        if let (Some(stage), Some(stages)) = (stage, &mut context.stages) {
-            stages.switch(self.slot, stage);
-        }
-        if self.gone {
-            self.discard_output();
-            self.end_incoming(Fault::Truncated.into());
-        }
-        self.store(context);
-        result
-    }
-
-    /// Takes note of how far the application got. The connection has to be driven then.
-    pub(crate) fn complete(
-        &mut self,
-        progress: Progress<A::Response>,
-        context: &mut EngineContext<A>,
-    ) -> Option<A::Response> {
-        if let Some(phase) = self.expired_phase() {
-            self.phase = phase;
-            self.in_flight = None;
-            self.incoming = None;
-            self.body_memory = None;
-            return match progress {
-                Progress::Blocked(response) | Progress::Yield(response) => Some(response),
-                Progress::Done | Progress::Cut => None,
-            };
-        }
-        let Phase::Running(facts) = self.phase else { unreachable!("a ticket is for a connection that runs") };
-        if let Some(in_flight) = &mut self.in_flight {
-            in_flight.count_status(&mut context.statistics);
-        }
-        let is_over = matches!(progress, Progress::Done | Progress::Cut);
-        if is_over {
-            self.body_memory = None;
-        }
-        if let Some(stages) = &mut context.stages {
-            match progress {
-                _ if self.gone => stages.give_up(self.slot),
-                Progress::Done => stages.answered(self.slot),
-                Progress::Cut => stages.give_up(self.slot),
-                Progress::Blocked(_) => {
-                    stages.switch(self.slot, Stage::Peer);
-                }
-                Progress::Yield(_) => {
-                    stages.switch(self.slot, Stage::Queue);
+    /// Input came behind the last request: nothing of it is read as another one. That it is there is noted.
+    fn discard_received(&mut self, count: u64) {
+        match &mut self.lifecycle {
+            Lifecycle::Closing(closing @ Closing::Orderly) => *closing = Closing::Linger,
+            Lifecycle::Linger(left) => {
+                *left = left.saturating_sub(count);
+                if *left == 0 {
+                    self.lifecycle = Lifecycle::Closing(Closing::Reset);
                 }
             }
+            Lifecycle::Open | Lifecycle::Closing(_) | Lifecycle::Gone => {}
         }
-        if self.gone {
-            // What was read ahead of the application counts as body memory until it is dropped.
-            self.incoming = None;
-            self.phase = Phase::Closing(Closing::Reset);
-            return match progress {
-                Progress::Blocked(response) | Progress::Yield(response) => Some(response),
-                Progress::Done | Progress::Cut => None,
-            };
-        }
-        if let Some(in_flight) = &mut self.in_flight {
-            in_flight.produced = 0;
-        }
-        // Where nobody has taken the rest of a body, nobody can tell where the next request begins.
-        let is_body_left = is_over && self.incoming.take().is_some_and(|incoming| !incoming.has_ended());
-        context.statistics.suspended += u64::from(!is_over);
-        self.phase = match progress {
-            Progress::Blocked(response) => Phase::Response(Box::new(Responding { response, facts, yielded: false })),
-            Progress::Yield(response) => Phase::Response(Box::new(Responding { response, facts, yielded: true })),
-            Progress::Done => match self.in_flight.take() {
-                Some(in_flight) if in_flight.sender.keeps_alive() && !is_body_left => Phase::Head,
-                _ if facts.keep_alive || context.draining || is_body_left => Phase::Closing(Closing::Linger),
-                _ => Phase::Closing(Closing::Orderly),
-            },
-            Progress::Cut => {
-                context.statistics.cut += 1;
-                match self.in_flight.take() {
-                    Some(in_flight) if in_flight.sender.needs_reset() => Phase::Closing(Closing::Reset),
-                    _ => Phase::Closing(Closing::Linger),
-                }
-            }
-        };
-        None
     }
 
     /// The peer has closed its side.
     fn end_of_input(&mut self, context: &mut EngineContext<A>, app: &mut A) -> Step<A> {
-        self.ended = true;
-        self.readable = false;
-        if self.is_receiving()
-            && let Some(stages) = &mut context.stages
-        {
-            stages.give_up(self.slot);
+        self.input.has_ended = true;
+        self.input.is_readable = false;
+        if self.is_receiving() {
+            context.observer.give_up(self.receiving_call());
         }
-        match &self.phase {
-            Phase::Head if self.receiver.end_of_input(&self.input).is_ok() => {
-                return Step::Stop(NextAction::Close(None));
+        if self.lifecycle != Lifecycle::Open {
+            return Step::Stop(self.end_connection(context, app));
+        }
+        if Self::MULTIPLEXED {
+            // It cannot say any more how much it takes.
+            return Step::Stop(if self.exchanges.is_empty() { NextAction::Close } else { self.abort(context, app) });
+        }
+        match &self.exchanges.first.state {
+            State::Free if self.protocol.end_of_input(&self.input.bytes).is_ok() => {
+                return Step::Stop(NextAction::Close);
             }
-            Phase::Head => self.refuse_stored(Fault::Truncated.into(), context, app),
-            Phase::Body(_) => self.refuse_request(Fault::Truncated.into(), context, app),
-            Phase::Running(_) => self.break_incoming(Fault::Truncated.into(), app),
-            Phase::Expired(_) => self.let_expired_go(),
-            _ => return Step::Stop(NextAction::Close(None)),
+            State::Free => self.refuse_stored(Fault::Truncated.into(), context, app),
+            State::Receiving(_) => self.refuse_request(0, Fault::Truncated.into(), context, app),
+            State::Running(_) => self.break_body(0, Fault::Truncated.into(), app),
+            _ => return Step::Stop(NextAction::Close),
         }
         Step::Next
     }
 
-    /// Answers what lies here and never became a request.
-    fn refuse_stored(&mut self, refusal: Refusal, context: &mut EngineContext<A>, app: &mut A) {
-        let input = std::mem::take(&mut self.input);
-        self.refuse_unread(refusal, &input[self.input_used..], context, app);
-    }
-
-    /// Answers `unread`, which never became a request.
-    fn refuse_unread(&mut self, refusal: Refusal, unread: &[u8], context: &mut EngineContext<A>, app: &mut A) {
-        app.refused(refusal, PartialRequestLine::read(unread), known(&mut self.app));
-        self.write_refusal(refusal, self.receiver.is_head(), context);
-    }
-
-    /// Answers a request that the application will not see: its body did not come as it should, or it waited too long.
-    fn refuse_request(&mut self, refusal: Refusal, context: &mut EngineContext<A>, app: &mut A) {
-        let Some((request, facts)) = self.take_request(context) else { return };
-        app.abandon_request(request, Some(refusal));
-        self.write_refusal(refusal, facts.is_head, context);
-    }
-
-    /// Takes a request out that the application has not been called for.
-    fn take_request(&mut self, context: &mut EngineContext<A>) -> Option<(A::Request, Request)> {
-        match std::mem::replace(&mut self.phase, Phase::Head) {
-            Phase::Body(receiving) => Some((receiving.request, receiving.facts)),
-            Phase::Queued(queued) => {
-                context.queued -= 1;
-                self.body_memory = None;
-                Some((queued.request, queued.facts))
-            }
-            phase => {
-                self.phase = phase;
-                None
-            }
+    /// The peer is gone, or must see that something is missing because a file could not be sent: the connection is over,
+    /// once the calls that are out for it come back.
+    fn abort(&mut self, context: &mut EngineContext<A>, app: &mut A) -> NextAction<A> {
+        self.transport.reset_on_drop();
+        if !self.has_calls() {
+            return NextAction::Close;
         }
+        self.transport.cut();
+        self.leave(context, app)
     }
 
-    fn write_refusal(&mut self, refusal: Refusal, is_head: bool, context: &mut EngineContext<A>) {
-        self.out(context);
-        let out = self.out.get_or_insert_with(|| context.composer());
-        context.config.refuse(refusal, is_head, &context.stamp, &mut out.bytes);
-        self.refused(refusal.status, context);
-    }
-
-    /// A refusal has been written: it is the last thing that the peer gets.
-    fn refused(&mut self, status: u16, context: &mut EngineContext<A>) {
-        context.statistics.refused += 1;
-        context.statistics.count_status(status);
-        if let Some(stages) = &mut context.stages {
-            stages.give_up(self.slot);
+    /// Nothing more is to be said to the peer: the connection is over, once the calls that are out for it come back.
+    fn end_connection(&mut self, context: &mut EngineContext<A>, app: &mut A) -> NextAction<A> {
+        if !self.has_calls() {
+            return NextAction::Close;
         }
-        self.incoming = None;
-        self.drop_input();
-        self.exhausted = true;
-        self.phase = Phase::Closing(Closing::Linger);
-    }
-
-    /// The peer waits to be told that its body is wanted.
-    fn tell_to_continue(&mut self, context: &mut EngineContext<A>) {
-        context.statistics.count_status(100);
-        self.out(context).bytes.extend_from_slice(CONTINUE);
-    }
-
-    /// What is composed for this connection. Nothing of it has left.
-    fn out(&mut self, context: &mut EngineContext<A>) -> &mut Composer<A::Chunk> {
-        let out = self.out.get_or_insert_with(|| context.composer());
-        // What a tick has sent a part of leaves by another way.
-        if out.is_begun() {
-            out.move_to(&mut self.output);
+        if self.lifecycle == Lifecycle::Closing(Closing::Reset) {
+            self.transport.cut();
         }
-        out
+        self.leave(context, app)
     }
 
-    /// Gives the composer back if it holds nothing.
-    fn store(&mut self, context: &mut EngineContext<A>) {
-        if let Some(out) = self.out.take_if(|out| out.is_empty()) {
-            context.spare.push(out);
+    /// Keeps the connection for the calls that are out, without its peer.
+    fn leave(&mut self, context: &mut EngineContext<A>, app: &mut A) -> NextAction<A> {
+        self.lifecycle = Lifecycle::Gone;
+        self.input.is_readable = false;
+        self.send.discard();
+        if !self.has_calls() {
+            return NextAction::Close;
         }
-    }
-
-    /// Holds back what is composed, for the next response to leave with it.
-    fn defer(&mut self, context: &mut EngineContext<A>) {
-        if let Some(out) = &mut self.out
-            && !out.is_empty()
-        {
-            reply::defer(out, &mut context.deferred, self.slot);
-        }
-    }
-
-    /// A tick has passed: sends what is held back and was not touched since the tick before. Returns whether it is
-    /// still held. It drops nothing that belongs to the application.
-    pub(crate) fn tick(&mut self, tick: u64, statistics: &mut Statistics, stages: &mut Option<Box<Stages>>) -> bool {
-        let Some(out) = &mut self.out else { return false };
-        match out.deferred {
-            Some(at) if at < tick && self.output.is_empty() && !out.failed && !out.is_sent() => {
-                if let Some(stages) = stages {
-                    stages.send(self.slot);
-                }
-                self.send_composed(statistics);
-                let Some(out) = &self.out else { return false };
-                if let Some(stages) = stages {
-                    stages.sent(self.slot, out.is_sent());
-                }
-                !out.failed && !out.is_sent()
-            }
-            Some(at) => at >= tick,
-            None => false,
-        }
-    }
-
-    /// Sends what is composed; false if the peer is gone.
-    fn flush(&mut self, context: &mut EngineContext<A>) -> bool {
-        if context.stages.is_some() { self.flush_timed(context) } else { self.flush_now(context) }
-    }
-
-    #[cold]
-    fn flush_timed(&mut self, context: &mut EngineContext<A>) -> bool {
-        if let Some(stages) = &mut context.stages {
-            stages.send(self.slot);
-        }
-        let flushed = self.flush_now(context);
-        if let Some(stages) = &mut context.stages {
-            stages.sent(self.slot, self.output.is_empty());
-        }
-        flushed
-    }
-
-    fn flush_now(&mut self, context: &mut EngineContext<A>) -> bool {
-        let mut count = 0;
-        let flushed = match &mut self.out {
-            Some(out) => reply::flush(out, &mut self.output, &self.socket, &mut count),
-            None => self.output.flush(&self.socket, &mut count),
-        };
-        context.statistics.bytes_out += count;
-        self.moved += count;
-        flushed.is_ok()
-    }
-
-    fn discard_output(&mut self) {
-        if let Some(out) = &mut self.out {
-            out.clear();
-        }
-        self.output.clear();
-    }
-
-    /// The peer is gone, or must see that something is missing because a file could not be sent: the connection is
-    /// over, once the call that is out for it comes back.
-    fn abort(&mut self, app: &mut A) -> NextAction<A> {
-        self.socket.reset_on_drop();
-        if !self.is_running() {
-            return NextAction::Close(None);
-        }
-        self.socket.cut();
-        self.gone = true;
-        self.readable = false;
-        self.discard_output();
-        self.break_incoming(Fault::Truncated.into(), app);
-        self.wake(Awaited::Output, app);
+        self.release_exchanges(true, context, app);
         NextAction::Wait
     }
 
-    /// Somebody waits in the middle of a call until there is input, or its end.
-    pub(crate) fn wait_for_input(&mut self, waiter: A::Waiter, context: &mut EngineContext<A>, app: &mut A) {
-        if self.incoming.as_ref().is_none_or(|incoming| incoming.has_something()) {
-            return app.wake(waiter);
+    /// Gives up all exchanges that no call is out for, and tells the calls that are out that their client has gone.
+    fn release_exchanges(&mut self, has_left: bool, context: &mut EngineContext<A>, app: &mut A) {
+        if !Self::MULTIPLEXED {
+            return self.release_exchange(0, has_left, context, app);
         }
-        self.waiter = Some((Awaited::Input, waiter));
-        self.set_deadline(context);
-    }
-
-    /// Somebody waits in the middle of a call until the peer has taken all output, or is gone. The connection has to be
-    /// driven then, because some of it may not have been sent at all.
-    pub(crate) fn wait_for_output(&mut self, waiter: A::Waiter, app: &mut A) {
-        if self.gone || self.is_expired() || self.output.is_empty() {
-            return app.wake(waiter);
-        }
-        self.waiter = Some((Awaited::Output, waiter));
-    }
-
-    /// The call is over. Should somebody still wait in the middle of it, there is nothing to wait for.
-    pub(crate) fn release(&mut self, app: &mut A) {
-        if let Some((_, waiter)) = self.waiter.take() {
-            app.wake(waiter);
+        for index in self.exchanges.indices() {
+            self.release_exchange(index, has_left, context, app);
         }
     }
 
-    /// Nobody waits any more, because whoever did was told otherwise to stop.
-    pub(crate) fn stop_waiting(&mut self) {
-        self.waiter = None;
-    }
-
-    fn wake(&mut self, awaited: Awaited, app: &mut A) {
-        if let Some((_, waiter)) = self.waiter.take_if(|(what, _)| *what == awaited) {
-            app.wake(waiter);
+    /// The same for one.
+    fn release_exchange(&mut self, index: Index, has_left: bool, context: &mut EngineContext<A>, app: &mut A) {
+        let exchange = self.exchanges.at(index);
+        if exchange.is_out() {
+            if has_left {
+                exchange.detach(Cause::Left);
+            }
+            self.break_body(index, Fault::Truncated.into(), app);
+            let exchange = self.exchanges.at(index);
+            if let Some(backlog) = &mut exchange.backlog {
+                backlog.stop();
+            }
+            exchange.wake(Awaited::Output, app);
+            return;
         }
-    }
-
-    /// Whether whoever waits for the response has left, as far as can be seen.
-    pub(crate) fn has_peer_left(&self) -> bool {
-        self.gone || self.ended || self.is_expired() || self.socket.has_peer_left()
+        match std::mem::replace(&mut exchange.state, State::Free) {
+            State::Receiving(receiving) => app.abandon_request(receiving.request, None),
+            State::Queued(queued) => {
+                context.queued -= 1;
+                app.abandon_request(queued.request, None);
+            }
+            State::Suspended(suspended) => {
+                context.statistics.suspended -= 1;
+                context.abandoned.push(suspended.response);
+            }
+            State::Free | State::Finishing(_) | State::Running(_) | State::Detached(_) => {}
+        }
+        self.exchanges.remove(index);
     }
 
     /// Cuts whatever is under way. The slot stays if a call is out.
     pub(crate) fn cut(&mut self, context: &mut EngineContext<A>, app: &mut A) -> NextAction<A> {
-        if !self.is_between_requests() && !matches!(self.phase, Phase::Linger(_)) {
-            if !self.gone && !self.is_expired() {
+        let only_lingers = matches!(self.lifecycle, Lifecycle::Linger(_)) && !self.has_calls();
+        if !self.is_between_requests() && !only_lingers {
+            let is_ended = self.lifecycle == Lifecycle::Gone || self.exchanges.any(Exchange::is_expired);
+            if !is_ended {
                 context.statistics.cut += 1;
             }
-            return match self.abort(app) {
-                NextAction::Close(_) => NextAction::Close(self.finish(context, app)),
-                action => action,
-            };
+            let action = self.abort(context, app);
+            if let NextAction::Close = action {
+                self.finish(context, app);
+            }
+            return action;
         }
-        NextAction::Close(None)
+        NextAction::Close
     }
 
     /// The connection is over: what was under way is given up.
-    fn finish(&mut self, context: &mut EngineContext<A>, app: &mut A) -> Option<A::Response> {
-        if let Some(mut out) = self.out.take() {
+    fn finish(&mut self, context: &mut EngineContext<A>, app: &mut A) {
+        if let Some(mut out) = self.send.composer.take() {
             out.clear();
             context.spare.push(out);
         }
-        match std::mem::replace(&mut self.phase, Phase::Closing(Closing::Orderly)) {
-            Phase::Body(receiving) => app.abandon_request(receiving.request, None),
-            Phase::Queued(queued) => {
-                context.queued -= 1;
-                app.abandon_request(queued.request, None);
-            }
-            Phase::Response(responding) => {
-                context.statistics.suspended -= 1;
-                return Some(responding.response);
-            }
-            _ => {}
+        self.lifecycle = Lifecycle::Gone;
+        if !self.exchanges.is_empty() {
+            self.release_exchanges(true, context, app);
         }
-        None
     }
 
-    /// Code of ours panicked in driving it. If a call is out the slot has to be kept.
+    /// Code of ours panicked in driving it. Whether the slot has to be kept because a call is out.
     pub(crate) fn give_up(&mut self, context: &mut EngineContext<A>, app: &mut A) -> bool {
-        let is_running = self.is_running();
-        if is_running {
-            self.abort(app);
+        if self.has_calls() {
+            self.abort(context, app);
             return true;
         }
-        self.socket.reset_on_drop();
-        match self.phase {
-            Phase::Queued(_) => context.queued -= 1,
-            Phase::Response(_) => context.statistics.suspended -= 1,
-            _ => {}
+        self.transport.reset_on_drop();
+        for (_, exchange) in self.exchanges.iter() {
+            match exchange.state {
+                State::Queued(_) => context.queued -= 1,
+                State::Suspended(_) => context.statistics.suspended -= 1,
+                _ => {}
+            }
         }
         false
+    }
+
+    /// Whether the client of a call has left, as far as can be seen.
+    pub(crate) fn has_client_left(&self, exchange: Index) -> bool {
+        let is_detached =
+            self.exchanges.get(exchange).is_none_or(|exchange| matches!(exchange.state, State::Detached(_)));
+        is_detached || self.input.has_ended || self.transport.has_peer_left()
+    }
+}
+
+impl<A: App> EngineContext<A> {
+    /// Whether the request that `input` begins with may be for a responder, as far as that can be told.
+    fn glance(&self, input: &[u8]) -> Option<bool> {
+        self.responder.path().map_or(Some(false), |path| A::Protocol::glance(input, path))
     }
 }
 
 fn known<C>(app: &mut Option<C>) -> &mut C {
     app.as_mut().expect("the application is told of a connection before it is driven")
-}
-
-impl Config {
-    /// Writes the page that a request is refused with.
-    fn refuse(&self, Refusal { status, fault }: Refusal, is_head: bool, stamp: &Stamp, out: &mut Vec<u8>) -> Sender {
-        let explanation = fault.map_or_else(|| explanation(status), Fault::explanation);
-        let retry_after = (status == 503).then(|| self.queue_timeout.map_or(1, |timeout| timeout.as_secs().max(1)));
-        http1::refuse(status, explanation, retry_after, is_head, stamp, out)
-    }
 }
 
 /// One sentence about a refusal for which no rule was broken.
@@ -1150,6 +761,9 @@ pub fn explanation(status: u16) -> &'static str {
         _ => "The server has failed.",
     }
 }
+
+/// What a client gets whose request the server has no thread for.
+const BUSY: Refusal = Refusal { status: 503, fault: None };
 
 pub(crate) fn panic_message(panic: &(dyn Any + Send)) -> String {
     let text = panic.downcast_ref::<String>().map(String::as_str).or_else(|| panic.downcast_ref::<&str>().copied());

@@ -67,6 +67,74 @@ pub(crate) fn transfer(timeout: Option<Duration>, rate: u64, begun: Millis, move
     stalled.min(begun.saturating_add(millis(timeout)).saturating_add(earned))
 }
 
+/// What is waited for; each has its time limit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Wait {
+    /// The beginning of the next request.
+    Idle,
+    /// The rest of a head.
+    Head,
+    /// More of a body.
+    Body,
+    /// A thread that calls the application.
+    Queue,
+    /// The peer, to take more.
+    Output,
+    /// The application, or nothing that has a limit here.
+    App,
+    /// The peer, to close.
+    Linger,
+}
+
+/// What is waited for, since when, and until when.
+#[derive(Debug)]
+pub(crate) struct Timer {
+    pub(crate) wait: Wait,
+    /// When it must have come; `Millis::MAX` for never.
+    pub(crate) deadline: Millis,
+    /// Since when it is waited for.
+    pub(crate) since: Millis,
+    /// When a transfer that is waited for last got on, and how far that was.
+    progressed: Millis,
+    transferred: u64,
+}
+
+impl Timer {
+    pub(crate) fn new(now: Millis) -> Self {
+        // `App`, so that the first wait that has a limit is another one, which sets a deadline.
+        Self { wait: Wait::App, deadline: Millis::MAX, since: now, progressed: now, transferred: 0 }
+    }
+
+    /// Whether the time is up.
+    pub(crate) fn is_late(&self, now: Millis) -> bool {
+        self.deadline <= now
+    }
+
+    /// Waits for `wait` from now on. Returns what was waited for before, and for how long, if that is something else.
+    pub(crate) fn turn_to(&mut self, wait: Wait, now: Millis) -> Option<(Wait, Millis)> {
+        let before = std::mem::replace(&mut self.wait, wait);
+        (before != wait).then(|| (before, now.saturating_sub(std::mem::replace(&mut self.since, now))))
+    }
+
+    /// The deadline of a transfer of `bytes` so far, which began at `begun`: `timeout` after it last got on. `is_new`: it
+    /// was not waited for before.
+    pub(crate) fn transfer(
+        &mut self,
+        limits: (Option<Duration>, u64),
+        begun: Millis,
+        bytes: u64,
+        is_new: bool,
+        now: Millis,
+    ) -> Millis {
+        if is_new || bytes != self.transferred {
+            self.progressed = now;
+            self.transferred = bytes;
+        }
+        let (timeout, rate) = limits;
+        transfer(timeout, rate, begun, self.progressed, bytes)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

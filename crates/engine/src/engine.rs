@@ -3,16 +3,18 @@
 mod accept;
 mod watchdog;
 
-use crate::app::{App, CallId, Local, Progress, Report, Ticket, Work};
-use crate::coalescing::DeferredOutput;
+use crate::app::{App, CallId, Progress, Report, Ticket, Work};
 use crate::config::{Config, READ_BUFFER};
-use crate::connection::{Connection, EngineContext, Expired, Input, NextAction, panic_message};
-use crate::deadline::{Millis, Now, Sweep, millis};
+use crate::connection::{Connection, Expired, NextAction, panic_message};
+use crate::context::EngineContext;
+use crate::deadline::{Millis, Now, millis};
+use crate::exchange::Input;
 use crate::group::Membership;
-use crate::meter::Meter;
-use crate::net::{Net, Readiness};
+use crate::net::{Local, Net, Readiness};
+use crate::observe::{self, Observer};
+use crate::protocol::Protocol;
 use crate::reply::Reply;
-use crate::stages::{self, StageClock, Stages, Times};
+use crate::stages::{StageClock, Stages, Times};
 use crate::statistics::Statistics;
 use accept::Listener;
 use slab::Slab;
@@ -21,7 +23,7 @@ use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 use watchdog::{Orphan, PendingConnection};
-use wire::http1::Stamp;
+use wire::message::Stamp;
 
 /// Sockets, connections and time limits of one application. See the crate's documentation for how it is turned.
 pub struct Engine<A: App> {
@@ -50,7 +52,7 @@ pub struct Engine<A: App> {
     /// Connections that receive bodies and have more to read: as many are driven in a round as the meter allows.
     bulk: VecDeque<usize>,
     /// Connections whose requests wait for somebody to call the application, oldest first; some may no longer.
-    queue: VecDeque<usize>,
+    queue: VecDeque<CallId>,
     /// Connections that are not even read, because the queue is full.
     awaits_room: VecDeque<usize>,
     /// Work that came up outside of a turn.
@@ -135,27 +137,7 @@ impl<A: App> Engine<A> {
             listeners: listeners.into_iter().map(Listener::new).collect(),
             locals,
             connections: Slab::new(),
-            context: EngineContext {
-                config,
-                now: 0,
-                stamp,
-                statistics: Statistics::default(),
-                sweep: Sweep::new(),
-                spare: Vec::new(),
-                deferred: DeferredOutput::default(),
-                parts_come_fast: false,
-                fields: Vec::new(),
-                chunks: Vec::new(),
-                meter: Meter::default(),
-                draining: false,
-                grace: None,
-                queued: 0,
-                may_call: true,
-                is_full: false,
-                brief_in_a_row: 0,
-                round: 0,
-                stages: None,
-            },
+            context: EngineContext::new(config, stamp),
             buffer: vec![0; READ_BUFFER].into_boxed_slice(),
             ready: Vec::new(),
             looked: 0,
@@ -225,7 +207,7 @@ impl<A: App> Engine<A> {
     pub fn due(&self) -> Option<Duration> {
         let is_accepting = self.paused_until == 0 && self.listeners.iter().any(|listener| listener.ready);
         let has_room = !self.awaits_room.is_empty() && self.context.queued < self.context.config.queue;
-        let is_under_way = self.stage != Stage::Over || !self.ready.is_empty() || !self.handed.is_empty();
+        let is_under_way = self.stage != Stage::Over || !self.ready.is_empty() || self.has_handed();
         let is_to_stop = self.stop_at.is_some() && !self.has_stopped_accepting || self.is_to_hurry;
         let has_more =
             !self.again.is_empty() || !self.bulk.is_empty() || !self.unsettled.is_empty() || self.was_attended;
@@ -256,8 +238,8 @@ impl<A: App> Engine<A> {
         self.show_group();
         for slot in self.unsettled.drain(..) {
             if let Some(connection) = self.connections.get_mut(slot) {
-                connection.needs_deadline = false;
-                connection.set_deadline(&mut self.context);
+                connection.place.needs_deadline = false;
+                connection.set_deadlines(&mut self.context);
             }
         }
         // Before somebody goes on who had his turn, others are looked for: by whoever turns, once there is nothing to do.
@@ -302,14 +284,16 @@ impl<A: App> Engine<A> {
     /// Reads from a connection that was held back. If there is a request it is queued even if somebody could call the
     /// application, because its peer may have left meanwhile.
     fn release(&mut self, slot: usize, app: &mut A) {
-        let Some(connection) = self.connections.get(slot).filter(|connection| connection.awaits_room) else { return };
+        let Some(connection) = self.connections.get(slot).filter(|connection| connection.place.awaits_room) else {
+            return;
+        };
         let deadline = connection.deadline();
         self.drive(slot, app);
         if let Some(connection) = self.connections.get_mut(slot) {
             connection.hold_back(false, &mut self.context);
-            if connection.is_queued() && !connection.has_output() {
+            if !connection.has_output() {
                 // It has waited since then.
-                connection.hurry(deadline, &mut self.context);
+                connection.hurry_queued(deadline, &mut self.context);
             }
         }
     }
@@ -328,33 +312,46 @@ impl<A: App> Engine<A> {
     fn take_work(&mut self, app: &mut A, may_call: bool) -> Option<Work<A>> {
         while let Some(work) = self.handed.pop_front() {
             match work {
-                Work::Call(Ticket { slot }, request) if !may_call => self.enqueue(slot, request, app),
+                Work::Call(ticket, request) if !may_call => self.enqueue(ticket.call, request, app),
                 work => return Some(work),
             }
+        }
+        if let Some(response) = self.context.abandoned.pop() {
+            return Some(Work::Abandon(response));
         }
         if !may_call {
             return None;
         }
-        while let Some(slot) = self.queue.pop_front() {
-            let Some(connection) = self.connections.get_mut(slot) else { continue };
-            let waited = connection.is_queued();
-            if let Some(request) = connection.dequeue(&mut self.context, app) {
-                return Some(Work::Call(Ticket { slot }, request));
+        while let Some(call) = self.queue.pop_front() {
+            let Some(connection) = self.connections.get_mut(call.slot) else { continue };
+            let waited = connection.is_queued(call.exchange);
+            if let Some(request) = connection.dequeue(call.exchange, &mut self.context, app) {
+                return Some(Work::Call(Ticket { call }, request));
             }
             if waited {
-                self.drive(slot, app);
+                self.drive(call.slot, app);
             }
         }
         None
     }
 
-    fn enqueue(&mut self, slot: usize, mut request: A::Request, app: &mut A) {
+    /// Whether work is ready to be handed out.
+    fn has_handed(&self) -> bool {
+        !self.handed.is_empty() || !self.context.abandoned.is_empty()
+    }
+
+    fn enqueue(&mut self, call: CallId, mut request: A::Request, app: &mut A) {
+        if <A::Protocol as Protocol>::MULTIPLEXED {
+            // The exchange may have the place of one that was reset while it was queued.
+            self.tidy_queue();
+        }
         app.queued(&mut request);
-        self.connections[slot].enqueue(request, &mut self.context);
-        self.queue.push_back(slot);
+        let connection = &mut self.connections[call.slot];
+        connection.enqueue(call.exchange, request, &mut self.context);
+        self.queue.push_back(call);
         // The answers before it may be on their way still.
-        if self.connections[slot].has_output() {
-            self.watch_or_cut(slot, app);
+        if connection.has_output() {
+            self.watch_or_cut(call.slot, app);
         }
     }
 
@@ -362,7 +359,7 @@ impl<A: App> Engine<A> {
     fn tidy_queue(&mut self) {
         if self.queue.len() > self.context.queued {
             let connections = &self.connections;
-            self.queue.retain(|&slot| connections.get(slot).is_some_and(Connection::is_queued));
+            self.queue.retain(|call| connections.get(call.slot).is_some_and(|it| it.is_queued(call.exchange)));
         }
     }
 
@@ -421,7 +418,7 @@ impl<A: App> Engine<A> {
     /// Drives a connection that was in a queue, if it still is in need of it.
     fn drive_again(&mut self, slot: usize, app: &mut A) {
         if let Some(connection) = self.connections.get_mut(slot)
-            && std::mem::take(&mut connection.again)
+            && std::mem::take(&mut connection.place.again)
         {
             self.drive(slot, app);
         }
@@ -446,9 +443,8 @@ impl<A: App> Engine<A> {
             }
             Readiness::Connection { slot, readable, read_closed } => {
                 if let Some(connection) = self.connections.get_mut(slot) {
-                    connection.readable |= readable;
-                    connection.read_closed |= read_closed;
-                    if connection.awaits_room || connection.again {
+                    connection.note_readiness(readable, read_closed);
+                    if connection.place.awaits_room || connection.place.again {
                         // It is driven in its turn.
                     } else if connection.is_bulk() || self.context.meter.is_stage_over() {
                         // Those that can be answered soon come first.
@@ -463,34 +459,35 @@ impl<A: App> Engine<A> {
 
     /// Lends what the response of a call is written with. `write` must not wait.
     pub fn reply<R>(&mut self, ticket: &Ticket, write: impl FnOnce(&mut Reply<'_, A>) -> R) -> R {
-        let connection = &mut self.connections[ticket.slot];
-        let result = connection.reply(&mut self.context, write);
-        let needs_deadline = connection.has_output() || connection.awaits_output();
+        let CallId { slot, exchange } = ticket.call;
+        let connection = &mut self.connections[slot];
+        let result = connection.reply(exchange, &mut self.context, write);
+        let needs_deadline =
+            connection.has_output() || connection.awaits_output() || connection.awaits_output_of(exchange);
         if connection.has_output() {
             // What the peer did not take leaves as it does, whatever the application does meanwhile. If it cannot be
             // watched, that is found out when the call comes back.
-            self.watch(ticket.slot);
+            self.watch(slot);
         }
-        if needs_deadline && !std::mem::replace(&mut self.connections[ticket.slot].needs_deadline, true) {
-            self.unsettled.push(ticket.slot);
+        if needs_deadline && !std::mem::replace(&mut self.connections[slot].place.needs_deadline, true) {
+            self.unsettled.push(slot);
         }
         result
     }
 
-    /// Ends a call, and goes on with its connection. What comes up then is handed out by the next turn.
+    /// Ends a call, and goes on with its connection. What comes up then is handed out by the next poll.
     #[allow(clippy::needless_pass_by_value, reason = "a ticket goes back once")]
     pub fn complete(&mut self, ticket: Ticket, progress: Progress<A::Response>, now: Now, app: &mut A) {
         self.set_time(now);
         self.context.statistics.running -= 1;
-        if matches!(progress, Progress::Done) && self.connections[ticket.slot].is_unanswered() {
+        let CallId { slot, exchange } = ticket.call;
+        if matches!(progress, Progress::Done) && self.connections[slot].is_unanswered(exchange) {
             app.report(Report::Panicked("a response was called done and is empty".to_owned()));
             self.reply(&ticket, |reply| reply.refuse(500, "The server has failed."));
         }
-        let slot = ticket.slot;
-        self.connections[slot].release(app);
-        if let Some(response) = self.connections[slot].complete(progress, &mut self.context) {
-            self.handed.push_back(Work::Abandon(response));
-        }
+        let connection = &mut self.connections[slot];
+        connection.release(exchange, app);
+        connection.complete(exchange, progress, &mut self.context);
         self.drive(slot, app);
     }
 
@@ -502,14 +499,14 @@ impl<A: App> Engine<A> {
     pub fn expire(&mut self, call: CallId, now: Now) -> Expired {
         self.set_time(now);
         let connection = &mut self.connections[call.slot];
-        let expired = connection.expire_call(&mut self.context);
+        let expired = connection.expire_call(call.exchange, &mut self.context);
         connection.come_back(&mut self.again);
         expired
     }
 
     /// The server's end does not wait for a call that has [expired](Self::expire).
     pub fn write_off(&mut self, call: CallId) {
-        self.connections[call.slot].write_off();
+        self.connections[call.slot].write_off(call.exchange);
     }
 
     /// How many turns there have been.
@@ -521,10 +518,11 @@ impl<A: App> Engine<A> {
     /// Reads what has arrived of the body of the request that `ticket` is for, where bodies are not buffered.
     pub fn read(&mut self, ticket: &Ticket, buffer: &mut [u8], now: Now, app: &mut A) -> Input {
         self.set_time(now);
-        let input = self.connections[ticket.slot].read(buffer, &mut self.context);
-        self.drive(ticket.slot, app);
+        let CallId { slot, exchange } = ticket.call;
+        let input = self.connections[slot].read(exchange, buffer, &mut self.context);
+        self.drive(slot, app);
         match input {
-            Input::Pending => self.connections[ticket.slot].read(buffer, &mut self.context),
+            Input::Pending => self.connections[slot].read(exchange, buffer, &mut self.context),
             input => input,
         }
     }
@@ -532,35 +530,37 @@ impl<A: App> Engine<A> {
     /// Has `waiter` woken when [`read`](Self::read) would give something.
     pub fn wait_for_input(&mut self, ticket: &Ticket, waiter: A::Waiter, now: Now, app: &mut A) {
         self.set_time(now);
-        self.connections[ticket.slot].wait_for_input(waiter, &mut self.context, app);
-        self.watch_or_cut(ticket.slot, app);
+        let CallId { slot, exchange } = ticket.call;
+        self.connections[slot].wait_for_input(exchange, waiter, &mut self.context, app);
+        self.watch_or_cut(slot, app);
     }
 
     /// Has `waiter` woken when the peer has taken all that was written ([`Reply::is_full`]), or is gone.
     pub fn wait_for_output(&mut self, ticket: &Ticket, waiter: A::Waiter, now: Now, app: &mut A) {
         self.set_time(now);
-        self.connections[ticket.slot].wait_for_output(waiter, app);
-        self.drive(ticket.slot, app);
+        let CallId { slot, exchange } = ticket.call;
+        self.connections[slot].wait_for_output(exchange, waiter, app);
+        self.drive(slot, app);
     }
 
     /// Whoever waits for the call's connection does so no longer.
     pub fn stop_waiting(&mut self, ticket: &Ticket) {
-        self.connections[ticket.slot].stop_waiting();
+        self.connections[ticket.call.slot].stop_waiting(ticket.call.exchange);
     }
 
     /// Whether the peer of a call has ended its side of the connection, or is gone.
     #[must_use]
     pub fn has_peer_left(&self, ticket: &Ticket) -> bool {
-        self.connections[ticket.slot].has_peer_left()
+        self.connections[ticket.call.slot].has_client_left(ticket.call.exchange)
     }
 
     /// Sends what is held back and was not touched since the last call. To be called every [`TICK`](crate::TICK) while
     /// [`has_deferred_output`](Self::has_deferred_output), by a thread that need not be the application's.
     pub fn tick(&mut self) {
-        let EngineContext { deferred, statistics, stages, .. } = &mut self.context;
+        let EngineContext { deferred, statistics, observer, .. } = &mut self.context;
         let connections = &mut self.connections;
         deferred.tick(|slot, tick| {
-            connections.get_mut(slot).is_some_and(|connection| connection.tick(tick, statistics, stages))
+            connections.get_mut(slot).is_some_and(|connection| connection.tick(tick, statistics, observer))
         });
     }
 
@@ -602,15 +602,14 @@ impl<A: App> Engine<A> {
         let is_over =
             |connection: &Connection<A>| connection.is_written_off() || self.has_cut && connection.is_left_over();
         self.has_stopped_accepting
-            && self.handed.is_empty()
+            && !self.has_handed()
             && self.connections.iter().all(|(_, connection)| is_over(connection))
     }
 
     /// Whether what a call writes goes nowhere, because its peer has been found to be gone, or the call has expired.
     #[must_use]
     pub fn is_gone(&self, ticket: &Ticket) -> bool {
-        let connection = &self.connections[ticket.slot];
-        connection.is_left_over() || connection.is_expired()
+        self.connections[ticket.call.slot].is_detached(ticket.call.exchange)
     }
 
     /// Connections that are open, or kept for a call whose peer has left.
@@ -634,17 +633,17 @@ impl<A: App> Engine<A> {
     /// From now on the times of requests are taken, by `clock`; those of as many that have been answered are kept until
     /// somebody asks for them. It makes each request slower by some readings of that clock.
     pub fn take_times(&mut self, clock: Box<dyn StageClock>, room: usize) {
-        self.context.stages = Some(Box::new(Stages::new(clock, room)));
+        self.context.observer = Some(Box::new(Stages::new(clock, room)));
     }
 
     /// The call that `ticket` is for goes over to another stage. Returns the one that it was in, if times are taken.
-    pub fn switch_stage(&mut self, ticket: &Ticket, stage: stages::Stage) -> Option<stages::Stage> {
-        self.context.stages.as_mut()?.switch(ticket.slot, stage)
+    pub fn switch_stage(&mut self, ticket: &Ticket, stage: observe::Stage) -> Option<observe::Stage> {
+        self.context.observer.switch(ticket.call, stage)
     }
 
     /// The times of requests that have been answered since this was asked for last, and how many there was no room for.
     pub fn times(&mut self) -> (Vec<Times>, u64) {
-        self.context.stages.as_mut().map_or_else(Default::default, |stages| stages.take())
+        self.context.observer.as_mut().map_or_else(Default::default, |stages| stages.take())
     }
 
     /// Whether each response is the last one of its connection, because the engine drains or stops.
@@ -684,16 +683,21 @@ impl<A: App> Engine<A> {
 
     fn follow(&mut self, slot: usize, driven: std::thread::Result<NextAction<A>>, app: &mut A) {
         match driven {
-            Ok(NextAction::Close(response)) => self.remove(slot, response),
+            Ok(NextAction::Close) => self.remove(slot),
             // A short-lived connection never needs to be watched.
-            Ok(NextAction::Call(request)) => {
-                if self.queue.is_empty() && !self.connections[slot].awaits_room {
-                    self.handed.push_back(Work::Call(Ticket { slot }, request));
+            Ok(NextAction::Call(exchange, request)) => {
+                let call = CallId { slot, exchange };
+                if self.queue.is_empty() && !self.connections[slot].place.awaits_room {
+                    self.handed.push_back(Work::Call(Ticket { call }, request));
                 } else {
-                    self.enqueue(slot, request, app);
+                    self.enqueue(call, request, app);
                 }
+                self.go_on_beside(slot, app);
             }
-            Ok(NextAction::Resume(response)) => self.handed.push_back(Work::Resume(Ticket { slot }, response)),
+            Ok(NextAction::Resume(exchange, response)) => {
+                self.handed.push_back(Work::Resume(Ticket { call: CallId { slot, exchange } }, response));
+                self.go_on_beside(slot, app);
+            }
             Ok(NextAction::AwaitRoom) => {
                 self.connections[slot].hold_back(true, &mut self.context);
                 self.awaits_room.push_back(slot);
@@ -713,10 +717,17 @@ impl<A: App> Engine<A> {
             Err(panic) => {
                 self.context.statistics.panics += 1;
                 if !self.connections[slot].give_up(&mut self.context, app) {
-                    self.remove(slot, None);
+                    self.remove(slot);
                 }
                 app.report(Report::Panicked(panic_message(&*panic)));
             }
+        }
+    }
+
+    /// Goes on with a connection that has other exchanges beside the one whose call is handed out.
+    fn go_on_beside(&mut self, slot: usize, app: &mut A) {
+        if <A::Protocol as Protocol>::MULTIPLEXED && self.watch_or_cut(slot, app) {
+            self.connections[slot].come_back(&mut self.again);
         }
     }
 
@@ -724,15 +735,15 @@ impl<A: App> Engine<A> {
     /// that failed.
     fn watch(&mut self, slot: usize) -> bool {
         let connection = &mut self.connections[slot];
-        let wants_writable = connection.has_output() && !connection.awaits_writable;
-        if connection.registered && !wants_writable {
+        let wants_writable = connection.has_output() && !connection.place.awaits_writable;
+        if connection.place.is_registered && !wants_writable {
             return true;
         }
-        let output = connection.awaits_writable || wants_writable;
-        let is_watched = self.net.watch(connection.socket(), slot, output, connection.registered).is_ok();
+        let output = connection.place.awaits_writable || wants_writable;
+        let is_watched = self.net.watch(connection.transport(), slot, output, connection.place.is_registered).is_ok();
         if is_watched {
-            connection.registered = true;
-            connection.awaits_writable = output;
+            connection.place.is_registered = true;
+            connection.place.awaits_writable = output;
         }
         is_watched
     }
@@ -742,18 +753,15 @@ impl<A: App> Engine<A> {
         if self.watch(slot) {
             return true;
         }
-        if let NextAction::Close(response) = self.connections[slot].cut(&mut self.context, app) {
-            self.remove(slot, response);
+        if let NextAction::Close = self.connections[slot].cut(&mut self.context, app) {
+            self.remove(slot);
         }
         false
     }
 
-    fn remove(&mut self, slot: usize, response: Option<A::Response>) {
-        self.handed.extend(response.map(Work::Abandon));
-        if let Some(stages) = &mut self.context.stages {
-            stages.forget(slot);
-        }
-        // Dropping the socket takes it out of the poller.
+    fn remove(&mut self, slot: usize) {
+        self.context.observer.forget(slot);
+        // Dropping the transport takes it out of the poller.
         drop(self.connections.remove(slot));
         self.context.statistics.connections -= 1;
         self.paused_until = 0;
@@ -765,8 +773,8 @@ impl<A: App> Engine<A> {
         let silent = self.connections.iter().filter_map(|(slot, it)| it.silent_since().map(|since| (since, slot)));
         let Some((_, slot)) = silent.min() else { return false };
         match self.connections[slot].cut(&mut self.context, app) {
-            NextAction::Close(response) => {
-                self.remove(slot, response);
+            NextAction::Close => {
+                self.remove(slot);
                 true
             }
             _ => false,
@@ -779,7 +787,7 @@ impl<A: App> Engine<A> {
         let mut late = Vec::new();
         for (slot, connection) in &mut self.connections {
             // One that is in a queue may have bytes that nobody has looked at: it is not its client who is late.
-            if connection.is_late(now) && !connection.again {
+            if connection.is_late(now) && !connection.place.again {
                 late.push(slot);
             } else {
                 connection.note_deadline(&mut self.context);
@@ -788,8 +796,8 @@ impl<A: App> Engine<A> {
         }
         for slot in late {
             let connection = &mut self.connections[slot];
-            match connection.expire(&mut self.context, app) {
-                NextAction::Close(response) => self.remove(slot, response),
+            match connection.expire(now, &mut self.context, app) {
+                NextAction::Close => self.remove(slot),
                 _ => self.drive(slot, app),
             }
         }
@@ -798,12 +806,12 @@ impl<A: App> Engine<A> {
     /// Closes those of these connections on which nothing has arrived. A sweep would come later.
     fn close_idle(&mut self, slots: Vec<usize>, app: &mut A) {
         for slot in slots {
-            self.connections[slot].readable = true;
+            self.connections[slot].note_readiness(true, false);
             self.drive(slot, app);
             if let Some(connection) = self.connections.get_mut(slot).filter(|it| it.is_between_requests())
-                && let NextAction::Close(response) = connection.expire(&mut self.context, app)
+                && let NextAction::Close = connection.cut(&mut self.context, app)
             {
-                self.remove(slot, response);
+                self.remove(slot);
             }
         }
     }
@@ -834,8 +842,8 @@ impl<A: App> Engine<A> {
             self.has_cut = true;
             let slots: Vec<_> = self.connections.iter().map(|(slot, _)| slot).collect();
             for slot in slots {
-                if let NextAction::Close(response) = self.connections[slot].cut(&mut self.context, app) {
-                    self.remove(slot, response);
+                if let NextAction::Close = self.connections[slot].cut(&mut self.context, app) {
+                    self.remove(slot);
                 }
             }
             // What is left now is left to the application: nothing more is due.

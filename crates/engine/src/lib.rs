@@ -39,7 +39,7 @@
 //!
 //! # Bounds
 //!
-//! Everything that a peer can make grow is bounded: bytes of a message by [`wire::http1::Limits`], connections, waiting
+//! Everything that a peer can make grow is bounded: bytes of a message by [`wire::message::Limits`], connections, waiting
 //! requests, the memory of bodies and time by [`Config`], unsent output by stopping to produce it, unread input by stopping to read.
 #![forbid(unsafe_code)]
 
@@ -48,34 +48,45 @@ mod coalescing;
 mod compose;
 mod config;
 mod connection;
+mod context;
 mod deadline;
 mod engine;
+mod exchange;
 mod group;
 mod health;
+mod in_flight;
 mod memory;
 mod meter;
 mod net;
+mod observe;
 mod os;
 mod output;
+mod protocol;
 mod reply;
+mod responder;
 pub mod scheduler;
 mod spool;
 mod stages;
 mod statistics;
 mod sync;
+mod transport;
 
-pub use app::{AcceptPause, App, CallId, Local, Peer, Progress, Refusal, Report, Ticket, Work};
+pub use app::{AcceptPause, App, CallId, Progress, Refusal, Report, Ticket, Work};
 pub use coalescing::TICK;
 pub use config::{Config, STOP_GRACE};
-pub use connection::{Expired, Input, explanation};
+pub use connection::{Expired, explanation};
 pub use deadline::Now;
 pub use engine::Engine;
+pub use exchange::Input;
 pub use group::{ENGINES_MAX, EngineGroup, Membership, ProcessRecord, SharedRecords};
 pub use memory::BodyMemory;
-pub use net::{Accepted, Moved, Net, Readiness, Socket};
+pub use net::{Accepted, Local, Net, Peer, Readiness};
+pub use observe::Stage;
 pub use os::{Bell, Os, Poller, Waker};
+pub use protocol::{Event, Http1, Protocol, Reset, ResponseSender, StreamId};
 pub use reply::Reply;
 pub use scheduler::ticker::{Pace, SLOW_TICK, STEADY_TICK, Ticker, Wanted};
 pub use spool::Body;
-pub use stages::{Stage, StageClock, Times};
+pub use stages::{StageClock, Times};
 pub use statistics::Statistics;
+pub use transport::{Moved, Received, Socket, Tcp, Transport};

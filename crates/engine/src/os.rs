@@ -1,7 +1,7 @@
 //! The operating system as the engine's [`Net`]. Nothing else in the crate makes a system call on a socket.
 
-use crate::app::Local;
-use crate::net::{Accepted, Moved, Net, Readiness, Socket};
+use crate::net::{Accepted, Local, Net, Readiness};
+use crate::transport::{Moved, Socket, Tcp};
 use mio::unix::{SourceFd, pipe};
 use mio::{Events, Interest, Poll, Registry, Token};
 use rustix::event::{PollFd, PollFlags, Timespec};
@@ -98,6 +98,27 @@ impl Os {
         // Edge-triggered: each write is reported once, so the counter need not be read.
         self.registry.register(&mut SourceFd(&bell.0.as_raw_fd()), WAKE, Interest::READABLE)
     }
+
+    /// Watches a descriptor as [`Net::watch`] does a transport.
+    ///
+    /// # Errors
+    /// If the system cannot watch it.
+    pub fn watch_descriptor(
+        &mut self,
+        descriptor: &impl AsRawFd,
+        slot: usize,
+        output: bool,
+        again: bool,
+    ) -> io::Result<()> {
+        let interest = if output { Interest::READABLE | Interest::WRITABLE } else { Interest::READABLE };
+        let descriptor = descriptor.as_raw_fd();
+        let mut source = SourceFd(&descriptor);
+        if again {
+            self.registry.reregister(&mut source, Token(slot), interest)
+        } else {
+            self.registry.register(&mut source, Token(slot), interest)
+        }
+    }
 }
 
 impl Poller {
@@ -176,7 +197,7 @@ impl AsFd for Waker {
 
 impl Net for Os {
     type Listener = OwnedFd;
-    type Socket = OwnedFd;
+    type Transport = Tcp<OwnedFd>;
 
     fn listen(&mut self, listener: &OwnedFd, index: usize) -> io::Result<Local> {
         rustix::io::ioctl_fionbio(listener, true)?;
@@ -225,11 +246,12 @@ impl Net for Os {
         self.registry.deregister(&mut SourceFd(&listener.as_raw_fd())).ok();
     }
 
-    fn accept(&mut self, listener: &OwnedFd) -> io::Result<Accepted<OwnedFd>> {
+    fn accept(&mut self, listener: &OwnedFd) -> io::Result<Accepted<Tcp<OwnedFd>>> {
         match rustix::net::acceptfrom_with(listener, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK) {
-            Ok((socket, address)) => {
-                Ok(Accepted::Connection(socket, address.and_then(|address| SocketAddr::try_from(address).ok())))
-            }
+            Ok((socket, address)) => Ok(Accepted::Connection(
+                Tcp::new(socket),
+                address.and_then(|address| SocketAddr::try_from(address).ok()),
+            )),
             Err(Errno::WOULDBLOCK) => Ok(Accepted::None),
             Err(error @ (Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM)) => {
                 Ok(Accepted::Exhausted(error.into()))
@@ -247,15 +269,8 @@ impl Net for Os {
 
     /// Output events continue after the first request for them. As they are edge-triggered, they cost nothing until one
     /// occurs.
-    fn watch(&mut self, socket: &OwnedFd, slot: usize, output: bool, again: bool) -> io::Result<()> {
-        let interest = if output { Interest::READABLE | Interest::WRITABLE } else { Interest::READABLE };
-        let descriptor = socket.as_raw_fd();
-        let mut source = SourceFd(&descriptor);
-        if again {
-            self.registry.reregister(&mut source, Token(slot), interest)
-        } else {
-            self.registry.register(&mut source, Token(slot), interest)
-        }
+    fn watch(&mut self, transport: &Tcp<OwnedFd>, slot: usize, output: bool, again: bool) -> io::Result<()> {
+        self.watch_descriptor(transport.socket(), slot, output, again)
     }
 
     /// The process's limit on descriptors without a reserve. The reserve lets the application open files, and reports

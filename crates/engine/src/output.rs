@@ -4,7 +4,7 @@
 //! A producer that cannot stop ([`Reply::write`](crate::Reply::write) from within a call) has what piles up moved to a
 //! file without a name ([`Output::spill`]).
 
-use crate::net::{Moved, Socket};
+use crate::transport::{Moved, Transport};
 use std::collections::VecDeque;
 use std::fs::File;
 use std::io::{self, IoSlice};
@@ -128,19 +128,52 @@ impl<C: AsRef<[u8]>> Output<C> {
         Ok(())
     }
 
-    /// Sends as much as the socket takes and adds to `moved` how much that was. An error means that the peer is gone,
+    /// Moves up to `most` bytes from the front to `bytes`.
+    ///
+    /// # Errors
+    /// A file that cannot be read, or is shorter than it was said to be.
+    pub(crate) fn take(&mut self, most: usize, bytes: &mut Vec<u8>) -> io::Result<()> {
+        let mut left = most;
+        while left > 0
+            && let Some(piece) = self.pieces.front_mut()
+        {
+            let count = match piece {
+                Piece::Bytes { bytes: from, sent } => copy(&from[*sent..], left, bytes),
+                Piece::Chunk { chunk, sent, end } => copy(&chunk.as_ref()[*sent..*end], left, bytes),
+                Piece::File { file, offset, left: of_file } | Piece::Spill { file, offset, left: of_file } => {
+                    let wanted = usize::try_from(*of_file).map_or(left, |of_file| of_file.min(left));
+                    let start = bytes.len();
+                    bytes.resize(start + wanted, 0);
+                    let read = file.read_at(&mut bytes[start..], *offset)?;
+                    bytes.truncate(start + read);
+                    read
+                }
+            };
+            if count == 0 {
+                self.file_shrank = true;
+                return Err(io::ErrorKind::UnexpectedEof.into());
+            }
+            left -= count;
+            if piece.advance(count) {
+                self.pieces.pop_front();
+            }
+        }
+        Ok(())
+    }
+
+    /// Sends as much as the transport takes and adds to `moved` how much that was. An error means that the peer is gone,
     /// or that a file is shorter than it was said to be; something may have been sent before.
-    pub(crate) fn flush(&mut self, socket: &impl Socket, moved: &mut u64) -> io::Result<()> {
+    pub(crate) fn flush(&mut self, transport: &mut impl Transport, moved: &mut u64) -> io::Result<()> {
         loop {
             let file_follows = matches!(self.pieces.get(1), Some(Piece::File { .. } | Piece::Spill { .. }));
             let Some(piece) = self.pieces.front_mut() else { break };
             let outcome = match piece {
-                Piece::Bytes { bytes, sent } => socket.send(&[IoSlice::new(&bytes[*sent..])], file_follows)?,
+                Piece::Bytes { bytes, sent } => transport.send(&[IoSlice::new(&bytes[*sent..])], file_follows)?,
                 Piece::Chunk { chunk, sent, end } => {
-                    socket.send(&[IoSlice::new(&chunk.as_ref()[*sent..*end])], false)?
+                    transport.send(&[IoSlice::new(&chunk.as_ref()[*sent..*end])], false)?
                 }
                 Piece::File { file, offset, left } | Piece::Spill { file, offset, left } => {
-                    socket.send_file(file, *offset, *left)?
+                    transport.send_file(file, *offset, *left)?
                 }
             };
             let Moved::Bytes(count) = outcome else { break };
@@ -155,6 +188,12 @@ impl<C: AsRef<[u8]>> Output<C> {
         }
         Ok(())
     }
+}
+
+fn copy(from: &[u8], most: usize, to: &mut Vec<u8>) -> usize {
+    let count = from.len().min(most);
+    to.extend_from_slice(&from[..count]);
+    count
 }
 
 impl<C> Piece<C> {
@@ -181,18 +220,19 @@ impl<C> Piece<C> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::transport::Tcp;
     use rustix::net::sockopt;
     use std::io::{Read, Write};
     use std::os::fd::OwnedFd;
     use std::os::unix::net::UnixStream;
 
     /// A connection that holds little, and does not block.
-    fn narrow() -> (OwnedFd, UnixStream) {
+    fn narrow() -> (Tcp<OwnedFd>, UnixStream) {
         let (near, far) = UnixStream::pair().unwrap();
         sockopt::set_socket_send_buffer_size(&near, 4096).unwrap();
         near.set_nonblocking(true).unwrap();
         far.set_nonblocking(true).unwrap();
-        (near.into(), far)
+        (Tcp::new(near.into()), far)
     }
 
     fn file(content: &[u8]) -> File {
@@ -207,7 +247,7 @@ mod tests {
 
     #[test]
     fn what_the_socket_does_not_take_waits_in_order() {
-        let (near, mut far) = narrow();
+        let (mut near, mut far) = narrow();
         let mut output = Output::new();
         output.push_bytes(b"head");
         output.push_chunk(letters(b'a', 30_000), 10, 29_000);
@@ -232,7 +272,7 @@ mod tests {
         let mut sent = 0;
         let mut rounds = 0;
         while !output.is_empty() {
-            output.flush(&near, &mut sent).unwrap();
+            output.flush(&mut near, &mut sent).unwrap();
             rounds += 1;
             // It stops when the far end is not read; reading makes room.
             let error = far.read_to_end(&mut received).unwrap_err();
@@ -254,7 +294,7 @@ mod tests {
 
     #[test]
     fn bytes_that_come_one_by_one_are_few_pieces() {
-        let (near, mut far) = narrow();
+        let (mut near, mut far) = narrow();
         let mut output: Output<Vec<u8>> = Output::new();
         let expected = letters(b'a', 200_000);
         for byte in &expected {
@@ -263,7 +303,7 @@ mod tests {
         assert_eq!((output.pieces.len(), output.length()), (200_000usize.div_ceil(JOINED_AT_MOST), 200_000));
         let mut received = Vec::new();
         while !output.is_empty() {
-            output.flush(&near, &mut 0).unwrap();
+            output.flush(&mut near, &mut 0).unwrap();
             far.read_to_end(&mut received).unwrap_err();
         }
         assert!(received == expected);
@@ -271,30 +311,30 @@ mod tests {
 
     #[test]
     fn a_file_that_has_shrunk_is_not_a_peer_that_is_gone() {
-        let (near, mut far) = narrow();
+        let (mut near, mut far) = narrow();
         let mut output: Output<Vec<u8>> = Output::new();
         output.push_bytes(b"head");
         output.push_file(file(b"short"), 2, 4);
         let mut sent = 0;
-        assert_eq!(output.flush(&near, &mut sent).unwrap_err().kind(), io::ErrorKind::UnexpectedEof);
+        assert_eq!(output.flush(&mut near, &mut sent).unwrap_err().kind(), io::ErrorKind::UnexpectedEof);
         assert_eq!(sent, 7);
         assert!(output.has_file_shrunk());
         let mut received = [0; 20];
         let count = far.read(&mut received).unwrap();
         assert_eq!(received[..count], *b"headort");
 
-        let (near, far) = narrow();
+        let (mut near, far) = narrow();
         drop(far);
         let mut output: Output<Vec<u8>> = Output::new();
         output.push_bytes(b"head");
-        assert_eq!(output.flush(&near, &mut sent).unwrap_err().kind(), io::ErrorKind::BrokenPipe);
+        assert_eq!(output.flush(&mut near, &mut sent).unwrap_err().kind(), io::ErrorKind::BrokenPipe);
         assert_eq!(sent, 7);
         assert!(!output.has_file_shrunk());
     }
 
     #[test]
     fn what_is_spilled_keeps_its_order() {
-        let (near, mut far) = narrow();
+        let (mut near, mut far) = narrow();
         let mut output: Output<Vec<u8>> = Output::new();
         let mut expected = Vec::new();
         let mut received = Vec::new();
@@ -309,7 +349,7 @@ mod tests {
                 output.push_bytes(&bytes);
             }
             if round % 4 == 1 {
-                output.flush(&near, &mut 0).unwrap();
+                output.flush(&mut near, &mut 0).unwrap();
             }
             if round % 5 == 2 {
                 output.spill().unwrap();
@@ -322,7 +362,7 @@ mod tests {
             }
         }
         while received.len() < expected.len() {
-            output.flush(&near, &mut 0).unwrap();
+            output.flush(&mut near, &mut 0).unwrap();
             if let Ok(count) = far.read(&mut buffer) {
                 received.extend_from_slice(&buffer[..count]);
             }

@@ -1,15 +1,20 @@
 //! A response's way out, as the application sees it.
 
-use crate::app::App;
+use crate::app::{App, RequestOf, SenderOf};
 use crate::coalescing::DeferredOutput;
-use crate::compose::{Composer, Mark};
+use crate::compose::Composer;
+use crate::config::WRITE_BUFFER;
 use crate::deadline::Millis;
-use crate::net::{Net, Socket};
+use crate::exchange::Backlog;
+use crate::in_flight::{Ending, InFlight, Pace};
+use crate::net::Net;
 use crate::output::Output;
+use crate::protocol::{Protocol, ResponseSender, StreamId};
 use crate::statistics::Statistics;
+use crate::transport::Transport;
 use std::fs::File;
 use std::io;
-use wire::http1::{self, Draft, Misuse, Request, Sender, Stamp};
+use wire::message::{Draft, Misuse, Page, Stamp};
 
 /// Bytes that one response may produce while the peer keeps up; then others get their turn.
 const SHARE: u64 = 256 << 10;
@@ -34,77 +39,37 @@ pub struct Reply<'a, A: App> {
     pub(crate) out: &'a mut Composer<A::Chunk>,
     pub(crate) output: &'a mut Output<A::Chunk>,
     pub(crate) deferred: &'a mut DeferredOutput,
-    pub(crate) in_flight: &'a mut Option<InFlight>,
+    pub(crate) protocol: &'a mut A::Protocol,
+    pub(crate) stream: StreamId,
+    pub(crate) in_flight: &'a mut Option<InFlight<SenderOf<A>>>,
+    pub(crate) backlog: &'a mut Option<Box<Backlog<A::Chunk>>>,
+    pub(crate) scratch: &'a mut Vec<u8>,
     pub(crate) statistics: &'a mut Statistics,
-    pub(crate) socket: &'a <A::Net as Net>::Socket,
+    pub(crate) transport: &'a mut <A::Net as Net>::Transport,
     pub(crate) stamp: &'a Stamp,
     pub(crate) now: Millis,
-    pub(crate) request: Request,
+    pub(crate) request: RequestOf<A>,
     /// Bytes sent for this response's connection.
     pub(crate) moved: &'a mut u64,
-    pub(crate) gone: &'a mut bool,
+    pub(crate) loss: &'a mut Loss,
     /// The last response whose parts could tell came without a pause.
     pub(crate) parts_come_fast: &'a mut bool,
     /// How the response before this one ended, on the same connection.
     pub(crate) ending: &'a mut Ending,
 }
 
-/// A response whose head has been written.
-#[derive(Debug)]
-pub(crate) struct InFlight {
-    pub(crate) sender: Sender,
-    pace: Pace,
-    /// Parts that were to be sent before the application goes on.
-    parts: u32,
-    /// When the last of them was there, as coarsely as the engine's time is.
-    part_at: Millis,
-    /// Body bytes since the others had their turn.
-    pub(crate) produced: u64,
-    /// Where the response begins in what is composed, if nothing else waited to be sent; and what had been sent before.
-    start: Option<(Mark, u64)>,
-    /// Its status, until that is counted.
-    status: Option<u16>,
-}
-
-/// How soon after each other an application's parts come.
+/// What the client of a response has turned out to have given up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Pace {
-    /// The first part has not left: it leaves at once, for whoever waits to see something. Where the response before
-    /// was fast throughout, this one is taken to be fast from its first part on.
-    First,
-    /// So far each came within a tick of the one before, so they are collected.
-    Fast,
-    /// One has kept others waiting: each leaves at once.
-    Slow,
-}
-
-/// How a response in parts ended. The next one on the connection is taken to be alike: the part that was the last one
-/// waits for the end, which then leaves with it, or for a tick.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum Ending {
-    /// None has ended yet, or not soon after a part.
-    #[default]
-    Unknown,
-    /// Soon after the part with this number.
-    BehindPart(u32),
-    /// That was wrong once: a tick has sent the part.
-    Unpredictable,
-}
-
-impl InFlight {
-    fn new(sender: Sender, pace: Pace, start: Option<(Mark, u64)>, status: u16) -> Self {
-        Self { sender, pace, parts: 0, part_at: 0, produced: 0, start, status: Some(status) }
-    }
-
-    /// Counts the status: it can no longer change.
-    pub(crate) fn count_status(&mut self, statistics: &mut Statistics) {
-        if let Some(status) = self.status.take() {
-            statistics.count_status(status);
-        }
-    }
+pub(crate) enum Loss {
+    Nothing,
+    /// The response cannot be sent as a whole, and its connection goes on.
+    Exchange,
+    Connection,
 }
 
 impl<A: App> Reply<'_, A> {
+    const MULTIPLEXED: bool = <A::Protocol as Protocol>::MULTIPLEXED;
+
     /// Whether the head has been written, so that the status can no longer change.
     #[must_use]
     pub fn is_begun(&self) -> bool {
@@ -115,8 +80,10 @@ impl<A: App> Reply<'_, A> {
     pub fn begin(&mut self, draft: &Draft, length: Option<u64>) {
         debug_assert!(self.in_flight.is_none(), "a response has one head");
         self.recall();
-        let start = self.output.is_empty().then(|| (self.out.mark(), *self.moved));
-        let sender = Sender::begin(draft, self.request, length, self.stamp, &mut self.out.bytes);
+        // What others of the connection have composed may stand behind it where there are any.
+        let can_be_unsaid = !Self::MULTIPLEXED && self.output.is_empty();
+        let start = can_be_unsaid.then(|| (self.out.mark(), *self.moved));
+        let sender = self.protocol.begin(self.stream, draft, self.request, length, self.stamp, &mut self.out.bytes);
         let pace = if *self.parts_come_fast { Pace::Fast } else { Pace::First };
         *self.in_flight = Some(InFlight::new(sender, pace, start, draft.status()));
     }
@@ -126,7 +93,7 @@ impl<A: App> Reply<'_, A> {
     /// # Errors
     /// [`Misuse::BodyTooLong`], [`Misuse::BodyTooShort`].
     pub fn check_length(&self, draft: &Draft, length: u64) -> Result<(), Misuse> {
-        http1::check_length(draft, self.request, length)
+        A::Protocol::check_length(draft, self.request, length)
     }
 
     /// Takes back a response of which only the head is here, and nothing has been sent; whether that was so. A part of a
@@ -134,7 +101,7 @@ impl<A: App> Reply<'_, A> {
     fn unsay(&mut self) -> bool {
         let Some(InFlight { start: Some((mark, moved)), sender, .. }) = &*self.in_flight else { return false };
         let (mark, moved, body_bytes) = (*mark, *moved, sender.body_bytes());
-        if body_bytes > 0 || moved != *self.moved || self.out.is_begun() || !self.output.is_empty() || *self.gone {
+        if body_bytes > 0 || moved != *self.moved || self.out.is_begun() || !self.output.is_empty() || self.is_gone() {
             return false;
         }
         self.out.rewind(mark);
@@ -158,7 +125,13 @@ impl<A: App> Reply<'_, A> {
         let (admitted, verdict) = in_flight.sender.open(length as u64, &mut self.out.bytes);
         in_flight.produced += admitted;
         // What is admitted is at most the chunk's length, which is a usize.
-        self.out.push(chunk, usize::try_from(admitted).unwrap_or(length));
+        let end = usize::try_from(admitted).unwrap_or(length);
+        if Self::MULTIPLEXED {
+            self.backlog().output.push_chunk(chunk, 0, end);
+            self.pump();
+            return verdict;
+        }
+        self.out.push(chunk, end);
         in_flight.sender.close(admitted, &mut self.out.bytes);
         if self.out.is_full() {
             self.flush();
@@ -178,9 +151,15 @@ impl<A: App> Reply<'_, A> {
         let room = in_flight.sender.room().unwrap_or(u64::MAX).min(length as u64);
         let (admitted, _) = in_flight.sender.open(room, &mut self.out.bytes);
         in_flight.produced += admitted;
-        self.out.push(chunk, usize::try_from(admitted).unwrap_or(length));
-        in_flight.sender.close(admitted, &mut self.out.bytes);
+        let end = usize::try_from(admitted).unwrap_or(length);
         let is_whole = in_flight.sender.room() == Some(0);
+        if Self::MULTIPLEXED {
+            self.backlog().output.push_chunk(chunk, 0, end);
+            self.pump();
+            return is_whole;
+        }
+        self.out.push(chunk, end);
+        in_flight.sender.close(admitted, &mut self.out.bytes);
         if self.out.is_full() {
             self.flush();
         }
@@ -199,6 +178,11 @@ impl<A: App> Reply<'_, A> {
         let in_flight = self.in_flight.as_mut().expect("the head comes first");
         let (admitted, verdict) = in_flight.sender.open(length, &mut self.out.bytes);
         in_flight.produced += admitted;
+        if Self::MULTIPLEXED {
+            self.backlog().output.push_file(file, offset, admitted);
+            self.pump();
+            return verdict;
+        }
         self.out.move_to(self.output);
         self.output.push_file(file, offset, admitted);
         in_flight.sender.close(admitted, &mut self.out.bytes);
@@ -219,37 +203,69 @@ impl<A: App> Reply<'_, A> {
             let is_soon = self.now.saturating_sub(in_flight.part_at) <= SOON;
             *self.ending = if is_soon { Ending::BehindPart(in_flight.parts) } else { Ending::Unknown };
         }
-        in_flight.sender.finish(&mut self.out.bytes)
+        in_flight.sender.finish(&mut self.out.bytes)?;
+        if Self::MULTIPLEXED {
+            self.backlog().finish();
+            self.pump();
+        }
+        Ok(())
+    }
+
+    /// What of a response waits for its client, where each exchange has its own window.
+    fn backlog(&mut self) -> &mut Backlog<A::Chunk> {
+        self.backlog.get_or_insert_with(|| Box::new(Backlog::new()))
+    }
+
+    /// Frames what the client takes now of what waits for it.
+    fn pump(&mut self) {
+        if self.is_gone() {
+            *self.backlog = None;
+            return;
+        }
+        let Some(backlog) = self.backlog else { return };
+        if !self.output.is_empty() {
+            return;
+        }
+        let pumped = backlog.pump(self.protocol, self.stream, WRITE_BUFFER, self.scratch, &mut self.out.bytes);
+        if pumped.is_err() {
+            *self.loss = Loss::Exchange;
+        } else if self.out.is_full() {
+            self.flush();
+        }
     }
 
     /// Answers with a page of the server's own and ends the response and the connection. If something of the response
     /// has been sent already it does nothing and returns false.
     pub fn refuse(&mut self, status: u16, explanation: &str) -> bool {
-        self.replace(status, |request, stamp, out| {
-            http1::refuse(status, explanation, None, request.is_head, stamp, out)
-        })
+        self.replace(status, explanation, A::Protocol::refusing(self.request))
     }
 
     /// The same for a response that the application has failed to give. The connection goes on if its client wants that,
     /// and the request has been read as a whole.
     pub fn fail(&mut self, status: u16, explanation: &str) -> bool {
-        self.replace(status, |request, stamp, out| http1::fail(status, explanation, request, stamp, out))
+        self.replace(status, explanation, self.request)
     }
 
-    fn replace(&mut self, status: u16, write: impl FnOnce(Request, &Stamp, &mut Vec<u8>) -> Sender) -> bool {
+    fn replace(&mut self, status: u16, explanation: &str, request: RequestOf<A>) -> bool {
         self.recall();
         if self.is_begun() && !self.unsay() {
             return false;
         }
-        let sender = write(self.request, self.stamp, &mut self.out.bytes);
+        let text = Page::text(status, explanation);
+        let page = Page::error(status, &text, None);
+        let out = &mut self.out.bytes;
+        let sender = write_page(self.protocol, self.stream, &page, request, self.stamp, out, self.backlog);
         *self.in_flight = Some(InFlight::new(sender, Pace::First, None, status));
+        if Self::MULTIPLEXED {
+            self.pump();
+        }
         true
     }
 
     /// Sends what has been written so far, as much as the peer takes.
     pub fn flush(&mut self) {
         self.recall();
-        if *self.gone {
+        if *self.loss == Loss::Connection {
             self.out.clear();
             return;
         }
@@ -257,7 +273,9 @@ impl<A: App> Reply<'_, A> {
             in_flight.count_status(self.statistics);
         }
         let mut count = 0;
-        *self.gone = flush(self.out, self.output, self.socket, &mut count).is_err();
+        if flush(self.out, self.output, self.transport, &mut count).is_err() {
+            *self.loss = Loss::Connection;
+        }
         self.statistics.bytes_out += count;
         *self.moved += count;
     }
@@ -276,7 +294,7 @@ impl<A: App> Reply<'_, A> {
             in_flight.parts = in_flight.parts.saturating_add(1);
             in_flight.pace == Pace::Fast || *self.ending == Ending::BehindPart(in_flight.parts)
         });
-        if may_wait && !*self.gone && self.output.is_empty() && !self.out.is_begun() {
+        if may_wait && !self.is_gone() && self.output.is_empty() && !self.out.is_begun() {
             if !self.out.is_empty() {
                 defer(self.out, self.deferred, self.slot);
             }
@@ -295,7 +313,9 @@ impl<A: App> Reply<'_, A> {
         if !self.out.is_begun() {
             return;
         }
-        *self.gone |= self.out.failed;
+        if self.out.failed {
+            *self.loss = Loss::Connection;
+        }
         self.out.move_to(self.output);
         *self.parts_come_fast = false;
         if let Some(in_flight) = self.in_flight {
@@ -309,7 +329,8 @@ impl<A: App> Reply<'_, A> {
     /// Whether the peer has not taken all that was flushed: what is produced now piles up here.
     #[must_use]
     pub fn is_full(&self) -> bool {
-        !self.output.is_empty()
+        let has_backlog = Self::MULTIPLEXED && self.backlog.as_ref().is_some_and(|backlog| !backlog.is_empty());
+        has_backlog || !self.output.is_empty() || self.transport.has_unsent()
     }
 
     /// For whoever cannot stop to produce although the peer does not read: what piles up is kept in a file.
@@ -317,7 +338,11 @@ impl<A: App> Reply<'_, A> {
     /// # Errors
     /// If it cannot be kept; the response should be broken off then.
     pub fn relieve(&mut self) -> io::Result<()> {
-        if *self.gone || self.output.length() <= OVERFULL { Ok(()) } else { self.output.spill() }
+        let output = match self.backlog {
+            Some(backlog) => &mut backlog.output,
+            None => &mut *self.output,
+        };
+        if *self.loss != Loss::Nothing || output.length() <= OVERFULL { Ok(()) } else { output.spill() }
     }
 
     /// Body bytes of the response so far, without framing.
@@ -335,7 +360,7 @@ impl<A: App> Reply<'_, A> {
     /// Whether the peer has left.
     #[must_use]
     pub fn is_gone(&self) -> bool {
-        *self.gone
+        *self.loss != Loss::Nothing
     }
 
     /// Whether the response has had its share and should let others go on.
@@ -359,23 +384,26 @@ pub(crate) fn defer<C>(out: &mut Composer<C>, deferred: &mut DeferredOutput, slo
     }
 }
 
-/// Sends what waits and then what is composed; what the socket does not take waits. Adds the bytes
+/// Sends what waits and then what is composed; what the transport does not take waits. Adds the bytes
 /// sent to `moved`, if it fails too.
 pub(crate) fn flush<C: AsRef<[u8]>>(
     out: &mut Composer<C>,
     output: &mut Output<C>,
-    socket: &impl Socket,
+    transport: &mut impl Transport,
     moved: &mut u64,
 ) -> io::Result<()> {
     if !output.is_empty() {
         out.move_to(output);
-        return output.flush(socket, moved);
+        return flush_waiting(output, transport, moved);
+    }
+    if transport.has_unsent() {
+        transport.flush()?;
     }
     if out.is_empty() {
         return Ok(());
     }
     if !out.is_sent() {
-        *moved += out.send(socket)? as u64;
+        *moved += out.send(transport)? as u64;
     }
     if out.is_sent() {
         out.clear();
@@ -383,4 +411,40 @@ pub(crate) fn flush<C: AsRef<[u8]>>(
         out.move_to(output);
     }
     Ok(())
+}
+
+/// Sends what waits, as much as the transport takes. Adds the bytes sent to `moved`, if it fails too.
+pub(crate) fn flush_waiting<C: AsRef<[u8]>>(
+    output: &mut Output<C>,
+    transport: &mut impl Transport,
+    moved: &mut u64,
+) -> io::Result<()> {
+    if transport.has_unsent() {
+        transport.flush()?;
+    }
+    output.flush(transport, moved)
+}
+
+/// Writes a page of the server's own as a whole response.
+pub(crate) fn write_page<P: Protocol, C: AsRef<[u8]>>(
+    protocol: &mut P,
+    stream: StreamId,
+    page: &Page<'_>,
+    request: P::Request,
+    stamp: &Stamp,
+    out: &mut Vec<u8>,
+    backlog: &mut Option<Box<Backlog<C>>>,
+) -> P::Sender {
+    let mut sender = protocol.begin(stream, &page.draft(), request, None, stamp, out);
+    let has_body = sender.open(page.body.len() as u64, out).0 > 0;
+    if P::MULTIPLEXED {
+        let backlog = backlog.get_or_insert_with(|| Box::new(Backlog::new()));
+        if has_body {
+            backlog.output.push_bytes(page.body.as_bytes());
+        }
+        backlog.finish();
+    } else if has_body {
+        out.extend_from_slice(page.body.as_bytes());
+    }
+    sender
 }

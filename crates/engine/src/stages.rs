@@ -13,6 +13,8 @@
 //! wants these times gives it one ([`Engine::take_times`](crate::Engine::take_times)); otherwise nothing is stamped, and
 //! what is left of it on the hot path are branches that are never taken.
 
+use crate::app::CallId;
+use crate::observe::{Observer, Stage};
 use std::collections::VecDeque;
 
 /// What reads the time. Never asked unless somebody wants the times of stages.
@@ -22,42 +24,6 @@ pub trait StageClock: Send {
 
     /// Nanoseconds of processor time that the calling thread has used.
     fn worked(&mut self) -> u64;
-}
-
-/// What is done for a request.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(usize)]
-pub enum Stage {
-    /// It is received from the socket.
-    Read,
-    /// Its head and the framing of its body are understood, its body is kept.
-    Parse,
-    /// It is made into what the application is given.
-    Environ,
-    /// It is ready, and waits for whoever calls the application; or a response waits for its turn.
-    Queue,
-    /// The application works, its iterable included.
-    App,
-    /// The response is composed and sent.
-    Write,
-    /// Its peer has not sent the rest of it, or not read what it was answered.
-    Peer,
-    /// Everything else.
-    Other,
-}
-
-impl Stage {
-    /// All of them, with their names, in the order of [`Times::spent`].
-    pub const ALL: [(Self, &str); 8] = [
-        (Self::Read, "read"),
-        (Self::Parse, "parse"),
-        (Self::Environ, "environ"),
-        (Self::Queue, "queue"),
-        (Self::App, "app"),
-        (Self::Write, "write"),
-        (Self::Peer, "peer"),
-        (Self::Other, "other"),
-    ];
 }
 
 /// The times of one request that was answered, in nanoseconds.
@@ -94,7 +60,7 @@ struct Lap {
     worked_before: u64,
 }
 
-/// What is under way on one connection.
+/// What is under way in one place for exchanges.
 #[derive(Default)]
 struct Lane {
     /// The request that is read, or answered.
@@ -105,12 +71,12 @@ struct Lane {
     answered: Vec<Lap>,
 }
 
-/// Stamps for all connections of an engine, by their slots.
+/// Stamps for all exchanges of an engine: by the slots of their connections, and their places there.
 pub(crate) struct Stages {
     clock: Box<dyn StageClock>,
     /// What reading the times adds to the processor time that is read.
     reading: u64,
-    lanes: Vec<Lane>,
+    lanes: Vec<Vec<Lane>>,
     finished: VecDeque<Times>,
     /// As many finished ones are kept.
     room: usize,
@@ -131,23 +97,39 @@ impl Stages {
         Self { clock, reading, lanes: Vec::new(), finished: VecDeque::new(), room, dropped: 0 }
     }
 
-    fn lane(&mut self, slot: usize) -> &mut Lane {
-        if self.lanes.len() <= slot {
-            self.lanes.resize_with(slot + 1, Lane::default);
+    fn lane(&mut self, call: CallId) -> &mut Lane {
+        if self.lanes.len() <= call.slot {
+            self.lanes.resize_with(call.slot + 1, Vec::new);
         }
-        &mut self.lanes[slot]
+        let (lanes, at) = (&mut self.lanes[call.slot], call.exchange as usize);
+        if lanes.len() <= at {
+            lanes.resize_with(at + 1, Lane::default);
+        }
+        &mut lanes[at]
     }
 
-    fn open(&mut self, slot: usize, stage: Stage) {
+    fn open(&mut self, call: CallId, stage: Stage) {
         let since = self.clock.time();
         let times = Times { stamps: 1, ..Times::default() };
-        self.lane(slot).open = Some(Lap { times, stage, since, worked_before: 0 });
+        self.lane(call).open = Some(Lap { times, stage, since, worked_before: 0 });
     }
 
-    /// The request on this connection goes over to `stage`. Returns the one that it comes from; `None` without a request.
+    fn switch_answered(&mut self, slot: usize, stage: Stage) {
+        for lap in self.lanes.get_mut(slot).into_iter().flatten().flat_map(|lane| &mut lane.answered) {
+            lap.switch(stage, &mut *self.clock, self.reading);
+        }
+    }
+
+    /// Those that are finished, and how many there was no room for.
+    pub(crate) fn take(&mut self) -> (Vec<Times>, u64) {
+        (self.finished.drain(..).collect(), std::mem::take(&mut self.dropped))
+    }
+}
+
+impl Observer for Stages {
     #[cold]
-    pub(crate) fn switch(&mut self, slot: usize, stage: Stage) -> Option<Stage> {
-        let lap = self.lanes.get_mut(slot)?.open.as_mut()?;
+    fn switch(&mut self, call: CallId, stage: Stage) -> Option<Stage> {
+        let lap = self.lanes.get_mut(call.slot)?.get_mut(call.exchange as usize)?.open.as_mut()?;
         let before = lap.stage;
         if before != stage {
             lap.switch(stage, &mut *self.clock, self.reading);
@@ -155,73 +137,57 @@ impl Stages {
         Some(before)
     }
 
-    /// The request waits, if there is something that it waits for.
     #[cold]
-    pub(crate) fn wait(&mut self, slot: usize, next: Option<Stage>) {
-        if let Some(stage) = next {
-            self.switch(slot, stage);
+    fn receive(&mut self, call: CallId) {
+        if self.switch(call, Stage::Read).is_none() {
+            self.open(call, Stage::Read);
+            self.lane(call).is_fresh = true;
         }
     }
 
-    /// Something may be received now that belongs to a request.
     #[cold]
-    pub(crate) fn receive(&mut self, slot: usize) {
-        if self.switch(slot, Stage::Read).is_none() {
-            self.open(slot, Stage::Read);
-            self.lane(slot).is_fresh = true;
-        }
-    }
-
-    /// It has been, or nothing was there.
-    #[cold]
-    pub(crate) fn received(&mut self, slot: usize, anything: bool) {
-        let is_fresh = std::mem::take(&mut self.lane(slot).is_fresh);
+    fn received(&mut self, call: CallId, anything: bool) {
+        let is_fresh = std::mem::take(&mut self.lane(call).is_fresh);
         if anything {
-            self.switch(slot, Stage::Parse);
+            self.switch(call, Stage::Parse);
         } else if is_fresh {
-            self.lane(slot).open = None;
+            self.lane(call).open = None;
         } else {
-            self.switch(slot, Stage::Peer);
+            self.switch(call, Stage::Peer);
         }
     }
 
-    /// A head may be here. If it was received together with another request, this one begins now.
     #[cold]
-    pub(crate) fn parse(&mut self, slot: usize) {
-        if self.switch(slot, Stage::Parse).is_none() {
-            self.open(slot, Stage::Parse);
+    fn parse(&mut self, call: CallId) {
+        if self.switch(call, Stage::Parse).is_none() {
+            self.open(call, Stage::Parse);
         }
     }
 
-    /// The request has its answer, of which not all has left.
     #[cold]
-    pub(crate) fn answered(&mut self, slot: usize) {
-        self.switch(slot, Stage::Other);
-        let lane = self.lane(slot);
+    fn answered(&mut self, call: CallId) {
+        self.switch(call, Stage::Other);
+        let lane = self.lane(call);
         lane.answered.extend(lane.open.take());
     }
 
-    /// The request has no times: the application was not called, or did not come to an end that its peer could see.
     #[cold]
-    pub(crate) fn give_up(&mut self, slot: usize) {
-        self.lane(slot).open = None;
+    fn give_up(&mut self, call: CallId) {
+        self.lane(call).open = None;
     }
 
-    /// What is composed for this connection is about to be sent.
     #[cold]
-    pub(crate) fn send(&mut self, slot: usize) {
+    fn send(&mut self, slot: usize) {
         self.switch_answered(slot, Stage::Write);
     }
 
-    /// It has been; `all`: nothing of it is left.
     #[cold]
-    pub(crate) fn sent(&mut self, slot: usize, all: bool) {
+    fn sent(&mut self, slot: usize, all: bool) {
         self.switch_answered(slot, if all { Stage::Other } else { Stage::Peer });
         if !all {
             return;
         }
-        let Some(lane) = self.lanes.get_mut(slot) else { return };
-        for lap in lane.answered.drain(..) {
+        for lap in self.lanes.get_mut(slot).into_iter().flatten().flat_map(|lane| lane.answered.drain(..)) {
             if self.finished.len() < self.room {
                 self.finished.push_back(lap.times);
             } else {
@@ -230,22 +196,11 @@ impl Stages {
         }
     }
 
-    fn switch_answered(&mut self, slot: usize, stage: Stage) {
-        let Some(lane) = self.lanes.get_mut(slot) else { return };
-        for lap in &mut lane.answered {
-            lap.switch(stage, &mut *self.clock, self.reading);
-        }
-    }
-
-    /// The connection is gone.
     #[cold]
-    pub(crate) fn forget(&mut self, slot: usize) {
-        *self.lane(slot) = Lane::default();
-    }
-
-    /// Those that are finished, and how many there was no room for.
-    pub(crate) fn take(&mut self) -> (Vec<Times>, u64) {
-        (self.finished.drain(..).collect(), std::mem::take(&mut self.dropped))
+    fn forget(&mut self, slot: usize) {
+        if let Some(lanes) = self.lanes.get_mut(slot) {
+            lanes.clear();
+        }
     }
 }
 

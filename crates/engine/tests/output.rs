@@ -7,8 +7,8 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::os::fd::AsFd;
 use std::sync::mpsc;
-use wire::http1::Fault;
 use wire::http1::client::ServerFault;
+use wire::message::Fault;
 
 /// Small enough that the answers below do not fit.
 const SEND_BUFFER: Option<usize> = Some(16 << 10);

@@ -5,8 +5,8 @@ mod common;
 use common::{Client, End, Event, Op, Plan, World, pattern, timeless};
 use engine::Config;
 use std::time::Duration;
-use wire::http1::Fault;
 use wire::http1::client::ServerFault;
+use wire::message::Fault;
 
 fn get(id: usize) -> String {
     format!("GET /{id} HTTP/1.1\r\nHost: a.example\r\n\r\n")

@@ -18,7 +18,7 @@ use crate::object::{Chunk, Object};
 use pyo3::prelude::*;
 use std::fs::File;
 use std::sync::Weak;
-use wire::http1::Head;
+use wire::message::RequestHead;
 
 /// Calls an application.
 pub(crate) trait Interface: Send + Sync + Sized + 'static {
@@ -74,7 +74,7 @@ pub(crate) trait Requests: Send + 'static {
     fn begin(
         &mut self,
         py: Python<'_>,
-        head: &Head<'_>,
+        head: &RequestHead<'_>,
         peer: &Peer,
         connection: &mut Self::Connection,
     ) -> Option<Object>;

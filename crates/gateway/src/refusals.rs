@@ -5,7 +5,7 @@
 use crate::text::escaped;
 use engine::Refusal;
 use std::time::{Duration, Instant};
-use wire::http1::Fault;
+use wire::message::Fault;
 
 #[derive(Default)]
 pub(crate) struct Refusals {

@@ -22,7 +22,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
-use wire::http1::Limits;
+use wire::message::Limits;
 
 /// One engine and one WSGI application on listening sockets.
 #[pyclass(frozen, module = "kirsch._native")]
@@ -397,6 +397,8 @@ fn engine_config(given: &NativeConfig<'_>) -> PyResult<Config> {
         connections: given.take("worker_connections")?,
         evicts_silent: given.take("evicts_silent")?,
         engines: 1,
+        // HTTP/1 has one request at a time.
+        exchanges: Config::default().exchanges,
         keep_alive: given.take_seconds("keep_alive")?,
         header_timeout: given.take_seconds("header_timeout")?,
         body_timeout: given.take_seconds("body_timeout")?,

@@ -1,8 +1,9 @@
 //! Reads one response after another, strictly, from bytes that arrive in any pieces.
 
 use sha2::{Digest as _, Sha256};
+use wire::http1::BodyStep;
 use wire::http1::client::{Body, Receiver, Reply, ServerFault};
-use wire::http1::{BodyStep, Field, Limits};
+use wire::message::{Field, Limits};
 
 /// A SHA-256 hash of a body.
 pub type Hash = [u8; 32];

@@ -72,10 +72,11 @@ impl Null<'_> {
     fn accept(&mut self, listener: &OwnedFd) -> io::Result<()> {
         loop {
             match self.os.accept(listener)? {
-                Accepted::Connection(socket, _) => {
+                Accepted::Connection(transport, _) => {
+                    let socket = transport.into_socket();
                     let entry = self.peers.vacant_entry();
                     let slot = entry.key();
-                    if self.os.watch(&socket, slot, false, false).is_ok() {
+                    if self.os.watch_descriptor(&socket, slot, false, false).is_ok() {
                         entry.insert(Peer::new(socket));
                         self.drive(slot);
                     }
@@ -92,7 +93,7 @@ impl Null<'_> {
         let goes_on = peer.turn(&mut self.input, self.answer, self.last)
             && (peer.output.is_empty() || peer.awaits_room || {
                 peer.awaits_room = true;
-                self.os.watch(&peer.socket, slot, true, true).is_ok()
+                self.os.watch_descriptor(&peer.socket, slot, true, true).is_ok()
             });
         if !goes_on {
             self.peers.remove(slot);

@@ -121,8 +121,8 @@ impl Form {
     /// The request, and whether its own fields allow to keep the connection alive.
     fn new(plan: &Plan, request: &Request) -> Result<(Self, bool), String> {
         let version = match plan.version {
-            Version::Http10 => wire::http1::Version::Http10,
-            Version::Http11 => wire::http1::Version::Http11,
+            Version::Http10 => wire::message::Version::Http10,
+            Version::Http11 => wire::message::Version::Http11,
         };
         let text = |error: wire::http1::client::ClientMisuse| error.to_string();
         let mut draft = Draft::new(request.method.as_bytes(), request.path.as_bytes(), version).map_err(text)?;

@@ -2,7 +2,7 @@
 
 use crate::net::{Moved, Nanos, Net};
 use crate::plan::{PlanError, Target};
-use engine::{Net as _, Os, Poller, Readiness, Socket as _};
+use engine::{Os, Poller, Readiness, Socket as _};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrAny, SocketAddrUnix, SocketFlags, SocketType, sockopt};
 use std::io::{self, IoSlice};
@@ -57,7 +57,7 @@ impl Net for Sockets {
             Err(Errno::AGAIN) if family == AddressFamily::UNIX => return Ok(None),
             Err(error) => return Err(error.into()),
         }
-        self.os.watch(&socket, slot, false, false)?;
+        self.os.watch_descriptor(&socket, slot, false, false)?;
         Ok(Some(socket))
     }
 
@@ -75,7 +75,7 @@ impl Net for Sockets {
     }
 
     fn want_output(&mut self, socket: &OwnedFd, slot: usize) -> io::Result<()> {
-        self.os.watch(socket, slot, true, true)
+        self.os.watch_descriptor(socket, slot, true, true)
     }
 }
 
@@ -114,7 +114,6 @@ impl Waiter {
 #[cfg(target_os = "linux")]
 mod linux {
     use super::{Os, OwnedFd, TIMER};
-    use engine::Net as _;
     use rustix::time::{
         Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create, timerfd_settime,
     };
@@ -130,7 +129,7 @@ mod linux {
     impl Timer {
         pub(super) fn new(os: &mut Os) -> io::Result<Self> {
             let descriptor = timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::NONBLOCK | TimerfdFlags::CLOEXEC)?;
-            os.watch(&descriptor, TIMER, false, false)?;
+            os.watch_descriptor(&descriptor, TIMER, false, false)?;
             Ok(Self { descriptor })
         }
 

@@ -12,7 +12,7 @@ use std::io::Read;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
-use wire::http1::{Head, PartialRequestLine};
+use wire::message::{PartialRequestLine, RequestHead};
 
 /// How a call ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -226,16 +226,16 @@ impl Records {
         id
     }
 
-    fn id_of(&self, head: &Head<'_>) -> Option<usize> {
+    fn id_of(&self, head: &RequestHead<'_>) -> Option<usize> {
         let path = str::from_utf8(head.target.path).ok()?;
         path.strip_prefix('/')?.parse().ok().filter(|&id| id < self.plan.requests.len())
     }
 
-    fn check_head(&self, id: usize, head: &Head<'_>) {
+    fn check_head(&self, id: usize, head: &RequestHead<'_>) {
         let RequestPlan { is_head, is_old, asks_to_close, .. } = self.plan.requests[id];
         let is_right = (head.method == b"HEAD") == is_head
-            && (head.version == wire::http1::Version::Http10) == is_old
-            && head.keep_alive != asks_to_close
+            && (head.version == wire::message::Version::Http10) == is_old
+            && asks_to_close == (head.field(b"connection") != is_old.then_some(&b"keep-alive"[..]))
             && head.field(b"host") == Some(b"a.example");
         if !is_right {
             self.shared.fail(|| format!("the head of request {id} is not the one that was sent: {head:?}"));
@@ -263,6 +263,7 @@ impl Records {
 
 impl App for Records {
     type Net = Side;
+    type Protocol = engine::Http1;
     type Connection = ConnectionObject;
     type Request = QueuedRequest;
     type Response = SuspendedCall;
@@ -275,7 +276,7 @@ impl App for Records {
         ConnectionObject { number, alive: Returnable::new(&self.ledger) }
     }
 
-    fn begin(&mut self, head: &Head<'_>, connection: &mut ConnectionObject) -> QueuedRequest {
+    fn begin(&mut self, head: &RequestHead<'_>, connection: &mut ConnectionObject) -> QueuedRequest {
         let now = self.shared.now();
         self.shared.moved();
         let returnable = Returnable::new(&self.ledger);
@@ -304,7 +305,7 @@ impl App for Records {
         }
         if self.plan.requests[id].body == 0 || !self.plan.config.buffer_bodies {
             // A chunked body that is empty is reported all the same.
-            if !matches!(head.framing, wire::http1::Framing::Chunked) || !self.plan.config.buffer_bodies {
+            if !matches!(head.body, wire::message::BodyLength::Unknown) || !self.plan.config.buffer_bodies {
                 self.make_ready(id);
             }
         }

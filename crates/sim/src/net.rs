@@ -10,7 +10,7 @@
 //! * A peer that vanished sends nothing, so nothing is lost and nothing arrives.
 
 use crate::clock::{Event, Micros, Shared};
-use engine::{Accepted, Local, Moved, Net, Readiness, Socket};
+use engine::{Accepted, Local, Moved, Net, Readiness, Socket, Tcp};
 use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::fs::File;
@@ -705,7 +705,7 @@ impl Drop for Listening {
 
 impl Net for Side {
     type Listener = Listening;
-    type Socket = SimSocket;
+    type Transport = Tcp<SimSocket>;
 
     fn listen(&mut self, listener: &Listening, index: usize) -> io::Result<Local> {
         let mut network = self.0.borrow_mut();
@@ -733,7 +733,7 @@ impl Net for Side {
         self.0.borrow_mut().listeners[listener.index].is_watched = false;
     }
 
-    fn accept(&mut self, listener: &Listening) -> io::Result<Accepted<SimSocket>> {
+    fn accept(&mut self, listener: &Listening) -> io::Result<Accepted<Tcp<SimSocket>>> {
         let mut network = self.0.borrow_mut();
         let network = &mut *network;
         if !network.has_descriptor() {
@@ -753,14 +753,16 @@ impl Net for Side {
         network.open += 1;
         network.most_open = network.most_open.max(network.open);
         network.shared.trace(|| format!("c{number} accepted"));
-        Ok(Accepted::Connection(SimSocket { network: Rc::clone(&self.0), number }, Some(address_of(number))))
+        let socket = SimSocket { network: Rc::clone(&self.0), number };
+        Ok(Accepted::Connection(Tcp::new(socket), Some(address_of(number))))
     }
 
     fn is_awaited(&self, listener: &Listening) -> bool {
         !self.0.borrow().listeners[listener.index].backlog.is_empty()
     }
 
-    fn watch(&mut self, socket: &SimSocket, slot: usize, output: bool, again: bool) -> io::Result<()> {
+    fn watch(&mut self, transport: &Tcp<SimSocket>, slot: usize, output: bool, again: bool) -> io::Result<()> {
+        let socket = transport.socket();
         let mut network = self.0.borrow_mut();
         let shared = Rc::clone(&network.shared);
         let was_watched = network.connections[socket.number].watched.is_some();
@@ -1003,12 +1005,12 @@ mod tests {
             let route = Route { peer: 0, listener: 0, latency: 5, packet: usize::MAX, capacity: 10 };
             let number = self.network.borrow_mut().connect(route);
             self.settle();
-            let Ok(Accepted::Connection(socket, address)) = self.side.accept(&self.listener) else {
+            let Ok(Accepted::Connection(transport, address)) = self.side.accept(&self.listener) else {
                 panic!("no connection waits to be accepted");
             };
             assert_eq!(address.map(number_of), Some(number));
-            self.side.watch(&socket, 7, true, false).unwrap();
-            (number, socket)
+            self.side.watch(&transport, 7, true, false).unwrap();
+            (number, transport.into_socket())
         }
 
         /// Delivers everything under way.
@@ -1067,6 +1069,7 @@ mod tests {
         assert_eq!(socket.receive(&mut buffer).unwrap(), Moved::Bytes(0));
         assert_eq!(rig.poll(), []);
         // Watching again reports the current state.
+        let socket = Tcp::new(socket);
         rig.side.watch(&socket, 7, true, true).unwrap();
         assert_eq!(rig.poll(), [readable(true)]);
     }

@@ -5,8 +5,9 @@ use crate::clock::{Micros, Shared};
 use crate::net::{Got, Network, Route};
 use crate::plan::{Act, PeerPlan, Plan, Trigger};
 use std::rc::Rc;
+use wire::http1::BodyStep;
 use wire::http1::client::{Body, Receiver};
-use wire::http1::{BodyStep, Field, Limits};
+use wire::message::{Field, Limits};
 
 /// A whole answer.
 #[derive(Clone, Debug)]

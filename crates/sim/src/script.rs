@@ -9,7 +9,7 @@ use engine::{Input, Progress, Refusal, Ticket};
 use std::fs::File;
 use std::io::Write;
 use std::rc::Rc;
-use wire::http1::Draft;
+use wire::message::Draft;
 
 impl World {
     /// Performs one operation of a call.

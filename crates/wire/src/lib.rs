@@ -3,6 +3,11 @@
 //! Nothing here knows sockets, clocks, files or Python; the crate's dependencies enforce that. The owner of a socket
 //! passes in the received bytes and sends the bytes that are returned. Only this crate writes protocol bytes, error
 //! pages included.
+//!
+//! [`message`] has what all protocols share: the heads of requests and responses, limits, and the rules that a peer can
+//! break. [`http1`] reads and writes them as HTTP/1.1 does.
 #![forbid(unsafe_code)]
 
+mod grammar;
 pub mod http1;
+pub mod message;

@@ -13,7 +13,8 @@ use std::fs;
 use std::path::PathBuf;
 
 use serde::Deserialize;
-use wire::http1::{BodyStep, Fault, Field, Limits, Receiver, Version};
+use wire::http1::{BodyStep, Receiver};
+use wire::message::{Fault, Field, Limits, Version};
 
 const RANDOM_SPLITS: usize = 20;
 /// Cases up to this many bytes are cut at every position; for longer ones that would take quadratic time.
@@ -220,13 +221,18 @@ impl<'l> Reader<'l> {
             return Ok((0, false));
         };
         self.current = Some(Request {
-            method: latin1(head.method),
-            target: latin1(head.target.raw),
-            version: match head.version {
+            method: latin1(head.request.method),
+            target: latin1(head.request.target.raw),
+            version: match head.request.version {
                 Version::Http10 => "1.0".into(),
                 Version::Http11 => "1.1".into(),
             },
-            fields: head.fields.iter().map(|f| (latin1(f.name(head.block)), latin1(f.value(head.block)))).collect(),
+            fields: head
+                .request
+                .fields
+                .iter()
+                .map(|f| (latin1(f.name(head.request.block)), latin1(f.value(head.request.block))))
+                .collect(),
             body: String::new(),
             keep_alive: head.keep_alive,
             trailers: 0,

@@ -3,7 +3,8 @@
 
 use std::collections::HashSet;
 use wire::http1::client::{self, Body, ServerFault};
-use wire::http1::{BodyStep, Fault, Field, Limits, PartialRequestLine, Receiver, Version};
+use wire::http1::{BodyStep, Receiver, partial_request_line};
+use wire::message::{Fault, Field, Limits, Version};
 
 /// Step sizes in which a case is read.
 const SMALLEST: usize = if cfg!(miri) { 1460 } else { 1 };
@@ -163,8 +164,7 @@ fn sources_of_faults_name_the_rfc_section() {
 
 #[test]
 fn partial_request_lines_are_read_as_far_as_possible() {
-    let read =
-        |input| PartialRequestLine::read(input).map(|line| (line.method, line.target, line.is_cut, line.version));
+    let read = |input| partial_request_line(input).map(|line| (line.method, line.target, line.is_cut, line.version));
     let whole = Some((&b"GET"[..], &b"/a?b"[..], false, Some(Version::Http11)));
     assert_eq!(read(b"GET /a?b HTTP/1.1\r\nHost"), whole);
     assert_eq!(read(b"\r\nGET /a?b HTTP/1.1\r\n"), whole);

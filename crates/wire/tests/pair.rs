@@ -7,7 +7,8 @@
 
 use std::fmt::Debug;
 use wire::http1::client::{self, Body, Content};
-use wire::http1::{BodyStep, CONTINUE, Draft, Field, Framing, Limits, Receiver, Request, Sender, Stamp, Version};
+use wire::http1::{BodyStep, CONTINUE, Receiver, Request, Sender};
+use wire::message::{BodyLength, Draft, Field, Limits, Stamp, Version};
 
 const SEEDS: u64 = if cfg!(miri) { 4 } else { 4000 };
 const DATE: &str = "Sun, 06 Nov 1994 08:49:37 GMT";
@@ -360,16 +361,16 @@ impl Server {
             }
             let head = self.receiver.head(&self.inbox.bytes, &mut self.fields, limits);
             let Some(head) = head.expect("what a client of ours wrote") else { return };
-            self.repeated += usize::from(head.is_repeated());
+            self.repeated += usize::from(head.request.is_repeated());
             self.heard.push(Asked {
-                method: head.method.to_vec(),
-                target: head.target.raw.to_vec(),
-                version: head.version,
-                fields: own_fields(head.fields, head.block),
-                frame: match head.framing {
-                    Framing::None => Frame::None,
-                    Framing::Length(_) => Frame::Length,
-                    Framing::Chunked => Frame::Chunked,
+                method: head.request.method.to_vec(),
+                target: head.request.target.raw.to_vec(),
+                version: head.request.version,
+                fields: own_fields(head.request.fields, head.request.block),
+                frame: match head.request.body {
+                    BodyLength::None => Frame::None,
+                    BodyLength::Known(_) => Frame::Length,
+                    BodyLength::Unknown => Frame::Chunked,
                 },
                 body: Vec::new(),
                 trailers: Vec::new(),

@@ -4,7 +4,8 @@
 //! to one receiver that reads them all, and each to a fresh one. A failure prints its seed;
 //! `KIRSCH_SEED=n cargo test -p wire --test repeat` runs that one alone.
 
-use wire::http1::{BodyStep, Fault, Field, Framing, Head, Limits, Receiver, Version};
+use wire::http1::{BodyStep, Head, Receiver};
+use wire::message::{BodyLength, Fault, Field, Limits, Version};
 
 const SEEDS: u64 = if cfg!(miri) { 4 } else { 20_000 };
 
@@ -73,19 +74,19 @@ struct Said {
     version: Version,
     fields: Vec<(Vec<u8>, Vec<u8>)>,
     lines: Vec<Vec<u8>>,
-    framing: Framing,
+    framing: BodyLength,
     keep_alive: bool,
     expects_continue: bool,
     length: usize,
 }
 
 fn said(head: &Head<'_>) -> Said {
-    let of = |field: &Field| (field.name(head.block).to_vec(), field.value(head.block).to_vec());
+    let of = |field: &Field| (field.name(head.request.block).to_vec(), field.value(head.request.block).to_vec());
     Said {
-        version: head.version,
-        fields: head.fields.iter().map(of).collect(),
-        lines: head.fields.iter().map(|field| field.line(head.block).to_vec()).collect(),
-        framing: head.framing,
+        version: head.request.version,
+        fields: head.request.fields.iter().map(of).collect(),
+        lines: head.request.fields.iter().map(|field| field.line(head.request.block).to_vec()).collect(),
+        framing: head.request.body,
         keep_alive: head.keep_alive,
         expects_continue: head.expects_continue,
         length: head.length,
@@ -150,7 +151,7 @@ fn read_in_a_row(seed: u64, recognised: &mut Recognised) {
             }
         };
         let now = said(&head);
-        if let Some(changed) = head.changed {
+        if let Some(changed) = head.request.changed {
             let kept = kept.as_ref().expect("a block has been kept");
             assert_eq!(kept.len(), now.fields.len());
             for (index, (before, after)) in kept.iter().zip(&now.lines).enumerate() {
@@ -162,16 +163,16 @@ fn read_in_a_row(seed: u64, recognised: &mut Recognised) {
             recognised.whole += usize::from(changed.is_empty());
             recognised.partly += usize::from(!changed.is_empty());
         }
-        if head.retained {
+        if head.request.retained {
             kept = Some(now.fields.iter().map(|(name, _)| name.clone()).zip(now.lines.iter().cloned()).collect());
         }
         assert_eq!(expected, Ok(Some(now)));
         let length = head.length;
         // The next head is read behind the body.
-        if head.framing == Framing::Chunked {
+        if head.request.body == BodyLength::Unknown {
             return;
         }
-        if let Framing::Length(body) = head.framing {
+        if let BodyLength::Known(body) = head.request.body {
             input.truncate(length);
             input.resize(length + usize::try_from(body).unwrap(), b'x');
             let mut at = length;

@@ -1,7 +1,8 @@
 //! The written bytes: responses of `Draft`, `Sender` and `refuse`, and requests of the client role.
 
 use wire::http1::client::{self, ClientMisuse, Content};
-use wire::http1::{CONTINUE, Draft, Misuse, Request, Sender, Stamp, Version, inform, refuse};
+use wire::http1::{CONTINUE, Request, Sender, close_after, write_page};
+use wire::message::{Draft, Misuse, Page, Stamp, Version};
 
 const DATE: &str = "Date: Sun, 06 Nov 1994 08:49:37 GMT\r\n";
 
@@ -278,7 +279,10 @@ fn refusals_are_complete_and_close_the_connection() {
     let page = "431 Request Header Fields Too Large\nThere are too many header lines.\n";
     for is_head in [false, true] {
         let mut out = Vec::new();
-        let sender = refuse(431, "There are too many header lines.", None, is_head, &stamp("kirsch"), &mut out);
+        let sender = {
+            let text = Page::text(431, "There are too many header lines.");
+            write_page(&Page::error(431, &text, None), close_after(is_head), &stamp("kirsch"), &mut out)
+        };
         assert!(!sender.keeps_alive());
         assert_eq!(sender.body_bytes(), if is_head { 0 } else { page.len() as u64 });
         let expected = format!(
@@ -299,7 +303,12 @@ fn json_responses_of_the_server_are_complete_and_close_the_connection() {
         [(false, 200, "OK", None), (true, 200, "OK", None), (false, 503, "Service Unavailable", Some(7))]
     {
         let mut out = Vec::new();
-        let sender = inform(status, json, retry_after, is_head, &stamp("kirsch"), &mut out);
+        let sender = write_page(
+            &Page::status_report(status, json, retry_after),
+            close_after(is_head),
+            &stamp("kirsch"),
+            &mut out,
+        );
         assert!(!sender.keeps_alive());
         let expected = format!(
             "HTTP/1.1 {status} {phrase}\r\nContent-Type: application/json\r\nCache-Control: no-store\r\n{}\

@@ -1,25 +1,24 @@
 //! A call that misses its deadline: the client gets its answer now, and what the call writes later is dropped.
 //!
-//! The call itself cannot be ended here. Its ticket stays valid and its slot stays taken until it comes back, so the
-//! connection goes to [`Phase::Expired`] and ends in that phase as others end in `Closing` and `Linger`:
-//!
-//! ```text
-//!   Running ──deadline──▶ Expired: send what is composed ─▶ end output ─▶ linger ─▶ gone ── put back ─▶ removed
-//!                             └───────────────────────── put back ─▶ Closing, Linger
-//! ```
+//! The call itself cannot be ended here. Its ticket stays valid and its exchange is kept, `Detached`, until it comes back.
+//! With a serial protocol the connection ends meanwhile, as behind any last response; the slot stays taken.
 //!
 //! [`Connection::expire_call`] may run in the watchdog's thread, which does not hold the GIL. It drops nothing that the
 //! application gave to the engine and calls no method of [`App`].
 
-use super::{Closing, Connection, EngineContext, Phase};
-use crate::app::{App, Refusal};
+use super::{Closing, Connection, Lifecycle};
+use crate::app::{App, Refusal, RequestOf};
 use crate::coalescing::DeferredOutput;
 use crate::config::LINGER_BYTES;
-use crate::net::Socket;
+use crate::context::EngineContext;
+use crate::exchange::{Cause, Detached, Index, State};
+use crate::in_flight::Ending;
+use crate::observe::Observer;
 use crate::output::Output;
-use crate::reply::{Ending, Reply};
+use crate::protocol::{Protocol, ResponseSender};
+use crate::reply::{Loss, Reply};
 use crate::statistics::Statistics;
-use wire::http1::Request;
+use crate::transport::Transport;
 
 /// What a client gets whose call has missed its deadline.
 const MISSED: Refusal = Refusal { status: 504, fault: None };
@@ -32,7 +31,7 @@ pub enum Expired {
         /// Without framing.
         body_bytes: u64,
     },
-    /// A part of the application's response, and the end of the connection, so that it sees that the rest is missing.
+    /// A part of the application's response, and the end of the exchange, so that it sees that the rest is missing.
     Cut {
         /// Of the part, without framing.
         body_bytes: u64,
@@ -43,166 +42,98 @@ pub enum Expired {
     Left,
 }
 
-/// A connection in [`Phase::Expired`].
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Expiring {
-    pub(super) facts: Request,
-    /// How the connection is closed when all output has been sent.
-    closing: Closing,
-    /// The output has been ended. The client may still send this many bytes, which are discarded.
-    linger: Option<u64>,
-    /// The call is not expected to come back: the server's end does not wait for it.
-    is_written_off: bool,
-}
-
 impl<A: App> Connection<A> {
-    /// Whether the call that is out for it has missed its deadline.
-    pub(crate) fn is_expired(&self) -> bool {
-        matches!(self.phase, Phase::Expired(_))
-    }
-
-    /// Whether nothing is left of it but a call that is not expected to come back.
-    pub(crate) fn is_written_off(&self) -> bool {
-        self.gone && matches!(self.phase, Phase::Expired(Expiring { is_written_off: true, .. }))
-    }
-
     /// The call is not expected to come back.
-    pub(crate) fn write_off(&mut self) {
-        if let Phase::Expired(expiring) = &mut self.phase {
-            expiring.is_written_off = true;
+    pub(crate) fn write_off(&mut self, index: Index) {
+        if let State::Detached(Detached { cause: Cause::Expired { is_written_off }, .. }) =
+            &mut self.exchanges.at(index).state
+        {
+            *is_written_off = true;
         }
     }
 
     /// Answers the client of a call that has missed its deadline. The connection has to be driven afterwards.
-    pub(crate) fn expire_call(&mut self, context: &mut EngineContext<A>) -> Expired {
-        let Phase::Running(facts) = self.phase else { return Expired::Left };
-        if let Some(stages) = &mut context.stages {
-            stages.give_up(self.slot);
+    pub(crate) fn expire_call(&mut self, index: Index, context: &mut EngineContext<A>) -> Expired {
+        let expired = Cause::Expired { is_written_off: false };
+        let facts = match &mut self.exchanges.at(index).state {
+            State::Running(facts) => *facts,
+            State::Detached(detached) => {
+                detached.cause = expired;
+                if let Some(in_flight) = &mut self.exchanges.at(index).in_flight {
+                    in_flight.count_status(&mut context.statistics);
+                }
+                return Expired::Left;
+            }
+            _ => return Expired::Left,
+        };
+        context.observer.give_up(self.call(index));
+        self.end_body(index, MISSED);
+        self.exchanges.at(index).detach(expired);
+        if Self::MULTIPLEXED {
+            return self.expire_exchange(index, MISSED, facts, context);
         }
-        self.end_incoming(MISSED);
-        if let Some(in_flight) = &mut self.in_flight {
-            in_flight.count_status(&mut context.statistics);
-        }
-        let (expired, closing) = match &self.in_flight {
-            _ if self.gone => (Expired::Left, Closing::Linger),
+        let in_flight = self.exchanges.at(index).in_flight.as_mut();
+        let (expired, closing) = match in_flight {
             None => {
-                let out = self.out.get_or_insert_with(|| context.composer());
-                let page = context.config.refuse(MISSED, facts.is_head, &context.stamp, &mut out.bytes);
+                let page = self.compose_refusal(MISSED, facts, context);
                 context.statistics.count_status(MISSED.status);
                 (Expired::Answered { body_bytes: page.body_bytes() }, Closing::Linger)
             }
-            Some(in_flight) if in_flight.sender.is_whole() => (Expired::Whole, Closing::Linger),
             Some(in_flight) => {
-                context.statistics.cut += 1;
-                let closing = if in_flight.sender.needs_reset() { Closing::Reset } else { Closing::Linger };
-                (Expired::Cut { body_bytes: in_flight.sender.body_bytes() }, closing)
+                in_flight.count_status(&mut context.statistics);
+                let sender = &in_flight.sender;
+                if sender.is_whole() {
+                    (Expired::Whole, Closing::Linger)
+                } else {
+                    context.statistics.cut += 1;
+                    let closing = if sender.needs_reset() { Closing::Reset } else { Closing::Linger };
+                    (Expired::Cut { body_bytes: sender.body_bytes() }, closing)
+                }
             }
         };
-        self.phase = Phase::Expired(Expiring { facts, closing, linger: None, is_written_off: false });
-        if !self.gone && self.output.is_empty() && self.send_composed(&mut context.statistics) {
-            self.close_expired();
+        self.lifecycle = Lifecycle::Closing(closing);
+        if !self.has_output() && self.send_composed(&mut context.statistics) {
+            // All output has been sent: the client is told at once that this is the end.
+            if closing == Closing::Reset {
+                self.transport.cut();
+            } else {
+                self.transport.end_output();
+                self.lifecycle = Lifecycle::Linger(LINGER_BYTES);
+                self.input.discard();
+            }
         }
-        self.set_deadline(context);
+        self.set_deadlines(context);
         expired
     }
 
-    /// Sends what is composed as far as the socket takes it, and drops nothing. Returns whether all of it has been sent.
-    pub(super) fn send_composed(&mut self, statistics: &mut Statistics) -> bool {
-        let Some(out) = &mut self.out else { return true };
-        if !out.failed && !out.is_sent() {
-            let count = out.send(&self.socket).unwrap_or(0) as u64;
-            statistics.bytes_out += count;
-            self.moved += count;
-        }
-        !out.failed && out.is_sent()
-    }
-
-    /// All output has been sent: the client is told that this is the end.
-    fn end_expired_output(&mut self) {
-        if let Phase::Expired(expiring) = &mut self.phase
-            && expiring.closing != Closing::Reset
-            && expiring.linger.is_none()
-        {
-            expiring.linger = Some(LINGER_BYTES);
-            self.socket.end_output();
-        }
-    }
-
-    /// Goes on with the end of the connection after all output was sent. Returns whether input has to be discarded.
-    pub(super) fn close_expired(&mut self) -> bool {
-        let Phase::Expired(expiring) = &self.phase else { return false };
-        if self.gone {
-            return false;
-        }
-        if expiring.closing == Closing::Reset {
-            self.socket.cut();
-            self.let_expired_go();
-            return false;
-        }
-        self.end_expired_output();
-        if self.ended {
-            self.let_expired_go();
-            return false;
-        }
-        self.drop_input();
-        self.exhausted = true;
-        true
-    }
-
-    /// Discards input of a client that has its answer.
-    pub(super) fn discard_expired(&mut self, count: u64) {
-        if let Phase::Expired(Expiring { linger: Some(left), closing, .. }) = &mut self.phase {
-            *left = left.saturating_sub(count);
-            if *left == 0 {
-                *closing = Closing::Reset;
-            }
-        }
-    }
-
-    /// Whether the client of an expired call is waited for to close its side.
-    pub(super) fn is_expired_lingering(&self) -> bool {
-        matches!(self.phase, Phase::Expired(Expiring { linger: Some(_), .. }))
-    }
-
-    /// The client needs nothing more. The socket stays open until the call comes back, because its slot does.
-    pub(super) fn let_expired_go(&mut self) {
-        self.gone = true;
-        self.readable = false;
-    }
-
-    /// How the connection goes on once the call has come back.
-    pub(super) fn expired_phase(&self) -> Option<Phase<A>> {
-        let Phase::Expired(Expiring { closing, linger, .. }) = &self.phase else { return None };
-        Some(match linger {
-            // The client closes, or has closed, in its own time: nothing of its answer must be destroyed now.
-            _ if self.gone && *closing != Closing::Reset && self.output.is_empty() => Phase::Closing(Closing::Orderly),
-            _ if self.gone => Phase::Closing(Closing::Reset),
-            Some(left) if *closing != Closing::Reset => Phase::Linger(*left),
-            _ => Phase::Closing(*closing),
-        })
-    }
-
     /// Lends what a response is written with that goes nowhere.
-    pub(super) fn reply_to_nobody<R>(
+    pub(super) fn reply_to_none<R>(
         &mut self,
-        facts: Request,
+        index: Index,
+        facts: RequestOf<A>,
         context: &mut EngineContext<A>,
         write: impl FnOnce(&mut Reply<'_, A>) -> R,
     ) -> R {
         let mut out = context.composer();
+        let exchange = self.exchanges.at(index);
         let result = write(&mut Reply {
             slot: self.slot,
             out: &mut out,
             output: &mut Output::new(),
             deferred: &mut DeferredOutput::default(),
-            in_flight: &mut self.in_flight,
+            // What it writes must not change what the protocol knows of the connection.
+            protocol: &mut A::Protocol::default(),
+            stream: exchange.stream,
+            in_flight: &mut exchange.in_flight,
+            backlog: &mut None,
+            scratch: &mut Vec::new(),
             statistics: &mut Statistics::default(),
-            socket: &self.socket,
+            transport: &mut self.transport,
             stamp: &context.stamp,
             now: context.now,
-            request: Request { keep_alive: false, ..facts },
+            request: A::Protocol::ending(facts),
             moved: &mut 0,
-            gone: &mut true,
+            loss: &mut Loss::Connection,
             parts_come_fast: &mut false,
             ending: &mut Ending::default(),
         });

@@ -1,50 +1,39 @@
-//! What a connection waits for, and until when.
+//! What a connection and its exchanges wait for, and until when.
+//!
+//! The connection waits for heads, for its peer to take output, and for the end; each exchange for its body, its turn, and
+//! its client to take more of its response. While output of the connection waits, only that counts: what comes behind it
+//! cannot come, and it is not late.
 
-use super::{Awaited, Connection, EngineContext, NextAction, Phase};
+use super::{BUSY, Connection, History, Lifecycle, NextAction, known};
 use crate::app::{App, Refusal};
 use crate::config::{IDLE_AFTER, LINGER};
-use crate::deadline::{Millis, millis, transfer};
+use crate::context::EngineContext;
+use crate::deadline::{Millis, Wait, millis};
+use crate::exchange::{Awaited, Exchange, Index, State};
+use crate::protocol::Protocol;
 use std::time::Duration;
 
-/// What a connection waits for; each has its deadline.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Wait {
-    /// When the next request begins.
-    Idle,
-    /// When a head is whole.
-    Head,
-    /// When more of a body comes.
-    Body,
-    /// When somebody can call the application.
-    Queue,
-    /// When the peer takes more.
-    Output,
-    /// When the application goes on.
-    App,
-    /// When the peer closes.
-    Linger,
-}
+/// What a client gets that was too slow to send.
+const SLOW: Refusal = Refusal { status: 408, fault: None };
 
 impl<A: App> Connection<A> {
+    /// What the connection as a whole waits for.
     fn awaits(&self) -> Wait {
-        match &self.phase {
-            _ if self.gone => Wait::App,
-            _ if !self.output.is_empty() => Wait::Output,
-            Phase::Expired(_) if self.is_expired_lingering() => Wait::Linger,
-            _ if self.awaits_room => Wait::Queue,
-            Phase::Head if !self.has_input() && self.served => Wait::Idle,
-            Phase::Head => Wait::Head,
-            Phase::Body(_) => Wait::Body,
-            Phase::Queued(_) => Wait::Queue,
-            // While the application does not ask for more, it is not the peer who is slow.
-            Phase::Running(_) if matches!(self.waiter, Some((Awaited::Input, _))) => Wait::Body,
-            Phase::Running(_) | Phase::Expired(_) | Phase::Response(_) | Phase::Closing(_) => Wait::App,
-            Phase::Linger(_) => Wait::Linger,
+        match self.lifecycle {
+            Lifecycle::Gone => Wait::App,
+            _ if self.has_output() => Wait::Output,
+            Lifecycle::Linger(_) => Wait::Linger,
+            Lifecycle::Closing(_) => Wait::App,
+            Lifecycle::Open if self.place.awaits_room => Wait::Queue,
+            Lifecycle::Open if Self::MULTIPLEXED && !self.input.is_empty() && self.input.is_exhausted => Wait::Head,
+            Lifecycle::Open if !self.exchanges.is_empty() => Wait::App,
+            Lifecycle::Open if self.input.is_empty() && self.history != History::New => Wait::Idle,
+            Lifecycle::Open => Wait::Head,
         }
     }
 
-    /// Sets the deadline of what is waited for now.
-    pub(crate) fn set_deadline(&mut self, context: &mut EngineContext<A>) {
+    /// Sets the deadlines of what is waited for now.
+    pub(crate) fn set_deadlines(&mut self, context: &mut EngineContext<A>) {
         let now = context.now;
         let config = &context.config;
         let after =
@@ -52,45 +41,47 @@ impl<A: App> Connection<A> {
         // Once the engine stops, one that has not sent a whole head is given less time.
         let graced = |timeout: Option<Duration>| after(timeout).min(after(context.grace));
         let wait = self.awaits();
-        let before = std::mem::replace(&mut self.wait, wait);
-        if before != wait {
-            let passed = now.saturating_sub(self.since);
-            match (before, &mut self.incoming) {
-                (Wait::Body, Some(incoming)) => incoming.waited += passed,
-                (Wait::Output, _) => self.waited += passed,
-                _ => {}
-            }
-            self.since = now;
+        let before = self.timer.turn_to(wait, now);
+        if let Some((Wait::Output, passed)) = before {
+            self.send.waited += passed;
         }
-        // A transfer that is interrupted goes on where it was: what was waited for earlier counts too.
-        let (in_flight, transferred) = match (wait, &self.phase, &self.incoming) {
-            (Wait::Body, Phase::Body(receiving), _) => (self.since, receiving.spool.length()),
-            (Wait::Body, _, Some(incoming)) => (self.since.saturating_sub(incoming.waited), incoming.arrived),
-            (Wait::Output, ..) => (self.since.saturating_sub(self.waited), self.moved),
-            _ => (now, 0),
-        };
-        if before != wait || transferred != self.transferred {
-            self.progressed = now;
-            self.transferred = transferred;
-        }
-        let until = |timeout| transfer(timeout, config.min_rate, in_flight, self.progressed, transferred);
-        self.deadline = match wait {
+        let is_new = before.is_some();
+        self.timer.deadline = match wait {
             Wait::Idle => graced(config.keep_alive),
-            Wait::Head if before != wait => graced(config.header_timeout),
-            Wait::Queue if before != wait => after(config.queue_timeout),
-            Wait::Linger if before != wait => after(Some(LINGER)),
-            Wait::Head | Wait::Queue | Wait::Linger => self.deadline,
-            Wait::Body => until(config.body_timeout),
-            Wait::Output => until(config.write_timeout),
-            Wait::App => Millis::MAX,
+            Wait::Head if is_new => graced(config.header_timeout),
+            Wait::Queue if is_new => after(config.queue_timeout),
+            Wait::Linger if is_new => after(Some(LINGER)),
+            Wait::Head | Wait::Queue | Wait::Linger => self.timer.deadline,
+            // A transfer that is interrupted goes on where it was: what was waited for earlier counts too.
+            Wait::Output => {
+                let begun = self.timer.since.saturating_sub(self.send.waited);
+                let limits = (config.write_timeout, config.min_rate);
+                self.timer.transfer(limits, begun, self.send.moved, is_new, now)
+            }
+            Wait::App | Wait::Body => Millis::MAX,
         };
-        let rests_at = if wait == Wait::Idle && !self.forgotten { now + millis(IDLE_AFTER) } else { Millis::MAX };
-        context.sweep.note(self.deadline.min(rests_at));
+        let has_nothing_to_note = wait == Wait::Idle && self.history == History::Served;
+        let rests_at = if has_nothing_to_note { now + millis(IDLE_AFTER) } else { Millis::MAX };
+        context.sweep.note(self.timer.deadline.min(rests_at));
+        let is_blocked = matches!(wait, Wait::Output) || self.lifecycle != Lifecycle::Open;
+        if Self::MULTIPLEXED {
+            for index in self.exchanges.indices() {
+                self.exchanges.at(index).set_deadline(is_blocked, context);
+            }
+        } else {
+            self.exchanges.first.set_deadline(is_blocked, context);
+        }
     }
 
     /// Whether it was the peer's turn to take output when that was looked at last.
     pub(crate) fn awaits_output(&self) -> bool {
-        self.wait == Wait::Output
+        self.timer.wait == Wait::Output
+    }
+
+    /// Whether the client of an exchange has not taken all that was written for it, or had not when that was looked at.
+    pub(crate) fn awaits_output_of(&self, index: Index) -> bool {
+        let waits = |exchange: &Exchange<A>| exchange.has_backlog() || exchange.timer.wait == Wait::Output;
+        Self::MULTIPLEXED && self.exchanges.get(index).is_some_and(waits)
     }
 
     /// Whether nothing is in flight that a stop has to wait for: no request has begun, or its head is not whole.
@@ -103,59 +94,71 @@ impl<A: App> Connection<A> {
     ///
     /// What lies here and was not looked at, or is kept from being read, may be a whole request.
     pub(crate) fn has_no_request(&self) -> bool {
-        let is_looked_at = !self.has_input() || self.exhausted;
-        matches!(self.phase, Phase::Head) && is_looked_at && self.output.is_empty() && !self.awaits_room
+        let is_looked_at = self.input.is_empty() || self.input.is_exhausted;
+        self.is_between_exchanges() && is_looked_at && !self.has_output() && !self.place.awaits_room
     }
 
     /// Whether no request is under way and none has begun.
     pub(crate) fn is_between_requests(&self) -> bool {
-        matches!(self.phase, Phase::Head) && !self.has_input() && self.output.is_empty() && !self.awaits_room
+        self.is_between_exchanges() && self.input.is_empty() && !self.has_output() && !self.place.awaits_room
     }
 
     /// Since when the client has sent nothing that is waited for; `None` where it is not the client's turn to send, or
     /// where a call is out.
     pub(crate) fn silent_since(&self) -> Option<Millis> {
-        let is_silent = match self.wait {
-            Wait::Idle | Wait::Head | Wait::Linger => true,
-            Wait::Body => !self.is_running(),
-            Wait::Queue | Wait::Output | Wait::App => false,
-        };
-        is_silent.then_some(self.since)
+        if self.has_calls() || Self::MULTIPLEXED && !self.exchanges.is_empty() {
+            return None;
+        }
+        let Exchange { timer, .. } = &self.exchanges.first;
+        match self.timer.wait {
+            Wait::Idle | Wait::Head | Wait::Linger => Some(self.timer.since),
+            Wait::App if self.exchanges.first.is_receiving() && timer.wait == Wait::Body => Some(timer.since),
+            _ => None,
+        }
     }
 
     /// A request may be there that cannot even wait now, or has been read after all.
     pub(crate) fn hold_back(&mut self, awaits_room: bool, context: &mut EngineContext<A>) {
-        self.awaits_room = awaits_room;
-        self.set_deadline(context);
+        self.place.awaits_room = awaits_room;
+        self.set_deadlines(context);
     }
 
-    /// When what is waited for must have come.
+    /// When what the connection waits for must have come.
     pub(crate) fn deadline(&self) -> Millis {
-        self.deadline
+        self.timer.deadline
     }
 
     /// Brings the deadline forward.
     pub(crate) fn hurry(&mut self, deadline: Millis, context: &mut EngineContext<A>) {
-        self.deadline = self.deadline.min(deadline);
-        context.sweep.note(self.deadline);
+        self.timer.deadline = self.timer.deadline.min(deadline);
+        context.sweep.note(self.timer.deadline);
     }
 
-    /// Looks at the clock: whether the time of what is waited for is up.
+    /// The same for a request that was held back before it was read, and is queued now.
+    pub(crate) fn hurry_queued(&mut self, deadline: Millis, context: &mut EngineContext<A>) {
+        let exchange = &mut self.exchanges.first;
+        if exchange.is_queued() {
+            exchange.timer.deadline = exchange.timer.deadline.min(deadline);
+            context.sweep.note(exchange.timer.deadline);
+        }
+    }
+
+    /// Looks at the clock: whether the time of anything that is waited for is up.
     pub(crate) fn is_late(&self, now: Millis) -> bool {
-        self.deadline <= now
+        self.timer.is_late(now) || self.exchanges.any(|exchange| exchange.timer.is_late(now))
     }
 
     /// Gives back what is kept for speed, if the connection has been idle for a while; otherwise says when to look
     /// again.
     pub(crate) fn rest(&mut self, context: &mut EngineContext<A>, app: &mut A) {
-        if self.wait != Wait::Idle || self.forgotten {
+        if self.timer.wait != Wait::Idle || self.history != History::Served {
             return;
         }
         let rests_at = self.touched + millis(IDLE_AFTER);
         if rests_at <= context.now {
-            self.receiver.forget();
-            app.idle(super::known(&mut self.app));
-            self.forgotten = true;
+            self.protocol.forget();
+            app.idle(known(&mut self.app));
+            self.history = History::Rested;
         } else {
             // Not at once when it may rest: with many busy connections that would be at every moment.
             context.sweep.note(context.now + millis(IDLE_AFTER));
@@ -164,52 +167,139 @@ impl<A: App> Connection<A> {
 
     /// Says when the sweep has to look again.
     pub(crate) fn note_deadline(&self, context: &mut EngineContext<A>) {
-        context.sweep.note(self.deadline);
+        context.sweep.note(self.timer.deadline);
+        if Self::MULTIPLEXED {
+            for (_, exchange) in self.exchanges.iter() {
+                context.sweep.note(exchange.timer.deadline);
+            }
+        } else {
+            context.sweep.note(self.exchanges.first.timer.deadline);
+        }
     }
 
-    /// Time is up.
-    pub(crate) fn expire(&mut self, context: &mut EngineContext<A>, app: &mut A) -> NextAction<A> {
-        self.deadline = Millis::MAX;
-        if self.is_expired_lingering() && self.wait == Wait::Linger {
-            self.let_expired_go();
-            return NextAction::Wait;
+    /// Time is up for the connection, or for exchanges of it. Unless it is closed, it has to be driven.
+    pub(crate) fn expire(&mut self, now: Millis, context: &mut EngineContext<A>, app: &mut A) -> NextAction<A> {
+        if self.timer.is_late(now) {
+            let action = self.expire_connection(context, app);
+            if let NextAction::Close = action {
+                self.finish(context, app);
+                return action;
+            }
         }
-        match self.wait {
-            Wait::Idle | Wait::Linger | Wait::App => NextAction::Close(self.finish(context, app)),
-            Wait::Head if !self.has_input() => NextAction::Close(self.finish(context, app)),
+        let late = |exchange: &Exchange<A>| exchange.timer.is_late(now);
+        if !Self::MULTIPLEXED {
+            if late(&self.exchanges.first) {
+                self.expire_exchange_wait(0, context, app);
+            }
+            return NextAction::Again;
+        }
+        let indices: Vec<Index> =
+            self.exchanges.iter().filter(|(_, exchange)| late(exchange)).map(|(index, _)| index).collect();
+        for index in indices {
+            self.expire_exchange_wait(index, context, app);
+        }
+        NextAction::Again
+    }
+
+    fn expire_connection(&mut self, context: &mut EngineContext<A>, app: &mut A) -> NextAction<A> {
+        self.timer.deadline = Millis::MAX;
+        match self.timer.wait {
+            Wait::Idle | Wait::Linger | Wait::App | Wait::Body => self.end_connection(context, app),
+            Wait::Head if self.input.is_empty() => self.end_connection(context, app),
             Wait::Head => {
                 context.statistics.timeouts += 1;
-                self.refuse_stored(Refusal { status: 408, fault: None }, context, app);
-                NextAction::Again
-            }
-            Wait::Body => {
-                context.statistics.timeouts += 1;
-                let refusal = Refusal { status: 408, fault: None };
-                if self.is_running() {
-                    self.break_incoming(refusal, app);
-                } else {
-                    self.refuse_request(refusal, context, app);
+                if Self::MULTIPLEXED {
+                    return self.abort(context, app);
                 }
+                self.refuse_stored(SLOW, context, app);
                 NextAction::Again
             }
             Wait::Queue => {
                 context.statistics.queue_timeouts += 1;
-                let refusal = Refusal { status: 503, fault: None };
-                if self.is_queued() {
-                    self.refuse_request(refusal, context, app);
-                } else {
-                    self.awaits_room = false;
-                    self.refuse_stored(refusal, context, app);
-                }
+                self.place.awaits_room = false;
+                self.refuse_stored(BUSY, context, app);
                 NextAction::Again
             }
             Wait::Output => {
                 context.statistics.timeouts += 1;
-                match self.abort(app) {
-                    NextAction::Close(_) => NextAction::Close(self.finish(context, app)),
-                    action => action,
-                }
+                self.abort(context, app)
             }
         }
+    }
+
+    /// Time is up for what an exchange waits for.
+    fn expire_exchange_wait(&mut self, index: Index, context: &mut EngineContext<A>, app: &mut A) {
+        let exchange = self.exchanges.at(index);
+        exchange.timer.deadline = Millis::MAX;
+        match exchange.timer.wait {
+            Wait::Body => {
+                context.statistics.timeouts += 1;
+                if exchange.is_out() {
+                    self.break_body(index, SLOW, app);
+                } else {
+                    self.refuse_request(index, SLOW, context, app);
+                }
+            }
+            Wait::Queue => {
+                context.statistics.queue_timeouts += 1;
+                self.refuse_request(index, BUSY, context, app);
+            }
+            Wait::Output => {
+                context.statistics.timeouts += 1;
+                self.abandon_exchange(index, context, app);
+            }
+            Wait::Idle | Wait::Head | Wait::App | Wait::Linger => {}
+        }
+    }
+}
+
+impl<A: App> Exchange<A> {
+    /// What the exchange waits for. `is_blocked`: its connection waits for something that has to come before.
+    fn awaits(&self, is_blocked: bool) -> Wait {
+        match &self.state {
+            _ if is_blocked => Wait::App,
+            State::Receiving(_) => Wait::Body,
+            State::Queued(_) => Wait::Queue,
+            _ if self.has_backlog() => Wait::Output,
+            // While the application does not ask for more, it is not the client who is slow.
+            State::Running(_) if matches!(self.waiter, Some((Awaited::Input, _))) => Wait::Body,
+            _ => Wait::App,
+        }
+    }
+
+    /// Sets the deadline of what is waited for now.
+    fn set_deadline(&mut self, is_blocked: bool, context: &mut EngineContext<A>) {
+        let wait = self.awaits(is_blocked);
+        if wait == Wait::App && self.timer.wait == Wait::App {
+            return;
+        }
+        let now = context.now;
+        let config = &context.config;
+        let before = self.timer.turn_to(wait, now);
+        if let (Some((Wait::Body, passed)), Some(incoming)) = (before, &mut self.incoming) {
+            incoming.waited += passed;
+        }
+        let is_new = before.is_some();
+        // A transfer that is interrupted goes on where it was: what was waited for earlier counts too.
+        self.timer.deadline = match (wait, &self.state, &self.incoming) {
+            (Wait::Body, State::Receiving(receiving), _) => {
+                let (since, bytes) = (self.timer.since, receiving.spool.length());
+                self.timer.transfer((config.body_timeout, config.min_rate), since, bytes, is_new, now)
+            }
+            (Wait::Body, _, Some(incoming)) => {
+                let (begun, bytes) = (self.timer.since.saturating_sub(incoming.waited), incoming.arrived);
+                self.timer.transfer((config.body_timeout, config.min_rate), begun, bytes, is_new, now)
+            }
+            (Wait::Queue, ..) if is_new => {
+                config.queue_timeout.map_or(Millis::MAX, |timeout| now.saturating_add(millis(timeout)))
+            }
+            (Wait::Queue, ..) => self.timer.deadline,
+            (Wait::Output, ..) => {
+                let taken = self.backlog.as_ref().map_or(0, |backlog| backlog.taken());
+                self.timer.transfer((config.write_timeout, config.min_rate), self.timer.since, taken, is_new, now)
+            }
+            _ => Millis::MAX,
+        };
+        context.sweep.note(self.timer.deadline);
     }
 }

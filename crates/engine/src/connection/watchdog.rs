@@ -1,12 +1,16 @@
-//! Health checks: how one is found and answered, by whoever turns the engine and, for connections that the application
-//! has not had to do with yet, by a thread that has nothing to do with it.
+//! What a thread does for a connection that has nothing to do with the application: it answers health checks, and refuses
+//! requests that wait while no thread polls the engine. Nothing of the application's is touched or dropped.
 
-use super::{Closing, Connection, EngineContext, Phase};
-use crate::app::{App, Refusal};
-use crate::config::{Config, GLANCE, LINGER_BYTES};
+use super::{BUSY, Closing, Connection, History, Lifecycle};
+use crate::app::{App, Refusal, RequestOf};
+use crate::config::{GLANCE, LINGER_BYTES};
+use crate::context::EngineContext;
+use crate::exchange::State;
 use crate::health::Health;
-use crate::net::{Moved, Socket};
-use wire::http1::{self, Head, Receiver};
+use crate::observe::Observer;
+use crate::protocol::{Event, Protocol};
+use crate::responder::Responder;
+use crate::transport::{Received, Transport};
 
 /// Steps that are taken at a time for a connection that is looked at: each reads [`GLANCE`] bytes at most.
 const STEPS: usize = 16;
@@ -16,106 +20,48 @@ const STEPS: usize = 16;
 pub(crate) enum Serviced {
     /// It has more to say, or has still to take its answer.
     Stays,
-    /// What has come is for somebody else.
+    /// What has come is for the application.
     Waits,
     /// It is over.
     Over,
 }
 
-/// What a stranger asks for.
-enum Asked {
+/// What a connection that is looked at asks for.
+enum Asked<R> {
     /// That cannot be told yet.
     Unclear,
-    /// `is_last`: it has asked for the end of the connection too, and sent nothing more.
-    Health {
-        is_head: bool,
+    /// What a responder answers. `is_last`: the client has asked for the end of the connection too, and sent nothing more.
+    Responder {
+        facts: R,
         is_last: bool,
     },
-    Else,
-}
-
-impl Config {
-    /// Whether it asks for the server's health.
-    pub(super) fn is_health_check(&self, head: &Head<'_>) -> bool {
-        let path = self.health_path.as_bytes();
-        !path.is_empty() && head.target.path == path && matches!(head.method, b"GET" | b"HEAD")
-    }
-}
-
-impl<A: App> EngineContext<A> {
-    /// Whether the request that `input` begins with may be a health check, as far as that can be told.
-    pub(super) fn glance(&self, input: &[u8]) -> Option<bool> {
-        match self.config.health_path.as_bytes() {
-            [] => Some(false),
-            path => http1::glance(input, path),
-        }
-    }
-
-    /// How the server is while it is turned.
-    pub(super) fn health(&self) -> Health {
-        if self.draining {
-            Health::Draining
-        } else if !self.may_call && (self.queued > 0 || self.is_full) {
-            Health::Saturated
-        } else {
-            Health::Alive
-        }
-    }
+    Application,
 }
 
 impl<A: App> Connection<A> {
-    /// Answers a health check and ends the connection, so that the next check comes on a new one: only those can be
-    /// answered while nobody turns the engine. `is_last`: the peer has asked for the end, and sent nothing more.
-    pub(super) fn answer_health_check(
-        &mut self,
-        health: Health,
-        is_head: bool,
-        is_last: bool,
-        context: &mut EngineContext<A>,
-    ) {
-        let crate::Statistics { running, connections, .. } = context.statistics;
-        let json = format!(
-            "{{\"status\":\"{}\",\"running\":{running},\"queued\":{},\"connections\":{connections}}}\n",
-            health.name(),
-            context.queued,
-        );
-        let retry_after = (health.status() == 503).then_some(1);
-        let out = self.out(context);
-        http1::inform(health.status(), &json, retry_after, is_head, &context.stamp, &mut out.bytes);
-        context.statistics.health_checks += 1;
-        if let Some(stages) = &mut context.stages {
-            stages.give_up(self.slot);
-        }
-        self.drop_input();
-        self.exhausted = true;
-        self.phase = Phase::Closing(if is_last { Closing::Orderly } else { Closing::Linger });
-    }
-
     /// Looks whether a connection that has asked for nothing yet asks for the server's health, and answers. What else it
     /// asks for stays here as it came.
-    ///
-    /// Nothing of the application's is touched, if it knows the connection at all.
     pub(crate) fn service_pending(
         &mut self,
         health: Health,
         context: &mut EngineContext<A>,
         buffer: &mut [u8],
     ) -> Serviced {
-        debug_assert!(!self.served, "there is nothing of the application's");
-        let serviced_at = self.service(health, context, buffer);
-        // Whoever drives it next begins with what lies here.
-        self.exhausted = serviced_at != Serviced::Waits;
-        if serviced_at == Serviced::Over {
-            self.discard_output();
+        debug_assert!(self.history == History::New, "there is nothing of the application's");
+        let serviced = if Self::MULTIPLEXED { Serviced::Waits } else { self.service(health, context, buffer) };
+        // The thread that drives it next begins with what lies here.
+        self.input.is_exhausted = serviced != Serviced::Waits;
+        if serviced == Serviced::Over {
+            self.send.discard();
             if self.app.is_some() {
-                // It may be a while until somebody drops the socket.
-                self.socket.end_output();
+                // It may be a while until the transport is dropped.
+                self.transport.end_output();
             }
         } else {
-            self.set_deadline(context);
+            self.set_deadlines(context);
         }
         self.store(context);
-        serviced_at
+        serviced
     }
 
     fn service(&mut self, health: Health, context: &mut EngineContext<A>, buffer: &mut [u8]) -> Serviced {
@@ -123,123 +69,131 @@ impl<A: App> Connection<A> {
             if !self.flush(context) {
                 return Serviced::Over;
             }
-            if !self.output.is_empty() {
+            if self.has_output() {
                 return Serviced::Stays;
             }
-            match &self.phase {
-                Phase::Head if self.has_input() => match self.asked(context) {
+            match self.lifecycle {
+                Lifecycle::Open if !self.input.is_empty() => match self.asked(context) {
                     Asked::Unclear => {}
-                    Asked::Health { is_head, is_last } => {
-                        self.answer_health_check(health, is_head, is_last, context);
+                    Asked::Responder { facts, is_last } => {
+                        self.answer_health_check(0, health, facts, context);
+                        self.lifecycle = Lifecycle::Closing(if is_last { Closing::Orderly } else { Closing::Linger });
                         continue;
                     }
-                    Asked::Else => return Serviced::Waits,
+                    Asked::Application => return Serviced::Waits,
                 },
-                Phase::Closing(Closing::Linger) => {
-                    self.socket.end_output();
-                    self.phase = Phase::Linger(LINGER_BYTES);
+                Lifecycle::Closing(Closing::Linger) => {
+                    self.transport.end_output();
+                    self.lifecycle = Lifecycle::Linger(LINGER_BYTES);
                 }
                 _ => {}
             }
             // The first bytes tell: what is not for us is not taken in.
             let room = buffer.len().min(GLANCE);
-            let count = match self.socket.receive(&mut buffer[..room]) {
-                // A head that ends early is refused by somebody who can say so in the log.
-                Ok(Moved::Bytes(0)) if self.has_input() => return Serviced::Waits,
-                Ok(Moved::Bytes(0)) | Err(_) => return Serviced::Over,
-                Ok(Moved::Bytes(count)) => count,
-                Ok(Moved::WouldBlock) if matches!(self.phase, Phase::Closing(_)) => return Serviced::Over,
-                Ok(Moved::WouldBlock) => return Serviced::Stays,
+            let count = match self.transport.receive(&mut buffer[..room]) {
+                // A head that ends early is refused by a thread that can say so in the log.
+                Ok(Received::End) if !self.input.is_empty() => return Serviced::Waits,
+                Ok(Received::End) | Err(_) => return Serviced::Over,
+                Ok(Received::Bytes { count, .. }) => count,
+                Ok(Received::WouldBlock) if matches!(self.lifecycle, Lifecycle::Closing(_)) => return Serviced::Over,
+                Ok(Received::WouldBlock) => return Serviced::Stays,
             };
             context.statistics.bytes_in += count as u64;
-            match &mut self.phase {
-                Phase::Head => self.input.extend_from_slice(&buffer[..count]),
-                Phase::Linger(left) if *left > count as u64 => *left -= count as u64,
-                Phase::Linger(_) => {
-                    self.socket.reset_on_drop();
+            match &mut self.lifecycle {
+                Lifecycle::Open => self.input.bytes.extend_from_slice(&buffer[..count]),
+                Lifecycle::Linger(left) if *left > count as u64 => *left -= count as u64,
+                Lifecycle::Linger(_) | Lifecycle::Gone => {
+                    self.transport.reset_on_drop();
                     return Serviced::Over;
                 }
                 // It has said more after all: closing now could destroy its answer.
-                phase => *phase = Phase::Closing(Closing::Linger),
+                lifecycle @ Lifecycle::Closing(_) => *lifecycle = Lifecycle::Closing(Closing::Linger),
             }
         }
         Serviced::Stays
     }
 
-    /// Answers a request that waits with 503, while nobody can turn the engine. Returns whether the connection has to be
-    /// driven, and the request that the application has to be told of.
-    ///
-    /// Nothing of the application's is touched or dropped.
+    /// Answers requests that wait with 503, while no thread can poll the engine. Returns whether the connection has to be
+    /// driven, and puts those that the application has to be told of into `orphans`.
     pub(crate) fn refuse_waiting(
         &mut self,
         context: &mut EngineContext<A>,
         buffer: &mut [u8],
-    ) -> (bool, Option<(A::Request, Refusal)>) {
-        const REFUSAL: Refusal = Refusal { status: 503, fault: None };
-        if !self.output.is_empty() || self.out.as_ref().is_some_and(|out| !out.is_sent()) {
+        orphans: &mut Vec<(A::Request, Refusal)>,
+    ) -> bool {
+        if self.has_output() || self.send.composer.as_ref().is_some_and(|out| !out.is_sent()) {
             // The answer before this request has not been sent.
-            return (false, None);
+            return false;
         }
-        let (is_head, orphan) = match &self.phase {
-            Phase::Head => match self.awaited_head(context, buffer) {
-                Some(is_head) => (is_head, None),
+        if self.lifecycle != Lifecycle::Open {
+            return false;
+        }
+        if Self::MULTIPLEXED {
+            return self.refuse_waiting_exchanges(context, orphans);
+        }
+        let facts = match &self.exchanges.first.state {
+            State::Free => match self.awaited_head(context, buffer) {
+                Some(facts) => facts,
                 // What was read here makes the socket ready for nobody again.
-                None => return (self.has_input(), None),
+                None => return !self.input.is_empty(),
             },
-            Phase::Body(_) | Phase::Queued(_) => match self.take_request(context) {
-                Some((request, facts)) => (facts.is_head, Some((request, REFUSAL))),
-                None => return (false, None),
+            State::Receiving(_) | State::Queued(_) => match self.take_request(0, context) {
+                Some((request, facts)) => {
+                    orphans.push((request, BUSY));
+                    facts
+                }
+                None => return false,
             },
-            _ => return (false, None),
+            _ => return false,
         };
-        self.awaits_room = false;
-        let out = self.out.get_or_insert_with(|| context.composer());
-        context.config.refuse(REFUSAL, is_head, &context.stamp, &mut out.bytes);
-        self.refused(503, context);
+        self.place.awaits_room = false;
+        self.compose_refusal(BUSY, facts, context);
+        context.observer.give_up(self.call(0));
+        self.end_with_refusal(BUSY.status, context);
         if self.send_composed(&mut context.statistics) {
-            self.socket.end_output();
+            self.transport.end_output();
         }
-        self.set_deadline(context);
-        (true, orphan)
+        self.set_deadlines(context);
+        true
     }
 
-    /// Reads until a head is here as a whole; whether its method is HEAD.
-    fn awaited_head(&mut self, context: &mut EngineContext<A>, buffer: &mut [u8]) -> Option<bool> {
-        while self.input.len() < context.config.limits.head {
-            match self.socket.receive(buffer) {
-                Ok(Moved::Bytes(count @ 1..)) => {
+    /// Reads until a head is here as a whole; what its answer depends on.
+    fn awaited_head(&mut self, context: &mut EngineContext<A>, buffer: &mut [u8]) -> Option<RequestOf<A>> {
+        while self.input.bytes.len() < context.config.limits.head {
+            match self.transport.receive(buffer) {
+                Ok(Received::Bytes { count, .. }) => {
                     context.statistics.bytes_in += count as u64;
-                    self.input.extend_from_slice(&buffer[..count]);
-                    self.exhausted = false;
+                    self.input.bytes.extend_from_slice(&buffer[..count]);
+                    self.input.is_exhausted = false;
                 }
-                // Whoever turns the engine next finds out what is wrong.
-                Ok(Moved::Bytes(_) | Moved::WouldBlock) | Err(_) => break,
+                // The thread that polls the engine next finds out what is wrong.
+                Ok(Received::End | Received::WouldBlock) | Err(_) => break,
             }
         }
-        let mut receiver = Receiver::default();
-        match receiver.head(&self.input[self.input_used..], &mut context.fields, &context.config.limits) {
-            Ok(Some(head)) => Some(head.method == b"HEAD"),
-            Ok(None) | Err(_) => None,
+        // It is read with a protocol of its own, so that the thread that polls the engine next reads it as it came.
+        let mut protocol = A::Protocol::default();
+        match protocol.next(self.input.unused(), &mut context.fields, &context.config.limits) {
+            Ok((_, Event::Head { request, .. })) => Some(request),
+            _ => None,
         }
     }
 
-    /// What is asked for by what lies here. It is read with a receiver of its own, so that whoever turns the engine next
-    /// reads it as it came.
-    fn asked(&self, context: &mut EngineContext<A>) -> Asked {
-        let input = &self.input[self.input_used..];
+    /// What is asked for by what lies here. It is read with a protocol of its own.
+    fn asked(&self, context: &mut EngineContext<A>) -> Asked<RequestOf<A>> {
+        let input = self.input.unused();
         match context.glance(input) {
             None => return Asked::Unclear,
-            Some(false) => return Asked::Else,
+            Some(false) => return Asked::Application,
             Some(true) => {}
         }
-        let mut receiver = Receiver::default();
-        match receiver.head(input, &mut context.fields, &context.config.limits) {
-            Ok(None) => Asked::Unclear,
-            Ok(Some(head)) if context.config.is_health_check(&head) => {
-                let is_last = !head.keep_alive && head.length == input.len();
-                Asked::Health { is_head: head.method == b"HEAD", is_last }
+        let mut protocol = A::Protocol::default();
+        let EngineContext { fields, config, responder, .. } = context;
+        match protocol.next(input, fields, &config.limits) {
+            Ok((_, Event::More)) => Asked::Unclear,
+            Ok((used, Event::Head { head, request: facts, .. })) if responder.answers(&head) => {
+                Asked::Responder { facts, is_last: A::Protocol::is_last(facts) && used == input.len() }
             }
-            Ok(Some(_)) | Err(_) => Asked::Else,
+            _ => Asked::Application,
         }
     }
 }

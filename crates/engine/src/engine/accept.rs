@@ -1,12 +1,12 @@
 //! The acceptor: which listeners are watched and how, and which engine of a group accepts a new connection.
 
 use super::{Engine, Stage};
-use crate::app::{AcceptPause, App, Peer, Report};
+use crate::app::{AcceptPause, App, Report};
 use crate::config::{ACCEPT_PAUSE, ACCEPTS_AT_STOP, ACCEPTS_PER_POLL};
 use crate::connection::Connection;
 use crate::deadline::{Millis, millis};
 use crate::group::{Membership, PublishedState, slack};
-use crate::net::{Accepted, Net};
+use crate::net::{Accepted, Net, Peer};
 use crate::statistics::Statistics;
 
 pub(super) struct Listener<N: Net> {
@@ -122,13 +122,13 @@ impl<A: App> Engine<A> {
             return self.pause_accepting(pause, app);
         }
         match self.net.accept(&listener.socket) {
-            Ok(Accepted::Connection(socket, address)) => {
+            Ok(Accepted::Connection(transport, address)) => {
                 self.listeners[index].had_turn = true;
                 if let Some(membership) = &mut self.membership {
                     membership.has_accepted(self.told);
                 }
                 let app_connection = app.connect(&Peer { address, listener: index });
-                let slot = self.admit(socket, Some(app_connection));
+                let slot = self.admit(transport, Some(app_connection));
                 // Often the first request is here already.
                 self.drive(slot, app);
                 Stage::Accept { index, attempt: attempt + 1 }
@@ -187,10 +187,10 @@ impl<A: App> Engine<A> {
         true
     }
 
-    pub(super) fn admit(&mut self, socket: <A::Net as Net>::Socket, app: Option<A::Connection>) -> usize {
+    pub(super) fn admit(&mut self, transport: <A::Net as Net>::Transport, app: Option<A::Connection>) -> usize {
         let vacancy = self.connections.vacant_entry();
         let slot = vacancy.key();
-        vacancy.insert(Connection::new(socket, slot, app, self.context.now));
+        vacancy.insert(Connection::new(transport, slot, app, &self.context));
         self.context.statistics.accepted += 1;
         self.context.statistics.connections += 1;
         slot

@@ -1,12 +1,12 @@
 //! Those who wait while nobody turns the engine: who is accepted then, and who is told how the server is.
 
 use super::Engine;
-use crate::app::{App, Peer, Refusal, Report};
+use crate::app::{App, Refusal, Report};
 use crate::config::{WATCHDOG_ACCEPTS, WATCHDOG_AFTER};
 use crate::connection::{Serviced, panic_message};
 use crate::deadline::{Millis, Now, millis};
 use crate::health::Health;
-use crate::net::{Accepted, Net};
+use crate::net::{Accepted, Net, Peer};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 /// A request that was refused without the application: it is told of at the next turn.
@@ -68,13 +68,12 @@ impl<A: App> Engine<A> {
         self.set_time(now);
         let Self { connections, context, buffer, again, orphans, complaint, .. } = self;
         for (_, connection) in &mut *connections {
-            let refused = catch_unwind(AssertUnwindSafe(|| connection.refuse_waiting(context, buffer)));
-            let (is_to_be_driven, orphan) = refused.unwrap_or_else(|panic| {
+            let refused = catch_unwind(AssertUnwindSafe(|| connection.refuse_waiting(context, buffer, orphans)));
+            let is_to_be_driven = refused.unwrap_or_else(|panic| {
                 context.statistics.panics += 1;
                 complaint.get_or_insert_with(|| panic_message(&*panic));
-                (false, None)
+                false
             });
-            orphans.extend(orphan);
             if is_to_be_driven {
                 connection.come_back(again);
             }
@@ -115,8 +114,8 @@ impl<A: App> Engine<A> {
                     return;
                 }
                 match self.net.accept(&self.listeners[index].socket) {
-                    Ok(Accepted::Connection(socket, address)) => {
-                        let slot = self.admit(socket, None);
+                    Ok(Accepted::Connection(transport, address)) => {
+                        let slot = self.admit(transport, None);
                         let unknown = Some(Peer { address, listener: index });
                         self.pending.push_back(PendingConnection { slot, unknown });
                     }
@@ -139,7 +138,7 @@ impl<A: App> Engine<A> {
         let Self { pending, connections, context, buffer, awaits_room, again, complaint, .. } = self;
         pending.retain(|&PendingConnection { slot, ref unknown }| {
             let connection = &mut connections[slot];
-            if connection.awaits_room {
+            if connection.place.awaits_room {
                 return true;
             }
             let serviced_at = catch_unwind(AssertUnwindSafe(|| connection.service_pending(health, context, buffer)));
@@ -182,8 +181,8 @@ impl<A: App> Engine<A> {
             }
             let connection = &mut self.connections[slot];
             if connection.app.is_none() {
-                self.remove(slot, None);
-            } else if connection.awaits_room {
+                self.remove(slot);
+            } else if connection.place.awaits_room {
                 self.watch_or_cut(slot, app);
             } else {
                 connection.come_back(&mut self.again);

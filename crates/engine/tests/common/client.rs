@@ -7,8 +7,9 @@ use rustix::net::{AddressFamily, RecvFlags, SendFlags, Shutdown, SocketAddrUnix,
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
+use wire::http1::BodyStep;
 use wire::http1::client::{Receiver, ServerFault};
-use wire::http1::{BodyStep, Field, Limits};
+use wire::message::{Field, Limits};
 
 /// How a connection ended, as the client sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

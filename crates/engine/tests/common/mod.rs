@@ -19,7 +19,9 @@ pub(crate) mod client;
 pub(crate) mod script;
 
 pub(crate) use client::{Client, End};
-pub(crate) use script::{Course, Event, How, Manner, Next, Op, Pause, Plan, ReceivedBody, Script, pattern};
+pub(crate) use script::{
+    Course, Event, How, Kind, Manner, Next, Op, Pause, Plain, Plan, ReceivedBody, Script, pattern,
+};
 
 use engine::{Config, Engine, Local, Now, Os, Poller, Progress, Readiness, Statistics, Ticket, Waker, Work};
 use rustix::event::{PollFd, PollFlags, Timespec};
@@ -81,12 +83,12 @@ pub(crate) fn quiet(is_planned: fn(&str) -> bool) {
 }
 
 /// An engine with its application and its time.
-pub(crate) struct World {
-    pub(crate) engine: Engine<Script>,
+pub(crate) struct World<K: Kind = Plain> {
+    pub(crate) engine: Engine<Script<K>>,
     pub(crate) poller: Poller,
     pub(crate) waker: Waker,
     ready: Vec<Readiness>,
-    pub(crate) app: Script,
+    pub(crate) app: Script<K>,
     pub(crate) addresses: Vec<Address>,
     /// Running calls, in the order in which they began.
     pub(crate) calls: Vec<Call>,
@@ -134,18 +136,30 @@ impl World {
 
     /// A world with one Unix socket, where bytes, connections and ends arrive at once.
     pub(crate) fn unix(config: Config, plans: Vec<Plan>) -> Self {
+        Self::of_kind(config, plans)
+    }
+
+    /// Listens at the given sockets.
+    pub(crate) fn on(listeners: Vec<OwnedFd>, addresses: Vec<Address>, config: Config, plans: Vec<Plan>) -> Self {
+        Self::made_of(listeners, addresses, config, plans)
+    }
+}
+
+impl<K: Kind> World<K> {
+    /// One Unix socket, for connections of this kind.
+    pub(crate) fn of_kind(config: Config, plans: Vec<Plan>) -> Self {
         let directory = tempfile::tempdir().expect("a temporary directory");
         let path = directory.path().join("engine.sock");
         let listener = UnixListener::bind(&path).expect("a new path");
-        let mut world = Self::on(vec![listener.into()], vec![Address::Unix(path)], config, plans);
+        let mut world = Self::made_of(vec![listener.into()], vec![Address::Unix(path)], config, plans);
         world.directory = Some(directory);
         world
     }
 
-    pub(crate) fn on(listeners: Vec<OwnedFd>, addresses: Vec<Address>, config: Config, plans: Vec<Plan>) -> Self {
-        // A wall clock to compare Date fields with: Sun, 06 Nov 1994 08:49:37 GMT.
+    fn made_of(listeners: Vec<OwnedFd>, addresses: Vec<Address>, config: Config, plans: Vec<Plan>) -> Self {
+        // A wall clock that Date fields can be compared with: Sun, 06 Nov 1994 08:49:37 GMT.
         let began = Now { monotonic: seconds(1000), wall: seconds(784_111_777) };
-        let (net, poller, waker) = Os::new().expect("descriptors are left");
+        let (net, poller, waker) = K::net().expect("descriptors are left");
         let engine = Engine::new(net, listeners, config, began).expect("the listeners listen");
         Self {
             engine,
@@ -211,7 +225,7 @@ impl World {
         }
     }
 
-    fn take_up(&mut self, work: Work<Script>) {
+    fn take_up(&mut self, work: Work<Script<K>>) {
         let (ticket, course) = match work {
             Work::Call(ticket, request) => (ticket, self.app.call(request)),
             Work::Resume(ticket, mut course) => {
@@ -320,7 +334,7 @@ impl World {
         &mut self,
         what: &str,
         clients: &mut [&mut Client],
-        mut done: impl FnMut(&World, &[&mut Client]) -> bool,
+        mut done: impl FnMut(&Self, &[&mut Client]) -> bool,
     ) {
         let patience = Instant::now() + PATIENCE;
         loop {
@@ -405,7 +419,7 @@ impl World {
     ///
     /// # Panics
     /// If `done` stays false, or if the engine asks for polls that do nothing.
-    pub(crate) fn sleep_until(&mut self, end: Duration, done: impl Fn(&World) -> bool) -> Duration {
+    pub(crate) fn sleep_until(&mut self, end: Duration, done: impl Fn(&Self) -> bool) -> Duration {
         let start = self.elapsed;
         let mut idle_polls = 0;
         while !done(self) {

@@ -1,15 +1,19 @@
 //! A scripted application that records what it is called for.
 
 use super::PATIENCE;
-use engine::{AcceptPause, App, Body, Engine, Input, Now, Os, Peer, Refusal, Reply, Report, Ticket};
-use std::io::{Read, Seek, SeekFrom, Write};
+use engine::{
+    AcceptPause, App, Body, Engine, Http1, Input, Net, Now, Os, Peer, Poller, Protocol, Refusal, Reply, Report, Ticket,
+    Waker,
+};
+use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::marker::PhantomData;
 use std::os::fd::OwnedFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::mpsc::Receiver;
 use std::time::Instant;
-use wire::http1::{Draft, Head, Misuse, PartialRequestLine};
+use wire::message::{Draft, Misuse, PartialRequestLine, RequestHead};
 
 /// How the application answers a request: the head, then one operation after the other.
 #[derive(Clone, Debug)]
@@ -228,7 +232,28 @@ pub(crate) enum How {
     Panicked,
 }
 
-pub(crate) struct Script {
+/// What the connections of a world are made of.
+pub(crate) trait Kind: 'static {
+    type Net: Net<Listener = OwnedFd>;
+    type Protocol: Protocol;
+
+    fn net() -> io::Result<(Self::Net, Poller, Waker)>;
+}
+
+/// HTTP/1 over plain sockets.
+pub(crate) struct Plain;
+
+impl Kind for Plain {
+    type Net = Os;
+    type Protocol = Http1;
+
+    fn net() -> io::Result<(Os, Poller, Waker)> {
+        Os::new()
+    }
+}
+
+pub(crate) struct Script<K: Kind = Plain> {
+    kind: PhantomData<K>,
     pub(crate) plans: Vec<Plan>,
     pub(crate) log: Vec<Event>,
     /// Calls that were woken since the world took them.
@@ -294,9 +319,10 @@ pub(crate) enum Next {
     Cut,
 }
 
-impl Script {
+impl<K: Kind> Script<K> {
     pub(crate) fn new(plans: Vec<Plan>) -> Self {
         Self {
+            kind: PhantomData,
             plans,
             log: Vec::new(),
             woken: Vec::new(),
@@ -577,8 +603,9 @@ impl Script {
     }
 }
 
-impl App for Script {
-    type Net = Os;
+impl<K: Kind> App for Script<K> {
+    type Net = K::Net;
+    type Protocol = K::Protocol;
     /// The number of the connection.
     type Connection = usize;
     type Request = Asked;
@@ -596,7 +623,7 @@ impl App for Script {
         self.connections - 1
     }
 
-    fn begin(&mut self, head: &Head<'_>, _connection: &mut usize) -> Asked {
+    fn begin(&mut self, head: &RequestHead<'_>, _connection: &mut usize) -> Asked {
         let path = std::str::from_utf8(head.target.path).expect("tests use ASCII paths");
         let id = path[1..].parse().expect("the path names a plan");
         self.log.push(Event::Begin { id, repeated: head.is_repeated(), retained: head.retained });
@@ -636,7 +663,7 @@ impl App for Script {
     }
 
     fn refused(&mut self, refusal: Refusal, _line: Option<PartialRequestLine<'_>>, _connection: &mut usize) {
-        self.log.push(Event::Refused { status: refusal.status, fault: refusal.fault.map(wire::http1::Fault::name) });
+        self.log.push(Event::Refused { status: refusal.status, fault: refusal.fault.map(wire::message::Fault::name) });
     }
 
     fn report(&mut self, report: Report) {

@@ -6,7 +6,7 @@ use engine::{Peer, Refusal};
 use std::borrow::Cow;
 use std::fmt::Write as _;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
-use wire::http1::{Draft, Field, Head, PartialRequestLine, Version};
+use wire::message::{Draft, Field, PartialRequestLine, RequestHead, Version};
 
 /// Apache's and gunicorn's combined format.
 const COMBINED: &str = r#"%(h)s %(l)s %(u)s %(t)s "%(r)s" %(s)s %(b)s "%(f)s" "%(a)s""#;
@@ -33,7 +33,7 @@ pub(crate) struct Entry {
 }
 
 impl Entry {
-    pub(crate) fn new(head: &Head<'_>, peer: Peer) -> Self {
+    pub(crate) fn new(head: &RequestHead<'_>, peer: Peer) -> Self {
         Self {
             begun: Instant::now(),
             at: SystemTime::now(),
@@ -404,14 +404,15 @@ pub(crate) fn is_request_id(given: &[u8]) -> bool {
 mod tests {
     use super::*;
     use std::net::SocketAddr;
-    use wire::http1::{Limits, Receiver};
+    use wire::http1::Receiver;
+    use wire::message::Limits;
 
     fn entry() -> Entry {
         let request = b"GET /a?q=1 HTTP/1.1\r\nHost: h\r\nUser-Agent: a \"b\"\r\nX-Request-ID: r-1\r\n\r\n";
         let (mut receiver, mut fields) = (Receiver::default(), Vec::new());
         let head = receiver.head(request, &mut fields, &Limits::default()).unwrap().unwrap();
         let peer = Peer { address: Some(SocketAddr::from(([127, 0, 0, 1], 5))), listener: 0 };
-        let mut entry = Entry::new(&head, peer);
+        let mut entry = Entry::new(&head.request, peer);
         entry.at = UNIX_EPOCH + Duration::from_micros(1_784_808_000_123_456);
         // The grammar has no such byte in a target; what is logged of a refused request may have.
         entry.target = (*b"/a\x1b?q=1").into();

@@ -18,7 +18,7 @@ use engine::{AcceptPause, App, Body, Os, Peer, Refusal, Report};
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 use std::time::Duration;
-use wire::http1::{Framing, Head, PartialRequestLine};
+use wire::message::{BodyLength, PartialRequestLine, RequestHead};
 
 /// Severities of `logging`.
 pub(super) const ERROR: u8 = 40;
@@ -126,6 +126,7 @@ impl<I: Interface> AppState<I> {
 
 impl<I: Interface> App for WithGil<AppState<I>> {
     type Net = Os;
+    type Protocol = engine::Http1;
     type Connection = Connection<<I::Requests as Requests>::Connection>;
     type Request = Request;
     // What a connection that waits would otherwise move about is larger than all else.
@@ -137,18 +138,18 @@ impl<I: Interface> App for WithGil<AppState<I>> {
         Connection { peer: *peer, of_interface: Default::default() }
     }
 
-    fn begin(&mut self, head: &Head<'_>, connection: &mut Self::Connection) -> Request {
+    fn begin(&mut self, head: &RequestHead<'_>, connection: &mut Self::Connection) -> Request {
         let (py, app) = self.parts();
         let object = app.requests.begin(py, head, &connection.peer, &mut connection.of_interface);
         if object.is_none() {
             let error = PyErr::take(py);
             app.note(ERROR, "no memory for a request".to_owned(), error);
         }
-        let has_body = !matches!(head.framing, Framing::None | Framing::Length(0));
+        let has_body = !matches!(head.body, BodyLength::None | BodyLength::Known(0));
         Request {
             object,
             body: if has_body && !app.buffers_bodies { RequestBody::Arriving } else { RequestBody::Empty },
-            is_chunked: head.framing == Framing::Chunked,
+            is_chunked: head.body == BodyLength::Unknown,
             limit: app.limits.of(head.target.path),
             route_key: app.route_keys.as_ref().map(|route_keys| route_keys.of_request(head.method, head.target.path)),
             entry: app.access_log.as_ref().map(|_| Box::new(Entry::new(head, connection.peer))),

@@ -20,7 +20,7 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::PyType;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use wire::http1::{Draft, Misuse};
+use wire::message::{Draft, Misuse};
 
 /// What the client sees when the application fails.
 const FAILED: &str = "The application has failed.";

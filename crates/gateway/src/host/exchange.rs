@@ -14,7 +14,7 @@ use crate::object::Chunk;
 use engine::Ticket;
 use pyo3::prelude::*;
 use std::sync::Weak;
-use wire::http1::{Draft, Misuse};
+use wire::message::{Draft, Misuse};
 
 /// What an exchange asks of the host that it belongs to.
 pub(crate) trait ExchangeHost: Send + Sync {

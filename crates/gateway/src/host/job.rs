@@ -11,7 +11,7 @@ use engine::scheduler::RouteKey;
 use pyo3::prelude::*;
 use std::fmt;
 use std::ops::Deref;
-use wire::http1::{Draft, Misuse};
+use wire::message::{Draft, Misuse};
 
 /// A request whose head is here.
 pub(crate) struct Request {

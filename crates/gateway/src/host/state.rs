@@ -19,7 +19,7 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
-use wire::http1::Draft;
+use wire::message::Draft;
 
 /// An expired call that has kept all threads from polling the engine for so long, although the poller was woken, blocks it:
 /// the call holds the GIL, or the only thread, or the loop that hosts the engine.

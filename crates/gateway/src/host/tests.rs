@@ -17,7 +17,7 @@ use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::{Arc, Mutex, Weak};
 use std::thread::JoinHandle;
 use std::time::Duration;
-use wire::http1::Head;
+use wire::message::RequestHead;
 
 /// Calls a Python callable with a dict of method and target, and with the request's body. What it returns is the body of
 /// a response with status 200: `bytes` as a whole, a list in parts.
@@ -36,7 +36,7 @@ struct Parts(std::vec::IntoIter<Object>);
 impl Requests for PlainRequests {
     type Connection = ();
 
-    fn begin(&mut self, py: Python<'_>, head: &Head<'_>, _: &Peer, (): &mut ()) -> Option<Object> {
+    fn begin(&mut self, py: Python<'_>, head: &RequestHead<'_>, _: &Peer, (): &mut ()) -> Option<Object> {
         let request = PyDict::new(py);
         request.set_item("method", String::from_utf8_lossy(head.method)).ok()?;
         request.set_item("target", String::from_utf8_lossy(head.target.raw)).ok()?;

@@ -16,7 +16,7 @@ use engine::{Input, Progress, Refusal, Stage, Ticket};
 use pyo3::exceptions::{PyConnectionResetError, PyOSError, PyRuntimeError, PyTimeoutError, PyValueError};
 use pyo3::prelude::*;
 use std::time::Duration;
-use wire::http1::Fault;
+use wire::message::Fault;
 
 /// What is waited for in the middle of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -5,7 +5,7 @@
 //! * Everything that does not depend on the request stands in a *base* for each listener, and an environ begins as
 //!   its copy, which CPython makes in one piece. The base has an entry for every variable that each request sets, so
 //!   that the copy has room and setting them moves nothing.
-//! * A header block that repeats on a connection but for a few values ([`Head::changed`]) copies the *template* that was
+//! * A header block that repeats on a connection but for a few values ([`RequestHead::changed`]) copies the *template* that was
 //!   made from the block that was kept.
 //! * A single line that repeats, on any connection, is found in a table together with its key and value.
 //!
@@ -18,7 +18,7 @@ use crate::interface::{Local, Peer, Requests};
 use crate::object::Object;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyString};
-use wire::http1::{Field, Form, Head, Version};
+use wire::message::{Field, Form, RequestHead, Version};
 
 /// Lines, targets and names that are remembered; the memory this may take is a few hundred KiB.
 const LINES: usize = 1024;
@@ -44,7 +44,7 @@ struct Template {
 
 impl Template {
     /// A copy of `environ`, which was made for `head`; `None` with an exception set if memory is short.
-    fn new(py: Python<'_>, environ: &Object, head: &Head<'_>, has_joined: bool) -> Option<Box<Self>> {
+    fn new(py: Python<'_>, environ: &Object, head: &RequestHead<'_>, has_joined: bool) -> Option<Box<Self>> {
         let environ = environ.copy_dict(py)?;
         Some(Box::new(Self { environ, method: head.method.into(), target: head.target.raw.into(), has_joined }))
     }
@@ -170,7 +170,7 @@ impl Environs {
         environ.set_item(py, &self.keys.remote_port, port)
     }
 
-    fn set_request_line(&mut self, py: Python<'_>, environ: &Object, head: &Head<'_>) -> Option<()> {
+    fn set_request_line(&mut self, py: Python<'_>, environ: &Object, head: &RequestHead<'_>) -> Option<()> {
         match self.methods.iter().find(|(name, _)| *name == head.method) {
             Some((_, method)) => environ.set_item(py, &self.keys.request_method, method)?,
             None => environ.set_item(py, &self.keys.request_method, &Object::latin1(py, head.method)?)?,
@@ -186,7 +186,7 @@ impl Environs {
         }
     }
 
-    fn target_strings(&self, py: Python<'_>, head: &Head<'_>) -> Option<TargetStrings> {
+    fn target_strings(&self, py: Python<'_>, head: &RequestHead<'_>) -> Option<TargetStrings> {
         let target = &head.target;
         let raw = Object::latin1(py, target.raw)?;
         let path = if memchr::memchr(b'%', target.path).is_some() {
@@ -205,7 +205,7 @@ impl Environs {
 
     /// Sets the variables of all fields. Returns whether one has the values of several; `None` with an exception set if
     /// memory is short.
-    fn set_fields(&mut self, py: Python<'_>, environ: &Object, head: &Head<'_>) -> Option<bool> {
+    fn set_fields(&mut self, py: Python<'_>, environ: &Object, head: &RequestHead<'_>) -> Option<bool> {
         let (mut has_host, mut has_repeated) = (false, false);
         let mut size = environ.dict_size(py);
         for field in head.fields {
@@ -233,7 +233,7 @@ impl Environs {
     }
 
     /// Sets the variable of one field; `None` with an exception set if memory is short.
-    fn set_field(&mut self, py: Python<'_>, environ: &Object, head: &Head<'_>, field: &Field) -> Option<Set> {
+    fn set_field(&mut self, py: Python<'_>, environ: &Object, head: &RequestHead<'_>, field: &Field) -> Option<Set> {
         let line = field.line(head.block);
         let host = self.keys.http_host.as_ptr();
         let is_host = match self.lines.get(line) {
@@ -277,7 +277,7 @@ impl Environs {
     ///
     /// Each value is copied once, however many fields have the same name: joining anew for each of them would cost the
     /// square of their number.
-    fn join_repeated(&mut self, py: Python<'_>, environ: &Object, head: &Head<'_>) -> Option<()> {
+    fn join_repeated(&mut self, py: Python<'_>, environ: &Object, head: &RequestHead<'_>) -> Option<()> {
         let name = |field: &Field| field.name(head.block).iter().map(u8::to_ascii_lowercase);
         let mut sorted: Vec<&Field> = head.fields.iter().collect();
         // Stable: values stay in the order in which they came.
@@ -301,7 +301,7 @@ impl Requests for Environs {
     fn begin(
         &mut self,
         py: Python<'_>,
-        head: &Head<'_>,
+        head: &RequestHead<'_>,
         peer: &Peer,
         connection: &mut ConnectionState,
     ) -> Option<Object> {

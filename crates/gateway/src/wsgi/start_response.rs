@@ -16,7 +16,7 @@ use std::ffi::{c_int, c_void};
 use std::mem::offset_of;
 use std::ptr;
 use std::sync::{Mutex, MutexGuard, PoisonError, Weak};
-use wire::http1::{Draft, Misuse};
+use wire::message::{Draft, Misuse};
 
 #[repr(C)]
 struct StartResponse {

@@ -12,11 +12,9 @@
 //! [`Progress`] remembers where the unfinished line begins. Bytes that end no line are scanned once, for a line feed. A
 //! line is parsed when it is whole, and the block once more when its blank line has arrived.
 
-use super::fault::Fault;
-use super::fields::{Field, Line, field_line};
-use super::grammar::{decimal, is_token, line_feed, list};
-use super::limits::Limits;
-use super::receive::Version;
+use super::fields::{Line, field_line};
+use crate::grammar::{decimal, is_token, line_feed, list};
+use crate::message::{Fault, Field, Limits, Version};
 
 /// What one role learns from a block besides [`Facts`].
 pub(super) trait Own: Copy + Default {

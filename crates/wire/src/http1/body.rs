@@ -1,10 +1,9 @@
 //! Bodies (RFC 9112 sections 6 and 7), of requests and of responses.
 
-use super::fault::Fault;
 use super::fields::{Line, field_line};
-use super::grammar::{is_space, is_token_byte, line_feed};
-use super::limits::{self, Limits};
-use super::receive::Framing;
+use super::limits;
+use crate::grammar::{is_space, is_token_byte, line_feed};
+use crate::message::{BodyLength, Fault, Limits};
 
 /// The result of one step through a body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,12 +56,13 @@ enum State {
 pub(super) const FORBIDDEN_TRAILERS: [&[u8]; 3] = [b"content-length", b"transfer-encoding", b"host"];
 
 impl BodyReader {
-    pub(super) fn begin(&mut self, framing: Framing) {
+    /// Begins the body of a request; one of unknown length comes in chunks.
+    pub(super) fn begin(&mut self, length: BodyLength) {
         *self = Self::default();
-        self.state = match framing {
-            Framing::None | Framing::Length(0) => State::Over,
-            Framing::Length(length) => State::Length(length),
-            Framing::Chunked => State::ChunkSize,
+        self.state = match length {
+            BodyLength::None | BodyLength::Known(0) => State::Over,
+            BodyLength::Known(length) => State::Length(length),
+            BodyLength::Unknown => State::ChunkSize,
         };
     }
 
@@ -152,7 +152,7 @@ impl BodyReader {
         }
         let digits = input.iter().take(17).take_while(|b| b.is_ascii_hexdigit()).count();
         #[cfg(test)]
-        super::grammar::examined::add(digits + 1);
+        crate::grammar::examined::add(digits + 1);
         if digits == 0 {
             return Err(if input[0] == b'\n' { Fault::BareLineFeed } else { Fault::ChunkSizeInvalid });
         }
@@ -162,7 +162,7 @@ impl BodyReader {
         let feed = if let [b'\r', b'\n', ..] = input[digits..] {
             // Nearly all chunk-size lines have no extension, and a body in tiny chunks consists mostly of them.
             #[cfg(test)]
-            super::grammar::examined::add(1);
+            crate::grammar::examined::add(1);
             digits + 1
         } else {
             let Some(feed) = line_feed(&input[..input.len().min(CHUNK_LINE)]) else {
@@ -273,9 +273,9 @@ fn skip_quoted(mut rest: &[u8]) -> Result<&[u8], Fault> {
     loop {
         rest = match rest {
             [b'"', after @ ..] => return Ok(after),
-            [b'\\', escaped, after @ ..] if super::grammar::is_value(&[*escaped]) => after,
+            [b'\\', escaped, after @ ..] if crate::grammar::is_value(&[*escaped]) => after,
             [b'\\', ..] | [] => return Err(Fault::ChunkExtensionInvalid),
-            [byte, after @ ..] if super::grammar::is_value(&[*byte]) => after,
+            [byte, after @ ..] if crate::grammar::is_value(&[*byte]) => after,
             _ => return Err(Fault::ChunkExtensionInvalid),
         };
     }

@@ -29,13 +29,11 @@
 
 use super::block::{Own, Progress};
 use super::body::{BodyReader, BodyStep, FORBIDDEN_TRAILERS};
-use super::fault::Fault;
-use super::fields::Field;
-use super::grammar::{is_token, is_value, line_feed, list, target_end, value_end};
-use super::limits::{self, Limits};
-use super::receive::{Framing, Version, version};
-use super::send::{self, Misuse};
-use super::target::{Target, is_host};
+use super::limits;
+use super::send;
+use super::version::version;
+use crate::grammar::{is_token, is_value, line_feed, list, target_end, value_end};
+use crate::message::{BodyLength, Fault, Field, Limits, Misuse, Target, Version, is_host};
 use std::fmt;
 
 // ------------------------------------------------------------------------------------------------------- responses
@@ -231,9 +229,9 @@ impl Receiver {
             None => Body::UntilClose,
         };
         match body {
-            Body::None => self.body.begin(Framing::None),
-            Body::Length(length) => self.body.begin(Framing::Length(length)),
-            Body::Chunked => self.body.begin(Framing::Chunked),
+            Body::None => self.body.begin(BodyLength::None),
+            Body::Length(length) => self.body.begin(BodyLength::Known(length)),
+            Body::Chunked => self.body.begin(BodyLength::Unknown),
             Body::UntilClose => self.body.begin_until_close(),
         }
         self.interims = if is_interim { self.interims + 1 } else { 0 };

@@ -1,56 +1,7 @@
 //! Field lines, of heads and of trailer sections (RFC 9112 section 5).
 
-use super::fault::Fault;
-use super::grammar::{is_space, token_end, value_end};
-
-/// Where one field line lies in its block. `line <= name_end < value <= value_end <= block length`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Field {
-    line: u32,
-    name_end: u32,
-    value: u32,
-    value_end: u32,
-}
-
-impl Field {
-    /// The name as it came.
-    #[must_use]
-    pub fn name<'a>(&self, block: &'a [u8]) -> &'a [u8] {
-        &block[self.line as usize..self.name_end as usize]
-    }
-
-    /// The value without white space around it. It may hold obs-text (bytes from 0x80), and no control but HTAB.
-    #[must_use]
-    pub fn value<'a>(&self, block: &'a [u8]) -> &'a [u8] {
-        &block[self.value as usize..self.value_end as usize]
-    }
-
-    /// Name, colon and value as they came, without white space at the end: what a table of repeated lines is keyed by.
-    #[must_use]
-    pub fn line<'a>(&self, block: &'a [u8]) -> &'a [u8] {
-        &block[self.line as usize..self.value_end as usize]
-    }
-
-    /// Where the line begins.
-    pub(super) fn start(&self) -> usize {
-        self.line as usize
-    }
-
-    /// The same line, where it begins at `start` of another block.
-    pub(super) fn moved_to(&self, start: usize) -> Self {
-        // Heads are bounded far below 4 GiB, so the offsets fit.
-        #[allow(clippy::cast_possible_truncation)]
-        let line = start as u32;
-        let moved = |at: u32| at - self.line + line;
-        Self { line, name_end: moved(self.name_end), value: moved(self.value), value_end: moved(self.value_end) }
-    }
-
-    /// Whether the name is `name`, which must be given in lower case.
-    #[must_use]
-    pub fn is(&self, block: &[u8], name: &[u8]) -> bool {
-        self.name(block).eq_ignore_ascii_case(name)
-    }
-}
+use crate::grammar::{is_space, token_end, value_end};
+use crate::message::{Fault, Field};
 
 /// What stands at the start of a line of a block.
 pub(super) enum Line {

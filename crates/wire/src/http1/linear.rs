@@ -4,8 +4,9 @@
 //! in every run. The worst cut is into single bytes: a reader that starts anew with every piece examines *n²/2* bytes.
 
 use super::client;
-use super::grammar::examined;
-use super::{BodyStep, Limits, Receiver};
+use super::{BodyStep, Receiver};
+use crate::grammar::examined;
+use crate::message::Limits;
 
 /// How much more work reading a message in pieces may be than reading it whole: once to wait for line feeds, once to
 /// parse each line as it ends, once to read the whole head, and the first line once more.

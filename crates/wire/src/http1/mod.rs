@@ -13,7 +13,7 @@
 //! * [`Receiver`] is the server's reading half. It is asked for a head, then for body steps until
 //!   [`BodyStep::End`], then for the next head. It keeps no input: what it could not use yet stays with the caller,
 //!   who offers it again with more behind it. Work is linear in the bytes received however they are cut.
-//! * [`Draft`] collects what the application wants to say, refusing what could become a second response;
+//! * [`Draft`](crate::message::Draft) collects what the application wants to say, refusing what could become a second response;
 //!   [`Sender`] decides the framing once and then holds the application to it.
 //! * [`client`] is the other role, for the pair tests and the load generator.
 //!
@@ -21,21 +21,19 @@
 //!
 //! A browser or a proxy sends nearly the same field lines with every request of a connection. The receiver keeps a
 //! block (the bytes behind the request line up to and with the blank line) and what it learned from it. Of the next
-//! request's block it reads only the lines that differ, and [`Head::changed`] lets the application reuse what it built
+//! request's block it reads only the lines that differ, and [`RequestHead::changed`](crate::message::RequestHead::changed) lets the application reuse what it built
 //! from the others.
 //!
 //! # Errors
 //!
-//! Three families, so that nobody is blamed for another's mistake: a [`Fault`] is the peer's and carries the status
-//! that it is answered with; a [`Misuse`] is the application's and becomes an exception in it; a panic is ours.
+//! Three families, so that nobody is blamed for another's mistake: a [`Fault`](crate::message::Fault) is the peer's and carries the status
+//! that it is answered with; a [`Misuse`](crate::message::Misuse) is the application's and becomes an exception in it; a panic is ours.
 
 pub mod client;
 
 mod block;
 mod body;
-mod fault;
 mod fields;
-mod grammar;
 mod limits;
 #[cfg(test)]
 mod linear;
@@ -43,12 +41,8 @@ mod other_protocols;
 mod receive;
 mod repeat;
 mod send;
-mod target;
+mod version;
 
 pub use body::BodyStep;
-pub use fault::Fault;
-pub use fields::Field;
-pub use limits::Limits;
-pub use receive::{Framing, Head, PartialRequestLine, Receiver, Version, glance};
-pub use send::{CONTINUE, Draft, Misuse, Request, Sender, Stamp, check_length, fail, inform, refuse};
-pub use target::{Form, Target};
+pub use receive::{Head, Receiver, glance, partial_request_line};
+pub use send::{CONTINUE, Request, Sender, check_length, close_after, write_page};

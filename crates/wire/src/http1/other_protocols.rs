@@ -1,6 +1,6 @@
 //! Recognises other protocols by their first bytes, because "malformed method" does not make a reader think of TLS.
 
-use super::fault::Fault;
+use crate::message::Fault;
 
 /// The header of a TLS record with a handshake, of any version since SSL 3.0: type 22, major version 3
 /// (RFC 8446 section 5.1).

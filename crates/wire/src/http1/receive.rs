@@ -2,77 +2,23 @@
 
 use super::block::{Facts, Own, Progress};
 use super::body::{BodyReader, BodyStep};
-use super::fault::Fault;
-use super::fields::Field;
-use super::grammar::{line_feed, list, target_end, token_end};
-use super::limits::{self, Limits};
-use super::other_protocols;
 use super::repeat::Repeat;
-use super::target::{Target, is_host};
-
-/// The minor version decides about persistence and framing; HTTP/1.2 and later minors count as 1.1
-/// (RFC 9110 section 2.5).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Version {
-    /// HTTP/1.0
-    Http10,
-    /// HTTP/1.1
-    Http11,
-}
-
-/// How the body of a request is delimited (RFC 9112 section 6).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Framing {
-    /// There is none.
-    None,
-    /// Content-Length, which may be 0.
-    Length(u64),
-    /// Transfer-Encoding: chunked.
-    Chunked,
-}
+use super::version::version;
+use super::{limits, other_protocols};
+use crate::grammar::{line_feed, list, target_end, token_end};
+use crate::message::{BodyLength, Fault, Field, Limits, PartialRequestLine, RequestHead, Target, Version, is_host};
 
 /// One request's head, borrowed from the input and the receiver.
 #[derive(Clone, Copy, Debug)]
 pub struct Head<'a> {
-    /// The method, a token.
-    pub method: &'a [u8],
-    /// The request target.
-    pub target: Target<'a>,
-    /// The version.
-    pub version: Version,
-    /// The field lines with the blank line behind them; what [`Field`]s are read from.
-    pub block: &'a [u8],
-    /// The field lines in order.
-    pub fields: &'a [Field],
-    /// How the body is delimited.
-    pub framing: Framing,
+    /// What a request is in every protocol.
+    pub request: RequestHead<'a>,
     /// Whether the peer would go on with this connection.
     pub keep_alive: bool,
     /// Whether the peer waits for `100 Continue` before it sends the body.
     pub expects_continue: bool,
-    /// Set if the block has the same field names in the same order as the one for which `retained` was set last: the
-    /// places in [`fields`](Self::fields) of those whose values differ, in ascending order. All other lines are the same
-    /// byte for byte.
-    pub changed: Option<&'a [u16]>,
-    /// The receiver keeps this block to compare the next one with. An application that builds something from a block
-    /// should keep it now, because [`changed`](Self::changed) of later heads refers to it.
-    pub retained: bool,
     /// Bytes of input that the head took.
     pub length: usize,
-}
-
-impl<'a> Head<'a> {
-    /// Whether the block is byte for byte the one for which `retained` was set last.
-    #[must_use]
-    pub fn is_repeated(&self) -> bool {
-        self.changed.is_some_and(<[u16]>::is_empty)
-    }
-
-    /// The value of the first field called `name`, which must be given in lower case.
-    #[must_use]
-    pub fn field(&self, name: &[u8]) -> Option<&'a [u8]> {
-        self.fields.iter().find(|field| field.is(self.block, name)).map(|field| field.value(self.block))
-    }
 }
 
 /// Reads the requests of one connection, in the order *head, body until its end, head, …*.
@@ -172,8 +118,8 @@ impl Receiver {
             return Err(Fault::ConnectRefused);
         }
         let target = Target::read(line.target, line.method)?;
-        let framing = framing(&facts, limits)?;
-        self.body.begin(framing);
+        let body = body_length(&facts, limits)?;
+        self.body.begin(body);
         self.progress.reset();
         self.is_head = false;
         let (fields, changed): (&[Field], _) = match &self.kept {
@@ -182,16 +128,18 @@ impl Receiver {
             _ => (fields, None),
         };
         Ok(Some(Head {
-            method: line.method,
-            target,
-            version: line.version,
-            block: &block[..block_length],
-            fields,
-            framing,
+            request: RequestHead {
+                method: line.method,
+                target,
+                version: line.version,
+                block: &block[..block_length],
+                fields,
+                body,
+                changed,
+                retained,
+            },
             keep_alive: facts.keeps_alive(line.version),
             expects_continue: facts.own.expectation == Expectation::Continue && line.version == Version::Http11,
-            changed,
-            retained,
             length: block_start + block_length,
         }))
     }
@@ -209,6 +157,12 @@ impl Receiver {
     /// The rule that the peer broke.
     pub fn body<'a>(&mut self, input: &'a [u8], limits: &Limits) -> Result<(usize, BodyStep<'a>), Fault> {
         self.body.step(input, limits)
+    }
+
+    /// Whether nothing is to come any more of the body of the head that was read last.
+    #[must_use]
+    pub fn is_body_over(&self) -> bool {
+        self.body.is_over()
     }
 
     /// Handles the end of the peer's bytes. `rest` is what no message has used.
@@ -271,39 +225,24 @@ pub fn glance(input: &[u8], path: &[u8]) -> Option<bool> {
     Some(fits(b"GET ")? || fits(b"HEAD ")?)
 }
 
-/// The readable part of a request line, for a log. The head may be malformed or incomplete.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct PartialRequestLine<'a> {
-    /// The method, a token.
-    pub method: &'a [u8],
-    /// The target as far as it was received and consists of valid characters.
-    pub target: &'a [u8],
-    /// Whether the target continues after that.
-    pub is_cut: bool,
-    /// The version, if it is a supported one.
-    pub version: Option<Version>,
-}
-
-impl<'a> PartialRequestLine<'a> {
-    /// Reads the front of `input`, where a request line was expected; `None` if it is not a method.
-    #[must_use]
-    pub fn read(input: &'a [u8]) -> Option<Self> {
-        let line = &input[skip_empty_lines(input).ok()??..];
-        let method_end = token_end(&line[..line.len().min(limits::METHOD + 1)], 0);
-        if method_end == 0 || line.get(method_end) != Some(&b' ') {
-            return None;
-        }
-        let target_start = method_end + 1;
-        let stop = target_end(line, target_start);
-        let behind = line.get(stop + 1..).and_then(|rest| rest.split_first_chunk::<10>());
-        let version = behind.and_then(|(line, _)| line.strip_suffix(b"\r\n")).and_then(|text| version(text).ok());
-        Some(Self {
-            method: &line[..method_end],
-            target: &line[target_start..stop],
-            is_cut: line.get(stop) != Some(&b' '),
-            version,
-        })
+/// Reads the front of `input`, where a request line was expected; `None` if it is not a method.
+#[must_use]
+pub fn partial_request_line(input: &[u8]) -> Option<PartialRequestLine<'_>> {
+    let line = &input[skip_empty_lines(input).ok()??..];
+    let method_end = token_end(&line[..line.len().min(limits::METHOD + 1)], 0);
+    if method_end == 0 || line.get(method_end) != Some(&b' ') {
+        return None;
     }
+    let target_start = method_end + 1;
+    let stop = target_end(line, target_start);
+    let behind = line.get(stop + 1..).and_then(|rest| rest.split_first_chunk::<10>());
+    let version = behind.and_then(|(line, _)| line.strip_suffix(b"\r\n")).and_then(|text| version(text).ok());
+    Some(PartialRequestLine {
+        method: &line[..method_end],
+        target: &line[target_start..stop],
+        is_cut: line.get(stop) != Some(&b' '),
+        version,
+    })
 }
 
 /// RFC 9112 section 2.2: a server ignores at least one empty line before a request line. `None`: more may follow.
@@ -383,20 +322,6 @@ fn unusual_version(rest: &[u8], most: usize) -> Result<Option<(Version, usize)>,
     }
 }
 
-/// HTTP-version (RFC 9112 section 2.3), of a request line or a status line.
-pub(super) fn version(text: &[u8]) -> Result<Version, Fault> {
-    match text {
-        [b'H', b'T', b'T', b'P', b'/', major, b'.', minor] if major.is_ascii_digit() && minor.is_ascii_digit() => {
-            match (major, minor) {
-                (b'1', b'0') => Ok(Version::Http10),
-                (b'1', _) => Ok(Version::Http11),
-                _ => Err(Fault::VersionUnsupported),
-            }
-        }
-        _ => Err(Fault::VersionMalformed),
-    }
-}
-
 impl Own for RequestFacts {
     #[inline]
     fn learn(&mut self, name: &[u8], value: &[u8]) -> Result<(), Fault> {
@@ -437,11 +362,12 @@ fn check(facts: &Facts<RequestFacts>, version: Version) -> Result<(), Fault> {
     Ok(())
 }
 
-fn framing(facts: &Facts<RequestFacts>, limits: &Limits) -> Result<Framing, Fault> {
+/// RFC 9112 section 6.
+fn body_length(facts: &Facts<RequestFacts>, limits: &Limits) -> Result<BodyLength, Fault> {
     match facts.content_length {
-        _ if facts.chunked => Ok(Framing::Chunked),
+        _ if facts.chunked => Ok(BodyLength::Unknown),
         Some(length) if length > limits.body => Err(Fault::BodyTooLarge),
-        Some(length) => Ok(Framing::Length(length)),
-        None => Ok(Framing::None),
+        Some(length) => Ok(BodyLength::Known(length)),
+        None => Ok(BodyLength::None),
     }
 }

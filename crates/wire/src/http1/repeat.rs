@@ -6,8 +6,8 @@
 //! others say is known.
 
 use super::block::{Facts, Own};
-use super::fields::{Field, Line, field_line};
-use super::limits::Limits;
+use super::fields::{Line, field_line};
+use crate::message::{Field, Limits};
 
 /// Blocks that differ in more lines than that are read as a whole.
 const CHANGED_MAX: usize = 4;

@@ -22,20 +22,20 @@ static TOKEN: [bool; 256] = class(b"!#$%&'*+-.^_`|~", true);
 /// reg-name without percent escapes (RFC 3986 section 3.2.2).
 static REG_NAME: [bool; 256] = class(b"-._~!$&'()*+,;=", true);
 
-pub(super) fn is_token_byte(byte: u8) -> bool {
+pub(crate) fn is_token_byte(byte: u8) -> bool {
     TOKEN[usize::from(byte)]
 }
 
-pub(super) fn is_token(bytes: &[u8]) -> bool {
+pub(crate) fn is_token(bytes: &[u8]) -> bool {
     !bytes.is_empty() && bytes.iter().all(|&b| is_token_byte(b))
 }
 
 /// Index of the first byte at or after `at` that is not allowed in a token, or the length.
-pub(super) fn token_end(bytes: &[u8], at: usize) -> usize {
+pub(crate) fn token_end(bytes: &[u8], at: usize) -> usize {
     scan(bytes, at, |b| !is_token_byte(b))
 }
 
-pub(super) fn is_reg_name_byte(byte: u8) -> bool {
+pub(crate) fn is_reg_name_byte(byte: u8) -> bool {
     REG_NAME[usize::from(byte)]
 }
 
@@ -45,12 +45,12 @@ fn breaks_value(byte: u8) -> bool {
 }
 
 /// Index of the first byte at or after `at` that is not allowed in a field value, or the length.
-pub(super) fn value_end(bytes: &[u8], at: usize) -> usize {
+pub(crate) fn value_end(bytes: &[u8], at: usize) -> usize {
     scan_wide(bytes, at, breaks_value)
 }
 
 /// Whether no byte of a field value or a reason phrase is a control character.
-pub(super) fn is_value(bytes: &[u8]) -> bool {
+pub(crate) fn is_value(bytes: &[u8]) -> bool {
     value_end(bytes, 0) == bytes.len()
 }
 
@@ -61,12 +61,12 @@ fn breaks_target(byte: u8) -> bool {
 }
 
 /// Index of the first byte at or after `at` that is not allowed in a request target, or the length.
-pub(super) fn target_end(bytes: &[u8], at: usize) -> usize {
+pub(crate) fn target_end(bytes: &[u8], at: usize) -> usize {
     scan_wide(bytes, at, breaks_target)
 }
 
 /// Index of the first line feed.
-pub(super) fn line_feed(bytes: &[u8]) -> Option<usize> {
+pub(crate) fn line_feed(bytes: &[u8]) -> Option<usize> {
     let found = memchr::memchr(b'\n', bytes);
     #[cfg(test)]
     examined::add(found.map_or(bytes.len(), |at| at + 1));
@@ -94,24 +94,24 @@ fn scan_wide(bytes: &[u8], mut at: usize, stop: impl Fn(u8) -> bool) -> usize {
     scan(bytes, at, stop)
 }
 
-pub(super) fn is_space(byte: u8) -> bool {
+pub(crate) fn is_space(byte: u8) -> bool {
     byte == b' ' || byte == b'\t'
 }
 
 /// Removes optional white space at both ends (RFC 9110 section 5.6.3).
-pub(super) fn trim(bytes: &[u8]) -> &[u8] {
+pub(crate) fn trim(bytes: &[u8]) -> &[u8] {
     let start = bytes.iter().position(|&b| !is_space(b)).unwrap_or(bytes.len());
     let end = bytes.iter().rposition(|&b| !is_space(b)).map_or(start, |last| last + 1);
     &bytes[start..end]
 }
 
 /// The members of a comma-separated list, trimmed; empty ones are skipped (RFC 9110 section 5.6.1.2).
-pub(super) fn list(value: &[u8]) -> impl Iterator<Item = &[u8]> {
+pub(crate) fn list(value: &[u8]) -> impl Iterator<Item = &[u8]> {
     value.split(|&b| b == b',').map(trim).filter(|member| !member.is_empty())
 }
 
 /// 1*DIGIT that fits a signed 64-bit number, as file offsets must.
-pub(super) fn decimal(bytes: &[u8]) -> Option<u64> {
+pub(crate) fn decimal(bytes: &[u8]) -> Option<u64> {
     if bytes.is_empty() {
         return None;
     }
@@ -123,19 +123,19 @@ pub(super) fn decimal(bytes: &[u8]) -> Option<u64> {
 
 /// Number of bytes that the loops above have examined, for the tests that demand linear work.
 #[cfg(test)]
-pub(super) mod examined {
+pub(crate) mod examined {
     use std::cell::Cell;
 
     thread_local! {
         static COUNT: Cell<u64> = const { Cell::new(0) };
     }
 
-    pub(in crate::http1) fn add(bytes: usize) {
+    pub(crate) fn add(bytes: usize) {
         COUNT.set(COUNT.get() + bytes as u64);
     }
 
     /// The count since it was taken last.
-    pub(in crate::http1) fn take() -> u64 {
+    pub(crate) fn take() -> u64 {
         COUNT.take()
     }
 }

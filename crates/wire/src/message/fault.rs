@@ -1,4 +1,4 @@
-//! The rules that a peer can break.
+//! The rules that a peer can break, of all protocols.
 
 macro_rules! faults {
     ($($(#[doc = $doc:literal])* $name:ident $status:literal $explanation:literal,)*) => {

@@ -1,7 +1,7 @@
 //! Request targets (RFC 9112 section 3.2) and hosts (RFC 9110 section 7.2).
 
 use super::fault::Fault;
-use super::grammar::is_reg_name_byte;
+use crate::grammar::is_reg_name_byte;
 
 /// The form of a target. The authority form belongs to CONNECT, which is refused before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,8 +30,8 @@ pub struct Target<'a> {
 }
 
 impl<'a> Target<'a> {
-    /// Parses a target whose bytes [`target_end`](super::grammar::target_end) has accepted.
-    pub(super) fn read(raw: &'a [u8], method: &[u8]) -> Result<Self, Fault> {
+    /// Parses a target whose bytes [`target_end`](crate::grammar::target_end) has accepted.
+    pub(crate) fn read(raw: &'a [u8], method: &[u8]) -> Result<Self, Fault> {
         if raw.first() == Some(&b'/') {
             return Ok(Self::with(raw, Form::Origin, b"", raw));
         }
@@ -70,7 +70,7 @@ fn scheme_stripped(raw: &[u8]) -> Option<&[u8]> {
 }
 
 /// uri-host [ ":" port ] (RFC 9110 section 7.2, RFC 3986 section 3.2.2). Empty is valid: reg-name may be.
-pub(super) fn is_host(value: &[u8]) -> bool {
+pub(crate) fn is_host(value: &[u8]) -> bool {
     let (host_valid, rest) = if value.first() == Some(&b'[') {
         let Some(end) = value.iter().position(|&b| b == b']') else { return false };
         (is_ip_literal(&value[1..end]), &value[end + 1..])

@@ -1,0 +1,241 @@
+//! The calls of a connection: how they go out, write, wait in the middle, and come back.
+
+use super::{BUSY, Closing, Connection, Lifecycle, NextAction};
+use crate::app::{App, Progress};
+use crate::context::EngineContext;
+use crate::exchange::{Awaited, Index, Queued, State, Suspended};
+use crate::observe::{Observer, Stage};
+use crate::protocol::{Protocol, ResponseSender};
+use crate::reply::{Loss, Reply};
+use crate::transport::Transport;
+use wire::message::Fault;
+
+impl<A: App> Connection<A> {
+    /// Whether nothing has been said in answer to a request, and its client is there to hear it.
+    pub(crate) fn is_unanswered(&self, index: Index) -> bool {
+        let exchange = self.exchanges.get(index);
+        exchange.is_some_and(|exchange| exchange.in_flight.is_none() && matches!(exchange.state, State::Running(_)))
+    }
+
+    /// Whether what a call writes goes nowhere.
+    pub(crate) fn is_detached(&self, index: Index) -> bool {
+        self.exchanges.get(index).is_none_or(|exchange| matches!(exchange.state, State::Detached(_)))
+    }
+
+    /// A request has to wait for a thread that calls the application.
+    pub(crate) fn enqueue(&mut self, index: Index, request: A::Request, context: &mut EngineContext<A>) {
+        let exchange = self.exchanges.at(index);
+        let State::Running(facts) = exchange.state else { return };
+        exchange.state = State::Queued(Box::new(Queued { request, facts }));
+        context.queued += 1;
+        // What was composed before it does not wait as long.
+        self.flush(context);
+        self.set_deadlines(context);
+        self.store(context);
+    }
+
+    /// The request that waits is to be answered now. `None` if its client has left meanwhile: it is told to try again,
+    /// in case that it has only ended its side, and the connection has to be driven.
+    pub(crate) fn dequeue(&mut self, index: Index, context: &mut EngineContext<A>, app: &mut A) -> Option<A::Request> {
+        if !self.is_queued(index) {
+            return None;
+        }
+        if self.transport.has_peer_left() {
+            context.statistics.left += 1;
+            self.refuse_request(index, BUSY, context, app);
+            return None;
+        }
+        let exchange = self.exchanges.at(index);
+        let State::Queued(queued) = std::mem::replace(&mut exchange.state, State::Free) else { return None };
+        context.queued -= 1;
+        exchange.state = State::Running(queued.facts);
+        self.set_deadlines(context);
+        Some(queued.request)
+    }
+
+    /// A response that was suspended goes on.
+    pub(super) fn resume(&mut self, index: Index, context: &mut EngineContext<A>) -> NextAction<A> {
+        let exchange = self.exchanges.at(index);
+        match std::mem::replace(&mut exchange.state, State::Free) {
+            State::Suspended(suspended) => {
+                exchange.state = State::Running(suspended.facts);
+                context.statistics.suspended -= 1;
+                context.observer.switch(self.call(index), Stage::Queue);
+                NextAction::Resume(index, suspended.response)
+            }
+            state => {
+                exchange.state = state;
+                NextAction::Wait
+            }
+        }
+    }
+
+    /// Lends what a response is written with.
+    pub(crate) fn reply<R>(
+        &mut self,
+        index: Index,
+        context: &mut EngineContext<A>,
+        write: impl FnOnce(&mut Reply<'_, A>) -> R,
+    ) -> R {
+        let call = self.call(index);
+        let exchange = self.exchanges.at(index);
+        let facts = match &exchange.state {
+            State::Running(facts) => *facts,
+            State::Detached(detached) => {
+                let facts = detached.facts;
+                return self.reply_to_none(index, facts, context, write);
+            }
+            _ => unreachable!("a ticket is for an exchange whose call is out"),
+        };
+        let is_body_here = exchange.incoming.as_ref().is_none_or(|incoming| incoming.has_ended());
+        let goes_on = is_body_here && !context.draining;
+        let stage = context.observer.switch(call, Stage::Write);
+        let mut loss = Loss::Nothing;
+        let result = write(&mut Reply {
+            slot: self.slot,
+            out: self.send.composer.get_or_insert_with(|| context.composer()),
+            output: &mut self.send.waiting,
+            deferred: &mut context.deferred,
+            protocol: &mut self.protocol,
+            stream: exchange.stream,
+            in_flight: &mut exchange.in_flight,
+            backlog: &mut exchange.backlog,
+            scratch: &mut context.chunks,
+            statistics: &mut context.statistics,
+            transport: &mut self.transport,
+            stamp: &context.stamp,
+            now: context.now,
+            request: if goes_on { facts } else { A::Protocol::ending(facts) },
+            moved: &mut self.send.moved,
+            loss: &mut loss,
+            parts_come_fast: &mut context.parts_come_fast,
+            ending: &mut self.send.ending,
+        });
+        if let Some(stage) = stage {
+            context.observer.switch(call, stage);
+        }
+        if loss != Loss::Nothing {
+            self.lose(index, loss, context);
+        }
+        self.store(context);
+        result
+    }
+
+    /// Writing has shown that the client of a call is gone, or that the response cannot be sent.
+    #[cold]
+    fn lose(&mut self, index: Index, loss: Loss, context: &mut EngineContext<A>) {
+        self.end_body(index, Fault::Truncated.into());
+        if Self::MULTIPLEXED && loss == Loss::Exchange {
+            return self.cut_exchange(index, context);
+        }
+        self.transport.reset_on_drop();
+        self.lifecycle = Lifecycle::Gone;
+        self.input.is_readable = false;
+        self.send.discard();
+        for index in self.exchanges.indices() {
+            self.exchanges.at(index).detach(crate::exchange::Cause::Left);
+        }
+    }
+
+    /// Takes note of how far the application got with a call. The connection has to be driven then.
+    pub(crate) fn complete(&mut self, index: Index, progress: Progress<A::Response>, context: &mut EngineContext<A>) {
+        let call = self.call(index);
+        let is_expired = self.exchanges.at(index).is_expired();
+        let exchange = self.exchanges.at(index);
+        if let Some(in_flight) = &mut exchange.in_flight
+            && !is_expired
+        {
+            in_flight.count_status(&mut context.statistics);
+        }
+        let State::Running(facts) = exchange.state else {
+            debug_assert!(exchange.is_out(), "a ticket is for an exchange whose call is out");
+            // What was read ahead of the application counts as body memory until it is dropped.
+            if Self::MULTIPLEXED {
+                self.end_detached(index);
+            } else {
+                self.exchanges.remove(index);
+            }
+            context.observer.give_up(call);
+            context.abandoned.extend(progress.into_response());
+            return;
+        };
+        if let Some(in_flight) = &mut exchange.in_flight {
+            in_flight.produced = 0;
+        }
+        let yielded = matches!(progress, Progress::Yield(_));
+        match progress {
+            Progress::Blocked(response) | Progress::Yield(response) => {
+                context.statistics.suspended += 1;
+                context.observer.switch(call, if yielded { Stage::Queue } else { Stage::Peer });
+                exchange.state = State::Suspended(Box::new(Suspended { response, facts, yielded }));
+            }
+            Progress::Done => {
+                context.observer.answered(call);
+                // Where nothing has taken the rest of a body, it is not known where the next request begins.
+                let is_body_left = exchange.incoming.take().is_some_and(|incoming| !incoming.has_ended());
+                if Self::MULTIPLEXED {
+                    return self.complete_exchange(index, is_body_left, facts, context);
+                }
+                exchange.body_memory = None;
+                exchange.state = State::Free;
+                let goes_on = exchange.in_flight.take().is_some_and(|in_flight| in_flight.sender.keeps_alive());
+                if !goes_on || is_body_left {
+                    let may_be_sending = !A::Protocol::is_last(facts) || context.draining || is_body_left;
+                    self.lifecycle =
+                        Lifecycle::Closing(if may_be_sending { Closing::Linger } else { Closing::Orderly });
+                }
+            }
+            Progress::Cut => {
+                context.observer.give_up(call);
+                context.statistics.cut += 1;
+                if Self::MULTIPLEXED {
+                    exchange.state = State::Finishing(facts);
+                    return self.cut_exchange(index, context);
+                }
+                exchange.incoming = None;
+                exchange.body_memory = None;
+                exchange.state = State::Free;
+                let needs_reset = exchange.in_flight.take().is_some_and(|in_flight| in_flight.sender.needs_reset());
+                self.lifecycle = Lifecycle::Closing(if needs_reset { Closing::Reset } else { Closing::Linger });
+            }
+        }
+    }
+
+    /// A call waits in the middle until there is input, or its end.
+    pub(crate) fn wait_for_input(
+        &mut self,
+        index: Index,
+        waiter: A::Waiter,
+        context: &mut EngineContext<A>,
+        app: &mut A,
+    ) {
+        let exchange = self.exchanges.at(index);
+        if exchange.incoming.as_ref().is_none_or(|incoming| incoming.has_something()) {
+            return app.wake(waiter);
+        }
+        exchange.waiter = Some((Awaited::Input, waiter));
+        self.set_deadlines(context);
+    }
+
+    /// A call waits in the middle until the client has taken all output, or is gone. The connection has to be driven then,
+    /// because some of it may not have been sent at all.
+    pub(crate) fn wait_for_output(&mut self, index: Index, waiter: A::Waiter, app: &mut A) {
+        let has_output = self.has_output() || self.exchanges.at(index).has_backlog();
+        if self.is_detached(index) || !has_output {
+            return app.wake(waiter);
+        }
+        self.exchanges.at(index).waiter = Some((Awaited::Output, waiter));
+    }
+
+    /// The call is over. Should it still wait in the middle, there is nothing to wait for.
+    pub(crate) fn release(&mut self, index: Index, app: &mut A) {
+        if let Some((_, waiter)) = self.exchanges.at(index).waiter.take() {
+            app.wake(waiter);
+        }
+    }
+
+    /// The call waits no more, because it was told otherwise to stop.
+    pub(crate) fn stop_waiting(&mut self, index: Index) {
+        self.exchanges.at(index).waiter = None;
+    }
+}

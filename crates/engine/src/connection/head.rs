@@ -1,0 +1,343 @@
+//! How a request begins: its head is read, and the application or a responder is told of it.
+
+use super::{BUSY, Closing, Connection, Lifecycle, known};
+use crate::app::{App, Refusal, RequestOf};
+use crate::context::EngineContext;
+use crate::deadline::Wait;
+use crate::exchange::{Incoming, Index, Receiving, State};
+use crate::health::Health;
+use crate::meter;
+use crate::observe::{Observer, Stage};
+use crate::protocol::{Event, Protocol, Reset, StreamId};
+use crate::reply;
+use crate::responder::Responder;
+use crate::spool::Body;
+use wire::message::{BodyLength, Page};
+
+/// A head that has been read, and what the application has made of it.
+pub(super) struct Begun<A: App> {
+    pub(super) stream: StreamId,
+    pub(super) request: A::Request,
+    pub(super) facts: RequestOf<A>,
+    pub(super) length: BodyLength,
+    pub(super) expects_continue: bool,
+}
+
+impl<A: App> Connection<A> {
+    /// Reads what is next: a head, or anything else that a multiplexed protocol has. Returns the bytes used, none until it
+    /// is whole, and a request that is ready: because it has no body, or has it right behind, or is not to wait for it.
+    pub(super) fn message(
+        &mut self,
+        input: &[u8],
+        context: &mut EngineContext<A>,
+        app: &mut A,
+    ) -> (usize, Option<(Index, A::Request)>) {
+        let call = self.next_call();
+        context.observer.parse(call);
+        context.meter.charge(meter::HEAD);
+        let has_room = !Self::MULTIPLEXED || self.has_room(context);
+        let limits = &context.config.limits;
+        match self.protocol.next(input, &mut context.fields, limits) {
+            Ok((used, Event::Head { stream, head, request: facts, expects_continue })) => {
+                if context.responder.answers(&head) {
+                    return (self.respond(stream, facts, used, input, context), None);
+                }
+                if !has_room {
+                    self.refuse_stream(stream, context, app);
+                    return (used, None);
+                }
+                context.observer.switch(call, Stage::Environ);
+                let request = app.begin(&head, known(&mut self.app));
+                context.observer.switch(call, Stage::Parse);
+                let begun = Begun { stream, request, facts, length: head.body, expects_continue };
+                self.begin(begun, used, input, context, app)
+            }
+            Ok((used, Event::More)) => (used, None),
+            Ok((used, event)) if Self::MULTIPLEXED => {
+                let event = Self::owned(event);
+                context.observer.give_up(call);
+                (used, self.follow(event, context, app))
+            }
+            Ok((used, _)) => {
+                debug_assert!(false, "a serial protocol reports a head where one is awaited");
+                (used, None)
+            }
+            Err(fault) => {
+                if Self::MULTIPLEXED {
+                    self.fail(fault, context, app);
+                } else {
+                    self.refuse_unread(fault.into(), input, context, app);
+                }
+                (input.len(), None)
+            }
+        }
+    }
+
+    /// Makes an exchange of a request. Returns the bytes of `input` used in all, `used` of them by the head, and the
+    /// request if it is ready.
+    fn begin(
+        &mut self,
+        begun: Begun<A>,
+        used: usize,
+        input: &[u8],
+        context: &mut EngineContext<A>,
+        app: &mut A,
+    ) -> (usize, Option<(Index, A::Request)>) {
+        let Begun { stream, mut request, facts, length, expects_continue } = begun;
+        let mut used = used;
+        self.note_begin(facts, context);
+        let index = self.exchanges.insert(stream, context.now);
+        self.exchanges.at(index).timer.wait = Wait::App;
+        if length.is_empty() {
+            return (used, Some((index, self.ready(index, request, facts))));
+        }
+        let is_alone = input.len() == used;
+        // A body that lies here as a whole is lent, not copied.
+        if !Self::MULTIPLEXED
+            && let BodyLength::Known(length) = length
+            && (input.len() - used) as u64 >= length
+            && let Ok((count, Event::Data { bytes, .. })) =
+                self.protocol.next(&input[used..], &mut context.fields, &context.config.limits)
+        {
+            used += count;
+            let fits = bytes.len() <= context.config.body_memory;
+            if let Some(reserved) = context.config.body_memory_total.reserve(bytes.len()).filter(|_| fits) {
+                self.exchanges.at(index).body_memory = Some(reserved);
+                self.hand_over(index, &mut request, Body::Borrowed(bytes), context, app);
+                return (used, Some((index, self.ready(index, request, facts))));
+            }
+            self.await_body(index, request, facts, BodyLength::Known(length), context);
+            if let Err(error) = self.keep(index, bytes, context) {
+                self.spool_failed(index, error, context, app);
+                return (input.len(), None);
+            }
+            return (used, self.body_ended(index, context, app));
+        }
+        if !context.config.buffer_bodies {
+            let memory = context.config.body_memory_total.reservation();
+            let mut incoming = Box::new(Incoming::new(expects_continue && is_alone, memory));
+            if !Self::MULTIPLEXED {
+                let (fields, limits) = (&mut context.fields, &context.config.limits);
+                used += incoming.take(&mut self.protocol, &input[used..], fields, limits, &mut context.meter);
+            }
+            self.exchanges.at(index).incoming = Some(incoming);
+            return (used, Some((index, self.ready(index, request, facts))));
+        }
+        if expects_continue && is_alone {
+            self.tell_to_continue(stream, context);
+        }
+        self.await_body(index, request, facts, length, context);
+        if Self::MULTIPLEXED {
+            return (used, None);
+        }
+        let (count, ready) = self.body(&input[used..], context, app);
+        (used + count, ready)
+    }
+
+    /// A head has been read: whatever is waited for next is waited for from now on.
+    fn note_begin(&mut self, facts: RequestOf<A>, context: &mut EngineContext<A>) {
+        if self.history == super::History::New {
+            let is_brief = A::Protocol::is_last(facts);
+            context.brief_in_a_row = if is_brief { context.brief_in_a_row.saturating_add(1) } else { 0 };
+        }
+        self.history = super::History::Served;
+        self.timer.wait = Wait::App;
+        self.send.moved = 0;
+        self.send.waited = 0;
+    }
+
+    /// The exchange's body is to be received as a whole.
+    fn await_body(
+        &mut self,
+        index: Index,
+        request: A::Request,
+        facts: RequestOf<A>,
+        length: BodyLength,
+        context: &EngineContext<A>,
+    ) {
+        let receiving = Receiving::new(request, facts, length, &context.config.body_memory_total);
+        self.exchanges.at(index).state = State::Receiving(Box::new(receiving));
+    }
+
+    /// Gives the application the body of its request.
+    pub(super) fn hand_over(
+        &mut self,
+        index: Index,
+        request: &mut A::Request,
+        body: Body<'_>,
+        context: &mut EngineContext<A>,
+        app: &mut A,
+    ) {
+        let call = self.call(index);
+        context.observer.switch(call, Stage::Environ);
+        app.receive(request, body);
+        context.observer.switch(call, Stage::Parse);
+    }
+
+    pub(super) fn ready(&mut self, index: Index, request: A::Request, facts: RequestOf<A>) -> A::Request {
+        self.exchanges.at(index).state = State::Running(facts);
+        self.turn.called += 1;
+        request
+    }
+
+    /// Has the responder answer the request whose head took `used` bytes of `input`. Returns the bytes used.
+    fn respond(
+        &mut self,
+        stream: StreamId,
+        facts: RequestOf<A>,
+        used: usize,
+        input: &[u8],
+        context: &mut EngineContext<A>,
+    ) -> usize {
+        let is_last = A::Protocol::is_last(facts) && used == input.len();
+        let health = context.health();
+        if Self::MULTIPLEXED {
+            self.answer_health_check(stream, health, facts, context);
+            return used;
+        }
+        self.answer_health_check(stream, health, facts, context);
+        self.lifecycle = Lifecycle::Closing(if is_last { Closing::Orderly } else { Closing::Linger });
+        input.len()
+    }
+
+    /// Answers a health check. With a serial protocol it ends the connection, so that the next check comes on a new one:
+    /// only those can be answered while no thread polls the engine.
+    pub(super) fn answer_health_check(
+        &mut self,
+        stream: StreamId,
+        health: Health,
+        facts: RequestOf<A>,
+        context: &mut EngineContext<A>,
+    ) {
+        let call = self.next_call();
+        let mut out = std::mem::take(&mut self.out(context).bytes);
+        let mut backlog = None;
+        let EngineContext { responder, statistics, queued, stamp, .. } = context;
+        let protocol = &mut self.protocol;
+        responder.answer((health, &*statistics, *queued), |page| {
+            let facts = A::Protocol::refusing(facts);
+            reply::write_page::<_, A::Chunk>(protocol, stream, page, facts, stamp, &mut out, &mut backlog);
+        });
+        self.out(context).bytes = out;
+        context.statistics.health_checks += 1;
+        context.observer.give_up(call);
+        if Self::MULTIPLEXED {
+            let index = self.exchanges.insert(stream, context.now);
+            let exchange = self.exchanges.at(index);
+            exchange.state = State::Finishing(facts);
+            exchange.backlog = backlog;
+            self.pump(index, context);
+        } else {
+            self.input.discard();
+        }
+    }
+
+    /// Answers what lies here and never became a request.
+    pub(super) fn refuse_stored(&mut self, refusal: Refusal, context: &mut EngineContext<A>, app: &mut A) {
+        let input = std::mem::take(&mut self.input.bytes);
+        let used = std::mem::take(&mut self.input.used);
+        self.refuse_unread(refusal, &input[used..], context, app);
+    }
+
+    /// Answers `unread`, which never became a request, and ends the connection.
+    pub(super) fn refuse_unread(
+        &mut self,
+        refusal: Refusal,
+        unread: &[u8],
+        context: &mut EngineContext<A>,
+        app: &mut A,
+    ) {
+        app.refused(refusal, A::Protocol::partial_line(unread), known(&mut self.app));
+        self.write_refusal(refusal, self.protocol.unread_request(), context);
+        context.observer.give_up(self.next_call());
+        self.end_with_refusal(refusal.status, context);
+    }
+
+    /// Answers a request that the application will not see: its body did not come as it should, or it waited too long.
+    pub(super) fn refuse_request(
+        &mut self,
+        index: Index,
+        refusal: Refusal,
+        context: &mut EngineContext<A>,
+        app: &mut A,
+    ) {
+        let Some((request, facts)) = self.take_request(index, context) else { return };
+        app.abandon_request(request, Some(refusal));
+        context.observer.give_up(self.call(index));
+        if Self::MULTIPLEXED {
+            return self.refuse_exchange(index, refusal, facts, context);
+        }
+        self.write_refusal(refusal, facts, context);
+        self.end_with_refusal(refusal.status, context);
+    }
+
+    /// Takes a request out that the application has not been called for. Its exchange becomes free.
+    pub(super) fn take_request(
+        &mut self,
+        index: Index,
+        context: &mut EngineContext<A>,
+    ) -> Option<(A::Request, RequestOf<A>)> {
+        let exchange = self.exchanges.at(index);
+        match std::mem::replace(&mut exchange.state, State::Free) {
+            State::Receiving(receiving) => Some((receiving.request, receiving.facts)),
+            State::Queued(queued) => {
+                context.queued -= 1;
+                exchange.body_memory = None;
+                Some((queued.request, queued.facts))
+            }
+            state => {
+                exchange.state = state;
+                None
+            }
+        }
+    }
+
+    /// Writes the page that a request is refused with.
+    fn write_refusal(&mut self, refusal: Refusal, facts: RequestOf<A>, context: &mut EngineContext<A>) {
+        self.out(context);
+        self.compose_refusal(refusal, facts, context);
+    }
+
+    /// The same behind what may have been sent in part. Returns what it was written with.
+    pub(super) fn compose_refusal(
+        &mut self,
+        refusal: Refusal,
+        facts: RequestOf<A>,
+        context: &mut EngineContext<A>,
+    ) -> <A::Protocol as Protocol>::Sender {
+        let explanation =
+            refusal.fault.map_or_else(|| super::explanation(refusal.status), wire::message::Fault::explanation);
+        let text = Page::text(refusal.status, explanation);
+        let page = Page::error(refusal.status, &text, context.retry_after(refusal));
+        let out = self.send.composer.get_or_insert_with(|| context.composer());
+        let facts = A::Protocol::refusing(facts);
+        let (stream, stamp) = (self.exchanges.first.stream, &context.stamp);
+        reply::write_page::<_, A::Chunk>(&mut self.protocol, stream, &page, facts, stamp, &mut out.bytes, &mut None)
+    }
+
+    /// A refusal has been written: it is the last thing that the peer gets.
+    pub(super) fn end_with_refusal(&mut self, status: u16, context: &mut EngineContext<A>) {
+        context.statistics.refused += 1;
+        context.statistics.count_status(status);
+        self.exchanges.first.incoming = None;
+        self.input.discard();
+        self.lifecycle = Lifecycle::Closing(Closing::Linger);
+    }
+
+    /// The client waits to be told that its body is wanted.
+    pub(super) fn tell_to_continue(&mut self, stream: StreamId, context: &mut EngineContext<A>) {
+        context.statistics.count_status(100);
+        let mut out = std::mem::take(&mut self.out(context).bytes);
+        self.protocol.tell_to_continue(stream, &mut out);
+        self.out(context).bytes = out;
+    }
+
+    /// Refuses a request for which there is no room on a connection that has others.
+    fn refuse_stream(&mut self, stream: StreamId, context: &mut EngineContext<A>, app: &mut A) {
+        context.statistics.refused += 1;
+        app.refused(BUSY, None, known(&mut self.app));
+        let mut out = std::mem::take(&mut self.out(context).bytes);
+        self.protocol.reset(stream, Reset::Refused, &mut out);
+        self.out(context).bytes = out;
+    }
+}

@@ -1,0 +1,375 @@
+//! What only connections have whose protocol has many exchanges at a time.
+//!
+//! Each exchange has its window for its response ([`Protocol::window`]): what its client does not take yet is the
+//! exchange's backlog, and holds up no other. The connection is read all the time, because that is how clients say that
+//! they take more; what that may make grow is bounded by the number of exchanges ([`Config::exchanges`]) and by the window
+//! that each request's body has.
+//!
+//! [`Config::exchanges`]: crate::Config::exchanges
+
+use super::{BUSY, Connection, Expired, Lifecycle, NextAction, known};
+use crate::app::{App, Refusal, RequestOf};
+use crate::config::WRITE_BUFFER;
+use crate::context::EngineContext;
+use crate::exchange::{Awaited, Cause, Index, State};
+use crate::observe::Observer;
+use crate::protocol::{Event, Protocol, Reset, ResponseSender, StreamId};
+use crate::reply;
+use crate::transport::Transport;
+use wire::message::{Fault, Page};
+
+/// An event that is not a head.
+#[derive(Clone, Copy)]
+pub(super) enum Other<'i> {
+    Nothing,
+    Data { stream: StreamId, bytes: &'i [u8], is_last: bool },
+    End { stream: StreamId },
+    Reset { stream: StreamId },
+    Credit { stream: StreamId },
+    Broken { stream: StreamId, fault: Fault },
+}
+
+impl<A: App> Connection<A> {
+    /// What of an event does not depend on the state of the protocol.
+    pub(super) fn owned<'i>(event: Event<'_, 'i, RequestOf<A>>) -> Other<'i> {
+        match event {
+            Event::Data { stream, bytes, is_last } => Other::Data { stream, bytes, is_last },
+            Event::End { stream } => Other::End { stream },
+            Event::Reset { stream } => Other::Reset { stream },
+            Event::Credit { stream } => Other::Credit { stream },
+            Event::Broken { stream, fault } => Other::Broken { stream, fault },
+            Event::More | Event::Nothing | Event::Head { .. } => Other::Nothing,
+        }
+    }
+
+    /// Whether another exchange may begin.
+    pub(super) fn has_room(&self, context: &EngineContext<A>) -> bool {
+        self.exchanges.len() < context.config.exchanges && !context.is_full && !context.draining
+    }
+
+    /// Does what an event asks for. Returns a request that has become ready.
+    pub(super) fn follow(
+        &mut self,
+        event: Other<'_>,
+        context: &mut EngineContext<A>,
+        app: &mut A,
+    ) -> Option<(Index, A::Request)> {
+        match event {
+            Other::Nothing => {}
+            Other::Data { stream, bytes, is_last } => return self.take_data(stream, bytes, is_last, context, app),
+            Other::End { stream } => return self.take_data(stream, &[], true, context, app),
+            Other::Reset { stream } => {
+                if let Some(index) = self.exchanges.find(stream) {
+                    self.protocol.forget_stream(stream);
+                    context.observer.give_up(self.call(index));
+                    self.release_exchange(index, true, context, app);
+                }
+            }
+            Other::Credit { stream } => {
+                if let Some(index) = self.exchanges.find(stream) {
+                    self.pump(index, context);
+                }
+            }
+            Other::Broken { stream, fault } => {
+                let Some(index) = self.exchanges.find(stream) else {
+                    context.statistics.refused += 1;
+                    app.refused(fault.into(), None, known(&mut self.app));
+                    self.reset(stream, Reset::Cut, context);
+                    return None;
+                };
+                if self.exchanges.at(index).is_out() {
+                    self.break_body(index, fault.into(), app);
+                } else {
+                    self.refuse_request(index, fault.into(), context, app);
+                }
+            }
+        }
+        None
+    }
+
+    /// Takes a part of a request's body, and its end with the last one.
+    fn take_data(
+        &mut self,
+        stream: StreamId,
+        bytes: &[u8],
+        is_last: bool,
+        context: &mut EngineContext<A>,
+        app: &mut A,
+    ) -> Option<(Index, A::Request)> {
+        let Some(index) = self.exchanges.find(stream) else {
+            // What was on its way when its exchange ended.
+            self.grant(stream, bytes.len(), context);
+            return None;
+        };
+        context.meter.charge(crate::meter::CHUNK);
+        let exchange = self.exchanges.at(index);
+        if let Some(incoming) = &mut exchange.incoming {
+            if !bytes.is_empty() {
+                incoming.push(bytes, false);
+            }
+            if is_last {
+                incoming.finish();
+            }
+            exchange.wake(Awaited::Input, app);
+            return None;
+        }
+        if !exchange.is_receiving() {
+            self.grant(stream, bytes.len(), context);
+            return None;
+        }
+        if let Err(error) = self.keep(index, bytes, context) {
+            self.spool_failed(index, error, context, app);
+            return None;
+        }
+        self.grant(stream, bytes.len(), context);
+        if is_last { self.body_ended(index, context, app) } else { None }
+    }
+
+    /// Lets the client send as many bytes of a body again.
+    pub(super) fn grant(&mut self, stream: StreamId, bytes: usize, context: &mut EngineContext<A>) {
+        if bytes > 0 {
+            self.write(context, |protocol, out| protocol.consumed(stream, bytes, out));
+        }
+    }
+
+    fn reset(&mut self, stream: StreamId, reset: Reset, context: &mut EngineContext<A>) {
+        self.write(context, |protocol, out| protocol.reset(stream, reset, out));
+    }
+
+    /// Has the protocol write something behind what is composed.
+    pub(super) fn write<R>(
+        &mut self,
+        context: &mut EngineContext<A>,
+        write: impl FnOnce(&mut A::Protocol, &mut Vec<u8>) -> R,
+    ) -> R {
+        self.out(context);
+        let out = self.send.composer.get_or_insert_with(|| context.composer());
+        write(&mut self.protocol, &mut out.bytes)
+    }
+
+    /// Goes on with all exchanges of an open connection that has nothing to send. Returns what comes of it, unless there
+    /// may be input to be served.
+    pub(super) fn go_on_with_all(&mut self, context: &mut EngineContext<A>, app: &mut A) -> Option<NextAction<A>> {
+        if context.draining && !std::mem::replace(&mut self.has_announced_end, true) {
+            self.write(context, |protocol, out| protocol.drain(out));
+        }
+        let mut has_yielded = false;
+        for index in self.exchanges.indices() {
+            self.pump(index, context);
+            let Some(exchange) = self.exchanges.get(index) else { continue };
+            if exchange.is_free() || exchange.has_backlog() {
+                continue;
+            }
+            let exchange = self.exchanges.at(index);
+            match &mut exchange.state {
+                State::Running(_) => exchange.wake(Awaited::Output, app),
+                State::Suspended(suspended) => {
+                    if std::mem::take(&mut suspended.yielded) {
+                        has_yielded = true;
+                        continue;
+                    }
+                    return Some(self.resume(index, context));
+                }
+                _ => {}
+            }
+        }
+        if self.exchanges.is_empty() && self.has_announced_end && self.input.is_empty() {
+            self.lifecycle = Lifecycle::Closing(super::Closing::Linger);
+            has_yielded = true;
+        }
+        has_yielded.then_some(NextAction::Again)
+    }
+
+    /// Frames what the client of an exchange takes now of what waits for it.
+    pub(super) fn pump(&mut self, index: Index, context: &mut EngineContext<A>) {
+        if self.has_output() || self.send.composer.as_ref().is_some_and(|out| out.is_full()) {
+            return;
+        }
+        let exchange = self.exchanges.at(index);
+        let stream = exchange.stream;
+        let Some(mut backlog) = exchange.backlog.take() else { return };
+        let mut scratch = std::mem::take(&mut context.chunks);
+        let pumped =
+            self.write(context, |protocol, out| backlog.pump(protocol, stream, WRITE_BUFFER, &mut scratch, out));
+        context.chunks = scratch;
+        let is_complete = backlog.is_complete();
+        let exchange = self.exchanges.at(index);
+        exchange.backlog = Some(backlog);
+        if pumped.is_err() {
+            context.statistics.cut += 1;
+            self.cut_exchange(index, context);
+        } else if is_complete && matches!(exchange.state, State::Finishing(_)) {
+            self.end_exchange(index);
+        }
+    }
+
+    /// The application has written a response as a whole.
+    pub(super) fn complete_exchange(
+        &mut self,
+        index: Index,
+        is_body_left: bool,
+        facts: RequestOf<A>,
+        context: &mut EngineContext<A>,
+    ) {
+        let exchange = self.exchanges.at(index);
+        exchange.body_memory = None;
+        exchange.in_flight = None;
+        exchange.state = State::Finishing(facts);
+        if is_body_left {
+            let stream = exchange.stream;
+            self.reset(stream, Reset::Complete, context);
+        }
+        if self.exchanges.at(index).backlog.as_ref().is_none_or(|backlog| backlog.is_complete()) {
+            self.end_exchange(index);
+        }
+    }
+
+    /// An exchange has come to its end on both sides.
+    fn end_exchange(&mut self, index: Index) {
+        let stream = self.exchanges.at(index).stream;
+        self.protocol.forget_stream(stream);
+        self.exchanges.remove(index);
+    }
+
+    /// A call has come back whose client has its answer, or is gone.
+    pub(super) fn end_detached(&mut self, index: Index) {
+        let exchange = self.exchanges.at(index);
+        let is_sent = exchange.backlog.as_ref().is_none_or(|backlog| backlog.is_complete());
+        match exchange.facts() {
+            Some(facts) if !is_sent && exchange.is_expired() && self.lifecycle == Lifecycle::Open => {
+                exchange.incoming = None;
+                exchange.body_memory = None;
+                exchange.in_flight = None;
+                exchange.state = State::Finishing(facts);
+            }
+            _ => self.end_exchange(index),
+        }
+    }
+
+    /// A response breaks off: its client is told, and the others go on. A call that is out goes on without a client.
+    pub(super) fn cut_exchange(&mut self, index: Index, context: &mut EngineContext<A>) {
+        let exchange = self.exchanges.at(index);
+        let stream = exchange.stream;
+        exchange.backlog = None;
+        if exchange.is_out() {
+            exchange.detach(Cause::Left);
+        } else {
+            self.exchanges.remove(index);
+        }
+        self.reset(stream, Reset::Cut, context);
+    }
+
+    /// The client of an exchange takes nothing for too long.
+    pub(super) fn abandon_exchange(&mut self, index: Index, context: &mut EngineContext<A>, app: &mut A) {
+        let stream = self.exchanges.at(index).stream;
+        context.statistics.cut += 1;
+        context.observer.give_up(self.call(index));
+        self.exchanges.at(index).backlog = None;
+        self.release_exchange(index, true, context, app);
+        self.reset(stream, Reset::Cut, context);
+    }
+
+    /// Answers a request that the application will not see with a page, on its own exchange, which is free.
+    pub(super) fn refuse_exchange(
+        &mut self,
+        index: Index,
+        refusal: Refusal,
+        facts: RequestOf<A>,
+        context: &mut EngineContext<A>,
+    ) {
+        context.statistics.refused += 1;
+        self.answer_exchange(index, refusal, facts, context);
+        self.exchanges.at(index).state = State::Finishing(facts);
+        self.pump(index, context);
+    }
+
+    /// Writes the page of a refusal as the response of an exchange. Returns the length of its body.
+    fn answer_exchange(
+        &mut self,
+        index: Index,
+        refusal: Refusal,
+        facts: RequestOf<A>,
+        context: &mut EngineContext<A>,
+    ) -> u64 {
+        context.statistics.count_status(refusal.status);
+        let explanation = refusal.fault.map_or_else(|| super::explanation(refusal.status), Fault::explanation);
+        let text = Page::text(refusal.status, explanation);
+        let page = Page::error(refusal.status, &text, context.retry_after(refusal));
+        let stream = self.exchanges.at(index).stream;
+        let mut backlog = None;
+        let mut head = std::mem::take(&mut context.chunks);
+        head.clear();
+        let (protocol, stamp) = (&mut self.protocol, &context.stamp);
+        let sender = reply::write_page::<_, A::Chunk>(protocol, stream, &page, facts, stamp, &mut head, &mut backlog);
+        self.out(context).bytes.extend_from_slice(&head);
+        context.chunks = head;
+        self.exchanges.at(index).backlog = backlog;
+        sender.body_bytes()
+    }
+
+    /// Answers the client of a call that has missed its deadline; its exchange is detached.
+    pub(super) fn expire_exchange(
+        &mut self,
+        index: Index,
+        refusal: Refusal,
+        facts: RequestOf<A>,
+        context: &mut EngineContext<A>,
+    ) -> Expired {
+        let exchange = self.exchanges.at(index);
+        let expired = match &mut exchange.in_flight {
+            None => {
+                let body_bytes = self.answer_exchange(index, refusal, facts, context);
+                Expired::Answered { body_bytes }
+            }
+            Some(in_flight) => {
+                in_flight.count_status(&mut context.statistics);
+                if in_flight.sender.is_whole() {
+                    Expired::Whole
+                } else {
+                    let body_bytes = in_flight.sender.body_bytes();
+                    let stream = exchange.stream;
+                    context.statistics.cut += 1;
+                    // What waits is the application's: it is dropped when the call comes back.
+                    if let Some(backlog) = &mut exchange.backlog {
+                        backlog.stop();
+                    }
+                    self.reset(stream, Reset::Cut, context);
+                    Expired::Cut { body_bytes }
+                }
+            }
+        };
+        self.send_composed(&mut context.statistics);
+        self.set_deadlines(context);
+        expired
+    }
+
+    /// Refuses all requests that wait, while no thread polls the engine.
+    pub(super) fn refuse_waiting_exchanges(
+        &mut self,
+        context: &mut EngineContext<A>,
+        orphans: &mut Vec<(A::Request, Refusal)>,
+    ) -> bool {
+        let before = orphans.len();
+        for index in self.exchanges.indices() {
+            if let Some((request, facts)) = self.take_request(index, context) {
+                orphans.push((request, BUSY));
+                context.statistics.refused += 1;
+                self.answer_exchange(index, BUSY, facts, context);
+                self.exchanges.at(index).state = State::Finishing(facts);
+            }
+        }
+        self.send_composed(&mut context.statistics);
+        self.set_deadlines(context);
+        orphans.len() > before
+    }
+
+    /// The peer broke a rule of the protocol itself: nothing more can be read.
+    pub(super) fn fail(&mut self, fault: Fault, context: &mut EngineContext<A>, app: &mut A) {
+        context.statistics.refused += 1;
+        app.refused(fault.into(), None, known(&mut self.app));
+        self.input.discard();
+        self.release_exchanges(true, context, app);
+        self.transport.reset_on_drop();
+        self.lifecycle = Lifecycle::Closing(super::Closing::Reset);
+    }
+}

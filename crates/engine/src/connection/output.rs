@@ -1,0 +1,141 @@
+//! What a connection composes and sends.
+
+use super::Connection;
+use crate::app::App;
+use crate::compose::Composer;
+use crate::context::EngineContext;
+use crate::deadline::Millis;
+use crate::in_flight::Ending;
+use crate::observe::Observer;
+use crate::output::Output;
+use crate::protocol::Protocol;
+use crate::reply;
+use crate::stages::Stages;
+use crate::statistics::Statistics;
+use crate::transport::Transport;
+
+/// Output of a connection, and what is known of how its peer takes it.
+pub(super) struct Outbound<C> {
+    /// Output being composed; what could not be sent is in `waiting`.
+    pub(super) composer: Option<Box<Composer<C>>>,
+    pub(super) waiting: Output<C>,
+    /// Bytes sent since the last head, and for how long that had to wait, up to the wait that is under way.
+    pub(super) moved: u64,
+    pub(super) waited: Millis,
+    /// How the last response in parts ended.
+    pub(super) ending: Ending,
+}
+
+impl<C: AsRef<[u8]>> Outbound<C> {
+    pub(super) fn new() -> Self {
+        Self { composer: None, waiting: Output::new(), moved: 0, waited: 0, ending: Ending::Unknown }
+    }
+
+    pub(super) fn discard(&mut self) {
+        if let Some(composer) = &mut self.composer {
+            composer.clear();
+        }
+        self.waiting.clear();
+    }
+}
+
+impl<A: App> Connection<A> {
+    /// Whether bytes wait that the peer has not taken.
+    #[inline]
+    pub(crate) fn has_output(&self) -> bool {
+        !self.send.waiting.is_empty() || self.transport.has_unsent()
+    }
+
+    /// What is composed for this connection. Nothing of it has left.
+    pub(super) fn out(&mut self, context: &mut EngineContext<A>) -> &mut Composer<A::Chunk> {
+        let out = self.send.composer.get_or_insert_with(|| context.composer());
+        // What a tick has sent a part of leaves by another way.
+        if out.is_begun() {
+            out.move_to(&mut self.send.waiting);
+        }
+        out
+    }
+
+    /// Gives the composer back if it holds nothing.
+    pub(super) fn store(&mut self, context: &mut EngineContext<A>) {
+        if let Some(out) = self.send.composer.take_if(|out| out.is_empty()) {
+            context.spare.push(out);
+        }
+    }
+
+    /// Holds back what is composed, for the next response to leave with it.
+    pub(super) fn defer(&mut self, context: &mut EngineContext<A>) {
+        if let Some(out) = &mut self.send.composer
+            && !out.is_empty()
+        {
+            reply::defer(out, &mut context.deferred, self.slot);
+        }
+    }
+
+    /// A tick has passed: sends what is held back and was not touched since the tick before. Returns whether it is still
+    /// held. It drops nothing that belongs to the application.
+    pub(crate) fn tick(&mut self, tick: u64, statistics: &mut Statistics, observer: &mut Option<Box<Stages>>) -> bool {
+        let has_output = self.has_output();
+        let Some(out) = &mut self.send.composer else { return false };
+        match out.deferred {
+            Some(at) if at < tick && !has_output && !out.failed && !out.is_sent() => {
+                observer.send(self.slot);
+                self.send_composed(statistics);
+                let Some(out) = &self.send.composer else { return false };
+                observer.sent(self.slot, out.is_sent());
+                !out.failed && !out.is_sent()
+            }
+            Some(at) => at >= tick,
+            None => false,
+        }
+    }
+
+    /// Sends what is composed as far as the transport takes it, and drops nothing. Returns whether all of it has been sent.
+    pub(super) fn send_composed(&mut self, statistics: &mut Statistics) -> bool {
+        let Some(out) = &mut self.send.composer else { return true };
+        if !out.failed && !out.is_sent() {
+            let count = out.send(&mut self.transport).unwrap_or(0) as u64;
+            statistics.bytes_out += count;
+            self.send.moved += count;
+        }
+        !out.failed && out.is_sent() && !self.transport.has_unsent()
+    }
+
+    /// Sends what is composed; false if the peer is gone.
+    pub(super) fn flush(&mut self, context: &mut EngineContext<A>) -> bool {
+        if Self::MULTIPLEXED {
+            self.write_control(context);
+        }
+        if context.observer.is_some() { self.flush_observed(context) } else { self.flush_now(context) }
+    }
+
+    #[cold]
+    fn flush_observed(&mut self, context: &mut EngineContext<A>) -> bool {
+        context.observer.send(self.slot);
+        let flushed = self.flush_now(context);
+        context.observer.sent(self.slot, !self.has_output());
+        flushed
+    }
+
+    fn flush_now(&mut self, context: &mut EngineContext<A>) -> bool {
+        let mut count = 0;
+        let flushed = match &mut self.send.composer {
+            Some(out) => reply::flush(out, &mut self.send.waiting, &mut self.transport, &mut count),
+            None => reply::flush_waiting(&mut self.send.waiting, &mut self.transport, &mut count),
+        };
+        context.statistics.bytes_out += count;
+        self.send.moved += count;
+        flushed.is_ok()
+    }
+
+    /// Writes what the protocol has to answer by itself.
+    fn write_control(&mut self, context: &mut EngineContext<A>) {
+        let mut control = std::mem::take(&mut context.chunks);
+        control.clear();
+        self.protocol.write_control(&mut control);
+        if !control.is_empty() {
+            self.out(context).bytes.extend_from_slice(&control);
+        }
+        context.chunks = control;
+    }
+}

@@ -1,0 +1,105 @@
+//! What all connections of an engine share while one of them is driven.
+
+use crate::app::{App, Refusal};
+use crate::coalescing::DeferredOutput;
+use crate::compose::Composer;
+use crate::config::Config;
+use crate::deadline::{Millis, Sweep};
+use crate::health::Health;
+use crate::meter::Meter;
+use crate::responder::HealthResponder;
+use crate::stages::Stages;
+use crate::statistics::Statistics;
+use std::time::Duration;
+use wire::message::{Field, Stamp};
+
+/// The state of an engine that its connections see.
+pub(crate) struct EngineContext<A: App> {
+    pub(crate) config: Config,
+    pub(crate) now: Millis,
+    pub(crate) stamp: Stamp,
+    pub(crate) statistics: Statistics,
+    pub(crate) sweep: Sweep,
+    /// Composers that no connection needs now.
+    #[allow(clippy::vec_box, reason = "connections take them and give them back as they are")]
+    pub(crate) spare: Vec<Box<Composer<A::Chunk>>>,
+    pub(crate) deferred: DeferredOutput,
+    /// Whether the application produces the parts of a response without pauses, as far as is known.
+    pub(crate) parts_come_fast: bool,
+    /// Scratch for heads.
+    pub(crate) fields: Vec<Field>,
+    /// Scratch for the chunks of a body that were received together, and for frames.
+    pub(crate) chunks: Vec<u8>,
+    pub(crate) meter: Meter,
+    /// No connection goes on after its response.
+    pub(crate) draining: bool,
+    /// The engine is stopping: so long may a connection be idle still. It is draining too.
+    pub(crate) grace: Option<Duration>,
+    /// Requests that wait for a thread that calls the application.
+    pub(crate) queued: usize,
+    /// Whether the thread that polls the engine may call the application.
+    pub(crate) may_call: bool,
+    /// No thread can call the application now, and as many requests wait as may: no further one is read.
+    pub(crate) is_full: bool,
+    /// Connections in a row whose first request asked for the connection to be closed after it.
+    pub(crate) brief_in_a_row: u32,
+    /// Counts how often there was nothing more to do.
+    pub(crate) round: u64,
+    /// Follows the stages of requests, where somebody wants to know where their time goes.
+    pub(crate) observer: Option<Box<Stages>>,
+    /// Answers what asks for the server's health.
+    pub(crate) responder: HealthResponder,
+    /// Responses that cannot go on, for the application to let go of.
+    pub(crate) abandoned: Vec<A::Response>,
+}
+
+impl<A: App> EngineContext<A> {
+    pub(crate) fn new(config: Config, stamp: Stamp) -> Self {
+        let responder = HealthResponder::new(&config.health_path);
+        Self {
+            config,
+            now: 0,
+            stamp,
+            statistics: Statistics::default(),
+            sweep: Sweep::new(),
+            spare: Vec::new(),
+            deferred: DeferredOutput::default(),
+            parts_come_fast: false,
+            fields: Vec::new(),
+            chunks: Vec::new(),
+            meter: Meter::default(),
+            draining: false,
+            grace: None,
+            queued: 0,
+            may_call: true,
+            is_full: false,
+            brief_in_a_row: 0,
+            round: 0,
+            observer: None,
+            responder,
+            abandoned: Vec::new(),
+        }
+    }
+
+    #[allow(clippy::unnecessary_box_returns, reason = "a connection keeps it so, since most have none")]
+    pub(crate) fn composer(&mut self) -> Box<Composer<A::Chunk>> {
+        self.spare.pop().unwrap_or_else(|| Box::new(Composer::new()))
+    }
+
+    /// How the server is while it is polled.
+    pub(crate) fn health(&self) -> Health {
+        if self.draining {
+            Health::Draining
+        } else if !self.may_call && (self.queued > 0 || self.is_full) {
+            Health::Saturated
+        } else {
+            Health::Alive
+        }
+    }
+
+    /// Seconds after which a refused request may be tried again.
+    pub(crate) fn retry_after(&self, refusal: Refusal) -> Option<u64> {
+        let timeout = self.config.queue_timeout;
+        (refusal.status == 503).then(|| timeout.map_or(1, |timeout| timeout.as_secs().max(1)))
+    }
+}

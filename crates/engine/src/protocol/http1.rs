@@ -1,0 +1,165 @@
+//! HTTP/1: one exchange at a time, by the state machines of [`wire::http1`].
+
+use super::{Event, Protocol, ResponseSender, StreamId};
+use wire::http1::{self, BodyStep, CONTINUE, Receiver, Request, Sender};
+use wire::message::{Draft, Fault, Field, Limits, Misuse, PartialRequestLine, Stamp};
+
+/// The only exchange.
+const STREAM: StreamId = 0;
+
+/// HTTP/1.0 and HTTP/1.1.
+#[derive(Debug, Default)]
+pub struct Http1 {
+    receiver: Receiver,
+    /// A head has been read, and its body is not over.
+    in_body: bool,
+}
+
+impl Protocol for Http1 {
+    const MULTIPLEXED: bool = false;
+    type Request = Request;
+    type Sender = Sender;
+
+    #[inline]
+    fn next<'s, 'i: 's>(
+        &'s mut self,
+        input: &'i [u8],
+        fields: &'s mut Vec<Field>,
+        limits: &Limits,
+    ) -> Result<(usize, Event<'s, 'i, Request>), Fault> {
+        if self.in_body {
+            return self.body(input, limits);
+        }
+        let Some(head) = self.receiver.head(input, fields, limits)? else { return Ok((0, Event::More)) };
+        self.in_body = !head.request.body.is_empty();
+        let is_head = head.request.method == b"HEAD";
+        let request = Request { version: head.request.version, is_head, keep_alive: head.keep_alive };
+        let (head, length, expects_continue) = (head.request, head.length, head.expects_continue);
+        Ok((length, Event::Head { stream: STREAM, head, request, expects_continue }))
+    }
+
+    fn end_of_input(&self, rest: &[u8]) -> Result<(), Fault> {
+        self.receiver.end_of_input(rest)
+    }
+
+    fn forget(&mut self) {
+        self.receiver.forget();
+    }
+
+    fn unread_request(&self) -> Request {
+        http1::close_after(self.receiver.is_head())
+    }
+
+    fn partial_line(input: &[u8]) -> Option<PartialRequestLine<'_>> {
+        http1::partial_request_line(input)
+    }
+
+    fn glance(input: &[u8], path: &[u8]) -> Option<bool> {
+        http1::glance(input, path)
+    }
+
+    #[inline]
+    fn is_last(request: Request) -> bool {
+        !request.keep_alive
+    }
+
+    #[inline]
+    fn ending(request: Request) -> Request {
+        Request { keep_alive: false, ..request }
+    }
+
+    fn refusing(request: Request) -> Request {
+        http1::close_after(request.is_head)
+    }
+
+    fn tell_to_continue(&mut self, _stream: StreamId, out: &mut Vec<u8>) {
+        out.extend_from_slice(CONTINUE);
+    }
+
+    #[inline]
+    fn begin(
+        &mut self,
+        _stream: StreamId,
+        draft: &Draft,
+        request: Request,
+        length: Option<u64>,
+        stamp: &Stamp,
+        out: &mut Vec<u8>,
+    ) -> Sender {
+        Sender::begin(draft, request, length, stamp, out)
+    }
+
+    fn check_length(draft: &Draft, request: Request, length: u64) -> Result<(), Misuse> {
+        http1::check_length(draft, request, length)
+    }
+}
+
+impl Http1 {
+    fn body<'s, 'i>(&mut self, input: &'i [u8], limits: &Limits) -> Result<(usize, Event<'s, 'i, Request>), Fault> {
+        let mut used = 0;
+        loop {
+            let (count, step) = self.receiver.body(&input[used..], limits)?;
+            used += count;
+            let event = match step {
+                BodyStep::Data(bytes) => {
+                    let is_last = self.receiver.is_body_over();
+                    self.in_body = !is_last;
+                    Event::Data { stream: STREAM, bytes, is_last }
+                }
+                // An application has no place for trailers; they are checked and dropped.
+                BodyStep::Trailer { .. } => continue,
+                BodyStep::More => Event::More,
+                BodyStep::End => {
+                    self.in_body = false;
+                    Event::End { stream: STREAM }
+                }
+            };
+            return Ok((used, event));
+        }
+    }
+}
+
+impl ResponseSender for Sender {
+    #[inline]
+    fn open(&mut self, length: u64, out: &mut Vec<u8>) -> (u64, Result<(), Misuse>) {
+        Sender::open(self, length, out)
+    }
+
+    #[inline]
+    fn close(&self, admitted: u64, out: &mut Vec<u8>) {
+        Sender::close(self, admitted, out);
+    }
+
+    #[inline]
+    fn finish(&mut self, out: &mut Vec<u8>) -> Result<(), Misuse> {
+        Sender::finish(self, out)
+    }
+
+    fn room(&self) -> Option<u64> {
+        Sender::room(self)
+    }
+
+    fn offered_bytes(&self) -> u64 {
+        Sender::offered_bytes(self)
+    }
+
+    fn body_bytes(&self) -> u64 {
+        Sender::body_bytes(self)
+    }
+
+    fn is_whole(&self) -> bool {
+        Sender::is_whole(self)
+    }
+
+    fn keeps_alive(&self) -> bool {
+        Sender::keeps_alive(self)
+    }
+
+    fn is_bodiless(&self) -> bool {
+        Sender::is_bodiless(self)
+    }
+
+    fn needs_reset(&self) -> bool {
+        Sender::needs_reset(self)
+    }
+}

@@ -1,0 +1,333 @@
+//! A multiplexed protocol for tests: what the engine promises for many exchanges on one connection is shown by it.
+//!
+//! A frame is the length of its payload (2 bytes), its kind (1 byte), the number of its exchange (4 bytes), and the
+//! payload, with numbers in network order. The head of a request is what HTTP/1 would say; the exchange's number must be
+//! larger than all before. Each exchange has a window in both directions, of [`WINDOW`] bytes at first: who receives says
+//! with [`CREDIT`] how many more it takes.
+#![allow(dead_code, reason = "the engine's tests and the simulator use a part each")]
+
+use engine::{Event, Protocol, Reset, ResponseSender, StreamId};
+use std::collections::BTreeMap;
+use wire::http1::Receiver;
+use wire::message::{BodyLength, Draft, Fault, Field, Limits, Misuse, PartialRequestLine, RequestHead, Stamp};
+
+/// Bytes of a body that may be sent before the first credit.
+pub(crate) const WINDOW: usize = 32 << 10;
+const HEADER: usize = 7;
+
+/// The head of a request that has a body.
+pub(crate) const HEAD: u8 = b'H';
+/// The head of a request without a body; of any response.
+pub(crate) const HEAD_ONLY: u8 = b'h';
+/// A part of a body.
+pub(crate) const DATA: u8 = b'D';
+/// The end of a body, with its last part.
+pub(crate) const END: u8 = b'E';
+/// The exchange ends early; from the server with a letter that says why.
+pub(crate) const RESET: u8 = b'R';
+/// The sender takes so many bytes more of the exchange's body (4 bytes).
+pub(crate) const CREDIT: u8 = b'W';
+/// From the server: so many exchanges may be under way (2 bytes).
+pub(crate) const SETTINGS: u8 = b'S';
+/// From the server: no further exchange is begun.
+pub(crate) const GOAWAY: u8 = b'G';
+
+/// Writes a frame.
+pub(crate) fn frame(kind: u8, stream: StreamId, payload: &[u8], out: &mut Vec<u8>) {
+    let length = u16::try_from(payload.len()).expect("a payload fits into a frame");
+    out.extend_from_slice(&length.to_be_bytes());
+    out.push(kind);
+    out.extend_from_slice(&stream.to_be_bytes());
+    out.extend_from_slice(payload);
+}
+
+/// A frame that has been read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Frame<'a> {
+    pub(crate) kind: u8,
+    pub(crate) stream: StreamId,
+    pub(crate) payload: &'a [u8],
+    /// Bytes in all.
+    pub(crate) length: usize,
+}
+
+/// Reads the frame at the front; `None` until it is whole.
+pub(crate) fn read(input: &[u8]) -> Option<Frame<'_>> {
+    let header = input.get(..HEADER)?;
+    let count = usize::from(u16::from_be_bytes([header[0], header[1]]));
+    let payload = input.get(HEADER..HEADER + count)?;
+    let stream = StreamId::from_be_bytes([header[3], header[4], header[5], header[6]]);
+    Some(Frame { kind: header[2], stream, payload, length: HEADER + count })
+}
+
+/// The server's side of a connection.
+#[derive(Debug, Default)]
+pub(crate) struct Frames {
+    streams: BTreeMap<StreamId, Stream>,
+    last: StreamId,
+    /// Reads the heads.
+    receiver: Receiver,
+    /// What the server says first.
+    settings: Option<u16>,
+}
+
+/// An exchange that is under way.
+#[derive(Debug)]
+struct Stream {
+    /// Bytes that the client takes of the response.
+    window: usize,
+    /// Bytes that the client may send of the request's body.
+    credit: usize,
+    /// The request's body is over.
+    has_ended: bool,
+    /// The server has said that it does not want the rest of it.
+    is_unwanted: bool,
+}
+
+impl Protocol for Frames {
+    const MULTIPLEXED: bool = true;
+    /// Whether its method is HEAD.
+    type Request = bool;
+    type Sender = FrameSender;
+
+    fn next<'s, 'i: 's>(
+        &'s mut self,
+        input: &'i [u8],
+        fields: &'s mut Vec<Field>,
+        limits: &Limits,
+    ) -> Result<(usize, Event<'s, 'i, bool>), Fault> {
+        let Some(Frame { kind, stream, payload, length }) = read(input) else { return Ok((0, Event::More)) };
+        let event = match kind {
+            HEAD | HEAD_ONLY => {
+                if stream <= self.last {
+                    return Err(Fault::RequestLineMalformed);
+                }
+                self.last = stream;
+                let has_body = kind == HEAD;
+                self.streams.insert(
+                    stream,
+                    Stream { window: WINDOW, credit: WINDOW, has_ended: !has_body, is_unwanted: false },
+                );
+                self.receiver = Receiver::default();
+                match self.receiver.head(payload, fields, limits) {
+                    Ok(Some(head)) => {
+                        let body = if has_body { BodyLength::Unknown } else { BodyLength::None };
+                        let is_head = head.request.method == b"HEAD";
+                        let head = RequestHead { body, ..head.request };
+                        Event::Head { stream, head, request: is_head, expects_continue: false }
+                    }
+                    Ok(None) => Event::Broken { stream, fault: Fault::Truncated },
+                    Err(fault) => Event::Broken { stream, fault },
+                }
+            }
+            DATA | END => match self.streams.get_mut(&stream) {
+                Some(known) if known.is_unwanted => Event::Nothing,
+                Some(known) if known.has_ended || payload.len() > known.credit => {
+                    known.has_ended = true;
+                    Event::Broken { stream, fault: Fault::BodyTooLarge }
+                }
+                Some(known) => {
+                    known.credit -= payload.len();
+                    known.has_ended = kind == END;
+                    match payload {
+                        [] if kind == END => Event::End { stream },
+                        [] => Event::Nothing,
+                        bytes => Event::Data { stream, bytes, is_last: kind == END },
+                    }
+                }
+                // It was on its way when the exchange ended.
+                None => Event::Nothing,
+            },
+            RESET => Event::Reset { stream },
+            CREDIT => {
+                let more = payload.try_into().map(u32::from_be_bytes).map_err(|_| Fault::ContentLengthInvalid)?;
+                let more = usize::try_from(more).map_err(|_| Fault::ContentLengthInvalid)?;
+                if let Some(known) = self.streams.get_mut(&stream) {
+                    known.window = known.window.saturating_add(more);
+                }
+                Event::Credit { stream }
+            }
+            _ => return Err(Fault::MethodInvalid),
+        };
+        Ok((length, event))
+    }
+
+    fn end_of_input(&self, rest: &[u8]) -> Result<(), Fault> {
+        if rest.is_empty() { Ok(()) } else { Err(Fault::Truncated) }
+    }
+
+    fn forget(&mut self) {}
+
+    fn unread_request(&self) -> bool {
+        false
+    }
+
+    fn partial_line(_input: &[u8]) -> Option<PartialRequestLine<'_>> {
+        None
+    }
+
+    fn glance(_input: &[u8], _path: &[u8]) -> Option<bool> {
+        Some(false)
+    }
+
+    fn is_last(_request: bool) -> bool {
+        false
+    }
+
+    fn ending(request: bool) -> bool {
+        request
+    }
+
+    fn refusing(request: bool) -> bool {
+        request
+    }
+
+    fn tell_to_continue(&mut self, _stream: StreamId, _out: &mut Vec<u8>) {}
+
+    fn begin(
+        &mut self,
+        stream: StreamId,
+        draft: &Draft,
+        is_head: bool,
+        length: Option<u64>,
+        _stamp: &Stamp,
+        out: &mut Vec<u8>,
+    ) -> FrameSender {
+        let mut head = draft.status().to_string().into_bytes();
+        for (name, value) in draft.fields() {
+            head.extend_from_slice(&[b"\n", name, b": ", value].concat());
+        }
+        frame(HEAD_ONLY, stream, &head, out);
+        let is_bodiless = is_head || matches!(draft.status(), 204 | 304);
+        let declared = if is_bodiless { None } else { draft.content_length().or(length) };
+        FrameSender { declared, is_bodiless, ..FrameSender::default() }
+    }
+
+    fn check_length(draft: &Draft, is_head: bool, length: u64) -> Result<(), Misuse> {
+        match draft.content_length() {
+            Some(declared) if declared < length && !is_head => Err(Misuse::BodyTooLong),
+            Some(declared) if declared > length && !is_head => Err(Misuse::BodyTooShort),
+            _ => Ok(()),
+        }
+    }
+
+    fn window(&self, stream: StreamId) -> usize {
+        self.streams.get(&stream).map_or(0, |known| known.window)
+    }
+
+    fn frame(&mut self, stream: StreamId, bytes: &[u8], out: &mut Vec<u8>) {
+        if let Some(known) = self.streams.get_mut(&stream) {
+            assert!(bytes.len() <= known.window, "the engine keeps to the window");
+            known.window -= bytes.len();
+        }
+        frame(DATA, stream, bytes, out);
+    }
+
+    fn end_response(&mut self, stream: StreamId, out: &mut Vec<u8>) {
+        frame(END, stream, b"", out);
+    }
+
+    fn reset(&mut self, stream: StreamId, reset: Reset, out: &mut Vec<u8>) {
+        let why = match reset {
+            Reset::Refused => b"r",
+            Reset::Complete => b"c",
+            Reset::Cut => b"x",
+        };
+        frame(RESET, stream, why, out);
+        match (reset, self.streams.get_mut(&stream)) {
+            // The response goes on.
+            (Reset::Complete, Some(known)) => known.is_unwanted = true,
+            _ => self.forget_stream(stream),
+        }
+    }
+
+    fn forget_stream(&mut self, stream: StreamId) {
+        self.streams.remove(&stream);
+    }
+
+    fn consumed(&mut self, stream: StreamId, bytes: usize, out: &mut Vec<u8>) {
+        if let Some(known) = self.streams.get_mut(&stream)
+            && !known.has_ended
+            && !known.is_unwanted
+        {
+            known.credit += bytes;
+            frame(CREDIT, stream, &u32::try_from(bytes).expect("it fits into a frame").to_be_bytes(), out);
+        }
+    }
+
+    fn drain(&mut self, out: &mut Vec<u8>) {
+        frame(GOAWAY, 0, b"", out);
+    }
+
+    fn open(&mut self, exchanges: usize) {
+        self.settings = Some(u16::try_from(exchanges).unwrap_or(u16::MAX));
+    }
+
+    fn write_control(&mut self, out: &mut Vec<u8>) {
+        if let Some(exchanges) = self.settings.take() {
+            frame(SETTINGS, 0, &exchanges.to_be_bytes(), out);
+        }
+    }
+}
+
+/// Holds a response to its declared length.
+#[derive(Debug, Default)]
+pub(crate) struct FrameSender {
+    declared: Option<u64>,
+    is_bodiless: bool,
+    body_bytes: u64,
+    rejected_bytes: u64,
+    is_finished: bool,
+}
+
+impl ResponseSender for FrameSender {
+    fn open(&mut self, length: u64, _out: &mut Vec<u8>) -> (u64, Result<(), Misuse>) {
+        if self.is_bodiless {
+            return (0, Ok(()));
+        }
+        if self.rejected_bytes > 0 || self.declared.is_some_and(|declared| self.body_bytes + length > declared) {
+            self.rejected_bytes = length;
+            return (0, Err(Misuse::BodyTooLong));
+        }
+        self.body_bytes += length;
+        (length, Ok(()))
+    }
+
+    fn close(&self, _admitted: u64, _out: &mut Vec<u8>) {}
+
+    fn finish(&mut self, _out: &mut Vec<u8>) -> Result<(), Misuse> {
+        if self.declared.is_some_and(|declared| self.body_bytes < declared) {
+            return Err(Misuse::BodyTooShort);
+        }
+        self.is_finished = true;
+        Ok(())
+    }
+
+    fn room(&self) -> Option<u64> {
+        self.declared.map(|declared| declared - self.body_bytes)
+    }
+
+    fn offered_bytes(&self) -> u64 {
+        self.body_bytes + self.rejected_bytes
+    }
+
+    fn body_bytes(&self) -> u64 {
+        self.body_bytes
+    }
+
+    fn is_whole(&self) -> bool {
+        self.is_finished
+    }
+
+    fn keeps_alive(&self) -> bool {
+        true
+    }
+
+    fn is_bodiless(&self) -> bool {
+        self.is_bodiless
+    }
+
+    fn needs_reset(&self) -> bool {
+        false
+    }
+}

@@ -1,0 +1,310 @@
+//! The head of a response: what the application wants to say, checked, and what the server adds or says by itself.
+
+use crate::grammar::{decimal, is_token, is_value, list};
+use std::fmt;
+use std::time::{Duration, SystemTime};
+
+/// What the application did that no response may say. Nothing of it reaches the wire.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Misuse {
+    /// More body than Content-Length declared.
+    BodyTooLong,
+    /// Less body than Content-Length declared.
+    BodyTooShort,
+    /// Content-Length is not a number.
+    ContentLengthInvalid,
+    /// Two Content-Length fields.
+    ContentLengthRepeated,
+    /// A field that belongs to the connection, not to the application (RFC 9110 section 7.6.1, PEP 3333).
+    HopByHop,
+    /// A field name that is not a token.
+    NameInvalid,
+    /// A reason phrase with a control character.
+    ReasonInvalid,
+    /// 1xx: the server's to send.
+    StatusInformational,
+    /// Not three digits, a space and a reason phrase.
+    StatusMalformed,
+    /// A field value with a control character: CR and LF would begin another field, or another response.
+    ValueInvalid,
+}
+
+impl fmt::Display for Misuse {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str(match self {
+            Misuse::BodyTooLong => "the response body is longer than its Content-Length",
+            Misuse::BodyTooShort => "the response body is shorter than its Content-Length",
+            Misuse::ContentLengthInvalid => "Content-Length must be a decimal number",
+            Misuse::ContentLengthRepeated => "Content-Length is given twice",
+            Misuse::HopByHop => {
+                "this header belongs to the connection, which is the server's: leave it out (PEP 3333, 'Other HTTP \
+                 Features')"
+            }
+            Misuse::NameInvalid => "a header name must be a token: letters, digits and !#$%&'*+-.^_`|~",
+            Misuse::ReasonInvalid => "the reason phrase must not contain control characters",
+            Misuse::StatusInformational => "a final status is expected; the server sends 1xx itself",
+            Misuse::StatusMalformed => "the status must be like '200 OK': three digits, a space and a reason",
+            Misuse::ValueInvalid => "a header value must not contain control characters such as CR, LF or NUL",
+        })
+    }
+}
+
+/// A status line and fields, checked and ready to be written, kept back until the body begins so that
+/// they can still be replaced.
+#[derive(Debug, Default)]
+pub struct Draft {
+    /// As HTTP/1 writes them, because that is what is sent most: `HTTP/1.1`, the status and the reason phrase on a line,
+    /// and each field on one. Another protocol writes [`status`](Self::status) and [`fields`](Self::fields) its own way.
+    pub(crate) bytes: Vec<u8>,
+    status: u16,
+    content_length: Option<u64>,
+    pub(crate) has_date: bool,
+    pub(crate) has_server: bool,
+    /// The application asks for the connection to end, where it is for one response at a time.
+    pub(crate) close: bool,
+}
+
+impl Draft {
+    /// Takes everything back.
+    pub fn clear(&mut self) {
+        self.bytes.clear();
+        self.status = 0;
+        self.content_length = None;
+        self.has_date = false;
+        self.has_server = false;
+        self.close = false;
+    }
+
+    /// Whether there is no status yet.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.status == 0
+    }
+
+    /// The status code; 0 if there is none yet.
+    #[must_use]
+    pub fn status(&self) -> u16 {
+        self.status
+    }
+
+    /// What Content-Length was declared to be.
+    #[must_use]
+    pub fn content_length(&self) -> Option<u64> {
+        self.content_length
+    }
+
+    /// The fields so far, without Content-Length.
+    pub fn fields(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
+        self.bytes.split(|&b| b == b'\n').skip(1).filter_map(|line| {
+            let line = line.strip_suffix(b"\r")?;
+            let colon = memchr::memchr(b':', line)?;
+            Some((&line[..colon], line[colon + 1..].trim_ascii()))
+        })
+    }
+
+    /// Begins anew with the status line of a response that the server makes by itself.
+    ///
+    /// # Errors
+    /// As [`start`](Self::start), for a number that is no status.
+    pub fn start_refusal(&mut self, status: u16) -> Result<(), Misuse> {
+        self.start(format!("{status} {}", reason(status)).as_bytes())
+    }
+
+    /// Begins anew with a status such as `200 OK`.
+    ///
+    /// # Errors
+    /// [`Misuse::StatusMalformed`], [`Misuse::StatusInformational`], [`Misuse::ReasonInvalid`].
+    pub fn start(&mut self, status: &[u8]) -> Result<(), Misuse> {
+        self.clear();
+        let [hundreds @ b'0'..=b'9', tens @ b'0'..=b'9', ones @ b'0'..=b'9', b' ', reason @ ..] = status else {
+            return Err(Misuse::StatusMalformed);
+        };
+        if !is_value(reason) {
+            return Err(Misuse::ReasonInvalid);
+        }
+        let code = [hundreds, tens, ones].iter().fold(0, |code, &&digit| code * 10 + u16::from(digit - b'0'));
+        match code {
+            0..100 => return Err(Misuse::StatusMalformed),
+            100..200 => return Err(Misuse::StatusInformational),
+            _ => self.status = code,
+        }
+        self.bytes.extend_from_slice(b"HTTP/1.1 ");
+        self.bytes.extend_from_slice(status);
+        self.bytes.extend_from_slice(b"\r\n");
+        Ok(())
+    }
+
+    /// Adds a field. `Connection` is taken as a wish: `close` is fulfilled, `keep-alive` is the default anyway.
+    ///
+    /// # Errors
+    /// Any [`Misuse`] of a field; the draft is then to be started anew.
+    pub fn field(&mut self, name: &[u8], value: &[u8]) -> Result<(), Misuse> {
+        if !is_token(name) {
+            return Err(Misuse::NameInvalid);
+        }
+        if !is_value(value) {
+            return Err(Misuse::ValueInvalid);
+        }
+        match name.len() {
+            2 | 4 | 6..=8 | 10 | 14 | 16..=19 if !self.note(name, value)? => return Ok(()),
+            _ => {}
+        }
+        self.bytes.extend_from_slice(name);
+        self.bytes.extend_from_slice(b": ");
+        self.bytes.extend_from_slice(value);
+        self.bytes.extend_from_slice(b"\r\n");
+        Ok(())
+    }
+
+    /// Looks at a field that could be of interest to the server; whether it is to be written as it is.
+    fn note(&mut self, name: &[u8], value: &[u8]) -> Result<bool, Misuse> {
+        let is = |known: &[u8]| name.eq_ignore_ascii_case(known);
+        if is(b"content-length") {
+            let length = decimal(value.trim_ascii()).ok_or(Misuse::ContentLengthInvalid)?;
+            if self.content_length.replace(length).is_some() {
+                return Err(Misuse::ContentLengthRepeated);
+            }
+            // The sender writes it, or leaves it out where the status has none.
+            return Ok(false);
+        }
+        if is(b"connection") {
+            for wish in list(value) {
+                if wish.eq_ignore_ascii_case(b"close") {
+                    self.close = true;
+                } else if !wish.eq_ignore_ascii_case(b"keep-alive") {
+                    return Err(Misuse::HopByHop);
+                }
+            }
+            return Ok(false);
+        }
+        let hop_by_hop: [&[u8]; 7] = [
+            b"keep-alive",
+            b"proxy-authenticate",
+            b"proxy-authorization",
+            b"te",
+            b"trailer",
+            b"transfer-encoding",
+            b"upgrade",
+        ];
+        if hop_by_hop.iter().any(|known| is(known)) || is(b"trailers") {
+            return Err(Misuse::HopByHop);
+        }
+        self.has_date |= is(b"date");
+        self.has_server |= is(b"server");
+        Ok(true)
+    }
+}
+
+/// The fields that are the same for every response of a second.
+#[derive(Debug)]
+pub struct Stamp {
+    /// `Date: …` with its CRLF.
+    pub(crate) date: Vec<u8>,
+    /// `Server: …` with its CRLF, or nothing.
+    pub(crate) server: Vec<u8>,
+}
+
+impl Stamp {
+    /// A stamp that names the server; an empty `server` leaves the field out.
+    ///
+    /// # Errors
+    /// [`Misuse::ValueInvalid`] if `server` is no field value.
+    pub fn new(server: &str, unix_seconds: u64) -> Result<Self, Misuse> {
+        if !is_value(server.as_bytes()) {
+            return Err(Misuse::ValueInvalid);
+        }
+        let server = if server.is_empty() { Vec::new() } else { format!("Server: {server}\r\n").into_bytes() };
+        let mut stamp = Self { date: Vec::new(), server };
+        stamp.set_time(unix_seconds);
+        Ok(stamp)
+    }
+
+    /// Sets the Date (RFC 9110 section 6.6.1).
+    pub fn set_time(&mut self, unix_seconds: u64) {
+        let date = httpdate::fmt_http_date(SystemTime::UNIX_EPOCH + Duration::from_secs(unix_seconds));
+        self.date = format!("Date: {date}\r\n").into_bytes();
+    }
+}
+
+/// A whole response of the server's own: a refusal, an error, or what it has to say of itself.
+#[derive(Clone, Copy, Debug)]
+pub struct Page<'a> {
+    /// Its status.
+    pub status: u16,
+    /// Its Content-Type.
+    pub content_type: &'a str,
+    /// Whether nobody may keep it.
+    pub is_fleeting: bool,
+    /// Seconds after which trying again may help (RFC 9110 section 10.2.3).
+    pub retry_after: Option<u64>,
+    /// Its body.
+    pub body: &'a str,
+}
+
+impl<'a> Page<'a> {
+    /// A page for people: the status and one sentence why. The sentence must not repeat anything that the peer sent.
+    #[must_use]
+    pub fn text(status: u16, explanation: &str) -> String {
+        format!("{status} {}\n{explanation}\n", reason(status))
+    }
+
+    /// A page whose body is such a [`text`](Self::text).
+    #[must_use]
+    pub fn error(status: u16, text: &'a str, retry_after: Option<u64>) -> Self {
+        Self { status, content_type: "text/plain; charset=utf-8", is_fleeting: false, retry_after, body: text }
+    }
+
+    /// What the server has to say of itself, as JSON that nobody may keep.
+    #[must_use]
+    pub fn status_report(status: u16, json: &'a str, retry_after: Option<u64>) -> Self {
+        Self { status, content_type: "application/json", is_fleeting: true, retry_after, body: json }
+    }
+
+    /// Its head.
+    #[must_use]
+    pub fn draft(&self) -> Draft {
+        let mut draft = Draft::default();
+        let written = draft
+            .start_refusal(self.status)
+            .and_then(|()| draft.field(b"Content-Type", self.content_type.as_bytes()))
+            .and_then(|()| if self.is_fleeting { draft.field(b"Cache-Control", b"no-store") } else { Ok(()) })
+            .and_then(|()| draft.field(b"Content-Length", self.body.len().to_string().as_bytes()))
+            .and_then(|()| match self.retry_after {
+                Some(seconds) => draft.field(b"Retry-After", seconds.to_string().as_bytes()),
+                None => Ok(()),
+            });
+        debug_assert_eq!(written, Ok(()), "the server's own head is well-formed");
+        draft
+    }
+}
+
+fn reason(status: u16) -> &'static str {
+    match status {
+        200 => "OK",
+        400 => "Bad Request",
+        408 => "Request Timeout",
+        413 => "Content Too Large",
+        414 => "URI Too Long",
+        417 => "Expectation Failed",
+        431 => "Request Header Fields Too Large",
+        500 => "Internal Server Error",
+        501 => "Not Implemented",
+        503 => "Service Unavailable",
+        504 => "Gateway Timeout",
+        505 => "HTTP Version Not Supported",
+        507 => "Insufficient Storage",
+        _ => "Error",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_status_that_we_answer_with_has_its_phrase() {
+        for fault in crate::message::Fault::ALL {
+            assert_ne!(reason(fault.status()), "Error", "{fault:?}");
+        }
+    }
+}

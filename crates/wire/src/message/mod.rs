@@ -1,0 +1,23 @@
+//! What requests and responses are in every protocol: heads, fields, limits, and errors with the status that answers them.
+//!
+//! * [`RequestHead`] is what an application is called with. A protocol's reader lends it, with the fields where they lie.
+//! * [`Draft`] is the head of a response as the application gives it, checked field by field.
+//! * [`Fault`] is a rule that the peer broke; [`Misuse`] is one that the application broke.
+//!
+//! Nothing here says how a message is framed: that is the protocol's.
+
+mod draft;
+mod fault;
+mod field;
+mod limits;
+mod request;
+mod target;
+
+pub use draft::{Draft, Misuse, Page, Stamp};
+pub use fault::Fault;
+pub use field::Field;
+pub use limits::Limits;
+pub use request::{BodyLength, PartialRequestLine, RequestHead, Version};
+pub use target::{Form, Target};
+
+pub(crate) use target::is_host;

@@ -1,0 +1,84 @@
+//! The head of a request.
+
+use super::field::Field;
+use super::target::Target;
+
+/// The minor version decides about persistence and framing; HTTP/1.2 and later minors count as 1.1
+/// (RFC 9110 section 2.5).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Version {
+    /// HTTP/1.0
+    Http10,
+    /// HTTP/1.1
+    Http11,
+}
+
+/// How long the body of a request is, as far as its head says so.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BodyLength {
+    /// There is none.
+    None,
+    /// So many bytes, which may be 0.
+    Known(u64),
+    /// That shows when it ends.
+    Unknown,
+}
+
+impl BodyLength {
+    /// Whether no byte of a body comes.
+    #[must_use]
+    pub fn is_empty(self) -> bool {
+        matches!(self, BodyLength::None | BodyLength::Known(0))
+    }
+}
+
+/// One request's head, borrowed from what its protocol has read.
+#[derive(Clone, Copy, Debug)]
+pub struct RequestHead<'a> {
+    /// The method, a token.
+    pub method: &'a [u8],
+    /// The request target.
+    pub target: Target<'a>,
+    /// The version.
+    pub version: Version,
+    /// The field lines with the blank line behind them; what [`Field`]s are read from.
+    pub block: &'a [u8],
+    /// The field lines in order.
+    pub fields: &'a [Field],
+    /// How long the body is.
+    pub body: BodyLength,
+    /// Set if the block has the same field names in the same order as the one for which `retained` was set last: the
+    /// places in [`fields`](Self::fields) of those whose values differ, in ascending order. All other lines are the same
+    /// byte for byte.
+    pub changed: Option<&'a [u16]>,
+    /// The reader keeps this block to compare the next one with. An application that builds something from a block
+    /// should keep it now, because [`changed`](Self::changed) of later heads refers to it.
+    pub retained: bool,
+}
+
+impl<'a> RequestHead<'a> {
+    /// Whether the block is byte for byte the one for which `retained` was set last.
+    #[must_use]
+    pub fn is_repeated(&self) -> bool {
+        self.changed.is_some_and(<[u16]>::is_empty)
+    }
+
+    /// The value of the first field called `name`, which must be given in lower case.
+    #[must_use]
+    pub fn field(&self, name: &[u8]) -> Option<&'a [u8]> {
+        self.fields.iter().find(|field| field.is(self.block, name)).map(|field| field.value(self.block))
+    }
+}
+
+/// What can be read of a request line, for a log: its head may be broken, or not be whole.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PartialRequestLine<'a> {
+    /// The method, a token.
+    pub method: &'a [u8],
+    /// The target as far as it is here, and as its characters are those of a target.
+    pub target: &'a [u8],
+    /// The target goes on behind that.
+    pub is_cut: bool,
+    /// The version, if it is one that is spoken here.
+    pub version: Option<Version>,
+}
