@@ -6,6 +6,7 @@ import dataclasses
 import enum
 import json
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -83,6 +84,35 @@ def test_routes_lists_each_method_and_path_with_its_handler() -> None:
         ["GET", "/openapi", "kirsch_web.openapi.OpenAPI.index"],
         ["GET", "/{path...}", f"{__name__}.Root.default"],
     ]
+
+
+def test_routes_names_objects_that_are_not_published_by_their_class() -> None:
+    class Users:
+        def show(self, id: int) -> str:
+            return ""
+
+    @web.hide
+    class Helper:
+        def work(self) -> str:
+            return ""
+
+    class Shop:
+        users = Users()
+        helper = Helper()
+        names = ("a", "b")
+
+        def __init__(self) -> None:
+            self.lock = threading.Lock()
+
+        def index(self) -> str:
+            return ""
+
+    text = explain.routes(web.App(Shop()))
+    assert text.splitlines()[1:] == [
+        "Not published, because the class has no index, default or decorated method, nor @web.publish:",
+        "  Shop.users (Users)",
+    ]
+    assert "Not published" not in explain.routes(app())
 
 
 def test_explain_shows_handler_parameters_hooks_and_origins() -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import sys
+from types import FunctionType, MethodType
 
+from kirsch_web import publishing
 from kirsch_web.errors import ConfigError
 from kirsch_web.hooks import POINTS
 
@@ -31,7 +33,44 @@ def routes(app: App) -> str:
     if not rows:
         return "No handler is known before a request arrives.\n"
     width = max(len(path) for path, _, _ in rows)
-    return "".join(f"{method:7} {path:{width}}  {handler}\n" for path, method, handler in rows)
+    lines = [f"{method:7} {path:{width}}  {handler}\n" for path, method, handler in rows]
+    hidden = [f"  {name}\n" for name in private_objects(app.root)]
+    if hidden:
+        lines += [
+            "Not published, because the class has no index, default or decorated method, nor @web.publish:\n",
+            *hidden,
+        ]
+    return "".join(lines)
+
+
+def private_objects(root: object) -> list[str]:
+    """Attributes of the tree that hold objects with public methods, and are not published: meant to be, perhaps."""
+    found: list[str] = []
+    seen: set[int] = set()
+
+    def look(node: Any, where: str) -> None:
+        if id(node) in seen:
+            return
+        seen.add(id(node))
+        attributes: dict[str, Any] = {}
+        for base in reversed(type(node).__mro__):
+            attributes.update(base.__dict__)
+        attributes.update(getattr(node, "__dict__", {}))
+        for name, value in sorted(attributes.items()):
+            if name.startswith("_"):
+                continue
+            if publishing.is_node(value):
+                look(value, f"{where}.{name}")
+            elif not isinstance(value, (type, FunctionType, MethodType)) and publishing.mark_of(type(value)) is None:
+                # Only classes of the application's own: a lock or a connection is no page.
+                own = type(value).__module__.partition(".")[0] == type(root).__module__.partition(".")[0]
+                public = [each for each in vars(type(value)).values() if isinstance(each, FunctionType)]
+                if own and any(not each.__name__.startswith("_") for each in public):
+                    found.append(f"{where}.{name} ({type(value).__name__})")
+
+    if root is not None:
+        look(root, type(root).__name__)
+    return found
 
 
 def _row_key(row: tuple[str, str, str]) -> tuple[str, int]:
