@@ -13,6 +13,9 @@
 //!
 //! While output waits for the peer, nothing is read, parsed or produced for this connection: that is the backpressure, in
 //! both directions. With a serial protocol, nothing of the next request is read while an exchange is under way either.
+//!
+//! The file is long because the steps of the state machine and what ends a connection are read together; what belongs to
+//! heads, bodies, calls and deadlines stands in files of its own.
 
 mod body;
 mod call;
