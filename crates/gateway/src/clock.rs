@@ -1,4 +1,5 @@
-//! The clocks, for the engine, which is told the time, and for finding out how long a call waits.
+//! The clocks: for the engine, which takes the time as an argument, and for measuring how long a call waits. No Python
+//! here.
 
 use engine::{Now, StageClock};
 use std::time::Duration;
@@ -18,7 +19,7 @@ const MONOTONIC: libc::clockid_t = libc::CLOCK_MONOTONIC;
 #[cfg(not(target_os = "linux"))]
 const WALL: libc::clockid_t = libc::CLOCK_REALTIME;
 
-/// The same for whoever asks often: both clocks move on together, so the second is read when the first has.
+/// The same for a caller that asks often: both clocks move on together, so the second is read when the first has.
 #[derive(Debug, Default)]
 pub(crate) struct Clock {
     last: Option<Now>,
@@ -67,7 +68,7 @@ impl StageClock for Fine {
 pub(crate) struct Usage {
     time: Duration,
     worked: Duration,
-    /// Times that it let go of the processor because it had to wait. Being pushed off it by others is no waiting.
+    /// Times that it gave up the processor because it had to wait. Being pushed off it by others is no waiting.
     #[cfg(target_os = "linux")]
     waits: libc::c_long,
 }

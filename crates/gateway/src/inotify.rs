@@ -26,9 +26,9 @@ pub struct Inotify {
 
 /// With its number, which a conversion from `io::Error` does not keep.
 fn os_error(error: Errno) -> PyErr {
-    let told = io::Error::from(error).to_string();
-    let told = told.split(" (os error").next().unwrap_or_default().to_owned();
-    PyOSError::new_err((error.raw_os_error(), told))
+    let text = io::Error::from(error).to_string();
+    let text = text.split(" (os error").next().unwrap_or_default().to_owned();
+    PyOSError::new_err((error.raw_os_error(), text))
 }
 
 impl Inotify {

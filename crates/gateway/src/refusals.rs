@@ -11,7 +11,7 @@ use wire::message::Fault;
 pub(crate) struct Refusals {
     /// There is one for each rule at most.
     kinds: Vec<Kind>,
-    /// Of those that were only counted, nobody was told yet.
+    /// Some were counted and are not reported yet.
     has_more: bool,
 }
 

@@ -74,8 +74,8 @@ impl Server {
             return Err(PyTypeError::new_err("waiter and wait belong together"));
         }
         let mut config = engine_config(&given)?;
-        // Each has threads of its own, so that a call that takes its time keeps nobody waiting whose connection it has; and a share of
-        // all that is bounded.
+        // Each has threads of its own, so that a long call keeps no other connection of its engine waiting, and a share of
+        // each bound.
         let engines: usize = given.take("engines")?;
         let engines =
             if hooks.waiter.is_some() { 1 } else { engines.min(threads / 2).min(config.connections).min(config.queue) };

@@ -60,11 +60,11 @@ pub(crate) fn make_room() -> io::Result<()> {
     if now.ss_flags & libc::SS_DISABLE != 0 || now.ss_size >= size {
         return Ok(()); // handlers run on the thread's own stack, which is large; or it is done
     }
-    // Below it lies a page that nobody may touch, so that what runs over its end does not write elsewhere.
+    // Below it lies a page without access, so that what runs over its end does not write elsewhere.
     // SAFETY: asks for one page; the system tells.
     let page = usize::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) }).unwrap_or(4096);
     let size = size.next_multiple_of(page);
-    // SAFETY: new memory, of which nobody else knows.
+    // SAFETY: new memory, to which nothing else refers.
     let base = unsafe {
         let flags = libc::MAP_PRIVATE | libc::MAP_ANON | libc::MAP_NORESERVE;
         libc::mmap(ptr::null_mut(), page + size, libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0)
@@ -80,7 +80,7 @@ pub(crate) fn make_room() -> io::Result<()> {
             .and_then(|()| check(libc::sigaltstack(&raw const room, ptr::null_mut())))
     };
     if outcome.is_err() {
-        // SAFETY: it was mapped above, and nobody uses it.
+        // SAFETY: it was mapped above, and nothing uses it.
         unsafe { libc::munmap(base, page + size) };
     }
     outcome
@@ -89,11 +89,11 @@ pub(crate) fn make_room() -> io::Result<()> {
 /// The size of a signal's frame on this processor, in bytes.
 fn frame() -> usize {
     #[cfg(target_os = "linux")]
-    // SAFETY: reads what the kernel has told the process at its start; 0 where it has not (before Linux 5.14).
-    let told = unsafe { libc::getauxval(libc::AT_MINSIGSTKSZ) };
+    // SAFETY: reads what the kernel passed to the process at its start; 0 where it did not (before Linux 5.14).
+    let size = unsafe { libc::getauxval(libc::AT_MINSIGSTKSZ) };
     #[cfg(not(target_os = "linux"))]
-    let told = 0;
-    usize::try_from(told).unwrap_or(0).max(libc::MINSIGSTKSZ).max(4096)
+    let size = 0;
+    usize::try_from(size).unwrap_or(0).max(libc::MINSIGSTKSZ).max(4096)
 }
 
 fn check(result: libc::c_int) -> io::Result<()> {

@@ -1,7 +1,7 @@
 //! Stacks of other threads.
 //!
-//! Under the interpreter's lock other threads stand still while one looks at their frames. Without it they go on, and a
-//! frame may be gone while somebody follows its links: faulthandler and `sys._current_frames` leave it at that. So the
+//! Under the GIL other threads stand still while one looks at their frames. Without it they go on, and a frame may be
+//! gone while another thread follows its links: faulthandler and `sys._current_frames` leave it at that. So the
 //! interpreter is asked to stop all threads for the moment, by the same means as its garbage collector does. It offers
 //! that to its own modules only, so it is looked for by name; where it is not found, no stack is shown.
 
@@ -11,17 +11,17 @@ use pyo3::prelude::*;
 use std::ffi::CStr;
 
 /// The code of a frame, its globals, and the line that it is in.
-type Place<'py> = (Bound<'py, PyAny>, Bound<'py, PyAny>, i32);
+type FrameLine<'py> = (Bound<'py, PyAny>, Bound<'py, PyAny>, i32);
 
 /// See the stub.
 #[pyfunction]
-pub(crate) fn follow_frames<'py>(frame: &Bound<'py, PyAny>) -> PyResult<Vec<Place<'py>>> {
+pub(crate) fn follow_frames<'py>(frame: &Bound<'py, PyAny>) -> PyResult<Vec<FrameLine<'py>>> {
     let py = frame.py();
     // SAFETY: the object is live and the thread attached.
     if unsafe { ffi::PyFrame_Check(frame.as_ptr()) } == 0 {
         return Err(PyTypeError::new_err("follow_frames takes a frame"));
     }
-    // Nothing is let go of before the others go on: a destructor could wait for one of them.
+    // Nothing is dropped before the others go on: a destructor could wait for one of them.
     let mut frames = vec![frame.clone()];
     let mut found = Vec::new();
     let followed = stopped(py, || {
@@ -65,7 +65,7 @@ pub(crate) fn are_shown() -> bool {
 type Control = unsafe extern "C" fn(*mut ffi::PyInterpreterState);
 
 fn control(name: &CStr) -> Option<Control> {
-    // SAFETY: the call takes a C string; what has such a name in CPython 3.13 and later is a function of this type, and the
+    // SAFETY: the call takes a C string; a symbol of this name is, in CPython 3.13 and later, a function of this type, and the
     // interpreter is never unloaded. A null pointer is `None`.
     unsafe { std::mem::transmute::<*mut libc::c_void, Option<Control>>(libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr())) }
 }
@@ -83,8 +83,8 @@ impl Drop for Stopped {
     }
 }
 
-/// Does something while all other threads of the interpreter stand still; `None` if they cannot be stopped. `act` lets
-/// go of nothing of Python's and waits for nobody.
+/// Does something while all other threads of the interpreter stand still; `None` if they cannot be stopped. `act` drops
+/// nothing of Python's and waits for no thread.
 fn stopped<R>(_py: Python<'_>, act: impl FnOnce() -> R) -> Option<R> {
     if cfg!(not(Py_GIL_DISABLED)) {
         return Some(act());

@@ -64,7 +64,7 @@ pub(crate) struct Plan<I: Interface> {
     pub(crate) shared: Arc<ServerShared<Host<I>>>,
     /// Others ask how the server is, also while no thread polls the engine.
     pub(crate) answers_health: bool,
-    /// The engine was told to measure the stages of requests.
+    /// The engine measures the stages of requests.
     pub(crate) times_stages: bool,
     pub(crate) replacement: Option<Arc<Replacement>>,
 }

@@ -7,7 +7,8 @@ use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 
 /// Where lines go.
 pub(super) enum Target {
-    /// A descriptor that belongs to somebody else, as standard error does: whoever redirects it redirects the log.
+    /// A descriptor that the process was started with, such as standard error: a program that redirects it redirects the
+    /// log.
     Lent(RawFd),
     /// What was opened for the log.
     Owned(OwnedFd),
@@ -70,7 +71,7 @@ impl Target {
             let error = io::Error::last_os_error();
             match error.kind() {
                 ErrorKind::Interrupted => {}
-                // Somebody who shares the file description has set O_NONBLOCK.
+                // Another process that shares the file description has set O_NONBLOCK.
                 ErrorKind::WouldBlock => self.await_room(),
                 _ => return (written, Err(error)),
             }

@@ -60,7 +60,7 @@ fields! { snapshot =>
     "status_4xx": snapshot.engine.statuses[3],
     "status_5xx": snapshot.engine.statuses[4],
     "connections": snapshot.engine.connections,
-    // The engine does not know a greenlet that waits for its peer from one that works.
+    // The engine does not distinguish a greenlet that waits for its client from one that works.
     "running": snapshot.engine.running.saturating_sub(snapshot.blocked),
     "queued": snapshot.engine.queued,
     "suspended": snapshot.engine.suspended + snapshot.blocked,

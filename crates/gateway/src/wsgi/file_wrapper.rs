@@ -57,7 +57,7 @@ impl FileWrapper {
             return None;
         }
         // Whatever stands in the way of the short cut, the long way reports it if it is a fault. The descriptor is asked for
-        // last: telling lets go of the interpreter, and another thread may close the file meanwhile.
+        // last: `tell` releases the GIL, and another thread may close the file meanwhile.
         let offset: u64 = object.call_method0(intern!(py, "tell")).ok()?.extract().ok()?;
         let descriptor: i32 = object.call_method0(intern!(py, "fileno")).ok()?.extract().ok()?;
         if descriptor < 0 {
@@ -65,7 +65,7 @@ impl FileWrapper {
         }
         // SAFETY: the object has just said that this is its descriptor, and it is alive and not closed while we hold
         // the interpreter; the borrow ends before anything of Python runs again. Where another thread may close it at
-        // any time, the number may be nobody's by now, and then duplicating it fails, or somebody else's.
+        // any time, the descriptor may be closed by now, and then duplicating it fails, or be another file's.
         let file = File::from(unsafe { BorrowedFd::borrow_raw(descriptor) }.try_clone_to_owned().ok()?);
         if cfg!(Py_GIL_DISABLED) {
             // A plain file forgets its descriptor before it closes it, and never gets another: if it still has it, the

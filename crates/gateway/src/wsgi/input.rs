@@ -121,8 +121,8 @@ impl Inputs {
         assign(py, environ, &self.content_length, &text)
     }
 
-    /// Sets the input to one that reads `bytes`, and returns how many they are. `BytesIO` shares them until somebody
-    /// writes, and `read()` of all of it returns that very object.
+    /// Sets the input to one that reads `bytes`, and returns how many they are. `BytesIO` shares them until the
+    /// application writes, and `read()` of all of it returns that very object.
     pub(crate) fn set_bytes(&self, py: Python<'_>, environ: &Object, bytes: &Object) -> PyResult<u64> {
         let stream: Object = self.bytes_io.call1(py, (bytes.bind(py),))?.into();
         assign(py, environ, &self.wsgi_input, &stream)?;

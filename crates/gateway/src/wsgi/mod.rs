@@ -36,7 +36,7 @@ pub(crate) struct Wsgi {
     handles: HandleTypes,
 }
 
-/// What an application is told of its server.
+/// What an application learns of its server.
 pub(crate) struct ServerFacts<'py> {
     pub(crate) multithread: bool,
     pub(crate) multiprocess: bool,
