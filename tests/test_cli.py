@@ -12,6 +12,7 @@ import sys
 import textwrap
 import urllib.request
 from collections.abc import Callable, Iterator, Mapping
+from importlib.metadata import entry_points
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -353,8 +354,27 @@ def test_an_installation_without_the_engine_says_so(here: Path) -> None:
 
 def test_help_names_the_subcommands() -> None:
     for args in (["--help"], ["--help-all"], ["help", "all"]):
-        shown = run(*args).stdout.splitlines()[1]
-        assert shown == "       kirsch check|top|completion|man|bench|profile|survey|help ..."
+        usage = run(*args).stdout.partition("\n\n")[0].splitlines()[1:]
+        shown = "".join(line.strip() for line in usage)
+        installed = sorted(each.name for each in entry_points(group="kirsch.commands"))
+        assert {"bench", "profile", "survey"} <= set(installed)
+        assert shown == f"kirsch check|top|completion|man|{'|'.join(installed)}|help ..."
+
+
+def test_commands_of_kirsch_web_run(tmp_path: Path) -> None:
+    (tmp_path / "shop.py").write_text(
+        "import kirsch_web as web\n\n"
+        "class Root:\n"
+        "    def index(self) -> str:\n"
+        "        return 'books'\n\n"
+        "app = web.App(Root())\n"
+    )
+    done = run("routes", "shop:app", cwd=tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "shop.Root.index" in done.stdout
+    done = run("explain", "shop:app", "GET /", cwd=tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "shop.py:4" in done.stdout
 
 
 @pytest.mark.parametrize("args", [["--help-all"], ["help", "all"]])

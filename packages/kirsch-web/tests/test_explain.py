@@ -151,8 +151,8 @@ def test_the_commands_load_an_application_and_say_what_is_wrong(
     assert capsys.readouterr().out == "GET     /  shop_to_explain.Root.index\n"
     assert explain.main(["explain", "shop_to_explain:make()", "GET /"]) == 0
     assert explain.main(["explain", "shop_to_explain", "/"]) == 0
-    assert explain.routes_command(["shop_to_explain"]) == 0
-    assert explain.explain_command(["shop_to_explain", "GET", "/"]) == 0
+    assert explain.main(["shop_to_explain"], "routes") == 0
+    assert explain.main(["shop_to_explain", "GET", "/"], "explain") == 0
     assert json.loads(_output(capsys, ["openapi", "shop_to_explain"]))["openapi"] == "3.1.0"
     for arguments, status, message in [
         (["routes", "shop_to_explain:other"], 1, "is a int, and not a kirsch_web.App"),

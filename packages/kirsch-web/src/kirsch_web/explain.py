@@ -264,13 +264,3 @@ def _openapi_command(app: App) -> str:
     from kirsch_web.openapi import document
 
     return json.dumps(document(app), indent=2) + "\n"
-
-
-def routes_command(argv: Sequence[str]) -> int:
-    """The command ``kirsch routes``."""
-    return main(argv, "routes")
-
-
-def explain_command(argv: Sequence[str]) -> int:
-    """The command ``kirsch explain``."""
-    return main(argv, "explain")

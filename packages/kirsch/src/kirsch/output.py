@@ -52,7 +52,7 @@ def table(rows: Iterable[tuple[str, ...]], indent: str = "") -> str:
 
 HELP = """\
 usage: kirsch [options] module:app
-       kirsch {commands} ...
+{commands}
 
 Serve the WSGI application `app` of `module` over HTTP/1.1.
 
@@ -86,7 +86,18 @@ def help_text() -> str:
         rows.append((f"{', '.join(flags)} {each.metavar}".strip(), each.summary))
     width = max(len(flags) for flags, _ in rows)
     lines = "\n".join(f"  {flags:{width}}  {prose}" for flags, prose in rows)
-    return HELP.format(commands="|".join(commands.installed()), flags=lines, count=len(SETTINGS))
+    return HELP.format(commands=_command_lines([*commands.installed()]), flags=lines, count=len(SETTINGS))
+
+
+def _command_lines(names: list[str]) -> str:
+    """Return the usage of the commands, in lines of at most 80 columns."""
+    lines = ["       kirsch "]
+    for name in names:
+        word = f"{name} ..." if name == names[-1] else f"{name}|"
+        if len(lines[-1]) + len(word) > 80:
+            lines.append(" " * 14)
+        lines[-1] += word
+    return "\n".join(lines)
 
 
 def help_all() -> str:
