@@ -4,7 +4,7 @@
 #   VENV=.venv          where the build and the tools are installed
 #   PROFILE=release     cargo's profile for the engine; `profiling` adds line tables
 #   BIND=127.0.0.1:8000 where `make serve` listens
-#   PYTEST_ARGS=...     e.g. PYTEST_ARGS='-k chunked -x'
+#   PYTEST_ARGS=...     e.g. PYTEST_ARGS='-k chunked -x'; PYTEST_SLOW_ARGS for the slow tests
 #   FUZZ_ARGS='-s none'  for cargo fuzz: without a sanitizer it is many times faster, and wire has no unsafe code
 #   FUZZ_SECONDS=60     for each target; FUZZ_RUNS=10000000 bounds cases instead; FUZZ_TARGETS='a b' chooses
 #   PEERS=.venvs/peers  a virtual environment that holds the servers to compare with; SCENARIO=ka,chrome,... RIVALS=...
@@ -28,8 +28,9 @@ PEERS ?= $(if $(wildcard .venvs/peers/bin/python),.venvs/peers)
 FOUNDING ?= $(sort $(basename $(notdir $(wildcard survey/founding/*.toml))))
 SCENARIO ?= ka,chrome,mixed,pipe16,close,post8k,large,stream
 NIGHTLY ?= +nightly
-# Two test processes: most tests wait for a socket, but some watch the clock.
-PYTEST_ARGS ?= -n 2
+# Most tests wait for a socket or a process. The slow ones watch the clock, so fewer of them run at a time.
+PYTEST_ARGS ?= -n 4
+PYTEST_SLOW_ARGS ?= -n 2
 
 # Looked for once, and only by the commands that need it.
 PYTHON_GIVEN := $(PYTHON)
@@ -66,13 +67,24 @@ serve: same-python $(STAMPS)/kirsch ## Build the server alone, then serve exampl
 build: same-python $(NATIVE:%=$(STAMPS)/%) $(PURE:%=$(STAMPS)/%) ## Install a release build of all distributions into VENV (quick when nothing changed)
 
 .PHONY: test
-test: build $(STAMPS)/test test-system test-rust test-python ## Build and run every test, the shared corpus too if it is there
+test: build $(STAMPS)/test test-system test-rust test-python ## Build and run the tests but the slow ones, the shared corpus too if it is there
+
+.PHONY: test-all
+test-all: test test-slow ## Run every test on this Python
+
+# What takes long and rarely fails alone.
+.PHONY: test-slow
+test-slow: build $(STAMPS)/test test-system loom ## Run the slow tests: those marked so, loom's models, paths, databases, kirsch-web, a survey
+	SHARED="$(abspath $(SHARED))" $(BIN)/python -m pytest $(PYTEST_SLOW_ARGS) -m slow
+	@$(MAKE) test-path
+	timeout 480 $(MAKE) test-query
+	timeout 300 $(MAKE) test-web
+	@$(MAKE) survey-smoke
 
 .PHONY: test-rust
-test-rust: ## Run the tests of the Rust crates alone, 200 simulated worlds and the models under loom among them
+test-rust: ## Run the tests of the Rust crates alone, 200 simulated worlds among them
 	cargo test --workspace --exclude gateway --exclude load-py --no-fail-fast
 	@$(MAKE) test-gateway
-	@$(MAKE) loom
 
 # The gateway's tests link the interpreter's libpython. Where there is none, those of files that know no Python run alone.
 .PHONY: test-gateway
@@ -94,8 +106,8 @@ sim: ## Simulate the engine's world: SEEDS=5000 of them, or SEED=7 alone with al
 	@cargo run --quiet --profile test --package sim -- $(if $(SEED),$(SEED),1..$(or $(SEEDS),200))
 
 .PHONY: test-python
-test-python: build $(STAMPS)/test ## Run the Python tests alone
-	SHARED="$(abspath $(SHARED))" $(BIN)/python -m pytest $(PYTEST_ARGS)
+test-python: build $(STAMPS)/test ## Run the Python tests alone, but the slow ones
+	SHARED="$(abspath $(SHARED))" $(BIN)/python -m pytest $(PYTEST_ARGS) -m 'not slow'
 	@[ -f $(SHARED)/corpus/run_corpus.py ] || echo "Not run: the shared corpus, which is not at $(SHARED)/corpus."
 
 .PHONY: test-path
@@ -139,8 +151,8 @@ $(WEB_VENV)/.stamps/test: $(WEB)/pyproject.toml
 test-system:
 	bash tests/system_packages.sh
 
-.PHONY: test-all
-test-all: test-system ## Run the Python tests on every CPython >= 3.10 that is found, each in .venvs/X.Y
+.PHONY: test-pythons
+test-pythons: test-system ## Run the Python tests on every CPython >= 3.10 that is found, each in .venvs/X.Y
 	@failed=""; found="$$(.ci/pythons)"; \
 	while read -r version python; do \
 		echo "== CPython $$version ($$python)"; \

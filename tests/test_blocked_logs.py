@@ -138,6 +138,7 @@ PROCESSES = pytest.mark.parametrize(
 
 @PROCESSES
 @pytest.mark.parametrize(("path", "status"), [("/raises", 500), ("/errors", 200)])
+@pytest.mark.slow
 def test_server_serves_and_stops_while_standard_error_is_not_read(
     block: Callable[..., Blocked], write_app: Write, processes: tuple[str, ...], path: str, status: int
 ) -> None:
@@ -223,6 +224,7 @@ def test_access_lines_are_dropped_when_standard_output_is_not_read(
     assert len(lines) + dropped == ENOUGH
 
 
+@pytest.mark.slow
 def test_dropped_lines_are_a_metric(block: Callable[..., Blocked], write_app: Write) -> None:
     site = block(write_app(APP), "-w", "1", "--metrics-bind", "127.0.0.1:0")
     text = site.text
@@ -242,6 +244,7 @@ def test_dropped_lines_are_a_metric(block: Callable[..., Blocked], write_app: Wr
     assert site.terminate() == 0
 
 
+@pytest.mark.slow
 def test_supervisor_reloads_while_standard_error_is_not_read(
     block: Callable[..., Blocked], write_app: Write, tmp_path: Path
 ) -> None:
@@ -283,6 +286,7 @@ def test_server_serves_and_ends_while_its_terminal_is_stopped(block: Callable[..
 
 @pytest.mark.parametrize("workers", ["0", "1"])
 @pytest.mark.parametrize("path", ["/prints", "/buffers"])
+@pytest.mark.slow
 def test_server_stops_when_output_of_the_application_is_not_read(
     block: Callable[..., Blocked], write_app: Write, workers: str, path: str
 ) -> None:
@@ -307,6 +311,7 @@ def test_server_stops_when_output_of_the_application_is_not_read(
     site.terminate()
 
 
+@pytest.mark.slow
 def test_slow_handlers_of_the_access_logger_delay_no_request(block: Callable[..., Blocked], write_app: Write) -> None:
     site = block(write_app(APP), "-w", "1", "--access-logger", stdout=True)
     assert site.get_many("/" + "x" * 500, ENOUGH) == {200}

@@ -262,6 +262,7 @@ STUCK = """
 
 
 @pytest.mark.parametrize("args", [["--threads", "1"], ["--threads", "4"], ["--driver", "gevent"]])
+@pytest.mark.slow
 def test_a_call_that_swallows_the_exception_of_its_deadline_ends_the_process_with_75(
     args: list[str], serve: Serve, write: Write, here: Path
 ) -> None:

@@ -61,6 +61,7 @@ CASES = [
 
 
 @pytest.mark.parametrize(("line", "offered", "absent"), [*CASES, ("kirsch --log-level=d", {"debug"}, {"info"})])
+@pytest.mark.slow
 def test_bash_completes(line: str, offered: set[str], absent: set[str], here: Path) -> None:
     words = re.findall(r"[^ =]+|=", line)
     program = (
@@ -78,6 +79,7 @@ def test_bash_completes(line: str, offered: set[str], absent: set[str], here: Pa
 
 @pytest.mark.skipif(shutil.which("fish") is None, reason="fish is not installed; tests/system_packages.sh does it")
 @pytest.mark.parametrize(("line", "offered", "absent"), CASES)
+@pytest.mark.slow
 def test_fish_completes(line: str, offered: set[str], absent: set[str], here: Path) -> None:
     program = f'source script.fish; complete -C "{line}"'
     done = subprocess.run(
@@ -107,6 +109,7 @@ def test_fish_completes(line: str, offered: set[str], absent: set[str], here: Pa
         ("kirsch bench --connecti", "kirsch bench --connections"),
     ],
 )
+@pytest.mark.slow
 def test_zsh_completes(line: str, completed: str, here: Path) -> None:
     """A terminal with zsh in it: what stands on its line when Tab was pressed."""
     setup = (

@@ -151,6 +151,7 @@ def assert_even(counts: list[int], workers: int) -> None:
 
 @pytest.mark.parametrize("path", ["/", "/sleep/0.002"])
 @pytest.mark.parametrize("workers", [2, 4])
+@pytest.mark.slow
 def test_connections_opened_at_once_are_shared_evenly(
     serve_balanced: Callable[..., Running], workers: int, path: str
 ) -> None:
@@ -253,6 +254,7 @@ def test_killed_worker_is_not_waited_for(serve_balanced: Callable[..., Running])
 
 @needs_lock
 @pytest.mark.parametrize("driver", ["threads", "gevent"])
+@pytest.mark.slow
 def test_worker_whose_gil_is_held_keeps_no_connection_waiting(
     serve_balanced: Callable[..., Running], driver: str
 ) -> None:

@@ -228,6 +228,7 @@ def assert_timed_out(response: Response) -> None:
 
 @every_driver
 @pytest.mark.parametrize("page", ["in_a_loop", "asleep_in_slices", "at_a_lock", "catches_what_is_an_exception"])
+@pytest.mark.slow
 def test_late_call_is_interrupted_and_client_gets_504(timed: Callable[..., Running], driver: str, page: str) -> None:
     site = timed(*flags(driver), TIMEOUT)
     assert_timed_out(get(site, f"/{page}"))
@@ -330,6 +331,7 @@ def was_reset(peer: Peer) -> bool:
 
 @every_driver
 @pytest.mark.parametrize("page", ["sleeps_in_c", "keeps_the_gil", "matches_for_seconds"])
+@pytest.mark.slow
 def test_client_gets_504_while_the_call_is_blocked_in_c(timed: Callable[..., Running], driver: str, page: str) -> None:
     site = serve_blocked(timed, driver, "--access-logfile=-")
     with ask(site, f"/{page}?4000") as peer:
@@ -351,6 +353,7 @@ def test_client_gets_504_while_the_call_is_blocked_in_c(timed: Callable[..., Run
 
 @every_driver
 @pytest.mark.parametrize("page", ["writes_and_keeps_the_gil", "yields_and_keeps_the_gil"])
+@pytest.mark.slow
 def test_client_sees_a_cut_while_the_call_is_blocked_in_c_after_a_part(
     timed: Callable[..., Running], driver: str, page: str
 ) -> None:
@@ -371,6 +374,7 @@ def test_client_sees_a_cut_while_the_call_is_blocked_in_c_after_a_part(
 
 
 @every_driver
+@pytest.mark.slow
 def test_client_has_the_whole_response_when_only_its_close_is_late(timed: Callable[..., Running], driver: str) -> None:
     site = serve_blocked(timed, driver, "--access-logfile=-")
     with ask(site, "/closes_late?4000") as peer:
@@ -384,6 +388,7 @@ def test_client_has_the_whole_response_when_only_its_close_is_late(timed: Callab
 
 
 @every_driver
+@pytest.mark.slow
 def test_pipelined_requests_behind_a_late_one_are_not_run(timed: Callable[..., Running], driver: str) -> None:
     site = serve_blocked(timed, driver)
     pages = ("quick?1", "sleeps_in_c?2000", "catches_the_timeout")
@@ -415,6 +420,7 @@ def test_statistics_count_the_504_once(timed: Callable[..., Running]) -> None:
     ("driver", "page"),
     [("threads", "keeps_the_gil"), ("one thread", "sleeps_in_c"), ("gevent", "sleeps_in_c")],
 )
+@pytest.mark.slow
 def test_blocked_worker_is_replaced_and_waiting_clients_are_told_to_try_again(
     timed: Callable[..., Running], driver: str, page: str
 ) -> None:
@@ -443,6 +449,7 @@ def test_blocked_worker_is_replaced_and_waiting_clients_are_told_to_try_again(
     assert "is killed" not in site.stderr
 
 
+@pytest.mark.slow
 def test_stuck_worker_is_replaced_and_its_other_clients_lose_nothing(
     timed: Callable[..., Running], tmp_path: Path
 ) -> None:
@@ -554,6 +561,7 @@ def test_deadline_of_queued_response_does_not_interrupt_the_running_call(
 
 
 @every_driver
+@pytest.mark.slow
 def test_deadline_does_not_interrupt_the_next_request(timed: Callable[..., Running], driver: str) -> None:
     """Calls that end right at their deadline, and quick ones behind them in the same thread."""
     print("seed", SEED)
@@ -605,6 +613,7 @@ threading.Thread.start = start_slowly
 """
 
 
+@pytest.mark.slow
 def test_deadline_does_not_interrupt_the_server_itself(timed: Callable[..., Running]) -> None:
     """The first call of a thread has begun when a further thread is started, which takes longer than it may."""
     site = timed("--threads=4", TIMEOUT, before=SLOW_STARTS)
@@ -621,6 +630,7 @@ def test_deadline_does_not_interrupt_the_server_itself(timed: Callable[..., Runn
 # What cannot be ended
 
 
+@pytest.mark.slow
 def test_call_stuck_in_c_ends_the_process_after_other_requests_finish(
     timed: Callable[..., Running], tmp_path: Path
 ) -> None:
@@ -643,6 +653,7 @@ def test_call_stuck_in_c_ends_the_process_after_other_requests_finish(
 
 
 @pytest.mark.parametrize("driver", ["one thread", "gevent"])
+@pytest.mark.slow
 def test_greenlet_that_blocks_the_hub_ends_the_process(timed: Callable[..., Running], driver: str) -> None:
     site = timed("--workers=0", *flags(driver), TIMEOUT, "--graceful-timeout=400ms")
     with ask(site, "/stuck_in_c") as stuck:

@@ -270,6 +270,7 @@ def test_systemd_finds_the_service_hardened(shop: Path, tmp_path: Path, program:
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr
 
 
+@pytest.mark.slow
 def test_the_service_runs_as_systemd_would_run_it(shop: Path, tmp_path: Path, launch: Callable[..., Running]) -> None:
     _, service = unit("shop.service", shop)
     assert service["Service"]["Type"] == "notify"

@@ -147,6 +147,7 @@ def test_former_module_runs_the_command() -> None:
         assert done.stdout.startswith("usage: kirsch bench")
 
 
+@pytest.mark.slow
 def test_commands_appear_with_their_distribution(site: Site) -> None:
     site.link("kirsch-bench")
     for name in sorted(BENCH):

@@ -101,6 +101,7 @@ STUCK = [
 
 
 @pytest.mark.parametrize(("driver", "page"), STUCK)
+@pytest.mark.slow
 def test_health_is_answered_while_no_thread_polls_the_engine(driver: str, page: str, tmp_path: Path) -> None:
     board = Board(tmp_path)
     options: dict[str, Any] = DRIVERS[driver] | {"scoreboard": board.path, "stall_timeout": 1.0}
@@ -136,6 +137,7 @@ def test_health_is_answered_while_no_thread_polls_the_engine(driver: str, page: 
 
 
 @pytest.mark.parametrize("driver", [pytest.param("threads", marks=needs_lock), "one thread", "gevent"])
+@pytest.mark.slow
 def test_clients_are_served_while_the_gil_is_held(driver: str, tmp_path: Path) -> None:
     with (
         native_site(health_path="/healthz", **DRIVERS[driver]) as site,
@@ -170,6 +172,7 @@ def test_health_fails_while_draining_or_stopping(driver: str) -> None:
 
 
 @needs_lock
+@pytest.mark.slow
 def test_it_can_be_told_while_the_interpreter_is_held(tmp_path: Path) -> None:
     """A check that comes bit by bit, and others that say nothing, or leave."""
     with native_site(health_path="/healthz", **DRIVERS["threads"]) as site, Fifo(tmp_path) as fifo:
@@ -196,6 +199,7 @@ def test_it_can_be_told_while_the_interpreter_is_held(tmp_path: Path) -> None:
         wait_until(lambda: json.loads(check(site).body)["connections"] == 1, "no other connection is left")
 
 
+@pytest.mark.slow
 def test_when_it_counts_as_stalled_is_a_setting(serve: Serve, write_app: Callable[[str], str]) -> None:
     app = write_app("""
         import time

@@ -77,6 +77,7 @@ def open_and_ask(site: Running, count: int, times: int) -> list[socket.socket]:
     return socks
 
 
+@pytest.mark.slow
 def test_ten_thousand_idle_connections(serve: Serve, write_app: Callable[[str], str]) -> None:
     if not raise_descriptor_limit(CONNECTIONS + WARM_UP + 200):
         pytest.skip(f"the hard limit on open files is below {CONNECTIONS + WARM_UP + 200} (ulimit -Hn)")

@@ -18,6 +18,8 @@ import sys
 
 import pytest
 
+import pytest
+
 
 def connect():
     listener = socket.create_server(("127.0.0.1", 0))
@@ -77,12 +79,14 @@ def run(folder: Path, source: str) -> str:
     return done.stdout
 
 
+@pytest.mark.slow
 def test_a_failed_test_leaves_nothing_open_that_fails_the_next(tmp_path: Path) -> None:
     output = run(tmp_path, FAILS)
     assert "2 failed, 2 passed, 1 error in" in output.splitlines()[-1], output
     assert "PytestUnraisableExceptionWarning" not in output
 
 
+@pytest.mark.slow
 def test_a_passing_test_that_leaves_a_socket_open_fails(tmp_path: Path) -> None:
     output = run(tmp_path, LEAKS)
     assert "1 failed in" in output.splitlines()[-1], output

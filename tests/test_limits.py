@@ -444,6 +444,7 @@ def test_running_out_of_descriptors_is_survived(
     assert site.stderr.count("accepting pauses") == 1
 
 
+@pytest.mark.slow
 def test_ten_thousand_slow_clients_do_not_delay_a_fast_one(serve: Serve, write_app: Callable[[str], str]) -> None:
     number = 10_000
     if not raise_descriptor_limit(number + 200):
@@ -521,6 +522,7 @@ class TinyChunks(threading.Thread):
 
 
 @pytest.mark.parametrize("buffering", ["on", "off"])
+@pytest.mark.slow
 def test_get_is_answered_while_others_upload_in_tiny_chunks(
     serve: Serve, write_app: Callable[[str], str], buffering: str
 ) -> None:

@@ -144,6 +144,7 @@ def test_an_application_that_cannot_be_imported(systemd: Systemd, page: Callable
     assert page().isdigit()
 
 
+@pytest.mark.slow
 def test_the_watchdog(systemd: Systemd, page: Callable[[], str]) -> None:
     worker = int(page())
     systemd.wait_for("site.service", "ActiveState", "active")

@@ -477,6 +477,7 @@ def test_counters_continue_when_workers_are_replaced(supervised: Callable[..., t
     assert sum(restarts.values()) == 5
 
 
+@pytest.mark.slow
 def test_metrics_are_served_while_every_worker_is_stuck(serve: Serve, write_app: Callable[[str], str]) -> None:
     module = write_app(
         """
@@ -527,6 +528,7 @@ def test_slow_request_is_in_the_status(
 
 
 @every_concurrent_driver
+@pytest.mark.slow
 def test_running_requests_are_published_while_a_client_reads_them(
     supervised: Callable[..., tuple[Running, str]], driver: str, tmp_path: Path
 ) -> None:
@@ -573,6 +575,7 @@ def test_slow_requests_of_killed_worker_stay_in_the_status(
         peer.close()
 
 
+@pytest.mark.slow
 def test_kirsch_top_finds_a_real_server(supervised: Callable[..., tuple[Running, str]]) -> None:
     site, url = supervised("--workers=2")
     for address in (url, str(site.pid)):

@@ -141,6 +141,7 @@ DRIVERS = pytest.mark.parametrize("driver", ["--threads=4", "--threads=1", "--dr
 
 @MODES
 @DRIVERS
+@pytest.mark.slow
 def test_twenty_reloads(
     under_load: Callable[..., tuple[Running, list[Client]]], mode: tuple[str, ...], driver: str
 ) -> None:
@@ -151,6 +152,7 @@ def test_twenty_reloads(
         site.wait_for("SIGHUP: done", after=seen, timeout=20)
 
 
+@pytest.mark.slow
 def test_reloads_with_sockets_for_each_worker(under_load: Callable[..., tuple[Running, list[Client]]]) -> None:
     """What has queued for a worker's own socket waits for its successor there."""
     site, _clients = under_load("-w3", "--reuse-port")
@@ -171,6 +173,7 @@ def test_twenty_reloads_at_once(under_load: Callable[..., tuple[Running, list[Cl
 
 
 @MODES
+@pytest.mark.slow
 def test_twenty_upgrades(under_load: Callable[..., tuple[Running, list[Client]]], mode: tuple[str, ...]) -> None:
     site, _clients = under_load("-w2", *mode)
     for _ in range(20):
@@ -179,6 +182,7 @@ def test_twenty_upgrades(under_load: Callable[..., tuple[Running, list[Client]]]
         site.wait_for("SIGUSR2: done", after=seen, timeout=20)
 
 
+@pytest.mark.slow
 def test_upgrades_to_another_layout_of_the_scoreboard(
     under_load: Callable[..., tuple[Running, list[Client]]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -217,6 +221,7 @@ def test_upgrades_to_another_layout_of_the_scoreboard(
         wait_until(lambda asked=asked: clients[1].requests > asked + 20, "it goes on")  # type: ignore[misc]
 
 
+@pytest.mark.slow
 def test_storms_of_more_and_less(under_load: Callable[..., tuple[Running, list[Client]]]) -> None:
     site, _clients = under_load("-w2")
     for _ in range(12):
@@ -228,6 +233,7 @@ def test_storms_of_more_and_less(under_load: Callable[..., tuple[Running, list[C
 
 
 @DRIVERS
+@pytest.mark.slow
 def test_fifty_requests_for_each_worker(under_load: Callable[..., tuple[Running, list[Client]]], driver: str) -> None:
     _site, clients = under_load("-w4", "--max-requests=50", "--max-requests-jitter=10", driver)
     wait_until(lambda: sum(client.requests for client in clients) > 2000, "there were many", timeout=40)
@@ -235,6 +241,7 @@ def test_fifty_requests_for_each_worker(under_load: Callable[..., tuple[Running,
 
 
 @MODES
+@pytest.mark.slow
 def test_waking_up(serve: Serve, write_app: Write, mode: tuple[str, ...]) -> None:
     site = serve(write_app(APP), "-w2", "--inactivity-timeout=300ms", *mode)
     requests = 0

@@ -135,6 +135,7 @@ print(json.dumps(used))
     ]
 
 
+@pytest.mark.slow
 def test_a_declared_setting_is_in_help_completion_and_the_manual(copy: Path) -> None:
     help_all = run(copy, "-m", "kirsch", "--help-all").stdout
     manual = run(copy, "-m", "kirsch", "man").stdout

@@ -175,6 +175,7 @@ class Site:
 
 @pytest.mark.parametrize("preload", [False, True], ids=["fork", "preload"])
 @pytest.mark.parametrize("section", [name for name in SECTIONS if any(each.section == name for each in RELOADABLE)])
+@pytest.mark.slow
 def test_reload_with_a_changed_setting_changes_nothing_when_it_fails(
     serve: Serve, tmp_path: Path, section: str, preload: bool
 ) -> None:

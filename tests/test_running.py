@@ -76,6 +76,7 @@ def test_stop_returns_the_exit_status_and_completes_the_log(fake: Callable[[str]
         ),
     ],
 )
+@pytest.mark.slow
 def test_faults_in_the_log_and_at_the_end(fake: Callable[[str], Running], program: str, complaint: str) -> None:
     complaints = fake(program).finish()
     assert len(complaints) == 1

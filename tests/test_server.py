@@ -584,6 +584,7 @@ def test_int_and_quit_are_fast(number: int, serve: Serve, write_app: Callable[[s
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.slow
 def test_a_second_signal_ends_at_once(number: int, serve: Serve, write_app: Callable[[str], str]) -> None:
     running = serve(write_app(STREAM), "--graceful-timeout", "1h")
     with InFlight((running.host, running.port)):

@@ -27,6 +27,7 @@ pytestmark = pytest.mark.skipif(not RUNNER.is_file(), reason=f"there is no share
 # Where silence is the right answer, the runner waits out a timeout of its own; there are many such cases.
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("delivery", ["whole", "bytes", "split"])
+@pytest.mark.slow
 def test_every_shared_case_is_answered_as_the_rfcs_mandate(serve: Serve, delivery: str) -> None:
     server = serve("echo_app:app", cwd=CORPUS)
     command = [sys.executable, str(RUNNER), server.host, str(server.port), "--delivery", delivery]

@@ -91,6 +91,7 @@ def test_start_retries_when_no_worker_can_be_forked(start: Callable[..., Running
     assert int(site.page()) in site.wait_for_workers(2)
 
 
+@pytest.mark.slow
 def test_crashed_worker_is_replaced_later_with_backoff(start: Callable[..., Running], limit: Limit) -> None:
     site = start("-w2")
     before = site.wait_for_workers(2)

@@ -100,6 +100,7 @@ def no_crash(site: Running) -> None:
 
 @ENVIRONMENTS
 @pytest.mark.parametrize("args", [("-w1",), ("--preload",), ("--threads=1",), ("--driver=gevent",)], ids=" ".join)
+@pytest.mark.slow
 def test_worker_survives_many_signals_at_once(
     serve: Serve, write_app: Write, args: tuple[str, ...], env: dict[str, str]
 ) -> None:

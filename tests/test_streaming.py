@@ -141,6 +141,7 @@ def test_the_input_reads_like_a_file(serve: Serve, driver: str, framing: str, mo
 
 @every_driver
 @every_framing
+@pytest.mark.slow
 def test_a_body_that_is_not_read_stays_with_the_client(serve: Serve, driver: str, framing: str, tmp_path: Path) -> None:
     """Backpressure: what the application does not take, the client cannot send, and the server does not buffer."""
     site = serve_waiting(serve, *flags(driver), UNBUFFERED)

@@ -135,6 +135,7 @@ def test_every_option_of_another_server_is_known(server: str) -> None:
 
 
 @pytest.mark.parametrize("server", PEERS)
+@pytest.mark.slow
 def test_every_option_of_another_server_is_answered_on_the_command_line(server: str) -> None:
     """Those that are no flags here: with what is known of them, and never with a guess at a misspelling."""
     for flag in " ".join(PEERS[server]).split():

@@ -193,6 +193,7 @@ def test_backoff_resets_after_worker_has_served_for_a_while() -> None:
     assert backoff.failed(ready + YOUNG_SECONDS + 0.1, at_least=0.5, ready_at=[ready]) == 0.5
 
 
+@pytest.mark.slow
 def test_backoff_after_failed_imports_grows_in_a_server(serve: Serve, write_app: Write, tmp_path: Path) -> None:
     broken = tmp_path / "broken"
     module = write_app(f"import os\nif os.path.exists({str(broken)!r}): raise LookupError\n" + textwrap.dedent(APP))
@@ -297,6 +298,7 @@ def test_sigterm_lets_requests_finish(serve: Serve, write_app: Write, args: tupl
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGQUIT])
+@pytest.mark.slow
 def test_sigint_and_sigquit_stop_within_a_second(serve: Serve, write_app: Write, number: signal.Signals) -> None:
     site = serve(write_app(APP), "-w2")
     waiting = in_background(site, "/wait?2.2")

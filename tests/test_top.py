@@ -198,6 +198,7 @@ def test_without_a_terminal_it_is_once(family: Family) -> None:
     assert run(family.url).stdout.startswith(" shop.wsgi:app")
 
 
+@pytest.mark.slow
 def test_addresses_as_people_write_them(family: Family, tmp_path: Path) -> None:
     bare = family.url.removeprefix("http://")
     for address in (bare, bare.removeprefix("127.0.0.1"), f"{family.url}/", f"{family.url}/metrics"):
@@ -206,6 +207,7 @@ def test_addresses_as_people_write_them(family: Family, tmp_path: Path) -> None:
         assert f"pid {other.pid}" in once(other.url)
 
 
+@pytest.mark.slow
 def test_without_address_the_supervisors_scoreboard_is_read(family: Family, tmp_path: Path) -> None:
     family.do("claim", requests=60)
     file = tmp_path / "pid"

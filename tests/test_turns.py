@@ -82,6 +82,7 @@ def test_new_connection_wakes_one_worker_and_workers_alternate(serve: Serve, wri
 
 
 @needs_lock
+@pytest.mark.slow
 def test_connection_does_not_go_to_worker_whose_gil_is_held(serve: Serve, write_app: Write) -> None:
     site = serve(write_app(APP) + ":app", "--workers", "2")
     site.wait_for_workers(2)

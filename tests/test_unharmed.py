@@ -91,6 +91,7 @@ def test_an_application_that_responds_from_another_thread(serve: Serve, driver: 
 
 @every_concurrent_driver
 @pytest.mark.parametrize("released", [True, False])
+@pytest.mark.slow
 def test_term_with_half_of_the_requests_blocked(serve: Serve, driver: str, released: bool, tmp_path: Path) -> None:
     """The others are answered in any case; these are if they come to their end in time, and are cut if not."""
     site = serve_waiting(serve, *flags(driver), "--graceful-timeout", "20s" if released else "1s")
@@ -151,6 +152,7 @@ def app(environ, start_response):
 
 
 @every_driver
+@pytest.mark.slow
 def test_term_while_a_failure_is_being_reported(
     serve: Serve, write_app: Callable[[str], str], driver: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -199,6 +201,7 @@ def _is_reset(peer: Peer) -> bool:
 @every_driver
 @pytest.mark.parametrize("buffering", ["on", "off"])
 @pytest.mark.parametrize("farewell", ["stands still", "close", "abort"])
+@pytest.mark.slow
 def test_a_body_that_stops_halfway(serve: Serve, driver: str, buffering: str, farewell: str) -> None:
     """Buffered, it never reaches the application; else read() raises. A client that still reads gets 408."""
     site = serve_waiting(serve, *flags(driver), "--body-timeout=300ms", f"--request-buffering={buffering}")

@@ -80,6 +80,7 @@ def test_upgrade_reads_settings_that_a_reload_cannot_change(start: Callable[...,
     assert site.page() == "one"
 
 
+@pytest.mark.slow
 def test_upgrade_lets_old_workers_finish_their_requests(start: Callable[..., Running], tmp_path: Path) -> None:
     site = start()
     answers: list[str] = []

@@ -105,6 +105,7 @@ def date(site: Running) -> float:
     return email.utils.parsedate_to_datetime(found).timestamp() - time.time()
 
 
+@pytest.mark.slow
 def test_setting_the_clock_changes_nothing(serve: Serve, write_app: Write, clock: Clock) -> None:
     site = serve(
         write_app(APP), "-w2", "--deadlock-timeout=3s", "--max-lifetime=1h", "--inactivity-timeout=1h",

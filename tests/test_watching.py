@@ -525,6 +525,7 @@ def test_change_right_after_the_start_is_not_missed(
     wait_for_answer(server, "other")
 
 
+@pytest.mark.slow
 def test_reload_prints_what_it_watches_and_needs_no_package(serve: Serve, project: Path, tmp_path: Path) -> None:
     hidden = tmp_path / "hidden"
     hidden.mkdir()

@@ -138,6 +138,7 @@ FIRST_WORDS = (2 if sys.version_info < (3, 14) else 5) << 20
 
 
 @MODES
+@pytest.mark.slow
 def test_inactivity_stops_workers_and_a_connection_starts_them(
     serve: Serve, write_app: Write, mode: tuple[str, ...]
 ) -> None:
@@ -179,6 +180,7 @@ def test_reload_while_asleep_serves_new_code(serve: Serve, write_app: Write) -> 
 # Deadlocks, and ends that do not come
 
 
+@pytest.mark.slow
 def test_deadlock_timeout_kills_worker_whose_gil_is_held(serve: Serve, write_app: Write) -> None:
     site = serve(write_app(APP), "--deadlock-timeout=2500ms", "--threads=4")
     (first,) = site.worker_pids()
@@ -189,12 +191,14 @@ def test_deadlock_timeout_kills_worker_whose_gil_is_held(serve: Serve, write_app
     assert get(site) == second
 
 
+@pytest.mark.slow
 def test_computing_worker_is_not_killed_as_deadlocked(serve: Serve, write_app: Write) -> None:
     site = serve(write_app(APP), "--deadlock-timeout=2500ms", "--threads=4")
     (first,) = site.worker_pids()
     assert get(site, "/compute?4") == first
 
 
+@pytest.mark.slow
 def test_workers_are_not_killed_after_supervisor_was_stopped(serve: Serve, write_app: Write) -> None:
     site = serve(write_app(APP), "--deadlock-timeout=2500ms")
     (first,) = site.worker_pids()
@@ -207,6 +211,7 @@ def test_workers_are_not_killed_after_supervisor_was_stopped(serve: Serve, write
     assert site.worker_pids() == [first]
 
 
+@pytest.mark.slow
 def test_worker_with_a_stuck_request_is_replaced(serve: Serve, write_app: Write) -> None:
     site = serve(write_app(APP), "--timeout=300ms", "--graceful-timeout=300ms", "-w1", "--threads=2")
     (first,) = site.worker_pids()
@@ -288,6 +293,7 @@ def test_scaling_keeps_to_min_and_max_workers() -> None:
     assert ScalingPolicy().wanted(0.0, 1, 2, 8, idle) == 2
 
 
+@pytest.mark.slow
 def test_load_starts_more_workers(serve: Serve, write_app: Write) -> None:
     site = serve(write_app(APP), "--min-workers=1", "--max-workers=3", "--threads=1")
     assert len(site.worker_pids()) == 1

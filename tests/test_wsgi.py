@@ -491,6 +491,7 @@ def test_wsgi_errors_is_the_log(site: Running) -> None:
     site.wait_for("^one for the log: snow \N{SNOWMAN}\ntwo for the log\nthree for the log$", after=log)
 
 
+@pytest.mark.slow
 def test_names_and_paths_without_number_do_not_fill_memory(site: Running) -> None:
     def send(begin: int, end: int) -> None:
         """Names, values and paths that no other request has, each head twice so that it is worth remembering."""

@@ -33,6 +33,7 @@ def processors() -> list[str]:
     return ["--server-cpu", str(usable[0]), "--client-cpu", str(usable[-1])]
 
 
+@pytest.mark.slow
 def test_servers_are_measured_beside_the_floor(processors: list[str]) -> None:
     kirsch = f"{sys.executable} -m kirsch {{app}} --bind 127.0.0.1:{{port}}"
     done = yardstick(
@@ -53,6 +54,7 @@ def test_servers_are_measured_beside_the_floor(processors: list[str]) -> None:
             assert row["rss_mib"] > 0
 
 
+@pytest.mark.slow
 def test_a_server_that_does_not_start_is_told_and_the_others_are_measured(processors: list[str]) -> None:
     done = yardstick(*processors, "--rounds", "1", "--seconds", "1", "--server", "broken=/bin/false")
     assert done.returncode == 1

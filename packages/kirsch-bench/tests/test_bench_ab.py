@@ -237,6 +237,7 @@ def test_the_arguments_of_a_session_need_no_server() -> None:
     assert args.endswith(":8080/")
 
 
+@pytest.mark.slow
 def test_a_session_without_a_server_says_who_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))  # bound, and not listening
@@ -245,6 +246,7 @@ def test_a_session_without_a_server_says_who_does_not_answer(monkeypatch: pytest
             kirsch_bench.ABSession("/", 100, 5, command="").run()
 
 
+@pytest.mark.slow
 def test_a_thread_report_without_a_list_takes_the_default() -> None:
     with scripted() as server:
         done = bench(

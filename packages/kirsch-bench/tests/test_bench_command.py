@@ -197,6 +197,7 @@ def test_a_rate_is_kept_whatever_the_server_does() -> None:
     assert len(server.asked) == 240
 
 
+@pytest.mark.slow
 def test_arrivals_go_ahead_on_a_connection_as_deep_as_was_said() -> None:
     """One connection and a server that answers after 50 ms: 20 a second at most, of 40, and none is dropped for it."""
 
@@ -215,6 +216,7 @@ def test_arrivals_go_ahead_on_a_connection_as_deep_as_was_said() -> None:
     assert found["service"]["max"] > 0.45
 
 
+@pytest.mark.slow
 def test_a_stall_is_in_the_latency_of_those_who_would_have_come_meanwhile() -> None:
     """100 requests a second for 2 s, and one stall of 0.5 s: a quarter wait for it, half of these a quarter second."""
 
@@ -276,6 +278,7 @@ HEAD = b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\n"
         ("hash", lambda asked: ok(b"Hello" if asked.number % 2 else b"Hallo")),
     ],
 )
+@pytest.mark.slow
 def test_what_goes_wrong_is_reported_as_what_it_is(error: str, respond: Callable[[Asked], bytes]) -> None:
     timeout = "0.3s" if error == "timeout" else "20s"
     with scripted(respond) as server:
@@ -288,6 +291,7 @@ def test_what_goes_wrong_is_reported_as_what_it_is(error: str, respond: Callable
     assert f"× {error}" in done.stderr  # the summary, as standard output has the report
 
 
+@pytest.mark.slow
 def test_pages_that_vary_are_fine_where_it_is_said() -> None:
     with scripted(lambda asked: ok(str(asked.number).encode())) as server:
         assert bench("-n", "20", "-c", "1", server.url).returncode == 1
@@ -302,6 +306,7 @@ def test_statuses_can_be_expected() -> None:
         assert measured("-n", "3", "-c", "1", "--status", "400-403", server.url, status=1)["result"]["ok"] == 0
 
 
+@pytest.mark.slow
 def test_a_server_that_dies_midway_is_reported_and_not_waited_for() -> None:
     with scripted() as server:
         process = subprocess.Popen(

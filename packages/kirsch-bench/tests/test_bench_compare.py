@@ -330,6 +330,7 @@ def test_help_is_there() -> None:
 # ------------------------------------------------------------------------------------------------------------ for real
 
 
+@pytest.mark.slow
 def test_reports_of_real_runs_are_compared(tmp_path: Path) -> None:
     paths = [str(tmp_path / name) for name in ("a.json", "b.json")]
     for path in paths:

@@ -70,6 +70,7 @@ def environment(url: str) -> dict[str, str]:
 @pytest.mark.parametrize(
     "runner", [["unittest", "simple.Simple.test_simple"], ["unittest", "simple"], ["pytest", "-q", "simple.py"]]
 )
+@pytest.mark.slow
 def test_unittest_and_pytest_run_it(runner: list[str], write: Write) -> None:
     folder = write(SIMPLE).parent
     with scripted() as server:
@@ -97,6 +98,7 @@ def test_a_failure_is_an_ordinary_one(write: Write) -> None:
 # ----------------------------------------------------------------------------------------------------- as a bench
 
 
+@pytest.mark.slow
 def test_cycles_have_funkloads_figures(write: Write, tmp_path: Path) -> None:
     with scripted() as server:
         done = bench(
@@ -138,6 +140,7 @@ def test_users_are_shared_by_processes(write: Write, tmp_path: Path) -> None:
     assert len({asked.path for asked in server.asked}) == 2
 
 
+@pytest.mark.slow
 def test_each_run_is_a_new_visitor_unless_the_class_says_otherwise(write: Write) -> None:
     def respond(asked: Asked) -> bytes:
         return ok(extra="Set-Cookie: seen=yes; Path=/\r\n")
@@ -211,6 +214,7 @@ def test_a_pause_after_each_page_is_not_counted_as_its_time(write: Write, tmp_pa
     assert pages["med"] < 0.09
 
 
+@pytest.mark.slow
 def test_a_server_that_stalls_is_reported_and_nothing_hangs(write: Write) -> None:
     def respond(asked: Asked) -> bytes:
         if asked.number > 20:
@@ -226,6 +230,7 @@ def test_a_server_that_stalls_is_reported_and_nothing_hangs(write: Write) -> Non
     assert time.monotonic() - began < 20
 
 
+@pytest.mark.slow
 def test_a_test_that_never_ends_is_told(write: Write) -> None:
     source = """
         import time

@@ -66,6 +66,7 @@ def looked_at(browser: str, page: Path, width: int) -> dict[str, Any]:
     return seen
 
 
+@pytest.mark.slow
 def test_a_load_test_shows_all_its_columns_at_every_width(browser: str, tmp_path: Path) -> None:
     script, page = tmp_path / "shop.py", tmp_path / "shop.html"
     script.write_text(LOAD_TEST)
@@ -84,6 +85,7 @@ def test_a_load_test_shows_all_its_columns_at_every_width(browser: str, tmp_path
         assert pages[-1] == "P95"
 
 
+@pytest.mark.slow
 def test_a_measurement_shows_all_its_percentiles_at_every_width(browser: str, tmp_path: Path) -> None:
     page = tmp_path / "load.html"
     with scripted(lambda _: ok()) as server:

@@ -147,6 +147,7 @@ def test_what_is_no_promise_is_refused(text: str) -> None:
         slo.parse(text)
 
 
+@pytest.mark.slow
 def test_the_command_searches_and_shows_each_step() -> None:
     with scripted(lambda _: ok()) as server:
         done = run_bench(
@@ -159,6 +160,7 @@ def test_the_command_searches_and_shows_each_step() -> None:
     assert "p99<2s holds at 100.0 requests a second" in done.stdout
 
 
+@pytest.mark.slow
 def test_a_promise_that_breaks_ends_with_an_error() -> None:
     with scripted(lambda _: ok(status="500 Internal Server Error")) as server:
         done = run_bench("--slo", "p99<2s", "-R", "40", "-z", "0.5s", "--warmup", "0.1s", server.url)

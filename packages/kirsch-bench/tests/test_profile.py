@@ -220,6 +220,7 @@ def test_an_answer_without_an_end_is_given_up(folder: Path) -> None:
     assert "Stages" not in done.stdout
 
 
+@pytest.mark.slow
 def test_a_call_that_never_returns_is_given_up(folder: Path) -> None:
     done = profile(folder, "--patience", "200ms", "demo:app", "/hang", status=1)
     assert "had not been answered as a whole" in done.stdout
@@ -246,6 +247,7 @@ def test_the_application_is_loaded_as_for_serving(folder: Path, tmp_path: Path) 
     assert document["answer"]["status"] == 200
 
 
+@pytest.mark.slow
 def test_nothing_is_written_to_the_access_log(folder: Path) -> None:
     profile(folder, "-n", "20", "--access-logfile", "access.log", "demo:app", "/small")
     assert not (folder / "access.log").exists()

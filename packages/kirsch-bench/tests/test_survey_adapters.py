@@ -190,6 +190,7 @@ def test_versions_and_requirements_of_the_file_are_installed(tmp_path: Path) -> 
     assert candidate.requirements == ("gunicorn==23.0.0", "setproctitle")
 
 
+@pytest.mark.slow
 def test_an_install_that_fails_is_a_row_with_pips_word(tmp_path: Path) -> None:
     nothing = tmp_path / "nothing-1.0-py3-none-any.whl"
     (candidate,) = subjects.candidates(of_file(tmp_path, f'adapter = "wsgiref"\nrequirements = ["{nothing}"]'), [])
@@ -203,6 +204,7 @@ def test_an_install_that_fails_is_a_row_with_pips_word(tmp_path: Path) -> None:
     assert not [each for each in (tmp_path / "venvs").iterdir() if each.is_dir()]
 
 
+@pytest.mark.slow
 def test_an_environment_is_made_once_and_used_again(tmp_path: Path) -> None:
     venvs = Venvs(str(tmp_path / "venvs"))
     told: list[str] = []

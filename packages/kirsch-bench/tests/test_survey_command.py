@@ -108,6 +108,7 @@ def folder(tmp_path: Path) -> Folder:
     return Folder(tmp_path)
 
 
+@pytest.mark.slow
 def test_two_servers_take_turns_and_all_of_it_is_recorded(folder: Folder) -> None:
     folder.write("ok", "forks")
     done = folder.run("--rounds", "2")
@@ -146,6 +147,7 @@ def test_two_servers_take_turns_and_all_of_it_is_recorded(folder: Folder) -> Non
     assert not folder.living()
 
 
+@pytest.mark.slow
 def test_servers_and_generator_have_processors_of_their_own(folder: Folder) -> None:
     if len(os.sched_getaffinity(0)) < 2:
         pytest.skip("there is one processor")
@@ -157,6 +159,7 @@ def test_servers_and_generator_have_processors_of_their_own(folder: Folder) -> N
     assert not set(processors["server"]) & set(processors["generator"])
 
 
+@pytest.mark.slow
 def test_a_survey_that_was_interrupted_goes_on_where_it_was(folder: Folder) -> None:
     folder.write("ok", "stubborn")
     process = folder.start("--rounds", "3")
@@ -207,6 +210,7 @@ def test_a_survey_that_was_interrupted_goes_on_where_it_was(folder: Folder) -> N
         ),
     ],
 )
+@pytest.mark.slow
 def test_a_server_that_goes_wrong_is_told_as_what_it_is(
     folder: Folder, how: str, told: str, classes: set[str] | None
 ) -> None:
@@ -227,6 +231,7 @@ def test_a_server_that_goes_wrong_is_told_as_what_it_is(
     assert not folder.living()
 
 
+@pytest.mark.slow
 def test_however_early_it_is_interrupted_nothing_is_left_behind(folder: Folder) -> None:
     """A signal that comes while a server is being started must not lose sight of it."""
     folder.write("ok")
@@ -249,6 +254,7 @@ def test_however_early_it_is_interrupted_nothing_is_left_behind(folder: Folder) 
         assert not folder.living()
 
 
+@pytest.mark.slow
 def test_a_server_that_never_comes_up_is_not_waited_for_again_and_again(folder: Folder) -> None:
     folder.write("breaks", "ok").run("--rounds", "4", status=1)
     wrong = [each for each in folder.records()[1] if each["server"] == "breaks"]
@@ -256,6 +262,7 @@ def test_a_server_that_never_comes_up_is_not_waited_for_again_and_again(folder: 
     assert [each["failure"].startswith("not tried again: it ended") for each in wrong] == [False, False, True, True]
 
 
+@pytest.mark.slow
 def test_other_conditions_are_another_survey(folder: Folder) -> None:
     folder.write("ok").run("--rounds", "1")
     told = folder.run("--rounds", "1", "--seconds", "200ms", status=2).stderr
@@ -268,6 +275,7 @@ def test_other_conditions_are_another_survey(folder: Folder) -> None:
     assert len(folder.records()[1]) == 6
 
 
+@pytest.mark.slow
 def test_a_torn_line_is_measured_again_and_a_broken_one_is_told(folder: Folder) -> None:
     folder.write("ok").run("--rounds", "1")
     path = folder.path / "stubs-results" / "rounds.jsonl"
@@ -279,6 +287,7 @@ def test_a_torn_line_is_measured_again_and_a_broken_one_is_told(folder: Folder) 
     assert "rounds.jsonl:2: this is no record of a survey; --again begins anew" in folder.run(status=2).stderr
 
 
+@pytest.mark.slow
 def test_only_some_servers_and_scenarios(folder: Folder) -> None:
     folder.write("ok", "forks", scenario=SCENARIO + SCENARIO.replace("hello", "again"))
     folder.run("--rounds", "1", "--only", "forks", "--scenario", "again")
@@ -290,6 +299,7 @@ def test_only_some_servers_and_scenarios(folder: Folder) -> None:
     assert told == "kirsch survey: stubs.toml has no server fork; did you mean forks?\n"
 
 
+@pytest.mark.slow
 def test_an_aa_survey(folder: Folder) -> None:
     folder.write("ok").run("--rounds", "1", "--aa", "3")
     header, rounds = folder.records()
@@ -310,6 +320,7 @@ def test_what_can_run_is_listed_without_installing_anything(folder: Folder) -> N
     assert not (folder.path / "stubs-results").exists()
 
 
+@pytest.mark.slow
 def test_the_report_is_written_anew_from_what_is_there(folder: Folder) -> None:
     folder.write("ok").run("--rounds", "1")
     page = folder.path / "stubs-results" / "survey.html"
@@ -333,6 +344,7 @@ def test_a_folder_that_cannot_be_written_to(folder: Folder) -> None:
     assert told == "kirsch survey: --out: cannot write file/results: Not a directory\n"
 
 
+@pytest.mark.slow
 def test_a_full_disc_keeps_what_was_there(folder: Folder) -> None:
     folder.write("ok")
     words = shlex.join(folder.command("--rounds", "9"))
@@ -378,6 +390,7 @@ def test_a_wrong_command_line_is_one_line(folder: Folder, args: list[str], told:
     assert told in lines[0]
 
 
+@pytest.mark.slow
 def test_help_and_the_example_are_answers(folder: Folder) -> None:
     (folder.path / "stubs.toml").write_text(folder.run("--example").stdout)
     assert "kirsch" in folder.run("--list").stdout

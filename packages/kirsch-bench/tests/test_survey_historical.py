@@ -294,6 +294,7 @@ def test_gateways_are_told_with_what_they_lose() -> None:
     assert rows["kirsch"][3] == "1"
 
 
+@pytest.mark.slow
 def test_the_page_has_both(tmp_path: Path) -> None:
     header = surveying.header(historical=load("S3.4"))
     report.write(header, surveying.rounds(header), tmp_path)

@@ -385,6 +385,7 @@ def test_a_round_measured_twice_counts_once() -> None:
 # ---------------------------------------------------------------------------------------------------------------- page
 
 
+@pytest.mark.slow
 def test_the_page_needs_nothing_else(written: Path, page: Report) -> None:
     text = (written / "survey.html").read_text()
     assert text.startswith('<!doctype html>\n<html lang="en">')
@@ -422,6 +423,7 @@ def test_what_the_page_shows(page: Report) -> None:
     assert "Requests a second: 1,000 a second, Poisson" not in page.plots
 
 
+@pytest.mark.slow
 def test_page_and_text_have_the_same_tables(header: Header, rounds: list[Round], page: Report) -> None:
     found = results.summarize(header, rounds)
     for table in (tables.overview(found), tables.scene(found.scenes[0]), tables.costs(found), tables.needs(found)):

@@ -103,6 +103,7 @@ def test_a_tenth_is_found_among_twelve_servers() -> None:
 
 
 @pytest.mark.parametrize("rounds", [5, statistics.BOOTSTRAP_FROM])
+@pytest.mark.slow
 def test_the_interval_of_a_ratio_holds_the_true_ratio(rounds: int) -> None:
     seed, surveys = 55, 200
     chance = random.Random(seed)
@@ -117,6 +118,7 @@ def test_the_interval_of_a_ratio_holds_the_true_ratio(rounds: int) -> None:
     assert held / surveys >= 0.95 - 3 * math.sqrt(0.05 * 0.95 / surveys)
 
 
+@pytest.mark.slow
 def test_a_bootstrap_cannot_tell_at_five_rounds() -> None:
     """Why Student's t is used there: the resampling calls a server different from itself more often than it says."""
     seed, comparisons = 89, 300
