@@ -7,6 +7,8 @@ import subprocess
 import sys
 from typing import TYPE_CHECKING
 
+import pytest
+
 if TYPE_CHECKING:
     from pathlib import Path
 
@@ -15,8 +17,6 @@ import gc
 import socket
 import subprocess
 import sys
-
-import pytest
 
 import pytest
 
