@@ -16,6 +16,7 @@ import itertools
 import os
 import random
 import shutil
+import signal
 import textwrap
 from typing import TYPE_CHECKING
 
@@ -25,6 +26,11 @@ from interpreter import HAS_LOCK
 from running import Running, Serve, start
 
 pytest_plugins = ["leftovers"]
+
+# A shell without job control has its background processes ignore SIGINT, and they pass that on to what they start.
+# Tests of Ctrl-C need servers that do not.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping

@@ -16,7 +16,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 CORPUS = ROOT / "tests" / "corpus" / "http1"
-FAULTS = ROOT / "crates" / "wire" / "src" / "http1" / "fault.rs"
+FAULTS = ROOT / "crates" / "wire" / "src" / "message" / "fault.rs"
 
 LARGEST_FILE = 80 * 1024
 LARGEST_CORPUS = 2 * 1024 * 1024
