@@ -1,8 +1,6 @@
 //! Listeners: several at a time, TCP and Unix, and the limit of connections.
 
-mod common;
-
-use common::{Address, Client, End, Event, Pause, Plan, World, local_of, ms, tcp_listener, timeless};
+use crate::common::{Address, Client, End, Event, Pause, Plan, World, local_of, ms, tcp_listener, timeless};
 use engine::{Config, Engine, Local, Now, Os, Readiness};
 use std::os::unix::net::UnixListener;
 use std::time::Duration;
@@ -44,7 +42,7 @@ fn engine_refuses_a_descriptor_that_does_not_listen() {
     let file = tempfile::tempfile().unwrap();
     let (net, ..) = Os::new().unwrap();
     assert!(
-        Engine::<common::Script>::new(
+        Engine::<crate::common::Script>::new(
             net,
             vec![file.into()],
             timeless(),
@@ -60,7 +58,7 @@ fn engine_refuses_a_server_field_with_a_line_break() {
     let (listener, _) = tcp_listener(None);
     let (net, ..) = Os::new().unwrap();
     assert!(
-        Engine::<common::Script>::new(
+        Engine::<crate::common::Script>::new(
             net,
             vec![listener],
             config,

@@ -1,9 +1,9 @@
 //! Bodies that are streamed to the application: whole and in pieces, as fast as the application reads, until their end
 //! or until it is clear that it will not come.
 
-mod common;
-
-use common::{Client, End, Event, GRAIN, How, Manner, Op, Plan, ReceivedBody, World, pattern, seconds, timeless};
+use crate::common::{
+    Client, End, Event, GRAIN, How, Manner, Op, Plan, ReceivedBody, World, pattern, seconds, timeless,
+};
 use engine::Config;
 use std::time::Duration;
 

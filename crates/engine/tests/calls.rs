@@ -1,9 +1,7 @@
 //! Calls that take long: the engine serves other connections meanwhile, and keeps the connection until the call
 //! completes, whatever its peer does.
 
-mod common;
-
-use common::{Call, Client, End, Event, GRAIN, How, Manner, Op, Plan, World, ms, pattern, seconds, timeless};
+use crate::common::{Call, Client, End, Event, GRAIN, How, Manner, Op, Plan, World, ms, pattern, seconds, timeless};
 use engine::{Config, Progress, STOP_GRACE};
 use std::time::Duration;
 

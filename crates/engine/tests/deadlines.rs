@@ -1,8 +1,6 @@
 //! Calls that miss their deadline, and requests that wait while such a call keeps every thread.
 
-mod common;
-
-use common::{Client, End, Event, Plan, World, seconds, timeless};
+use crate::common::{Client, End, Event, Plan, World, seconds, timeless};
 use engine::Expired;
 
 fn post(id: usize) -> String {

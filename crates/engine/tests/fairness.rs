@@ -1,8 +1,6 @@
 //! No connection, and no group of connections, delays others by sending what costs more than its bytes.
 
-mod common;
-
-use common::{Client, Op, Plan, World, timeless};
+use crate::common::{Client, Op, Plan, World, timeless};
 use engine::Config;
 
 /// Number of simultaneous uploads.

@@ -1,8 +1,6 @@
 //! Health checks: answered by the engine however busy it is, and by the ticker while no thread polls.
 
-mod common;
-
-use common::{Address, Client, End, Event, Plan, World, ms, pattern, seconds, tcp_listener, timeless};
+use crate::common::{Address, Client, End, Event, Plan, World, ms, pattern, seconds, tcp_listener, timeless};
 use engine::Config;
 use std::time::Duration;
 
@@ -69,7 +67,7 @@ fn stuck(config: Config, plans: usize) -> (World, Client) {
 
 /// The scripted application panics at any path but numbers.
 fn quiet() {
-    common::quiet(|text| text == "planned" || text.starts_with("the path names a plan"));
+    crate::common::quiet(|text| text == "planned" || text.starts_with("the path names a plan"));
 }
 
 fn begun(world: &World) -> usize {
@@ -230,7 +228,7 @@ fn half_sent_check_has_the_time_of_a_head() {
     let mut half = sent(&world, "GET /heal");
     let mut other = sent(&world, "GET /health HTTP/1.1\r\n");
     world.settle();
-    world.sleep_until(seconds(5) + common::GRAIN, |world| world.statistics().timeouts == 1);
+    world.sleep_until(seconds(5) + crate::common::GRAIN, |world| world.statistics().timeouts == 1);
     assert_eq!(world.end(&mut half), End::Closed);
     assert_eq!((half.answers[0].status, other.pump(), other.answers.len()), (408, false, 0));
 }
@@ -674,7 +672,7 @@ fn pending_connection_does_not_inherit_a_place_in_the_queue() {
     let first = sent(&world, get(1));
     world.settle();
     assert_eq!(world.statistics().queued, 1);
-    world.sleep_until(seconds(10) + common::GRAIN, |world| world.statistics().queue_timeouts == 1);
+    world.sleep_until(seconds(10) + crate::common::GRAIN, |world| world.statistics().queue_timeouts == 1);
     drop(first);
     world.until("it is gone", &mut [], |world, _| world.statistics().connections == 1);
     let mut queued = sent(&world, get(2));

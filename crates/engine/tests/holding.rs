@@ -1,8 +1,6 @@
 //! Deferred output: what waits in the coalescing buffer for more to come, and the ticks that send it.
 
-mod common;
-
-use common::{Client, End, Op, Plan, World, pattern, timeless};
+use crate::common::{Client, End, Op, Plan, World, pattern, timeless};
 use std::time::Duration;
 
 fn get(id: usize) -> String {

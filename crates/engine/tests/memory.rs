@@ -1,8 +1,6 @@
 //! Request bodies share one limit on memory, and each returns its memory however it ends.
 
-mod common;
-
-use common::{Client, GRAIN, Op, Plan, ReceivedBody, World, ms, pattern, seconds, timeless};
+use crate::common::{Client, GRAIN, Op, Plan, ReceivedBody, World, ms, pattern, seconds, timeless};
 use engine::{BodyMemory, Config};
 
 fn head(length: usize) -> String {
@@ -86,7 +84,7 @@ fn body_counts_until_its_response_is_complete() {
             .app
             .log
             .iter()
-            .filter_map(|event| if let common::Event::Call { body, .. } = event { Some(body) } else { None })
+            .filter_map(|event| if let crate::common::Event::Call { body, .. } = event { Some(body) } else { None })
             .collect();
         assert!(matches!(bodies[2], ReceivedBody::File(bytes) if *bytes == pattern(0, 0, 4000)), "{bodies:?}");
     }
@@ -100,7 +98,13 @@ fn bodies_go_to_files_when_there_is_no_memory_for_them() {
     for answer in &client.answers {
         assert_eq!(answer.body, b"hello");
     }
-    assert!(world.app.log.iter().any(|event| matches!(event, common::Event::Call { body: ReceivedBody::File(_), .. })));
+    assert!(
+        world
+            .app
+            .log
+            .iter()
+            .any(|event| matches!(event, crate::common::Event::Call { body: ReceivedBody::File(_), .. }))
+    );
     assert_eq!(memory.used(), 0);
 }
 
@@ -151,7 +155,7 @@ fn memory_is_returned_however_an_upload_ends() {
 
 #[test]
 fn memory_of_a_body_is_returned_however_its_call_ends() {
-    common::quiet(|message| message.starts_with("as planned"));
+    crate::common::quiet(|message| message.starts_with("as planned"));
     let request = [head(4000).as_bytes(), &pattern(0, 0, 4000)].concat();
     for ops in [vec![Op::Panic("as planned")], vec![Op::Write(10), Op::Cut], vec![Op::Refuse(500)]] {
         let (mut world, memory) = world(100_000, timeless(), ops.clone());

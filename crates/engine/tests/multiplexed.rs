@@ -1,13 +1,9 @@
 //! Many exchanges on one connection, shown by a protocol of frames: each has its own state, window, deadline and end, and
 //! what holds up one holds up no other.
 
-mod common;
-#[path = "../../sim/src/frames.rs"]
-mod frames;
-
-use common::{Client, Event, GRAIN, Kind, Manner, Op, Plan, World, ms, pattern, seconds, timeless};
+use crate::common::{Client, Event, GRAIN, Kind, Manner, Op, Plan, World, ms, pattern, seconds, timeless};
+use crate::frames::{CREDIT, DATA, END, Frames, GOAWAY, HEAD, HEAD_ONLY, RESET, SETTINGS, WINDOW, frame};
 use engine::{Config, Expired, Os, Poller, Waker};
-use frames::{CREDIT, DATA, END, Frames, GOAWAY, HEAD, HEAD_ONLY, RESET, SETTINGS, WINDOW, frame};
 use std::collections::BTreeMap;
 use std::io;
 
@@ -54,7 +50,7 @@ struct Received {
 impl Received {
     fn of(client: &Client) -> Self {
         let (mut received, mut rest) = (Self::default(), &client.received[..]);
-        while let Some(frame) = frames::read(rest) {
+        while let Some(frame) = crate::frames::read(rest) {
             rest = &rest[frame.length..];
             let response = received.exchanges.entry(frame.stream).or_default();
             // What the server may say of the request after it has answered.

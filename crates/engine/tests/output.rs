@@ -1,8 +1,6 @@
 //! Answers: in order, as fast as the peer reads, and visibly cut where they cannot be whole.
 
-mod common;
-
-use common::{Client, End, Event, How, Op, Plan, World, ms, pattern, timeless};
+use crate::common::{Client, End, Event, How, Op, Plan, World, ms, pattern, timeless};
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::os::fd::AsFd;
@@ -374,7 +372,9 @@ fn many_small_parts_are_sent_together() {
 
 /// Sends `request` on a connection of its own, and reports the number of bytes received so far until it ends.
 fn reading_thread(world: &World, request: String, sizes: mpsc::Sender<usize>) -> std::thread::JoinHandle<Vec<u8>> {
-    let common::Address::Tcp(address) = world.addresses[0].clone() else { unreachable!("tests with threads use TCP") };
+    let crate::common::Address::Tcp(address) = world.addresses[0].clone() else {
+        unreachable!("tests with threads use TCP")
+    };
     std::thread::spawn(move || {
         let mut stream = TcpStream::connect(address).unwrap();
         stream.write_all(request.as_bytes()).unwrap();

@@ -1,8 +1,6 @@
 //! A panic ends one exchange, not the engine.
 
-mod common;
-
-use common::{Client, End, Event, Op, Plan, World, pattern, timeless};
+use crate::common::{Client, End, Event, Op, Plan, World, pattern, timeless};
 use engine::Config;
 use std::time::Duration;
 use wire::http1::client::ServerFault;
@@ -13,7 +11,7 @@ fn get(id: usize) -> String {
 }
 
 fn quiet() {
-    common::quiet(|message| message.starts_with("a panic of plan") || message.starts_with("as planned"));
+    crate::common::quiet(|message| message.starts_with("a panic of plan") || message.starts_with("as planned"));
 }
 
 /// A world in which one request panics while another connection is in use.

@@ -2,9 +2,7 @@
 //!
 //! Connections are Unix sockets, where bytes arrive at once, and the test runs the operations of calls.
 
-mod common;
-
-use common::{Client, End, Event, GRAIN, Op, Plan, World, ms, pattern, seconds, timeless};
+use crate::common::{Client, End, Event, GRAIN, Op, Plan, World, ms, pattern, seconds, timeless};
 use engine::{Config, STOP_GRACE};
 
 fn get(id: usize) -> String {

@@ -5,9 +5,9 @@
 //!
 //! `KIRSCH_SEED` replays one conversation; a failure names its seed. `KIRSCH_SEEDS` sets the number of conversations.
 
-mod common;
-
-use common::{Client, End, Event, Manner, Op, Plan, ReceivedBody, World, ms, pattern, seconds, tcp_listener, timeless};
+use crate::common::{
+    Client, End, Event, Manner, Op, Plan, ReceivedBody, World, ms, pattern, seconds, tcp_listener, timeless,
+};
 use engine::{Config, STOP_GRACE};
 use fastrand::Rng;
 use std::fmt;
@@ -86,7 +86,7 @@ struct Setting {
 
 #[test]
 fn random_requests_get_a_whole_answer_or_a_visible_cut() {
-    common::quiet(is_planned);
+    crate::common::quiet(is_planned);
     let seeds = match std::env::var("KIRSCH_SEED") {
         Ok(seed) => {
             let seed = seed.parse().expect("KIRSCH_SEED is a number");

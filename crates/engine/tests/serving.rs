@@ -1,8 +1,6 @@
 //! Requests in, answers out: however the bytes are cut, whatever the body's size, until either side closes.
 
-mod common;
-
-use common::{Client, End, Event, Op, Plan, ReceivedBody, World, pattern, timeless};
+use crate::common::{Client, End, Event, Op, Plan, ReceivedBody, World, pattern, timeless};
 use engine::Config;
 
 fn get(id: usize) -> String {
@@ -28,7 +26,7 @@ fn one_request_gets_one_answer_byte_for_byte() {
             Event::Connect { listener: 0, has_address: true },
             Event::Begin { id: 0, repeated: false, retained: false },
             Event::Call { id: 0, body: ReceivedBody::Empty },
-            Event::End { id: 0, how: common::How::Done },
+            Event::End { id: 0, how: crate::common::How::Done },
         ]
     );
     let statistics = world.statistics();
@@ -42,7 +40,7 @@ fn date_field_follows_the_clock() {
     let mut world = World::new(timeless(), vec![Plan::sized(&[0])]);
     let mut client = world.client();
     world.ask(&mut client, get(0).as_bytes(), 1);
-    world.advance(common::ms(2500));
+    world.advance(crate::common::ms(2500));
     world.ask(&mut client, get(0).as_bytes(), 2);
     assert!(client.answers[0].head.contains("Date: Sun, 06 Nov 1994 08:49:37 GMT\r\n"));
     assert!(client.answers[1].head.contains("Date: Sun, 06 Nov 1994 08:49:39 GMT\r\n"));

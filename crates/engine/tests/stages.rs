@@ -1,8 +1,6 @@
 //! Where the time of a request is spent, by a clock that only the test advances.
 
-mod common;
-
-use common::{Client, Op, Plan, World, timeless};
+use crate::common::{Client, Op, Plan, World, timeless};
 use engine::{Config, Stage, StageClock, Times};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};

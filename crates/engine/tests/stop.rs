@@ -1,8 +1,6 @@
 //! Graceful stop: every accepted connection is served, and all connections are closed in time.
 
-mod common;
-
-use common::{Client, End, Event, GRAIN, Op, Plan, World, ms, pattern, seconds, tcp_listener, timeless};
+use crate::common::{Client, End, Event, GRAIN, Op, Plan, World, ms, pattern, seconds, tcp_listener, timeless};
 use engine::{Config, STOP_GRACE};
 use std::time::Duration;
 
@@ -31,7 +29,7 @@ fn engine_without_connections_stops_in_one_poll() {
 #[test]
 fn listeners_close_when_the_engine_stops() {
     let (listener, address) = tcp_listener(None);
-    let common::Address::Tcp(tcp) = address.clone() else { unreachable!() };
+    let crate::common::Address::Tcp(tcp) = address.clone() else { unreachable!() };
     let mut world = World::on(vec![listener], vec![address], timeless(), vec![]);
     stop(&mut world, None);
     world.poll();

@@ -2,9 +2,7 @@
 //!
 //! Connections are Unix sockets, where bytes arrive at once: what a client has sent is there at the next poll.
 
-mod common;
-
-use common::{Client, End, Event, GRAIN, Op, Plan, World, ms, pattern, seconds, timeless};
+use crate::common::{Client, End, Event, GRAIN, Op, Plan, World, ms, pattern, seconds, timeless};
 use engine::Config;
 use std::time::Duration;
 
@@ -143,7 +141,7 @@ fn body_below_its_rate_gets_408() {
 #[test]
 fn peer_that_does_not_read_is_cut() {
     let config = Config { write_timeout: Some(seconds(30)), ..timeless() };
-    let (listener, address) = common::tcp_listener(Some(16 << 10));
+    let (listener, address) = crate::common::tcp_listener(Some(16 << 10));
     let mut world = World::on(vec![listener], vec![address], config, vec![Plan::sized(&[50_000; 20])]);
     let mut client = world.client();
     client.reads = false;

@@ -4,9 +4,7 @@
 //! A record is its length (2 bytes) and its payload with each bit turned. One of length 0 asks for an echo: the transport
 //! answers with a record of length 0, whatever the connection does.
 
-mod common;
-
-use common::{Client, Kind, Op, Plan, World, ms, pattern, seconds, timeless};
+use crate::common::{Client, Kind, Op, Plan, World, ms, pattern, seconds, timeless};
 use engine::{Accepted, Config, Http1, Local, Moved, Net, Os, Poller, Received, Socket, Tcp, Transport, Waker};
 use std::fs::File;
 use std::io::{self, IoSlice};

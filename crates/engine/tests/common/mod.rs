@@ -12,7 +12,7 @@
 //! for its peer stays in [`World::calls`] until it is woken. With [`World::keeps`] every call stays there, and the test
 //! runs its operations when it wants to. [`World::callers`] is the number of calls that may run at a time.
 
-// Each test binary uses a part of it.
+// One of the two test binaries uses a part of it.
 #![allow(dead_code, unused_imports)]
 
 pub(crate) mod client;
@@ -30,7 +30,7 @@ use std::net::{SocketAddr, TcpListener};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixListener;
 use std::path::PathBuf;
-use std::sync::Once;
+use std::sync::{Mutex, Once};
 use std::time::{Duration, Instant};
 
 /// How long the machine may take for what takes no virtual time. Only a failing test waits this long.
@@ -67,15 +67,21 @@ pub(crate) enum Address {
     Unix(PathBuf),
 }
 
-/// Suppresses the reports of the panics that a test plans, so that unexpected ones are seen.
+/// Suppresses the reports of the panics that a test plans, so that unexpected ones are seen. `is_planned` is told the
+/// message of each panic of the process, because tests share it.
 pub(crate) fn quiet(is_planned: fn(&str) -> bool) {
+    static PLANNED: Mutex<Vec<fn(&str) -> bool>> = Mutex::new(Vec::new());
     static ONCE: Once = Once::new();
+    PLANNED.lock().expect("no predicate panics").push(is_planned);
     ONCE.call_once(|| {
         let usual = std::panic::take_hook();
         std::panic::set_hook(Box::new(move |info| {
             let payload = info.payload();
             let text = payload.downcast_ref::<String>().map(String::as_str);
-            if !text.or_else(|| payload.downcast_ref::<&str>().copied()).is_some_and(is_planned) {
+            let text = text.or_else(|| payload.downcast_ref::<&str>().copied());
+            let planned = PLANNED.lock().expect("no predicate panics");
+            if !text.is_some_and(|text| planned.iter().any(|is_planned| is_planned(text))) {
+                drop(planned);
                 usual(info);
             }
         }));

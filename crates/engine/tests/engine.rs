@@ -1,0 +1,24 @@
+//! Tests of the engine through real sockets, in one binary, because linking is what takes long. What limits the whole
+//! process stands in a binary of its own (`descriptors.rs`).
+
+mod accept;
+mod bodies;
+mod calls;
+mod common;
+mod deadlines;
+mod fairness;
+#[path = "../../sim/src/frames.rs"]
+mod frames;
+mod health;
+mod holding;
+mod memory;
+mod multiplexed;
+mod output;
+mod panics;
+mod queue;
+mod random;
+mod serving;
+mod stages;
+mod stop;
+mod time;
+mod transport;
