@@ -228,9 +228,6 @@ KNOWN_CIRCLES: dict[str, set[frozenset[str]]] = {
     "load": {
         frozenset({"generator", "generator::demand"}),
     },
-    "sim": {
-        frozenset({"app", "check", "deadlines", "driver", "engine_core", "world"}),
-    },
 }
 
 

@@ -2,13 +2,13 @@
 //!
 //! Nothing here takes time: what an application does with a request happens in [`crate::driver`].
 
-use crate::clock::{Micros, Shared};
-use crate::deadlines::Late;
+use crate::clock::{Micros, SLACK, Shared, micros};
 use crate::net::{Network, Side, number_of};
 use crate::plan::{Plan, RequestPlan, pattern, upload};
-use engine::{AcceptPause, App, Body, Peer, Refusal, Report};
+use engine::{AcceptPause, App, Body, Expired, Peer, Protocol, Refusal, Report, Ticket};
 use std::cell::RefCell;
 use std::io::Read;
+use std::marker::PhantomData;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
@@ -25,6 +25,29 @@ pub(crate) enum CallEnd {
     Cut,
     /// The engine took the response away from the application, because its peer was gone or too slow.
     Abandoned,
+}
+
+/// A call that has missed its deadline.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Late {
+    pub(crate) at: Micros,
+    pub(crate) outcome: Expired,
+}
+
+/// A call of the application.
+#[derive(Debug)]
+pub(crate) struct Job {
+    pub(crate) id: usize,
+    pub(crate) connection: usize,
+    /// The thread that the call stays on.
+    pub(crate) worker: usize,
+    /// Set while the call runs, not while it is suspended.
+    pub(crate) ticket: Option<Ticket>,
+    /// Index of the next operation.
+    pub(crate) at: usize,
+    pub(crate) written: usize,
+    /// Body bytes that the current operation has read.
+    pub(crate) read: usize,
 }
 
 /// What is known of a request.
@@ -151,12 +174,13 @@ pub(crate) struct QueuedRequest {
 /// A suspended response.
 #[derive(Debug)]
 pub(crate) struct SuspendedCall {
-    pub(crate) job: crate::driver::Job,
+    pub(crate) job: Job,
     pub(crate) returnable: Returnable,
 }
 
 /// The application, with the records of all requests.
-pub(crate) struct Records {
+pub(crate) struct Records<P> {
+    protocol: PhantomData<P>,
     shared: Rc<Shared>,
     network: Rc<RefCell<Network>>,
     pub(crate) plan: Rc<Plan>,
@@ -172,10 +196,11 @@ pub(crate) struct Records {
     pub(crate) pauses_reported: u64,
 }
 
-impl Records {
+impl<P: Protocol> Records<P> {
     pub(crate) fn new(shared: Rc<Shared>, plan: Rc<Plan>, network: Rc<RefCell<Network>>) -> Self {
         let count = plan.requests.len();
         Self {
+            protocol: PhantomData,
             shared,
             network,
             ledger: Arc::new(Ledger {
@@ -218,8 +243,8 @@ impl Records {
         }
         if let (Some(limit), Some(ready)) = (self.plan.config.queue_timeout, record.ready) {
             // A sweep may be late. A single thread polls only when it is free.
-            let late = now.saturating_sub(ready + crate::driver::micros(limit));
-            if record.was_queued && self.plan.most_calls > 1 && late > crate::check::SLACK {
+            let late = now.saturating_sub(ready + micros(limit));
+            if record.was_queued && self.plan.most_calls > 1 && late > SLACK {
                 self.shared.fail(|| format!("request {id} is called after it has waited too long"));
             }
         }
@@ -261,9 +286,9 @@ impl Records {
     }
 }
 
-impl App for Records {
+impl<P: Protocol> App for Records<P> {
     type Net = Side;
-    type Protocol = engine::Http1;
+    type Protocol = P;
     type Connection = ConnectionObject;
     type Request = QueuedRequest;
     type Response = SuspendedCall;

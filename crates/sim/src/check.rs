@@ -1,21 +1,17 @@
 //! What has to hold: after every step, and at the end.
 
+mod late;
+
 use crate::app::{CallEnd, Record};
-use crate::clock::{MILLI, Micros};
-use crate::deadlines::{check_late_time, excuse_late};
-use crate::driver::micros;
+use crate::clock::{EARLY, MILLI, Micros, SLACK, micros};
 use crate::net::History;
 use crate::peer::{Answer, Ending, Peer};
 use crate::plan::{Act, Garbage, pattern};
 use crate::world::World;
-use engine::{Config, Expired};
+use engine::{Config, Expired, Protocol};
+use late::{check_late_time, excuse_late};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
-
-/// How late a time limit may be: the engine's grain, the clock's grain, and the time to wake a thread.
-pub(crate) const SLACK: Micros = 120 * MILLI;
-/// How early a time limit may be, because of the clock's grain.
-const EARLY: Micros = 5 * MILLI;
 
 /// Limits that the engine documents: a write buffer and one part; the part of a body that is kept in memory before it
 /// moves to a file; what is read ahead of a body, and the buffer of one receive.
@@ -27,7 +23,7 @@ const BODY_BEYOND_MEMORY: usize = 2 * ((64 << 10) + (64 << 10));
 /// How long a connection lingers.
 const LINGER: Micros = 2000 * MILLI;
 
-impl World {
+impl<P: Protocol> World<P> {
     // ------------------------------------------------------------------------------------------- after every step
 
     pub(crate) fn check_step(&self) {

@@ -5,12 +5,22 @@ use std::cell::{Cell, RefCell};
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::rc::Rc;
+use std::time::Duration;
 
 /// Microseconds since the world began.
 pub(crate) type Micros = u64;
 
 pub(crate) const MILLI: Micros = 1_000;
 pub(crate) const SECOND: Micros = 1_000_000;
+
+/// How late a time limit may be: the engine's grain, the clock's grain, and the time to wake a thread.
+pub(crate) const SLACK: Micros = 120 * MILLI;
+/// How early a time limit may be, because of the clock's grain.
+pub(crate) const EARLY: Micros = 5 * MILLI;
+
+pub(crate) fn micros(duration: Duration) -> Micros {
+    u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
+}
 
 /// Something that happens at a point in time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -4,141 +4,16 @@
 //! says. So the seed decides which thread runs next, not an operating system. The lock itself and its condition
 //! variables are not part of this: loom tries every interleaving of those.
 
-use crate::app::{CallEnd, QueuedRequest, Records, SuspendedCall};
-use crate::clock::{Event, Micros};
+use crate::app::{CallEnd, Job, QueuedRequest, Records, SuspendedCall};
+use crate::clock::{Event, Micros, micros};
+use crate::engine_core::EngineCore;
+use crate::threads::{Activity, State, Step, Worker};
 use crate::world::World;
-use engine::scheduler::{Action, StartedCall, WaitStep};
-use engine::{Pace, SLOW_TICK, STEADY_TICK, Ticket, Wanted, Work};
+use engine::scheduler::{Action, WaitStep};
+use engine::{Pace, Protocol, SLOW_TICK, STEADY_TICK, Wanted, Work};
 use std::time::Duration;
 
-pub(crate) fn micros(duration: Duration) -> Micros {
-    u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
-}
-
-/// A call of the application.
-#[derive(Debug)]
-pub(crate) struct Job {
-    pub(crate) id: usize,
-    pub(crate) connection: usize,
-    /// The thread that the call stays on.
-    pub(crate) worker: usize,
-    /// Set while the call runs, not while it is suspended.
-    pub(crate) ticket: Option<Ticket>,
-    /// Index of the next operation.
-    pub(crate) at: usize,
-    pub(crate) written: usize,
-    /// Body bytes that the current operation has read.
-    pub(crate) read: usize,
-}
-
-/// What a thread does.
-#[derive(Debug)]
-enum State {
-    /// The thread has not been started, or is handled at this moment.
-    Absent,
-    /// It was started and has not arrived.
-    Starting,
-    Following,
-    /// It was notified and has not arrived.
-    Notified,
-    /// It waits for the poller. `at_once`: without the GIL, since it was notified.
-    Polling {
-        at_once: bool,
-    },
-    /// It has waited without the GIL, and waits for the GIL.
-    TakingGil,
-    /// It runs a call.
-    InCall(Job, Activity),
-    /// Its call is completed, and the rules do not know it yet.
-    Completing,
-    /// It has exited.
-    Exited,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Activity {
-    /// An operation that takes time.
-    Busy,
-    WaitsForInput,
-    WaitsForOutput,
-    /// The call never returns.
-    Hangs,
-}
-
-#[derive(Debug)]
-pub(crate) struct Worker {
-    state: State,
-    /// Number of the thread's next event. Events with another number are void.
-    round: u64,
-    /// The call that the thread runs.
-    started_call: Option<StartedCall>,
-    /// For how long the thread has been blocked in this call.
-    pub(crate) blocked: Micros,
-    /// Since when it waits within a call, and when the wait ends if nothing ends it before.
-    pub(crate) waits_since: Micros,
-    wait_ends_at: Option<Micros>,
-    has_timed_out: bool,
-    /// It waits for the poller within a call, because no other thread can.
-    is_alone: bool,
-}
-
-#[derive(Debug)]
-pub(crate) struct Threads {
-    pub(crate) workers: Vec<Worker>,
-    /// The thread that waits for the poller.
-    polling_thread: Option<usize>,
-    /// The event that ends the wait for the poller is scheduled.
-    is_wake_scheduled: bool,
-    /// The pace of the ticker thread, and the number of its next event.
-    pace: Pace,
-    tick_round: u64,
-    pub(crate) calls: u64,
-}
-
-impl Threads {
-    pub(crate) fn new(size: usize) -> Self {
-        let worker = || Worker {
-            state: State::Absent,
-            round: 0,
-            started_call: None,
-            blocked: 0,
-            waits_since: 0,
-            wait_ends_at: None,
-            has_timed_out: false,
-            is_alone: false,
-        };
-        Self {
-            workers: (0..size).map(|_| worker()).collect(),
-            polling_thread: None,
-            is_wake_scheduled: false,
-            pace: Pace::Asleep,
-            tick_round: 0,
-            calls: 0,
-        }
-    }
-
-    /// Requests whose calls never return, and those whose calls run otherwise.
-    pub(crate) fn unfinished(&self) -> (Vec<usize>, Vec<usize>) {
-        let works = self.workers.iter().filter_map(|worker| match &worker.state {
-            State::InCall(job, activity) => Some((job.id, *activity == Activity::Hangs)),
-            _ => None,
-        });
-        let (hanging, others): (Vec<_>, Vec<_>) = works.partition(|(_, hangs)| *hangs);
-        (hanging.into_iter().map(|(id, _)| id).collect(), others.into_iter().map(|(id, _)| id).collect())
-    }
-}
-
-/// The result of one operation of a call.
-pub(crate) enum Step {
-    /// Continue with the next operation.
-    Next(Job),
-    /// The call blocks its thread until something happens.
-    Blocks(Job, Activity),
-    /// The call was completed.
-    Returned,
-}
-
-impl World {
+impl<P: Protocol> World<P> {
     // ----------------------------------------------------------------------------------------------------- threads
 
     /// Runs the first thread.
@@ -336,7 +211,7 @@ impl World {
     // ------------------------------------------------------------------------------------------------------- calls
 
     /// Runs work; whether it is complete already.
-    fn run_work(&mut self, worker: usize, work: Work<Records>) -> bool {
+    fn run_work(&mut self, worker: usize, work: Work<Records<P>>) -> bool {
         let started_call = self.rules.begin(&work);
         self.threads.calls += 1;
         if self.rules.running() > self.plan.most_calls {
@@ -500,7 +375,7 @@ impl World {
         &mut self,
         worker: usize,
         patience: Option<Micros>,
-        begin: impl FnOnce(&mut crate::engine_core::EngineCore),
+        begin: impl FnOnce(&mut EngineCore<P>),
     ) {
         let now = self.shared.now();
         self.threads.workers[worker].waits_since = now;

@@ -1,12 +1,12 @@
 //! The work source that the simulated threads share: the engine, with the records as its application.
 
-use crate::app::{Records, SuspendedCall};
-use crate::clock::{Event, MILLI, Micros, Shared};
-use crate::deadlines::Deadlines;
+use crate::app::{Late, Record, Records, SuspendedCall};
+use crate::clock::{Event, MILLI, Micros, SECOND, SLACK, Shared, micros};
+use crate::deadlines::{Deadlines, RunningCall};
 use crate::net::{Network, Side};
 use crate::plan::Plan;
 use engine::scheduler::{RouteKey, WorkSource};
-use engine::{Engine, Now, SLOW_TICK, Work};
+use engine::{CallId, Engine, Expired, Now, Protocol, SLOW_TICK, Work};
 use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -17,12 +17,18 @@ use std::time::Duration;
 const WALL: Duration = Duration::from_secs(1_700_000_000);
 /// More polls than these without any progress, in quick succession, are a busy loop.
 const IDLE_POLLS: u64 = 64;
+/// If no thread polls the engine for this long after a missed deadline, queued requests are refused.
+const BLOCKED_AFTER: Duration = Duration::from_secs(2);
+/// How late a missed deadline may be noticed: a slow tick that comes too soon after the one before checks nothing.
+const NOTICED_AFTER: Micros = SLACK + 100 * MILLI;
+/// A call that is this late is not expected to return.
+const WRITE_OFF_AFTER: Micros = 10 * SECOND;
 /// Number of different route keys.
 const ROUTE_KEYS: usize = 3;
 
-pub(crate) struct EngineCore {
-    pub(crate) engine: Engine<Records>,
-    pub(crate) records: Records,
+pub(crate) struct EngineCore<P: Protocol> {
+    pub(crate) engine: Engine<Records<P>>,
+    pub(crate) records: Records<P>,
     pub(crate) shared: Rc<Shared>,
     pub(crate) plan: Rc<Plan>,
     pub(crate) network: Rc<RefCell<Network>>,
@@ -45,7 +51,7 @@ pub(crate) fn clock(shared: &Shared, plan: &Plan) -> Now {
     Now { monotonic: now, wall: WALL + now }
 }
 
-impl EngineCore {
+impl<P: Protocol> EngineCore<P> {
     pub(crate) fn new(shared: &Rc<Shared>, plan: &Rc<Plan>, network: &Rc<RefCell<Network>>) -> Self {
         let listeners = (0..plan.listeners).map(|_| crate::net::Listening::new(network)).collect();
         let now = clock(shared, plan);
@@ -121,12 +127,133 @@ impl EngineCore {
     }
 }
 
-impl WorkSource for EngineCore {
-    type Work = Work<Records>;
+impl<P: Protocol> EngineCore<P> {
+    /// The application is called for a request.
+    pub(crate) fn begin_deadline(&mut self, id: usize, call: CallId, limit: Option<Micros>) {
+        let since = Some(micros(self.clock().monotonic));
+        if let Some(limit) = limit {
+            let timed = RunningCall { id, call, limit, spent: 0, since, late_at: None, is_written_off: false };
+            self.deadlines.calls.push(timed);
+        }
+    }
+
+    /// Pauses the time of a call.
+    pub(crate) fn pause_deadline(&mut self, id: usize) {
+        let now = micros(self.clock().monotonic);
+        if let Some(call) = self.deadlines.call(id)
+            && let Some(since) = call.since.take()
+        {
+            call.spent += now - since;
+        }
+    }
+
+    /// Resumes the time of a call.
+    pub(crate) fn resume_deadline(&mut self, id: usize) {
+        let now = micros(self.clock().monotonic);
+        if let Some(call) = self.deadlines.call(id) {
+            call.since.get_or_insert(now);
+        }
+    }
+
+    /// Answers the clients of calls that have missed their deadlines; whether there were any.
+    pub(crate) fn expire_calls(&mut self, now: Now) -> bool {
+        let at = micros(now.monotonic);
+        let due: Vec<_> =
+            self.deadlines.calls.iter().filter_map(|call| Some((call.id, call.call, call.due()?))).collect();
+        let mut has_expired = false;
+        for (id, call, due) in due.into_iter().filter(|(_, _, due)| *due <= at) {
+            if at > due + NOTICED_AFTER {
+                self.shared.fail(|| format!("the deadline of request {id} is noticed {} us late", at - due));
+            }
+            let outcome = self.in_tick(|engine_core| engine_core.engine.expire(call, now));
+            self.note_late(id, outcome);
+            has_expired = true;
+        }
+        if has_expired {
+            self.deadlines.expired_at = Some((now.monotonic, self.engine.polls()));
+        }
+        self.write_off_calls(at);
+        has_expired
+    }
+
+    fn note_late(&mut self, id: usize, outcome: Expired) {
+        let at = self.shared.now();
+        self.shared.trace(|| format!("request {id} has missed its deadline: {outcome:?}"));
+        let connection = self.records.requests[id].connection.unwrap_or_default();
+        let has_left = self.network.borrow().has_left_or_was_cut(connection);
+        if outcome == Expired::Left && !has_left {
+            self.shared.fail(|| format!("the client of request {id} is reported as gone"));
+        }
+        if self.records.requests[id].late.replace(Late { at, outcome }).is_some() {
+            self.shared.fail(|| format!("request {id} misses its deadline twice"));
+        }
+        if let Some(call) = self.deadlines.call(id) {
+            call.late_at = Some(at);
+        }
+        self.deadlines.fresh.push(id);
+    }
+
+    /// Lets the server stop without waiting for calls that hang.
+    fn write_off_calls(&mut self, now: Micros) {
+        for call in &mut self.deadlines.calls {
+            let is_stuck = call.late_at.is_some_and(|at| now >= at + WRITE_OFF_AFTER);
+            if is_stuck && !std::mem::replace(&mut call.is_written_off, true) {
+                self.engine.write_off(call.call);
+            }
+        }
+    }
+
+    /// Refuses queued requests if a late call keeps all threads from polling the engine.
+    pub(crate) fn refuse_if_blocked(&mut self, now: Now) {
+        let Some((at, polls)) = self.deadlines.expired_at else { return };
+        if self.engine.polls() != polls {
+            self.deadlines.expired_at = None;
+            return;
+        }
+        if now.monotonic < at + BLOCKED_AFTER || self.engine.is_stopped() {
+            return;
+        }
+        if self.plan.most_calls > 1 {
+            self.shared.fail(|| "no thread polls the engine after a call has missed its deadline".to_owned());
+        }
+        let before = self.engine.statistics().refused;
+        self.in_tick(|engine_core| engine_core.engine.refuse_waiting(now));
+        let count = self.engine.statistics().refused - before;
+        if count > 0 {
+            self.shared.trace(|| format!("{count} waiting requests are refused"));
+            self.deadlines.refused_at.push(self.shared.now());
+            self.deadlines.refused_waiting += count;
+        }
+        if self.engine.statistics().queued > 0 {
+            self.check_left_waiting();
+        }
+    }
+
+    /// Checks that the requests still waiting are behind a response that was not sent completely.
+    fn check_left_waiting(&self) {
+        let network = self.network.borrow();
+        let waits = |record: &Record| record.was_queued && record.called.is_none() && record.dismissed.is_none();
+        let waiting = self.records.requests.iter().filter(|record| waits(record)).count();
+        let unsent =
+            (0..self.records.connections.len()).filter(|&number| network.history(number).full_since.is_some()).count();
+        let queued = self.engine.statistics().queued;
+        if queued > unsent as u64 {
+            self.shared.fail(|| format!("{queued} of {waiting} requests wait although no thread polls the engine"));
+        }
+    }
+
+    /// Whether queued requests were refused in this time because no thread polled the engine.
+    pub(crate) fn has_refused_waiting(&self, from: Micros, to: Micros) -> bool {
+        self.deadlines.refused_at.iter().any(|&at| from <= at && at <= to)
+    }
+}
+
+impl<P: Protocol> WorkSource for EngineCore<P> {
+    type Work = Work<Records<P>>;
     type Poller = ();
     type Token<'a> = ();
 
-    fn next(&mut self, (): (), may_call: bool) -> Option<Work<Records>> {
+    fn next(&mut self, (): (), may_call: bool) -> Option<Work<Records<P>>> {
         // Another thread may poll in the middle of a round.
         if self.shared.one_in(8) {
             self.poll(&mut ());
@@ -152,14 +279,14 @@ impl WorkSource for EngineCore {
         work
     }
 
-    fn owner(work: &Work<Records>) -> Option<usize> {
+    fn owner(work: &Work<Records<P>>) -> Option<usize> {
         match work {
             Work::Call(..) => None,
             Work::Resume(_, SuspendedCall { job, .. }) | Work::Abandon(SuspendedCall { job, .. }) => Some(job.worker),
         }
     }
 
-    fn route_key(work: &Work<Records>) -> Option<RouteKey> {
+    fn route_key(work: &Work<Records<P>>) -> Option<RouteKey> {
         match work {
             Work::Call(_, asked) => Some(RouteKey::of((asked.id % ROUTE_KEYS) as u64)),
             Work::Resume(..) | Work::Abandon(_) => None,

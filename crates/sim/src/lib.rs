@@ -30,10 +30,12 @@ mod clock;
 mod deadlines;
 mod driver;
 mod engine_core;
+mod frames;
 mod net;
 mod peer;
 mod plan;
 mod script;
+mod threads;
 mod world;
 
 pub use world::Summary;
@@ -43,7 +45,7 @@ pub use world::Summary;
 /// # Errors
 /// Which condition did not hold, and when.
 pub fn run(seed: u64, traces: bool) -> Result<Summary, String> {
-    world::World::new(seed, traces).run()
+    world::World::<engine::Http1>::new(seed, traces).run()
 }
 
 /// Runs the worlds of all `seeds` one after the other. Prints those that failed, with the command that replays each.

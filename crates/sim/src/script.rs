@@ -1,17 +1,17 @@
 //! The application: the operations of a call, and what has to hold during them.
 
-use crate::app::{CallEnd, Chunk, Returnable, SuspendedCall};
+use crate::app::{CallEnd, Chunk, Job, Returnable, SuspendedCall};
 use crate::clock::MILLI;
-use crate::driver::{Activity, Job, Step};
 use crate::plan::{Op, Script, pattern};
+use crate::threads::{Activity, Step};
 use crate::world::World;
-use engine::{Input, Progress, Refusal, Ticket};
+use engine::{Input, Progress, Protocol, Refusal, Ticket};
 use std::fs::File;
 use std::io::Write;
 use std::rc::Rc;
 use wire::message::Draft;
 
-impl World {
+impl<P: Protocol> World<P> {
     /// Performs one operation of a call.
     pub(crate) fn step(&mut self, worker: usize, mut job: Job) -> Step {
         let id = job.id;

@@ -1,15 +1,15 @@
 //! A world: network, peers, engine and threads, and the events between them.
 
 use crate::app::Records;
-use crate::clock::{Event, MILLI, Micros, SECOND, Shared, moment};
+use crate::clock::{Event, MILLI, Micros, SECOND, Shared, micros, moment};
 use crate::deadlines::Deadlines;
-use crate::driver::Threads;
 use crate::engine_core::EngineCore;
 use crate::net::Network;
 use crate::peer::Peer;
 use crate::plan::{Plan, Stop, Trigger};
+use crate::threads::Threads;
 use engine::scheduler::Rules;
-use engine::{Engine, Now, StageClock};
+use engine::{Engine, Now, Protocol, StageClock};
 use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -72,11 +72,11 @@ impl StageClock for Readings {
     }
 }
 
-pub(crate) struct World {
+pub(crate) struct World<P: Protocol> {
     pub(crate) shared: Rc<Shared>,
     pub(crate) plan: Rc<Plan>,
     pub(crate) network: Rc<RefCell<Network>>,
-    pub(crate) rules: Rules<EngineCore>,
+    pub(crate) rules: Rules<EngineCore<P>>,
     pub(crate) threads: Threads,
     pub(crate) connections: Vec<Peer>,
     /// The peer of each request.
@@ -89,7 +89,7 @@ pub(crate) struct World {
     pub(crate) is_unfinished: bool,
 }
 
-impl World {
+impl<P: Protocol> World<P> {
     pub(crate) fn new(seed: u64, traces: bool) -> Self {
         let shared = Shared::new(seed, traces);
         let plan = Rc::new(Plan::draw(&mut shared.fork()));
@@ -262,7 +262,7 @@ impl World {
         let Stop { limit, grace, .. } = self.plan.stops[number];
         self.shared.trace(|| format!("stop within {limit:?}, with {grace:?} for idle connections"));
         self.draining_since.get_or_insert(now);
-        let until = limit.map_or(Micros::MAX, |limit| now + crate::driver::micros(limit));
+        let until = limit.map_or(Micros::MAX, |limit| now + micros(limit));
         self.stopped = Some(match self.stopped {
             None => (now, until),
             Some((first, earlier)) => (first, earlier.min(until)),
@@ -305,24 +305,24 @@ impl World {
         &self.rules.source().deadlines
     }
 
-    pub(crate) fn engine(&self) -> &Engine<Records> {
+    pub(crate) fn engine(&self) -> &Engine<Records<P>> {
         &self.rules.source().engine
     }
 
-    pub(crate) fn engine_mut(&mut self) -> &mut Engine<Records> {
+    pub(crate) fn engine_mut(&mut self) -> &mut Engine<Records<P>> {
         &mut self.rules.source_mut().engine
     }
 
-    pub(crate) fn engine_and_records(&mut self) -> (&mut Engine<Records>, &mut Records) {
+    pub(crate) fn engine_and_records(&mut self) -> (&mut Engine<Records<P>>, &mut Records<P>) {
         let EngineCore { engine, records, .. } = self.rules.source_mut();
         (engine, records)
     }
 
-    pub(crate) fn records(&self) -> &Records {
+    pub(crate) fn records(&self) -> &Records<P> {
         &self.rules.source().records
     }
 
-    pub(crate) fn records_mut(&mut self) -> &mut Records {
+    pub(crate) fn records_mut(&mut self) -> &mut Records<P> {
         &mut self.rules.source_mut().records
     }
 

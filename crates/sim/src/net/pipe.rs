@@ -1,0 +1,132 @@
+//! One direction of a connection: bytes under way, bytes that have arrived, and the end behind them.
+
+use crate::clock::{Micros, Shared};
+use std::collections::VecDeque;
+
+/// One direction of a connection.
+#[derive(Debug)]
+pub(super) struct Pipe {
+    /// Bytes under way, with the time of arrival; never out of order.
+    pub(super) under_way: VecDeque<(Micros, Vec<u8>)>,
+    pub(super) under_way_bytes: usize,
+    /// Arrived bytes; those from `read` on are unread.
+    pub(super) arrived: Vec<u8>,
+    pub(super) read: usize,
+    /// Capacity in bytes, for bytes under way and unread ones together.
+    pub(super) capacity: usize,
+    pub(super) latest: Micros,
+    pub(super) end: End,
+    /// Whether the last send was short.
+    pub(super) wants_room: bool,
+    /// Total bytes that were sent, that have arrived, and that were read.
+    pub(super) sent: u64,
+    pub(super) taken: u64,
+    pub(super) last_arrival: Micros,
+    pub(super) last_send: Micros,
+    /// Since when the sender's bytes do not fit completely.
+    pub(super) full_since: Option<Micros>,
+}
+
+/// The end of a direction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum End {
+    Open,
+    /// Under way, behind all bytes.
+    At(Micros),
+    Here(Micros),
+}
+
+impl Pipe {
+    pub(super) fn new(capacity: usize) -> Self {
+        Self {
+            under_way: VecDeque::new(),
+            under_way_bytes: 0,
+            arrived: Vec::new(),
+            read: 0,
+            capacity,
+            latest: 0,
+            end: End::Open,
+            wants_room: false,
+            sent: 0,
+            taken: 0,
+            last_arrival: 0,
+            last_send: 0,
+            full_since: None,
+        }
+    }
+
+    pub(super) fn unread(&self) -> usize {
+        self.arrived.len() - self.read
+    }
+
+    pub(super) fn room(&self) -> usize {
+        self.capacity.saturating_sub(self.under_way_bytes + self.unread())
+    }
+
+    /// Delivers what has arrived by now; whether there was anything.
+    pub(super) fn deliver(&mut self, now: Micros) -> bool {
+        let mut any = false;
+        while let Some((at, _)) = self.under_way.front()
+            && *at <= now
+        {
+            let Some((_, bytes)) = self.under_way.pop_front() else { break };
+            self.under_way_bytes -= bytes.len();
+            self.arrived.drain(..std::mem::take(&mut self.read));
+            self.arrived.extend_from_slice(&bytes);
+            self.last_arrival = now;
+            any = true;
+        }
+        if let End::At(at) = self.end
+            && at <= now
+            && self.under_way.is_empty()
+        {
+            self.end = End::Here(now);
+            any = true;
+        }
+        any
+    }
+
+    pub(super) fn take(&mut self, most: usize) -> &[u8] {
+        let count = most.min(self.unread());
+        let from = self.read;
+        self.read += count;
+        self.taken += count as u64;
+        &self.arrived[from..self.read]
+    }
+
+    pub(super) fn is_ended(&self) -> bool {
+        matches!(self.end, End::Here(_))
+    }
+
+    /// Loses what has not arrived.
+    pub(super) fn lose(&mut self) {
+        self.under_way.clear();
+        self.under_way_bytes = 0;
+    }
+
+    pub(super) fn discard(&mut self) {
+        self.lose();
+        self.arrived.clear();
+        self.read = 0;
+    }
+}
+
+/// Sends bytes in packets; returns when each arrives.
+pub(super) fn post(shared: &Shared, pipe: &mut Pipe, bytes: &[u8], latency: Micros, packet: usize) -> Vec<Micros> {
+    let mut arrivals = Vec::new();
+    let mut rest = bytes;
+    while !rest.is_empty() {
+        let count = if packet >= rest.len() { rest.len() } else { 1 + shared.index(packet) };
+        // Packets have some jitter and never overtake each other.
+        let at = pipe.latest.max(shared.now() + latency + shared.below(latency / 4 + 1));
+        pipe.latest = at;
+        pipe.under_way.push_back((at, rest[..count].to_vec()));
+        pipe.under_way_bytes += count;
+        if arrivals.last() != Some(&at) {
+            arrivals.push(at);
+        }
+        rest = &rest[count..];
+    }
+    pipe.sent += bytes.len() as u64;
+    arrivals
+}

@@ -1,0 +1,322 @@
+//! The server's side of the network: what the engine sees as [`engine::Net`] and its sockets.
+
+use super::pipe::{End, post};
+use super::{Listener, Network, Reset, Watched};
+use crate::clock::Event;
+use engine::{Accepted, Local, Moved, Net, Socket, Tcp};
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::fs::File;
+use std::io::{self, IoSlice};
+use std::net::{Ipv4Addr, SocketAddr};
+use std::os::unix::fs::FileExt;
+use std::rc::Rc;
+
+/// The application sees the number of a connection as its peer's address.
+const FIRST_PORT: u16 = 1024;
+
+/// The network as the engine sees it.
+#[derive(Debug)]
+pub(crate) struct Side(pub(crate) Rc<RefCell<Network>>);
+
+/// A listening socket.
+#[derive(Debug)]
+pub(crate) struct Listening {
+    network: Rc<RefCell<Network>>,
+    index: usize,
+}
+
+/// A connection's socket.
+#[derive(Debug)]
+pub(crate) struct SimSocket {
+    network: Rc<RefCell<Network>>,
+    number: usize,
+}
+
+impl Listening {
+    pub(crate) fn new(network: &Rc<RefCell<Network>>) -> Self {
+        let mut inner = network.borrow_mut();
+        inner.listeners.push(Listener { backlog: VecDeque::new(), is_open: true, is_watched: false, is_listed: false });
+        Self { network: Rc::clone(network), index: inner.listeners.len() - 1 }
+    }
+}
+
+impl Drop for Listening {
+    fn drop(&mut self) {
+        let mut network = self.network.borrow_mut();
+        let listener = &mut network.listeners[self.index];
+        listener.is_open = false;
+        listener.is_watched = false;
+        // Connections that were not accepted are reset.
+        for number in std::mem::take(&mut listener.backlog) {
+            network.connections[number].was_refused = true;
+            network.reset_peer(number);
+        }
+    }
+}
+
+impl Net for Side {
+    type Listener = Listening;
+    type Transport = Tcp<SimSocket>;
+
+    fn listen(&mut self, listener: &Listening, index: usize) -> io::Result<Local> {
+        let mut network = self.0.borrow_mut();
+        assert_eq!(index, listener.index, "listeners are watched in order");
+        network.listeners[index].is_watched = true;
+        if !network.listeners[index].backlog.is_empty() {
+            network.list_listener(index);
+        }
+        Ok(Local::Unix)
+    }
+
+    fn relisten(&mut self, listener: &Listening, index: usize, _takes_turns: bool) -> io::Result<()> {
+        let mut network = self.0.borrow_mut();
+        network.listeners[index].is_watched = false;
+        // This is rare, so where watching can fail, it fails half of the time.
+        if network.conditions.failing_watches > 0 && network.shared.one_in(2) {
+            network.shared.trace(|| format!("listener {index} cannot be watched again"));
+            return Err(io::ErrorKind::OutOfMemory.into());
+        }
+        drop(network);
+        self.listen(listener, index).map(drop)
+    }
+
+    fn unlisten(&mut self, listener: &Listening) {
+        self.0.borrow_mut().listeners[listener.index].is_watched = false;
+    }
+
+    fn accept(&mut self, listener: &Listening) -> io::Result<Accepted<Tcp<SimSocket>>> {
+        let mut network = self.0.borrow_mut();
+        let network = &mut *network;
+        if !network.has_descriptor() {
+            return Ok(Accepted::Exhausted(io::Error::other("out of descriptors")));
+        }
+        let Some(number) = network.listeners[listener.index].backlog.pop_front() else { return Ok(Accepted::None) };
+        network.shared.moved();
+        let has_left = network.connections[number].reset_of_server.here().is_some();
+        if (has_left && network.shared.one_in(2)) || network.failed(network.conditions.failing_accepts) {
+            network.shared.trace(|| format!("c{number} cannot be accepted"));
+            network.connections[number].was_refused = true;
+            network.reset_peer(number);
+            return Ok(Accepted::Failed(io::ErrorKind::ConnectionAborted.into()));
+        }
+        network.connections[number].accepted = Some(network.shared.now());
+        network.accepted += 1;
+        network.open += 1;
+        network.most_open = network.most_open.max(network.open);
+        network.shared.trace(|| format!("c{number} accepted"));
+        let socket = SimSocket { network: Rc::clone(&self.0), number };
+        Ok(Accepted::Connection(Tcp::new(socket), Some(address_of(number))))
+    }
+
+    fn is_awaited(&self, listener: &Listening) -> bool {
+        !self.0.borrow().listeners[listener.index].backlog.is_empty()
+    }
+
+    fn watch(&mut self, transport: &Tcp<SimSocket>, slot: usize, output: bool, again: bool) -> io::Result<()> {
+        let socket = transport.socket();
+        let mut network = self.0.borrow_mut();
+        let shared = Rc::clone(&network.shared);
+        let was_watched = network.connections[socket.number].watched.is_some();
+        if was_watched != again {
+            shared.fail(|| format!("c{} is watched: {was_watched}, but the engine assumes {again}", socket.number));
+        }
+        if network.failed(network.conditions.failing_watches) {
+            shared.trace(|| format!("c{} cannot be watched", socket.number));
+            network.connections[socket.number].was_refused = true;
+            return Err(io::Error::other("no memory to watch it"));
+        }
+        network.connections[socket.number].watched = Some(Watched { slot, output });
+        // The next poll finds out whether there is anything to report.
+        network.list(socket.number);
+        Ok(())
+    }
+
+    fn room(&self) -> usize {
+        let network = self.0.borrow();
+        network.conditions.descriptors - network.conditions.reserve
+    }
+
+    fn drain_wakes(&mut self) {}
+}
+
+/// The address from which the connection with this number comes.
+fn address_of(number: usize) -> SocketAddr {
+    let port = FIRST_PORT + u16::try_from(number).expect("a world has fewer connections");
+    (Ipv4Addr::LOCALHOST, port).into()
+}
+
+/// The number of the connection from this address.
+pub(crate) fn number_of(address: SocketAddr) -> usize {
+    usize::from(address.port() - FIRST_PORT)
+}
+
+impl SimSocket {
+    fn send_bytes(&self, bytes: &[u8], whole: usize) -> io::Result<Moved> {
+        let mut network = self.network.borrow_mut();
+        let network = &mut *network;
+        let shared = Rc::clone(&network.shared);
+        let now = shared.now();
+        let is_short = network.failed(network.conditions.short_sends);
+        let connection = &mut network.connections[self.number];
+        if let Reset::Here(at) = connection.reset_of_server {
+            connection.reset_of_server = Reset::Reported(at);
+            return Err(io::ErrorKind::ConnectionReset.into());
+        }
+        if connection.reset_of_server.here().is_some() || connection.has_ended_output || connection.is_cut {
+            return Err(io::ErrorKind::BrokenPipe.into());
+        }
+        let mut count = bytes.len().min(connection.to_peer.room());
+        if is_short && count > 0 {
+            // Memory is short for a moment; the engine tries again soon.
+            count = shared.index(count);
+        }
+        let pipe = &mut connection.to_peer;
+        if count < whole {
+            pipe.full_since.get_or_insert(now);
+            if is_short {
+                if !std::mem::replace(&mut connection.is_short_of_memory, true) {
+                    shared.schedule(now + 1 + shared.below(3_000), Event::RoomAtServer(self.number));
+                }
+            } else {
+                pipe.wants_room = true;
+            }
+        } else {
+            pipe.full_since = None;
+        }
+        if count == 0 {
+            return Ok(Moved::WouldBlock);
+        }
+        let arrivals = post(&shared, pipe, &bytes[..count], connection.latency, connection.packet);
+        pipe.last_send = now;
+        if !connection.has_vanished {
+            for at in arrivals {
+                shared.schedule(at, Event::ArriveAtPeer(self.number));
+            }
+        }
+        network.sent += count as u64;
+        shared.moved();
+        shared.trace(|| format!("c{} sends {count} of {whole}", self.number));
+        Ok(Moved::Bytes(count))
+    }
+
+    fn end(&self) {
+        let mut network = self.network.borrow_mut();
+        let network = &mut *network;
+        let connection = &mut network.connections[self.number];
+        if connection.to_peer.end != End::Open || connection.has_vanished {
+            return;
+        }
+        let at = connection.to_peer.latest.max(network.shared.now() + connection.latency);
+        connection.to_peer.end = End::At(at);
+        network.shared.schedule(at, Event::ArriveAtPeer(self.number));
+    }
+}
+
+impl Socket for SimSocket {
+    fn receive(&self, buffer: &mut [u8]) -> io::Result<Moved> {
+        let mut network = self.network.borrow_mut();
+        let network = &mut *network;
+        let shared = &network.shared;
+        let connection = &mut network.connections[self.number];
+        if connection.is_cut {
+            return Ok(Moved::Bytes(0));
+        }
+        if connection.to_server.unread() > 0 {
+            let bytes = connection.to_server.take(buffer.len());
+            let count = bytes.len();
+            buffer[..count].copy_from_slice(bytes);
+            network.received += count as u64;
+            shared.moved();
+            shared.trace(|| format!("c{} receives {count}", self.number));
+            if std::mem::take(&mut connection.to_server.wants_room) {
+                // The peer is notified of free space.
+                shared.schedule(shared.now() + connection.latency, Event::RoomAtPeer(self.number));
+            }
+            return Ok(Moved::Bytes(count));
+        }
+        match connection.reset_of_server {
+            Reset::Here(at) => {
+                connection.reset_of_server = Reset::Reported(at);
+                shared.moved();
+                return Err(io::ErrorKind::ConnectionReset.into());
+            }
+            Reset::Reported(_) => return Ok(Moved::Bytes(0)),
+            Reset::None | Reset::At(_) => {}
+        }
+        if connection.to_server.is_ended() { Ok(Moved::Bytes(0)) } else { Ok(Moved::WouldBlock) }
+    }
+
+    fn send(&self, slices: &[IoSlice<'_>], _more: bool) -> io::Result<Moved> {
+        let bytes: Vec<u8> = slices.iter().flat_map(|slice| slice.iter().copied()).collect();
+        self.send_bytes(&bytes, bytes.len())
+    }
+
+    fn send_file(&self, file: &File, offset: u64, count: u64) -> io::Result<Moved> {
+        let mut bytes = vec![0; usize::try_from(count.min(1 << 20)).unwrap_or(usize::MAX)];
+        let mut length = 0;
+        while length < bytes.len() {
+            match file.read_at(&mut bytes[length..], offset + length as u64)? {
+                0 => break,
+                read => length += read,
+            }
+        }
+        if length == 0 {
+            return Ok(Moved::Bytes(0));
+        }
+        self.send_bytes(&bytes[..length], length)
+    }
+
+    fn end_output(&self) {
+        self.end();
+        self.network.borrow_mut().connections[self.number].has_ended_output = true;
+    }
+
+    fn reset_on_drop(&self) {
+        self.network.borrow_mut().connections[self.number].resets_on_drop = true;
+    }
+
+    fn cut(&self) {
+        self.reset_on_drop();
+        let mut network = self.network.borrow_mut();
+        network.connections[self.number].is_cut = true;
+        network.shared.trace(|| format!("c{} is cut", self.number));
+        if network.conditions.cuts_at_once {
+            network.reset_peer(self.number);
+        }
+        network.list(self.number);
+    }
+
+    fn has_peer_left(&self) -> bool {
+        self.network.borrow().has_left_or_was_cut(self.number)
+    }
+}
+
+impl Drop for SimSocket {
+    fn drop(&mut self) {
+        let is_reset = {
+            let network = self.network.borrow();
+            let connection = &network.connections[self.number];
+            let is_over = connection.reset_of_server.here().is_some();
+            !is_over && (connection.resets_on_drop || connection.to_server.unread() > 0)
+        };
+        if !is_reset {
+            self.end();
+        }
+        let mut network = self.network.borrow_mut();
+        if is_reset {
+            network.reset_peer(self.number);
+        }
+        let now = network.shared.now();
+        let connection = &mut network.connections[self.number];
+        connection.dropped = Some((now, is_reset));
+        connection.unread_since = (connection.to_server.unread() > 0).then_some(connection.to_server.last_arrival);
+        connection.watched = None;
+        connection.to_server.discard();
+        network.open -= 1;
+        network.shared.moved();
+        network
+            .shared
+            .trace(|| format!("c{} closed by the server{}", self.number, if is_reset { " with a reset" } else { "" }));
+    }
+}

@@ -1,0 +1,113 @@
+//! What the simulated threads are doing.
+
+use crate::app::Job;
+use crate::clock::Micros;
+use engine::Pace;
+use engine::scheduler::StartedCall;
+
+/// What a thread does.
+#[derive(Debug)]
+pub(crate) enum State {
+    /// The thread has not been started, or is handled at this moment.
+    Absent,
+    /// It was started and has not arrived.
+    Starting,
+    Following,
+    /// It was notified and has not arrived.
+    Notified,
+    /// It waits for the poller. `at_once`: without the GIL, since it was notified.
+    Polling {
+        at_once: bool,
+    },
+    /// It has waited without the GIL, and waits for the GIL.
+    TakingGil,
+    /// It runs a call.
+    InCall(Job, Activity),
+    /// Its call is completed, and the rules do not know it yet.
+    Completing,
+    /// It has exited.
+    Exited,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Activity {
+    /// An operation that takes time.
+    Busy,
+    WaitsForInput,
+    WaitsForOutput,
+    /// The call never returns.
+    Hangs,
+}
+
+#[derive(Debug)]
+pub(crate) struct Worker {
+    pub(crate) state: State,
+    /// Number of the thread's next event. Events with another number are void.
+    pub(crate) round: u64,
+    /// The call that the thread runs.
+    pub(crate) started_call: Option<StartedCall>,
+    /// For how long the thread has been blocked in this call.
+    pub(crate) blocked: Micros,
+    /// Since when it waits within a call, and when the wait ends if nothing ends it before.
+    pub(crate) waits_since: Micros,
+    pub(crate) wait_ends_at: Option<Micros>,
+    pub(crate) has_timed_out: bool,
+    /// It waits for the poller within a call, because no other thread can.
+    pub(crate) is_alone: bool,
+}
+
+#[derive(Debug)]
+pub(crate) struct Threads {
+    pub(crate) workers: Vec<Worker>,
+    /// The thread that waits for the poller.
+    pub(crate) polling_thread: Option<usize>,
+    /// The event that ends the wait for the poller is scheduled.
+    pub(crate) is_wake_scheduled: bool,
+    /// The pace of the ticker thread, and the number of its next event.
+    pub(crate) pace: Pace,
+    pub(crate) tick_round: u64,
+    pub(crate) calls: u64,
+}
+
+impl Threads {
+    pub(crate) fn new(size: usize) -> Self {
+        let worker = || Worker {
+            state: State::Absent,
+            round: 0,
+            started_call: None,
+            blocked: 0,
+            waits_since: 0,
+            wait_ends_at: None,
+            has_timed_out: false,
+            is_alone: false,
+        };
+        Self {
+            workers: (0..size).map(|_| worker()).collect(),
+            polling_thread: None,
+            is_wake_scheduled: false,
+            pace: Pace::Asleep,
+            tick_round: 0,
+            calls: 0,
+        }
+    }
+
+    /// Requests whose calls never return, and those whose calls run otherwise.
+    pub(crate) fn unfinished(&self) -> (Vec<usize>, Vec<usize>) {
+        let works = self.workers.iter().filter_map(|worker| match &worker.state {
+            State::InCall(job, activity) => Some((job.id, *activity == Activity::Hangs)),
+            _ => None,
+        });
+        let (hanging, others): (Vec<_>, Vec<_>) = works.partition(|(_, hangs)| *hangs);
+        (hanging.into_iter().map(|(id, _)| id).collect(), others.into_iter().map(|(id, _)| id).collect())
+    }
+}
+
+/// The result of one operation of a call.
+pub(crate) enum Step {
+    /// Continue with the next operation.
+    Next(Job),
+    /// The call blocks its thread until something happens.
+    Blocks(Job, Activity),
+    /// The call was completed.
+    Returned,
+}
