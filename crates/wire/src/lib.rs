@@ -5,9 +5,10 @@
 //! pages included.
 //!
 //! [`message`] has what all protocols share: the heads of requests and responses, limits, and the rules that a peer can
-//! break. [`http1`] reads and writes them as HTTP/1.1 does.
+//! break. [`http1`] reads and writes them as HTTP/1.1 does. [`files`] decides what of a file a request gets.
 #![forbid(unsafe_code)]
 
+pub mod files;
 mod grammar;
 pub mod http1;
 pub mod message;

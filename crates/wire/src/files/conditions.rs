@@ -1,0 +1,311 @@
+//! Conditional requests (RFC 9110 section 13) and ranges: what of a representation a request gets.
+
+use super::codings::AcceptedCodings;
+use super::ranges::Ranges;
+use crate::message::RequestHead;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+/// What tells one state of a representation from another.
+#[derive(Clone, Copy, Debug)]
+pub struct Validators<'a> {
+    /// A strong entity tag with its quotes.
+    pub etag: &'a [u8],
+    /// What Last-Modified says, in seconds since 1970.
+    pub modified: u64,
+}
+
+/// What a request gets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Selected {
+    /// 200: the representation.
+    Whole,
+    /// 206: parts of it. Never [`Ranges::Whole`] or [`Ranges::Unsatisfiable`].
+    Ranges(Ranges),
+    /// 304: the client has it.
+    NotModified,
+    /// 412: it is not the one that the client means.
+    Failed,
+    /// 416: the representation has no such bytes.
+    Unsatisfiable,
+}
+
+/// The fields of a request head that select what is sent.
+#[derive(Clone, Copy, Debug)]
+pub struct Conditions<'a> {
+    head: RequestHead<'a>,
+    has_if_match: bool,
+    has_if_none_match: bool,
+    has_accept_encoding: bool,
+    if_modified_since: Single<'a>,
+    if_unmodified_since: Single<'a>,
+    if_range: Single<'a>,
+    range: Single<'a>,
+}
+
+/// A field that a message has once. Where it is repeated it says nothing.
+#[derive(Clone, Copy, Debug, Default)]
+enum Single<'a> {
+    #[default]
+    None,
+    Value(&'a [u8]),
+    Repeated,
+}
+
+impl<'a> Single<'a> {
+    fn add(&mut self, value: &'a [u8]) {
+        *self = if matches!(self, Single::None) { Single::Value(value) } else { Single::Repeated };
+    }
+
+    fn value(self) -> Option<&'a [u8]> {
+        if let Single::Value(value) = self { Some(value) } else { None }
+    }
+
+    fn date(self) -> Option<u64> {
+        self.value().and_then(date)
+    }
+}
+
+impl<'a> Conditions<'a> {
+    /// Finds the fields.
+    #[must_use]
+    pub fn read(head: &RequestHead<'a>) -> Self {
+        let mut found = Self {
+            head: *head,
+            has_if_match: false,
+            has_if_none_match: false,
+            has_accept_encoding: false,
+            if_modified_since: Single::None,
+            if_unmodified_since: Single::None,
+            if_range: Single::None,
+            range: Single::None,
+        };
+        for field in head.fields {
+            let name = field.name(head.block);
+            let is = |known: &[u8]| name.eq_ignore_ascii_case(known);
+            match name.len() {
+                5 if is(b"range") => found.range.add(field.value(head.block)),
+                8 if is(b"if-match") => found.has_if_match = true,
+                8 if is(b"if-range") => found.if_range.add(field.value(head.block)),
+                13 if is(b"if-none-match") => found.has_if_none_match = true,
+                15 if is(b"accept-encoding") => found.has_accept_encoding = true,
+                17 if is(b"if-modified-since") => found.if_modified_since.add(field.value(head.block)),
+                19 if is(b"if-unmodified-since") => found.if_unmodified_since.add(field.value(head.block)),
+                _ => {}
+            }
+        }
+        found
+    }
+
+    /// The content codings that the client takes; `None` if it says nothing of them.
+    #[must_use]
+    pub fn accepted_codings(&self) -> Option<AcceptedCodings> {
+        self.has_accept_encoding.then(|| AcceptedCodings::read(self.values(b"accept-encoding")))
+    }
+
+    /// What a GET or HEAD gets of a representation of `length` bytes: the preconditions in the order of RFC 9110 section
+    /// 13.2.2, then the ranges. Ranges are for GET alone (section 14.2).
+    #[must_use]
+    pub fn select(&self, validators: Validators<'_>, length: u64) -> Selected {
+        if self.has_if_match {
+            if !self.names(b"if-match", validators.etag, Comparison::Strong) {
+                return Selected::Failed;
+            }
+        } else if self.if_unmodified_since.date().is_some_and(|date| validators.modified > date) {
+            return Selected::Failed;
+        }
+        if self.has_if_none_match {
+            if self.names(b"if-none-match", validators.etag, Comparison::Weak) {
+                return Selected::NotModified;
+            }
+        } else if self.if_modified_since.date().is_some_and(|date| validators.modified <= date) {
+            return Selected::NotModified;
+        }
+        let Some(range) = self.range.value().filter(|_| self.head.method == b"GET" && self.is_range_meant(validators))
+        else {
+            return Selected::Whole;
+        };
+        match Ranges::read(range, length) {
+            Ranges::Whole => Selected::Whole,
+            Ranges::Unsatisfiable => Selected::Unsatisfiable,
+            ranges @ Ranges::Some(..) => Selected::Ranges(ranges),
+        }
+    }
+
+    /// Whether If-Range, if there is one, names this state (RFC 9110 section 13.1.5).
+    fn is_range_meant(&self, validators: Validators<'_>) -> bool {
+        match self.if_range {
+            Single::None => true,
+            Single::Repeated => false,
+            Single::Value(value) if value.first() == Some(&b'"') => value == validators.etag,
+            // A weak tag is no date, and matches nothing.
+            Single::Value(value) => date(value) == Some(validators.modified),
+        }
+    }
+
+    /// Whether a list of entity tags has this one, or is `*`. What is behind a malformed member is not read.
+    fn names(&self, field: &[u8], etag: &[u8], comparison: Comparison) -> bool {
+        self.values(field).any(|value| {
+            value == b"*"
+                || tags(value).any(|(is_weak, tag)| tag == etag && !(is_weak && comparison == Comparison::Strong))
+        })
+    }
+
+    fn values(&self, name: &'a [u8]) -> impl Iterator<Item = &'a [u8]> {
+        let RequestHead { fields, block, .. } = self.head;
+        fields.iter().filter(move |field| field.is(block, name)).map(move |field| field.value(block))
+    }
+}
+
+/// How entity tags are compared (RFC 9110 section 8.8.3.2).
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Comparison {
+    Strong,
+    Weak,
+}
+
+/// The entity tags of a list, each with whether it is weak, up to the first thing that is none.
+fn tags(value: &[u8]) -> impl Iterator<Item = (bool, &[u8])> {
+    let mut rest = value;
+    std::iter::from_fn(move || {
+        let start = rest.iter().position(|&b| !matches!(b, b',' | b' ' | b'\t'))?;
+        rest = &rest[start..];
+        let (is_weak, tagged) = rest.strip_prefix(b"W/").map_or((false, rest), |tagged| (true, tagged));
+        let inside = tagged.strip_prefix(b"\"")?;
+        let end = inside.iter().position(|&b| b == b'"')?;
+        // etagc (RFC 9110 section 8.8.3): no space, which would be the sign of a quote that is missing.
+        if inside[..end].iter().any(|&b| b <= 0x20 || b == 0x7f) {
+            return None;
+        }
+        let tag = &tagged[..end + 2];
+        rest = &tagged[end + 2..];
+        let is_member_over = matches!(rest.first(), None | Some(b',' | b' ' | b'\t'));
+        is_member_over.then_some((is_weak, tag))
+    })
+}
+
+/// A date in one of the three formats of RFC 9110 section 5.6.7, in seconds since 1970.
+fn date(value: &[u8]) -> Option<u64> {
+    let date: SystemTime = httpdate::parse_http_date(std::str::from_utf8(value).ok()?).ok()?;
+    date.duration_since(UNIX_EPOCH).ok().map(|since| since.as_secs())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::http1::Receiver;
+    use crate::message::Limits;
+    use std::fmt::Write as _;
+
+    /// 2026-01-01 00:00:00 UTC, a Thursday.
+    const MODIFIED: u64 = 1_767_225_600;
+    const THEN: &str = "Thu, 01 Jan 2026 00:00:00 GMT";
+    const BEFORE: &str = "Wed, 31 Dec 2025 23:59:59 GMT";
+    const AFTER: &str = "Thu, 01 Jan 2026 00:00:01 GMT";
+
+    fn select_by(method: &str, fields: &[(&str, &str)]) -> Selected {
+        let mut text = format!("{method} / HTTP/1.1\r\nHost: a\r\n");
+        for (name, value) in fields {
+            write!(text, "{name}: {value}\r\n").unwrap();
+        }
+        text += "\r\n";
+        let (mut receiver, mut table) = (Receiver::default(), Vec::new());
+        let head = receiver.head(text.as_bytes(), &mut table, &Limits::default()).unwrap().unwrap();
+        Conditions::read(&head.request).select(Validators { etag: b"\"x-1\"", modified: MODIFIED }, 10)
+    }
+
+    fn select(fields: &[(&str, &str)]) -> Selected {
+        select_by("GET", fields)
+    }
+
+    fn part(first: u64, last: u64) -> Selected {
+        let mut ranges = [super::super::ByteRange::default(); super::super::RANGES_MAX];
+        ranges[0] = super::super::ByteRange { first, last };
+        Selected::Ranges(Ranges::Some(1, ranges))
+    }
+
+    #[test]
+    fn if_none_match_compares_weakly() {
+        for value in ["\"x-1\"", "W/\"x-1\"", "*", "\"a\", \"x-1\"", "\"a,b\",W/\"x-1\" , \"c\"", ", \"x-1\""] {
+            assert_eq!(select(&[("If-None-Match", value)]), Selected::NotModified, "{value}");
+        }
+        for value in
+            ["\"x\"", "x-1", "\"x-1", "\"\"", "\"X-1\"", "w/\"x-1\"", "a, \"x-1\"", "\"a b\", \"x-1\"", "\"a\"\"x-1\""]
+        {
+            assert_eq!(select(&[("If-None-Match", value)]), Selected::Whole, "{value}");
+        }
+        let fields = [("If-None-Match", "\"a\""), ("if-none-match", "\"x-1\"")];
+        assert_eq!(select(&fields), Selected::NotModified);
+    }
+
+    #[test]
+    fn if_match_compares_strongly() {
+        for value in ["\"x-1\"", "*", "W/\"x-1\", \"x-1\""] {
+            assert_eq!(select(&[("If-Match", value)]), Selected::Whole, "{value}");
+        }
+        for value in ["W/\"x-1\"", "\"a\"", "x-1", ""] {
+            assert_eq!(select(&[("If-Match", value)]), Selected::Failed, "{value:?}");
+        }
+    }
+
+    #[test]
+    fn dates_are_compared_by_the_second_and_ignored_where_malformed() {
+        assert_eq!(select(&[("If-Modified-Since", THEN)]), Selected::NotModified);
+        assert_eq!(select(&[("If-Modified-Since", AFTER)]), Selected::NotModified);
+        assert_eq!(select(&[("If-Modified-Since", BEFORE)]), Selected::Whole);
+        assert_eq!(select(&[("If-Unmodified-Since", THEN)]), Selected::Whole);
+        assert_eq!(select(&[("If-Unmodified-Since", AFTER)]), Selected::Whole);
+        assert_eq!(select(&[("If-Unmodified-Since", BEFORE)]), Selected::Failed);
+        for bad in ["yesterday", "", "Thu, 01 Jan 2026 00:00:00", "1767225600", "Thu, 41 Jan 2026 00:00:00 GMT"] {
+            assert_eq!(select(&[("If-Modified-Since", bad)]), Selected::Whole, "{bad}");
+            assert_eq!(select(&[("If-Unmodified-Since", bad)]), Selected::Whole, "{bad}");
+        }
+        // The formats of earlier times.
+        assert_eq!(select(&[("If-Modified-Since", "Thursday, 01-Jan-26 00:00:00 GMT")]), Selected::NotModified);
+        assert_eq!(select(&[("If-Modified-Since", "Thu Jan  1 00:00:00 2026")]), Selected::NotModified);
+        assert_eq!(select(&[("If-Modified-Since", THEN), ("If-Modified-Since", THEN)]), Selected::Whole);
+    }
+
+    #[test]
+    fn preconditions_have_an_order() {
+        for (fields, expected) in [
+            // A tag is asked before a date.
+            (vec![("If-None-Match", "\"a\""), ("If-Modified-Since", AFTER)], Selected::Whole),
+            (vec![("If-Match", "\"x-1\""), ("If-Unmodified-Since", BEFORE)], Selected::Whole),
+            // What must hold is asked before what may save the answer.
+            (vec![("If-Match", "\"a\""), ("If-None-Match", "\"x-1\"")], Selected::Failed),
+            (vec![("If-Unmodified-Since", BEFORE), ("If-None-Match", "*")], Selected::Failed),
+            (vec![("If-Match", "*"), ("If-None-Match", "\"x-1\"")], Selected::NotModified),
+            // Ranges come last.
+            (vec![("If-None-Match", "\"x-1\""), ("Range", "bytes=0-1")], Selected::NotModified),
+            (vec![("If-Match", "\"a\""), ("Range", "bytes=90-")], Selected::Failed),
+            (vec![("If-Match", "\"x-1\""), ("Range", "bytes=90-")], Selected::Unsatisfiable),
+            (vec![("If-None-Match", "\"a\""), ("Range", "bytes=1-2")], part(1, 2)),
+        ] {
+            assert_eq!(select(&fields), expected, "{fields:?}");
+        }
+    }
+
+    #[test]
+    fn if_range_needs_the_very_same_state() {
+        for value in ["\"x-1\"", THEN] {
+            assert_eq!(select(&[("Range", "bytes=1-2"), ("If-Range", value)]), part(1, 2), "{value}");
+        }
+        for value in ["W/\"x-1\"", "\"a\"", "\"x-1\", \"x-1\"", BEFORE, AFTER, "", "nonsense"] {
+            assert_eq!(select(&[("Range", "bytes=1-2"), ("If-Range", value)]), Selected::Whole, "{value}");
+            assert_eq!(select(&[("Range", "bytes=90-"), ("If-Range", value)]), Selected::Whole, "{value}");
+        }
+        assert_eq!(select(&[("If-Range", "\"x-1\"")]), Selected::Whole);
+        let twice = [("Range", "bytes=1-2"), ("If-Range", "\"x-1\""), ("If-Range", "\"x-1\"")];
+        assert_eq!(select(&twice), Selected::Whole);
+    }
+
+    #[test]
+    fn ranges_are_for_get_and_for_one_field() {
+        assert_eq!(select(&[("Range", "bytes=1-2")]), part(1, 2));
+        assert_eq!(select(&[("Range", "bytes=90-")]), Selected::Unsatisfiable);
+        assert_eq!(select(&[("Range", "bytes=1-2"), ("Range", "bytes=3-4")]), Selected::Whole);
+        assert_eq!(select_by("HEAD", &[("Range", "bytes=1-2")]), Selected::Whole);
+        assert_eq!(select_by("HEAD", &[("Range", "bytes=90-")]), Selected::Whole);
+        assert_eq!(select_by("HEAD", &[("If-None-Match", "*")]), Selected::NotModified);
+    }
+}
