@@ -1,16 +1,18 @@
 #!/usr/bin/env bash
-# Copies the cases of tests/corpus/http1 into fuzz/corpus/<target>, where the fuzzer keeps what it finds. Inputs are
+# Copies the cases of tests/corpus into fuzz/corpus/<target>, where the fuzzer keeps what it finds. Inputs are
 # streams as a peer sends them, so a case is a seed as it is; for `chunked` it is what stands behind the first blank line.
 #
 #   fuzz/seed.sh [TARGET...]     default: every target
 set -euo pipefail
 cd "$(dirname "$0")"
 
-[ $# -gt 0 ] || set -- head chunked connection response answers
+[ $# -gt 0 ] || set -- head chunked connection response answers proxy forwarded
 for target in "$@"; do
     mkdir -p "corpus/$target"
     case $target in
     response | answers) cases=(seeds/response/*.http) ;;
+    proxy) cases=(../tests/corpus/proxy/{valid,invalid}/*.bin) ;;
+    forwarded) cases=(../tests/corpus/forwarded/*.http) ;;
     *) cases=(../tests/corpus/http1/{valid,invalid}/*.http) ;;
     esac
     for case in "${cases[@]}"; do
@@ -19,6 +21,9 @@ for target in "$@"; do
             grep -qia '^transfer-encoding' "$case" || continue
             # A head's lines are text; the rest must come through byte for byte.
             LC_ALL=C sed '1,/^\r$/d' "$case" >"corpus/$target/$name"
+        elif [ "$target" = forwarded ]; then
+            # Behind the request line and Host.
+            tail -n +3 "$case" >"corpus/$target/$name"
         else
             cp "$case" "corpus/$target/$name"
         fi

@@ -16,6 +16,8 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 CORPUS = ROOT / "tests" / "corpus" / "http1"
+FORWARDED = CORPUS.parent / "forwarded"
+PROXY = CORPUS.parent / "proxy"
 FAULTS = ROOT / "crates" / "wire" / "src" / "message" / "fault.rs"
 
 LARGEST_FILE = 80 * 1024
@@ -152,8 +154,22 @@ def test_every_fault_has_cases() -> None:
     declared = faults()
     assert len(declared) > 30, f"only {len(declared)} faults are found in {FAULTS.name}: has its form changed?"
     counts = Counter(said(case)["fault"] for case in cases("invalid"))
+    counts += Counter(json.loads(case.read_text("utf-8")).get("fault") for case in FORWARDED.glob("*.json"))
+    del counts[None]
     assert {name: counts[name] for name in declared if counts[name] < LEAST_CASES_OF_A_FAULT} == {}
     assert set(counts) - set(declared) == set()
+
+
+@pytest.mark.parametrize(
+    ("folder", "suffix"), [(FORWARDED, ".http"), (PROXY / "valid", ".bin"), (PROXY / "invalid", ".bin")]
+)
+def test_cases_of_proxies_come_in_pairs_and_say_their_rule(folder: Path, suffix: str) -> None:
+    stems = Counter(path.stem for path in folder.iterdir() if path.suffix in (suffix, ".json"))
+    assert len(stems) >= LEAST_CASES // 8
+    assert [stem for stem, count in stems.items() if count != 2 or not NAME.fullmatch(stem)] == []
+    assert [path.name for path in folder.iterdir() if path.suffix not in (suffix, ".json")] == []
+    for path in folder.glob("*.json"):
+        assert json.loads(path.read_text("utf-8"))["rule"]
 
 
 def test_git_leaves_the_bytes_alone() -> None:

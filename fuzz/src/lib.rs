@@ -3,6 +3,8 @@
 //! The cuts of a stream follow from a hash of its bytes. So an input consists only of what a peer sends, cases of the
 //! corpus are seeds as they are, and an artifact replays without further data.
 
+pub mod proxies;
+
 use wire::http1::client::{self, ServerFault};
 use wire::http1::{BodyStep, Receiver};
 use wire::message::{Fault, Field, Limits, Version};

@@ -478,7 +478,9 @@ fn truncated_valid_cases_give_truncated_or_whole_requests() {
 #[test]
 fn every_fault_is_reached_twice() {
     let cases = invalid_cases();
-    for &fault in Fault::ALL {
+    // The rules about trusted proxies have a corpus of their own: `forwarded.rs`.
+    let of_proxies = [Fault::ForwardedContradictory, Fault::ForwardedInvalid];
+    for &fault in Fault::ALL.iter().filter(|fault| !of_proxies.contains(fault)) {
         let count = cases.iter().filter(|case| case.expected.end == End::Fault(fault)).count();
         assert!(count >= 2, "{fault:?} has {count} cases");
     }

@@ -137,6 +137,7 @@ impl Receiver {
                 body,
                 changed,
                 retained,
+                client: None,
             },
             keep_alive: facts.keeps_alive(line.version),
             expects_continue: facts.own.expectation == Expectation::Continue && line.version == Version::Http11,

@@ -84,6 +84,10 @@ faults! {
     FieldValueInvalid 400 "A header value has a character that is not allowed.",
     /// More field lines than the limit.
     FieldsTooMany 431 "There are too many header lines.",
+    /// Fields of a trusted proxy that say different things of the same request.
+    ForwardedContradictory 400 "The fields with which the proxy names the client contradict each other.",
+    /// A field of a trusted proxy that is malformed (RFC 7239 section 4).
+    ForwardedInvalid 400 "A field with which the proxy names the client is malformed.",
     /// The head as a whole is beyond its bound.
     HeadTooLarge 431 "The header section is too large.",
     /// The preface of HTTP/2, from a client that did not ask whether the server speaks it (RFC 9113 section 3.4).

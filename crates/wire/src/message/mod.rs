@@ -1,11 +1,14 @@
 //! What requests and responses are in every protocol: heads, fields, limits, and errors with the status that answers them.
 //!
 //! * [`RequestHead`] is what an application is called with. A protocol's reader lends it, with the fields where they lie.
+//! * [`Client`] is who has sent it, where that is not the peer of the socket.
 //! * [`Draft`] is the head of a response as the application gives it, checked field by field.
 //! * [`Fault`] is a rule that the peer broke; [`Misuse`] is one that the application broke.
 //!
 //! Nothing here says how a message is framed: that is the protocol's.
 
+mod client;
+mod connection_info;
 mod draft;
 mod fault;
 mod field;
@@ -13,6 +16,8 @@ mod limits;
 mod request;
 mod target;
 
+pub use client::Client;
+pub use connection_info::{ConnectionInfo, TlsInfo};
 pub use draft::{Draft, Misuse, Page, Stamp};
 pub use fault::Fault;
 pub use field::Field;

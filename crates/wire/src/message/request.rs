@@ -1,5 +1,6 @@
 //! The head of a request.
 
+use super::client::Client;
 use super::field::Field;
 use super::target::Target;
 
@@ -54,6 +55,9 @@ pub struct RequestHead<'a> {
     /// The reader keeps this block to compare the next one with. An application that builds something from a block
     /// should keep it now, because [`changed`](Self::changed) of later heads refers to it.
     pub retained: bool,
+    /// The client, where a proxy names it ([`crate::forwarded`], [`crate::proxy`]); `None`: the peer of the socket. A
+    /// reader leaves it `None`, unless the protocol itself names the client.
+    pub client: Option<&'a Client>,
 }
 
 impl<'a> RequestHead<'a> {

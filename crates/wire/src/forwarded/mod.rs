@@ -1,0 +1,211 @@
+//! The client of a request behind proxies that are trusted: `X-Forwarded-*` and `Forwarded` (RFC 7239).
+//!
+//! Each proxy adds the address of its client at the right end of a list. What stands further left was written by the
+//! proxy before, or by the client itself, who can write anything. So the list is read *from the right*: as long as an
+//! address is that of a trusted proxy, the entry before it was written by that proxy. The first address that is not
+//! trusted is the client. Nothing to the left of it is read at all.
+//!
+//! One family of fields is read, and never the other: a proxy that writes one passes the other through as the client has
+//! sent it. The family that is not read is removed from requests, and both are removed from requests of peers that are
+//! not trusted, because applications read these fields themselves.
+
+mod node;
+mod rfc7239;
+mod trusted;
+mod x_forwarded;
+
+pub use node::Node;
+pub use trusted::{AddressListError, Trusted};
+
+use crate::message::{Client, Fault, Field, RequestHead};
+
+/// Which fields the trusted proxies write.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Family {
+    /// `X-Forwarded-For`, `X-Forwarded-Proto` and their like.
+    #[default]
+    X,
+    /// `Forwarded` (RFC 7239).
+    Rfc7239,
+}
+
+/// Which proxies are trusted, and with what.
+#[derive(Clone, Debug, Default)]
+pub struct Trust {
+    /// The proxies.
+    pub proxies: Trusted,
+    /// The fields that they write.
+    pub family: Family,
+    /// They name the host as well.
+    pub host: bool,
+    /// They name the prefix of the application's paths as well. Only [`Family::X`] has a field for it.
+    pub prefix: bool,
+}
+
+/// What the fields of one request say.
+#[derive(Debug, Default)]
+struct Found<'a> {
+    /// The address that ended the walk, if there was one, and its port.
+    client: Option<Node>,
+    is_https: Option<bool>,
+    host: Option<&'a [u8]>,
+    prefix: Option<&'a [u8]>,
+}
+
+/// The proxies of one connection: who its requests come from.
+///
+/// The result for the head that the reader keeps ([`RequestHead::retained`]) is kept too, so that a head which repeats it
+/// costs one look.
+#[derive(Debug)]
+pub struct Forwarding {
+    /// The peer itself.
+    peer: Client,
+    is_trusted: bool,
+    /// The client of the head for which `retained` was set last; `None` where that head had fields to be removed.
+    kept: Option<Client>,
+    current: Client,
+    /// Scratch for heads from which fields are removed.
+    fields: Vec<Field>,
+}
+
+impl Forwarding {
+    /// For a connection of this peer. Without `trust` each request is the peer's, and no field is removed.
+    #[must_use]
+    pub fn new(peer: Client, trust: Option<&Trust>) -> Self {
+        let is_trusted = trust.is_some_and(|trust| trust.proxies.contains(peer.address));
+        Self { current: peer.clone(), peer, is_trusted, kept: None, fields: Vec::new() }
+    }
+
+    /// The peer itself.
+    #[must_use]
+    pub fn peer(&self) -> &Client {
+        &self.peer
+    }
+
+    /// Sets the client of `head`, and takes the fields out of it that nobody trusted has written.
+    ///
+    /// # Errors
+    /// [`Fault::ForwardedContradictory`], [`Fault::ForwardedInvalid`].
+    #[inline]
+    pub fn apply<'a>(&'a mut self, head: &mut RequestHead<'a>, trust: Option<&Trust>) -> Result<(), Fault> {
+        let Some(trust) = trust else {
+            head.client = Some(&self.peer);
+            return Ok(());
+        };
+        if self.is_kept(head) {
+            head.client = self.kept.as_ref();
+            return Ok(());
+        }
+        self.read(head, trust)
+    }
+
+    /// Whether the client is that of the head that was kept.
+    fn is_kept(&self, head: &RequestHead<'_>) -> bool {
+        let is_same = |&index: &u16| !is_forwarding(head.fields[usize::from(index)].name(head.block));
+        self.kept.is_some() && head.changed.is_some_and(|changed| changed.iter().all(is_same))
+    }
+
+    fn read<'a>(&'a mut self, head: &mut RequestHead<'a>, trust: &Trust) -> Result<(), Fault> {
+        let is_removed = |field: &Field| {
+            let name = field.name(head.block);
+            is_forwarding(name) && !(self.is_trusted && trust.family.has(name))
+        };
+        let has_removed = head.fields.iter().any(is_removed);
+        self.current =
+            if self.is_trusted { trust.client(&self.peer, head.block, head.fields)? } else { self.peer.clone() };
+        if has_removed {
+            self.fields = head.fields.iter().filter(|field| !is_removed(field)).copied().collect();
+        }
+        if head.retained {
+            self.kept = (!has_removed).then(|| self.current.clone());
+        }
+        if has_removed {
+            head.fields = &self.fields;
+            // What the reader says of the block is about all of its fields.
+            head.changed = None;
+            head.retained = false;
+        }
+        head.client = Some(&self.current);
+        Ok(())
+    }
+}
+
+impl Trust {
+    /// The client of a request that a trusted `peer` has sent with these fields.
+    ///
+    /// # Errors
+    /// [`Fault::ForwardedContradictory`], [`Fault::ForwardedInvalid`].
+    pub fn client(&self, peer: &Client, block: &[u8], fields: &[Field]) -> Result<Client, Fault> {
+        let found = match self.family {
+            Family::X => x_forwarded::read(self, block, fields)?,
+            Family::Rfc7239 => rfc7239::read(self, block, fields)?,
+        };
+        let mut client = peer.clone();
+        match found.client {
+            Some(Node::Address(address, port)) => (client.address, client.port) = (Some(address), port),
+            Some(Node::Unix) => (client.address, client.port) = (None, None),
+            Some(Node::Hidden) | None => {}
+        }
+        client.is_https = found.is_https.or(client.is_https);
+        client.host = found.host.filter(|_| self.host).map(Into::into);
+        client.prefix = found.prefix.filter(|_| self.prefix).map(Into::into);
+        Ok(client)
+    }
+
+    /// Whether the walk goes on past this address: a trusted proxy has written the entry before it. Where everybody is
+    /// trusted, only the last entry is known to be written by a proxy.
+    fn passes(&self, node: Node) -> bool {
+        !self.proxies.is_all()
+            && match node {
+                Node::Address(address, _) => self.proxies.contains(Some(address)),
+                Node::Unix => self.proxies.contains(None),
+                Node::Hidden => false,
+            }
+    }
+}
+
+impl Family {
+    /// Whether the field of this name belongs to the family. `name` is a field for which [`is_forwarding`] holds.
+    fn has(self, name: &[u8]) -> bool {
+        (self == Family::Rfc7239) == name.eq_ignore_ascii_case(b"forwarded")
+    }
+}
+
+/// Fields with which proxies name the client, besides `Forwarded` and those that begin with `X-Forwarded-`.
+const OTHERS: [&[u8]; 10] = [
+    b"x-real-ip",
+    b"x-client-ip",
+    b"x-cluster-client-ip",
+    b"true-client-ip",
+    b"cf-connecting-ip",
+    b"x-scheme",
+    b"x-url-scheme",
+    b"x-script-name",
+    b"x-forwarded",
+    b"front-end-https",
+];
+
+/// Whether a field of this name says something about the client that only a proxy knows.
+#[must_use]
+pub fn is_forwarding(name: &[u8]) -> bool {
+    const PREFIX: &[u8] = b"x-forwarded-";
+    match name.first() {
+        Some(b'x' | b'X') if name.len() > PREFIX.len() && name[..PREFIX.len()].eq_ignore_ascii_case(PREFIX) => true,
+        Some(b'x' | b'X' | b't' | b'T' | b'c' | b'C') => OTHERS.iter().any(|other| name.eq_ignore_ascii_case(other)),
+        Some(b'f' | b'F') => name.eq_ignore_ascii_case(b"forwarded") || name.eq_ignore_ascii_case(b"front-end-https"),
+        _ => false,
+    }
+}
+
+/// http or https, by name.
+fn is_https(scheme: &[u8]) -> Result<bool, Fault> {
+    let is = |name: &[u8]| scheme.eq_ignore_ascii_case(name);
+    // A WebSocket handshake is a request of HTTP, and some proxies name its scheme.
+    if is(b"https") || is(b"wss") {
+        Ok(true)
+    } else if is(b"http") || is(b"ws") {
+        Ok(false)
+    } else {
+        Err(Fault::ForwardedInvalid)
+    }
+}

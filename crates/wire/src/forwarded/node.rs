@@ -1,0 +1,53 @@
+//! One address of a list of proxies. `core::net` has the types of addresses, and no sockets.
+
+use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+/// Where a request came from, as one proxy says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Node {
+    /// An IP address, never an IPv4 address in IPv6 form, and the port if the proxy has named it.
+    Address(IpAddr, Option<u16>),
+    /// A Unix socket: nginx writes `unix:` for it.
+    Unix,
+    /// What is no address: `unknown`, an obfuscated identifier such as `_hidden` (RFC 7239 section 6.3), or something
+    /// else.
+    Hidden,
+}
+
+impl Node {
+    /// Reads `192.0.2.1`, `192.0.2.1:80`, `2001:db8::1`, `[2001:db8::1]` or `[2001:db8::1]:80` (RFC 7239 section 6, and
+    /// what proxies write into `X-Forwarded-For`).
+    #[must_use]
+    pub fn read(text: &[u8]) -> Self {
+        if text.len() >= 5 && text[..5].eq_ignore_ascii_case(b"unix:") {
+            return Node::Unix;
+        }
+        // The longest is that of an IPv4 address in IPv6 form, in brackets and with a port.
+        if text.len() > 53 {
+            return Node::Hidden;
+        }
+        let Ok(text) = std::str::from_utf8(text) else { return Node::Hidden };
+        let found = if let Some(rest) = text.strip_prefix('[') {
+            rest.split_once(']').and_then(|(address, after)| {
+                let address = IpAddr::V6(address.parse::<Ipv6Addr>().ok()?);
+                Some((address, if after.is_empty() { None } else { port(after.strip_prefix(':')?)? }))
+            })
+        } else if let Ok(address) = text.parse::<IpAddr>() {
+            Some((address, None))
+        } else {
+            text.split_once(':')
+                .and_then(|(address, after)| Some((IpAddr::V4(address.parse::<Ipv4Addr>().ok()?), port(after)?)))
+        };
+        found.map_or(Node::Hidden, |(address, port)| Node::Address(address.to_canonical(), port))
+    }
+}
+
+/// `Some(None)` for an obfuscated port (RFC 7239 section 6.3); `None` if it is neither that nor a number of a port.
+#[allow(clippy::option_option, reason = "the two kinds of nothing differ")]
+fn port(text: &str) -> Option<Option<u16>> {
+    if text.starts_with('_') {
+        return Some(None);
+    }
+    let is_number = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    is_number.then(|| text.parse().ok()).flatten().map(Some)
+}

@@ -1,0 +1,107 @@
+//! The fields `X-Forwarded-*`. No document defines them; this is what proxies write.
+
+use super::{Found, Node, Trust, is_https};
+use crate::grammar::trim;
+use crate::message::{Fault, Field, is_host};
+
+/// The members of all fields called `name` (in lower case), which are one list, from the last to the first.
+fn from_the_right<'a>(block: &'a [u8], fields: &'a [Field], name: &'static [u8]) -> impl Iterator<Item = &'a [u8]> {
+    let values = fields.iter().rev().filter(move |field| field.is(block, name)).map(move |field| field.value(block));
+    values.flat_map(|value| value.rsplit(|&byte| byte == b',').map(trim)).filter(|member| !member.is_empty())
+}
+
+/// What the fields of a request say that a trusted proxy has sent.
+pub(super) fn read<'a>(trust: &Trust, block: &'a [u8], fields: &'a [Field]) -> Result<Found<'a>, Fault> {
+    let mut found = Found::default();
+    // The entry at which the walk ended, counted from the right, and how many there are.
+    let (mut hop, mut hops) = (0, 0);
+    let mut is_over = false;
+    for entry in from_the_right(block, fields, b"x-forwarded-for") {
+        if !is_over {
+            hop = hops;
+            let node = Node::read(entry);
+            if node != Node::Hidden {
+                found.client = Some(node);
+            }
+            is_over = !trust.passes(node);
+        }
+        hops += 1;
+    }
+    found.is_https = scheme(block, fields, hop, hops)?;
+    if trust.host
+        && let Some(host) = own_entry(|| from_the_right(block, fields, b"x-forwarded-host"), hop, hops)?
+    {
+        found.host = Some(Some(host).filter(|host| !host.is_empty() && is_host(host)).ok_or(Fault::ForwardedInvalid)?);
+    }
+    if trust.prefix {
+        found.prefix = prefix(from_the_right(block, fields, b"x-forwarded-prefix"))?;
+    }
+    Ok(found)
+}
+
+/// The entry of a list that belongs to the hop `hop` of `hops`, counted from the right; `None` if the list is empty.
+///
+/// A proxy adds one entry to each list, or replaces the list by one entry. So a list of one entry is for all hops, and
+/// one that is as long as that of the addresses, or shorter, has an entry for each hop from the right. In any other list
+/// it is not known whose an entry is: then all must be the same.
+fn own_entry<'a, I: Iterator<Item = &'a [u8]>>(
+    list: impl Fn() -> I,
+    hop: usize,
+    hops: usize,
+) -> Result<Option<&'a [u8]>, Fault> {
+    let Some(last) = list().next() else { return Ok(None) };
+    if hop == 0 && list().nth(1).is_none() {
+        return Ok(Some(last));
+    }
+    let length = list().count();
+    if length == 1 || list().all(|entry| entry.eq_ignore_ascii_case(last)) {
+        return Ok(Some(last));
+    }
+    if length > hops {
+        return Err(Fault::ForwardedContradictory);
+    }
+    list().nth(hop).map(Some).ok_or(Fault::ForwardedContradictory)
+}
+
+/// What a value says of the scheme: whether it is https.
+type ReadScheme = dyn Fn(&[u8]) -> Result<bool, Fault>;
+
+/// Whether the client has used https. Proxies have three fields for it, which must not contradict each other.
+fn scheme(block: &[u8], fields: &[Field], hop: usize, hops: usize) -> Result<Option<bool>, Fault> {
+    let mut scheme =
+        own_entry(|| from_the_right(block, fields, b"x-forwarded-proto"), hop, hops)?.map(is_https).transpose()?;
+    let protocol = |value: &[u8]| if value.eq_ignore_ascii_case(b"ssl") { Ok(true) } else { is_https(value) };
+    let ssl = |value: &[u8]| match value {
+        b"on" | b"On" | b"ON" => Ok(true),
+        b"off" | b"Off" | b"OFF" => Ok(false),
+        _ => Err(Fault::ForwardedInvalid),
+    };
+    let others: [(&'static [u8], &ReadScheme); 2] = [(b"x-forwarded-protocol", &protocol), (b"x-forwarded-ssl", &ssl)];
+    for (name, read) in others {
+        if !fields.iter().any(|field| field.is(block, name)) {
+            continue;
+        }
+        if let Some(entry) = own_entry(|| from_the_right(block, fields, name), hop, hops)? {
+            let other = read(entry)?;
+            if *scheme.get_or_insert(other) != other {
+                return Err(Fault::ForwardedContradictory);
+            }
+        }
+    }
+    Ok(scheme)
+}
+
+/// The prefix of the application's paths. Several fields have to say the same.
+fn prefix<'a>(mut entries: impl Iterator<Item = &'a [u8]>) -> Result<Option<&'a [u8]>, Fault> {
+    let Some(prefix) = entries.next() else { return Ok(None) };
+    if entries.any(|other| other != prefix) {
+        return Err(Fault::ForwardedContradictory);
+    }
+    let is_plain = |&byte: &u8| byte.is_ascii_graphic() && !matches!(byte, b'?' | b'#' | b'\\' | b'"' | b'<' | b'>');
+    // Two slashes at the start of a link lead to another host.
+    let has_double_slash = prefix.windows(2).any(|pair| pair == b"//");
+    if prefix[0] != b'/' || has_double_slash || !prefix.iter().all(is_plain) {
+        return Err(Fault::ForwardedInvalid);
+    }
+    Ok(Some(prefix.strip_suffix(b"/").unwrap_or(prefix)))
+}
