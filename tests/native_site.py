@@ -23,8 +23,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from interpreter import needs_gevent
-from kirsch import _native, drivers
+from kirsch import _native
 from kirsch.config.native import NativeConfig
+from kirsch.drivers import choice
 from running import Running
 
 if TYPE_CHECKING:
@@ -104,7 +105,7 @@ class Fifo:
 def serve(options: dict[str, Any]) -> None:
     name, threads = options.pop("driver"), options.pop("threads", 1)
     stop = options.pop("stop", {"graceful_timeout": 5.0})
-    drivers.prepare(name)
+    choice.prepare(name)
     if options.pop("two_engines", False):
         from kirsch.drivers import threads as threads_driver
 
@@ -115,7 +116,7 @@ def serve(options: dict[str, Any]) -> None:
         with open(path, "r+b") as file:
             options["scoreboard"] = mmap.mmap(file.fileno(), 0)
     listener = socket.create_server(("127.0.0.1", 0))
-    driver = drivers.make(name, threads)
+    driver = choice.make(name, threads)
     driver.begin()
     config = NativeConfig(options)
     driver.configure(config)

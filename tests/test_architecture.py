@@ -219,22 +219,9 @@ def circles(graph: dict[str, set[str]]) -> set[frozenset[str]]:
     }
 
 
-# Circles that are to go. Nothing may be added.
-KNOWN_CIRCLES: dict[str, set[frozenset[str]]] = {
-    "engine": {
-        frozenset({"connection", "connection::output"}),
-        frozenset({"engine", "engine::accept", "engine::watchdog"}),
-    },
-    "load": {
-        frozenset({"generator", "generator::demand"}),
-    },
-}
-
-
 @pytest.mark.parametrize("crate", sorted(path.name for path in CRATES.iterdir()))
 def test_files_of_a_crate_do_not_import_each_other_in_a_circle(crate: str) -> None:
-    known = KNOWN_CIRCLES.get(crate, set())
-    assert not {circle for circle in circles(imports(crate)) if not any(circle <= other for other in known)}
+    assert not circles(imports(crate))
 
 
 def test_imports_are_really_read() -> None:

@@ -13,6 +13,47 @@ use crate::statistics::Statistics;
 use std::time::Duration;
 use wire::message::{Field, Stamp};
 
+/// How the engine serves connections.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Phase {
+    Serving,
+    /// Each response is the last one of its connection.
+    Draining,
+    /// The same, and a connection without a request has no longer than `grace` for one.
+    Stopping {
+        grace: Duration,
+    },
+}
+
+impl Phase {
+    pub(crate) fn is_stopping(self) -> bool {
+        matches!(self, Self::Stopping { .. })
+    }
+
+    /// How long a connection may be without a request, if the engine stops.
+    pub(crate) fn grace(self) -> Option<Duration> {
+        match self {
+            Self::Stopping { grace } => Some(grace),
+            Self::Serving | Self::Draining => None,
+        }
+    }
+
+    pub(crate) fn drain(&mut self) {
+        if *self == Self::Serving {
+            *self = Self::Draining;
+        }
+    }
+
+    /// Returns whether connections have less time than before.
+    pub(crate) fn stop(&mut self, grace: Duration) -> bool {
+        let is_less = self.grace().is_none_or(|earlier| grace < earlier);
+        if is_less {
+            *self = Self::Stopping { grace };
+        }
+        is_less
+    }
+}
+
 /// The state of an engine that its connections see.
 pub(crate) struct EngineContext<A: App> {
     pub(crate) config: Config,
@@ -31,10 +72,7 @@ pub(crate) struct EngineContext<A: App> {
     /// Scratch for the chunks of a body that were received together, and for frames.
     pub(crate) chunks: Vec<u8>,
     pub(crate) meter: Meter,
-    /// No connection goes on after its response.
-    pub(crate) draining: bool,
-    /// The engine is stopping: so long may a connection be idle still. It is draining too.
-    pub(crate) grace: Option<Duration>,
+    pub(crate) phase: Phase,
     /// Requests that wait for a thread that calls the application.
     pub(crate) queued: usize,
     /// Whether the thread that polls the engine may call the application.
@@ -68,8 +106,7 @@ impl<A: App> EngineContext<A> {
             fields: Vec::new(),
             chunks: Vec::new(),
             meter: Meter::default(),
-            draining: false,
-            grace: None,
+            phase: Phase::Serving,
             queued: 0,
             may_call: true,
             is_full: false,
@@ -86,9 +123,14 @@ impl<A: App> EngineContext<A> {
         self.spare.pop().unwrap_or_else(|| Box::new(Composer::new()))
     }
 
+    /// Whether each response is the last one of its connection.
+    pub(crate) fn is_draining(&self) -> bool {
+        self.phase != Phase::Serving
+    }
+
     /// How the server is while it is polled.
     pub(crate) fn health(&self) -> Health {
-        if self.draining {
+        if self.is_draining() {
             Health::Draining
         } else if !self.may_call && (self.queued > 0 || self.is_full) {
             Health::Saturated

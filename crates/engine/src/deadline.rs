@@ -43,7 +43,7 @@ impl Sweep {
     /// Whether a sweep is due. If so, the caller checks all connections and calls [`note`](Self::note) for each
     /// remaining deadline.
     pub(crate) fn begin(&mut self, now: Millis) -> bool {
-        if now < self.due {
+        if !self.is_due(now) {
             return false;
         }
         self.due = Millis::MAX;
@@ -52,6 +52,11 @@ impl Sweep {
 
     pub(crate) fn due(&self) -> Option<Millis> {
         (self.due != Millis::MAX).then_some(self.due)
+    }
+
+    /// Whether a sweep is due at `now`.
+    pub(crate) fn is_due(&self, now: Millis) -> bool {
+        now >= self.due
     }
 }
 

@@ -88,7 +88,7 @@ impl<A: App> Connection<A> {
             _ => unreachable!("a ticket is for an exchange whose call is out"),
         };
         let is_body_here = exchange.incoming.as_ref().is_none_or(|incoming| incoming.has_ended());
-        let goes_on = is_body_here && !context.draining;
+        let goes_on = is_body_here && !context.is_draining();
         let stage = context.observer.switch(call, Stage::Write);
         let mut loss = Loss::Nothing;
         let result = write(&mut Reply {
@@ -130,7 +130,7 @@ impl<A: App> Connection<A> {
         }
         self.transport.reset_on_drop();
         self.lifecycle = Lifecycle::Gone;
-        self.input.is_readable = false;
+        self.input.note_drained();
         self.send.discard();
         for index in self.exchanges.indices() {
             self.exchanges.at(index).detach(crate::exchange::Cause::Left);
@@ -180,7 +180,7 @@ impl<A: App> Connection<A> {
                 exchange.state = State::Free;
                 let goes_on = exchange.in_flight.take().is_some_and(|in_flight| in_flight.sender.keeps_alive());
                 if !goes_on || is_body_left {
-                    let may_be_sending = !A::Protocol::is_last(facts) || context.draining || is_body_left;
+                    let may_be_sending = !A::Protocol::is_last(facts) || context.is_draining() || is_body_left;
                     self.lifecycle =
                         Lifecycle::Closing(if may_be_sending { Closing::Linger } else { Closing::Orderly });
                 }

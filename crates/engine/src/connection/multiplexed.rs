@@ -44,7 +44,7 @@ impl<A: App> Connection<A> {
 
     /// Whether another exchange may begin.
     pub(super) fn has_room(&self, context: &EngineContext<A>) -> bool {
-        self.exchanges.len() < context.config.exchanges && !context.is_full && !context.draining
+        self.exchanges.len() < context.config.exchanges && !context.is_full && !context.is_draining()
     }
 
     /// Does what an event asks for. Returns a request that has become ready.
@@ -150,7 +150,7 @@ impl<A: App> Connection<A> {
     /// Goes on with all exchanges of an open connection that has nothing to send. Returns what comes of it, unless there
     /// may be input to be served.
     pub(super) fn go_on_with_all(&mut self, context: &mut EngineContext<A>, app: &mut A) -> Option<NextAction<A>> {
-        if context.draining && !std::mem::replace(&mut self.has_announced_end, true) {
+        if context.is_draining() && !std::mem::replace(&mut self.has_announced_end, true) {
             self.write(context, |protocol, out| protocol.drain(out));
         }
         let mut has_yielded = false;

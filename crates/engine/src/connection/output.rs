@@ -4,40 +4,12 @@ use super::Connection;
 use crate::app::App;
 use crate::compose::Composer;
 use crate::context::EngineContext;
-use crate::deadline::Millis;
-use crate::in_flight::Ending;
 use crate::observe::Observer;
-use crate::output::Output;
 use crate::protocol::Protocol;
 use crate::reply;
 use crate::stages::Stages;
 use crate::statistics::Statistics;
 use crate::transport::Transport;
-
-/// Output of a connection, and what is known of how its peer takes it.
-pub(super) struct Outbound<C> {
-    /// Output being composed; what could not be sent is in `waiting`.
-    pub(super) composer: Option<Box<Composer<C>>>,
-    pub(super) waiting: Output<C>,
-    /// Bytes sent since the last head, and for how long that had to wait, up to the wait that is under way.
-    pub(super) moved: u64,
-    pub(super) waited: Millis,
-    /// How the last response in parts ended.
-    pub(super) ending: Ending,
-}
-
-impl<C: AsRef<[u8]>> Outbound<C> {
-    pub(super) fn new() -> Self {
-        Self { composer: None, waiting: Output::new(), moved: 0, waited: 0, ending: Ending::Unknown }
-    }
-
-    pub(super) fn discard(&mut self) {
-        if let Some(composer) = &mut self.composer {
-            composer.clear();
-        }
-        self.waiting.clear();
-    }
-}
 
 impl<A: App> Connection<A> {
     /// Whether bytes wait that the peer has not taken.

@@ -4,6 +4,7 @@
 //! its client to take more of its response. While output of the connection waits, only that counts: what comes behind it
 //! cannot come, and it is not late.
 
+use super::schedule::Schedule;
 use super::{BUSY, Connection, History, Lifecycle, NextAction, known};
 use crate::app::{App, Refusal};
 use crate::config::{IDLE_AFTER, LINGER};
@@ -24,7 +25,7 @@ impl<A: App> Connection<A> {
             _ if self.has_output() => Wait::Output,
             Lifecycle::Linger(_) => Wait::Linger,
             Lifecycle::Closing(_) => Wait::App,
-            Lifecycle::Open if self.place.awaits_room => Wait::Queue,
+            Lifecycle::Open if self.awaits_room() => Wait::Queue,
             Lifecycle::Open if Self::MULTIPLEXED && !self.input.is_empty() && self.input.is_exhausted => Wait::Head,
             Lifecycle::Open if !self.exchanges.is_empty() => Wait::App,
             Lifecycle::Open if self.input.is_empty() && self.history != History::New => Wait::Idle,
@@ -39,7 +40,7 @@ impl<A: App> Connection<A> {
         let after =
             |timeout: Option<Duration>| timeout.map_or(Millis::MAX, |timeout| now.saturating_add(millis(timeout)));
         // Once the engine stops, one that has not sent a whole head is given less time.
-        let graced = |timeout: Option<Duration>| after(timeout).min(after(context.grace));
+        let graced = |timeout: Option<Duration>| after(timeout).min(after(context.phase.grace()));
         let wait = self.awaits();
         let before = self.timer.turn_to(wait, now);
         if let Some((Wait::Output, passed)) = before {
@@ -95,12 +96,12 @@ impl<A: App> Connection<A> {
     /// What lies here and was not looked at, or is kept from being read, may be a whole request.
     pub(crate) fn has_no_request(&self) -> bool {
         let is_looked_at = self.input.is_empty() || self.input.is_exhausted;
-        self.is_between_exchanges() && is_looked_at && !self.has_output() && !self.place.awaits_room
+        self.is_between_exchanges() && is_looked_at && !self.has_output() && !self.awaits_room()
     }
 
     /// Whether no request is under way and none has begun.
     pub(crate) fn is_between_requests(&self) -> bool {
-        self.is_between_exchanges() && self.input.is_empty() && !self.has_output() && !self.place.awaits_room
+        self.is_between_exchanges() && self.input.is_empty() && !self.has_output() && !self.awaits_room()
     }
 
     /// Since when the client has sent nothing that is waited for; `None` where it is not the client's turn to send, or
@@ -115,12 +116,6 @@ impl<A: App> Connection<A> {
             Wait::App if self.exchanges.first.is_receiving() && timer.wait == Wait::Body => Some(timer.since),
             _ => None,
         }
-    }
-
-    /// A request may be there that cannot even wait now, or has been read after all.
-    pub(crate) fn hold_back(&mut self, awaits_room: bool, context: &mut EngineContext<A>) {
-        self.place.awaits_room = awaits_room;
-        self.set_deadlines(context);
     }
 
     /// When what the connection waits for must have come.
@@ -216,7 +211,7 @@ impl<A: App> Connection<A> {
             }
             Wait::Queue => {
                 context.statistics.queue_timeouts += 1;
-                self.place.awaits_room = false;
+                self.schedule = Schedule::OnEvent;
                 self.refuse_stored(BUSY, context, app);
                 NextAction::Again
             }

@@ -1,6 +1,7 @@
 //! What a thread does for a connection that has nothing to do with the application: it answers health checks, and refuses
 //! requests that wait while no thread polls the engine. Nothing of the application's is touched or dropped.
 
+use super::schedule::Schedule;
 use super::{BUSY, Closing, Connection, History, Lifecycle};
 use crate::app::{App, Refusal, RequestOf};
 use crate::config::{GLANCE, LINGER_BYTES};
@@ -146,7 +147,7 @@ impl<A: App> Connection<A> {
             },
             _ => return false,
         };
-        self.place.awaits_room = false;
+        self.schedule = Schedule::OnEvent;
         self.compose_refusal(BUSY, facts, context);
         context.observer.give_up(self.call(0));
         self.end_with_refusal(BUSY.status, context);

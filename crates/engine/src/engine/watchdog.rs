@@ -1,126 +1,105 @@
-//! Those who wait while nobody turns the engine: who is accepted then, and who is told how the server is.
+//! What the engine does for clients while no thread polls it: it accepts connections and answers health checks.
+//!
+//! The thread that calls these methods need not hold the GIL. It is given no [`App`], and drops nothing that the
+//! application gave to the engine. What the application has to be told of waits in [`Pending`](super::pending::Pending).
 
 use super::Engine;
-use crate::app::{App, Refusal, Report};
-use crate::config::{WATCHDOG_ACCEPTS, WATCHDOG_AFTER};
+use super::acceptor::has_waited_in_vain;
+use super::pending::PendingConnection;
+use crate::app::{App, Report};
+use crate::config::WATCHDOG_ACCEPTS;
 use crate::connection::{Serviced, panic_message};
-use crate::deadline::{Millis, Now, millis};
+use crate::deadline::{Now, millis};
 use crate::health::Health;
 use crate::net::{Accepted, Net, Peer};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// A request that was refused without the application: it is told of at the next turn.
-pub(super) type Orphan<A> = (<A as App>::Request, Refusal);
-
-/// See [`Engine::pending`].
-pub(super) struct PendingConnection {
-    slot: usize,
-    /// Whom the application has still to be told of: it was accepted without a turn.
-    unknown: Option<Peer>,
-}
-
 impl<A: App> Engine<A> {
-    /// Looks after peers while nobody turns the engine, although somebody waits for it: answers those that ask for the
-    /// server's health. To be called every now and then by a thread that need not be the application's: it is not given
-    /// any, so that nothing can be asked of it, and it drops nothing that the application gave to the engine. Deadlines
-    /// are left to the next turn, like all else that peers say.
+    /// Services clients while no thread polls the engine, although something waits for a poll: answers those that ask for
+    /// the server's health. To be called every now and then. Deadlines are left to the next poll, like all else that
+    /// clients ask for.
     ///
-    /// `is_awaited`: somebody else is known to wait for a turn. Returns whether there is something for the next turn that
-    /// whoever waits for the poller does not know of.
+    /// `is_awaited`: a thread is known to wait for a poll. Returns whether there is something for the next poll that the
+    /// thread that waits for the poller does not know of.
     pub fn service_pending(&mut self, now: Now, is_awaited: bool) -> bool {
-        self.set_time(now);
-        if self.polls != self.turns_attended {
-            self.turns_attended = self.polls;
-            self.awaited_since = None;
-            self.has_met_newcomers = false;
-            for listener in &mut self.listeners {
-                listener.awaited_since = None;
-            }
+        self.clock.set(now, &mut self.context);
+        if !self.pending.is_unpolled(self.polls) {
+            self.pending.begin(self.polls);
+            self.acceptor.forget_waiting();
             return false;
         }
         let time = self.context.now;
-        for listener in &mut self.listeners {
-            let is_awaited = self.net.is_awaited(&listener.socket);
-            listener.awaited_since = listener.awaited_since.or(Some(time)).filter(|_| is_awaited);
-        }
-        let is_at_listener = self.listeners.iter().any(|listener| listener.awaited_since.is_some());
+        let is_at_listener = self.acceptor.note_waiting(&self.net, time);
         if is_awaited || is_at_listener || self.due().is_some_and(|due| due <= now.monotonic) {
-            self.awaited_since.get_or_insert(time);
+            self.pending.note_awaited(time);
         }
         if self.context.config.health_path.is_empty() {
             return false;
         }
-        // Whoever is accepted may get the slot of somebody who was queued.
+        let had = self.pending.is_any();
+        // An accepted connection may get the slot of one that was queued.
         self.tidy_queue();
-        self.accept_new();
+        self.add_newcomers();
         self.accept_pending();
         self.service_pending_connections();
-        let has_more = !self.pending.is_empty() || self.complaint.is_some() || !self.orphans.is_empty();
-        let had = std::mem::replace(&mut self.was_attended, has_more);
-        has_more && !had
+        !had && self.pending.is_any()
     }
 
-    /// Answers 503 to each request that waits for a turn or is being received. To be called, like
+    /// Answers 503 to each request that waits for a poll or is being received. To be called, like
     /// [`service_pending`](Self::service_pending), by a thread that need not be the application's, when a call that has
-    /// [expired](Self::expire) keeps every thread from turning the engine: nothing else would answer these requests before
+    /// [expired](Self::expire) keeps every thread from polling the engine: nothing else would answer these requests before
     /// the process ends, and none of them has been run.
     pub fn refuse_waiting(&mut self, now: Now) {
-        self.set_time(now);
-        let Self { connections, context, buffer, again, orphans, complaint, .. } = self;
+        self.clock.set(now, &mut self.context);
+        let Self { connections, context, buffer, round, pending, .. } = self;
         for (_, connection) in &mut *connections {
+            let orphans = &mut pending.orphans;
             let refused = catch_unwind(AssertUnwindSafe(|| connection.refuse_waiting(context, buffer, orphans)));
             let is_to_be_driven = refused.unwrap_or_else(|panic| {
                 context.statistics.panics += 1;
-                complaint.get_or_insert_with(|| panic_message(&*panic));
+                pending.complaint.get_or_insert_with(|| panic_message(&*panic));
                 false
             });
             if is_to_be_driven {
-                connection.come_back(again);
+                connection.come_back(&mut round.again);
             }
         }
-        self.was_attended |= !self.orphans.is_empty() || self.complaint.is_some();
     }
 
-    /// Whether somebody has waited for a turn for so long that the engine is taken to be stuck.
+    /// Whether something has waited for a poll for so long that the engine is taken to be stuck.
     #[must_use]
     pub fn is_stalled(&self) -> bool {
         let Some(limit) = self.context.config.stalled_after else { return false };
-        let is_long = |since: Millis| self.context.now >= since.saturating_add(millis(limit));
-        self.polls == self.turns_attended && self.awaited_since.is_some_and(is_long)
+        let since = self.pending.awaited_since().filter(|_| self.pending.is_unpolled(self.polls));
+        since.is_some_and(|since| self.context.now >= since.saturating_add(millis(limit)))
     }
 
-    /// Whether it has been waited since then for longer than others need who may come.
-    fn is_in_vain(&self, since: Option<Millis>) -> bool {
-        since.is_some_and(|since| self.context.now >= since + millis(WATCHDOG_AFTER))
-    }
-
-    /// Somebody whom the last turn has accepted may ask for the server's health too: it could not read everything.
-    fn accept_new(&mut self) {
-        if self.is_in_vain(self.awaited_since) && !std::mem::replace(&mut self.has_met_newcomers, true) {
+    /// Adds the connections that the last polls accepted and that have sent nothing: their clients may ask for the
+    /// server's health too.
+    fn add_newcomers(&mut self) {
+        if has_waited_in_vain(self.pending.awaited_since(), self.context.now) && self.pending.begin_newcomers() {
             let newcomers = self.connections.iter().filter(|(_, connection)| connection.is_new());
-            self.pending.extend(newcomers.map(|(slot, _)| PendingConnection { slot, unknown: None }));
+            self.pending.connections.extend(newcomers.map(|(slot, _)| PendingConnection { slot, unknown: None }));
         }
     }
 
-    /// Accepts those who have waited in vain. They may have come to ask for the server's health and nothing else, and
-    /// only what they say tells. If they want something else they wait here instead of there.
+    /// Accepts connections that have waited in vain. Their clients may ask for the server's health and nothing else, and
+    /// only what they send tells. If they ask for something else they wait here instead of there.
     fn accept_pending(&mut self) {
-        for index in 0..self.listeners.len() {
-            if !self.is_in_vain(self.listeners[index].awaited_since) {
-                continue;
-            }
+        for index in self.acceptor.neglected(self.context.now) {
             for _ in 0..WATCHDOG_ACCEPTS {
-                if self.connections.len() >= self.most_connections || self.context.now < self.paused_until {
+                let has_room = self.acceptor.has_room_beside(self.connections.len());
+                if !has_room || self.acceptor.is_paused(self.context.now) {
                     return;
                 }
-                match self.net.accept(&self.listeners[index].socket) {
+                match self.net.accept(self.acceptor.socket(index)) {
                     Ok(Accepted::Connection(transport, address)) => {
                         let slot = self.admit(transport, None);
                         let unknown = Some(Peer { address, listener: index });
-                        self.pending.push_back(PendingConnection { slot, unknown });
+                        self.pending.connections.push_back(PendingConnection { slot, unknown });
                     }
                     Ok(Accepted::Failed(_)) => {}
-                    // Whoever turns the engine next finds out what is wrong, and says so.
+                    // The next poll finds out what is wrong, and reports it.
                     Ok(Accepted::None | Accepted::Exhausted(_)) | Err(_) => break,
                 }
             }
@@ -128,17 +107,18 @@ impl<A: App> Engine<A> {
     }
 
     fn service_pending_connections(&mut self) {
-        let health = if self.context.draining {
+        let health = if self.context.is_draining() {
             Health::Draining
         } else if self.is_stalled() {
             Health::Stalled
         } else {
             Health::Saturated
         };
-        let Self { pending, connections, context, buffer, awaits_room, again, complaint, .. } = self;
-        pending.retain(|&PendingConnection { slot, ref unknown }| {
+        let Self { pending, connections, context, buffer, queue, round, .. } = self;
+        let complaint = &mut pending.complaint;
+        pending.connections.retain(|&PendingConnection { slot, ref unknown }| {
             let connection = &mut connections[slot];
-            if connection.place.awaits_room {
+            if connection.awaits_room() {
                 return true;
             }
             let serviced_at = catch_unwind(AssertUnwindSafe(|| connection.service_pending(health, context, buffer)));
@@ -149,17 +129,17 @@ impl<A: App> Engine<A> {
             }) {
                 Serviced::Stays => {}
                 Serviced::Waits => {
-                    connection.hold_back(true, context);
-                    awaits_room.push_back(slot);
+                    connection.await_room(context);
+                    queue.push_awaiting_room(slot);
                 }
                 Serviced::Over if unknown.is_some() => {
                     connections.remove(slot);
                     context.statistics.connections -= 1;
                     return false;
                 }
-                // What the application keeps of it is dropped by whoever turns.
+                // What the application keeps of it is dropped by the thread that polls next.
                 Serviced::Over => {
-                    connection.come_back(again);
+                    connection.come_back(&mut round.again);
                     return false;
                 }
             }
@@ -167,25 +147,26 @@ impl<A: App> Engine<A> {
         });
     }
 
-    /// Tells the application of those who were accepted meanwhile. They go on in this turn.
+    /// Tells the application what the watchdog has done. Connections that it accepted go on in this poll.
+    #[cold]
     pub(super) fn introduce(&mut self, app: &mut A) {
-        if let Some(message) = self.complaint.take() {
+        if let Some(message) = self.pending.complaint.take() {
             app.report(Report::Panicked(message));
         }
-        for (request, refusal) in std::mem::take(&mut self.orphans) {
+        for (request, refusal) in std::mem::take(&mut self.pending.orphans) {
             app.abandon_request(request, Some(refusal));
         }
-        while let Some(PendingConnection { slot, unknown }) = self.pending.pop_front() {
+        while let Some(PendingConnection { slot, unknown }) = self.pending.connections.pop_front() {
             if let Some(peer) = unknown {
                 self.guarded(app, |engine, app| engine.connections[slot].app = Some(app.connect(&peer)));
             }
             let connection = &mut self.connections[slot];
             if connection.app.is_none() {
                 self.remove(slot);
-            } else if connection.place.awaits_room {
+            } else if connection.awaits_room() {
                 self.watch_or_cut(slot, app);
             } else {
-                connection.come_back(&mut self.again);
+                connection.come_back(&mut self.round.again);
             }
         }
     }

@@ -70,7 +70,8 @@ pub(crate) enum Address {
 /// Suppresses the reports of the panics that a test plans, so that unexpected ones are seen. `is_planned` is told the
 /// message of each panic of the process, because tests share it.
 pub(crate) fn quiet(is_planned: fn(&str) -> bool) {
-    static PLANNED: Mutex<Vec<fn(&str) -> bool>> = Mutex::new(Vec::new());
+    type IsPlanned = fn(&str) -> bool;
+    static PLANNED: Mutex<Vec<IsPlanned>> = Mutex::new(Vec::new());
     static ONCE: Once = Once::new();
     PLANNED.lock().expect("no predicate panics").push(is_planned);
     ONCE.call_once(|| {

@@ -1,12 +1,9 @@
-//! When requests begin: by users in the closed model, by a schedule in the open one.
+//! Who asks for requests: users in the closed model, a schedule in the open one.
 
-use super::{Generator, Timer};
-use crate::connection::Stage;
-use crate::net::{Nanos, Net};
+use crate::net::Nanos;
 use crate::plan::{Model, Plan, nanos};
 use crate::schedule::{Arrivals, Think};
-use crate::tally::{Job, LATE};
-use std::cmp::Reverse;
+use crate::tally::Job;
 use std::collections::{BTreeSet, VecDeque};
 
 #[derive(Debug)]
@@ -18,8 +15,8 @@ pub(super) enum Demand {
 #[derive(Debug)]
 pub(super) struct Users {
     pub(super) each: Vec<User>,
-    pipeline: usize,
-    think: Think,
+    pub(super) pipeline: usize,
+    pub(super) think: Think,
     /// Users that may have a request to begin.
     pub(super) runnable: Vec<usize>,
 }
@@ -39,22 +36,22 @@ pub(super) struct User {
 
 #[derive(Debug)]
 pub(super) struct Pool {
-    arrivals: Arrivals,
+    pub(super) arrivals: Arrivals,
     /// Whether the window is over.
-    is_done: bool,
+    pub(super) is_done: bool,
     /// Maximum number of unanswered requests on a connection.
-    pipeline: usize,
+    pub(super) pipeline: usize,
     /// Open connections that can take one more request, as (number of unanswered requests, order among connections with
     /// as many, slot). The first one is taken.
-    free: BTreeSet<(usize, u64, usize)>,
-    placed: u64,
+    pub(super) free: BTreeSet<(usize, u64, usize)>,
+    pub(super) placed: u64,
     /// Number of connections that are open or opening.
     pub(super) count: usize,
-    most: usize,
+    pub(super) most: usize,
     pub(super) opened_at_start: usize,
     pub(super) waiting: VecDeque<Job>,
-    most_waiting: usize,
-    longest_wait: Nanos,
+    pub(super) most_waiting: usize,
+    pub(super) longest_wait: Nanos,
 }
 
 impl Demand {
@@ -103,171 +100,6 @@ impl Demand {
         match self {
             Self::Open(pool) => pool.waiting.len(),
             Self::Closed(users) => users.each.iter().map(|user| user.resend.len()).sum(),
-        }
-    }
-}
-
-impl<N: Net> Generator<N> {
-    pub(super) fn tell_window(&mut self) {
-        if let Some(from) = self.window.from() {
-            self.tally.set_window(from, self.window.until().unwrap_or(Nanos::MAX));
-        }
-    }
-
-    /// A request that is due at this time, if one may still begin.
-    pub(super) fn begin(&mut self, due: Nanos, noticed_late: bool) -> Option<Job> {
-        let knew = self.window.from().is_some();
-        let is_measured = self.window.begin(due)?;
-        if !knew {
-            self.tell_window();
-        }
-        self.active += 1;
-        let request = self.script.draw();
-        Some(Job { due, put: 0, given: 0, first: 0, noticed_late, request, is_measured, is_last: false })
-    }
-
-    /// Creates the requests that are due, and drops those that have waited too long.
-    pub(super) fn arrive(&mut self, now: Nanos) {
-        while let Some(due) = self.demand.next_arrival().filter(|&due| due <= now) {
-            let job = self.begin(due, now - due > LATE);
-            let Demand::Open(pool) = &mut self.demand else { return };
-            let Some(job) = job else {
-                pool.is_done = true;
-                break;
-            };
-            pool.arrivals.advance();
-            if job.is_measured {
-                self.tally.lagged(now - due);
-            }
-            pool.waiting.push_back(job);
-            // One at a time, so that requests that find a connection do not count as waiting.
-            self.pump(now);
-            let Demand::Open(pool) = &mut self.demand else { return };
-            if pool.waiting.len() > pool.most_waiting
-                && let Some(job) = pool.waiting.pop_back()
-            {
-                self.tally.dropped(now, &job);
-                self.active -= 1;
-            }
-        }
-        let Demand::Open(pool) = &mut self.demand else { return };
-        while let Some(job) = pool.waiting.front().filter(|job| now >= job.due.saturating_add(pool.longest_wait)) {
-            self.tally.dropped(now, job);
-            self.active -= 1;
-            pool.waiting.pop_front();
-        }
-    }
-
-    /// Assigns requests to connections as far as possible.
-    pub(super) fn pump(&mut self, now: Nanos) {
-        match &self.demand {
-            Demand::Closed(_) => {
-                while let Some(user) = self.users().and_then(|users| users.runnable.pop()) {
-                    self.run_user(now, user);
-                }
-            }
-            Demand::Open(_) => while self.serve_waiting(now) {},
-        }
-    }
-
-    pub(super) fn users(&mut self) -> Option<&mut Users> {
-        match &mut self.demand {
-            Demand::Closed(users) => Some(users),
-            Demand::Open(_) => None,
-        }
-    }
-
-    /// Lets a user send what it may.
-    pub(super) fn run_user(&mut self, now: Nanos, index: usize) {
-        let limit = self.script.per_connection;
-        let mut used = None;
-        loop {
-            let Demand::Closed(users) = &mut self.demand else { return };
-            let pipeline = users.pipeline;
-            let user = &mut users.each[index];
-            if user.not_before > now || (user.ready == 0 && user.resend.is_empty()) {
-                break;
-            }
-            let slot = user.slot;
-            if let Some(connection) = slot.and_then(|slot| self.connections.get(slot)) {
-                // While the connection is not open it gets one request: if it never opens, the others need not fail
-                // with it.
-                let most = if connection.stage == Stage::Open { pipeline } else { 1 };
-                if connection.jobs.len() >= most || connection.asked >= limit || connection.output_failed {
-                    break;
-                }
-            }
-            let job = if let Some(job) = user.resend.pop_front() {
-                job
-            } else {
-                user.ready -= 1;
-                match self.begin(now, false) {
-                    Some(job) => job,
-                    None => break,
-                }
-            };
-            match slot {
-                Some(slot) => {
-                    self.put(now, slot, job);
-                    used = Some(slot);
-                }
-                None => self.connect(now, Some(index), Some(job)),
-            }
-        }
-        if let Some(slot) = used {
-            self.send(now, slot);
-        }
-    }
-
-    /// Puts a waiting request on a connection, if there are both.
-    pub(super) fn serve_waiting(&mut self, now: Nanos) -> bool {
-        let Demand::Open(pool) = &mut self.demand else { return false };
-        if pool.waiting.is_empty() {
-            return false;
-        }
-        let free = pool.free.first().copied();
-        if free.is_none() && pool.count >= pool.most {
-            return false;
-        }
-        let Some(job) = pool.waiting.pop_front() else { return false };
-        match free {
-            Some((.., slot)) => {
-                self.put(now, slot, job);
-                self.send(now, slot);
-                self.place(slot);
-            }
-            None => self.connect(now, None, Some(job)),
-        }
-        true
-    }
-
-    /// Adds a connection of the open model to those that can take one more request, under its current key, or removes
-    /// it if it cannot.
-    pub(super) fn place(&mut self, slot: usize) {
-        let Demand::Open(pool) = &mut self.demand else { return };
-        let connection = &mut self.connections[slot];
-        if let Some((under_way, place)) = connection.place.take() {
-            pool.free.remove(&(under_way, place, slot));
-        }
-        let under_way = connection.jobs.len();
-        let is_open = connection.stage == Stage::Open && !connection.is_over && !connection.output_failed;
-        if is_open && under_way < pool.pipeline && connection.asked < self.script.per_connection {
-            pool.placed += 1;
-            connection.place = Some((under_way, pool.placed));
-            pool.free.insert((under_way, pool.placed, slot));
-        }
-    }
-
-    /// A request has ended in any way: its user thinks, and has another one.
-    pub(super) fn done(&mut self, now: Nanos, user: Option<usize>) {
-        self.active -= 1;
-        let (Demand::Closed(users), Some(index)) = (&mut self.demand, user) else { return };
-        match users.think.draw() {
-            0 => {
-                users.each[index].ready += 1;
-                users.runnable.push(index);
-            }
-            think => self.timers.push(Reverse((now.saturating_add(think), Timer::Thought { user: index }))),
         }
     }
 }

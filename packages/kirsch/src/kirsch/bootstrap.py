@@ -9,6 +9,7 @@ import sys
 
 from kirsch import drivers, loading, log_config, reports
 from kirsch.config.schema import SETTINGS, UsageError
+from kirsch.drivers import choice
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -63,7 +64,7 @@ def load_application(chosen: Settings) -> tuple[Callable[..., Any], str]:
     """
     extend_path(chosen)
     try:
-        drivers.prepare(chosen.driver)
+        choice.prepare(chosen.driver)
     except ImportError as error:
         raise StartupError(EXIT_FAILED, str(error)) from None
     try:

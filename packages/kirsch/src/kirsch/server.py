@@ -22,6 +22,7 @@ import signal
 from kirsch import _native, drivers, reports
 from kirsch.config.native import NativeConfig
 from kirsch.config.schema import BY_NAME, ENGINE, SETTINGS, default
+from kirsch.drivers import choice
 from kirsch.handlers import handle
 from kirsch.reports import CRITICAL, ERROR, INFO, WARNING, AccessThread, access_logger, report_to_logging, write_dump
 from kirsch.sockets import discard, parse_bind
@@ -92,7 +93,7 @@ class Server:
         self._options = checked
         self.graceful_timeout: float = checked["graceful_timeout"]
         self._driver_name: str = checked["driver"]
-        self._driver: Driver = drivers.make(self._driver_name, checked["threads"])
+        self._driver: Driver = choice.make(self._driver_name, checked["threads"])
         # What the native server will be made with; a worker sets its resources here before start().
         self.config = NativeConfig({each.name: checked[each.name] for each in _OPTIONS if each.scope == ENGINE})
         self.config.report = self._report = report

@@ -1,7 +1,7 @@
 """Drivers: each defines which thread polls the engine, and where the application runs.
 
-A driver is one module here, imported only when it is chosen: ``threads`` calls the application in threads, ``gevent``
-in greenlets of a hub that polls the engine. Both implement :class:`Driver`.
+A driver is one module here, imported only when it is chosen (``choice.py``): ``threads`` calls the application in
+threads, ``gevent`` in greenlets of a hub that polls the engine. Both implement :class:`Driver`.
 """
 
 from __future__ import annotations
@@ -74,26 +74,6 @@ class RequestTimeout(BaseException):
     """
 
     __module__ = "kirsch"
-
-
-def make(name: str, threads: int) -> Driver:
-    """Return the driver ``name``. Raises ImportError, with one line on how to fix it, where its package is missing."""
-    if name == "gevent":
-        from kirsch.drivers import gevent
-
-        return gevent.GeventDriver()
-    from kirsch.drivers.threads import ThreadsDriver
-
-    return ThreadsDriver(threads)
-
-
-def prepare(name: str) -> None:
-    """Prepare this process for a driver, before the application is imported. Raises ImportError as :func:`make`
-    does."""
-    if name == "gevent":
-        from kirsch.drivers import gevent
-
-        gevent.patch()
 
 
 def has_gil() -> bool:

@@ -6,14 +6,14 @@ import os
 import sys
 import time
 
-from kirsch import bootstrap
+from kirsch import _native, bootstrap
 from kirsch.reports import ERROR
 from kirsch.supervisor.scaling_policy import CHECK_SECONDS
 from kirsch.supervisor.worker_plan import NEVER
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from kirsch.config.schema import Settings
     from kirsch.supervisor.event_loop import EventLoop
@@ -48,7 +48,7 @@ class ReloadTriggers:
         path = sys.path.copy()
         bootstrap.extend_path(chosen)
         try:
-            self._watch = watching.watch_sources(chosen.reload_extra_files, _written_by_the_server(chosen))
+            self._watch = _watch_sources(chosen.reload_extra_files, _written_by_the_server(chosen))
         except watching.WatchError as error:
             raise bootstrap.StartupError(bootstrap.EXIT_FAILED, str(error)) from None
         finally:
@@ -110,3 +110,15 @@ def _written_by_the_server(chosen: Settings) -> list[str]:
     """The files that the server itself writes, whose changes do not concern the application."""
     paths = (chosen.access_logfile, chosen.error_logfile, chosen.pid_file)
     return [os.path.abspath(path) for path in paths if path not in ("", "-")]
+
+
+def _watch_sources(extra: Iterable[str], ignored: Iterable[str]) -> WatchfilesWatcher | InotifyWatcher:
+    """Watch the application's sources with what the system offers. Raises WatchError."""
+    from kirsch.supervisor import watching
+
+    if not hasattr(_native, "Inotify") or os.environ.get("WATCHFILES_FORCE_POLLING"):
+        return watching.WatchfilesWatcher(extra)
+    from kirsch.supervisor.inotify import InotifyWatcher
+
+    patterns = [os.path.abspath(pattern) for pattern in extra]
+    return InotifyWatcher(watching.Selection(watching.source_directories(sys.path), patterns, ignored))

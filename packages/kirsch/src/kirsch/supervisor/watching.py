@@ -1,9 +1,9 @@
 """Changes of files that start a reload: ``--reload`` for development, ``--touch-reload`` for operations.
 
-On Linux the supervisor watches source files itself (``inotify.py``). Elsewhere the library watchfiles watches them, in
-a child process (this module is the child's program too). The same holds if WATCHFILES_FORCE_POLLING is set, because the
-files lie on a file system that reports no changes. The library starts threads, which the supervisor must not have when
-it forks, and takes as long to import as the rest of Kirsch together.
+On Linux the supervisor watches source files itself (``inotify.py``; ``reload_triggers.py`` chooses). Elsewhere the
+library watchfiles watches them, in a child process (this module is the child's program too). The same holds if
+WATCHFILES_FORCE_POLLING is set, because the files lie on a file system that reports no changes. The library starts
+threads, which the supervisor must not have when it forks, and takes as long to import as the rest of Kirsch together.
 """
 
 from __future__ import annotations
@@ -11,14 +11,10 @@ from __future__ import annotations
 import os
 import sys
 
-from kirsch import _native
-
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from typing import Any
-
-    from kirsch.supervisor.inotify import InotifyWatcher
 
 # Changes are reported after a pause without another change, or after this time at most, in milliseconds: an editor
 # writes one file in several steps, and a checkout of another branch writes many files.
@@ -64,16 +60,6 @@ class Selection:
             return False
         places = [*self.directories, *(_fixed_part(pattern) for pattern in self.patterns)]
         return any(_is_source(path, [place]) for place in places if os.path.isdir(place))
-
-
-def watch_sources(extra: Iterable[str], ignored: Iterable[str]) -> WatchfilesWatcher | InotifyWatcher:
-    """Watch the application's sources with what the system offers. Raises WatchError."""
-    if not hasattr(_native, "Inotify") or os.environ.get("WATCHFILES_FORCE_POLLING"):
-        return WatchfilesWatcher(extra)
-    from kirsch.supervisor.inotify import InotifyWatcher
-
-    patterns = [os.path.abspath(pattern) for pattern in extra]
-    return InotifyWatcher(Selection(source_directories(sys.path), patterns, ignored))
 
 
 class WatchfilesWatcher:

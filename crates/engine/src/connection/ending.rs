@@ -1,0 +1,136 @@
+//! How a connection ends, and what becomes of its exchanges.
+
+use super::{Closing, Connection, Lifecycle, NextAction};
+use crate::app::App;
+use crate::context::EngineContext;
+use crate::exchange::{Awaited, Cause, Exchange, Index, State};
+use crate::transport::Transport;
+use wire::message::Fault;
+
+impl<A: App> Connection<A> {
+    /// The peer is gone, or must see that something is missing because a file could not be sent: the connection is over,
+    /// once the calls that are out for it come back.
+    pub(super) fn abort(&mut self, context: &mut EngineContext<A>, app: &mut A) -> NextAction<A> {
+        self.transport.reset_on_drop();
+        if !self.has_calls() {
+            return NextAction::Close;
+        }
+        self.transport.cut();
+        self.leave(context, app)
+    }
+
+    /// Nothing more is to be said to the peer: the connection is over, once the calls that are out for it come back.
+    pub(super) fn end_connection(&mut self, context: &mut EngineContext<A>, app: &mut A) -> NextAction<A> {
+        if !self.has_calls() {
+            return NextAction::Close;
+        }
+        if self.lifecycle == Lifecycle::Closing(Closing::Reset) {
+            self.transport.cut();
+        }
+        self.leave(context, app)
+    }
+
+    /// Keeps the connection for the calls that are out, without its peer.
+    pub(super) fn leave(&mut self, context: &mut EngineContext<A>, app: &mut A) -> NextAction<A> {
+        self.lifecycle = Lifecycle::Gone;
+        self.input.note_drained();
+        self.send.discard();
+        if !self.has_calls() {
+            return NextAction::Close;
+        }
+        self.release_exchanges(true, context, app);
+        NextAction::Wait
+    }
+
+    /// Gives up all exchanges that no call is out for, and tells the calls that are out that their client has gone.
+    pub(super) fn release_exchanges(&mut self, has_left: bool, context: &mut EngineContext<A>, app: &mut A) {
+        if !Self::MULTIPLEXED {
+            return self.release_exchange(0, has_left, context, app);
+        }
+        for index in self.exchanges.indices() {
+            self.release_exchange(index, has_left, context, app);
+        }
+    }
+
+    /// The same for one.
+    pub(super) fn release_exchange(
+        &mut self,
+        index: Index,
+        has_left: bool,
+        context: &mut EngineContext<A>,
+        app: &mut A,
+    ) {
+        let exchange = self.exchanges.at(index);
+        if exchange.is_out() {
+            if has_left {
+                exchange.detach(Cause::Left);
+            }
+            self.break_body(index, Fault::Truncated.into(), app);
+            let exchange = self.exchanges.at(index);
+            if let Some(backlog) = &mut exchange.backlog {
+                backlog.stop();
+            }
+            exchange.wake(Awaited::Output, app);
+            return;
+        }
+        match std::mem::replace(&mut exchange.state, State::Free) {
+            State::Receiving(receiving) => app.abandon_request(receiving.request, None),
+            State::Queued(queued) => {
+                context.queued -= 1;
+                app.abandon_request(queued.request, None);
+            }
+            State::Suspended(suspended) => {
+                context.statistics.suspended -= 1;
+                context.abandoned.push(suspended.response);
+            }
+            State::Free | State::Finishing(_) | State::Running(_) | State::Detached(_) => {}
+        }
+        self.exchanges.remove(index);
+    }
+
+    /// Cuts whatever is under way. The slot stays if a call is out.
+    pub(crate) fn cut(&mut self, context: &mut EngineContext<A>, app: &mut A) -> NextAction<A> {
+        let only_lingers = matches!(self.lifecycle, Lifecycle::Linger(_)) && !self.has_calls();
+        if !self.is_between_requests() && !only_lingers {
+            let is_ended = self.lifecycle == Lifecycle::Gone || self.exchanges.any(Exchange::is_expired);
+            if !is_ended {
+                context.statistics.cut += 1;
+            }
+            let action = self.abort(context, app);
+            if let NextAction::Close = action {
+                self.finish(context, app);
+            }
+            return action;
+        }
+        NextAction::Close
+    }
+
+    /// The connection is over: what was under way is given up.
+    pub(super) fn finish(&mut self, context: &mut EngineContext<A>, app: &mut A) {
+        if let Some(mut out) = self.send.composer.take() {
+            out.clear();
+            context.spare.push(out);
+        }
+        self.lifecycle = Lifecycle::Gone;
+        if !self.exchanges.is_empty() {
+            self.release_exchanges(true, context, app);
+        }
+    }
+
+    /// Code of ours panicked in driving it. Whether the slot has to be kept because a call is out.
+    pub(crate) fn give_up(&mut self, context: &mut EngineContext<A>, app: &mut A) -> bool {
+        if self.has_calls() {
+            self.abort(context, app);
+            return true;
+        }
+        self.transport.reset_on_drop();
+        for (_, exchange) in self.exchanges.iter() {
+            match exchange.state {
+                State::Queued(_) => context.queued -= 1,
+                State::Suspended(_) => context.statistics.suspended -= 1,
+                _ => {}
+            }
+        }
+        false
+    }
+}

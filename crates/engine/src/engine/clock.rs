@@ -1,0 +1,86 @@
+//! The time that the engine's caller passed last.
+
+use crate::app::App;
+use crate::context::EngineContext;
+use crate::deadline::{Millis, Now, millis};
+use std::time::Duration;
+
+/// Turns the caller's time ([`Now`]) into the engine's: milliseconds since the engine was created.
+///
+/// Invariant: `EngineContext::now` never decreases, and shows `latest`.
+pub(super) struct Clock {
+    /// The caller's monotonic time when the engine was created.
+    began: Duration,
+    /// The monotonic time that was passed last. A coarse clock advances in steps, so it is often the same again.
+    latest: Duration,
+    /// The second that the Date field shows.
+    second: u64,
+    /// When the poller's latest events were passed to the engine; `None` from then until the next time is passed. What a
+    /// client sent before that is served before the engine looks at deadlines, so they are compared with this time:
+    /// while an application's call kept the engine from being polled, no client was late.
+    events_at: Option<Millis>,
+}
+
+impl Clock {
+    pub(super) fn new<A: App>(now: Now, context: &mut EngineContext<A>) -> Self {
+        let mut clock = Self { began: now.monotonic, latest: Duration::MAX, second: u64::MAX, events_at: Some(0) };
+        clock.advance(now, context);
+        clock
+    }
+
+    /// The monotonic time that was passed last.
+    pub(super) fn latest(&self) -> Duration {
+        self.latest
+    }
+
+    /// The time that deadlines are compared with.
+    pub(super) fn events_at(&self) -> Millis {
+        self.events_at.unwrap_or(0)
+    }
+
+    /// The poller's events are passed to the engine, or that there were none.
+    pub(super) fn note_events(&mut self) {
+        self.events_at = None;
+    }
+
+    /// A poll begins at `now`: the events that were passed just before it happened by then.
+    #[inline]
+    pub(super) fn begin_poll<A: App>(&mut self, now: Now, context: &mut EngineContext<A>) {
+        self.advance(now, context);
+        self.events_at.get_or_insert(context.now);
+    }
+
+    /// Anything else begins at `now`. An application's call may have taken its time since the last events were passed.
+    #[inline]
+    pub(super) fn set<A: App>(&mut self, now: Now, context: &mut EngineContext<A>) {
+        self.events_at.get_or_insert(context.now);
+        self.advance(now, context);
+    }
+
+    #[inline]
+    fn advance<A: App>(&mut self, now: Now, context: &mut EngineContext<A>) {
+        if now.monotonic != self.latest {
+            self.advance_to(now, context);
+        }
+    }
+
+    fn advance_to<A: App>(&mut self, now: Now, context: &mut EngineContext<A>) {
+        self.latest = now.monotonic;
+        context.now = self.millis(now.monotonic).max(context.now);
+        let second = now.wall.as_secs();
+        if second != self.second {
+            self.second = second;
+            context.stamp.set_time(second);
+        }
+    }
+
+    /// The engine's time at a monotonic time of the caller's.
+    pub(super) fn millis(&self, monotonic: Duration) -> Millis {
+        millis(monotonic.saturating_sub(self.began))
+    }
+
+    /// The caller's monotonic time at a time of the engine's.
+    pub(super) fn monotonic(&self, at: Millis) -> Duration {
+        self.began + Duration::from_millis(at)
+    }
+}

@@ -1,0 +1,39 @@
+//! Deadlines that the next poll sets.
+
+use crate::app::App;
+use crate::connection::Connection;
+use crate::context::EngineContext;
+use slab::Slab;
+
+/// Connections for which a call has left output waiting. Setting a deadline needs the time, and a part of a response is
+/// written without one.
+///
+/// Invariant: a slot is here if and only if its connection says so (`Connection::note_stale_deadline`).
+pub(super) struct StaleDeadlines {
+    slots: Vec<usize>,
+}
+
+impl StaleDeadlines {
+    pub(super) fn new() -> Self {
+        Self { slots: Vec::new() }
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.slots.is_empty()
+    }
+
+    pub(super) fn add<A: App>(&mut self, slot: usize, connection: &mut Connection<A>) {
+        if connection.note_stale_deadline() {
+            self.slots.push(slot);
+        }
+    }
+
+    /// Sets them all.
+    pub(super) fn set<A: App>(&mut self, connections: &mut Slab<Connection<A>>, context: &mut EngineContext<A>) {
+        for slot in self.slots.drain(..) {
+            if let Some(connection) = connections.get_mut(slot) {
+                connection.set_stale_deadlines(context);
+            }
+        }
+    }
+}

@@ -1,0 +1,147 @@
+//! A round: each connection with something to do is driven once.
+//!
+//! A poll ends as soon as there is work for the application, usually in the middle of a round; the next poll continues
+//! there, whichever thread makes it. A round goes through its stages in this order: connections that the poller reported,
+//! connections that have more to do, connections that receive bodies, listeners, deadlines.
+
+use crate::meter::Meter;
+use crate::net::Readiness;
+use std::collections::VecDeque;
+
+/// Where a round stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Stage {
+    /// Events of the poller.
+    Events,
+    /// Connections that could go on when others had their turn.
+    Again,
+    /// Connections that receive bodies: so many are still to be driven in this round.
+    Bulk {
+        left: usize,
+    },
+    /// Listeners: the one at `index` is asked for its connection number `attempt`.
+    Accept {
+        index: usize,
+        attempt: usize,
+    },
+    /// Deadlines, and the engine's stop.
+    Deadlines,
+    Over,
+}
+
+/// The stage of the round, and which connections are driven in it.
+///
+/// A slot in one of the queues may belong to a connection that has ended, or that has been driven meanwhile. The
+/// connection knows whether it is queued (`Connection::take_turn`).
+pub(super) struct Round {
+    stage: Stage,
+    /// What the poller reported; up to `seen` it has been handled.
+    events: Vec<Readiness>,
+    seen: usize,
+    /// Connections to be driven in the next round without an event.
+    pub(super) again: VecDeque<usize>,
+    /// The same in this round.
+    again_now: VecDeque<usize>,
+    /// Connections that receive bodies and have more to read. A round drives as many of them as the meter allows.
+    pub(super) bulk: VecDeque<usize>,
+    /// The last poll found nothing more to do.
+    was_idle: bool,
+}
+
+impl Round {
+    pub(super) fn new() -> Self {
+        Self {
+            stage: Stage::Over,
+            events: Vec::new(),
+            seen: 0,
+            again: VecDeque::new(),
+            again_now: VecDeque::new(),
+            bulk: VecDeque::new(),
+            was_idle: true,
+        }
+    }
+
+    /// Adds what the poller reported, and empties `events`.
+    pub(super) fn add_events(&mut self, events: &mut Vec<Readiness>) {
+        if self.events.is_empty() {
+            std::mem::swap(&mut self.events, events);
+        } else {
+            self.events.append(events);
+        }
+    }
+
+    pub(super) fn stage(&self) -> Stage {
+        self.stage
+    }
+
+    pub(super) fn is_over(&self) -> bool {
+        self.stage == Stage::Over
+    }
+
+    /// Whether the next poll has to go on, even if the poller reports nothing.
+    pub(super) fn has_more(&self) -> bool {
+        !self.is_over() || !self.events.is_empty() || !self.again.is_empty() || !self.bulk.is_empty()
+    }
+
+    /// Whether all events have been handled and no connection is left to be driven.
+    pub(super) fn is_empty(&self) -> bool {
+        self.seen == self.events.len() && self.again_now.is_empty() && self.bulk.is_empty()
+    }
+
+    /// Whether no event is left.
+    pub(super) fn has_no_events(&self) -> bool {
+        self.events.is_empty()
+    }
+
+    /// Begins the next round if the last one is over. While connections have more to do the poller is asked in between.
+    pub(super) fn begin_if_over(&mut self, meter: &mut Meter) {
+        if self.is_over() && (self.was_idle || self.again.is_empty() && self.bulk.is_empty()) {
+            // What asks for another turn in this round has it in the next one.
+            std::mem::swap(&mut self.again, &mut self.again_now);
+            self.begin(Stage::Events, meter);
+        }
+    }
+
+    /// Begins a stage with a new allowance of work.
+    pub(super) fn begin(&mut self, stage: Stage, meter: &mut Meter) {
+        self.stage = stage;
+        meter.begin_stage();
+    }
+
+    /// Goes on within the same allowance of work.
+    pub(super) fn set_stage(&mut self, stage: Stage) {
+        self.stage = stage;
+    }
+
+    /// Ends the round before its time, because nothing is left to do in it.
+    pub(super) fn end(&mut self, meter: &mut Meter) {
+        self.begin(Stage::Over, meter);
+        self.clear_events();
+    }
+
+    /// The next event of the poller.
+    pub(super) fn next_event(&mut self) -> Option<Readiness> {
+        let event = self.events.get(self.seen).copied();
+        if event.is_some() {
+            self.seen += 1;
+        } else {
+            self.clear_events();
+        }
+        event
+    }
+
+    fn clear_events(&mut self) {
+        self.events.clear();
+        self.seen = 0;
+    }
+
+    /// The next connection that has more to do.
+    pub(super) fn next_again(&mut self) -> Option<usize> {
+        self.again_now.pop_front()
+    }
+
+    /// A poll has found work, or nothing more to do.
+    pub(super) fn set_idle(&mut self, is_idle: bool) {
+        self.was_idle = is_idle;
+    }
+}

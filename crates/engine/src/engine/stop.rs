@@ -1,0 +1,93 @@
+//! Draining and stopping the engine.
+
+use super::{Engine, Stopping};
+use crate::app::App;
+use crate::connection::Connection;
+use crate::context::Phase;
+use crate::deadline::{Millis, Now, millis};
+use std::time::Duration;
+
+impl<A: App> Engine<A> {
+    /// From now on each response is the last one of its connection, so that clients go elsewhere when they ask the next
+    /// time. Nothing else changes: clients are accepted and served, and idle connections stay until they ask.
+    pub fn drain(&mut self) {
+        self.context.phase.drain();
+    }
+
+    /// Stops: accepts the connections that the kernel has already let in, then no more; finishes what is under way; cuts
+    /// what is left after `timeout` (`None`: never). A connection on which nothing is under way may ask once more for so
+    /// long as `grace`, counted from now or from the end of its response; and a request of which only a part of the head
+    /// has arrived has as long for the rest of it. With a grace of zero a connection on which nothing has arrived is
+    /// closed in the next poll. Called again both can only become shorter.
+    pub fn stop(&mut self, now: Now, timeout: Option<Duration>, grace: Duration) {
+        let now = self.clock.millis(now.monotonic);
+        let cut_at = timeout.map_or(Millis::MAX, |timeout| now.saturating_add(millis(timeout)));
+        let is_hastier = self.context.phase.stop(grace);
+        self.stopping.request(cut_at, is_hastier);
+        self.acceptor.look_at_all();
+    }
+
+    /// Whether each response is the last one of its connection, because the engine drains or stops.
+    #[must_use]
+    pub fn is_draining(&self) -> bool {
+        self.context.is_draining()
+    }
+
+    /// Whether the engine has stopped and nothing is left, but perhaps calls that have not returned in the time that was
+    /// left to them: they may still be completed.
+    #[must_use]
+    pub fn is_stopped(&self) -> bool {
+        let is_cut = self.stopping.is_cut();
+        let is_over = |connection: &Connection<A>| connection.is_written_off() || is_cut && connection.is_left_over();
+        self.stopping.has_stopped_accepting()
+            && !self.has_ready()
+            && self.connections.iter().all(|(_, connection)| is_over(connection))
+    }
+
+    /// What a stop has to do at the end of a round.
+    pub(super) fn go_on_stopping(&mut self, app: &mut A) {
+        let (cut_at, must_hurry) = match self.stopping {
+            Stopping::Emptying { cut_at } => {
+                self.acceptor.close(&mut self.net);
+                (cut_at, true)
+            }
+            Stopping::Finishing { cut_at, must_hurry } => (cut_at, must_hurry),
+            Stopping::Running | Stopping::Requested { .. } | Stopping::Cut => return,
+        };
+        self.stopping = Stopping::Finishing { cut_at, must_hurry: false };
+        if must_hurry && let Phase::Stopping { grace } = self.context.phase {
+            self.hurry_idle(grace, app);
+        }
+        if self.context.now >= cut_at {
+            // What is left then is left to the application.
+            self.stopping = Stopping::Cut;
+            let slots: Vec<_> = self.connections.iter().map(|(slot, _)| slot).collect();
+            for slot in slots {
+                self.cut(slot, app);
+            }
+        }
+    }
+
+    /// Gives connections without a request no more than `grace` to send one.
+    fn hurry_idle(&mut self, grace: Duration, app: &mut A) {
+        let until = self.context.now.saturating_add(millis(grace));
+        let mut idle = Vec::new();
+        for (slot, connection) in &mut self.connections {
+            if connection.has_no_request() {
+                connection.hurry(until, &mut self.context);
+                idle.push(slot);
+            }
+        }
+        if !grace.is_zero() {
+            return;
+        }
+        // Those on which nothing has arrived are closed now. A sweep would come later.
+        for slot in idle {
+            self.connections[slot].note_readiness(true, false);
+            self.drive(slot, app);
+            if self.connections.get(slot).is_some_and(Connection::is_between_requests) {
+                self.cut(slot, app);
+            }
+        }
+    }
+}
