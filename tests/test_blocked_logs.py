@@ -241,6 +241,9 @@ def test_dropped_lines_are_a_metric(block: Callable[..., Blocked], write_app: Wr
         return int(found[1])
 
     wait_until(lambda: count() > 0, "dropped lines are counted", 30)
+    top = [sys.executable, "-m", "kirsch", "top", "--once", match[1].decode()]
+    shown = subprocess.run(top, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60, check=True).stdout
+    assert re.search(r"^dropped +\d\S* log lines", shown, re.MULTILINE), shown
     assert site.terminate() == 0
 
 

@@ -254,6 +254,7 @@ def test_what_is_fine_has_no_warning(here: Path) -> None:
         (["--max-workers", "256"], "--max-workers: 256 processes for "),
         (["--ready-path", "/up", "--health-path", "/up"], "--ready-path: it is --health-path too"),
         (["--max-memory", "1m"], "--max-memory: 1 MiB is hardly more than the "),
+        (["--pythonpath", "missing"], "--pythonpath: there is no missing; Python ignores such a directory"),
     ],
 )
 def test_a_likely_mistake_is_pointed_out(args: list[str], beginning: str, here: Path) -> None:

@@ -526,6 +526,11 @@ def test_a_module_that_is_not_there_suggests_one_that_is(write: Write, here: Pat
     assert not_loaded("xyzzy_frobnicate", cwd=here).endswith("--chdir or --pythonpath can say where it is")
 
 
+def test_directory_missing_from_pythonpath_is_named_when_import_fails(here: Path) -> None:
+    line = not_loaded("--pythonpath", "missing,.", "xyzzy_frobnicate", cwd=here)
+    assert line.endswith("; --pythonpath: there is no missing")
+
+
 def test_a_submodule_that_is_not_there_suggests_its_sister(here: Path) -> None:
     (here / "package").mkdir()
     (here / "package" / "__init__.py").touch()

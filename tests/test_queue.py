@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from typing import TYPE_CHECKING
 
@@ -31,6 +32,26 @@ def test_a_request_that_waited_too_long_is_refused_and_never_run(serve: Serve, t
         assert_answered(peer, b"waited")
         peer.close()
     assert get_json(site, "/records")["journal"] == [f"/wait?{gate}"] * 2 + ["/records"]
+
+
+def test_request_refused_by_the_queue_timeout_is_in_the_json_access_log(serve: Serve, tmp_path: Path) -> None:
+    log, gate = tmp_path / "access", tmp_path / "gate"
+    site = serve_waiting(
+        serve, "--threads=2", "--queue-timeout=300ms", "--access-logfile", str(log), "--access-logformat=json"
+    )
+    blockers = [ask(site, f"/wait?{gate}") for _ in range(2)]
+    await_inside(site, gate, 2)
+    with ask(site, "/echo?late") as queued:
+        assert queued.read_response().status == 503
+    gate.touch()
+    for peer in blockers:
+        assert_answered(peer, b"waited")
+        peer.close()
+    assert site.stop() == 0
+    records = [json.loads(line) for line in log.read_text(encoding="utf-8").splitlines()]
+    (refused,) = [record for record in records if record["status"] == 503]
+    assert (refused["method"], refused["path"], refused["query"]) == ("GET", "/echo", "late")
+    assert refused["request_id"] is None  # the application was not called
 
 
 def test_without_a_queue_timeout_a_request_waits(serve: Serve, tmp_path: Path) -> None:

@@ -57,6 +57,11 @@ def extend_path(chosen: Settings) -> None:
     sys.path[:0] = [os.getcwd(), *(os.path.abspath(path) for path in chosen.pythonpath)]
 
 
+def missing_directories(chosen: Settings) -> list[str]:
+    """Those of ``--pythonpath`` that do not exist. Python ignores them without a word."""
+    return [path for path in chosen.pythonpath if not os.path.exists(path)]
+
+
 def load_application(chosen: Settings) -> tuple[Callable[..., Any], str]:
     """Prepare the process for the driver, extend ``sys.path``, configure logging, and import the application.
 
@@ -74,7 +79,10 @@ def load_application(chosen: Settings) -> tuple[Callable[..., Any], str]:
     try:
         return loading.load_all(chosen.target, factory=chosen.factory, mounts=chosen.mounts)
     except loading.LoadError as error:
-        raise StartupError(EXIT_NOT_LOADED, str(error), error.cause) from None
+        text = str(error)
+        if missing := missing_directories(chosen):
+            text += f"; {chosen.origins['pythonpath']}: there is no {', '.join(missing)}"
+        raise StartupError(EXIT_NOT_LOADED, text, error.cause) from None
 
 
 def raise_descriptor_limit() -> None:

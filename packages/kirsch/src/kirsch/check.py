@@ -304,6 +304,8 @@ def _unread_file(chosen: Settings) -> Iterator[str]:
 
 def _mistakes_of_application(chosen: Settings) -> Iterator[tuple[str, str]]:
     """What can be told only now that it is imported."""
+    for path in bootstrap.missing_directories(chosen):
+        yield "pythonpath", f"there is no {path}; Python ignores such a directory"
     threads = len(sys._current_frames()) - 1
     if chosen.preload and threads:
         yield (

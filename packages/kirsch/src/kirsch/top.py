@@ -296,6 +296,8 @@ def _head(report: Report, width: int, unicode: bool) -> Iterator[Line]:
         found = recent["latency"][key]
         quantiles = [_at_most(found[each], unicode=unicode) for each in ("p50", "p90", "p99")]
         yield "", f"{title:22}{quantiles[0]:>9}{quantiles[1]:>10}{quantiles[2]:>10}{span(found['mean']):>10}"
+    if dropped := report["counters"]["log_lines_dropped"]:
+        yield "warn", f"dropped    {short(dropped)} log lines, because a log did not accept them"
     if report["restarts"]:
         counts = ", ".join(f"{reason} {count}" for reason, count in report["restarts"].items())
         yield "", f"replaced   {counts}"
