@@ -66,16 +66,26 @@ serve: same-python $(STAMPS)/kirsch ## Build the server alone, then serve exampl
 .PHONY: build
 build: same-python $(NATIVE:%=$(STAMPS)/%) $(PURE:%=$(STAMPS)/%) ## Install a release build of all distributions into VENV (quick when nothing changed)
 
+# The wheels are linked on one core, and most Rust tests compile on the other meanwhile. What those print is shown when
+# they have ended.
 .PHONY: test
-test: build $(STAMPS)/test test-system test-rust test-python ## Build and run the tests but the slow ones, the shared corpus too if it is there
+test: same-python ## Build and run the server's tests but the slow ones, the shared corpus too if it is there
+	@mkdir -p target; echo "The Rust tests run beside the build; target/test-rust.log has what they print."
+	@$(MAKE) test-rust >target/test-rust.log 2>&1 & rust=$$!; \
+	trap 'kill $$rust 2>/dev/null || true' INT TERM; \
+	failed=""; $(MAKE) test-python || failed=" test-python"; \
+	echo "Waiting for the Rust tests."; \
+	if wait $$rust; then grep '^test result' target/test-rust.log; else cat target/test-rust.log; failed="$$failed test-rust"; fi; \
+	if [ -n "$$failed" ]; then echo "Failed:$$failed"; exit 1; fi
 
 .PHONY: test-all
 test-all: test test-slow ## Run every test on this Python
 
 # What takes long and rarely fails alone.
 .PHONY: test-slow
-test-slow: build $(STAMPS)/test test-system loom ## Run the slow tests: those marked so, loom's models, paths, databases, kirsch-web, a survey
-	SHARED="$(abspath $(SHARED))" $(BIN)/python -m pytest $(PYTEST_SLOW_ARGS) -m slow
+test-slow: build $(STAMPS)/test test-system loom ## Run the slow tests: those marked so, loom's models, paths, the other distributions, a survey
+	SHARED="$(abspath $(SHARED))" $(BIN)/python -m pytest $(PYTEST_SLOW_ARGS) -m slow tests
+	@$(MAKE) test-bench
 	@$(MAKE) test-path
 	timeout 480 $(MAKE) test-query
 	timeout 300 $(MAKE) test-web
@@ -106,9 +116,13 @@ sim: ## Simulate the engine's world: SEEDS=5000 of them, or SEED=7 alone with al
 	@cargo run --quiet --profile test --package sim -- $(if $(SEED),$(SEED),1..$(or $(SEEDS),200))
 
 .PHONY: test-python
-test-python: build $(STAMPS)/test ## Run the Python tests alone, but the slow ones
-	SHARED="$(abspath $(SHARED))" $(BIN)/python -m pytest $(PYTEST_ARGS) -m 'not slow'
+test-python: build $(STAMPS)/test test-system ## Run the server's Python tests alone, but the slow ones
+	SHARED="$(abspath $(SHARED))" $(BIN)/python -m pytest -m 'not slow' $(PYTEST_ARGS) tests
 	@[ -f $(SHARED)/corpus/run_corpus.py ] || echo "Not run: the shared corpus, which is not at $(SHARED)/corpus."
+
+.PHONY: test-bench
+test-bench: build $(STAMPS)/test ## Run kirsch-bench's tests
+	$(BIN)/python -m pytest $(PYTEST_SLOW_ARGS) packages/kirsch-bench/tests
 
 .PHONY: test-path
 test-path: build $(STAMPS)/test ## Run the tests that look at paths in a clone with a space, an é and "kirsch" in its path
@@ -152,11 +166,13 @@ test-system:
 	bash tests/system_packages.sh
 
 .PHONY: test-pythons
-test-pythons: test-system ## Run the Python tests on every CPython >= 3.10 that is found, each in .venvs/X.Y
+test-pythons: test-system ## Run the Python tests, slow ones too, on every CPython >= 3.10 that is found, each in .venvs/X.Y
 	@failed=""; found="$$(.ci/pythons)"; \
 	while read -r version python; do \
 		echo "== CPython $$version ($$python)"; \
 		$(MAKE) test-python VENV=.venvs/$$version PYTHON="$$python" </dev/null || failed="$$failed $$version"; \
+		$(MAKE) test-python VENV=.venvs/$$version PYTHON="$$python" PYTEST_ARGS='$(PYTEST_SLOW_ARGS) -m slow' </dev/null || failed="$$failed $$version"; \
+		$(MAKE) test-bench VENV=.venvs/$$version PYTHON="$$python" </dev/null || failed="$$failed $$version"; \
 		$(MAKE) test-query QUERY_VENV=.venvs/query-$$version PYTHON="$$python" </dev/null || failed="$$failed $$version"; \
 		$(MAKE) test-web WEB_VENV=.venvs/web-$$version PYTHON="$$python" </dev/null || failed="$$failed $$version"; \
 	done <<<"$$found"; \

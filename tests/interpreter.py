@@ -16,6 +16,11 @@ needs_lock = pytest.mark.skipif(not HAS_LOCK, reason="this interpreter has no lo
 needs_no_lock = pytest.mark.skipif(HAS_LOCK, reason="this interpreter has a lock; make test-free finds one without")
 
 
+def parametrize_drivers(first: str, *others: str) -> pytest.MarkDecorator:
+    """Parametrise a test by ``driver``. `make test` runs it with the first one, and the slow tests with the others."""
+    return pytest.mark.parametrize("driver", [first, *(pytest.param(each, marks=pytest.mark.slow) for each in others)])
+
+
 def needs_gevent() -> None:
     """Skip the test, or the module, where there is no gevent. It is not imported: that would turn the lock on here."""
     if importlib.util.find_spec("gevent") is None:

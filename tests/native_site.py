@@ -20,9 +20,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import pytest
-
-from interpreter import needs_gevent
+from interpreter import needs_gevent, parametrize_drivers
 from kirsch import _native
 from kirsch.config.native import NativeConfig
 from kirsch.drivers import choice
@@ -38,7 +36,7 @@ DRIVERS: dict[str, dict[str, Any]] = {
     "one thread": {"driver": "threads", "threads": 1},
     "gevent": {"driver": "gevent"},
 }
-every_driver = pytest.mark.parametrize("driver", DRIVERS)
+every_driver = parametrize_drivers(*DRIVERS)
 
 
 @contextlib.contextmanager

@@ -25,7 +25,7 @@ from proc import wait_until
 from raw import Peer, build_request
 from running import COMMAND_VARIABLE
 from two_engines import COMMAND as TWO_ENGINES
-from waiting import FLAGS, PATIENCE, flags
+from waiting import PATIENCE, every_driver, flags
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -164,7 +164,7 @@ def test_connections_opened_at_once_are_shared_evenly(
             wait_for_connections(site, 0)
 
 
-@pytest.mark.parametrize("driver", FLAGS)
+@every_driver
 def test_connections_are_shared_evenly_under_each_driver(serve_balanced: Callable[..., Running], driver: str) -> None:
     site = serve_balanced(2, *flags(driver))
     uneven = []

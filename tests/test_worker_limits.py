@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from interpreter import parametrize_drivers
 from kirsch.supervisor.scaling_policy import Load, ScalingPolicy
 from proc import rss, uss, wait_until
 from running import children, title
@@ -74,7 +75,7 @@ def in_background(site: Running, path: str) -> threading.Thread:
 
 
 @MODES
-@pytest.mark.parametrize("driver", ["--threads=4", "--threads=1", "--driver=gevent"])
+@parametrize_drivers("--threads=4", "--threads=1", "--driver=gevent")
 def test_max_requests_replaces_worker(serve: Serve, write_app: Write, mode: tuple[str, ...], driver: str) -> None:
     site = serve(write_app(APP), "--max-requests=10", driver, *mode)
     (first,) = site.worker_pids()

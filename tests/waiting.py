@@ -10,9 +10,7 @@ import threading
 import time
 from typing import TYPE_CHECKING, Any
 
-import pytest
-
-from interpreter import needs_gevent
+from interpreter import needs_gevent, parametrize_drivers
 from proc import wait_until
 from raw import MalformedResponse, Peer, PeerClosed, Response, build_request, exchange
 
@@ -32,8 +30,8 @@ FLAGS = {
     "gevent": ("--driver", "gevent"),
 }
 
-every_driver = pytest.mark.parametrize("driver", FLAGS)
-every_concurrent_driver = pytest.mark.parametrize("driver", ["threads", "gevent"])
+every_driver = parametrize_drivers(*FLAGS)
+every_concurrent_driver = parametrize_drivers("threads", "gevent")
 """Those in which a call that waits lets others go on."""
 
 
