@@ -98,8 +98,14 @@ class App:
             key = path.encode().decode("latin-1")  # as in environ
             for method, plan in endpoint.plans.items():
                 exact.setdefault(method, {})[key] = plan
+        leaves: dict[str, dict[str, Plan]] = {}
+        for path, endpoint in finder.leaves():
+            key = path.encode().decode("latin-1")
+            for method, plan in endpoint.plans.items():
+                leaves.setdefault(method, {})[key] = plan
         self.finder = finder
         self._exact = exact
+        self._leaves = leaves
         self.paths: dict[Any, list[Plan]] | None = None
         """Plans by handler, for URLs; made when the first is asked for."""
 
@@ -149,7 +155,7 @@ class App:
         try:
             plan = self._exact[environ["REQUEST_METHOD"]][environ["PATH_INFO"]]
         except KeyError:
-            request = self.finder.request(environ)
+            request = self._request(environ)
             plan = request.plan
         else:
             request = Request(environ, self, plan)
@@ -181,6 +187,16 @@ class App:
             return [body]
         finally:
             reset_current(token)
+
+    def _request(self, environ: dict[str, Any]) -> Request:
+        """The request of a path that is not fixed. A handler's path and one argument need no walk either."""
+        head, _, last = environ.get("PATH_INFO", "").rpartition("/")
+        if last and last.isascii():
+            leaves = self._leaves.get(environ["REQUEST_METHOD"])
+            if leaves is not None and head in leaves:
+                return Request(environ, self, leaves[head], (last,))
+        found: Request = self.finder.request(environ)
+        return found
 
     def _respond(
         self,
@@ -278,7 +294,7 @@ class App:
     def _handle(self, request: Request) -> Any:
         plan = request.plan
         points = plan.points
-        if "hosts" in plan.config:
+        if plan.checks_host:
             _check_host(request)
         if points.on_start_resource is not None:
             request.stage = "on_start_resource"

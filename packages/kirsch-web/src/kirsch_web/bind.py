@@ -124,6 +124,21 @@ def _segments(
             return general(request)
         return call(value)
 
+    if count == 1 and len(injects) == 1:
+        name, inject = injects[0]
+
+        def bind_one_and_inject(request: Request) -> object:
+            rest = request.rest
+            if len(rest) != 1 or not rest[0]:
+                return general(request)
+            try:
+                value = convert(rest[0])
+            except BadText:
+                return general(request)
+            return call(value, **{name: inject(request)})
+
+        return bind_one_and_inject
+
     def bind(request: Request) -> object:
         rest = request.rest
         if len(rest) != count or "" in rest:

@@ -37,6 +37,10 @@ class Finder:
         """Paths whose endpoint never depends on the request, and which leave no segments."""
         return iter(())
 
+    def leaves(self) -> Iterator[tuple[str, Endpoint]]:
+        """Paths below which every segment is the one positional argument of the same endpoint."""
+        return iter(())
+
     def handlers(self) -> Iterator[Plan]:
         """The plans of all handlers that are known before a request arrives."""
         return iter(())

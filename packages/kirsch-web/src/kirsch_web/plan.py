@@ -44,7 +44,7 @@ class Plan:
     """What a request of one method at one kind of path runs through."""
 
     __slots__ = (
-        "allow", "captured", "config", "direct", "fields", "function", "hooks", "html_fields",
+        "allow", "captured", "checks_host", "config", "direct", "fields", "function", "hooks", "html_fields",
         "is_index", "json_fields", "limits", "line", "method", "origins", "path", "points", "quiet", "run", "shape",
         "start", "status", "streams",
     )  # fmt: skip
@@ -101,7 +101,8 @@ class Plan:
         self.json_fields = self.fields if has_type else [("Content-Type", JSON), *self.fields]
         self.hooks = sort(_hooks(app, self.config))
         self.points = Points(self.hooks)
-        self.direct = not self.hooks and "hosts" not in self.config
+        self.checks_host = "hosts" in self.config
+        self.direct = not self.hooks and not self.checks_host
         """Whether nothing runs before the handler."""
         points = self.points
         ends = points.on_end_resource is not None or points.on_end_request is not None

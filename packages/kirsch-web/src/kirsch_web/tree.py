@@ -508,16 +508,34 @@ class Tree(Finder):
         """Paths that need no walk, as a request may write them, with their endpoints."""
         yield from self._exact(self.root, "")
 
+    def leaves(self) -> Iterator[tuple[str, Endpoint]]:
+        """Paths of handlers behind which nothing depends on the next segment."""
+        yield from self._leaves(self.root, "")
+
+    def _leaves(self, branch: Branch, path: str) -> Iterator[tuple[str, Endpoint]]:
+        endpoint = branch.rest
+        known = branch.children or branch.sections or branch.wild or branch.dynamic or branch.hand_over
+        if not known and endpoint.plans and not endpoint.captures and endpoint.start == path.count("/"):
+            yield path, endpoint
+        for segment, child in self._written(branch):
+            yield from self._leaves(child, f"{path}/{segment}")
+
+    @staticmethod
+    def _written(branch: Branch) -> Iterator[tuple[str, Branch]]:
+        """The branches behind ``branch``, under each text that a path most likely has for them."""
+        for name, child in branch.children.items():
+            written = child.path.rpartition("/")[2]
+            for segment in {name, written} if publishing.canonical(written) == name else {name}:
+                yield segment, child
+
     def _exact(self, branch: Branch, path: str) -> Iterator[tuple[str, Endpoint]]:
         endpoint = branch.here
         depth = path.count("/")
         if endpoint.start == depth and endpoint.plans and not endpoint.captures and branch.hand_over is None:
             yield path, endpoint
             yield path + "/", endpoint
-        for name, child in branch.children.items():
-            written = child.path.rpartition("/")[2]
-            for segment in {name, written} if publishing.canonical(written) == name else {name}:
-                yield from self._exact(child, f"{path}/{segment}")
+        for segment, child in self._written(branch):
+            yield from self._exact(child, f"{path}/{segment}")
 
     def handlers(self) -> Iterator[Plan]:
         """The plans of the handlers, each once for a path and method."""
