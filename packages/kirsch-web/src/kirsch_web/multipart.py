@@ -88,7 +88,7 @@ class _Parser:
         self._delimiter = b"\r\n--" + boundary
         self._limits = limits
         self._form = form
-        self._buffer = b"\r\n"  # so that the first delimiter looks like the others
+        self._buffer = b""
         self._at = 0
         self._memory = 0
 
@@ -135,12 +135,14 @@ class _Parser:
     def _skip_preamble(self) -> None:
         """The body begins with its delimiter, or an empty line. RFC 2046 allows other text; no browser sends it."""
         length = len(self._delimiter)
-        while len(self._buffer) < length + 2:
+        while len(self._buffer) < length:
             self._more()
-        self._at = 0 if self._buffer.startswith(self._delimiter) else 2
-        if not self._buffer.startswith(self._delimiter, self._at):
+        if self._buffer.startswith(self._delimiter):
+            self._at = length
+        elif self._buffer.startswith(self._delimiter[2:]):
+            self._at = length - 2
+        else:
             raise HTTPError(400, "the multipart body does not begin with its delimiter")
-        self._at += length
 
     def _skip_padding(self) -> None:
         """The white space that RFC 2046 lets follow a delimiter."""
