@@ -13,7 +13,7 @@ from kirsch_web.errors import (
     InternalRedirect,
     status_line,
 )
-from kirsch_web.request import NOTHING, Request, reset_current, set_current
+from kirsch_web.request import NOTHING, Request, current, reset_current, set_current
 from kirsch_web.response import HTML, NO_CONTENT, FileBody, Response, encode_json
 
 TYPE_CHECKING = False
@@ -98,6 +98,9 @@ class App:
             key = path.encode().decode("latin-1")  # as in environ
             for method, plan in endpoint.plans.items():
                 exact.setdefault(method, {})[key] = plan
+                call = getattr(plan.run, "nullary", None)
+                if call is not None and plan.direct and plan.quiet:
+                    plan.quick = quick(self, plan, call)
         leaves: dict[str, dict[str, Plan]] = {}
         for path, endpoint in finder.leaves():
             key = path.encode().decode("latin-1")
@@ -158,27 +161,32 @@ class App:
             request = self._request(environ)
             plan = request.plan
         else:
-            request = Request(environ, self, plan)
+            if plan.quick is not None:
+                return plan.quick(environ, start_response)
+            # CPython runs __init__ without a C call where all arguments are given.
+            request = Request(environ, self, plan, (), None)
         token = set_current(request)
         try:
             try:
-                body = None
-                fields: list[tuple[str, str]] = []
                 result = plan.run(request) if plan.direct else self._handle(request)
-                if plan.quiet and type(result) in _PLAIN and request._response is None and request._form is None:
-                    if plan.points.before_finalize is not None:
+                kind = type(result)
+                if (kind is not str and kind not in _PLAIN) or not plan.quiet or request._response or request._form:
+                    body = None
+                else:
+                    if plan.finishes:
                         request.stage = "before_finalize"
                         request._result = result
-                        plan.points.before_finalize(request)
-                        if request.has_response:  # the hooks have asked for it
+                        plan.finishes(request)
+                        if request._response is not None:  # the hooks have asked for it
                             line, fields, iterable = self._finalize(request)
                             start_response(line, fields)
                             return iterable
-                    if type(result) is str:
-                        body, fields = result.encode(), plan.html_fields
+                    if kind is str:
+                        body = result.encode()
+                        fields = plan.html_fields + _lengths[len(body)]
                     else:
-                        body, fields = encode_json(result), plan.json_fields
-                    fields = fields + _lengths[len(body)]
+                        body = encode_json(result)
+                        fields = plan.json_fields + _lengths[len(body)]
             except Exception as error:  # noqa: BLE001 - whatever a handler raises becomes a response
                 return self._respond(request, start_response, error)
             if body is None:
@@ -194,7 +202,7 @@ class App:
         if last and last.isascii():
             leaves = self._leaves.get(environ["REQUEST_METHOD"])
             if leaves is not None and head in leaves:
-                return Request(environ, self, leaves[head], (last,))
+                return Request(environ, self, leaves[head], (last,), None)
         found: Request = self.finder.request(environ)
         return found
 
@@ -462,6 +470,37 @@ class App:
         return endpoint, endpoint.plan(method)
 
 
+def quick(app: App, plan: Plan, call: Callable[[], object]) -> Callable[..., Iterable[bytes]]:
+    """What answers a fixed path whose handler takes nothing and has no hooks: no request is made unless one is asked
+    for."""
+
+    def serve(environ: dict[str, Any], start_response: StartResponse) -> Iterable[bytes]:
+        pending: list[Any] = [environ, app, plan]
+        token = set_current(pending)
+        try:
+            try:
+                result = call()
+                kind = type(result)
+                if len(pending) > 3 or (kind is not str and kind not in _PLAIN):
+                    body = None
+                elif kind is str:
+                    body = result.encode()  # type: ignore[attr-defined]
+                    fields = plan.html_fields + _lengths[len(body)]
+                else:
+                    body = encode_json(result)
+                    fields = plan.json_fields + _lengths[len(body)]
+            except Exception as error:  # noqa: BLE001 - whatever a handler raises becomes a response
+                return app._respond(current(), start_response, error)
+            if body is None:
+                return app._respond(current(), start_response, None, result)
+            start_response(plan.line, fields)
+            return [body]
+        finally:
+            reset_current(token)
+
+    return serve
+
+
 def _options(values: Mapping[str, Any], name: str) -> dict[str, Any]:
     prefix = f"tools.{name}."
     return {
@@ -588,7 +627,5 @@ def _no_application(start_response: StartResponse) -> list[bytes]:
 
 def url(handler: Callable[..., object] | str, *segments: object, **query: object) -> str:
     """The path of a handler of the application that answers the current request; see :meth:`App.url`."""
-    from kirsch_web.request import current
-
     request = current()
     return request.mount + request.app.url(handler, *segments, **query)

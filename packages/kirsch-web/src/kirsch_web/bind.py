@@ -101,6 +101,7 @@ def _no_parameters(call: Callable[..., object]) -> Binder:
             raise NotFound
         return call()
 
+    bind.nullary = call  # type: ignore[attr-defined]  # for a path that leaves no segments
     return bind
 
 

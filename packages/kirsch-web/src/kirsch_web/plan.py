@@ -44,8 +44,8 @@ class Plan:
     """What a request of one method at one kind of path runs through."""
 
     __slots__ = (
-        "allow", "captured", "checks_host", "config", "direct", "fields", "function", "hooks", "html_fields",
-        "is_index", "json_fields", "limits", "line", "method", "origins", "path", "points", "quiet", "run", "shape",
+        "allow", "captured", "checks_host", "config", "direct", "fields", "finishes", "function", "hooks", "html_fields",
+        "is_index", "json_fields", "limits", "line", "method", "origins", "path", "points", "quick", "quiet", "run", "shape",
         "start", "status", "streams",
     )  # fmt: skip
 
@@ -106,8 +106,12 @@ class Plan:
         """Whether nothing runs before the handler."""
         points = self.points
         ends = points.on_end_resource is not None or points.on_end_request is not None
+        self.finishes = points.before_finalize
         self.quiet = not ends and method != "HEAD" and status not in NO_CONTENT
         """Whether a plain result is sent at once, because nothing runs behind its finalization."""
+
+        self.quick: Callable[..., Any] | None = None
+        """Answers a fixed path in place of all of this, where that is possible; made by the application."""
 
     def __repr__(self) -> str:
         return f"<Plan {self.method} {self.path or '/'}>"
