@@ -166,12 +166,13 @@ class App:
             # CPython runs __init__ without a C call where all arguments are given.
             request = Request(environ, self, plan, (), None)
         token = set_current(request)
+        fields: list[tuple[str, str]]
         try:
             try:
                 result = plan.run(request) if plan.direct else self._handle(request)
                 kind = type(result)
                 if (kind is not str and kind not in _PLAIN) or not plan.quiet or request._response or request._form:
-                    body = None
+                    body, fields = None, []
                 else:
                     if plan.finishes:
                         request.stage = "before_finalize"
@@ -182,7 +183,7 @@ class App:
                             start_response(line, fields)
                             return iterable
                     if kind is str:
-                        body = result.encode()
+                        body = result.encode()  # type: ignore[union-attr]
                         fields = plan.html_fields + _lengths[len(body)]
                     else:
                         body = encode_json(result)
@@ -482,7 +483,7 @@ def quick(app: App, plan: Plan, call: Callable[[], object]) -> Callable[..., Ite
                 result = call()
                 kind = type(result)
                 if len(pending) > 3 or (kind is not str and kind not in _PLAIN):
-                    body = None
+                    body, fields = None, []
                 elif kind is str:
                     body = result.encode()  # type: ignore[attr-defined]
                     fields = plan.html_fields + _lengths[len(body)]

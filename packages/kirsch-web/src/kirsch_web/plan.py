@@ -44,9 +44,9 @@ class Plan:
     """What a request of one method at one kind of path runs through."""
 
     __slots__ = (
-        "allow", "captured", "checks_host", "config", "direct", "fields", "finishes", "function", "hooks", "html_fields",
-        "is_index", "json_fields", "limits", "line", "method", "origins", "path", "points", "quick", "quiet", "run", "shape",
-        "start", "status", "streams",
+        "allow", "captured", "checks_host", "config", "direct", "fields", "finishes", "function", "hooks",
+        "html_fields", "is_index", "json_fields", "limits", "line", "method", "origins", "path", "points", "quick",
+        "quiet", "run", "shape", "start", "status", "streams",
     )  # fmt: skip
 
     def __init__(
@@ -110,7 +110,7 @@ class Plan:
         self.quiet = not ends and method != "HEAD" and status not in NO_CONTENT
         """Whether a plain result is sent at once, because nothing runs behind its finalization."""
 
-        self.quick: Callable[..., Any] | None = None
+        self.quick: Callable[..., Iterable[bytes]] | None = None
         """Answers a fixed path in place of all of this, where that is possible; made by the application."""
 
     def __repr__(self) -> str:
