@@ -74,6 +74,7 @@ test: same-python ## Build and run the server's tests but the slow ones, the sha
 	@$(MAKE) test-rust >target/test-rust.log 2>&1 & rust=$$!; \
 	trap 'kill $$rust 2>/dev/null || true' INT TERM; \
 	failed=""; $(MAKE) test-python || failed=" test-python"; \
+	$(MAKE) test-query-quick || failed="$$failed test-query-quick"; \
 	echo "Waiting for the Rust tests."; \
 	if wait $$rust; then grep '^test result' target/test-rust.log; else cat target/test-rust.log; failed="$$failed test-rust"; fi; \
 	if [ -n "$$failed" ]; then echo "Failed:$$failed"; exit 1; fi
@@ -87,7 +88,7 @@ test-slow: build $(STAMPS)/test test-system loom ## Run the slow tests: those ma
 	SHARED="$(abspath $(SHARED))" $(BIN)/python -m pytest $(PYTEST_SLOW_ARGS) -m slow tests
 	@$(MAKE) test-bench
 	@$(MAKE) test-path
-	timeout 480 $(MAKE) test-query
+	timeout 1800 $(MAKE) test-query-all
 	timeout 300 $(MAKE) test-web
 	@$(MAKE) survey-smoke
 
@@ -133,8 +134,17 @@ test-path: build $(STAMPS)/test ## Run the tests that look at paths in a clone w
 QUERY := packages/kirsch-query
 QUERY_VENV ?= .venvs/query
 
+.PHONY: test-query-quick
+test-query-quick: ## Compare 2,000 random queries of kirsch-query with Python on each database
+	$(MAKE) test-query QUERY_ARGS=tests/test_agreement.py
+
+# What takes minutes: the same with 100,000 random queries and 10,000 random histories on each database.
+.PHONY: test-query-all
+test-query-all: ## Run kirsch-query's tests with 100,000 random queries and 10,000 histories on each database
+	QUERY_CASES=100000 QUERY_HISTORIES=10000 $(MAKE) test-query QUERY_ARGS="--timeout 1500 $(QUERY_ARGS)"
+
 .PHONY: test-query
-test-query: $(QUERY_VENV)/.stamps/test ## Run kirsch-query's tests on SQLite, PostgreSQL and MariaDB; QUERY_CASES=100000 tries more
+test-query: $(QUERY_VENV)/.stamps/test ## Run kirsch-query's tests on SQLite, PostgreSQL and MariaDB; QUERY_CASES=20000 tries more
 	bash $(QUERY)/tests/install_databases.sh
 	cd $(QUERY) && "$(abspath $(QUERY_VENV))/bin/python" -m pytest $(QUERY_ARGS)
 
@@ -144,6 +154,13 @@ $(QUERY_VENV)/.stamps/test: $(QUERY)/pyproject.toml
 	$(QUERY_VENV)/bin/python -m pip --quiet --disable-pip-version-check install 'pip>=25.1'
 	cd $(QUERY) && "$(abspath $(QUERY_VENV))/bin/python" -m pip --quiet --disable-pip-version-check install --group test --editable .
 	@mkdir -p $(@D) && touch $@
+
+# Pony, Peewee and Django in an environment of their own.
+.PHONY: bench-query
+bench-query: ## Measure kirsch-query beside SQLAlchemy, Pony, Peewee and Django's ORM
+	@[ -x .venvs/query-bench/bin/python ] || $(PYTHON) -m venv .venvs/query-bench
+	.venvs/query-bench/bin/python -m pip --quiet --disable-pip-version-check install -r $(QUERY)/bench/rivals.txt -e $(QUERY)
+	.venvs/query-bench/bin/python $(QUERY)/bench/compare.py
 
 # kirsch-web is pure Python too, with an environment of its own. WEB_TREES random trees are compared with the rules.
 WEB := packages/kirsch-web

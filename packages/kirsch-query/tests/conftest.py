@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import contextlib
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import pytest
 import sqlalchemy as sa
@@ -11,27 +12,63 @@ import databases
 from models import Base
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
-SERVERS = {"postgresql": databases.postgresql, "mariadb": databases.mariadb}
-
-
-@pytest.fixture(scope="session", params=["sqlite", "postgresql", "mariadb"])
-def engine(request: pytest.FixtureRequest) -> Iterator[sa.Engine]:
-    """An engine of each database; says aloud where a server is not installed."""
-    if request.param == "sqlite":
-        yield from _prepared(sa.create_engine("sqlite://", poolclass=sa.StaticPool))
-        return
-    try:
-        with SERVERS[request.param]() as url:
-            yield from _prepared(sa.create_engine(url))
-    except databases.NotInstalled as why:
-        pytest.skip(f"NOT TESTED on {request.param}: {why}")
+DATABASES = ("sqlite", "postgresql", "mariadb")
+_report: list[str] = []
 
 
-def _prepared(engine: sa.Engine) -> Iterator[sa.Engine]:
+class Servers:
+    """The database servers of one run, each started when a test first asks for it."""
+
+    starters: ClassVar[dict[str, Any]] = {"postgresql": databases.postgresql, "mariadb": databases.mariadb}
+
+    def __init__(self, stack: contextlib.ExitStack) -> None:
+        self.stack = stack
+        self.urls: dict[str, str] = {"sqlite": "sqlite://"}
+        self.missing: dict[str, str] = {}
+
+    def url(self, name: str) -> str | None:
+        """The URL of a database; None where its server is not installed, which the summary of the run says."""
+        if name not in self.urls and name not in self.missing:
+            try:
+                self.urls[name] = self.stack.enter_context(self.starters[name]())
+            except databases.NotInstalled as why:
+                self.missing[name] = str(why)
+                _report.append(f"NOT TESTED on {name}: {why}")
+        return self.urls.get(name)
+
+    def all(self) -> dict[str, str]:
+        """The URLs of all databases that are installed."""
+        return {name: url for name in DATABASES if (url := self.url(name))}
+
+
+@pytest.fixture(scope="session")
+def servers() -> Iterator[Servers]:
+    with contextlib.ExitStack() as stack:
+        yield Servers(stack)
+
+
+@pytest.fixture(scope="session", params=DATABASES)
+def engine(request: pytest.FixtureRequest, servers: Servers) -> Iterator[sa.Engine]:
+    """An engine of each database."""
+    url = servers.url(request.param)
+    if url is None:
+        pytest.skip(f"NOT TESTED on {request.param}: {servers.missing[request.param]}")
+    engine = sa.create_engine(url, poolclass=sa.StaticPool if request.param == "sqlite" else None)
     Base.metadata.create_all(engine)
     try:
         yield engine
     finally:
         engine.dispose()
+
+
+@pytest.fixture
+def say() -> Callable[[str], None]:
+    """Print a line at the end of the run, also of tests that pass: seeds and counts."""
+    return _report.append
+
+
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    for line in _report:
+        terminalreporter.write_line(line)

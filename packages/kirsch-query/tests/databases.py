@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import concurrent.futures
 import glob
+import multiprocessing
 import os
 import shutil
 import subprocess
@@ -10,11 +12,11 @@ import tempfile
 import time
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 START_SECONDS = 120.0
 """A cluster is made and started within seconds; the rest is for a machine that is busy."""
@@ -136,3 +138,40 @@ def _await_connection(url: str, statement: str = "SELECT 1") -> None:
                 raise
             time.sleep(0.05)
     engine.dispose()
+
+
+_engines: dict[str, Any] = {}
+
+
+def own_engine(name: str, url: str) -> Any:
+    """An engine of a database that is this process's own, with the tables of :mod:`models`."""
+    import sqlalchemy as sa
+
+    from models import Base
+
+    if url not in _engines:
+        given = sa.make_url(url)
+        if name == "sqlite":
+            engine = sa.create_engine(given, poolclass=sa.StaticPool)
+        else:
+            server = sa.create_engine(given, isolation_level="AUTOCOMMIT")
+            with server.connect() as connection:
+                connection.exec_driver_sql(f"CREATE DATABASE own{os.getpid()}")
+            server.dispose()
+            engine = sa.create_engine(given.set(database=f"own{os.getpid()}"))
+        Base.metadata.create_all(engine)
+        _engines[url] = engine
+    return _engines[url]
+
+
+def shared(work: Callable[..., Any], chunks: list[tuple[Any, ...]]) -> Iterator[Any]:
+    """The results of some calls, by as many processes as there are processors; by this one where there is one call."""
+    if len(chunks) == 1:
+        yield work(*chunks[0])
+        while _engines:
+            _engines.popitem()[1].dispose()
+        return
+    processes = min(len(chunks), os.cpu_count() or 1)
+    context = multiprocessing.get_context("spawn")
+    with concurrent.futures.ProcessPoolExecutor(processes, mp_context=context) as pool:
+        yield from pool.map(work, *zip(*chunks, strict=True))

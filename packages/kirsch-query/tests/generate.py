@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import decimal
+import itertools
 import uuid
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -65,18 +66,21 @@ def rows(chance: random.Random, count: int) -> list[Any]:
     def maybe(values: list[Any]) -> Any:
         return None if chance.random() < 0.2 else chance.choice(values)
 
-    owners = [Owner(name=maybe(TEXTS), rank=chance.choice(INTS)) for _ in range(6)]
+    owners = [Owner(id=at + 1, name=maybe(TEXTS), rank=chance.choice(INTS)) for at in range(6)]
     for owner in owners[1:]:
         owner.boss = chance.choice([None, owners[0], owners[1]]) if owner is not owners[1] else owners[0]
-    things = [
-        Thing(
+    things, numbers = [], itertools.count(1)
+    for at in range(count):
+        items = [
+            Item(id=next(numbers), n=maybe(INTS), word=maybe(TEXTS)) for _ in range(chance.choice([0, 0, 1, 2, 3]))
+        ]
+        things.append(Thing(
+            id=at + 1,
             i=maybe(INTS), j=chance.choice(INTS), big=maybe(BIGS), f=maybe(FLOATS), g=chance.choice(FLOATS), d=maybe(DECIMALS),
             s=maybe(TEXTS), t=chance.choice(TEXTS), flag=maybe([True, False]), sure=chance.choice([True, False]), day=maybe(DAYS),
             at=maybe(TIMES), clock=maybe(CLOCKS), colour=maybe(list(Colour)), uid=maybe(UUIDS), data=maybe(BYTES), owner=maybe(owners),
-            items=[Item(n=maybe(INTS), word=maybe(TEXTS)) for _ in range(chance.choice([0, 0, 1, 2, 3]))],
-        )
-        for _ in range(count)
-    ]  # fmt: skip
+            items=items,
+        ))  # fmt: skip
     return [*owners, *things]
 
 

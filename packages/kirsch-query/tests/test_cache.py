@@ -124,6 +124,50 @@ def test_a_changed_closure_takes_the_kept_clause_and_its_own_values(session: orm
     assert bound(second) == [6, "b", "c"]
 
 
+def selected(session: orm.Session, query: Any) -> list[int]:
+    return [each.j for each in session.scalars(query.select(Thing).order_by(Thing.j))]
+
+
+def test_select_gives_the_rows_of_the_clause_for_each_value(session: orm.Session) -> None:
+    limit, prefix = 9, "a"
+    query = where(lambda x: x.j < limit and x.t.startswith(prefix))
+    table = Thing.__table__
+    for limit, prefix in [(9, "a"), (2, "a"), (9, "b"), (9, ""), (2, "a")] * 2:
+        statement = query.select(Thing)
+        found = session.scalars(statement).all()
+        assert set(found) == set(session.scalars(sa.select(Thing).where(query.clause(Thing))))
+        assert selected(session, query) == sorted(each.j for each in found)
+        assert sorted(row.j for row in session.execute(query.select(table))) == sorted(each.j for each in found)
+        assert session.scalar(sa.select(sa.func.count()).select_from(statement.subquery())) == len(found)
+
+
+def test_statements_of_select_are_executed_in_any_order_with_their_own_values(session: orm.Session) -> None:
+    limit = 0
+    query = where(lambda x: x.j < limit)
+    statements = []
+    for limit in range(12):
+        statements.append(query.select(Thing))
+    for number in (3, 0, 11, 3, 5):
+        assert sorted(each.j for each in session.scalars(statements[number])) == list(range(min(number, 11)))
+    both = sa.union_all(statements[2], statements[4]).subquery()
+    assert session.scalar(sa.select(sa.func.count()).select_from(both)) == 6
+    narrowed = statements[5].where(statements[3].whereclause, Thing.j > 0)  # type: ignore[arg-type]
+    assert [each.j for each in session.scalars(narrowed.order_by(Thing.j))] == [1, 2]
+
+
+def test_relations_are_loaded_eagerly_by_a_statement_of_select(session: orm.Session) -> None:
+    limit = 0
+    query = where(lambda x: x.j < limit)
+    for limit in (2, 5, 3):
+        session.expire_all()
+        for option in (orm.selectinload, orm.joinedload, orm.subqueryload):
+            found = session.scalars(query.select(Thing).options(option(Thing.items))).unique().all()
+            assert sorted(each.items[0].n for each in found) == list(range(limit))
+        session.expire_all()
+        found = session.scalars(query.select(Thing)).all()
+        assert all((each.owner is None) == (each.j % 2 == 0) for each in found)
+
+
 def test_two_clauses_of_one_query_in_one_statement_keep_their_values(session: orm.Session) -> None:
     limit = 2
     query = where(lambda x: x.j < limit)

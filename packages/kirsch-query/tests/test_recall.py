@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import random
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
@@ -31,103 +30,6 @@ def session(engine: sa.Engine) -> Iterator[orm.Session]:
         wipe(session)
         yield session
         session.rollback()
-
-
-QUERIES = {
-    "small": where(lambda x: x.j < 3),
-    "not small": where(lambda x: not x.i < 3),
-    "text": where(lambda x: x.t.startswith("a") or x.s == "B"),
-    "none": where(lambda x: x.i is None or x.i != x.j),
-    "even": where(lambda x: x.i % 2 == 0),
-}
-ORDERS = {
-    "j": lambda x: x.j,
-    "i, t": lambda x: (x.i, desc(x.t)),
-    "text": lambda x: x.s,
-    "descending": lambda x: (desc(x.i), x.j),
-    "key": lambda x: (x.j % 2, x.id),
-}
-COLUMNS = ("i", "j", "s", "t")
-
-
-def values(chance: random.Random) -> dict[str, Any]:
-    texts = ["a", "A", "ab", "B", "b", "é", "", "a ", "😀"]
-    return {
-        "i": chance.choice([None, -3, -2, 0, 1, 2, 3, 4]), "j": chance.choice([0, 1, 2, 3, 4]),
-        "s": chance.choice([None, *texts]), "t": chance.choice(texts),
-    }  # fmt: skip
-
-
-class Model:
-    """What the session should see: a plain list of the objects that there are."""
-
-    def __init__(self) -> None:
-        self.things: list[Thing] = []
-
-    def expected(self, name: str, order: str | None, limit: int | None, offset: int) -> list[Thing]:
-        query = QUERIES[name]
-        found = [each for each in self.things if query(each)]
-        found.sort(key=lambda each: (each.id is None, each.id or sa.inspect(each).insert_order))
-        if order is not None:
-            for key in reversed(self.keys(order)):
-                found.sort(key=key[0], reverse=key[1])
-        return found[offset : None if limit is None else offset + limit]
-
-    def keys(self, order: str) -> list[tuple[Any, bool]]:
-        def none_first(name: str) -> Any:
-            return lambda x: (getattr(x, name) is not None, getattr(x, name) if getattr(x, name) is not None else 0)
-
-        def text_first(name: str) -> Any:
-            return lambda x: (getattr(x, name) is not None, getattr(x, name) or "")
-
-        return {
-            "j": [(none_first("j"), False)],
-            "i, t": [(none_first("i"), False), (text_first("t"), True)],
-            "text": [(text_first("s"), False)],
-            "descending": [(none_first("i"), True), (none_first("j"), False)],
-            "key": [(lambda x: x.j % 2, False), (lambda x: (x.id is None, x.id or sa.inspect(x).insert_order), False)],
-        }[order]
-
-
-@pytest.mark.parametrize("seed", range(12))
-def test_random_histories_agree_with_a_list(session: orm.Session, seed: int) -> None:
-    chance = random.Random(seed)
-    model = Model()
-    for step in range(60):
-        what = chance.randrange(10)
-        if what < 3 or not model.things:
-            added = thing(**values(chance))
-            session.add(added)
-            model.things.append(added)
-        elif what < 5:
-            changed = chance.choice(model.things)
-            for name, value in values(chance).items():
-                if chance.random() < 0.5:
-                    setattr(changed, name, value)
-        elif what == 5:
-            gone = model.things.pop(chance.randrange(len(model.things)))
-            if gone in session.new:
-                session.expunge(gone)
-            else:
-                session.delete(gone)
-        elif what == 6:
-            session.flush()
-        elif what == 7 and step % 3 == 0:
-            session.commit()  # everything is read anew
-        name, order = chance.choice(list(QUERIES)), chance.choice([None, *ORDERS])
-        limit, offset = chance.choice([None, 0, 1, 2, 5]), chance.choice([0, 0, 1, 3])
-        new, dirty, deleted = len(session.new), len(session.dirty), len(session.deleted)
-        found = recall(session, Thing, QUERIES[name], order=ORDERS.get(order or ""), limit=limit, offset=offset)
-        assert found == model.expected(name, order, limit, offset), (seed, step, name, order, limit, offset)
-        everything = model.expected(name, None, None, 0)
-        assert count(session, Thing, QUERIES[name]) == len(everything), (seed, step, name)
-        assert exists(session, Thing, QUERIES[name]) == bool(everything)
-        assert total(session, Thing, QUERIES[name], lambda x: x.i + x.j) == sum(
-            each.i + each.j for each in everything if each.i is not None
-        )
-        assert (len(session.new), len(session.dirty), len(session.deleted)) == (new, dirty, deleted), (
-            "nothing was flushed"
-        )
 
 
 def test_an_edit_is_seen_in_both_directions(session: orm.Session) -> None:

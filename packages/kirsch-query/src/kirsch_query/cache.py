@@ -10,9 +10,11 @@ reads beside that (the source of a function that it calls, for example) is not r
 
 from __future__ import annotations
 
+import ast
 import datetime
 import decimal
 import functools
+import operator
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -29,9 +31,7 @@ from .errors import Refused
 from .scope import ABSENT, Scope, Space, constant
 
 if TYPE_CHECKING:
-    import ast
-
-    from .query import Where
+    from .query import Where, _Leaf
     from .source import Source
 
 MOST_KEYS = 512
@@ -91,6 +91,7 @@ class _Values(sql.Translator):
 _VALUES = _Values()
 _UNKNOWN = object()
 _FREE = object()
+_UNCHANGING = frozenset({bool, int, str, bytes, float, type(None), datetime.date, datetime.datetime, decimal.Decimal})
 _PLAIN = (bool, int, str, bytes, type(None), type(ABSENT), datetime.date)
 
 
@@ -109,47 +110,175 @@ def _pin(value: Any) -> Any:
     return _UNKNOWN
 
 
-@dataclass(frozen=True, eq=False)
-class _Expected:
-    """A read, without the value that it had."""
+Getter: TypeAlias = Callable[["_Leaf[Any]"], Any]
 
-    node: ast.expr
-    leaf: int
-    type: type[Any]
-    pin: Any
-    claims: tuple[tuple[Any, tuple[Any, ...], Binder], ...]
+
+def _getter(node: ast.expr, source: Source) -> Getter | None:
+    """A function that gives the value of a name around a query; None where reading it takes more than that.
+
+    It skips the scope in which the expressions of a translation are evaluated: making one takes longer than all else
+    that the second use of a query does.
+    """
+    if not isinstance(node, ast.Name) or node.id in source.rows or source.private:
+        return None
+    name = node.id
+
+    def get(leaf: _Leaf[Any]) -> Any:
+        function = leaf.function
+        if name in leaf.given:
+            return leaf.given[name]
+        if function is not None:
+            code = function.__code__
+            if name in code.co_freevars and function.__closure__:
+                try:
+                    return function.__closure__[code.co_freevars.index(name)].cell_contents
+                except ValueError:
+                    return _UNKNOWN
+            if name not in code.co_varnames and name in function.__globals__:
+                return function.__globals__[name]
+        return _UNKNOWN
+
+    return get
+
+
+class _Expected:
+    """A read, without the value that it had: what another value must have in common with it, and what it fills."""
+
+    __slots__ = ("claims", "get", "last", "leaf", "node", "pin", "type")
+
+    def __init__(self, read: Read, pin: Any, source: Source) -> None:
+        self.node = read.node
+        self.leaf = read.leaf
+        self.type = type(read.value)
+        self.pin = pin
+        self.claims = tuple(read.claims)
+        self.get = _getter(read.node, source)
+        self.last: tuple[Any, list[Any]] = (_UNKNOWN, [])
+        """The last value of a type that cannot change, and what the parameters have for it."""
+
+    def values(self, value: Any, scope: Callable[[], Scope]) -> list[Any] | None:
+        """What the parameters have for another value; None where the clause would be another one."""
+        last, found = self.last
+        if last is value:
+            return found
+        if type(value) is not self.type or (self.pin is not _FREE and _pin(value) != self.pin):
+            return None
+        found = []
+        for shape, binds, binder in self.claims:
+            try:
+                new_shape, pairs = binder(_VALUES, value, scope())
+            except Refused:
+                return None
+            if new_shape != shape or len(pairs) != len(binds):
+                return None
+            for bind, (new, type_) in zip(binds, pairs, strict=True):
+                if type_ is not bind.type and repr(type_) != repr(bind.type):
+                    return None
+                found.append(new)
+        if self.type in _UNCHANGING:
+            self.last = (value, found)
+        return found
+
+
+class _Parameter(sa.BindParameter[Any]):
+    """A parameter like another one with a value of its own. It takes its unique name when SQLAlchemy asks for it.
+
+    SQLAlchemy does so when it compiles a statement, and not when it executes one that is compiled. Making the name
+    takes longer than all the rest. Copies of a parameter would have its name: SQLAlchemy would take them for one.
+    """
+
+    inherit_cache = True
+
+    def __init__(self, state: dict[str, Any], value: Any) -> None:
+        self.__dict__ = {**state, "value": value}
+
+    @functools.cached_property
+    def _named(self) -> Any:
+        return sa.BindParameter(None, None, self.type, unique=True)  # held, since its name is made of its id()
+
+    @functools.cached_property
+    def key(self) -> Any:  # type: ignore[override]
+        return self._named.key
+
+    @functools.cached_property
+    def _identifying_key(self) -> Any:  # type: ignore[override]
+        return self._named._identifying_key
+
+    @functools.cached_property
+    def _anon_map_key(self) -> Any:  # type: ignore[override]
+        return self._named._anon_map_key
+
+    def _clone(self, *args: Any, **options: Any) -> Any:
+        """A copy. It may keep the name, so that the name must be known."""
+        assert self.key
+        return super()._clone(*args, **options)
+
+
+_NAMES = ("key", "_identifying_key", "_anon_map_key")
 
 
 class Template:
     """A clause whose parameters other values can take."""
 
-    def __init__(self, clause: Any, reads: tuple[_Expected, ...]) -> None:
+    def __init__(self, clause: Any, reads: tuple[_Expected, ...], models: tuple[Any, ...]) -> None:
         self.clause = clause
         self.reads = reads
+        self.models = models
         self.binds = [bind for read in reads for _, binds, _ in read.claims for bind in binds]
+        # What all parameters that take the place of one have in common with it.
+        blank = [sa.BindParameter(None, None, bind.type, unique=True) for bind in self.binds]
+        self.states = [{name: each for name, each in bind.__dict__.items() if name not in _NAMES} for bind in blank]
 
-    def filled(self, sources: list[Source], spaces: list[Space]) -> list[Any] | None:
-        """Parameters with the values that the names have now; None where the clause would be another one."""
+    def filled(self, leaves: list[_Leaf[Any]], scopes: list[Scope | None]) -> list[Any] | None:
+        """Parameters with the values that the names have now; None where the clause would be another one.
+
+        ``scopes`` are those of the leaves; one that is needed is made there.
+        """
         found: list[Any] = []
-        scopes = [Scope(source, space, {}) for source, space in zip(sources, spaces, strict=True)]
         for read in self.reads:
-            scope = scopes[read.leaf]
-            value = constant(read.node, scope)
-            if type(value) is not read.type or (read.pin is not _FREE and _pin(value) != read.pin):
+            at = read.leaf
+            leaf = leaves[at]
+
+            def scope(at: int = at, leaf: _Leaf[Any] = leaf) -> Scope:
+                made = scopes[at]
+                if made is None:
+                    made = scopes[at] = leaf.scope({})
+                return made
+
+            value = _UNKNOWN if read.get is None else read.get(leaf)
+            if value is _UNKNOWN:
+                value = constant(read.node, scope())
+            values = read.values(value, scope)
+            if values is None:
                 return None
-            for shape, binds, binder in read.claims:
-                try:
-                    new_shape, pairs = binder(_VALUES, value, scope)
-                except Refused:
-                    return None
-                if new_shape != shape or len(pairs) != len(binds):
-                    return None
-                for bind, (new, type_) in zip(binds, pairs, strict=True):
-                    if type_ is not bind.type and repr(type_) != repr(bind.type):
-                        return None
-                    # Not a copy of the first one, which SQLAlchemy would take for the same parameter.
-                    found.append(sa.BindParameter(None, new, bind.type, unique=True))
-        return found
+            found += values
+        return list(map(_Parameter, self.states, found))
+
+    @functools.cached_property
+    def statement(self) -> tuple[Any, Any]:
+        """A SELECT of the clause's models by it, and SQLAlchemy's key of it if that has no other parameters."""
+        prepared = Prepared(self, self.binds)
+        statement = sa.select(*self.models).where(prepared)
+        key = statement._generate_cache_key()
+        alone = key is not None and len(key.bindparams) == len(self.binds)
+        alone = alone and all(map(operator.is_, key.bindparams, self.binds))  # type: ignore[union-attr]
+        return statement, key if alone and "_generate_cache_key" in statement.__dict__ else None
+
+    def selected(self, prepared: Prepared) -> Any:
+        """The SELECT by another clause of this template.
+
+        SQLAlchemy keeps the key of a statement in it, and takes as long to make one as to execute the statement. Only
+        the parameters differ here. A method such as ``order_by`` copies the statement without its key.
+        """
+        statement, key = self.statement
+        if key is None:
+            return sa.select(*self.models).where(prepared)
+        made = statement.__class__.__new__(statement.__class__)
+        made.__dict__ = statement.__dict__.copy()
+        made._where_criteria = (prepared,)
+        new_key = key._replace(bindparams=prepared.binds)
+        made.__dict__["_generate_cache_key"] = lambda: new_key
+        return made
 
 
 class Prepared(Checked):
@@ -164,6 +293,8 @@ class Prepared(Checked):
         self.template: Template | None = template
         self.binds = binds
         self.refusals = template.clause.refusals
+        self.read = template.clause.read
+        self.classes = template.clause.classes
         self._propagate_attrs = template.clause._propagate_attrs
         self._has_args = True
 
@@ -200,19 +331,21 @@ _kept: dict[Any, tuple[Template, ...]] = {}
 _writing = threading.Lock()
 
 
-def clause(query: Where[Any], models: tuple[Any, ...], dialect: Any) -> sa.ColumnElement[bool]:
+def clause(query: Where[Any], models: tuple[Any, ...], dialect: Any) -> Checked:
     """The condition of a query for some models, with the values that the names around it have now."""
     # An alias is made for one statement, and would be kept in vain.
-    lasting = all(isinstance(each, type | sa.Table) for each in models)
+    lasting = True
+    for each in models:
+        lasting = lasting and isinstance(each, type | sa.Table)
     key = (query.form(), models, None if dialect is None else dialect_name(dialect)) if lasting else None
     leaves = list(query.leaves())
-    spaces = [each.space() for each in leaves]
-    sources = [each.source for each in leaves]
+    scopes: list[Scope | None] = [None] * len(leaves)
     for template in _kept.get(key, ()):
-        binds = template.filled(sources, spaces)
+        binds = template.filled(leaves, scopes)
         if binds is not None:
             return Prepared(template, binds)
     translator = sql.Translator(dialect)
+    spaces = [leaf.space() if scope is None else scope.space for leaf, scope in zip(leaves, scopes, strict=True)]
     translator.trace = trace = Trace(spaces)
     rows = tuple(map(sql.Entity, models))
     made = sql.checked(query.translate(translator, rows, positive=True), translator)
@@ -223,8 +356,8 @@ def clause(query: Where[Any], models: tuple[Any, ...], dialect: Any) -> sa.Colum
         pin = _pin(each.value) if each.pinned else _FREE
         if pin is _UNKNOWN:
             return made
-        reads.append(_Expected(each.node, each.leaf, type(each.value), pin, tuple(each.claims)))
-    template = Template(made, tuple(reads))
+        reads.append(_Expected(each, pin, leaves[each.leaf].source))
+    template = Template(made, tuple(reads), models)
     with _writing:
         _kept[key] = (template, *_kept.pop(key, ())[: MOST_CLAUSES - 1])
         while len(_kept) > MOST_KEYS:
@@ -232,3 +365,12 @@ def clause(query: Where[Any], models: tuple[Any, ...], dialect: Any) -> sa.Colum
     prepared = Prepared(template, template.binds)
     prepared.clause_expr = made.clause_expr
     return prepared
+
+
+def select(query: Where[Any], models: tuple[Any, ...]) -> sa.Select[Any]:
+    """The SELECT of the rows for which a query holds."""
+    found = clause(query, models, None)
+    if isinstance(found, Prepared) and found.template is not None:
+        made: sa.Select[Any] = found.template.selected(found)
+        return made
+    return sa.select(*models).where(found)

@@ -99,13 +99,19 @@ class Checked(Operation):
     name = "checked"
     type = sa.Boolean()
 
-    def __init__(self, clause: Any, refusals: dict[str, Refused]) -> None:
+    def __init__(
+        self, clause: Any, refusals: dict[str, Refused], read: frozenset[Any] = frozenset(), classes: Any = frozenset()
+    ) -> None:
         super().__init__(clause)
         self.refusals = refusals
+        self.read = read
+        """The targets and the names of the attributes that it reads."""
+        self.classes: frozenset[Any] = classes
+        """The mapped classes that it reads through relations."""
 
     def _negate(self) -> sa.ColumnElement[Any]:
         """What SQLAlchemy's ``not_`` gives: true wherever the condition is not."""
-        return Checked(op("not_true", *self.clauses), self.refusals)
+        return Checked(op("not_true", *self.clauses), self.refusals, self.read, self.classes)
 
 
 @compiles(Checked)

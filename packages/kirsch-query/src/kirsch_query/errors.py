@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     import ast
 
 
-@dataclass(frozen=True)
 class Place:
     """Where a syntax node stands: the file, and the line of it as it is written there."""
 
-    filename: str
-    line: int
-    column: int
-    end_column: int
-    text: str
+    __slots__ = ("column", "end_column", "filename", "line", "text")
+
+    def __init__(self, filename: str, line: int, column: int, end_column: int, text: str) -> None:
+        self.filename = filename
+        self.line = line
+        self.column = column
+        self.end_column = end_column
+        self.text = text
 
     @classmethod
     def of(cls, node: ast.AST, filename: str, lines: list[str]) -> Place:

@@ -8,10 +8,9 @@ depend on no row evaluated beforehand; only where it raises is the expression ev
 from __future__ import annotations
 
 import ast
-import decimal
 import functools
-import inspect
 import operator
+import sys
 from collections.abc import Callable, Iterable, Mapping
 from types import CodeType, FunctionType
 from typing import Any, TypeVar
@@ -113,6 +112,8 @@ def attribute(owner: Any, name: str) -> Any:
     try:
         return read(owner, name)
     except (TypeError, AttributeError, ZeroDivisionError):
+        import inspect  # takes as long to import as this package
+
         found = inspect.getattr_static(type(owner), name, None)
         if not isinstance(found, property) or not isinstance(found.fget, FunctionType):
             raise
@@ -132,8 +133,11 @@ def _guarded(function: Callable[..., Any], *values: Any) -> Any:
         return ABSENT
     try:
         return function(*values)
-    except (ZeroDivisionError, decimal.InvalidOperation):
-        return ABSENT
+    except ArithmeticError as error:
+        decimal = sys.modules.get("decimal")  # where it was not imported, no Decimal divides by zero
+        if isinstance(error, ZeroDivisionError) or (decimal and isinstance(error, decimal.InvalidOperation)):
+            return ABSENT
+        raise
 
 
 def _binary(node: ast.BinOp, scope: Scope) -> Any:

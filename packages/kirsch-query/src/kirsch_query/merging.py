@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 import sqlalchemy as sa
 from sqlalchemy import orm
 
-from . import sql
+from . import cache, sql
 from .errors import QueryError, Refused
 from .order import ordering
 from .pending import Changes, refuse_related
@@ -22,7 +22,7 @@ from .query import Where, where
 from .scope import Item
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Collection, Iterator, Sequence
 
 T = TypeVar("T")
 _log = logging.getLogger("kirsch_query")
@@ -67,8 +67,9 @@ class _Query:
         self.query.models(self.models)
         self.finish = finish
         self.dialect = session.get_bind(sa.inspect(self.models[0]).mapper).dialect
-        # An alias for each, so that a model joined with itself is two.
-        self.targets = [orm.aliased(model) if self.several else model for model in self.models]
+        # An alias for each where a model is joined with itself, so that it is two.
+        repeated = len(set(self.models)) < len(self.models)
+        self.targets = [orm.aliased(model) if repeated else model for model in self.models]
         self.changes = [Changes(session, model) for model in self.models]
         for each in self.changes:
             if len(each.identities) > MOST_CHANGED:
@@ -81,19 +82,32 @@ class _Query:
 
     def condition(self, rows: Sequence[Any]) -> tuple[sql.Condition, bool]:
         """The condition for these rows, each an entity or an object in memory; and whether it is exact."""
+        if self.finish is None and all(isinstance(each, sql.Entity) for each in rows):
+            clause = cache.clause(self.query, tuple(self.targets), self.dialect)
+            self.refuse_unsaved(clause.read, clause.classes)
+            return clause, True
         translator = sql.Translator(self.dialect, lenient=self.finish == "python")
         found = self.query.translate(translator, tuple(rows), positive=True)
-        self.refuse_unsaved(translator)
+        self.refuse_unsaved(translator.read, translator.classes, unknown=bool(translator.left))
         self.left += translator.left
         return found, not translator.left
 
-    def refuse_unsaved(self, translator: sql.Translator, *, but_key: bool = False) -> None:
-        """Refuse what memory cannot know before a flush."""
-        refuse_related(self.session, translator, self.models)
+    def refuse_unsaved(
+        self,
+        read: Collection[tuple[Any, str]],
+        classes: Collection[Any],
+        *,
+        but_key: bool = False,
+        unknown: bool = False,
+    ) -> None:
+        """Refuse what memory cannot know before a flush, of these attributes of the targets and of these classes.
+
+        Where Python decides parts of the query it is ``unknown`` what they read.
+        """
+        refuse_related(self.session, classes, self.models, unknown=unknown)
         for each, target in zip(self.changes, self.targets, strict=True):
-            names = {name for owner, name in translator.read if owner is target}
-            # Of the parts that Python decides it is not known what they read.
-            names |= set(each.mapper.attrs.keys()) if translator.left else set()
+            names = {name for owner, name in read if owner is target}
+            names |= set(each.mapper.attrs.keys()) if unknown else set()
             each.refuse_unknown(names, but_key=but_key)
 
     def statement(self, held: Sequence[Any]) -> tuple[Any, bool] | None:
@@ -155,7 +169,7 @@ def recall(
     asked = _Query(session, models, query, finish)
     keys = ordering(order, asked.targets, asked.dialect, asked.changes)
     if keys.translator is not None:
-        asked.refuse_unsaved(keys.translator, but_key=True)
+        asked.refuse_unsaved(keys.translator.read, keys.translator.classes, but_key=True)
     found: list[tuple[Any, ...]] = []
     _, guarded = asked.query.judge()
     for held in asked.joins():
@@ -228,7 +242,7 @@ def total(session: Any, models: Any, query: Any, of: Callable[..., Any], *, fini
     asked = _Query(session, models, query, finish)
     values = ordering(of, asked.targets, asked.dialect, asked.changes).single()
     assert values.translator is not None
-    asked.refuse_unsaved(values.translator)
+    asked.refuse_unsaved(values.translator.read, values.translator.classes)
 
     def memory(*rows: Any) -> Any:
         found = values.value(rows)

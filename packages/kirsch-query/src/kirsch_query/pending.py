@@ -11,9 +11,7 @@ from .emit import op
 from .errors import Refused
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from .sql import Translator
+    from collections.abc import Collection, Iterable
 
 _FLUSH = "Flush it first: session.flush()."
 
@@ -114,14 +112,16 @@ class Changes:
             )
 
 
-def refuse_related(session: orm.Session, translator: Translator, models: Iterable[Any]) -> None:
-    """Refuse a query that reads related objects which the session has changed: the database has them as they were."""
+def refuse_related(session: orm.Session, classes: Collection[Any], models: Iterable[Any], *, unknown: bool) -> None:
+    """Refuse a query that reads related objects which the session has changed: the database has them as they were.
+
+    ``classes`` are those that it reads through relations; it may read others too where that is ``unknown``.
+    """
     own = tuple(sa.inspect(model).mapper.class_ for model in models)
     changed = [*session.new, *session.dirty, *session.deleted]
     for each in changed:
-        related = isinstance(each, tuple(translator.classes))
-        unknown = bool(translator.left) and not isinstance(each, own)
-        if related or unknown:
+        related = isinstance(each, tuple(classes))
+        if related or (unknown and not isinstance(each, own)):
             raise Refused(
                 f"the query may read other objects, and the session has an unsaved {type(each).__name__}", hint=_FLUSH
             )
@@ -129,7 +129,7 @@ def refuse_related(session: orm.Session, translator: Translator, models: Iterabl
             one_sided = relation.uselist and not relation._reverse_property
             if one_sided and sa.inspect(each).attrs[relation.key].history.has_changes():
                 target = relation.mapper.class_
-                if any(issubclass(target, cls) or issubclass(cls, target) for cls in (*own, *translator.classes)):
+                if any(issubclass(target, cls) or issubclass(cls, target) for cls in (*own, *classes)):
                     raise Refused(
                         f"{type(each).__name__}.{relation.key} was changed, "
                         "and objects at its other end know when it is flushed",

@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import FunctionType
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
-from . import memory
 from .errors import QueryError, SourceError
 from .scope import Scope, Space, space_of
 from .source import Source, from_function, from_text
@@ -70,6 +69,16 @@ class Where(Generic[T]):
         from . import cache
 
         return cache.clause(self, self.models(models), dialect)
+
+    def select(self, *models: Any) -> sa.Select[Any]:
+        """``sa.select(*models).where(self.clause(*models))``, which is faster from its second use on.
+
+        What takes longest then is SQLAlchemy's key of the statement; it is kept, until a method of the statement adds
+        to it.
+        """
+        from . import cache
+
+        return cache.select(self, self.models(models))
 
     def explain(self, *models: Any, engine: Any = None) -> Explanation:
         """What the query becomes: SQL, bound values, what was added and why, and which index serves it."""
@@ -140,6 +149,8 @@ class _Leaf(Where[T]):
         yield self
 
     def judge(self) -> tuple[Callable[..., Any] | None, Callable[..., bool]]:
+        from . import memory
+
         return memory.judge(self.scope({}))
 
     def translate(self, translator: Any, rows: tuple[Any, ...], positive: bool) -> Any:

@@ -5,8 +5,6 @@ from __future__ import annotations
 import ast
 import builtins
 import functools
-import inspect
-from dataclasses import dataclass, field
 from types import CodeType, FunctionType, MethodType
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -27,33 +25,39 @@ class Absent:
 ABSENT = Absent()
 
 
-@dataclass(frozen=True)
 class Item:
     """A name that stands for a Python value."""
 
-    value: Any
+    __slots__ = ("value",)
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
 
 
-@dataclass(frozen=True, eq=False)
 class Late:
     """A name that stands for an expression: the argument of a function that is read in its place."""
 
-    node: ast.expr
-    scope: Scope
+    __slots__ = ("node", "scope")
+
+    def __init__(self, node: ast.expr, scope: Scope) -> None:
+        self.node = node
+        self.scope = scope
 
 
 Binding: TypeAlias = "Item | Late | Any"
 """Beside the two above, what a translator binds to a row."""
 
 
-@dataclass(eq=False)
 class Space:
     """The names outside of a query: its closure, defaults and globals, as they are when this is made."""
 
-    globals: dict[str, Any]
-    locals: Mapping[str, Any]
-    evaluated: dict[ast.expr, Any] = field(default_factory=dict)
-    """The values of the expressions that depend on no row: each is evaluated once per use of the query."""
+    __slots__ = ("evaluated", "globals", "locals")
+
+    def __init__(self, global_names: dict[str, Any], local_names: Mapping[str, Any]) -> None:
+        self.globals = global_names
+        self.locals = local_names
+        self.evaluated: dict[ast.expr, Any] = {}
+        """The values of the expressions that depend on no row: each is evaluated once per use of the query."""
 
 
 def space_of(function: FunctionType, given: Mapping[str, Any] | None = None) -> Space:
@@ -73,13 +77,15 @@ def space_of(function: FunctionType, given: Mapping[str, Any] | None = None) -> 
     return Space(function.__globals__, found)
 
 
-@dataclass(eq=False)
 class Scope:
     """A query's source with the names bound in it (rows, elements, arguments) and those around it."""
 
-    source: Source
-    space: Space
-    names: Mapping[str, Binding]
+    __slots__ = ("names", "source", "space")
+
+    def __init__(self, source: Source, space: Space, names: Mapping[str, Binding]) -> None:
+        self.source = source
+        self.space = space
+        self.names = names
 
     def with_names(self, names: Mapping[str, Binding]) -> Scope:
         return Scope(self.source, self.space, {**self.names, **names})
@@ -211,6 +217,8 @@ def inlined_with(
     function: FunctionType, positional: list[Binding], keywords: Mapping[str, Binding] | None = None
 ) -> Scope | None:
     """As :func:`inlined`, for arguments that are bound already."""
+    import inspect  # takes as long to import as this package
+
     try:
         source = from_function(function)
         signature = inspect.signature(function, follow_wrapped=False)

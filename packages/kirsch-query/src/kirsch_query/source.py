@@ -11,9 +11,7 @@ import __future__
 
 import ast
 import functools
-import inspect
 import warnings
-from dataclasses import dataclass
 from types import CodeType, FunctionType
 from typing import Any
 
@@ -25,16 +23,20 @@ _FUTURE = functools.reduce(int.__or__, (getattr(__future__, n).compiler_flag for
 _AS_TEXT = 'Give the same text as a string instead: where("b.price < limit", limit=limit).'
 
 
-@dataclass(frozen=True, eq=False)
 class Source:
     """One expression, the names of the rows that it judges, and where it is written."""
 
-    body: ast.expr
-    rows: tuple[str, ...]
-    filename: str
-    lines: list[str]
-    private: str = ""
-    """The class whose name goes before names such as ``__x`` in this source; empty outside of a class."""
+    __slots__ = ("__weakref__", "body", "filename", "lines", "private", "rows")
+
+    def __init__(
+        self, body: ast.expr, rows: tuple[str, ...], filename: str, lines: list[str], private: str = ""
+    ) -> None:
+        self.body = body
+        self.rows = rows
+        self.filename = filename
+        self.lines = lines
+        self.private = private
+        """The class whose name goes before names such as ``__x`` in this source; empty outside of a class."""
 
     def place(self, node: ast.AST) -> Place:
         return Place.of(node, self.filename, self.lines)
@@ -64,6 +66,8 @@ def _from_code(code: CodeType, function: FunctionType) -> Source:
 
 
 def _find(code: CodeType, function: FunctionType) -> Source:
+    import inspect  # takes as long to import as this package
+
     name = f"the function {code.co_name}" if code.co_name != "<lambda>" else "the lambda"
     where = f"{code.co_filename}, line {code.co_firstlineno}"
     try:

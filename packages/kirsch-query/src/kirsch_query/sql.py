@@ -180,10 +180,10 @@ class Translator(Calling):
         return Value(sql, Kind("bool", sa.Boolean(), bound=1), column=True)
 
 
-def checked(found: Condition, translator: Translator) -> SQL:
+def checked(found: Condition, translator: Translator) -> Checked:
     """A whole condition as one element that refuses where it is not exact."""
     clause = found if not isinstance(found, bool) else sa.true() if found else sa.false()
-    return Checked(clause, dict(translator.refusals))
+    return Checked(clause, dict(translator.refusals), frozenset(translator.read), frozenset(translator.classes))
 
 
 __all__ = ["Condition", "Entity", "Note", "Translator", "both", "checked", "either", "negated"]
