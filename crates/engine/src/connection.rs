@@ -136,16 +136,15 @@ enum History {
 }
 
 impl<A: App> Connection<A> {
-    const MULTIPLEXED: bool = <A::Protocol as Protocol>::MULTIPLEXED;
-
     pub(crate) fn new(
         transport: <A::Net as Net>::Transport,
         slot: usize,
+        listener: usize,
         app: Option<A::Connection>,
         context: &EngineContext<A>,
     ) -> Self {
         let now = context.now;
-        let mut protocol = A::Protocol::default();
+        let mut protocol = A::Protocol::of_kind(context.config.protocols.get(listener).copied().unwrap_or_default());
         protocol.open(context.config.exchanges);
         Self {
             transport,
@@ -165,6 +164,12 @@ impl<A: App> Connection<A> {
             schedule: Schedule::OnEvent,
             has_stale_deadline: false,
         }
+    }
+
+    /// Whether it has many exchanges at a time.
+    #[inline]
+    fn is_multiplexed(&self) -> bool {
+        self.protocol.is_multiplexed()
     }
 
     /// The poller has reported readiness.
@@ -203,7 +208,7 @@ impl<A: App> Connection<A> {
 
     /// Whether a head may be read now: no exchange is in its way.
     fn awaits_head(&self) -> bool {
-        self.lifecycle == Lifecycle::Open && (Self::MULTIPLEXED || self.exchanges.first.is_free())
+        self.lifecycle == Lifecycle::Open && (self.is_multiplexed() || self.exchanges.first.is_free())
     }
 
     /// Whether no exchange is under way, and one could begin.
@@ -215,7 +220,7 @@ impl<A: App> Connection<A> {
     pub(crate) fn is_bulk(&self) -> bool {
         match self.lifecycle {
             Lifecycle::Linger(_) => true,
-            Lifecycle::Open if Self::MULTIPLEXED => false,
+            Lifecycle::Open if self.is_multiplexed() => false,
             Lifecycle::Open => match self.exchanges.first.state {
                 State::Receiving(_) => true,
                 State::Running(_) => self.exchanges.first.incoming.is_some(),
@@ -322,7 +327,7 @@ impl<A: App> Connection<A> {
                 if let Some(action) = self.go_on_with_exchanges(context, app) {
                     return Step::Stop(action);
                 }
-                if Self::MULTIPLEXED && self.send.composer.as_ref().is_some_and(|out| !out.is_sent()) {
+                if self.is_multiplexed() && self.send.composer.as_ref().is_some_and(|out| !out.is_sent()) {
                     // Frames of exchanges whose clients take more.
                     return Step::Next;
                 }
@@ -362,7 +367,7 @@ impl<A: App> Connection<A> {
     /// Goes on with the exchanges of an open connection that has nothing to send. Returns what comes of it, unless there
     /// may be input to be served.
     fn go_on_with_exchanges(&mut self, context: &mut EngineContext<A>, app: &mut A) -> Option<NextAction<A>> {
-        if Self::MULTIPLEXED {
+        if self.is_multiplexed() {
             return self.go_on_with_all(context, app);
         }
         match &mut self.exchanges.first.state {

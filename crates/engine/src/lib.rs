@@ -83,7 +83,7 @@ pub use memory::BodyMemory;
 pub use net::{Accepted, Local, Net, Peer, Readiness};
 pub use observe::Stage;
 pub use os::{Bell, Os, Poller, Waker};
-pub use protocol::{Event, Http1, Protocol, Reset, ResponseSender, StreamId};
+pub use protocol::{AnyProtocol, Event, Http1, Protocol, ProtocolKind, Reset, ResponseSender, StreamId};
 pub use reply::Reply;
 pub use scheduler::ticker::{Pace, SLOW_TICK, STEADY_TICK, Ticker, Wanted};
 pub use spool::Body;

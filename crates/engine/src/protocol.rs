@@ -11,10 +11,15 @@
 //!   ([`Protocol::window`]): what it does not take yet waits with the exchange and holds up no other. Each side can end
 //!   one exchange early ([`Event::Reset`], [`Protocol::reset`]).
 //!
-//! The engine knows its protocol as a type, so that no call of it is indirect.
+//! The engine knows its protocol as a type, so that no call of it is indirect. [`AnyProtocol`] is one of several, as the
+//! listener of its connection says ([`ProtocolKind`]).
 
+mod any;
+mod fastcgi;
+mod gateway;
 mod http1;
 
+pub use any::AnyProtocol;
 pub use http1::Http1;
 
 use std::fmt::Debug;
@@ -22,6 +27,20 @@ use wire::message::{Draft, Fault, Field, Limits, Misuse, PartialRequestLine, Req
 
 /// Names an exchange on its connection, as the protocol numbers them.
 pub type StreamId = u32;
+
+/// What the connections of a listener speak.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ProtocolKind {
+    /// HTTP/1.
+    #[default]
+    Http,
+    /// FastCGI, from a web server.
+    FastCgi,
+    /// uwsgi, from a web server.
+    Uwsgi,
+    /// SCGI, from a web server.
+    Scgi,
+}
 
 /// What is next in the input. `'s`: as long as the protocol's state stays as it is; `'i`: as the input does.
 #[derive(Clone, Copy, Debug)]
@@ -76,7 +95,7 @@ pub enum Event<'s, 'i, R> {
 
 /// Reads and writes the bytes of one connection.
 pub trait Protocol: Default {
-    /// Whether a connection has many exchanges at a time.
+    /// Whether a connection may have many exchanges at a time.
     const MULTIPLEXED: bool;
 
     /// What a response depends on in its request.
@@ -84,6 +103,47 @@ pub trait Protocol: Default {
 
     /// Writes one response.
     type Sender: ResponseSender;
+
+    /// The protocol of a connection of a listener of this kind. A type that speaks one protocol alone speaks it there.
+    #[must_use]
+    fn of_kind(kind: ProtocolKind) -> Self {
+        let _ = kind;
+        Self::default()
+    }
+
+    /// Another one of the same kind, which has read nothing.
+    #[must_use]
+    fn fresh(&self) -> Self {
+        Self::default()
+    }
+
+    /// Whether this connection has many exchanges at a time. Never where [`MULTIPLEXED`](Self::MULTIPLEXED) is false.
+    #[inline]
+    fn is_multiplexed(&self) -> bool {
+        Self::MULTIPLEXED
+    }
+
+    /// Whether the client of a multiplexed connection is told how much of each request's body it may send
+    /// ([`consumed`](Self::consumed)). Where it is not, a body that is not taken holds up the connection.
+    fn has_windows(&self) -> bool {
+        true
+    }
+
+    /// Whether the client of a multiplexed connection is told that no further exchange is begun ([`drain`](Self::drain)).
+    /// Where it cannot be told, an idle connection stays open for as long as one of HTTP/1 does.
+    fn announces_end(&self) -> bool {
+        true
+    }
+
+    /// Whether a multiplexed connection is to be closed when no exchange is under way.
+    fn is_ending(&self) -> bool {
+        false
+    }
+
+    /// Whether a multiplexed connection has taken in a part of a head.
+    fn is_in_head(&self) -> bool {
+        false
+    }
 
     /// What `input` begins with, and how many of its bytes that takes. `fields` is scratch.
     ///
@@ -111,11 +171,11 @@ pub trait Protocol: Default {
     fn unread_request(&self) -> Self::Request;
 
     /// What can be read of such a request, for a log.
-    fn partial_line(input: &[u8]) -> Option<PartialRequestLine<'_>>;
+    fn partial_line<'i>(&self, input: &'i [u8]) -> Option<PartialRequestLine<'i>>;
 
     /// Whether the request that `input` begins with asks for `path`, as far as its first bytes tell: `None` if these are
     /// too few. Nothing is judged by it. A protocol that cannot tell says that it does not.
-    fn glance(input: &[u8], path: &[u8]) -> Option<bool>;
+    fn glance(&self, input: &[u8], path: &[u8]) -> Option<bool>;
 
     /// Whether the client, or this server, ends the connection behind this exchange. Never where there are many.
     fn is_last(request: Self::Request) -> bool;

@@ -68,8 +68,6 @@ pub(crate) enum Loss {
 }
 
 impl<A: App> Reply<'_, A> {
-    const MULTIPLEXED: bool = <A::Protocol as Protocol>::MULTIPLEXED;
-
     /// Whether the head has been written, so that the status can no longer change.
     #[must_use]
     pub fn is_begun(&self) -> bool {
@@ -81,7 +79,7 @@ impl<A: App> Reply<'_, A> {
         debug_assert!(self.in_flight.is_none(), "a response has one head");
         self.recall();
         // What others of the connection have composed may stand behind it where there are any.
-        let can_be_unsaid = !Self::MULTIPLEXED && self.output.is_empty();
+        let can_be_unsaid = !self.protocol.is_multiplexed() && self.output.is_empty();
         let start = can_be_unsaid.then(|| (self.out.mark(), *self.moved));
         let sender = self.protocol.begin(self.stream, draft, self.request, length, self.stamp, &mut self.out.bytes);
         let pace = if *self.parts_come_fast { Pace::Fast } else { Pace::First };
@@ -126,7 +124,7 @@ impl<A: App> Reply<'_, A> {
         in_flight.produced += admitted;
         // What is admitted is at most the chunk's length, which is a usize.
         let end = usize::try_from(admitted).unwrap_or(length);
-        if Self::MULTIPLEXED {
+        if self.protocol.is_multiplexed() {
             self.backlog().output.push_chunk(chunk, 0, end);
             self.pump();
             return verdict;
@@ -153,7 +151,7 @@ impl<A: App> Reply<'_, A> {
         in_flight.produced += admitted;
         let end = usize::try_from(admitted).unwrap_or(length);
         let is_whole = in_flight.sender.room() == Some(0);
-        if Self::MULTIPLEXED {
+        if self.protocol.is_multiplexed() {
             self.backlog().output.push_chunk(chunk, 0, end);
             self.pump();
             return is_whole;
@@ -178,7 +176,7 @@ impl<A: App> Reply<'_, A> {
         let in_flight = self.in_flight.as_mut().expect("the head comes first");
         let (admitted, verdict) = in_flight.sender.open(length, &mut self.out.bytes);
         in_flight.produced += admitted;
-        if Self::MULTIPLEXED {
+        if self.protocol.is_multiplexed() {
             self.backlog().output.push_file(file, offset, admitted);
             self.pump();
             return verdict;
@@ -204,7 +202,7 @@ impl<A: App> Reply<'_, A> {
             *self.ending = if is_soon { Ending::BehindPart(in_flight.parts) } else { Ending::Unknown };
         }
         in_flight.sender.finish(&mut self.out.bytes)?;
-        if Self::MULTIPLEXED {
+        if self.protocol.is_multiplexed() {
             self.backlog().finish();
             self.pump();
         }
@@ -256,7 +254,7 @@ impl<A: App> Reply<'_, A> {
         let out = &mut self.out.bytes;
         let sender = write_page(self.protocol, self.stream, &page, request, self.stamp, out, self.backlog);
         *self.in_flight = Some(InFlight::new(sender, Pace::First, None, status));
-        if Self::MULTIPLEXED {
+        if self.protocol.is_multiplexed() {
             self.pump();
         }
         true
@@ -329,7 +327,8 @@ impl<A: App> Reply<'_, A> {
     /// Whether the peer has not taken all that was flushed: what is produced now piles up here.
     #[must_use]
     pub fn is_full(&self) -> bool {
-        let has_backlog = Self::MULTIPLEXED && self.backlog.as_ref().is_some_and(|backlog| !backlog.is_empty());
+        let has_backlog =
+            self.protocol.is_multiplexed() && self.backlog.as_ref().is_some_and(|backlog| !backlog.is_empty());
         has_backlog || !self.output.is_empty() || self.transport.has_unsent()
     }
 
@@ -437,7 +436,7 @@ pub(crate) fn write_page<P: Protocol, C: AsRef<[u8]>>(
 ) -> P::Sender {
     let mut sender = protocol.begin(stream, &page.draft(), request, None, stamp, out);
     let has_body = sender.open(page.body.len() as u64, out).0 > 0;
-    if P::MULTIPLEXED {
+    if protocol.is_multiplexed() {
         let backlog = backlog.get_or_insert_with(|| Box::new(Backlog::new()));
         if has_body {
             backlog.output.push_bytes(page.body.as_bytes());

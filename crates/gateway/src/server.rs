@@ -12,8 +12,8 @@ use crate::limit::RequestLimit;
 use crate::log_writer;
 use crate::object::Object;
 use crate::scoreboard::{Scoreboard, Stopwatch};
-use crate::wsgi::{ServerFacts, Wsgi};
-use engine::{BodyMemory, Config, ENGINES_MAX, Engine, EngineGroup, Os, STOP_GRACE, Stage, Times};
+use crate::wsgi::{ScriptName, ServerFacts, Wsgi};
+use engine::{BodyMemory, Config, ENGINES_MAX, Engine, EngineGroup, Os, ProtocolKind, STOP_GRACE, Stage, Times};
 use pyo3::exceptions::{PyRuntimeError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use std::collections::BTreeMap;
@@ -106,6 +106,7 @@ impl Server {
         let errors: Option<Bound<'_, PyAny>> = given.take("errors")?;
         let multiprocess: bool = given.take("multiprocess")?;
         let time_stages: usize = given.take("time_stages")?;
+        let script_name = ScriptName::parse(&given.take::<String>("fastcgi_script_name")?);
         given.finish()?;
         let app: Object = app.unbind().into();
         let shared = Arc::new(ServerShared::<Host<Wsgi>>::default());
@@ -149,7 +150,8 @@ impl Server {
             let is_hosted = hooks.waiter.is_some();
             // Greenlets come in between each other as threads do.
             let multithread = threads > 1 || is_hosted;
-            let facts = ServerFacts { multithread, multiprocess, errors: errors.clone() };
+            let script_name = script_name.clone();
+            let facts = ServerFacts { multithread, multiprocess, errors: errors.clone(), script_name };
             let app_parts = AppParts {
                 requests: Wsgi::requests(py, engine.locals(), facts)?,
                 access_log: AccessLog::new(
@@ -397,7 +399,12 @@ fn engine_config(given: &NativeConfig<'_>) -> PyResult<Config> {
         connections: given.take("worker_connections")?,
         evicts_silent: given.take("evicts_silent")?,
         engines: 1,
-        // HTTP/1 has one request at a time.
+        protocols: given
+            .take::<Vec<String>>("protocols")?
+            .iter()
+            .map(|name| protocol(name))
+            .collect::<PyResult<_>>()?,
+        // Of FastCGI; HTTP/1 has one request at a time.
         exchanges: Config::default().exchanges,
         keep_alive: given.take_seconds("keep_alive")?,
         header_timeout: given.take_seconds("header_timeout")?,
@@ -413,6 +420,17 @@ fn engine_config(given: &NativeConfig<'_>) -> PyResult<Config> {
         server: given.take("server_header")?,
         health_path: path("health_path", given.take("health_path")?)?,
         stalled_after: given.take_seconds("stall_timeout")?,
+    })
+}
+
+/// What a listener's connections speak.
+fn protocol(name: &str) -> PyResult<ProtocolKind> {
+    Ok(match name {
+        "http" => ProtocolKind::Http,
+        "fastcgi" => ProtocolKind::FastCgi,
+        "uwsgi" => ProtocolKind::Uwsgi,
+        "scgi" => ProtocolKind::Scgi,
+        _ => return Err(PyValueError::new_err(format!("protocols: {name:?} is none of http, fastcgi, uwsgi, scgi"))),
     })
 }
 

@@ -162,11 +162,11 @@ impl Protocol for Frames {
         false
     }
 
-    fn partial_line(_input: &[u8]) -> Option<PartialRequestLine<'_>> {
+    fn partial_line<'i>(&self, _input: &'i [u8]) -> Option<PartialRequestLine<'i>> {
         None
     }
 
-    fn glance(_input: &[u8], _path: &[u8]) -> Option<bool> {
+    fn glance(&self, _input: &[u8], _path: &[u8]) -> Option<bool> {
         Some(false)
     }
 

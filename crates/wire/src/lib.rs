@@ -5,11 +5,13 @@
 //! pages included.
 //!
 //! [`message`] has what all protocols share: the heads of requests and responses, limits, and the rules that a peer can
-//! break. [`http1`] reads and writes them as HTTP/1.1 does. [`files`] decides what of a file a request gets. [`proxy`]
-//! reads the header that a load balancer sends before the first request, and [`forwarded`] finds the client of a request
-//! behind proxies.
+//! break. [`http1`] reads and writes them as HTTP/1.1 does; [`cgi`] and [`fastcgi`] as web servers pass them on. [`files`]
+//! decides what of a file a request gets. [`proxy`] reads the header that a load balancer sends before the first request,
+//! and [`forwarded`] finds the client of a request behind proxies.
 #![forbid(unsafe_code)]
 
+pub mod cgi;
+pub mod fastcgi;
 pub mod files;
 pub mod forwarded;
 mod grammar;

@@ -159,11 +159,10 @@ impl<A: App> Connection<A> {
             let stream = exchange.stream;
             self.tell_to_continue(stream, context);
         }
+        let is_multiplexed = self.is_multiplexed();
         let exchange = self.exchanges.at(index);
         let input = exchange.incoming.as_mut().map_or(Input::End, |incoming| incoming.read(buffer));
-        if Self::MULTIPLEXED
-            && let Input::Bytes(count) = input
-        {
+        if is_multiplexed && let Input::Bytes(count) = input {
             let stream = exchange.stream;
             self.grant(stream, count, context);
         }

@@ -125,7 +125,7 @@ impl<A: App> Connection<A> {
     #[cold]
     fn lose(&mut self, index: Index, loss: Loss, context: &mut EngineContext<A>) {
         self.end_body(index, Fault::Truncated.into());
-        if Self::MULTIPLEXED && loss == Loss::Exchange {
+        if self.is_multiplexed() && loss == Loss::Exchange {
             return self.cut_exchange(index, context);
         }
         self.transport.reset_on_drop();
@@ -141,6 +141,7 @@ impl<A: App> Connection<A> {
     pub(crate) fn complete(&mut self, index: Index, progress: Progress<A::Response>, context: &mut EngineContext<A>) {
         let call = self.call(index);
         let is_expired = self.exchanges.at(index).is_expired();
+        let is_multiplexed = self.is_multiplexed();
         let exchange = self.exchanges.at(index);
         if let Some(in_flight) = &mut exchange.in_flight
             && !is_expired
@@ -150,7 +151,7 @@ impl<A: App> Connection<A> {
         let State::Running(facts) = exchange.state else {
             debug_assert!(exchange.is_out(), "a ticket is for an exchange whose call is out");
             // What was read ahead of the application counts as body memory until it is dropped.
-            if Self::MULTIPLEXED {
+            if self.is_multiplexed() {
                 self.end_detached(index);
             } else {
                 self.exchanges.remove(index);
@@ -173,7 +174,7 @@ impl<A: App> Connection<A> {
                 context.observer.answered(call);
                 // Where nothing has taken the rest of a body, it is not known where the next request begins.
                 let is_body_left = exchange.incoming.take().is_some_and(|incoming| !incoming.has_ended());
-                if Self::MULTIPLEXED {
+                if is_multiplexed {
                     return self.complete_exchange(index, is_body_left, facts, context);
                 }
                 exchange.body_memory = None;
@@ -188,7 +189,7 @@ impl<A: App> Connection<A> {
             Progress::Cut => {
                 context.observer.give_up(call);
                 context.statistics.cut += 1;
-                if Self::MULTIPLEXED {
+                if is_multiplexed {
                     exchange.state = State::Finishing(facts);
                     return self.cut_exchange(index, context);
                 }

@@ -44,7 +44,7 @@ impl<A: App> Connection<A> {
 
     /// Gives up all exchanges that no call is out for, and tells the calls that are out that their client has gone.
     pub(super) fn release_exchanges(&mut self, has_left: bool, context: &mut EngineContext<A>, app: &mut A) {
-        if !Self::MULTIPLEXED {
+        if !self.is_multiplexed() {
             return self.release_exchange(0, has_left, context, app);
         }
         for index in self.exchanges.indices() {

@@ -69,7 +69,7 @@ impl<A: App> Connection<A> {
         context.observer.give_up(self.call(index));
         self.end_body(index, MISSED);
         self.exchanges.at(index).detach(expired);
-        if Self::MULTIPLEXED {
+        if self.is_multiplexed() {
             return self.expire_exchange(index, MISSED, facts, context);
         }
         let in_flight = self.exchanges.at(index).in_flight.as_mut();

@@ -35,7 +35,8 @@ impl<A: App> Connection<A> {
         let call = self.next_call();
         context.observer.parse(call);
         context.meter.charge(meter::HEAD);
-        let has_room = !Self::MULTIPLEXED || self.has_room(context);
+        let is_multiplexed = self.is_multiplexed();
+        let has_room = !is_multiplexed || self.has_room(context);
         let limits = &context.config.limits;
         match self.protocol.next(input, &mut context.fields, limits) {
             Ok((used, Event::Head { stream, head, request: facts, expects_continue })) => {
@@ -53,7 +54,7 @@ impl<A: App> Connection<A> {
                 self.begin(begun, used, input, context, app)
             }
             Ok((used, Event::More)) => (used, None),
-            Ok((used, event)) if Self::MULTIPLEXED => {
+            Ok((used, event)) if is_multiplexed => {
                 let event = Self::owned(event);
                 context.observer.give_up(call);
                 (used, self.follow(event, context, app))
@@ -63,7 +64,7 @@ impl<A: App> Connection<A> {
                 (used, None)
             }
             Err(fault) => {
-                if Self::MULTIPLEXED {
+                if is_multiplexed {
                     self.fail(fault, context, app);
                 } else {
                     self.refuse_unread(fault.into(), input, context, app);
@@ -93,7 +94,7 @@ impl<A: App> Connection<A> {
         }
         let is_alone = input.len() == used;
         // A body that lies here as a whole is lent, not copied.
-        if !Self::MULTIPLEXED
+        if !self.is_multiplexed()
             && let BodyLength::Known(length) = length
             && (input.len() - used) as u64 >= length
             && let Ok((count, Event::Data { bytes, .. })) =
@@ -116,7 +117,7 @@ impl<A: App> Connection<A> {
         if !context.config.buffer_bodies {
             let memory = context.config.body_memory_total.reservation();
             let mut incoming = Box::new(Incoming::new(expects_continue && is_alone, memory));
-            if !Self::MULTIPLEXED {
+            if !self.is_multiplexed() {
                 let (fields, limits) = (&mut context.fields, &context.config.limits);
                 used += incoming.take(&mut self.protocol, &input[used..], fields, limits, &mut context.meter);
             }
@@ -127,7 +128,7 @@ impl<A: App> Connection<A> {
             self.tell_to_continue(stream, context);
         }
         self.await_body(index, request, facts, length, context);
-        if Self::MULTIPLEXED {
+        if self.is_multiplexed() {
             return (used, None);
         }
         let (count, ready) = self.body(&input[used..], context, app);
@@ -191,7 +192,7 @@ impl<A: App> Connection<A> {
     ) -> usize {
         let is_last = A::Protocol::is_last(facts) && used == input.len();
         let health = context.health();
-        if Self::MULTIPLEXED {
+        if self.is_multiplexed() {
             self.answer_health_check(stream, health, facts, context);
             return used;
         }
@@ -221,7 +222,7 @@ impl<A: App> Connection<A> {
         self.out(context).bytes = out;
         context.statistics.health_checks += 1;
         context.observer.give_up(call);
-        if Self::MULTIPLEXED {
+        if self.is_multiplexed() {
             let index = self.exchanges.insert(stream, context.now);
             let exchange = self.exchanges.at(index);
             exchange.state = State::Finishing(facts);
@@ -247,7 +248,7 @@ impl<A: App> Connection<A> {
         context: &mut EngineContext<A>,
         app: &mut A,
     ) {
-        app.refused(refusal, A::Protocol::partial_line(unread), known(&mut self.app));
+        app.refused(refusal, self.protocol.partial_line(unread), known(&mut self.app));
         self.write_refusal(refusal, self.protocol.unread_request(), context);
         context.observer.give_up(self.next_call());
         self.end_with_refusal(refusal.status, context);
@@ -264,7 +265,7 @@ impl<A: App> Connection<A> {
         let Some((request, facts)) = self.take_request(index, context) else { return };
         app.abandon_request(request, Some(refusal));
         context.observer.give_up(self.call(index));
-        if Self::MULTIPLEXED {
+        if self.is_multiplexed() {
             return self.refuse_exchange(index, refusal, facts, context);
         }
         self.write_refusal(refusal, facts, context);

@@ -11,7 +11,7 @@ use super::{BUSY, Connection, Expired, Lifecycle, NextAction, known};
 use crate::app::{App, Refusal, RequestOf};
 use crate::config::WRITE_BUFFER;
 use crate::context::EngineContext;
-use crate::exchange::{Awaited, Cause, Index, State};
+use crate::exchange::{Awaited, Cause, Exchange, Index, State};
 use crate::observe::Observer;
 use crate::protocol::{Event, Protocol, Reset, ResponseSender, StreamId};
 use crate::reply;
@@ -44,7 +44,15 @@ impl<A: App> Connection<A> {
 
     /// Whether another exchange may begin.
     pub(super) fn has_room(&self, context: &EngineContext<A>) -> bool {
-        self.exchanges.len() < context.config.exchanges && !context.is_full && !context.is_draining()
+        let is_draining = context.is_draining() && self.protocol.announces_end();
+        self.exchanges.len() < context.config.exchanges && !context.is_full && !is_draining
+    }
+
+    /// Whether the connection is not read, because a call takes the body of its request later, and its client cannot be
+    /// told to wait with this body alone.
+    pub(super) fn is_held_up(&self, context: &EngineContext<A>) -> bool {
+        let is_full = |exchange: &Exchange<A>| exchange.incoming.as_ref().is_some_and(|incoming| incoming.is_full());
+        !context.config.buffer_bodies && !self.protocol.has_windows() && self.exchanges.any(is_full)
     }
 
     /// Does what an event asks for. Returns a request that has become ready.
@@ -72,9 +80,11 @@ impl<A: App> Connection<A> {
             }
             Other::Broken { stream, fault } => {
                 let Some(index) = self.exchanges.find(stream) else {
-                    context.statistics.refused += 1;
+                    // Its head cannot be read: it never becomes a request.
                     app.refused(fault.into(), None, known(&mut self.app));
-                    self.reset(stream, Reset::Cut, context);
+                    let index = self.exchanges.insert(stream, context.now);
+                    let facts = self.protocol.unread_request();
+                    self.refuse_exchange(index, fault.into(), facts, context);
                     return None;
                 };
                 if self.exchanges.at(index).is_out() {
@@ -173,9 +183,17 @@ impl<A: App> Connection<A> {
                 _ => {}
             }
         }
-        if self.exchanges.is_empty() && self.has_announced_end && self.input.is_empty() {
-            self.lifecycle = Lifecycle::Closing(super::Closing::Linger);
-            has_yielded = true;
+        if self.exchanges.is_empty() {
+            let is_announced = self.has_announced_end && self.protocol.announces_end() && self.input.is_empty();
+            let is_ending = self.protocol.is_ending();
+            if is_announced || is_ending {
+                // A client that has left the closing to us sends nothing more.
+                self.lifecycle =
+                    Lifecycle::Closing(if is_ending { super::Closing::Orderly } else { super::Closing::Linger });
+                has_yielded = true;
+            }
+        } else if self.is_held_up(context) {
+            return Some(if has_yielded { NextAction::Again } else { NextAction::Wait });
         }
         has_yielded.then_some(NextAction::Again)
     }

@@ -15,7 +15,7 @@ impl<A: App> Connection<A> {
     /// Receives, and serves what came.
     pub(super) fn receive_some(&mut self, context: &mut EngineContext<A>, buffer: &mut [u8], app: &mut A) -> Step<A> {
         let mut buffer = buffer;
-        if !Self::MULTIPLEXED
+        if !self.is_multiplexed()
             && let (State::Running(_), Some(incoming)) = (&self.exchanges.first.state, &self.exchanges.first.incoming)
         {
             let room = incoming.room(&context.config.body_memory_total).min(buffer.len());
@@ -118,13 +118,16 @@ impl<A: App> Connection<A> {
                 self.input.is_exhausted = true;
                 break;
             }
+            if self.is_multiplexed() && self.is_held_up(context) {
+                break;
+            }
             if self.lifecycle != Lifecycle::Open {
                 self.discard_received(rest.len() as u64);
                 used = input.len();
                 break;
             }
             if context.is_full && self.is_between_exchanges() {
-                match context.glance(rest) {
+                match context.glance(&self.protocol, rest) {
                     Some(true) => {}
                     Some(false) => return (used, Step::Stop(NextAction::AwaitRoom)),
                     None => {
@@ -133,7 +136,7 @@ impl<A: App> Connection<A> {
                     }
                 }
             }
-            let (count, ready) = if Self::MULTIPLEXED || self.exchanges.first.is_free() {
+            let (count, ready) = if self.is_multiplexed() || self.exchanges.first.is_free() {
                 let (count, ready) = self.message(rest, context, app);
                 if count == 0 && ready.is_none() {
                     self.input.is_exhausted = true;
@@ -190,7 +193,7 @@ impl<A: App> Connection<A> {
         if self.lifecycle != Lifecycle::Open {
             return Step::Stop(self.end_connection(context, app));
         }
-        if Self::MULTIPLEXED {
+        if self.is_multiplexed() {
             // It cannot say any more how much it takes.
             return Step::Stop(if self.exchanges.is_empty() { NextAction::Close } else { self.abort(context, app) });
         }
@@ -209,7 +212,7 @@ impl<A: App> Connection<A> {
 
 impl<A: App> EngineContext<A> {
     /// Whether the request that `input` begins with may be for a responder, as far as that can be told.
-    pub(super) fn glance(&self, input: &[u8]) -> Option<bool> {
-        self.responder.path().map_or(Some(false), |path| A::Protocol::glance(input, path))
+    pub(super) fn glance(&self, protocol: &A::Protocol, input: &[u8]) -> Option<bool> {
+        self.responder.path().map_or(Some(false), |path| protocol.glance(input, path))
     }
 }

@@ -26,7 +26,8 @@ impl<A: App> Connection<A> {
             Lifecycle::Linger(_) => Wait::Linger,
             Lifecycle::Closing(_) => Wait::App,
             Lifecycle::Open if self.awaits_room() => Wait::Queue,
-            Lifecycle::Open if Self::MULTIPLEXED && !self.input.is_empty() && self.input.is_exhausted => Wait::Head,
+            Lifecycle::Open if self.is_multiplexed() && !self.input.is_empty() && self.input.is_exhausted => Wait::Head,
+            Lifecycle::Open if self.is_multiplexed() && self.protocol.is_in_head() => Wait::Head,
             Lifecycle::Open if !self.exchanges.is_empty() => Wait::App,
             Lifecycle::Open if self.input.is_empty() && self.history != History::New => Wait::Idle,
             Lifecycle::Open => Wait::Head,
@@ -65,7 +66,7 @@ impl<A: App> Connection<A> {
         let rests_at = if has_nothing_to_note { now + millis(IDLE_AFTER) } else { Millis::MAX };
         context.sweep.note(self.timer.deadline.min(rests_at));
         let is_blocked = matches!(wait, Wait::Output) || self.lifecycle != Lifecycle::Open;
-        if Self::MULTIPLEXED {
+        if self.is_multiplexed() {
             for index in self.exchanges.indices() {
                 self.exchanges.at(index).set_deadline(is_blocked, context);
             }
@@ -82,7 +83,7 @@ impl<A: App> Connection<A> {
     /// Whether the client of an exchange has not taken all that was written for it, or had not when that was looked at.
     pub(crate) fn awaits_output_of(&self, index: Index) -> bool {
         let waits = |exchange: &Exchange<A>| exchange.has_backlog() || exchange.timer.wait == Wait::Output;
-        Self::MULTIPLEXED && self.exchanges.get(index).is_some_and(waits)
+        self.is_multiplexed() && self.exchanges.get(index).is_some_and(waits)
     }
 
     /// Whether nothing is in flight that a stop has to wait for: no request has begun, or its head is not whole.
@@ -107,7 +108,7 @@ impl<A: App> Connection<A> {
     /// Since when the client has sent nothing that is waited for; `None` where it is not the client's turn to send, or
     /// where a call is out.
     pub(crate) fn silent_since(&self) -> Option<Millis> {
-        if self.has_calls() || Self::MULTIPLEXED && !self.exchanges.is_empty() {
+        if self.has_calls() || self.is_multiplexed() && !self.exchanges.is_empty() {
             return None;
         }
         let Exchange { timer, .. } = &self.exchanges.first;
@@ -163,7 +164,7 @@ impl<A: App> Connection<A> {
     /// Says when the sweep has to look again.
     pub(crate) fn note_deadline(&self, context: &mut EngineContext<A>) {
         context.sweep.note(self.timer.deadline);
-        if Self::MULTIPLEXED {
+        if self.is_multiplexed() {
             for (_, exchange) in self.exchanges.iter() {
                 context.sweep.note(exchange.timer.deadline);
             }
@@ -182,7 +183,7 @@ impl<A: App> Connection<A> {
             }
         }
         let late = |exchange: &Exchange<A>| exchange.timer.is_late(now);
-        if !Self::MULTIPLEXED {
+        if !self.is_multiplexed() {
             if late(&self.exchanges.first) {
                 self.expire_exchange_wait(0, context, app);
             }
@@ -200,10 +201,12 @@ impl<A: App> Connection<A> {
         self.timer.deadline = Millis::MAX;
         match self.timer.wait {
             Wait::Idle | Wait::Linger | Wait::App | Wait::Body => self.end_connection(context, app),
-            Wait::Head if self.input.is_empty() => self.end_connection(context, app),
+            Wait::Head if self.input.is_empty() && !(self.is_multiplexed() && self.protocol.is_in_head()) => {
+                self.end_connection(context, app)
+            }
             Wait::Head => {
                 context.statistics.timeouts += 1;
-                if Self::MULTIPLEXED {
+                if self.is_multiplexed() {
                     return self.abort(context, app);
                 }
                 self.refuse_stored(SLOW, context, app);

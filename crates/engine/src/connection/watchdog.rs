@@ -49,7 +49,7 @@ impl<A: App> Connection<A> {
         buffer: &mut [u8],
     ) -> Serviced {
         debug_assert!(self.history == History::New, "there is nothing of the application's");
-        let serviced = if Self::MULTIPLEXED { Serviced::Waits } else { self.service(health, context, buffer) };
+        let serviced = if self.is_multiplexed() { Serviced::Waits } else { self.service(health, context, buffer) };
         // The thread that drives it next begins with what lies here.
         self.input.is_exhausted = serviced != Serviced::Waits;
         if serviced == Serviced::Over {
@@ -129,7 +129,7 @@ impl<A: App> Connection<A> {
         if self.lifecycle != Lifecycle::Open {
             return false;
         }
-        if Self::MULTIPLEXED {
+        if self.is_multiplexed() {
             return self.refuse_waiting_exchanges(context, orphans);
         }
         let facts = match &self.exchanges.first.state {
@@ -172,7 +172,7 @@ impl<A: App> Connection<A> {
             }
         }
         // It is read with a protocol of its own, so that the thread that polls the engine next reads it as it came.
-        let mut protocol = A::Protocol::default();
+        let mut protocol = self.protocol.fresh();
         match protocol.next(self.input.unused(), &mut context.fields, &context.config.limits) {
             Ok((_, Event::Head { request, .. })) => Some(request),
             _ => None,
@@ -182,12 +182,12 @@ impl<A: App> Connection<A> {
     /// What is asked for by what lies here. It is read with a protocol of its own.
     fn asked(&self, context: &mut EngineContext<A>) -> Asked<RequestOf<A>> {
         let input = self.input.unused();
-        match context.glance(input) {
+        match context.glance(&self.protocol, input) {
             None => return Asked::Unclear,
             Some(false) => return Asked::Application,
             Some(true) => {}
         }
-        let mut protocol = A::Protocol::default();
+        let mut protocol = self.protocol.fresh();
         let EngineContext { fields, config, responder, .. } = context;
         match protocol.next(input, fields, &config.limits) {
             Ok((_, Event::More)) => Asked::Unclear,

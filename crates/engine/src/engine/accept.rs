@@ -76,7 +76,7 @@ impl<A: App> Engine<A> {
             Ok(Accepted::Connection(transport, address)) => {
                 self.acceptor.note_accepted(index, told);
                 let app_connection = app.connect(&Peer { address, listener: index });
-                let slot = self.admit(transport, Some(app_connection));
+                let slot = self.admit(transport, index, Some(app_connection));
                 // Often the first request is here already.
                 self.drive(slot, app);
                 Stage::Accept { index, attempt: attempt + 1 }
@@ -97,10 +97,15 @@ impl<A: App> Engine<A> {
         }
     }
 
-    pub(super) fn admit(&mut self, transport: <A::Net as Net>::Transport, app: Option<A::Connection>) -> usize {
+    pub(super) fn admit(
+        &mut self,
+        transport: <A::Net as Net>::Transport,
+        listener: usize,
+        app: Option<A::Connection>,
+    ) -> usize {
         let vacancy = self.connections.vacant_entry();
         let slot = vacancy.key();
-        vacancy.insert(Connection::new(transport, slot, app, &self.context));
+        vacancy.insert(Connection::new(transport, slot, listener, app, &self.context));
         self.context.statistics.accepted += 1;
         self.context.statistics.connections += 1;
         slot

@@ -94,7 +94,7 @@ impl<A: App> Engine<A> {
                 }
                 match self.net.accept(self.acceptor.socket(index)) {
                     Ok(Accepted::Connection(transport, address)) => {
-                        let slot = self.admit(transport, None);
+                        let slot = self.admit(transport, index, None);
                         let unknown = Some(Peer { address, listener: index });
                         self.pending.connections.push_back(PendingConnection { slot, unknown });
                     }

@@ -112,6 +112,11 @@ impl Incoming {
         self.end.is_none() && self.decoded.len() - self.read < READ_AHEAD
     }
 
+    /// Whether there is no room for more before the application has read some.
+    pub(crate) fn is_full(&self) -> bool {
+        self.end.is_none() && !self.wants_more()
+    }
+
     /// How many bytes may be received now. While much is here none are, so that they come many at a time.
     pub(crate) fn room(&self, memory: &BodyMemory) -> usize {
         let unread = self.decoded.len() - self.read;

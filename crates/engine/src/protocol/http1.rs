@@ -50,11 +50,11 @@ impl Protocol for Http1 {
         http1::close_after(self.receiver.is_head())
     }
 
-    fn partial_line(input: &[u8]) -> Option<PartialRequestLine<'_>> {
+    fn partial_line<'i>(&self, input: &'i [u8]) -> Option<PartialRequestLine<'i>> {
         http1::partial_request_line(input)
     }
 
-    fn glance(input: &[u8], path: &[u8]) -> Option<bool> {
+    fn glance(&self, input: &[u8], path: &[u8]) -> Option<bool> {
         http1::glance(input, path)
     }
 

@@ -5,8 +5,9 @@ use base64::Engine as _;
 use engine::{Peer, Refusal};
 use std::borrow::Cow;
 use std::fmt::Write as _;
+use std::net::SocketAddr;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
-use wire::message::{Draft, Field, PartialRequestLine, RequestHead, Version};
+use wire::message::{Draft, Field, PartialRequestLine, RequestHead, Version, find};
 
 /// Apache's and gunicorn's combined format.
 const COMBINED: &str = r#"%(h)s %(l)s %(u)s %(t)s "%(r)s" %(s)s %(b)s "%(f)s" "%(a)s""#;
@@ -30,6 +31,7 @@ pub(crate) struct Entry {
     version: Option<Version>,
     block: Box<[u8]>,
     fields: Box<[Field]>,
+    is_cgi: bool,
 }
 
 impl Entry {
@@ -37,7 +39,7 @@ impl Entry {
         Self {
             begun: Instant::now(),
             at: SystemTime::now(),
-            peer,
+            peer: if head.is_cgi { Peer { address: client_address(head), ..peer } } else { peer },
             method: head.method.into(),
             target: head.target.raw.into(),
             path_end: head.target.raw.len() - head.target.query.map_or(0, |query| query.len() + 1),
@@ -45,6 +47,7 @@ impl Entry {
             version: Some(head.version),
             block: head.block.into(),
             fields: head.fields.into(),
+            is_cgi: head.is_cgi,
         }
     }
 
@@ -68,11 +71,12 @@ impl Entry {
             version: line.filter(|_| !is_cut).and_then(|line| line.version),
             block: Box::default(),
             fields: Box::default(),
+            is_cgi: false,
         }
     }
 
     fn field(&self, name: &[u8]) -> Option<&[u8]> {
-        self.fields.iter().find(|field| field.is(&self.block, name)).map(|field| field.value(&self.block))
+        find(&self.fields, &self.block, self.is_cgi, name)
     }
 
     fn protocol(&self) -> &'static str {
@@ -98,6 +102,13 @@ impl Entry {
         let colon = decoded.iter().position(|&b| b == b':')?;
         Some(decoded[..colon].to_vec())
     }
+}
+
+/// The client of a web server that passes a request on, as it says (RFC 3875 sections 4.1.8).
+fn client_address(head: &RequestHead<'_>) -> Option<SocketAddr> {
+    let text = |name| head.variable(name).and_then(|value| std::str::from_utf8(value).ok());
+    let port = text(b"REMOTE_PORT").and_then(|port| port.parse().ok()).unwrap_or(0);
+    Some(SocketAddr::new(text(b"REMOTE_ADDR")?.parse().ok()?, port))
 }
 
 /// One piece of a compiled format.

@@ -126,7 +126,7 @@ impl<I: Interface> AppState<I> {
 
 impl<I: Interface> App for WithGil<AppState<I>> {
     type Net = Os;
-    type Protocol = engine::Http1;
+    type Protocol = engine::AnyProtocol;
     type Connection = Connection<<I::Requests as Requests>::Connection>;
     type Request = Request;
     // What a connection that waits would otherwise move about is larger than all else.

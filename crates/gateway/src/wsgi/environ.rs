@@ -13,6 +13,7 @@
 //! and the like never enter the table.
 
 use super::input::EmptyInput;
+use super::path::{ScriptName, percent_decoded};
 use super::table::Table;
 use crate::interface::{Local, Peer, Requests};
 use crate::object::Object;
@@ -85,29 +86,35 @@ enum Set {
 
 /// Makes environs.
 pub(crate) struct Environs {
-    bases: Vec<Object>,
-    keys: Keys,
+    pub(super) bases: Vec<Object>,
+    pub(super) keys: Keys,
+    pub(super) script_name: ScriptName,
     methods: Vec<(&'static [u8], Object)>,
     http10: Object,
     empty: Object,
     targets: Table<TargetStrings>,
-    lines: Table<(Object, Object)>,
+    pub(super) lines: Table<(Object, Object)>,
     names: Table<Variable>,
 }
 
 /// The keys that are set for every request.
 pub(crate) struct Keys {
     request_method: Object,
-    path_info: Object,
-    query_string: Object,
-    raw_uri: Object,
-    request_uri: Object,
+    pub(super) path_info: Object,
+    pub(super) query_string: Object,
+    pub(super) raw_uri: Object,
+    pub(super) request_uri: Object,
     server_protocol: Object,
-    remote_addr: Object,
+    pub(super) remote_addr: Object,
     remote_port: Object,
-    http_host: Object,
+    pub(super) http_host: Object,
     wsgi_input: Object,
     disconnected: Object,
+    pub(super) script_name: Object,
+    pub(super) url_scheme: Object,
+    pub(super) https: Object,
+    pub(super) server_port: Object,
+    pub(super) https_port: Object,
 }
 
 /// What is the same for every request of a server.
@@ -117,6 +124,7 @@ pub(crate) struct Constants<'py> {
     pub(crate) multithread: bool,
     pub(crate) multiprocess: bool,
     pub(crate) software: String,
+    pub(crate) script_name: ScriptName,
 }
 
 impl Environs {
@@ -142,6 +150,7 @@ impl Environs {
         Ok(Self {
             bases,
             keys,
+            script_name: constants.script_name.clone(),
             methods,
             http10: Object::interned(py, c"HTTP/1.0")?,
             empty,
@@ -305,6 +314,9 @@ impl Requests for Environs {
         peer: &Peer,
         connection: &mut ConnectionState,
     ) -> Option<Object> {
+        if head.is_cgi {
+            return self.begin_cgi(py, head, peer);
+        }
         let is_origin_form = head.target.form != Form::Absolute;
         if let Some(changed) = head.changed
             && is_origin_form
@@ -353,6 +365,11 @@ impl Keys {
             http_host: Object::interned(py, c"HTTP_HOST")?,
             wsgi_input: Object::interned(py, c"wsgi.input")?,
             disconnected: Object::interned(py, c"kirsch.disconnected")?,
+            script_name: Object::interned(py, c"SCRIPT_NAME")?,
+            url_scheme: Object::interned(py, c"wsgi.url_scheme")?,
+            https: Object::interned(py, c"https")?,
+            server_port: Object::interned(py, c"SERVER_PORT")?,
+            https_port: Object::interned(py, c"443")?,
         })
     }
 
@@ -423,25 +440,4 @@ fn variable_name(name: &[u8]) -> Option<Vec<u8>> {
 /// Fields whose values are one user's alone are not kept where other connections' requests look.
 fn is_secret(field: &Field, block: &[u8]) -> bool {
     [&b"cookie"[..], b"authorization", b"proxy-authorization"].iter().any(|name| field.is(block, name))
-}
-
-/// Percent escapes undone; what is no escape stays as it is.
-fn percent_decoded(path: &[u8]) -> Vec<u8> {
-    let mut decoded = Vec::with_capacity(path.len());
-    let mut rest = path;
-    while let [first, tail @ ..] = rest {
-        let escape = match tail {
-            [high, low, after @ ..] if *first == b'%' => hex(*high).zip(hex(*low)).map(|(h, l)| (h << 4 | l, after)),
-            _ => None,
-        };
-        let (byte, after) = escape.unwrap_or((*first, tail));
-        decoded.push(byte);
-        rest = after;
-    }
-    decoded
-}
-
-fn hex(digit: u8) -> Option<u8> {
-    // A hexadecimal digit's value is below 16.
-    char::from(digit).to_digit(16).and_then(|value| u8::try_from(value).ok())
 }

@@ -9,8 +9,10 @@
 //! ```
 
 mod body;
+mod cgi;
 mod environ;
 mod input;
+mod path;
 mod start_response;
 mod table;
 
@@ -22,6 +24,7 @@ use body::Iterable;
 use environ::{Constants, Environs};
 use file_wrapper::FileWrapper;
 use input::Inputs;
+pub(crate) use path::ScriptName;
 use pyo3::exceptions::PyAssertionError;
 use pyo3::ffi;
 use pyo3::prelude::*;
@@ -42,6 +45,8 @@ pub(crate) struct ServerFacts<'py> {
     pub(crate) multiprocess: bool,
     /// What an application is given as `wsgi.errors`; `sys.stderr` where there is none.
     pub(crate) errors: Option<Bound<'py, PyAny>>,
+    /// Where the application is, for requests that a web server passes on with CGI variables.
+    pub(crate) script_name: ScriptName,
 }
 
 impl Wsgi {
@@ -56,6 +61,7 @@ impl Wsgi {
             file_wrapper: py.get_type::<FileWrapper>().into_any(),
             multithread: facts.multithread,
             multiprocess: facts.multiprocess,
+            script_name: facts.script_name,
             software: format!("kirsch/{}", env!("CARGO_PKG_VERSION")),
         };
         Environs::new(py, locals, &constants)

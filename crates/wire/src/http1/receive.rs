@@ -135,6 +135,7 @@ impl Receiver {
                 block: &block[..block_length],
                 fields,
                 body,
+                is_cgi: false,
                 changed,
                 retained,
                 client: None,

@@ -77,20 +77,7 @@ impl Sender {
     /// it.
     pub fn begin(draft: &Draft, request: Request, length: Option<u64>, stamp: &Stamp, out: &mut Vec<u8>) -> Self {
         out.extend_from_slice(&draft.bytes);
-        // RFC 9110 sections 15.3.5, 15.4.5 and 9.3.2, RFC 9112 section 6.3: these have no body. 204 has no
-        // Content-Length either; 304's and HEAD's say what GET would have got, so none is inferred for them. 205's
-        // body is empty and says so (RFC 9110 section 15.3.6).
-        let bodiless = has_no_body(draft.status(), request);
-        let declared = match draft.status() {
-            204 => None,
-            205 => Some(0),
-            _ => draft.content_length().or(length.filter(|_| !bodiless)),
-        };
-        if let Some(length) = declared {
-            out.extend_from_slice(b"Content-Length: ");
-            out.extend_from_slice(itoa::Buffer::new().format(length).as_bytes());
-            out.extend_from_slice(b"\r\n");
-        }
+        let (declared, bodiless) = declare(draft, request, length, out);
         let body = match declared {
             _ if bodiless => Body::None,
             _ if draft.status() == 205 => Body::None,
@@ -115,6 +102,18 @@ impl Sender {
         }
         out.extend_from_slice(b"\r\n");
         Self { body, keep_alive, is_finished: false, body_bytes: 0, rejected_bytes: 0 }
+    }
+
+    /// Writes Content-Length to `out`, if there is one, for a body that has no framing of its own: what carries it says
+    /// where it ends.
+    pub(crate) fn unframed(draft: &Draft, request: Request, length: Option<u64>, out: &mut Vec<u8>) -> Self {
+        let (declared, bodiless) = declare(draft, request, length, out);
+        let body = match declared {
+            _ if bodiless || draft.status() == 205 => Body::None,
+            Some(length) => Body::Length(length),
+            None => Body::UntilClose,
+        };
+        Self { body, keep_alive: request.keep_alive, is_finished: false, body_bytes: 0, rejected_bytes: 0 }
     }
 
     /// Opens a part of `length` bytes: writes the framing before it and returns how many of its bytes may be sent.
@@ -195,6 +194,27 @@ impl Sender {
     pub fn needs_reset(&self) -> bool {
         self.body == Body::UntilClose || self.rejected_bytes > 0 && self.body == Body::Length(0)
     }
+}
+
+/// Writes the length that a response declares. Returns it, and whether the response has no body whatever it says.
+///
+/// RFC 9110 sections 15.3.5, 15.4.5 and 9.3.2, RFC 9112 section 6.3: HEAD, 204 and 304 have no body. 204 has no
+/// Content-Length either; 304's and HEAD's say what GET would have got, so none is inferred for them. 205's body is empty
+/// and says so (RFC 9110 section 15.3.6).
+#[inline]
+fn declare(draft: &Draft, request: Request, length: Option<u64>, out: &mut Vec<u8>) -> (Option<u64>, bool) {
+    let bodiless = has_no_body(draft.status(), request);
+    let declared = match draft.status() {
+        204 => None,
+        205 => Some(0),
+        _ => draft.content_length().or(length.filter(|_| !bodiless)),
+    };
+    if let Some(length) = declared {
+        out.extend_from_slice(b"Content-Length: ");
+        out.extend_from_slice(itoa::Buffer::new().format(length).as_bytes());
+        out.extend_from_slice(b"\r\n");
+    }
+    (declared, bodiless)
 }
 
 fn push_hex(number: u64, out: &mut Vec<u8>) {

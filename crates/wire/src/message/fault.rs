@@ -12,6 +12,10 @@ macro_rules! faults {
         }
 
         impl Fault {
+            /// Those that only FastCGI, uwsgi and SCGI know.
+            pub const GATEWAY: &[Fault] =
+                &[Fault::BodyLengthWrong, Fault::LengthRequired, Fault::RecordMalformed, Fault::VariablesMalformed];
+
             /// Every variant, so that a test can demand that each is reached.
             pub const ALL: &[Fault] = &[$(Fault::$name,)*];
 
@@ -52,6 +56,8 @@ faults! {
     BareCarriageReturn 400 "A carriage return stands without its line feed.",
     /// An LF that no CR precedes: allowed to be tolerated, and the root of too many smuggling tricks.
     BareLineFeed 400 "A line ends without its carriage return.",
+    /// A FastCGI request whose stream of body bytes is longer than its `CONTENT_LENGTH` (RFC 3875 section 4.1.2).
+    BodyLengthWrong 400 "The body is longer than CONTENT_LENGTH says.",
     /// Content-Length or the sum of the chunks exceeds the limit.
     BodyTooLarge 413 "The body is larger than this server accepts.",
     /// Chunk data is followed by something other than CRLF (CVE-2025-43859).
@@ -98,6 +104,8 @@ faults! {
     HostMissing 400 "Host is missing.",
     /// More than one Host line (RFC 9112 section 3.2).
     HostRepeated 400 "Host is given twice.",
+    /// A uwsgi or SCGI request with a chunked body and no `CONTENT_LENGTH`: its end cannot be known (RFC 9110 section 15.5.12).
+    LengthRequired 411 "The length of the body is missing.",
     /// A line that continues the one before (RFC 9112 section 5.2).
     LineFolded 400 "A header line is folded.",
     /// The method is not a token.
@@ -106,6 +114,8 @@ faults! {
     MethodTooLong 501 "The method is not known.",
     /// A PROXY protocol header, version 1 or 2, from a load balancer.
     ProxyProtocol 400 "A PROXY protocol header was sent; this server does not read it, so turn it off in the proxy.",
+    /// A FastCGI record that the specification does not allow, or the frame of a uwsgi or SCGI request.
+    RecordMalformed 400 "The gateway's record is malformed.",
     /// The request line does not have its three parts with one space between.
     RequestLineMalformed 400 "The request line is malformed.",
     /// The request line is beyond its bound.
@@ -136,6 +146,8 @@ faults! {
     TransferEncodingWithContentLength 400 "Both Transfer-Encoding and Content-Length are given.",
     /// The peer closed in the middle of a message.
     Truncated 400 "The request ended early.",
+    /// The variables of a FastCGI, uwsgi or SCGI request cannot be read, or `REQUEST_METHOD` is missing (RFC 3875 section 4.1).
+    VariablesMalformed 400 "The gateway's variables are malformed.",
     /// Not HTTP/ DIGIT . DIGIT (RFC 9112 section 2.3).
     VersionMalformed 400 "The HTTP version is malformed.",
     /// A major version that is not 1.

@@ -42,6 +42,21 @@ impl Field {
         Self { line, name_end: moved(self.name_end), value: moved(self.value), value_end: moved(self.value_end) }
     }
 
+    /// Whether the name is the CGI variable of the field `name` (RFC 3875 section 4.1.18), which must be given in lower
+    /// case: `HTTP_USER_AGENT` is that of `user-agent`.
+    #[must_use]
+    pub fn is_variable_of(&self, block: &[u8], name: &[u8]) -> bool {
+        let own = self.name(block);
+        let rest = match name {
+            b"content-type" | b"content-length" => Some(own),
+            _ => own.strip_prefix(b"HTTP_"),
+        };
+        let upper = |byte: u8| if byte == b'-' { b'_' } else { byte.to_ascii_uppercase() };
+        rest.is_some_and(|rest| {
+            rest.len() == name.len() && rest.iter().zip(name).all(|(&own, &byte)| own == upper(byte))
+        })
+    }
+
     /// Whether the name is `name`, which must be given in lower case.
     #[must_use]
     pub fn is(&self, block: &[u8], name: &[u8]) -> bool {

@@ -22,7 +22,7 @@ pub use draft::{Draft, Misuse, Page, Stamp};
 pub use fault::Fault;
 pub use field::Field;
 pub use limits::Limits;
-pub use request::{BodyLength, PartialRequestLine, RequestHead, Version};
+pub use request::{BodyLength, PartialRequestLine, RequestHead, Version, find};
 pub use target::{Form, Target};
 
 pub(crate) use target::is_host;

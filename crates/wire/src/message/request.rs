@@ -48,6 +48,9 @@ pub struct RequestHead<'a> {
     pub fields: &'a [Field],
     /// How long the body is.
     pub body: BodyLength,
+    /// The fields are CGI variables (RFC 3875 section 4.1): those of the request's fields are called `HTTP_USER_AGENT`
+    /// instead of `User-Agent`, and others such as `REMOTE_ADDR` are among them.
+    pub is_cgi: bool,
     /// Set if the block has the same field names in the same order as the one for which `retained` was set last: the
     /// places in [`fields`](Self::fields) of those whose values differ, in ascending order. All other lines are the same
     /// byte for byte.
@@ -70,8 +73,24 @@ impl<'a> RequestHead<'a> {
     /// The value of the first field called `name`, which must be given in lower case.
     #[must_use]
     pub fn field(&self, name: &[u8]) -> Option<&'a [u8]> {
-        self.fields.iter().find(|field| field.is(self.block, name)).map(|field| field.value(self.block))
+        find(self.fields, self.block, self.is_cgi, name)
     }
+}
+
+impl<'a> RequestHead<'a> {
+    /// The value of the last CGI variable called `name`; `None` where the fields are none, or there is no such one.
+    #[must_use]
+    pub fn variable(&self, name: &[u8]) -> Option<&'a [u8]> {
+        let last = self.fields.iter().rfind(|field| field.name(self.block) == name);
+        last.filter(|_| self.is_cgi).map(|field| field.value(self.block))
+    }
+}
+
+/// The value of the first field called `name`, in lower case, among `fields` of `block`, which are CGI variables or not.
+#[must_use]
+pub fn find<'a>(fields: &[Field], block: &'a [u8], is_cgi: bool, name: &[u8]) -> Option<&'a [u8]> {
+    let is_named = |field: &&Field| if is_cgi { field.is_variable_of(block, name) } else { field.is(block, name) };
+    fields.iter().find(is_named).map(|field| field.value(block))
 }
 
 /// What can be read of a request line, for a log: its head may be broken, or not be whole.

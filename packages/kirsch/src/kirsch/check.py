@@ -232,7 +232,8 @@ def _sockets(chosen: Settings, refused: _Refused) -> list[tuple[str, str]]:
     rows = []
     taken: dict[Any, str] = {}
     for text, purpose in [*((bind, "") for bind in chosen.bind), *((bind, "metrics") for bind in chosen.metrics_bind)]:
-        if text.startswith(("fd://", "systemd:")):
+        bind = sockets.parse_bind(text)
+        if bind.fd is not None or bind.name:
             rows.append((text, purpose or "has to be open already"))
         for url, family, address in refused.trial(sockets.probe, text) or ():
             rows.append((url, purpose))

@@ -114,14 +114,34 @@ def named(name: str, where: str) -> list[int]:
     return found
 
 
+def is_listening(fd: int) -> bool:
+    """Whether descriptor ``fd`` is a listening stream socket, as a web server passes it to a FastCGI application that
+    it starts (FastCGI specification, section 2.2)."""
+    try:
+        if not stat.S_ISSOCK(os.fstat(fd).st_mode):
+            return False
+        sock = socket.socket(fileno=fd)
+    except OSError:
+        return False
+    try:
+        return not _trouble(sock)
+    except OSError:
+        return False
+    finally:
+        sock.detach()
+
+
 def choose_binds(binds: Iterable[str], *, explicit: bool) -> tuple[tuple[str, ...], str]:
     """Return the addresses to listen on, and a warning to report (empty: none).
 
     Sockets of systemd are used unless an address was configured; ``explicit`` says whether one was. If one was, it is
-    used, and the warning names the sockets of systemd that are not served.
+    used, and the warning names the sockets of systemd that are not served. Without either, descriptor 0 is used if it
+    listens: a web server has started this process to speak FastCGI there.
     """
     binds = tuple(binds)
     sockets = passed()
+    if not sockets and not explicit and is_listening(0):
+        return ("fastcgi:fd://0",), ""
     if not sockets:
         return binds, ""
     if not explicit:

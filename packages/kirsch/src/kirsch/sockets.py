@@ -32,12 +32,16 @@ _FORMS = "write HOST:PORT, :PORT, [IPV6]:PORT, unix:PATH or fd://N"
 
 _MODE = "?mode="
 
+HTTP = "http"
+GATEWAY_PROTOCOLS = ("fastcgi", "uwsgi", "scgi")
+"""What a web server in front may speak instead of HTTP: what stands before the address, with a colon."""
+
 
 class Bind:
     """A parsed ``--bind``: a path with an optional mode, an inherited descriptor, the name that systemd gave to one, or
-    a host (empty: every address of the machine) and a port."""
+    a host (empty: every address of the machine) and a port; and what is spoken there."""
 
-    __slots__ = ("fd", "host", "mode", "name", "path", "port", "text")
+    __slots__ = ("fd", "host", "mode", "name", "path", "port", "protocol", "text")
 
     def __init__(
         self,
@@ -57,6 +61,7 @@ class Bind:
         self.mode = mode
         self.fd = fd
         self.name = name
+        self.protocol = HTTP
 
     @property
     def place(self) -> object:
@@ -67,10 +72,29 @@ class Bind:
 
 def parse_bind(text: str) -> Bind:
     """Parse ``host:port``, ``:port``, ``[ipv6]:port``, ``name:port``, ``unix:path``, ``unix:path?mode=660``, ``fd://3``
-    or ``systemd:name``.
+    or ``systemd:name``. Before each may stand ``fastcgi:``, ``uwsgi:`` or ``scgi:``, which is spoken there instead of
+    HTTP.
 
     Raises ValueError, with a message that shows the correct spelling.
     """
+    protocol, colon, address = text.partition(":")
+    if protocol not in GATEWAY_PROTOCOLS or not colon:
+        return _parse_address(text)
+    if address.isdigit():
+        raise ValueError(
+            f"{text!r} lacks a host; did you mean {protocol}:127.0.0.1:{address} or {protocol}::{address}?"
+        )
+    try:
+        bind = _parse_address(address)
+    except ValueError as error:
+        raise ValueError(f"{text!r}: {error}") from None
+    bind.protocol = protocol
+    bind.text = text
+    return bind
+
+
+def _parse_address(text: str) -> Bind:
+    """Parse what :func:`parse_bind` does, without a protocol."""
     if text.startswith("unix:"):
         path, mode_given, mode = text[5:].partition(_MODE)
         if not path or "\0" in path:
@@ -110,11 +134,11 @@ def parse_bind(text: str) -> Bind:
 class Listener:
     """One listening socket. ``address`` is ``(host, port)`` as bound, or the path of a unix socket.
 
-    ``bind`` is the configured text. ``set`` is the number of its set where each worker has sockets of its own
-    (``--reuse-port``), and None where all workers share it.
+    ``bind`` is the configured text, and ``protocol`` what it says is spoken here. ``set`` is the number of its set
+    where each worker has sockets of its own (``--reuse-port``), and None where all workers share it.
     """
 
-    __slots__ = ("_identity", "_owner_pid", "address", "bind", "set", "socket", "url")
+    __slots__ = ("_identity", "_owner_pid", "address", "bind", "set", "socket")
 
     def __init__(self, sock: socket.socket, bind: str, *, path: str | None = None, set: int | None = None) -> None:  # noqa: A002 - as the attribute
         self.socket = sock
@@ -127,16 +151,23 @@ class Listener:
             status = os.stat(path)
             self._identity = (status.st_dev, status.st_ino)
             self.address = path
-            self.url = f"unix:{path}"
         elif sock.family == socket.AF_UNIX:
             name = sock.getsockname()
             # An abstract name (unix(7)) comes as bytes, with a NUL in place of the @.
             self.address = name if isinstance(name, str) else f"@{os.fsdecode(name[1:])}"
-            self.url = f"unix:{self.address}"
         else:
             host, port = sock.getsockname()[:2]
             self.address = (host, port)
-            self.url = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+    @property
+    def protocol(self) -> str:
+        """What is spoken here: ``http``, ``fastcgi``, ``uwsgi`` or ``scgi``."""
+        return parse_bind(self.bind).protocol
+
+    @property
+    def url(self) -> str:
+        """``http://host:port`` or ``unix:path``; of another protocol ``fastcgi:host:port`` or ``fastcgi:unix:path``."""
+        return _url(self.protocol, self.address)
 
     def close(self) -> None:
         """Close this descriptor; the engine has a duplicate. May be called again."""
@@ -170,10 +201,18 @@ class Listener:
         listener = cls(socket.socket(fileno=state["fd"]), state["bind"], set=state["set"])
         if state["path"] is not None:
             listener.address = state["path"]
-            listener.url = f"unix:{state['path']}"
             listener._identity = tuple(state["identity"])
             listener._owner_pid = state["owner"]
         return listener
+
+
+def _url(protocol: str, address: Address) -> str:
+    if isinstance(address, str):
+        place, scheme = f"unix:{address}", ""
+    else:
+        host, port = address
+        place, scheme = (f"[{host}]:{port}" if ":" in host else f"{host}:{port}"), "http://"
+    return f"{scheme}{place}" if protocol == HTTP else f"{protocol}:{place}"
 
 
 def listen(
@@ -224,7 +263,7 @@ def probe(text: str) -> list[tuple[str, int, Any]]:
         if not os.access(folder, os.W_OK | os.X_OK):
             error = OSError(errno.EACCES if os.path.isdir(folder) else errno.ENOENT, "")
             raise OSError(error.errno, f"{where}: {_unix_trouble(path, error)}")
-        return [(f"unix:{path}", socket.AF_UNIX, path)]
+        return [(_url(bind.protocol, path), socket.AF_UNIX, path)]
     if bind.fd is not None or bind.name:
         return []
     found = []
@@ -239,7 +278,7 @@ def probe(text: str) -> list[tuple[str, int, Any]]:
                 continue
             if error.errno != errno.EADDRINUSE:
                 raise OSError(error.errno, _tcp_trouble(bind, host, bind.port, error)) from error
-        found.append((f"http://[{host}]:{bind.port}" if ":" in host else f"http://{host}:{bind.port}", family, address))
+        found.append((_url(bind.protocol, (host, bind.port)), family, address))
     if missing is not None and not found:
         raise missing
     return found

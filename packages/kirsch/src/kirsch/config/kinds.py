@@ -150,6 +150,7 @@ FILES: Kind[tuple[str, ...]] = Kind(values.parse_paths, "FILE", separator=",", c
 PID_FILE: Kind[str] = Kind(values.parse_pid_file, "FILE", completes="file")
 DIRECTORY: Kind[str] = Kind(values.parse_path, "DIRECTORY", completes="directory")
 DIRECTORIES: Kind[tuple[str, ...]] = Kind(values.parse_paths, "DIRECTORIES", separator=",", completes="directory")
+SCRIPT_NAME: Kind[str] = Kind(values.parse_script_name, "PATH|auto")
 URL_PATH: Kind[str] = Kind(values.parse_url_path, "PATH")
 PATH_LIMITS: Kind[tuple[tuple[str, float], ...]] = Kind(
     values.parse_path_limits, "PREFIX=DURATION", unit="seconds",

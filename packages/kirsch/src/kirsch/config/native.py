@@ -84,6 +84,10 @@ class NativeConfig:
     """Whether a connection that comes when there are ``worker_connections`` takes the place of the one whose client has
     been silent for longest. Otherwise it waits in the backlog."""
 
+    protocols: Sequence[str] = ()
+    """What is spoken at each listener, in their order: ``http``, ``fastcgi``, ``uwsgi`` or ``scgi``; ``http`` where it
+    is not said."""
+
     time_stages: int = 0
     """The engine measures the stages of each request (``_native.Server.times``) and keeps so many until they are
     fetched. It reads a clock some twelve times for a request then, and never otherwise."""

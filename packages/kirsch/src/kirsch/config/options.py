@@ -19,6 +19,11 @@ class Options(TypedDict, total=False):
     What is not given keeps its default.
     """
 
+    fastcgi_script_name: str
+    """Default: auto. With fastcgi:, uwsgi: or scgi: addresses: the path below which the web server serves the
+    application, as in /shop, or / for the root. It becomes SCRIPT_NAME, and the rest of the request's path PATH_INFO.
+    auto is what the web server says if it gives a PATH_INFO, and otherwise the root."""
+
     backlog: int
     """Default: 2048, at least 1. How many connections the kernel keeps until the server accepts them. The kernel caps
     it at net.core.somaxconn. A connection costs memory only while it waits. With a short backlog a burst of connections

@@ -40,6 +40,7 @@ from kirsch.config.kinds import (
     OPTIONAL_ADDRESSES,
     PATH_LIMITS,
     PID_FILE,
+    SCRIPT_NAME,
     SIZE,
     SWITCH,
     SWITCH_OR_CALLABLE,
@@ -290,10 +291,19 @@ class Settings:
         "Address to listen on: HOST:PORT, :PORT, [IPV6]:PORT or unix:PATH. Repeat the flag for several addresses, or "
         "separate them with commas. Port 0 takes a free port. A host name stands for each of its addresses, an empty "
         "host for all addresses of the machine. unix:PATH?mode=660 sets the permissions of the socket. fd://N is a "
-        "socket that is already open as descriptor N, systemd:NAME one that systemd has passed under this name. If no "
-        "address is given anywhere, Kirsch serves the sockets that systemd has passed, or else port $PORT on 0.0.0.0 "
-        "if the environment has that variable.",
+        "socket that is already open as descriptor N, systemd:NAME one that systemd has passed under this name. "
+        "fastcgi:, uwsgi: or scgi: before an address is what a web server speaks there instead of HTTP, as in "
+        "fastcgi:unix:/run/app.sock or uwsgi:127.0.0.1:3031. If no address is given anywhere, Kirsch serves the "
+        "sockets that systemd has passed, or FastCGI on descriptor 0 if a web server has started it so, or else port "
+        "$PORT on 0.0.0.0 if the environment has that variable.",
         fixed=True, summary="where to listen, also unix:PATH; repeat it",
+    )  # fmt: skip
+    fastcgi_script_name = setting(
+        "Sockets", "--fastcgi-script-name", SCRIPT_NAME, "auto",
+        "With fastcgi:, uwsgi: or scgi: addresses: the path below which the web server serves the application, as in "
+        "/shop, or / for the root. It becomes SCRIPT_NAME, and the rest of the request's path PATH_INFO. auto is what "
+        "the web server says if it gives a PATH_INFO, and otherwise the root.",
+        scope=ENGINE,
     )  # fmt: skip
     backlog = setting(
         "Sockets", "--backlog", COUNT, "2048",

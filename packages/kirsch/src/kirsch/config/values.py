@@ -6,7 +6,7 @@ The message follows the text itself, as in ``'soon' is not a duration; write 90,
 from __future__ import annotations
 
 from kirsch.driver_names import canonical_name
-from kirsch.sockets import parse_bind
+from kirsch.sockets import HTTP, parse_bind
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -141,7 +141,21 @@ def parse_binds(text: str) -> tuple[str, ...]:
 
 
 def parse_optional_binds(text: str) -> tuple[str, ...]:
-    return parse_binds(text) if text.strip() else ()
+    """Addresses where the server itself answers, which it does over HTTP alone."""
+    binds = parse_binds(text) if text.strip() else ()
+    for bind in binds:
+        protocol = parse_bind(bind).protocol
+        if protocol != HTTP:
+            raise ValueError(f"{bind!r}: HTTP is spoken here; did you mean {bind.removeprefix(protocol + ':')!r}?")
+    return binds
+
+
+def parse_script_name(text: str) -> str:
+    """Parse the path below which a web server serves the application: ``auto``, or decoded, ``/`` for the root."""
+    from kirsch.mounts import check_path
+
+    text = text.strip()
+    return text if text in ("auto", "/") else check_path(text)
 
 
 def parse_paths(text: str) -> tuple[str, ...]:

@@ -1,0 +1,112 @@
+//! The path of a request: its escapes, and which part of it is `SCRIPT_NAME` and which `PATH_INFO`.
+
+/// Which part of a request's path is the application's `SCRIPT_NAME`; the rest is `PATH_INFO`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum ScriptName {
+    /// As the web server says, if it gives a `PATH_INFO` that is not empty. Most give the whole path as `SCRIPT_NAME` unless
+    /// they are configured otherwise; then the application is at the root.
+    FromServer,
+    /// This one, without a slash at its end; empty for the root.
+    At(Vec<u8>),
+}
+
+impl ScriptName {
+    /// `auto`, or a path.
+    pub(crate) fn parse(text: &str) -> Self {
+        if text == "auto" { Self::FromServer } else { Self::At(text.trim_end_matches('/').as_bytes().to_vec()) }
+    }
+
+    /// `SCRIPT_NAME` and `PATH_INFO` of a request, whose web server has said this of it.
+    pub(super) fn split(&self, said: &Said<'_>) -> (Vec<u8>, Vec<u8>) {
+        // lighttpd says "/" for the root.
+        let script_name = said.script_name.strip_suffix(b"/").unwrap_or(said.script_name);
+        let path_info = match said.path_info {
+            [] => Vec::new(),
+            [b'/', ..] => said.path_info.to_vec(),
+            _ => [b"/", said.path_info].concat(),
+        };
+        if *self == Self::FromServer && !path_info.is_empty() {
+            return (script_name.to_vec(), path_info);
+        }
+        // The path as a whole: without a PATH_INFO, a slash at the end of SCRIPT_NAME is the path's own.
+        let whole = match (said.script_name, said.document_uri) {
+            _ if !path_info.is_empty() => [script_name, &path_info].concat(),
+            ([], []) => percent_decoded(said.target_path),
+            ([], document_uri) => document_uri.to_vec(),
+            (script_name, _) => script_name.to_vec(),
+        };
+        match self {
+            Self::FromServer => (Vec::new(), whole),
+            Self::At(mount) => match whole.strip_prefix(&mount[..]) {
+                Some(rest) if rest.is_empty() || rest[0] == b'/' => (mount.clone(), rest.to_vec()),
+                // The web server has removed the prefix by itself.
+                _ => (mount.clone(), whole),
+            },
+        }
+    }
+}
+
+/// What a web server says of a request's path, without escapes but for that of the target.
+#[derive(Default)]
+pub(super) struct Said<'a> {
+    pub(super) script_name: &'a [u8],
+    pub(super) path_info: &'a [u8],
+    pub(super) document_uri: &'a [u8],
+    pub(super) target_path: &'a [u8],
+}
+
+/// Percent escapes undone; what is no escape stays as it is.
+pub(super) fn percent_decoded(path: &[u8]) -> Vec<u8> {
+    let mut decoded = Vec::with_capacity(path.len());
+    let mut rest = path;
+    while let [first, tail @ ..] = rest {
+        let escape = match tail {
+            [high, low, after @ ..] if *first == b'%' => hex(*high).zip(hex(*low)).map(|(h, l)| (h << 4 | l, after)),
+            _ => None,
+        };
+        let (byte, after) = escape.unwrap_or((*first, tail));
+        decoded.push(byte);
+        rest = after;
+    }
+    decoded
+}
+
+fn hex(digit: u8) -> Option<u8> {
+    // A hexadecimal digit's value is below 16.
+    char::from(digit).to_digit(16).and_then(|value| u8::try_from(value).ok())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What web servers have been seen to say (`tests/test_fronts.py`), and where the application finds itself.
+    #[test]
+    fn script_name_and_path_are_those_of_the_web_server() {
+        // SCRIPT_NAME, PATH_INFO, DOCUMENT_URI, the target's path; SCRIPT_NAME and PATH_INFO by themselves, and at /app.
+        let cases = [
+            ("/app/a b", "", "/app/a b", "/app/a%20b", ("", "/app/a b"), ("/app", "/a b")),
+            ("/app", "/x", "", "/app/x", ("/app", "/x"), ("/app", "/x")),
+            ("/app", "", "", "/app", ("", "/app"), ("/app", "")),
+            ("/app/", "", "", "/app/", ("", "/app/"), ("/app", "/")),
+            ("/", "x/y", "", "/x/y", ("", "/x/y"), ("/app", "/x/y")),
+            ("/", "/x/y", "", "/x/y", ("", "/x/y"), ("/app", "/x/y")),
+            ("", "/app/x", "/app/x", "/app/x", ("", "/app/x"), ("/app", "/x")),
+            ("", "", "/app/x", "/app/%78", ("", "/app/x"), ("/app", "/x")),
+            ("", "", "", "/a%2Fb", ("", "/a/b"), ("/app", "/a/b")),
+            ("/apple", "", "", "/apple", ("", "/apple"), ("/app", "/apple")),
+            ("/", "", "", "/", ("", "/"), ("/app", "/")),
+        ];
+        for (script_name, path_info, document_uri, target_path, auto, mounted) in cases {
+            let said = Said {
+                script_name: script_name.as_bytes(),
+                path_info: path_info.as_bytes(),
+                document_uri: document_uri.as_bytes(),
+                target_path: target_path.as_bytes(),
+            };
+            let bytes = |(name, path): (&str, &str)| (name.as_bytes().to_vec(), path.as_bytes().to_vec());
+            assert_eq!(ScriptName::parse("auto").split(&said), bytes(auto), "{script_name} {path_info}");
+            assert_eq!(ScriptName::parse("/app/").split(&said), bytes(mounted), "{script_name} {path_info}");
+        }
+    }
+}

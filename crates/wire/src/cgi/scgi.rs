@@ -1,0 +1,43 @@
+//! SCGI: a netstring of variables that end with NUL each, and the body.
+//!
+//! <https://python.ca/scgi/protocol.txt>: `CONTENT_LENGTH` comes first and is always there, and SCGI is "1".
+
+use crate::message::{Fault, Limits};
+
+/// Digits of a netstring's length that are looked at.
+const DIGITS: usize = 10;
+
+/// Where the block of a request lies, and where its body begins. `None` until it is whole.
+pub(super) fn frame(input: &[u8], limits: &Limits) -> Result<Option<(usize, usize, usize)>, Fault> {
+    let Some(colon) = input.iter().take(DIGITS + 1).position(|&byte| byte == b':') else {
+        let is_cut = input.len() <= DIGITS && input.iter().all(u8::is_ascii_digit);
+        return if is_cut { Ok(None) } else { Err(Fault::RecordMalformed) };
+    };
+    let length = crate::grammar::decimal(&input[..colon]).ok_or(Fault::RecordMalformed)?;
+    let length = usize::try_from(length).map_err(|_| Fault::HeadTooLarge)?;
+    // Each variable has two more bytes than its name and its value.
+    if length > super::variables::most_bytes(limits).saturating_mul(2) {
+        return Err(Fault::HeadTooLarge);
+    }
+    let end = colon + 1 + length;
+    match input.get(end) {
+        None => Ok(None),
+        Some(b',') if input[..end].ends_with(b"\0") => Ok(Some((colon + 1, end, end + 1))),
+        Some(_) => Err(Fault::RecordMalformed),
+    }
+}
+
+/// The next variable of a block, and what follows it; `None` at its end.
+pub(super) fn variable(block: &[u8]) -> Result<Option<super::receive::Variable<'_>>, Fault> {
+    if block.is_empty() {
+        return Ok(None);
+    }
+    let (name, rest) = text(block)?;
+    let (value, rest) = text(rest)?;
+    Ok(Some((name, value, rest)))
+}
+
+fn text(block: &[u8]) -> Result<(&[u8], &[u8]), Fault> {
+    let end = memchr::memchr(0, block).ok_or(Fault::VariablesMalformed)?;
+    Ok((&block[..end], &block[end + 1..]))
+}

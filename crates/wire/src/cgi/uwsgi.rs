@@ -1,0 +1,38 @@
+//! The uwsgi protocol: a header of four bytes, a block of variables, and the body.
+//!
+//! <https://uwsgi-docs.readthedocs.io/en/latest/Protocol.html>: modifier1 (1 byte), the size of the block (2 bytes,
+//! little-endian), modifier2 (1 byte). In the block each name and each value follow their lengths (2 bytes, little-endian).
+
+use crate::message::Fault;
+
+/// Where the block of a request lies: its start and its end in the input. `None` until it is whole.
+pub(super) fn frame(input: &[u8]) -> Result<Option<(usize, usize, usize)>, Fault> {
+    let &[modifier1, low, high, modifier2, ..] = input else { return Ok(None) };
+    // Others ask uWSGI for something else than a Python application, such as its caches or its spooler.
+    if modifier1 != 0 || modifier2 != 0 {
+        return Err(Fault::RecordMalformed);
+    }
+    let end = 4 + usize::from(u16::from_le_bytes([low, high]));
+    Ok((input.len() >= end).then_some((4, end, end)))
+}
+
+/// The next variable of a block, and what follows it; `None` at its end.
+pub(super) fn variable(block: &[u8]) -> Result<Option<super::receive::Variable<'_>>, Fault> {
+    if block.is_empty() {
+        return Ok(None);
+    }
+    let (name, rest) = text(block)?;
+    let (value, rest) = text(rest)?;
+    Ok(Some((name, value, rest)))
+}
+
+fn text(block: &[u8]) -> Result<(&[u8], &[u8]), Fault> {
+    let (length, rest) = block.split_first_chunk::<2>().ok_or(Fault::VariablesMalformed)?;
+    rest.split_at_checked(usize::from(u16::from_le_bytes(*length))).ok_or(Fault::VariablesMalformed)
+}
+
+/// Variables that make uWSGI load code, choose another application or interpreter, or change the environment. Here the
+/// command line says what is served, so they are dropped; `UWSGI_SCHEME` alone says something of the request.
+pub(super) fn is_ignored(name: &[u8]) -> bool {
+    name.starts_with(b"UWSGI_") && name != b"UWSGI_SCHEME"
+}

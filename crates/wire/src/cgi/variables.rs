@@ -1,0 +1,238 @@
+//! The variables of one request, and the head that they make.
+
+use crate::grammar::{decimal, is_token, is_value, target_end};
+use crate::message::{BodyLength, Fault, Field, Limits, RequestHead, Target, Version, is_host};
+
+/// A web server adds variables of its own to those of the request's fields: so many, and so many bytes of them.
+const OWN_VARIABLES: usize = 400;
+const OWN_BYTES: usize = 32 << 10;
+
+/// The variables of one request, as lines `NAME=value`.
+#[derive(Debug, Default)]
+pub(crate) struct Variables {
+    block: Vec<u8>,
+    /// Bytes of names and values, and how many variables are fields of the request.
+    size: usize,
+    http_fields: usize,
+}
+
+/// What a head is made of besides the lines.
+#[derive(Default)]
+struct Known {
+    method: Option<Field>,
+    uri: Option<Field>,
+    path_info: Option<Field>,
+    script_name: Option<Field>,
+    document_uri: Option<Field>,
+    query: Option<Field>,
+    protocol: Option<Field>,
+    has_host: bool,
+}
+
+/// How many bytes of names and values a request may have.
+pub(crate) fn most_bytes(limits: &Limits) -> usize {
+    limits.head.saturating_add(OWN_BYTES)
+}
+
+impl Variables {
+    /// Forgets what is here, and its memory if that is large.
+    pub(crate) fn clear(&mut self) {
+        self.block.clear();
+        self.block.shrink_to(4 << 10);
+        self.size = 0;
+        self.http_fields = 0;
+    }
+
+    /// Adds a variable.
+    ///
+    /// # Errors
+    /// The rule that the name or the value breaks, or the limit that they exceed.
+    pub(crate) fn push(
+        &mut self,
+        name: &[u8],
+        value: &[u8],
+        fields: &mut Vec<Field>,
+        limits: &Limits,
+    ) -> Result<(), Fault> {
+        // A name with `=` could pose as another one in an environment.
+        if name.is_empty() || !name.iter().all(|&byte| byte.is_ascii_graphic() && byte != b'=') {
+            return Err(Fault::VariablesMalformed);
+        }
+        self.size += name.len() + value.len();
+        if self.size > most_bytes(limits) {
+            return Err(Fault::HeadTooLarge);
+        }
+        if name.starts_with(b"HTTP_") {
+            self.http_fields += 1;
+            if !is_value(value) {
+                return Err(Fault::FieldValueInvalid);
+            }
+            if name.len() + value.len() > limits.field_line {
+                return Err(Fault::FieldLineTooLong);
+            }
+        }
+        if self.http_fields > limits.fields || fields.len() >= limits.fields.saturating_add(OWN_VARIABLES) {
+            return Err(Fault::FieldsTooMany);
+        }
+        let line = offset(self.block.len());
+        self.block.extend_from_slice(name);
+        let name_end = offset(self.block.len());
+        self.block.push(b'=');
+        let start = offset(self.block.len());
+        self.block.extend_from_slice(value);
+        fields.push(Field { line, name_end, value: start, value_end: offset(self.block.len()) });
+        self.block.push(b'\n');
+        Ok(())
+    }
+
+    /// `CONTENT_LENGTH`, and whether a transfer coding is named.
+    ///
+    /// # Errors
+    /// A length that cannot be read, that contradicts another one, or is beyond the limit.
+    pub(crate) fn length(&self, fields: &[Field], limits: &Limits) -> Result<(Option<u64>, bool), Fault> {
+        let (mut length, mut has_coding) = (None, false);
+        for field in fields {
+            match field.name(&self.block) {
+                b"CONTENT_LENGTH" => {
+                    let value = field.value(&self.block);
+                    if length.replace(value).is_some_and(|before| before != value) {
+                        return Err(Fault::ContentLengthRepeated);
+                    }
+                }
+                b"HTTP_TRANSFER_ENCODING" => has_coding |= !field.value(&self.block).is_empty(),
+                _ => {}
+            }
+        }
+        match length {
+            // Empty is nginx's way to say that there is none (RFC 3875 section 4.1.2).
+            None | Some(b"") => Ok((None, has_coding)),
+            Some(digits) => match decimal(digits).ok_or(Fault::ContentLengthInvalid)? {
+                length if length > limits.body => Err(Fault::BodyTooLarge),
+                length => Ok((Some(length), has_coding)),
+            },
+        }
+    }
+
+    /// The head that the variables make, which are `fields`.
+    ///
+    /// # Errors
+    /// The rule that they break.
+    pub(crate) fn head<'a>(
+        &'a mut self,
+        fields: &'a [Field],
+        limits: &Limits,
+        body: BodyLength,
+    ) -> Result<RequestHead<'a>, Fault> {
+        let known = self.known(fields)?;
+        let method = known.method.map(|field| field.value(&self.block)).ok_or(Fault::VariablesMalformed)?;
+        if !is_token(method) {
+            return Err(Fault::MethodInvalid);
+        }
+        match method {
+            b"CONNECT" => return Err(Fault::ConnectRefused),
+            _ if method.len() > 64 => return Err(Fault::MethodTooLong),
+            _ => {}
+        }
+        let version = match known.protocol.map(|field| field.value(&self.block)) {
+            Some(b"HTTP/1.0" | b"HTTP/0.9") => Version::Http10,
+            _ => Version::Http11,
+        };
+        let (start, end) = self.target(&known);
+        if end - start > limits.request_line {
+            return Err(Fault::RequestLineTooLong);
+        }
+        let block = &self.block[..];
+        let method = known.method.map_or(&b""[..], |field| field.value(block));
+        let target = Target::read(&block[start..end], method)?;
+        Ok(RequestHead {
+            method,
+            target,
+            version,
+            block,
+            fields,
+            body,
+            is_cgi: true,
+            changed: None,
+            retained: false,
+            client: None,
+        })
+    }
+
+    /// Finds the variables that a head is made of. Of one that comes twice the last counts, because that is how a web
+    /// server's configuration replaces one that it has included.
+    fn known(&self, fields: &[Field]) -> Result<Known, Fault> {
+        let mut known = Known::default();
+        for field in fields {
+            let place = match field.name(&self.block) {
+                b"REQUEST_METHOD" => &mut known.method,
+                b"REQUEST_URI" => &mut known.uri,
+                b"PATH_INFO" => &mut known.path_info,
+                b"SCRIPT_NAME" => &mut known.script_name,
+                b"DOCUMENT_URI" => &mut known.document_uri,
+                b"QUERY_STRING" => &mut known.query,
+                b"SERVER_PROTOCOL" => &mut known.protocol,
+                b"HTTP_HOST" => {
+                    if std::mem::replace(&mut known.has_host, true) {
+                        return Err(Fault::HostRepeated);
+                    }
+                    if !is_host(field.value(&self.block)) {
+                        return Err(Fault::HostInvalid);
+                    }
+                    continue;
+                }
+                _ => continue,
+            };
+            *place = Some(*field);
+        }
+        Ok(known)
+    }
+
+    /// Where the request target lies in the block: `REQUEST_URI`, or what the path and the query make, which is put there.
+    fn target(&mut self, known: &Known) -> (usize, usize) {
+        if let Some(uri) = known.uri {
+            let value = uri.value(&self.block);
+            // A fragment is no part of a target; some clients send it, and some web servers pass it on.
+            let end = memchr::memchr(b'#', value).unwrap_or(value.len());
+            let method = known.method.map_or(&b""[..], |field| field.value(&self.block));
+            let is_target = !value.is_empty() && target_end(&value[..end], 0) == end;
+            if is_target && Target::read(&value[..end], method).is_ok() {
+                let start = uri.value as usize;
+                return (start, start + end);
+            }
+        }
+        let of = |field: Option<Field>| field.map_or(&b""[..], |field| field.value(&self.block)).to_vec();
+        let mut path = of(known.script_name);
+        path.extend_from_slice(&of(known.path_info));
+        if path.is_empty() {
+            path = of(known.document_uri);
+        }
+        let query = of(known.query);
+        let start = self.block.len();
+        if path.first() != Some(&b'/') {
+            self.block.push(b'/');
+        }
+        escape(&path, b"?#%", &mut self.block);
+        if !query.is_empty() {
+            self.block.push(b'?');
+            escape(&query, b"#", &mut self.block);
+        }
+        (start, self.block.len())
+    }
+}
+
+/// Appends `text` with escapes for what a request target cannot hold, and for `also` (RFC 3986 section 2.1).
+fn escape(text: &[u8], also: &[u8], out: &mut Vec<u8>) {
+    const DIGITS: &[u8; 16] = b"0123456789ABCDEF";
+    for &byte in text {
+        if byte.is_ascii_graphic() && !also.contains(&byte) {
+            out.push(byte);
+        } else {
+            out.extend_from_slice(&[b'%', DIGITS[usize::from(byte >> 4)], DIGITS[usize::from(byte & 15)]]);
+        }
+    }
+}
+
+/// An offset in a block, which is bounded far below 4 GiB by [`most_bytes`] and by the number of variables.
+fn offset(at: usize) -> u32 {
+    u32::try_from(at).expect("a block of variables is bounded")
+}

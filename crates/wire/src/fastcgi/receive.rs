@@ -1,0 +1,506 @@
+//! The reading half: records into requests.
+
+use super::record::{
+    self, ABORT_REQUEST, BEGIN_REQUEST, GET_VALUES, GET_VALUES_RESULT, HEADER, Header, KEEP_CONN, PARAMS,
+    ProtocolStatus, RESPONDER, RequestId, STDIN, UNKNOWN_TYPE, end,
+};
+use crate::cgi::Variables;
+use crate::message::{BodyLength, Fault, Field, Limits, RequestHead};
+
+/// What is next in the input.
+#[derive(Clone, Copy, Debug)]
+pub enum Event<'s, 'i> {
+    /// All of the input has been taken, and more is needed.
+    More,
+    /// A request.
+    Head {
+        /// Which one.
+        id: RequestId,
+        /// Its head.
+        head: RequestHead<'s>,
+    },
+    /// A part of a request's body, never empty.
+    Data {
+        /// Which one's.
+        id: RequestId,
+        /// The part.
+        bytes: &'i [u8],
+    },
+    /// The end of a request's body. There is none for a request whose head says that it has no body.
+    End {
+        /// Which one's.
+        id: RequestId,
+    },
+    /// The web server has given up a request, of which a head has been reported. Its end has been acknowledged.
+    Abort {
+        /// Which one.
+        id: RequestId,
+    },
+    /// A request breaks a rule, and the connection goes on.
+    Broken {
+        /// Which one, whose head has been reported or not.
+        id: RequestId,
+        /// The rule.
+        fault: Fault,
+    },
+}
+
+/// Reads the records of a connection. Requests that have been answered are to be [forgotten](Self::forget).
+#[derive(Debug, Default)]
+pub struct Receiver {
+    requests: Vec<Incoming>,
+    stage: Stage,
+    /// The header of the record that is read, as far as it is here.
+    header: [u8; HEADER],
+    /// The content of a record that is no stream's, until it is whole.
+    content: Vec<u8>,
+    /// The variables that were read last, and the serial number of the request whose head they will make.
+    variables: Variables,
+    fields: Vec<Field>,
+    prepared: u32,
+    /// Answers to records that are no request's, until they are [taken](Self::take_answers).
+    answers: Vec<u8>,
+    /// How many requests may be under way.
+    most: usize,
+    serial: u32,
+    is_ending: bool,
+}
+
+/// What a step has come to.
+enum Step<'i> {
+    Nothing,
+    /// The variables of the request at this place have been read, and what its body will be is known.
+    Head {
+        at: usize,
+        declared: Option<u64>,
+        has_body: bool,
+    },
+    Data {
+        id: RequestId,
+        bytes: &'i [u8],
+    },
+    End {
+        id: RequestId,
+    },
+    Abort {
+        id: RequestId,
+    },
+    Broken {
+        id: RequestId,
+        fault: Fault,
+    },
+}
+
+/// A request that is under way.
+#[derive(Debug)]
+struct Incoming {
+    id: RequestId,
+    keeps_connection: bool,
+    phase: Phase,
+}
+
+/// How far a request has been read.
+#[derive(Debug)]
+enum Phase {
+    /// PARAMS, as far as they are here.
+    Params(Vec<u8>),
+    /// PARAMS are complete, and only STDIN tells whether there is a body.
+    Undecided(Vec<u8>),
+    /// STDIN: of how many bytes, if that was said, and how many have come.
+    Body { declared: Option<u64>, received: u64 },
+    /// There is no body: nothing but the end of STDIN may come.
+    Bodiless,
+    /// Whatever comes is discarded.
+    Unwanted,
+}
+
+/// Where the record that is read stands.
+#[derive(Clone, Copy, Debug)]
+enum Stage {
+    /// So many bytes of its header are here.
+    Header(usize),
+    /// So many bytes of its content are still to come, at least one.
+    Content(usize),
+    /// The same for its padding.
+    Padding(usize),
+}
+
+impl Default for Stage {
+    fn default() -> Self {
+        Stage::Header(0)
+    }
+}
+
+impl Receiver {
+    /// A receiver that takes `most` requests at a time.
+    #[must_use]
+    pub fn new(most: usize) -> Self {
+        Self { most, ..Self::default() }
+    }
+
+    /// What is next in `input`, and how many of its bytes that takes.
+    ///
+    /// # Errors
+    /// The rule that the peer broke. The connection cannot be read any further.
+    pub fn next<'s, 'i: 's>(&'s mut self, input: &'i [u8], limits: &Limits) -> Result<(usize, Event<'s, 'i>), Fault> {
+        let mut used = 0;
+        while used < input.len() {
+            let (count, step) = self.advance(&input[used..], limits)?;
+            used += count;
+            let event = match step {
+                Step::Nothing => continue,
+                Step::Head { at, declared, has_body } => return Ok((used, self.head(at, declared, has_body, limits))),
+                Step::Data { id, bytes } => Event::Data { id, bytes },
+                Step::End { id } => Event::End { id },
+                Step::Abort { id } => Event::Abort { id },
+                Step::Broken { id, fault } => Event::Broken { id, fault },
+            };
+            return Ok((used, event));
+        }
+        Ok((used, Event::More))
+    }
+
+    /// One step: a header, a part of the content, or padding. `input` is not empty.
+    fn advance<'i>(&mut self, input: &'i [u8], limits: &Limits) -> Result<(usize, Step<'i>), Fault> {
+        match self.stage {
+            Stage::Header(have) => {
+                let count = input.len().min(HEADER - have);
+                self.header[have..have + count].copy_from_slice(&input[..count]);
+                if have + count < HEADER {
+                    self.stage = Stage::Header(have + count);
+                    return Ok((count, Step::Nothing));
+                }
+                let header = Header::read(self.header)?;
+                self.content.clear();
+                self.stage = if header.content > 0 { Stage::Content(header.content) } else { behind_content(header) };
+                Ok((count, self.opened(header, limits)?))
+            }
+            Stage::Content(left) => {
+                let header = Header::read(self.header)?;
+                let (part, is_whole) = (&input[..input.len().min(left)], input.len() >= left);
+                self.stage = if is_whole { behind_content(header) } else { Stage::Content(left - part.len()) };
+                let event = match header.kind {
+                    STDIN => self.stdin(header.id, part, limits),
+                    PARAMS => self.params(header.id, part, limits),
+                    BEGIN_REQUEST | GET_VALUES => {
+                        self.content.extend_from_slice(part);
+                        if is_whole {
+                            self.closed(header)?;
+                        }
+                        Step::Nothing
+                    }
+                    _ if is_whole => self.other(header),
+                    _ => Step::Nothing,
+                };
+                Ok((part.len(), event))
+            }
+            Stage::Padding(left) => {
+                let count = input.len().min(left);
+                self.stage = if count < left { Stage::Padding(left - count) } else { Stage::Header(0) };
+                Ok((count, Step::Nothing))
+            }
+        }
+    }
+
+    /// Judges the end of the peer's bytes.
+    ///
+    /// # Errors
+    /// [`Fault::Truncated`] in the middle of a record or a request.
+    pub fn end_of_input(&self) -> Result<(), Fault> {
+        let is_between = matches!(self.stage, Stage::Header(0)) && self.requests.is_empty();
+        if is_between { Ok(()) } else { Err(Fault::Truncated) }
+    }
+
+    /// Whether a request has begun whose head is not whole, or a record in which one may begin.
+    #[must_use]
+    pub fn is_in_head(&self) -> bool {
+        let is_head = |request: &Incoming| matches!(request.phase, Phase::Params(_) | Phase::Undecided(_));
+        matches!(self.stage, Stage::Header(1..)) || self.requests.iter().any(is_head)
+    }
+
+    /// Whether the connection is to be closed when no request is under way: the web server has left that to us, or what
+    /// it would read further is not to be relied on.
+    #[must_use]
+    pub fn is_ending(&self) -> bool {
+        self.is_ending
+    }
+
+    /// The connection is to be closed when no request is under way.
+    pub fn end(&mut self) {
+        self.is_ending = true;
+    }
+
+    /// Gives the memory back that is kept for the next request.
+    pub fn rest(&mut self) {
+        self.variables = Variables::default();
+        self.fields = Vec::new();
+        self.prepared = 0;
+        self.content = Vec::new();
+        self.answers = Vec::new();
+        self.requests.shrink_to_fit();
+    }
+
+    /// Takes the answers to what was no request, if there are any.
+    pub fn take_answers(&mut self, out: &mut Vec<u8>) {
+        if !self.answers.is_empty() {
+            out.append(&mut self.answers);
+        }
+    }
+
+    /// How a request is called on the wire that is under way.
+    #[must_use]
+    pub fn id(&self, serial: u32) -> Option<RequestId> {
+        self.requests.iter().find(|request| request.id.serial == serial).map(|request| request.id)
+    }
+
+    /// What is still to come of a request's body is discarded.
+    pub fn discard_body(&mut self, serial: u32) {
+        if let Some(request) = self.requests.iter_mut().find(|request| request.id.serial == serial) {
+            request.phase = Phase::Unwanted;
+        }
+    }
+
+    /// A request is over. If its connection was to be kept for it alone, that ends too.
+    pub fn forget(&mut self, serial: u32) {
+        if let Some(at) = self.requests.iter().position(|request| request.id.serial == serial) {
+            self.remove(at);
+        }
+    }
+
+    fn remove(&mut self, at: usize) {
+        self.is_ending |= !self.requests.swap_remove(at).keeps_connection;
+    }
+
+    /// The place of the request that the peer calls so.
+    fn find(&self, number: u16) -> Option<usize> {
+        self.requests.iter().position(|request| request.id.number == number)
+    }
+
+    /// A header has been read. What has no content is dealt with now.
+    fn opened(&mut self, header: Header, limits: &Limits) -> Result<Step<'static>, Fault> {
+        let is_empty = header.content == 0;
+        match header.kind {
+            BEGIN_REQUEST if header.content != 8 || header.id == 0 => Err(Fault::RecordMalformed),
+            GET_VALUES if header.id != 0 => Err(Fault::RecordMalformed),
+            STDIN | PARAMS => {
+                let Some(at) = self.find(header.id) else { return Ok(Step::Nothing) };
+                match (&mut self.requests[at].phase, header.kind) {
+                    (Phase::Undecided(_), STDIN) => Ok(self.decide(at, !is_empty, limits)),
+                    (Phase::Params(pairs), PARAMS) if is_empty => {
+                        let pairs = std::mem::take(pairs);
+                        Ok(self.params_ended(at, pairs, limits))
+                    }
+                    (_, STDIN) if is_empty => Ok(self.stdin_ended(at)),
+                    _ => Ok(Step::Nothing),
+                }
+            }
+            GET_VALUES if is_empty => {
+                self.closed(header)?;
+                Ok(Step::Nothing)
+            }
+            _ if is_empty => Ok(self.other(header)),
+            _ => Ok(Step::Nothing),
+        }
+    }
+
+    /// The content of a record is whole that is no stream's.
+    fn closed(&mut self, header: Header) -> Result<(), Fault> {
+        if header.kind == GET_VALUES {
+            return self.answer_values();
+        }
+        let &[role1, role0, flags, ..] = &self.content[..] else { return Err(Fault::RecordMalformed) };
+        // The number of a request that is under way is not free.
+        if self.find(header.id).is_some() {
+            return Err(Fault::RecordMalformed);
+        }
+        let keeps_connection = flags & KEEP_CONN != 0;
+        let refusal = if u16::from_be_bytes([role1, role0]) != RESPONDER {
+            Some(ProtocolStatus::UnknownRole)
+        } else if self.requests.len() >= self.most {
+            Some(ProtocolStatus::Overloaded)
+        } else {
+            None
+        };
+        if let Some(status) = refusal {
+            end(header.id, status, &mut self.answers);
+            self.is_ending |= !keeps_connection;
+            return Ok(());
+        }
+        // Not 0, which no request has; what is under way is far fewer than there are numbers.
+        self.serial = self.serial.checked_add(1).unwrap_or(1);
+        let id = RequestId { serial: self.serial, number: header.id };
+        self.requests.push(Incoming { id, keeps_connection, phase: Phase::Params(Vec::new()) });
+        Ok(())
+    }
+
+    /// Answers the names of `GET_VALUES` that are known (FastCGI specification, section 4.1).
+    fn answer_values(&mut self) -> Result<(), Fault> {
+        let most = self.most.to_string();
+        let mut result = Vec::new();
+        let mut rest = &self.content[..];
+        while let Some((name, _, after)) = record::pair(rest)? {
+            rest = after;
+            let value = match name {
+                b"FCGI_MAX_CONNS" | b"FCGI_MAX_REQS" => &most[..],
+                b"FCGI_MPXS_CONNS" => "1",
+                _ => continue,
+            };
+            // Both are shorter than 128 bytes.
+            #[allow(clippy::cast_possible_truncation)]
+            result.extend_from_slice(&[name.len() as u8, value.len() as u8]);
+            result.extend_from_slice(name);
+            result.extend_from_slice(value.as_bytes());
+            // A peer that repeats a name is not answered without bound.
+            if result.len() > 1024 {
+                return Err(Fault::RecordMalformed);
+            }
+        }
+        record::write(GET_VALUES_RESULT, 0, &result, &mut self.answers);
+        Ok(())
+    }
+
+    /// A record that is neither a stream's nor the beginning of a request has come as a whole.
+    fn other(&mut self, header: Header) -> Step<'static> {
+        if header.kind == ABORT_REQUEST {
+            let Some(at) = self.find(header.id) else { return Step::Nothing };
+            let id = self.requests[at].id;
+            end(header.id, ProtocolStatus::RequestComplete, &mut self.answers);
+            let was_reported = !matches!(self.requests[at].phase, Phase::Params(_) | Phase::Undecided(_));
+            self.remove(at);
+            return if was_reported { Step::Abort { id } } else { Step::Nothing };
+        }
+        if header.id == 0 {
+            record::write(UNKNOWN_TYPE, 0, &[header.kind, 0, 0, 0, 0, 0, 0, 0], &mut self.answers);
+        }
+        // A stream of another role is skipped.
+        Step::Nothing
+    }
+
+    fn broken(&mut self, at: usize, fault: Fault) -> Step<'static> {
+        let request = &mut self.requests[at];
+        request.phase = Phase::Unwanted;
+        // Where a length cannot be read it is not known what the rest of the connection would be taken for.
+        self.is_ending |= fault == Fault::ContentLengthInvalid;
+        Step::Broken { id: self.requests[at].id, fault }
+    }
+
+    /// A part of PARAMS.
+    fn params(&mut self, number: u16, part: &[u8], limits: &Limits) -> Step<'static> {
+        let Some(at) = self.find(number) else { return Step::Nothing };
+        match &mut self.requests[at].phase {
+            Phase::Unwanted => Step::Nothing,
+            Phase::Params(pairs) => {
+                pairs.extend_from_slice(part);
+                let is_too_large = pairs.len() > crate::cgi::most_bytes(limits).saturating_mul(2);
+                if is_too_large { self.broken(at, Fault::HeadTooLarge) } else { Step::Nothing }
+            }
+            _ => self.broken(at, Fault::RecordMalformed),
+        }
+    }
+
+    /// PARAMS are complete.
+    fn params_ended(&mut self, at: usize, pairs: Vec<u8>, limits: &Limits) -> Step<'static> {
+        match self.prepare(at, &pairs, limits) {
+            Err(fault) => self.broken(at, fault),
+            Ok(Some(length)) => Step::Head { at, declared: Some(length), has_body: length > 0 },
+            // Only STDIN tells whether there is a body (Apache passes chunked bodies on so).
+            Ok(None) => {
+                self.requests[at].phase = Phase::Undecided(pairs);
+                Step::Nothing
+            }
+        }
+    }
+
+    /// STDIN has begun of a request whose head does not say whether it has a body.
+    fn decide(&mut self, at: usize, has_body: bool, limits: &Limits) -> Step<'static> {
+        let Phase::Undecided(pairs) = std::mem::replace(&mut self.requests[at].phase, Phase::Unwanted) else {
+            return Step::Nothing;
+        };
+        // Another request's variables may have come in between.
+        if self.prepared != self.requests[at].id.serial
+            && let Err(fault) = self.prepare(at, &pairs, limits)
+        {
+            return self.broken(at, fault);
+        }
+        Step::Head { at, declared: None, has_body }
+    }
+
+    /// Reads the variables of a request, and returns the length that they declare.
+    fn prepare(&mut self, at: usize, pairs: &[u8], limits: &Limits) -> Result<Option<u64>, Fault> {
+        self.prepared = 0;
+        self.variables.clear();
+        self.fields.clear();
+        let mut rest = pairs;
+        while let Some((name, value, after)) = record::pair(rest)? {
+            rest = after;
+            self.variables.push(name, value, &mut self.fields, limits)?;
+        }
+        self.prepared = self.requests[at].id.serial;
+        self.variables.length(&self.fields, limits).map(|(length, _)| length)
+    }
+
+    /// Reports the head of the request whose variables have been read.
+    fn head<'s, 'i>(&'s mut self, at: usize, declared: Option<u64>, has_body: bool, limits: &Limits) -> Event<'s, 'i> {
+        let Self { requests, variables, fields, prepared, .. } = self;
+        *prepared = 0;
+        let request = &mut requests[at];
+        let id = request.id;
+        let body = match declared {
+            _ if !has_body => BodyLength::None,
+            Some(length) => BodyLength::Known(length),
+            None => BodyLength::Unknown,
+        };
+        match variables.head(fields, limits, body) {
+            Ok(head) => {
+                request.phase = if has_body { Phase::Body { declared, received: 0 } } else { Phase::Bodiless };
+                Event::Head { id, head }
+            }
+            Err(fault) => {
+                request.phase = Phase::Unwanted;
+                Event::Broken { id, fault }
+            }
+        }
+    }
+
+    /// A part of STDIN.
+    fn stdin<'i>(&mut self, number: u16, part: &'i [u8], limits: &Limits) -> Step<'i> {
+        let Some(at) = self.find(number) else { return Step::Nothing };
+        let id = self.requests[at].id;
+        match &mut self.requests[at].phase {
+            Phase::Unwanted => Step::Nothing,
+            Phase::Body { declared, received } => {
+                *received += part.len() as u64;
+                if declared.is_some_and(|declared| *received > declared) {
+                    self.broken(at, Fault::BodyLengthWrong)
+                } else if *received > limits.body {
+                    self.broken(at, Fault::BodyTooLarge)
+                } else {
+                    Step::Data { id, bytes: part }
+                }
+            }
+            Phase::Bodiless => self.broken(at, Fault::BodyLengthWrong),
+            Phase::Params(_) | Phase::Undecided(_) => self.broken(at, Fault::RecordMalformed),
+        }
+    }
+
+    /// The end of STDIN.
+    fn stdin_ended(&mut self, at: usize) -> Step<'static> {
+        let request = &mut self.requests[at];
+        match request.phase {
+            Phase::Body { declared: Some(declared), received } if received < declared => {
+                self.broken(at, Fault::Truncated)
+            }
+            Phase::Body { .. } => {
+                request.phase = Phase::Bodiless;
+                Step::End { id: request.id }
+            }
+            Phase::Params(_) => self.broken(at, Fault::RecordMalformed),
+            Phase::Undecided(_) | Phase::Bodiless | Phase::Unwanted => Step::Nothing,
+        }
+    }
+}
+
+/// Where a record stands whose content is over.
+fn behind_content(header: Header) -> Stage {
+    if header.padding > 0 { Stage::Padding(header.padding) } else { Stage::Header(0) }
+}

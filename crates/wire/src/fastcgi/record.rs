@@ -1,0 +1,105 @@
+//! Records and name-value pairs (FastCGI specification, sections 3.3 and 3.4).
+
+use crate::message::Fault;
+
+pub(super) const VERSION: u8 = 1;
+/// Bytes of a record's header.
+pub(super) const HEADER: usize = 8;
+/// Bytes of content that a record holds.
+pub(super) const MOST: usize = 0xffff;
+
+pub(super) const BEGIN_REQUEST: u8 = 1;
+pub(super) const ABORT_REQUEST: u8 = 2;
+pub(super) const END_REQUEST: u8 = 3;
+pub(super) const PARAMS: u8 = 4;
+pub(super) const STDIN: u8 = 5;
+pub(super) const STDOUT: u8 = 6;
+pub(super) const STDERR: u8 = 7;
+pub(super) const GET_VALUES: u8 = 9;
+pub(super) const GET_VALUES_RESULT: u8 = 10;
+pub(super) const UNKNOWN_TYPE: u8 = 11;
+
+/// The only role that is played here.
+pub(super) const RESPONDER: u16 = 1;
+/// Flag of `BEGIN_REQUEST`: the web server closes the connection, not the application.
+pub(super) const KEEP_CONN: u8 = 1;
+
+/// Names a request: its number on the wire, which the peer uses again, and a serial number, which is never used again on
+/// this connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RequestId {
+    /// The request's place in the order in which requests began.
+    pub serial: u32,
+    pub(super) number: u16,
+}
+
+/// Why a request is over (`protocolStatus` of `END_REQUEST`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ProtocolStatus {
+    /// It has been answered.
+    RequestComplete = 0,
+    /// There are too many requests; it has not begun.
+    Overloaded = 2,
+    /// It asks for another role than that of a responder.
+    UnknownRole = 3,
+}
+
+/// What a record's header says.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Header {
+    pub(super) kind: u8,
+    pub(super) id: u16,
+    pub(super) content: usize,
+    pub(super) padding: usize,
+}
+
+impl Header {
+    pub(super) fn read(bytes: [u8; HEADER]) -> Result<Self, Fault> {
+        let [version, kind, id1, id0, length1, length0, padding, _reserved] = bytes;
+        if version != VERSION {
+            return Err(Fault::RecordMalformed);
+        }
+        let number = |high, low| u16::from_be_bytes([high, low]);
+        Ok(Self { kind, id: number(id1, id0), content: number(length1, length0).into(), padding: padding.into() })
+    }
+}
+
+/// Writes one record, whose content fits into it.
+pub(super) fn write(kind: u8, id: u16, content: &[u8], out: &mut Vec<u8>) {
+    let [length1, length0] = u16::try_from(content.len()).expect("content fits into a record").to_be_bytes();
+    let [id1, id0] = id.to_be_bytes();
+    out.extend_from_slice(&[VERSION, kind, id1, id0, length1, length0, 0, 0]);
+    out.extend_from_slice(content);
+}
+
+/// A name, its value, and what follows them.
+type Pair<'a> = (&'a [u8], &'a [u8], &'a [u8]);
+
+/// The next pair of a block, and what follows it; `None` at its end.
+pub(super) fn pair(block: &[u8]) -> Result<Option<Pair<'_>>, Fault> {
+    if block.is_empty() {
+        return Ok(None);
+    }
+    let (name, rest) = length(block).ok_or(Fault::VariablesMalformed)?;
+    let (value, rest) = length(rest).ok_or(Fault::VariablesMalformed)?;
+    let (name, rest) = rest.split_at_checked(name).ok_or(Fault::VariablesMalformed)?;
+    let (value, rest) = rest.split_at_checked(value).ok_or(Fault::VariablesMalformed)?;
+    Ok(Some((name, value, rest)))
+}
+
+/// A length: one byte, or four with the highest bit set.
+fn length(block: &[u8]) -> Option<(usize, &[u8])> {
+    match block {
+        [short @ 0..=127, rest @ ..] => Some((usize::from(*short), rest)),
+        [a, b, c, d, rest @ ..] => {
+            Some((usize::try_from(u32::from_be_bytes([a & 0x7f, *b, *c, *d])).unwrap_or(usize::MAX), rest))
+        }
+        _ => None,
+    }
+}
+
+/// Writes that the request of this number is over.
+pub(super) fn end(number: u16, status: ProtocolStatus, out: &mut Vec<u8>) {
+    // The application's status is that of a process; a request that is over has none to tell.
+    write(END_REQUEST, number, &[0, 0, 0, 0, status as u8, 0, 0, 0], out);
+}

@@ -1,0 +1,49 @@
+//! The writing half.
+
+use super::record::{self, GET_VALUES_RESULT, HEADER, MOST, ProtocolStatus, RequestId, STDERR, STDOUT, end};
+use crate::cgi::{self, StatusLine};
+use crate::http1::{Request, Sender};
+use crate::message::Draft;
+
+/// Writes the head of a response as the first record of STDOUT. `length` is that of the body, if it is known although the
+/// application did not declare it.
+pub fn begin(id: RequestId, draft: &Draft, request: Request, length: Option<u64>, out: &mut Vec<u8>) -> Sender {
+    let start = out.len();
+    record::write(STDOUT, id.number, b"", out);
+    let sender = cgi::begin(draft, request, length, StatusLine::Cgi, out);
+    let content = out.len() - start - HEADER;
+    if let Ok(content) = u16::try_from(content) {
+        out[start + 4..start + 6].copy_from_slice(&content.to_be_bytes());
+    } else {
+        let head = out.split_off(start + HEADER);
+        out.truncate(start);
+        stdout(id, &head, out);
+    }
+    sender
+}
+
+/// Writes a part of a response's body, which is not empty: an empty record would end it.
+pub fn stdout(id: RequestId, bytes: &[u8], out: &mut Vec<u8>) {
+    bytes.chunks(MOST).for_each(|part| record::write(STDOUT, id.number, part, out));
+}
+
+/// Writes what the application reports of a request; web servers have a log for it.
+pub fn stderr(id: RequestId, bytes: &[u8], out: &mut Vec<u8>) {
+    bytes.chunks(MOST).for_each(|part| record::write(STDERR, id.number, part, out));
+}
+
+/// Ends STDOUT.
+pub fn end_stdout(id: RequestId, out: &mut Vec<u8>) {
+    record::write(STDOUT, id.number, b"", out);
+}
+
+/// Writes that a request is over. Its number may be used again.
+pub fn end_request(id: RequestId, status: ProtocolStatus, out: &mut Vec<u8>) {
+    end(id.number, status, out);
+}
+
+/// Writes a management record that says nothing. nginx does not keep a connection of which anything follows the end of a
+/// response, so this tells it to send no further request here.
+pub fn excess(out: &mut Vec<u8>) {
+    record::write(GET_VALUES_RESULT, 0, b"", out);
+}

@@ -1,0 +1,302 @@
+//! The corpus of `tests/corpus/gateways` against the receivers of FastCGI, uwsgi and SCGI: every case whole, byte by byte,
+//! and at seeded random positions. The seed is `KIRSCH_SEED`, or a fixed one; a failure prints it.
+#![cfg(not(miri))]
+
+use serde::Deserialize;
+use std::collections::{BTreeMap, HashMap};
+use std::fs;
+use std::path::PathBuf;
+use wire::cgi::{self, Framing};
+use wire::fastcgi::{self, Event, Receiver};
+use wire::message::{BodyLength, Fault, Field, Limits, RequestHead};
+
+const RANDOM_SPLITS: usize = 20;
+/// Requests that a FastCGI connection takes at a time.
+const MOST: usize = 3;
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct Case {
+    rule: String,
+    requests: Vec<Request>,
+    answers: String,
+    end: Option<String>,
+    is_ending: bool,
+    limits: CaseLimits,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct CaseLimits {
+    body: Option<u64>,
+    fields: Option<usize>,
+    field_line: Option<usize>,
+    request_line: Option<usize>,
+    head: Option<usize>,
+}
+
+/// What is expected of a request, and what has become of it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct Request {
+    method: String,
+    target: String,
+    /// -1 where it shows when the body ends, 0 where there is none.
+    length: i64,
+    body: String,
+    is_whole: bool,
+    is_aborted: bool,
+    fault: Option<String>,
+    /// Some of them; those without a value are not there.
+    variables: BTreeMap<String, Option<String>>,
+}
+
+/// What the receiver has made of the bytes.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Outcome {
+    requests: Vec<Request>,
+    answers: String,
+    end: Option<String>,
+    is_ending: bool,
+}
+
+fn latin1(bytes: &[u8]) -> String {
+    bytes.iter().map(|&byte| char::from(byte)).collect()
+}
+
+fn request(head: &RequestHead<'_>) -> Request {
+    assert!(head.is_cgi && head.changed.is_none() && !head.retained);
+    let length = match head.body {
+        BodyLength::None => 0,
+        BodyLength::Known(length) => i64::try_from(length).expect("it fits"),
+        BodyLength::Unknown => -1,
+    };
+    let pair = |field: &Field| (latin1(field.name(head.block)), Some(latin1(field.value(head.block))));
+    Request {
+        method: latin1(head.method),
+        target: latin1(head.target.raw),
+        length,
+        is_whole: length == 0,
+        variables: head.fields.iter().map(pair).collect(),
+        ..Request::default()
+    }
+}
+
+fn fastcgi(bytes: &[u8], cuts: &[usize], limits: &Limits) -> Outcome {
+    let mut receiver = Receiver::new(MOST);
+    let mut outcome = Outcome::default();
+    let mut places = HashMap::new();
+    let mut at = 0;
+    'cuts: for &cut in cuts.iter().chain([&bytes.len()]) {
+        while at < cut {
+            let (used, event) = match receiver.next(&bytes[at..cut], limits) {
+                Ok(step) => step,
+                Err(fault) => {
+                    outcome.end = Some(fault.name().into());
+                    break 'cuts;
+                }
+            };
+            assert!(used > 0, "it takes what it is offered");
+            at += used;
+            let requests = &mut outcome.requests;
+            match event {
+                Event::More => {}
+                Event::Head { id, head } => {
+                    assert!(places.insert(id.serial, requests.len()).is_none(), "serial numbers are used once");
+                    requests.push(request(&head));
+                }
+                Event::Data { id, bytes } => {
+                    assert!(!bytes.is_empty());
+                    requests[places[&id.serial]].body.push_str(&latin1(bytes));
+                }
+                Event::End { id } => {
+                    requests[places[&id.serial]].is_whole = true;
+                    // The answer is here before the next request.
+                    receiver.forget(id.serial);
+                }
+                Event::Abort { id } => requests[places[&id.serial]].is_aborted = true,
+                Event::Broken { id, fault } => {
+                    let place = *places.entry(id.serial).or_insert_with(|| {
+                        requests.push(Request::default());
+                        requests.len() - 1
+                    });
+                    requests[place].fault = Some(fault.name().into());
+                    receiver.forget(id.serial);
+                }
+            }
+        }
+    }
+    // A request without a body is answered at the end.
+    for (&serial, &place) in &places {
+        if outcome.requests[place].is_whole {
+            receiver.forget(serial);
+        }
+    }
+    if outcome.end.is_none() {
+        outcome.end = receiver.end_of_input().err().map(|fault| fault.name().into());
+    }
+    let mut answers = Vec::new();
+    receiver.take_answers(&mut answers);
+    outcome.answers = latin1(&answers);
+    outcome.is_ending = receiver.is_ending();
+    outcome
+}
+
+fn single(framing: Framing, bytes: &[u8], cuts: &[usize], limits: &Limits) -> Outcome {
+    let (mut receiver, mut fields) = (cgi::Receiver::new(framing), Vec::new());
+    let mut outcome = Outcome::default();
+    let (mut at, mut has_head) = (0, false);
+    let fault = 'cuts: {
+        for &cut in cuts.iter().chain([&bytes.len()]) {
+            if !has_head {
+                match receiver.head(&bytes[at..cut], &mut fields, limits) {
+                    Ok(Some((used, head))) => {
+                        at += used;
+                        has_head = true;
+                        outcome.requests.push(request(&head));
+                    }
+                    Ok(None) => continue,
+                    Err(fault) => break 'cuts Some(fault),
+                }
+            }
+            while receiver.is_in_body() && at < cut {
+                let (part, is_last) = receiver.body(&bytes[at..cut]);
+                at += part.len();
+                outcome.requests[0].body.push_str(&latin1(part));
+                outcome.requests[0].is_whole = is_last;
+            }
+        }
+        receiver.end_of_input(&bytes[at..]).err()
+    };
+    outcome.end = fault.map(|fault| fault.name().into());
+    outcome
+}
+
+fn read(kind: &str, bytes: &[u8], cuts: &[usize], limits: &Limits) -> Outcome {
+    match kind {
+        "fastcgi" => fastcgi(bytes, cuts, limits),
+        "uwsgi" => single(Framing::Uwsgi, bytes, cuts, limits),
+        _ => single(Framing::Scgi, bytes, cuts, limits),
+    }
+}
+
+fn cases(kind: &str) -> Vec<(String, Vec<u8>, Case)> {
+    let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../tests/corpus/gateways").join(kind);
+    let mut cases = Vec::new();
+    for entry in fs::read_dir(folder).expect("the corpus is in the source tree") {
+        let path = entry.expect("a directory can be read").path();
+        if path.extension().is_some_and(|extension| extension == "bytes") {
+            let name = path.file_stem().and_then(|stem| stem.to_str()).expect("names are ASCII").to_owned();
+            let text = fs::read(path.with_extension("json")).unwrap_or_else(|error| panic!("{name}.json: {error}"));
+            let case: Case = serde_json::from_slice(&text).unwrap_or_else(|error| panic!("{name}.json: {error}"));
+            assert!(case.rule.contains(": "), "{name}: the rule says where it is written and what is shown");
+            cases.push((name, fs::read(&path).expect("a file can be read"), case));
+        }
+    }
+    cases.sort_by(|a, b| a.0.cmp(&b.0));
+    cases
+}
+
+fn limits(case: &CaseLimits) -> Limits {
+    let default = Limits::default();
+    Limits {
+        body: case.body.unwrap_or(default.body),
+        fields: case.fields.unwrap_or(default.fields),
+        field_line: case.field_line.unwrap_or(default.field_line),
+        request_line: case.request_line.unwrap_or(default.request_line),
+        head: case.head.unwrap_or(default.head),
+    }
+}
+
+/// Compares what has been read with what a case expects, of variables those that it names.
+fn check(what: &str, case: &Case, mut found: Outcome) {
+    for (found, expected) in found.requests.iter_mut().zip(&case.requests) {
+        let named = |name: &String| (name.clone(), found.variables.get(name).cloned().flatten());
+        // How much of a body has come before it shows to be too long depends on the cuts.
+        if found.fault.as_deref() == Some("BodyLengthWrong") {
+            found.body.clear();
+        }
+        found.variables = expected.variables.keys().map(named).collect();
+    }
+    let expected = Outcome {
+        requests: case.requests.clone(),
+        answers: case.answers.clone(),
+        end: case.end.clone(),
+        is_ending: case.is_ending,
+    };
+    assert_eq!(found, expected, "{what}");
+}
+
+#[test]
+fn every_case_is_read_alike_however_it_is_cut() {
+    let seed = std::env::var("KIRSCH_SEED").map_or(0x5eed, |seed| seed.parse().expect("KIRSCH_SEED is a number"));
+    let mut state: u64 = seed | 1;
+    let mut random = |below: usize| {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        usize::try_from(state % below as u64).expect("it is below a usize")
+    };
+    let mut count = 0;
+    for kind in ["fastcgi", "uwsgi", "scgi"] {
+        for (name, bytes, case) in cases(kind) {
+            let limits = limits(&case.limits);
+            count += 1;
+            check(&format!("{kind}/{name}, whole"), &case, read(kind, &bytes, &[], &limits));
+            if bytes.len() < 8 << 10 {
+                let each: Vec<usize> = (1..bytes.len()).collect();
+                check(&format!("{kind}/{name}, byte by byte"), &case, read(kind, &bytes, &each, &limits));
+            }
+            for _ in 0..RANDOM_SPLITS {
+                let mut cuts: Vec<usize> = (0..random(6)).map(|_| random(bytes.len())).collect();
+                cuts.sort_unstable();
+                check(
+                    &format!("{kind}/{name}, cut at {cuts:?}, seed {seed}"),
+                    &case,
+                    read(kind, &bytes, &cuts, &limits),
+                );
+            }
+        }
+    }
+    assert!(count >= 100, "only {count} cases");
+}
+
+#[test]
+fn every_fault_of_gateways_is_reached_twice() {
+    let mut reached: HashMap<String, usize> = HashMap::new();
+    for (_, _, case) in ["fastcgi", "uwsgi", "scgi"].into_iter().flat_map(cases) {
+        let faults = case.requests.into_iter().filter_map(|request| request.fault).chain(case.end);
+        faults.for_each(|fault| *reached.entry(fault).or_default() += 1);
+    }
+    for fault in Fault::GATEWAY {
+        let count = reached.get(fault.name()).copied().unwrap_or_default();
+        assert!(count >= 2 || *fault == Fault::LengthRequired && count == 1, "{fault:?} has {count} cases");
+    }
+}
+
+#[test]
+fn a_head_longer_than_a_record_is_written_in_several() {
+    let mut receiver = Receiver::new(1);
+    let mut input = vec![1, 1, 0, 5, 0, 8, 0, 0, 0, 1, 1, 0, 0, 0, 0, 0];
+    input.extend_from_slice(&[1, 4, 0, 5, 0, 19, 0, 0, 14, 3]);
+    input.extend_from_slice(b"REQUEST_METHODGET");
+    input.extend_from_slice(&[1, 4, 0, 5, 0, 0, 0, 0, 1, 5, 0, 5, 0, 0, 0, 0]);
+    let Ok((_, Event::Head { id, .. })) = receiver.next(&input, &Limits::default()) else { panic!("a head") };
+    let mut draft = wire::message::Draft::default();
+    draft.start(b"200 OK").expect("a status");
+    for _ in 0..20 {
+        draft.field(b"X-Long", &[b'x'; 8000]).expect("a field");
+    }
+    let request = wire::http1::Request { version: wire::message::Version::Http11, is_head: false, keep_alive: true };
+    let mut out = Vec::new();
+    fastcgi::begin(id, &draft, request, Some(3), &mut out);
+    let (mut head, mut rest) = (Vec::new(), &out[..]);
+    while let [1, 6, 0, 5, high, low, 0, 0, after @ ..] = rest {
+        let length = usize::from(u16::from_be_bytes([*high, *low]));
+        assert!(length > 0, "an empty record would end the response");
+        head.extend_from_slice(&after[..length]);
+        rest = &after[length..];
+    }
+    assert!(rest.is_empty() && head.len() > 160_000);
+    assert!(head.starts_with(b"Status: 200 OK\r\nX-Long: xxx") && head.ends_with(b"\r\nContent-Length: 3\r\n\r\n"));
+}

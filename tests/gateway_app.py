@@ -1,0 +1,95 @@
+"""The application of the tests of gateways: what it is asked for it answers in the body, for every protocol alike."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import threading
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+gate = threading.Event()
+closed = threading.Event()
+_lock = threading.Lock()
+served = 0
+
+
+def app(environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
+    global served
+    name = environ["PATH_INFO"].rpartition("/")[2]
+    query = environ["QUERY_STRING"]
+    with _lock:
+        served += 1
+    match name:
+        case "echo":
+            body = environ["wsgi.input"].read()
+            facts = {
+                "length": environ.get("CONTENT_LENGTH"),
+                "sha": hashlib.sha256(body).hexdigest(),
+                "size": len(body),
+            }
+            return _json(start_response, facts)
+        case "unread":
+            return _json(start_response, {})
+        case "large":
+            start_response("200 OK", [("Content-Type", "text/plain")])
+            return [b"x" * int(query)]
+        case "stream":
+            start_response("200 OK", [("Content-Type", "text/plain")])
+            return (b"%07d\n" % number for number in range(int(query)))
+        case "status":
+            start_response(f"{query} Said", [("X-Said", query)])
+            return [] if query in ("204", "304") else [b"said\n"]
+        case "cookies":
+            fields = [("Set-Cookie", "a=1; Path=/"), ("Set-Cookie", "b=2; Path=/"), ("Content-Type", "text/plain")]
+            start_response("200 OK", fields)
+            return [environ.get("HTTP_COOKIE", "").encode()]
+        case "error":
+            raise RuntimeError("on purpose")
+        case "broken":
+            start_response("200 OK", [("Content-Type", "text/plain")])
+            return _broken()
+        case "short":
+            start_response("200 OK", [("Content-Length", "10")])
+            return [b"short"]
+        case "errors":
+            environ["wsgi.errors"].write(f"to the log: {query}\n")
+            environ["wsgi.errors"].flush()
+            return _json(start_response, {})
+        case "endless":
+            start_response("200 OK", [("Content-Type", "text/plain")])
+            return Endless()
+        case "wait":
+            gate.wait(60)
+            return _json(start_response, {})
+        case "open":
+            gate.set()
+            return _json(start_response, {})
+        case "closed":
+            return _json(start_response, {"closed": closed.wait(30), "served": served})
+    facts = {name: value for name, value in environ.items() if isinstance(value, str)}
+    return _json(start_response, facts | {"has_input": hasattr(environ["wsgi.input"], "read")})
+
+
+def _json(start_response: Callable[..., Any], facts: dict[str, Any]) -> list[bytes]:
+    out = json.dumps(facts).encode()
+    start_response("200 OK", [("Content-Type", "application/json"), ("Content-Length", str(len(out)))])
+    return [out]
+
+
+def _broken() -> Iterator[bytes]:
+    yield b"x" * 100_000
+    raise RuntimeError("in the middle")
+
+
+class Endless:
+    """A body without an end; that its client is gone shows in :data:`closed`."""
+
+    def __iter__(self) -> Iterator[bytes]:
+        while True:
+            yield b"x" * 10_000
+
+    def close(self) -> None:
+        closed.set()
