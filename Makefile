@@ -294,6 +294,20 @@ survey-founding: build ## Measure the founding documents' tables again, with ser
 	done; \
 	if [ -n "$$failed" ]; then echo "Not all went well in:$$failed"; exit 1; fi
 
+# Twelve frameworks, 12 pages, SQLite and a PostgreSQL of its own: about an hour. One environment has Kirsch and the WSGI
+# frameworks; those on uvicorn get theirs from the survey. SURVEY_ARGS='--rounds 1 --seconds 0.5' shows that it works.
+.PHONY: survey-frameworks
+survey-frameworks: build ## Measure whole frameworks beside the bare server, with databases, into docs/survey/frameworks
+	@bash packages/kirsch-query/tests/install_databases.sh
+	@[ -x .venvs/frameworks/bin/python ] || $(BIN)/python -m venv .venvs/frameworks
+	.venvs/frameworks/bin/python -m pip --quiet --disable-pip-version-check install --force-reinstall --no-deps \
+		$(VENV)/.wheel/kirsch/*.whl $(VENV)/.wheel/kirsch-bench/*.whl --editable packages/kirsch-web
+	.venvs/frameworks/bin/python -m pip --quiet --disable-pip-version-check install -r survey/frameworks/packages.txt
+	.venvs/frameworks/bin/python survey/frameworks/run.py --check
+	.venvs/frameworks/bin/python survey/frameworks/run.py --out target/survey/frameworks $(SURVEY_ARGS)
+	@mkdir -p docs/survey/frameworks
+	cp target/survey/frameworks/survey.txt target/survey/frameworks/survey.html docs/survey/frameworks
+
 .PHONY: instructions
 instructions: build ## Count the instructions of a request under callgrind, which noise does not change
 	$(BIN)/python scripts/instructions.py

@@ -61,8 +61,19 @@ APP = """
             time.sleep(0.005)
             yield b"tick"
 
+    def staged(environ, start_response):
+        stage = environ.get("kirsch.stage", lambda name: "")
+        stage("find")
+        time.sleep(0.001)
+        before = stage("make")
+        time.sleep(0.004)
+        stage(before)
+        return answer(start_response, before.encode())
+
     def app(environ, start_response):
         path = environ["PATH_INFO"]
+        if path == "/staged":
+            return staged(environ, start_response)
         if path == "/raise":
             raise ValueError("as the test wants it")
         if path == "/missing":
@@ -170,6 +181,23 @@ def test_the_calls_of_a_request_are_shown_below_each_other(driver: str, folder: 
     for stage in ("read", "parse", "environ", "queue", "write"):
         assert f"kirsch: {stage}" in shown
     assert "demo.py:" in shown
+
+
+def test_stages_of_the_application_add_up_to_its_time(folder: Path) -> None:
+    document = profiled(folder, "demo:app", "/staged", "-n", "50")
+    stages = document["application_stages"]
+    assert list(stages) == ["find", "make", "rest"]
+    assert stages["find"]["p50"] >= 1000  # microseconds
+    assert stages["make"]["p50"] >= 4000
+    whole = document["stages"]["app"]["mean"]
+    assert sum(each["mean"] for each in stages.values()) == pytest.approx(whole, rel=0.05)
+    assert stages["rest"]["mean"] < 0.2 * whole
+    text = profile(folder, "demo:app", "/staged", "-n", "50").stdout
+    assert re.search(r"^  app .*\n    find .*\n    make .*\n    rest ", text, re.MULTILINE), text
+
+
+def test_an_application_without_stages_is_one_line(folder: Path) -> None:
+    assert "application_stages" not in profiled(folder, "demo:app", "/", "-n", "20")
 
 
 def test_the_server_s_share_is_told_for_a_rate(folder: Path) -> None:

@@ -155,6 +155,10 @@ class App:
     # Requests
 
     def __call__(self, environ: dict[str, Any], start_response: StartResponse) -> Iterable[bytes]:
+        if "kirsch.stage" in environ:  # a profiler wants the stages of this request
+            from kirsch_web import stages
+
+            return stages.answer(self, environ, start_response)
         try:
             plan = self._exact[environ["REQUEST_METHOD"]][environ["PATH_INFO"]]
         except KeyError:
@@ -259,6 +263,10 @@ class App:
         new = self.finder.request(environ)
         if (redirect.path, redirect.query) in seen:
             new.plan = self.finder.refusal(RuntimeError(f"an internal redirect came back to {redirect.path}"))
+        if "kirsch.stage" in environ:
+            from kirsch_web import stages
+
+            stages.marked(new)
         new.previous = request
         return new, set_current(new)
 

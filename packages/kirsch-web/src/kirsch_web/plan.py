@@ -45,8 +45,8 @@ class Plan:
 
     __slots__ = (
         "allow", "captured", "checks_host", "config", "direct", "fields", "finishes", "function", "hooks",
-        "html_fields", "is_index", "json_fields", "limits", "line", "method", "origins", "path", "points", "quick",
-        "quiet", "run", "shape", "start", "status", "streams",
+        "html_fields", "is_index", "json_fields", "limits", "line", "marked", "method", "origins", "path", "points",
+        "quick", "quiet", "run", "shape", "start", "status", "streams",
     )  # fmt: skip
 
     def __init__(
@@ -110,6 +110,8 @@ class Plan:
         self.quiet = not ends and method != "HEAD" and status not in NO_CONTENT
         """Whether a plain result is sent at once, because nothing runs behind its finalization."""
 
+        self.marked: Plan | None = None
+        """This plan for a profiler: see :mod:`kirsch_web.stages`."""
         self.quick: Callable[..., Iterable[bytes]] | None = None
         """Answers a fixed path in place of all of this, where that is possible; made by the application."""
 

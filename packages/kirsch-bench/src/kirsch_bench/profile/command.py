@@ -112,7 +112,16 @@ def _run(given: dict[str, Any], chosen: Settings) -> int:
         quiet="quiet" in given,
     )
     room = measurement.requests + measurement.warmup + 64
-    serving.serve(app, chosen, reports, request.path, room, lambda *server: measurement.run(profile, *server))
+    serving.serve(app, chosen, reports, request.path, 64, lambda *server: requests.ask(request, profile, *server))
+    if measurement.requests and not profile.answer.trouble:
+        # An application that tells nothing of its stages is measured without what would listen to it.
+        asked = serving.Staged(app)
+        serving.serve(asked, chosen, serving.no_report, request.path, 64, lambda _, target: request.ask(target))
+        staged = serving.Staged(app) if asked.spent else None
+        measured = staged or app
+        serving.serve(
+            measured, chosen, reports, request.path, room, lambda *server: measurement.run(profile, staged, *server)
+        )
     followed = serving.Followed(app)
     serving.serve(
         followed,

@@ -13,7 +13,7 @@ from kirsch_bench.show import plural
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from kirsch_bench.profile.results import Answer, Profile
+    from kirsch_bench.profile.results import Answer, Profile, Stage
 
 _BEFORE, _AFTER = ("read", "parse", "environ", "queue"), ("write", "other", "peer")
 
@@ -56,12 +56,23 @@ def _said(answer: Answer) -> str:
 
 def _stages(profile: Profile) -> Iterator[str]:
     yield f"Stages of {plural(len(profile.times), 'request')}, microseconds, without a tracer"
-    yield f"  {'':8} {'mean':>10} {'p50':>10} {'p99':>10} {'share':>7}"
+    rows = list(_rows(profile))
+    width = max(8, *(len(name) for name, _ in rows))
+    yield f"  {'':{width}} {'mean':>10} {'p50':>10} {'p99':>10} {'share':>7}"
+    for name, stage in rows:
+        spread = (stage.p50, stage.p99) if name.strip() != "rest" else ()
+        figures = f"{stage.mean / 1e3:10,.2f}" + "".join(f" {value / 1e3:10,.2f}" for value in spread).ljust(22)
+        yield f"  {name:{width}} {figures} {stage.share:7.1%}"
+
+
+def _rows(profile: Profile) -> Iterator[tuple[str, Stage]]:
+    """Each stage of the table, those of the application indented below it."""
     for name, stage in profile.stages.items():
         if name == "peer" and not stage.mean:
             continue
-        figures = f"{stage.mean / 1e3:10,.2f} {stage.p50 / 1e3:10,.2f} {stage.p99 / 1e3:10,.2f}"
-        yield f"  {name:8} {figures} {stage.share:7.1%}"
+        yield name, stage
+        if name == "app":
+            yield from ((f"  {inner}", each) for inner, each in profile.application_stages.items())
 
 
 def _shares(profile: Profile) -> Iterator[str]:
@@ -143,6 +154,11 @@ def document(profile: Profile) -> dict[str, Any]:
         "requests": len(profile.times),
         "stages": stages,
     }
+    if profile.spent:
+        found["application_stages"] = {
+            name: {"mean": each.mean / 1e3, "p50": each.p50 / 1e3, "p99": each.p99 / 1e3, "share": each.share}
+            for name, each in profile.application_stages.items()
+        }
     if profile.times:
         found["clock_readings"] = sum(times[2] for times in profile.times) / len(profile.times)
         found["processor"] = {
@@ -170,7 +186,7 @@ def page(profile: Profile) -> str:
         rows = [["stage", "mean us", "p50", "p99", "share"]]
         rows += [
             [name, *(f"{value / 1e3:,.2f}" for value in (each.mean, each.p50, each.p99)), f"{each.share:.1%}"]
-            for name, each in profile.stages.items()
+            for name, each in _rows(profile)
         ]
         parts += [f"<h2>Stages of {plural(len(profile.times), 'request')}</h2>", pages.table(rows)]
         parts += [f"<p>{escape(line)}</p>" for line in _shares(profile)]

@@ -83,11 +83,8 @@ class Measurement:
     connections: int
     quiet: bool
 
-    def run(self, profile: Profile, server: Server, target: Target) -> None:
-        """Send the request once, and if it is answered, ``requests`` times."""
-        profile.answer = self.request.ask(target)
-        if profile.answer.trouble or not self.requests:
-            return
+    def run(self, profile: Profile, staged: serving.Staged | None, server: Server, target: Target) -> None:
+        """Send the request ``requests`` times, to an application that :func:`ask` has had an answer of."""
         from kirsch_bench.measure import measure
         from kirsch_bench.plan import Load
         from kirsch_bench.progress import Display
@@ -109,9 +106,16 @@ class Measurement:
         worked_here = time.thread_time() - worked_here
         profile.times = serving.times(server, min(self.requests, result.requests))
         profile.result = result
+        if staged is not None:
+            profile.spent = staged.spent[-len(profile.times) :] if profile.times else []
         if profile.driver == "threads" and (answered := result.answered + result.discarded["requests"]):
             # What this thread does meanwhile, listening to the generator's process, is none of the server's.
             profile.worked = (worked - worked_here) / answered * 1e9
+
+
+def ask(request: Request, profile: Profile, _server: Server, target: Target) -> None:
+    """Send the request once, to see what the answer is."""
+    profile.answer = request.ask(target)
 
 
 def follow(request: Request, profile: Profile, followed: serving.Followed, server: Server, target: Target) -> None:

@@ -49,6 +49,8 @@ class Profile:
     environment: dict[str, Any]
     answer: Answer = field(default_factory=Answer)
     times: list[Times] = field(default_factory=list)
+    spent: list[dict[str, int]] = field(default_factory=list)
+    """Of each request, nanoseconds in the stages that the application told of; empty if it told of none."""
     result: Result | None = None
     worked: float | None = None
     """Processor time of the whole process for a request, where it can be told apart."""
@@ -87,6 +89,19 @@ class Profile:
         mean = sum(whole) / len(whole)
         found = {name: Stage.of(values, mean) for name, values in spent.items()}
         found["total"] = Stage.of(whole, mean)
+        return found
+
+    @property
+    def application_stages(self) -> dict[str, Stage]:
+        """The parts of the stage ``app``, if the application tells of them. ``rest`` is what is in none, such as
+        middleware and the clock itself: a mean alone, so that they add up to ``app``."""
+        if not self.spent or not self.times:
+            return {}
+        whole = self.stages["total"].mean
+        names = dict.fromkeys(name for each in self.spent for name in each)
+        found = {name: Stage.of([each.get(name, 0) for each in self.spent], whole) for name in names}
+        rest = max(0.0, self.stages["app"].mean - sum(each.mean for each in found.values()))
+        found["rest"] = Stage(rest, 0, 0, rest / whole if whole else 0.0)
         return found
 
     @property

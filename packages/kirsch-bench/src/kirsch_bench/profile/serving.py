@@ -100,6 +100,58 @@ class Followed:
         return self._runs[-1] if self._runs else None
 
 
+class StageClock:
+    """Nanoseconds of one request in each stage that the application tells of, by ``environ["kirsch.stage"]``."""
+
+    __slots__ = ("_at", "_stage", "spent")
+
+    def __init__(self) -> None:
+        self.spent: dict[str, int] = {}
+        self._stage = ""
+        self._at = 0
+
+    def mark(self, stage: str) -> str:
+        """Begin ``stage``, and return the name of the one that ends; an empty one is before the first."""
+        now = time.perf_counter_ns()
+        before = self._stage
+        if before:
+            self.spent[before] = self.spent.get(before, 0) + now - self._at
+        self._stage, self._at = stage, time.perf_counter_ns()
+        return before
+
+    def start(self) -> None:
+        """The application runs, or goes on."""
+        self._at = time.perf_counter_ns()
+
+    def stop(self) -> None:
+        """The application has returned: what follows is the server's time."""
+        if self._stage:
+            self.spent[self._stage] = self.spent.get(self._stage, 0) + time.perf_counter_ns() - self._at
+
+
+class Staged:
+    """An application that is asked to tell of its stages, as those of kirsch_web do."""
+
+    def __init__(self, app: Application) -> None:
+        self._app = app
+        self.spent: list[dict[str, int]] = []
+        """Of each request that told of any, in the order of their ends."""
+
+    def __call__(self, environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:
+        clock = StageClock()
+        environ["kirsch.stage"] = clock.mark
+        iterable: Iterable[bytes] = traced(self._app, environ, start_response, self._done, clock)
+        return iterable
+
+    def _done(self, run: Run) -> None:
+        if run.tracer.spent:  # type: ignore[attr-defined]
+            self.spent.append(run.tracer.spent)  # type: ignore[attr-defined]
+
+
+def no_report(_level: int, _message: str, _error: BaseException | None = None) -> None:
+    """For a request that repeats one whose reports were printed."""
+
+
 class Reports:
     """The server's reports, each printed once: many are the same for each request."""
 

@@ -34,16 +34,24 @@ class Run:
         return self.tracer.total
 
 
-def traced(app: Application, environ: dict[str, Any], start_response: Any, done: Callable[[Run], None]) -> Any:
+def traced(
+    app: Application,
+    environ: dict[str, Any],
+    start_response: Any,
+    done: Callable[[Run], None],
+    tracer: Any = None,
+) -> Any:
     """Call ``app`` and give back what it returns, or stands in for it; ``done`` is called once, when all is over.
 
     Blocks pass one by one. A list or a tuple is given back as it is, for the server can tell its length, and so is
-    what ``wsgi.file_wrapper`` made, for the server sends it without reading.
+    what ``wsgi.file_wrapper`` made, for the server sends it without reading. ``tracer`` may be any other object whose
+    ``start()`` and ``stop()`` are called around the application's own time.
 
     Raises what the application raises, and BusyError before it is called where :func:`kirsch.profile.tracer.is_free`
     does not hold.
     """
-    run = Run(environ.get("REQUEST_METHOD", ""), environ.get("SCRIPT_NAME", "") + environ.get("PATH_INFO", ""))
+    path = environ.get("SCRIPT_NAME", "") + environ.get("PATH_INFO", "")
+    run = Run(environ.get("REQUEST_METHOD", ""), path, tracer=tracer or Tracer())
     tracer = run.tracer
     tracer.start()
     try:

@@ -1,0 +1,140 @@
+"""Where the time of a request goes inside the application: dispatch, body, tools, handler, finalize.
+
+A profiler puts a callable into ``environ["kirsch.stage"]``, as ``kirsch profile`` does. It is called with the name of
+the stage that begins, and returns that of the stage that ends; a request is in one stage at a time, so the stages add
+up.
+
+``dispatch``
+    finding the plan, and what runs between the hooks
+``body``
+    reading and parsing the body
+``tools``
+    hooks and tools
+``handler``
+    converting the parameters, the handler, and each step of a streamed response
+``finalize``
+    making the response of what the handler returned; error pages
+
+Without the callable nothing here is imported: a request that is not profiled pays for one branch.
+"""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+from kirsch_web.app import Stream
+from kirsch_web.hooks import POINTS
+from kirsch_web.request import Request, reset_current, set_current
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from kirsch_web.app import App
+    from kirsch_web.bodies import Form
+    from kirsch_web.plan import Plan
+
+KEY = "kirsch.stage"
+"""Of ``environ``: the callable that is told of each stage."""
+
+STAGES = ("dispatch", "body", "tools", "handler", "finalize")
+
+
+def answer(app: App, environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
+    """Answer one request as ``app`` does, and tell of each stage."""
+    mark = environ[KEY]
+    mark("dispatch")
+    request = marked(app._request(environ))
+    token = set_current(request)
+    try:
+        body = app._respond(request, start_response)
+        return _Steps(body, mark) if isinstance(body, Stream) else body
+    finally:
+        reset_current(token)
+
+
+def marked(request: Request) -> Request:
+    """``request``, which tells of its stages from now on."""
+    request.__class__ = _MarkedRequest
+    plan = request.plan
+    if plan.marked is None:
+        plan.marked = _marked_plan(plan)
+    request.plan = plan.marked
+    return request
+
+
+def _marked_plan(plan: Plan) -> Plan:
+    found = copy.copy(plan)
+    found.run = _in_stage("handler", plan.run, after="finalize")
+    found.points = copy.copy(plan.points)
+    for point in POINTS:
+        callback = getattr(plan.points, point)
+        if callback is not None:
+            setattr(found.points, point, _in_stage("tools", callback))
+    found.marked = found
+    return found
+
+
+def _in_stage(name: str, callback: Callable[[Request], object], after: str = "") -> Callable[[Request], object]:
+    """``callback`` in a stage; behind it comes the stage ``after``, or that of before."""
+
+    def run(request: Request) -> object:
+        mark = request.environ[KEY]
+        before = mark(name)
+        try:
+            return callback(request)
+        finally:
+            mark(after or before)
+
+    return run
+
+
+class _MarkedRequest(Request):
+    """A request that tells when its body is read."""
+
+    def _read(self, read: Callable[[], Any]) -> Any:
+        mark = self.environ[KEY]
+        before = mark("body")
+        try:
+            return read()
+        finally:
+            mark(before)
+
+    def body(self) -> bytes:
+        data: bytes = self._read(super().body)
+        return data
+
+    @property
+    def form(self) -> Form:
+        found: Form = self._read(lambda: Request.form.fget(self))  # type: ignore[attr-defined]
+        return found
+
+    def json(self) -> Any:
+        return self._read(super().json)
+
+
+class _Steps:
+    """A streamed body, whose steps are the handler's."""
+
+    def __init__(self, stream: Stream, mark: Callable[[str], str]) -> None:
+        self._stream = stream
+        self._mark = mark
+
+    def __iter__(self) -> _Steps:
+        return self
+
+    def __next__(self) -> bytes:
+        before = self._mark("handler")
+        try:
+            return next(self._stream)
+        finally:
+            self._mark(before)
+
+    def close(self) -> None:
+        """The end of the response."""
+        before = self._mark("handler")
+        try:
+            self._stream.close()
+        finally:
+            self._mark(before)
