@@ -141,7 +141,7 @@ test-query-quick: ## Compare 2,000 random queries of kirsch-query with Python on
 # What takes minutes: the same with 100,000 random queries and 10,000 random histories on each database.
 .PHONY: test-query-all
 test-query-all: ## Run kirsch-query's tests with 100,000 random queries and 10,000 histories on each database
-	QUERY_CASES=100000 QUERY_HISTORIES=10000 $(MAKE) test-query QUERY_ARGS="--timeout 1500 $(QUERY_ARGS)"
+	QUERY_CASES=100000 QUERY_HISTORIES=10000 $(MAKE) test-query QUERY_ARGS="$(QUERY_ARGS)"
 
 .PHONY: test-query
 test-query: $(QUERY_VENV)/.stamps/test ## Run kirsch-query's tests on SQLite, PostgreSQL and MariaDB; QUERY_CASES=20000 tries more
@@ -154,6 +154,24 @@ $(QUERY_VENV)/.stamps/test: $(QUERY)/pyproject.toml
 	$(QUERY_VENV)/bin/python -m pip --quiet --disable-pip-version-check install 'pip>=25.1'
 	cd $(QUERY) && "$(abspath $(QUERY_VENV))/bin/python" -m pip --quiet --disable-pip-version-check install --group test --editable .
 	@mkdir -p $(@D) && touch $@
+
+.PHONY: test-query-pythons
+test-query-pythons: ## Run kirsch-query's tests on every CPython >= 3.10 and PyPy >= 3.10 that is found
+	@failed=""; found="$$(.ci/pythons)"; \
+	pypy="$$(command -v pypy3)"; \
+	if [ -n "$$pypy" ] && "$$pypy" -c 'import sys; sys.exit(sys.version_info < (3, 10))'; then \
+		found="$$found"$$'\n'"pypy $$pypy"; \
+	else \
+		echo "Not tested: PyPy 3.10 or newer is not on PATH$${pypy:+ ($$("$$pypy" -c 'import platform; print("PyPy", platform.python_version())') is)}."; \
+	fi; \
+	while read -r version python; do \
+		echo "== Python $$version ($$python)"; \
+		$(MAKE) test-query QUERY_VENV=.venvs/query-$$version PYTHON="$$python" </dev/null || failed="$$failed $$version"; \
+	done <<<"$$found"; \
+	for version in 3.10 3.11 3.12 3.13 3.14 3.15; do \
+		grep -q "^$$version " <<<"$$found" || echo "Not tested: CPython $$version is not on PATH and not in pyenv."; \
+	done; \
+	if [ -n "$$failed" ]; then echo "Failed on:$$failed"; exit 1; fi
 
 # Pony, Peewee and Django in an environment of their own.
 .PHONY: bench-query

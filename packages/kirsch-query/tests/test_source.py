@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import decimal
 import importlib
+import os.path
 import subprocess
 import sys
 import zipfile
+from decimal import Decimal as aliased
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -57,6 +60,16 @@ def test_a_lambda_over_several_lines() -> None:
         )
     )
     assert kept(query, 1, 2, 4) == [2]
+
+
+def test_a_call_of_what_the_module_imports() -> None:
+    """CPython 3.12 and later compile it in another way than a call of other names."""
+    query = where(lambda b: b.price < decimal.Decimal("3.5") and os.path.basename("x") == "x")
+    assert kept(query, 3, 4) == [3]
+    assert kept(where(lambda b: b.price < aliased("3.5")), 3, 4) == [3]
+    import decimal as local
+
+    assert kept(where(lambda b: b.price < local.Decimal("3.5")), 3, 4) == [3]
 
 
 def test_names_are_read_at_each_use() -> None:

@@ -211,7 +211,9 @@ def _counted(asked: _Query, expression: Callable[[Sequence[Any]], Any], memory: 
             continue
         statement, exact = made
         if exact and not any(each is not None for each in held):
-            yield asked.session.execute(statement.with_only_columns(expression(asked.targets))).scalar_one()
+            # Keeping the tables: a condition that is always true names none.
+            aggregate = statement.with_only_columns(expression(asked.targets), maintain_column_froms=True)
+            yield asked.session.execute(aggregate).scalar_one()
             continue
         for row in asked.rows(statement):
             given = iter(row)

@@ -75,15 +75,15 @@ def _find(code: CodeType, function: FunctionType) -> Source:
     except (OSError, TypeError, IndexError):
         raise SourceError(f"the source of {name} at {where} cannot be read", hint=_AS_TEXT) from None
     try:
-        tree = _parsed(code.co_filename, tuple(lines))
+        functions, imported = _parsed(code.co_filename, tuple(lines))
     except (SyntaxError, ValueError):
         raise SourceError(
             f"the source of {name} at {where} has changed since it was imported: it does not parse",
             hint="Import the module again, or restart.",
         ) from None
-    candidates = tree.get(code.co_firstlineno, [])
+    candidates = functions.get(code.co_firstlineno, [])
     for node, private in candidates:
-        if _compiles_to(node, private, code):
+        if _compiles_to(node, private, imported, code):
             return _checked(node, private, code.co_filename, lines)
     if any(isinstance(node, ast.AsyncFunctionDef) for node, _ in candidates):
         raise SourceError(f"{name} at {where} is asynchronous", hint="A query is a plain function.")
@@ -99,24 +99,33 @@ _Candidate = tuple[ast.Lambda | ast.FunctionDef | ast.AsyncFunctionDef, str]
 
 # A few files at a time: a tree is large, and a file's queries are mostly read one after the other.
 @functools.lru_cache(maxsize=16)
-def _parsed(filename: str, lines: tuple[str, ...]) -> dict[int, list[_Candidate]]:
-    """The functions of a file by the line that their code objects name, each with the class around it."""
+def _parsed(filename: str, lines: tuple[str, ...]) -> tuple[dict[int, list[_Candidate]], frozenset[str]]:
+    """The functions of a file by the line that their code objects name, each with the class around it.
+
+    Then the names that the module itself imports: from 3.12 on, the compiler calls their attributes in another way.
+    """
     found: dict[int, list[_Candidate]] = {}
-    todo: list[tuple[ast.AST, str]] = [(ast.parse("".join(lines), filename), "")]
+    imported: set[str] = set()
+    todo: list[tuple[ast.AST, str, bool]] = [(ast.parse("".join(lines), filename), "", True)]
     while todo:
-        node, private = todo.pop()
+        node, private, outside = todo.pop()
+        if outside and isinstance(node, ast.Import | ast.ImportFrom):
+            imported.update(each.asname or each.name.partition(".")[0] for each in node.names)
         if isinstance(node, ast.Lambda | ast.FunctionDef | ast.AsyncFunctionDef):
             first = node.lineno
             if not isinstance(node, ast.Lambda):
                 first = min([first, *(each.lineno for each in node.decorator_list)])
             found.setdefault(first, []).append((node, private))
+            outside = False
         if isinstance(node, ast.ClassDef):
-            private = node.name
-        todo += [(child, private) for child in ast.iter_child_nodes(node)]
-    return found
+            private, outside = node.name, False
+        todo += [(child, private, outside) for child in ast.iter_child_nodes(node)]
+    return found, frozenset(imported)
 
 
-def _compiles_to(node: ast.Lambda | ast.FunctionDef | ast.AsyncFunctionDef, private: str, code: CodeType) -> bool:
+def _compiles_to(
+    node: ast.Lambda | ast.FunctionDef | ast.AsyncFunctionDef, private: str, imported: frozenset[str], code: CodeType
+) -> bool:
     """Whether a function's node compiles to ``code``, apart from line and column numbers."""
     arguments = node.args
     plain = ast.arguments(
@@ -149,7 +158,9 @@ def _compiles_to(node: ast.Lambda | ast.FunctionDef | ast.AsyncFunctionDef, priv
     for scope in (outer, around):
         if "type_params" in scope._fields:
             setattr(scope, "type_params", [])  # noqa: B010 - which older versions do not have
-    module = ast.fix_missing_locations(ast.Module([around], []))
+    names = imported.intersection(each.id for each in ast.walk(node) if isinstance(each, ast.Name))
+    imports: list[ast.stmt] = [ast.Import([ast.alias(name)]) for name in sorted(names)]
+    module = ast.fix_missing_locations(ast.Module([*imports, around], []))
     try:
         compiled = compiled_quietly(module, code.co_filename, "exec", code.co_flags & _FUTURE)
     except (SyntaxError, ValueError):
