@@ -15,7 +15,7 @@ from models import Item, Owner, Thing, insert, wipe
 
 TRAPS = [
     # Division rounds down, a remainder has the sign of the divisor, and / gives fractions.
-    "x.j / 2 == 3.5", "x.j // 2 == -4", "x.j % 2 == 1", "x.j % -3 == -2", "x.j // -2 == 3", "x.i / x.j > 0", "1 / x.i == 1",
+    "x.j / 2 == 3.5", "x.j // 2 == -4", "x.j % 2 == 1", "x.j % -3 == -2", "x.i % -2147483648 == 0", "x.i * -2147483648 == 0", "x.j // -1000000000 == 0", "x.j // -2 == 3", "x.i / x.j > 0", "1 / x.i == 1",
     # Letter case, accents, trailing spaces, wildcards, characters beyond 16 bits.
     "x.t == 'A'", "x.t == 'a '", "x.t == 'e'", "x.t < 'B'", "x.t > '\\uffff'", "x.t.startswith('A')", "x.t.startswith('_')", "x.t.endswith('%')",
     "'%' in x.t", "'B' in x.t", "len(x.t) == 1", "len(x.t) == 2", "x.t in ('A', 'e', '😀')", "x.t not in ('A',)", "x.t[-2:] == 'bc'", "x.t[0] == 'a'",

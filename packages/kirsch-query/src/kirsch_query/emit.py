@@ -214,7 +214,8 @@ for _name, _sign in (("add", "+"), ("sub", "-"), ("mul", "*")):
 
 def _modulo(x: str, y: str) -> str:
     """With the sign of the divisor, as in Python; NULL where that is zero."""
-    return f"mod(mod({x}, nullif({y}, 0)) + {y}, nullif({y}, 0))"
+    # + 0, since MariaDB's mod() of numbers that have more than nine digits gives a -0, which it says is less than 0.
+    return f"(mod(mod({x}, nullif({y}, 0)) + {y}, nullif({y}, 0)) + 0)"
 
 
 def _modulo_sqlite(x: str, y: str) -> str:

@@ -85,6 +85,9 @@ def _find(code: CodeType, function: FunctionType) -> Source:
     for node, private in candidates:
         if _compiles_to(node, private, imported, code):
             return _checked(node, private, code.co_filename, lines)
+    for node, private in candidates:
+        if isinstance(node, ast.FunctionDef) and node.name == code.co_name:
+            _checked(node, private, code.co_filename, lines)  # of more than one statement: that is the clearer message
     if any(isinstance(node, ast.AsyncFunctionDef) for node, _ in candidates):
         raise SourceError(f"{name} at {where} is asynchronous", hint="A query is a plain function.")
     raise SourceError(
