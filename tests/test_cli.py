@@ -359,7 +359,7 @@ def test_help_names_the_subcommands() -> None:
         shown = "".join(line.strip() for line in usage)
         installed = sorted(each.name for each in entry_points(group="kirsch.commands"))
         assert {"bench", "profile", "survey"} <= set(installed)
-        assert shown == f"kirsch check|top|completion|man|{'|'.join(installed)}|help ..."
+        assert shown == f"kirsch check|top|static|completion|man|{'|'.join(installed)}|help ..."
 
 
 def test_commands_of_kirsch_web_run(tmp_path: Path) -> None:
@@ -386,7 +386,7 @@ def test_help_all_names_every_setting(args: list[str]) -> None:
         assert all(flag in shown for flag in each.flags)
 
 
-@pytest.mark.parametrize("name", ["check", "top", "bench", "survey", "profile", "completion", "man"])
+@pytest.mark.parametrize("name", ["check", "top", "bench", "survey", "profile", "completion", "man", "static"])
 def test_help_of_a_command_is_what_the_command_prints(name: str) -> None:
     done = run("help", name)
     assert (done.returncode, done.stderr) == (0, "")

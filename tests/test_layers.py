@@ -32,6 +32,7 @@ LAYERS = (
     "completion",
     "man",
     "top",
+    "static",
     "supervisor",
     "config.sources",
     "hooks",

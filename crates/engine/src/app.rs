@@ -3,7 +3,7 @@
 use crate::net::{Net, Peer};
 use crate::protocol::Protocol;
 use crate::spool::Body;
-use wire::message::{Fault, PartialRequestLine, RequestHead};
+use wire::message::{Draft, Fault, PartialRequestLine, RequestHead};
 
 /// How far an application got with a response.
 #[derive(Debug)]
@@ -63,6 +63,8 @@ pub enum Report {
     FileShrank,
     /// Code of ours panicked while it served a connection; the message. That connection is gone.
     Panicked(String),
+    /// A static file could not be read: its path, and why.
+    StaticFileFailed(String),
     /// A request body could not be kept in a file; its request got 507 or 500.
     SpoolFailed(std::io::Error),
 }
@@ -156,6 +158,12 @@ pub trait App: Sized {
 
     /// The engine has answered by itself what never became a request. `line` is what could be read of its request line.
     fn refused(&mut self, refusal: Refusal, line: Option<PartialRequestLine<'_>>, connection: &mut Self::Connection);
+
+    /// The engine has answered a request with a static file, or said why there is none. `body_bytes`: of the response's
+    /// body.
+    fn served(&mut self, head: &RequestHead<'_>, response: &Draft, body_bytes: u64, connection: &mut Self::Connection) {
+        let _ = (head, response, body_bytes, connection);
+    }
 
     /// Something happened that an operator should know.
     fn report(&mut self, report: Report);

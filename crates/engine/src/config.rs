@@ -2,6 +2,8 @@
 
 use crate::memory::BodyMemory;
 use crate::protocol::ProtocolKind;
+use crate::responder::StaticFiles;
+use std::sync::Arc;
 use std::time::Duration;
 use wire::message::Limits;
 
@@ -51,6 +53,8 @@ pub struct Config {
     /// GET and HEAD of this path, with whatever query, are answered by the engine: how the server is. Empty for none.
     /// Of each connection that has to wait, a few bytes are read then, to see whether it asks for this.
     pub health_path: String,
+    /// Requests that the engine answers with files.
+    pub static_files: Option<Arc<StaticFiles>>,
     /// For so long somebody may hold up everything before the server counts as stalled; `None` for ever.
     pub stalled_after: Option<Duration>,
 }
@@ -76,6 +80,7 @@ impl Default for Config {
             queue_timeout: Some(Duration::from_secs(60)),
             server: "kirsch".into(),
             health_path: String::new(),
+            static_files: None,
             stalled_after: Some(Duration::from_secs(30)),
         }
     }

@@ -21,6 +21,7 @@ mod body;
 mod call;
 mod ending;
 mod expiring;
+mod files;
 mod head;
 mod inbound;
 mod multiplexed;
@@ -320,7 +321,7 @@ impl<A: App> Connection<A> {
             return Step::Stop(self.abort(context, app));
         }
         if self.has_output() {
-            return Step::Stop(NextAction::Wait);
+            return Step::Stop(if self.send.waiting.is_paused() { NextAction::Again } else { NextAction::Wait });
         }
         match self.lifecycle {
             Lifecycle::Open => {

@@ -7,7 +7,7 @@ use crate::config::Config;
 use crate::deadline::{Millis, Sweep};
 use crate::health::Health;
 use crate::meter::Meter;
-use crate::responder::HealthResponder;
+use crate::responder::{FileResponder, HealthResponder};
 use crate::stages::Stages;
 use crate::statistics::Statistics;
 use std::time::Duration;
@@ -58,6 +58,8 @@ impl Phase {
 pub(crate) struct EngineContext<A: App> {
     pub(crate) config: Config,
     pub(crate) now: Millis,
+    /// Seconds since 1970, which the stamp shows.
+    pub(crate) wall: u64,
     pub(crate) stamp: Stamp,
     pub(crate) statistics: Statistics,
     pub(crate) sweep: Sweep,
@@ -87,6 +89,8 @@ pub(crate) struct EngineContext<A: App> {
     pub(crate) observer: Option<Box<Stages>>,
     /// Answers what asks for the server's health.
     pub(crate) responder: HealthResponder,
+    /// Answers what asks for a static file.
+    pub(crate) files: Option<Box<FileResponder>>,
     /// Responses that cannot go on, for the application to let go of.
     pub(crate) abandoned: Vec<A::Response>,
 }
@@ -94,9 +98,11 @@ pub(crate) struct EngineContext<A: App> {
 impl<A: App> EngineContext<A> {
     pub(crate) fn new(config: Config, stamp: Stamp) -> Self {
         let responder = HealthResponder::new(&config.health_path);
+        let files = config.static_files.clone().map(|files| Box::new(FileResponder::new(files)));
         Self {
             config,
             now: 0,
+            wall: 0,
             stamp,
             statistics: Statistics::default(),
             sweep: Sweep::new(),
@@ -114,6 +120,7 @@ impl<A: App> EngineContext<A> {
             round: 0,
             observer: None,
             responder,
+            files,
             abandoned: Vec::new(),
         }
     }

@@ -85,6 +85,7 @@ pub use observe::Stage;
 pub use os::{Bell, Os, Poller, Waker};
 pub use protocol::{AnyProtocol, Event, Http1, Protocol, ProtocolKind, Reset, ResponseSender, StreamId};
 pub use reply::Reply;
+pub use responder::{StaticFiles, StaticOptions};
 pub use scheduler::ticker::{Pace, SLOW_TICK, STEADY_TICK, Ticker, Wanted};
 pub use spool::Body;
 pub use stages::{StageClock, Times};

@@ -22,6 +22,8 @@ pub(crate) const STEP: u64 = 4 << 10;
 pub(crate) const HEAD: u64 = 4 << 10;
 /// Decoding a chunk or a trailer field of a body.
 pub(crate) const CHUNK: u64 = 64;
+/// Finding a static file, and opening it.
+pub(crate) const FILE: u64 = 8 << 10;
 /// A `write` to a file, without its bytes.
 pub(crate) const WRITE: u64 = 4 << 10;
 

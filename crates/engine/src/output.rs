@@ -9,15 +9,22 @@ use std::collections::VecDeque;
 use std::fs::File;
 use std::io::{self, IoSlice};
 use std::os::unix::fs::FileExt;
+use std::sync::Arc;
 
 /// Bytes that follow each other are kept in pieces of up to this size, however few come at a time.
 const JOINED_AT_MOST: usize = 64 << 10;
+
+/// Bytes of files that one flush sends at most: a client that reads fast, and a disk that is slow, keep others waiting no
+/// longer.
+const FILE_SHARE: u64 = 1 << 20;
 
 /// Bytes that could not be sent yet, oldest first.
 #[derive(Debug)]
 pub(crate) struct Output<C> {
     pieces: VecDeque<Piece<C>>,
     file_shrank: bool,
+    /// The last flush stopped although the transport would have taken more.
+    is_paused: bool,
 }
 
 #[derive(Debug)]
@@ -32,13 +39,13 @@ enum Piece<C> {
         end: usize,
     },
     File {
-        file: File,
+        file: Arc<File>,
         offset: u64,
         left: u64,
     },
     /// A file of ours, which holds what memory should not.
     Spill {
-        file: File,
+        file: Arc<File>,
         offset: u64,
         left: u64,
     },
@@ -46,7 +53,7 @@ enum Piece<C> {
 
 impl<C: AsRef<[u8]>> Output<C> {
     pub(crate) fn new() -> Self {
-        Self { pieces: VecDeque::new(), file_shrank: false }
+        Self { pieces: VecDeque::new(), file_shrank: false, is_paused: false }
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -55,11 +62,17 @@ impl<C: AsRef<[u8]>> Output<C> {
 
     pub(crate) fn clear(&mut self) {
         self.pieces.clear();
+        self.is_paused = false;
     }
 
     /// Whether a file was shorter than it was said to be, so that the response cannot go on.
     pub(crate) fn has_file_shrunk(&self) -> bool {
         self.file_shrank
+    }
+
+    /// Whether the last flush has left what the transport would take: no readiness is reported for it.
+    pub(crate) fn is_paused(&self) -> bool {
+        self.is_paused
     }
 
     /// Bytes that wait in memory.
@@ -90,7 +103,7 @@ impl<C: AsRef<[u8]>> Output<C> {
         }
     }
 
-    pub(crate) fn push_file(&mut self, file: File, offset: u64, length: u64) {
+    pub(crate) fn push_file(&mut self, file: Arc<File>, offset: u64, length: u64) {
         if length > 0 {
             self.pieces.push_back(Piece::File { file, offset, left: length });
         }
@@ -105,7 +118,7 @@ impl<C: AsRef<[u8]>> Output<C> {
         let grows = behind.is_some_and(|last| matches!(self.pieces[last], Piece::Spill { .. }));
         let new = if grows { None } else { Some(tempfile::tempfile()?) };
         let (file, end) = match (&new, behind.map(|last| &self.pieces[last])) {
-            (None, Some(Piece::Spill { file, offset, left })) => (file, offset + left),
+            (None, Some(Piece::Spill { file, offset, left })) => (&**file, offset + left),
             (Some(file), _) => (file, 0),
             (None, _) => return Ok(()),
         };
@@ -121,7 +134,7 @@ impl<C: AsRef<[u8]>> Output<C> {
         }
         self.pieces.truncate(first);
         match (new, self.pieces.back_mut()) {
-            (Some(file), _) => self.pieces.push_back(Piece::Spill { file, offset: 0, left: written }),
+            (Some(file), _) => self.pieces.push_back(Piece::Spill { file: file.into(), offset: 0, left: written }),
             (None, Some(Piece::Spill { left, .. })) => *left += written,
             (None, _) => {}
         }
@@ -161,9 +174,11 @@ impl<C: AsRef<[u8]>> Output<C> {
         Ok(())
     }
 
-    /// Sends as much as the transport takes and adds to `moved` how much that was. An error means that the peer is gone,
+    /// Sends as much as the transport takes, but no more than a share of a file, and adds to `moved` how much that was. An error means that the peer is gone,
     /// or that a file is shorter than it was said to be; something may have been sent before.
     pub(crate) fn flush(&mut self, transport: &mut impl Transport, moved: &mut u64) -> io::Result<()> {
+        self.is_paused = false;
+        let mut share = FILE_SHARE;
         loop {
             let file_follows = matches!(self.pieces.get(1), Some(Piece::File { .. } | Piece::Spill { .. }));
             let Some(piece) = self.pieces.front_mut() else { break };
@@ -172,8 +187,16 @@ impl<C: AsRef<[u8]>> Output<C> {
                 Piece::Chunk { chunk, sent, end } => {
                     transport.send(&[IoSlice::new(&chunk.as_ref()[*sent..*end])], false)?
                 }
+                Piece::File { .. } | Piece::Spill { .. } if share == 0 => {
+                    self.is_paused = true;
+                    break;
+                }
                 Piece::File { file, offset, left } | Piece::Spill { file, offset, left } => {
-                    transport.send_file(file, *offset, *left)?
+                    let outcome = transport.send_file(file, *offset, share.min(*left))?;
+                    if let Moved::Bytes(count) = outcome {
+                        share = share.saturating_sub(count as u64);
+                    }
+                    outcome
                 }
             };
             let Moved::Bytes(count) = outcome else { break };
@@ -252,8 +275,8 @@ mod tests {
         output.push_bytes(b"head");
         output.push_chunk(letters(b'a', 30_000), 10, 29_000);
         output.push_bytes(b"between");
-        output.push_file(file(&letters(b'b', 50_000)), 100, 40_000);
-        output.push_file(file(&letters(b'c', 10)), 0, 10);
+        output.push_file(file(&letters(b'b', 50_000)).into(), 100, 40_000);
+        output.push_file(file(&letters(b'c', 10)).into(), 0, 10);
         output.push_chunk(letters(b'd', 20_000), 0, 20_000);
         output.push_bytes(b"end");
         let parts: [&[u8]; 7] = [
@@ -288,7 +311,7 @@ mod tests {
         let mut output = Output::new();
         output.push_bytes(b"");
         output.push_chunk(letters(b'a', 10), 5, 5);
-        output.push_file(file(b"x"), 0, 0);
+        output.push_file(file(b"x").into(), 0, 0);
         assert!(output.is_empty());
     }
 
@@ -314,7 +337,7 @@ mod tests {
         let (mut near, mut far) = narrow();
         let mut output: Output<Vec<u8>> = Output::new();
         output.push_bytes(b"head");
-        output.push_file(file(b"short"), 2, 4);
+        output.push_file(file(b"short").into(), 2, 4);
         let mut sent = 0;
         assert_eq!(output.flush(&mut near, &mut sent).unwrap_err().kind(), io::ErrorKind::UnexpectedEof);
         assert_eq!(sent, 7);

@@ -177,12 +177,12 @@ impl<A: App> Reply<'_, A> {
         let (admitted, verdict) = in_flight.sender.open(length, &mut self.out.bytes);
         in_flight.produced += admitted;
         if self.protocol.is_multiplexed() {
-            self.backlog().output.push_file(file, offset, admitted);
+            self.backlog().output.push_file(file.into(), offset, admitted);
             self.pump();
             return verdict;
         }
         self.out.move_to(self.output);
-        self.output.push_file(file, offset, admitted);
+        self.output.push_file(file.into(), offset, admitted);
         in_flight.sender.close(admitted, &mut self.out.bytes);
         verdict
     }

@@ -1,4 +1,14 @@
-//! Answers that the engine gives without the application.
+//! Answers that the engine gives without the application: to health checks with a page, to requests for static files with
+//! what is in a directory.
+
+mod cache;
+mod directory;
+mod files;
+#[cfg(test)]
+mod tests;
+
+pub(crate) use files::{Answer, Body, FileResponder, Source};
+pub use files::{StaticFiles, StaticOptions};
 
 use crate::health::Health;
 use crate::statistics::Statistics;

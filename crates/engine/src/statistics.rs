@@ -23,6 +23,8 @@ pub struct Statistics {
     pub refused: u64,
     /// Answered health checks.
     pub health_checks: u64,
+    /// Requests answered with a static file, or because there is none.
+    pub static_files: u64,
     /// Responses by the first digit of their status, 1 to 5: those of the application and error pages, without health
     /// checks. A status above 599 counts as 5. The only counted response with 1 is `100 Continue`.
     pub statuses: [u64; 5],

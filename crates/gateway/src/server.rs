@@ -13,12 +13,16 @@ use crate::log_writer;
 use crate::object::Object;
 use crate::scoreboard::{Scoreboard, Stopwatch};
 use crate::wsgi::{ScriptName, ServerFacts, Wsgi};
-use engine::{BodyMemory, Config, ENGINES_MAX, Engine, EngineGroup, Os, ProtocolKind, STOP_GRACE, Stage, Times};
-use pyo3::exceptions::{PyRuntimeError, PyTypeError, PyValueError};
+use engine::{
+    BodyMemory, Config, ENGINES_MAX, Engine, EngineGroup, Os, ProtocolKind, STOP_GRACE, Stage, StaticFiles,
+    StaticOptions, Times,
+};
+use pyo3::exceptions::{PyOSError, PyRuntimeError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use std::collections::BTreeMap;
 use std::io::{self, PipeReader, PipeWriter, Read, Write};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -419,6 +423,7 @@ fn engine_config(given: &NativeConfig<'_>) -> PyResult<Config> {
         queue_timeout: given.take_seconds("queue_timeout")?,
         server: given.take("server_header")?,
         health_path: path("health_path", given.take("health_path")?)?,
+        static_files: static_files(given)?,
         stalled_after: given.take_seconds("stall_timeout")?,
     })
 }
@@ -431,6 +436,33 @@ fn protocol(name: &str) -> PyResult<ProtocolKind> {
         "uwsgi" => ProtocolKind::Uwsgi,
         "scgi" => ProtocolKind::Scgi,
         _ => return Err(PyValueError::new_err(format!("protocols: {name:?} is none of http, fastcgi, uwsgi, scgi"))),
+    })
+}
+
+/// The directories of static files, opened; `None` if there are none.
+fn static_files(given: &NativeConfig<'_>) -> PyResult<Option<Arc<StaticFiles>>> {
+    let directories: Vec<(String, String)> = given.take("static")?;
+    let max_age: f64 = given.take("static_max_age")?;
+    let options = StaticOptions {
+        max_age: Some(seconds("static_max_age", max_age)?.unwrap_or_default()),
+        immutable: given.take("static_immutable")?,
+        index: given.take("static_index")?,
+        falls_through: given.take::<String>("static_missing")? == "app",
+        follows_symlinks: given.take::<String>("static_symlinks")? == "anywhere",
+    };
+    if directories.is_empty() {
+        return Ok(None);
+    }
+    let mappings = directories.iter().map(|(prefix, directory)| (prefix.as_str(), Path::new(directory)));
+    StaticFiles::open(mappings, &options).map(|files| Some(Arc::new(files))).map_err(|(at, error)| {
+        let (prefix, directory) = &directories[at];
+        let place = if prefix.is_empty() { "/" } else { prefix };
+        let number = error.raw_os_error().unwrap_or_default();
+        let text = error.to_string();
+        let text = text.split(" (os error").next().unwrap_or_default();
+        let message =
+            format!("{text}; --static serves the files of this directory at {place}: create it, or correct the path");
+        PyOSError::new_err((number, message, directory.clone()))
     })
 }
 

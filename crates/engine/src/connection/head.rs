@@ -47,6 +47,14 @@ impl<A: App> Connection<A> {
                     self.refuse_stream(stream, context, app);
                     return (used, None);
                 }
+                let (now, wall) = (context.now, context.wall);
+                if let Some(answer) = context.files.as_mut().and_then(|files| files.answer(&head, now, wall)) {
+                    let body_bytes = if head.method == b"HEAD" { 0 } else { answer.body_bytes() };
+                    app.served(&head, answer.draft(), body_bytes, known(&mut self.app));
+                    let has_body = !head.body.is_empty();
+                    self.send_file(stream, facts, &answer, has_body, context, app);
+                    return (used, None);
+                }
                 context.observer.switch(call, Stage::Environ);
                 let request = app.begin(&head, known(&mut self.app));
                 context.observer.switch(call, Stage::Parse);
@@ -136,7 +144,7 @@ impl<A: App> Connection<A> {
     }
 
     /// A head has been read: whatever is waited for next is waited for from now on.
-    fn note_begin(&mut self, facts: RequestOf<A>, context: &mut EngineContext<A>) {
+    pub(super) fn note_begin(&mut self, facts: RequestOf<A>, context: &mut EngineContext<A>) {
         if self.history == super::History::New {
             let is_brief = A::Protocol::is_last(facts);
             context.brief_in_a_row = if is_brief { context.brief_in_a_row.saturating_add(1) } else { 0 };

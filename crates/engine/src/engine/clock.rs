@@ -70,6 +70,7 @@ impl Clock {
         let second = now.wall.as_secs();
         if second != self.second {
             self.second = second;
+            context.wall = second;
             context.stamp.set_time(second);
         }
     }

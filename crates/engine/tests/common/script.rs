@@ -180,6 +180,7 @@ pub(crate) enum Event {
     AcceptPaused(Pause),
     Panicked(String),
     SpoolFailed,
+    StaticFileFailed,
     FileShrank,
 }
 
@@ -676,6 +677,7 @@ impl<K: Kind> App for Script<K> {
             Report::Panicked(message) => Event::Panicked(message),
             Report::SpoolFailed(_) => Event::SpoolFailed,
             Report::FileShrank => Event::FileShrank,
+            Report::StaticFileFailed(_) => Event::StaticFileFailed,
         });
     }
 }

@@ -18,7 +18,7 @@ use engine::{AcceptPause, App, Body, Os, Peer, Refusal, Report};
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 use std::time::Duration;
-use wire::message::{BodyLength, PartialRequestLine, RequestHead};
+use wire::message::{BodyLength, Draft, PartialRequestLine, RequestHead};
 
 /// Severities of `logging`.
 pub(super) const ERROR: u8 = 40;
@@ -234,6 +234,15 @@ impl<I: Interface> App for WithGil<AppState<I>> {
         }
     }
 
+    fn served(&mut self, head: &RequestHead<'_>, response: &Draft, body_bytes: u64, connection: &mut Self::Connection) {
+        let (py, app) = self.parts();
+        if let Some(log) = &mut app.access_log {
+            let entry = Entry::new(head, connection.peer);
+            let response = Response { status: response.status(), body_bytes, draft: Some(response) };
+            log.write(py, &entry, response, None, None);
+        }
+    }
+
     fn report(&mut self, report: Report) {
         let (level, message) = match report {
             Report::AcceptPaused(AcceptPause::Connections(most)) => {
@@ -252,6 +261,7 @@ impl<I: Interface> App for WithGil<AppState<I>> {
             Report::FileShrank => {
                 (ERROR, "a file became shorter while it was sent, and its response was cut".to_owned())
             }
+            Report::StaticFileFailed(message) => (ERROR, message),
             Report::Panicked(message) => (ERROR, format!("this is a bug in kirsch, please report it: {message}")),
             Report::SpoolFailed(error) => {
                 (ERROR, format!("a request body could not be kept in a temporary file: {error}"))

@@ -47,6 +47,7 @@ fields! { snapshot =>
     "timeouts": snapshot.engine.timeouts,
     "cut": snapshot.engine.cut,
     "health_checks": snapshot.engine.health_checks,
+    "static_files": snapshot.engine.static_files,
     "accept_pauses": snapshot.engine.accept_pauses,
     "panics": snapshot.engine.panics,
     "log_lines_dropped": snapshot.log_lines_dropped,

@@ -2,7 +2,7 @@
 
 use super::codings::AcceptedCodings;
 use super::ranges::Ranges;
-use crate::message::RequestHead;
+use crate::message::{Field, RequestHead};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 /// What tells one state of a representation from another.
@@ -80,9 +80,10 @@ impl<'a> Conditions<'a> {
             range: Single::None,
         };
         for field in head.fields {
-            let name = field.name(head.block);
-            let is = |known: &[u8]| name.eq_ignore_ascii_case(known);
-            match name.len() {
+            let is = |known: &[u8]| is_named(field, head, known);
+            // A CGI variable is called `HTTP_RANGE`.
+            let prefix = if head.is_cgi { 5 } else { 0 };
+            match field.name(head.block).len().wrapping_sub(prefix) {
                 5 if is(b"range") => found.range.add(field.value(head.block)),
                 8 if is(b"if-match") => found.has_if_match = true,
                 8 if is(b"if-range") => found.if_range.add(field.value(head.block)),
@@ -151,9 +152,14 @@ impl<'a> Conditions<'a> {
     }
 
     fn values(&self, name: &'a [u8]) -> impl Iterator<Item = &'a [u8]> {
-        let RequestHead { fields, block, .. } = self.head;
-        fields.iter().filter(move |field| field.is(block, name)).map(move |field| field.value(block))
+        let head = self.head;
+        head.fields.iter().filter(move |field| is_named(field, &head, name)).map(move |field| field.value(head.block))
     }
+}
+
+/// Whether `field` is the request's field `name`, which is given in lower case.
+fn is_named(field: &Field, head: &RequestHead<'_>, name: &[u8]) -> bool {
+    if head.is_cgi { field.is_variable_of(head.block, name) } else { field.is(head.block, name) }
 }
 
 /// How entity tags are compared (RFC 9110 section 8.8.3.2).

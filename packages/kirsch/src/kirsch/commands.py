@@ -51,6 +51,7 @@ COMMANDS = {
         takes_settings=True,
     ),
     "top": Command("Watch a running server: rates, latencies, workers, slow requests.", "kirsch.top"),
+    "static": Command("Make compressed copies of static files: kirsch static compress DIRECTORY.", "kirsch.static"),
     "completion": Command(
         "Print a script that completes commands, flags and values in bash, zsh or fish.", "kirsch.completion"
     ),

@@ -64,6 +64,7 @@ class Statistics(TypedDict, total=False):
     left: int
     refused: int
     health_checks: int
+    static_files: int
     status_1xx: int
     status_2xx: int
     status_3xx: int

@@ -167,6 +167,15 @@ ENVIRONMENT: Kind[tuple[tuple[str, str], ...]] = Kind(
     values.parse_environment, "NAME=VALUE", wanted='a table such as { NAME = "value" }', separator="\0",
     table=VARIABLE, shown=_names_only,
 )  # fmt: skip
+STATIC: Kind[tuple[tuple[str, str], ...]] = Kind(
+    values.parse_static, "PATH=DIRECTORY", annotation="Mapping[str, str] | Iterable[tuple[str, str]]",
+    convert=values.static_directories, wanted='a table such as { "/static" = "./public" }', separator="\0",
+    table=DIRECTORY,
+)  # fmt: skip
+PATTERNS: Kind[tuple[str, ...]] = Kind(
+    values.parse_patterns, "PATTERN", annotation="Iterable[str] | str", convert=values.program_patterns, separator=",",
+)  # fmt: skip
+FILE_NAME: Kind[str] = Kind(values.parse_file_name, "NAME", types=(str,))
 MOUNTS: Kind[tuple[Mount, ...]] = Kind(values.parse_mounts, "PLACE=APP", separator="\0")
 DRIVER: Kind[str] = Kind(values.parse_driver, "NAME", choices=DRIVERS)
 FIELD_VALUE: Kind[str] = Kind(values.parse_field_value, "TEXT")

@@ -137,6 +137,32 @@ class Options(TypedDict, total=False):
     """Default: kirsch. The Server header field of responses in which the application sets none. Empty: no such
     field."""
 
+    static: Mapping[str, str] | Iterable[tuple[str, str]]
+    """Answer requests beneath a path with the files of a directory, as in /static=./public, before any mount and
+    without the application. Repeat the flag for several; in the variable each is a line of its own. A directory is
+    opened when a worker starts."""
+
+    static_max_age: float | str
+    """Default: 60s. How long browsers and caches may use a file without asking again (Cache-Control: max-age). 0 lets
+    them ask each time. A file whose name has a hash of its content, such as app.55e7cbb9ba48.css, is theirs for a
+    year."""
+
+    static_immutable: Iterable[str] | str
+    """Patterns, separated by commas, of further names whose content never changes, relative to the directory, such as
+    assets/*. A star stands for any characters but slashes, two stars for any, a question mark for one."""
+
+    static_index: str
+    """Default: index.html. The file of a directory that answers a path which ends in a slash. Empty: there is none.
+    Directories are never listed."""
+
+    static_missing: str
+    """Default: not-found. What answers a request for which there is no file: not-found is 404, app is the
+    application."""
+
+    static_symlinks: str
+    """Default: inside. Where symbolic links may lead: inside the directory, or anywhere. Kernels before Linux 5.6, and
+    sandboxes that forbid openat2, follow none inside."""
+
     access_logfile: str
     """Write a line for each request to this file. - is standard output. Empty: no access log. SIGUSR1 opens the file
     again, after a rotation."""

@@ -30,6 +30,7 @@ from kirsch.config.kinds import (
     ENVIRONMENT,
     FIELD_VALUE,
     FILE,
+    FILE_NAME,
     FILES,
     FUNCTION,
     LOG_CONFIG,
@@ -39,9 +40,11 @@ from kirsch.config.kinds import (
     ON_OFF,
     OPTIONAL_ADDRESSES,
     PATH_LIMITS,
+    PATTERNS,
     PID_FILE,
     SCRIPT_NAME,
     SIZE,
+    STATIC,
     SWITCH,
     SWITCH_OR_CALLABLE,
     UMASK,
@@ -74,6 +77,7 @@ SECTIONS = {
     "Time": "How long a client may take. Durations are written 90, 90s, 5m, 1h30m or 500ms; a bare number is seconds.",
     "Size": "How much a client may send. Sizes are written 65536, 64k, 1MiB or 1g; k, m and g are powers of 1024.",
     "Response": "What is added to responses.",
+    "Static files": "Files that the server answers with by itself, without the application.",
     "Logs": "What is logged, and where.",
     "Instead of serving": "Check the configuration and exit.",
 }
@@ -643,6 +647,43 @@ class Settings:
         "How much memory all request bodies of a worker may take together, each from its first byte until its "
         "response is complete. A body that does not fit goes to a temporary file, however short it is. With "
         "--request-buffering off the engine then reads 4 KiB ahead for each call, instead of 64.",
+        scope=ENGINE,
+    )  # fmt: skip
+
+    static = setting(
+        "Static files", "--static", STATIC, "",
+        "Answer requests beneath a path with the files of a directory, as in /static=./public, before any mount and "
+        "without the application. Repeat the flag for several; in the variable each is a line of its own. A directory "
+        "is opened when a worker starts.",
+        scope=ENGINE, summary="files of a directory, /static=./public",
+    )  # fmt: skip
+    static_max_age = setting(
+        "Static files", "--static-max-age", DURATION, "60s",
+        "How long browsers and caches may use a file without asking again (Cache-Control: max-age). 0 lets them ask "
+        "each time. A file whose name has a hash of its content, such as app.55e7cbb9ba48.css, is theirs for a year.",
+        scope=ENGINE,
+    )  # fmt: skip
+    static_immutable = setting(
+        "Static files", "--static-immutable", PATTERNS, "",
+        "Patterns, separated by commas, of further names whose content never changes, relative to the directory, such "
+        "as assets/*. A star stands for any characters but slashes, two stars for any, a question mark for one.",
+        scope=ENGINE,
+    )  # fmt: skip
+    static_index = setting(
+        "Static files", "--static-index", FILE_NAME, "index.html",
+        "The file of a directory that answers a path which ends in a slash. Empty: there is none. Directories are "
+        "never listed.",
+        scope=ENGINE,
+    )  # fmt: skip
+    static_missing = setting(
+        "Static files", "--static-missing", one_of("not-found", "app"), "not-found",
+        "What answers a request for which there is no file: not-found is 404, app is the application.",
+        scope=ENGINE,
+    )  # fmt: skip
+    static_symlinks = setting(
+        "Static files", "--static-symlinks", one_of("inside", "anywhere"), "inside",
+        "Where symbolic links may lead: inside the directory, or anywhere. Kernels before Linux 5.6, and sandboxes "
+        "that forbid openat2, follow none inside.",
         scope=ENGINE,
     )  # fmt: skip
 

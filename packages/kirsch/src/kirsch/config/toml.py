@@ -9,7 +9,7 @@ import os
 import re
 import sys
 
-from kirsch.config.kinds import LOG_CONFIG
+from kirsch.config.kinds import LOG_CONFIG, STATIC
 from kirsch.config.schema import SETTINGS, Setting, UsageError
 from kirsch.mounts import Mount, check_host, check_path, parse_mount
 
@@ -373,6 +373,8 @@ def _text(each: Setting, value: object) -> str:
     if kind.table is not None and isinstance(value, dict):
         pairs = (f"{name}={_scalar(kind.table, content, name)}" for name, content in value.items())
         return kind.separator.join(pairs)
+    if kind is STATIC and isinstance(value, list) and all(isinstance(table, dict) for table in value):
+        return kind.separator.join(_static_pair(table) for table in value)
     if kind is LOG_CONFIG and isinstance(value, dict):
         import json
 
@@ -386,6 +388,16 @@ def _text(each: Setting, value: object) -> str:
                 raise _WrongTypeError(item, "an array of strings")
         return kind.separator.join(value)
     return _scalar(kind, value)
+
+
+def _static_pair(table: dict[str, Any]) -> str:
+    """One ``[[static]]``, as the flag would have it. Raises _WrongTypeError."""
+    wanted = 'path = "/static" with directory = "./public"'
+    if table.keys() != {"path", "directory"} or not all(isinstance(value, str) for value in table.values()):
+        raise _WrongTypeError(table, wanted)
+    if "=" in table["path"]:
+        raise _WrongTypeError(table["path"], "a path without =")
+    return f"{table['path']}={table['directory']}"
 
 
 def _scalar(kind: Kind[Any], value: object, *path: str) -> str:

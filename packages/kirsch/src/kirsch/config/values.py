@@ -131,6 +131,68 @@ def parse_mounts(text: str) -> tuple[Mount, ...]:
     return tuple(found.values())
 
 
+def parse_static(text: str) -> tuple[tuple[str, str], ...]:
+    """Parse ``/static=./public`` into (path, directory); NUL separates several. Raises ValueError."""
+    pairs = []
+    for part in filter(None, text.split("\0")):
+        path, equals, directory = part.partition("=")
+        if not equals or not path.strip() or not directory.strip():
+            raise ValueError(f"{part!r} is no directory at a path; write PATH=DIRECTORY, as in /static=./public")
+        pairs.append((path.strip(), directory.strip()))
+    return static_directories(pairs)
+
+
+def static_directories(given: Any) -> tuple[tuple[str, str], ...]:
+    """Return (path, directory) of each; a path has no slash at its end. Raises ValueError and TypeError."""
+    if isinstance(given, str):
+        return parse_static(given)
+    found: dict[str, str] = {}
+    for pair in given.items() if hasattr(given, "items") else given:
+        if not isinstance(pair, (tuple, list)) or len(pair) != 2 or not all(isinstance(text, str) for text in pair):
+            raise TypeError(f"pairs of a path and a directory are wanted, both str, and there is {pair!r}")
+        from kirsch.mounts import check_path
+
+        try:
+            path = pair[0] and check_path(pair[0])  # empty is that of the root, as this function returns it
+        except ValueError as error:
+            raise ValueError(f"{pair[0]!r} {error}") from None
+        if "\0" in pair[1] or not pair[1]:
+            raise ValueError(f"{pair[0]!r} has {pair[1]!r}, which is no directory")
+        if path in found:
+            raise ValueError(f"{pair[0]!r} has a directory already, {found[path]!r}; choose another path")
+        found[path] = pair[1]
+    return tuple(found.items())
+
+
+def parse_patterns(text: str) -> tuple[str, ...]:
+    return program_patterns(part.strip() for part in text.split(",") if part.strip())
+
+
+def program_patterns(given: Any) -> tuple[str, ...]:
+    """Return patterns of names relative to a directory. Raises ValueError and TypeError."""
+    if isinstance(given, str):
+        return parse_patterns(given)
+    patterns = tuple(given)
+    for pattern in patterns:
+        if not isinstance(pattern, str):
+            raise TypeError(f"patterns must be str, and one is {pattern!r}")
+        if pattern.startswith("/"):
+            raise ValueError(f"{pattern!r} begins with a slash; names are relative to the directory")
+        if pattern.replace("**", "*").count("*") > _STARS_MAX:
+            raise ValueError(f"{pattern!r} has more than {_STARS_MAX} stars")
+    return patterns
+
+
+# Each star of a pattern multiplies what a comparison may cost.
+_STARS_MAX = 3
+
+
+def parse_file_name(text: str) -> str:
+    if "/" in text or "\0" in text or text.startswith("."):
+        raise ValueError("is not the name of a file in each directory; write index.html")
+    return text
+
+
 def parse_binds(text: str) -> tuple[str, ...]:
     binds = tuple(part.strip() for part in text.split(",") if part.strip())
     if not binds:

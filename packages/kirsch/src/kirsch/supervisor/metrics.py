@@ -26,6 +26,7 @@ COUNTERS = (
     ("bytes_out", "kirsch_sent_bytes_total", "Bytes sent to clients."),
     ("refused", "kirsch_requests_refused_total", "Requests that the engine refused, such as malformed ones."),
     ("health_checks", "kirsch_health_checks_total", "Requests for the health path."),
+    ("static_files", "kirsch_static_files_total", "Requests answered from the directories of static files."),
     ("queue_timeouts", "kirsch_queue_timeouts_total", "Requests refused because they waited too long in the queue."),
     ("left", "kirsch_requests_left_total", "Requests whose client disconnected before the application was called."),
     ("overdue", "kirsch_requests_overdue_total", "Requests that missed their deadline in the application."),

@@ -1,0 +1,530 @@
+//! Answers requests for static files.
+//!
+//! What a request gets is decided in [`wire::files`]; here files are found, opened and kept. The thread that polls the
+//! engine opens them itself. What it may be kept waiting for is bounded: a regular file is looked up and its first bytes
+//! are read, once a second at most for a file that is asked for often; all else leaves by sendfile(2), a bounded part at
+//! a time.
+
+use super::cache::{Cache, Entry, Variant};
+use super::directory::{Directory, Stamp, Unavailable};
+use crate::deadline::Millis;
+use std::fmt::Write as _;
+use std::fs::File;
+use std::hash::BuildHasher;
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+use wire::files::{
+    Beneath, ByteRange, Coding, Conditions, DecodedPath, FileName, Multipart, Ranges, Representation, Selected,
+    Validators, has_content_hash, matches, media_type, method_response, redirect, text_response,
+};
+use wire::message::{Draft, RequestHead};
+
+/// Which paths are answered with files, and how.
+#[derive(Debug)]
+pub struct StaticFiles {
+    /// Prefix and directory, the longest prefix first.
+    mappings: Vec<(Box<[u8]>, Directory)>,
+    /// How long a client may use a file without asking again; `None`: Cache-Control is left out.
+    max_age: Option<Arc<str>>,
+    /// Patterns of names whose content never changes, beside those that have a hash.
+    immutable: Vec<Box<[u8]>>,
+    /// What a directory is answered with; empty for nothing.
+    index: Box<[u8]>,
+    /// A request for which there is no file is the application's.
+    falls_through: bool,
+}
+
+/// How [`StaticFiles`] are served.
+#[derive(Clone, Debug, Default)]
+pub struct StaticOptions {
+    /// How long a client may use a file without asking again, in whole seconds; zero: it has to ask each time. `None`:
+    /// nothing is said of it.
+    pub max_age: Option<Duration>,
+    /// Patterns ([`matches`]) of names whose content never changes, beside those that have a hash.
+    pub immutable: Vec<String>,
+    /// The name of the file that a directory is answered with; empty for none.
+    pub index: String,
+    /// A request for which there is no file is the application's. Otherwise it gets 404.
+    pub falls_through: bool,
+    /// Symbolic links may lead out of the directories.
+    pub follows_symlinks: bool,
+}
+
+impl StaticFiles {
+    /// Opens the directories. Each `mappings` is a prefix, empty or with a slash at its begin and none at its end, and the
+    /// directory whose files are beneath it.
+    ///
+    /// # Errors
+    /// The index of a directory that cannot be opened, and why.
+    pub fn open<'a>(
+        mappings: impl Iterator<Item = (&'a str, &'a Path)>,
+        options: &StaticOptions,
+    ) -> Result<Self, (usize, io::Error)> {
+        let mut opened = Vec::new();
+        for (at, (prefix, path)) in mappings.enumerate() {
+            let directory = Directory::open(path, options.follows_symlinks).map_err(|error| (at, error))?;
+            opened.push((prefix.as_bytes().into(), directory));
+        }
+        opened.sort_by_key(|(prefix, _): &(Box<[u8]>, _)| std::cmp::Reverse(prefix.len()));
+        Ok(Self {
+            mappings: opened,
+            max_age: options.max_age.map(|age| match age.as_secs() {
+                0 => "no-cache".into(),
+                seconds => format!("max-age={seconds}").into(),
+            }),
+            immutable: options.immutable.iter().map(|pattern| pattern.as_bytes().into()).collect(),
+            index: options.index.as_bytes().into(),
+            falls_through: options.falls_through,
+        })
+    }
+}
+
+/// The answers of one engine.
+#[derive(Debug)]
+pub(crate) struct FileResponder {
+    files: Arc<StaticFiles>,
+    cache: Cache,
+    immutable: Arc<str>,
+    max_age: Arc<str>,
+    /// Scratch: a decoded path, and the name of a file.
+    decoded: Vec<u8>,
+    name: Vec<u8>,
+    key: Vec<u8>,
+    /// What boundaries of multipart bodies are made with.
+    random: std::hash::RandomState,
+    boundaries: u64,
+    /// Why a file could not be read, until that is reported.
+    failure: Option<String>,
+    failed_at: Option<Millis>,
+}
+
+/// A response that is complete but for the protocol's framing.
+#[derive(Debug)]
+pub(crate) struct Answer {
+    head: Head,
+    pub(crate) body: Body,
+}
+
+#[derive(Debug)]
+enum Head {
+    Own(Draft),
+    Cached(Arc<Entry>, Coding),
+}
+
+#[derive(Debug)]
+pub(crate) enum Body {
+    /// Nothing, or the text of a page.
+    Text(String),
+    /// Bytes of a file.
+    Whole(Source),
+    Part(Source, ByteRange),
+    Parts(Source, Multipart),
+}
+
+/// Where the bytes of a file are.
+#[derive(Debug)]
+pub(crate) enum Source {
+    Memory(Arc<Entry>, Coding),
+    File(Arc<File>, u64),
+}
+
+/// A file of at most this length is kept in memory.
+const CONTENT_MAX: u64 = 32 << 10;
+
+/// Failures are reported so often at most.
+const REPORT_EVERY: Millis = 10_000;
+
+/// What Cache-Control says of a file whose content never changes: a year, which is as long as caches look ahead.
+const IMMUTABLE: &str = "max-age=31536000, immutable";
+
+impl Answer {
+    pub(crate) fn draft(&self) -> &Draft {
+        match &self.head {
+            Head::Own(draft) => draft,
+            Head::Cached(entry, coding) => &entry.variant(*coding).whole,
+        }
+    }
+
+    fn page((draft, text): (Draft, String)) -> Self {
+        Self { head: Head::Own(draft), body: Body::Text(text) }
+    }
+}
+
+impl Source {
+    /// The bytes, if they are in memory.
+    pub(crate) fn bytes(&self) -> Result<&[u8], (&Arc<File>, u64)> {
+        match self {
+            Source::Memory(entry, coding) => Ok(entry.variant(*coding).content.as_deref().unwrap_or_default()),
+            Source::File(file, length) => Err((file, *length)),
+        }
+    }
+}
+
+impl Entry {
+    fn variant(&self, coding: Coding) -> &Variant {
+        let chosen = self.variants[coding as usize].as_ref().or(self.variants[0].as_ref());
+        chosen.expect("what is not encoded is always there")
+    }
+
+    fn representation(&self, coding: Coding) -> Representation<'_> {
+        let variant = self.variant(coding);
+        Representation {
+            validators: Validators { etag: variant.etag.as_bytes(), modified: variant.modified },
+            length: variant.stamp.length,
+            media_type: self.media_type,
+            coding,
+            varies: self.variants[1..].iter().any(Option::is_some),
+            cache_control: &self.cache_control,
+        }
+    }
+}
+
+impl FileResponder {
+    pub(crate) fn new(files: Arc<StaticFiles>) -> Self {
+        let max_age = files.max_age.clone().unwrap_or_default();
+        Self {
+            files,
+            cache: Cache::default(),
+            immutable: IMMUTABLE.into(),
+            max_age,
+            decoded: Vec::new(),
+            name: Vec::new(),
+            key: Vec::new(),
+            random: std::hash::RandomState::new(),
+            boundaries: 0,
+            failure: None,
+            failed_at: None,
+        }
+    }
+
+    /// The answer to a request at `now`, which is `wall` seconds after 1970; `None` if it is the application's.
+    pub(crate) fn answer(&mut self, head: &RequestHead<'_>, now: Millis, wall: u64) -> Option<Answer> {
+        let files = Arc::clone(&self.files);
+        let mut decoded = std::mem::take(&mut self.decoded);
+        let path = DecodedPath::read(head.target.path, &mut decoded);
+        let found =
+            files.mappings.iter().enumerate().find_map(|(index, (prefix, directory))| {
+                path.beneath(prefix).map(|beneath| (index, directory, beneath))
+            });
+        let answer = found.and_then(|(index, directory, beneath)| {
+            let is_read = matches!(head.method, b"GET" | b"HEAD");
+            let answered = match beneath {
+                Beneath::Name(name) if is_read => self.serve(head, index, directory, name, now, wall),
+                Beneath::Name(name) => self.serve_method(head, directory, name),
+                Beneath::Prefix => self.serve_directory(head, directory, b""),
+                Beneath::Unusable => Err(Unavailable::Missing),
+            };
+            match answered {
+                Ok(answer) => Some(answer),
+                Err(Unavailable::Missing | Unavailable::Directory) if files.falls_through => None,
+                Err(unavailable) => Some(self.refuse(head, &unavailable, now)),
+            }
+        });
+        self.decoded = decoded;
+        answer
+    }
+
+    /// What went wrong since this was asked for last.
+    pub(crate) fn take_failure(&mut self) -> Option<String> {
+        self.failure.take()
+    }
+
+    fn refuse(&mut self, head: &RequestHead<'_>, unavailable: &Unavailable, now: Millis) -> Answer {
+        let (status, explanation) = match unavailable {
+            Unavailable::Missing | Unavailable::Directory => (404, "There is no such file."),
+            Unavailable::Forbidden(_) => (403, "The file cannot be read."),
+            Unavailable::Failed(error) if is_shortage(error) => (503, "The server has too many files open."),
+            Unavailable::Failed(_) => (500, "The file cannot be read."),
+        };
+        if let Unavailable::Forbidden(error) | Unavailable::Failed(error) = unavailable
+            && self.failed_at.is_none_or(|at| now.saturating_sub(at) >= REPORT_EVERY)
+        {
+            self.failed_at = Some(now);
+            let mut message = String::from("a static file cannot be read: ");
+            head.target.path.escape_ascii().for_each(|byte| message.push(char::from(byte)));
+            let _ = write!(message, ": {error}");
+            self.failure = Some(message);
+        }
+        Answer::page(text_response(status, explanation))
+    }
+
+    fn serve(
+        &mut self,
+        head: &RequestHead<'_>,
+        mapping: usize,
+        directory: &Directory,
+        name: FileName<'_>,
+        now: Millis,
+        wall: u64,
+    ) -> Result<Answer, Unavailable> {
+        let mut path = std::mem::take(&mut self.name);
+        path.clear();
+        path.extend_from_slice(name.bytes);
+        let served = if name.is_directory && self.files.index.is_empty() {
+            Err(Unavailable::Missing)
+        } else {
+            if name.is_directory {
+                if !path.is_empty() {
+                    path.push(b'/');
+                }
+                path.extend_from_slice(&self.files.index);
+            }
+            self.serve_file(head, mapping, directory, &path, now, wall)
+        };
+        self.name = path;
+        match served {
+            Err(Unavailable::Directory) if !name.is_directory => self.serve_directory(head, directory, name.bytes),
+            served => served,
+        }
+    }
+
+    /// A path that names a directory and has no slash at its end: relative links of the index would lead elsewhere.
+    fn serve_directory(
+        &self,
+        head: &RequestHead<'_>,
+        directory: &Directory,
+        name: &[u8],
+    ) -> Result<Answer, Unavailable> {
+        if self.files.index.is_empty() {
+            return Err(Unavailable::Missing);
+        }
+        let separator: &[u8] = if name.is_empty() { b"" } else { b"/" };
+        directory.file(&[name, separator, &self.files.index].concat())?;
+        if !matches!(head.method, b"GET" | b"HEAD") {
+            return Ok(Answer::page(method_response(head.method)));
+        }
+        Ok(Answer::page(redirect(&[head.target.path, b"/"].concat(), head.target.query)))
+    }
+
+    /// Another method than GET and HEAD, of a file that there is.
+    fn serve_method(
+        &self,
+        head: &RequestHead<'_>,
+        directory: &Directory,
+        name: FileName<'_>,
+    ) -> Result<Answer, Unavailable> {
+        if name.is_directory {
+            return self.serve_directory(head, directory, name.bytes);
+        }
+        match directory.file(name.bytes) {
+            Ok(_) => Ok(Answer::page(method_response(head.method))),
+            Err(Unavailable::Directory) => self.serve_directory(head, directory, name.bytes),
+            Err(unavailable) => Err(unavailable),
+        }
+    }
+
+    fn serve_file(
+        &mut self,
+        head: &RequestHead<'_>,
+        mapping: usize,
+        directory: &Directory,
+        name: &[u8],
+        now: Millis,
+        wall: u64,
+    ) -> Result<Answer, Unavailable> {
+        let conditions = Conditions::read(head);
+        let mut key = std::mem::take(&mut self.key);
+        key.clear();
+        key.extend_from_slice(&mapping.to_le_bytes());
+        key.extend_from_slice(name);
+        let answer = self.find(&key, directory, name, now, wall).and_then(|entry| {
+            if let Some(answer) = self.respond(&conditions, &entry, directory, name)? {
+                return Ok(answer);
+            }
+            // It has changed since it was looked at.
+            let entry = self.load(&key, directory, name, now, wall)?;
+            let answer = self.respond(&conditions, &entry, directory, name)?;
+            answer.ok_or_else(|| Unavailable::Failed(io::Error::other("it changes all the time")))
+        });
+        if answer.is_err() {
+            self.cache.remove(&key);
+        }
+        self.key = key;
+        answer
+    }
+
+    /// The response with a file; `None` if it is no longer the one that is known.
+    fn respond(
+        &mut self,
+        conditions: &Conditions<'_>,
+        entry: &Arc<Entry>,
+        directory: &Directory,
+        name: &[u8],
+    ) -> Result<Option<Answer>, Unavailable> {
+        let coding = entry.choose(conditions);
+        let Some(source) = entry.source(coding, directory, name)? else { return Ok(None) };
+        let representation = entry.representation(coding);
+        let (draft, body) = match conditions.select(representation.validators, representation.length) {
+            Selected::Whole => {
+                return Ok(Some(Answer { head: Head::Cached(Arc::clone(entry), coding), body: Body::Whole(source) }));
+            }
+            Selected::Ranges(Ranges::Some(1, [range, ..])) => (representation.part(range), Body::Part(source, range)),
+            Selected::Ranges(Ranges::Some(count, ranges)) => {
+                let multipart = Multipart::new(&representation, &ranges[..count], self.boundary());
+                (representation.parts(&multipart), Body::Parts(source, multipart))
+            }
+            Selected::NotModified => (representation.not_modified(), Body::Text(String::new())),
+            Selected::Failed => return Ok(Some(Answer::page(representation.failed()))),
+            Selected::Unsatisfiable | Selected::Ranges(_) => {
+                return Ok(Some(Answer::page(representation.unsatisfiable())));
+            }
+        };
+        Ok(Some(Answer { head: Head::Own(draft), body }))
+    }
+
+    fn boundary(&mut self) -> u128 {
+        self.boundaries += 1;
+        let half = |salt: u64| u128::from(self.random.hash_one((self.boundaries, salt)));
+        half(0) << 64 | half(1)
+    }
+
+    /// The entry of a file as it is now, or was less than a second ago.
+    fn find(
+        &mut self,
+        key: &[u8],
+        directory: &Directory,
+        name: &[u8],
+        now: Millis,
+        wall: u64,
+    ) -> Result<Arc<Entry>, Unavailable> {
+        match self.cache.find(key, now) {
+            Some((entry, false)) => Ok(entry),
+            Some((entry, true)) if entry.is_current(directory, name, wall)? => {
+                self.cache.confirm(key, now);
+                Ok(entry)
+            }
+            _ => self.load(key, directory, name, now, wall),
+        }
+    }
+
+    fn load(
+        &mut self,
+        key: &[u8],
+        directory: &Directory,
+        name: &[u8],
+        now: Millis,
+        wall: u64,
+    ) -> Result<Arc<Entry>, Unavailable> {
+        let patterns = &self.files.immutable;
+        let is_immutable = has_content_hash(name) || patterns.iter().any(|pattern| matches(pattern, name));
+        let cache_control = Arc::clone(if is_immutable { &self.immutable } else { &self.max_age });
+        let entry = Arc::new(Entry::load(directory, name, cache_control, wall)?);
+        self.cache.insert(key, Arc::clone(&entry), now);
+        Ok(entry)
+    }
+}
+
+impl Entry {
+    fn load(directory: &Directory, name: &[u8], cache_control: Arc<str>, wall: u64) -> Result<Self, Unavailable> {
+        let original = Variant::load(directory.file(name)?, Coding::Identity, wall)?;
+        let modified = original.stamp.modified;
+        let mut variants = [Some(original), None, None, None];
+        for (coding, found) in encoded(directory, name, modified) {
+            // One that cannot be read is as good as none.
+            variants[coding as usize] = Variant::load(found, coding, wall).ok();
+        }
+        let mut entry = Self { media_type: media_type(name), cache_control, variants };
+        for coding in Coding::ALL {
+            if entry.variants[coding as usize].is_some() {
+                let whole = entry.representation(coding).whole();
+                if let Some(variant) = &mut entry.variants[coding as usize] {
+                    variant.whole = whole;
+                }
+            }
+        }
+        Ok(entry)
+    }
+
+    /// Whether the files are as they were.
+    fn is_current(&self, directory: &Directory, name: &[u8], wall: u64) -> Result<bool, Unavailable> {
+        let is_same = |coding: Coding, stamp: Option<Stamp>| match (&self.variants[coding as usize], stamp) {
+            (Some(variant), Some(stamp)) => variant.stamp == stamp && variant.is_final(wall),
+            (known, found) => known.is_none() && found.is_none(),
+        };
+        let (_, stamp) = directory.file(name)?;
+        let mut found = [Some(stamp), None, None, None];
+        for (coding, (_, stamp)) in encoded(directory, name, stamp.modified) {
+            found[coding as usize] = Some(stamp);
+        }
+        Ok(Coding::ALL.into_iter().all(|coding| is_same(coding, found[coding as usize])))
+    }
+
+    /// The representation for a request.
+    fn choose(&self, conditions: &Conditions<'_>) -> Coding {
+        if self.variants[1..].iter().all(Option::is_none) {
+            return Coding::Identity;
+        }
+        let Some(accepted) = conditions.accepted_codings() else { return Coding::Identity };
+        let lengths = |coding: Coding| Some((coding, self.variants[coding as usize].as_ref()?.stamp.length));
+        accepted.choose(Coding::ALL.into_iter().filter_map(lengths))
+    }
+
+    /// Where the bytes of a representation are; `None` if its file is no longer the one that is known.
+    fn source(
+        self: &Arc<Self>,
+        coding: Coding,
+        directory: &Directory,
+        name: &[u8],
+    ) -> Result<Option<Source>, Unavailable> {
+        let variant = self.variant(coding);
+        if variant.content.is_some() {
+            return Ok(Some(Source::Memory(Arc::clone(self), coding)));
+        }
+        let opened = match coding {
+            Coding::Identity => directory.file(name),
+            _ => directory.file(&[name, coding.suffix().as_bytes()].concat()),
+        };
+        match opened {
+            Ok((file, stamp)) if stamp == variant.stamp => Ok(Some(Source::File(Arc::new(file), stamp.length))),
+            Ok(_) => Ok(None),
+            Err(Unavailable::Missing) if coding != Coding::Identity => Ok(None),
+            Err(unavailable) => Err(unavailable),
+        }
+    }
+}
+
+impl Variant {
+    fn load((file, stamp): (File, Stamp), coding: Coding, wall: u64) -> Result<Self, Unavailable> {
+        let mut content = None;
+        if stamp.length <= CONTENT_MAX && stamp.is_settled(wall) {
+            let mut bytes = vec![0; usize::try_from(stamp.length).unwrap_or(0)];
+            let is_whole = file.read_exact_at(&mut bytes, 0).is_ok();
+            // What changed while it was read is sent as it is then.
+            if is_whole && Stamp::of(&file)? == stamp {
+                content = Some(bytes.into_boxed_slice());
+            }
+        }
+        Ok(Self {
+            etag: stamp.etag(coding.token()),
+            // RFC 9110 section 8.8.2.1: never later than the response.
+            modified: stamp.modified_seconds().min(wall),
+            stamp,
+            content,
+            whole: Draft::default(),
+        })
+    }
+
+    /// Whether nothing would be otherwise if it was loaded at `wall`.
+    fn is_final(&self, wall: u64) -> bool {
+        let could_be_kept = self.stamp.length <= CONTENT_MAX && self.stamp.is_settled(wall);
+        self.modified == self.stamp.modified_seconds().min(wall) && self.content.is_some() == could_be_kept
+    }
+}
+
+/// The encoded files beside `name` that are not older than it, which was modified at `modified`.
+fn encoded(directory: &Directory, name: &[u8], modified: (i64, i64)) -> impl Iterator<Item = (Coding, (File, Stamp))> {
+    Coding::ALL.into_iter().skip(1).filter_map(move |coding| {
+        let (file, stamp) = directory.file(&[name, coding.suffix().as_bytes()].concat()).ok()?;
+        stamp.is_newer_than(modified).then_some((coding, (file, stamp)))
+    })
+}
+
+/// Whether the process or the system has run out of descriptors or memory.
+fn is_shortage(error: &io::Error) -> bool {
+    use rustix::io::Errno;
+    let shortages = [Errno::MFILE, Errno::NFILE, Errno::NOMEM];
+    error.raw_os_error().is_some_and(|code| shortages.iter().any(|shortage| shortage.raw_os_error() == code))
+}
