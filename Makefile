@@ -90,6 +90,7 @@ test-slow: build $(STAMPS)/test test-system loom ## Run the slow tests: those ma
 	@$(MAKE) test-path
 	timeout 1800 $(MAKE) test-query-all
 	timeout 300 $(MAKE) test-web
+	timeout 600 $(MAKE) test-web-cherrypy
 	@$(MAKE) survey-smoke
 
 .PHONY: test-rust
@@ -193,6 +194,21 @@ $(WEB_VENV)/.stamps/test: $(WEB)/pyproject.toml
 	[ -x $(WEB_VENV)/bin/python ] || $(PYTHON) -m venv $(WEB_VENV)
 	$(WEB_VENV)/bin/python -m pip --quiet --disable-pip-version-check install 'pip>=25.1'
 	cd $(WEB) && "$(abspath $(WEB_VENV))/bin/python" -m pip --quiet --disable-pip-version-check install --group test --editable .
+	@mkdir -p $(@D) && touch $@
+
+# CherryPy's own tests, from its distribution, against the layer that runs its programs; cherrypy_expected.txt beside the
+# script has the outcome of each. CHERRYPY_ARGS='core tools' runs some modules.
+WEB_CHERRYPY_VENV ?= .venvs/web-cherrypy
+
+.PHONY: test-web-cherrypy
+test-web-cherrypy: $(WEB_CHERRYPY_VENV)/.stamps/test ## Run CherryPy's own tests against kirsch_web.compat.cherrypy
+	$(WEB_CHERRYPY_VENV)/bin/python $(WEB)/tests/cherrypy_suite.py $(CHERRYPY_ARGS)
+
+$(WEB_CHERRYPY_VENV)/.stamps/test: $(WEB)/pyproject.toml
+	@[ -n "$(PYTHON)" ] || { echo "No CPython >= 3.10 with the module venv found: install one, or choose with PYTHON=."; exit 1; }
+	[ -x $(WEB_CHERRYPY_VENV)/bin/python ] || $(PYTHON) -m venv $(WEB_CHERRYPY_VENV)
+	$(WEB_CHERRYPY_VENV)/bin/python -m pip --quiet --disable-pip-version-check install 'pip>=25.1'
+	cd $(WEB) && "$(abspath $(WEB_CHERRYPY_VENV))/bin/python" -m pip --quiet --disable-pip-version-check install --group cherrypy --editable .
 	@mkdir -p $(@D) && touch $@
 
 # The programs that some tests drive (git, litmus, ...); says what it could not install.

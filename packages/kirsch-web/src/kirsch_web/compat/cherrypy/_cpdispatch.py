@@ -1,0 +1,380 @@
+"""Dispatchers: callables that set the handler and the configuration of the current request for a path."""
+
+from __future__ import annotations
+
+import inspect
+import string
+from typing import Any
+
+from kirsch_web.compat.cherrypy._cperror import CherryPyException, HTTPError, NotFound
+from kirsch_web.compat.cherrypy._local import current
+
+
+class PageHandler:
+    """A handler with the arguments that it is called with."""
+
+    def __init__(self, callable: Any, *args: Any, **kwargs: Any) -> None:
+        self.callable = callable
+        self.args = args
+        self.kwargs = kwargs
+
+    def __call__(self) -> Any:
+        try:
+            return self.callable(*self.args, **self.kwargs)
+        except TypeError as error:
+            wrong = None
+            try:
+                test_callable_spec(self.callable, self.args, self.kwargs)
+            except HTTPError as mismatch:
+                wrong = mismatch
+            if wrong is None:
+                raise
+            raise wrong from error
+
+
+class LateParamPageHandler(PageHandler):
+    """A handler whose keyword arguments are the request's parameters when it is called."""
+
+    def __init__(self, callable: Any, *args: Any, **kwargs: Any) -> None:
+        self.callable = callable
+        self.args = args
+        self._kwargs = kwargs
+
+    @property
+    def kwargs(self) -> dict[str, Any]:
+        """The parameters of the request, and what was given."""
+        kwargs = dict(current().request.params)
+        if self._kwargs:
+            kwargs.update(self._kwargs)
+        return kwargs
+
+    @kwargs.setter
+    def kwargs(self, kwargs: dict[str, Any]) -> None:
+        current().request.kwargs = kwargs
+        self._kwargs = kwargs
+
+
+def test_callable_spec(callable: Any, callable_args: Any, callable_kwargs: Any) -> None:
+    """Raise HTTPError where the arguments do not fit the callable's parameters; return where they do.
+
+    What the path and the query bring is part of the URL: 404. What the body brings: 400.
+    """
+    request = current().request
+    shown = request.show_mismatched_params
+    try:
+        spec = inspect.getfullargspec(callable)
+    except TypeError:
+        if not hasattr(callable, "__call__"):  # noqa: B004 - its signature is wanted
+            raise
+        spec = inspect.getfullargspec(callable.__call__)
+    names = spec.args
+    if names and (inspect.ismethod(callable) or (not inspect.isfunction(callable) and names[0] == "self")):
+        names = names[1:]
+    given = dict.fromkeys(names, 0)
+    for name in names[: len(callable_args)]:
+        given[name] += 1
+    extra = []
+    for name in callable_kwargs:
+        if name in given:
+            given[name] += 1
+        elif name not in spec.kwonlyargs:
+            extra.append(name)
+    optional = names[len(names) - len(spec.defaults or ()) :]
+    missing = [name for name in names if not given[name] and name not in optional]
+    missing += [n for n in spec.kwonlyargs if n not in callable_kwargs and n not in (spec.kwonlydefaults or ())]
+    if missing:
+        raise HTTPError(404, f"Missing parameters: {','.join(missing)}" if shown else None)
+    if not spec.varargs and len(callable_args) > len(names):
+        raise HTTPError(404)
+    of_body = set(getattr(request.body, "params", None) or ())
+    multiple = [name for name, count in given.items() if count > 1]
+    if multiple:
+        message = f"Multiple values for parameters: {','.join(multiple)}" if shown else None
+        raise HTTPError(400 if of_body.intersection(multiple) else 404, message)
+    if extra and not spec.varkw:
+        of_query = [name for name in extra if name not in of_body]
+        if of_query:
+            message = f"Unexpected query string parameters: {', '.join(of_query)}" if shown else None
+            raise HTTPError(404, message)
+        raise HTTPError(400, f"Unexpected body parameters: {', '.join(extra)}" if shown else None)
+
+
+def validate_translator(translate: Any) -> None:
+    """Raise ValueError unless ``translate`` is a table for ``str.translate``."""
+    if isinstance(translate, str):
+        if len(translate) != 256:
+            raise ValueError("The translate argument must be a str of len 256.")
+    elif not isinstance(translate, dict):
+        raise ValueError("The translate argument must be a dict.")
+
+
+punctuation_to_underscores = str.maketrans(string.punctuation, "_" * len(string.punctuation))
+
+
+class Dispatcher:
+    """Walks the tree of objects along the path.
+
+    Args:
+        dispatch_method_name: the method by which an object finds what has no attribute; default ``_cp_dispatch``.
+        translate: the table by which a segment becomes a name; default: punctuation becomes an underscore.
+    """
+
+    dispatch_method_name = "_cp_dispatch"
+
+    def __init__(self, dispatch_method_name: str | None = None, translate: Any = punctuation_to_underscores) -> None:
+        validate_translator(translate)
+        self.translate = translate
+        if dispatch_method_name:
+            self.dispatch_method_name = dispatch_method_name
+
+    def __call__(self, path_info: str) -> None:
+        """Set ``request.handler`` and ``request.config``."""
+        func, vpath = self.find_handler(path_info)
+        request = current().request
+        if func is None:
+            request.handler = NotFound()
+        else:
+            request.handler = LateParamPageHandler(func, *_decoded(vpath))
+
+    def find_handler(self, path: str) -> tuple[Any, list[str]]:
+        """The exposed object for a path, and the segments behind it; None where there is none."""
+        request = current().request
+        sections = request.app.config
+        root = request.app.root
+        segments = [each for each in path.split("/") if each]
+        full = [*segments, "index"]
+        total = len(full)
+        conf = dict(_config_of(root))
+        if "/" in sections:
+            conf.update(sections["/"])
+        # Each step: the name, the object or None, its configuration, and how many segments are left behind it.
+        trail: list[tuple[str, Any, dict[str, Any], int]] = [("root", root, conf, total)]
+        node, left, at = root, full[:], ""
+        plain = self.translate is punctuation_to_underscores  # names of letters, digits and underscores stay
+        while left:
+            name = left[0]
+            before = len(left)
+            if not (plain and name.isidentifier()):
+                name = name.translate(self.translate)
+            found = getattr(node, name, None) if node is not None else None
+            if found is None:
+                found = self._ask(node, left)
+            if len(left) > before:
+                raise CherryPyException(
+                    f"A vpath segment was added. Custom dispatchers may only remove elements: {left}"
+                )
+            if len(left) == before:
+                del left[0]
+            node = found
+            conf = dict(_config_of(node)) if node is not None else {}
+            for each in full[total - before : total - len(left)]:
+                at = f"{at}/{each}"
+                if at in sections:
+                    conf.update(sections[at])
+            trail.append((name, node, conf, len(left)))
+        return self._handler_on(trail, full, path)
+
+    def _ask(self, node: Any, left: list[str]) -> Any:
+        """What an object finds by itself for segments that it has no attribute for; it may remove some."""
+        ask = getattr(node, self.dispatch_method_name, None) if node is not None else None
+        # "index" is no segment of the path.
+        if ask is None or not callable(ask) or getattr(ask, "exposed", False) or len(left) < 2:
+            return None
+        index = left.pop()
+        found = ask(vpath=left)
+        left.append(index)
+        return found
+
+    def _handler_on(self, trail: Any, full: list[str], path: str) -> tuple[Any, list[str]]:
+        """The last exposed object of the trail, or the ``default`` of one."""
+        request = current().request
+        total = len(full)
+        for at in range(len(trail) - 1, -1, -1):
+            _, candidate, _, left = trail[at]
+            if candidate is None:
+                continue
+            default = getattr(candidate, "default", None)
+            if default is not None and getattr(default, "exposed", False):
+                trail.insert(at + 1, ("default", default, _config_of(default), left))
+                request.config = _merged(trail, full)
+                request.is_index = path.endswith("/")
+                return default, full[total - left : -1]
+            if getattr(candidate, "exposed", False):
+                request.config = _merged(trail, full)
+                # The last step is the "index" that was added: a URL of it ends with a slash.
+                request.is_index = at == len(trail) - 1
+                return candidate, full[total - left : -1]
+        request.config = _merged(trail, full)
+        return None, []
+
+
+def _config_of(node: Any) -> dict[str, Any]:
+    found: dict[str, Any] = getattr(node, "_cp_config", None) or {}
+    return found
+
+
+def _merged(trail: Any, full: list[str]) -> dict[str, Any]:
+    import kirsch_web.compat.cherrypy as cherrypy
+
+    base = dict(cherrypy.config)
+    for _, _, conf, left in trail:
+        if conf:
+            base.update(conf)
+            if "tools.staticdir.dir" in conf:
+                base["tools.staticdir.section"] = "/" + "/".join(full[: len(full) - left])
+    return base
+
+
+def _decoded(vpath: list[str]) -> list[str]:
+    """The segments with the slashes that the path had as %2F."""
+    return [each.replace("%2F", "/") for each in vpath]
+
+
+class MethodDispatcher(Dispatcher):
+    """Walks the tree to an exposed object, whose method of the request's method is the handler."""
+
+    def __call__(self, path_info: str) -> None:
+        request, response = current().request, current().response
+        resource, vpath = self.find_handler(path_info)
+        if resource is None:
+            request.handler = NotFound()
+            return
+        available = {name for name in dir(resource) if name.isupper()}
+        if "GET" in available:
+            available.add("HEAD")
+        response.headers["Allow"] = ", ".join(sorted(available))
+        method = request.method.upper()
+        func = getattr(resource, method, None) if method.isidentifier() else None
+        if func is None and method == "HEAD":
+            func = getattr(resource, "GET", None)
+        if func is None:
+            request.handler = HTTPError(405)
+            return
+        if hasattr(func, "_cp_config"):
+            request.config.update(func._cp_config)
+        request.handler = LateParamPageHandler(func, *_decoded(vpath))
+
+
+class RoutesDispatcher:
+    """Dispatches by the package Routes, which it needs.
+
+    Args:
+        full_result: whether the handler also receives the route's controller and action.
+        **mapper_options: for ``routes.Mapper``.
+    """
+
+    def __init__(self, full_result: bool = False, **mapper_options: Any) -> None:
+        try:
+            import routes  # type: ignore[import-not-found, import-untyped, unused-ignore]
+        except ImportError:
+            raise ImportError(
+                "RoutesDispatcher needs the package Routes: pip install routes; "
+                "or use kirsch_web.Routes, which needs nothing"
+            ) from None
+        self.full_result = full_result
+        self.controllers: dict[str, Any] = {}
+        self.mapper = routes.Mapper(**mapper_options)
+        self.mapper.controller_scan = self.controllers.keys
+
+    def connect(self, name: str, route: str, controller: Any, **kwargs: Any) -> None:
+        """Connect a route to an action of a controller."""
+        self.controllers[name] = controller
+        self.mapper.connect(name, route, controller=name, **kwargs)
+
+    def redirect(self, url: str) -> None:
+        """Raise HTTPRedirect, for Routes."""
+        from kirsch_web.compat.cherrypy._cperror import HTTPRedirect
+
+        raise HTTPRedirect(url)
+
+    def __call__(self, path_info: str) -> None:
+        """Set ``request.handler`` and ``request.config``."""
+        func = self.find_handler(path_info)
+        current().request.handler = NotFound() if func is None else LateParamPageHandler(func)
+
+    def find_handler(self, path_info: str) -> Any:
+        """The action for the path, or None; parameters of the route join the request's."""
+        import routes  # type: ignore[import-not-found, import-untyped, unused-ignore]
+
+        import kirsch_web.compat.cherrypy as cherrypy
+
+        request = current().request
+        config = routes.request_config()
+        config.mapper = self.mapper
+        if hasattr(request, "wsgi_environ"):
+            config.environ = request.wsgi_environ
+        config.host = request.headers.get("Host")
+        config.protocol = request.scheme
+        config.redirect = self.redirect
+        result = self.mapper.match(path_info)
+        config.mapper_dict = result
+        params = dict(result) if result else {}
+        if not self.full_result:
+            params.pop("controller", None)
+            params.pop("action", None)
+        request.params.update(params)
+        request.config = base = dict(cherrypy.config)
+        sections = request.app.config
+        nodes = [getattr(request.app, "root", None)]
+        controller = self.controllers.get(result.get("controller")) if result else None
+        if isinstance(controller, type):
+            controller = controller()
+        action = getattr(controller, result.get("action", "index"), None) if controller is not None else None
+        for node in [*nodes, controller, action]:
+            base.update(_config_of(node))
+            if node is nodes[0]:
+                base.update(sections.get("/", {}))
+        at = ""
+        for segment in path_info.strip("/").split("/"):
+            at = f"{at}/{segment}"
+            conf = sections.get(at)
+            if conf and at != "/":
+                base.update(conf)
+                if "tools.staticdir.dir" in conf:
+                    base["tools.staticdir.section"] = at
+        return action
+
+
+def XMLRPCDispatcher(next_dispatcher: Any = None) -> Any:
+    """A dispatcher for XML-RPC, whose clients may put /RPC2 before the path."""
+    from kirsch_web.compat.cherrypy.lib import xmlrpcutil
+
+    following = Dispatcher() if next_dispatcher is None else next_dispatcher
+
+    def xmlrpc_dispatch(path_info: str) -> Any:
+        return following(xmlrpcutil.patched_path(path_info))
+
+    return xmlrpc_dispatch
+
+
+def VirtualHost(next_dispatcher: Any = None, use_x_forwarded_host: bool = True, **domains: str) -> Any:
+    """A dispatcher that puts a prefix before the path, by the Host.
+
+    Args:
+        next_dispatcher: dispatches the longer path.
+        use_x_forwarded_host: whether X-Forwarded-Host counts before Host.
+        **domains: prefixes by host.
+    """
+    following = Dispatcher() if next_dispatcher is None else next_dispatcher
+
+    def vhost_dispatch(path_info: str) -> Any:
+        from kirsch_web.compat.cherrypy.lib.httputil import urljoin
+
+        request = current().request
+        domain = request.headers.get("Host", "")
+        if use_x_forwarded_host:
+            domain = request.headers.get("X-Forwarded-Host", domain)
+        prefix = domains.get(domain, "")
+        if prefix:
+            path_info = urljoin(prefix, path_info)
+        result = following(path_info)
+        # The section that staticdir uses begins below the prefix, as the client's path does.
+        section = request.config.get("tools.staticdir.section")
+        if section and prefix:
+            request.config["tools.staticdir.section"] = section[len(prefix) :]
+        return result
+
+    return vhost_dispatch
+
+
+default = Dispatcher()

@@ -1,0 +1,294 @@
+"""Exceptions that stop a request, and the pages that tell of errors."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import sys
+import traceback
+import urllib.parse
+from html import escape
+from typing import Any
+
+from kirsch_web.compat.cherrypy._local import serving
+from kirsch_web.compat.cherrypy.lib import httputil
+
+
+class CherryPyException(Exception):
+    """The base of the exceptions of this layer."""
+
+
+class InternalRedirect(CherryPyException):
+    """Raise it to serve another path of the application in the place of this one, unseen by the client.
+
+    Args:
+        path: absolute, or relative to the path of the current request; it may contain a query.
+        query_string: the query, where the path has none.
+    """
+
+    def __init__(self, path: str, query_string: str = "") -> None:
+        self.request = request = serving.request
+        self.query_string = query_string
+        if "?" in path:
+            path, self.query_string = path.split("?", 1)
+        self.path = urllib.parse.urljoin(request.path_info, path)
+        super().__init__(self.path, self.query_string)
+
+
+class HTTPRedirect(CherryPyException):
+    """Raise it to send the client elsewhere.
+
+    Args:
+        urls: one URL or several, relative to the current one.
+        status: 300 to 308; default 303, and 302 for a client that speaks HTTP/1.0.
+        encoding: of URLs that are bytes.
+    """
+
+    urls: list[str]
+    encoding = "utf-8"
+
+    def __init__(self, urls: Any, status: Any = None, encoding: str | None = None) -> None:
+        from kirsch_web.compat.cherrypy._helper import url as url_of
+
+        request = serving.request
+        encoding = encoding or self.encoding
+        given = [urls] if isinstance(urls, (str, bytes)) else urls
+        texts = [each.decode(encoding) if isinstance(each, bytes) else each for each in given]
+        self.urls = [urllib.parse.urljoin(url_of(), each) for each in texts]
+        if status is None:
+            status = 303 if request.protocol >= (1, 1) else 302
+        else:
+            status = int(status)
+            if not 300 <= status <= 399:
+                raise ValueError(f"HTTPRedirect: the status must be from 300 to 399, not {status}")
+        super().__init__(self.urls, status)
+
+    @property
+    def status(self) -> int:
+        """The status as a number."""
+        status: int = self.args[1]
+        return status
+
+    def set_response(self) -> None:
+        """Make the redirect the current response."""
+        response = serving.response
+        response.status = status = self.status
+        if status in (300, 301, 302, 303, 307, 308):
+            response.headers["Content-Type"] = "text/html;charset=utf-8"
+            response.headers["Location"] = self.urls[0]
+            kind = {
+                300: "This resource can be found at ",
+                301: "This resource has permanently moved to ",
+                302: "This resource resides temporarily at ",
+                303: "This resource can be found at ",
+                307: "This resource has moved temporarily to ",
+                308: "This resource has been moved to ",
+            }[status]
+            links = (f'{kind}<a href="{escape(url)}">{escape(url)}</a>.' for url in self.urls)
+            response.body = "<br />\n".join(links).encode()
+            response.headers.pop("Content-Length", None)
+        elif status == 304:
+            # RFC 9110, 15.4.5: fields that describe a body are not sent without need.
+            for name in ("Allow", "Content-Encoding", "Content-Language", "Content-Length", "Content-Location",
+                         "Content-MD5", "Content-Range", "Content-Type", "Expires", "Last-Modified"):  # fmt: skip
+                response.headers.pop(name, None)
+            response.body = None
+            response.headers.pop("Content-Length", None)
+        elif status == 305:
+            response.headers["Location"] = self.urls[0]
+            response.body = None
+            response.headers.pop("Content-Length", None)
+        else:
+            raise ValueError(f"HTTPRedirect: the status {status} is not known")
+
+    def __call__(self) -> None:
+        """Raise itself: an instance may be a request's handler."""
+        raise self
+
+
+def clean_headers(status: int) -> None:
+    """Remove header fields that described the body which the error replaces."""
+    headers = serving.response.headers
+    names = ["Accept-Ranges", "Age", "ETag", "Retry-After", "Vary", "Content-Encoding", "Content-Length", "Expires",
+             "Content-Location", "Content-MD5", "Last-Modified"]  # fmt: skip
+    if status != 416:
+        names.append("Content-Range")
+    for name in names:
+        headers.pop(name, None)
+
+
+class HTTPError(CherryPyException):
+    """Raise it to answer with an error.
+
+    Args:
+        status: 400 to 599, alone or with a reason: ``"410 Gone fishing"``.
+        message: what the page says; default: the status's own.
+    """
+
+    status: Any = None
+    code: int
+    reason: str
+
+    def __init__(self, status: Any = 500, message: str | None = None) -> None:
+        self.status = status
+        try:
+            self.code, self.reason, default = httputil.valid_status(status)
+        except ValueError as error:
+            # The page of this error shows its message and no traceback.
+            raise self.__class__(500, str(error)) from None
+        if not 400 <= self.code <= 599:
+            raise ValueError(f"HTTPError: the status must be from 400 to 599, not {self.code}")
+        self._message = message if message is not None else default
+        super().__init__(self.status, message)
+
+    @property
+    def message(self) -> str:
+        """What the page says."""
+        return self._message
+
+    def set_response(self) -> None:
+        """Make the error the current response."""
+        response = serving.response
+        clean_headers(self.code)
+        response.status = self.status
+        shown = format_exc() if serving.request.show_tracebacks else None
+        response.headers.pop("Content-Length", None)
+        content = self.get_error_page(self.status, traceback=shown, message=self._message)
+        response.body = content
+        _be_ie_unfriendly(self.code)
+
+    def get_error_page(self, *args: Any, **kwargs: Any) -> Any:
+        """The body; subclasses may override it."""
+        return get_error_page(*args, **kwargs)
+
+    def __call__(self) -> None:
+        """Raise itself: an instance may be a request's handler."""
+        raise self
+
+    @classmethod
+    @contextlib.contextmanager
+    def handle(cls, exception: Any, status: int = 500, message: str = "") -> Any:
+        """Turn ``exception`` inside the block into this error."""
+        try:
+            yield
+        except exception as error:
+            raise cls(status, message or str(error)) from error
+
+
+class NotFound(HTTPError):
+    """404 for a path; default: the current request's."""
+
+    def __init__(self, path: str | None = None) -> None:
+        if path is None:
+            request = serving.request
+            path = request.script_name + request.path_info
+        self.args = (path,)
+        super().__init__(404, f"The path '{path}' was not found.")
+
+
+_PAGE = """<!DOCTYPE html>
+<html>
+<head>
+    <meta charset="utf-8">
+    <title>%(status)s</title>
+    <style>
+    body { font-family: sans-serif; margin: 2em }
+    #traceback { color: #a00; white-space: pre-wrap }
+    #powered_by { color: #666; font-size: smaller; margin-top: 2em }
+    </style>
+</head>
+<body>
+    <h2>%(status)s</h2>
+    <p>%(message)s</p>
+    <pre id="traceback">%(traceback)s</pre>
+    <div id="powered_by">kirsch_web.compat.cherrypy %(version)s</div>
+</body>
+</html>
+"""
+
+
+def get_error_page(status: Any, **kwargs: Any) -> Any:
+    """The body of an error: of the callable or template file of the configuration, or the page of this layer.
+
+    Args:
+        status: as of :class:`HTTPError`.
+        **kwargs: ``message``, ``traceback``, ``version``, as the template has them.
+    """
+    from kirsch_web.compat.cherrypy import __version__
+
+    try:
+        code, reason, message = httputil.valid_status(status)
+    except ValueError as error:
+        raise HTTPError(500, str(error)) from None
+    kwargs["status"] = f"{code} {reason}"
+    if kwargs.get("message") is None:
+        kwargs["message"] = message
+    if kwargs.get("traceback") is None:
+        kwargs["traceback"] = ""
+    kwargs.setdefault("version", __version__)
+    shown = {name: "" if value is None else escape(str(value), quote=False) for name, value in kwargs.items()}
+    pages = serving.request.error_page
+    page = pages.get(code) or pages.get("default")
+    if page:
+        try:
+            if callable(page):
+                made = page(**kwargs)
+                if isinstance(made, str):
+                    return made.encode()
+                if isinstance(made, bytes):
+                    return made
+                if hasattr(made, "__iter__"):
+                    return (each.encode() if isinstance(each, str) else each for each in made)
+                raise ValueError("The error page function returned neither text, bytes nor an iterator of them.")
+            with open(page, encoding="utf-8", newline="") as file:
+                return (file.read() % shown).encode()
+        except Exception:  # noqa: BLE001 - a page that fails must not hide the error that it is for
+            failure = escape(_format_exc_last(), quote=False)
+            shown["message"] += f"<br />In addition, the custom error page failed:\n<br />{failure}"
+            serving.request.app and serving.request.app.log(
+                f"The custom error page {page!r} failed", "HTTP", traceback=True
+            )
+    headers = serving.response.headers
+    headers["Content-Type"] = "text/html;charset=utf-8"
+    return (_PAGE % shown).encode()
+
+
+def _format_exc_last() -> str:
+    return "".join(traceback.format_exception_only(*sys.exc_info()[:2])).strip()
+
+
+# Sizes at which Internet Explorer showed the server's page and not one of its own.
+_ie_friendly_error_sizes = {
+    400: 512, 403: 256, 404: 512, 405: 256, 406: 512, 408: 512, 409: 512, 410: 256, 500: 512, 501: 512, 505: 512,
+}  # fmt: skip
+
+
+def _be_ie_unfriendly(status: int) -> None:
+    response = serving.response
+    size = _ie_friendly_error_sizes.get(status, 0)
+    if size:
+        content = response.collapse_body()
+        response.body = content.ljust(size + 1)
+        response.headers["Content-Length"] = str(len(response.body[0]))
+
+
+def format_exc(exc: Any = None) -> str:
+    """The traceback of an exception, default the current one; empty where there is none."""
+    try:
+        exc = exc or sys.exc_info()
+        if exc == (None, None, None):
+            return ""
+        return "".join(traceback.format_exception(*exc))
+    finally:
+        del exc
+
+
+def bare_error(extrabody: str | bytes | None = None) -> tuple[bytes, list[tuple[bytes, bytes]], list[bytes]]:
+    """Status, header fields and body for an error that hit the error page itself."""
+    body = io.BytesIO()
+    body.write(b"Unrecoverable error in the server.")
+    if extrabody is not None:
+        body.write(b"\n" + (extrabody if isinstance(extrabody, bytes) else extrabody.encode()))
+    content = body.getvalue()
+    fields = [(b"Content-Type", b"text/plain; charset=utf-8"), (b"Content-Length", b"%d" % len(content))]
+    return b"500 Internal Server Error", fields, [content]

@@ -1,0 +1,608 @@
+"""The request and its response: hooks, the order of processing, finalizing.
+
+The configuration of a path is merged for each request, as programs may change it at any time. What follows from it -
+attributes, hooks, tools with their options - is compiled into a :class:`_Plan`, which is used again while the merged
+configuration is equal.
+"""
+
+from __future__ import annotations
+
+import functools
+import time
+import uuid
+from http.cookies import CookieError, SimpleCookie
+from typing import Any
+
+from kirsch_web.compat.cherrypy import _cpreqbody, _local
+from kirsch_web.compat.cherrypy._cperror import (
+    HTTPError,
+    HTTPRedirect,
+    InternalRedirect,
+    bare_error,
+    format_exc,
+)
+from kirsch_web.compat.cherrypy.lib import httputil, is_closable_iterator, is_iterator, reprconf
+
+serving = _local.serving
+
+hookpoints = (
+    "on_start_resource", "before_request_body", "before_handler", "before_finalize", "on_end_resource",
+    "on_end_request", "before_error_response", "after_error_response",
+)  # fmt: skip
+
+_QUIET = (HTTPError, HTTPRedirect, InternalRedirect)
+
+
+class Hook:
+    """A callback at a hook point with its options. The lowest priority runs first."""
+
+    callback: Any = None
+    failsafe = False
+    priority = 50
+
+    def __init__(self, callback: Any, failsafe: bool | None = None, priority: int | None = None, **kwargs: Any) -> None:
+        self.callback = callback
+        self.failsafe = getattr(callback, "failsafe", False) if failsafe is None else failsafe
+        self.priority = getattr(callback, "priority", 50) if priority is None else priority
+        self.kwargs = kwargs
+
+    def __lt__(self, other: Hook) -> bool:
+        return self.priority < other.priority
+
+    def __call__(self) -> Any:
+        return self.callback(**self.kwargs)
+
+    def __repr__(self) -> str:
+        options = "".join(f", {name}={value!r}" for name, value in self.kwargs.items())
+        return f"Hook(callback={self.callback!r}, failsafe={self.failsafe!r}, priority={self.priority!r}{options})"
+
+
+class HookMap(dict[str, list[Hook]]):
+    """The hooks of each point."""
+
+    def __init__(self, points: Any = ()) -> None:
+        super().__init__(points if isinstance(points, dict) else {point: [] for point in points})
+
+    def __missing__(self, point: str) -> list[Hook]:
+        hooks: list[Hook] = []
+        self[point] = hooks
+        return hooks
+
+    def attach(
+        self, point: str, callback: Any, failsafe: bool | None = None, priority: int | None = None, **kwargs: Any
+    ) -> None:
+        """Add a hook; ``kwargs`` are the options that the callback is called with."""
+        self[point].append(Hook(callback, failsafe, priority, **kwargs))
+
+    def run(self, point: str) -> None:
+        """Run the hooks of a point.
+
+        After one that raises, only failsafe hooks run; then the first exception is raised again.
+        """
+        hooks = self.get(point)
+        if not hooks:
+            return
+        if len(hooks) > 1:
+            hooks.sort()
+        failure: BaseException | None = None
+        for hook in tuple(hooks):
+            if failure is not None and not hook.failsafe:
+                continue
+            try:
+                hook.callback(**hook.kwargs)
+            except (KeyboardInterrupt, SystemExit):
+                raise
+            except _QUIET as error:
+                failure = failure or error
+            except Exception as error:  # noqa: BLE001 - the first one is raised below
+                app = serving.request.app
+                if failure is not None and app:
+                    app.log("A failsafe hook failed", "HTTP", traceback=True, severity=40)
+                failure = failure or error
+        if failure is not None:
+            try:
+                raise failure
+            finally:
+                failure = None
+
+    def copy(self) -> HookMap:
+        return HookMap({point: list(hooks) for point, hooks in self.items()})
+
+    def __repr__(self) -> str:
+        return f"HookMap(points={list(self)!r})"
+
+
+# Handlers of the namespaces of a request's configuration. _Plan compiles these; a program may replace them.
+
+
+def hooks_namespace(key: str, value: Any) -> None:
+    """``hooks.POINT`` or ``hooks.POINT.NUMBER``: a callable, a Hook or a dotted name."""
+    point = key.split(".", 1)[0]
+    if isinstance(value, str):
+        value = reprconf.attributes(value)
+    serving.request.hooks[point].append(value if isinstance(value, Hook) else Hook(value))
+
+
+def request_namespace(key: str, value: Any) -> None:
+    """``request.NAME`` and ``request.body.NAME``."""
+    if key.startswith("body."):
+        setattr(serving.request.body, key[5:], value)
+    else:
+        setattr(serving.request, key, value)
+
+
+def response_namespace(key: str, value: Any) -> None:
+    """``response.NAME`` and ``response.headers.NAME``."""
+    if key.startswith("headers."):
+        serving.response.headers[key[8:]] = value
+    else:
+        setattr(serving.response, key, value)
+
+
+def error_page_namespace(key: str, value: Any) -> None:
+    """``error_page.404`` and ``error_page.default``."""
+    serving.request.error_page[key if key == "default" else int(key)] = value
+
+
+_BUILTIN = {
+    "hooks": hooks_namespace, "request": request_namespace, "response": response_namespace,
+    "error_page": error_page_namespace,
+}  # fmt: skip
+
+
+class _Plan:
+    """What follows from one merged configuration; see the module's docstring."""
+
+    def __init__(self, request: Request, config: dict[str, Any]) -> None:
+        from kirsch_web.compat.cherrypy._cptools import Toolbox
+
+        self.config = dict(config)
+        self.generation = reprconf.NamespaceSet.generation
+        self.hooks: dict[str, list[Hook]] = {}
+        self.toolmaps: dict[str, dict[str, dict[str, Any]]] = {}
+        steps: list[Any] = []  # what must be done for each request, in order
+        by_namespace: dict[str, dict[str, Any]] = {}
+        for key, value in config.items():
+            namespace, dot, name = key.partition(".")
+            if dot:
+                by_namespace.setdefault(namespace, {})[name] = value
+        for namespace, handler in list(request.namespaces.items()):
+            values = by_namespace.get(namespace, {})
+            if not values and not hasattr(handler, "__exit__"):
+                continue
+            if handler is hooks_namespace:
+                for name, value in values.items():
+                    value = reprconf.attributes(value) if isinstance(value, str) else value
+                    self.hooks.setdefault(name.split(".", 1)[0], []).append(
+                        value if isinstance(value, Hook) else Hook(value)
+                    )
+            elif type(handler) is Toolbox:
+                steps += [(_run_setup, tool) for tool in handler._compile(values, self.toolmaps, self.hooks)]
+            else:
+                steps.append((_apply, (handler, values)))
+        self.steps = steps
+        for hooks in self.hooks.values():
+            hooks.sort()
+
+    def run(self, request: Request) -> None:
+        request._planned, request._toolmaps = self.toolmaps, None
+        present = request.hooks
+        for point, hooks in self.hooks.items():
+            present[point] = present[point] + hooks if point in present else hooks.copy()
+        for step, argument in self.steps:
+            step(argument)
+
+
+def _apply(given: tuple[Any, dict[str, Any]]) -> None:
+    reprconf.apply(*given)
+
+
+def _run_setup(tool: Any) -> None:
+    tool._setup()
+
+
+class Request:
+    """One request. Its attributes are what programs read from ``cherrypy.request``."""
+
+    prev: Request | None = None
+    local = httputil.Host("127.0.0.1", 80)
+    remote = httputil.Host("127.0.0.1", 1111)
+    scheme = "http"
+    server_protocol = "HTTP/1.1"
+    base = ""
+    request_line = ""
+    method = "GET"
+    query_string = ""
+    query_string_encoding = "utf8"
+    protocol: Any = (1, 1)
+    params: dict[str, Any] = {}  # noqa: RUF012 - of requests that have not begun
+    header_list: Any = []  # noqa: RUF012
+    headers = httputil.HeaderMap()
+    _cookie: Any = None
+    rfile: Any = None
+    process_request_body = True
+    methods_with_bodies: Any = ("POST", "PUT", "PATCH")
+    _body: Any = None
+    dispatch: Any = None
+    script_name = ""
+    path_info = "/"
+    login: Any = None
+    app: Any = None
+    handler: Any = None
+    _toolmaps: Any = None
+    _planned: Any = None
+    config: Any = None
+    is_index: bool | None = None
+    hooks: Any = HookMap(hookpoints)
+    error_response: Any = HTTPError(500).set_response
+    error_page: dict[Any, Any] = {}  # noqa: RUF012
+    show_tracebacks = True
+    show_mismatched_params = True
+    throws: Any = (KeyboardInterrupt, SystemExit, InternalRedirect)
+    throw_errors = False
+    closed = False
+    stage: Any = None
+    namespaces = reprconf.NamespaceSet(_BUILTIN)
+    multithread = True
+    multiprocess = False
+    wsgi_environ: dict[str, Any] = {}  # noqa: RUF012
+    _unique_id: Any = None
+
+    def __init__(
+        self, local_host: Any, remote_host: Any, scheme: str = "http", server_protocol: str = "HTTP/1.1"
+    ) -> None:
+        self.local = local_host
+        self.remote = remote_host
+        self.scheme = scheme
+        self.server_protocol = server_protocol
+        kind = type(self)
+        self.error_page = dict(kind.error_page)
+        self.hooks = HookMap({point: list(hooks) for point, hooks in kind.hooks.items() if hooks})
+        self.params = {}
+
+    @property
+    def unique_id(self) -> Any:
+        """A random UUID, the same for the whole request."""
+        if self._unique_id is None:
+            self._unique_id = uuid.uuid4()
+        return self._unique_id
+
+    # Made when they are first looked at: most requests have no body, no cookies and no tool that asks for its options.
+
+    @property
+    def body(self) -> Any:
+        """The body; see :mod:`_cpreqbody`. A hook may replace it."""
+        if self._body is None and self.rfile is not None:
+            self._body = _cpreqbody.RequestBody(self.rfile, self.headers, request_params=self.params)
+        return self._body
+
+    @body.setter
+    def body(self, value: Any) -> None:
+        self._body = value
+
+    @property
+    def cookie(self) -> Any:
+        """The cookies that the client sent."""
+        if self._cookie is None:
+            self._cookie = SimpleCookie()
+        return self._cookie
+
+    @cookie.setter
+    def cookie(self, value: Any) -> None:
+        self._cookie = value
+
+    @property
+    def toolmaps(self) -> Any:
+        """The options of tools, by namespace and name; this request's own, to be changed at will."""
+        if self._toolmaps is None:
+            planned = self._planned or {}
+            self._toolmaps = {
+                space: {name: dict(options) for name, options in tools.items()} for space, tools in planned.items()
+            }
+        return self._toolmaps
+
+    def close(self) -> None:
+        """Run the hooks of the end, once."""
+        if not self.closed:
+            self.closed = True
+            self.hooks.run("on_end_request")
+            self.stage = "close"
+
+    def run(self, method: str, path: str, query_string: str, req_protocol: str, headers: Any, rfile: Any) -> Any:
+        """Answer the request; returns the response.
+
+        ``headers`` are pairs of names and values; ``path`` is decoded, and begins with the application's mount.
+        """
+        response = _local.current().response
+        self.stage = "run"
+        try:
+            self.method = method
+            path = path or "/"
+            self.query_string = query_string or ""
+            self.protocol = min(httputil.protocol_from_http(req_protocol), _protocol(self.server_protocol))
+            response.headers.protocol = self.protocol
+            url = path + "?" + query_string if query_string else path
+            self.request_line = f"{method} {url} {req_protocol}"
+            self.header_list = headers if isinstance(headers, list) else list(headers)
+            self.headers = httputil.HeaderMap()
+            self.rfile = rfile
+            self.script_name = self.app.script_name
+            self.path_info = path[len(self.script_name.rstrip("/")) :]
+            self.stage = "respond"
+            self.respond(self.path_info)
+        except self.throws:
+            raise
+        except BaseException:
+            if self.throw_errors:
+                raise
+            # The page for the error failed, or an error hook did.
+            self.app.log("The error response failed", "HTTP", traceback=True, severity=40)
+            shown = format_exc() if self.show_tracebacks else ""
+            response.output_status, response.header_list, response.body = bare_error(shown)
+        if self.method == "HEAD":
+            response.body = []
+        self.app.log.access_if_listened()
+        return response
+
+    def respond(self, path_info: str) -> None:
+        """Process the headers, find the handler, run it and finalize; errors become responses."""
+        response = _local.current().response
+        hooks = self.hooks
+        try:
+            try:
+                try:
+                    self.stage = "process_headers"
+                    self.process_headers()
+                    self.stage = "get_resource"
+                    self.get_resource(path_info)
+                    self._plan().run(self)
+                    hooks = self.hooks
+                    self.stage = "on_start_resource"
+                    hooks.run("on_start_resource")
+                    self.stage = "process_query_string"
+                    self.process_query_string()
+                    if self.process_request_body and self.method not in self.methods_with_bodies:
+                        self.process_request_body = False
+                    self.stage = "before_request_body"
+                    hooks.run("before_request_body")
+                    if self.process_request_body:
+                        self.body.process()
+                    self.stage = "before_handler"
+                    hooks.run("before_handler")
+                    if self.handler:
+                        self.stage = "handler"
+                        response.body = self.handler()
+                    self.stage = "before_finalize"
+                    hooks.run("before_finalize")
+                    response.finalize()
+                except (HTTPRedirect, HTTPError) as stop:
+                    stop.set_response()
+                    self.stage = "before_finalize (HTTPError)"
+                    self.hooks.run("before_finalize")
+                    response.finalize()
+            finally:
+                self.stage = "on_end_resource"
+                self.hooks.run("on_end_resource")
+        except self.throws:
+            raise
+        except BaseException:
+            if self.throw_errors:
+                raise
+            self.handle_error()
+
+    def _plan(self) -> _Plan:
+        """The plan of the merged configuration, from the few last ones of the same handler."""
+        handler = self.handler
+        key = getattr(handler, "callable", handler)
+        key = getattr(key, "__func__", None) or type(key)
+        plans = self.app._plans.setdefault(key, [])
+        config = self.config
+        for plan in plans:
+            if plan.config == config and plan.generation == reprconf.NamespaceSet.generation:
+                found: _Plan = plan
+                return found
+        made = _Plan(self, config)
+        plans.insert(0, made)
+        del plans[4:]
+        return made
+
+    def process_query_string(self) -> None:
+        """Read the query into ``params``; 404 where it is not in the expected encoding."""
+        if not self.query_string:
+            return
+        try:
+            found = httputil.parse_query_string(self.query_string, encoding=self.query_string_encoding)
+        except UnicodeDecodeError:
+            raise HTTPError(
+                404,
+                "The given query string could not be processed. Query strings for this resource must be encoded with "
+                f"{self.query_string_encoding!r}.",
+            ) from None
+        self.params.update(found)
+
+    def process_headers(self) -> None:
+        """Read ``header_list`` into ``headers`` and ``cookie``."""
+        headers = self.headers
+        put = dict.__setitem__
+        if getattr(self.header_list, "encoded", True):
+            for name, value in self.header_list:
+                put(headers, httputil._title(name), _decoded(value) if "=?" in value else value)
+        else:  # the usual case: the names are ready, and no value is encoded
+            dict.update(headers, self.header_list)
+        if "Cookie" in headers:
+            try:
+                self.cookie.load(headers["Cookie"])
+            except CookieError as error:
+                raise HTTPError(400, str(error)) from None
+        host = headers.get("Host")
+        if host is None:
+            if self.protocol >= (1, 1):
+                raise HTTPError(400, "HTTP/1.1 requires a 'Host' request header.")
+            host = self.local.name or self.local.ip
+        else:
+            clean = httputil.SanitizedHost(host)
+            if clean is not host:
+                put(headers, "Host", clean)
+                host = clean
+        self.base = f"{self.scheme}://{host}"
+
+    def get_resource(self, path: str) -> None:
+        """Let the dispatcher of the path set ``handler`` and ``config``."""
+        dispatch = self.app.find_config(path, "request.dispatch", self.dispatch)
+        dispatch(path)
+
+    def handle_error(self) -> None:
+        """Answer an unexpected error: its hooks, then ``error_response``."""
+        try:
+            self.hooks.run("before_error_response")
+            if self.error_response:
+                self.error_response()
+            self.hooks.run("after_error_response")
+            serving.response.finalize()
+        except HTTPRedirect as stop:
+            stop.set_response()
+            serving.response.finalize()
+
+
+_protocols: dict[str, tuple[int, int]] = {"HTTP/1.1": (1, 1), "HTTP/1.0": (1, 0)}
+
+
+def _protocol(text: str) -> tuple[int, int]:
+    found = _protocols.get(text)
+    return httputil.protocol_from_http(text) if found is None else found
+
+
+def _decoded(value: str) -> str:
+    try:
+        return httputil.decode_TEXT(value)
+    except (LookupError, ValueError) as error:
+        raise HTTPError(400, f"A header field cannot be decoded: {error}") from None
+
+
+class ResponseBody:
+    """``response.body``: whatever a handler returns becomes an iterable of bytes."""
+
+    def __get__(self, response: Any, _owner: Any = None) -> Any:
+        return self if response is None else response._body
+
+    def __set__(self, response: Any, value: Any) -> None:
+        if isinstance(value, bytes):
+            value = [value] if value else []
+        elif isinstance(value, str):
+            raise ValueError("Page handlers MUST return bytes. Use tools.encode if you wish to return unicode.")
+        elif isinstance(value, list):
+            if any(isinstance(each, str) for each in value):
+                raise ValueError("Page handlers MUST return bytes. Use tools.encode if you wish to return unicode.")
+        elif hasattr(value, "read"):
+            from kirsch_web.compat.cherrypy.lib import file_generator
+
+            value = file_generator(value)
+        elif value is None:
+            value = []
+        response._body = value
+
+
+class Response:
+    """The response that is being made."""
+
+    status: Any = ""
+    header_list: Any = []  # noqa: RUF012 - of responses that are not finalized
+    headers: Any = httputil.HeaderMap()
+    body: Any = ResponseBody()
+    time: Any = None
+    stream = False
+    output_status: bytes = b""
+    _cookie: Any = None
+    _body: Any = ()
+
+    def __init__(self) -> None:
+        self.status = None
+        self._body = []
+        self.time = time.time()
+        self.headers = headers = httputil.HeaderMap()
+        put = dict.__setitem__
+        put(headers, "Content-Type", "text/html")
+        put(headers, "Server", _server_name)
+        put(headers, "Date", _http_date(int(self.time)))
+
+    @property
+    def cookie(self) -> Any:
+        """The cookies that the response sets."""
+        if self._cookie is None:
+            self._cookie = SimpleCookie()
+        return self._cookie
+
+    @cookie.setter
+    def cookie(self, value: Any) -> None:
+        self._cookie = value
+
+    def _flush_body(self) -> None:
+        """Read a body that is not sent, so that it comes to its end."""
+        if is_iterator(self.body):
+            for _ in self.body:
+                pass
+
+    def collapse_body(self) -> bytes:
+        """Join the body into one piece of bytes."""
+        body = self._body
+        if type(body) is list and len(body) == 1 and type(body[0]) is bytes:
+            content: bytes = body[0]
+            return content
+        pieces = []
+        for chunk in body:
+            if not isinstance(chunk, bytes):
+                raise TypeError(f"Chunk {chunk!r} is not of type bytes.")
+            pieces.append(chunk)
+        joined = b"".join(pieces)
+        self.body = joined
+        return joined
+
+    def finalize(self) -> None:
+        """Turn status, headers, cookies and body into what the server sends."""
+        try:
+            code, reason, _ = httputil.valid_status(self.status)
+        except ValueError as error:
+            raise HTTPError(500, str(error)) from None
+        headers = self.headers
+        self.status = f"{code} {reason}"
+        self.output_status = _status_bytes(self.status)
+        if self.stream:
+            # The server finds the body's end, by chunks or by closing the connection.
+            if dict.get(headers, "Content-Length") is None:
+                dict.pop(headers, "Content-Length", None)
+        elif code < 200 or code in (204, 205, 304):
+            dict.pop(headers, "Content-Length", None)
+            self._flush_body()
+            self._body = []
+        elif dict.get(headers, "Content-Length") is None:
+            dict.__setitem__(headers, "Content-Length", len(self.collapse_body()))
+        self.header_list = listed = headers.output()
+        if self._cookie:
+            for line in self._cookie.output(header="Set-Cookie:").split("\r\n"):
+                name, value = line.split(": ", 1)
+                listed.append((name.encode(), headers.encode_header_item(value)))
+
+
+_server_name = "Kirsch"
+
+
+@functools.lru_cache(maxsize=200)
+def _status_bytes(status: str) -> bytes:
+    return httputil.HeaderMap.encode_header_item(status)
+
+
+@functools.lru_cache(maxsize=4)
+def _http_date(second: int) -> str:
+    return httputil.HTTPDate(second)
+
+
+def close_body(response: Any) -> None:
+    """Close the iterator of a streamed body."""
+    if response.stream and is_closable_iterator(response.body):
+        response.body.close()
+
+
+def fill_outside() -> None:
+    """Set the request and response that code outside of a request sees."""
+    _local._outside.request = Request(httputil.Host("127.0.0.1", 80), httputil.Host("127.0.0.1", 1111))
+    _local._outside.response = Response()

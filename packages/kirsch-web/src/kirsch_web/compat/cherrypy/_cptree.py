@@ -1,0 +1,185 @@
+"""Applications, and the tree of paths that they are mounted at. Both are WSGI callables."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from kirsch_web.compat.cherrypy import _cpconfig, _cplogging, _cprequest, _cpwsgi, _local
+from kirsch_web.compat.cherrypy.lib import httputil, reprconf
+from kirsch_web.compat.cherrypy.process.wspbus import bus
+
+
+class Application:
+    """A tree of objects with a configuration; a WSGI callable.
+
+    Args:
+        root: the object for the path ``/``.
+        script_name: the path that it is mounted at; None: what each request's environ says.
+        config: sections by path.
+    """
+
+    root: Any = None
+    config: dict[str, dict[str, Any]]
+    relative_urls: Any = False
+    request_class: Any = _cprequest.Request
+    response_class: Any = _cprequest.Response
+
+    def __init__(self, root: Any, script_name: str | None = "", config: Any = None) -> None:
+        self.log = _cplogging.LogManager(id(self), _root_log().logger_root)
+        self.root = root
+        self.script_name = script_name
+        self.wsgiapp = _cpwsgi.CPWSGIApp(self)
+        self.namespaces = reprconf.NamespaceSet()
+        self.namespaces["log"] = lambda key, value: setattr(self.log, key, value)
+        self.namespaces["wsgi"] = self.wsgiapp.namespace_handler
+        self.toolboxes: dict[str, Any] = {"tools": _tools()}
+        self._plans: dict[Any, list[Any]] = {}
+        self.config = {"/": {}}
+        if config:
+            self.merge(config)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__module__}.{type(self).__name__}({self.root!r}, {self.script_name!r})"
+
+    @property
+    def script_name(self) -> Any:
+        """The path of the mount, without a slash at its end."""
+        if self._script_name is None:
+            # The current request's: the application is mounted by another program.
+            environ = _local.current().request.wsgi_environ
+            return environ.get("SCRIPT_NAME", "").rstrip("/").encode("latin-1").decode("utf-8", "replace")
+        return self._script_name
+
+    @script_name.setter
+    def script_name(self, value: str | None) -> None:
+        self._script_name = value.rstrip("/") if value else value
+
+    def merge(self, config: Any) -> None:
+        """Merge sections, a dictionary or a file, into the configuration."""
+        _cpconfig.merge(self.config, config)
+        self.namespaces(self.config.get("/", {}))
+
+    def find_config(self, path: str, key: str, default: Any = None) -> Any:
+        """The value of ``key`` in the section nearest to ``path``."""
+        config = self.config
+        trail = path or "/"
+        while trail:
+            section = config.get(trail)
+            if section and key in section:
+                return section[key]
+            if trail == "/":
+                break
+            trail = trail[: trail.rfind("/")] or "/"
+        return default
+
+    def get_serving(self, local: Any, remote: Any, scheme: str, sproto: str) -> Any:
+        """Begin a request: the request and its response, which :data:`serving` has from now on."""
+        request = self.request_class(local, remote, scheme, sproto)
+        request.app = self
+        for name, toolbox in self.toolboxes.items():
+            request.namespaces[name] = toolbox
+        response = self.response_class()
+        _local.serving.load(request, response)
+        bus.publish("acquire_thread")
+        bus.publish("before_request")
+        return request, response
+
+    def release_serving(self) -> None:
+        """End the current request."""
+        current = _local.current()
+        bus.publish("after_request")
+        try:
+            current.request.close()
+        except Exception:  # noqa: BLE001 - a response that is sent already cannot tell of it
+            self.log("The end of a request failed", traceback=True, severity=40)
+        finally:
+            _local.serving.clear()
+
+    def __call__(self, environ: dict[str, Any], start_response: Any) -> Any:
+        return self.wsgiapp(environ, start_response)
+
+
+class Tree:
+    """WSGI callables by the path that they are mounted at."""
+
+    def __init__(self) -> None:
+        self.apps: dict[str, Any] = {}
+
+    def mount(self, root: Any, script_name: str | None = "", config: Any = None) -> Any:
+        """Mount an object as an application, and return that."""
+        if script_name is None:
+            raise TypeError(
+                "The 'script_name' argument may not be None. Application objects may, however, possess a script_name "
+                "of None (in order to inspect the WSGI environ for SCRIPT_NAME upon each request). You cannot mount "
+                "such Applications on this Tree; you must pass them to a WSGI server interface directly."
+            )
+        script_name = script_name.rstrip("/")
+        if isinstance(root, Application):
+            app = root
+            if script_name and script_name != app.script_name:
+                raise ValueError("Cannot specify a different script name and pass an Application instance to mount")
+            script_name = app.script_name
+        else:
+            app = Application(root, script_name)
+            # A site gets an icon, unless it has one.
+            wants_icon = script_name == "" and root is not None and not hasattr(root, "favicon_ico")
+            icon = os.path.join(os.path.dirname(__file__), "favicon.ico")
+            if wants_icon and os.path.exists(icon):
+                root.favicon_ico = _tools().staticfile.handler(icon)
+        if config:
+            app.merge(config)
+        self.apps[script_name] = app
+        return app
+
+    def graft(self, wsgi_callable: Any, script_name: str = "") -> None:
+        """Mount a WSGI callable."""
+        self.apps[script_name.rstrip("/")] = wsgi_callable
+
+    def script_name(self, path: str | None = None) -> Any:
+        """The longest mount that ``path`` lies below, default the current path; None where there is none."""
+        if path is None:
+            request = _local.current().request
+            path = httputil.urljoin(request.script_name, request.path_info)
+        while True:
+            if path in self.apps:
+                return path
+            if not path:
+                return None
+            path = path[: path.rfind("/")]
+
+    def __call__(self, environ: dict[str, Any], start_response: Any) -> Any:
+        path = _collapsed(environ.get("SCRIPT_NAME", "") + environ.get("PATH_INFO", "")) or "/"
+        name = path
+        while True:
+            # WSGI has the bytes of a path as Latin-1; mounts are text.
+            app = self.apps.get(name if name.isascii() else name.encode("latin-1").decode("utf-8", "replace"))
+            if app is not None:
+                break
+            if not name:
+                start_response("404 Not Found", [("Content-Type", "text/plain"), ("Content-Length", "0")])
+                return []
+            name = name.rpartition("/")[0]
+        environ = environ.copy()
+        environ["SCRIPT_NAME"] = name
+        environ["PATH_INFO"] = path[len(name) :]
+        return app(environ, start_response)
+
+
+def _collapsed(path: str) -> str:
+    """Without double slashes, so that ``//app`` cannot be another path to a proxy than it is here."""
+    while "//" in path:
+        path = path.replace("//", "/")
+    return path
+
+
+def _root_log() -> Any:
+    import kirsch_web.compat.cherrypy as cherrypy
+
+    return cherrypy.log
+
+
+def _tools() -> Any:
+    import kirsch_web.compat.cherrypy as cherrypy
+
+    return cherrypy.tools

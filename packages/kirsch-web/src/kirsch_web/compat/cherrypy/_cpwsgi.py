@@ -1,0 +1,296 @@
+"""The WSGI callable of an application: middleware around the answer of a request."""
+
+from __future__ import annotations
+
+import io
+import sys
+from typing import Any
+
+from kirsch_web.compat.cherrypy import _cperror, _local
+from kirsch_web.compat.cherrypy.lib import httputil, is_closable_iterator
+
+_names = {"CONTENT_TYPE": "Content-Type", "CONTENT_LENGTH": "Content-Length"}
+
+
+class VirtualHost:
+    """Chooses a WSGI callable by the Host."""
+
+    def __init__(self, default: Any, domains: dict[str, Any] | None = None, use_x_forwarded_host: bool = True) -> None:
+        self.default = default
+        self.domains = domains or {}
+        self.use_x_forwarded_host = use_x_forwarded_host
+
+    def __call__(self, environ: dict[str, Any], start_response: Any) -> Any:
+        domain = environ.get("HTTP_HOST", "")
+        if self.use_x_forwarded_host:
+            domain = environ.get("HTTP_X_FORWARDED_HOST", domain)
+        app = self.domains.get(domain)
+        return (self.default if app is None else app)(environ, start_response)
+
+
+class InternalRedirector:
+    """Middleware that serves another path of the same application where it raises InternalRedirect."""
+
+    def __init__(self, nextapp: Any, recursive: bool = False) -> None:
+        self.nextapp = nextapp
+        self.recursive = recursive
+
+    def __call__(self, environ: dict[str, Any], start_response: Any) -> Any:
+        redirections: list[str] = []
+        while True:
+            try:
+                return self.nextapp(environ, start_response)
+            except _cperror.InternalRedirect as redirect:
+                name, path = environ.get("SCRIPT_NAME", ""), environ.get("PATH_INFO", "")
+                query = environ.get("QUERY_STRING", "")
+                redirections.append(name + path + ("?" + query if query else ""))
+                target = name + redirect.path.encode().decode("latin-1")
+                if not self.recursive:
+                    new = target + ("?" + redirect.query_string if redirect.query_string else "")
+                    if new in redirections:
+                        redirect.request.close()
+                        raise RuntimeError(f"InternalRedirector visited the same URL twice: {new!r}") from redirect
+                environ = environ.copy()
+                environ["REQUEST_METHOD"] = "GET"
+                environ["PATH_INFO"] = redirect.path.encode().decode("latin-1")
+                environ["QUERY_STRING"] = redirect.query_string
+                environ["wsgi.input"] = io.BytesIO()
+                environ["CONTENT_LENGTH"] = "0"
+                # The body and what was asked of the first URL do not belong to the second.
+                for key in ("HTTP_TRANSFER_ENCODING", "HTTP_RANGE", "HTTP_IF_RANGE", "HTTP_IF_MATCH",
+                            "HTTP_IF_UNMODIFIED_SINCE", "CONTENT_TYPE"):  # fmt: skip
+                    environ.pop(key, None)
+                environ["cherrypy.previous_request"] = redirect.request
+
+
+class ExceptionTrapper:
+    """Middleware that answers what the application raises with an error page of its own."""
+
+    def __init__(self, nextapp: Any, throws: Any = (KeyboardInterrupt, SystemExit)) -> None:
+        self.nextapp = nextapp
+        self.throws = throws
+
+    def __call__(self, environ: dict[str, Any], start_response: Any) -> Any:
+        try:
+            response = self.nextapp(environ, start_response)
+        except self.throws:
+            raise
+        except BaseException:  # noqa: BLE001 - it becomes a page
+            return _bare(start_response)
+        if type(response) is AppResponse and type(response.body) is list:
+            return response  # nothing of it is left to be computed
+        return _TrappedResponse(response, start_response, self.throws)
+
+
+class _TrappedResponse:
+    """The body of a response: what raises before it began becomes an error page."""
+
+    def __init__(self, response: Any, start_response: Any, throws: Any) -> None:
+        self.response = response
+        self.start_response = start_response
+        self.throws = throws
+        self.iter_response = iter(response)
+
+    def __iter__(self) -> Any:
+        return self
+
+    def __next__(self) -> Any:
+        try:
+            return next(self.iter_response)
+        except (StopIteration, *self.throws):
+            raise
+        except BaseException:  # noqa: BLE001 - the server receives it in start_response
+            self.iter_response = iter(())
+            return b"".join(_bare(self.start_response))
+
+    def close(self) -> None:
+        if hasattr(self.response, "close"):
+            self.response.close()
+
+
+def _bare(start_response: Any) -> list[bytes]:
+    """The body of a page about the current exception, whose fields are given to ``start_response``."""
+    traceback = _cperror.format_exc()
+    request = _local.current().request
+    app = request.app
+    (app.log if app else _log())(traceback, severity=40)
+    # Where the request has ended its own configuration is gone, and the global one decides.
+    shows = request.show_tracebacks if app else _shows_tracebacks()
+    status, headers, body = _cperror.bare_error(traceback if shows else "")
+    text = [(name.decode("latin-1"), value.decode("latin-1")) for name, value in headers]
+    # Once the fields are sent the server raises the exception here, and drops the connection.
+    start_response(status.decode("latin-1"), text, sys.exc_info())
+    return body
+
+
+class AppResponse:
+    """The answer to one request: an iterable of bytes that ends the request when it is closed."""
+
+    def __init__(self, environ: dict[str, Any], start_response: Any, cpapp: Any) -> None:
+        self.cpapp = cpapp
+        self.environ = environ
+        self._closed = False
+        try:
+            self.run()
+            response = _local.current().response
+            status, headers = response.output_status, response.header_list
+            if not isinstance(status, bytes):
+                raise TypeError("response.output_status is not a byte string.")
+            text = []
+            for name, value in headers:
+                if not isinstance(name, bytes):
+                    raise TypeError(f"response.header_list key {name!r} is not a byte string.")
+                if not isinstance(value, bytes):
+                    raise TypeError(f"response.header_list value {value!r} is not a byte string.")
+                text.append((name.decode("latin-1"), value.decode("latin-1")))
+            self.response = response
+            self.body = response.body
+            self.iter_response = iter(self.body)
+            self.write = start_response(status.decode("latin-1"), text)
+        except BaseException:
+            self.close()
+            raise
+
+    def __iter__(self) -> Any:
+        return self
+
+    def __next__(self) -> Any:
+        return next(self.iter_response)
+
+    def __len__(self) -> int:
+        # A server that sees one block can send it with its length at once.
+        if type(self.body) is list:
+            return len(self.body)
+        raise TypeError("the response is a stream")
+
+    def close(self) -> None:
+        """End the request: its last hooks run."""
+        if self._closed:
+            return
+        self._closed = True
+        frame = _local.current()
+        try:
+            response = getattr(self, "response", None)
+            if response is not None and response.stream and is_closable_iterator(self.body):
+                self.body.close()
+        finally:
+            # A server may close the response in a context that has seen none of the request, or another request.
+            if frame.request is not self.request:
+                _local.serving.load(self.request, self.response_object)
+            self.cpapp.release_serving()
+
+    request: Any = None
+    response_object: Any = None
+
+    def run(self) -> None:
+        """Make the request of the environ, and run it."""
+        environ = self.environ
+        get = environ.get
+        local = httputil.Host("", int(get("SERVER_PORT") or -1), get("SERVER_NAME", ""))
+        remote = httputil.Host(get("REMOTE_ADDR") or "", int(get("REMOTE_PORT") or -1), get("REMOTE_HOST") or "")
+        scheme = get("wsgi.url_scheme", "http")
+        protocol = get("ACTUAL_SERVER_PROTOCOL") or get("SERVER_PROTOCOL", "HTTP/1.1")
+        protocol = protocol if protocol[5:6].isdigit() and protocol[7:8].isdigit() else "HTTP/1.1"
+        request, response = self.cpapp.get_serving(local, remote, scheme, protocol)
+        self.request, self.response_object = request, response
+        request.login = get("LOGON_USER") or get("REMOTE_USER") or None
+        request.multithread = environ["wsgi.multithread"]
+        request.multiprocess = environ["wsgi.multiprocess"]
+        request.wsgi_environ = environ
+        request.prev = get("cherrypy.previous_request")
+        path = (get("SCRIPT_NAME") or "") + (get("PATH_INFO") or "")
+        query = get("QUERY_STRING") or ""
+        if not (path.isascii() and query.isascii()):
+            encoding = self.cpapp.find_config(get("PATH_INFO") or "/", "request.uri_encoding", "utf-8")
+            path, query = _recoded(path, encoding), _recoded(query, encoding)
+        named = get("SERVER_PROTOCOL", protocol)
+        named = named if named[5:6].isdigit() and named[7:8].isdigit() else protocol
+        request.run(
+            environ["REQUEST_METHOD"], path, query, named, self.translate_headers(environ), environ["wsgi.input"]
+        )
+
+    @staticmethod
+    def translate_headers(environ: dict[str, Any]) -> list[tuple[str, str]]:
+        """The header fields of the environ, by their names in HTTP."""
+        found = Fields()
+        known = _names.get
+        for key, value in environ.items():
+            name = known(key)
+            if name is None:
+                if key[:5] != "HTTP_":
+                    continue
+                name = key[5:].replace("_", "-").title()
+                if len(_names) < 500:  # a client may send any name
+                    _names[key] = name
+            elif not value and key[:5] != "HTTP_":
+                continue  # an empty CONTENT_TYPE or CONTENT_LENGTH stands for none
+            if "=?" in value:
+                found.encoded = True
+            found.append((name, value))
+        return found
+
+
+class Fields(list[tuple[str, str]]):
+    """Header fields whose names are written Like-This already."""
+
+    encoded = False
+    """Whether a value may have words encoded as RFC 2047 says."""
+
+
+def _recoded(text: str, encoding: str) -> str:
+    """A text that WSGI has as Latin-1, decoded; unchanged where that cannot be."""
+    try:
+        return text.encode("latin-1").decode(encoding)
+    except ValueError:
+        return text
+
+
+class CPWSGIApp:
+    """An application's WSGI callable, with its pipeline of middleware."""
+
+    def __init__(self, cpapp: Any, pipeline: Any = None) -> None:
+        self.cpapp = cpapp
+        self.pipeline: list[tuple[str, Any]] = [
+            ("ExceptionTrapper", ExceptionTrapper),
+            ("InternalRedirector", InternalRedirector),
+        ]
+        if pipeline:
+            self.pipeline.extend(pipeline)
+        self.head: Any = None
+        self.response_class: Any = AppResponse
+        self.config: dict[str, dict[str, Any]] = {}
+
+    def tail(self, environ: dict[str, Any], start_response: Any) -> Any:
+        """The innermost callable: the application itself."""
+        return self.response_class(environ, start_response, self.cpapp)
+
+    def __call__(self, environ: dict[str, Any], start_response: Any) -> Any:
+        head = self.head
+        if head is None:
+            head = self.tail
+            for name, make in reversed(self.pipeline):
+                head = make(head, **self.config.get(name, {}))
+            self.head = head
+        return head(environ, start_response)
+
+    def namespace_handler(self, k: str, v: Any) -> None:
+        """The configuration ``wsgi.pipeline``, ``wsgi.response_class`` and ``wsgi.NAME.OPTION``."""
+        if k == "pipeline":
+            self.pipeline.extend(v)
+        elif k == "response_class":
+            self.response_class = v
+        else:
+            name, option = k.split(".", 1)
+            self.config.setdefault(name, {})[option] = v
+
+
+def _log() -> Any:
+    import kirsch_web.compat.cherrypy as cherrypy
+
+    return cherrypy.log
+
+
+def _shows_tracebacks() -> bool:
+    import kirsch_web.compat.cherrypy as cherrypy
+
+    return bool(cherrypy.config.get("request.show_tracebacks", True))

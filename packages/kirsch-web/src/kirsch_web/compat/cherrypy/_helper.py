@@ -1,0 +1,146 @@
+"""``expose``, ``popargs`` and ``url``."""
+
+from __future__ import annotations
+
+import sys
+import urllib.parse
+from typing import Any
+
+from kirsch_web.compat.cherrypy._cpcompat import text_or_bytes
+from kirsch_web.compat.cherrypy._local import current, serving
+from kirsch_web.compat.cherrypy.lib import httputil
+
+_PUNCTUATION = str.maketrans(".", "_")
+
+
+def expose(func: Any = None, alias: Any = None) -> Any:
+    """Publish a method or a class: ``@expose``, ``@expose()``, ``@expose("other_name")``, ``@expose(alias=[...])``."""
+
+    def decorate(target: Any) -> Any:
+        target.exposed = True
+        names = [alias] if isinstance(alias, text_or_bytes) else alias or ()
+        for name in names:
+            parents[str(name).translate(_PUNCTUATION)] = target
+        return target
+
+    parents = sys._getframe(1).f_locals
+    if func is None or (not callable(func) and not isinstance(func, (*text_or_bytes, list, tuple))):
+        return decorate
+    if callable(func):
+        return decorate(func)
+    alias = func
+    return decorate
+
+
+def popargs(*args: str, **kwargs: Any) -> Any:
+    """Take segments of the path as parameters: a class decorator, or the value of ``_cp_dispatch``.
+
+    Args:
+        *args: the parameters' names.
+        handler: an object that serves the rest of the path, or a callable that makes one of the parameters.
+    """
+    handler = kwargs.pop("handler", None)
+    if kwargs:
+        raise TypeError(f"popargs() got an unexpected keyword argument {next(iter(kwargs))!r}")
+    makes = handler is not None and (callable(handler) or isinstance(handler, type))
+
+    def decorated(cls_or_self: Any = None, vpath: Any = None) -> Any:
+        if isinstance(cls_or_self, type):
+            cls_or_self._cp_dispatch = decorated  # type: ignore[attr-defined]
+            return cls_or_self
+        if vpath is None:  # called as a plain function, without self
+            raise TypeError("popargs() needs the path of the request")
+        parms: dict[str, str] = {}
+        for name in args:
+            if not vpath:
+                break
+            parms[name] = vpath.pop(0)
+        if handler is not None:
+            if makes:
+                return handler(**parms)
+            serving.request.params.update(parms)
+            return handler
+        serving.request.params.update(parms)
+        # Where a segment is left the object goes on with it, without popping again.
+        return getattr(cls_or_self, vpath.pop(0), None) if vpath else cls_or_self
+
+    return decorated
+
+
+def url(
+    path: str = "", qs: Any = "", script_name: str | None = None, base: str | None = None, relative: Any = None
+) -> str:
+    """An absolute URL of the application.
+
+    Args:
+        path: below the application's mount where it begins with a slash, else relative to the current path.
+        qs: the query: a text, or names and values.
+        script_name: the application's mount; default: the current one.
+        base: scheme and host; default: the current ones.
+        relative: True for a URL relative to the current path, "server" for an absolute path.
+    """
+    import kirsch_web.compat.cherrypy as cherrypy
+
+    if isinstance(qs, (tuple, list, dict)):
+        qs = urllib.parse.urlencode(qs, doseq=True)
+    if qs:
+        qs = "?" + qs
+    request = current().request
+    if request.app:
+        if not path.startswith("/"):
+            info = request.path_info
+            # What the trailing_slash tool would have redirected to.
+            if request.is_index is True:
+                if not info.endswith("/"):
+                    info += "/"
+            elif request.is_index is False and info.endswith("/") and info != "/":
+                info = info[:-1]
+            path = info if path == "" else urllib.parse.urljoin(info, path)
+        if script_name is None:
+            script_name = request.script_name
+        if base is None:
+            base = request.base
+        new = f"{base}{script_name}{normalize_path(path)}{qs}"
+    else:
+        if script_name is None:
+            script_name = cherrypy.server.mount_path if hasattr(cherrypy.server, "mount_path") else ""
+        if base is None:
+            base = str(cherrypy.server.base())
+        path = (script_name or "") + path
+        new = f"{base}{normalize_path(path)}{qs}"
+    if relative is None:
+        relative = getattr(request.app, "relative_urls", False)
+    if relative == "server":
+        return "/" + "/".join(new.split("/", 3)[3:])
+    if relative:
+        old = url(relative=False).split("/")[:-1]
+        pieces = new.split("/")
+        while old and pieces and old[0] == pieces[0]:
+            del old[0], pieces[0]
+        return "/".join([".."] * len(old) + pieces)
+    return new
+
+
+def normalize_path(path: str) -> str:
+    """The path without "." and ".."; none leads above the root."""
+    if "./" not in path and not path.endswith("."):
+        return path
+    atoms: list[str] = []
+    for atom in path.split("/"):
+        if atom == ".":
+            continue
+        if atom == "..":
+            # The first atom of an absolute path is empty, and stays.
+            if len(atoms) > 1 or (atoms and atoms[0]):
+                atoms.pop()
+            continue
+        atoms.append(atom)
+    return "/".join(atoms)
+
+
+def urlencode(values: Any) -> str:
+    """A query of names and values."""
+    return urllib.parse.urlencode(values, doseq=True)
+
+
+__all__ = ["expose", "httputil", "popargs", "url"]

@@ -1,0 +1,14 @@
+"""JSON under the names that CherryPy programs import."""
+
+from __future__ import annotations
+
+import json as json
+from typing import Any
+
+decode = json.loads
+
+
+def encode(value: Any) -> Any:
+    """The JSON of ``value`` in pieces of bytes."""
+    for chunk in json.JSONEncoder().iterencode(value):
+        yield chunk.encode()

@@ -1,0 +1,83 @@
+"""Tools' functions and helpers, under the names of CherryPy's ``lib``."""
+
+from __future__ import annotations
+
+from typing import Any
+
+_CHUNK = 64 * 1024
+
+
+def is_iterator(value: Any) -> bool:
+    """Whether ``value`` yields by itself: a generator, or an object that is its own iterator."""
+    return hasattr(value, "__next__") and hasattr(value, "__iter__") and iter(value) is value
+
+
+def is_closable_iterator(value: Any) -> bool:
+    """Whether ``value`` is an iterator whose ``close()`` takes no argument."""
+    if not is_iterator(value) or not callable(getattr(value, "close", None)):
+        return False
+    from inspect import signature
+
+    try:
+        signature(value.close).bind()
+    except TypeError:
+        return False
+    except ValueError:  # a builtin without a signature: a generator's close()
+        return True
+    return True
+
+
+class file_generator:
+    """The chunks of a file from its position on; it closes the file at the end."""
+
+    def __init__(self, input: Any, chunkSize: int = _CHUNK) -> None:
+        self.input = input
+        self.chunkSize = chunkSize
+
+    def __iter__(self) -> Any:
+        return self
+
+    def __next__(self) -> Any:
+        chunk = self.input.read(self.chunkSize)
+        if chunk:
+            return chunk
+        self.close()
+        raise StopIteration
+
+    next = __next__
+
+    def close(self) -> None:
+        """Close the file."""
+        if hasattr(self.input, "close"):
+            self.input.close()
+
+
+def file_generator_limited(file: Any, count: int, chunk_size: int = _CHUNK) -> Any:
+    """The next ``count`` bytes of a file, in chunks."""
+    while count > 0:
+        chunk = file.read(min(chunk_size, count))
+        if not chunk:
+            return
+        count -= len(chunk)
+        yield chunk
+
+
+def set_vary_header(response: Any, header_name: str) -> None:
+    """Add a name to the response's Vary."""
+    names = {each.strip() for each in response.headers.get("Vary", "").split(",") if each.strip()}
+    names.add(header_name)
+    response.headers["Vary"] = ", ".join(sorted(names))
+
+
+def attributes(full_name: str) -> Any:
+    """The object that a dotted name stands for."""
+    from kirsch_web.compat.cherrypy.lib.reprconf import attributes as found
+
+    return found(full_name)
+
+
+def modules(name: str) -> Any:
+    """The module of a dotted name, imported."""
+    import importlib
+
+    return importlib.import_module(name)

@@ -1,0 +1,202 @@
+"""The tool ``auth_digest`` (RFC 2617, with MD5). New programs use Basic authentication over TLS, or sessions."""
+
+from __future__ import annotations
+
+import hmac
+import time
+import urllib.request
+from hashlib import md5
+from typing import Any
+
+import kirsch_web.compat.cherrypy as cherrypy
+
+qop_auth = "auth"
+qop_auth_int = "auth-int"
+valid_qops = (qop_auth, qop_auth_int)
+valid_algorithms = ("MD5", "MD5-sess")
+FALLBACK_CHARSET = "ISO-8859-1"
+DEFAULT_CHARSET = "UTF-8"
+_REQUIRED = ("username", "realm", "nonce", "uri", "response")
+
+
+def md5_hex(text: str | bytes) -> str:
+    """The MD5 of a text, in hexadecimal."""
+    return md5(text.encode() if isinstance(text, str) else text).hexdigest()  # noqa: S324 - the protocol's
+
+
+def H(text: str | bytes) -> str:
+    """The hash of RFC 2617."""
+    return md5_hex(text)
+
+
+def get_ha1_dict_plain(user_password_dict: dict[str, str]) -> Any:
+    """A ``get_ha1`` for passwords in a dictionary."""
+
+    def get_ha1(realm: str, username: str) -> str | None:
+        password = user_password_dict.get(username)
+        return md5_hex(f"{username}:{realm}:{password}") if password else None
+
+    return get_ha1
+
+
+def get_ha1_dict(user_ha1_dict: dict[str, str]) -> Any:
+    """A ``get_ha1`` for hashes in a dictionary."""
+    return lambda realm, username: user_ha1_dict.get(username)
+
+
+def get_ha1_file_htdigest(filename: str) -> Any:
+    """A ``get_ha1`` for a file of Apache's htdigest."""
+
+    def get_ha1(realm: str, username: str) -> str | None:
+        with open(filename, encoding="utf-8") as file:
+            for line in file:
+                name, its_realm, ha1 = line.rstrip().split(":")
+                if name == username and its_realm == realm:
+                    return ha1
+        return None
+
+    return get_ha1
+
+
+def synthesize_nonce(s: Any, key: str, timestamp: Any = None) -> str:
+    """A nonce that tells its time and that only this server can have made."""
+    moment = int(time.time()) if timestamp is None else timestamp
+    return f"{moment}:{md5_hex(f'{moment}:{s}:{key}')}"
+
+
+class HttpDigestAuthorization:
+    """The Authorization of a request. Raises ValueError where it breaks the grammar."""
+
+    scheme = "digest"
+
+    def __init__(
+        self, auth_header: str, http_method: str, debug: bool = False, accept_charset: str = DEFAULT_CHARSET
+    ) -> None:
+        self.http_method = http_method
+        self.debug = debug
+        if not self.matches(auth_header):
+            raise ValueError('Authorization scheme is not "Digest"')
+        text = _decoded(auth_header, accept_charset)
+        _, _, params = text.partition(" ")
+        self._params = urllib.request.parse_keqv_list(urllib.request.parse_http_list(params))
+        given = self._params.get
+        self.realm = given("realm")
+        self.username = given("username")
+        self.nonce = given("nonce")
+        self.uri = given("uri")
+        self.method = given("method")
+        self.response = given("response")
+        self.algorithm = given("algorithm", "MD5").upper().replace("SESS", "sess")
+        self.cnonce = given("cnonce")
+        self.opaque = given("opaque")
+        self.qop = given("qop")
+        self.nc = given("nc")
+        if self.algorithm not in valid_algorithms:
+            raise ValueError(f"Unsupported value for algorithm: '{self.algorithm}'")
+        if not all(given(name) for name in _REQUIRED):
+            raise ValueError("Not all required parameters are present: " + ", ".join(_REQUIRED))
+        if self.qop:
+            if self.qop not in valid_qops:
+                raise ValueError(f"Unsupported value for qop: '{self.qop}'")
+            if not (self.cnonce and self.nc):
+                raise ValueError("If qop is sent then cnonce and nc MUST be present")
+        elif self.cnonce or self.nc:
+            raise ValueError("If qop is not sent, neither cnonce nor nc can be present")
+
+    @classmethod
+    def matches(cls, header: str) -> bool:
+        """Whether the field is of this scheme."""
+        return header.partition(" ")[0].lower() == cls.scheme
+
+    def __str__(self) -> str:
+        return f"authorization : {self._params}"
+
+    def validate_nonce(self, s: Any, key: str) -> bool:
+        """Whether this server made the nonce."""
+        timestamp, colon, _ = str(self.nonce).partition(":")
+        return bool(colon) and hmac.compare_digest(
+            synthesize_nonce(s, key, timestamp).encode(), str(self.nonce).encode()
+        )
+
+    def is_nonce_stale(self, max_age_seconds: float = 600) -> bool:
+        """Whether the nonce is too old."""
+        try:
+            return int(str(self.nonce).split(":", 1)[0]) + max_age_seconds <= int(time.time())
+        except ValueError:
+            return True
+
+    def HA2(self, entity_body: Any = "") -> str:
+        """The hash of the request."""
+        if self.qop is None or self.qop == "auth":
+            return H(f"{self.http_method}:{self.uri}")
+        return H(f"{self.http_method}:{self.uri}:{H(entity_body)}")
+
+    def request_digest(self, ha1: str, entity_body: Any = "") -> str:
+        """The response that the right password makes."""
+        ha2 = self.HA2(entity_body)
+        middle = f"{self.nonce}:{self.nc}:{self.cnonce}:{self.qop}:{ha2}" if self.qop else f"{self.nonce}:{ha2}"
+        if self.algorithm == "MD5-sess":
+            ha1 = H(f"{ha1}:{self.nonce}:{self.cnonce}")
+        return H(f"{ha1}:{middle}")
+
+
+def _decoded(text: str, charset: str) -> str:
+    data = text.encode("latin-1", "replace")
+    for each in (charset, FALLBACK_CHARSET):
+        try:
+            return data.decode(each)
+        except (UnicodeDecodeError, LookupError):
+            continue
+    return text
+
+
+def www_authenticate(
+    realm: str, key: str, algorithm: str = "MD5", nonce: str | None = None, qop: str = qop_auth, stale: bool = False,
+    accept_charset: str = DEFAULT_CHARSET,
+) -> str:  # fmt: skip
+    """The WWW-Authenticate of a 401."""
+    if qop not in valid_qops:
+        raise ValueError(f"Unsupported value for qop: '{qop}'")
+    if algorithm not in valid_algorithms:
+        raise ValueError(f"Unsupported value for algorithm: '{algorithm}'")
+    if nonce is None:
+        nonce = synthesize_nonce(realm, key)
+    return (
+        f'Digest realm="{realm}", nonce="{nonce}", algorithm="{algorithm}", qop="{qop}"'
+        + (', stale="true"' if stale else "")
+        + (f', charset="{accept_charset}"' if accept_charset else "")
+    )
+
+
+def digest_auth(realm: str, get_ha1: Any, key: str, debug: bool = False, accept_charset: str = "utf-8") -> None:
+    """Answer 401 unless the request knows the password; set ``request.login``.
+
+    Args:
+        realm: shown to users.
+        get_ha1: called with realm and username; returns the hash of ``username:realm:password``, or None.
+        key: a secret of the server, for nonces.
+        debug: unused.
+        accept_charset: of usernames.
+    """
+    request = cherrypy.serving.request
+    header = request.headers.get("Authorization")
+    stale = False
+    if header is not None and HttpDigestAuthorization.matches(header):
+        try:
+            auth = HttpDigestAuthorization(header, request.method, accept_charset=accept_charset)
+        except ValueError as error:
+            raise cherrypy.HTTPError(400, f"Bad Request: {error}") from None
+        if auth.validate_nonce(realm, key):
+            ha1 = get_ha1(realm, auth.username)
+            if ha1 is not None:
+                digest = auth.request_digest(ha1, request.body.read() if auth.qop == qop_auth_int else "")
+                if hmac.compare_digest(digest.encode(), str(auth.response).encode()):
+                    stale = auth.is_nonce_stale()
+                    if not stale:
+                        request.login = auth.username
+                        return
+    charset = accept_charset.upper()
+    cherrypy.serving.response.headers["WWW-Authenticate"] = www_authenticate(
+        realm, key, stale=stale, accept_charset=charset
+    )
+    raise cherrypy.HTTPError(401, "You are not authorized to access that resource")

@@ -1,0 +1,381 @@
+"""The functions of the small tools: validators, proxies, slashes, redirects, log-in."""
+
+from __future__ import annotations
+
+import logging
+import re
+from hashlib import md5
+from html import escape
+from typing import Any
+
+import kirsch_web.compat.cherrypy as cherrypy
+from kirsch_web.compat.cherrypy._local import current
+from kirsch_web.compat.cherrypy.lib import httputil, is_iterator
+
+
+def validate_etags(autotags: bool = False, debug: bool = False) -> None:
+    """Answer If-Match and If-None-Match by the response's ETag.
+
+    Args:
+        autotags: make an ETag of the body where the response has none.
+        debug: unused.
+    """
+    request, response = cherrypy.serving.request, cherrypy.serving.response
+    if hasattr(response, "ETag"):
+        return  # the tool ran already
+    status, _, _ = httputil.valid_status(response.status)
+    etag = response.headers.get("ETag")
+    if not etag and autotags and status == 200:
+        # An ETag is no secret and no proof: MD5 is only short here.
+        etag = f'"{md5(response.collapse_body(), usedforsecurity=False).hexdigest()}"'
+        response.headers["ETag"] = etag
+    response.ETag = etag
+    if not 200 <= status <= 299:
+        return
+    wanted = [str(each) for each in request.headers.elements("If-Match") or []]
+    if wanted and not (wanted == ["*"] or etag in wanted):
+        raise cherrypy.HTTPError(412, f"If-Match failed: ETag {etag!r} did not match {wanted!r}")
+    unwanted = [str(each) for each in request.headers.elements("If-None-Match") or []]
+    if unwanted == ["*"] or etag in unwanted:
+        if request.method in ("GET", "HEAD"):
+            raise cherrypy.HTTPRedirect([], 304)
+        raise cherrypy.HTTPError(412, f"If-None-Match failed: ETag {etag!r} matched {unwanted!r}")
+
+
+def validate_since() -> None:
+    """Answer If-Modified-Since and If-Unmodified-Since by the response's Last-Modified."""
+    request, response = cherrypy.serving.request, cherrypy.serving.response
+    modified = response.headers.get("Last-Modified")
+    if not modified:
+        return
+    status, _, _ = httputil.valid_status(response.status)
+    since = request.headers.get("If-Unmodified-Since")
+    if since and since != modified and (200 <= status <= 299 or status == 412):
+        raise cherrypy.HTTPError(412)
+    since = request.headers.get("If-Modified-Since")
+    if since and since == modified and (200 <= status <= 299 or status == 304):
+        if request.method in ("GET", "HEAD"):
+            raise cherrypy.HTTPRedirect([], 304)
+        raise cherrypy.HTTPError(412)
+
+
+def allow(methods: Any = None, debug: bool = False) -> None:
+    """Answer 405 to other methods than ``methods``, default GET and HEAD."""
+    names = [methods] if isinstance(methods, str) else methods or ["GET", "HEAD"]
+    allowed = [name.upper() for name in names if name]
+    if "GET" in allowed and "HEAD" not in allowed:
+        allowed.append("HEAD")
+    cherrypy.response.headers["Allow"] = ", ".join(allowed)
+    if cherrypy.request.method not in allowed:
+        raise cherrypy.HTTPError(405)
+
+
+def proxy(
+    base: str | None = None,
+    local: str = "X-Forwarded-Host",
+    remote: str = "X-Forwarded-For",
+    scheme: str = "X-Forwarded-Proto",
+    debug: bool = False,
+) -> None:
+    """Take base URL and client address from what a proxy in front says. Use it only behind one.
+
+    Args:
+        base: the base, where no field names it.
+        local: the field with the host.
+        remote: the field with the client's address.
+        scheme: the field with the scheme.
+        debug: unused.
+    """
+    request = cherrypy.serving.request
+    if scheme:
+        named = request.headers.get(scheme, None)
+        if named == "on" and scheme == "X-Forwarded-Ssl":
+            named = "https"
+        scheme = (named or "").split(",")[0].strip()
+    if scheme not in ("http", "https"):
+        scheme = request.base[: request.base.find("://")]
+    if local:
+        forwarded = request.headers.get(local, None)
+        base = forwarded.split(",")[0].strip() if forwarded else base
+    if not base:
+        base = request.headers.get("Host", "127.0.0.1")
+    if "://" not in base:
+        base = scheme + "://" + base
+    request.base = base
+    if remote:
+        client = request.headers.get(remote)
+        if client:
+            # The first address is the client's; those behind it are proxies'.
+            request.remote.ip = client.split(",")[0].strip()
+
+
+def ignore_headers(headers: Any = ("Range",), debug: bool = False) -> None:
+    """Remove fields of the request."""
+    for name in headers:
+        cherrypy.serving.request.headers.pop(name, None)
+
+
+def response_headers(headers: Any = None, debug: bool = False) -> None:
+    """Set fields of the response."""
+    for name, value in headers or []:
+        cherrypy.serving.response.headers[name] = value
+
+
+def referer(
+    pattern: str, accept: bool = True, accept_missing: bool = False, error: int = 403,
+    message: str = "Forbidden Referer header.", debug: bool = False,
+) -> None:  # fmt: skip
+    """Answer an error unless the Referer matches ``pattern``, or if it does where ``accept`` is False."""
+    given = cherrypy.serving.request.headers.get("Referer")
+    if given is None:
+        if accept_missing:
+            return
+    elif bool(re.match(pattern, given)) == bool(accept):
+        return
+    raise cherrypy.HTTPError(error, message)
+
+
+class SessionAuth:
+    """A log-in page, kept in the session. Methods and attributes are options of the tool."""
+
+    session_key = "username"
+    debug = False
+
+    def check_username_and_password(self, username: str, password: str) -> Any:
+        """An error message; nothing where they are right."""
+
+    def anonymous(self) -> Any:
+        """The name of a user who has not logged in, if they may pass."""
+
+    def on_login(self, username: str) -> None:
+        """Called after a log-in."""
+
+    def on_logout(self, username: str) -> None:
+        """Called after a log-out."""
+
+    def on_check(self, username: str) -> None:
+        """Called for each request of a user."""
+
+    def login_screen(self, from_page: str = "..", username: str = "", error_msg: str = "", **kwargs: Any) -> bytes:
+        """The page with the form."""
+        return (
+            "<!DOCTYPE html>\n<html><body>\n"
+            f"<p>{escape(str(error_msg or ''))}</p>\n"
+            '<form method="post" action="do_login">\n'
+            f'Login: <input type="text" name="username" value="{escape(str(username or ""))}" size="10"><br>\n'
+            'Password: <input type="password" name="password" size="10"><br>\n'
+            f'<input type="hidden" name="from_page" value="{escape(str(from_page or ""))}"><br>\n'
+            '<input type="submit">\n</form>\n</body></html>'
+        ).encode()
+
+    def do_login(self, username: str, password: str, from_page: str = "..", **kwargs: Any) -> bool:
+        """Log in and redirect, or show the page again."""
+        response = cherrypy.serving.response
+        error = self.check_username_and_password(username, password)
+        if error:
+            body = self.login_screen(from_page, username, error)
+            response.body = body
+            response.headers.pop("Content-Length", None)
+            return True
+        # A session id from before the log-in may be known to others.
+        cherrypy.session.acquire_lock()
+        cherrypy.session.regenerate()
+        cherrypy.serving.request.login = username
+        cherrypy.session[self.session_key] = username
+        self.on_login(username)
+        raise cherrypy.HTTPRedirect(from_page or "/")
+
+    def do_logout(self, from_page: str = "..", **kwargs: Any) -> Any:
+        """Log out and redirect."""
+        username = cherrypy.session.get(self.session_key)
+        cherrypy.session[self.session_key] = None
+        if username:
+            cherrypy.serving.request.login = None
+            self.on_logout(username)
+        raise cherrypy.HTTPRedirect(from_page)
+
+    def do_check(self) -> bool:
+        """Let a user pass; show the page to others."""
+        request, response = cherrypy.serving.request, cherrypy.serving.response
+        username = cherrypy.session.get(self.session_key)
+        if not username:
+            username = cherrypy.session[self.session_key] = self.anonymous()
+        if not username:
+            # Behind Basic authentication request.login is that user's; only the session says who has logged in here.
+            url = cherrypy.url(qs=request.query_string)
+            body = self.login_screen(url)
+            response.body = body
+            response.headers.pop("Content-Length", None)
+            return True
+        request.login = username
+        self.on_check(username)
+        return False
+
+    def run(self) -> bool:
+        """Whether the tool has answered."""
+        request, response = cherrypy.serving.request, cherrypy.serving.response
+        path = request.path_info
+        if path.endswith("login_screen"):
+            response.body = self.login_screen(**request.params)
+            return True
+        if path.endswith("do_login"):
+            if request.method != "POST":
+                response.headers["Allow"] = "POST"
+                raise cherrypy.HTTPError(405)
+            return self.do_login(**request.params)
+        if path.endswith("do_logout"):
+            if request.method != "POST":
+                response.headers["Allow"] = "POST"
+                raise cherrypy.HTTPError(405)
+            self.do_logout(**request.params)
+        return self.do_check()
+
+
+def session_auth(**kwargs: Any) -> bool:
+    """Run a :class:`SessionAuth` with options."""
+    auth = SessionAuth()
+    for name, value in kwargs.items():
+        setattr(auth, name, value)
+    return auth.run()
+
+
+def log_traceback(severity: int = logging.ERROR, debug: bool = False) -> None:
+    """Write the traceback of the current exception to the error log."""
+    cherrypy.request.app.log("", "HTTP", severity=severity, traceback=True)
+
+
+def log_request_headers(debug: bool = False) -> None:
+    """Write the request's fields to the error log."""
+    lines = [f"  {name}: {value}" for name, value in cherrypy.serving.request.header_list]
+    cherrypy.request.app.log("\nRequest Headers:\n" + "\n".join(lines), "HTTP")
+
+
+def log_hooks(debug: bool = False) -> None:
+    """Write the request's hooks to the error log."""
+    request = cherrypy.serving.request
+    lines = []
+    for point in [
+        *cherrypy._cprequest.hookpoints,
+        *(each for each in request.hooks if each not in cherrypy._cprequest.hookpoints),
+    ]:
+        lines.append(f"    {point}:")
+        lines += [f"        {hook!r}" for hook in sorted(request.hooks.get(point, []))]
+    request.app.log(f"\nRequest Hooks for {cherrypy.url()}:\n" + "\n".join(lines), "HTTP")
+
+
+def redirect(url: str = "", internal: bool = True, debug: bool = False) -> None:
+    """Raise InternalRedirect, or HTTPRedirect."""
+    raise (cherrypy.InternalRedirect(url) if internal else cherrypy.HTTPRedirect(url))
+
+
+def trailing_slash(missing: bool = True, extra: bool = False, status: Any = None, debug: bool = False) -> None:
+    """Redirect an index whose path has no slash at its end, and with ``extra`` a page whose path has one."""
+    request = current().request
+    path = request.path_info
+    if request.is_index is True:
+        if missing and not path.endswith("/"):
+            raise cherrypy.HTTPRedirect(cherrypy.url(path + "/", request.query_string), status or 301)
+    elif request.is_index is False and extra and path.endswith("/") and path != "/":
+        raise cherrypy.HTTPRedirect(cherrypy.url(path[:-1], request.query_string), status or 301)
+
+
+def flatten(debug: bool = False) -> None:
+    """Turn a body of iterators inside iterators into one of bytes."""
+
+    def pieces(body: Any) -> Any:
+        for each in body:
+            if is_iterator(each):
+                yield from pieces(each)
+            else:
+                yield each
+
+    response = cherrypy.serving.response
+    response.body = pieces(response.body)
+
+
+def accept(media: Any = None, debug: bool = False) -> Any:
+    """The best of ``media``, names of types, for the client's Accept; 406 where there is none."""
+    if not media:
+        return None
+    offers = [media] if isinstance(media, str) else media
+    headers = cherrypy.serving.request.headers
+    ranges = headers.elements("Accept")
+    if not ranges:
+        return offers[0]
+    for each in ranges:
+        if each.qvalue > 0:
+            if each.value == "*/*":
+                return offers[0]
+            if each.value.endswith("/*"):
+                kind = each.value[:-1]
+                for offer in offers:
+                    if offer.startswith(kind):
+                        return offer
+            elif each.value in offers:
+                return each.value
+    given = headers.get("Accept")
+    if given is None:
+        message = "Your client did not send an Accept header."
+    else:
+        message = f"Your client sent this Accept header: {given}."
+    raise cherrypy.HTTPError(406, f"{message} But this resource only emits these media types: {', '.join(offers)}.")
+
+
+class MonitoredHeaderMap(httputil.HeaderMap):
+    """Fields that note which of them were looked at."""
+
+    def __init__(self) -> None:
+        self.accessed_headers: set[str] = set()
+        super().__init__()
+
+    def __getitem__(self, key: Any) -> Any:
+        self.accessed_headers.add(key)
+        return super().__getitem__(key)
+
+    def __contains__(self, key: Any) -> bool:
+        self.accessed_headers.add(key)
+        return super().__contains__(key)
+
+    def get(self, key: Any, default: Any = None) -> Any:
+        self.accessed_headers.add(key)
+        return super().get(key, default)
+
+    def elements(self, key: str) -> Any:
+        self.accessed_headers.add(key)
+        return super().elements(key)
+
+
+def autovary(ignore: Any = None, debug: bool = False) -> None:
+    """Write into Vary which fields of the request were looked at."""
+    request = cherrypy.serving.request
+    before, request.headers = request.headers, MonitoredHeaderMap()
+    dict.update(request.headers, before)
+    if ignore is None:
+        ignore = {"Content-Disposition", "Content-Length", "Content-Type", "Cookie"}
+
+    def set_response_header() -> None:
+        response = cherrypy.serving.response
+        varying = {each.value for each in response.headers.elements("Vary")}
+        varying |= {each for each in request.headers.accessed_headers if each not in ignore}
+        response.headers["Vary"] = ", ".join(sorted(varying))
+
+    request.hooks.attach("before_finalize", set_response_header, priority=95)
+
+
+def convert_params(exception: Any = ValueError, error: int = 400) -> None:
+    """Convert parameters by the annotations of the handler; ``error`` where one cannot be."""
+    import inspect
+
+    request = cherrypy.serving.request
+    handler = getattr(request.handler, "callable", None)
+    if handler is None:
+        return
+    types = getattr(inspect.unwrap(handler), "__annotations__", {})
+    if any(isinstance(kind, str) for kind in types.values()):  # from __future__ import annotations
+        import typing
+
+        types = typing.get_type_hints(inspect.unwrap(handler))
+    with cherrypy.HTTPError.handle(exception, error):
+        for name in set(types).intersection(request.params):
+            if callable(types[name]):
+                request.params[name] = types[name](request.params[name])

@@ -1,0 +1,394 @@
+"""HTTP's grammars and names: header maps with elements, statuses, ranges, dates, paths."""
+
+from __future__ import annotations
+
+import email.header
+import functools
+import re
+import time
+import urllib.parse
+from email.utils import formatdate
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler
+from typing import Any
+
+# Reason and message of each status, as Python has them; None stands for a status that is missing.
+response_codes: dict[int, tuple[str, str]] = dict(BaseHTTPRequestHandler.responses)
+response_codes[404] = ("Not Found", "Nothing matches the given URI")
+response_codes[500] = (
+    "Internal Server Error",
+    "The server encountered an unexpected condition which prevented it from fulfilling the request.",
+)
+response_codes[503] = (
+    "Service Unavailable",
+    "The server is currently unable to handle the request due to a temporary overloading or maintenance of the server.",
+)
+
+HTTPDate = functools.partial(formatdate, usegmt=True)
+"""The date of a time in seconds since 1970, default now, as HTTP writes it."""
+
+
+def valid_status(status: Any) -> tuple[int, str, str]:
+    """Number, reason and message of a status such as 404, "404" or "404 Gone fishing".
+
+    None and an empty text mean 200. Raises ValueError where it is no number from 100 to 599.
+    """
+    if not status:
+        status = 200
+    if status == 200:
+        return _OK
+    if isinstance(status, HTTPStatus):
+        status = int(status)
+    code, reason = status, None
+    if isinstance(status, str):
+        code, _, reason = status.partition(" ")
+        reason = reason.strip() or None
+    try:
+        number = int(code)
+    except (TypeError, ValueError):
+        raise ValueError(f"Illegal response status from server ({code!r} is non-numeric).") from None
+    if not 100 <= number <= 599:
+        raise ValueError(f"Illegal response status from server ({code!r} is out of range).")
+    default, message = response_codes.get(number, ("", ""))
+    return number, default if reason is None else reason, message
+
+
+_OK = (200, "OK", response_codes[200][1])
+
+
+def urljoin(*atoms: str) -> str:
+    """The URL path of parts joined by slashes, never empty."""
+    url = "/".join(each for each in atoms if each)
+    while "//" in url:
+        url = url.replace("//", "/")
+    return url or "/"
+
+
+def urljoin_bytes(*atoms: bytes) -> bytes:
+    """As :func:`urljoin`, for bytes."""
+    return urljoin(*(each.decode("latin-1") for each in atoms)).encode("latin-1")
+
+
+def protocol_from_http(protocol: str) -> tuple[int, int]:
+    """``(1, 1)`` of ``HTTP/1.1``."""
+    return int(protocol[5]), int(protocol[7])
+
+
+def get_ranges(headervalue: str | None, content_length: int) -> list[tuple[int, int]] | None:
+    """The ``(start, stop)`` pairs that a Range asks for: [] where none can be met, None where it must be ignored."""
+    if not headervalue or "=" not in headervalue:
+        return None
+    unit, _, specs = headervalue.partition("=")
+    if unit.strip().lower() != "bytes":
+        return None
+    result: list[tuple[int, int]] = []
+    for spec in specs.split(","):
+        match = re.fullmatch(r"\s*([0-9]{0,18})-([0-9]{0,18})\s*", spec, re.ASCII)
+        if match is None or not (match[1] or match[2]):
+            return None
+        if match[1]:
+            start, stop = int(match[1]), int(match[2]) if match[2] else content_length - 1
+            if match[2] and stop < start:
+                return None
+            if start >= content_length:
+                continue
+            result.append((start, min(stop, content_length - 1) + 1))
+        elif content_length and int(match[2]):
+            result.append((max(0, content_length - int(match[2])), content_length))
+    # Many overlapping ranges multiply the body (CVE-2011-3192): more than ten, or more bytes than the file, is refused.
+    if len(result) > 10 or (len(result) > 1 and sum(stop - start for start, stop in result) > 2 * content_length):
+        return None
+    return result
+
+
+class HeaderElement:
+    """A value with parameters, one of those that a header field lists."""
+
+    def __init__(self, value: str, params: dict[str, str] | None = None) -> None:
+        self.value = value
+        self.params = {} if params is None else params
+
+    def __lt__(self, other: HeaderElement) -> bool:
+        return self.value < other.value
+
+    def __str__(self) -> str:
+        return self.value + "".join(f";{name}={value}" for name, value in self.params.items())
+
+    def __bytes__(self) -> bytes:
+        return str(self).encode("latin-1")
+
+    @staticmethod
+    def parse(elementstr: str) -> tuple[str, dict[str, str]]:
+        """Value and parameters of an element's text."""
+        first, *rest = _split(elementstr, ";")
+        params = {}
+        for each in rest:
+            if not each.strip():
+                continue
+            name, _, value = each.strip().partition("=")
+            value = value.strip()
+            if len(value) > 1 and value[0] == value[-1] == '"':
+                value = value[1:-1]
+            params[name.strip()] = value
+        return first.strip(), params
+
+    @classmethod
+    def from_str(cls, elementstr: str) -> HeaderElement:
+        """The element of a text."""
+        return cls(*cls.parse(elementstr))
+
+
+class AcceptElement(HeaderElement):
+    """An element of an Accept field: those with the greater ``q``, and the more specific ones, are the greater."""
+
+    @property
+    def qvalue(self) -> float:
+        """The quality; HTTPError 400 where it is no number."""
+        value = self.params.get("q", "1")
+        try:
+            return float(str(value))
+        except ValueError:
+            from kirsch_web.compat.cherrypy._cperror import HTTPError
+
+            raise HTTPError(400, f"Malformed HTTP header: `{self!s}`") from None
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, AcceptElement) and self.qvalue == other.qvalue and str(self) == str(other)
+
+    def __hash__(self) -> int:
+        return hash(str(self))
+
+    def __lt__(self, other: HeaderElement) -> bool:
+        if not isinstance(other, AcceptElement):
+            return NotImplemented
+        return (self.qvalue, _specific(self), str(self)) < (other.qvalue, _specific(other), str(other))
+
+
+def _specific(element: AcceptElement) -> int:
+    """More for text/html;level=1 than for text/html, text/* and */*."""
+    parts = sum(part != "*" for part in element.value.split("/"))
+    return parts * 10 + len([name for name in element.params if name != "q"])
+
+
+def _split(text: str, separator: str) -> list[str]:
+    """Split outside of quoted strings."""
+    if '"' not in text:
+        return text.split(separator)
+    pieces, start, quoted, escaped = [], 0, False, False
+    for at, character in enumerate(text):
+        if escaped:
+            escaped = False
+        elif character == "\\":
+            escaped = quoted
+        elif character == '"':
+            quoted = not quoted
+        elif character == separator and not quoted:
+            pieces.append(text[start:at])
+            start = at + 1
+    return [*pieces, text[start:]]
+
+
+def header_elements(fieldname: str, fieldvalue: str | None) -> list[HeaderElement]:
+    """The elements of a field, the most preferred first."""
+    if not fieldvalue:
+        return []
+    accepts = fieldname.startswith("Accept") or fieldname == "TE"
+    kind = AcceptElement if accepts else HeaderElement
+    result = [kind.from_str(each) for each in _split(fieldvalue, ",") if each.strip()]
+    if accepts:
+        return sorted(result, reverse=True)
+    return result if fieldname in ("Cookie", "Set-Cookie") else sorted(result, reverse=True)
+
+
+def decode_TEXT(value: str) -> str:
+    """The text of words encoded as RFC 2047 says: ``=?utf-8?q?f=C3=BCr?=`` is ``für``."""
+    decoded = ""
+    for atom, charset in email.header.decode_header(value):
+        decoded += atom.decode(charset or "latin-1") if isinstance(atom, bytes) else atom
+    return decoded
+
+
+def decode_TEXT_maybe(value: str) -> str:
+    """As :func:`decode_TEXT`, unless nothing in ``value`` is encoded."""
+    return decode_TEXT(value) if "=?" in value else value
+
+
+_ISMAP = re.compile(r"[0-9]+,[0-9]+", re.ASCII).fullmatch
+
+
+def parse_query_string(query_string: str, keep_blank_values: bool = True, encoding: str = "utf-8") -> dict[str, Any]:
+    """The parameters of a query: a text, or a list where a name occurs several times."""
+    if _ISMAP(query_string):  # the coordinates of <img ismap>
+        x, y = query_string.split(",")
+        return {"x": int(x), "y": int(y)}
+    found: dict[str, Any] = {}
+    for pair in query_string.split("&"):
+        if not pair:
+            continue
+        name, equals, value = pair.partition("=")
+        if not value and not (keep_blank_values or not equals):
+            continue
+        add_param(found, _unquote(name, encoding), _unquote(value, encoding))
+    return found
+
+
+def _unquote(text: str, encoding: str) -> str:
+    if "%" not in text and text.isascii():
+        return text.replace("+", " ")
+    return urllib.parse.unquote_plus(text, encoding, "strict")
+
+
+def add_param(params: dict[str, Any], name: str, value: Any) -> None:
+    """Add a parameter; a name that occurs again gets a list."""
+    if name in params:
+        present = params[name]
+        if not isinstance(present, list):
+            params[name] = present = [present]
+        present.append(value)
+    else:
+        params[name] = value
+
+
+@functools.lru_cache(maxsize=1000)
+def _title(name: str) -> str:
+    return name.title()
+
+
+@functools.lru_cache(maxsize=1000)
+def _name_bytes(name: str) -> bytes:
+    return HeaderMap.encode_header_item(name)
+
+
+class CaseInsensitiveDict(dict[str, Any]):
+    """A dictionary whose keys are written Like-This, whichever way they are given."""
+
+    def __init__(self, *values: Any, **more: Any) -> None:
+        super().__init__()
+        if values or more:
+            self.update(*values, **more)
+
+    def __getitem__(self, key: Any) -> Any:
+        return super().__getitem__(_title(str(key)))
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        super().__setitem__(_title(str(key)), value)
+
+    def __delitem__(self, key: Any) -> None:
+        super().__delitem__(_title(str(key)))
+
+    def __contains__(self, key: Any) -> bool:
+        return super().__contains__(_title(str(key)))
+
+    def get(self, key: Any, default: Any = None) -> Any:
+        return super().get(_title(str(key)), default)
+
+    def pop(self, key: Any, *default: Any) -> Any:
+        return super().pop(_title(str(key)), *default)
+
+    def setdefault(self, key: Any, value: Any = None) -> Any:
+        return super().setdefault(_title(str(key)), value)
+
+    def update(self, *values: Any, **more: Any) -> None:
+        for key, value in dict(*values, **more).items():
+            self[key] = value
+
+    def copy(self) -> Any:
+        return type(self)(self)
+
+    @classmethod
+    def fromkeys(cls, keys: Any, value: Any = None) -> Any:
+        return cls(dict.fromkeys(keys, value))
+
+
+class HeaderMap(CaseInsensitiveDict):
+    """Header fields, with access to their elements."""
+
+    protocol = (1, 1)
+    encodings = ("ISO-8859-1",)
+    use_rfc_2047 = True
+
+    def elements(self, key: str) -> list[HeaderElement]:
+        """The elements of a field, the most preferred first."""
+        return header_elements(_title(str(key)), self.get(key))
+
+    def values(self, key: str | None = None) -> Any:
+        """The values of a field's elements; without a name, the values of all fields."""
+        return super().values() if key is None else [element.value for element in self.elements(key)]
+
+    def output(self) -> list[tuple[bytes, bytes]]:
+        """The fields as bytes; see :meth:`encode_header_items`."""
+        item = self.encode_header_item
+        return [
+            (
+                _name_bytes(name),
+                value.encode() if type(value) is str and value.isascii() and value.isprintable() else item(value),
+            )
+            for name, value in self.items()
+        ]
+
+    @classmethod
+    def encode_header_items(cls, header_items: Any) -> Any:
+        """The pairs as bytes, without the control characters that could end a field early."""
+        for name, value in header_items:
+            yield cls.encode_header_item(name), cls.encode_header_item(value)
+
+    @classmethod
+    def encode_header_item(cls, item: Any) -> bytes:
+        """The bytes of a name or a value."""
+        if type(item) is str and item.isascii() and item.isprintable():
+            return item.encode()
+        data = item if isinstance(item, bytes) else cls.encode(item if isinstance(item, str) else str(item))
+        return data.translate(None, _CONTROLS)
+
+    @classmethod
+    def encode(cls, text: str) -> bytes:
+        """The bytes of a text: of the first encoding that has all its characters, else as RFC 2047 says."""
+        for encoding in cls.encodings:
+            try:
+                return text.encode(encoding)
+            except UnicodeEncodeError:
+                continue
+        if cls.protocol == (1, 1) and cls.use_rfc_2047:
+            from base64 import b64encode
+
+            return b"=?utf-8?b?" + b64encode(text.encode()) + b"?="
+        raise ValueError(f"Could not encode header part {text!r} using any of the encodings {cls.encodings!r}.")
+
+
+_CONTROLS = bytes([*range(9), *range(10, 32), 127])
+
+
+class Host:
+    """An address of a connection: ip, port and name."""
+
+    ip = "0.0.0.0"  # noqa: S104 - a default to show, nothing is bound to it
+    port = 80
+    name = "unknown.tld"
+
+    def __init__(self, ip: str, port: int, name: str | None = None) -> None:
+        self.ip = ip
+        self.port = port
+        self.name = ip if name is None else name
+
+    def __repr__(self) -> str:
+        return f"httputil.Host({self.ip!r}, {self.port!r}, {self.name!r})"
+
+
+class SanitizedHost(str):
+    """A Host field without the CR and LF that an encoded word may bring into it."""
+
+    __slots__ = ("raw",)
+    raw: str
+
+    def __new__(cls, raw: str) -> SanitizedHost:
+        clean = raw.replace("\r", "").replace("\n", "")
+        if clean == raw:
+            return raw  # type: ignore[return-value]
+        self = super().__new__(cls, clean)
+        self.raw = raw
+        return self
+
+
+def now() -> float:
+    """Seconds since 1970."""
+    return time.time()

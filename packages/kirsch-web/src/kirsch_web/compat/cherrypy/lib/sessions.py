@@ -1,0 +1,509 @@
+"""Sessions: in memory, in files. A session is locked while a handler runs, as its programs expect.
+
+Waiting for a lock does not poll, and a file is replaced as a whole: neither readers nor a crash see half of it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import os
+import pickle
+import re
+import secrets
+import threading
+import time
+from typing import Any
+
+import kirsch_web.compat.cherrypy as cherrypy
+from kirsch_web.compat.cherrypy.lib import httputil, is_iterator
+
+missing = object()
+_ID = re.compile(r"[0-9a-f]{40}").fullmatch
+
+
+class Session:
+    """A dictionary that lasts from request to request. It is read when it is first used."""
+
+    _id: Any = None
+    id_observers: Any = None
+    timeout: float = 60
+    locked = False
+    loaded = False
+    clean_thread: Any = None
+    clean_freq: float = 5
+    originalid: Any = None
+    missing = False
+    regenerated = False
+    debug = False
+
+    def __init__(self, id: Any = None, **kwargs: Any) -> None:
+        self.id_observers = []
+        self._data: dict[str, Any] = {}
+        for name, value in kwargs.items():
+            setattr(self, name, value)
+        self.originalid = id
+        self.missing = False
+        if id is None:
+            self._regenerate()
+        else:
+            self.id = id
+            # An id that this server has not made could be another's to know.
+            if not _ID(id) or not self._exists():
+                self._id = None
+                self.missing = True
+                self._regenerate()
+
+    @property
+    def id(self) -> Any:
+        """The id, in the client's cookie."""
+        return self._id
+
+    @id.setter
+    def id(self, value: Any) -> None:
+        self._id = value
+        for observer in self.id_observers:
+            observer(value)
+
+    @property
+    def now(self) -> Any:
+        """The time, for expirations."""
+        return datetime.datetime.now
+
+    def regenerate(self) -> None:
+        """Replace the id: call it when a user logs in. The data stay."""
+        self.regenerated = True
+        self._regenerate()
+
+    def _regenerate(self) -> None:
+        if self.id is not None:
+            if not self.loaded and self._exists():
+                self.load()
+            self.delete()
+        was_locked = self.locked
+        if was_locked:
+            self.release_lock()
+        self.id = None
+        while self.id is None:
+            self.id = self.generate_id()
+            if self._exists():
+                self.id = None
+        if was_locked:
+            self.acquire_lock()
+
+    def generate_id(self) -> str:
+        """160 random bits, in hexadecimal."""
+        return secrets.token_hex(20)
+
+    def clean_up(self) -> None:
+        """Forget expired sessions."""
+
+    def save(self) -> None:
+        """Keep the data, if they were used; release the lock."""
+        try:
+            if self.loaded:
+                self._save(_now() + datetime.timedelta(seconds=self.timeout * 60))
+        finally:
+            if self.locked:
+                self.release_lock()
+
+    def load(self) -> None:
+        """Read the data."""
+        data = self._load()
+        if data is None or data[1] < _now():
+            self._data = {}
+        else:
+            self._data = data[0]
+        self.loaded = True
+        cls = type(self)
+        if self.clean_freq and not cls.clean_thread:
+            # One thread of a class cleans for all sessions; clean_freq is in minutes.
+            from kirsch_web.compat.cherrypy.process.plugins import Monitor
+
+            thread = Monitor(cherrypy.engine, self.clean_up, self.clean_freq * 60, name="Session cleanup")
+            thread.subscribe()
+            cls.clean_thread = thread
+            thread.start()
+
+    def delete(self) -> None:
+        """Forget what is kept."""
+        self._delete()
+
+    # What a class of sessions implements.
+
+    def _exists(self) -> bool:
+        raise NotImplementedError
+
+    def _load(self) -> Any:
+        raise NotImplementedError
+
+    def _save(self, expiration_time: Any) -> None:
+        raise NotImplementedError
+
+    def _delete(self) -> None:
+        raise NotImplementedError
+
+    def acquire_lock(self, path: Any = None) -> None:
+        """Wait until no other request uses the session."""
+        raise NotImplementedError
+
+    def release_lock(self, path: Any = None) -> None:
+        """Let others use it."""
+        raise NotImplementedError
+
+    # A dictionary.
+
+    def _loaded(self) -> dict[str, Any]:
+        if not self.loaded:
+            self.load()
+        return self._data
+
+    def __getitem__(self, key: str) -> Any:
+        return self._loaded()[key]
+
+    def __setitem__(self, key: str, value: Any) -> None:
+        self._loaded()[key] = value
+
+    def __delitem__(self, key: str) -> None:
+        del self._loaded()[key]
+
+    def __contains__(self, key: object) -> bool:
+        return key in self._loaded()
+
+    def __iter__(self) -> Any:
+        return iter(self._loaded())
+
+    def get(self, key: str, default: Any = None) -> Any:
+        """The value, or ``default``."""
+        return self._loaded().get(key, default)
+
+    def pop(self, key: str, default: Any = missing) -> Any:
+        """Remove and return a value."""
+        return self._loaded().pop(key) if default is missing else self._loaded().pop(key, default)
+
+    def update(self, d: Any) -> None:
+        """Add values."""
+        self._loaded().update(d)
+
+    def setdefault(self, key: str, default: Any = None) -> Any:
+        """The value, which is set if it is missing."""
+        return self._loaded().setdefault(key, default)
+
+    def clear(self) -> None:
+        """Remove all values."""
+        self._loaded().clear()
+
+    def keys(self) -> Any:
+        """The names."""
+        return self._loaded().keys()
+
+    def items(self) -> Any:
+        """Names and values."""
+        return self._loaded().items()
+
+    def values(self) -> Any:
+        """The values."""
+        return self._loaded().values()
+
+
+def _now() -> datetime.datetime:
+    return datetime.datetime.now()
+
+
+class RamSession(Session):
+    """Sessions in the memory of this process: with several workers each has its own."""
+
+    cache: dict[str, Any] = {}  # noqa: RUF012 - of the process
+    locks: dict[str, Any] = {}  # noqa: RUF012
+
+    def clean_up(self) -> None:
+        now = _now()
+        for key, (_, expires) in list(self.cache.items()):
+            if expires <= now:
+                self.cache.pop(key, None)
+        # A lock without a session that nobody holds is of no more use.
+        for key, lock in list(self.locks.items()):
+            if key not in self.cache and lock.acquire(blocking=False):
+                self.locks.pop(key, None)
+                lock.release()
+
+    def _exists(self) -> bool:
+        return self.id in self.cache
+
+    def _load(self) -> Any:
+        return self.cache.get(self.id)
+
+    def _save(self, expiration_time: Any) -> None:
+        self.cache[self.id] = self._data, expiration_time
+
+    def _delete(self) -> None:
+        self.cache.pop(self.id, None)
+
+    def acquire_lock(self, path: Any = None) -> None:
+        while True:
+            lock = self.locks.setdefault(self.id, threading.RLock())
+            lock.acquire()
+            if self.locks.get(self.id) is lock:  # clean_up may have dropped the lock meanwhile
+                break
+            lock.release()
+        self.locked = True
+
+    def release_lock(self, path: Any = None) -> None:
+        self.locks[self.id].release()
+        self.locked = False
+
+    def __len__(self) -> int:
+        return len(self.cache)
+
+
+class FileSession(Session):
+    """Sessions in files, one for each, in ``storage_path``; for the processes of one machine.
+
+    The files are pickles: who can write to the directory can run code in this process. It belongs to this user alone.
+    """
+
+    SESSION_PREFIX = "session-"
+    LOCK_SUFFIX = ".lock"
+    pickle_protocol = pickle.HIGHEST_PROTOCOL
+    storage_path: Any = None
+    lock_timeout: Any = None
+    _lock_file: Any = None
+
+    def __init__(self, id: Any = None, **kwargs: Any) -> None:
+        kwargs["storage_path"] = os.path.abspath(kwargs["storage_path"])
+        super().__init__(id, **kwargs)
+
+    @classmethod
+    def setup(cls, **kwargs: Any) -> None:
+        """Set the directory, once."""
+        kwargs["storage_path"] = os.path.abspath(kwargs["storage_path"])
+        for name, value in kwargs.items():
+            setattr(cls, name, value)
+
+    def _path(self) -> str:
+        if not _ID(self.id or ""):
+            raise cherrypy.HTTPError(400, "Invalid session id in cookie.")
+        return f"{self.storage_path}{os.sep}{self.SESSION_PREFIX}{self.id}"
+
+    _get_file_path = _path
+
+    def _exists(self) -> bool:
+        return os.path.exists(self._path())
+
+    def _load(self, path: Any = None) -> Any:
+        try:
+            with open(path or self._path(), "rb") as file:
+                return pickle.load(file)  # noqa: S301 - a file of this program's own
+        except (OSError, EOFError, pickle.UnpicklingError):
+            return None
+
+    def _save(self, expiration_time: Any) -> None:
+        path = self._path()
+        temporary = f"{path}.{secrets.token_hex(4)}.lock"  # a name that clean_up and listings skip
+        with open(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+            pickle.dump((self._data, expiration_time), file, self.pickle_protocol)
+        os.replace(temporary, path)
+
+    def _delete(self) -> None:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(self._path())
+
+    def acquire_lock(self, path: Any = None) -> None:
+        """Wait for the lock of the session's lock file, which the system releases if the process dies."""
+        import fcntl
+
+        name = (path or self._path()) + self.LOCK_SUFFIX
+        limit = None if self.lock_timeout is None else time.monotonic() + _seconds(self.lock_timeout)
+        while True:
+            file = open(name, "ab")  # noqa: SIM115 - release_lock closes it
+            try:
+                if limit is None:
+                    fcntl.flock(file, fcntl.LOCK_EX)
+                else:
+                    _lock_until(file, limit)
+                # Another process may have removed the file while this one waited.
+                if os.path.exists(name) and os.stat(name).st_ino == os.fstat(file.fileno()).st_ino:
+                    break
+            except BaseException:
+                file.close()
+                raise
+            file.close()
+        self._lock_file = file
+        self.locked = True
+
+    def release_lock(self, path: Any = None) -> None:
+        """Release it, and remove its file."""
+        file, self._lock_file = self._lock_file, None
+        if file is not None:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(file.name)
+            file.close()
+        self.locked = False
+
+    def clean_up(self) -> None:
+        now = _now()
+        for name in os.listdir(self.storage_path):
+            if not name.startswith(self.SESSION_PREFIX) or name.endswith(self.LOCK_SUFFIX):
+                continue
+            path = os.path.join(self.storage_path, name)
+            contents = self._load(path)
+            if contents is not None and contents[1] < now:
+                with contextlib.suppress(FileNotFoundError):
+                    os.unlink(path)
+
+    def __len__(self) -> int:
+        return len(
+            [
+                name
+                for name in os.listdir(self.storage_path)
+                if name.startswith(self.SESSION_PREFIX) and not name.endswith(self.LOCK_SUFFIX)
+            ]
+        )
+
+
+def _seconds(value: Any) -> float:
+    return value.total_seconds() if isinstance(value, datetime.timedelta) else float(value)
+
+
+def _lock_until(file: Any, limit: float) -> None:
+    """Lock with a limit, which flock() has not."""
+    import fcntl
+
+    while True:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() >= limit:
+                raise TimeoutError("the lock of the session was not released in time") from None
+            time.sleep(0.01)
+        else:
+            return
+
+
+class MemcachedSession(Session):
+    """Not here: sessions of several machines need a class of yours, or a store of kirsch_web's own sessions."""
+
+    servers: Any = ("localhost:11211",)
+
+    def __init__(self, *_: Any, **__: Any) -> None:
+        raise NotImplementedError(
+            "MemcachedSession is left out: use FileSession for one machine, or a subclass of "
+            "kirsch_web.compat.cherrypy.lib.sessions.Session with _exists, _load, _save, _delete and a lock"
+        )
+
+
+def save() -> None:
+    """Keep the session before the response is sent; a stream keeps it at its end."""
+    session = getattr(cherrypy.serving, "session", None)
+    if session is None:
+        return
+    request, response = cherrypy.serving.request, cherrypy.serving.response
+    if hasattr(request, "_sessionsaved"):
+        return
+    request._sessionsaved = True
+    if response.stream:
+        request.hooks.attach("on_end_request", session.save)
+    else:
+        if is_iterator(response.body):
+            response.collapse_body()  # a generator may still change the session
+        session.save()
+
+
+save.failsafe = True  # type: ignore[attr-defined]
+
+
+def close() -> None:
+    """Release the lock at the end of the request."""
+    session = getattr(cherrypy.serving, "session", None)
+    if session is not None and getattr(session, "locked", False):
+        session.release_lock()
+
+
+close.failsafe = True  # type: ignore[attr-defined]
+close.priority = 90  # type: ignore[attr-defined]
+
+
+def init(
+    storage_type: str | None = None, path: str | None = None, path_header: str | None = None,
+    name: str = "session_id", timeout: float = 60, domain: str | None = None, secure: bool = False,
+    clean_freq: float = 5, persistent: bool = True, httponly: bool = False, debug: bool = False,
+    samesite: str | None = None, storage_class: Any = None, **kwargs: Any,
+) -> None:  # fmt: skip
+    """Give the request its session, and the response its cookie.
+
+    Args:
+        storage_type: ``Ram`` or ``File``; ``storage_class`` is its class itself.
+        path: of the cookie; ``path_header`` names a field of the request that has it.
+        path_header: see ``path``.
+        name: of the cookie.
+        timeout: minutes that a session lasts without a request.
+        domain: of the cookie.
+        secure: whether the cookie is sent over TLS only.
+        clean_freq: minutes between removals of expired sessions.
+        persistent: whether the cookie outlasts the browser.
+        httponly: whether scripts cannot read the cookie.
+        debug: unused.
+        samesite: ``Lax``, ``Strict`` or ``None``, which CherryPy has not.
+        storage_class: see ``storage_type``.
+        **kwargs: attributes of the session, such as ``storage_path``.
+    """
+    request = cherrypy.serving.request
+    if hasattr(request, "_session_init_flag"):
+        return
+    request._session_init_flag = True
+    id = request.cookie[name].value if name in request.cookie else None
+    if storage_class is None:
+        kind = (storage_type or "ram").title()
+        storage_class = {"Ram": RamSession, "File": FileSession, "Memcached": MemcachedSession}.get(kind)
+        if storage_class is None:
+            raise ValueError(f"tools.sessions.storage_type is ram or file, not {storage_type!r}")
+    kwargs.pop("locking", None)
+    kwargs["timeout"] = timeout
+    kwargs["clean_freq"] = clean_freq
+    cherrypy.serving.session = session = storage_class(id, **kwargs)
+    session.debug = debug
+
+    def update_cookie(value: Any) -> None:
+        if value is not None:
+            cherrypy.serving.response.cookie[name] = value
+
+    session.id_observers.append(update_cookie)
+    if not hasattr(cherrypy, "session"):
+        from kirsch_web.compat.cherrypy._local import Proxy
+
+        cherrypy.session = Proxy("session")
+    set_response_cookie(
+        path=path, path_header=path_header, name=name, timeout=timeout if persistent else None, domain=domain,
+        secure=secure, httponly=httponly, samesite=samesite,
+    )  # fmt: skip
+
+
+def set_response_cookie(
+    path: str | None = None, path_header: str | None = None, name: str = "session_id", timeout: float | None = 60,
+    domain: str | None = None, secure: bool = False, httponly: bool = False, samesite: str | None = None,
+    persistent: bool = True,
+) -> None:  # fmt: skip
+    """Set the cookie of the current session; see :func:`init`."""
+    cookie = cherrypy.serving.response.cookie
+    cookie[name] = cherrypy.serving.session.id
+    cookie[name]["path"] = path or cherrypy.serving.request.headers.get(path_header or "") or "/"
+    if timeout and persistent:
+        cookie[name]["max-age"] = int(timeout * 60)
+        cookie[name]["expires"] = httputil.HTTPDate(time.time() + timeout * 60)
+    if domain is not None:
+        cookie[name]["domain"] = domain
+    if secure:
+        cookie[name]["secure"] = 1
+    if httponly:
+        cookie[name]["httponly"] = 1
+    if samesite:
+        cookie[name]["samesite"] = samesite
+
+
+def expire() -> None:
+    """Let the client forget the current session's cookie."""
+    request = cherrypy.serving.request
+    name = request.config.get("tools.sessions.name", "session_id")
+    cookie = cherrypy.serving.response.cookie
+    cookie[name]["expires"] = httputil.HTTPDate(time.time() - 365 * 86400)
+    cookie[name].pop("max-age", None)

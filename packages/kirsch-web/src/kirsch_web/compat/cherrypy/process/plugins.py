@@ -1,0 +1,229 @@
+"""Plugins: objects that subscribe their methods to the bus.
+
+Left out: daemons, dropping privileges and reloading. Those names exist, and say what to use instead.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from typing import Any
+
+
+class SimplePlugin:
+    """Subscribes the methods that are named like channels."""
+
+    bus: Any = None
+
+    def __init__(self, bus: Any) -> None:
+        self.bus = bus
+
+    def _channels(self) -> Any:
+        for channel in self.bus.listeners:
+            method = getattr(self, channel, None)
+            if method is not None:
+                yield channel, method
+
+    def subscribe(self) -> None:
+        """Subscribe the methods."""
+        for channel, method in list(self._channels()):
+            self.bus.subscribe(channel, method)
+
+    def unsubscribe(self) -> None:
+        """Unsubscribe them."""
+        for channel, method in list(self._channels()):
+            self.bus.unsubscribe(channel, method)
+
+
+class SignalHandler:
+    """Signals as channels: SIGTERM exits, SIGHUP exits, SIGUSR1 is graceful. Only the main thread may subscribe it."""
+
+    def __init__(self, bus: Any) -> None:
+        self.bus = bus
+        self.handlers: dict[str, Any] = {
+            "SIGTERM": bus.exit,
+            "SIGHUP": bus.exit,
+            "SIGUSR1": bus.graceful,
+        }
+        self._previous_handlers: dict[int, Any] = {}
+
+    def subscribe(self) -> None:
+        """Take the signals."""
+        for name, handler in self.handlers.items():
+            try:
+                self.set_handler(name, handler)
+            except ValueError:
+                pass  # outside of the main thread signals are another part's
+
+    def unsubscribe(self) -> None:
+        """Give them back."""
+        for number, previous in self._previous_handlers.items():
+            signal.signal(number, signal.SIG_DFL if previous is None else previous)
+        self._previous_handlers.clear()
+
+    def set_handler(self, name: Any, listener: Any = None) -> None:
+        """Publish a signal as a channel of its name."""
+        number = getattr(signal, name, None) if isinstance(name, str) else name
+        if number is None:
+            raise ValueError(f"there is no signal {name!r}")
+        name = signal.Signals(number).name
+        previous = signal.signal(number, self._handle_signal)
+        self._previous_handlers.setdefault(number, previous)
+        if listener is not None:
+            self.bus.subscribe(name, listener)
+
+    def _handle_signal(self, number: int, _frame: Any = None) -> None:
+        name = signal.Signals(number).name
+        self.bus.log(f"Caught signal {name}.")
+        self.bus.publish(name)
+
+
+class BackgroundTask(threading.Thread):
+    """A daemon thread that calls a function again and again, ``interval`` seconds apart."""
+
+    def __init__(self, interval: float, function: Any, args: Any = (), kwargs: Any = None, bus: Any = None) -> None:
+        super().__init__(daemon=True)
+        self.interval = interval
+        self.function = function
+        self.args = args
+        self.kwargs = kwargs or {}
+        self.bus = bus
+        self._cancelled = threading.Event()
+
+    def cancel(self) -> None:
+        """End the thread after the current call."""
+        self._cancelled.set()
+
+    def run(self) -> None:
+        while not self._cancelled.wait(self.interval):
+            try:
+                self.function(*self.args, **self.kwargs)
+            except Exception:
+                if self.bus:
+                    self.bus.log(f"Error in background task thread function {self.function!r}.", 40, traceback=True)
+                raise
+
+
+PerpetualTimer = BackgroundTask
+
+
+class Monitor(SimplePlugin):
+    """Calls a function every ``frequency`` seconds while the bus is started."""
+
+    callback: Any = None
+    frequency: float = 60
+    thread: Any = None
+
+    def __init__(self, bus: Any, callback: Any, frequency: float = 60, name: str | None = None) -> None:
+        super().__init__(bus)
+        self.callback = callback
+        self.frequency = frequency
+        self.name = name
+
+    def start(self) -> None:
+        """Begin to call."""
+        if self.frequency > 0 and self.thread is None:
+            self.thread = BackgroundTask(self.frequency, self.callback, bus=self.bus)
+            self.thread.name = self.name or type(self).__name__
+            self.thread.start()
+
+    start.priority = 70  # type: ignore[attr-defined]
+
+    def stop(self) -> None:
+        """End calling."""
+        thread, self.thread = self.thread, None
+        if thread is not None and thread is not threading.current_thread():
+            thread.cancel()
+            thread.join()
+
+    def graceful(self) -> None:
+        """Begin again, with the frequency of now."""
+        self.stop()
+        self.start()
+
+
+class ThreadManager(SimplePlugin):
+    """Publishes ``start_thread`` when a thread serves its first request, and ``stop_thread`` when the bus stops."""
+
+    threads: Any = None
+
+    def __init__(self, bus: Any) -> None:
+        self.threads = {}
+        super().__init__(bus)
+        for channel in ("acquire_thread", "start_thread", "release_thread", "stop_thread"):
+            bus.listeners.setdefault(channel, [])
+
+    def acquire_thread(self) -> None:
+        """Note the current thread."""
+        ident = threading.get_ident()
+        if ident not in self.threads:
+            number = self.threads[ident] = len(self.threads) + 1
+            self.bus.publish("start_thread", number)
+
+    def release_thread(self) -> None:
+        """Forget the current thread."""
+        number = self.threads.pop(threading.get_ident(), None)
+        if number is not None:
+            self.bus.publish("stop_thread", number)
+
+    def stop(self) -> None:
+        """Forget all threads."""
+        for number in list(self.threads.values()):
+            self.bus.publish("stop_thread", number)
+        self.threads.clear()
+
+    graceful = stop
+
+
+class PIDFile(SimplePlugin):
+    """Writes the number of the process to a file while the bus is started."""
+
+    def __init__(self, bus: Any, pidfile: str) -> None:
+        super().__init__(bus)
+        self.pidfile = pidfile
+        self.finalized = False
+
+    def start(self) -> None:
+        """Write the file."""
+        if not self.finalized:
+            with open(self.pidfile, "w", encoding="ascii") as file:
+                file.write(f"{os.getpid()}\n")
+            self.finalized = True
+
+    start.priority = 70  # type: ignore[attr-defined]
+
+    def exit(self) -> None:
+        """Remove it."""
+        try:
+            os.remove(self.pidfile)
+        except OSError:
+            pass
+
+
+def _left_out(name: str, instead: str) -> Any:
+    class Absent(SimplePlugin):
+        def __init__(self, bus: Any, *_: Any, **__: Any) -> None:
+            raise NotImplementedError(f"{name} is left out: {instead}")
+
+    Absent.__name__ = Absent.__qualname__ = name
+    return Absent
+
+
+Daemonizer = _left_out("Daemonizer", "run the program under systemd or another supervisor")
+DropPrivileges = _left_out("DropPrivileges", "start the program as the other user, such as by systemd's User=")
+
+
+class Autoreloader(Monitor):
+    """Does nothing: ``kirsch --reload`` reloads. Programs may still set its options."""
+
+    files: Any = None
+    match = ".*"
+
+    def __init__(self, bus: Any, frequency: float = 1, match: str = ".*") -> None:
+        self.files = set()
+        self.match = match
+        super().__init__(bus, lambda: None, frequency)
+
+    def subscribe(self) -> None:
+        """Subscribe nothing."""

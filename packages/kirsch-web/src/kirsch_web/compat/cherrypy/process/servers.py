@@ -1,0 +1,101 @@
+"""The adapter by which the bus starts and stops an HTTP server."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+
+class ServerAdapter:
+    """Starts ``httpserver`` in a thread of its own when the bus starts, and stops it with the bus."""
+
+    bind_addr: Any = None
+
+    def __init__(self, bus: Any, httpserver: Any = None, bind_addr: Any = None) -> None:
+        self.bus = bus
+        self.httpserver = httpserver
+        if bind_addr is not None:
+            self.bind_addr = bind_addr
+        self.interrupt: BaseException | None = None
+        self.running = False
+        self._thread: threading.Thread | None = None
+
+    def subscribe(self) -> None:
+        """Follow the bus."""
+        self.bus.subscribe("start", self.start, 75)
+        self.bus.subscribe("stop", self.stop, 25)
+
+    def unsubscribe(self) -> None:
+        """Do so no longer."""
+        self.bus.unsubscribe("start", self.start)
+        self.bus.unsubscribe("stop", self.stop)
+
+    @property
+    def description(self) -> str:
+        """Where it serves."""
+        address = self.bind_addr
+        if isinstance(address, tuple):
+            return f"http://{address[0]}:{address[1]}"
+        return f"socket file: {address}"
+
+    def start(self) -> None:
+        """Start the server; returns when clients may connect."""
+        if self.running:
+            self.bus.log(f"Already serving on {self.description}")
+            return
+        self.interrupt = None
+        if not self.httpserver:
+            raise ValueError("No HTTP server has been created.")
+        server = self.httpserver
+        if hasattr(server, "prepare"):
+            server.prepare()  # what cannot be bound fails here, in the caller's thread
+        self._thread = threading.Thread(target=self._serve, args=(server,), name=f"HTTPServer {type(server).__name__}")
+        self._thread.start()
+        self.wait()
+        self.running = True
+        self.bus.log(f"Serving on {self.description}")
+
+    start.priority = 75  # type: ignore[attr-defined]
+
+    def _serve(self, server: Any) -> None:
+        try:
+            (server.serve if hasattr(server, "prepare") else server.start)()
+        except KeyboardInterrupt:
+            self.bus.log("<Ctrl-C> hit: shutting down HTTP server")
+            self.bus.exit()
+        except SystemExit as error:
+            self.interrupt = error
+            self.bus.exit()
+            raise
+        except BaseException as error:
+            self.interrupt = error
+            self.bus.log("Error in HTTP server: shutting down", traceback=True, level=40)
+            self.bus.exit()
+            raise
+
+    def wait(self) -> None:
+        """Wait until the server is ready, and raise what it failed with."""
+        while not getattr(self.httpserver, "ready", True):
+            if self.interrupt:
+                raise self.interrupt
+            if self._thread is not None:
+                self._thread.join(0.01)
+        if self.interrupt:
+            raise self.interrupt
+
+    def stop(self) -> None:
+        """Stop the server, and wait for its end."""
+        if not self.running:
+            return
+        self.httpserver.stop()
+        if self._thread is not None and self._thread is not threading.current_thread():
+            self._thread.join()
+        self.running = False
+        self.bus.log("HTTP Server shut down")
+
+    stop.priority = 25  # type: ignore[attr-defined]
+
+    def restart(self) -> None:
+        """Stop and start."""
+        self.stop()
+        self.start()

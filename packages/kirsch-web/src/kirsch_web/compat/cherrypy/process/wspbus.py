@@ -1,0 +1,252 @@
+"""The bus: states of the process, and callbacks on channels such as ``start``, ``stop``, ``exit`` and ``log``.
+
+Processes, workers and reloading are the server's. The bus keeps what programs hang on it: callbacks.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+import traceback as _traceback
+import warnings
+from typing import Any
+
+
+class ChannelFailures(Exception):
+    """The exceptions of the callbacks of one publication."""
+
+    delimiter = "\n"
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self._exceptions: list[BaseException] = []
+
+    def handle_exception(self) -> None:
+        """Note the current exception."""
+        error = sys.exc_info()[1]
+        assert error is not None
+        self._exceptions.append(error)
+
+    def get_instances(self) -> list[BaseException]:
+        """The exceptions."""
+        return self._exceptions[:]
+
+    def __str__(self) -> str:
+        return self.delimiter.join(map(repr, self._exceptions))
+
+    __repr__ = __str__
+
+    def __bool__(self) -> bool:
+        return bool(self._exceptions)
+
+
+class _StateEnum:
+    """The states, as attributes."""
+
+    class State:
+        """One state."""
+
+        def __init__(self, name: str) -> None:
+            self.name = name
+
+        def __repr__(self) -> str:
+            return f"states.{self.name}"
+
+    def __init__(self) -> None:
+        for name in ("STOPPED", "STARTING", "STARTED", "STOPPING", "EXITING"):
+            setattr(self, name, self.State(name))
+
+    def __getattr__(self, name: str) -> Any:
+        raise AttributeError(name)
+
+
+states = _StateEnum()
+
+
+class Bus:
+    """Publishes to callbacks on channels, in the order of their priorities; 50 where none is given."""
+
+    states = states
+    execv = False
+    max_cloexec_files = 0
+
+    def __init__(self) -> None:
+        self.state = states.STOPPED
+        self.listeners: dict[str, list[Any]] = {
+            name: [] for name in ("start", "stop", "exit", "graceful", "log", "main")
+        }
+        self._priorities: dict[tuple[str, Any], int] = {}
+        self._changed = threading.Condition(threading.RLock())
+
+    def subscribe(self, channel: str, callback: Any = None, priority: int | None = None) -> Any:
+        """Add a callback to a channel; without one, return a decorator that does."""
+        if callback is None:
+            return lambda target: self.subscribe(channel, target, priority) or target
+        with self._changed:
+            present = self.listeners.get(channel, [])
+            if priority is None:
+                priority = getattr(callback, "priority", 50)
+            self._priorities[channel, callback] = priority
+            # A new list: publish() reads without the lock.
+            kept = [each for each in present if each != callback] + [callback]
+            self.listeners[channel] = sorted(kept, key=lambda each: self._priorities[channel, each])
+        return None
+
+    def unsubscribe(self, channel: str, callback: Any) -> None:
+        """Remove a callback; nothing where it is not there."""
+        with self._changed:
+            present = self.listeners.get(channel)
+            if present and callback in present:
+                self.listeners[channel] = [each for each in present if each != callback]
+                self._priorities.pop((channel, callback), None)
+
+    def publish(self, channel: str, *args: Any, **kwargs: Any) -> list[Any]:
+        """Call the callbacks of a channel and return their results.
+
+        Each is called although others raise; then ChannelFailures tells of all. SystemExit passes through.
+        """
+        listeners = self.listeners.get(channel)
+        if not listeners:
+            return []
+        failures = ChannelFailures()
+        output = []
+        for listener in listeners:
+            try:
+                output.append(listener(*args, **kwargs))
+            except KeyboardInterrupt:
+                raise
+            except SystemExit as error:
+                # One that failed before must not leave with the status of success.
+                if failures and error.code == 0:
+                    error.code = 1
+                raise
+            except BaseException:  # noqa: BLE001 - it is raised with the others
+                failures.handle_exception()
+                if channel != "log":
+                    self.log(f"Error in {channel!r} listener {listener!r}", level=40, traceback=True)
+        if failures:
+            raise failures
+        return output
+
+    def _become(self, state: Any) -> None:
+        with self._changed:
+            self.state = state
+            self._changed.notify_all()
+
+    def start(self) -> None:
+        """Start: publish ``start``. Where a callback fails, stop and exit, and raise its exception."""
+        import atexit
+
+        atexit.register(self._clean_exit)
+        self._become(states.STARTING)
+        self.log("Bus STARTING")
+        try:
+            self.publish("start")
+            self._become(states.STARTED)
+            self.log("Bus STARTED")
+        except (KeyboardInterrupt, SystemExit):
+            raise
+        except BaseException:  # noqa: BLE001 - whatever it is, the process has to end
+            self.log("Shutting down due to error in start listener:", level=40, traceback=True)
+            failure = sys.exc_info()[1]
+            try:
+                self.exit()
+            except Exception:  # noqa: BLE001, S110 - each was logged, and the first one is raised
+                pass
+            assert failure is not None
+            raise failure from None
+
+    def stop(self) -> None:
+        """Stop: publish ``stop``."""
+        self._become(states.STOPPING)
+        self.log("Bus STOPPING")
+        self.publish("stop")
+        self._become(states.STOPPED)
+        self.log("Bus STOPPED")
+
+    def exit(self) -> None:
+        """Stop, and let :meth:`block` return."""
+        before = self.state
+        try:
+            self.stop()
+            self._become(states.EXITING)
+            self.log("Bus EXITING")
+            self.publish("exit")
+            self.log("Bus EXITED")
+        except BaseException:  # noqa: BLE001 - whatever it is, the process has to end
+            # A process that cannot stop must not be left half alive.
+            os._exit(70)
+        if before is states.STARTING:
+            # Nothing waits in block(): end the process, as a failed start has to.
+            os._exit(70)
+
+    def restart(self) -> None:
+        """Exit, and run the program again in the same process."""
+        self.execv = True
+        self.exit()
+
+    def graceful(self) -> None:
+        """Publish ``graceful``: log files are opened again, and the like."""
+        self.log("Bus graceful")
+        self.publish("graceful")
+
+    def block(self, interval: float = 0.1) -> None:
+        """Wait until the bus exits, publishing ``main`` meanwhile; Ctrl-C exits it. The main thread calls it."""
+        try:
+            self.wait(states.EXITING, interval=interval, channel="main")
+        except (KeyboardInterrupt, OSError):
+            self.log("Keyboard Interrupt: shutting down bus")
+            self.exit()
+        except SystemExit:
+            self.log("SystemExit raised: shutting down bus")
+            self.exit()
+            raise
+        for thread in threading.enumerate():
+            if thread is not threading.current_thread() and not thread.daemon and thread is not threading.main_thread():
+                self.log(f"Waiting for thread {thread.name}.")
+                thread.join()
+        if self.execv:
+            os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])  # noqa: S606 - the program itself
+
+    def wait(self, state: Any, interval: float = 0.1, channel: str | None = None) -> None:
+        """Wait for a state, or one of several."""
+        wanted = state if isinstance(state, (tuple, list)) else [state]
+        while True:
+            with self._changed:
+                if self.state in wanted:
+                    return
+                self._changed.wait(interval)
+            self.publish(channel) if channel else None
+
+    def start_with_callback(self, func: Any, args: Any = None, kwargs: Any = None) -> threading.Thread:
+        """Start, and call ``func`` in a thread of its own once the bus has started."""
+
+        def call() -> None:
+            self.wait(states.STARTED)
+            func(*(args or ()), **(kwargs or {}))
+
+        thread = threading.Thread(target=call, name="Bus Callback " + getattr(func, "__name__", "function"))
+        thread.start()
+        self.start()
+        return thread
+
+    def log(self, msg: str = "", level: int = 20, traceback: bool = False) -> None:
+        """Publish a message, with the traceback of the current exception if asked."""
+        if traceback:
+            msg += "\n" + "".join(_traceback.format_exception(*sys.exc_info()))
+        self.publish("log", msg, level)
+
+    def _clean_exit(self) -> None:
+        if self.state is not states.EXITING and self.state is not states.STOPPED:
+            warnings.warn(
+                f"The main thread is exiting, but the Bus is in the {self.state!r} state; shutting it down "
+                "automatically now. You must either call bus.block() after start(), or call bus.exit() before the "
+                "main thread exits.",
+                RuntimeWarning,
+                stacklevel=2,
+            )
+            self.exit()
+
+
+bus = Bus()

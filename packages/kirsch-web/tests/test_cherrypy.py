@@ -1,0 +1,775 @@
+"""kirsch_web.compat.cherrypy: what CherryPy's own tests, which `make test-web-cherrypy` runs, do not show."""
+
+# mypy: disable-error-code="untyped-decorator, no-any-return, unused-ignore"
+
+from __future__ import annotations
+
+import io
+import os
+import pathlib
+import re
+import signal
+import subprocess
+import sys
+import threading
+from contextvars import copy_context
+from typing import Any
+from urllib.request import urlopen
+from wsgiref.validate import validator
+
+import pytest
+
+import kirsch_web.compat.cherrypy as cherrypy
+from kirsch_web.compat.cherrypy.lib import httputil, reprconf, sessions, static
+
+
+@pytest.fixture(autouse=True)
+def _fresh() -> Any:
+    """Each test has a tree and a configuration of its own."""
+    cherrypy.tree.apps.clear()
+    cherrypy.config.reset()
+    cherrypy.config.update({"environment": "test_suite"})
+    if hasattr(cherrypy, "_cache"):
+        del cherrypy._cache
+    yield
+    cherrypy.config.reset()
+    cherrypy.config.update({"log.screen": False})
+
+
+class Answer:
+    def __init__(self, status: str, headers: list[tuple[str, str]], body: bytes) -> None:
+        self.status = int(status.split()[0])
+        self.headers = httputil.HeaderMap(headers)
+        self.body = body
+        self.text = body.decode()
+
+
+def environ_of(path: str = "/", method: str = "GET", body: bytes = b"", **fields: Any) -> dict[str, Any]:
+    path, _, query = path.partition("?")
+    environ: dict[str, Any] = {
+        "REQUEST_METHOD": method, "SCRIPT_NAME": "", "PATH_INFO": path, "QUERY_STRING": query,
+        "SERVER_NAME": "shop.example", "SERVER_PORT": "80", "SERVER_PROTOCOL": "HTTP/1.1", "HTTP_HOST": "shop.example",
+        "REMOTE_ADDR": "192.0.2.1", "wsgi.version": (1, 0), "wsgi.url_scheme": "http", "wsgi.input": io.BytesIO(body),
+        "wsgi.errors": io.StringIO(), "wsgi.multithread": True, "wsgi.multiprocess": False, "wsgi.run_once": False,
+    }  # fmt: skip
+    if body or method == "POST":
+        environ["CONTENT_LENGTH"] = str(len(body))
+    return {**environ, **fields}
+
+
+def ask(path: str = "/", method: str = "GET", body: bytes = b"", **fields: Any) -> Answer:
+    """Call the tree once. Other keywords are keys of the environ."""
+    started: list[Any] = []
+
+    def start_response(status: str, headers: list[tuple[str, str]], exc_info: Any = None) -> Any:
+        started[:] = [status, headers]
+        return lambda data: None
+
+    chunks = validator(cherrypy.tree)(environ_of(path, method, body, **fields), start_response)
+    try:
+        content = b"".join(chunks)
+    finally:
+        chunks.close()  # type: ignore[attr-defined]
+    return Answer(started[0], started[1], content)
+
+
+FORM = {"CONTENT_TYPE": "application/x-www-form-urlencoded"}
+
+
+# The order of a request
+
+
+class Traced:
+    """Writes down each hook point that a request passes."""
+
+    def __init__(self) -> None:
+        self.trace: list[str] = []
+
+    def config(self) -> dict[str, Any]:
+        def hook(point: str) -> Any:
+            return lambda: self.trace.append(point)
+
+        return {f"hooks.{point}": hook(point) for point in cherrypy._cprequest.hookpoints}
+
+    @cherrypy.expose
+    def index(self) -> str:
+        self.trace.append("handler")
+        return "fine"
+
+    @cherrypy.expose
+    def redirect(self) -> str:
+        raise cherrypy.HTTPRedirect("/")
+
+    @cherrypy.expose
+    def fails(self) -> str:
+        raise LookupError("no such thing")
+
+    @cherrypy.expose
+    @cherrypy.config(**{"response.stream": True})
+    def stream(self) -> Any:
+        self.trace.append("first")
+        yield "one"
+        self.trace.append("second")
+        yield "two"
+
+
+BEGIN = ["on_start_resource", "before_request_body", "before_handler"]
+
+
+@pytest.mark.parametrize(
+    ("path", "status", "order"),
+    [
+        ("/", 200, [*BEGIN, "handler", "before_finalize", "on_end_resource", "on_end_request"]),
+        ("/redirect", 303, [*BEGIN, "before_finalize", "on_end_resource", "on_end_request"]),
+        ("/missing", 404, [*BEGIN, "before_finalize", "on_end_resource", "on_end_request"]),
+        ("/fails", 500, [*BEGIN, "on_end_resource", "before_error_response", "after_error_response", "on_end_request"]),
+        ("/stream", 200, [*BEGIN, "before_finalize", "on_end_resource", "first", "second", "on_end_request"]),
+    ],
+)
+def test_hooks_run_in_cherrypys_order(path: str, status: int, order: list[str]) -> None:
+    root = Traced()
+    cherrypy.tree.mount(root, config={"/": root.config()})
+    assert ask(path).status == status
+    assert root.trace == order
+
+
+def test_stream_is_not_advanced_before_the_response_has_started() -> None:
+    root = Traced()
+    cherrypy.tree.mount(root)
+    started: list[str] = []
+    response = cherrypy.tree(environ_of("/stream"), lambda status, headers, exc_info=None: started.append(status))
+    assert (started, root.trace) == (["200 OK"], [])
+    assert next(iter(response)) == b"one"
+    assert root.trace == ["first"]
+    response.close()
+
+
+def test_internal_redirect_to_the_same_url_is_an_error_and_not_a_loop() -> None:
+    class Root:
+        @cherrypy.expose
+        def a(self) -> str:
+            raise cherrypy.InternalRedirect("/b")
+
+        @cherrypy.expose
+        def b(self) -> str:
+            raise cherrypy.InternalRedirect("/a")
+
+    cherrypy.tree.mount(Root())
+    answer = ask("/a")
+    assert answer.status == 500
+    assert "visited the same URL twice" in answer.text
+
+
+def test_internal_redirect_does_not_send_the_range_and_body_of_the_first_request() -> None:
+    class Root:
+        @cherrypy.expose
+        def first(self, **params: str) -> str:
+            raise cherrypy.InternalRedirect("/second?b=2")
+
+        @cherrypy.expose
+        def second(self, **params: str) -> str:
+            request = cherrypy.request
+            return f"{request.method} {params} {request.headers.get('Range')} {request.prev.method}"
+
+    cherrypy.tree.mount(Root())
+    assert ask("/first", "POST", b"a=1", HTTP_RANGE="bytes=0-1", **FORM).text == "GET {'b': '2'} None POST"
+
+
+# Requests at the same time
+
+
+class Waiting:
+    """A handler waits until all others are inside."""
+
+    def __init__(self, count: int) -> None:
+        self.barrier = threading.Barrier(count, timeout=60)
+
+    @cherrypy.expose
+    def index(self, number: str) -> str:
+        cherrypy.request.mine = number
+        cherrypy.response.headers["X-Number"] = number
+        self.barrier.wait()
+        return f"{cherrypy.request.mine} {cherrypy.request.params['number']}"
+
+
+def test_threads_never_see_the_request_of_another() -> None:
+    cherrypy.tree.mount(Waiting(8))
+    answers: dict[int, list[Answer]] = {}
+
+    def client(number: int) -> None:
+        answers[number] = [ask(f"/?number={number}") for _ in range(20)]
+
+    threads = [threading.Thread(target=client, args=(number,)) for number in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(120)
+    for number in range(8):
+        assert [answer.text for answer in answers[number]] == [f"{number} {number}"] * 20
+        assert {answer.headers["X-Number"] for answer in answers[number]} == {str(number)}
+
+
+def test_two_contexts_of_one_thread_keep_their_requests_apart() -> None:
+    """Greenlets and tasks each have a context; here two streams take turns in one thread."""
+
+    class Root:
+        @cherrypy.expose
+        @cherrypy.config(**{"response.stream": True})
+        def index(self, number: str) -> Any:
+            for _ in range(3):
+                yield f"{cherrypy.request.params['number']} "
+
+    cherrypy.tree.mount(Root())
+    environs = [environ_of(f"/?number={number}") for number in "ab"]
+    contexts = [copy_context() for _ in environs]
+    streams = [
+        context.run(cherrypy.tree, environ, lambda *_: None)
+        for context, environ in zip(contexts, environs, strict=True)
+    ]
+    seen = [context.run(next, stream) for _ in range(3) for context, stream in zip(contexts, streams, strict=True)]
+    assert seen == [b"a ", b"b "] * 3
+    for context, stream in zip(contexts, streams, strict=True):
+        context.run(stream.close)
+    assert cherrypy.request.app is None
+
+
+# Configuration
+
+
+def test_configuration_and_tools_may_change_between_requests() -> None:
+    class Root:
+        @cherrypy.expose
+        def index(self) -> str:
+            return str(cherrypy.request.config.get("colour"))
+
+    app = cherrypy.tree.mount(Root(), config={"/": {"colour": "red"}})
+    assert ask().text == "red"
+    app.config["/"]["colour"] = "blue"
+    assert ask().text == "blue"
+    app.config["/"]["tools.response_headers.on"] = True
+    app.config["/"]["tools.response_headers.headers"] = [("X-One", "1")]
+    assert ask().headers["X-One"] == "1"
+    cherrypy.config.update({"tools.marker.on": True})
+    assert ask().status == 500  # there is no such tool yet
+    cherrypy.tools.marker = cherrypy.Tool(
+        "before_finalize", lambda: cherrypy.response.headers.update({"X-Marker": "set"})
+    )
+    try:
+        assert ask().headers["X-Marker"] == "set"
+        cherrypy.tools.marker.callable = lambda: cherrypy.response.headers.update({"X-Marker": "other"})
+        assert ask().headers["X-Marker"] == "other"
+    finally:
+        del cherrypy.tools.marker
+
+
+def test_precedence_of_configuration_is_that_of_the_rules() -> None:
+    """The nearest wins, and at one place the section of a file wins over the class."""
+
+    class Leaf:
+        _cp_config = {"k": "leaf"}
+
+        @cherrypy.expose
+        @cherrypy.config(k="method")
+        def m(self) -> str:
+            return str(cherrypy.request.config["k"])
+
+        @cherrypy.expose
+        def n(self) -> str:
+            return str(cherrypy.request.config["k"])
+
+        @cherrypy.expose
+        @cherrypy.config(k="default")
+        def default(self, *path: str) -> str:
+            return str(cherrypy.request.config["k"])
+
+    class Root:
+        _cp_config = {"k": "root"}
+        leaf = Leaf()
+
+        @cherrypy.expose
+        def index(self) -> str:
+            return str(cherrypy.request.config["k"])
+
+    def answers(sections: dict[str, Any]) -> list[str]:
+        cherrypy.tree.mount(Root(), config=sections)
+        return [ask(path).text for path in ("/", "/leaf/n", "/leaf/m", "/leaf/zzz")]
+
+    assert answers({"/": {}}) == ["root", "leaf", "method", "default"]
+    assert answers({"/": {"k": "app/"}}) == ["app/", "leaf", "method", "default"]
+    everywhere = {"/": {"k": "app/"}, "/leaf": {"k": "app/leaf"}}
+    assert answers(everywhere) == ["app/", "app/leaf", "method", "default"]
+    nearest = {"/leaf/m": {"k": "app/m"}, "/leaf/zzz": {"k": "app/zzz"}}
+    assert answers(nearest) == ["root", "leaf", "app/m", "app/zzz"]
+
+
+def test_configuration_file_has_python_values_and_names_a_bad_one(tmp_path: pathlib.Path) -> None:
+    good = tmp_path / "good.conf"
+    good.write_text("[/]\nsize: 2 * 1024\nnames: ['a', 'b']\ntools.sessions.timeout = 60.5\nKeepsCase: None\n")
+    app = cherrypy.Application(None, config=str(good))
+    assert app.config["/"] == {"size": 2048, "names": ["a", "b"], "tools.sessions.timeout": 60.5, "KeepsCase": None}
+    bad = tmp_path / "bad.conf"
+    bad.write_text("[/x]\nsize: 2 *\n")
+    with pytest.raises(ValueError) as caught:
+        cherrypy.Application(None, config=str(bad))
+    assert "section: '/x', option: 'size', value: '2 *'" in str(caught.value)
+
+
+def test_unknown_tool_is_named_with_the_near_spelling() -> None:
+    class Root:
+        @cherrypy.expose
+        @cherrypy.config(**{"tools.sesions.on": True})
+        def index(self) -> str:
+            return "never"
+
+    cherrypy.tree.mount(Root())
+    answer = ask()
+    assert answer.status == 500
+    assert "there is no tool tools.sesions; did you mean tools.sessions?" in answer.text
+
+
+def test_unknown_environment_is_refused() -> None:
+    with pytest.raises(ValueError) as caught:
+        cherrypy.config.update({"environment": "prodution"})
+    assert "there is no 'prodution'" in str(caught.value)
+
+
+def test_expression_of_a_configuration_may_not_define_or_assign() -> None:
+    for text in ("lambda: 1", "[x for x in (1, 2)]", "(y := 2)"):
+        with pytest.raises(TypeError):
+            reprconf.unrepr(text)
+
+
+# Handlers
+
+
+def test_type_error_inside_a_handler_is_a_500_and_a_wrong_call_a_404() -> None:
+    class Root:
+        @cherrypy.expose
+        def index(self, a: str) -> str:
+            return a + 1  # type: ignore[operator]
+
+        @cherrypy.expose
+        def keyword(self, *, only: str) -> str:
+            return only
+
+    cherrypy.tree.mount(Root())
+    assert ask("/?a=1").status == 500
+    assert ask("/").status == 404
+    assert ask("/?a=1&b=2").status == 404
+    assert ask("/", "POST", b"a=1&b=2", **FORM).status == 400
+    assert ask("/keyword?only=x").text == "x"
+    assert "Missing parameters: only" in ask("/keyword").text
+
+
+def test_params_tool_reads_annotations_that_are_texts() -> None:
+    class Root:
+        @cherrypy.expose
+        @cherrypy.tools.params()
+        def index(self, limit: int) -> str:  # a text, by the import at the top of this file
+            return repr(limit)
+
+    cherrypy.tree.mount(Root())
+    assert ask("/?limit=7").text == "7"
+    assert ask("/?limit=x").status == 400
+
+
+def test_path_beyond_ascii_reaches_mount_and_handler() -> None:
+    class Root:
+        @cherrypy.expose
+        def default(self, *path: str) -> str:
+            return "|".join(path)
+
+    cherrypy.tree.mount(Root(), "/straße")
+    assert ask("/straße/é%2Fx".encode().decode("latin-1")).text == "é/x"
+    assert ask("/stra/é".encode().decode("latin-1")).status == 404
+
+
+def test_routes_are_told_to_be_missing_when_the_package_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "routes", None)
+    with pytest.raises(ImportError) as caught:
+        cherrypy.dispatch.RoutesDispatcher()
+    assert "pip install routes" in str(caught.value)
+
+
+def test_own_dispatcher_sets_the_handler_or_leaves_it_to_a_tool() -> None:
+    def dispatch(path: str) -> None:
+        cherrypy.request.config = {**cherrypy.config, "tools.body.on": path == "/tool"}
+        cherrypy.request.handler = {
+            "/gone": cherrypy.HTTPError(410),
+            "/page": lambda: "page",
+        }.get(path)
+
+    def body() -> None:
+        cherrypy.response.body = b"from the tool"
+
+    cherrypy.tools.body = cherrypy.Tool("before_handler", body)
+    try:
+        cherrypy.tree.mount(None, config={"/": {"request.dispatch": dispatch}})
+        assert ask("/gone").status == 410
+        assert ask("/page").text == "page"
+        assert ask("/tool").text == "from the tool"
+    finally:
+        del cherrypy.tools.body
+
+
+# Bodies
+
+
+def multipart(*parts: str) -> bytes:
+    return ("".join(f"--X\r\n{part}\r\n" for part in parts) + "--X--\r\n").encode()
+
+
+MULTIPART = {"CONTENT_TYPE": "multipart/form-data; boundary=X"}
+
+
+class Echo:
+    @cherrypy.expose
+    def index(self, **params: Any) -> str:
+        shown = []
+        for name, value in sorted(params.items()):
+            if isinstance(value, str):
+                shown.append(f"{name}={value}")
+            else:
+                with value.file:
+                    shown.append(f"{name}={value.filename}:{len(value.file.read())}")
+        return " ".join(shown)
+
+
+def test_multipart_lines_and_line_ends_of_a_file_stay() -> None:
+    cherrypy.tree.mount(Echo())
+    for content in ("", "\r\n", "\r\n\r\n", "a\r\n--Y\r\n\rb\n\n", "x" * 200_000 + "\r", "--", "--Xx"):
+        body = multipart(
+            f'Content-Disposition: form-data; name="f"; filename="n.bin"\r\n\r\n{content}',
+            'Content-Disposition: form-data; name="t"\r\n\r\n7',
+        )
+        assert ask("/", "POST", body, **MULTIPART).text == f"f=n.bin:{len(content)} t=7", repr(content[:20])
+
+
+@pytest.mark.parametrize(
+    ("body", "status"),
+    [
+        (b'--X\r\nContent-Disposition: form-data; name="a"\r\n\r\nno end', 400),
+        (b"--X\r\nContent-Disposition: form-data", 400),
+        (b"--X\r\nno field\r\n\r\nx\r\n--X--\r\n", 400),
+        (b"--X\r\n" + b"A: " + b"x" * 9000 + b"\r\n\r\nx\r\n--X--\r\n", 413),
+        (multipart(*['Content-Disposition: form-data; name="a"\r\n\r\n1'] * 1001), 413),
+        (b"", 200),
+    ],
+)
+def test_multipart_that_breaks_a_rule_or_a_limit_is_refused(body: bytes, status: int) -> None:
+    cherrypy.tree.mount(Echo())
+    assert ask("/", "POST", body, **MULTIPART).status == status
+
+
+def test_multipart_inside_multipart_has_a_limit() -> None:
+    cherrypy.tree.mount(Echo())
+    inner = "Content-Type: text/plain\r\n\r\nx"
+    for level in range(6):
+        inner = f"Content-Type: multipart/mixed; boundary=B{level}\r\n\r\n--B{level}\r\n{inner}\r\n--B{level}--"
+    assert ask("/", "POST", multipart(inner), **MULTIPART).status == 413
+
+
+def test_body_shorter_than_its_length_and_bad_lengths_are_400() -> None:
+    cherrypy.tree.mount(Echo())
+    assert ask("/", "POST", b"a=1", CONTENT_LENGTH="9", **FORM).status == 400
+    assert ask("/", "POST", b"a=1", CONTENT_LENGTH="+3", **FORM).status == 400
+
+
+def test_json_that_is_nested_too_deeply_is_400() -> None:
+    class Root:
+        @cherrypy.expose
+        @cherrypy.tools.json_in()
+        def index(self) -> str:
+            return "read"
+
+    cherrypy.tree.mount(Root())
+    assert ask("/", "POST", b"[" * 200_000, CONTENT_TYPE="application/json").status == 400
+    assert ask("/", "POST", b"\xff", CONTENT_TYPE="application/json").status == 400
+
+
+# Accidents
+
+
+def test_static_directory_does_not_serve_its_sibling(tmp_path: pathlib.Path) -> None:
+    for name in ("pub", "pub2"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "s.txt").write_text(name)
+    config = {"/s": {"tools.staticdir.on": True, "tools.staticdir.dir": str(tmp_path / "pub")}}
+    cherrypy.tree.mount(None, config=config)
+    assert ask("/s/s.txt").text == "pub"
+    for path in ("/s/../pub2/s.txt", "/s/..%2fpub2/s.txt", "/s/%2e%2e/pub2/s.txt"):
+        assert ask(path).status == 403, path
+
+
+def test_many_ranges_are_answered_with_the_whole_file(tmp_path: pathlib.Path) -> None:
+    path = tmp_path / "file.bin"
+    path.write_bytes(b"0123456789")
+
+    class Root:
+        @cherrypy.expose
+        def index(self) -> Any:
+            return static.serve_file(str(path))
+
+    cherrypy.tree.mount(Root())
+    assert ask(HTTP_RANGE="bytes=2-4").body == b"234"
+    many = "bytes=" + ",".join(["0-"] * 500)
+    answer = ask(HTTP_RANGE=many)
+    assert (answer.status, answer.body) == (200, b"0123456789")
+    assert ask(HTTP_RANGE="bytes=20-").status == 416
+
+
+def test_control_characters_cannot_end_a_response_field() -> None:
+    class Root:
+        @cherrypy.expose
+        def index(self, to: str) -> str:
+            cherrypy.response.headers["X-To"] = to
+            raise cherrypy.HTTPRedirect(to)
+
+    cherrypy.tree.mount(Root())
+    answer = ask("/?to=/a%0d%0aSet-Cookie:%20x=1")
+    assert "Set-Cookie" not in answer.headers
+    assert "\n" not in answer.headers["Location"]
+
+
+def test_error_page_escapes_what_the_client_sent() -> None:
+    cherrypy.tree.mount(Echo())
+    answer = ask("/<script>alert(1)</script>")
+    assert answer.status == 404
+    assert "<script>" not in answer.text
+
+
+def test_tracebacks_are_not_shown_in_production() -> None:
+    class Root:
+        @cherrypy.expose
+        def index(self) -> str:
+            raise ValueError("secret")
+
+        @cherrypy.expose
+        @cherrypy.config(**{"request.throw_errors": True})
+        def throws(self) -> str:
+            raise ValueError("secret")
+
+    cherrypy.config.reset()
+    cherrypy.config.update({"environment": "production"})
+    cherrypy.tree.mount(Root())
+    for path in ("/", "/throws"):
+        answer = ask(path)
+        assert answer.status == 500
+        assert "secret" not in answer.text
+
+
+# Sessions
+
+
+class Counter:
+    def __init__(self) -> None:
+        self.inside = threading.Barrier(2, timeout=60)
+
+    @cherrypy.expose
+    def index(self) -> str:
+        cherrypy.session["n"] = number = cherrypy.session.get("n", 0) + 1
+        return str(number)
+
+    @cherrypy.expose
+    def login(self) -> str:
+        cherrypy.session.regenerate()
+        return str(cherrypy.session.get("n"))
+
+
+def cookie_of(answer: Answer) -> str:
+    match = re.search(r"session_id=([0-9a-f]+)", answer.headers["Set-Cookie"])
+    assert match is not None
+    return match[1]
+
+
+@pytest.fixture(params=["ram", "file"])
+def session_config(request: pytest.FixtureRequest, tmp_path: pathlib.Path) -> Any:
+    options = {"tools.sessions.on": True, "tools.sessions.storage_type": request.param}
+    if request.param == "file":
+        options["tools.sessions.storage_path"] = str(tmp_path)
+    yield options
+    for kind in (sessions.RamSession, sessions.FileSession):
+        if kind.clean_thread is not None:
+            kind.clean_thread.unsubscribe()
+            kind.clean_thread.stop()
+            kind.clean_thread = None
+    sessions.RamSession.cache.clear()
+    sessions.RamSession.locks.clear()
+
+
+def test_session_counts_and_its_id_changes_at_a_login(session_config: dict[str, Any]) -> None:
+    cherrypy.tree.mount(Counter(), config={"/": session_config})
+    first = ask()
+    id = cookie_of(first)
+    assert [ask(HTTP_COOKIE=f"session_id={id}").text for _ in range(2)] == ["2", "3"]
+    login = ask("/login", HTTP_COOKIE=f"session_id={id}")
+    assert login.text == "3"
+    assert cookie_of(login) != id
+    assert ask(HTTP_COOKIE=f"session_id={id}").text == "1"
+    assert ask(HTTP_COOKIE=f"session_id={cookie_of(login)}").text == "4"
+
+
+def test_session_id_that_the_server_has_not_made_is_replaced(session_config: dict[str, Any]) -> None:
+    cherrypy.tree.mount(Counter(), config={"/": session_config})
+    for forged in ("a" * 40, "../../etc/passwd", "x", "%00"):
+        answer = ask(HTTP_COOKIE=f"session_id={forged}")
+        assert answer.text == "1"
+        assert cookie_of(answer) != forged
+
+
+def test_session_changes_of_many_threads_are_all_kept(session_config: dict[str, Any]) -> None:
+    cherrypy.tree.mount(Counter(), config={"/": session_config})
+    id = cookie_of(ask())
+
+    def client() -> None:
+        for _ in range(20):
+            ask(HTTP_COOKIE=f"session_id={id}")
+
+    threads = [threading.Thread(target=client) for _ in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(120)
+    assert ask(HTTP_COOKIE=f"session_id={id}").text == "122"
+
+
+def test_session_files_belong_to_their_user_alone(tmp_path: pathlib.Path) -> None:
+    config = {
+        "tools.sessions.on": True,
+        "tools.sessions.storage_type": "file",
+        "tools.sessions.storage_path": str(tmp_path),
+    }
+    cherrypy.tree.mount(Counter(), config={"/": config})
+    ask()
+    files = list(tmp_path.iterdir())
+    assert len(files) == 1  # no lock is left
+    assert files[0].stat().st_mode & 0o077 == 0
+
+
+def test_session_cookie_can_be_same_site() -> None:
+    config = {"tools.sessions.on": True, "tools.sessions.samesite": "Lax", "tools.sessions.httponly": True}
+    cherrypy.tree.mount(Counter(), config={"/": config})
+    told = ask().headers["Set-Cookie"]
+    assert "SameSite=Lax" in told
+    assert "HttpOnly" in told
+
+
+# The process
+
+
+def test_start_and_stop_callbacks_run_in_the_order_of_their_priorities() -> None:
+    bus = cherrypy.process.wspbus.Bus()
+    called: list[str] = []
+    bus.subscribe("start", lambda: called.append("late"), 80)
+    bus.subscribe("start", lambda: called.append("early"), 10)
+
+    @bus.subscribe("stop")  # type: ignore[untyped-decorator, unused-ignore]
+    def stop() -> None:
+        called.append("stop")
+
+    bus.start()
+    bus.stop()
+    assert called == ["early", "late", "stop"]
+
+
+def run(tmp_path: pathlib.Path, text: str, **options: Any) -> subprocess.Popen[str]:
+    path = tmp_path / "program.py"
+    path.write_text(text)
+    return subprocess.Popen(
+        [sys.executable, str(path)], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, **options
+    )
+
+
+PROGRAM = """
+from kirsch_web.compat import install_as_cherrypy
+install_as_cherrypy()
+import cherrypy
+from cherrypy.lib import sessions, httputil
+import cherrypy._cptools, kirsch_web.compat.cherrypy as layer
+assert cherrypy is layer and sessions is layer.lib.sessions and httputil.__name__.startswith("kirsch_web.compat")
+
+class Root:
+    @cherrypy.expose
+    def index(self):
+        return "served"
+
+cherrypy.engine.subscribe("start", lambda: print("port", cherrypy.server.bound_addr[1], flush=True), 90)
+cherrypy.engine.subscribe("exit", lambda: print("exit", flush=True))
+cherrypy.quickstart(Root(), config={"global": {"server.socket_port": 0, "log.screen": False}})
+"""
+
+
+def test_quickstart_serves_and_ends_at_sigterm(tmp_path: pathlib.Path) -> None:
+    program = run(tmp_path, PROGRAM)
+    try:
+        assert program.stdout is not None
+        line = program.stdout.readline()
+        assert line.startswith("port "), line + program.stdout.read()
+        with urlopen(f"http://127.0.0.1:{line.split()[1]}/", timeout=60) as response:
+            assert response.read() == b"served"
+        program.send_signal(signal.SIGTERM)
+        assert program.stdout.read().splitlines()[-1] == "exit"
+        assert program.wait(60) == 0
+    finally:
+        program.kill()
+        program.communicate()
+
+
+def test_port_that_is_taken_ends_the_program_with_an_error(tmp_path: pathlib.Path) -> None:
+    import socket
+
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        text = PROGRAM.replace('"server.socket_port": 0', f'"server.socket_port": {taken.getsockname()[1]}')
+        program = run(tmp_path, text.replace('"log.screen": False', '"log.screen": True'))
+        output, _ = program.communicate(timeout=60)
+    assert program.returncode not in (0, None)
+    assert "Address already in use" in output
+
+
+def test_name_is_refused_when_cherrypy_itself_is_imported(tmp_path: pathlib.Path) -> None:
+    (tmp_path / "cherrypy.py").write_text("")
+    text = "import cherrypy\nfrom kirsch_web.compat import install_as_cherrypy\ninstall_as_cherrypy()\n"
+    program = run(tmp_path, text)
+    output, _ = program.communicate(timeout=60)
+    assert program.returncode == 1
+    assert "CherryPy itself is imported already" in output
+
+
+def test_access_log_escapes_what_a_client_sends(tmp_path: pathlib.Path) -> None:
+    app = cherrypy.tree.mount(Echo())
+    app.log.access_file = str(tmp_path / "access.log")
+    try:
+        ask("/", HTTP_USER_AGENT='a" 200 1\tx', HTTP_REFERER="é")
+    finally:
+        app.log.access_file = ""
+    line = (tmp_path / "access.log").read_text()
+    assert line.count("\n") == 1
+    assert r'"a\" 200 1\tx"' in line
+    assert os.linesep in line
+
+
+def test_blocks_of_the_guide_run_as_one_program(tmp_path: pathlib.Path) -> None:
+    page = pathlib.Path(__file__).resolve().parent.parent / "docs" / "cherrypy.md"
+    blocks = re.findall(r"```python\n(.*?)```", page.read_text("utf-8"), re.DOTALL)
+    # The second way of importing comes first in a program.
+    blocks.insert(0, blocks.pop(1))
+    program = run(
+        tmp_path,
+        "\n".join(blocks)
+        + """
+import io
+from wsgiref.util import setup_testing_defaults
+for path in ("/?name=you", "/api/show/7"):
+    environ = {"PATH_INFO": path.partition("?")[0], "QUERY_STRING": path.partition("?")[2]}
+    setup_testing_defaults(environ)
+    print(b"".join(application(environ, lambda *_: None)).decode())
+cherrypy.engine.exit()
+""",
+    )
+    output, _ = program.communicate(timeout=60)
+    lines = output.splitlines()
+    assert "Hello, you" in lines
+    assert '{"id":7}' in [line.replace(" ", "") for line in lines]
+    assert program.returncode == 0
