@@ -6,6 +6,8 @@ Prints microseconds of processor time for each, the least of many short turns, a
 header fields of a browser; no log is written.
 """
 
+# mypy: disable-error-code="untyped-decorator, import-untyped, import-not-found"
+
 from __future__ import annotations
 
 import io

@@ -20,6 +20,7 @@ import threading as _threading
 from typing import Any
 
 from kirsch_web.compat.cherrypy._cpconfig import Config as _Config
+from kirsch_web.compat.cherrypy._cpconfig import config as config
 from kirsch_web.compat.cherrypy._cperror import (
     CherryPyException as CherryPyException,
 )
@@ -69,7 +70,6 @@ thread_data = _threading.local()
 """What belongs to a thread; a callback of ``start_thread`` fills it."""
 
 servers: dict[str, Any] = {}
-config: Any = _Config.__new__(_Config)  # _begin() fills it: its handlers need what follows
 
 from kirsch_web.compat.cherrypy import _cpdispatch as _cpdispatch  # noqa: E402
 from kirsch_web.compat.cherrypy import _cperror as _cperror  # noqa: E402

@@ -51,6 +51,9 @@ class Config(reprconf.Config):
         return decorate
 
 
+config: Any = Config.__new__(Config)
+"""``cherrypy.config``. The package fills it, because its handlers need all that the package has."""
+
 Config.environments = {
     "staging": {
         "engine.autoreload.on": False, "checker.on": False, "tools.log_headers.on": False,

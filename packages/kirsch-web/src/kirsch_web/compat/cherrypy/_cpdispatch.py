@@ -6,6 +6,7 @@ import inspect
 import string
 from typing import Any
 
+from kirsch_web.compat.cherrypy import _cpconfig
 from kirsch_web.compat.cherrypy._cperror import CherryPyException, HTTPError, NotFound
 from kirsch_web.compat.cherrypy._local import current
 
@@ -214,9 +215,7 @@ def _config_of(node: Any) -> dict[str, Any]:
 
 
 def _merged(trail: Any, full: list[str]) -> dict[str, Any]:
-    import kirsch_web.compat.cherrypy as cherrypy
-
-    base = dict(cherrypy.config)
+    base = dict(_cpconfig.config)
     for _, _, conf, left in trail:
         if conf:
             base.update(conf)

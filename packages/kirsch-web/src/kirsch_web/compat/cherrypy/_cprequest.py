@@ -305,7 +305,8 @@ class Request:
         """Run the hooks of the end, once."""
         if not self.closed:
             self.closed = True
-            self.hooks.run("on_end_request")
+            if "on_end_request" in self.hooks:
+                self.hooks.run("on_end_request")
             self.stage = "close"
 
     def run(self, method: str, path: str, query_string: str, req_protocol: str, headers: Any, rfile: Any) -> Any:
@@ -357,23 +358,28 @@ class Request:
                     self.get_resource(path_info)
                     self._plan().run(self)
                     hooks = self.hooks
+                    # Most points have no hook on most requests: then not even a call.
                     self.stage = "on_start_resource"
-                    hooks.run("on_start_resource")
+                    if "on_start_resource" in hooks:
+                        hooks.run("on_start_resource")
                     self.stage = "process_query_string"
                     self.process_query_string()
                     if self.process_request_body and self.method not in self.methods_with_bodies:
                         self.process_request_body = False
                     self.stage = "before_request_body"
-                    hooks.run("before_request_body")
+                    if "before_request_body" in hooks:
+                        hooks.run("before_request_body")
                     if self.process_request_body:
                         self.body.process()
                     self.stage = "before_handler"
-                    hooks.run("before_handler")
+                    if "before_handler" in hooks:
+                        hooks.run("before_handler")
                     if self.handler:
                         self.stage = "handler"
                         response.body = self.handler()
                     self.stage = "before_finalize"
-                    hooks.run("before_finalize")
+                    if "before_finalize" in hooks:
+                        hooks.run("before_finalize")
                     response.finalize()
                 except (HTTPRedirect, HTTPError) as stop:
                     stop.set_response()
@@ -382,7 +388,8 @@ class Request:
                     response.finalize()
             finally:
                 self.stage = "on_end_resource"
-                self.hooks.run("on_end_resource")
+                if "on_end_resource" in self.hooks:
+                    self.hooks.run("on_end_resource")
         except self.throws:
             raise
         except BaseException:

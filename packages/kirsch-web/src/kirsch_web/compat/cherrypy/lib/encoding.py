@@ -9,6 +9,7 @@ import zlib
 from typing import Any
 
 import kirsch_web.compat.cherrypy as cherrypy
+from kirsch_web.compat.cherrypy._local import current
 from kirsch_web.compat.cherrypy.lib import is_closable_iterator, set_vary_header
 
 
@@ -76,12 +77,13 @@ class ResponseEncoder:
         for name, value in kwargs.items():
             setattr(self, name, value)
         self.attempted_charsets: set[str] = set()
-        request = cherrypy.serving.request
+        request = current().request
         if request.handler is not None:
             self.oldhandler, request.handler = request.handler, self
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        response = cherrypy.serving.response
+        frame = current()
+        response = frame.response
         body = self.oldhandler(*args, **kwargs)
         if (
             type(body) is str
@@ -91,7 +93,7 @@ class ResponseEncoder:
             and self.default_encoding == "utf-8"
             and self.errors == "strict"
             and (told := _TOLD.get(response.headers.get("Content-Type")))
-            and "Accept-Charset" not in cherrypy.serving.request.headers
+            and "Accept-Charset" not in frame.request.headers
         ):
             # The usual case, without looking for what is not there.
             response.headers.pop("Content-Length", None)
