@@ -1,0 +1,146 @@
+"""Applications of kirsch_web behind a real Kirsch: its examples, its routes, and many requests at once."""
+
+from __future__ import annotations
+
+import textwrap
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from interpreter import needs_gevent
+
+if TYPE_CHECKING:
+    from running import Serve
+
+web = pytest.importorskip("kirsch_web", reason="kirsch-web is not installed here")
+testing = pytest.importorskip("kirsch_web.testing")
+
+EXAMPLES = Path(__file__).parent.parent / "packages" / "kirsch-web" / "examples"
+
+ECHO = """
+    import time
+
+    import kirsch_web as web
+
+
+    class Root:
+        def who(self, number: int, name: str = "", *, session: web.Session) -> dict[str, object]:
+            request = web.current()
+            request.mine = number
+            before = web.current().path
+            session["number"] = number
+            time.sleep(0.002)
+            assert web.current() is request
+            assert request.mine == number
+            return {"number": number, "name": name, "before": before, "after": web.current().path}
+
+        def steps(self, number: int):
+            for _ in range(5):
+                time.sleep(0.001)
+                yield f"{web.current().path};"
+
+        @web.post
+        def body(self, number: int, text: str) -> dict[str, object]:
+            time.sleep(0.001)
+            return {"number": number, "text": text, "form": web.current().form["text"]}
+
+
+    app = web.App(Root(), tools=[web.session(secret="of this test, and long", secure=False)])
+"""
+
+
+def asked(serve: Serve, target: str, *args: str, **options: Any) -> Any:
+    running = serve(target, *args, **options)
+    return testing.Client(server=f"http://127.0.0.1:{running.port}")
+
+
+def test_the_shop_example_keeps_a_basket_in_the_session(serve: Serve, tmp_path: Path) -> None:
+    client = asked(serve, "shop:app", cwd=EXAMPLES, env={"SHOP_DATABASE": str(tmp_path / "shop.sqlite")})
+    assert "Persuasion" in client.get("/").text
+    books = {each["title"]: each for each in client.get("/books").json()}
+    assert client.get("/books/show/99").status == 404
+    same = {"Sec-Fetch-Site": "same-origin"}
+    for title in ("Emma", "Persuasion"):
+        reply = client.post("/basket/add", form={"book": books[title]["id"]}, headers=same)
+        assert (reply.status, reply.headers["Location"]) == (303, "/basket")
+    assert client.get("/basket").json()["pence"] == 990 + 850
+    assert client.post("/basket/add", form={"book": "1"}, headers={"Sec-Fetch-Site": "cross-site"}).status == 403
+    assert testing.Client(server=client.base).get("/basket").json()["books"] == []
+
+
+def test_the_tasks_example_creates_replaces_and_removes(serve: Serve) -> None:
+    client = asked(serve, "tasks:app", cwd=EXAMPLES)
+    assert client.post("/tasks", json={"title": "Write"}).json() == {"id": 1, "title": "Write", "done": False}
+    assert client.request("PUT", "/tasks/show/1", json={"title": "Write", "done": True}).json()["done"] is True
+    assert client.get("/tasks?done=false").json() == []
+    assert client.post("/tasks", json={"title": 7}).status == 422
+    assert client.request("DELETE", "/tasks/show/1").status == 204
+    assert client.get("/tasks/show/1").status == 404
+    document = client.get("/openapi").json()
+    assert document["openapi"].startswith("3.1")
+    assert {"get", "post"} <= set(document["paths"]["/tasks"])
+
+
+def test_the_files_example_stores_an_upload_and_serves_parts_of_it(serve: Serve, tmp_path: Path) -> None:
+    client = asked(serve, "files:app", cwd=EXAMPLES, env={"FILES_DIRECTORY": str(tmp_path / "files")})
+    content = bytes(range(256)) * 4096
+    reply = client.post("/", files={"file": ("../../etc/passwd", content)})
+    assert reply.status == 201
+    stored = reply.json()
+    assert stored["bytes"] == len(content)
+    assert client.get(stored["url"]).body == content
+    part = client.get(stored["url"], headers={"Range": "bytes=10-19"})
+    assert (part.status, part.body) == (206, content[10:20])
+    assert [each.name for each in (tmp_path / "files").iterdir()] == [stored["url"].rpartition("/")[2]]
+
+
+def test_the_clock_example_sends_events(serve: Serve) -> None:
+    client = asked(serve, "clock:app", cwd=EXAMPLES)
+    assert "EventSource" in client.get("/").text
+    reply = client.get("/ticks?count=2")
+    assert reply.headers["Content-Type"].startswith("text/event-stream")
+    assert [line for line in reply.text.splitlines() if line.startswith("id:")] == ["id: 1", "id: 2"]
+
+
+def test_the_cities_example_finds_controllers_by_route(serve: Serve) -> None:
+    client = asked(serve, "cities:app", "--workers", "1", cwd=EXAMPLES)
+    assert client.get("/hounslow").text == "Welcome to Hounslow, pop. 10000"
+    assert client.post("/surbiton", form={"pop": "1327"}).text == "OK"
+    assert client.get("/surbiton").text == "Welcome to Surbiton, pop. 1327"
+    assert client.get("/foo").status == 404
+    assert client.request("PUT", "/hounslow").headers["Allow"] == "GET, HEAD, POST, OPTIONS"
+
+
+@pytest.mark.parametrize("driver", ["threads", "gevent"])
+def test_concurrent_requests_never_see_each_other(serve: Serve, driver: str, tmp_path: Path) -> None:
+    if driver == "gevent":
+        needs_gevent()
+    (tmp_path / "echo.py").write_text(textwrap.dedent(ECHO))
+    running = serve("echo:app", "--driver", driver, cwd=tmp_path)
+    wrong: list[str] = []
+    done: list[int] = []
+
+    def ask(first: int) -> None:
+        client = testing.Client(server=f"http://127.0.0.1:{running.port}")
+        for number in range(first, first + 25):
+            who = client.get(f"/who/{number}?name=n{number}")
+            path = f"/who/{number}"
+            if who.json() != {"number": number, "name": f"n{number}", "before": path, "after": path}:
+                wrong.append(f"{path}: {who.text}")
+            steps = client.get(f"/steps/{number}").text
+            if steps != f"/steps/{number};" * 5:
+                wrong.append(f"/steps/{number}: {steps}")
+            body = client.post(f"/body/{number}", form={"text": f"t{number}" * 50}).json()
+            if body != {"number": number, "text": f"t{number}" * 50, "form": f"t{number}" * 50}:
+                wrong.append(f"/body/{number}: {body}")
+        done.append(first)
+
+    threads = [threading.Thread(target=ask, args=(each * 1000,)) for each in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(90)
+    assert not wrong, wrong[:5]
+    assert len(done) == 8, f"{8 - len(done)} clients have not come to their end"
