@@ -137,6 +137,62 @@ def test_explain_shows_handler_parameters_hooks_and_origins() -> None:
     assert "404 Not Found" in explain.explain(web.App(Books(), tools=[mark]), "GET", "/nothing")
 
 
+class Unmarked:
+    def show(self, id: int) -> str:
+        return str(id)
+
+
+class Wrong:
+    unmarked = Unmarked()
+    a_class = Books
+    number = 7
+
+    def index(self) -> str:
+        return "index"
+
+    def one(self, id: int) -> str:
+        return str(id)
+
+    @web.hide
+    def hidden(self) -> str:
+        return "hidden"
+
+    @web.get(name="named")
+    def other(self) -> str:
+        return "named"
+
+    def _private(self) -> str:
+        return "private"
+
+
+@pytest.mark.parametrize(
+    ("path", "reason"),
+    [
+        ("/unmarked/show/1", "Wrong.unmarked is a Unmarked, whose class has no index, default or decorated method"),
+        ("/a_class", "Wrong.a_class is a class; what is published is an instance of one"),
+        ("/number", "Wrong.number is a int, whose class has no index"),
+        ("/hidden", "Wrong.hidden is hidden by @web.hide"),
+        ("/other", "Wrong.other is published by another name"),
+        ("/_private", "Wrong._private begins with an underscore, so it is private"),
+        ("/onee", "Wrong has no attribute onee; did you mean one?"),
+        ("/one/x", "parameter id is 'x', which is not a whole number"),
+        ("/one/1/2", "the handler takes no further segment, and the path has '2'"),
+        ("/one", "parameter id is missing"),
+        ("/caf%C3%A9", "Wrong has no attribute caf\u00e9"),
+    ],
+)
+def test_explain_says_why_a_path_is_not_found(path: str, reason: str) -> None:
+    application = web.App(Wrong())
+    assert Client(application).get(path).status == 404
+    text = explain.explain(application, "GET", path)
+    assert f"404 Not Found: {reason}" in text, text
+
+
+def test_explain_says_nothing_of_404_where_the_path_is_found() -> None:
+    for path in ("/", "/one/7", "/named"):
+        assert "404" not in explain.explain(web.App(Wrong()), "GET", path)
+
+
 def test_the_commands_load_an_application_and_say_what_is_wrong(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -8,6 +8,7 @@ from types import FunctionType, MethodType
 from kirsch_web import publishing
 from kirsch_web.errors import ConfigError
 from kirsch_web.hooks import POINTS
+from kirsch_web.percent import unquote
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -96,7 +97,7 @@ def template(plan: Plan) -> str:
 
 def explain(app: App, method: str, path: str) -> str:
     """Handler, parameters, hooks and configuration of a request, with origins."""
-    path, _, _query = path.partition("?")
+    path = unquote(path.partition("?")[0])
     endpoint, plan = app.find(method, path)
     lines = [f"{method} {path}"]
     if plan.function is None:
@@ -105,9 +106,12 @@ def explain(app: App, method: str, path: str) -> str:
         elif plan.allow:
             lines.append(f"  405 Method Not Allowed; there is {', '.join(plan.allow)}")
         else:
-            lines.append("  404 Not Found: no handler")
+            lines.append(f"  404 Not Found: {why_not_found(app, path)}")
     else:
         lines += _handler(plan)
+        refused = _refused_segments(app, plan, method, path)
+        if refused:
+            lines.append(f"  404 Not Found: {refused}")
     lines += _parameters(plan)
     lines += _hooks(plan)
     lines.append("configuration")
@@ -117,6 +121,82 @@ def explain(app: App, method: str, path: str) -> str:
         lines.append(f"  {key} = {plan.config[key]!r}    from {plan.origins[key]}")
     del endpoint
     return "\n".join(lines) + "\n"
+
+
+def why_not_found(app: App, path: str) -> str:
+    """Why no handler answers ``path``: the first segment that leads nowhere, and what stands there instead."""
+    from kirsch_web.tree import Tree
+
+    finder = app.finder
+    if not isinstance(finder, Tree) or app.root is None:
+        return "no route fits" if hasattr(finder, "routes") else "no handler"
+    node, where = app.root, type(app.root).__name__
+    for segment in path.split("/"):
+        if not segment:
+            continue
+        described = finder.described(node)
+        found = described.nodes.get(publishing.canonical(segment))
+        if found is None:
+            return _why_not_attribute(node, where, segment, [*described.handlers, *described.nodes])
+        node, where = found, f"{where}.{segment}"
+    return f"{where} has no method index, and no method default answers in its place"
+
+
+def _why_not_attribute(node: object, where: str, segment: str, known: list[str]) -> str:
+    """Why ``segment`` is nothing that ``node`` publishes."""
+    name = publishing.canonical(segment)
+    if name.startswith("_"):
+        return f"{where}.{name} begins with an underscore, so it is private"
+    if name in ("index", "default"):
+        return f"{name} answers in another path's place, and has none of its own"
+    value = getattr(node, "__dict__", {}).get(name, getattr(type(node), name, None))
+    if value is None:
+        from kirsch_web.configuration import nearest
+
+        return f"{where} has no attribute {name}{nearest(name, known)}"
+    if isinstance(value, (FunctionType, MethodType)):
+        mark = publishing.mark_of(value)
+        if mark is not None and mark.hidden:
+            return f"{where}.{name} is hidden by @web.hide"
+        if mark is not None:
+            return f"{where}.{name} is published by another name"
+        return (
+            f"{where}.{name} is a method of a class that publishes nothing else; decorate it with @web.get, "
+            "or its class with @web.publish"
+        )
+    if isinstance(value, type):
+        return f"{where}.{name} is a class; what is published is an instance of one"
+    return (
+        f"{where}.{name} is a {type(value).__name__}, whose class has no index, default or decorated method and no "
+        "@web.publish, so it is not published"
+    )
+
+
+def _refused_segments(app: App, plan: Plan, method: str, path: str) -> str:
+    """Why the handler refuses the segments behind its own; empty where it takes them."""
+    from kirsch_web.errors import BadText
+
+    shape = plan.shape
+    if shape is None:
+        return ""
+    rest = list(app.finder.find(path, method)[1])
+    for parameter in shape.parameters:
+        if parameter.source != "value" or not parameter.positional or parameter.name in plan.captured:
+            continue
+        if not rest:
+            if parameter.required and not plan.is_index and method not in publishing.WITH_BODY:
+                return f"parameter {parameter.name} is missing, unless the query gives it"
+            return ""
+        segment = rest.pop(0)
+        try:
+            if parameter.text is None or not segment:
+                return f"parameter {parameter.name} is empty, or cannot be given in the path"
+            parameter.text(segment)
+        except BadText as error:
+            return f"parameter {parameter.name} is {segment!r}, which is not {error}"
+    if rest and shape.rest is None:
+        return f"the handler takes no further segment, and the path has {'/'.join(rest)!r}"
+    return ""
 
 
 def _handler(plan: Plan) -> list[str]:

@@ -178,7 +178,8 @@ class Tree(Finder):
         describe: Callable[..., Described] = publishing.describe,
     ) -> None:
         super().__init__(app)
-        self._describe = describe
+        self.described = describe
+        """What an object publishes."""
         self._found: OrderedDict[Any, tuple[object, Branch]] = OrderedDict()
         self._lock = Lock()
         section = Section.tree(sections)
@@ -198,7 +199,7 @@ class Tree(Finder):
         return Layer(values, f"class {type(obj).__qualname__}") if values else None
 
     def _node(self, obj: Any, way: Way) -> Branch:
-        described = self._describe(obj)
+        described = self.described(obj)
         branch = Branch(way.path)
         fallback = way.fallback
         if described.default is not None:
