@@ -1,7 +1,7 @@
 """Routes: cities that are controllers, found by name, as in the first description of CherryPy's Routes dispatcher.
 
-    kirsch cities:app
-    curl -d pop=1327 http://127.0.0.1:8000/surbiton
+kirsch cities:app
+curl -d pop=1327 http://127.0.0.1:8000/surbiton
 """
 
 import kirsch_web as web

@@ -1,6 +1,6 @@
 """Server-sent events: a page whose clock is told by the server, until the reader leaves.
 
-    kirsch clock:app
+kirsch clock:app
 """
 
 import time
@@ -9,7 +9,9 @@ from collections.abc import Iterator
 import kirsch_web as web
 
 PAGE = """<!DOCTYPE html><title>Clock</title><h1 id="now">...</h1>
-<script>new EventSource("/ticks").onmessage = event => document.getElementById("now").textContent = event.data</script>"""
+<script>
+new EventSource("/ticks").onmessage = event => document.getElementById("now").textContent = event.data
+</script>"""
 
 
 class Root:

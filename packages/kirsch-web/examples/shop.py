@@ -25,9 +25,7 @@ def connect() -> sqlite3.Connection:
 def create() -> None:
     with connect() as db:
         db.execute("CREATE TABLE IF NOT EXISTS book (id INTEGER PRIMARY KEY, title TEXT UNIQUE, pence INTEGER)")
-        db.executemany(
-            "INSERT OR IGNORE INTO book (title, pence) VALUES (?, ?)", [("Emma", 990), ("Persuasion", 850)]
-        )
+        db.executemany("INSERT OR IGNORE INTO book (title, pence) VALUES (?, ?)", [("Emma", 990), ("Persuasion", 850)])
 
 
 class Books:

@@ -1,7 +1,7 @@
 """A JSON interface that describes itself: dataclasses in and out, one method for each HTTP method, OpenAPI.
 
-    kirsch tasks:app
-    curl -d '{"title": "Write"}' -H 'Content-Type: application/json' http://127.0.0.1:8000/tasks
+kirsch tasks:app
+curl -d '{"title": "Write"}' -H 'Content-Type: application/json' http://127.0.0.1:8000/tasks
 """
 
 import dataclasses

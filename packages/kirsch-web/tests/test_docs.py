@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import doctest
 import re
+import subprocess
 import sys
 import types
 from pathlib import Path
 
 import pytest
 
+import kirsch_web as web
 from kirsch_web.testing import Client
 
 PACKAGE = Path(__file__).resolve().parent.parent
 
 
-@pytest.mark.parametrize(("page", "least"), [("docs/tutorial.md", 14), ("README.md", 0)])
+@pytest.mark.parametrize(("page", "least"), [("docs/tutorial.md", 14), ("docs/cookbook.md", 18), ("README.md", 0)])
 def test_the_blocks_of_a_page_give_what_it_says(page: str, least: int, monkeypatch: pytest.MonkeyPatch) -> None:
     module = types.ModuleType("page_of_" + re.sub(r"\W", "_", page))
     monkeypatch.setitem(sys.modules, module.__name__, module)
@@ -48,3 +50,19 @@ def test_the_readme_example_answers_as_its_comments_say(monkeypatch: pytest.Monk
     assert client.post("/books/add", form={"title": "Emma", "price": "9.9"}).status == 201
     assert client.post("/books/add", json={"title": "Emma", "price": 9.9}).status == 201
     assert client.post("/books/add", json={"title": "Emma"}).status == 422
+
+
+def test_the_reference_is_what_the_docstrings_say() -> None:
+    done = subprocess.run([sys.executable, "api_page.py", "--check"], cwd=PACKAGE, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+def test_the_reference_has_every_exported_name() -> None:
+    headings = set(re.findall(r"^## (\w+)$", (PACKAGE / "docs" / "api.md").read_text("utf-8"), re.MULTILINE))
+    assert set(web.__all__) <= headings
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/tutorial.md", "docs/cookbook.md", "docs/left-out.md"])
+def test_links_of_a_page_lead_to_files(page: str) -> None:
+    for link in re.findall(r"\]\((?!https?:)([^)#]+)[^)]*\)", (PACKAGE / page).read_text("utf-8")):
+        assert ((PACKAGE / page).parent / link).exists(), link

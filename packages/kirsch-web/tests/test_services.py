@@ -406,6 +406,26 @@ def test_gzip_compresses_text_that_the_client_takes_compressed() -> None:
     assert gzip.decompress(stream.body) == b"one two"
 
 
+def test_zstd_is_sent_where_client_and_python_have_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    from kirsch_web import compress
+
+    client = pages("gzip", "etags")
+    if compress.zstd() is not None:
+        plain = client.get("/")
+        for accepted in ("gzip, deflate, br, zstd", "zstd;q=0.5, gzip;q=0.5", "zstd"):
+            reply = client.get("/", headers={"Accept-Encoding": accepted})
+            assert reply.headers["Content-Encoding"] == "zstd", accepted
+            assert compress.zstd().decompress(reply.body) == plain.body
+            assert reply.headers["Content-Length"] == str(len(reply.body))
+        stream = client.get("/stream", headers={"Accept-Encoding": "zstd"})
+        assert compress.zstd().decompress(stream.body) == b"one two"
+    for refused in ("gzip, zstd;q=0", "gzip, zstd;q=0.5", "*"):
+        assert client.get("/", headers={"Accept-Encoding": refused}).headers["Content-Encoding"] == "gzip", refused
+    monkeypatch.setattr(compress, "_zstd", [None])
+    assert client.get("/", headers={"Accept-Encoding": "gzip, zstd"}).headers["Content-Encoding"] == "gzip"
+    assert "Content-Encoding" not in client.get("/", headers={"Accept-Encoding": "zstd"}).headers
+
+
 def test_basic_auth_asks_for_name_and_password() -> None:
     client = Client(web.App(Pages(), tools=[_auth()]))
     reply = client.get("/user")

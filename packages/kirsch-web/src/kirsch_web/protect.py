@@ -320,7 +320,7 @@ def _answer_condition(request: Request, status: int) -> None:
 
 
 class GzipTool(Tool):
-    """The tool ``gzip``: compresses bodies of text where the client takes it.
+    """The tool ``gzip``: compresses bodies of text where the client takes it, with zstd where both sides have it.
 
     A page that shows both a secret and something that the client chose should not be compressed: its length tells
     about the secret (the attack BREACH). Streams are compressed part by part.

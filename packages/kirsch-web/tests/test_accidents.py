@@ -1,0 +1,107 @@
+"""What has gone wrong in other frameworks, by the name of the accident. The rest is tested where the feature is:
+static files of a sibling directory, lost and locked sessions, SameSite, sessions with basic authentication, several
+values in X-Forwarded-Host (test_services.py); unlimited parts (test_bodies.py)."""
+
+from __future__ import annotations
+
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import kirsch_web as web
+from kirsch_web import multipart
+from kirsch_web.bodies import Limits
+from kirsch_web.testing import Client
+
+
+def test_many_ranges_cost_no_more_than_one(tmp_path: Path) -> None:
+    """CVE-2025-62727: merging ranges was quadratic."""
+    (tmp_path / "a.bin").write_bytes(bytes(1000))
+
+    class Root:
+        files = web.StaticFiles(str(tmp_path))
+
+    client = Client(web.App(Root()))
+    for ranges in (",".join(f"{n}-{n}" for n in range(20_000)), "0-," * 20_000 + "0-", "5-" + "0" * 60_000):
+        before = time.process_time()
+        reply = client.get("/files/a.bin", headers={"Range": f"bytes={ranges}"})
+        assert time.process_time() - before < 1
+        assert reply.status in (200, 416)
+        assert reply.status == 416 or len(reply.body) == 1000
+
+
+def test_a_host_with_an_encoded_line_end_stays_encoded() -> None:
+    """CherryPy #1974: RFC 2047 words in Host were decoded, CR and LF too."""
+
+    class Root:
+        def index(self) -> Any:
+            raise web.HTTPRedirect(web.current().url("/next"))
+
+    host = "=?utf-8?q?a=0D=0ASet-Cookie:_b?="
+    reply = Client(web.App(Root())).get("/", headers={"Host": host})
+    assert "Set-Cookie" not in reply.headers
+    assert "\r" not in reply.headers.get("Location")
+
+
+def test_an_upload_that_goes_to_a_file_lets_other_threads_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    """CVE-2025-54121: the roll-over to a file blocked all other requests. Here each chunk is a write of its own."""
+    written: list[int] = []
+    turns = [0]
+    real = multipart._write
+
+    def write(file: Any, data: memoryview) -> None:
+        written.append(len(data))
+        real(file, data)
+
+    monkeypatch.setattr(multipart, "_write", write)
+    stop = threading.Event()
+
+    def count() -> None:
+        while not stop.is_set():
+            turns[0] += 1
+            time.sleep(0)
+
+    other = threading.Thread(target=count)
+    other.start()
+    try:
+        limits = Limits(spool=100_000)
+        content = bytes(8 << 20)
+        head = b'--b\r\nContent-Disposition: form-data; name="f"; filename="f"\r\n\r\n'
+        body = head + content + b"\r\n--b--\r\n"
+        before = turns[0]
+        form = multipart.parse(iter([body[at : at + 65536] for at in range(0, len(body), 65536)]), "b", limits)
+        assert form.files["f"][0].size == len(content)
+        assert turns[0] > before
+        # What was in memory when the file was made, and each chunk: never the whole at once.
+        assert max(written) <= 100_000 + 65536
+        form.close()
+    finally:
+        stop.set()
+        other.join()
+
+
+@pytest.mark.parametrize("depth", [10, 100_000])
+def test_json_that_is_nested_deeply_is_refused_or_read(depth: int) -> None:
+    class Root:
+        @web.post
+        def index(self) -> Any:
+            return {"type": type(web.current().json()).__name__}
+
+    reply = Client(web.App(Root())).post(
+        "/", body=b"[" * depth + b"]" * depth, headers={"Content-Type": "application/json"}
+    )
+    assert reply.status == (200 if depth == 10 else 400)
+
+
+def test_colliding_and_repeated_fields_are_limited() -> None:
+    class Root:
+        @web.post
+        def index(self, **fields: str) -> int:
+            return len(fields)
+
+    client = Client(web.App(Root()))
+    assert client.post("/", form={f"f{n}": "x" for n in range(1000)}).json() == 1000
+    assert client.post("/", form={f"f{n}": "x" for n in range(1001)}).status == 413
