@@ -1,0 +1,114 @@
+"""The table in docs/queries.md of what translates on which database, and the queries from which it is made.
+
+``python tests/translates.py`` writes it anew. test_translates.py runs each query on each database, and compares the page.
+"""
+
+from __future__ import annotations
+
+import datetime
+import uuid
+from decimal import Decimal
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import sqlalchemy as sa
+
+from kirsch_query import Refused, where
+from models import Colour, Thing
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+PAGE = Path(__file__).resolve().parent.parent / "docs" / "queries.md"
+START, STOP = "<!-- made by tests/translates.py -->\n", "<!-- end -->\n"
+
+DIALECTS = {"sqlite": "sqlite://", "postgresql": "postgresql+psycopg://", "mariadb": "mariadb+pymysql://"}
+TITLES = {"sqlite": "SQLite", "postgresql": "PostgreSQL", "mariadb": "MariaDB"}
+
+NAMES: dict[str, Any] = {
+    "limit": 3, "text": "a_b", "Decimal": Decimal, "datetime": datetime, "UUID": uuid.UUID, "Colour": Colour, "nothing": None,
+    "helper": lambda n: n > 3,
+}  # fmt: skip
+
+# Each row of the table: what a reader looks for, the queries that stand for it, and what a reader should know.
+ROWS: list[tuple[str, list[str], str]] = [
+    ("`and`, `or`, `not`", ["x.i > 1 and x.j < 3", "not (x.i > 1 or x.s == 'a')"], ""),
+    ("`< <= > >=` of numbers, text, dates", ["x.i < limit", "x.f >= 0.5", "x.s <= 'b'", "x.day > datetime.date(2000, 1, 1)"], ""),
+    ("`==`, `!=`", ["x.i == limit", "x.i != limit", "x.s == text", "x.i == x.j"], ""),
+    ("`is None`, `is not None`, `== None`", ["x.i is None", "x.s is not None", "x.i == nothing"], ""),
+    ("chained comparisons", ["1 < x.i <= 5", "x.i < x.j < 9"], ""),
+    ("`in`, `not in` of constants", ["x.i in (1, 2, None)", "x.s not in {'a', 'b'}", "x.i in range(2, 6)"], "at most 10,000"),
+    ("`a if c else b`, `x or y`", ["(x.i if x.sure else x.j) > 2", "(x.i or x.j) == 7", "(x.s or 'none') == 'none'"], "of one type"),
+    ("`+ - *` of integers", ["x.i + 1 > x.j", "x.i - x.j == 2", "x.i * x.j < 10", "-x.i > 1"], "an error beyond 64 bits on SQLite; to 55 digits"),
+    ("`//`, `%` of integers", ["x.j // 2 == -4", "x.j % 3 == 2", "x.i % x.j == 0"], "rounded down, as in Python"),
+    ("`/` of integers", ["x.j / 2 == 3.5", "x.i / x.j > 0"], "to 2⁵³"),
+    ("`+ - * /` of floats", ["x.f + x.g > 1", "x.f * 2.0 < 1", "x.f / x.g > 0"], "of Double columns; an overflow is an error, except on SQLite"),
+    ("`//`, `%` of floats", ["x.f % 2.0 == 1", "x.f // 2 == 1"], ""),
+    ("`**`, `&`, `<<` of numbers", ["x.j ** 2 > 3", "x.j & 1 == 1", "x.j << 1 == 2"], ""),
+    ("`abs`, `min`, `max`", ["abs(x.j) == 7", "min(x.i, x.j) < 0", "max(x.s, x.t) == 'b'"], "of two or more"),
+    ("`round`, `int`, `float`, `str`", ["round(x.f) == 2", "int(x.f) == 1", "float(x.i) == 1.0", "str(x.i) == '1'"], ""),
+    ("Decimal: comparisons", ["x.d > Decimal('0.10')", "x.d == 1"], ""),
+    ("Decimal: `+ - *`", ["x.d + x.d == Decimal('0.20')", "x.d * 3 > 1"], "to 28 digits"),
+    ("Decimal: `/`", ["x.d / 2 > 1"], ""),
+    ("Decimal with float", ["x.d > 0.5"], ""),
+    ("text: `startswith`, `endswith`, `in`", ["x.s.startswith(text)", "x.s.endswith(('a', 'b'))", "'%' in x.s", "x.s in x.t"], "no wildcards"),
+    ("text: `len`, `+`, slices", ["len(x.s) == 2", "x.s + x.t == 'ab'", "x.s[:1] == 'a'", "x.s[-2:] == 'bc'", "x.s[0] == 'a'"], "slices by constants"),
+    ("text: `lower`, `upper`, `casefold`", ["x.s.lower() == 'a'", "x.s.upper() == 'A'", "x.s.casefold() == 'a'"], "databases know fewer letters"),
+    ("text: `strip`, `replace`, `split`, f-strings", ["x.s.strip() == 'a'", "x.s.replace('a', 'b') == 'b'", "x.s.split() == ['a']", "f'{x.i}' == '1'"], ""),
+    ("dates and times: parts", ["x.at.year == 2024", "x.at.microsecond == 0", "x.day.month == 2", "x.clock.hour == 2"], ""),
+    ("`weekday()`, `isoweekday()`, `date()`", ["x.day.weekday() == 3", "x.at.isoweekday() == 7", "x.at.date() == datetime.date(2000, 1, 1)"], ""),
+    ("arithmetic of dates with a row", ["x.at - x.at == datetime.timedelta(0)"], "write `b.day > today - timedelta(3)`"),
+    ("times with a zone: comparisons", ["zoned"], "of a column with a zone"),
+    ("booleans", ["x.sure", "not x.flag", "x.flag == x.sure", "x.flag is True"], ""),
+    ("enums, UUIDs, bytes: `==`, `in`", ["x.colour == Colour.RED", "x.uid != UUID(int=1)", "x.data in (b'a', b'')"], "no order"),
+    ("attributes over relations", ["x.owner.name == 'a'", "x.owner.boss.rank > 1", "x.owner is None"], ""),
+    ("`any`, `all`, `len` of a relation", ["any(o.n > 1 for o in x.items)", "all(o.n > 1 for o in x.items if o.n)", "len(x.items) == 2", "x.i in [o.n for o in x.items]"], "EXISTS"),
+    ("`any`, `all` of constants", ["any(x.i == v for v in (1, 5))"], "at most 500"),
+    ("functions, methods, properties of one expression", ["helper(x.j)", "x.is_sure"], "with a source"),
+]  # fmt: skip
+
+ZONED = sa.Table("zoned", sa.MetaData(), sa.Column("at", sa.DateTime(timezone=True)))
+
+
+def clause(text: str, dialect: Any) -> Any:
+    """The condition of a query of the table. Raises Refused."""
+    if text == "zoned":
+        moment = datetime.datetime(2024, 1, 1, tzinfo=datetime.timezone.utc)
+        return where(lambda x: x.at > moment).clause(ZONED, dialect=dialect)
+    return where(f"lambda x: {text}", **NAMES).clause(Thing, dialect=dialect)
+
+
+def dialect(name: str) -> Any:
+    """A dialect that needs no driver, since nothing connects."""
+    return sa.make_url(DIALECTS[name]).get_dialect()()
+
+
+def cell(texts: Sequence[str], name: str) -> str:
+    """What a database does with the queries of one row."""
+    refused = []
+    for text in texts:
+        try:
+            clause(text, dialect(name))
+        except Refused as error:
+            refused.append(error.problem)
+    assert len(refused) in (0, len(texts)), f"{texts}: some are refused on {name} and some are not: {refused}"
+    return "refused" if refused else "yes"
+
+
+def table() -> str:
+    """The table, in Markdown."""
+    lines = [f"| Python | {' | '.join(TITLES.values())} | |", "|-|-|-|-|-|"]
+    for label, texts, note in ROWS:
+        cells = [cell(texts, name) for name in TITLES]
+        lines.append(f"| {label} | {' | '.join(cells)} | {note} |")
+    return "\n".join(lines) + "\n"
+
+
+def main() -> None:
+    page = PAGE.read_text("utf-8")
+    before, _, rest = page.partition(START)
+    PAGE.write_text(before + START + "\n" + table() + "\n" + STOP + rest.partition(STOP)[2], "utf-8")
+
+
+if __name__ == "__main__":
+    main()
