@@ -77,6 +77,7 @@ BELOW_LEAVES = {"bench": set(), "middleware": {"middleware", "profile"}, "profil
 PACKAGES = (
     (PACKAGE.parent, "kirsch"),
     (PROJECT / "packages" / "kirsch-bench" / "src", "kirsch_bench"),
+    (PROJECT / "packages" / "kirsch-query" / "src", "kirsch_query"),
 )
 
 # Modules that take milliseconds to import, and that serving has no use for; threads have one for threading.
@@ -120,9 +121,11 @@ def _imported_files(path: Path, folder: Path) -> set[Path]:
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
             names |= {alias.name for alias in node.names}
-        elif isinstance(node, ast.ImportFrom) and node.module:
-            submodules = {f"{node.module}.{alias.name}" for alias in node.names}
-            names |= submodules if all(_file(name, folder) for name in submodules) else {node.module, *submodules}
+        elif isinstance(node, ast.ImportFrom):
+            above = path.relative_to(folder).parts[: -node.level or None] if node.level else ()
+            module = ".".join([*above, *([node.module] if node.module else [])])
+            submodules = {f"{module}.{alias.name}" for alias in node.names}
+            names |= submodules if all(_file(name, folder) for name in submodules) else {module, *submodules}
     return {found for name in names if not name.endswith("._native") and (found := _file(name, folder))}
 
 

@@ -1,6 +1,7 @@
 """The table in docs/queries.md of what translates on which database, and the queries from which it is made.
 
-``python tests/translates.py`` writes it anew. test_translates.py runs each query on each database, and compares the page.
+``python tests/translates.py`` writes it anew. test_translates.py runs each query on each database, and compares the
+page.
 """
 
 from __future__ import annotations

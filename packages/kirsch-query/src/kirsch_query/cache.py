@@ -16,8 +16,6 @@ import decimal
 import functools
 import operator
 import threading
-from collections.abc import Callable
-from dataclasses import dataclass, field
 from types import BuiltinFunctionType
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -28,57 +26,19 @@ from sqlalchemy.sql.selectable import AliasedReturnsRows, Join
 from . import sql
 from .emit import Checked, dialect_name
 from .errors import Refused
-from .scope import ABSENT, Scope, Space, constant
+from .scope import ABSENT, Scope, constant
+from .trace import Trace
 
 if TYPE_CHECKING:
-    from .query import Where, _Leaf
+    from collections.abc import Callable
+
     from .source import Source
+    from .trace import Leaf, Query, Read
 
 MOST_KEYS = 512
 """How many pairs of a query and its models have kept clauses; the oldest gives way."""
 MOST_CLAUSES = 8
 """How many clauses each of them keeps: one for each length of a list, for example."""
-
-Binder: TypeAlias = Callable[[Any, Any, Scope], tuple[Any, list[Any]]]
-"""Makes the shape and the parameters of a value, by a translator and in a scope."""
-
-
-@dataclass(eq=False)
-class Read:
-    """A value that a translation has read."""
-
-    node: ast.expr
-    leaf: int
-    """In which of the query's functions."""
-    value: Any
-    pinned: bool = False
-    """Whether the translation depends on the value, and not only on its type."""
-    claims: list[tuple[Any, tuple[Any, ...], Binder]] = field(default_factory=list)
-    """The parameters that have the value: their shape, themselves, and what makes them of another value."""
-
-
-class Trace:
-    """What one translation reads, in its order."""
-
-    def __init__(self, spaces: list[Space]) -> None:
-        self.spaces = spaces
-        self.reads: list[Read] = []
-        self.kept = True
-        self._next = iter(spaces)
-
-    def next_space(self) -> Space:
-        """The names around the query's next function."""
-        return next(self._next)
-
-    def holds(self, space: Space) -> bool:
-        """Whether these are the names around one of the query's own functions."""
-        return any(each is space for each in self.spaces)
-
-    def record(self, node: ast.expr, space: Space, value: Any) -> Read:
-        leaf = next((at for at, each in enumerate(self.spaces) if each is space), 0)
-        read = Read(node, leaf, value)
-        self.reads.append(read)
-        return read
 
 
 class _Values(sql.Translator):
@@ -110,7 +70,7 @@ def _pin(value: Any) -> Any:
     return _UNKNOWN
 
 
-Getter: TypeAlias = Callable[["_Leaf[Any]"], Any]
+Getter: TypeAlias = "Callable[[Leaf], Any]"
 
 
 def _getter(node: ast.expr, source: Source) -> Getter | None:
@@ -123,7 +83,7 @@ def _getter(node: ast.expr, source: Source) -> Getter | None:
         return None
     name = node.id
 
-    def get(leaf: _Leaf[Any]) -> Any:
+    def get(leaf: Leaf) -> Any:
         function = leaf.function
         if name in leaf.given:
             return leaf.given[name]
@@ -229,7 +189,7 @@ class Template:
         blank = [sa.BindParameter(None, None, bind.type, unique=True) for bind in self.binds]
         self.states = [{name: each for name, each in bind.__dict__.items() if name not in _NAMES} for bind in blank]
 
-    def filled(self, leaves: list[_Leaf[Any]], scopes: list[Scope | None]) -> list[Any] | None:
+    def filled(self, leaves: list[Leaf], scopes: list[Scope | None]) -> list[Any] | None:
         """Parameters with the values that the names have now; None where the clause would be another one.
 
         ``scopes`` are those of the leaves; one that is needed is made there.
@@ -239,7 +199,7 @@ class Template:
             at = read.leaf
             leaf = leaves[at]
 
-            def scope(at: int = at, leaf: _Leaf[Any] = leaf) -> Scope:
+            def scope(at: int = at, leaf: Leaf = leaf) -> Scope:
                 made = scopes[at]
                 if made is None:
                     made = scopes[at] = leaf.scope({})
@@ -331,7 +291,7 @@ _kept: dict[Any, tuple[Template, ...]] = {}
 _writing = threading.Lock()
 
 
-def clause(query: Where[Any], models: tuple[Any, ...], dialect: Any) -> Checked:
+def clause(query: Query, models: tuple[Any, ...], dialect: Any) -> Checked:
     """The condition of a query for some models, with the values that the names around it have now."""
     # An alias is made for one statement, and would be kept in vain.
     lasting = True
@@ -367,7 +327,7 @@ def clause(query: Where[Any], models: tuple[Any, ...], dialect: Any) -> Checked:
     return prepared
 
 
-def select(query: Where[Any], models: tuple[Any, ...]) -> sa.Select[Any]:
+def select(query: Query, models: tuple[Any, ...]) -> sa.Select[Any]:
     """The SELECT of the rows for which a query holds."""
     found = clause(query, models, None)
     if isinstance(found, Prepared) and found.template is not None:

@@ -13,7 +13,7 @@ from .emit import dialect_name
 from .errors import Refused
 
 if TYPE_CHECKING:
-    from .query import Where
+    from .trace import Query
 
 
 @dataclass
@@ -60,7 +60,7 @@ def _dialects(engine: Any) -> dict[str, Any]:
     return {name: make_url(f"{url}://").get_dialect()() for name, url in names.items()}
 
 
-def explain(query: Where[Any], models: tuple[Any, ...], engine: Any) -> Explanation:
+def explain(query: Query, models: tuple[Any, ...], engine: Any) -> Explanation:
     """Explain a query on one engine, or what it is on each database."""
     found = Explanation(repr(query))
     rows = tuple(map(sql.Entity, models))

@@ -16,7 +16,7 @@ from sqlalchemy import orm
 
 from . import cache, sql
 from .errors import QueryError, Refused
-from .order import ordering
+from .order import desc, ordering
 from .pending import Changes, refuse_related
 from .query import Where, where
 from .scope import Item
@@ -254,11 +254,6 @@ def total(session: Any, models: Any, query: Any, of: Callable[..., Any], *, fini
     for each in _counted(asked, lambda _: values.sum(), memory):
         found += values.python(each)
     return found
-
-
-def desc(key: Any) -> Any:  # noqa: ARG001 - read, and never called
-    """Turn the order of a key around, in the ``order`` of :func:`recall`: ``lambda b: (desc(b.title), b.id)``."""
-    raise QueryError("desc() is read by recall() in its order, and not called")
 
 
 __all__ = ["Recalled", "count", "desc", "exists", "recall", "total"]

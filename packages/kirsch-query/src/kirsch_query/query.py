@@ -192,10 +192,10 @@ class _Joint(Where[T]):
         return None, guarded
 
     def translate(self, translator: Any, rows: tuple[Any, ...], positive: bool) -> Any:
-        from . import sql
+        from . import terms
 
         parts = [each.translate(translator, rows, positive) for each in self.parts]
-        return (sql.both if self.op == "and" else sql.either)(*parts)
+        return (terms.both if self.op == "and" else terms.either)(*parts)
 
 
 def _ask(judge: tuple[Callable[..., Any] | None, Callable[..., bool]], rows: tuple[Any, ...]) -> bool:
@@ -232,9 +232,9 @@ class _Not(Where[T]):
         return None, lambda *rows: not _ask(judge, rows)
 
     def translate(self, translator: Any, rows: tuple[Any, ...], positive: bool) -> Any:
-        from . import sql
+        from . import terms
 
-        return sql.negated(self.part.translate(translator, rows, not positive))
+        return terms.negated(self.part.translate(translator, rows, not positive))
 
 
 @overload

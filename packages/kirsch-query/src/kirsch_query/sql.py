@@ -186,4 +186,4 @@ def checked(found: Condition, translator: Translator) -> Checked:
     return Checked(clause, dict(translator.refusals), frozenset(translator.read), frozenset(translator.classes))
 
 
-__all__ = ["Condition", "Entity", "Note", "Translator", "both", "checked", "either", "negated"]
+__all__ = ["Condition", "Entity", "Note", "Translator", "checked"]

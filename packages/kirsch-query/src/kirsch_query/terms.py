@@ -22,7 +22,7 @@ from .scope import ABSENT, Item, Late, Scope, bound_names
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from .cache import Binder, Read, Trace
+    from .trace import Binder, Read, Trace
 
 
 SQL: TypeAlias = sa.ColumnElement[Any]

@@ -1,0 +1,77 @@
+"""What a translation reads of the names around a query, so that its clause can be kept for other values."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+
+from .scope import Scope, Space
+
+if TYPE_CHECKING:
+    import ast
+    from collections.abc import Iterable, Mapping
+
+    from .source import Source
+
+
+class Leaf(Protocol):
+    """One function of which a query is made, with the names around it."""
+
+    source: Source
+    function: Any
+    """The Python function; None where the query is given as text."""
+    given: Mapping[str, Any]
+
+    def space(self) -> Space: ...
+    def scope(self, names: Mapping[str, Any]) -> Scope: ...
+
+
+class Query(Protocol):
+    """What a translation needs of a :class:`query.Where`."""
+
+    def form(self) -> Any: ...
+    def leaves(self) -> Iterable[Leaf]: ...
+    def translate(self, translator: Any, rows: tuple[Any, ...], positive: bool) -> Any: ...
+
+
+Binder: TypeAlias = Callable[[Any, Any, Scope], tuple[Any, list[Any]]]
+"""Makes the shape and the parameters of a value, by a translator and in a scope."""
+
+
+@dataclass(eq=False)
+class Read:
+    """A value that a translation has read."""
+
+    node: ast.expr
+    leaf: int
+    """In which of the query's functions."""
+    value: Any
+    pinned: bool = False
+    """Whether the translation depends on the value, and not only on its type."""
+    claims: list[tuple[Any, tuple[Any, ...], Binder]] = field(default_factory=list)
+    """The parameters that have the value: their shape, themselves, and what makes them of another value."""
+
+
+class Trace:
+    """What one translation reads, in its order."""
+
+    def __init__(self, spaces: list[Space]) -> None:
+        self.spaces = spaces
+        self.reads: list[Read] = []
+        self.kept = True
+        self._next = iter(spaces)
+
+    def next_space(self) -> Space:
+        """The names around the query's next function."""
+        return next(self._next)
+
+    def holds(self, space: Space) -> bool:
+        """Whether these are the names around one of the query's own functions."""
+        return any(each is space for each in self.spaces)
+
+    def record(self, node: ast.expr, space: Space, value: Any) -> Read:
+        leaf = next((at for at, each in enumerate(self.spaces) if each is space), 0)
+        read = Read(node, leaf, value)
+        self.reads.append(read)
+        return read
