@@ -8,9 +8,10 @@ set -u
 
 # program:package
 wanted=(litmus:litmus git:git wrk:wrk curl:curl ab:apache2-utils logrotate:logrotate
-    zsh:zsh fish:fish mandoc:mandoc man:man-db)
+    zsh:zsh fish:fish mandoc:mandoc man:man-db haproxy:haproxy)
 # nginx brings a service of that name along, which nobody wants on a machine that would start it.
-[ -d /run/systemd/system ] || wanted+=(nginx:nginx-light)
+# Its module for streams is a file, not a program.
+[ -d /run/systemd/system ] || wanted+=(nginx:nginx-light /usr/lib/nginx/modules/ngx_stream_module.so:libnginx-mod-stream)
 needed="The tests that need them will skip."
 if [ $# -gt 0 ]; then
     wanted=("$@")
@@ -20,7 +21,7 @@ fi
 missing_packages() {
     local pair
     for pair in "${wanted[@]}"; do
-        command -v "${pair%%:*}" >/dev/null 2>&1 || echo "${pair##*:}"
+        [ -e "${pair%%:*}" ] || command -v "${pair%%:*}" >/dev/null 2>&1 || echo "${pair##*:}"
     done
 }
 

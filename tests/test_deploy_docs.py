@@ -176,6 +176,7 @@ def get(address: str | tuple[str, int], path: str = "/", headers: Mapping[str, s
 TRIED = {
     "systemd.md": {"ini": 2, "sh": 4, "": 1},
     "nginx.md": {"nginx": 1, "sh": 2, "python": 2},
+    "proxies.md": {"sh": 2},
     "containers.md": {"dockerfile": 2, "sh": 1, "": 1},
     "kubernetes.md": {"yaml": 1, "sh": 1, "": 1},
 }

@@ -29,6 +29,7 @@ LAYERS = (
     "__main__",
     "cli",
     "check",
+    "proxies",
     "completion",
     "man",
     "top",

@@ -54,9 +54,9 @@ NO_HINT = "kirsch --help-all lists those there are"
         # Other servers', by name
         ("--proceses", "for --processes, write --workers"),
         ("--no-sendfile", "omit it; wsgi.file_wrapper sends a file with sendfile where the kernel can"),
-        ("--proxy-headers", texts.FORWARDED),
-        ("--trusted-proxy", texts.FORWARDED),
-        ("--forwarded-allow-ips", texts.FORWARDED),
+        ("--proxy-headers", f"write {texts.FORWARDED}"),
+        ("--trusted-proxy", f"write {texts.FORWARDED}"),
+        ("--proxy-protocol", f"write {texts.PROXY_PROTOCOL}"),
         ("--certfile", texts.TLS),
         ("--host", "write --bind HOST:PORT"),
         ("--uds", "write --bind unix:PATH"),

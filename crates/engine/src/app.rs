@@ -3,7 +3,9 @@
 use crate::net::{Net, Peer};
 use crate::protocol::Protocol;
 use crate::spool::Body;
-use wire::message::{Draft, Fault, PartialRequestLine, RequestHead};
+use std::fmt;
+use wire::message::{Client, Draft, Fault, PartialRequestLine, RequestHead};
+use wire::proxy::ProxyFault;
 
 /// How far an application got with a response.
 #[derive(Debug)]
@@ -40,6 +42,26 @@ pub struct Refusal {
 impl From<Fault> for Refusal {
     fn from(fault: Fault) -> Self {
         Self { status: fault.status(), fault: Some(fault) }
+    }
+}
+
+/// Why the engine closes a connection without an answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Rejection {
+    /// The peer is none of those that may send a header of the PROXY protocol, and the listener demands one.
+    NotAllowed,
+    /// The connection does not begin with a header of the PROXY protocol, and the listener demands one.
+    Header(ProxyFault),
+}
+
+impl fmt::Display for Rejection {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Rejection::NotAllowed => {
+                out.write_str("this peer is not among --proxy-from, and the address is for proxies alone")
+            }
+            Rejection::Header(fault) => fault.fmt(out),
+        }
     }
 }
 
@@ -157,7 +179,19 @@ pub trait App: Sized {
     fn idle(&mut self, connection: &mut Self::Connection);
 
     /// The engine has answered by itself what never became a request. `line` is what could be read of its request line.
-    fn refused(&mut self, refusal: Refusal, line: Option<PartialRequestLine<'_>>, connection: &mut Self::Connection);
+    /// `client` is that of the connection, where it is not the peer of the socket.
+    fn refused(
+        &mut self,
+        refusal: Refusal,
+        line: Option<PartialRequestLine<'_>>,
+        client: Option<&Client>,
+        connection: &mut Self::Connection,
+    );
+
+    /// The engine closes a connection without an answer, before the first request.
+    fn rejected(&mut self, rejection: Rejection, connection: &mut Self::Connection) {
+        let _ = (rejection, connection);
+    }
 
     /// The engine has answered a request with a static file, or said why there is none. `body_bytes`: of the response's
     /// body.

@@ -5,6 +5,7 @@ use crate::protocol::ProtocolKind;
 use crate::responder::StaticFiles;
 use std::sync::Arc;
 use std::time::Duration;
+use wire::forwarded::{Trust, Trusted};
 use wire::message::Limits;
 
 /// Limits and times of an engine. A `None` time is no limit.
@@ -16,6 +17,12 @@ pub struct Config {
     pub connections: usize,
     /// What is spoken at each listener, in their order; HTTP/1 where it is not said.
     pub protocols: Vec<ProtocolKind>,
+    /// For each listener whether a connection has to begin with a header of the PROXY protocol; not where it is not said.
+    pub proxy_listeners: Vec<bool>,
+    /// The peers that may send such a header; `None`: all.
+    pub proxy_from: Option<Trusted>,
+    /// The proxies that are trusted to name the client of a request; `None`: the client is the peer of the socket.
+    pub trust: Option<Trust>,
     /// Requests that one connection may have under way at a time, where its protocol has more than one.
     pub exchanges: usize,
     /// At the bound, close the connection that has waited longest for its client to send, and accept. For servers whose
@@ -65,6 +72,9 @@ impl Default for Config {
             limits: Limits::default(),
             connections: 65_536,
             protocols: Vec::new(),
+            proxy_listeners: Vec::new(),
+            proxy_from: None,
+            trust: None,
             exchanges: 100,
             evicts_silent: false,
             engines: 1,

@@ -22,8 +22,10 @@ mod call;
 mod ending;
 mod expiring;
 mod files;
+mod front;
 mod head;
 mod inbound;
+mod introduction;
 mod multiplexed;
 mod outbound;
 mod output;
@@ -39,10 +41,11 @@ use crate::context::EngineContext;
 use crate::deadline::{Millis, Timer};
 use crate::exchange::{Awaited, Exchange, Exchanges, Index, State};
 use crate::meter;
-use crate::net::Net;
+use crate::net::{Net, Peer};
 use crate::observe::{Observer, Stage};
 use crate::protocol::Protocol;
 use crate::transport::Transport;
+use front::Front;
 use inbound::Inbound;
 use outbound::Outbound;
 use schedule::{Schedule, Watched};
@@ -78,6 +81,8 @@ pub(crate) struct Connection<A: App> {
     slot: usize,
     lifecycle: Lifecycle,
     protocol: A::Protocol,
+    /// Proxies in front of the server, where there can be some.
+    front: Option<Box<Front>>,
     exchanges: Exchanges<A>,
     input: Inbound,
     send: Outbound<A::Chunk>,
@@ -140,18 +145,20 @@ impl<A: App> Connection<A> {
     pub(crate) fn new(
         transport: <A::Net as Net>::Transport,
         slot: usize,
-        listener: usize,
+        peer: &Peer,
         app: Option<A::Connection>,
         context: &EngineContext<A>,
     ) -> Self {
         let now = context.now;
-        let mut protocol = A::Protocol::of_kind(context.config.protocols.get(listener).copied().unwrap_or_default());
+        let mut protocol =
+            A::Protocol::of_kind(context.config.protocols.get(peer.listener).copied().unwrap_or_default());
         protocol.open(context.config.exchanges);
         Self {
             transport,
             slot,
             lifecycle: Lifecycle::Open,
             protocol,
+            front: Front::of(peer, &context.config),
             exchanges: Exchanges::new(now),
             input: Inbound::new(),
             send: Outbound::new(),

@@ -79,6 +79,8 @@ pub(crate) enum Wait {
     Idle,
     /// The rest of a head.
     Head,
+    /// The rest of the header of the PROXY protocol.
+    ProxyHeader,
     /// More of a body.
     Body,
     /// A thread that calls the application.

@@ -71,7 +71,7 @@ mod statistics;
 mod sync;
 mod transport;
 
-pub use app::{AcceptPause, App, CallId, Progress, Refusal, Report, Ticket, Work};
+pub use app::{AcceptPause, App, CallId, Progress, Refusal, Rejection, Report, Ticket, Work};
 pub use coalescing::TICK;
 pub use config::{Config, STOP_GRACE};
 pub use connection::{Expired, explanation};

@@ -15,6 +15,7 @@ mod memory;
 mod multiplexed;
 mod output;
 mod panics;
+mod proxies;
 mod queue;
 mod random;
 mod serving;

@@ -35,6 +35,7 @@ mod interrupt;
 mod limit;
 mod log_writer;
 mod object;
+mod proxies;
 mod refusals;
 mod scoreboard;
 mod server;
@@ -82,6 +83,28 @@ mod _native {
     #[pyo3(signature = (log_format, /))]
     fn check_access_log_format(log_format: &str) -> PyResult<()> {
         crate::access_log::check_format(log_format)
+    }
+
+    /// See the stub.
+    #[pyfunction]
+    #[pyo3(signature = (addresses, /))]
+    fn check_addresses(addresses: &str) -> PyResult<()> {
+        crate::proxies::trusted(addresses).map(drop)
+    }
+
+    /// See the stub.
+    #[pyfunction]
+    #[pyo3(signature = (trusted_proxies, forwarded, peer, lines, *, host = false, prefix = false))]
+    #[allow(clippy::needless_pass_by_value, reason = "they are Python's arguments")]
+    fn forwarded_client(
+        trusted_proxies: &str,
+        forwarded: &str,
+        peer: &str,
+        lines: Vec<String>,
+        host: bool,
+        prefix: bool,
+    ) -> PyResult<crate::proxies::NamedClient> {
+        crate::proxies::client(trusted_proxies, forwarded, peer, &lines, (host, prefix))
     }
 
     /// See the stub.

@@ -3,7 +3,7 @@
 //! each rule in that time. No Python here.
 
 use crate::text::escaped;
-use engine::Refusal;
+use engine::{Refusal, Rejection};
 use std::time::{Duration, Instant};
 use wire::message::Fault;
 
@@ -16,12 +16,20 @@ pub(crate) struct Refusals {
 }
 
 struct Kind {
-    status: u16,
-    fault: Option<Fault>,
+    what: What,
     /// When it was reported last.
     reported: Instant,
     /// How many came since then.
     more: u64,
+}
+
+/// What the engine did by itself.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum What {
+    /// It refused a request with this status.
+    Refused(u16, Option<Fault>),
+    /// It closed a connection without an answer.
+    Rejected(Rejection),
 }
 
 /// Who was refused, and what was asked for as far as that is known.
@@ -40,16 +48,8 @@ impl Refusals {
     /// A request was refused. Returns what is to be reported.
     pub(crate) fn note<'a>(&mut self, refusal: Refusal, refused: impl FnOnce() -> Refused<'a>) -> Option<String> {
         let Refusal { status, fault } = refusal;
-        let kind = self.kinds.iter_mut().find(|kind| (kind.status, kind.fault) == (status, fault));
-        match kind {
-            // Those that were counted are reported first.
-            Some(kind) if kind.more > 0 || kind.reported.elapsed() < INTERVAL => {
-                kind.more += 1;
-                self.has_more = true;
-                return None;
-            }
-            Some(kind) => kind.reported = Instant::now(),
-            None => self.kinds.push(Kind { status, fault, reported: Instant::now(), more: 0 }),
+        if !self.is_first(What::Refused(status, fault)) {
+            return None;
         }
         let Refused { client, method, target } = refused();
         let asked = match (method, target) {
@@ -61,6 +61,27 @@ impl Refusals {
             }
         };
         Some(format!("refused with {status}: client {client}{asked}: {}", reason(status, fault)))
+    }
+
+    /// A connection was closed without an answer. Returns what is to be reported.
+    pub(crate) fn note_rejection(&mut self, rejection: Rejection, client: impl FnOnce() -> String) -> Option<String> {
+        let is_first = self.is_first(What::Rejected(rejection));
+        is_first.then(|| format!("closed a connection without an answer: client {}: {rejection}", client()))
+    }
+
+    /// Whether this is to be reported in full. Otherwise it is counted.
+    fn is_first(&mut self, what: What) -> bool {
+        match self.kinds.iter_mut().find(|kind| kind.what == what) {
+            // Those that were counted are reported first.
+            Some(kind) if kind.more > 0 || kind.reported.elapsed() < INTERVAL => {
+                kind.more += 1;
+                self.has_more = true;
+                return false;
+            }
+            Some(kind) => kind.reported = Instant::now(),
+            None => self.kinds.push(Kind { what, reported: Instant::now(), more: 0 }),
+        }
+        true
     }
 
     /// How many were refused since they were reported last, where the interval has passed or this is the end.
@@ -79,10 +100,17 @@ impl Refusals {
                 self.has_more = true;
                 continue;
             }
-            let requests = if kind.more == 1 { "request was" } else { "requests were" };
-            let (more, status, seconds) = (kind.more, kind.status, since.as_secs().max(1));
-            let reason = reason(status, kind.fault);
-            counts.push(format!("and {more} more {requests} refused with {status} within {seconds} s: {reason}"));
+            let were = if kind.more == 1 { " was" } else { "s were" };
+            let (more, seconds) = (kind.more, since.as_secs().max(1));
+            counts.push(match kind.what {
+                What::Refused(status, fault) => {
+                    let reason = reason(status, fault);
+                    format!("and {more} more request{were} refused with {status} within {seconds} s: {reason}")
+                }
+                What::Rejected(rejection) => {
+                    format!("and {more} more connection{were} closed without an answer within {seconds} s: {rejection}")
+                }
+            });
             kind.more = 0;
             kind.reported = Instant::now();
         }
@@ -129,6 +157,19 @@ mod tests {
         let mut refusals = Refusals::default();
         let message = refusals.note(Refusal::from(fault), refused).unwrap();
         assert!(message.contains(fault.explanation()), "{message}");
+    }
+
+    #[test]
+    fn test_closed_connections_are_counted_by_reason() {
+        let mut refusals = Refusals::default();
+        let message = refusals.note_rejection(Rejection::NotAllowed, || "192.0.2.1:5".to_owned()).unwrap();
+        assert!(message.starts_with("closed a connection without an answer: client 192.0.2.1:5: "), "{message}");
+        assert!(refusals.note_rejection(Rejection::NotAllowed, || unreachable!("nothing is shown of it")).is_none());
+        let other = Rejection::Header(wire::proxy::ProxyFault::NoHeader);
+        assert!(refusals.note_rejection(other, String::new).is_some());
+        let counts = refusals.take_counts(true);
+        assert_eq!(counts.len(), 1);
+        assert!(counts[0].starts_with("and 1 more connection was closed without an answer within "), "{counts:?}");
     }
 
     #[test]

@@ -11,6 +11,7 @@ use crate::host::{
 use crate::limit::RequestLimit;
 use crate::log_writer;
 use crate::object::Object;
+use crate::proxies;
 use crate::scoreboard::{Scoreboard, Stopwatch};
 use crate::wsgi::{ScriptName, ServerFacts, Wsgi};
 use engine::{
@@ -401,6 +402,9 @@ fn engine_config(given: &NativeConfig<'_>) -> PyResult<Config> {
             body: given.take("limit_request_body")?,
         },
         connections: given.take("worker_connections")?,
+        proxy_listeners: given.take("proxy_listeners")?,
+        proxy_from: proxies::take_proxy_from(given)?,
+        trust: proxies::take_trust(given)?,
         evicts_silent: given.take("evicts_silent")?,
         engines: 1,
         protocols: given

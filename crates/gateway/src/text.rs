@@ -47,6 +47,7 @@ pub(crate) fn rfc3339(at: SystemTime, since: Duration) -> String {
 pub(crate) fn client(address: &str, port: &str) -> String {
     match address {
         "" => "on a Unix socket".to_owned(),
+        address if port.is_empty() => address.to_owned(),
         address if address.contains(':') => format!("[{address}]:{port}"),
         address => format!("{address}:{port}"),
     }
@@ -83,5 +84,7 @@ mod tests {
         assert_eq!(client("127.0.0.1", "80"), "127.0.0.1:80");
         assert_eq!(client("::1", "80"), "[::1]:80");
         assert_eq!(client("", ""), "on a Unix socket");
+        // A proxy may name the address alone.
+        assert_eq!(client("::1", ""), "::1");
     }
 }

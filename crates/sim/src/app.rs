@@ -12,7 +12,7 @@ use std::marker::PhantomData;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
-use wire::message::{PartialRequestLine, RequestHead};
+use wire::message::{Client, PartialRequestLine, RequestHead};
 
 /// How a call ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -390,7 +390,13 @@ impl<P: Protocol> App for Records<P> {
 
     fn idle(&mut self, _guest: &mut ConnectionObject) {}
 
-    fn refused(&mut self, refusal: Refusal, _line: Option<PartialRequestLine<'_>>, connection: &mut ConnectionObject) {
+    fn refused(
+        &mut self,
+        refusal: Refusal,
+        _line: Option<PartialRequestLine<'_>>,
+        _client: Option<&Client>,
+        connection: &mut ConnectionObject,
+    ) {
         self.shared.moved();
         self.refusals += 1;
         self.shared.trace(|| format!("c{} is refused with {}", connection.number, refusal.status));

@@ -1,5 +1,6 @@
 //! How a request begins: its head is read, and the application or a responder is told of it.
 
+use super::front::client;
 use super::{BUSY, Closing, Connection, Lifecycle, known};
 use crate::app::{App, Refusal, RequestOf};
 use crate::context::EngineContext;
@@ -12,7 +13,7 @@ use crate::protocol::{Event, Protocol, Reset, StreamId};
 use crate::reply;
 use crate::responder::Responder;
 use crate::spool::Body;
-use wire::message::{BodyLength, Page};
+use wire::message::{BodyLength, Fault, Page};
 
 /// A head that has been read, and what the application has made of it.
 pub(super) struct Begun<A: App> {
@@ -39,7 +40,12 @@ impl<A: App> Connection<A> {
         let has_room = !is_multiplexed || self.has_room(context);
         let limits = &context.config.limits;
         match self.protocol.next(input, &mut context.fields, limits) {
-            Ok((used, Event::Head { stream, head, request: facts, expects_continue })) => {
+            Ok((used, Event::Head { stream, mut head, request: facts, expects_continue })) => {
+                if let Some(front) = &mut self.front
+                    && let Err(fault) = front.forwarding.apply(&mut head, context.config.trust.as_ref())
+                {
+                    return self.refuse_head(stream, fault, used, input, context, app);
+                }
                 if context.responder.answers(&head) {
                     return (self.respond(stream, facts, used, input, context), None);
                 }
@@ -80,6 +86,25 @@ impl<A: App> Connection<A> {
                 (input.len(), None)
             }
         }
+    }
+
+    /// Refuses a request whose head is whole and which no proxy can have sent so. Returns the bytes used.
+    #[cold]
+    fn refuse_head(
+        &mut self,
+        stream: StreamId,
+        fault: Fault,
+        used: usize,
+        input: &[u8],
+        context: &mut EngineContext<A>,
+        app: &mut A,
+    ) -> (usize, Option<(Index, A::Request)>) {
+        if self.is_multiplexed() {
+            let event = Self::owned(Event::Broken { stream, fault });
+            return (used, self.follow(event, context, app));
+        }
+        self.refuse_unread(fault.into(), input, context, app);
+        (input.len(), None)
     }
 
     /// Makes an exchange of a request. Returns the bytes of `input` used in all, `used` of them by the head, and the
@@ -256,7 +281,8 @@ impl<A: App> Connection<A> {
         context: &mut EngineContext<A>,
         app: &mut A,
     ) {
-        app.refused(refusal, self.protocol.partial_line(unread), known(&mut self.app));
+        let line = self.protocol.partial_line(unread);
+        app.refused(refusal, line, client(self.front.as_deref()), known(&mut self.app));
         self.write_refusal(refusal, self.protocol.unread_request(), context);
         context.observer.give_up(self.next_call());
         self.end_with_refusal(refusal.status, context);
@@ -344,7 +370,7 @@ impl<A: App> Connection<A> {
     /// Refuses a request for which there is no room on a connection that has others.
     fn refuse_stream(&mut self, stream: StreamId, context: &mut EngineContext<A>, app: &mut A) {
         context.statistics.refused += 1;
-        app.refused(BUSY, None, known(&mut self.app));
+        app.refused(BUSY, None, client(self.front.as_deref()), known(&mut self.app));
         let mut out = std::mem::take(&mut self.out(context).bytes);
         self.protocol.reset(stream, Reset::Refused, &mut out);
         self.out(context).bytes = out;

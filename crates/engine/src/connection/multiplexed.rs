@@ -7,6 +7,7 @@
 //!
 //! [`Config::exchanges`]: crate::Config::exchanges
 
+use super::front::client;
 use super::{BUSY, Connection, Expired, Lifecycle, NextAction, known};
 use crate::app::{App, Refusal, RequestOf};
 use crate::config::WRITE_BUFFER;
@@ -81,7 +82,7 @@ impl<A: App> Connection<A> {
             Other::Broken { stream, fault } => {
                 let Some(index) = self.exchanges.find(stream) else {
                     // Its head cannot be read: it never becomes a request.
-                    app.refused(fault.into(), None, known(&mut self.app));
+                    app.refused(fault.into(), None, client(self.front.as_deref()), known(&mut self.app));
                     let index = self.exchanges.insert(stream, context.now);
                     let facts = self.protocol.unread_request();
                     self.refuse_exchange(index, fault.into(), facts, context);
@@ -384,7 +385,7 @@ impl<A: App> Connection<A> {
     /// The peer broke a rule of the protocol itself: nothing more can be read.
     pub(super) fn fail(&mut self, fault: Fault, context: &mut EngineContext<A>, app: &mut A) {
         context.statistics.refused += 1;
-        app.refused(fault.into(), None, known(&mut self.app));
+        app.refused(fault.into(), None, client(self.front.as_deref()), known(&mut self.app));
         self.input.discard();
         self.release_exchanges(true, context, app);
         self.transport.reset_on_drop();

@@ -126,6 +126,15 @@ impl<A: App> Connection<A> {
                 used = input.len();
                 break;
             }
+            if self.awaits_proxy_header() {
+                let count = self.read_proxy_header(rest, context, app);
+                if count == 0 {
+                    self.input.is_exhausted = true;
+                    break;
+                }
+                used += count;
+                continue;
+            }
             if context.is_full && self.is_between_exchanges() {
                 match context.glance(&self.protocol, rest) {
                     Some(true) => {}
@@ -192,6 +201,10 @@ impl<A: App> Connection<A> {
         }
         if self.lifecycle != Lifecycle::Open {
             return Step::Stop(self.end_connection(context, app));
+        }
+        if self.awaits_proxy_header() {
+            self.end_without_proxy_header(context, app);
+            return Step::Stop(NextAction::Close);
         }
         if self.is_multiplexed() {
             // It cannot say any more how much it takes.

@@ -4,6 +4,7 @@
 //! its client to take more of its response. While output of the connection waits, only that counts: what comes behind it
 //! cannot come, and it is not late.
 
+use super::front::HEADER_TIMEOUT_LEAST;
 use super::schedule::Schedule;
 use super::{BUSY, Connection, History, Lifecycle, NextAction, known};
 use crate::app::{App, Refusal};
@@ -26,6 +27,7 @@ impl<A: App> Connection<A> {
             Lifecycle::Linger(_) => Wait::Linger,
             Lifecycle::Closing(_) => Wait::App,
             Lifecycle::Open if self.awaits_room() => Wait::Queue,
+            Lifecycle::Open if self.awaits_proxy_header() => Wait::ProxyHeader,
             Lifecycle::Open if self.is_multiplexed() && !self.input.is_empty() && self.input.is_exhausted => Wait::Head,
             Lifecycle::Open if self.is_multiplexed() && self.protocol.is_in_head() => Wait::Head,
             Lifecycle::Open if !self.exchanges.is_empty() => Wait::App,
@@ -51,9 +53,12 @@ impl<A: App> Connection<A> {
         self.timer.deadline = match wait {
             Wait::Idle => graced(config.keep_alive),
             Wait::Head if is_new => graced(config.header_timeout),
+            Wait::ProxyHeader if is_new => {
+                graced(config.header_timeout.map(|timeout| timeout.max(HEADER_TIMEOUT_LEAST)))
+            }
             Wait::Queue if is_new => after(config.queue_timeout),
             Wait::Linger if is_new => after(Some(LINGER)),
-            Wait::Head | Wait::Queue | Wait::Linger => self.timer.deadline,
+            Wait::Head | Wait::ProxyHeader | Wait::Queue | Wait::Linger => self.timer.deadline,
             // A transfer that is interrupted goes on where it was: what was waited for earlier counts too.
             Wait::Output => {
                 let begun = self.timer.since.saturating_sub(self.send.waited);
@@ -113,7 +118,7 @@ impl<A: App> Connection<A> {
         }
         let Exchange { timer, .. } = &self.exchanges.first;
         match self.timer.wait {
-            Wait::Idle | Wait::Head | Wait::Linger => Some(self.timer.since),
+            Wait::Idle | Wait::Head | Wait::ProxyHeader | Wait::Linger => Some(self.timer.since),
             Wait::App if self.exchanges.first.is_receiving() && timer.wait == Wait::Body => Some(timer.since),
             _ => None,
         }
@@ -201,6 +206,10 @@ impl<A: App> Connection<A> {
         self.timer.deadline = Millis::MAX;
         match self.timer.wait {
             Wait::Idle | Wait::Linger | Wait::App | Wait::Body => self.end_connection(context, app),
+            Wait::ProxyHeader => {
+                context.statistics.timeouts += u64::from(!self.input.is_empty());
+                self.end_connection(context, app)
+            }
             Wait::Head if self.input.is_empty() && !(self.is_multiplexed() && self.protocol.is_in_head()) => {
                 self.end_connection(context, app)
             }
@@ -246,7 +255,7 @@ impl<A: App> Connection<A> {
                 context.statistics.timeouts += 1;
                 self.abandon_exchange(index, context, app);
             }
-            Wait::Idle | Wait::Head | Wait::App | Wait::Linger => {}
+            Wait::Idle | Wait::Head | Wait::ProxyHeader | Wait::App | Wait::Linger => {}
         }
     }
 }

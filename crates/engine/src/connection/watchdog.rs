@@ -74,6 +74,14 @@ impl<A: App> Connection<A> {
                 return Serviced::Stays;
             }
             match self.lifecycle {
+                Lifecycle::Open if !self.input.is_empty() && self.awaits_proxy_header() => {
+                    match self.take_stored_proxy_header(context) {
+                        Ok(true) => continue,
+                        Ok(false) => {}
+                        // The thread that polls the engine next ends it, and can say why in the log.
+                        Err(_) => return Serviced::Waits,
+                    }
+                }
                 Lifecycle::Open if !self.input.is_empty() => match self.asked(context) {
                     Asked::Unclear => {}
                     Asked::Responder { facts, is_last } => {
@@ -170,6 +178,9 @@ impl<A: App> Connection<A> {
                 // The thread that polls the engine next finds out what is wrong.
                 Ok(Received::End | Received::WouldBlock) | Err(_) => break,
             }
+        }
+        if self.awaits_proxy_header() && !matches!(self.take_stored_proxy_header(context), Ok(true)) {
+            return None;
         }
         // It is read with a protocol of its own, so that the thread that polls the engine next reads it as it came.
         let mut protocol = self.protocol.fresh();

@@ -75,8 +75,10 @@ impl<A: App> Engine<A> {
         match self.net.accept(socket) {
             Ok(Accepted::Connection(transport, address)) => {
                 self.acceptor.note_accepted(index, told);
-                let app_connection = app.connect(&Peer { address, listener: index });
-                let slot = self.admit(transport, index, Some(app_connection));
+                let peer = Peer { address, listener: index };
+                let app_connection = app.connect(&peer);
+                let slot = self.admit(transport, &peer, Some(app_connection));
+                self.connections[slot].reject_if_forbidden(&mut self.context, app);
                 // Often the first request is here already.
                 self.drive(slot, app);
                 Stage::Accept { index, attempt: attempt + 1 }
@@ -100,12 +102,12 @@ impl<A: App> Engine<A> {
     pub(super) fn admit(
         &mut self,
         transport: <A::Net as Net>::Transport,
-        listener: usize,
+        peer: &Peer,
         app: Option<A::Connection>,
     ) -> usize {
         let vacancy = self.connections.vacant_entry();
         let slot = vacancy.key();
-        vacancy.insert(Connection::new(transport, slot, listener, app, &self.context));
+        vacancy.insert(Connection::new(transport, slot, peer, app, &self.context));
         self.context.statistics.accepted += 1;
         self.context.statistics.connections += 1;
         slot

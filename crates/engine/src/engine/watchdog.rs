@@ -94,8 +94,9 @@ impl<A: App> Engine<A> {
                 }
                 match self.net.accept(self.acceptor.socket(index)) {
                     Ok(Accepted::Connection(transport, address)) => {
-                        let slot = self.admit(transport, index, None);
-                        let unknown = Some(Peer { address, listener: index });
+                        let peer = Peer { address, listener: index };
+                        let slot = self.admit(transport, &peer, None);
+                        let unknown = Some(peer);
                         self.pending.connections.push_back(PendingConnection { slot, unknown });
                     }
                     Ok(Accepted::Failed(_)) => {}
@@ -158,7 +159,11 @@ impl<A: App> Engine<A> {
         }
         while let Some(PendingConnection { slot, unknown }) = self.pending.connections.pop_front() {
             if let Some(peer) = unknown {
-                self.guarded(app, |engine, app| engine.connections[slot].app = Some(app.connect(&peer)));
+                self.guarded(app, |engine, app| {
+                    let connection = &mut engine.connections[slot];
+                    connection.app = Some(app.connect(&peer));
+                    connection.reject_if_forbidden(&mut engine.context, app);
+                });
             }
             let connection = &mut self.connections[slot];
             if connection.app.is_none() {

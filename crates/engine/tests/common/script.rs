@@ -2,8 +2,8 @@
 
 use super::PATIENCE;
 use engine::{
-    AcceptPause, App, Body, Engine, Http1, Input, Net, Now, Os, Peer, Poller, Protocol, Refusal, Reply, Report, Ticket,
-    Waker,
+    AcceptPause, App, Body, Engine, Http1, Input, Net, Now, Os, Peer, Poller, Protocol, Refusal, Rejection, Reply,
+    Report, Ticket, Waker,
 };
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::marker::PhantomData;
@@ -13,7 +13,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::mpsc::Receiver;
 use std::time::Instant;
-use wire::message::{Draft, Misuse, PartialRequestLine, RequestHead};
+use wire::message::{Client, Draft, Misuse, PartialRequestLine, RequestHead};
 
 /// How the application answers a request: the head, then one operation after the other.
 #[derive(Clone, Debug)]
@@ -173,6 +173,7 @@ pub(crate) enum Event {
     Idle {
         connection: usize,
     },
+    Rejected(Rejection),
     Refused {
         status: u16,
         fault: Option<&'static str>,
@@ -663,8 +664,18 @@ impl<K: Kind> App for Script<K> {
         self.log.push(Event::Idle { connection: *connection });
     }
 
-    fn refused(&mut self, refusal: Refusal, _line: Option<PartialRequestLine<'_>>, _connection: &mut usize) {
+    fn refused(
+        &mut self,
+        refusal: Refusal,
+        _line: Option<PartialRequestLine<'_>>,
+        _client: Option<&Client>,
+        _connection: &mut usize,
+    ) {
         self.log.push(Event::Refused { status: refusal.status, fault: refusal.fault.map(wire::message::Fault::name) });
+    }
+
+    fn rejected(&mut self, rejection: Rejection, _connection: &mut usize) {
+        self.log.push(Event::Rejected(rejection));
     }
 
     fn report(&mut self, report: Report) {

@@ -5,9 +5,9 @@ use base64::Engine as _;
 use engine::{Peer, Refusal};
 use std::borrow::Cow;
 use std::fmt::Write as _;
-use std::net::SocketAddr;
+use std::net::IpAddr;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
-use wire::message::{Draft, Field, PartialRequestLine, RequestHead, Version, find};
+use wire::message::{Client, Draft, Field, PartialRequestLine, RequestHead, Version, find};
 
 /// Apache's and gunicorn's combined format.
 const COMBINED: &str = r#"%(h)s %(l)s %(u)s %(t)s "%(r)s" %(s)s %(b)s "%(f)s" "%(a)s""#;
@@ -23,7 +23,12 @@ const TARGET_MAX: usize = 1024;
 pub(crate) struct Entry {
     pub(super) begun: Instant,
     at: SystemTime,
-    peer: Peer,
+    /// The client's address; `None` on a Unix socket.
+    address: Option<IpAddr>,
+    /// Whether the client has used https, where a proxy can say so.
+    is_https: Option<bool>,
+    /// The host that a proxy names in place of the field.
+    host: Option<Box<[u8]>>,
     method: Box<[u8]>,
     target: Box<[u8]>,
     path_end: usize,
@@ -39,7 +44,9 @@ impl Entry {
         Self {
             begun: Instant::now(),
             at: SystemTime::now(),
-            peer: if head.is_cgi { Peer { address: client_address(head), ..peer } } else { peer },
+            address: address_of(head, peer),
+            is_https: head.client.map(|client| client.is_https == Some(true)),
+            host: head.client.and_then(|client| client.host.clone()),
             method: head.method.into(),
             target: head.target.raw.into(),
             path_end: head.target.raw.len() - head.target.query.map_or(0, |query| query.len() + 1),
@@ -52,7 +59,7 @@ impl Entry {
     }
 
     /// Of what never became a request, with what could be read of its request line.
-    pub(crate) fn unread(peer: Peer, line: Option<&PartialRequestLine<'_>>) -> Self {
+    pub(crate) fn unread(peer: Peer, client: Option<&Client>, line: Option<&PartialRequestLine<'_>>) -> Self {
         let (method, mut target) = line.map_or((&b""[..], Vec::new()), |line| (line.method, line.target.to_vec()));
         let is_cut = line.is_some_and(|line| line.is_cut) || target.len() > TARGET_MAX;
         if is_cut {
@@ -63,7 +70,9 @@ impl Entry {
         Self {
             begun: Instant::now(),
             at: SystemTime::now(),
-            peer,
+            address: address(client, peer),
+            is_https: client.map(|client| client.is_https == Some(true)),
+            host: None,
             method: method.into(),
             path_end: query.unwrap_or(target.len()),
             has_query: query.is_some(),
@@ -104,11 +113,17 @@ impl Entry {
     }
 }
 
-/// The client of a web server that passes a request on, as it says (RFC 3875 sections 4.1.8).
-fn client_address(head: &RequestHead<'_>) -> Option<SocketAddr> {
-    let text = |name| head.variable(name).and_then(|value| std::str::from_utf8(value).ok());
-    let port = text(b"REMOTE_PORT").and_then(|port| port.parse().ok()).unwrap_or(0);
-    Some(SocketAddr::new(text(b"REMOTE_ADDR")?.parse().ok()?, port))
+/// The client of a request: of one that a web server passes on, as that says (RFC 3875 section 4.1.8).
+fn address_of(head: &RequestHead<'_>, peer: Peer) -> Option<IpAddr> {
+    if head.is_cgi && head.client.is_none() {
+        return std::str::from_utf8(head.variable(b"REMOTE_ADDR")?).ok()?.parse().ok();
+    }
+    address(head.client, peer)
+}
+
+/// The address of the client, who is the peer unless a proxy names somebody else.
+fn address(client: Option<&Client>, peer: Peer) -> Option<IpAddr> {
+    client.map_or_else(|| peer.address.map(|address| address.ip().to_canonical()), |client| client.address)
 }
 
 /// One piece of a compiled format.
@@ -292,8 +307,8 @@ impl Line<'_> {
         // Writing to a String cannot fail.
         let _ = match piece {
             Piece::Text(text) => out.write_str(text),
-            Piece::Address => match entry.peer.address {
-                Some(address) => write!(out, "{}", address.ip().to_canonical()),
+            Piece::Address => match entry.address {
+                Some(address) => write!(out, "{address}"),
                 None => out.write_str("-"),
             },
             Piece::Dash => out.write_str("-"),
@@ -358,9 +373,9 @@ impl Line<'_> {
         let text = |bytes: &[u8]| serde_json::Value::from(String::from_utf8_lossy(bytes).into_owned());
         let optional = |bytes: Option<&[u8]>| bytes.map_or(serde_json::Value::Null, text);
         let since = entry.at.duration_since(UNIX_EPOCH).unwrap_or_default();
-        let object = serde_json::json!({
+        let mut object = serde_json::json!({
             "time": rfc3339(entry.at, since),
-            "remote_addr": entry.peer.address.map(|address| address.ip().to_canonical().to_string()),
+            "remote_addr": entry.address.map(|address| address.to_string()),
             "remote_user": optional(entry.user().as_deref()),
             "method": text(&entry.method),
             "path": text(&entry.target[..entry.path_end]),
@@ -369,12 +384,15 @@ impl Line<'_> {
             "status": self.response.status,
             "response_bytes": self.response.body_bytes,
             "duration_us": u64::try_from(self.took.as_micros()).unwrap_or(u64::MAX),
-            "host": optional(entry.field(b"host")),
+            "host": optional(entry.host.as_deref().or_else(|| entry.field(b"host"))),
             "referer": optional(entry.field(b"referer")),
             "user_agent": optional(entry.field(b"user-agent")),
             "pid": std::process::id(),
             "request_id": self.request_id(),
         });
+        if let Some(is_https) = entry.is_https {
+            object["scheme"] = if is_https { "https" } else { "http" }.into();
+        }
         for character in object.to_string().chars() {
             // Legal in JSON, but a terminal obeys them, or shows a line as something else than it is.
             if matches!(character, '\u{7f}'..='\u{9f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}') {

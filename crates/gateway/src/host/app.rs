@@ -14,11 +14,11 @@ use crate::refusals::{Refusals, Refused};
 use crate::scoreboard::Stopwatch;
 use crate::text::client;
 use engine::scheduler::RouteKeys;
-use engine::{AcceptPause, App, Body, Os, Peer, Refusal, Report};
+use engine::{AcceptPause, App, Body, Os, Peer, Refusal, Rejection, Report};
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 use std::time::Duration;
-use wire::message::{BodyLength, Draft, PartialRequestLine, RequestHead};
+use wire::message::{BodyLength, Client, Draft, PartialRequestLine, RequestHead};
 
 /// Severities of `logging`.
 pub(super) const ERROR: u8 = 40;
@@ -215,17 +215,20 @@ impl<I: Interface> App for WithGil<AppState<I>> {
         self.parts().1.rested += 1;
     }
 
-    fn refused(&mut self, refusal: Refusal, line: Option<PartialRequestLine<'_>>, connection: &mut Self::Connection) {
+    fn refused(
+        &mut self,
+        refusal: Refusal,
+        line: Option<PartialRequestLine<'_>>,
+        named: Option<&Client>,
+        connection: &mut Self::Connection,
+    ) {
         let (py, app) = self.parts();
         if let Some(log) = &mut app.access_log {
-            let entry = Entry::unread(connection.peer, line.as_ref());
+            let entry = Entry::unread(connection.peer, named, line.as_ref());
             log.write(py, &entry, Response::refused(refusal), None, None);
         }
         let message = app.refusals.note(refusal, || Refused {
-            client: match connection.peer.address {
-                Some(address) => client(&address.ip().to_canonical().to_string(), &address.port().to_string()),
-                None => client("", ""),
-            },
+            client: client_text(named, connection.peer),
             method: line.map_or(b"", |line| line.method),
             target: line.map_or(b"", |line| line.target),
         });
@@ -240,6 +243,13 @@ impl<I: Interface> App for WithGil<AppState<I>> {
             let entry = Entry::new(head, connection.peer);
             let response = Response { status: response.status(), body_bytes, draft: Some(response) };
             log.write(py, &entry, response, None, None);
+        }
+    }
+
+    fn rejected(&mut self, rejection: Rejection, connection: &mut Self::Connection) {
+        let (_, app) = self.parts();
+        if let Some(message) = app.refusals.note_rejection(rejection, || client_text(None, connection.peer)) {
+            app.note(INFO, message, None);
         }
     }
 
@@ -269,4 +279,15 @@ impl<I: Interface> App for WithGil<AppState<I>> {
         };
         self.parts().1.note(level, message, None);
     }
+}
+
+/// The client's address for people: the one that a proxy names, or else the peer's.
+fn client_text(named: Option<&Client>, peer: Peer) -> String {
+    let (address, port) = match (named, peer.address) {
+        (Some(named), _) => (named.address, named.port),
+        (None, Some(peer)) => (Some(peer.ip().to_canonical()), Some(peer.port())),
+        (None, None) => (None, None),
+    };
+    let text = |part: Option<String>| part.unwrap_or_default();
+    client(&text(address.map(|address| address.to_string())), &text(port.map(|port| port.to_string())))
 }

@@ -12,6 +12,7 @@
 //! Each request gets a dictionary of its own; only immutable values are shared. Values of `Cookie`, `Authorization`
 //! and the like never enter the table.
 
+use super::client::{ClientKeys, ConnectionStrings, are_alike};
 use super::input::EmptyInput;
 use super::path::{ScriptName, percent_decoded};
 use super::table::Table;
@@ -19,7 +20,7 @@ use crate::interface::{Local, Peer, Requests};
 use crate::object::Object;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyString};
-use wire::message::{Field, Form, RequestHead, Version};
+use wire::message::{Client, Field, Form, RequestHead, Version};
 
 /// Lines, targets and names that are remembered; the memory this may take is a few hundred KiB.
 const LINES: usize = 1024;
@@ -31,6 +32,8 @@ const NAMES: usize = 256;
 pub(crate) struct ConnectionState {
     /// `REMOTE_ADDR` and `REMOTE_PORT`.
     address: Option<(Object, Object)>,
+    /// What a connection has that proxies stand in front of.
+    proxied: Option<ConnectionStrings>,
     template: Option<Box<Template>>,
 }
 
@@ -41,13 +44,21 @@ struct Template {
     target: Box<[u8]>,
     /// A variable has the values of several fields.
     has_joined: bool,
+    /// The client that a proxy has named.
+    client: Option<Client>,
 }
 
 impl Template {
     /// A copy of `environ`, which was made for `head`; `None` with an exception set if memory is short.
     fn new(py: Python<'_>, environ: &Object, head: &RequestHead<'_>, has_joined: bool) -> Option<Box<Self>> {
         let environ = environ.copy_dict(py)?;
-        Some(Box::new(Self { environ, method: head.method.into(), target: head.target.raw.into(), has_joined }))
+        Some(Box::new(Self {
+            environ,
+            method: head.method.into(),
+            target: head.target.raw.into(),
+            has_joined,
+            client: head.client.cloned(),
+        }))
     }
 }
 
@@ -89,6 +100,7 @@ pub(crate) struct Environs {
     pub(super) bases: Vec<Object>,
     pub(super) keys: Keys,
     pub(super) script_name: ScriptName,
+    client_keys: ClientKeys,
     methods: Vec<(&'static [u8], Object)>,
     http10: Object,
     empty: Object,
@@ -151,6 +163,7 @@ impl Environs {
             bases,
             keys,
             script_name: constants.script_name.clone(),
+            client_keys: ClientKeys::new(py)?,
             methods,
             http10: Object::interned(py, c"HTTP/1.0")?,
             empty,
@@ -315,13 +328,19 @@ impl Requests for Environs {
         connection: &mut ConnectionState,
     ) -> Option<Object> {
         if head.is_cgi {
-            return self.begin_cgi(py, head, peer);
+            let environ = self.begin_cgi(py, head, peer)?;
+            if let Some(client) = head.client {
+                self.client_keys.set(py, &environ, client)?;
+                self.client_keys.set_connection(py, &environ, peer, client, &mut connection.proxied)?;
+            }
+            return Some(environ);
         }
         let is_origin_form = head.target.form != Form::Absolute;
         if let Some(changed) = head.changed
             && is_origin_form
             && let Some(template) = &connection.template
             && (changed.is_empty() || !template.has_joined)
+            && are_alike(template.client.as_ref(), head.client)
         {
             let environ = template.environ.copy_dict(py)?;
             if *template.target != *head.target.raw || *template.method != *head.method {
@@ -330,18 +349,32 @@ impl Requests for Environs {
             for &index in changed {
                 self.set_field(py, &environ, head, &head.fields[usize::from(index)])?;
             }
+            if let Some(client) = head.client {
+                if template.client.as_ref() != head.client {
+                    self.client_keys.set(py, &environ, client)?;
+                } else if !changed.is_empty() {
+                    // The field Host may be among those that have changed.
+                    self.client_keys.set_names(py, &environ, client)?;
+                }
+            }
             if head.retained {
                 connection.template = Some(Template::new(py, &environ, head, false)?);
             }
             return Some(environ);
         }
         let environ = self.bases[peer.listener].copy_dict(py)?;
-        self.set_address(py, &environ, peer, connection)?;
+        if head.client.is_none() {
+            self.set_address(py, &environ, peer, connection)?;
+        }
         self.set_request_line(py, &environ, head)?;
         if head.version == Version::Http10 {
             environ.set_item(py, &self.keys.server_protocol, &self.http10)?;
         }
         let has_joined = self.set_fields(py, &environ, head)?;
+        if let Some(client) = head.client {
+            self.client_keys.set(py, &environ, client)?;
+            self.client_keys.set_connection(py, &environ, peer, client, &mut connection.proxied)?;
+        }
         if head.retained && is_origin_form {
             connection.template = Some(Template::new(py, &environ, head, has_joined)?);
         } else if head.retained {

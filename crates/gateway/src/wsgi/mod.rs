@@ -10,6 +10,7 @@
 
 mod body;
 mod cgi;
+mod client;
 mod environ;
 mod input;
 mod path;

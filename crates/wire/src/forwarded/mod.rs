@@ -17,7 +17,8 @@ mod x_forwarded;
 pub use node::Node;
 pub use trusted::{AddressListError, Trusted};
 
-use crate::message::{Client, Fault, Field, RequestHead};
+use crate::http1::Receiver;
+use crate::message::{Client, Fault, Field, Limits, RequestHead};
 
 /// Which fields the trusted proxies write.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -89,7 +90,8 @@ impl Forwarding {
     #[inline]
     pub fn apply<'a>(&'a mut self, head: &mut RequestHead<'a>, trust: Option<&Trust>) -> Result<(), Fault> {
         let Some(trust) = trust else {
-            head.client = Some(&self.peer);
+            // A web server that passes a request on names the client by variables.
+            head.client = Some(&self.peer).filter(|_| !head.is_cgi);
             return Ok(());
         };
         if self.is_kept(head) {
@@ -101,18 +103,21 @@ impl Forwarding {
 
     /// Whether the client is that of the head that was kept.
     fn is_kept(&self, head: &RequestHead<'_>) -> bool {
-        let is_same = |&index: &u16| !is_forwarding(head.fields[usize::from(index)].name(head.block));
+        let lines = Lines::of(head);
+        let is_same = |&index: &u16| !lines.is_forwarding(&head.fields[usize::from(index)]);
         self.kept.is_some() && head.changed.is_some_and(|changed| changed.iter().all(is_same))
     }
 
     fn read<'a>(&'a mut self, head: &mut RequestHead<'a>, trust: &Trust) -> Result<(), Fault> {
-        let is_removed = |field: &Field| {
-            let name = field.name(head.block);
-            is_forwarding(name) && !(self.is_trusted && trust.family.has(name))
+        let lines = Lines::of(head);
+        let (peer, is_trusted) = if head.is_cgi {
+            client_of_web_server(head, &self.peer, trust)
+        } else {
+            (self.peer.clone(), self.is_trusted)
         };
+        let is_removed = |field: &Field| lines.is_forwarding(field) && !(is_trusted && trust.family.has(lines, field));
         let has_removed = head.fields.iter().any(is_removed);
-        self.current =
-            if self.is_trusted { trust.client(&self.peer, head.block, head.fields)? } else { self.peer.clone() };
+        self.current = if is_trusted { trust.client(peer, lines)? } else { peer };
         if has_removed {
             self.fields = head.fields.iter().filter(|field| !is_removed(field)).copied().collect();
         }
@@ -132,15 +137,12 @@ impl Forwarding {
 
 impl Trust {
     /// The client of a request that a trusted `peer` has sent with these fields.
-    ///
-    /// # Errors
-    /// [`Fault::ForwardedContradictory`], [`Fault::ForwardedInvalid`].
-    pub fn client(&self, peer: &Client, block: &[u8], fields: &[Field]) -> Result<Client, Fault> {
+    fn client(&self, peer: Client, lines: Lines<'_>) -> Result<Client, Fault> {
         let found = match self.family {
-            Family::X => x_forwarded::read(self, block, fields)?,
-            Family::Rfc7239 => rfc7239::read(self, block, fields)?,
+            Family::X => x_forwarded::read(self, lines)?,
+            Family::Rfc7239 => rfc7239::read(self, lines)?,
         };
-        let mut client = peer.clone();
+        let mut client = peer;
         match found.client {
             Some(Node::Address(address, port)) => (client.address, client.port) = (Some(address), port),
             Some(Node::Unix) => (client.address, client.port) = (None, None),
@@ -150,6 +152,25 @@ impl Trust {
         client.host = found.host.filter(|_| self.host).map(Into::into);
         client.prefix = found.prefix.filter(|_| self.prefix).map(Into::into);
         Ok(client)
+    }
+
+    /// The client of a sample request with these field lines (without line ends) from `peer`.
+    ///
+    /// # Errors
+    /// The rule that the lines break.
+    pub fn client_of_lines(&self, peer: Client, lines: &[&[u8]]) -> Result<Client, Fault> {
+        let mut request = b"GET / HTTP/1.1\r\nHost: localhost\r\n".to_vec();
+        for line in lines {
+            request.extend_from_slice(line);
+            request.extend_from_slice(b"\r\n");
+        }
+        request.extend_from_slice(b"\r\n");
+        let (mut receiver, mut fields) = (Receiver::default(), Vec::new());
+        let head = receiver.head(&request, &mut fields, &Limits::default())?;
+        let mut head = head.ok_or(Fault::HeadTooLarge)?.request;
+        let mut forwarding = Forwarding::new(peer, Some(self));
+        forwarding.apply(&mut head, Some(self))?;
+        Ok(head.client.cloned().unwrap_or_default())
     }
 
     /// Whether the walk goes on past this address: a trusted proxy has written the entry before it. Where everybody is
@@ -165,10 +186,68 @@ impl Trust {
 }
 
 impl Family {
-    /// Whether the field of this name belongs to the family. `name` is a field for which [`is_forwarding`] holds.
-    fn has(self, name: &[u8]) -> bool {
-        (self == Family::Rfc7239) == name.eq_ignore_ascii_case(b"forwarded")
+    /// Whether a field for which [`Lines::is_forwarding`] holds belongs to the family.
+    fn has(self, lines: Lines<'_>, field: &Field) -> bool {
+        (self == Family::Rfc7239) == lines.is(field, b"forwarded")
     }
+}
+
+/// The fields of a head, by the names that they have in HTTP: a web server in front may have made CGI variables of them.
+#[derive(Clone, Copy)]
+struct Lines<'a> {
+    block: &'a [u8],
+    fields: &'a [Field],
+    is_cgi: bool,
+}
+
+impl<'a> Lines<'a> {
+    fn of(head: &RequestHead<'a>) -> Self {
+        Self { block: head.block, fields: head.fields, is_cgi: head.is_cgi }
+    }
+
+    fn is(self, field: &Field, name: &[u8]) -> bool {
+        if self.is_cgi { field.is_variable_of(self.block, name) } else { field.is(self.block, name) }
+    }
+
+    fn has(self, name: &[u8]) -> bool {
+        self.fields.iter().any(|field| self.is(field, name))
+    }
+
+    /// The values of all fields called `name`, from the last to the first.
+    fn values_from_the_right(self, name: &'static [u8]) -> impl Iterator<Item = &'a [u8]> {
+        self.fields.iter().rev().filter(move |field| self.is(field, name)).map(move |field| field.value(self.block))
+    }
+
+    fn is_forwarding(self, field: &Field) -> bool {
+        let name = field.name(self.block);
+        if !self.is_cgi {
+            return is_forwarding(name);
+        }
+        name.strip_prefix(b"HTTP_").is_some_and(|name| {
+            let dashed: Vec<u8> = name.iter().map(|&byte| if byte == b'_' { b'-' } else { byte }).collect();
+            is_forwarding(&dashed)
+        })
+    }
+}
+
+/// The client of a web server that passes a request on, as its variables say (RFC 3875 section 4.1), and whether that
+/// client is itself a proxy that is trusted. `peer` is the web server.
+fn client_of_web_server(head: &RequestHead<'_>, peer: &Client, trust: &Trust) -> (Client, bool) {
+    let says = |name, words: &[&[u8]]| {
+        head.variable(name).is_some_and(|value| words.iter().any(|word| value.eq_ignore_ascii_case(word)))
+    };
+    let is_https = says(b"HTTPS", &[b"on", b"1", b"true", b"yes"])
+        || says(b"REQUEST_SCHEME", &[b"https"])
+        || says(b"UWSGI_SCHEME", &[b"https"]);
+    let node = Node::read(head.variable(b"REMOTE_ADDR").unwrap_or_default());
+    let port = head.variable(b"REMOTE_PORT").and_then(|port| std::str::from_utf8(port).ok()?.parse().ok());
+    let (address, is_trusted) = match node {
+        Node::Address(address, _) => (Some(address), trust.proxies.contains(Some(address))),
+        Node::Unix => (None, trust.proxies.contains(None)),
+        Node::Hidden => (None, false),
+    };
+    let is_https = Some(is_https);
+    (Client { address, port, is_https, connection: peer.connection.clone(), ..Client::default() }, is_trusted)
 }
 
 /// Fields with which proxies name the client, besides `Forwarded` and those that begin with `X-Forwarded-`.

@@ -7,9 +7,9 @@
 //! The elements are found from the right, like the walk itself: a client that sends an open quotation mark would otherwise
 //! hide in it what the proxy adds behind.
 
-use super::{Found, Node, Trust, is_https};
+use super::{Found, Lines, Node, Trust, is_https};
 use crate::grammar::{is_token, trim};
-use crate::message::{Fault, Field, is_host};
+use crate::message::{Fault, is_host};
 use std::borrow::Cow;
 
 /// What one proxy says.
@@ -21,10 +21,10 @@ struct Element<'a> {
 }
 
 /// What the field says in a request that a trusted proxy has sent.
-pub(super) fn read<'a>(trust: &Trust, block: &'a [u8], fields: &'a [Field]) -> Result<Found<'a>, Fault> {
+pub(super) fn read<'a>(trust: &Trust, lines: Lines<'a>) -> Result<Found<'a>, Fault> {
     let mut found = Found::default();
-    for field in fields.iter().rev().filter(|field| field.is(block, b"forwarded")) {
-        let mut rest = Some(field.value(block));
+    for value in lines.values_from_the_right(b"forwarded") {
+        let mut rest = Some(value);
         while let Some(value) = rest {
             let (before, text) = last_element(value)?;
             rest = before;

@@ -1,22 +1,22 @@
 //! The fields `X-Forwarded-*`. No document defines them; this is what proxies write.
 
-use super::{Found, Node, Trust, is_https};
+use super::{Found, Lines, Node, Trust, is_https};
 use crate::grammar::trim;
-use crate::message::{Fault, Field, is_host};
+use crate::message::{Fault, is_host};
 
 /// The members of all fields called `name` (in lower case), which are one list, from the last to the first.
-fn from_the_right<'a>(block: &'a [u8], fields: &'a [Field], name: &'static [u8]) -> impl Iterator<Item = &'a [u8]> {
-    let values = fields.iter().rev().filter(move |field| field.is(block, name)).map(move |field| field.value(block));
-    values.flat_map(|value| value.rsplit(|&byte| byte == b',').map(trim)).filter(|member| !member.is_empty())
+fn from_the_right<'a>(lines: Lines<'a>, name: &'static [u8]) -> impl Iterator<Item = &'a [u8]> {
+    let members = |value: &'a [u8]| value.rsplit(|&byte| byte == b',').map(trim);
+    lines.values_from_the_right(name).flat_map(members).filter(|member| !member.is_empty())
 }
 
 /// What the fields of a request say that a trusted proxy has sent.
-pub(super) fn read<'a>(trust: &Trust, block: &'a [u8], fields: &'a [Field]) -> Result<Found<'a>, Fault> {
+pub(super) fn read<'a>(trust: &Trust, lines: Lines<'a>) -> Result<Found<'a>, Fault> {
     let mut found = Found::default();
     // The entry at which the walk ended, counted from the right, and how many there are.
     let (mut hop, mut hops) = (0, 0);
     let mut is_over = false;
-    for entry in from_the_right(block, fields, b"x-forwarded-for") {
+    for entry in from_the_right(lines, b"x-forwarded-for") {
         if !is_over {
             hop = hops;
             let node = Node::read(entry);
@@ -27,14 +27,14 @@ pub(super) fn read<'a>(trust: &Trust, block: &'a [u8], fields: &'a [Field]) -> R
         }
         hops += 1;
     }
-    found.is_https = scheme(block, fields, hop, hops)?;
+    found.is_https = scheme(lines, hop, hops)?;
     if trust.host
-        && let Some(host) = own_entry(|| from_the_right(block, fields, b"x-forwarded-host"), hop, hops)?
+        && let Some(host) = own_entry(|| from_the_right(lines, b"x-forwarded-host"), hop, hops)?
     {
         found.host = Some(Some(host).filter(|host| !host.is_empty() && is_host(host)).ok_or(Fault::ForwardedInvalid)?);
     }
     if trust.prefix {
-        found.prefix = prefix(from_the_right(block, fields, b"x-forwarded-prefix"))?;
+        found.prefix = prefix(from_the_right(lines, b"x-forwarded-prefix"))?;
     }
     Ok(found)
 }
@@ -67,9 +67,8 @@ fn own_entry<'a, I: Iterator<Item = &'a [u8]>>(
 type ReadScheme = dyn Fn(&[u8]) -> Result<bool, Fault>;
 
 /// Whether the client has used https. Proxies have three fields for it, which must not contradict each other.
-fn scheme(block: &[u8], fields: &[Field], hop: usize, hops: usize) -> Result<Option<bool>, Fault> {
-    let mut scheme =
-        own_entry(|| from_the_right(block, fields, b"x-forwarded-proto"), hop, hops)?.map(is_https).transpose()?;
+fn scheme(lines: Lines<'_>, hop: usize, hops: usize) -> Result<Option<bool>, Fault> {
+    let mut scheme = own_entry(|| from_the_right(lines, b"x-forwarded-proto"), hop, hops)?.map(is_https).transpose()?;
     let protocol = |value: &[u8]| if value.eq_ignore_ascii_case(b"ssl") { Ok(true) } else { is_https(value) };
     let ssl = |value: &[u8]| match value {
         b"on" | b"On" | b"ON" => Ok(true),
@@ -78,10 +77,10 @@ fn scheme(block: &[u8], fields: &[Field], hop: usize, hops: usize) -> Result<Opt
     };
     let others: [(&'static [u8], &ReadScheme); 2] = [(b"x-forwarded-protocol", &protocol), (b"x-forwarded-ssl", &ssl)];
     for (name, read) in others {
-        if !fields.iter().any(|field| field.is(block, name)) {
+        if !lines.has(name) {
             continue;
         }
-        if let Some(entry) = own_entry(|| from_the_right(block, fields, name), hop, hops)? {
+        if let Some(entry) = own_entry(|| from_the_right(lines, name), hop, hops)? {
             let other = read(entry)?;
             if *scheme.get_or_insert(other) != other {
                 return Err(Fault::ForwardedContradictory);

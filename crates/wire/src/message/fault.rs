@@ -113,7 +113,7 @@ faults! {
     /// The method is longer than any method.
     MethodTooLong 501 "The method is not known.",
     /// A PROXY protocol header, version 1 or 2, from a load balancer.
-    ProxyProtocol 400 "A PROXY protocol header was sent; this server does not read it, so turn it off in the proxy.",
+    ProxyProtocol 400 "A PROXY protocol header was sent where none is expected: add ?proxy to the address, or turn it off in the proxy.",
     /// A FastCGI record that the specification does not allow, or the frame of a uwsgi or SCGI request.
     RecordMalformed 400 "The gateway's record is malformed.",
     /// The request line does not have its three parts with one space between.

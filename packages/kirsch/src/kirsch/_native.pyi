@@ -83,6 +83,25 @@ def flush_logs(patience: float, *, settle: bool = False) -> bool:
     """Wait up to ``patience`` seconds until all lines that were logged in this process are written or dropped, access
     lines included; whether they are. With ``settle`` also until the threads that write have ended, as before a fork."""
 
+def check_addresses(addresses: str, /) -> None:
+    """Raise ValueError where ``addresses`` is not a list of addresses that a server can trust: what is wrong with which
+    entry, and what to write instead."""
+
+def forwarded_client(
+    trusted_proxies: str,
+    forwarded: str,
+    peer: str,
+    lines: Sequence[str],
+    *,
+    host: bool = False,
+    prefix: bool = False,
+) -> tuple[str | None, int | None, bool | None, str | None, str | None]:
+    """Who is the client of a request with these field lines from ``peer`` (an IP address or ``unix``): address, port,
+    whether it uses https, host and prefix, each None where it is not named. The arguments are those of the settings.
+
+    Raises ValueError for what cannot be read, and where a server would refuse the request.
+    """
+
 def is_request_id(given: str) -> bool:
     """Whether an X-Request-ID is short and plain, so that it may be repeated in logs."""
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import sys
 
-from kirsch import bootstrap, reports, sockets
+from kirsch import bootstrap, proxies, reports, sockets
 from kirsch.config import sources
 from kirsch.config.arguments import Arguments
 from kirsch.config.schema import UsageError
@@ -20,7 +20,7 @@ from kirsch.output import print_output, table
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
     from typing import Any, TypeVar
 
     from kirsch.config.schema import Settings
@@ -104,7 +104,9 @@ def check(
     if part in ("", SETTINGS):
         print_output(_settings(chosen, everything=everything) if not part else table(chosen.rows()))
     if not part:
-        warnings += [*_labelled(chosen, _mistakes(chosen)), *_unread_file(chosen)]
+        if sample := proxies.sample(chosen):
+            print_output(sample)
+        warnings += [*_labelled(chosen, [*_mistakes(chosen), *proxies.mistakes(chosen)]), *_unread_file(chosen)]
     if part != SETTINGS:
         refused.trial(bootstrap.change_directory, chosen)
     if part in ("", SOCKETS):
@@ -248,7 +250,7 @@ def _sockets(chosen: Settings, refused: _Refused) -> list[tuple[str, str]]:
     return rows
 
 
-def _labelled(chosen: Settings, mistakes: Iterator[tuple[str, str]]) -> list[str]:
+def _labelled(chosen: Settings, mistakes: Iterable[tuple[str, str]]) -> list[str]:
     return [f"{chosen.label(name)}: {mistake}" for name, mistake in mistakes]
 
 

@@ -298,8 +298,11 @@ class Server:
         for complaint in self._driver.warnings():
             self.report(WARNING, complaint)
         handler = self._access_log_handler()
-        protocols = [listener.protocol for listener in self._listeners]
-        config = self.config.but(access_log_handler=handler, protocols=protocols)
+        config = self.config.but(
+            access_log_handler=handler,
+            protocols=[listener.protocol for listener in self._listeners],
+            proxy_listeners=[listener.proxy for listener in self._listeners],
+        )
         native = self._make_native([listener.socket.fileno() for listener in self._listeners], config)
         # From here on only the engine holds the sockets: when it stops accepting, the kernel refuses newcomers
         # instead of letting them queue for nobody.

@@ -30,7 +30,8 @@ _SAME_PORT_ATTEMPTS = 20
 
 _FORMS = "write HOST:PORT, :PORT, [IPV6]:PORT, unix:PATH or fd://N"
 
-_MODE = "?mode="
+_MODE = "mode="
+_PROXY = "proxy"
 
 HTTP = "http"
 GATEWAY_PROTOCOLS = ("fastcgi", "uwsgi", "scgi")
@@ -39,9 +40,12 @@ GATEWAY_PROTOCOLS = ("fastcgi", "uwsgi", "scgi")
 
 class Bind:
     """A parsed ``--bind``: a path with an optional mode, an inherited descriptor, the name that systemd gave to one, or
-    a host (empty: every address of the machine) and a port; and what is spoken there."""
+    a host (empty: every address of the machine) and a port; and what is spoken there.
 
-    __slots__ = ("fd", "host", "mode", "name", "path", "port", "protocol", "text")
+    ``proxy``: each connection has to begin with a header of the PROXY protocol.
+    """
+
+    __slots__ = ("fd", "host", "mode", "name", "path", "port", "protocol", "proxy", "text")
 
     def __init__(
         self,
@@ -53,6 +57,7 @@ class Bind:
         mode: int | None = None,
         fd: int | None = None,
         name: str = "",
+        proxy: bool = False,
     ) -> None:
         self.text = text
         self.host = host
@@ -62,6 +67,7 @@ class Bind:
         self.fd = fd
         self.name = name
         self.protocol = HTTP
+        self.proxy = proxy
 
     @property
     def place(self) -> object:
@@ -73,7 +79,7 @@ class Bind:
 def parse_bind(text: str) -> Bind:
     """Parse ``host:port``, ``:port``, ``[ipv6]:port``, ``name:port``, ``unix:path``, ``unix:path?mode=660``, ``fd://3``
     or ``systemd:name``. Before each may stand ``fastcgi:``, ``uwsgi:`` or ``scgi:``, which is spoken there instead of
-    HTTP.
+    HTTP. Behind each may stand ``?proxy``, and behind a path both: ``unix:path?mode=660&proxy``.
 
     Raises ValueError, with a message that shows the correct spelling.
     """
@@ -95,40 +101,54 @@ def parse_bind(text: str) -> Bind:
 
 def _parse_address(text: str) -> Bind:
     """Parse what :func:`parse_bind` does, without a protocol."""
-    if text.startswith("unix:"):
-        path, mode_given, mode = text[5:].partition(_MODE)
+    address, options = _split_options(text)
+    proxy = _PROXY in options
+    if address.startswith("unix:"):
+        path = address[5:]
+        modes = [option.removeprefix(_MODE) for option in options if option.startswith(_MODE)]
         if not path or "\0" in path:
             raise ValueError(f"{text!r} names no path; write unix:/run/app.sock")
-        if mode_given and not (len(mode) in (3, 4) and set(mode) <= set("01234567") and int(mode, 8) <= 0o777):
+        if not all(len(mode) in (3, 4) and set(mode) <= set("01234567") and int(mode, 8) <= 0o777 for mode in modes):
             raise ValueError(f"{text!r}: the mode is three octal digits, as in unix:/run/app.sock?mode=660")
-        return Bind(text, path=path, mode=int(mode, 8) if mode_given else None)
-    if text.startswith("fd://"):
-        number = text[5:]
+        return Bind(text, path=path, mode=int(modes[-1], 8) if modes else None, proxy=proxy)
+    if "?" in address or set(options) - {_PROXY}:
+        raise ValueError(f"{text!r}: behind the question mark may stand proxy, as in {address.partition('?')[0]}?proxy")
+    if address.startswith("fd://"):
+        number = address[5:]
         if not (number.isascii() and number.isdigit() and int(number) < 1 << 20):
             raise ValueError(f"{text!r} names no descriptor; write fd://3")
-        return Bind(text, fd=int(number))
-    name = text.removeprefix("systemd:")
-    if name != text and not name.isdigit():  # otherwise it is a host of this name and a port
+        return Bind(text, fd=int(number), proxy=proxy)
+    name = address.removeprefix("systemd:")
+    if name != address and not name.isdigit():  # otherwise it is a host of this name and a port
         if not name:
             raise ValueError(f"{text!r} names no socket; write systemd:NAME, with the unit's FileDescriptorName=")
-        return Bind(text, name=name)
-    if "://" in text:
+        return Bind(text, name=name, proxy=proxy)
+    if "://" in address:
         raise ValueError(f"{text!r} is not an address to listen on; {_FORMS}")
-    host, colon, port_text = text.rpartition(":")
+    host, colon, port_text = address.rpartition(":")
     if not colon:
-        example = f":{text} or 127.0.0.1:{text}" if text.isdigit() else f"{text or '127.0.0.1'}:8000"
+        example = f":{address} or 127.0.0.1:{address}" if address.isdigit() else f"{address or '127.0.0.1'}:8000"
         raise ValueError(f"{text!r} lacks a host or a port; did you mean {example}?")
     if host.startswith("[") and host.endswith("]"):
         host = host[1:-1]
         if ":" not in host:
             raise ValueError(f"{text!r}: brackets are for IPv6 addresses; did you mean {host}:{port_text}?")
-    elif ":" in host or "[" in text or "]" in text:
+    elif ":" in host or "[" in address or "]" in address:
         raise ValueError(f"{text!r} is ambiguous; put an IPv6 address in brackets, as in [::1]:8000")
     if not (port_text.isascii() and port_text.isdigit() and int(port_text) <= 65535):
         raise ValueError(f"{text!r}: the port is a number from 0 (any free one) to 65535")
     if any(character.isspace() or character in "/\0" for character in host):
         raise ValueError(f"{text!r} is not an address to listen on; {_FORMS}")
-    return Bind(text, host=host, port=int(port_text))
+    return Bind(text, host=host, port=int(port_text), proxy=proxy)
+
+
+def _split_options(text: str) -> tuple[str, list[str]]:
+    """Return the address, and what stands behind its question mark. A path may have question marks of its own."""
+    address, mark, query = text.rpartition("?")
+    options = query.split("&")
+    if mark and all(option == _PROXY or option.startswith(_MODE) for option in options):
+        return address, options
+    return text, []
 
 
 class Listener:
@@ -168,6 +188,11 @@ class Listener:
     def url(self) -> str:
         """``http://host:port`` or ``unix:path``; of another protocol ``fastcgi:host:port`` or ``fastcgi:unix:path``."""
         return _url(self.protocol, self.address)
+
+    @property
+    def proxy(self) -> bool:
+        """Whether each connection has to begin with a header of the PROXY protocol."""
+        return parse_bind(self.bind).proxy
 
     def close(self) -> None:
         """Close this descriptor; the engine has a duplicate. May be called again."""

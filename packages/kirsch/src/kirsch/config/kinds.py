@@ -145,6 +145,7 @@ ON_OFF: Kind[bool] = Kind(
 )  # fmt: skip
 ADDRESSES: Kind[tuple[str, ...]] = Kind(values.parse_binds, "ADDRESS", separator=",")
 OPTIONAL_ADDRESSES: Kind[tuple[str, ...]] = Kind(values.parse_optional_binds, "ADDRESS", separator=",")
+PROXIES: Kind[str] = Kind(values.parse_addresses, "ADDRESSES", separator=",")
 FILE: Kind[str] = Kind(values.parse_path, "FILE", completes="file")
 FILES: Kind[tuple[str, ...]] = Kind(values.parse_paths, "FILE", separator=",", completes="file")
 PID_FILE: Kind[str] = Kind(values.parse_pid_file, "FILE", completes="file")

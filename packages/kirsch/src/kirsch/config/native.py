@@ -88,6 +88,9 @@ class NativeConfig:
     """What is spoken at each listener, in their order: ``http``, ``fastcgi``, ``uwsgi`` or ``scgi``; ``http`` where it
     is not said."""
 
+    proxy_listeners: Sequence[bool] = ()
+    """For each listener whether each connection has to begin with a header of the PROXY protocol."""
+
     time_stages: int = 0
     """The engine measures the stages of each request (``_native.Server.times``) and keeps so many until they are
     fetched. It reads a clock some twelve times for a request then, and never otherwise."""

@@ -33,6 +33,31 @@ class Options(TypedDict, total=False):
     """Default: 65536, at least 1. How many connections a worker has open at most. Further connections wait in the
     backlog. An idle connection costs a file descriptor and less than 1 KiB, besides what the kernel keeps for it."""
 
+    trusted_proxies: str
+    """Proxies that are trusted to name the client of a request: IP addresses, networks such as 10.0.0.0/8, and unix for
+    peers on Unix sockets. The list of addresses in X-Forwarded-For (or Forwarded, see --forwarded) is read from the
+    right, past trusted addresses; the first one that is not trusted is the client. The client and its scheme then show
+    in REMOTE_ADDR, REMOTE_PORT, wsgi.url_scheme and the access log; kirsch.peer in the environ keeps the address of the
+    socket. From peers that are not trusted these fields are removed. all trusts every peer, and takes the last address
+    of the list. Empty: nobody."""
+
+    forwarded: str
+    """Default: x. Which fields trusted proxies write: x for X-Forwarded-For, X-Forwarded-Proto and their like, rfc7239
+    for Forwarded. The other family is not read and is removed, because it is the client who has written it."""
+
+    forwarded_host: bool
+    """Let trusted proxies replace the host of a request (HTTP_HOST), by X-Forwarded-Host or the host of Forwarded. Only
+    for proxies that set it themselves: a host that the client has written ends up in links and caches."""
+
+    forwarded_prefix: bool
+    """Let trusted proxies name the path below which they serve the application (SCRIPT_NAME), by X-Forwarded-Prefix.
+    Only for proxies that set it themselves. Forwarded has no such parameter."""
+
+    proxy_from: str
+    """Peers that may connect to addresses with ?proxy: IP addresses, networks and unix, as for --trusted-proxies. A
+    connection of any other peer is closed. Empty: every peer, which is safe only where nothing but the proxy can reach
+    the address."""
+
     health_path: str
     """Answer this path in the engine, without the application, even while every thread is busy or blocked: status 200
     for alive or saturated, 503 for draining or stalled, with the word in a JSON body. Empty: no such path."""

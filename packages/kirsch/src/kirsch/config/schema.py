@@ -42,6 +42,7 @@ from kirsch.config.kinds import (
     PATH_LIMITS,
     PATTERNS,
     PID_FILE,
+    PROXIES,
     SCRIPT_NAME,
     SIZE,
     STATIC,
@@ -67,6 +68,8 @@ if TYPE_CHECKING:
 SECTIONS = {
     "Application": "Where the application and its settings are found.",
     "Sockets": "Where the application is served.",
+    "Proxies": "Which proxies in front of the server are believed when they name the client of a request. Without them "
+    "the client is the peer of the socket, and what requests say of it is not read.",
     "Workers": "How many processes serve, and how new processes take over from old ones.",
     "Limits of a worker": "When a worker is replaced, and how long each step may take. The new worker is ready before "
     "the old one ends.",
@@ -296,8 +299,9 @@ class Settings:
         "separate them with commas. Port 0 takes a free port. A host name stands for each of its addresses, an empty "
         "host for all addresses of the machine. unix:PATH?mode=660 sets the permissions of the socket. fd://N is a "
         "socket that is already open as descriptor N, systemd:NAME one that systemd has passed under this name. "
-        "fastcgi:, uwsgi: or scgi: before an address is what a web server speaks there instead of HTTP, as in "
-        "fastcgi:unix:/run/app.sock or uwsgi:127.0.0.1:3031. If no address is given anywhere, Kirsch serves the "
+        ":8000?proxy demands a header of the PROXY protocol on each connection (unix:PATH?mode=660&proxy); see "
+        "--proxy-from. fastcgi:, uwsgi: or scgi: before an address is what a web server speaks there instead of HTTP, "
+        "as in fastcgi:unix:/run/app.sock or uwsgi:127.0.0.1:3031. If no address is given anywhere, Kirsch serves the "
         "sockets that systemd has passed, or FastCGI on descriptor 0 if a web server has started it so, or else port "
         "$PORT on 0.0.0.0 if the environment has that variable.",
         fixed=True, summary="where to listen, also unix:PATH; repeat it",
@@ -328,6 +332,42 @@ class Settings:
         "by a hash of their addresses, so some workers get more than others. Otherwise the workers share one socket, "
         "and a new connection goes to the worker that has the fewest.",
         fixed=True, supervised=True,
+    )  # fmt: skip
+
+    trusted_proxies = setting(
+        "Proxies", "--forwarded-allow-ips --trusted-proxies", PROXIES, "",
+        "Proxies that are trusted to name the client of a request: IP addresses, networks such as 10.0.0.0/8, and unix "
+        "for peers on Unix sockets. The list of addresses in X-Forwarded-For (or Forwarded, see --forwarded) is read "
+        "from the right, past trusted addresses; the first one that is not trusted is the client. The client and its "
+        "scheme then show in REMOTE_ADDR, REMOTE_PORT, wsgi.url_scheme and the access log; kirsch.peer in the environ "
+        "keeps the address of the socket. From peers that are not trusted these fields are removed. all trusts every "
+        "peer, and takes the last address of the list. Empty: nobody.",
+        scope=ENGINE,
+    )  # fmt: skip
+    forwarded = setting(
+        "Proxies", "--forwarded", one_of("x", "rfc7239"), "x",
+        "Which fields trusted proxies write: x for X-Forwarded-For, X-Forwarded-Proto and their like, rfc7239 for "
+        "Forwarded. The other family is not read and is removed, because it is the client who has written it.",
+        scope=ENGINE,
+    )  # fmt: skip
+    forwarded_host = setting(
+        "Proxies", "--forwarded-host", SWITCH, "no",
+        "Let trusted proxies replace the host of a request (HTTP_HOST), by X-Forwarded-Host or the host of Forwarded. "
+        "Only for proxies that set it themselves: a host that the client has written ends up in links and caches.",
+        scope=ENGINE,
+    )  # fmt: skip
+    forwarded_prefix = setting(
+        "Proxies", "--forwarded-prefix", SWITCH, "no",
+        "Let trusted proxies name the path below which they serve the application (SCRIPT_NAME), by "
+        "X-Forwarded-Prefix. Only for proxies that set it themselves. Forwarded has no such parameter.",
+        scope=ENGINE,
+    )  # fmt: skip
+    proxy_from = setting(
+        "Proxies", "--proxy-from", PROXIES, "",
+        "Peers that may connect to addresses with ?proxy: IP addresses, networks and unix, as for --trusted-proxies. A "
+        "connection of any other peer is closed. Empty: every peer, which is safe only where nothing but the proxy can "
+        "reach the address.",
+        scope=ENGINE,
     )  # fmt: skip
 
     workers = setting(

@@ -220,6 +220,20 @@ def parse_script_name(text: str) -> str:
     return text if text in ("auto", "/") else check_path(text)
 
 
+def parse_addresses(text: str) -> str:
+    """Parse addresses of proxies: ``10.0.0.0/8,192.0.2.1,unix`` or ``all``. Raises ValueError."""
+    text = ",".join(filter(None, map(str.strip, text.split(","))))
+    if not text:
+        return ""
+    if text == "*":
+        return "all"  # gunicorn's word
+    # The engine reads it. Imported here, so that reading settings alone does not load the engine.
+    from kirsch import _native
+
+    _native.check_addresses(text)
+    return text
+
+
 def parse_paths(text: str) -> tuple[str, ...]:
     return tuple(part.strip() for part in text.split(",") if part.strip())
 

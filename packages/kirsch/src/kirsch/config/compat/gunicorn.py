@@ -54,7 +54,7 @@ OPTIONS = {
     "--spew": "use kirsch profile module:app /path, which shows the calls of one request",
     "--paste --paster": "use a module that calls paste.deploy.loadapp, and its name: kirsch module:app",
     "--paste-global": "use a module that calls paste.deploy.loadapp, and its name: kirsch module:app",
-    "--forwarded-allow-ips": texts.FORWARDED,
+    "--forwarded-allow-ips": "=; * is all, which takes the last address of the list",
     "--forwarder-headers": texts.FORWARDED,
     "--header-map": "omit it; a field name with an underscore never replaces one with a dash",
     "--proxy-protocol --proxy-allow-from": texts.PROXY_PROTOCOL,
