@@ -144,6 +144,17 @@ def test_connection_is_kept_or_closed_as_the_flag_says(gateway: Gateway) -> None
         assert front.is_closed()
 
 
+def test_connection_is_not_closed_while_its_web_server_still_sends(gateway: Gateway) -> None:
+    """Caddy and Apache write the end of STDIN by itself, and take an error in that for one of the response."""
+    with gateway.fastcgi() as front:
+        front.send(begin(1, keep=False) + stream(PARAMS, 1, pairs(variables(CONTENT_LENGTH="0"))))
+        response, _, _ = front.response()
+        assert response.status == 200
+        for _ in range(3):
+            front.send(record(STDIN, 1))
+        assert front.is_closed()
+
+
 def test_requests_of_one_connection_run_at_the_same_time(gateway: Gateway) -> None:
     with gateway.fastcgi() as front:
         front.send(request(1, variables(target="/wait")))

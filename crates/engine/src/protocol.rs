@@ -140,6 +140,11 @@ pub trait Protocol: Default {
         false
     }
 
+    /// Whether the client of such a connection may still be sending what nobody reads.
+    fn is_unread(&self) -> bool {
+        false
+    }
+
     /// Whether a multiplexed connection has taken in a part of a head.
     fn is_in_head(&self) -> bool {
         false

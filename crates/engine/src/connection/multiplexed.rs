@@ -188,9 +188,9 @@ impl<A: App> Connection<A> {
             let is_announced = self.has_announced_end && self.protocol.announces_end() && self.input.is_empty();
             let is_ending = self.protocol.is_ending();
             if is_announced || is_ending {
-                // A client that has left the closing to us sends nothing more.
+                let may_be_sending = !is_ending || self.protocol.is_unread();
                 self.lifecycle =
-                    Lifecycle::Closing(if is_ending { super::Closing::Orderly } else { super::Closing::Linger });
+                    Lifecycle::Closing(if may_be_sending { super::Closing::Linger } else { super::Closing::Orderly });
                 has_yielded = true;
             }
         } else if self.is_held_up(context) {

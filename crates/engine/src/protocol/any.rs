@@ -70,6 +70,10 @@ impl Protocol for AnyProtocol {
         if let Any::FastCgi(fastcgi) = &self.0 { fastcgi.receiver().is_ending() } else { false }
     }
 
+    fn is_unread(&self) -> bool {
+        if let Any::FastCgi(fastcgi) = &self.0 { fastcgi.receiver().is_unread() } else { false }
+    }
+
     fn is_in_head(&self) -> bool {
         if let Any::FastCgi(fastcgi) = &self.0 { fastcgi.receiver().is_in_head() } else { false }
     }

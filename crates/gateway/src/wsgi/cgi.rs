@@ -79,8 +79,8 @@ impl Environs {
                 Use::UnlessEmpty if value.is_empty() => continue,
                 Use::UnlessEmpty | Use::Plain => {}
             }
-            // A server without a name is not one of the name "_" (nginx).
-            if name == b"SERVER_NAME" && value == b"_" {
+            if name == b"SERVER_NAME" {
+                self.set_server_name(py, &environ, value)?;
                 continue;
             }
             let line = field.line(head.block);
@@ -120,6 +120,23 @@ impl Environs {
         environ.set_item(py, &self.keys.script_name, &Object::latin1(py, &script_name)?)?;
         environ.set_item(py, &self.keys.path_info, &Object::latin1(py, &path_info)?)?;
         Some(environ)
+    }
+
+    /// Sets `SERVER_NAME`. nginx says `_` where its server has no name; `HAProxy` says a port too, which is no part of it.
+    fn set_server_name(&self, py: Python<'_>, environ: &Object, name: &[u8]) -> Option<()> {
+        if name == b"_" {
+            return Some(());
+        }
+        let colon = name.iter().rposition(|&byte| byte == b':');
+        // An IPv6 address without brackets has colons of its own.
+        let host = match colon {
+            Some(at) if at > 0 && name[at + 1..].iter().all(u8::is_ascii_digit) && !name[..at].contains(&b':') => {
+                &name[..at]
+            }
+            Some(at) if at > 0 && name[at - 1] == b']' => &name[..at],
+            _ => name,
+        };
+        environ.set_item(py, &self.keys.server_name, &Object::latin1(py, host)?)
     }
 }
 

@@ -126,6 +126,7 @@ pub(crate) struct Keys {
     pub(super) url_scheme: Object,
     pub(super) https: Object,
     pub(super) server_port: Object,
+    pub(super) server_name: Object,
     pub(super) https_port: Object,
 }
 
@@ -402,6 +403,7 @@ impl Keys {
             url_scheme: Object::interned(py, c"wsgi.url_scheme")?,
             https: Object::interned(py, c"https")?,
             server_port: Object::interned(py, c"SERVER_PORT")?,
+            server_name: Object::interned(py, c"SERVER_NAME")?,
             https_port: Object::interned(py, c"443")?,
         })
     }

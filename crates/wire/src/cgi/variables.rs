@@ -90,7 +90,7 @@ impl Variables {
     /// # Errors
     /// A length that cannot be read, that contradicts another one, or is beyond the limit.
     pub(crate) fn length(&self, fields: &[Field], limits: &Limits) -> Result<(Option<u64>, bool), Fault> {
-        let (mut length, mut has_coding) = (None, false);
+        let (mut length, mut has_coding, mut is_caddy) = (None, false, false);
         for field in fields {
             match field.name(&self.block) {
                 b"CONTENT_LENGTH" => {
@@ -99,6 +99,7 @@ impl Variables {
                         return Err(Fault::ContentLengthRepeated);
                     }
                 }
+                b"SERVER_SOFTWARE" => is_caddy = field.value(&self.block).starts_with(b"Caddy"),
                 b"HTTP_TRANSFER_ENCODING" => has_coding |= !field.value(&self.block).is_empty(),
                 _ => {}
             }
@@ -106,6 +107,8 @@ impl Variables {
         match length {
             // Empty is nginx's way to say that there is none (RFC 3875 section 4.1.2).
             None | Some(b"") => Ok((None, has_coding)),
+            // It is Caddy's way to say that the body is chunked.
+            Some(b"-1") if is_caddy => Ok((None, true)),
             Some(digits) => match decimal(digits).ok_or(Fault::ContentLengthInvalid)? {
                 length if length > limits.body => Err(Fault::BodyTooLarge),
                 length => Ok((Some(length), has_coding)),

@@ -64,6 +64,8 @@ pub struct Receiver {
     most: usize,
     serial: u32,
     is_ending: bool,
+    /// A request was over before its STDIN was.
+    is_unread: bool,
 }
 
 /// What a step has come to.
@@ -110,6 +112,8 @@ enum Phase {
     Body { declared: Option<u64>, received: u64 },
     /// There is no body: nothing but the end of STDIN may come.
     Bodiless,
+    /// STDIN has come to its end.
+    Over,
     /// Whatever comes is discarded.
     Unwanted,
 }
@@ -225,6 +229,13 @@ impl Receiver {
         self.is_ending
     }
 
+    /// Whether the web server may still be sending when the connection is closed. It takes an error in that for one of the
+    /// response (Caddy and Apache do).
+    #[must_use]
+    pub fn is_unread(&self) -> bool {
+        self.is_unread
+    }
+
     /// The connection is to be closed when no request is under way.
     pub fn end(&mut self) {
         self.is_ending = true;
@@ -268,7 +279,9 @@ impl Receiver {
     }
 
     fn remove(&mut self, at: usize) {
-        self.is_ending |= !self.requests.swap_remove(at).keeps_connection;
+        let request = self.requests.swap_remove(at);
+        self.is_ending |= !request.keeps_connection;
+        self.is_unread |= !matches!(request.phase, Phase::Over);
     }
 
     /// The place of the request that the peer calls so.
@@ -452,7 +465,12 @@ impl Receiver {
         };
         match variables.head(fields, limits, body) {
             Ok(head) => {
-                request.phase = if has_body { Phase::Body { declared, received: 0 } } else { Phase::Bodiless };
+                request.phase = match declared {
+                    _ if has_body => Phase::Body { declared, received: 0 },
+                    Some(_) => Phase::Bodiless,
+                    // It is the end of STDIN that has shown it.
+                    None => Phase::Over,
+                };
                 Event::Head { id, head }
             }
             Err(fault) => {
@@ -478,7 +496,7 @@ impl Receiver {
                     Step::Data { id, bytes: part }
                 }
             }
-            Phase::Bodiless => self.broken(at, Fault::BodyLengthWrong),
+            Phase::Bodiless | Phase::Over => self.broken(at, Fault::BodyLengthWrong),
             Phase::Params(_) | Phase::Undecided(_) => self.broken(at, Fault::RecordMalformed),
         }
     }
@@ -491,11 +509,14 @@ impl Receiver {
                 self.broken(at, Fault::Truncated)
             }
             Phase::Body { .. } => {
-                request.phase = Phase::Bodiless;
+                request.phase = Phase::Over;
                 Step::End { id: request.id }
             }
             Phase::Params(_) => self.broken(at, Fault::RecordMalformed),
-            Phase::Undecided(_) | Phase::Bodiless | Phase::Unwanted => Step::Nothing,
+            Phase::Undecided(_) | Phase::Bodiless | Phase::Over | Phase::Unwanted => {
+                request.phase = Phase::Over;
+                Step::Nothing
+            }
         }
     }
 }

@@ -1,0 +1,276 @@
+"""What a client sees of the application is the same over every protocol and behind every web server."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import http.client
+import json
+import os
+import signal
+import threading
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from fronts import FRONTS, Front, for_each, front
+from proc import wait_until
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+SECONDS = 60.0
+
+
+class Response:
+    """A response that a client has received as a whole."""
+
+    def __init__(self, response: http.client.HTTPResponse) -> None:
+        self.status = response.status
+        self.headers = response.headers
+        self.body = response.read()
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        assert self.status == 200, (self.status, self.body[:500])
+        found: dict[str, Any] = json.loads(self.body)
+        return found
+
+
+def ask(
+    port: int,
+    method: str = "GET",
+    target: str = "/",
+    fields: Sequence[tuple[str, str]] = (),
+    body: bytes | Iterable[bytes] | None = None,
+) -> Response:
+    """One request on a connection of its own; a body that is no bytes is sent in chunks."""
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=SECONDS)
+    try:
+        connection.putrequest(method, target, skip_accept_encoding=True)
+        for name, value in fields:
+            connection.putheader(name, value)
+        is_chunked = body is not None and not isinstance(body, bytes)
+        if isinstance(body, bytes):
+            connection.putheader("Content-Length", str(len(body)))
+        elif is_chunked:
+            connection.putheader("Transfer-Encoding", "chunked")
+        connection.endheaders(body, encode_chunked=is_chunked)
+        return Response(connection.getresponse())
+    finally:
+        connection.close()
+
+
+@pytest.fixture(scope="module", params=list(FRONTS))
+def served(request: pytest.FixtureRequest) -> Iterator[Front]:
+    with front(request.param, "--access-logfile", "-") as running:
+        yield running
+
+
+@pytest.mark.slow
+class TestEveryFront:
+    """The cases of HTTP."""
+
+    @pytest.mark.parametrize("method", ["GET", "POST", "PUT", "DELETE", "PATCH", "OPTIONS"])
+    def test_method(self, served: Front, method: str) -> None:
+        body = b"" if method in ("POST", "PUT", "PATCH") else None
+        assert ask(served.port, method, "/m", body=body).facts["REQUEST_METHOD"] == method
+
+    @pytest.mark.parametrize(
+        ("target", "path"),
+        [
+            ("/", "/"),
+            ("/a/b", "/a/b"),
+            ("/a%20b", "/a b"),
+            ("/%C3%A9t%C3%A9", "/été"),
+            ("/a+b;c=d@e:f,g", "/a+b;c=d@e:f,g"),
+            ("/100%25", "/100%"),
+            ("/a%3Fb%23c", "/a?b#c"),
+            ("/deep/er/", "/deep/er/"),
+        ],
+    )
+    def test_path(self, served: Front, target: str, path: str) -> None:
+        found = ask(served.port, target=target).facts
+        assert found["SCRIPT_NAME"] == ""
+        assert found["PATH_INFO"].encode("latin-1").decode() == path
+        assert found["REQUEST_URI"].rpartition("/shop")[2].startswith("/")
+
+    @pytest.mark.parametrize("query", ["", "a=1&b=%20", "x", "=&&", "q=%C3%A9"])
+    def test_query(self, served: Front, query: str) -> None:
+        assert ask(served.port, target=f"/q?{query}").facts["QUERY_STRING"] == query
+
+    def test_environ(self, served: Front) -> None:
+        fields = [("Cookie", "a=1; b=2"), ("X-One", "1"), ("Authorization", "Basic dTpw"), ("Proxy", "evil")]
+        found = ask(served.port, "POST", "/e", [*fields, ("Content-Type", "text/x")], b"body").facts
+        assert (found["HTTP_COOKIE"], found["HTTP_X_ONE"]) == ("a=1; b=2", "1")
+        assert (found["CONTENT_TYPE"], found["CONTENT_LENGTH"]) == ("text/x", "4")
+        assert found["HTTP_AUTHORIZATION"] == "Basic dTpw"
+        assert "HTTP_PROXY" not in found
+        assert found["wsgi.url_scheme"] == "http"
+        assert found["SERVER_NAME"]
+        assert found["SERVER_PORT"].isdigit()
+        assert found["SERVER_SOFTWARE"].startswith("kirsch/")
+        if served.name not in ("http", "nginx-http"):
+            assert found["REMOTE_ADDR"] == "127.0.0.1"
+
+    @pytest.mark.parametrize("size", [0, 1, 1000, 8192, 65_535, 65_536, 200_000, 5_000_000])
+    def test_body(self, served: Front, size: int) -> None:
+        body = os.urandom(size)
+        found = ask(served.port, "POST", "/echo", body=body).facts
+        assert (found["size"], found["sha"]) == (size, hashlib.sha256(body).hexdigest())
+
+    def test_chunked_body_is_whole_or_refused(self, served: Front) -> None:
+        """It is never run with an empty body."""
+        parts = [os.urandom(5000) for _ in range(20)]
+        if served.name == "haproxy":
+            # It passes on bodies of known length only, and may say so while the client still sends.
+            with contextlib.suppress(ConnectionError):
+                assert ask(served.port, "POST", "/echo", body=iter(parts)).status == 400
+            return
+        found = ask(served.port, "POST", "/echo", body=iter(parts)).facts
+        assert (found["size"], found["length"]) == (100_000, "100000")
+
+    @pytest.mark.parametrize("size", [0, 1, 4096, 65_536, 1_000_000, 20_000_000])
+    def test_large_response(self, served: Front, size: int) -> None:
+        response = ask(served.port, target=f"/large?{size}")
+        assert response.status == 200
+        assert len(response.body) == size
+
+    def test_streamed_response(self, served: Front) -> None:
+        response = ask(served.port, target="/stream?5000")
+        assert response.body == b"".join(b"%07d\n" % number for number in range(5000))
+
+    @pytest.mark.parametrize("status", [200, 201, 204, 301, 304, 404, 418, 503])
+    def test_status(self, served: Front, status: int) -> None:
+        response = ask(served.port, target=f"/status?{status}")
+        assert response.status == status
+        assert response.headers["X-Said"] == str(status)
+        assert response.body == (b"" if status in (204, 304) else b"said\n")
+
+    def test_head(self, served: Front) -> None:
+        response = ask(served.port, "HEAD", "/large?1000")
+        assert (response.status, response.body) == (200, b"")
+
+    def test_cookies_are_not_joined(self, served: Front) -> None:
+        response = ask(served.port, target="/cookies", fields=[("Cookie", "c=3")])
+        assert response.headers.get_all("Set-Cookie") == ["a=1; Path=/", "b=2; Path=/"]
+        assert response.body == b"c=3"
+
+    def test_error_of_the_application(self, served: Front) -> None:
+        assert ask(served.port, target="/error").status == 500
+        assert ask(served.port).status == 200
+
+    def test_cut_response_is_no_whole_one(self, served: Front) -> None:
+        try:
+            response = ask(served.port, target="/broken")
+        except (http.client.IncompleteRead, ConnectionError, http.client.RemoteDisconnected):
+            pass
+        else:
+            # A web server that has not begun to pass it on says so itself. These take every end of the connection for
+            # that of the response.
+            is_blind = served.name not in ("http", "nginx-http", "nginx-fastcgi-kept", "haproxy") and (
+                not served.name.startswith("apache-fastcgi")
+            )
+            assert response.status in (500, 502) or is_blind, response.status
+        assert ask(served.port).status == 200
+
+    def test_client_that_has_gone_ends_the_response(self, served: Front) -> None:
+        connection = http.client.HTTPConnection("127.0.0.1", served.port, timeout=SECONDS)
+        connection.request("GET", "/endless")
+        assert connection.getresponse().read(10) == b"x" * 10
+        connection.close()
+        assert ask(served.port, target="/closed").facts["closed"]
+
+
+KEPT = ("http", "nginx-http", "nginx-fastcgi-kept", "nginx-fastcgi-closed", "nginx-uwsgi", "nginx-scgi")
+KEPT_AND_CLOSED = (*KEPT, "apache-fastcgi-kept", "apache-fastcgi-closed", "lighttpd-external", "caddy", "haproxy")
+
+
+def load(port: int, clients: int, requests: int, until: threading.Event | None = None) -> tuple[int, list[str]]:
+    """Have so many clients ask ``requests`` times each, or until the event. Return how many asked and what failed."""
+    done = [0] * clients
+    failed: list[str] = []
+
+    def run(number: int) -> None:
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=SECONDS)
+        try:
+            while (until is None and done[number] < requests) or (until is not None and not until.is_set()):
+                connection.request("GET", f"/load?{number}")
+                response = connection.getresponse()
+                facts = json.loads(response.read()) if response.status == 200 else {"QUERY_STRING": response.status}
+                if facts["QUERY_STRING"] != str(number):
+                    failed.append(f"client {number}: {facts['QUERY_STRING']}")
+                done[number] += 1
+        except (OSError, http.client.HTTPException, ValueError) as error:
+            failed.append(f"client {number}: {error!r}")
+        finally:
+            connection.close()
+
+    threads = [threading.Thread(target=run, args=(number,)) for number in range(clients)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return sum(done), failed
+
+
+@pytest.mark.slow
+@for_each(*KEPT_AND_CLOSED)
+@pytest.mark.parametrize("clients", [10, 200, 1000])
+def test_no_request_is_dropped(name: str, clients: int) -> None:
+    """flup drops 41 % of them (docs/deploy/gateways.md)."""
+    if name.startswith("apache") and clients > 200:
+        pytest.skip("Apache itself serves 256 connections at a time in this configuration")
+    with front(name) as running:
+        count, failed = load(running.port, clients, 3)
+    assert failed == []
+    assert count == 3 * clients
+
+
+@pytest.mark.slow
+@for_each(*KEPT, "apache-fastcgi-kept", "apache-fastcgi-closed", "haproxy")
+def test_rolling_reload_loses_no_request(name: str) -> None:
+    stop = threading.Event()
+    outcome: list[tuple[int, list[str]]] = []
+    with front(name, "--workers", "2") as running:
+        kirsch = running.kirsch
+        assert kirsch is not None
+        if name == "http":
+            pytest.skip("tests/test_no_request_lost.py shows it")
+        loader = threading.Thread(target=lambda: outcome.append(load(running.port, 16, 0, stop)))
+        loader.start()
+        try:
+            for _ in range(3):
+                before = kirsch.worker_pids()
+                kirsch.send(signal.SIGHUP)
+                kirsch.wait_for_workers(2, without=before, timeout=60)
+                # The next one comes while the workers of this one serve.
+                assert ask(running.port).status == 200
+        finally:
+            stop.set()
+            loader.join()
+    ((count, failed),) = outcome
+    assert failed == [], f"{len(failed)} of {count}"
+    assert count > 100
+
+
+@pytest.mark.slow
+@for_each("nginx-fastcgi-kept", "apache-fastcgi-kept", "haproxy", "caddy", "lighttpd-external")
+def test_script_name_setting_makes_a_mount(name: str) -> None:
+    with front(name, "--fastcgi-script-name", "/shop") as running:
+        for target, path in [("/shop", ""), ("/shop/", "/"), ("/shop/a%20b", "/a b")]:
+            found = ask(running.port, target=target).facts
+            assert (found["SCRIPT_NAME"], found["PATH_INFO"]) == ("/shop", path)
+
+
+@pytest.mark.slow
+def test_requests_share_a_connection_of_haproxy() -> None:
+    """It multiplexes: more requests are under way than there are connections to Kirsch."""
+    with front("haproxy", "--threads", "8") as running:
+        threads = [threading.Thread(target=ask, args=(running.port, "GET", "/wait")) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        wait_until(lambda: ask(running.port, target="/count").status == 200, "another one is served meanwhile")
+        assert ask(running.port, target="/open").status == 200
+        for thread in threads:
+            thread.join()
