@@ -178,6 +178,8 @@ TRIED = {
     "nginx.md": {"nginx": 1, "sh": 2, "python": 2},
     "proxies.md": {"sh": 2},
     "containers.md": {"dockerfile": 2, "sh": 1, "": 1},
+    # tests/test_fronts.py runs them, and its command is tried below.
+    "gateways.md": {"sh": 1, "nginx": 3, "apache": 2, "lighttpd": 2, "caddy": 1, "haproxy": 1},
     "kubernetes.md": {"yaml": 1, "sh": 1, "": 1},
 }
 

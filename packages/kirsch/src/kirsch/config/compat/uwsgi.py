@@ -17,14 +17,14 @@ _HOOKS = "use worker-start and worker-stop in kirsch.toml for Python, ExecStartP
 _CONFIG = "omit it; a settings file is plain TOML, without conditions and variables"
 _PLUGINS = "omit it; nothing has to be loaded"
 _LOGS = "--error-logfile and --access-logfile, and logrotate, which sends SIGUSR1"
-_PROTOCOLS = "--bind unix:PATH, and HTTP in the proxy too: proxy_pass instead of uwsgi_pass"
+_PROTOCOLS = "--bind fastcgi:ADDRESS, uwsgi:ADDRESS or scgi:ADDRESS; or unix:PATH with proxy_pass in the proxy"
 _STANDARD = "omit it; Kirsch does this by itself"
 _NOTHING = "omit it; Kirsch has no use for it"
 
 OPTIONS = {
     "--http --http-socket --http11-socket --httprouter": "--bind HOST:PORT",
-    "-s --socket --uwsgi-socket --map-socket --undeferred-shared-socket": "--bind unix:PATH; it speaks HTTP, "
-    "so the proxy has proxy_pass in place of uwsgi_pass",
+    "-s --socket --uwsgi-socket --map-socket --undeferred-shared-socket": "--bind uwsgi:unix:PATH; or unix:PATH for "
+    "HTTP, with proxy_pass in place of uwsgi_pass",
     "--protocol --socket-protocol": _PROTOCOLS,
     "--fastcgi-* --scgi-* --suwsgi-socket --puwsgi-socket --raw-* --http-socket-modifier*": _PROTOCOLS,
     "--shared-socket -a --abstract-socket": "--bind fd://N, or --bind unix:PATH",
