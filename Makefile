@@ -189,6 +189,23 @@ WEB_VENV ?= .venvs/web
 test-web: $(WEB_VENV)/.stamps/test ## Run kirsch-web's tests; WEB_TREES=100000 compares more random trees
 	cd $(WEB) && "$(abspath $(WEB_VENV))/bin/python" -m pytest $(WEB_ARGS)
 
+# About an hour on one processor; WEB_SEED=N repeats a run.
+.PHONY: test-web-trees
+test-web-trees: $(WEB_VENV)/.stamps/test ## Compare 100,000 random trees of kirsch-web with the rules
+	cd $(WEB) && WEB_TREES=100000 "$(abspath $(WEB_VENV))/bin/python" -m pytest tests/test_tree_rules.py
+
+.PHONY: test-web-pypy
+test-web-pypy: ## Run kirsch-web's tests on a PyPy >= 3.10, in .venvs/web-pypy
+	@for python in pypy3.11 pypy3.10 pypy3; do \
+		python="$$(command -v $$python)" || continue; \
+		if "$$python" -c 'import sys; sys.exit(sys.version_info < (3, 10))'; then \
+			[ -x .venvs/web-pypy/bin/python ] || "$$python" -m venv .venvs/web-pypy; \
+			exec $(MAKE) test-web WEB_VENV=.venvs/web-pypy; \
+		fi; \
+		echo "$$python is $$("$$python" -c 'import platform; print(platform.python_version())'), and 3.10 is the oldest."; \
+	done; \
+	echo "Not tested: no PyPy >= 3.10 is on PATH. To get one: pyenv install pypy3.11"; exit 1
+
 $(WEB_VENV)/.stamps/test: $(WEB)/pyproject.toml
 	@[ -n "$(PYTHON)" ] || { echo "No CPython >= 3.10 with the module venv found: install one, or choose with PYTHON=."; exit 1; }
 	[ -x $(WEB_VENV)/bin/python ] || $(PYTHON) -m venv $(WEB_VENV)

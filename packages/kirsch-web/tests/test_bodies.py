@@ -305,3 +305,42 @@ def test_urlencoded_pairs_are_those_of_the_standard_library() -> None:
             assert mine == parse_qs(loose, keep_blank_values=True, errors="strict"), (
                 f"WEB_SEED={SEED} u{number}: {loose}"
             )
+
+
+def test_cookies_are_those_that_werkzeug_reads() -> None:
+    """Names, values, spaces, quotes, repeated names: the first of a name counts, in both."""
+    from werkzeug.http import parse_cookie
+
+    from kirsch_web.fields import cookie, cookies
+
+    seed = random.SystemRandom().randrange(10**9)
+    rng = random.Random(seed)
+    letters = "abcXYZ019!#$%&'*+-.^_`|~"
+    octets = letters + "/:<=>?@[]{}()"
+    for _ in range(3000):
+        pairs = []
+        for _ in range(rng.randrange(8)):
+            name = "".join(rng.choice(letters) for _ in range(rng.randrange(1, 4)))
+            value = "".join(rng.choice(octets) for _ in range(rng.randrange(6)))
+            pairs.append((name, f'"{value}"' if rng.random() < 0.2 else value))
+        field = "; ".join(f"{' ' * rng.randrange(2)}{name}={value}{' ' * rng.randrange(2)}" for name, value in pairs)
+        theirs = {}
+        for name, value in parse_cookie(field).items(multi=True):
+            theirs.setdefault(name, value)
+        where = f"seed {seed}: {field!r}"
+        assert cookies(field) == theirs, where
+        for name in theirs:
+            assert cookie(field, name) == theirs[name], where
+        assert cookie(field, "absent") is None, where
+
+
+def test_any_text_is_a_cookie_field_that_is_read_without_an_error() -> None:
+    from kirsch_web.fields import MAX_COOKIES, cookie, cookies
+
+    seed = random.SystemRandom().randrange(10**9)
+    rng = random.Random(seed)
+    for _ in range(3000):
+        field = "".join(rng.choice('ab=;," \\\t%\xe9\x00') for _ in range(rng.randrange(40)))
+        found = cookies(field)
+        assert {name: cookie(field, name) for name in found} == found, f"seed {seed}: {field!r}"
+    assert len(cookies(";".join(f"c{number}=1" for number in range(100_000)))) <= MAX_COOKIES
