@@ -173,7 +173,8 @@ impl<A: App> Connection<A> {
             }
             let exchange = self.exchanges.at(index);
             match &mut exchange.state {
-                State::Running(_) => exchange.wake(Awaited::Output, app),
+                // A call also waits in vain whose response was cut meanwhile, because a file was too short.
+                State::Running(_) | State::Detached(_) => exchange.wake(Awaited::Output, app),
                 State::Suspended(suspended) => {
                     if std::mem::take(&mut suspended.yielded) {
                         has_yielded = true;
@@ -273,6 +274,11 @@ impl<A: App> Connection<A> {
         if exchange.is_out() {
             exchange.detach(Cause::Left);
         } else {
+            // A file can turn out to be too short while its response is suspended.
+            if let State::Suspended(suspended) = std::mem::replace(&mut exchange.state, State::Free) {
+                context.statistics.suspended -= 1;
+                context.abandoned.push(suspended.response);
+            }
             self.exchanges.remove(index);
         }
         self.reset(stream, Reset::Cut, context);
@@ -357,7 +363,10 @@ impl<A: App> Connection<A> {
                 }
             }
         };
-        self.send_composed(&mut context.statistics);
+        // Output that waits comes first: a frame must not get into the middle of another one.
+        if !self.has_output() {
+            self.send_composed(&mut context.statistics);
+        }
         self.set_deadlines(context);
         expired
     }

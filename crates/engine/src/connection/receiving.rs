@@ -24,7 +24,7 @@ impl<A: App> Connection<A> {
             }
             buffer = &mut buffer[..room];
         }
-        if context.is_full && self.is_between_exchanges() {
+        if !self.is_multiplexed() && context.is_full && self.is_between_exchanges() {
             if context.responder.path().is_none() {
                 return Step::Stop(NextAction::AwaitRoom);
             }
@@ -135,7 +135,7 @@ impl<A: App> Connection<A> {
                 used += count;
                 continue;
             }
-            if context.is_full && self.is_between_exchanges() {
+            if !self.is_multiplexed() && context.is_full && self.is_between_exchanges() {
                 match context.glance(&self.protocol, rest) {
                     Some(true) => {}
                     Some(false) => return (used, Step::Stop(NextAction::AwaitRoom)),

@@ -222,8 +222,12 @@ impl<A: App> Connection<A> {
                 NextAction::Again
             }
             Wait::Queue => {
-                context.statistics.queue_timeouts += 1;
                 self.schedule = Schedule::OnEvent;
+                if self.is_multiplexed() {
+                    // It is read now, and each of its requests is refused on its own exchange if there is no room.
+                    return NextAction::Again;
+                }
+                context.statistics.queue_timeouts += 1;
                 self.refuse_stored(BUSY, context, app);
                 NextAction::Again
             }
