@@ -1,5 +1,6 @@
 //! What has to hold: after every step, and at the end.
 
+mod exchanges;
 mod late;
 
 use crate::app::{CallEnd, Record};
@@ -56,26 +57,31 @@ impl<P: Protocol> World<P> {
             shared.fail(|| "a request or a response was dropped and not given back".to_owned());
         }
         for (number, connection) in self.records().connections.iter().enumerate() {
-            let Some(&id) = connection.begun.last() else { continue };
-            let record = &self.records().requests[id];
-            let request = &self.plan.requests[id];
-            let deferred = ledger.deferred[id].load(Ordering::Relaxed);
-            let most = if request.script.writes { OUTPUT_AT_MOST + UNRELIEVED_AT_MOST } else { OUTPUT_AT_MOST };
-            if deferred > most {
-                shared.fail(|| format!("{deferred} bytes of the answer to {id} are deferred in memory"));
-            }
-            // What the client of a late call still sends is discarded.
-            let is_read = record.late.is_none() && self.deadlines().refused_at.is_empty();
-            let (Some(_), None, None, true) = (record.ready, record.ended, record.dismissed, is_read) else { continue };
-            let Some(place) = self.place_of(number, id) else { continue };
-            // For a chunked body the number of bytes on the wire before a byte of it is not known here.
-            let used = match (self.plan.config.buffer_bodies, request.is_chunked) {
-                (true, _) | (false, true) => place.end,
-                (false, false) => place.head + record.read,
-            };
-            let ahead = network.taken(number).saturating_sub(used as u64);
-            if ahead > READ_AHEAD_AT_MOST {
-                shared.fail(|| format!("{ahead} bytes are read ahead of request {id}"));
+            // With HTTP/1 the others are over.
+            let one = if P::MULTIPLEXED { 0 } else { connection.begun.len().saturating_sub(1) };
+            for &id in &connection.begun[one..] {
+                let record = &self.records().requests[id];
+                let request = &self.plan.requests[id];
+                let deferred = ledger.deferred[id].load(Ordering::Relaxed);
+                let most = if request.script.writes { OUTPUT_AT_MOST + UNRELIEVED_AT_MOST } else { OUTPUT_AT_MOST };
+                if deferred > most {
+                    shared.fail(|| format!("{deferred} bytes of the answer to {id} are deferred in memory"));
+                }
+                // What the client of a late call still sends is discarded.
+                let is_read = record.late.is_none() && self.deadlines().refused_at.is_empty();
+                let (Some(_), None, None, true) = (record.ready, record.ended, record.dismissed, is_read) else {
+                    continue;
+                };
+                let Some(place) = self.place_of(number, id) else { continue };
+                // For a chunked body the number of bytes on the wire before a byte of it is not known here.
+                let used = match (self.plan.config.buffer_bodies, request.is_chunked) {
+                    (true, _) | (false, true) => place.end,
+                    (false, false) => place.head + record.read,
+                };
+                let ahead = network.taken(number).saturating_sub(used as u64);
+                if ahead > READ_AHEAD_AT_MOST {
+                    shared.fail(|| format!("{ahead} bytes are read ahead of request {id}"));
+                }
             }
         }
     }
@@ -85,7 +91,8 @@ impl<P: Protocol> World<P> {
         let Config { body_memory_total, buffer_bodies, .. } = &self.plan.config;
         let (used, most) = (body_memory_total.used(), body_memory_total.most());
         // Of a body that is read as it arrives there is always some part, so that its call makes progress.
-        let beyond = if *buffer_bodies { 0 } else { connections * BODY_BEYOND_MEMORY };
+        let bodies = if P::MULTIPLEXED { self.plan.requests.len() } else { connections };
+        let beyond = if *buffer_bodies { 0 } else { bodies * BODY_BEYOND_MEMORY };
         if used > most.saturating_add(beyond) {
             self.shared.fail(|| format!("{used} bytes of bodies are in memory; the limit is {most}"));
         }
@@ -136,7 +143,11 @@ impl<P: Protocol> World<P> {
             if self.shared.has_failed() {
                 return;
             }
-            self.check_peer(peer, is_free);
+            if P::MULTIPLEXED {
+                self.check_exchanges(peer, is_free);
+            } else {
+                self.check_peer(peer, is_free);
+            }
         }
         self.check_statistics(hanging.len() as u64, is_free);
         let in_memory = self.plan.config.body_memory_total.used();
@@ -156,7 +167,7 @@ impl<P: Protocol> World<P> {
                 .records()
                 .connections
                 .iter()
-                .filter(|connection| connection.refused.is_some_and(|(_, status)| status == 503))
+                .filter(|connection| !P::MULTIPLEXED && connection.refused.is_some_and(|(_, status)| status == 503))
                 .count() as u64;
         // The application is not notified of requests that are refused because no thread polls the engine.
         let blocked = self.deadlines().refused_waiting;
@@ -348,7 +359,7 @@ impl<P: Protocol> World<P> {
     }
 
     /// For how long an idle connection may still send a request after the server was told to stop, at least.
-    fn grace(&self) -> Micros {
+    pub(crate) fn grace(&self) -> Micros {
         self.plan.stops.iter().map(|stop| micros(stop.grace)).min().unwrap_or(Micros::MAX)
     }
 
@@ -360,7 +371,8 @@ impl<P: Protocol> World<P> {
         let stalls_at = last_arrival.max(begun).saturating_add(limit);
         // A body that arrives all the time but too slowly is refused no earlier than this, and so is one of which only
         // chunk sizes came, which are no part of the body.
-        let may_be_nothing = config.min_rate > 0 || self.plan.requests[id].is_chunked;
+        // With many exchanges, what arrived last may belong to another one.
+        let may_be_nothing = P::MULTIPLEXED || config.min_rate > 0 || self.plan.requests[id].is_chunked;
         let earliest = if may_be_nothing { begun.saturating_add(limit) } else { stalls_at };
         let latest = since.max(last_arrival).saturating_add(limit).saturating_add(SLACK);
         at + EARLY >= earliest && (self.plan.most_calls == 1 || at <= latest + EARLY)
@@ -474,7 +486,7 @@ impl<P: Protocol> World<P> {
         }
     }
 
-    fn has_missing_file(&self, id: usize) -> bool {
+    pub(crate) fn has_missing_file(&self, id: usize) -> bool {
         let is_missing = |op: &crate::plan::Op| matches!(op, crate::plan::Op::File { missing: 1.., .. });
         self.plan.requests[id].script.ops.iter().any(is_missing)
     }

@@ -238,6 +238,7 @@ impl<P: Protocol> World<P> {
             }
             Work::Resume(ticket, SuspendedCall { job, returnable }) => {
                 returnable.give_back();
+                self.records_mut().requests[job.id].is_suspended = false;
                 self.shared.trace(|| format!("thread {worker} resumes request {}", job.id));
                 self.rules.source_mut().resume_deadline(job.id);
                 Job { ticket: Some(ticket), ..job }

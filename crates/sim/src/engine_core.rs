@@ -181,7 +181,8 @@ impl<P: Protocol> EngineCore<P> {
         self.shared.trace(|| format!("request {id} has missed its deadline: {outcome:?}"));
         let connection = self.records.requests[id].connection.unwrap_or_default();
         let has_left = self.network.borrow().has_left_or_was_cut(connection);
-        if outcome == Expired::Left && !has_left {
+        let may_be_reset = self.network.borrow().resets.contains_key(&id) || self.engine.statistics().timeouts > 0;
+        if outcome == Expired::Left && !has_left && !(P::MULTIPLEXED && may_be_reset) {
             self.shared.fail(|| format!("the client of request {id} is reported as gone"));
         }
         if self.records.requests[id].late.replace(Late { at, outcome }).is_some() {
@@ -237,6 +238,7 @@ impl<P: Protocol> EngineCore<P> {
         let unsent =
             (0..self.records.connections.len()).filter(|&number| network.history(number).full_since.is_some()).count();
         let queued = self.engine.statistics().queued;
+        let unsent = if P::MULTIPLEXED { unsent * self.plan.requests.len() } else { unsent };
         if queued > unsent as u64 {
             self.shared.fail(|| format!("{queued} of {waiting} requests wait although no thread polls the engine"));
         }

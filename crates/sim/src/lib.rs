@@ -30,6 +30,7 @@ mod clock;
 mod deadlines;
 mod driver;
 mod engine_core;
+mod exchanges;
 mod frames;
 mod net;
 mod peer;
@@ -45,12 +46,17 @@ pub use world::Summary;
 /// # Errors
 /// Which condition did not hold, and when.
 pub fn run(seed: u64, traces: bool) -> Result<Summary, String> {
-    world::World::<engine::Http1>::new(seed, traces).run()
+    let (shared, plan) = world::draw(seed, traces);
+    if plan.is_multiplexed {
+        world::World::<frames::Frames>::new(shared, plan, seed).run()
+    } else {
+        world::World::<engine::Http1>::new(shared, plan, seed).run()
+    }
 }
 
 /// Runs the worlds of all `seeds` one after the other. Prints those that failed, with the command that replays each.
-/// Returns how many failed.
-pub fn run_all(seeds: impl Iterator<Item = u64>) -> u64 {
+/// Returns how many failed, and the sums of the others.
+pub fn run_all(seeds: impl Iterator<Item = u64>) -> (u64, Summary) {
     let mut total = Summary::default();
     let (mut worlds, mut failed) = (0, 0);
     for seed in seeds {
@@ -64,5 +70,5 @@ pub fn run_all(seeds: impl Iterator<Item = u64>) -> u64 {
         worlds += 1;
     }
     println!("{worlds} worlds, {failed} failed; {total:?}");
-    failed
+    (failed, total)
 }

@@ -22,6 +22,6 @@ fn main() -> ExitCode {
         eprintln!("usage: sim SEED | sim FIRST..LAST");
         return ExitCode::from(2);
     };
-    let failed = sim::run_all(first..=last);
+    let (failed, _) = sim::run_all(first..=last);
     if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }

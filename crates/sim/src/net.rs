@@ -19,7 +19,7 @@ pub(crate) use server::{Listening, Side, number_of};
 use crate::clock::{Event, Micros, Shared};
 use engine::Readiness;
 use pipe::{End, Pipe, post};
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::rc::Rc;
 
 /// The reset of one side of a connection.
@@ -158,6 +158,8 @@ pub(crate) struct Network {
     listeners: Vec<Listener>,
     listed: VecDeque<ReadyEntry>,
     is_woken: bool,
+    /// Requests whose exchanges their clients have reset: the connection, and where the reset ends in what they send.
+    pub(crate) resets: BTreeMap<usize, (usize, u64)>,
     /// Descriptors that the process has open for other purposes.
     pub(crate) other_files: usize,
     open: usize,
@@ -176,6 +178,7 @@ impl Network {
             listeners: Vec::new(),
             listed: VecDeque::new(),
             is_woken: false,
+            resets: BTreeMap::new(),
             other_files: 0,
             open: 0,
             most_open: 0,
@@ -492,6 +495,11 @@ impl Network {
     /// Whether the peer has left, as far as the server can know, or the server has cut the connection itself.
     pub(crate) fn has_left_or_was_cut(&self, number: usize) -> bool {
         self.connections[number].is_cut || self.left_at(number).is_some()
+    }
+
+    /// Whether the server has received that a client has reset the exchange of a request.
+    pub(crate) fn has_received_reset(&self, id: usize) -> bool {
+        self.resets.get(&id).is_some_and(|&(number, end)| self.taken(number) >= end)
     }
 
     /// Bytes that the server has sent on a connection.

@@ -1,7 +1,8 @@
-//! Peers: simulated clients, built on the client role of [`wire`]. Each sends requests and reads answers at its own
-//! pace. Some leave, stall or vanish on the way.
+//! Peers: simulated clients, built on the client role of [`wire`], or on [`crate::exchanges`] where many exchanges share
+//! a connection. Each sends requests and reads answers at its own pace. Some leave, stall or vanish on the way.
 
 use crate::clock::{Micros, Shared};
+use crate::exchanges::Exchanges;
 use crate::net::{Got, Network, Route};
 use crate::plan::{Act, PeerPlan, Plan, Trigger};
 use std::rc::Rc;
@@ -39,7 +40,8 @@ pub(crate) struct Peer {
     pub(crate) connection: Option<usize>,
     pub(crate) round: u64,
     connected_at: Micros,
-    /// All bytes that it would send, and where each request begins, its head ends, and it ends.
+    /// All bytes that it would send, and where each request begins, its head ends, and it ends. With frames, what it
+    /// has written so far.
     out: Vec<u8>,
     pub(crate) places: Vec<Place>,
     pub(crate) sent: usize,
@@ -64,6 +66,8 @@ pub(crate) struct Peer {
     pub(crate) is_broken: bool,
     /// Whether it ignores what comes after the last answer.
     is_deaf: bool,
+    /// Its exchanges, if there may be many at a time.
+    pub(crate) exchanges: Option<Exchanges>,
 }
 
 /// Where a request lies in all bytes that a peer sends.
@@ -78,7 +82,7 @@ impl Peer {
     pub(crate) fn new(index: usize, plan: &PeerPlan, world: &Rc<Plan>, shared: &Rc<Shared>) -> Self {
         let mut out = Vec::new();
         let mut places = Vec::new();
-        for &id in &plan.requests {
+        for &id in plan.requests.iter().filter(|_| !world.is_multiplexed) {
             let request = &world.requests[id];
             let start = out.len();
             out.extend_from_slice(&request.bytes);
@@ -110,6 +114,7 @@ impl Peer {
             acted: None,
             is_broken: false,
             is_deaf: false,
+            exchanges: world.is_multiplexed.then(|| Exchanges::new(index, plan, world, shared)),
         }
     }
 
@@ -198,7 +203,13 @@ impl Peer {
         if self.has_done(Act::HalfClose) || self.has_done(Act::StallSending) {
             return Micros::MAX;
         }
-        let (limit, next) = self.may_send();
+        let (limit, next) = match &mut self.exchanges {
+            None => self.may_send(),
+            Some(exchanges) => {
+                let next = exchanges.write(connection, self.sent, &mut self.out, network);
+                (self.out.len(), next)
+            }
+        };
         // If the trigger is a number of bytes, exactly that many are sent before.
         let limit = match self.plan.acts {
             Some((Trigger::Sent(bytes), _)) if self.acted.is_none() => limit.min(bytes.max(self.sent)),
@@ -223,7 +234,7 @@ impl Peer {
             return if self.plan.sends.pause == 0 && count == end && self.sent < limit {
                 now
             } else {
-                self.may_send_at
+                self.may_send_at.min(next)
             };
         }
         Micros::MAX
@@ -284,13 +295,14 @@ impl Peer {
                 self.input.extend(bytes);
                 self.parse();
                 self.may_read_at = now + self.plan.reads.pause;
-                self.may_read_at
+                // With frames there may be more to send now.
+                if self.exchanges.is_some() { now } else { self.may_read_at }
             }
             Got::End => {
                 self.shared.trace(|| format!("peer {} sees the end", self.index));
                 let is_whole = self.receiver.end_of_input(&self.input).is_ok();
                 self.parse();
-                self.is_broken |= !is_whole;
+                self.is_broken |= if self.exchanges.is_some() { !self.input.is_empty() } else { !is_whole };
                 self.ending = Some(Ending::End);
                 network.peer_closes(connection);
                 Micros::MAX
@@ -305,6 +317,9 @@ impl Peer {
     }
 
     fn parse(&mut self) {
+        if let Some(exchanges) = &mut self.exchanges {
+            return exchanges.read(&mut self.input);
+        }
         let limits = Limits::default();
         let mut used = 0;
         while !self.is_deaf {
@@ -409,7 +424,11 @@ impl Peer {
         if self.ending.is_some() || self.plan.stays || self.has_done(Act::StallReading) {
             return;
         }
-        let has_all = self.answers.len() == self.places.len();
+        let has_all = match &self.exchanges {
+            None => self.answers.len() == self.places.len(),
+            // What was written, such as a reset, is still to be sent.
+            Some(exchanges) => exchanges.are_over() && self.sent == self.out.len(),
+        };
         if has_all {
             self.shared.trace(|| format!("peer {} has all answers and closes", self.index));
             self.ending = Some(Ending::Left);

@@ -13,6 +13,8 @@ use std::time::Duration;
 /// Everything that is decided in advance.
 #[derive(Debug)]
 pub(crate) struct Plan {
+    /// Whether connections speak the protocol of [`crate::frames`] instead of HTTP/1.
+    pub(crate) is_multiplexed: bool,
     pub(crate) config: Config,
     pub(crate) conditions: Conditions,
     pub(crate) listeners: usize,
@@ -58,7 +60,7 @@ pub(crate) struct PeerPlan {
     pub(crate) capacity: usize,
     /// Ids of its requests, in order.
     pub(crate) requests: Vec<usize>,
-    /// Number of requests that may be unanswered at a time.
+    /// Number of requests that may be unanswered at a time: pipelined, or with frames at the same time.
     pub(crate) depth: usize,
     pub(crate) sends: Pace,
     pub(crate) reads: Pace,
@@ -95,6 +97,34 @@ pub(crate) enum Act {
     StallReading,
 }
 
+/// What the client does with one exchange of a multiplexed connection.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ExchangePlan {
+    /// When the client resets it.
+    pub(crate) resets: Option<ResetTrigger>,
+    /// How many bytes of the response it takes beyond the window that each exchange has at first.
+    pub(crate) extra: u32,
+    /// How many bytes of those that it has read it lets the server send again, at a time; with 0 it takes no more.
+    pub(crate) grants: Pace,
+    /// Most bytes of the request's body in one frame.
+    pub(crate) part: usize,
+    /// It sends no more than so many bytes of the request's body, and not its end.
+    pub(crate) stalls_at: Option<usize>,
+    /// It sends more of the request's body than the server takes.
+    pub(crate) overruns: bool,
+}
+
+/// When a client resets an exchange.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ResetTrigger {
+    /// This long after it has begun.
+    After(Micros),
+    /// After so many bytes of the request's body were sent.
+    Sent(usize),
+    /// After so many bytes of the response's body were received.
+    Got(usize),
+}
+
 /// How a request is malformed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Garbage {
@@ -118,6 +148,8 @@ pub(crate) struct RequestPlan {
     /// The bytes of the request; the head ends at `head`.
     pub(crate) bytes: Vec<u8>,
     pub(crate) head: usize,
+    /// With frames, `bytes` is the head alone.
+    pub(crate) exchange: Option<ExchangePlan>,
     /// The deadline of its call.
     pub(crate) deadline: Option<Micros>,
     pub(crate) script: Script,
@@ -177,6 +209,8 @@ pub(crate) fn upload(id: usize) -> usize {
 /// The kinds of trouble of a world.
 #[derive(Clone, Copy, Debug)]
 struct Swarm {
+    multiplexed: bool,
+    resetting: bool,
     vanishing: bool,
     leaving: bool,
     half_closing: bool,
@@ -198,6 +232,8 @@ impl Swarm {
         let timeless = rng.u8(0..8) == 0;
         let mut one_in = |count: u8| rng.u8(0..count) == 0;
         Self {
+            multiplexed: one_in(3),
+            resetting: one_in(2),
             // Where no time limit ends a connection, each peer has to leave on its own.
             vanishing: !timeless && one_in(3),
             leaving: one_in(2),
@@ -270,6 +306,7 @@ impl Plan {
             }
         }
         let mut plan = Self {
+            is_multiplexed: swarm.multiplexed,
             config: Config { connections: most, ..config },
             conditions: Conditions {
                 descriptors,
@@ -343,6 +380,7 @@ fn config(swarm: &Swarm, rng: &mut Rng) -> Config {
         queue: pick(&[0, 1, 2, 5, 1024], rng),
         // No peer requests this path, but pending connections are serviced because of it.
         health_path: if rng.bool() { "/healthz".into() } else { String::new() },
+        exchanges: pick(&[1, 2, 4, 100], rng),
         queue_timeout: (rng.u8(0..3) > 0).then(|| Duration::from_micros(rng.u64(20 * MILLI..20 * SECOND))),
         ..Config::default()
     }
@@ -366,11 +404,11 @@ fn size(swarm: &Swarm, rng: &mut Rng) -> usize {
 fn peer(swarm: &Swarm, busy: Micros, config: &Config, requests: &mut Vec<RequestPlan>, rng: &mut Rng) -> PeerPlan {
     let mut ids = Vec::new();
     let mut length = 0;
-    for _ in 0..rng.usize(1..=6) {
+    for _ in 0..rng.usize(1..=if swarm.multiplexed { 12 } else { 6 }) {
         let id = requests.len();
         let request = request(id, swarm, busy, config, rng);
-        let is_last = request.asks_to_close || request.garbage.is_some();
-        length += request.bytes.len();
+        let is_last = request.exchange.is_none() && (request.asks_to_close || request.garbage.is_some());
+        length += request.bytes.len() + request.exchange.map_or(0, |_| request.body);
         requests.push(request);
         ids.push(id);
         if is_last {
@@ -421,7 +459,11 @@ fn peer(swarm: &Swarm, busy: Micros, config: &Config, requests: &mut Vec<Request
         packet: if rng.u8(0..3) == 0 { rng.usize(1..30) * 40 } else { usize::MAX },
         capacity: pick(&[1000, 8_000, 70_000, 200_000], rng),
         requests: ids,
-        depth: if swarm.pipelining && rng.bool() { rng.usize(2..=6) } else { 1 },
+        depth: match swarm.pipelining && rng.bool() {
+            _ if swarm.multiplexed => rng.usize(1..=8),
+            true => rng.usize(2..=6),
+            false => 1,
+        },
         sends,
         reads,
         thinks: if rng.bool() { 0 } else { rng.u64(0..2 * SECOND) },
@@ -431,6 +473,9 @@ fn peer(swarm: &Swarm, busy: Micros, config: &Config, requests: &mut Vec<Request
 }
 
 fn request(id: usize, swarm: &Swarm, busy: Micros, config: &Config, rng: &mut Rng) -> RequestPlan {
+    if swarm.multiplexed {
+        return framed_request(id, swarm, busy, config, rng);
+    }
     let garbage = (swarm.garbage && rng.u8(0..10) == 0)
         .then(|| pick(&[Garbage::Head(505), Garbage::Head(400), Garbage::Chunk], rng));
     let is_chunk = garbage == Some(Garbage::Chunk);
@@ -452,10 +497,69 @@ fn request(id: usize, swarm: &Swarm, busy: Micros, config: &Config, rng: &mut Rn
         is_chunked,
         bytes: Vec::new(),
         head: 0,
+        exchange: None,
         deadline: None,
         script: script(body, is_head, swarm, busy, config, rng),
     };
     write(&mut request, id, waits, rng);
+    request
+}
+
+/// A request of a multiplexed connection.
+fn framed_request(id: usize, swarm: &Swarm, busy: Micros, config: &Config, rng: &mut Rng) -> RequestPlan {
+    let garbage = (swarm.garbage && rng.u8(0..15) == 0).then_some(Garbage::Head(400));
+    let is_head = garbage.is_none() && rng.u8(0..10) == 0;
+    let body = if garbage.is_none() && !is_head && rng.bool() { 1 + size(swarm, rng) } else { 0 };
+    let resets = (swarm.resetting && rng.u8(0..4) == 0).then(|| match rng.u8(0..4) {
+        0 => ResetTrigger::After(rng.u64(0..3 * SECOND)),
+        1 => ResetTrigger::After(rng.u64(0..20 * MILLI)),
+        2 if body > 0 => ResetTrigger::Sent(rng.usize(0..=body)),
+        _ => ResetTrigger::Got(rng.usize(0..40_000)),
+    });
+    let is_slow = swarm.slow_reading && rng.u8(0..3) == 0;
+    let grants = match rng.u8(0..4) {
+        0 if swarm.stalling && is_slow => Pace { burst: 0, pause: 0 },
+        _ if is_slow => Pace { burst: rng.usize(300..9000), pause: pick(&[20 * MILLI, 300 * MILLI, SECOND], rng) },
+        0 => Pace { burst: rng.usize(1000..40_000), pause: rng.u64(0..5 * MILLI) },
+        _ => Pace { burst: usize::MAX, pause: 0 },
+    };
+    let overruns = body > 40_000 && swarm.garbage && rng.u8(0..6) == 0;
+    let exchange = ExchangePlan {
+        resets,
+        extra: if is_slow || rng.bool() { 0 } else { rng.u32(0..400_000) },
+        grants,
+        part: pick(&[100, 3000, 30_000], rng).min(1 + body),
+        stalls_at: (swarm.stalling && body > 0 && rng.u8(0..10) == 0).then(|| rng.usize(0..body)),
+        overruns,
+    };
+    let mut script = script(body, is_head, swarm, busy, config, rng);
+    script.closes = false;
+    for op in &mut script.ops {
+        // Each part that is read is a credit for the client.
+        if let Op::Read(_, most) = op {
+            *most = (*most).max(500);
+        }
+    }
+    let mut request = RequestPlan {
+        is_head,
+        is_old: false,
+        asks_to_close: false,
+        waits_for_continue: None,
+        garbage,
+        body,
+        is_chunked: false,
+        bytes: Vec::new(),
+        head: 0,
+        exchange: Some(exchange),
+        deadline: None,
+        script,
+    };
+    let method = if is_head { "HEAD" } else { "POST" };
+    let wrong = if garbage.is_some() { "\x01: \r\n" } else { "" };
+    let noise =
+        if rng.u8(0..3) == 0 { format!("X-Noise: {}\r\n", "n".repeat(rng.usize(0..3000))) } else { String::new() };
+    request.bytes = format!("{method} /{id} HTTP/1.1\r\nHost: a.example\r\n{noise}{wrong}\r\n").into_bytes();
+    request.head = request.bytes.len();
     request
 }
 

@@ -4,6 +4,7 @@ use crate::app::Records;
 use crate::clock::{Event, MILLI, Micros, SECOND, Shared, micros, moment};
 use crate::deadlines::Deadlines;
 use crate::engine_core::EngineCore;
+use crate::exchanges::{End, Exchange};
 use crate::net::Network;
 use crate::peer::Peer;
 use crate::plan::{Plan, Stop, Trigger};
@@ -39,6 +40,13 @@ pub struct Summary {
     pub late: u64,
     /// Requests that were refused while a late call blocked all threads.
     pub refused_waiting: u64,
+    /// Worlds whose connections have many exchanges at a time, the exchanges begun in them, and those among them that
+    /// their clients reset.
+    pub multiplexed: u64,
+    /// See [`multiplexed`](Self::multiplexed).
+    pub exchanges: u64,
+    /// See [`multiplexed`](Self::multiplexed).
+    pub resets: u64,
     /// Elapsed virtual time.
     pub time: Duration,
 }
@@ -53,6 +61,9 @@ impl Summary {
         self.timeouts += other.timeouts;
         self.late += other.late;
         self.refused_waiting += other.refused_waiting;
+        self.multiplexed += other.multiplexed;
+        self.exchanges += other.exchanges;
+        self.resets += other.resets;
         self.time += other.time;
     }
 }
@@ -89,10 +100,15 @@ pub(crate) struct World<P: Protocol> {
     pub(crate) is_unfinished: bool,
 }
 
+/// Draws the plan of a world.
+pub(crate) fn draw(seed: u64, traces: bool) -> (Rc<Shared>, Rc<Plan>) {
+    let shared = Shared::new(seed, traces);
+    let plan = Rc::new(Plan::draw(&mut shared.fork()));
+    (shared, plan)
+}
+
 impl<P: Protocol> World<P> {
-    pub(crate) fn new(seed: u64, traces: bool) -> Self {
-        let shared = Shared::new(seed, traces);
-        let plan = Rc::new(Plan::draw(&mut shared.fork()));
+    pub(crate) fn new(shared: Rc<Shared>, plan: Rc<Plan>, seed: u64) -> Self {
         shared.trace(|| format!("{:#?}", plan.config));
         shared.trace(|| {
             let Plan { conditions, most_calls, grain, wake_time, drain, stops, .. } = &*plan;
@@ -176,15 +192,22 @@ impl<P: Protocol> World<P> {
             self.check_times();
         }
         let statistics = self.engine().statistics();
+        let exchanges: Vec<_> =
+            self.connections.iter().filter_map(|peer| peer.exchanges.as_ref()).flat_map(|of| &of.all).collect();
+        let count = |of: &dyn Fn(&Exchange) -> bool| exchanges.iter().filter(|exchange| of(exchange)).count() as u64;
         let summary = Summary {
             connections: statistics.accepted,
             called: statistics.requests,
-            answers: self.connections.iter().map(|peer| peer.answers.len() as u64).sum(),
+            answers: self.connections.iter().map(|peer| peer.answers.len() as u64).sum::<u64>()
+                + count(&|exchange| matches!(exchange.end, Some((_, End::Whole)))),
             refused: statistics.refused,
             resumed: self.threads.calls - statistics.requests,
             timeouts: statistics.timeouts,
             late: self.records().requests.iter().filter(|record| record.late.is_some()).count() as u64,
             refused_waiting: self.deadlines().refused_waiting,
+            multiplexed: u64::from(P::MULTIPLEXED),
+            exchanges: count(&|exchange| exchange.begun.is_some()),
+            resets: count(&|exchange| exchange.reset.is_some()),
             time: Duration::from_micros(self.shared.now()),
         };
         let ledger = Arc::clone(&self.records().ledger);

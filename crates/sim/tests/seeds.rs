@@ -16,7 +16,10 @@ fn every_promise_holds_in_every_world() {
     }
     let seeds = 1..=number("KIRSCH_SEEDS").unwrap_or(SEEDS);
     println!("seeds {seeds:?}");
-    assert_eq!(sim::run_all(seeds), 0, "the seeds that failed are named above");
+    let (failed, total) = sim::run_all(seeds);
+    assert_eq!(failed, 0, "the seeds that failed are named above");
+    // Both protocols are among them.
+    assert!(total.multiplexed > 0 && total.called > 0 && total.resets > 0, "{total:?}");
 }
 
 #[test]

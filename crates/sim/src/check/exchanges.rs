@@ -1,0 +1,224 @@
+//! What has to hold at the end for the exchanges of a multiplexed connection: each is answered at most once (see
+//! [`crate::exchanges`]) and whole, or its client sees that it was not, and there is a reason. What happens to one
+//! exchange is no reason for another.
+
+use crate::app::{CallEnd, Record};
+use crate::clock::{EARLY, MILLI, Micros, SECOND, micros};
+use crate::exchanges::{End, Exchange, Response, is_garbage, plan_of};
+use crate::net::History;
+use crate::peer::{Ending, Peer};
+use crate::plan::Act;
+use crate::world::World;
+use engine::{Expired, Protocol};
+use std::time::Duration;
+
+/// How long a connection lingers.
+const LINGER: Micros = 2 * SECOND;
+
+impl<P: Protocol> World<P> {
+    pub(super) fn check_exchanges(&self, peer: &Peer, is_free: bool) {
+        let fail = |what: String| self.shared.fail(|| format!("peer {}: {what}", peer.index));
+        let (Some(connection), Some(exchanges)) = (peer.connection, &peer.exchanges) else {
+            return fail("it never connected".to_owned());
+        };
+        let history = self.network.borrow().history(connection);
+        let is_announced = exchanges.goes_away_at.is_none_or(|at| self.draining_since.is_some_and(|since| since <= at));
+        if !is_announced {
+            fail("the end is announced, and the server does not drain".to_owned());
+        }
+        for exchange in &exchanges.all {
+            let record = &self.records().requests[exchange.id];
+            let Some((begun, _)) = exchange.begun else {
+                if record.begun.is_some() {
+                    fail(format!("request {} was never sent and begins", exchange.id));
+                }
+                continue;
+            };
+            let judged = match (exchange.end, &exchange.response) {
+                (Some((_, End::Whole)), Some(response)) => self.check_whole(exchange, response, &history),
+                (Some((_, End::Whole)), None) => Err("an end without a response".to_owned()),
+                (Some((at, End::Refused)), _) => self.check_refused(exchange, begun, at),
+                (Some((at, End::Cut)), _) => self.check_cut(peer, exchange, at, &history),
+                (None, _) if exchange.reset.is_some() => Ok(()),
+                (None, _) => self.excuse_missing(peer, exchange, &history, is_free),
+            };
+            if let Err(what) = judged {
+                return fail(format!("{what}: {exchange:?}, {record:?}, {history:?}, {:?}", peer.ending));
+            }
+        }
+    }
+
+    /// Checks a whole response.
+    fn check_whole(&self, exchange: &Exchange, response: &Response, history: &History) -> Result<(), String> {
+        let id = exchange.id;
+        let (request, record) = (&self.plan.requests[id], &self.records().requests[id]);
+        let wrong = |what: &str| Err(what.to_owned());
+        let Response { status, body, id: answered } = *response;
+        if answered.is_none() {
+            return self.check_page(exchange, status, body, history);
+        }
+        if status != request.script.status {
+            return wrong("its status is wrong");
+        }
+        // Its bytes were compared as they came.
+        let length = if request.is_bodiless() { 0 } else { request.script.length() };
+        match (record.late.map(|late| late.outcome), record.ended.map(|(_, how)| how)) {
+            (None | Some(Expired::Whole), _) if body != length => wrong("its body has a wrong length"),
+            (Some(Expired::Whole), _) | (None, Some(CallEnd::Whole)) => Ok(()),
+            (Some(_), _) => wrong("its call was late, and its response is whole"),
+            (None, _) => wrong("it was cut, and the cut is not visible"),
+        }
+    }
+
+    /// Checks a page of the server's own.
+    fn check_page(&self, exchange: &Exchange, status: u16, body: usize, history: &History) -> Result<(), String> {
+        let id = exchange.id;
+        let (request, record) = (&self.plan.requests[id], &self.records().requests[id]);
+        let wrong = |what: &str| Err(what.to_owned());
+        if let Some(late) = record.late {
+            let Expired::Answered { body_bytes } = late.outcome else { return wrong("a page after its deadline") };
+            let length = if request.is_head { 0 } else { body_bytes };
+            let is_right = status == 504 && body as u64 == length;
+            return if is_right { Ok(()) } else { wrong("it is not the page of its deadline") };
+        }
+        if status == 408 && exchange.is_starved() && !plan_of(&self.plan, id).overruns {
+            return wrong("its client is called slow, which the server did not let send");
+        }
+        match (record.ended.map(|(_, how)| how), record.dismissed) {
+            (Some(CallEnd::Refused(refused)), _) if refused == status => Ok(()),
+            (None, Some((at, Some(refused)))) if refused == status => {
+                let config = &self.plan.config;
+                let limit = |time: Option<Duration>| time.map_or(Micros::MAX, micros);
+                let (begun, at) = (record.begun.unwrap_or_default(), at + EARLY);
+                let is_right = match status {
+                    408 => request.body > 0 && at >= begun.saturating_add(limit(config.body_timeout)),
+                    413 => plan_of(&self.plan, id).overruns,
+                    503 => {
+                        // It may have waited in the kernel.
+                        let sent = exchange.begun.map_or(begun, |(at, _)| at);
+                        at >= sent.saturating_add(limit(config.queue_timeout))
+                            || history.left_at.is_some_and(|left| left <= at)
+                            || self.rules.source().has_refused_waiting(begun, Micros::MAX)
+                    }
+                    _ => false,
+                };
+                if is_right { Ok(()) } else { Err(format!("there was no reason for {status}")) }
+            }
+            // It never became a request.
+            (None, None) if status == 400 && is_garbage(&self.plan, id) && record.begun.is_none() => Ok(()),
+            // The application is told of these at the next poll, which there may not be.
+            (None, None) if status == 503 && self.rules.source().has_refused_waiting(0, Micros::MAX) => Ok(()),
+            _ => wrong("neither engine nor application sent this page"),
+        }
+    }
+
+    /// Checks that an exchange was refused for lack of room, and that it was not begun.
+    fn check_refused(&self, exchange: &Exchange, begun: Micros, at: Micros) -> Result<(), String> {
+        let config = &self.plan.config;
+        if self.records().requests[exchange.id].begun.is_some() {
+            return Err("it was refused as not begun, and it was".to_owned());
+        }
+        let is_draining = self.draining_since.is_some_and(|since| since <= at);
+        let may_be_busy = config.queue < self.plan.requests.len();
+        if exchange.beside >= config.exchanges || is_draining || may_be_busy {
+            Ok(())
+        } else {
+            Err(format!("it was refused at {at}, and was one of {} since {begun}", exchange.beside + 1))
+        }
+    }
+
+    /// Checks that there is a reason why a response was cut.
+    fn check_cut(&self, peer: &Peer, exchange: &Exchange, at: Micros, history: &History) -> Result<(), String> {
+        let record = &self.records().requests[exchange.id];
+        if is_garbage(&self.plan, exchange.id) {
+            return if record.begun.is_none() {
+                Ok(())
+            } else {
+                Err("its head is malformed, and it begins".to_owned())
+            };
+        }
+        let was_cut = record.ended.is_some_and(|(_, how)| how == CallEnd::Cut)
+            || record.late.is_some_and(|late| matches!(late.outcome, Expired::Cut { .. }))
+            || self.has_missing_file(exchange.id);
+        if was_cut || self.is_slow(peer, exchange, record, at, history) {
+            Ok(())
+        } else {
+            Err("it was cut without a reason".to_owned())
+        }
+    }
+
+    /// Whether the client takes output so slowly that the server need not wait.
+    fn is_slow(&self, peer: &Peer, exchange: &Exchange, record: &Record, at: Micros, history: &History) -> bool {
+        let Some(limit) = self.plan.config.write_timeout.map(micros) else { return false };
+        let begun = record.called.or(record.dismissed.map(|(at, _)| at)).or(exchange.begun.map(|(at, _)| at));
+        if begun.is_none_or(|begun| at + EARLY < begun.saturating_add(limit)) {
+            return false;
+        }
+        // A credit may be delayed by what the client sends before it.
+        let is_prompt = Exchange::is_prompt(&plan_of(&self.plan, exchange.id))
+            && peer.plan.reads.pause < 50 * MILLI
+            && peer.plan.sends.pause < 50 * MILLI
+            && peer.plan.capacity >= 8000;
+        !is_prompt || peer.acted.is_some() || history.full_since.is_some() || self.plan.config.min_rate > 0
+    }
+
+    /// Checks that there is a reason why an exchange has no end.
+    fn excuse_missing(&self, peer: &Peer, exchange: &Exchange, history: &History, is_free: bool) -> Result<(), String> {
+        let record = &self.records().requests[exchange.id];
+        let config = &self.plan.config;
+        let limit = |time: Option<Duration>| time.map_or(Micros::MAX, micros);
+        let is_away = peer.ending == Some(Ending::Left)
+            || peer.acted.is_some_and(|(_, act)| matches!(act, Act::StallReading | Act::HalfClose));
+        if is_away || history.was_refused {
+            return Ok(());
+        }
+        let is_answered = record.late.is_some_and(|late| matches!(late.outcome, Expired::Answered { .. }));
+        let hangs = (record.hangs || !is_free) && !is_answered;
+        let Some(ending) = peer.ending else {
+            return if hangs { Ok(()) } else { Err("it waits forever".to_owned()) };
+        };
+        let Some((dropped, _)) = history.dropped else {
+            return if hangs { Ok(()) } else { Err("the server still has the connection open".to_owned()) };
+        };
+        let late = dropped + EARLY;
+        if hangs || self.stopped.is_some_and(|(_, until)| until <= late) {
+            return Ok(());
+        }
+        // The whole connection takes no output, or too little.
+        let accepted = history.accepted.unwrap_or_default();
+        let has_stalled =
+            history.full_since.is_some_and(|since| since.saturating_add(limit(config.write_timeout)) <= late);
+        let by_rate = config.min_rate > 0 && accepted.saturating_add(limit(config.write_timeout)) <= late;
+        if has_stalled || by_rate {
+            return Ok(());
+        }
+        // A part of a frame is all that came, for too long.
+        let is_slow_sender = peer.plan.sends.pause > 0 || peer.plan.capacity < 8000 || peer.acted.is_some();
+        if is_slow_sender && accepted.saturating_add(limit(config.header_timeout)) <= late {
+            return Ok(());
+        }
+        // The response is unread at a client that then sends on a connection that was idle for too long.
+        let is_stopping = self.stopped.is_some_and(|(at, _)| at <= dropped);
+        let idle = limit(config.keep_alive).min(if is_stopping { self.grace() } else { Micros::MAX });
+        let was_idle = history.last_send.saturating_add(idle) <= late && history.last_arrival > dropped;
+        let is_over = record.ended.is_some() || record.dismissed.is_some();
+        if ending == Ending::Reset && is_over && was_idle {
+            return Ok(());
+        }
+        // What a closing server had sent was destroyed, because the client went on sending.
+        let is_closing = self.draining_since.is_some_and(|since| since + LINGER <= late);
+        if ending == Ending::Reset && is_closing {
+            return Ok(());
+        }
+        let Some((_, head)) = exchange.begun else { return Ok(()) };
+        // It came when the connection was closed already, or was about to be.
+        let is_ending = self.draining_since.is_some_and(|since| since <= late);
+        if record.begun.is_none() && (is_ending || history.taken < head as u64) {
+            let since = history.last_send.max(accepted);
+            let idle = limit(config.keep_alive).min(limit(config.header_timeout));
+            let is_idle = since.saturating_add(idle) <= late;
+            return if is_idle || is_ending { Ok(()) } else { Err("it was not read".to_owned()) };
+        }
+        Err("it was lost".to_owned())
+    }
+}

@@ -1,0 +1,348 @@
+//! The client's side of a connection with many exchanges at a time: the protocol of [`crate::frames`].
+//!
+//! A client begins exchanges, sends their bodies in turn as far as the server takes them, lets the server send as each
+//! exchange's plan says, and resets some. What the server sends is checked as it arrives: it belongs to an exchange that
+//! is under way, it is within the window, the body of a response is the planned one from its first byte on, and nothing
+//! follows the end of an exchange.
+
+use crate::clock::{Micros, Shared};
+use crate::frames::{self, CREDIT, DATA, END, GOAWAY, HEAD, HEAD_ONLY, RESET, SETTINGS, WINDOW, frame};
+use crate::net::Network;
+use crate::plan::{ExchangePlan, Garbage, PeerPlan, Plan, RequestPlan, ResetTrigger, pattern, upload};
+use std::rc::Rc;
+
+/// A client writes no more frames while it has this many bytes to send.
+const MOST_UNSENT: usize = 32 << 10;
+
+/// How the server ended an exchange.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum End {
+    /// With a whole response.
+    Whole,
+    /// It was not begun, and may be sent again.
+    Refused,
+    /// The response lacks its end.
+    Cut,
+}
+
+/// What has arrived of a response.
+#[derive(Clone, Debug)]
+pub(crate) struct Response {
+    pub(crate) status: u16,
+    /// The request that it answers, by its own field; pages of the server lack it.
+    pub(crate) id: Option<usize>,
+    pub(crate) body: usize,
+}
+
+/// One exchange of a connection.
+#[derive(Debug)]
+pub(crate) struct Exchange {
+    pub(crate) id: usize,
+    /// When its head was written, and where that ends in all bytes that the client writes.
+    pub(crate) begun: Option<(Micros, usize)>,
+    /// How many others could be under way at the server when it was begun.
+    pub(crate) beside: usize,
+    /// Bytes of the request's body that were written, and that the server takes beyond them.
+    sent: usize,
+    credit: usize,
+    is_body_over: bool,
+    /// Bytes of the response that the server may send, those that were read and not granted again, and when the client
+    /// grants some again.
+    window: usize,
+    ungranted: usize,
+    may_grant_at: Micros,
+    /// When the client has reset it.
+    pub(crate) reset: Option<Micros>,
+    pub(crate) response: Option<Response>,
+    /// When the first part of the response came, and how the exchange ended, and when.
+    pub(crate) end: Option<(Micros, End)>,
+}
+
+impl Exchange {
+    fn new(id: usize) -> Self {
+        Self {
+            id,
+            begun: None,
+            beside: 0,
+            sent: 0,
+            credit: WINDOW,
+            is_body_over: true,
+            window: WINDOW,
+            ungranted: 0,
+            may_grant_at: 0,
+            reset: None,
+            response: None,
+            end: None,
+        }
+    }
+
+    fn is_under_way(&self) -> bool {
+        self.begun.is_some() && self.reset.is_none() && self.end.is_none()
+    }
+
+    /// Whether its call may still be out although the client has ended it, so that it still has its place.
+    fn may_linger(&self) -> bool {
+        self.reset.is_some() || matches!(self.end, Some((_, End::Cut))) || self.has_page()
+    }
+
+    /// Whether the server never let the client send the rest of the request's body.
+    pub(crate) fn is_starved(&self) -> bool {
+        self.credit == 0 && !self.is_body_over
+    }
+
+    /// Whether the server has answered instead of the application.
+    pub(crate) fn has_page(&self) -> bool {
+        self.response.as_ref().is_some_and(|response| response.id.is_none())
+    }
+
+    /// Whether the client lets the server send without delay.
+    pub(crate) fn is_prompt(plan: &ExchangePlan) -> bool {
+        plan.grants.pause == 0 && plan.grants.burst == usize::MAX
+    }
+}
+
+/// All exchanges of a connection.
+#[derive(Debug)]
+pub(crate) struct Exchanges {
+    peer: usize,
+    depth: usize,
+    thinks: Micros,
+    world: Rc<Plan>,
+    shared: Rc<Shared>,
+    /// In the order in which they begin.
+    pub(crate) all: Vec<Exchange>,
+    may_begin_at: Micros,
+    /// How many exchanges the server allows at a time.
+    settings: Option<u16>,
+    /// When the server announced that it begins no further exchange.
+    pub(crate) goes_away_at: Option<Micros>,
+    /// Where the next part of a body comes from.
+    turn: usize,
+}
+
+impl Exchanges {
+    pub(crate) fn new(peer: usize, plan: &PeerPlan, world: &Rc<Plan>, shared: &Rc<Shared>) -> Self {
+        Self {
+            peer,
+            depth: plan.depth,
+            thinks: plan.thinks,
+            world: Rc::clone(world),
+            shared: Rc::clone(shared),
+            all: plan.requests.iter().map(|&id| Exchange::new(id)).collect(),
+            may_begin_at: 0,
+            settings: None,
+            goes_away_at: None,
+            turn: 0,
+        }
+    }
+
+    /// Whether nothing is under way, and nothing more is to begin.
+    pub(crate) fn are_over(&self) -> bool {
+        let begins = |exchange: &Exchange| exchange.begun.is_none() && self.goes_away_at.is_none();
+        !self.all.iter().any(|exchange| exchange.is_under_way() || begins(exchange))
+    }
+
+    // ------------------------------------------------------------------------------------------------------ writing
+
+    /// Writes the frames whose time has come behind `out`, of which `sent` bytes are sent. Returns when it has more.
+    pub(crate) fn write(&mut self, connection: usize, sent: usize, out: &mut Vec<u8>, network: &mut Network) -> Micros {
+        let now = self.shared.now();
+        let world = Rc::clone(&self.world);
+        let mut next = self.begin(out);
+        for (index, exchange) in self.all.iter_mut().enumerate() {
+            let Some((begun, _)) = exchange.begun.filter(|_| exchange.is_under_way()) else { continue };
+            let (stream, plan) = (stream_of(index), plan_of(&world, exchange.id));
+            if let Some(ResetTrigger::After(time)) = plan.resets {
+                next = next.min(begun + time);
+            }
+            let got = exchange.response.as_ref().map_or(0, |response| response.body);
+            let resets = match plan.resets {
+                Some(ResetTrigger::After(time)) => now >= begun + time,
+                Some(ResetTrigger::Sent(bytes)) => exchange.sent >= bytes,
+                Some(ResetTrigger::Got(bytes)) => exchange.response.is_some() && got >= bytes,
+                None => false,
+            };
+            if resets {
+                self.shared.trace(|| format!("peer {} resets request {}", self.peer, exchange.id));
+                frame(RESET, stream, b"", out);
+                exchange.reset = Some(now);
+                network.resets.insert(exchange.id, (connection, out.len() as u64));
+                continue;
+            }
+            if exchange.ungranted == 0 || plan.grants.burst == 0 {
+                continue;
+            }
+            if now >= exchange.may_grant_at {
+                let count = exchange.ungranted.min(plan.grants.burst);
+                exchange.ungranted -= count;
+                exchange.window += count;
+                exchange.may_grant_at = now + plan.grants.pause;
+                frame(CREDIT, stream, &u32::try_from(count).expect("it fits").to_be_bytes(), out);
+            }
+            if exchange.ungranted > 0 {
+                next = next.min(exchange.may_grant_at);
+            }
+        }
+        while out.len() - sent < MOST_UNSENT && self.write_part(out) {}
+        if out.len() - sent >= MOST_UNSENT { now } else { next }
+    }
+
+    /// Begins as many exchanges as there may be; returns when another one may begin.
+    fn begin(&mut self, out: &mut Vec<u8>) -> Micros {
+        let now = self.shared.now();
+        let world = Rc::clone(&self.world);
+        while let Some(index) = self.all.iter().position(|exchange| exchange.begun.is_none())
+            && self.goes_away_at.is_none()
+            && self.all.iter().filter(|exchange| exchange.is_under_way()).count() < self.depth
+        {
+            if now < self.may_begin_at {
+                return self.may_begin_at;
+            }
+            let beside = self.all[..index].iter().filter(|other| other.is_under_way() || other.may_linger()).count();
+            let exchange = &mut self.all[index];
+            let RequestPlan { bytes, body, .. } = &world.requests[exchange.id];
+            exchange.is_body_over = *body == 0;
+            frame(if *body == 0 { HEAD_ONLY } else { HEAD }, stream_of(index), bytes, out);
+            exchange.begun = Some((now, out.len()));
+            exchange.beside = beside;
+            let extra = plan_of(&world, exchange.id).extra;
+            if extra > 0 {
+                exchange.window += extra as usize;
+                frame(CREDIT, stream_of(index), &extra.to_be_bytes(), out);
+            }
+        }
+        Micros::MAX
+    }
+
+    /// Writes a part of the body of the next exchange that has one and may send it; whether there was any.
+    fn write_part(&mut self, out: &mut Vec<u8>) -> bool {
+        let world = Rc::clone(&self.world);
+        for _ in 0..self.all.len() {
+            self.turn = (self.turn + 1) % self.all.len();
+            let exchange = &mut self.all[self.turn];
+            let plan = plan_of(&world, exchange.id);
+            let length = world.requests[exchange.id].body;
+            // What is to be reset after a part of the body is not sent as a whole before.
+            let most = match plan.resets {
+                Some(ResetTrigger::Sent(bytes)) => bytes.min(length),
+                _ => plan.stalls_at.unwrap_or(length),
+            };
+            let credit = if plan.overruns { usize::MAX } else { exchange.credit };
+            let count = plan.part.min(credit).min(most - exchange.sent);
+            if !exchange.is_under_way() || exchange.is_body_over || count == 0 {
+                continue;
+            }
+            let part = pattern(upload(exchange.id), exchange.sent, count);
+            exchange.sent += count;
+            exchange.credit = exchange.credit.saturating_sub(count);
+            exchange.is_body_over = exchange.sent == length;
+            frame(if exchange.is_body_over { END } else { DATA }, stream_of(self.turn), &part, out);
+            return true;
+        }
+        false
+    }
+
+    // ------------------------------------------------------------------------------------------------------ reading
+
+    /// Reads the whole frames of `input`.
+    pub(crate) fn read(&mut self, input: &mut Vec<u8>) {
+        let mut used = 0;
+        while let Some(frame) = frames::read(&input[used..]) {
+            used += frame.length;
+            if let Err(what) = self.take(frame) {
+                self.shared
+                    .fail(|| format!("peer {}: {what}: {:?} of {}", self.peer, frame.kind as char, frame.stream));
+                return;
+            }
+        }
+        input.drain(..used);
+    }
+
+    fn take(&mut self, frame: frames::Frame<'_>) -> Result<(), String> {
+        let now = self.shared.now();
+        let wrong = |what: &str| Err(what.to_owned());
+        match (frame.kind, self.settings) {
+            (SETTINGS, None) => {
+                let allowed = u16::from_be_bytes(frame.payload.try_into().map_err(|_| "settings of a wrong length")?);
+                self.settings = Some(allowed);
+                let planned = self.world.config.exchanges;
+                return if usize::from(allowed) == planned { Ok(()) } else { wrong("the bound is another") };
+            }
+            (_, None) => return wrong("the settings do not come first"),
+            (GOAWAY, _) => {
+                let again = self.goes_away_at.replace(now).is_some();
+                return if again { wrong("the end is announced twice") } else { Ok(()) };
+            }
+            _ => {}
+        }
+        let index = (frame.stream as usize).wrapping_sub(1);
+        let Some(exchange) = self.all.get_mut(index).filter(|exchange| exchange.begun.is_some()) else {
+            return wrong("a frame of an exchange that was never begun");
+        };
+        let (id, is_over) = (exchange.id, exchange.end.is_some());
+        match frame.kind {
+            CREDIT => {
+                let more = u32::from_be_bytes(frame.payload.try_into().map_err(|_| "a credit of a wrong length")?);
+                exchange.credit += more as usize;
+                // The server takes a byte again only when it has come.
+                let is_too_much = exchange.credit > WINDOW && !plan_of(&self.world, id).overruns;
+                return if is_too_much { wrong("the server takes more than its window") } else { Ok(()) };
+            }
+            // The rest of the request is not wanted.
+            RESET if frame.payload == b"c" => {
+                exchange.is_body_over = true;
+                return if exchange.response.is_some() { Ok(()) } else { wrong("complete without a response") };
+            }
+            _ if is_over => return wrong("a frame behind the end of its exchange"),
+            HEAD_ONLY => {
+                let head = str::from_utf8(frame.payload).map_err(|_| "a head is no text")?;
+                let status = head.get(..3).and_then(|text| text.parse().ok()).ok_or("a head without a status")?;
+                let answered = head.lines().find_map(|line| line.strip_prefix("X-Id: ")?.parse().ok());
+                if answered.is_some_and(|answered| answered != id) {
+                    return wrong("it answers another request");
+                }
+                let before = exchange.response.replace(Response { status, id: answered, body: 0 });
+                return if before.is_some() { wrong("it is answered twice") } else { Ok(()) };
+            }
+            DATA => {
+                let Some(response) = &mut exchange.response else { return wrong("a body without a head") };
+                let count = frame.payload.len();
+                if count > exchange.window {
+                    return wrong("more than the window allows");
+                }
+                if response.id.is_some() && frame.payload != pattern(id, response.body, count) {
+                    return wrong("the body is not the planned one");
+                }
+                response.body += count;
+                exchange.window -= count;
+                exchange.ungranted += count;
+                return Ok(());
+            }
+            END if exchange.response.is_none() => return wrong("an end without a response"),
+            END => exchange.end = Some((now, End::Whole)),
+            RESET if frame.payload == b"r" && exchange.response.is_some() => {
+                return wrong("it is refused and answered");
+            }
+            RESET if frame.payload == b"r" => exchange.end = Some((now, End::Refused)),
+            RESET if frame.payload == b"x" => exchange.end = Some((now, End::Cut)),
+            _ => return wrong("an unknown frame"),
+        }
+        self.may_begin_at = now + self.thinks;
+        self.shared.trace(|| format!("peer {}: request {id} ends: {:?}", self.peer, self.all[index].end));
+        Ok(())
+    }
+}
+
+/// Number of an exchange on its connection.
+fn stream_of(index: usize) -> u32 {
+    u32::try_from(index + 1).expect("a peer has few exchanges")
+}
+
+pub(crate) fn plan_of(world: &Plan, id: usize) -> ExchangePlan {
+    world.requests[id].exchange.expect("the world is multiplexed")
+}
+
+/// Whether the head of a request is malformed.
+pub(crate) fn is_garbage(world: &Plan, id: usize) -> bool {
+    matches!(world.requests[id].garbage, Some(Garbage::Head(_)))
+}
