@@ -1,9 +1,7 @@
 //! The measured values are right, where the right ones can be calculated. Time is virtual and random choices are
 //! seeded, so every run gives the same values.
 
-mod common;
-
-use common::{Answering, MS, SECOND, Server, nanos, ok, plan, quantile, run, run_until};
+use crate::common::{Answering, MS, SECOND, Server, nanos, ok, plan, quantile, run, run_until};
 use load::Nanos;
 use serde_json::json;
 

@@ -1,8 +1,8 @@
 //! Failures of the server are classified, and no run hangs. Time is virtual.
 
-mod common;
-
-use common::{Answering, Connecting, MS, SECOND, Say, Server, error, errors, ok, plan, quantile, run, run_until, say};
+use crate::common::{
+    Answering, Connecting, MS, SECOND, Say, Server, error, errors, ok, plan, quantile, run, run_until, say,
+};
 use load::result::Ended;
 use load::{Measured, Nanos};
 use rustix::io::Errno;

@@ -1,8 +1,6 @@
 //! Responses of all kinds in all pieces, connections kept and closed, and the bytes of requests.
 
-mod common;
-
-use common::{Answering, MS, Say, error, errors, ok, plan, quantile, run, say};
+use crate::common::{Answering, MS, Say, error, errors, ok, plan, quantile, run, say};
 use load::{Answer, Answers, Nanos, Wanted};
 use serde_json::{Value, json};
 use std::cell::RefCell;

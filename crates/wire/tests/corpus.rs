@@ -592,7 +592,7 @@ fn guard_page_kills_a_process_that_reads_it() {
         unreachable!("the guard page was read as {byte}");
     }
     let status = std::process::Command::new(std::env::current_exe().expect("tests know their file"))
-        .args(["--exact", "guard_page_kills_a_process_that_reads_it", "--test-threads=1"])
+        .args(["--exact", "corpus::guard_page_kills_a_process_that_reads_it", "--test-threads=1"])
         .env(MARK, "1")
         .stdout(std::process::Stdio::null())
         .stderr(std::process::Stdio::null())

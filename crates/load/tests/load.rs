@@ -1,0 +1,8 @@
+//! Tests of the load generator, in one binary, because linking is what takes long.
+
+mod accuracy;
+mod common;
+mod failures;
+mod null;
+mod protocol;
+mod sockets;

@@ -1,0 +1,11 @@
+//! Tests of the protocols from outside, in one binary, because linking is what takes long.
+
+mod corpus;
+mod faults;
+mod forwarded;
+mod gateways;
+mod glance;
+mod pair;
+mod proxy;
+mod repeat;
+mod sender;
