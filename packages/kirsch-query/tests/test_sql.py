@@ -12,7 +12,7 @@ import pytest
 import sqlalchemy as sa
 from sqlalchemy import orm
 
-from kirsch_query import QueryError, Refused, where
+from kirsch_query import QueryError, Refused, recall, where
 from models import Colour, Owner, Thing, insert, wipe
 
 
@@ -171,6 +171,19 @@ def test_no_value_is_ever_printed_into_sql(session: orm.Session) -> None:
             found = session.scalars(sa.select(Thing).where(query.clause(Thing)).order_by(Thing.id)).all()
             assert found == [*query.filter(things)], (name, value)
             assert seen == plain.setdefault(name, list(seen)), "the text is the same whatever the value is"
+    value = "harmless"
+    explained = where(lambda x: x.t == value or x.s.startswith(value)).explain(Thing).sql
+    for value in INJECTIONS:
+        small, by_hand = where(lambda x: x.t == value or x.s.startswith(value)), sa.text("thing.t <> :other")
+        statement = sa.select(Thing).where(small.clause(Thing), by_hand.bindparams(other=value))
+        assert session.scalars(statement.order_by(Thing.id)).all() == [x for x in small.filter(things) if x.t != value]
+        seen.clear()
+        assert set(recall(session, Thing, small, order=lambda x: (x.s == value, x.id), limit=30)) == {
+            *small.filter(things)
+        }
+        assert len(set(seen)) == 1
+        assert seen[0] == plain.setdefault("recall", seen[0])
+        assert small.explain(Thing).sql == explained
     hostile = where('lambda x: x.t == "\'; --" or "\'; --" in x.t')
     session.scalars(sa.select(Thing).where(hostile.clause(Thing))).all()
     assert "; --" not in seen[-1]
@@ -198,8 +211,14 @@ def test_an_index_serves_equal_text_and_primary_keys(session: orm.Session) -> No
         )
     )
     session.commit()
-    plan = str(where(lambda x: x.s == "text 7").explain(Thing, engine=session.get_bind()))
-    assert "ix_thing_s" in plan
+    found = where(lambda x: x.s == "text 7").explain(Thing, engine=session.get_bind())
+    assert found.indexes == ["ix_thing_s"]
+    assert "indexes: ix_thing_s" in str(found)
+    middle = session.scalars(sa.select(Thing.id)).all()[1000]
+    assert len(where(lambda x: x.id == middle).explain(Thing, engine=session.get_bind()).indexes) == 1
+    nothing = where(lambda x: x.j % 7 == 3).explain(Thing, engine=session.get_bind())
+    assert nothing.indexes == []
+    assert "none serves it" in str(nothing)
 
 
 def test_explain_shows_sql_values_additions_and_refusals() -> None:

@@ -26,7 +26,7 @@ from sqlalchemy.sql.selectable import AliasedReturnsRows, Join
 from . import sql
 from .emit import Checked, dialect_name
 from .errors import Refused
-from .scope import ABSENT, Scope, constant
+from .scope import ABSENT, Scope, Space, constant
 from .trace import Trace
 
 if TYPE_CHECKING:
@@ -104,7 +104,7 @@ def _getter(node: ast.expr, source: Source) -> Getter | None:
 class _Expected:
     """A read, without the value that it had: what another value must have in common with it, and what it fills."""
 
-    __slots__ = ("claims", "get", "last", "leaf", "node", "pin", "type")
+    __slots__ = ("claims", "get", "last", "leaf", "node", "pin", "scope", "type")
 
     def __init__(self, read: Read, pin: Any, source: Source) -> None:
         self.node = read.node
@@ -113,10 +113,12 @@ class _Expected:
         self.pin = pin
         self.claims = tuple(read.claims)
         self.get = _getter(read.node, source)
+        self.scope = Scope(source, Space({}, {}), {})
+        """Where a value that is refused stands; no name is read in it."""
         self.last: tuple[Any, list[Any]] = (_UNKNOWN, [])
         """The last value of a type that cannot change, and what the parameters have for it."""
 
-    def values(self, value: Any, scope: Callable[[], Scope]) -> list[Any] | None:
+    def values(self, value: Any) -> list[Any] | None:
         """What the parameters have for another value; None where the clause would be another one."""
         last, found = self.last
         if last is value:
@@ -126,7 +128,7 @@ class _Expected:
         found = []
         for shape, binds, binder in self.claims:
             try:
-                new_shape, pairs = binder(_VALUES, value, scope())
+                new_shape, pairs = binder(_VALUES, value, self.scope)
             except Refused:
                 return None
             if new_shape != shape or len(pairs) != len(binds):
@@ -196,19 +198,12 @@ class Template:
         """
         found: list[Any] = []
         for read in self.reads:
-            at = read.leaf
-            leaf = leaves[at]
-
-            def scope(at: int = at, leaf: Leaf = leaf) -> Scope:
-                made = scopes[at]
-                if made is None:
-                    made = scopes[at] = leaf.scope({})
-                return made
-
+            leaf = leaves[read.leaf]
             value = _UNKNOWN if read.get is None else read.get(leaf)
             if value is _UNKNOWN:
-                value = constant(read.node, scope())
-            values = read.values(value, scope)
+                scope = scopes[read.leaf] = scopes[read.leaf] or leaf.scope({})
+                value = constant(read.node, scope)
+            values = read.values(value)
             if values is None:
                 return None
             found += values

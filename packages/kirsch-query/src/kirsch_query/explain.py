@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -30,7 +31,9 @@ class Explanation:
     refused: dict[str, list[Refused]] = field(default_factory=dict)
     """Why it is not exact, on each database where it is not."""
     plan: list[str] = field(default_factory=list)
-    """What the engine's EXPLAIN says, which names the indexes that serve it."""
+    """What the engine's EXPLAIN says."""
+    indexes: list[str] = field(default_factory=list)
+    """The indexes of the models' tables that the plan names."""
 
     def __str__(self) -> str:
         lines = [self.query]
@@ -49,6 +52,7 @@ class Explanation:
                 lines += ["", f"refused on {name}:", *(f"  {line}" for line in str(reason).splitlines())]
         if self.plan:
             lines += ["", "plan:", *(f"  {line}" for line in self.plan)]
+            lines += ["", f"indexes: {', '.join(self.indexes) or 'none serves it'}"]
         return "\n".join(lines)
 
 
@@ -81,6 +85,22 @@ def explain(query: Query, models: tuple[Any, ...], engine: Any) -> Explanation:
         found.values = dict(compiled.params)
         if engine is not None:
             found.plan = _plan(engine, name, compiled)
+            found.indexes = _indexes(engine, models, found.plan)
+    return found
+
+
+def _indexes(engine: Any, models: tuple[Any, ...], plan: list[str]) -> list[str]:
+    """Which indexes of the models' tables a plan names, as the database has them."""
+    words = set(re.findall(r"\w+", " ".join(plan)))
+    inspector = sa.inspect(engine)
+    found = []
+    for table in dict.fromkeys(sa.inspect(model).selectable for model in models):
+        if isinstance(table, sa.Table):
+            names = [each["name"] for each in inspector.get_indexes(table.name, table.schema)]
+            names.append(inspector.get_pk_constraint(table.name, table.schema)["name"])
+            found += sorted(each for each in names if each in words)
+    if any("USING INTEGER PRIMARY KEY" in line or "key PRIMARY" in line for line in plan):
+        found.append("primary key")  # SQLite has none of its own for it, and MariaDB gives it no name
     return found
 
 
