@@ -300,3 +300,66 @@ fn a_head_longer_than_a_record_is_written_in_several() {
     assert!(rest.is_empty() && head.len() > 160_000);
     assert!(head.starts_with(b"Status: 200 OK\r\nX-Long: xxx") && head.ends_with(b"\r\nContent-Length: 3\r\n\r\n"));
 }
+
+/// Changes a case a little, or joins two.
+fn mutated(cases: &[Vec<u8>], random: &mut impl FnMut(usize) -> usize) -> Vec<u8> {
+    let mut bytes = cases[random(cases.len())].clone();
+    for _ in 0..=random(4) {
+        let at = random(bytes.len() + 1);
+        match random(6) {
+            0 if at < bytes.len() => bytes[at] = u8::try_from(random(256)).expect("below 256"),
+            1 if at < bytes.len() => bytes[at] ^= 1 << random(8),
+            2 => bytes.truncate(at),
+            3 => bytes.insert(at, [0, 1, 5, 127, 128, 255][random(6)]),
+            4 if at < bytes.len() => {
+                bytes.drain(at..(at + 1 + random(16)).min(bytes.len()));
+            }
+            _ => {
+                let other = &cases[random(cases.len())];
+                let start = random(other.len() + 1);
+                bytes.extend_from_slice(&other[start..]);
+            }
+        }
+    }
+    bytes
+}
+
+/// `KIRSCH_FUZZ_CASES` sets their number. Nothing panics, memory is bounded, and what is read does not depend on cuts.
+#[test]
+fn mutated_cases_are_read_alike_however_they_are_cut() {
+    let number = |name: &str, default: u64| {
+        std::env::var(name).map_or(default, |text| text.parse().unwrap_or_else(|_| panic!("{name} is a number")))
+    };
+    let (count, seed) = (number("KIRSCH_FUZZ_CASES", 20_000), number("KIRSCH_SEED", 0x5eed));
+    let mut state: u64 = seed | 1;
+    let mut random = |below: usize| {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        usize::try_from(state % below as u64).expect("it is below a usize")
+    };
+    let kinds = ["fastcgi", "uwsgi", "scgi"];
+    // Large cases show limits, and are slow.
+    let corpus =
+        kinds.map(|kind| cases(kind).into_iter().map(|case| case.1).filter(|bytes| bytes.len() < 2000).collect());
+    let corpus: [Vec<Vec<u8>>; 3] = corpus;
+    let tight = Limits { request_line: 40, fields: 3, field_line: 32, head: 80, body: 24 };
+    for nth in 0..count {
+        let kind = random(3);
+        let bytes = mutated(&corpus[kind], &mut random);
+        let limits = if random(2) == 0 { &tight } else { &Limits::default() };
+        let mut cuts: Vec<usize> = (0..=random(4)).map(|_| random(bytes.len() + 1)).collect();
+        cuts.sort_unstable();
+        let normal = |mut outcome: Outcome| {
+            for request in &mut outcome.requests {
+                // How much of a body has come before a rule is broken depends on the cuts.
+                if request.fault.is_some() || outcome.end.is_some() {
+                    request.body.clear();
+                }
+            }
+            outcome
+        };
+        let (whole, cut) = (read(kinds[kind], &bytes, &[], limits), read(kinds[kind], &bytes, &cuts, limits));
+        assert_eq!(normal(whole), normal(cut), "{} {bytes:?} cut at {cuts:?}, case {nth} of seed {seed}", kinds[kind]);
+    }
+}
