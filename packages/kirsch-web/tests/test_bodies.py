@@ -324,7 +324,7 @@ def test_cookies_are_those_that_werkzeug_reads() -> None:
             value = "".join(rng.choice(octets) for _ in range(rng.randrange(6)))
             pairs.append((name, f'"{value}"' if rng.random() < 0.2 else value))
         field = "; ".join(f"{' ' * rng.randrange(2)}{name}={value}{' ' * rng.randrange(2)}" for name, value in pairs)
-        theirs = {}
+        theirs: dict[str, str] = {}
         for name, value in parse_cookie(field).items(multi=True):
             theirs.setdefault(name, value)
         where = f"seed {seed}: {field!r}"

@@ -1,0 +1,49 @@
+"""What importing kirsch_web loads, and in which order its files can be read."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from graphlib import TopologicalSorter
+from pathlib import Path
+
+SOURCE = Path(__file__).resolve().parent.parent / "src" / "kirsch_web"
+
+
+def loaded_with(path: Path) -> set[str]:
+    """The files of the package that are loaded with a file: not those that functions import, or type checkers."""
+    found: set[str] = set()
+    for node in ast.parse(path.read_text("utf-8")).body:
+        if isinstance(node, ast.ImportFrom) and node.module is not None and node.module.startswith("kirsch_web"):
+            name = node.module.partition(".")[2]
+            names = [name] if name else [each.name for each in node.names]
+            found.update(each for each in names if (SOURCE / f"{each}.py").exists())
+    return found
+
+
+def test_no_files_load_each_other_in_a_circle() -> None:
+    files = {path.stem: loaded_with(path) for path in SOURCE.glob("*.py") if path.stem != "__init__"}
+    order = list(TopologicalSorter(files).static_order())  # CycleError names the files of a circle
+    assert set(order) == set(files)
+
+
+def test_importing_the_package_loads_only_what_most_applications_use() -> None:
+    code = "import sys; before = set(sys.modules); import kirsch_web; print(*sorted(set(sys.modules) - before))"
+    loaded = set(
+        subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout.split()
+    )
+    late = {"sessions", "protect", "files", "sse", "multipart", "openapi", "explain", "testing", "stages", "compress"}
+    assert not {f"kirsch_web.{name}" for name in late} & loaded
+    assert not {"inspect", "dataclasses", "json", "logging", "asyncio", "http", "email"} & loaded
+
+
+def test_the_package_needs_no_other_distribution() -> None:
+    for path in SOURCE.glob("*.py"):
+        for node in ast.parse(path.read_text("utf-8")).body:
+            names = [each.name for each in node.names] if isinstance(node, ast.Import) else []
+            names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+            for name in names:
+                top = name.partition(".")[0]
+                known = top in sys.stdlib_module_names or top == "kirsch_web"
+                assert known or (path.stem, top) == ("commands", "kirsch"), f"{path.name} imports {name}"
