@@ -50,8 +50,9 @@ impl Sweep {
         true
     }
 
-    pub(crate) fn due(&self) -> Option<Millis> {
-        (self.due != Millis::MAX).then_some(self.due)
+    /// When the next sweep is due; `Millis::MAX` for never.
+    pub(crate) fn due(&self) -> Millis {
+        self.due
     }
 
     /// Whether a sweep is due at `now`.
@@ -163,9 +164,9 @@ mod tests {
         sweep.note(5_000);
         sweep.note(5_050);
         sweep.note(9_000);
-        assert_eq!(sweep.due(), Some(5_100));
+        assert_eq!(sweep.due(), 5_100);
         assert!(!sweep.begin(5_099));
         assert!(sweep.begin(5_100));
-        assert_eq!(sweep.due(), None);
+        assert_eq!(sweep.due(), Millis::MAX);
     }
 }

@@ -21,7 +21,7 @@ use crate::app::{App, CallId, Report, Ticket, Work};
 use crate::config::{Config, READ_BUFFER};
 use crate::connection::{Connection, NextAction, panic_message};
 use crate::context::EngineContext;
-use crate::deadline::Now;
+use crate::deadline::{Millis, Now};
 use crate::net::{Local, Net, Readiness};
 use crate::observe::Observer;
 use crate::protocol::Protocol;
@@ -114,8 +114,7 @@ impl<A: App> Engine<A> {
     #[must_use]
     pub fn due(&self) -> Option<Duration> {
         let has_room = self.queue.has_awaiting_room() && self.context.queued < self.context.config.queue;
-        let must_poll = self.round.has_more()
-            || self.has_ready()
+        let must_poll = self.must_go_on()
             || self.acceptor.is_due()
             || has_room
             || self.stopping.needs_poll()
@@ -124,9 +123,27 @@ impl<A: App> Engine<A> {
         if must_poll {
             return Some(Duration::ZERO);
         }
-        let times = [self.context.sweep.due(), self.stopping.cut_at(), self.acceptor.resumes_at()];
-        let due = times.into_iter().flatten().min().map(|due| self.clock.monotonic(due));
-        due.into_iter().chain(self.acceptor.looks_again_at()).min()
+        let due = self.context.sweep.due().min(self.stopping.cut_at()).min(self.acceptor.resumes_at());
+        let due = (due != Millis::MAX).then(|| self.clock.monotonic(due));
+        match self.acceptor.looks_again_at() {
+            Some(look) => Some(due.map_or(look, |due| due.min(look))),
+            None => due,
+        }
+    }
+
+    /// Whether connections or calls have something to do.
+    fn must_go_on(&self) -> bool {
+        self.round.has_more() || self.has_ready()
+    }
+
+    /// Whether a round would find nothing to do: no event has come, and no time is up.
+    fn is_idle(&self) -> bool {
+        !self.must_go_on()
+            && self.queue.is_empty()
+            && !self.queue.has_awaiting_room()
+            && self.acceptor.is_idle()
+            && !self.stopping.is_stopping()
+            && !self.context.sweep.is_due(self.clock.events_at())
     }
 
     /// Does what is ready, and what is due, until there is work for the application, or nothing is left to do: `None`.
@@ -143,27 +160,26 @@ impl<A: App> Engine<A> {
         if !self.stale_deadlines.is_empty() {
             self.stale_deadlines.set(&mut self.connections, &mut self.context);
         }
+        if may_call && let Some(work) = self.queue.pop_ready() {
+            // The usual beginning of a pipelined request: the call before it has made it ready.
+            return Some(self.begin_work(work));
+        }
+        if self.is_idle() {
+            // The usual end of a request: its thread looks whether it can wait.
+            self.acceptor.note_round(self.clock.latest());
+            self.end_poll();
+            return None;
+        }
         self.round.begin_if_over(&mut self.context.meter);
         loop {
             if let Some(work) = self.take_work(app, may_call) {
-                self.context.statistics.requests += u64::from(matches!(work, Work::Call(..)));
-                self.context.statistics.running += u64::from(!matches!(work, Work::Abandon(_)));
-                if self.is_round_empty() {
-                    // No poll has to come for the rest of it.
-                    self.round.end(&mut self.context.meter);
-                }
-                self.round.set_idle(false);
-                self.publish_state();
-                return Some(work);
+                return Some(self.begin_work(work));
             }
             if self.round.is_over() {
-                self.round.set_idle(true);
-                self.context.round += 1;
-                // Connections may have been closed since.
-                self.publish_state();
+                self.end_poll();
                 return None;
             }
-            self.context.is_full = !may_call && self.context.queued >= self.context.config.queue;
+            self.set_full();
             // A connection that waited for room comes before all others.
             if !self.context.is_full
                 && let Some(slot) = self.queue.pop_awaiting_room()
@@ -173,6 +189,35 @@ impl<A: App> Engine<A> {
                 self.go_on(app);
             }
         }
+    }
+
+    /// The poll returns `work`.
+    #[inline]
+    fn begin_work(&mut self, work: Work<A>) -> Work<A> {
+        self.context.statistics.requests += u64::from(matches!(work, Work::Call(..)));
+        self.context.statistics.running += u64::from(!matches!(work, Work::Abandon(_)));
+        if !self.round.is_over() && self.is_round_empty() {
+            // No poll has to come for the rest of it.
+            self.round.end(&mut self.context.meter);
+        }
+        self.round.set_idle(false);
+        self.publish_state();
+        work
+    }
+
+    /// Nothing is left to do.
+    fn end_poll(&mut self) {
+        self.set_full();
+        self.round.set_idle(true);
+        self.context.round += 1;
+        // Connections may have been closed since the poll began.
+        self.publish_state();
+    }
+
+    /// Notes whether a request that comes now could not even wait.
+    fn set_full(&mut self) {
+        let context = &mut self.context;
+        context.is_full = !context.may_call && context.queued >= context.config.queue;
     }
 
     /// Reads from a connection that waited for room. If there is a request it is queued even if a thread could call the

@@ -73,9 +73,14 @@ impl<N: Net> Acceptor<N> {
         self.paused_until.is_none() && self.is_ready()
     }
 
-    /// When a pause ends.
-    pub(super) fn resumes_at(&self) -> Option<Millis> {
-        self.paused_until
+    /// When a pause ends; `Millis::MAX` without one.
+    pub(super) fn resumes_at(&self) -> Millis {
+        self.paused_until.unwrap_or(Millis::MAX)
+    }
+
+    /// Whether nothing is to be accepted, and nothing but an event or another engine will change that.
+    pub(super) fn is_idle(&self) -> bool {
+        self.paused_until.is_none() && !self.is_ready()
     }
 
     /// When to look what became of a connection that was left to another engine.

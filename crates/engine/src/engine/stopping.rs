@@ -42,13 +42,11 @@ impl Stopping {
         matches!(self, Self::Requested { .. } | Self::Emptying { .. } | Self::Finishing { must_hurry: true, .. })
     }
 
-    /// When the connections that are left are cut.
-    pub(super) fn cut_at(self) -> Option<Millis> {
+    /// When the connections that are left are cut; `Millis::MAX` for never.
+    pub(super) fn cut_at(self) -> Millis {
         match self {
-            Self::Requested { cut_at } | Self::Emptying { cut_at } | Self::Finishing { cut_at, .. } => {
-                (cut_at != Millis::MAX).then_some(cut_at)
-            }
-            Self::Running | Self::Cut => None,
+            Self::Requested { cut_at } | Self::Emptying { cut_at } | Self::Finishing { cut_at, .. } => cut_at,
+            Self::Running | Self::Cut => Millis::MAX,
         }
     }
 

@@ -122,7 +122,8 @@ impl Draft {
         if !is_value(reason) {
             return Err(Misuse::ReasonInvalid);
         }
-        let code = [hundreds, tens, ones].iter().fold(0, |code, &&digit| code * 10 + u16::from(digit - b'0'));
+        let digit = |byte: &u8| u16::from(byte - b'0');
+        let code = digit(hundreds) * 100 + digit(tens) * 10 + digit(ones);
         match code {
             0..100 => return Err(Misuse::StatusMalformed),
             100..200 => return Err(Misuse::StatusInformational),
@@ -159,7 +160,8 @@ impl Draft {
     /// Looks at a field that could be of interest to the server; whether it is to be written as it is.
     fn note(&mut self, name: &[u8], value: &[u8]) -> Result<bool, Misuse> {
         let is = |known: &[u8]| name.eq_ignore_ascii_case(known);
-        if is(b"content-length") {
+        // Most applications write it so, and an exact comparison is cheaper.
+        if name == b"Content-Length" || is(b"content-length") {
             let length = decimal(value.trim_ascii()).ok_or(Misuse::ContentLengthInvalid)?;
             if self.content_length.replace(length).is_some() {
                 return Err(Misuse::ContentLengthRepeated);
