@@ -22,6 +22,9 @@
 //! continued. `LOOM_MAX_PREEMPTIONS=3` tries more and takes much longer, above all for models with ticks. Two limits of
 //! loom: its condition variables have no spurious wake-ups, and a `try_lock` that is pending while another thread takes
 //! the lock waits instead of failing. It fails in executions in which it comes later.
+//!
+//! The file is long because each model is a table of calls and events that is read together with the work source and the
+//! threads that perform it.
 
 use super::predictor::{ALL, MIN_BLOCK};
 use super::{Scheduler, Threads, WorkSource};

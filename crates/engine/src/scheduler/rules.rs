@@ -4,6 +4,9 @@
 //! [`Scheduler`](super::Scheduler) applies them to real threads, the simulator to simulated ones. A thread asks
 //! [`decide`](Rules::decide) for its next action and performs it. An action that takes time has one method for its
 //! beginning and one for its end; between the two, other threads may use the rules.
+//!
+//! The file is long because all rules read and change the same few counters: which thread is notified depends on who
+//! runs, waits, leads and arrives. Apart, each would need all of them.
 
 use super::WorkSource;
 use super::predictor::{BlockingPredictor, Prediction, RouteKey};
