@@ -3,6 +3,8 @@
 //!
 //! The kinds of trouble of a world are drawn first (*swarm testing*): a world with all of them at once would hide what
 //! shows only where most things go well.
+//!
+//! The file is long, because it is one sequence of draws: what is drawn later depends on what was drawn before.
 
 use crate::clock::{MILLI, Micros, SECOND};
 use crate::net::Conditions;
