@@ -98,8 +98,6 @@ engine.thread_manager = _plugins.ThreadManager(engine)
 engine.thread_manager.subscribe()
 engine.signal_handler = _plugins.SignalHandler(engine)
 engine.autoreload = _plugins.Autoreloader(engine)
-for _channel in ("before_request", "after_request"):
-    engine.listeners.setdefault(_channel, [])
 engine.subscribe("log", lambda msg, level: log(msg, "ENGINE", severity=level))
 engine.subscribe("graceful", log.reopen_files)
 

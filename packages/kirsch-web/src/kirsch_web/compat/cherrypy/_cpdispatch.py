@@ -226,7 +226,7 @@ def _merged(trail: Any, full: list[str]) -> dict[str, Any]:
 
 def _decoded(vpath: list[str]) -> list[str]:
     """The segments with the slashes that the path had as %2F."""
-    return [each.replace("%2F", "/") for each in vpath]
+    return [each.replace("%2F", "/") for each in vpath] if vpath else vpath
 
 
 class MethodDispatcher(Dispatcher):

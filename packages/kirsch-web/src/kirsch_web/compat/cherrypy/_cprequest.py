@@ -8,6 +8,7 @@ configuration is equal.
 from __future__ import annotations
 
 import functools
+import re
 import time
 import uuid
 from http.cookies import CookieError, SimpleCookie
@@ -112,6 +113,8 @@ class HookMap(dict[str, list[Hook]]):
         return f"HookMap(points={list(self)!r})"
 
 
+_no_hooks = functools.partial(dict.__new__, HookMap)
+
 # Handlers of the namespaces of a request's configuration. _Plan compiles these; a program may replace them.
 
 
@@ -185,7 +188,7 @@ class _Plan:
             hooks.sort()
 
     def run(self, request: Request) -> None:
-        request._planned, request._toolmaps = self.toolmaps, None
+        request._planned = self.toolmaps
         present = request.hooks
         for point, hooks in self.hooks.items():
             present[point] = present[point] + hooks if point in present else hooks.copy()
@@ -233,7 +236,7 @@ class Request:
     _planned: Any = None
     config: Any = None
     is_index: bool | None = None
-    hooks: Any = HookMap(hookpoints)
+    hooks: Any = HookMap()
     error_response: Any = HTTPError(500).set_response
     error_page: dict[Any, Any] = {}  # noqa: RUF012
     show_tracebacks = True
@@ -253,11 +256,13 @@ class Request:
     ) -> None:
         self.local = local_host
         self.remote = remote_host
-        self.scheme = scheme
-        self.server_protocol = server_protocol
+        if scheme != "http":
+            self.scheme = scheme
+        if server_protocol != "HTTP/1.1":
+            self.server_protocol = server_protocol
         kind = type(self)
         self.error_page = dict(kind.error_page)
-        self.hooks = HookMap({point: list(hooks) for point, hooks in kind.hooks.items() if hooks})
+        self.hooks = kind.hooks.copy() if kind.hooks else _no_hooks()
         self.params = {}
 
     @property
@@ -319,13 +324,14 @@ class Request:
         try:
             self.method = method
             path = path or "/"
-            self.query_string = query_string or ""
-            self.protocol = min(httputil.protocol_from_http(req_protocol), _protocol(self.server_protocol))
+            if query_string:
+                self.query_string = query_string
+            self.protocol = min(_protocol(req_protocol), _protocol(self.server_protocol))
             response.headers.protocol = self.protocol
             url = path + "?" + query_string if query_string else path
             self.request_line = f"{method} {url} {req_protocol}"
             self.header_list = headers if isinstance(headers, list) else list(headers)
-            self.headers = httputil.HeaderMap()
+            self.headers = httputil.empty_map()
             self.rfile = rfile
             self.script_name = self.app.script_name
             self.path_info = path[len(self.script_name.rstrip("/")) :]
@@ -364,12 +370,10 @@ class Request:
                         hooks.run("on_start_resource")
                     self.stage = "process_query_string"
                     self.process_query_string()
-                    if self.process_request_body and self.method not in self.methods_with_bodies:
-                        self.process_request_body = False
                     self.stage = "before_request_body"
                     if "before_request_body" in hooks:
                         hooks.run("before_request_body")
-                    if self.process_request_body:
+                    if self.process_request_body and self.method in self.methods_with_bodies:
                         self.body.process()
                     self.stage = "before_handler"
                     if "before_handler" in hooks:
@@ -402,7 +406,9 @@ class Request:
         handler = self.handler
         key = getattr(handler, "callable", handler)
         key = getattr(key, "__func__", None) or type(key)
-        plans = self.app._plans.setdefault(key, [])
+        plans = self.app._plans.get(key)
+        if plans is None:
+            plans = self.app._plans.setdefault(key, [])
         config = self.config
         for plan in plans:
             if plan.config == config and plan.generation == reprconf.NamespaceSet.generation:
@@ -431,17 +437,17 @@ class Request:
         """Read ``header_list`` into ``headers`` and ``cookie``."""
         headers = self.headers
         put = dict.__setitem__
-        if getattr(self.header_list, "encoded", True):
+        if not getattr(self.header_list, "plain", False):
             for name, value in self.header_list:
                 put(headers, httputil._title(name), _decoded(value) if "=?" in value else value)
         else:  # the usual case: the names are ready, and no value is encoded
             dict.update(headers, self.header_list)
-        if "Cookie" in headers:
+        if dict.__contains__(headers, "Cookie"):
             try:
                 self.cookie.load(headers["Cookie"])
             except CookieError as error:
                 raise HTTPError(400, str(error)) from None
-        host = headers.get("Host")
+        host = dict.get(headers, "Host")
         if host is None:
             if self.protocol >= (1, 1):
                 raise HTTPError(400, "HTTP/1.1 requires a 'Host' request header.")
@@ -475,8 +481,11 @@ _protocols: dict[str, tuple[int, int]] = {"HTTP/1.1": (1, 1), "HTTP/1.0": (1, 0)
 
 
 def _protocol(text: str) -> tuple[int, int]:
+    """The version that a text such as HTTP/1.1 stands for."""
     found = _protocols.get(text)
-    return httputil.protocol_from_http(text) if found is None else found
+    if found is None:
+        found = httputil.protocol_from_http(text) if re.fullmatch("HTTP/[0-9][.][0-9]", text) else (1, 1)
+    return found
 
 
 def _decoded(value: str) -> str:
@@ -526,7 +535,7 @@ class Response:
         self.status = None
         self._body = []
         self.time = time.time()
-        self.headers = headers = httputil.HeaderMap()
+        self.headers = headers = httputil.empty_map()
         put = dict.__setitem__
         put(headers, "Content-Type", "text/html")
         put(headers, "Server", _server_name)

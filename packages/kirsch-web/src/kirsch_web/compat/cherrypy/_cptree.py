@@ -78,17 +78,20 @@ class Application:
         request = self.request_class(local, remote, scheme, sproto)
         request.app = self
         for name, toolbox in self.toolboxes.items():
-            request.namespaces[name] = toolbox
+            if request.namespaces.get(name) is not toolbox:
+                request.namespaces[name] = toolbox
         response = self.response_class()
         _local.serving.load(request, response)
         bus.publish("acquire_thread")
-        bus.publish("before_request")
+        if bus.listeners["before_request"]:
+            bus.publish("before_request")
         return request, response
 
     def release_serving(self) -> None:
         """End the current request."""
         current = _local.current()
-        bus.publish("after_request")
+        if bus.listeners["after_request"]:
+            bus.publish("after_request")
         try:
             current.request.close()
         except Exception:  # noqa: BLE001 - a response that is sent already cannot tell of it

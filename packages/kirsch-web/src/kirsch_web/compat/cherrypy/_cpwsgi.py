@@ -188,23 +188,25 @@ class AppResponse:
         get = environ.get
         local = httputil.Host("", int(get("SERVER_PORT") or -1), get("SERVER_NAME", ""))
         remote = httputil.Host(get("REMOTE_ADDR") or "", int(get("REMOTE_PORT") or -1), get("REMOTE_HOST") or "")
-        scheme = get("wsgi.url_scheme", "http")
-        protocol = get("ACTUAL_SERVER_PROTOCOL") or get("SERVER_PROTOCOL", "HTTP/1.1")
-        protocol = protocol if protocol[5:6].isdigit() and protocol[7:8].isdigit() else "HTTP/1.1"
-        request, response = self.cpapp.get_serving(local, remote, scheme, protocol)
+        named = get("SERVER_PROTOCOL", "HTTP/1.1")
+        actual = get("ACTUAL_SERVER_PROTOCOL") or named
+        request, response = self.cpapp.get_serving(local, remote, environ["wsgi.url_scheme"], actual)
         self.request, self.response_object = request, response
-        request.login = get("LOGON_USER") or get("REMOTE_USER") or None
-        request.multithread = environ["wsgi.multithread"]
-        request.multiprocess = environ["wsgi.multiprocess"]
+        # What is the class's default is not set: an object of more than 30 attributes costs CPython twice as much.
+        if login := get("LOGON_USER") or get("REMOTE_USER"):
+            request.login = login
+        if not environ["wsgi.multithread"]:
+            request.multithread = False
+        if environ["wsgi.multiprocess"]:
+            request.multiprocess = True
         request.wsgi_environ = environ
-        request.prev = get("cherrypy.previous_request")
+        if "cherrypy.previous_request" in environ:
+            request.prev = environ["cherrypy.previous_request"]
         path = (get("SCRIPT_NAME") or "") + (get("PATH_INFO") or "")
         query = get("QUERY_STRING") or ""
         if not (path.isascii() and query.isascii()):
             encoding = self.cpapp.find_config(get("PATH_INFO") or "/", "request.uri_encoding", "utf-8")
             path, query = _recoded(path, encoding), _recoded(query, encoding)
-        named = get("SERVER_PROTOCOL", protocol)
-        named = named if named[5:6].isdigit() and named[7:8].isdigit() else protocol
         request.run(
             environ["REQUEST_METHOD"], path, query, named, self.translate_headers(environ), environ["wsgi.input"]
         )
@@ -212,29 +214,34 @@ class AppResponse:
     @staticmethod
     def translate_headers(environ: dict[str, Any]) -> list[tuple[str, str]]:
         """The header fields of the environ, by their names in HTTP."""
-        found = Fields()
-        known = _names.get
-        for key, value in environ.items():
-            name = known(key)
-            if name is None:
-                if key[:5] != "HTTP_":
-                    continue
-                name = key[5:].replace("_", "-").title()
-                if len(_names) < 500:  # a client may send any name
-                    _names[key] = name
-            elif not value and key[:5] != "HTTP_":
-                continue  # an empty CONTENT_TYPE or CONTENT_LENGTH stands for none
-            if "=?" in value:
-                found.encoded = True
-            found.append((name, value))
-        return found
+        keys = tuple(environ)
+        known = _layouts.get(keys)
+        if known is None:
+            known = _layout(keys)
+        found = [(name, environ[key]) for key, name in known]
+        if known and known[-1][1].startswith("Content-"):
+            # An empty CONTENT_TYPE or CONTENT_LENGTH stands for none.
+            found = [field for field in found if field[1] or not field[0].startswith("Content-")]
+        return found if "=?" in "\n".join([value for _, value in found]) else Plain(found)
 
 
-class Fields(list[tuple[str, str]]):
-    """Header fields whose names are written Like-This already."""
+def _layout(keys: tuple[str, ...]) -> list[tuple[str, str]]:
+    """The keys that are header fields, with their names; requests of one client have the same ones."""
+    fields = [(key, key[5:].replace("_", "-").title()) for key in keys if key.startswith("HTTP_")]
+    fields += [(key, name) for key, name in _names.items() if key in keys]
+    if len(_layouts) >= 100:  # a client may send any names
+        _layouts.clear()
+    _layouts[keys] = fields
+    return fields
 
-    encoded = False
-    """Whether a value may have words encoded as RFC 2047 says."""
+
+_layouts: dict[tuple[str, ...], list[tuple[str, str]]] = {}
+
+
+class Plain(list[tuple[str, str]]):
+    """Header fields whose names are written Like-This already, and no value of which has encoded words."""
+
+    plain = True
 
 
 def _recoded(text: str, encoding: str) -> str:

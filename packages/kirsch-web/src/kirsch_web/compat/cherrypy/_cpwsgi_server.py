@@ -5,6 +5,7 @@ Programs in production are better served by the command, ``kirsch module:applica
 
 from __future__ import annotations
 
+import importlib.util
 import threading
 from typing import Any
 
@@ -57,17 +58,14 @@ class CPWSGIServer:
 
 
 def _backend(server: CPWSGIServer) -> Any:
-    try:
-        import kirsch  # noqa: F401
-    except ImportError:
-        pass
-    else:
-        return _Kirsch(server)
-    try:
-        import cheroot.wsgi  # noqa: F401
-    except ImportError:
-        return _Wsgiref(server)
-    return _Cheroot(server)
+    tls = bool(server.server_adapter.ssl_certificate)
+    for name, backend in (("kirsch", _Kirsch), ("cheroot", _Cheroot)):
+        # Kirsch leaves TLS to a proxy in front.
+        if importlib.util.find_spec(name) is not None and not (tls and backend is _Kirsch):
+            return backend(server)
+    if tls:
+        raise ValueError("server.ssl_certificate needs cheroot: pip install cheroot; or put a proxy with TLS in front")
+    return _Wsgiref(server)
 
 
 class _Kirsch:
@@ -81,8 +79,6 @@ class _Kirsch:
         }
         if adapter.max_request_body_size:
             options["limit_request_body"] = int(adapter.max_request_body_size)
-        if adapter.ssl_certificate:
-            options["certfile"], options["keyfile"] = adapter.ssl_certificate, adapter.ssl_private_key
         address = server.bind_addr
         if isinstance(address, tuple):
             host, port = address
@@ -161,8 +157,6 @@ class _Wsgiref:
 
         if not isinstance(server.bind_addr, tuple):
             raise ValueError("a Unix socket needs Kirsch or cheroot: pip install kirsch")
-        if server.server_adapter.ssl_certificate:
-            raise ValueError("TLS needs Kirsch or cheroot: pip install kirsch")
         self._server = Threading(server.bind_addr, Quiet)
         self._server.set_app(server._app)
         self._over = threading.Event()

@@ -92,12 +92,12 @@ class ResponseEncoder:
             and self.add_charset
             and self.default_encoding == "utf-8"
             and self.errors == "strict"
-            and (told := _TOLD.get(response.headers.get("Content-Type")))
+            and (told := _TOLD.get(dict.get(response.headers, "Content-Type", "")))
             and "Accept-Charset" not in frame.request.headers
         ):
             # The usual case, without looking for what is not there.
-            response.headers.pop("Content-Length", None)
-            response.headers["Content-Type"] = told
+            dict.pop(response.headers, "Content-Length", None)
+            dict.__setitem__(response.headers, "Content-Type", told)
             return body.encode()
         self.body = body = prepare_iter(body)
         kind = response.headers.elements("Content-Type")

@@ -321,7 +321,11 @@ class HeaderMap(CaseInsensitiveDict):
         return [
             (
                 _name_bytes(name),
-                value.encode() if type(value) is str and value.isascii() and value.isprintable() else item(value),
+                value.encode()
+                if type(value) is str and value.isascii() and value.isprintable()
+                else b"%d" % value
+                if type(value) is int
+                else item(value),
             )
             for name, value in self.items()
         ]
@@ -354,6 +358,9 @@ class HeaderMap(CaseInsensitiveDict):
             return b"=?utf-8?b?" + b64encode(text.encode()) + b"?="
         raise ValueError(f"Could not encode header part {text!r} using any of the encodings {cls.encodings!r}.")
 
+
+empty_map = functools.partial(dict.__new__, HeaderMap)
+"""Makes an empty HeaderMap without calling its ``__init__``."""
 
 _CONTROLS = bytes([*range(9), *range(10, 32), 127])
 

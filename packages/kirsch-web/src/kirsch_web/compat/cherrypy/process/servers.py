@@ -33,7 +33,7 @@ class ServerAdapter:
     @property
     def description(self) -> str:
         """Where it serves."""
-        address = self.bind_addr
+        address = getattr(self.httpserver, "bound_addr", None) or self.bind_addr
         if isinstance(address, tuple):
             return f"http://{address[0]}:{address[1]}"
         return f"socket file: {address}"

@@ -74,7 +74,7 @@ class Bus:
     def __init__(self) -> None:
         self.state = states.STOPPED
         self.listeners: dict[str, list[Any]] = {
-            name: [] for name in ("start", "stop", "exit", "graceful", "log", "main")
+            name: [] for name in ("start", "stop", "exit", "graceful", "log", "main", "before_request", "after_request")
         }
         self._priorities: dict[tuple[str, Any], int] = {}
         self._changed = threading.Condition(threading.RLock())
