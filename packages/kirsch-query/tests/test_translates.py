@@ -23,7 +23,7 @@ def session(engine: sa.Engine) -> Iterator[orm.Session]:
         rows = generate.rows(random.Random(5), 60)
         for each in rows:
             if isinstance(each, Thing):  # no overflow or underflow: an error on some databases
-                each.f, each.g = (number and max(min(round(number, 3), 1e9), -1e9) for number in (each.f, each.g))
+                each.f, each.g = (number and max(min(round(number, 3), 1e9), -1e9) for number in (each.f, each.g))  # type: ignore[assignment]
         insert(session, rows)
         yield session
         session.rollback()
