@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+import gateway_clients
 import kirsch
 from proc import wait_until
 from raw import Peer, Response, build_request, exchange
@@ -562,6 +563,29 @@ def test_wrong_uses_of_the_command_say_what_to_write(
     ended = kirsch_command(site, "static", *arguments)
     assert (ended.returncode, ended.stdout) == (status, "")
     assert message in ended.stderr
+
+
+def test_files_are_served_over_fastcgi_uwsgi_and_scgi(serve: Serve, site: Path) -> None:
+    paths = {name: str(site / name) for name in ("fastcgi", "uwsgi", "scgi")}
+    binds = [word for name, path in paths.items() for word in ("--bind", f"{name}:unix:{path}")]
+    serve("app:app", "--static", "/static=./public", *binds, cwd=site)
+    fields = [("Accept-Encoding", "gzip")]
+    with gateway_clients.FastCgi(paths["fastcgi"]) as front:
+        for name, content in (("app.css", CSS), ("large.bin", LARGE)):
+            answer = front.ask(target=f"/static/{name}")
+            assert (answer.status, answer.body) == (200, content)
+            part = front.ask(target=f"/static/{name}", HTTP_RANGE="bytes=1-5", HTTP_IF_RANGE=answer.one("ETag"))
+            assert (part.status, part.body) == (206, content[1:6])
+            again = front.ask(target=f"/static/{name}", HTTP_IF_NONE_MATCH=answer.one("ETag"))
+            assert (again.status, again.body) == (304, b"")
+        assert front.ask(target="/static/%2e%2e/secret").status == 404
+        assert front.ask("POST", "/static/app.css", b"body").status == 405
+        assert front.ask(target="/other").body == b"app /other "
+    for protocol, encode in (("uwsgi", gateway_clients.uwsgi), ("scgi", gateway_clients.scgi)):
+        listed = gateway_clients.variables(target="/static/app.css", fields=fields)
+        answer = gateway_clients.parse(gateway_clients.exchange(paths[protocol], encode(listed)))
+        assert (answer.status, answer.one("Content-Encoding")) == (200, "gzip")
+        assert gzip.decompress(answer.body) == CSS
 
 
 # --- beside nginx ----------------------------------------------------------------------------------------------------
