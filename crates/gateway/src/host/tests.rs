@@ -14,7 +14,7 @@ use pyo3::types::{PyBytes, PyCFunction, PyDict, PyList};
 use std::fs::File;
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::{Arc, Condvar, Mutex, Weak};
 use std::thread::JoinHandle;
 use std::time::Duration;
 use wire::message::RequestHead;
@@ -142,13 +142,20 @@ impl Interface for Plain {
     }
 }
 
+/// What the host has reported.
+#[derive(Default)]
+struct Reports {
+    messages: Mutex<Vec<String>>,
+    has_grown: Condvar,
+}
+
 /// A server on one thread, until it is dropped.
 struct Served {
     engines: Arc<Engines<Plain>>,
     address: SocketAddr,
     kept: Arc<Mutex<Vec<Arc<Exchange>>>>,
     /// What was reported.
-    reports: Arc<Mutex<Vec<String>>>,
+    reports: Arc<Reports>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -158,7 +165,7 @@ impl Served {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         let kept = Arc::default();
-        let reports: Arc<Mutex<Vec<String>>> = Arc::default();
+        let reports: Arc<Reports> = Arc::default();
         let engines = attach(|py| {
             let names = PyDict::new(py);
             py.run(code, Some(&names), None).unwrap();
@@ -166,7 +173,8 @@ impl Served {
             let own = Arc::clone(&reports);
             let report = PyCFunction::new_closure(py, None, None, move |arguments, _| -> PyResult<()> {
                 let (_, message, _): (u8, String, Py<PyAny>) = arguments.extract()?;
-                own.lock().unwrap().push(message);
+                own.messages.lock().unwrap().push(message);
+                own.has_grown.notify_all();
                 Ok(())
             });
             let (net, poller, waker) = Os::new().unwrap();
@@ -220,8 +228,12 @@ impl Served {
         String::from_utf8(response).unwrap()
     }
 
+    /// Whether a report with these words is made. A report may follow the response, so this waits for it.
     fn reported(&self, words: &str) -> bool {
-        self.reports.lock().unwrap().iter().any(|message| message.contains(words))
+        let lacks = |messages: &mut Vec<String>| !messages.iter().any(|message| message.contains(words));
+        let messages = self.reports.messages.lock().unwrap();
+        let patience = Duration::from_secs(20);
+        !self.reports.has_grown.wait_timeout_while(messages, patience, lacks).unwrap().1.timed_out()
     }
 
     fn stop(&mut self) {

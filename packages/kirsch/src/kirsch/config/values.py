@@ -214,10 +214,12 @@ def parse_optional_binds(text: str) -> tuple[str, ...]:
 
 def parse_script_name(text: str) -> str:
     """Parse the path below which a web server serves the application: ``auto``, or decoded, ``/`` for the root."""
+    text = text.strip()
+    if text in ("auto", "/"):
+        return text
     from kirsch.mounts import check_path
 
-    text = text.strip()
-    return text if text in ("auto", "/") else check_path(text)
+    return check_path(text)
 
 
 def parse_addresses(text: str) -> str:
