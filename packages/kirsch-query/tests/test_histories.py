@@ -47,7 +47,7 @@ def test_random_histories_agree_with_a_list_of_dicts(servers: Servers, say: Call
 def test_a_history_that_goes_wrong_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     query, _ = histories.QUERIES["small"]
     monkeypatch.setitem(histories.QUERIES, "small", (query, lambda row: row["j"] <= histories.limit))
-    _, _, failures = histories.run(0, 25, "sqlite", "sqlite://", STEPS)
+    _, _, failures = histories.run(0, 100, "sqlite", "sqlite://", STEPS)
     assert any("recall 'small'" in each for each in failures)
     for engine in databases._engines.values():
         engine.dispose()
