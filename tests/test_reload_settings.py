@@ -63,6 +63,10 @@ VALUES: dict[str, tuple[Any, dict[str, Any]]] = {
     "pythonpath": (["other"], {}),
     "access_logfile": ("other.log", {}),
     "log_config": ({"root": {"level": "INFO"}}, {}),
+    "forwarded": ("rfc7239", {"trusted_proxies": "192.0.2.1"}),
+    "static": ({"/other": "other"}, {}),
+    "static_missing": ("app", {}),
+    "static_symlinks": ("anywhere", {}),
 }
 
 # Of each kind; durations are long, so that nothing comes of them in a test.
@@ -80,6 +84,10 @@ VALUES_OF_KIND: dict[object, Callable[[str], Any]] = {
     kinds.FUNCTION: lambda _default: "site_hooks:other",
     kinds.ENVIRONMENT: lambda _default: {"OTHER": "value"},
     kinds.PATH_LIMITS: lambda _default: {"/other": "3h"},
+    kinds.PROXIES: lambda _default: "192.0.2.1",
+    kinds.SCRIPT_NAME: lambda _default: "/other",
+    kinds.PATTERNS: lambda _default: ["other/*"],
+    kinds.FILE_NAME: lambda _default: "other.html",
 }
 
 RELOADABLE = [each for each in SETTINGS if not each.fixed and each.section != "Instead of serving"]
