@@ -250,7 +250,14 @@ def test_rolling_reload_loses_no_request(name: str) -> None:
             stop.set()
             loader.join()
     ((count, failed),) = outcome
-    assert failed == [], f"{len(failed)} of {count}"
+    print(f"{len(failed)} of {count} requests failed")
+    if name == "apache-fastcgi-kept":
+        # FastCGI cannot say that a connection takes no further request (docs/design/gateways.md). Apache may send one
+        # when Kirsch closes: that is one request for each of its connections and each reload at most.
+        assert {failure.rsplit(": ")[-1] for failure in failed} <= {"503"}, failed
+        assert len(failed) <= 3 * 16
+    else:
+        assert failed == [], f"{len(failed)} of {count}"
     assert count > 100
 
 
