@@ -30,6 +30,7 @@ SCENARIO ?= ka,chrome,mixed,pipe16,close,post8k,large,stream
 NIGHTLY ?= +nightly
 # Most tests wait for a socket or a process. The slow ones watch the clock, so fewer of them run at a time.
 PYTEST_ARGS ?= -n 4
+PYTEST_TESTS ?= tests
 PYTEST_SLOW_ARGS ?= -n 2
 
 # Looked for once, and only by the commands that need it.
@@ -119,7 +120,7 @@ sim: ## Simulate the engine's world: SEEDS=5000 of them, or SEED=7 alone with al
 
 .PHONY: test-python
 test-python: build $(STAMPS)/test test-system ## Run the server's Python tests alone, but the slow ones
-	SHARED="$(abspath $(SHARED))" $(BIN)/python -m pytest -m 'not slow' $(PYTEST_ARGS) tests
+	SHARED="$(abspath $(SHARED))" $(BIN)/python -m pytest -m 'not slow' $(PYTEST_ARGS) $(PYTEST_TESTS)
 	@[ -f $(SHARED)/corpus/run_corpus.py ] || echo "Not run: the shared corpus, which is not at $(SHARED)/corpus."
 
 .PHONY: test-bench

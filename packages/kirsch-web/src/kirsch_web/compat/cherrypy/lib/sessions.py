@@ -321,9 +321,10 @@ class FileSession(Session):
                     fcntl.flock(file, fcntl.LOCK_EX)
                 else:
                     _lock_until(file, limit)
-                # Another process may have removed the file while this one waited.
-                if os.path.exists(name) and os.stat(name).st_ino == os.fstat(file.fileno()).st_ino:
-                    break
+                # The one that had the lock has removed the file, and another one may be there by now, or none.
+                with contextlib.suppress(FileNotFoundError):
+                    if os.stat(name).st_ino == os.fstat(file.fileno()).st_ino:
+                        break
             except BaseException:
                 file.close()
                 raise
