@@ -166,6 +166,11 @@ def main() -> int:
         write_expected(ran["cherrypy"], ran["layer"])
         return 0
     found = ran[given.on]
+    # Some of these tests compare times or race threads, so what differs is run once more, with all that it prints.
+    differing = {line.partition("::")[0] for line in differences(found, given.on, modules)}
+    if again := [module for module in modules if module in differing]:
+        print("once more:", *again)
+        found.update(run_all(given.on, again, verbose=True))
     for group in ("semantics", "services", "server"):
         outcomes = [outcome for name, outcome in found.items() if group_of(name) == group]
         print(f"{group}: {outcomes.count('pass')} of {len(outcomes)} pass")
