@@ -176,7 +176,7 @@ impl<A: App> Connection<A> {
 
     /// Whether it has many exchanges at a time.
     #[inline]
-    fn is_multiplexed(&self) -> bool {
+    pub(crate) fn is_multiplexed(&self) -> bool {
         self.protocol.is_multiplexed()
     }
 

@@ -488,7 +488,7 @@ impl<A: App> Engine<A> {
 
     /// Goes on with a connection that has other exchanges beside the one whose call is returned.
     fn go_on_beside(&mut self, slot: usize, app: &mut A) {
-        if <A::Protocol as Protocol>::MULTIPLEXED && self.watch_or_cut(slot, app) {
+        if self.connections[slot].is_multiplexed() && self.watch_or_cut(slot, app) {
             self.connections[slot].come_back(&mut self.round.again);
         }
     }
