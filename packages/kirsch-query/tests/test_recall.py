@@ -9,13 +9,15 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import sqlalchemy as sa
 from sqlalchemy import orm
-from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
+from sqlalchemy.ext.asyncio import async_scoped_session, async_sessionmaker, create_async_engine
 
 from kirsch_query import Refused, count, desc, exists, recall, total, where
 from models import Base, Item, Owner, Thing, wipe
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from kirsch_query import Recalled
 
 
 def thing(**values: Any) -> Thing:
@@ -192,20 +194,43 @@ def test_decimals_are_summed_exactly(session: orm.Session) -> None:
         assert total(session, Thing, every, lambda x: x.d) == Decimal("100000000.29")
 
 
-def test_an_asynchronous_session_is_awaited() -> None:
+@pytest.mark.parametrize("scoped", [False, True], ids=["session", "scoped"])
+def test_an_asynchronous_session_is_awaited(scoped: bool) -> None:
     async def main() -> None:
         engine = create_async_engine("sqlite+aiosqlite://", poolclass=sa.StaticPool)
         async with engine.begin() as connection:
             await connection.run_sync(Base.metadata.create_all)
-        async with AsyncSession(engine) as session:
-            session.add_all([thing(j=1), thing(j=2)])
-            await session.commit()
-            session.add(thing(j=0))
-            small = where(lambda x: x.j < 2)
-            found = await recall(session, Thing, small, order=lambda x: x.j)  # type: ignore[misc]
-            assert [each.j for each in found] == [0, 1]
-            assert await count(session, Thing, small) == 2  # type: ignore[misc]
-            assert await exists(session, Thing, small)  # type: ignore[misc]
+        make = async_sessionmaker(engine)
+        registry = async_scoped_session(make, asyncio.current_task)
+        session = registry if scoped else make()
+        ann = Owner(name="Ann", rank=2, boss_id=None)
+        session.add(ann)
+        await session.commit()
+        await session.refresh(ann)
+        session.add_all([thing(j=1, owner_id=ann.id), thing(j=2)])
+        await session.commit()
+        await session.refresh(ann)
+        session.add(thing(j=0, owner_id=ann.id))
+        small = where(lambda x: x.j < 2)
+        found: Recalled[Thing] = await recall(session, Thing, small, order=lambda x: x.j)
+        assert [each.j for each in found] == [0, 1]
+        assert await count(session, Thing, small) == 2
+        assert await exists(session, Thing, small)
+        assert await total(session, Thing, small, lambda x: x.j) == 1
+        pairs: Recalled[tuple[Thing, Owner]] = await recall(
+            session, (Thing, Owner), lambda x, o: x.owner_id == o.id and o.name == "Ann", order=lambda x, o: desc(x.j)
+        )
+        assert [(one.j, two.name) for one, two in pairs] == [(1, "Ann"), (0, "Ann")]
+        assert await count(session, (Thing, Owner), lambda x, o: x.owner_id == o.id) == 2
+        await session.close()
         await engine.dispose()
 
     asyncio.run(main())
+
+
+def test_a_registry_of_sessions_is_taken_for_its_session(session: orm.Session, engine: sa.Engine) -> None:
+    registry = orm.scoped_session(orm.sessionmaker(engine))
+    registry.add(thing(j=1))
+    assert [each.j for each in recall(registry, Thing, lambda x: x.j == 1)] == [1]
+    assert count(registry, Thing, lambda x: x.j == 1) == 1
+    registry.remove()

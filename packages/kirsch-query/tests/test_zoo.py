@@ -186,7 +186,7 @@ def test_order_limit_and_offset_give_what_dejavu_gives(session: orm.Session) -> 
     assert [each.species for each in found] == names[2:7]
     founded = where(lambda z: z.founded is not None)
     zoos = recall(session, Zoo, founded, order=lambda z: desc(z.founded), limit=2)
-    assert [each.founded.year for each in zoos] == [2000, 1992]
+    assert [each.founded and each.founded.year for each in zoos] == [2000, 1992]
 
 
 def test_joins_give_what_dejavu_gives(session: orm.Session) -> None:

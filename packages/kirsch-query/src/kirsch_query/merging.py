@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import itertools
 import logging
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar, overload
 
 import sqlalchemy as sa
 from sqlalchemy import orm
@@ -22,9 +22,15 @@ from .query import Where, where
 from .scope import Item
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Sequence
+    from collections.abc import Awaitable, Callable, Collection, Iterator, Sequence
+
+    from sqlalchemy.ext.asyncio import AsyncSession, async_scoped_session
+
+    Plain: TypeAlias = orm.Session | orm.scoped_session[Any]
+    Asynchronous: TypeAlias = AsyncSession | async_scoped_session[Any]
 
 T = TypeVar("T")
+U = TypeVar("U")
 _log = logging.getLogger("kirsch_query")
 
 MOST_CHANGED = 5000
@@ -42,10 +48,12 @@ class Recalled(list[T], Generic[T]):
 
 
 def _asynchronous(function: Callable[..., T]) -> Callable[..., T]:
-    """Let the first argument be an asynchronous session: the result is then awaited."""
+    """Let the first argument be an asynchronous session, whose result is then awaited, or a registry of sessions."""
 
     @functools.wraps(function)
     def either(session: Any, *args: Any, **options: Any) -> Any:
+        if hasattr(session, "registry"):  # scoped_session, async_scoped_session
+            session = session()
         if hasattr(session, "run_sync"):
             return session.run_sync(lambda plain: either(plain, *args, **options))
         with session.no_autoflush:
@@ -145,17 +153,83 @@ class _Query:
         return found
 
 
+@overload
+def recall(
+    session: Plain,
+    models: type[T],
+    query: Where[T] | Callable[[T], object] | str,
+    *,
+    order: Callable[[T], Any] | None = None,
+    limit: int | None = None,
+    offset: int = 0,
+    finish: str | None = None,
+) -> Recalled[T]: ...
+@overload
+def recall(
+    session: Plain,
+    models: tuple[type[T], type[U]],
+    query: Where[Any] | Callable[[T, U], object] | str,
+    *,
+    order: Callable[[T, U], Any] | None = None,
+    limit: int | None = None,
+    offset: int = 0,
+    finish: str | None = None,
+) -> Recalled[tuple[T, U]]: ...
+@overload
+def recall(
+    session: Plain,
+    models: tuple[type[Any], ...],
+    query: Where[Any] | Callable[..., object] | str,
+    *,
+    order: Callable[..., Any] | None = None,
+    limit: int | None = None,
+    offset: int = 0,
+    finish: str | None = None,
+) -> Recalled[Any]: ...
+@overload
+def recall(
+    session: Asynchronous,
+    models: type[T],
+    query: Where[T] | Callable[[T], object] | str,
+    *,
+    order: Callable[[T], Any] | None = None,
+    limit: int | None = None,
+    offset: int = 0,
+    finish: str | None = None,
+) -> Awaitable[Recalled[T]]: ...
+@overload
+def recall(
+    session: Asynchronous,
+    models: tuple[type[T], type[U]],
+    query: Where[Any] | Callable[[T, U], object] | str,
+    *,
+    order: Callable[[T, U], Any] | None = None,
+    limit: int | None = None,
+    offset: int = 0,
+    finish: str | None = None,
+) -> Awaitable[Recalled[tuple[T, U]]]: ...
+@overload
+def recall(
+    session: Asynchronous,
+    models: tuple[type[Any], ...],
+    query: Where[Any] | Callable[..., object] | str,
+    *,
+    order: Callable[..., Any] | None = None,
+    limit: int | None = None,
+    offset: int = 0,
+    finish: str | None = None,
+) -> Awaitable[Recalled[Any]]: ...
 @_asynchronous
 def recall(
     session: Any,
-    models: type[T] | tuple[Any, ...],
+    models: Any,
     query: Any,
     *,
     order: Callable[..., Any] | None = None,
     limit: int | None = None,
     offset: int = 0,
     finish: str | None = None,
-) -> Recalled[Any]:
+) -> Any:
     """The objects for which a query holds, in the database and among the session's unsaved ones.
 
     ``models`` is a mapped class, or a tuple of them for a function of as many arguments, which gives tuples. ``order``
@@ -222,19 +296,69 @@ def _counted(asked: _Query, expression: Callable[[Sequence[Any]], Any], memory: 
                 yield memory(*whole)
 
 
+@overload
+def count(
+    session: Plain,
+    models: type[Any] | tuple[type[Any], ...],
+    query: Where[Any] | Callable[..., object] | str,
+    *,
+    finish: str | None = None,
+) -> int: ...
+@overload
+def count(
+    session: Asynchronous,
+    models: type[Any] | tuple[type[Any], ...],
+    query: Where[Any] | Callable[..., object] | str,
+    *,
+    finish: str | None = None,
+) -> Awaitable[int]: ...
 @_asynchronous
-def count(session: Any, models: Any, query: Any, *, finish: str | None = None) -> int:
+def count(session: Any, models: Any, query: Any, *, finish: str | None = None) -> Any:
     """How many objects :func:`recall` would give, without reading those of the database."""
     asked = _Query(session, models, query, finish)
     return int(sum(_counted(asked, lambda _: sa.func.count(), lambda *_: 1)))
 
 
+@overload
+def exists(
+    session: Plain,
+    models: type[Any] | tuple[type[Any], ...],
+    query: Where[Any] | Callable[..., object] | str,
+    *,
+    finish: str | None = None,
+) -> bool: ...
+@overload
+def exists(
+    session: Asynchronous,
+    models: type[Any] | tuple[type[Any], ...],
+    query: Where[Any] | Callable[..., object] | str,
+    *,
+    finish: str | None = None,
+) -> Awaitable[bool]: ...
 @_asynchronous
-def exists(session: Any, models: Any, query: Any, *, finish: str | None = None) -> bool:
+def exists(session: Any, models: Any, query: Any, *, finish: str | None = None) -> Any:
     """Whether :func:`recall` would give anything."""
     return bool(recall(session, models, query, limit=1, finish=finish))
 
 
+@overload
+def total(
+    session: Plain,
+    models: type[Any] | tuple[type[Any], ...],
+    query: Where[Any] | Callable[..., object] | str,
+    of: Callable[..., Any],
+    *,
+    finish: str | None = None,
+) -> Any: ...
+@overload
+def total(
+    session: Asynchronous,
+    models: type[Any] | tuple[type[Any], ...],
+    query: Where[Any] | Callable[..., object] | str,
+    of: Callable[..., Any],
+    *,
+    finish: str | None = None,
+) -> Awaitable[Any]: ...
 @_asynchronous
 def total(session: Any, models: Any, query: Any, of: Callable[..., Any], *, finish: str | None = None) -> Any:
     """The sum of a number over the objects that :func:`recall` would give; where it is None it counts nothing.
