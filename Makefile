@@ -188,10 +188,10 @@ WEB := packages/kirsch-web
 WEB_VENV ?= .venvs/web
 
 .PHONY: test-web
-test-web: $(WEB_VENV)/.stamps/test ## Run kirsch-web's tests; WEB_TREES=100000 compares more random trees
+test-web: $(WEB_VENV)/.stamps/test ## Run kirsch-web's tests; WEB_TREES=N compares N random trees, 1,000 else
 	cd $(WEB) && "$(abspath $(WEB_VENV))/bin/python" -m pytest $(WEB_ARGS)
 
-# About an hour on one processor; WEB_SEED=N repeats a run.
+# About ten minutes of one processor; WEB_SEED=N repeats a run.
 .PHONY: test-web-trees
 test-web-trees: $(WEB_VENV)/.stamps/test ## Compare 100,000 random trees of kirsch-web with the rules
 	cd $(WEB) && WEB_TREES=100000 "$(abspath $(WEB_VENV))/bin/python" -m pytest tests/test_tree_rules.py

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from typing import Any
 
 from kirsch_web import fields, multipart, percent
-from kirsch_web.bodies import CHUNK, Limits
+from kirsch_web.forms import CHUNK, Limits
 
 BOUNDARY = "----WebKitFormBoundary7MA4YWxkTrZu0gW"
 QUERY = "&".join(f"name{number}=value+{number}%20x" for number in range(10))

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import functools
 import random
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import kirsch_web as web
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 NAMES = ["a", "b", "c", "a_b", "x_y"]
 SEGMENTS = ["a", "b", "c", "a-b", "a_b", "x.y", "7", "-a", "index", "_b", "é"]
@@ -47,7 +51,10 @@ class Tree:
 
 
 def random_tree(rng: random.Random) -> Tree:
+    """Most trees are small, so that many can be compared; a few are as wide and deep as the names allow."""
     counter = iter(range(10**9))
+    names = rng.sample(NAMES, rng.choice([1, 2, 2, 2, 3, 3, 5]))
+    deepest = rng.choice([1, 1, 2, 2, 2, 3])
 
     def config() -> dict[str, str]:
         return {rng.choice(KEYS): str(next(counter))} if rng.random() < 0.4 else {}
@@ -74,13 +81,13 @@ def random_tree(rng: random.Random) -> Tree:
             made.index = functions("index")
         if rng.random() < 0.35:
             made.default = functions("default")
-        for name in NAMES:
+        for name in names:
             chance = rng.random()
             if chance < 0.25:
                 made.handlers[name] = functions("handler")
-            elif chance < 0.55 and depth < 3:
+            elif chance < 0.55 and depth < deepest:
                 made.nodes[name] = node(depth + 1)
-            elif chance < 0.62 and depth < 3:
+            elif chance < 0.62 and depth < deepest:
                 made.dynamic[name] = node(depth + 1)
         if not made.dynamic and rng.random() < 0.25:
             made.popargs = rng.choice([("y",), ("y", "m"), ("m",)])
@@ -151,16 +158,25 @@ def _method(function: Function, name: str) -> Any:
         parts.append(f"{each.name}: {annotation}" + (" = None" if each.has_default else ""))
     if function.rest:
         parts.append("*rest: str")
-    names = "".join(f"{each.name!r}: {each.name}, " for each in function.parameters)
-    rest = "list(rest)" if function.rest else "[]"
-    source = (
-        f"def method({', '.join(parts)}):\n"
-        f"    return {{'label': {function.label!r}, 'values': {{{names}}}, 'rest': {rest}, 'config': _config()}}\n"
-    )
-    names_of: dict[str, Any] = {"_config": lambda: taken(web.current().config)}
-    exec(source, names_of)
-    method = web.publish(methods=function.methods, name=name)(names_of["method"])
+    values = "".join(f"{each.name!r}: {each.name}, " for each in function.parameters)
+    method = _maker(", ".join(parts), values, "list(rest)" if function.rest else "[]")(function.label)
+    method = web.publish(methods=function.methods, name=name)(method)
     return web.config(function.config)(method) if function.config else method
+
+
+@functools.cache
+def _maker(parameters: str, values: str, rest: str) -> Callable[[str], Any]:
+    """Makes functions of one signature, each of which returns what it was called with."""
+    source = (
+        "def make(label):\n"
+        f"    def method({parameters}):\n"
+        f"        return {{'label': label, 'values': {{{values}}}, 'rest': {rest}, 'config': config()}}\n"
+        "    return method\n"
+    )
+    namespace: dict[str, Any] = {"config": lambda: taken(web.current().config)}
+    exec(compile(source, "<handlers>", "exec", dont_inherit=True), namespace)  # annotations that are types
+    make: Callable[[str], Any] = namespace["make"]
+    return make
 
 
 def taken(config: dict[str, Any]) -> dict[str, Any]:

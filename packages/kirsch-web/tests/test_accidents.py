@@ -13,7 +13,7 @@ import pytest
 
 import kirsch_web as web
 from kirsch_web import multipart
-from kirsch_web.bodies import Limits
+from kirsch_web.forms import Limits
 from kirsch_web.testing import Client
 
 

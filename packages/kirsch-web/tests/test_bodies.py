@@ -14,7 +14,7 @@ import pytest
 
 import kirsch_web as web
 from kirsch_web import bodies, multipart, percent
-from kirsch_web.bodies import Form, Limits
+from kirsch_web.forms import Form, Limits
 from kirsch_web.testing import Client
 
 LENIENT = re.compile(rb"(?<!\r)\n--b|\r--b")

@@ -35,8 +35,8 @@ if TYPE_CHECKING:
 
     from kirsch_web.dispatch import Objects, Resources, Routes, page
     from kirsch_web.files import StaticFiles, file
+    from kirsch_web.forms import Upload
     from kirsch_web.internal_redirect import redirector
-    from kirsch_web.multipart import Upload
     from kirsch_web.openapi import OpenAPI
     from kirsch_web.protect import basic_auth, csrf, csrf_token, security_headers
     from kirsch_web.sessions import Session, SQLiteStore, Store, session
@@ -58,7 +58,7 @@ _LATER = {
     "Session": "sessions",
     "StaticFiles": "files",
     "Store": "sessions",
-    "Upload": "multipart",
+    "Upload": "forms",
     "basic_auth": "protect",
     "csrf": "protect",
     "csrf_token": "protect",

@@ -5,6 +5,9 @@ A request is a look-up of its plan, the plan's hooks and handler in CherryPy's o
 
 from __future__ import annotations
 
+from types import FunctionType, MethodType
+
+from kirsch_web import configuration, publishing
 from kirsch_web.errors import (
     ConfigError,
     Finished,
@@ -13,8 +16,10 @@ from kirsch_web.errors import (
     InternalRedirect,
     status_line,
 )
+from kirsch_web.plan import Settings
 from kirsch_web.request import NOTHING, Request, current, reset_current, set_current
 from kirsch_web.response import HTML, NO_CONTENT, FileBody, Response, encode_json
+from kirsch_web.streams import Ending, Stream
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -28,6 +33,8 @@ if TYPE_CHECKING:
     StartResponse = Callable[..., Any]
 
 MAX_INTERNAL_REDIRECTS = 10
+KEPT = 4096
+"""Layers and settings that an application keeps: code that makes objects for each request cannot fill the memory."""
 
 
 class _Lengths(dict[int, "list[tuple[str, str]]"]):
@@ -66,14 +73,12 @@ class App:
         dispatch: Any = None,
         namespaces: Iterable[str] = (),
     ) -> None:
-        from kirsch_web import configuration
         from kirsch_web.builtin import BuiltinTools
 
         self.root = root
         self.tools = BuiltinTools(tools)
         self.namespaces = tuple(namespaces)
         self.mistakes: list[str] = []
-        self._checked: dict[int, tuple[Layer, bool]] = {}
         self.sections = configuration.sections(config)
         self.defaults = configuration.Layer({f"tools.{each.name}.on": True for each in tools}, "App(tools=...)")
         self._given_dispatch = dispatch
@@ -82,7 +87,9 @@ class App:
     def refresh(self) -> None:
         """Read the tree and its configuration anew, after objects or attributes were added."""
         self.mistakes = []
-        self._checked = {}
+        self._checked: dict[int, tuple[Layer, bool]] = {}
+        self._layers: dict[object, Layer | None] = {}
+        self._settings: dict[tuple[int, ...], Settings] = {}
         for layer in self.sections.values():
             self._check(layer)
         dispatcher = self._dispatcher()
@@ -131,14 +138,13 @@ class App:
     def _check(self, layer: Layer) -> bool:
         checked = self._checked.get(id(layer))
         if checked is None:
-            from kirsch_web import configuration
-
             found = list(configuration.mistakes(layer, self.tools, self.namespaces))
             for name, tool in self._switched_on(layer, found):
                 options = {**tool.defaults, **_options(layer.values, name)}
                 found += [f"{layer.origin}: tools.{name}: {mistake}" for mistake in tool.check(options)]
             self.mistakes += found
-            checked = self._checked[id(layer)] = (layer, not found)
+            checked = (layer, not found)
+            _keep(self._checked, id(layer), checked)
         return checked[1]
 
     def _switched_on(self, layer: Layer, found: list[str]) -> Iterator[tuple[str, Tool]]:
@@ -148,9 +154,29 @@ class App:
                     name = key[6:-3]
                     yield name, self.tools[name]
 
-    def sound(self, layers: Sequence[Layer]) -> list[Layer]:
-        """The layers without those that have mistakes, which are told when the application is mounted."""
-        return [layer for layer in layers if self._check(layer)]
+    def layer_of(self, thing: Any) -> Layer | None:
+        """What decorators configure for a function or for the class of an object; None where they configure nothing."""
+        is_function = isinstance(thing, (FunctionType, MethodType))
+        key = getattr(thing, "__func__", thing) if is_function else type(thing)
+        try:
+            return self._layers[key]
+        except KeyError:
+            values = publishing.config_of(thing)
+            name = getattr(thing, "__qualname__", thing) if is_function else key.__qualname__
+            origin = f"{name}'s decorator" if is_function else f"class {name}"
+            layer = configuration.Layer(values, origin) if values else None
+            _keep(self._layers, key, layer)
+            return layer
+
+    def settings(self, layers: Sequence[Layer]) -> Settings:
+        """The merged configuration of ``layers``, without those that have mistakes: mounting reports these."""
+        key = tuple(map(id, layers))
+        found = self._settings.get(key)
+        if found is None:
+            found = Settings(self, tuple(layer for layer in layers if self._check(layer)))
+            if len(found.layers) == len(layers):  # else their ids may be those of others later
+                _keep(self._settings, key, found)
+        return found
 
     # Requests
 
@@ -159,6 +185,7 @@ class App:
             from kirsch_web import stages
 
             return stages.answer(self, environ, start_response)
+        plan: Any
         try:
             plan = self._exact[environ["REQUEST_METHOD"]][environ["PATH_INFO"]]
         except KeyError:
@@ -166,7 +193,7 @@ class App:
             plan = request.plan
         else:
             if plan.quick is not None:
-                return plan.quick(environ, start_response)
+                return plan.quick(environ, start_response)  # type: ignore[no-any-return]
             # CPython runs __init__ without a C call where all arguments are given.
             request = Request(environ, self, plan, (), None)
         token = set_current(request)
@@ -187,7 +214,7 @@ class App:
                             start_response(line, fields)
                             return iterable
                     if kind is str:
-                        body = result.encode()  # type: ignore[union-attr]
+                        body = result.encode()
                         fields = plan.html_fields + _lengths[len(body)]
                     else:
                         body = encode_json(result)
@@ -510,6 +537,12 @@ def quick(app: App, plan: Plan, call: Callable[[], object]) -> Callable[..., Ite
     return serve
 
 
+def _keep(cache: dict[Any, Any], key: object, value: object) -> None:
+    if len(cache) >= KEPT:
+        cache.clear()
+    cache[key] = value
+
+
 def _options(values: Mapping[str, Any], name: str) -> dict[str, Any]:
     prefix = f"tools.{name}."
     return {
@@ -528,72 +561,6 @@ def _check_host(request: Request) -> None:
         if allowed in (host, name, "*") or (allowed.startswith(".") and name.endswith(allowed)):
             return
     raise HTTPError(421, "this host is not served here")
-
-
-class Stream:
-    """A body that is made while it is sent: text is encoded, and the request is current in each step."""
-
-    __slots__ = ("_body", "_iterator", "_request", "at_end")
-
-    def __init__(self, request: Request, body: Iterable[bytes | str]) -> None:
-        self._request = request
-        self._body = body
-        self._iterator = iter(body)
-        self.at_end: Callable[[Request], None] | None = None
-
-    def __iter__(self) -> Stream:
-        return self
-
-    def __next__(self) -> bytes:
-        token = set_current(self._request)
-        try:
-            while True:
-                part = next(self._iterator)
-                if part:
-                    return part.encode() if isinstance(part, str) else part
-        finally:
-            reset_current(token)
-
-    def close(self) -> None:
-        """The end of the response, or of its client."""
-        try:
-            close = getattr(self._body, "close", None)
-            if close is not None:
-                token = set_current(self._request)
-                try:
-                    close()
-                finally:
-                    reset_current(token)
-        finally:
-            at_end, self.at_end = self.at_end, None
-            if at_end is not None:
-                at_end(self._request)
-
-
-class Ending:
-    """A body whose end is reported."""
-
-    __slots__ = ("_at_end", "_body", "_iterator", "_request")
-
-    def __init__(self, request: Request, body: Iterable[bytes], at_end: Callable[[Request], None]) -> None:
-        self._request = request
-        self._body = body
-        self._iterator = iter(body)
-        self._at_end: Callable[[Request], None] | None = at_end
-
-    def __iter__(self) -> Iterator[bytes]:
-        return self._iterator
-
-    def close(self) -> None:
-        """The end of the response."""
-        try:
-            close = getattr(self._body, "close", None)
-            if close is not None:
-                close()
-        finally:
-            at_end, self._at_end = self._at_end, None
-            if at_end is not None:
-                at_end(self._request)
 
 
 class Mounts:

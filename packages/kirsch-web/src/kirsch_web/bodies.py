@@ -1,7 +1,7 @@
 """Request bodies: reading within limits, urlencoded forms, JSON.
 
-All limits are of the configuration (``body.*``), with the defaults of :class:`Limits`. A body beyond one is refused
-with 413, and one that breaks its grammar with 400, before a handler runs.
+All limits are of the configuration (``body.*``), with the defaults of :class:`kirsch_web.forms.Limits`. A body beyond
+one is refused with 413, and one that breaks its grammar with 400, before a handler runs.
 """
 
 from __future__ import annotations
@@ -9,74 +9,14 @@ from __future__ import annotations
 from kirsch_web import percent
 from kirsch_web.errors import HTTPError
 from kirsch_web.fields import content_length, media_type
+from kirsch_web.forms import CHUNK, Form
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from typing import Any, BinaryIO
+    from typing import Any
 
-    from kirsch_web.multipart import Upload
-
-CHUNK = 112 * 1024
-"""Bytes that are read at a time from a body: the most for which glibc maps no pages anew."""
-
-
-class Limits:
-    """What one request body may take. Sizes are in bytes."""
-
-    __slots__ = ("fields", "memory", "part_headers", "parts", "spool", "total", "uploads")
-
-    def __init__(
-        self,
-        total: int = 1 << 20,
-        uploads: int = 64 << 20,
-        memory: int = 1 << 20,
-        fields: int = 1000,
-        parts: int = 1000,
-        part_headers: int = 8 << 10,
-        spool: int = 256 << 10,
-    ) -> None:
-        self.total = total
-        """A body that is read as a whole: JSON, an urlencoded form, ``request.read()``."""
-        self.uploads = uploads
-        """A multipart body, files included."""
-        self.memory = memory
-        """The fields of a multipart body that are no files, together."""
-        self.fields = fields
-        """Fields of a query string or an urlencoded form."""
-        self.parts = parts
-        """Parts of a multipart body."""
-        self.part_headers = part_headers
-        """The header of one part."""
-        self.spool = spool
-        """A file of a multipart body above this goes to a temporary file."""
-
-
-class Form:
-    """The fields and files of a form. A field may have several values, a file input several files."""
-
-    __slots__ = ("fields", "files")
-
-    def __init__(self, fields: dict[str, list[str]], files: dict[str, list[Upload]]) -> None:
-        self.fields = fields
-        self.files = files
-
-    def get(self, name: str, default: str = "") -> str:
-        """The first value of a field."""
-        values = self.fields.get(name)
-        return values[0] if values else default
-
-    def __getitem__(self, name: str) -> str:
-        return self.fields[name][0]
-
-    def __contains__(self, name: str) -> bool:
-        return name in self.fields
-
-    def close(self) -> None:
-        """Remove the temporary files."""
-        for uploads in self.files.values():
-            for upload in uploads:
-                upload.close()
+    from kirsch_web.forms import Limits
 
 
 def length_of(environ: dict[str, Any]) -> int | None:
@@ -167,12 +107,3 @@ def parse_json(data: bytes) -> Any:
 
 def _no_constant(name: str) -> Any:
     raise ValueError(f"{name} is no JSON value")
-
-
-def copy(source: BinaryIO, target: BinaryIO) -> int:
-    """Copy all bytes; how many there were."""
-    total = 0
-    while block := source.read(CHUNK):
-        target.write(block)
-        total += len(block)
-    return total

@@ -29,13 +29,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
     from typing import Any
 
-    from kirsch_web.app import App
+    from kirsch_web.interfaces import Application
 
 
 class Objects:
     """Publishes a tree of objects; :mod:`kirsch_web.tree` has the rules."""
 
-    def finder(self, app: App) -> Finder:
+    def finder(self, app: Application) -> Finder:
         """The compiled tree."""
         return Tree(app, app.root, app.sections)
 
@@ -47,7 +47,7 @@ class Resources:
     from them, and 405 with Allow for a method that an object does not have.
     """
 
-    def finder(self, app: App) -> Finder:
+    def finder(self, app: Application) -> Finder:
         """The compiled tree."""
         return Tree(app, app.root, app.sections, publishing.describe_resource)
 
@@ -180,7 +180,7 @@ class Routes:
         upper = tuple(dict.fromkeys(method.upper() for method in methods))
         self._routes.append((name, route, controller, action, upper, dict(requirements or {}), dict(defaults)))
 
-    def finder(self, app: App) -> Finder:
+    def finder(self, app: Application) -> Finder:
         """The compiled routes."""
         return RouteFinder(app, [found for each in self._routes for found in self._expanded(*each)])
 
@@ -252,7 +252,7 @@ def _actions(controller: object) -> list[str]:
 class RouteFinder(Finder):
     """The compiled form of :class:`Routes`: fixed paths in a dictionary, the others by their first segment."""
 
-    def __init__(self, app: App, routes: list[Route]) -> None:
+    def __init__(self, app: Application, routes: list[Route]) -> None:
         super().__init__(app)
         self.routes = routes
         self._sections = Section.tree(app.sections)
@@ -331,9 +331,9 @@ class RouteFinder(Finder):
         return found
 
     def _made(self, numbers: tuple[int, ...], layers: tuple[Layer, ...]) -> Endpoint:
-        sound = self.app.sound
+        settings = self.app.settings
         if not numbers:
-            return Endpoint({}, Plan(self.app, sound(layers), refuse(NotFound()), method=""), 0)
+            return Endpoint({}, Plan(settings(layers), refuse(NotFound()), method=""), 0)
         routes = [self.routes[number] for number in numbers]
         allow = allowed(method for route in routes for method in route.methods)
         plans: dict[str, Plan] = {}
@@ -347,20 +347,13 @@ class RouteFinder(Finder):
         if "OPTIONS" not in plans:
             plans["OPTIONS"] = options_plan(self.app, layers, path, allow)
         error = HTTPError(405, headers=[("Allow", ", ".join(allow))])
-        other = Plan(self.app, sound(layers), refuse(error), method="", path=path, allow=allow)
+        other = Plan(settings(layers), refuse(error), method="", path=path, allow=allow)
         return Endpoint(plans, other, 0)
 
     def _plan(self, route: Route, method: str, layers: tuple[Layer, ...], allow: tuple[str, ...]) -> Plan:
         function = route.function
         shape = shape_of(function)
-        own = [
-            Layer(values, origin)
-            for values, origin in (
-                (publishing.config_of(route.controller), f"class {type(route.controller).__qualname__}"),
-                (publishing.config_of(function), f"{getattr(function, '__qualname__', function)}'s decorator"),
-            )
-            if values
-        ]
+        own = [layer for layer in map(self.app.layer_of, (route.controller, function)) if layer is not None]
         names = tuple(dict.fromkeys((*route.variables, *route.defaults)))
         known = {each.name for each in shape.parameters}
         unknown = [name for name in names if name not in known and not shape.keywords]
@@ -373,9 +366,8 @@ class RouteFinder(Finder):
             run = _with_defaults(run, {name: str(value) for name, value in route.defaults.items()})
         mark = publishing.mark_of(function)
         return Plan(
-            self.app,
             # The sections name the URL, and so they count more than what stands at the code.
-            self.app.sound([*self._base, *own, *layers[len(self._base) :]]),
+            self.app.settings([*self._base, *own, *layers[len(self._base) :]]),
             run,
             method=method,
             path=route.route,
@@ -436,7 +428,7 @@ class CallableDispatcher:
             raise ConfigError(f"request.dispatch is {dispatch!r}, which is neither a dispatcher nor callable")
         self._dispatch = dispatch
 
-    def finder(self, app: App) -> Finder:
+    def finder(self, app: Application) -> Finder:
         """What calls the dispatcher."""
         return _CallingFinder(app, self._dispatch)
 
@@ -444,11 +436,11 @@ class CallableDispatcher:
 class _CallingFinder(Finder):
     KEPT = 256
 
-    def __init__(self, app: App, dispatch: Callable[[str], object]) -> None:
+    def __init__(self, app: Application, dispatch: Callable[[str], object]) -> None:
         super().__init__(app)
         self._dispatch = dispatch
         self._base = [each for each in (app.defaults, app.sections.get(""), app.sections.get("/")) if each is not None]
-        self._plan = Plan(app, app.sound(self._base), _call_dispatched, method="")
+        self._plan = Plan(app.settings(self._base), _call_dispatched, method="")
         self._plans: dict[Any, tuple[dict[str, Any], Plan]] = {}
 
     def request(self, environ: dict[str, Any]) -> Request:
@@ -481,7 +473,7 @@ class _CallingFinder(Finder):
 
         if found := list(mistakes(layer, self.app.tools, self.app.namespaces)):
             raise ConfigError(found)
-        plan = Plan(self.app, [*self.app.sound(self._base), layer], _call_dispatched, method="")
+        plan = Plan(self.app.settings([*self._base, layer]), _call_dispatched, method="")
         if len(self._plans) >= self.KEPT:
             self._plans.clear()
         self._plans[key] = (dict(config), plan)  # the values stay, so that their ids stay theirs
@@ -491,7 +483,8 @@ class _CallingFinder(Finder):
         request = self.request(
             {"REQUEST_METHOD": method, "PATH_INFO": path.encode().decode("latin-1"), "wsgi.url_scheme": "http"}
         )
-        return Endpoint({}, request.plan, 0), (), None
+        plan: Any = request.plan
+        return Endpoint({}, plan, 0), (), None
 
 
 def _call_dispatched(request: Request) -> object:

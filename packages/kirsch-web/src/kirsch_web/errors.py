@@ -7,8 +7,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from typing import Any, NoReturn
 
-    from kirsch_web.response import Response
-
 REASONS = {
     100: "Continue", 101: "Switching Protocols", 103: "Early Hints",
     200: "OK", 201: "Created", 202: "Accepted", 203: "Non-Authoritative Information", 204: "No Content",
@@ -132,7 +130,7 @@ class InternalRedirect(Stop):
 class Finished(Stop):
     """Ends the request with ``response``, which needs no handler."""
 
-    def __init__(self, response: Response) -> None:
+    def __init__(self, response: object) -> None:
         super().__init__(response)
         self.response = response
 

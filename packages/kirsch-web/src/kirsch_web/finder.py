@@ -11,13 +11,13 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from typing import Any
 
-    from kirsch_web.app import App
+    from kirsch_web.interfaces import Application
 
 
 class Finder:
     """Base of what dispatchers compile to. One overrides :meth:`find`, or :meth:`request` for what has no endpoints."""
 
-    def __init__(self, app: App) -> None:
+    def __init__(self, app: Application) -> None:
         self.app = app
 
     def request(self, environ: dict[str, Any]) -> Request:
@@ -56,4 +56,4 @@ class Finder:
             raise error
 
         layers = [each for each in (self.app.defaults, self.app.sections.get(""), self.app.sections.get("/")) if each]
-        return Plan(self.app, self.app.sound(layers), fail, method="")
+        return Plan(self.app.settings(layers), fail, method="")

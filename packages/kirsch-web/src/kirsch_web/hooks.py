@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
     from typing import Any
 
-    from kirsch_web.app import App
+    from kirsch_web.interfaces import Application
     from kirsch_web.request import Request
 
 POINTS = (
@@ -154,7 +154,7 @@ class Tool:
         """What is wrong with the options beyond their names and types: one sentence for each mistake."""
         return ()
 
-    def hooks(self, options: Mapping[str, Any], app: App) -> Iterable[Hook]:  # noqa: ARG002 - for subclasses
+    def hooks(self, options: Mapping[str, Any], app: Application) -> Iterable[Hook]:  # noqa: ARG002 - for subclasses
         """The hooks for a path with these options, defaults included."""
         assert self.callback is not None, "a Tool without a callback overrides hooks()"
         callback = partial(self.callback, **options) if options else self.callback

@@ -1,4 +1,4 @@
-"""multipart/form-data (RFC 7578), as browsers send it, within the limits of :class:`kirsch_web.bodies.Limits`.
+"""multipart/form-data (RFC 7578), as browsers send it, within the limits of :class:`kirsch_web.forms.Limits`.
 
 The body is searched for its delimiter with ``bytes.find``, so that the cost of a large file is that of copying it. A
 file goes to an unnamed temporary file above ``spool`` bytes. Where two programs could read a body differently, it is
@@ -10,61 +10,21 @@ from __future__ import annotations
 
 import re
 
-from kirsch_web.bodies import Form
 from kirsch_web.errors import HTTPError
+from kirsch_web.forms import Form, Upload
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from typing import BinaryIO
 
-    from kirsch_web.bodies import Limits
+    from kirsch_web.forms import Limits
 
 _BOUNDARY = re.compile(r"[0-9A-Za-z'()+_,./:=? -]{0,69}[0-9A-Za-z'()+_,./:=?-]").fullmatch
 _FIELD = re.compile(r"([!#$%&'*+.^_`|~0-9A-Za-z-]+):[ \t]*([^\r\n\0]*)").fullmatch
 _PLAIN = re.compile(rb'Content-Disposition: form-data; name="([^"\\%&;\r\n\x00\x80-\xff]*)"').fullmatch
 # In a quoted string browsers send `%22` for a quote, and others `\"`. A lone backslash is kept.
 _QUOTED = re.compile(r';[ \t]*([0-9A-Za-z_-]+\*?)=(?:"((?:[^"\\]|\\.)*)"|([^;"\s]*))[ \t]*')
-
-
-class Upload:
-    """A file of a form.
-
-    ``filename`` is what the client says it is: a name to show, and never a path to write to.
-    """
-
-    __slots__ = ("_file", "content_type", "filename", "size")
-
-    def __init__(self, filename: str, content_type: str, file: BinaryIO, size: int) -> None:
-        self.filename = filename
-        self.content_type = content_type
-        self.size = size
-        self._file = file
-
-    @property
-    def file(self) -> BinaryIO:
-        """The content, from its beginning; a temporary file where it is large."""
-        return self._file
-
-    def read(self) -> bytes:
-        """The whole content."""
-        self._file.seek(0)
-        return self._file.read()
-
-    def save(self, path: str) -> None:
-        """Write the content to a new file; FileExistsError where there is one."""
-        from kirsch_web.bodies import copy
-
-        self._file.seek(0)
-        with open(path, "xb") as target:
-            copy(self._file, target)
-
-    def close(self) -> None:
-        """Remove the temporary file."""
-        self._file.close()
-
-    def __repr__(self) -> str:
-        return f"<Upload {self.filename!r} {self.content_type} {self.size} bytes>"
 
 
 def parse(chunks: Iterator[bytes], boundary: str, limits: Limits) -> Form:

@@ -15,7 +15,7 @@ from kirsch_web.publishing import WITH_BODY
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from kirsch_web.app import App
+    from kirsch_web.interfaces import Application
     from kirsch_web.plan import Plan
     from kirsch_web.shape import Parameter
 
@@ -77,7 +77,7 @@ class OpenAPI:
         return document(current().app, self.title, self.version)
 
 
-def document(app: App, title: str = "", version: str = "0") -> dict[str, Any]:
+def document(app: Application, title: str = "", version: str = "0") -> dict[str, Any]:
     """The OpenAPI document of an application. Handlers that take ``*path`` are left out: OpenAPI has no such path."""
     schemas = _Schemas()
     paths: dict[str, dict[str, Any]] = {}

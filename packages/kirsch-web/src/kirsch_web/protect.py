@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
     from typing import Any
 
-    from kirsch_web.app import App
+    from kirsch_web.interfaces import Application
     from kirsch_web.request import Request
 
 CSRF_COOKIE = "csrf"
@@ -40,7 +40,7 @@ class CsrfTool(Tool):
             if not re.fullmatch(r"https?://[^/?#]+", str(origin)):
                 yield f"trusted has {origin!r}, which is not an origin such as https://shop.example"
 
-    def hooks(self, options: Mapping[str, Any], app: App) -> Iterable[Hook]:  # noqa: ARG002 - as Tool has it
+    def hooks(self, options: Mapping[str, Any], app: Application) -> Iterable[Hook]:  # noqa: ARG002 - as Tool has it
         trusted = frozenset(each.lower() for each in options.get("trusted", ()))
 
         def check(request: Request) -> None:
@@ -99,7 +99,7 @@ class SecurityHeadersTool(Tool):
     def option_types(self) -> dict[str, Any]:
         return {"csp": str, "hsts": int, "referrer": str, "frames": str}
 
-    def hooks(self, options: Mapping[str, Any], app: App) -> Iterable[Hook]:  # noqa: ARG002 - as Tool has it
+    def hooks(self, options: Mapping[str, Any], app: Application) -> Iterable[Hook]:  # noqa: ARG002 - as Tool has it
         fields = {
             "Content-Security-Policy": options.get(
                 "csp", "default-src 'self'; object-src 'none'; base-uri 'self'; frame-ancestors 'self'"
@@ -147,7 +147,7 @@ class BasicAuthTool(Tool):
         if not isinstance(realm, str) or not re.fullmatch(r'[^"\\\x00-\x1f\x7f-\uffff]*', realm):
             yield f"realm {realm!r} has a character that the field cannot hold"
 
-    def hooks(self, options: Mapping[str, Any], app: App) -> Iterable[Hook]:  # noqa: ARG002 - as Tool has it
+    def hooks(self, options: Mapping[str, Any], app: Application) -> Iterable[Hook]:  # noqa: ARG002 - as Tool has it
         realm = options.get("realm", "site")
         allowed: Callable[[str, str], bool] = options["check"]
         challenge = ("WWW-Authenticate", f'Basic realm="{realm}", charset="UTF-8"')
@@ -198,7 +198,7 @@ class ProxyTool(Tool):
         if options.get("hops", 1) < 1:
             yield "hops is the number of proxies in front, 1 or more"
 
-    def hooks(self, options: Mapping[str, Any], app: App) -> Iterable[Hook]:  # noqa: ARG002 - as Tool has it
+    def hooks(self, options: Mapping[str, Any], app: Application) -> Iterable[Hook]:  # noqa: ARG002 - as Tool has it
         hops = options.get("hops", 1)
         scheme_name = options.get("scheme", "X-Forwarded-Proto")
         host_name = options.get("host", "X-Forwarded-Host")
@@ -234,7 +234,7 @@ class TrailingSlashTool(Tool):
     def option_types(self) -> dict[str, Any]:
         return {"missing": bool, "extra": bool}
 
-    def hooks(self, options: Mapping[str, Any], app: App) -> Iterable[Hook]:  # noqa: ARG002 - as Tool has it
+    def hooks(self, options: Mapping[str, Any], app: Application) -> Iterable[Hook]:  # noqa: ARG002 - as Tool has it
         missing, extra = options.get("missing", True), options.get("extra", True)
 
         def check(request: Request) -> None:
@@ -264,7 +264,7 @@ class EtagsTool(Tool):
     def option_types(self) -> dict[str, Any]:
         return {"weak": bool}
 
-    def hooks(self, options: Mapping[str, Any], app: App) -> Iterable[Hook]:  # noqa: ARG002 - as Tool has it
+    def hooks(self, options: Mapping[str, Any], app: Application) -> Iterable[Hook]:  # noqa: ARG002 - as Tool has it
         prefix = "W/" if options.get("weak", False) else ""
 
         def tag(request: Request) -> None:
@@ -336,7 +336,7 @@ class GzipTool(Tool):
         if not 1 <= options.get("level", 5) <= 9:
             yield "level is a number from 1 to 9"
 
-    def hooks(self, options: Mapping[str, Any], app: App) -> Iterable[Hook]:  # noqa: ARG002 - as Tool has it
+    def hooks(self, options: Mapping[str, Any], app: Application) -> Iterable[Hook]:  # noqa: ARG002 - as Tool has it
         level, least = options.get("level", 5), options.get("least", 500)
         types = tuple(
             options.get(
@@ -362,7 +362,7 @@ class ExpiresTool(Tool):
     def option_types(self) -> dict[str, Any]:
         return {"seconds": int, "public": bool}
 
-    def hooks(self, options: Mapping[str, Any], app: App) -> Iterable[Hook]:  # noqa: ARG002 - as Tool has it
+    def hooks(self, options: Mapping[str, Any], app: Application) -> Iterable[Hook]:  # noqa: ARG002 - as Tool has it
         seconds = options.get("seconds", 0)
         value = (
             f"{'public' if options.get('public', False) else 'private'}, max-age={seconds}" if seconds else "no-cache"

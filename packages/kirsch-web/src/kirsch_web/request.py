@@ -13,9 +13,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from typing import Any
 
-    from kirsch_web.app import App
-    from kirsch_web.bodies import Form
-    from kirsch_web.plan import Plan
+    from kirsch_web.forms import Form
+    from kirsch_web.interfaces import Application, RequestPlan
 
 NOTHING: Any = object()
 """No result yet."""
@@ -77,8 +76,8 @@ class Request:
     def __init__(
         self,
         environ: dict[str, Any],
-        app: App,
-        plan: Plan,
+        app: Application,
+        plan: RequestPlan,
         rest: Sequence[str] = (),
         captured: Mapping[str, str] | None = None,
     ) -> None:

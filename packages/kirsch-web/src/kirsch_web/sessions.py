@@ -34,7 +34,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from kirsch_web.app import App
+    from kirsch_web.interfaces import Application
     from kirsch_web.request import Request
 
 MAX_COOKIE = 3584
@@ -318,7 +318,7 @@ class SessionTool(Tool):
         if options.get("max_age", 1) <= 0:
             yield "max_age is a number of seconds above 0"
 
-    def hooks(self, options: Mapping[str, Any], app: App) -> Iterable[Hook]:  # noqa: ARG002 - as Tool has it
+    def hooks(self, options: Mapping[str, Any], app: Application) -> Iterable[Hook]:  # noqa: ARG002 - as Tool has it
         keeper = Keeper(
             options["secret"],
             options.get("cookie", "session"),

@@ -11,6 +11,7 @@ from typing import Annotated, Any, get_args, get_origin
 
 from kirsch_web import convert
 from kirsch_web.errors import ConfigError
+from kirsch_web.forms import Upload
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -107,11 +108,7 @@ class Parameter:
 
 
 def _is_upload(annotation: Any) -> bool:
-    return (
-        isinstance(annotation, type)
-        and annotation.__name__ == "Upload"
-        and annotation.__module__ == "kirsch_web.multipart"
-    )
+    return annotation is Upload
 
 
 class Shape:

@@ -23,16 +23,16 @@ from __future__ import annotations
 import copy
 from typing import Any
 
-from kirsch_web.app import Stream
 from kirsch_web.hooks import POINTS
 from kirsch_web.request import Request, reset_current, set_current
+from kirsch_web.streams import Stream
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from kirsch_web.app import App
-    from kirsch_web.bodies import Form
+    from kirsch_web.forms import Form
+    from kirsch_web.interfaces import Application
     from kirsch_web.plan import Plan
 
 KEY = "kirsch.stage"
@@ -41,7 +41,7 @@ KEY = "kirsch.stage"
 STAGES = ("dispatch", "body", "tools", "handler", "finalize")
 
 
-def answer(app: App, environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
+def answer(app: Application, environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
     """Answer one request as ``app`` does, and tell of each stage."""
     mark = environ[KEY]
     mark("dispatch")
@@ -57,7 +57,7 @@ def answer(app: App, environ: dict[str, Any], start_response: Callable[..., Any]
 def marked(request: Request) -> Request:
     """``request``, which tells of its stages from now on."""
     request.__class__ = _MarkedRequest
-    plan = request.plan
+    plan: Any = request.plan
     if plan.marked is None:
         plan.marked = _marked_plan(plan)
     request.plan = plan.marked

@@ -28,7 +28,6 @@ from threading import Lock
 
 from kirsch_web import publishing
 from kirsch_web.bind import binder
-from kirsch_web.configuration import Layer
 from kirsch_web.errors import ConfigError, HTTPError, NotFound
 from kirsch_web.finder import Finder
 from kirsch_web.plan import Endpoint, Plan, allowed, refuse
@@ -39,7 +38,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from typing import Any
 
-    from kirsch_web.app import App
+    from kirsch_web.configuration import Layer
+    from kirsch_web.interfaces import Application
     from kirsch_web.publishing import Described, Table
 
 KEPT = 256
@@ -172,7 +172,7 @@ class Tree(Finder):
 
     def __init__(
         self,
-        app: App,
+        app: Application,
         root: object,
         sections: dict[str, Layer],
         describe: Callable[..., Described] = publishing.describe,
@@ -185,7 +185,7 @@ class Tree(Finder):
         section = Section.tree(sections)
         layers = tuple(each for each in (app.defaults, sections.get("")) if each is not None)
         if root is not None:
-            own = self._own(root)
+            own = self.app.layer_of(root)
             layers += (own,) if own is not None else ()
         if section.layer is not None:
             layers += (section.layer,)
@@ -193,10 +193,6 @@ class Tree(Finder):
         self.root = self._bare(way) if root is None else self._node(root, way)
 
     # Compiling
-
-    def _own(self, obj: object) -> Layer | None:
-        values = publishing.config_of(obj)
-        return Layer(values, f"class {type(obj).__qualname__}") if values else None
 
     def _node(self, obj: Any, way: Way) -> Branch:
         described = self.described(obj)
@@ -230,7 +226,7 @@ class Tree(Finder):
                 later[name] = node
                 continue
             section = way.section.child(name)
-            branch.children[name] = self._node(node, way.to(name, self._own(node), section))
+            branch.children[name] = self._node(node, way.to(name, self.app.layer_of(node), section))
         if later:
             self._later(branch, later, way)
 
@@ -315,7 +311,7 @@ class Tree(Finder):
             made = handler(**dict(zip(names, segments[at - count : at], strict=True)))
             if made is None:
                 return None
-            own = self._own(made)
+            own = self.app.layer_of(made)
             layers = way.layers if own is None else (*way.layers, own)
             return self._compiled(
                 made, Way(way.path, way.depth, layers, way.section, way.fallback, way.captures[:-count], ())
@@ -332,7 +328,9 @@ class Tree(Finder):
             node = nodes.get(name)
             if node is None:
                 return None
-            return self._compiled(node, way.to(segment, self._own(node), way.section.child(name), ancestors=())), at + 1
+            return self._compiled(
+                node, way.to(segment, self.app.layer_of(node), way.section.child(name), ancestors=())
+            ), at + 1
 
         branch.dynamic = _either(branch.dynamic, find)
 
@@ -353,7 +351,7 @@ class Tree(Finder):
                     for each in segments[at : at + used]:
                         further = further.to(each, None, further.section.child(publishing.canonical(each)))
                     # What is found may be the object itself, now with fewer segments.
-                    own = self._own(found)
+                    own = self.app.layer_of(found)
                     layers = further.layers if own is None or found is obj else (*further.layers, own)
                     plain = Way(further.path, further.depth, layers, further.section, way.fallback, way.captures, ())
                     return self._compiled(found, plain), at + used
@@ -374,7 +372,7 @@ class Tree(Finder):
                 return self._handler(table, way, section), at + 1
             if not publishing.is_node(found):
                 return None
-            return self._compiled(found, way.to(segment, self._own(found), section, ancestors=())), at + 1
+            return self._compiled(found, way.to(segment, self.app.layer_of(found), section, ancestors=())), at + 1
 
         branch.dynamic = _either(branch.dynamic, find)
 
@@ -425,10 +423,9 @@ class Tree(Finder):
         allow: tuple[str, ...],
     ) -> Plan:
         layers = way.layers
-        own = publishing.config_of(function)
-        if own:
-            layer = Layer(own, f"{getattr(function, '__qualname__', function)}'s decorator")
-            layers = (*layers[: target.level], layer, *layers[target.level :])
+        own = self.app.layer_of(function)
+        if own is not None:
+            layers = (*layers[: target.level], own, *layers[target.level :])
         try:
             shape = shape_of(function)
         except ConfigError as error:  # told with all others
@@ -465,7 +462,7 @@ class Tree(Finder):
         )
 
     def _plan(self, run: Any, layers: tuple[Layer, ...], **others: Any) -> Plan:
-        return Plan(self.app, self.app.sound(layers), run, **others)
+        return Plan(self.app.settings(layers), run, **others)
 
     # Looking up
 
@@ -560,7 +557,7 @@ class Tree(Finder):
             stack.extend(reversed(branch.children.values()))
 
 
-def options_plan(app: App, layers: tuple[Layer, ...], path: str, allow: tuple[str, ...]) -> Plan:
+def options_plan(app: Application, layers: tuple[Layer, ...], path: str, allow: tuple[str, ...]) -> Plan:
     """The plan that answers OPTIONS."""
     fields = [("Allow", ", ".join(allow))]
     if "QUERY" in allow:
@@ -570,7 +567,7 @@ def options_plan(app: App, layers: tuple[Layer, ...], path: str, allow: tuple[st
         for name, value in fields:
             request.response.headers[name] = value
 
-    return Plan(app, app.sound(layers), answer, method="OPTIONS", path=path, allow=allow)
+    return Plan(app.settings(layers), answer, method="OPTIONS", path=path, allow=allow)
 
 
 def _either(first: Any, second: Any) -> Any:

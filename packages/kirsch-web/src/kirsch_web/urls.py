@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from typing import Any
 
-    from kirsch_web.app import App
+    from kirsch_web.interfaces import Application
 
 
 def key_of(handler: Any) -> Any:
@@ -19,7 +19,7 @@ def key_of(handler: Any) -> Any:
 
 
 def url_of(
-    app: App, handler: Callable[..., object] | str, segments: Sequence[object], query: Mapping[str, object]
+    app: Application, handler: Callable[..., object] | str, segments: Sequence[object], query: Mapping[str, object]
 ) -> str:
     """The path of a handler, or of a route by its name, below the application's mount."""
     values = dict(query)

@@ -8,10 +8,10 @@ import tempfile
 import urllib.parse
 from typing import Any
 
-from kirsch_web.bodies import Limits
 from kirsch_web.compat.cherrypy._cperror import HTTPError
 from kirsch_web.compat.cherrypy._local import serving
 from kirsch_web.compat.cherrypy.lib import httputil
+from kirsch_web.forms import Limits
 
 _LIMITS = Limits()
 _LINE = 64 * 1024

@@ -1,0 +1,115 @@
+"""What a form is made of: its fields, its files, and the limits that reading one keeps to."""
+
+from __future__ import annotations
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import BinaryIO
+
+CHUNK = 112 * 1024
+"""Bytes that are read at a time from a body: the most for which glibc maps no pages anew."""
+
+
+class Limits:
+    """What one request body may take. Sizes are in bytes."""
+
+    __slots__ = ("fields", "memory", "part_headers", "parts", "spool", "total", "uploads")
+
+    def __init__(
+        self,
+        total: int = 1 << 20,
+        uploads: int = 64 << 20,
+        memory: int = 1 << 20,
+        fields: int = 1000,
+        parts: int = 1000,
+        part_headers: int = 8 << 10,
+        spool: int = 256 << 10,
+    ) -> None:
+        self.total = total
+        """A body that is read as a whole: JSON, an urlencoded form, ``request.read()``."""
+        self.uploads = uploads
+        """A multipart body, files included."""
+        self.memory = memory
+        """The fields of a multipart body that are no files, together."""
+        self.fields = fields
+        """Fields of a query string or an urlencoded form."""
+        self.parts = parts
+        """Parts of a multipart body."""
+        self.part_headers = part_headers
+        """The header of one part."""
+        self.spool = spool
+        """A file of a multipart body above this goes to a temporary file."""
+
+
+class Upload:
+    """A file of a form.
+
+    ``filename`` is what the client says it is: a name to show, and never a path to write to.
+    """
+
+    __slots__ = ("_file", "content_type", "filename", "size")
+
+    def __init__(self, filename: str, content_type: str, file: BinaryIO, size: int) -> None:
+        self.filename = filename
+        self.content_type = content_type
+        self.size = size
+        self._file = file
+
+    @property
+    def file(self) -> BinaryIO:
+        """The content, from its beginning; a temporary file where it is large."""
+        return self._file
+
+    def read(self) -> bytes:
+        """The whole content."""
+        self._file.seek(0)
+        return self._file.read()
+
+    def save(self, path: str) -> None:
+        """Write the content to a new file; FileExistsError where there is one."""
+        self._file.seek(0)
+        with open(path, "xb") as target:
+            copy(self._file, target)
+
+    def close(self) -> None:
+        """Remove the temporary file."""
+        self._file.close()
+
+    def __repr__(self) -> str:
+        return f"<Upload {self.filename!r} {self.content_type} {self.size} bytes>"
+
+
+class Form:
+    """The fields and files of a form. A field may have several values, a file input several files."""
+
+    __slots__ = ("fields", "files")
+
+    def __init__(self, fields: dict[str, list[str]], files: dict[str, list[Upload]]) -> None:
+        self.fields = fields
+        self.files = files
+
+    def get(self, name: str, default: str = "") -> str:
+        """The first value of a field."""
+        values = self.fields.get(name)
+        return values[0] if values else default
+
+    def __getitem__(self, name: str) -> str:
+        return self.fields[name][0]
+
+    def __contains__(self, name: str) -> bool:
+        return name in self.fields
+
+    def close(self) -> None:
+        """Remove the temporary files."""
+        for uploads in self.files.values():
+            for upload in uploads:
+                upload.close()
+
+
+def copy(source: BinaryIO, target: BinaryIO) -> int:
+    """Copy all bytes; how many there were."""
+    total = 0
+    while block := source.read(CHUNK):
+        target.write(block)
+        total += len(block)
+    return total

@@ -1,0 +1,67 @@
+"""What the parts of an application use of each other, so that no file has to import one that imports it.
+
+An :class:`~kirsch_web.app.App` is an ``Application``, and a :class:`~kirsch_web.plan.Plan` is a ``RequestPlan``. Only
+type checkers load this file.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+
+class Application(Protocol):
+    """The application, as dispatchers, plans, tools and requests use it."""
+
+    root: object
+    tools: Any
+    namespaces: tuple[str, ...]
+    sections: dict[str, Any]
+    defaults: Any
+    mistakes: list[str]
+    finder: Any
+    paths: dict[Any, list[Any]] | None
+
+    def layer_of(self, thing: Any) -> Any: ...
+
+    def settings(self, layers: Sequence[Any]) -> Any: ...
+
+    def handlers(self) -> Iterator[Any]: ...
+
+    # stages.py answers a profiled request by these two.
+
+    def _request(self, environ: dict[str, Any]) -> Any: ...
+
+    def _respond(self, request: Any, start_response: Any) -> Any: ...
+
+    def url(self, handler: Callable[..., object] | str, *segments: object, **query: object) -> str: ...
+
+
+class RequestPlan(Protocol):
+    """The plan of a request, as the request and what answers it use it."""
+
+    config: dict[str, Any]
+    origins: dict[str, str]
+    limits: Any
+    points: Any
+    hooks: dict[str, Any]
+    run: Callable[[Any], object]
+    function: Callable[..., object] | None
+    method: str
+    path: str
+    is_index: bool
+    allow: tuple[str, ...]
+    status: int
+    line: str
+    fields: list[tuple[str, str]]
+    html_fields: list[tuple[str, str]]
+    json_fields: list[tuple[str, str]]
+    checks_host: bool
+    direct: bool
+    quiet: bool
+    streams: bool
+    finishes: Any
+    marked: Any
+    quick: Any
