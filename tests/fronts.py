@@ -91,7 +91,7 @@ class Front:
         return (self.folder / "front.log").read_text("utf-8", "replace")
 
 
-def _wrap(program: str, text: str, folder: Path, port: int) -> tuple[list[str], str]:
+def wrap(program: str, text: str, folder: Path, port: int) -> tuple[list[str], str]:
     """The command of a web server, and its whole configuration around the documented part."""
     conf = folder / "front.conf"
     if program == "nginx":
@@ -137,9 +137,11 @@ def _wrap(program: str, text: str, folder: Path, port: int) -> tuple[list[str], 
         text = text.replace("http://shop.example:80", f"http://127.0.0.1:{port}")
         whole = f"{{\nadmin off\nauto_https off\n}}\n{text}"
         return ["caddy", "run", "--adapter", "caddyfile", "--config", str(conf)], whole
-    times = "timeout connect 10s\ntimeout client 60s\ntimeout server 60s\n"
+    times = "defaults\ntimeout connect 10s\ntimeout client 60s\ntimeout server 60s\n"
     text = text.replace("bind :80", f"bind 127.0.0.1:{port}")
-    return ["haproxy", "-db", "-f", str(conf)], f"global\nmaxconn 4000\ndefaults\n{times}{text}"
+    if "\ndefaults\n" in text:
+        times = ""
+    return ["haproxy", "-db", "-f", str(conf)], f"global\nmaxconn 4000\n{times}{text}"
 
 
 @contextlib.contextmanager
@@ -181,7 +183,7 @@ def front(name: str, *args: str, replace: dict[str, str] | None = None) -> Itera
         for old, new in {**changes, **(replace or {})}.items():
             assert old in text, old
             text = text.replace(old, new)
-        command, whole = _wrap(program, text, folder, port)
+        command, whole = wrap(program, text, folder, port)
         (folder / "front.conf").write_text(whole)
         serving = Front(name, port, kirsch, folder)
         with (folder / "front.out").open("wb") as out:

@@ -30,7 +30,7 @@ STOP_SECONDS = 10.0
 
 COMMAND_VARIABLE = "KIRSCH_TEST_SERVER_COMMAND"
 
-_STARTED = re.compile(r"^on (?P<addresses>\S.*)$", re.MULTILINE)
+STARTED = re.compile(r"^on (?P<addresses>\S.*)$", re.MULTILINE)
 _ANY_ADDRESS = re.compile(r"(?P<addresses>http://[^\s/]+:[0-9]+)")
 _PANIC = re.compile(r"panicked at")
 # The package that runs, and an installed copy of it. A name alone does not tell: a clone may be called kirsch.
@@ -329,7 +329,7 @@ def foreign_server() -> bool:
 def _command(target: str, args: Sequence[str]) -> tuple[list[str], re.Pattern[str]]:
     template = os.environ.get(COMMAND_VARIABLE)
     if template is None:
-        return [sys.executable, "-m", "kirsch", target, "--bind", "127.0.0.1:0", *args], _STARTED
+        return [sys.executable, "-m", "kirsch", target, "--bind", "127.0.0.1:0", *args], STARTED
     words: list[str] = []
     for word in shlex.split(template):
         words += args if word == "{args}" else [word.format(python=sys.executable, target=target)]

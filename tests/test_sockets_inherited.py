@@ -91,7 +91,7 @@ def launch() -> Iterator[Callable[..., Running]]:
             pass_fds=[sock.fileno() for sock in passed],
             start_new_session=True,
         )
-        pattern: re.Pattern[str] = module._STARTED
+        pattern: re.Pattern[str] = module.STARTED
         started.append(Running(target, process, pattern))
         return started[-1]
 
