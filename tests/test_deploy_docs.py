@@ -182,7 +182,7 @@ TRIED = {
     "gateways.md": {"sh": 1, "nginx": 3, "apache": 2, "lighttpd": 2, "caddy": 1, "haproxy": 1},
     # tests/test_machines.py runs them.
     "machines.md": {"sh": 2, "haproxy": 1, "nginx": 1},
-    "kubernetes.md": {"yaml": 1, "sh": 1, "": 1},
+    "kubernetes.md": {"yaml": 2, "sh": 1, "": 1},
 }
 
 # Programs that need more than this machine: a running systemd, Docker's or Kubernetes' daemons.
@@ -231,7 +231,7 @@ def test_flags_that_are_named_exist(page: str) -> None:
     ).stdout
     text = (DOCS / page).read_text()
     outside = re.sub(r"^```.*?^```$", "", text, flags=re.MULTILINE | re.DOTALL)
-    outside = re.sub(r"`(docker|systemctl|systemd-\S+) [^`]*`", "", outside)
+    outside = re.sub(r"`(docker|kubectl|systemctl|systemd-\S+) [^`]*`", "", outside)
     foreign = {"--init", "--cpus", "--stop-timeout", "--tmpfs"}  # docker's
     for flag in set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", outside)) - foreign:
         assert re.search(rf"{flag}\b", help_text), flag
@@ -736,6 +736,17 @@ def test_the_metrics_port_answers(manifest: dict[str, Any], shop: Path, launch: 
     deadline = time.monotonic() + 20
     while True:
         with contextlib.suppress(OSError), urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as response:
-            assert b"kirsch_requests_running" in response.read()
-            return
+            exported = set(re.findall(r"^(kirsch_\w+)", response.read().decode(), re.MULTILINE))
+            break
         assert time.monotonic() < deadline
+    yaml = pytest.importorskip("yaml")
+    (text,) = re.findall(
+        r"^```yaml\n# prometheus-adapter\n(.*?)^```", (DOCS.parent / "metrics.md").read_text(), re.M | re.S
+    )
+    (rule,) = yaml.safe_load(text)["rules"]
+    read = set(re.findall(r"kirsch_\w+", rule["seriesQuery"] + rule["metricsQuery"]))
+    assert len(read) >= 3
+    assert read <= exported
+    # What the autoscaler asks for is what the rule makes of them; the page names no other metric.
+    named = {name for page in PAGES for name in re.findall(r"\bkirsch_[a-z_]+", (DOCS / page).read_text())}
+    assert named <= exported | {rule["name"]["as"], "kirsch_web"}
