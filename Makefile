@@ -377,6 +377,13 @@ fuzz: ## Fuzz each target for FUZZ_SECONDS, from the seeds in tests/corpus
 			-dict=fuzz/http1.dict -print_final_stats=1 $(if $(FUZZ_RUNS),-runs=$(FUZZ_RUNS),-max_total_time=$(FUZZ_SECONDS)); \
 	done
 
+# Echoes by crates/wire alone. AUTOBAHN_CASES=quick leaves out those that take long; or patterns, such as '12.1.*'.
+.PHONY: autobahn
+autobahn: ## Run the Autobahn test suite (517 cases, Python 2.7) against the WebSocket of crates/wire
+	cargo build --release -p wire --example websocket_echo
+	$(PYTHON) scripts/autobahn.py --echo target/release/examples/websocket_echo \
+		--venv .venvs/autobahn --cases $(or $(AUTOBAHN_CASES),all) $(AUTOBAHN_ARGS)
+
 .PHONY: miri
 miri: ## Run wire's tests under Miri, which sees undefined behaviour
 	@cargo $(NIGHTLY) miri --version >/dev/null 2>&1 || { \

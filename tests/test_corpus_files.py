@@ -19,6 +19,7 @@ CORPUS = ROOT / "tests" / "corpus" / "http1"
 FORWARDED = CORPUS.parent / "forwarded"
 PROXY = CORPUS.parent / "proxy"
 GATEWAYS = ROOT / "tests" / "corpus" / "gateways"
+WEBSOCKET = ROOT / "tests" / "corpus" / "websocket"
 FAULTS = ROOT / "crates" / "wire" / "src" / "message" / "fault.rs"
 
 LARGEST_FILE = 80 * 1024
@@ -166,9 +167,16 @@ def test_every_fault_has_cases() -> None:
 
 
 @pytest.mark.parametrize(
-    ("folder", "suffix"), [(FORWARDED, ".http"), (PROXY / "valid", ".bin"), (PROXY / "invalid", ".bin")]
+    ("folder", "suffix"),
+    [
+        (FORWARDED, ".http"),
+        (PROXY / "valid", ".bin"),
+        (PROXY / "invalid", ".bin"),
+        (WEBSOCKET / "frames", ".bytes"),
+        (WEBSOCKET / "handshakes", ".http"),
+    ],
 )
-def test_cases_of_proxies_come_in_pairs_and_say_their_rule(folder: Path, suffix: str) -> None:
+def test_cases_of_proxies_and_websocket_come_in_pairs_and_say_their_rule(folder: Path, suffix: str) -> None:
     stems = Counter(path.stem for path in folder.iterdir() if path.suffix in (suffix, ".json"))
     assert len(stems) >= LEAST_CASES // 8
     assert [stem for stem, count in stems.items() if count != 2 or not NAME.fullmatch(stem)] == []

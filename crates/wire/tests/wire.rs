@@ -9,3 +9,4 @@ mod pair;
 mod proxy;
 mod repeat;
 mod sender;
+mod websocket;

@@ -1,0 +1,318 @@
+//! The compressors and decompressors that connections share (RFC 7692 section 7.2).
+
+use super::fault::WebSocketFault;
+use std::fmt;
+use zlib_rs::{DeflateConfig, DeflateFlush, Inflate, InflateFlush, Status};
+
+/// What ends a message's last block on the wire of zlib, and is left out on that of WebSocket (RFC 7692 section 7.2.1).
+const TAIL: [u8; 4] = [0, 0, 0xff, 0xff];
+
+/// An empty final block. Where it ends the stream, what stood before it was whole.
+const FINAL: [u8; 2] = [3, 0];
+
+/// Bytes that are compressed or inflated at a time. A message's limit is looked at after each such part.
+const PART: usize = 16 * 1024;
+
+/// A window of this many bits is what every peer may use unless it is told otherwise (RFC 7692 section 7.1.2).
+pub(super) const WINDOW_BITS_MOST: u8 = 15;
+
+/// A smaller window has no raw form in zlib.
+pub(super) const WINDOW_BITS_LEAST: u8 = 9;
+
+/// Decompressors that are kept for the next compressed message, about 44 KiB each.
+const SPARE: usize = 4;
+
+/// The compressors and decompressors that the connections of one thread share.
+///
+/// A compressor begins each message anew, so one for each size of window suffices for all peers. A decompressor belongs to
+/// a connection while a compressed message arrives. Nothing is allocated before the first compressed message.
+pub struct Compression {
+    level: i32,
+    compressors: [Option<Box<zlib_rs::Deflate>>; (WINDOW_BITS_MOST - WINDOW_BITS_LEAST) as usize + 1],
+    spare: Vec<Inflate>,
+    part: Box<[u8]>,
+}
+
+impl Compression {
+    /// Compression at `level`, from 1 (quick) to 9 (small).
+    ///
+    /// # Panics
+    /// If the level is none of these.
+    #[must_use]
+    pub fn new(level: u8) -> Self {
+        assert!((1..=9).contains(&level), "levels are 1 to 9");
+        Self { level: level.into(), compressors: Default::default(), spare: Vec::new(), part: Box::default() }
+    }
+
+    /// Appends to `out` the message `bytes` as a compressed message of WebSocket, with a window of `bits`. Whether that
+    /// is shorter than the message is; if it is not, nothing is appended.
+    pub(super) fn deflate(&mut self, bits: u8, bytes: &[u8], out: &mut Vec<u8>) -> bool {
+        let Self { level, compressors, part, .. } = self;
+        prepare(part);
+        let config = DeflateConfig { level: *level, window_bits: -i32::from(bits), ..DeflateConfig::default() };
+        let slot = &mut compressors[usize::from(bits - WINDOW_BITS_LEAST)];
+        let compressor = slot.get_or_insert_with(|| Box::new(zlib_rs::Deflate::new_with_config(config)));
+        compressor.reset();
+        let (start, mut rest) = (out.len(), bytes);
+        loop {
+            let (before_in, before_out) = (compressor.total_in(), compressor.total_out());
+            // It fails for an invalid state alone, and then the message goes as it is.
+            if compressor.compress(rest, part, DeflateFlush::SyncFlush).is_err() {
+                out.truncate(start);
+                return false;
+            }
+            let written = moved(before_out, compressor.total_out());
+            rest = &rest[moved(before_in, compressor.total_in())..];
+            out.extend_from_slice(&part[..written]);
+            // The tail is left out, so so much more may be there.
+            if out.len() - start >= bytes.len() + TAIL.len() {
+                out.truncate(start);
+                return false;
+            }
+            if written < part.len() {
+                break;
+            }
+        }
+        debug_assert!(rest.is_empty() && out.ends_with(&TAIL), "a flush ends with an empty stored block");
+        out.truncate(out.len() - TAIL.len());
+        true
+    }
+
+    fn take(&mut self) -> Inflate {
+        // Windows of all sizes are read with the largest.
+        self.spare.pop().unwrap_or_else(|| Inflate::new(false, WINDOW_BITS_MOST))
+    }
+
+    fn put_back(&mut self, mut inflate: Inflate) {
+        if self.spare.len() < SPARE {
+            inflate.reset(false);
+            self.spare.push(inflate);
+        }
+    }
+}
+
+impl fmt::Debug for Compression {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let compressors = self.compressors.iter().flatten().count();
+        out.debug_struct("Compression")
+            .field("level", &self.level)
+            .field("compressors", &compressors)
+            .field("spare", &self.spare.len())
+            .finish_non_exhaustive()
+    }
+}
+
+/// What the peer's messages may refer back to, kept between them.
+#[derive(Debug)]
+pub(super) enum Context {
+    /// The peer begins each message anew (`no_context_takeover`).
+    None,
+    /// The last bytes of the messages so far, at most so many.
+    Kept { bytes: Vec<u8>, most: usize },
+}
+
+impl Context {
+    /// That of a peer with a window of `bits`, or of one that begins each message anew.
+    pub(super) fn new(bits: Option<u8>) -> Self {
+        match bits {
+            None => Context::None,
+            Some(bits) => Context::Kept { bytes: Vec::new(), most: 1 << bits.max(WINDOW_BITS_LEAST) },
+        }
+    }
+
+    fn bytes(&self) -> &[u8] {
+        if let Context::Kept { bytes, .. } = self { bytes } else { &[] }
+    }
+
+    fn add(&mut self, message: &[u8]) {
+        let Context::Kept { bytes, most } = self else { return };
+        let new = &message[message.len().saturating_sub(*most)..];
+        let old = bytes.len().saturating_sub(*most - new.len());
+        bytes.drain(..old);
+        bytes.extend_from_slice(new);
+    }
+}
+
+/// A compressed message that arrives.
+pub(super) struct Inflating {
+    inflate: Inflate,
+    /// Bytes of it that have arrived.
+    received: u64,
+    /// The decompressor has not read anything since it began, or since a final block.
+    is_fresh: bool,
+}
+
+impl fmt::Debug for Inflating {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.debug_struct("Inflating").field("received", &self.received).finish_non_exhaustive()
+    }
+}
+
+impl Inflating {
+    pub(super) fn begin(compression: &mut Compression, context: &Context) -> Self {
+        let mut inflating = Self { inflate: compression.take(), received: 0, is_fresh: true };
+        inflating.refer_to(context.bytes());
+        inflating
+    }
+
+    /// Bytes of the compressed message so far.
+    pub(super) fn received(&self) -> u64 {
+        self.received
+    }
+
+    /// Inflates the next bytes of the message, to the end of `message`.
+    ///
+    /// # Errors
+    /// [`WebSocketFault::DeflateInvalid`]; [`WebSocketFault::MessageTooLarge`] as soon as `message` has more than `most`
+    /// bytes.
+    pub(super) fn read(
+        &mut self,
+        input: &[u8],
+        message: &mut Vec<u8>,
+        most: usize,
+        context: &Context,
+        compression: &mut Compression,
+    ) -> Result<(), WebSocketFault> {
+        self.received += input.len() as u64;
+        prepare(&mut compression.part);
+        self.step(input, message, most, context, &mut compression.part)
+    }
+
+    fn step(
+        &mut self,
+        mut input: &[u8],
+        message: &mut Vec<u8>,
+        most: usize,
+        context: &Context,
+        part: &mut [u8],
+    ) -> Result<(), WebSocketFault> {
+        while !input.is_empty() {
+            let before = message.len();
+            let (used, status) = self.inflate_part(input, message, most, part)?;
+            self.is_fresh &= used == 0;
+            input = &input[used..];
+            let written = message.len() - before;
+            match status {
+                // A final block ends a stream of DEFLATE, but not the message (RFC 7692 section 7.2.3.4).
+                Status::StreamEnd => self.restart(message, context),
+                // There may be more output than there was room for, although all input is read.
+                _ if written == part.len() && input.is_empty() => self.drain(message, most, context, part)?,
+                _ if used == 0 && written == 0 => return Err(WebSocketFault::DeflateInvalid),
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes the output that had no room when the last byte of input was read.
+    fn drain(
+        &mut self,
+        message: &mut Vec<u8>,
+        most: usize,
+        context: &Context,
+        part: &mut [u8],
+    ) -> Result<(), WebSocketFault> {
+        loop {
+            let before = message.len();
+            let (_, status) = self.inflate_part(&[], message, most, part)?;
+            if status == Status::StreamEnd {
+                self.restart(message, context);
+            }
+            if message.len() - before < part.len() {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Inflates once, to the end of `message`. Returns how many bytes of input have been read.
+    ///
+    /// What comes before an error is in `message` too, up to `most` bytes, so that the first error does not depend on how
+    /// the input arrives.
+    fn inflate_part(
+        &mut self,
+        input: &[u8],
+        message: &mut Vec<u8>,
+        most: usize,
+        part: &mut [u8],
+    ) -> Result<(usize, Status), WebSocketFault> {
+        let (before_in, before_out) = (self.inflate.total_in(), self.inflate.total_out());
+        let status = self.inflate.decompress(input, part, InflateFlush::NoFlush);
+        message.extend_from_slice(&part[..moved(before_out, self.inflate.total_out())]);
+        if message.len() > most {
+            message.truncate(most);
+            return Err(WebSocketFault::MessageTooLarge);
+        }
+        let status = status.map_err(|_| WebSocketFault::DeflateInvalid)?;
+        Ok((moved(before_in, self.inflate.total_in()), status))
+    }
+
+    /// Begins a stream of DEFLATE behind a final block. It may refer to what the message and those before it have said.
+    fn restart(&mut self, message: &[u8], context: &Context) {
+        self.inflate.reset(false);
+        self.is_fresh = true;
+        self.refer_to(context.bytes());
+        self.refer_to(&message[message.len().saturating_sub(1 << WINDOW_BITS_MOST)..]);
+    }
+
+    fn refer_to(&mut self, bytes: &[u8]) {
+        if !bytes.is_empty() {
+            let set = self.inflate.set_dictionary(bytes);
+            debug_assert!(set.is_ok(), "a raw stream takes a dictionary between blocks");
+        }
+    }
+
+    /// Ends the message. The decompressor goes back, and the context is what the next message may refer to.
+    pub(super) fn end(
+        mut self,
+        message: &mut Vec<u8>,
+        most: usize,
+        context: &mut Context,
+        compression: &mut Compression,
+    ) -> Result<(), WebSocketFault> {
+        prepare(&mut compression.part);
+        let result = self.end_blocks(message, most, context, &mut compression.part);
+        compression.put_back(self.inflate);
+        if result.is_ok() {
+            context.add(message);
+        }
+        result
+    }
+
+    fn end_blocks(
+        &mut self,
+        message: &mut Vec<u8>,
+        most: usize,
+        context: &Context,
+        part: &mut [u8],
+    ) -> Result<(), WebSocketFault> {
+        // A message may end with a final block, and some senders write an empty message as no bytes at all.
+        if self.is_fresh {
+            return Ok(());
+        }
+        self.step(&TAIL, message, most, context, part)?;
+        if self.is_fresh {
+            return Err(WebSocketFault::DeflateInvalid);
+        }
+        let before = message.len();
+        let (used, status) = self.inflate_part(&FINAL, message, most, part)?;
+        let is_whole = status == Status::StreamEnd && used == FINAL.len() && message.len() == before;
+        if is_whole { Ok(()) } else { Err(WebSocketFault::DeflateInvalid) }
+    }
+
+    /// Gives the decompressor of a message back that is not read to its end.
+    pub(super) fn abandon(self, compression: &mut Compression) {
+        compression.put_back(self.inflate);
+    }
+}
+
+/// Allocates the part that all compress and inflate into.
+fn prepare(part: &mut Box<[u8]>) {
+    if part.is_empty() {
+        *part = vec![0; PART].into_boxed_slice();
+    }
+}
+
+/// The difference of two counts, of which none exceeds a slice's length.
+fn moved(before: u64, after: u64) -> usize {
+    usize::try_from(after - before).expect("no more than a slice holds")
+}

@@ -1,0 +1,304 @@
+//! The reading half: bytes into messages and control frames (RFC 6455 sections 5 and 6.2, RFC 7692 section 7.2.2).
+
+use super::close::CloseFrame;
+use super::deflate::{Compression, Context, Inflating};
+use super::extension::Deflate;
+use super::fault::WebSocketFault;
+use super::frame::{self, Allowed, ControlPayload, HEADER_MAX, Header, Kind, Opcode};
+use super::mask;
+use std::borrow::Cow;
+
+/// What is next in the input.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Received<'i> {
+    /// All of the input has been taken, and more is needed.
+    More,
+    /// A whole message. It lies in the input if it has come as a whole in one frame and is not compressed.
+    Message {
+        /// What it is made of.
+        kind: Kind,
+        /// Its bytes; UTF-8 if it is text.
+        bytes: Cow<'i, [u8]>,
+    },
+    /// A Ping frame.
+    Ping(ControlPayload),
+    /// A Pong frame.
+    Pong(ControlPayload),
+    /// A Close frame. Nothing is read behind it.
+    Close(CloseFrame),
+}
+
+/// Where in a frame the next byte is.
+#[derive(Debug)]
+enum Stage {
+    /// In a header, of which so many bytes are here.
+    Header { bytes: [u8; HEADER_MAX], length: u8 },
+    /// In the payload of a data frame.
+    Data { is_final: bool, left: u64, key: [u8; 4], offset: u64 },
+    /// In the payload of a control frame.
+    Control { opcode: Opcode, left: u8, key: [u8; 4], payload: Box<ControlPayload> },
+    /// Behind a Close frame or a fault: what follows is discarded.
+    Over,
+}
+
+const START: Stage = Stage::Header { bytes: [0; HEADER_MAX], length: 0 };
+
+/// A message that has begun and not ended.
+#[derive(Debug)]
+struct Partial {
+    kind: Kind,
+    bytes: Vec<u8>,
+    /// So many of them are known to be UTF-8; for text alone.
+    valid: usize,
+    inflating: Option<Inflating>,
+}
+
+/// Reads the frames of a peer.
+///
+/// It takes all that it is offered and keeps what of a message has come. Text is validated as it arrives, and the message
+/// limit counts while a message is inflated.
+#[derive(Debug)]
+pub struct Receiver {
+    is_masked: bool,
+    stage: Stage,
+    message: Option<Box<Partial>>,
+    /// What compressed messages may refer to; `None` where compression is not agreed on.
+    context: Option<Context>,
+}
+
+impl Receiver {
+    /// The receiver of a server, or of a client.
+    #[must_use]
+    pub fn new(is_server: bool, deflate: Option<Deflate>) -> Self {
+        let context = deflate.map(|deflate| Context::new(deflate.context_bits));
+        Self { is_masked: is_server, stage: START, message: None, context }
+    }
+
+    /// Whether a message or a frame has begun and not ended.
+    #[must_use]
+    pub fn is_in_message(&self) -> bool {
+        self.message.is_some() || !matches!(self.stage, Stage::Header { length: 0, .. } | Stage::Over)
+    }
+
+    /// Bytes of memory that are kept for the message that arrives, and for the peer's context.
+    #[must_use]
+    pub fn kept_bytes(&self) -> usize {
+        let message = self.message.as_ref().map_or(0, |message| size_of::<Partial>() + message.bytes.capacity());
+        let context = if let Some(Context::Kept { bytes, .. }) = &self.context { bytes.capacity() } else { 0 };
+        message + context
+    }
+
+    /// Reads on in `input`, which is unmasked in place. Returns how many bytes have been taken, and what they say.
+    ///
+    /// `most` is the largest message in bytes.
+    ///
+    /// # Errors
+    /// The rule that the peer broke. What follows is not read.
+    pub fn next<'i>(
+        &mut self,
+        input: &'i mut [u8],
+        most: usize,
+        compression: &mut Compression,
+    ) -> Result<(usize, Received<'i>), WebSocketFault> {
+        let result = self.read(input, most, compression);
+        if !matches!(result, Ok((_, Received::More | Received::Message { .. } | Received::Ping(_) | Received::Pong(_))))
+        {
+            self.stage = Stage::Over;
+            if let Some(inflating) = self.message.take().and_then(|message| message.inflating) {
+                inflating.abandon(compression);
+            }
+        }
+        result
+    }
+
+    fn read<'i>(
+        &mut self,
+        input: &'i mut [u8],
+        most: usize,
+        compression: &mut Compression,
+    ) -> Result<(usize, Received<'i>), WebSocketFault> {
+        let mut at = 0;
+        loop {
+            match &mut self.stage {
+                Stage::Over => return Ok((input.len(), Received::More)),
+                Stage::Header { .. } => {
+                    let Some(header) = self.header(input, &mut at)? else { return Ok((at, Received::More)) };
+                    let is_here = (input.len() - at) as u64 >= header.length;
+                    match header.opcode {
+                        Opcode::Message(kind) if header.is_final && !header.is_compressed && is_here => {
+                            return whole(kind, header, at, input, most);
+                        }
+                        Opcode::Message(_) | Opcode::Continuation => self.begin_data(header, most, compression)?,
+                        opcode => {
+                            // A control frame has at most 125 bytes.
+                            #[allow(clippy::cast_possible_truncation)]
+                            let left = header.length as u8;
+                            self.stage = Stage::Control { opcode, left, key: header.key, payload: Box::default() };
+                        }
+                    }
+                }
+                Stage::Data { .. } => {
+                    let rest = &mut input[at..];
+                    at += self.data(rest, most, compression)?;
+                    if !matches!(self.stage, Stage::Data { left: 0, .. }) {
+                        return Ok((at, Received::More));
+                    }
+                    if let Some((kind, bytes)) = self.end_frame(most, compression)? {
+                        return Ok((at, Received::Message { kind, bytes: Cow::Owned(bytes) }));
+                    }
+                }
+                Stage::Control { opcode, left, key, payload } => {
+                    let part = &input[at..input.len().min(at + usize::from(*left))];
+                    payload.extend(part);
+                    at += part.len();
+                    // No more than was left.
+                    #[allow(clippy::cast_possible_truncation)]
+                    let taken = part.len() as u8;
+                    *left -= taken;
+                    if *left > 0 {
+                        return Ok((at, Received::More));
+                    }
+                    mask::apply(payload.bytes_mut(), *key, 0);
+                    let (opcode, payload) = (*opcode, **payload);
+                    self.stage = START;
+                    let received = match opcode {
+                        Opcode::Ping => Received::Ping(payload),
+                        Opcode::Pong => Received::Pong(payload),
+                        _ => Received::Close(CloseFrame::read(&payload)?),
+                    };
+                    return Ok((at, received));
+                }
+            }
+        }
+    }
+
+    /// Reads the header that begins or goes on at `at`; `None` if the input ends before it does.
+    fn header(&mut self, input: &[u8], at: &mut usize) -> Result<Option<Header>, WebSocketFault> {
+        let allowed = Allowed {
+            is_masked: self.is_masked,
+            may_compress: self.context.is_some(),
+            is_in_message: self.message.is_some(),
+        };
+        let Stage::Header { bytes, length } = &mut self.stage else { return Ok(None) };
+        let rest = &input[*at..];
+        if *length == 0
+            && let Some((header, used)) = frame::read(rest, allowed)?
+        {
+            *at += used;
+            return Ok(Some(header));
+        }
+        let old = usize::from(*length);
+        let new = rest.len().min(HEADER_MAX - old);
+        bytes[old..old + new].copy_from_slice(&rest[..new]);
+        if let Some((header, used)) = frame::read(&bytes[..old + new], allowed)? {
+            *at += used - old;
+            *length = 0;
+            return Ok(Some(header));
+        }
+        *at += new;
+        // At most 14.
+        #[allow(clippy::cast_possible_truncation)]
+        let here = (old + new) as u8;
+        *length = here;
+        Ok(None)
+    }
+
+    /// Begins a data frame that is not all of a message, is compressed, or is not here as a whole.
+    fn begin_data(&mut self, header: Header, most: usize, compression: &mut Compression) -> Result<(), WebSocketFault> {
+        if let Opcode::Message(kind) = header.opcode {
+            let context = self.context.as_ref().filter(|_| header.is_compressed);
+            let inflating = context.map(|context| Inflating::begin(compression, context));
+            self.message = Some(Box::new(Partial { kind, bytes: Vec::new(), valid: 0, inflating }));
+        }
+        if let Some(message) = &self.message {
+            // What cannot be compressed is little longer compressed than plain.
+            let (before, limit) = match &message.inflating {
+                Some(inflating) => (inflating.received(), (most as u64).saturating_add(most as u64 / 8 + 1024)),
+                None => (message.bytes.len() as u64, most as u64),
+            };
+            if header.length > limit.saturating_sub(before) {
+                return Err(WebSocketFault::MessageTooLarge);
+            }
+        }
+        self.stage = Stage::Data { is_final: header.is_final, left: header.length, key: header.key, offset: 0 };
+        Ok(())
+    }
+
+    /// Takes what of a data frame's payload is at the start of `input`, and returns how many bytes that is.
+    fn data(&mut self, input: &mut [u8], most: usize, compression: &mut Compression) -> Result<usize, WebSocketFault> {
+        let (Stage::Data { left, key, offset, .. }, Some(message)) = (&mut self.stage, &mut self.message) else {
+            return Ok(0);
+        };
+        let length = usize::try_from(*left).unwrap_or(usize::MAX).min(input.len());
+        let part = &mut input[..length];
+        mask::apply(part, *key, *offset);
+        *left -= length as u64;
+        *offset += length as u64;
+        let Partial { kind, bytes, valid, inflating } = &mut **message;
+        let inflated = if let (Some(inflating), Some(context)) = (inflating, &self.context) {
+            inflating.read(part, bytes, most, context, compression)
+        } else {
+            bytes.extend_from_slice(part);
+            Ok(())
+        };
+        // Text is judged first: it came before what could not be inflated.
+        if *kind == Kind::Text {
+            *valid += valid_text(&bytes[*valid..])?;
+        }
+        inflated.map(|()| length)
+    }
+
+    /// Ends a data frame, and returns the message if it was its last one.
+    fn end_frame(
+        &mut self,
+        most: usize,
+        compression: &mut Compression,
+    ) -> Result<Option<(Kind, Vec<u8>)>, WebSocketFault> {
+        let stage = std::mem::replace(&mut self.stage, START);
+        if !matches!(stage, Stage::Data { is_final: true, .. }) {
+            return Ok(None);
+        }
+        let Some(message) = self.message.take() else { return Ok(None) };
+        let Partial { kind, mut bytes, mut valid, inflating } = *message;
+        if let (Some(inflating), Some(context)) = (inflating, &mut self.context) {
+            inflating.end(&mut bytes, most, context, compression)?;
+        }
+        if kind == Kind::Text {
+            valid += valid_text(&bytes[valid..])?;
+            if valid != bytes.len() {
+                return Err(WebSocketFault::TextInvalid);
+            }
+        }
+        Ok(Some((kind, bytes)))
+    }
+}
+
+/// A message in one frame that is here as a whole, behind `at` bytes of input.
+fn whole(
+    kind: Kind,
+    header: Header,
+    at: usize,
+    input: &mut [u8],
+    most: usize,
+) -> Result<(usize, Received<'_>), WebSocketFault> {
+    // It is here, so it fits.
+    let length = usize::try_from(header.length).unwrap_or(usize::MAX);
+    if length > most {
+        return Err(WebSocketFault::MessageTooLarge);
+    }
+    let bytes = &mut input[at..at + length];
+    mask::apply(bytes, header.key, 0);
+    if kind == Kind::Text && str::from_utf8(bytes).is_err() {
+        return Err(WebSocketFault::TextInvalid);
+    }
+    Ok((at + length, Received::Message { kind, bytes: Cow::Borrowed(bytes) }))
+}
+
+/// How many of `bytes` are whole characters of UTF-8. What follows them can still become one.
+fn valid_text(bytes: &[u8]) -> Result<usize, WebSocketFault> {
+    match str::from_utf8(bytes) {
+        Ok(_) => Ok(bytes.len()),
+        Err(error) if error.error_len().is_none() => Ok(error.valid_up_to()),
+        Err(_) => Err(WebSocketFault::TextInvalid),
+    }
+}

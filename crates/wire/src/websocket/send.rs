@@ -1,0 +1,261 @@
+//! The writing half: messages and control frames into bytes (RFC 6455 sections 5 and 6.1, RFC 7692 section 7.2.1).
+
+use super::close::{self, CloseCode};
+use super::deflate::{Compression, WINDOW_BITS_LEAST, WINDOW_BITS_MOST};
+use super::extension::Deflate;
+use super::frame::{self, ControlPayload, FIN, HEADER_MAX, Kind, Opcode, RSV1};
+use super::mask::{self, Role};
+use std::fmt;
+use std::ops::Deref;
+use std::sync::OnceLock;
+
+/// A shorter message is not compressed: to begin anew costs the compressor more than its bytes cost the network.
+const COMPRESS_FROM: usize = 256;
+
+/// A message that is sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outgoing<'a> {
+    /// Text.
+    Text(&'a str),
+    /// Bytes.
+    Binary(&'a [u8]),
+}
+
+impl<'a> Outgoing<'a> {
+    /// What it is made of.
+    #[must_use]
+    pub fn kind(self) -> Kind {
+        match self {
+            Outgoing::Text(_) => Kind::Text,
+            Outgoing::Binary(_) => Kind::Binary,
+        }
+    }
+
+    /// Its bytes.
+    #[must_use]
+    pub fn bytes(self) -> &'a [u8] {
+        match self {
+            Outgoing::Text(text) => text.as_bytes(),
+            Outgoing::Binary(bytes) => bytes,
+        }
+    }
+}
+
+/// What the application may not send now. Nothing of it reaches the wire.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SendError {
+    /// A Close frame has been sent or received, or the connection has ended.
+    Closed,
+    /// A message that is sent in parts has not ended.
+    MessageOpen,
+    /// More waits to be sent than the limit allows. It may be sent again when the peer has taken some.
+    QueueFull,
+    /// The parts of one message are of two kinds.
+    KindChanged,
+}
+
+impl fmt::Display for SendError {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str(match self {
+            SendError::Closed => "the WebSocket is closed",
+            SendError::MessageOpen => "a message that is sent in parts has not ended: send its last part first",
+            SendError::QueueFull => "the client does not take its messages: more wait to be sent than the limit allows",
+            SendError::KindChanged => "the parts of one message must be all text or all binary",
+        })
+    }
+}
+
+impl std::error::Error for SendError {}
+
+/// The header of a frame, to be sent before its payload.
+#[derive(Clone, Copy, Debug)]
+pub struct FrameHead {
+    bytes: [u8; HEADER_MAX],
+    length: u8,
+}
+
+impl FrameHead {
+    fn new(first: u8, length: u64, key: Option<[u8; 4]>) -> Self {
+        let (bytes, length) = frame::write(first, length, key);
+        // At most 14.
+        #[allow(clippy::cast_possible_truncation)]
+        let length = length as u8;
+        Self { bytes, length }
+    }
+}
+
+impl Deref for FrameHead {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        &self.bytes[..usize::from(self.length)]
+    }
+}
+
+/// Whether a message that is sent in parts is under way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    Between,
+    InMessage(Kind),
+}
+
+/// Writes frames.
+#[derive(Debug)]
+pub struct Sender {
+    role: Role,
+    /// The window with which messages are compressed, in bits.
+    bits: Option<u8>,
+    phase: Phase,
+}
+
+impl Sender {
+    /// The sender of one end of a connection.
+    #[must_use]
+    pub fn new(role: Role, deflate: Option<Deflate>) -> Self {
+        Self { role, bits: deflate.and_then(|deflate| deflate.send_bits), phase: Phase::Between }
+    }
+
+    /// Whether this is the server's.
+    #[must_use]
+    pub fn is_server(&self) -> bool {
+        matches!(self.role, Role::Server)
+    }
+
+    /// Appends a message as one frame to `out`, compressed if that is agreed on and makes it shorter.
+    ///
+    /// # Errors
+    /// [`SendError::MessageOpen`].
+    pub fn message(
+        &mut self,
+        message: Outgoing<'_>,
+        compression: &mut Compression,
+        out: &mut Vec<u8>,
+    ) -> Result<(), SendError> {
+        self.check_between()?;
+        let first = FIN | Opcode::Message(message.kind()).bits();
+        if let Some(bits) = self.bits.filter(|_| message.bytes().len() >= COMPRESS_FROM) {
+            let mut compressed = Vec::new();
+            if compression.deflate(bits, message.bytes(), &mut compressed) {
+                self.frame(first | RSV1, &compressed, out);
+                return Ok(());
+            }
+        }
+        self.frame(first, message.bytes(), out);
+        Ok(())
+    }
+
+    /// The header of a message that is sent as one frame without being copied: `length` bytes follow it on the wire.
+    ///
+    /// `None` where the payload must be changed before it is sent: a client masks it, and a compressed one is shorter.
+    ///
+    /// # Errors
+    /// [`SendError::MessageOpen`].
+    pub fn head(&mut self, kind: Kind, length: u64) -> Result<Option<FrameHead>, SendError> {
+        self.check_between()?;
+        let is_plain = self.is_server() && (self.bits.is_none() || length < COMPRESS_FROM as u64);
+        Ok(is_plain.then(|| FrameHead::new(FIN | Opcode::Message(kind).bits(), length, None)))
+    }
+
+    /// Appends a part of a message, which is sent in as many frames as it has parts and is not compressed.
+    ///
+    /// # Errors
+    /// [`SendError::KindChanged`].
+    pub fn part(&mut self, part: Outgoing<'_>, is_last: bool, out: &mut Vec<u8>) -> Result<(), SendError> {
+        let opcode = match self.phase {
+            Phase::Between => Opcode::Message(part.kind()),
+            Phase::InMessage(kind) if kind == part.kind() => Opcode::Continuation,
+            Phase::InMessage(_) => return Err(SendError::KindChanged),
+        };
+        self.phase = if is_last { Phase::Between } else { Phase::InMessage(part.kind()) };
+        let first = opcode.bits() | if is_last { FIN } else { 0 };
+        self.frame(first, part.bytes(), out);
+        Ok(())
+    }
+
+    /// Appends a message that has been framed before. A client's frames differ from each other by their masks, so a client
+    /// cannot send one.
+    ///
+    /// # Errors
+    /// [`SendError::MessageOpen`].
+    pub fn prepared<'p>(
+        &mut self,
+        prepared: &'p Prepared,
+        compression: &mut Compression,
+    ) -> Result<&'p [u8], SendError> {
+        debug_assert!(self.is_server(), "a client masks each frame anew");
+        self.check_between()?;
+        Ok(prepared.frame(self.bits, compression))
+    }
+
+    /// Appends a Ping frame to `out`.
+    pub fn ping(&mut self, payload: &ControlPayload, out: &mut Vec<u8>) {
+        self.frame(FIN | Opcode::Ping.bits(), payload, out);
+    }
+
+    /// Appends a Pong frame to `out`.
+    pub fn pong(&mut self, payload: &ControlPayload, out: &mut Vec<u8>) {
+        self.frame(FIN | Opcode::Pong.bits(), payload, out);
+    }
+
+    /// Appends a Close frame to `out`. A reason beyond 123 bytes is cut where a character ends; one without a code is left
+    /// out.
+    pub fn close(&mut self, code: Option<CloseCode>, reason: &str, out: &mut Vec<u8>) {
+        self.frame(FIN | Opcode::Close.bits(), &close::payload(code, reason), out);
+    }
+
+    fn check_between(&self) -> Result<(), SendError> {
+        if self.phase == Phase::Between { Ok(()) } else { Err(SendError::MessageOpen) }
+    }
+
+    fn frame(&mut self, first: u8, payload: &[u8], out: &mut Vec<u8>) {
+        let key = self.role.next_key();
+        let head = FrameHead::new(first, payload.len() as u64, key);
+        out.reserve(head.len() + payload.len());
+        out.extend_from_slice(&head);
+        let start = out.len();
+        out.extend_from_slice(payload);
+        if let Some(key) = key {
+            mask::apply(&mut out[start..], key, 0);
+        }
+    }
+}
+
+/// A message of a server that is framed once and sent to many clients.
+///
+/// The frame that is not compressed is made at once; a compressed one when the first client needs it, one for each size of
+/// window that clients have agreed on.
+#[derive(Debug)]
+pub struct Prepared {
+    head: u8,
+    plain: Box<[u8]>,
+    /// `None` inside: compressing does not make it shorter.
+    compressed: [OnceLock<Option<Box<[u8]>>>; (WINDOW_BITS_MOST - WINDOW_BITS_LEAST) as usize + 1],
+}
+
+impl Prepared {
+    /// Frames a message.
+    #[must_use]
+    pub fn new(message: Outgoing<'_>) -> Self {
+        let head = FrameHead::new(FIN | Opcode::Message(message.kind()).bits(), message.bytes().len() as u64, None);
+        Self { head: head.length, plain: [&head, message.bytes()].concat().into(), compressed: Default::default() }
+    }
+
+    /// The bytes of the message, without its header.
+    #[must_use]
+    pub fn payload(&self) -> &[u8] {
+        &self.plain[usize::from(self.head)..]
+    }
+
+    /// The frame for a client that has agreed on a window of `bits`, or on no compression.
+    fn frame(&self, bits: Option<u8>, compression: &mut Compression) -> &[u8] {
+        let Some(bits) = bits.filter(|_| self.payload().len() >= COMPRESS_FROM) else { return &self.plain };
+        let compressed = self.compressed[usize::from(bits - WINDOW_BITS_LEAST)].get_or_init(|| {
+            let mut bytes = Vec::new();
+            compression.deflate(bits, self.payload(), &mut bytes).then(|| {
+                let head = FrameHead::new(self.plain[0] | RSV1, bytes.len() as u64, None);
+                [&head, &bytes[..]].concat().into()
+            })
+        });
+        compressed.as_deref().unwrap_or(&self.plain)
+    }
+}
