@@ -113,6 +113,53 @@ def test_the_cities_example_finds_controllers_by_route(serve: Serve) -> None:
     assert client.request("PUT", "/hounslow").headers["Allow"] == "GET, HEAD, POST, OPTIONS"
 
 
+PUBLISHER = Path(__file__).parent.parent / "examples"
+
+
+def test_the_publisher_example_serves_the_functions_of_a_module(serve: Serve) -> None:
+    client = asked(serve, 'publisher:publish("published")', cwd=PUBLISHER)
+    for path in ("/", "/index"):
+        reply = client.get(path)
+        assert (reply.status, reply.text) == (200, "Hello World!\n")
+        assert reply.headers["Content-Type"] == "text/plain; charset=utf-8"
+    page = client.get("/greet?name=Ada&unknown=1")
+    assert page.text == "<html><body>Hello Ada!</body></html>"
+    assert page.headers["Content-Type"] == "text/html; charset=utf-8"
+    assert "Hello &lt;b>!" in client.post("/greet", form={"name": "<b>"}).text
+    counted = client.get("/count")
+    assert (counted.text, counted.headers["X-Method"]) == ("0\n1\n2\n", "GET")
+    assert client.request("PUT", "/greet").status == 405
+
+
+def test_the_publisher_example_publishes_nothing_but_functions_without_underscore(serve: Serve, tmp_path: Path) -> None:
+    (tmp_path / "pages.py").write_text(
+        "import os\n"
+        "from os import system\n"
+        "from textwrap import dedent\n"
+        "import logging\n"
+        "log = logging.getLogger()\n"
+        "secret = 'x'\n"
+        "class Shop:\n"
+        "    def books(self, req, author): return f'{author}!'\n"
+        "    def _private(self): return 'private'\n"
+        "shop = Shop()\n"
+        "def several(req, a): return repr(a)\n"
+        "def everything(req, **fields): return repr(sorted(fields))\n"
+        "def refuse(req): req.status = 403\n"
+    )
+    client = asked(serve, 'publisher:publish("pages")', cwd=tmp_path, env={"PYTHONPATH": str(PUBLISHER)})
+    assert client.get("/shop/books?author=Sand").text == "Sand!"
+    assert client.get("/several?a=1&a=2").text == "['1', '2']"
+    assert client.get("/everything?b=1&a=2").text == "['a', 'b']"
+    assert client.get("/refuse").status == 403
+    assert client.get("/shop/books").status == 400, "a parameter is missing"
+    own = ["/", "/secret", "/Shop", "/Shop/books", "/shop", "/shop/_private", "/_private"]
+    imported = ["/os/getcwd", "/system", "/dedent?text=x", "/log/info?msg=x"]
+    inner = ["/several/__globals__", "/several/__code__", "/shop/__class__", "/shop/books/__func__"]
+    hidden = [*own, *imported, *inner]
+    assert {path: client.get(path).status for path in hidden} == dict.fromkeys(hidden, 404)
+
+
 @pytest.mark.parametrize("driver", ["threads", "gevent"])
 def test_concurrent_requests_never_see_each_other(serve: Serve, driver: str, tmp_path: Path) -> None:
     if driver == "gevent":
