@@ -32,6 +32,11 @@ APACHE_MODULES = Path("/usr/lib/apache2/modules")
 FRONTS: dict[str, tuple[str, str, str, dict[str, str]]] = {
     "http": ("", "", "", {}),
     "nginx-http": ("nginx", "nginx.md", "shop.conf", {}),
+    "nginx-short": ("nginx", "README.md", "shop-short.conf", {}),
+    "apache-http": ("apache2", "web-servers.md", "shop-http.conf", {}),
+    "lighttpd-http": ("lighttpd", "web-servers.md", "50-shop-http.conf", {}),
+    "caddy-http": ("caddy", "web-servers.md", "shop-http", {}),
+    "haproxy-http": ("haproxy", "web-servers.md", "shop-http.cfg", {}),
     "nginx-fastcgi-kept": ("nginx", "gateways.md", "shop-fastcgi.conf", {}),
     "nginx-fastcgi-closed": (
         "nginx",
@@ -44,6 +49,10 @@ FRONTS: dict[str, tuple[str, str, str, dict[str, str]]] = {
     "apache-fastcgi-kept": ("apache2", "gateways.md", "shop-fastcgi.conf", {}),
     "apache-fastcgi-closed": ("apache2", "gateways.md", "shop-fastcgi.conf", {"enablereuse=on": "enablereuse=off"}),
     "apache-fcgid": ("apache2", "gateways.md", "shop-fcgid.conf", {}),
+    "apache-uwsgi": ("apache2", "gateways.md", "shop-uwsgi.conf", {}),
+    "apache-scgi": ("apache2", "gateways.md", "shop-scgi.conf", {}),
+    "lighttpd-scgi": ("lighttpd", "gateways.md", "50-shop-scgi.conf", {}),
+    "lighttpd-uwsgi": ("lighttpd", "gateways.md", "50-shop-uwsgi.conf", {}),
     "lighttpd-external": ("lighttpd", "gateways.md", "50-shop-external.conf", {}),
     "lighttpd-spawned": ("lighttpd", "gateways.md", "50-shop-spawned.conf", {}),
     "caddy": ("caddy", "gateways.md", "Caddyfile", {}),
@@ -111,7 +120,8 @@ def wrap(program: str, text: str, folder: Path, port: int) -> tuple[list[str], s
         )
         return ["nginx", "-p", str(folder), "-e", str(folder / "front.log"), "-c", str(conf)], whole
     if program == "apache2":
-        modules = ["mpm_event", "authz_core", "unixd", "proxy", "proxy_fcgi", "fcgid"]
+        modules = ["mpm_event", "authz_core", "unixd", "headers", "proxy", "proxy_http", "proxy_fcgi"]
+        modules += ["proxy_uwsgi", "proxy_scgi", "fcgid"]
         loaded = [name for name in modules if (APACHE_MODULES / f"mod_{name}.so").exists()]
         loads = "".join(f"LoadModule {name}_module {APACHE_MODULES}/mod_{name}.so\n" for name in loaded)
         text = text.replace("*:80", f"127.0.0.1:{port}")
@@ -129,7 +139,6 @@ def wrap(program: str, text: str, folder: Path, port: int) -> tuple[list[str], s
         whole = (
             f'server.document-root = "{folder}"\nserver.port = {port}\nserver.bind = "127.0.0.1"\n'
             f'server.errorlog = "{folder}/front.log"\nserver.max-request-size = 1048576\n'
-            "server.stream-response-body = 1\n"
             f'server.http-parseopts = ("url-path-2f-decode" => "disable")\n{text}'
         )
         return ["lighttpd", "-D", "-f", str(conf)], whole
@@ -163,7 +172,8 @@ def front(name: str, *args: str, replace: dict[str, str] | None = None) -> Itera
         binds = [
             f"--bind={protocol}:unix:{folder}/{protocol}.sock?mode=666" for protocol in ("fastcgi", "uwsgi", "scgi")
         ]
-        binds.append(f"--bind=unix:{folder}/app.sock?mode=666")
+        # As on the pages about HTTP; what the others say of the client comes in variables.
+        binds += [f"--bind=unix:{folder}/app.sock?mode=666", "--trusted-proxies=unix"]
         kirsch = None
         if name not in ("apache-fcgid", "lighttpd-spawned"):
             kirsch = start("gateway_app:app", [*binds, *args], env={"PYTHONPATH": str(TESTS)})

@@ -51,6 +51,9 @@ def app(environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable
         case "broken":
             start_response("200 OK", [("Content-Type", "text/plain")])
             return _broken()
+        case "cut":
+            start_response("200 OK", [("Content-Type", "text/plain"), ("Content-Length", "200000")])
+            return _broken()
         case "short":
             start_response("200 OK", [("Content-Length", "10")])
             return [b"short"]

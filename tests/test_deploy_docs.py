@@ -177,9 +177,13 @@ TRIED = {
     "systemd.md": {"ini": 2, "sh": 4, "": 1},
     "nginx.md": {"nginx": 1, "sh": 2, "python": 2},
     "proxies.md": {"sh": 2},
+    # tests/test_fronts.py runs them, and their commands are tried below.
+    "README.md": {"nginx": 1, "sh": 1},
+    "web-servers.md": {"sh": 1, "apache": 1, "lighttpd": 1, "caddy": 1, "haproxy": 1},
+    "platform.md": {"procfile": 1},
     "containers.md": {"dockerfile": 2, "sh": 1, "": 1},
     # tests/test_fronts.py runs them, and its command is tried below.
-    "gateways.md": {"sh": 1, "nginx": 3, "apache": 2, "lighttpd": 2, "caddy": 1, "haproxy": 1},
+    "gateways.md": {"sh": 1, "nginx": 3, "apache": 4, "lighttpd": 4, "caddy": 1, "haproxy": 1},
     # tests/test_machines.py runs them.
     "machines.md": {"sh": 2, "haproxy": 1, "nginx": 1},
     "kubernetes.md": {"yaml": 2, "sh": 1, "": 1},
@@ -542,6 +546,33 @@ def test_the_access_log_names_the_client(
     server = launch(words)
     get(nginx(f"127.0.0.1:{server.port}").address, "/seen")
     server.wait_for_output(r'^127\.0\.0\.1 \[.*\] "GET /seen HTTP/1\.1" 200 \d+$')
+
+
+# --- A platform ------------------------------------------------------------------------------------------------------
+
+
+def test_a_platform_starts_the_procfile(shop: Path, launch: Callable[..., Running]) -> None:
+    (command,) = re.findall(r"^web: (kirsch .*)$", block("platform.md", "Procfile"), re.MULTILINE)
+    (shop / "public").mkdir()
+    (shop / "public" / "shop.css").write_text("body {}")
+    port = free_port()
+    words = [*shlex.split(KIRSCH), *shlex.split(command)[1:]]
+    server = launch(words, env={"PORT": str(port), "WEB_CONCURRENCY": "2"})
+    assert (server.host, server.port) == ("0.0.0.0", port)
+    assert "2 workers" in server.stderr
+    address = ("127.0.0.1", port)
+    found = get(address, "/", {"X-Forwarded-For": "6.6.6.6, 192.0.2.7", "X-Forwarded-Proto": "https"})
+    assert (found["REMOTE_ADDR"], found["wsgi.url_scheme"]) == ("192.0.2.7", "https")
+    with urlopen(f"http://127.0.0.1:{port}/static/shop.css", timeout=20) as response:
+        assert response.read() == b"body {}"
+        assert response.headers["ETag"]
+    assert status(f"http://127.0.0.1:{port}/healthz") == 200
+    table = subprocess.run([*words, "--print-config"], capture_output=True, text=True, timeout=30, check=True).stdout
+    seconds = [int(found) for found in re.findall(r"^(?:graceful_timeout|shutdown_timeout) +(\d+)s ", table, re.M)]
+    (limit,) = re.findall(r"kill (\d+) s later", (DOCS / "platform.md").read_text())
+    assert len(seconds) == 2
+    assert sum(seconds) < int(limit)
+    assert server.stop() == 0
 
 
 # --- Containers ------------------------------------------------------------------------------------------------------
