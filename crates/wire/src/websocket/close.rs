@@ -1,54 +1,8 @@
-//! Close codes and the payload of Close frames (RFC 6455 sections 5.5.1 and 7.4).
+//! The payload of Close frames (RFC 6455 section 5.5.1).
 
+use super::close_code::CloseCode;
 use super::fault::WebSocketFault;
 use super::frame::ControlPayload;
-
-/// Why a connection is closed: a code that may appear in a Close frame.
-///
-/// Those are 1000 to 1003 and 1007 to 1014 (RFC 6455 section 7.4.1 and IANA's registry), 3000 to 3999 for frameworks and
-/// 4000 to 4999 for applications. 1005, 1006 and 1015 stand for what no frame said, so no frame may say them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct CloseCode(u16);
-
-impl CloseCode {
-    /// The purpose is fulfilled.
-    pub const NORMAL: Self = Self(1000);
-    /// The server goes down, or the browser leaves the page.
-    pub const GOING_AWAY: Self = Self(1001);
-    /// A rule of RFC 6455 is broken.
-    pub const PROTOCOL_ERROR: Self = Self(1002);
-    /// Data of a kind that is not accepted.
-    pub const UNSUPPORTED: Self = Self(1003);
-    /// Data that is not what its kind says, such as text that is not UTF-8.
-    pub const INVALID_DATA: Self = Self(1007);
-    /// What the application does not allow.
-    pub const POLICY: Self = Self(1008);
-    /// A message that is too large.
-    pub const TOO_LARGE: Self = Self(1009);
-    /// The server failed.
-    pub const INTERNAL_ERROR: Self = Self(1011);
-    /// The server restarts; the client may connect again.
-    pub const SERVICE_RESTART: Self = Self(1012);
-    /// The server is overloaded; the client may connect again later.
-    pub const TRY_AGAIN_LATER: Self = Self(1013);
-
-    /// What is reported of a Close frame without a code. No frame carries it.
-    pub const NO_STATUS: u16 = 1005;
-    /// What is reported of a connection that ended without a Close frame. No frame carries it.
-    pub const ABNORMAL: u16 = 1006;
-
-    /// The code `number`; `None` if no Close frame may carry it.
-    #[must_use]
-    pub fn new(number: u16) -> Option<Self> {
-        matches!(number, 1000..=1003 | 1007..=1014 | 3000..=4999).then_some(Self(number))
-    }
-
-    /// The number.
-    #[must_use]
-    pub fn number(self) -> u16 {
-        self.0
-    }
-}
 
 /// What a Close frame says.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -1,7 +1,8 @@
 //! One end of an open connection: frames in both directions, answers to pings, and the closing handshake
 //! (RFC 6455 sections 5.5 and 7).
 
-use super::close::{CloseCode, CloseFrame};
+use super::close::CloseFrame;
+use super::close_code::CloseCode;
 use super::deflate::Compression;
 use super::extension::Deflate;
 use super::fault::WebSocketFault;

@@ -1,6 +1,6 @@
 //! The rules that a peer can break: in the opening handshake, and later.
 
-use super::close::CloseCode;
+use super::close_code::CloseCode;
 
 macro_rules! rules {
     ($(#[$outer:meta])* $type:ident($answer:ident: $of:ty) { $($(#[doc = $doc:literal])* $name:ident $value:expr, $explanation:literal;)* }) => {

@@ -28,6 +28,7 @@
 pub mod client;
 
 mod close;
+mod close_code;
 mod connection;
 mod deflate;
 mod extension;
@@ -38,7 +39,8 @@ mod mask;
 mod receive;
 mod send;
 
-pub use close::{CloseCode, CloseFrame};
+pub use close::CloseFrame;
+pub use close_code::CloseCode;
 pub use connection::{Connection, Event, Wait, WebSocketLimits};
 pub use deflate::Compression;
 pub use extension::{Deflate, DeflateSettings};

@@ -1,6 +1,7 @@
 //! The writing half: messages and control frames into bytes (RFC 6455 sections 5 and 6.1, RFC 7692 section 7.2.1).
 
-use super::close::{self, CloseCode};
+use super::close;
+use super::close_code::CloseCode;
 use super::deflate::{Compression, WINDOW_BITS_LEAST, WINDOW_BITS_MOST};
 use super::extension::Deflate;
 use super::frame::{self, ControlPayload, FIN, HEADER_MAX, Kind, Opcode, RSV1};
