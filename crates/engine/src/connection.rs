@@ -94,7 +94,7 @@ pub(crate) struct Connection<A: App> {
     touched: Millis,
     turn: Turn,
     history: History,
-    /// The peer has been told that no further exchange is begun. Multiplexed protocols only.
+    /// The protocol knows that no further exchange is to be begun. Multiplexed protocols only.
     has_announced_end: bool,
     watched: Watched,
     schedule: Schedule,

@@ -244,7 +244,8 @@ pub trait Protocol: Default {
         let _ = (stream, bytes, out);
     }
 
-    /// Writes that no further exchange is begun on this connection. Multiplexed protocols only.
+    /// Writes that no further exchange is begun on this connection, where [`announces_end`](Self::announces_end).
+    /// Multiplexed protocols only.
     fn drain(&mut self, out: &mut Vec<u8>) {
         let _ = out;
     }

@@ -4,14 +4,28 @@
 use crate::common::{Client, Event, GRAIN, Kind, Manner, Op, Plan, World, ms, pattern, seconds, timeless};
 use crate::frames::{CREDIT, DATA, END, Frames, GOAWAY, HEAD, HEAD_ONLY, RESET, SETTINGS, WINDOW, frame};
 use engine::{Config, Expired, Os, Poller, Waker};
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::io;
+use std::time::Duration;
 
 struct Framed;
 
 impl Kind for Framed {
     type Net = Os;
     type Protocol = Frames;
+
+    fn net() -> io::Result<(Os, Poller, Waker)> {
+        Os::new()
+    }
+}
+
+/// The same with a protocol that cannot say that no further exchange is begun, as FastCGI cannot.
+struct Mute;
+
+impl Kind for Mute {
+    type Net = Os;
+    type Protocol = Frames<false>;
 
     fn net() -> io::Result<(Os, Poller, Waker)> {
         Os::new()
@@ -99,12 +113,12 @@ fn credit(stream: u32, bytes: u32) -> Vec<u8> {
     framed(CREDIT, stream, &bytes.to_be_bytes())
 }
 
-fn until(world: &mut World<Framed>, client: &mut Client, what: &str, done: impl Fn(&Received) -> bool) {
+fn until<K: Kind>(world: &mut World<K>, client: &mut Client, what: &str, done: impl Fn(&Received) -> bool) {
     world.until(what, &mut [client], |_, clients| done(&Received::of(clients[0])));
 }
 
 /// Sends, and has the engine take it.
-fn send(world: &mut World<Framed>, client: &mut Client, bytes: impl AsRef<[u8]>) {
+fn send<K: Kind>(world: &mut World<K>, client: &mut Client, bytes: impl AsRef<[u8]>) {
     client.send(bytes);
     while client.unsent() > 0 {
         client.pump();
@@ -411,4 +425,202 @@ fn client_that_leaves_ends_all_exchanges() {
     world.go_on_with_woken();
     world.until_empty(&mut []);
     assert_eq!((world.statistics().running, world.app.parts_alive()), (0, 0));
+}
+
+// ------------------------------------------------------------------------------------------------------- drain, stop
+
+/// Drains the engine, or stops it with a grace that outlasts the test.
+fn drain<K: Kind>(world: &mut World<K>, stops: bool) {
+    let now = world.now();
+    if stops { world.engine.stop(now, Some(seconds(60)), seconds(30)) } else { world.engine.drain() }
+}
+
+#[test]
+fn idle_connection_is_told_of_drain_and_closed() {
+    for stops in [false, true] {
+        let mut world = world(timeless(), vec![Plan::sized(&[3])]);
+        let mut client = world.client();
+        send(&mut world, &mut client, ask(1, 0));
+        until(&mut world, &mut client, "it is answered", |received| received.at(1).is_whole);
+        world.settle();
+        drain(&mut world, stops);
+        world.end(&mut client);
+        let received = Received::of(&client);
+        assert!(received.is_going_away, "stops: {stops}");
+        assert_eq!(received.exchanges.keys().filter(|&&stream| stream != 0).count(), 1);
+        client.hang_up();
+        world.until_empty(&mut [&mut client]);
+    }
+}
+
+#[test]
+fn first_request_of_a_new_connection_is_answered_during_drain() {
+    for stops in [false, true] {
+        let mut world = world(timeless(), vec![Plan::sized(&[3]), Plan::sized(&[4])]);
+        let mut client = world.client();
+        world.settle();
+        drain(&mut world, stops);
+        world.settle();
+        send(&mut world, &mut client, ask(1, 0));
+        world.end(&mut client);
+        let received = Received::of(&client);
+        assert!(received.at(1).is_whole && received.is_going_away, "stops: {stops}");
+    }
+}
+
+#[test]
+fn connection_that_cannot_be_told_of_drain_is_closed_behind_its_next_exchange() {
+    for stops in [false, true] {
+        let mut world = World::<Mute>::of_kind(timeless(), vec![Plan::sized(&[3]), Plan::sized(&[4])]);
+        let mut client = world.client();
+        send(&mut world, &mut client, ask(1, 0));
+        until(&mut world, &mut client, "it is answered", |received| received.at(1).is_whole);
+        drain(&mut world, stops);
+        world.settle();
+        client.pump();
+        assert_eq!(client.end, None, "its client may be sending a request just now");
+        send(&mut world, &mut client, ask(2, 1));
+        world.end(&mut client);
+        let received = Received::of(&client);
+        assert!(received.at(2).is_whole && !received.is_going_away, "stops: {stops}");
+    }
+}
+
+#[test]
+fn connection_that_cannot_be_told_of_drain_is_closed_behind_the_exchanges_under_way() {
+    let mut world = World::<Mute>::of_kind(timeless(), vec![Plan::sized(&[3]), Plan::sized(&[4])]);
+    world.keeps = true;
+    let mut client = world.client();
+    send(&mut world, &mut client, [ask(1, 0), ask(2, 1)].concat());
+    world.engine.drain();
+    world.settle();
+    world.go_on_with(0);
+    until(&mut world, &mut client, "the first one is answered", |received| received.at(1).is_whole);
+    assert_eq!(client.end, None);
+    world.go_on_with(1);
+    world.end(&mut client);
+    assert!(Received::of(&client).at(2).is_whole);
+}
+
+#[test]
+fn connection_that_cannot_be_told_of_stop_is_closed_after_the_grace() {
+    let mut world = World::<Mute>::of_kind(timeless(), vec![Plan::sized(&[3])]);
+    let mut client = world.client();
+    send(&mut world, &mut client, ask(1, 0));
+    until(&mut world, &mut client, "it is answered", |received| received.at(1).is_whole);
+    let now = world.now();
+    world.engine.stop(now, Some(seconds(60)), seconds(5));
+    let client = RefCell::new(client);
+    let passed = world.sleep_until(seconds(6), |_| {
+        client.borrow_mut().pump();
+        client.borrow().end.is_some()
+    });
+    assert!(passed >= seconds(5) && passed <= seconds(5) + 2 * GRAIN, "{passed:?}");
+}
+
+#[test]
+fn client_is_told_when_its_connection_has_been_idle_for_too_long() {
+    let config = Config { keep_alive: Some(seconds(5)), ..timeless() };
+    let mut world = world(config, vec![Plan::sized(&[3])]);
+    let mut client = world.client();
+    send(&mut world, &mut client, ask(1, 0));
+    until(&mut world, &mut client, "it is answered", |received| received.at(1).is_whole);
+    world.settle();
+    let client = RefCell::new(client);
+    let passed = world.sleep_until(seconds(6), |_| {
+        client.borrow_mut().pump();
+        Received::of(&client.borrow()).is_going_away
+    });
+    assert!(passed >= seconds(5) && passed <= seconds(5) + 2 * GRAIN, "{passed:?}");
+    world.end(&mut client.borrow_mut());
+}
+
+// -------------------------------------------------------------------------------------------- while no thread polls
+
+const SERVICE_INTERVAL: Duration = ms(100);
+
+fn check(stream: u32) -> Vec<u8> {
+    framed(HEAD_ONLY, stream, b"GET /healthz HTTP/1.1\r\nHost: a.example\r\n\r\n")
+}
+
+/// A world with one thread, whose call of plan 0 does not return, and its client.
+fn stuck(plans: usize) -> (World<Framed>, Client) {
+    let config = Config { health_path: "/healthz".into(), ..timeless() };
+    let mut world = world(config, (0..plans).map(|id| Plan::sized(&[5 + id])).collect());
+    world.keeps = true;
+    world.callers = 1;
+    let mut busy = world.client();
+    send(&mut world, &mut busy, ask(1, 0));
+    assert_eq!(world.ids_out(), [0]);
+    world.service_pending(SERVICE_INTERVAL);
+    (world, busy)
+}
+
+/// A client whose bytes lie unread in the kernel.
+fn sent(world: &World<Framed>, bytes: impl AsRef<[u8]>) -> Client {
+    let mut client = world.client();
+    client.send(bytes);
+    client.pump();
+    assert_eq!(client.unsent(), 0);
+    client
+}
+
+#[test]
+fn health_check_is_answered_on_a_new_connection_while_no_thread_polls() {
+    let (mut world, mut busy) = stuck(2);
+    // Frames that concern the protocol alone may come first; the second one asks for the application.
+    let mut clients =
+        [sent(&world, check(1)), sent(&world, [credit(7, 1), check(9)].concat()), sent(&world, ask(1, 1))];
+    for _ in 0..3 {
+        world.service_pending(SERVICE_INTERVAL);
+    }
+    for client in &mut clients {
+        client.pump();
+    }
+    let [first, second, other] = &mut clients;
+    for (client, stream) in [(&*first, 1), (&*second, 9)] {
+        let received = Received::of(client);
+        assert_eq!((received.at(stream).status(), received.at(stream).is_whole), (200, true));
+        assert!(received.is_going_away && client.end.is_some());
+    }
+    assert_eq!(
+        (Received::of(other).at(1), other.end),
+        (Response::default(), None),
+        "its request is for the application"
+    );
+    assert_eq!(world.statistics().health_checks, 2);
+    // The application was called for none of them, and goes on with what came for it.
+    assert_eq!(world.ids_out(), [0]);
+    world.keeps = false;
+    world.go_on_with(0);
+    until(&mut world, &mut busy, "the call is answered", |received| received.at(1).is_whole);
+    until(&mut world, other, "the request is answered", |received| received.at(1).is_whole);
+}
+
+#[test]
+fn requests_that_wait_are_refused_while_no_thread_polls() {
+    let (mut world, mut busy) = stuck(3);
+    // One is queued on the connection of the call, one lies unread on an idle connection, one on a new one.
+    send(&mut world, &mut busy, ask(3, 1));
+    let mut idle = world.client();
+    world.settle();
+    idle.send([head(HEAD, 1, 2), framed(DATA, 1, b"half"), ask(3, 2), framed(RESET, 1, b"")].concat());
+    idle.pump();
+    let now = world.now();
+    let late = world.engine.expire(world.calls[0].ticket.call(), now);
+    assert!(matches!(late, Expired::Answered { .. }));
+    world.engine.refuse_waiting(now);
+    busy.pump();
+    idle.pump();
+    let (of_busy, of_idle) = (Received::of(&busy), Received::of(&idle));
+    assert_eq!((of_busy.at(1).status(), of_busy.at(3).status()), (504, 503));
+    assert!(of_busy.at(3).is_whole && of_idle.at(3).is_whole && of_idle.at(1).is_whole);
+    assert_eq!((of_idle.at(1).status(), of_idle.at(3).status()), (503, 503));
+    assert_eq!(world.statistics().refused, 3);
+    // The next poll tells the application of the one that it knew, and the connections go on.
+    world.keeps = false;
+    world.go_on_with(0);
+    send(&mut world, &mut idle, ask(5, 1));
+    until(&mut world, &mut idle, "it goes on", |received| received.at(5).is_whole);
+    assert_eq!((world.statistics().queued, world.statistics().running, world.app.alive()), (0, 0, 0));
 }

@@ -6,7 +6,7 @@
 //! with [`CREDIT`] how many more it takes.
 #![allow(dead_code, reason = "the engine's tests and the simulator use a part each")]
 
-use engine::{Event, Protocol, Reset, ResponseSender, StreamId};
+use engine::{Event, Http1, Protocol, Reset, ResponseSender, StreamId};
 use std::collections::BTreeMap;
 use wire::http1::Receiver;
 use wire::message::{BodyLength, Draft, Fault, Field, Limits, Misuse, PartialRequestLine, RequestHead, Stamp};
@@ -60,15 +60,18 @@ pub(crate) fn read(input: &[u8]) -> Option<Frame<'_>> {
     Some(Frame { kind: header[2], stream, payload, length: HEADER + count })
 }
 
-/// The server's side of a connection.
+/// The server's side of a connection. `SAYS_GOODBYE`: it can tell its client that no further exchange is begun.
 #[derive(Debug, Default)]
-pub(crate) struct Frames {
+pub(crate) struct Frames<const SAYS_GOODBYE: bool = true> {
     streams: BTreeMap<StreamId, Stream>,
     last: StreamId,
     /// Reads the heads.
     receiver: Receiver,
     /// What the server says first.
     settings: Option<u16>,
+    is_draining: bool,
+    /// The connection ends when no exchange is under way, because its client cannot be told.
+    is_ending: bool,
 }
 
 /// An exchange that is under way.
@@ -84,7 +87,7 @@ struct Stream {
     is_unwanted: bool,
 }
 
-impl Protocol for Frames {
+impl<const SAYS_GOODBYE: bool> Protocol for Frames<SAYS_GOODBYE> {
     const MULTIPLEXED: bool = true;
     /// Whether its method is HEAD.
     type Request = bool;
@@ -166,8 +169,14 @@ impl Protocol for Frames {
         None
     }
 
-    fn glance(&self, _input: &[u8], _path: &[u8]) -> Option<bool> {
-        Some(false)
+    fn glance(&self, mut input: &[u8], path: &[u8]) -> Option<bool> {
+        loop {
+            let Frame { kind, payload, length, .. } = read(input)?;
+            if matches!(kind, HEAD | HEAD_ONLY) {
+                return Http1::default().glance(payload, path);
+            }
+            input = &input[length..];
+        }
     }
 
     fn is_last(_request: bool) -> bool {
@@ -242,7 +251,8 @@ impl Protocol for Frames {
     }
 
     fn forget_stream(&mut self, stream: StreamId) {
-        self.streams.remove(&stream);
+        let was_known = self.streams.remove(&stream).is_some();
+        self.is_ending |= was_known && self.is_draining && !SAYS_GOODBYE;
     }
 
     fn consumed(&mut self, stream: StreamId, bytes: usize, out: &mut Vec<u8>) {
@@ -255,8 +265,19 @@ impl Protocol for Frames {
         }
     }
 
+    fn announces_end(&self) -> bool {
+        SAYS_GOODBYE
+    }
+
+    fn is_ending(&self) -> bool {
+        self.is_ending
+    }
+
     fn drain(&mut self, out: &mut Vec<u8>) {
-        frame(GOAWAY, 0, b"", out);
+        self.is_draining = true;
+        if SAYS_GOODBYE {
+            frame(GOAWAY, 0, b"", out);
+        }
     }
 
     fn open(&mut self, exchanges: usize) {

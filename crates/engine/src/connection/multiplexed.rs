@@ -8,11 +8,12 @@
 //! [`Config::exchanges`]: crate::Config::exchanges
 
 use super::front::client;
-use super::{BUSY, Connection, Expired, Lifecycle, NextAction, known};
+use super::{BUSY, Closing, Connection, Expired, History, Lifecycle, NextAction, known};
 use crate::app::{App, Refusal, RequestOf};
 use crate::config::WRITE_BUFFER;
 use crate::context::EngineContext;
 use crate::exchange::{Awaited, Cause, Exchange, Index, State};
+use crate::health::Health;
 use crate::observe::Observer;
 use crate::protocol::{Event, Protocol, Reset, ResponseSender, StreamId};
 use crate::reply;
@@ -45,8 +46,16 @@ impl<A: App> Connection<A> {
 
     /// Whether another exchange may begin.
     pub(super) fn has_room(&self, context: &EngineContext<A>) -> bool {
-        let is_draining = context.is_draining() && self.protocol.announces_end();
-        self.exchanges.len() < context.config.exchanges && !context.is_full && !is_draining
+        let is_told = self.has_announced_end && self.protocol.announces_end();
+        self.exchanges.len() < context.config.exchanges && !context.is_full && !is_told
+    }
+
+    /// Begins the end of an open connection: tells the client that no further exchange is begun, if the protocol can. A
+    /// protocol that cannot ends the connection behind the next exchange ([`Protocol::is_ending`]).
+    pub(super) fn announce_end(&mut self, context: &mut EngineContext<A>) {
+        if !std::mem::replace(&mut self.has_announced_end, true) {
+            self.write(context, |protocol, out| protocol.drain(out));
+        }
     }
 
     /// Whether the connection is not read, because a call takes the body of its request later, and its client cannot be
@@ -161,8 +170,10 @@ impl<A: App> Connection<A> {
     /// Goes on with all exchanges of an open connection that has nothing to send. Returns what comes of it, unless there
     /// may be input to be served.
     pub(super) fn go_on_with_all(&mut self, context: &mut EngineContext<A>, app: &mut A) -> Option<NextAction<A>> {
-        if context.is_draining() && !std::mem::replace(&mut self.has_announced_end, true) {
-            self.write(context, |protocol, out| protocol.drain(out));
+        // The first request of a new connection is answered also while the engine drains.
+        let may_announce = self.history != History::New || !self.protocol.announces_end();
+        if context.is_draining() && may_announce {
+            self.announce_end(context);
         }
         let mut has_yielded = false;
         for index in self.exchanges.indices() {
@@ -191,7 +202,7 @@ impl<A: App> Connection<A> {
             if is_announced || is_ending {
                 let may_be_sending = !is_ending || self.protocol.is_unread();
                 self.lifecycle =
-                    Lifecycle::Closing(if may_be_sending { super::Closing::Linger } else { super::Closing::Orderly });
+                    Lifecycle::Closing(if may_be_sending { Closing::Linger } else { Closing::Orderly });
                 has_yielded = true;
             }
         } else if self.is_held_up(context) {
@@ -371,24 +382,101 @@ impl<A: App> Connection<A> {
         expired
     }
 
-    /// Refuses all requests that wait, while no thread polls the engine.
+    /// Refuses all requests that wait, while no thread polls the engine. Returns whether the connection has to be driven.
+    ///
+    /// Where nothing is under way, requests that have not been read are refused too. Where something is, they stay
+    /// unread: what else is behind them may concern the calls that are out, and so the application.
     pub(super) fn refuse_waiting_exchanges(
         &mut self,
         context: &mut EngineContext<A>,
+        buffer: &mut [u8],
         orphans: &mut Vec<(A::Request, Refusal)>,
     ) -> bool {
         let before = orphans.len();
+        let is_between_exchanges = self.is_between_exchanges();
         for index in self.exchanges.indices() {
             if let Some((request, facts)) = self.take_request(index, context) {
                 orphans.push((request, BUSY));
-                context.statistics.refused += 1;
-                self.answer_exchange(index, BUSY, facts, context);
-                self.exchanges.at(index).state = State::Finishing(facts);
+                self.refuse_exchange(index, BUSY, facts, context);
             }
         }
+        let has_read = is_between_exchanges && self.refuse_unread_exchanges(context, buffer);
         self.send_composed(&mut context.statistics);
         self.set_deadlines(context);
-        orphans.len() > before
+        has_read || orphans.len() > before
+    }
+
+    /// Refuses the requests that have arrived on a connection without any under way. Returns whether something was read.
+    fn refuse_unread_exchanges(&mut self, context: &mut EngineContext<A>, buffer: &mut [u8]) -> bool {
+        self.receive_unread(context, buffer);
+        if self.input.is_empty() {
+            return false;
+        }
+        if self.awaits_proxy_header() && !matches!(self.take_stored_proxy_header(context), Ok(true)) {
+            return true;
+        }
+        // The thread that polls the engine next finds out what is wrong with the rest.
+        while let Ok((count @ 1.., event)) =
+            self.protocol.next(&self.input.bytes[self.input.used..], &mut context.fields, &context.config.limits)
+        {
+            self.input.used += count;
+            // All exchanges here are refused ones: nothing of the application's is in them.
+            match event {
+                Event::Head { stream, request: facts, .. } => {
+                    let index = self.exchanges.insert(stream, context.now);
+                    self.refuse_exchange(index, BUSY, facts, context);
+                }
+                Event::Data { stream, bytes, .. } => {
+                    let length = bytes.len();
+                    self.grant(stream, length, context);
+                }
+                Event::Reset { stream } => {
+                    self.protocol.forget_stream(stream);
+                    if let Some(index) = self.exchanges.find(stream) {
+                        self.exchanges.remove(index);
+                    }
+                }
+                Event::Credit { stream } => {
+                    if let Some(index) = self.exchanges.find(stream) {
+                        self.pump(index, context);
+                    }
+                }
+                Event::Broken { stream, fault } if self.exchanges.find(stream).is_none() => {
+                    let index = self.exchanges.insert(stream, context.now);
+                    self.refuse_exchange(index, fault.into(), self.protocol.unread_request(), context);
+                }
+                Event::Broken { .. } | Event::End { .. } | Event::More | Event::Nothing => {}
+            }
+        }
+        if self.input.is_empty() {
+            self.input.discard();
+        }
+        true
+    }
+
+    /// Answers the health check that the input of a new connection begins with, while no thread polls the engine, and
+    /// ends the connection: only the first request of a connection can be read then. Returns whether the answer is
+    /// whole; the rest of it is for a thread that polls the engine.
+    pub(super) fn answer_first_exchange(&mut self, health: Health, context: &mut EngineContext<A>) -> bool {
+        let (stream, facts) = loop {
+            let unused = &self.input.bytes[self.input.used..];
+            match self.protocol.next(unused, &mut context.fields, &context.config.limits) {
+                Ok((count, Event::Head { stream, request: facts, .. })) => {
+                    self.input.used += count;
+                    break (stream, facts);
+                }
+                Ok((count @ 1.., _)) => self.input.used += count,
+                Ok((0, _)) | Err(_) => return false,
+            }
+        };
+        self.announce_end(context);
+        self.answer_health_check(stream, health, facts, context);
+        if !self.exchanges.is_empty() {
+            return false;
+        }
+        self.input.discard();
+        self.lifecycle = Lifecycle::Closing(Closing::Linger);
+        true
     }
 
     /// The peer broke a rule of the protocol itself: nothing more can be read.
@@ -398,6 +486,6 @@ impl<A: App> Connection<A> {
         self.input.discard();
         self.release_exchanges(true, context, app);
         self.transport.reset_on_drop();
-        self.lifecycle = Lifecycle::Closing(super::Closing::Reset);
+        self.lifecycle = Lifecycle::Closing(Closing::Reset);
     }
 }

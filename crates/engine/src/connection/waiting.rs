@@ -6,7 +6,7 @@
 
 use super::front::HEADER_TIMEOUT_LEAST;
 use super::schedule::Schedule;
-use super::{BUSY, Connection, History, Lifecycle, NextAction, known};
+use super::{BUSY, Closing, Connection, History, Lifecycle, NextAction, known};
 use crate::app::{App, Refusal};
 use crate::config::{IDLE_AFTER, LINGER};
 use crate::context::EngineContext;
@@ -205,6 +205,11 @@ impl<A: App> Connection<A> {
     fn expire_connection(&mut self, context: &mut EngineContext<A>, app: &mut A) -> NextAction<A> {
         self.timer.deadline = Millis::MAX;
         match self.timer.wait {
+            Wait::Idle if self.is_multiplexed() && self.protocol.announces_end() => {
+                self.announce_end(context);
+                self.lifecycle = Lifecycle::Closing(Closing::Linger);
+                NextAction::Again
+            }
             Wait::Idle | Wait::Linger | Wait::App | Wait::Body => self.end_connection(context, app),
             Wait::ProxyHeader => {
                 context.statistics.timeouts += u64::from(!self.input.is_empty());

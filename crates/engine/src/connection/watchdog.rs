@@ -49,7 +49,7 @@ impl<A: App> Connection<A> {
         buffer: &mut [u8],
     ) -> Serviced {
         debug_assert!(self.history == History::New, "there is nothing of the application's");
-        let serviced = if self.is_multiplexed() { Serviced::Waits } else { self.service(health, context, buffer) };
+        let serviced = self.service(health, context, buffer);
         // The thread that drives it next begins with what lies here.
         self.input.is_exhausted = serviced != Serviced::Waits;
         if serviced == Serviced::Over {
@@ -84,6 +84,12 @@ impl<A: App> Connection<A> {
                 }
                 Lifecycle::Open if !self.input.is_empty() => match self.asked(context) {
                     Asked::Unclear => {}
+                    Asked::Responder { .. } if self.is_multiplexed() => {
+                        if !self.answer_first_exchange(health, context) {
+                            return Serviced::Waits;
+                        }
+                        continue;
+                    }
                     Asked::Responder { facts, is_last } => {
                         self.answer_health_check(0, health, facts, context);
                         self.lifecycle = Lifecycle::Closing(if is_last { Closing::Orderly } else { Closing::Linger });
@@ -138,7 +144,7 @@ impl<A: App> Connection<A> {
             return false;
         }
         if self.is_multiplexed() {
-            return self.refuse_waiting_exchanges(context, orphans);
+            return self.refuse_waiting_exchanges(context, buffer, orphans);
         }
         let facts = match &self.exchanges.first.state {
             State::Free => match self.awaited_head(context, buffer) {
@@ -166,8 +172,8 @@ impl<A: App> Connection<A> {
         true
     }
 
-    /// Reads until a head is here as a whole; what its answer depends on.
-    fn awaited_head(&mut self, context: &mut EngineContext<A>, buffer: &mut [u8]) -> Option<RequestOf<A>> {
+    /// Receives what has arrived, up to the length that a head may have.
+    pub(super) fn receive_unread(&mut self, context: &mut EngineContext<A>, buffer: &mut [u8]) {
         while self.input.bytes.len() < context.config.limits.head {
             match self.transport.receive(buffer) {
                 Ok(Received::Bytes { count, .. }) => {
@@ -179,6 +185,11 @@ impl<A: App> Connection<A> {
                 Ok(Received::End | Received::WouldBlock) | Err(_) => break,
             }
         }
+    }
+
+    /// Reads until a head is here as a whole; what its answer depends on.
+    fn awaited_head(&mut self, context: &mut EngineContext<A>, buffer: &mut [u8]) -> Option<RequestOf<A>> {
+        self.receive_unread(context, buffer);
         if self.awaits_proxy_header() && !matches!(self.take_stored_proxy_header(context), Ok(true)) {
             return None;
         }
@@ -193,19 +204,32 @@ impl<A: App> Connection<A> {
     /// What is asked for by what lies here. It is read with a protocol of its own.
     fn asked(&self, context: &mut EngineContext<A>) -> Asked<RequestOf<A>> {
         let input = self.input.unused();
-        match context.glance(&self.protocol, input) {
+        // The first bytes of a frame need not tell.
+        let may_be_answered = if self.is_multiplexed() { Some(true) } else { context.glance(&self.protocol, input) };
+        match may_be_answered {
             None => return Asked::Unclear,
             Some(false) => return Asked::Application,
             Some(true) => {}
         }
         let mut protocol = self.protocol.fresh();
+        protocol.open(context.config.exchanges);
         let EngineContext { fields, config, responder, .. } = context;
-        match protocol.next(input, fields, &config.limits) {
-            Ok((_, Event::More)) => Asked::Unclear,
-            Ok((used, Event::Head { head, request: facts, .. })) if responder.answers(&head) => {
-                Asked::Responder { facts, is_last: A::Protocol::is_last(facts) && used == input.len() }
+        let mut used = 0;
+        loop {
+            match protocol.next(&input[used..], fields, &config.limits) {
+                Ok((_, Event::More)) => return Asked::Unclear,
+                Ok((count, Event::Head { head, request: facts, .. })) if responder.answers(&head) => {
+                    let is_last = A::Protocol::is_last(facts) && used + count == input.len();
+                    return Asked::Responder { facts, is_last };
+                }
+                // What concerns the protocol alone, or no exchange that there is, may come first.
+                Ok((count @ 1.., Event::Nothing | Event::Credit { .. } | Event::Reset { .. }))
+                    if self.is_multiplexed() =>
+                {
+                    used += count;
+                }
+                _ => return Asked::Application,
             }
-            _ => Asked::Application,
         }
     }
 }

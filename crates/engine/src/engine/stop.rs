@@ -5,13 +5,25 @@ use crate::app::App;
 use crate::connection::Connection;
 use crate::context::Phase;
 use crate::deadline::{Millis, Now, millis};
+use crate::protocol::Protocol;
 use std::time::Duration;
 
 impl<A: App> Engine<A> {
     /// From now on each response is the last one of its connection, so that clients go elsewhere when they ask the next
-    /// time. Nothing else changes: clients are accepted and served, and idle connections stay until they ask.
+    /// time. Nothing else changes: clients are accepted and served, and idle connections stay until they ask. Where the
+    /// protocol can say so, clients are told now, and idle connections are closed.
     pub fn drain(&mut self) {
         self.context.phase.drain();
+        self.drive_multiplexed();
+    }
+
+    /// Has the next poll drive all connections whose clients can be told that the engine drains.
+    fn drive_multiplexed(&mut self) {
+        if <A::Protocol as Protocol>::MULTIPLEXED {
+            for (_, connection) in &mut self.connections {
+                connection.come_back(&mut self.round.again);
+            }
+        }
     }
 
     /// Stops: accepts the connections that the kernel has already let in, then no more; finishes what is under way; cuts
@@ -25,6 +37,7 @@ impl<A: App> Engine<A> {
         let is_hastier = self.context.phase.stop(grace);
         self.stopping.request(cut_at, is_hastier);
         self.acceptor.look_at_all();
+        self.drive_multiplexed();
     }
 
     /// Whether each response is the last one of its connection, because the engine drains or stops.
