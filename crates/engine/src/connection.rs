@@ -324,6 +324,9 @@ impl<A: App> Connection<A> {
         if is_composing && self.awaits_head() && self.input.has_unseen() {
             return self.serve_stored(context, app);
         }
+        if self.has_announced_end && self.must_look_before_end() {
+            return self.receive_some(context, buffer, app);
+        }
         if !self.flush(context) {
             return Step::Stop(self.abort(context, app));
         }
@@ -335,8 +338,9 @@ impl<A: App> Connection<A> {
                 if let Some(action) = self.go_on_with_exchanges(context, app) {
                     return Step::Stop(action);
                 }
-                if self.is_multiplexed() && self.send.composer.as_ref().is_some_and(|out| !out.is_sent()) {
-                    // Frames of exchanges whose clients take more.
+                let has_frames = || self.send.composer.as_ref().is_some_and(|out| !out.is_sent());
+                if self.is_multiplexed() && (self.lifecycle != Lifecycle::Open || has_frames()) {
+                    // Frames of exchanges whose clients take more; or the end, which follows the last one at once.
                     return Step::Next;
                 }
             }

@@ -135,12 +135,14 @@ pub trait Protocol: Default {
         true
     }
 
-    /// Whether a multiplexed connection is to be closed when no exchange is under way.
-    fn is_ending(&self) -> bool {
+    /// Whether a multiplexed connection is to be closed when no exchange is under way. `may_have_arrived`: the client's
+    /// bytes have not all been read, and requests among them are to be answered if the connection can be relied on.
+    fn is_ending(&self, may_have_arrived: bool) -> bool {
+        let _ = may_have_arrived;
         false
     }
 
-    /// Whether the client of such a connection may still be sending what nobody reads.
+    /// Whether the client of such a connection may still be sending what will not be read.
     fn is_unread(&self) -> bool {
         false
     }
@@ -244,8 +246,8 @@ pub trait Protocol: Default {
         let _ = (stream, bytes, out);
     }
 
-    /// Writes that no further exchange is begun on this connection, where [`announces_end`](Self::announces_end).
-    /// Multiplexed protocols only.
+    /// No further exchange is to be begun on this connection: writes that, where it can be said. Multiplexed protocols
+    /// only.
     fn drain(&mut self, out: &mut Vec<u8>) {
         let _ = out;
     }

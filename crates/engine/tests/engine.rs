@@ -7,6 +7,7 @@ mod calls;
 mod common;
 mod deadlines;
 mod fairness;
+mod fastcgi;
 #[path = "../../sim/src/frames.rs"]
 mod frames;
 mod health;

@@ -269,8 +269,8 @@ impl<const SAYS_GOODBYE: bool> Protocol for Frames<SAYS_GOODBYE> {
         SAYS_GOODBYE
     }
 
-    fn is_ending(&self) -> bool {
-        self.is_ending
+    fn is_ending(&self, may_have_arrived: bool) -> bool {
+        self.is_ending && !may_have_arrived
     }
 
     fn drain(&mut self, out: &mut Vec<u8>) {

@@ -58,6 +58,23 @@ impl<A: App> Connection<A> {
         }
     }
 
+    /// Whether nothing more is to come on a connection whose client cannot be told that it ends.
+    pub(super) fn is_to_end(&self) -> bool {
+        self.is_multiplexed() && self.is_between_exchanges() && self.may_end()
+    }
+
+    /// Whether requests may have arrived that are to be answered before the last response is sent, because the connection
+    /// ends with that.
+    pub(super) fn must_look_before_end(&self) -> bool {
+        let may_have_arrived = self.input.is_readable() && !self.has_output();
+        may_have_arrived && self.is_between_exchanges() && self.protocol.is_ending(false)
+    }
+
+    /// Whether the protocol wants the connection to end when no exchange is under way, and all that has arrived is read.
+    fn may_end(&self) -> bool {
+        self.protocol.is_ending(self.input.is_readable() || self.input.has_unseen())
+    }
+
     /// Whether the connection is not read, because a call takes the body of its request later, and its client cannot be
     /// told to wait with this body alone.
     pub(super) fn is_held_up(&self, context: &EngineContext<A>) -> bool {
@@ -198,12 +215,12 @@ impl<A: App> Connection<A> {
         }
         if self.exchanges.is_empty() {
             let is_announced = self.has_announced_end && self.protocol.announces_end() && self.input.is_empty();
-            let is_ending = self.protocol.is_ending();
+            let is_ending = self.may_end();
             if is_announced || is_ending {
                 let may_be_sending = !is_ending || self.protocol.is_unread();
-                self.lifecycle =
-                    Lifecycle::Closing(if may_be_sending { Closing::Linger } else { Closing::Orderly });
-                has_yielded = true;
+                self.lifecycle = Lifecycle::Closing(if may_be_sending { Closing::Linger } else { Closing::Orderly });
+                // The end follows in this turn: until it comes, the client may take the connection for one to be kept.
+                return None;
             }
         } else if self.is_held_up(context) {
             return Some(if has_yielded { NextAction::Again } else { NextAction::Wait });
@@ -260,6 +277,10 @@ impl<A: App> Connection<A> {
         let stream = self.exchanges.at(index).stream;
         self.protocol.forget_stream(stream);
         self.exchanges.remove(index);
+        if self.has_announced_end && self.exchanges.is_empty() && !self.protocol.announces_end() {
+            // This may have been the last one: what has arrived since the poller was asked is looked for.
+            self.input.note_readable();
+        }
     }
 
     /// A call has come back whose client has its answer, or is gone.

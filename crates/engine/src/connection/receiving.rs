@@ -48,7 +48,8 @@ impl<A: App> Connection<A> {
             Ok(Received::WouldBlock) => {
                 self.input.note_drained();
                 // What came may have been for the transport alone, and ask for an answer.
-                if self.transport.has_unsent() { Step::Next } else { Step::Stop(NextAction::Wait) }
+                let goes_on = self.transport.has_unsent() || self.is_to_end();
+                if goes_on { Step::Next } else { Step::Stop(NextAction::Wait) }
             }
             Ok(Received::End) => self.end_of_input(context, app),
             Err(_) => Step::Stop(self.abort(context, app)),

@@ -66,12 +66,12 @@ impl Protocol for AnyProtocol {
         false
     }
 
-    fn is_ending(&self) -> bool {
-        if let Any::FastCgi(fastcgi) = &self.0 { fastcgi.receiver().is_ending() } else { false }
+    fn is_ending(&self, may_have_arrived: bool) -> bool {
+        if let Any::FastCgi(fastcgi) = &self.0 { fastcgi.is_ending(may_have_arrived) } else { false }
     }
 
     fn is_unread(&self) -> bool {
-        if let Any::FastCgi(fastcgi) = &self.0 { fastcgi.receiver().is_unread() } else { false }
+        if let Any::FastCgi(fastcgi) = &self.0 { fastcgi.is_unread() } else { false }
     }
 
     fn is_in_head(&self) -> bool {
@@ -191,9 +191,9 @@ impl Protocol for AnyProtocol {
         }
     }
 
-    fn drain(&mut self, _out: &mut Vec<u8>) {
+    fn drain(&mut self, out: &mut Vec<u8>) {
         if let Any::FastCgi(fastcgi) = &mut self.0 {
-            fastcgi.drain();
+            fastcgi.drain(out);
         }
     }
 

@@ -9,11 +9,34 @@ use wire::message::{Draft, Fault, Limits, Version};
 #[derive(Debug, Default)]
 pub(super) struct FastCgi {
     receiver: Receiver,
-    /// The connection ends with the next response: the web server cannot be told to begin no further request.
-    is_draining: bool,
-    /// The web server closes a connection of which anything follows `END_REQUEST`, as nginx does; not known before its first
-    /// request.
-    closes_at_excess: Option<bool>,
+    front: Front,
+    drain: Drain,
+}
+
+/// Which web server it is, as far as it matters to a connection that is to take no further request.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Front {
+    /// It has sent no request.
+    #[default]
+    Unknown,
+    /// It closes a connection of which anything follows `END_REQUEST`.
+    Nginx,
+    /// It sends no further request when it is told so.
+    HaProxy,
+    Other,
+}
+
+/// How far a connection is that is to take no further request.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Drain {
+    #[default]
+    No,
+    /// It ends with the next response, unless the web server turns out to be one that can be told.
+    Begun,
+    /// The web server has been told, and closes the connection. Until it has read that it may send requests.
+    Told,
+    /// A response has ended since, and the web server cannot be told.
+    Over,
 }
 
 impl FastCgi {
@@ -30,9 +53,13 @@ impl FastCgi {
         let event = match event {
             fastcgi::Event::More => Event::More,
             fastcgi::Event::Head { id, head } => {
-                self.closes_at_excess.get_or_insert_with(|| {
-                    head.variable(b"SERVER_SOFTWARE").is_some_and(|software| software.starts_with(b"nginx/"))
-                });
+                if self.front == Front::Unknown {
+                    self.front = match head.variable(b"SERVER_SOFTWARE") {
+                        Some(software) if software.starts_with(b"nginx/") => Front::Nginx,
+                        Some(software) if software.starts_with(b"HAProxy ") => Front::HaProxy,
+                        _ => Front::Other,
+                    };
+                }
                 let request = Request { is_head: head.method == b"HEAD", ..request() };
                 Event::Head { stream: id.serial, head, request, expects_continue: false }
             }
@@ -103,20 +130,43 @@ impl FastCgi {
         self.forget_stream(id.serial);
         // Otherwise the web server may send a request before it sees that the connection ends, and must not send it
         // again if it is a POST.
-        if self.is_draining && self.closes_at_excess == Some(true) {
+        if self.drain == Drain::Over && self.front == Front::Nginx {
             fastcgi::excess(out);
         }
+        self.tell(out);
     }
 
     pub(super) fn forget_stream(&mut self, stream: StreamId) {
-        if self.is_draining && self.id(stream).is_some() {
-            self.receiver.end();
+        if self.drain == Drain::Begun && self.front != Front::HaProxy && self.id(stream).is_some() {
+            self.drain = Drain::Over;
         }
         self.receiver.forget(stream);
     }
 
-    pub(super) fn drain(&mut self) {
-        self.is_draining = true;
+    pub(super) fn drain(&mut self, out: &mut Vec<u8>) {
+        if self.drain == Drain::No {
+            self.drain = Drain::Begun;
+        }
+        self.tell(out);
+    }
+
+    /// Tells the web server that the connection takes no further request, if it understands that.
+    fn tell(&mut self, out: &mut Vec<u8>) {
+        if self.drain == Drain::Begun && self.front == Front::HaProxy {
+            fastcgi::take_no_more(out);
+            self.drain = Drain::Told;
+        }
+    }
+
+    /// See [`Protocol::is_ending`](super::Protocol::is_ending).
+    pub(super) fn is_ending(&self, may_have_arrived: bool) -> bool {
+        let may_go_on = may_have_arrived || self.receiver.is_in_head();
+        self.receiver.is_ending() || self.drain == Drain::Over && !may_go_on
+    }
+
+    /// See [`Protocol::is_unread`](super::Protocol::is_unread).
+    pub(super) fn is_unread(&self) -> bool {
+        self.receiver.is_unread() || self.drain == Drain::Over
     }
 
     pub(super) fn write_control(&mut self, out: &mut Vec<u8>) {

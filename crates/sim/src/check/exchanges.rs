@@ -22,9 +22,11 @@ impl<P: Protocol> World<P> {
             return fail("it never connected".to_owned());
         };
         let history = self.network.borrow().history(connection);
-        let is_announced = exchanges.goes_away_at.is_none_or(|at| self.draining_since.is_some_and(|since| since <= at));
-        if !is_announced {
-            fail("the end is announced, and the server does not drain".to_owned());
+        if let Some(at) = exchanges.goes_away_at
+            && self.draining_since.is_none_or(|since| since > at)
+            && !self.may_be_idle(peer, at, &history)
+        {
+            fail("the end is announced; the server does not drain, and the connection was not idle".to_owned());
         }
         for exchange in &exchanges.all {
             let record = &self.records().requests[exchange.id];
@@ -46,6 +48,19 @@ impl<P: Protocol> World<P> {
                 return fail(format!("{what}: {exchange:?}, {record:?}, {history:?}, {:?}", peer.ending));
             }
         }
+    }
+
+    /// Whether the connection may have been idle for too long when its client was told, at `at`, that it ends.
+    fn may_be_idle(&self, peer: &Peer, at: Micros, history: &History) -> bool {
+        let (Some(limit), Some(exchanges)) = (self.plan.config.keep_alive.map(micros), &peer.exchanges) else {
+            return false;
+        };
+        // Another client may have read the response before late.
+        let is_prompt = peer.plan.reads.pause == 0 && peer.plan.packet == usize::MAX && peer.plan.capacity >= 8000;
+        let ends = exchanges.all.iter().filter_map(|exchange| exchange.end.map(|(end, _)| end));
+        let last = ends.filter(|&end| is_prompt && end < at).max().unwrap_or_default();
+        let busy_until = last.saturating_sub(peer.plan.latency).max(history.accepted.unwrap_or_default());
+        busy_until.saturating_add(limit) <= at + EARLY
     }
 
     /// Checks a whole response.

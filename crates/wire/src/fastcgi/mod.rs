@@ -16,4 +16,4 @@ mod send;
 
 pub use receive::{Event, Receiver};
 pub use record::{ProtocolStatus, RequestId};
-pub use send::{begin, end_request, end_stdout, excess, stderr, stdout};
+pub use send::{begin, end_request, end_stdout, excess, stderr, stdout, take_no_more};

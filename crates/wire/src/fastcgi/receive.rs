@@ -219,7 +219,12 @@ impl Receiver {
     #[must_use]
     pub fn is_in_head(&self) -> bool {
         let is_head = |request: &Incoming| matches!(request.phase, Phase::Params(_) | Phase::Undecided(_));
-        matches!(self.stage, Stage::Header(1..)) || self.requests.iter().any(is_head)
+        let is_in_record = match self.stage {
+            Stage::Header(have) => have > 0,
+            Stage::Content(_) => self.header[1] == BEGIN_REQUEST,
+            Stage::Padding(_) => false,
+        };
+        is_in_record || self.requests.iter().any(is_head)
     }
 
     /// Whether the connection is to be closed when no request is under way: the web server has left that to us, or what
@@ -354,15 +359,11 @@ impl Receiver {
         while let Some((name, _, after)) = record::pair(rest)? {
             rest = after;
             let value = match name {
-                b"FCGI_MAX_CONNS" | b"FCGI_MAX_REQS" => &most[..],
-                b"FCGI_MPXS_CONNS" => "1",
+                record::MAX_CONNS | record::MAX_REQS => &most[..],
+                record::MPXS_CONNS => "1",
                 _ => continue,
             };
-            // Both are shorter than 128 bytes.
-            #[allow(clippy::cast_possible_truncation)]
-            result.extend_from_slice(&[name.len() as u8, value.len() as u8]);
-            result.extend_from_slice(name);
-            result.extend_from_slice(value.as_bytes());
+            record::write_pair(name, value.as_bytes(), &mut result);
             // A peer that repeats a name is not answered without bound.
             if result.len() > 1024 {
                 return Err(Fault::RecordMalformed);

@@ -24,6 +24,11 @@ pub(super) const RESPONDER: u16 = 1;
 /// Flag of `BEGIN_REQUEST`: the web server closes the connection, not the application.
 pub(super) const KEEP_CONN: u8 = 1;
 
+/// Names of values (FastCGI specification, section 4.1).
+pub(super) const MAX_CONNS: &[u8] = b"FCGI_MAX_CONNS";
+pub(super) const MAX_REQS: &[u8] = b"FCGI_MAX_REQS";
+pub(super) const MPXS_CONNS: &[u8] = b"FCGI_MPXS_CONNS";
+
 /// Names a request: its number on the wire, which the peer uses again, and a serial number, which is never used again on
 /// this connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -85,6 +90,14 @@ pub(super) fn pair(block: &[u8]) -> Result<Option<Pair<'_>>, Fault> {
     let (name, rest) = rest.split_at_checked(name).ok_or(Fault::VariablesMalformed)?;
     let (value, rest) = rest.split_at_checked(value).ok_or(Fault::VariablesMalformed)?;
     Ok(Some((name, value, rest)))
+}
+
+/// Writes a pair whose name and value are shorter than 128 bytes each.
+pub(super) fn write_pair(name: &[u8], value: &[u8], out: &mut Vec<u8>) {
+    let length = |part: &[u8]| u8::try_from(part.len()).expect("a length of one byte");
+    out.extend_from_slice(&[length(name), length(value)]);
+    out.extend_from_slice(name);
+    out.extend_from_slice(value);
 }
 
 /// A length: one byte, or four with the highest bit set.

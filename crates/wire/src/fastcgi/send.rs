@@ -42,6 +42,16 @@ pub fn end_request(id: RequestId, status: ProtocolStatus, out: &mut Vec<u8>) {
     end(id.number, status, out);
 }
 
+/// Writes that the application takes no further requests on this connection: the answer to `GET_VALUES` once more, with a
+/// limit of none. HAProxy obeys such an answer whenever it comes; requests that it has sent by then are to be answered.
+pub fn take_no_more(out: &mut Vec<u8>) {
+    let mut values = Vec::with_capacity(34);
+    record::write_pair(record::MAX_REQS, b"0", &mut values);
+    // Without it HAProxy would take one request at a time for the limit.
+    record::write_pair(record::MPXS_CONNS, b"1", &mut values);
+    record::write(GET_VALUES_RESULT, 0, &values, out);
+}
+
 /// Writes a management record that says nothing. nginx does not keep a connection of which anything follows the end of a
 /// response, so this tells it to send no further request here.
 pub fn excess(out: &mut Vec<u8>) {

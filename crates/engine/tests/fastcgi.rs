@@ -1,0 +1,228 @@
+//! FastCGI connections of an engine that drains or stops. FastCGI has no record that says that a connection takes no
+//! further request, so what loses none depends on the web server (docs/design/gateways.md).
+
+use crate::common::{Client, End, GRAIN, Kind, Plan, World, pattern, seconds, timeless};
+use engine::{AnyProtocol, Config, Os, Poller, ProtocolKind, Waker};
+use std::cell::RefCell;
+use std::io;
+
+const BEGIN_REQUEST: u8 = 1;
+const END_REQUEST: u8 = 3;
+const PARAMS: u8 = 4;
+const STDIN: u8 = 5;
+const STDOUT: u8 = 6;
+const GET_VALUES_RESULT: u8 = 10;
+
+struct FastCgi;
+
+impl Kind for FastCgi {
+    type Net = Os;
+    type Protocol = AnyProtocol;
+
+    fn net() -> io::Result<(Os, Poller, Waker)> {
+        Os::new()
+    }
+}
+
+fn world(plans: Vec<Plan>) -> World<FastCgi> {
+    World::of_kind(Config { protocols: vec![ProtocolKind::FastCgi], ..timeless() }, plans)
+}
+
+fn record(kind: u8, id: u16, content: &[u8]) -> Vec<u8> {
+    let length = u16::try_from(content.len()).expect("one record").to_be_bytes();
+    let id = id.to_be_bytes();
+    [&[1, kind, id[0], id[1], length[0], length[1], 0, 0], content].concat()
+}
+
+/// A request for plan `plan` from the web server `software`, which keeps the connection.
+fn ask(id: u16, plan: usize, software: &str) -> Vec<u8> {
+    let path = format!("/{plan}");
+    let pairs = [
+        ("REQUEST_METHOD", "GET"),
+        ("SERVER_PROTOCOL", "HTTP/1.1"),
+        ("REQUEST_URI", &path),
+        ("SCRIPT_NAME", &path),
+        ("CONTENT_LENGTH", "0"),
+        ("SERVER_SOFTWARE", software),
+    ];
+    let mut params = Vec::new();
+    for (name, value) in pairs {
+        let length = |text: &str| u8::try_from(text.len()).expect("a short text");
+        params.extend([length(name), length(value)]);
+        params.extend_from_slice(name.as_bytes());
+        params.extend_from_slice(value.as_bytes());
+    }
+    let begin = record(BEGIN_REQUEST, id, &[0, 1, 1, 0, 0, 0, 0, 0]);
+    [begin, record(PARAMS, id, &params), record(PARAMS, id, b""), record(STDIN, id, b"")].concat()
+}
+
+/// The records that a client has received: kind, number of the request, content.
+fn records(client: &Client) -> Vec<(u8, u16, Vec<u8>)> {
+    let (mut found, mut rest) = (Vec::new(), &client.received[..]);
+    while let [1, kind, id1, id0, length1, length0, padding, _, after @ ..] = rest {
+        let length = usize::from(u16::from_be_bytes([*length1, *length0]));
+        let Some((content, after)) = after.split_at_checked(length + usize::from(*padding)) else { break };
+        found.push((*kind, u16::from_be_bytes([*id1, *id0]), content[..length].to_vec()));
+        rest = after;
+    }
+    found
+}
+
+/// How many responses to requests of this number are whole.
+fn ends(client: &Client, id: u16) -> usize {
+    records(client).iter().filter(|(kind, number, _)| (*kind, *number) == (END_REQUEST, id)).count()
+}
+
+/// The value of `FCGI_MAX_REQS` that the client was last told.
+fn told_limit(client: &Client) -> Option<Vec<u8>> {
+    let (_, _, content) = records(client).into_iter().rev().find(|(kind, ..)| *kind == GET_VALUES_RESULT)?;
+    let mut rest = &content[..];
+    while let [name, value, after @ ..] = rest {
+        let (pair, after) = after.split_at(usize::from(*name) + usize::from(*value));
+        if let Some(value) = pair.strip_prefix(b"FCGI_MAX_REQS") {
+            return Some(value.to_vec());
+        }
+        rest = after;
+    }
+    None
+}
+
+fn until_ends(world: &mut World<FastCgi>, client: &mut Client, id: u16, count: usize) {
+    world.until("the response is whole", &mut [client], |_, clients| ends(clients[0], id) == count);
+}
+
+/// Drains the engine, or stops it with a grace of 30 seconds.
+fn drain(world: &mut World<FastCgi>, stops: bool) {
+    let now = world.now();
+    if stops { world.engine.stop(now, Some(seconds(60)), seconds(30)) } else { world.engine.drain() }
+}
+
+const HAPROXY: &str = "HAProxy 2.6.12";
+
+#[test]
+fn haproxy_is_told_of_a_drain_and_served_until_it_closes() {
+    for stops in [false, true] {
+        let mut world = world((0..4).map(|id| Plan::sized(&[5 + id])).collect());
+        let mut client = world.client();
+        client.send(ask(1, 0, HAPROXY));
+        until_ends(&mut world, &mut client, 1, 1);
+        assert_eq!(told_limit(&client), None);
+        world.settle();
+        // The connection is idle.
+        drain(&mut world, stops);
+        world.until("it is told", &mut [&mut client], |_, clients| told_limit(clients[0]).as_deref() == Some(b"0"));
+        // These were on their way when it read that.
+        client.send([ask(1, 1, HAPROXY), ask(2, 2, HAPROXY)].concat());
+        until_ends(&mut world, &mut client, 2, 1);
+        client.send(ask(2, 3, HAPROXY));
+        until_ends(&mut world, &mut client, 2, 2);
+        world.settle();
+        client.pump();
+        assert_eq!(client.end, None, "stops: {stops}");
+        client.hang_up();
+        world.until_empty(&mut [&mut client]);
+        assert_eq!((world.statistics().requests, world.statistics().cut), (4, 0));
+    }
+}
+
+#[test]
+fn haproxy_whose_first_request_comes_during_a_drain_is_told_behind_its_response() {
+    let mut world = world(vec![Plan::sized(&[5]), Plan::sized(&[6])]);
+    let mut client = world.client();
+    world.settle();
+    drain(&mut world, true);
+    world.settle();
+    client.send([ask(1, 0, HAPROXY), ask(2, 1, HAPROXY)].concat());
+    until_ends(&mut world, &mut client, 2, 1);
+    world.settle();
+    client.pump();
+    let told = records(&client).iter().filter(|(kind, ..)| *kind == GET_VALUES_RESULT).count();
+    assert_eq!((told, told_limit(&client).as_deref(), client.end), (1, Some(&b"0"[..]), None));
+}
+
+#[test]
+fn haproxy_that_does_not_close_has_the_grace_of_a_stop() {
+    let mut world = world(vec![Plan::sized(&[5])]);
+    let mut client = world.client();
+    client.send(ask(1, 0, HAPROXY));
+    until_ends(&mut world, &mut client, 1, 1);
+    drain(&mut world, true);
+    let client = RefCell::new(client);
+    let passed = world.sleep_until(seconds(31), |_| {
+        client.borrow_mut().pump();
+        client.borrow().end.is_some()
+    });
+    assert!(passed >= seconds(30) && passed <= seconds(30) + 2 * GRAIN, "{passed:?}");
+    assert_eq!(client.borrow().end, Some(End::Closed));
+}
+
+#[test]
+fn last_response_and_the_end_of_the_connection_leave_in_one_step() {
+    for software in ["Apache/2.4.71", "nginx/1.22.1", ""] {
+        let mut world = world(vec![Plan::sized(&[5])]);
+        world.keeps = true;
+        let mut client = world.client();
+        client.send(ask(1, 0, software));
+        world.until("it is called", &mut [&mut client], |world, _| world.is_out(0));
+        drain(&mut world, false);
+        world.settle();
+        // No poll follows.
+        world.go_on_with(0);
+        client.pump();
+        assert_eq!((ends(&client, 1), client.end), (1, Some(End::Closed)), "{software}");
+        let (last, ..) = records(&client).pop().expect("there are some");
+        // nginx closes a connection of which anything follows the end of a response.
+        assert_eq!(last, if software.starts_with("nginx") { GET_VALUES_RESULT } else { END_REQUEST });
+    }
+}
+
+#[test]
+fn idle_connection_whose_front_cannot_be_told_is_served_once_more() {
+    let mut world = world(vec![Plan::sized(&[5]), Plan::sized(&[6])]);
+    let mut client = world.client();
+    client.send(ask(1, 0, "Apache/2.4.71"));
+    until_ends(&mut world, &mut client, 1, 1);
+    drain(&mut world, true);
+    world.settle();
+    client.pump();
+    assert_eq!(client.end, None, "its web server may be sending a request just now");
+    client.send(ask(1, 1, "Apache/2.4.71"));
+    assert_eq!(world.end(&mut client), End::Closed);
+    assert_eq!(ends(&client, 1), 2);
+    client.hang_up();
+    world.until_empty(&mut [&mut client]);
+}
+
+#[test]
+fn request_that_arrives_before_the_last_response_is_sent_is_answered() {
+    // The rest of it may come later.
+    for split in [0, 3, 8, 12, 16, 100] {
+        let mut world = world(vec![Plan::sized(&[5]), Plan::sized(&[6])]);
+        world.keeps = true;
+        let mut client = world.client();
+        client.send(ask(1, 0, "other"));
+        world.until("it is called", &mut [&mut client], |world, _| world.is_out(0));
+        drain(&mut world, false);
+        world.settle();
+        let second = ask(2, 1, "other");
+        let (now, later) = second.split_at(if split == 0 { second.len() } else { split });
+        client.send(now);
+        client.pump();
+        // The poller has not reported it.
+        world.go_on_with(0);
+        client.pump();
+        assert_eq!(client.end, None, "split at {split}");
+        client.send(later);
+        world.until("the second one is called", &mut [&mut client], |world, _| world.is_out(1));
+        world.go_on_with(1);
+        assert_eq!(world.end(&mut client), End::Closed);
+        let body: Vec<u8> = records(&client)
+            .into_iter()
+            .filter(|(kind, id, content)| (*kind, *id) == (STDOUT, 2) && !content.starts_with(b"Status"))
+            .flat_map(|(.., content)| content)
+            .collect();
+        assert_eq!((ends(&client, 1), ends(&client, 2)), (1, 1));
+        assert!(body.ends_with(&pattern(1, 0, 6)), "split at {split}: {body:?}");
+        assert_eq!(world.statistics().cut, 0);
+    }
+}
