@@ -18,7 +18,6 @@ mod output;
 mod panics;
 mod proxies;
 mod queue;
-mod random;
 mod serving;
 mod stages;
 mod stop;

@@ -14,6 +14,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use wire::message::{Client, PartialRequestLine, RequestHead};
 
+/// The message of a panic of the application that the plan has.
+const PLANNED_PANIC: &str = "as planned";
+/// What the engine reports of a response that was completed and is empty.
+const EMPTY_RESPONSE: &str = "a response was called done and is empty";
+
 /// How a call ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum CallEnd {
@@ -23,6 +28,8 @@ pub(crate) enum CallEnd {
     Refused(u16),
     /// The response was cut.
     Cut,
+    /// The application panicked when the head of the request arrived.
+    Panicked,
     /// The engine took the response away from the application, because its peer was gone or too slow.
     Abandoned,
 }
@@ -196,6 +203,8 @@ pub(crate) struct Records<P> {
     /// Number of responses that the engine has sent itself.
     pub(crate) refusals: u64,
     pub(crate) pauses_reported: u64,
+    /// Panics of the application that the engine has contained, and that the plan has.
+    pub(crate) panics: u64,
 }
 
 impl<P: Protocol> Records<P> {
@@ -218,6 +227,7 @@ impl<P: Protocol> Records<P> {
             ready: Vec::new(),
             refusals: 0,
             pauses_reported: 0,
+            panics: 0,
             plan,
         }
     }
@@ -342,6 +352,14 @@ impl<P: Protocol> App for Records<P> {
         if record.begun.replace(now).is_some() {
             self.shared.fail(|| format!("request {id} begins twice"));
         }
+        if self.plan.requests[id].panics {
+            let record = &mut self.requests[id];
+            record.ended = Some((now, CallEnd::Panicked));
+            self.panics += 1;
+            returnable.give_back();
+            // The engine has to contain it. No hook of the process reports it, because it is planned.
+            std::panic::resume_unwind(Box::new(PLANNED_PANIC));
+        }
         if self.plan.requests[id].body == 0 || !self.plan.config.buffer_bodies {
             // A chunked body that is empty is reported all the same.
             if !matches!(head.body, wire::message::BodyLength::Unknown) || !self.plan.config.buffer_bodies {
@@ -432,6 +450,7 @@ impl<P: Protocol> App for Records<P> {
                 }
             }
             Report::FileShrank | Report::StaticFileFailed(_) => {}
+            Report::Panicked(message) if message == PLANNED_PANIC || message == EMPTY_RESPONSE => {}
             Report::Panicked(message) => self.shared.fail(|| format!("the engine panicked: {message}")),
             Report::SpoolFailed(error) => self.shared.fail(|| format!("a body could not be stored: {error}")),
         }

@@ -235,8 +235,7 @@ impl<P: Protocol> EngineCore<P> {
         let network = self.network.borrow();
         let waits = |record: &Record| record.was_queued && record.called.is_none() && record.dismissed.is_none();
         let waiting = self.records.requests.iter().filter(|record| waits(record)).count();
-        let unsent =
-            (0..self.records.connections.len()).filter(|&number| network.history(number).full_since.is_some()).count();
+        let unsent = (0..network.connected()).filter(|&number| network.history(number).full_since.is_some()).count();
         let queued = self.engine.statistics().queued;
         let unsent = if P::MULTIPLEXED { unsent * self.plan.requests.len() } else { unsent };
         if queued > unsent as u64 {
@@ -258,7 +257,12 @@ impl<P: Protocol> WorkSource for EngineCore<P> {
     fn next(&mut self, (): (), may_call: bool) -> Option<Work<Records<P>>> {
         // Another thread may poll in the middle of a round.
         if self.shared.one_in(8) {
+            let is_woken = self.network.borrow().is_woken();
             self.poll(&mut ());
+            // A wake is for the thread that waits for the poller.
+            if is_woken {
+                self.network.borrow_mut().wake();
+            }
         }
         let now = self.clock();
         self.note_ready();

@@ -21,6 +21,9 @@
 //! * An engine with nothing to do is not polled. When nothing moves any more, nothing is left but calls that never
 //!   return. The counters add up, and the engine has given back what it was given.
 //!
+//! The same plans also run over real sockets (`on_sockets`): time, clients and application are those of the simulation,
+//! and Linux moves the bytes.
+//!
 //! Not simulated: the scheduler's lock, of which loom tries every interleaving, the operating system, and Python.
 #![forbid(unsafe_code)]
 
@@ -41,12 +44,13 @@ mod world;
 
 pub use world::Summary;
 
-/// Runs the world of `seed`; `traces` prints each event with its virtual time.
+/// Runs the world of `seed`; `traces` prints each event with its virtual time. `on_sockets`: the engine's sockets are
+/// real ones.
 ///
 /// # Errors
 /// Which condition did not hold, and when.
-pub fn run(seed: u64, traces: bool) -> Result<Summary, String> {
-    let (shared, plan) = world::draw(seed, traces);
+pub fn run(seed: u64, on_sockets: bool, traces: bool) -> Result<Summary, String> {
+    let (shared, plan) = world::draw(seed, on_sockets, traces);
     if plan.is_multiplexed {
         world::World::<frames::Frames>::new(shared, plan, seed).run()
     } else {
@@ -54,21 +58,40 @@ pub fn run(seed: u64, traces: bool) -> Result<Summary, String> {
     }
 }
 
-/// Runs the worlds of all `seeds` one after the other. Prints those that failed, with the command that replays each.
+/// Threads that run worlds with real sockets, because these wait for the timers of the kernel.
+const THREADS: u64 = 8;
+
+/// Runs the worlds from seed `first` to seed `last`. Prints those that failed, with the command that replays each.
 /// Returns how many failed, and the sums of the others.
-pub fn run_all(seeds: impl Iterator<Item = u64>) -> (u64, Summary) {
-    let mut total = Summary::default();
-    let (mut worlds, mut failed) = (0, 0);
-    for seed in seeds {
-        match run(seed, false) {
-            Ok(summary) => total.add(summary),
-            Err(failure) => {
-                println!("seed {seed} failed {failure}\n  replay it: make sim SEED={seed}");
-                failed += 1;
+///
+/// # Panics
+/// If a world panics.
+#[must_use]
+pub fn run_all(first: u64, last: u64, on_sockets: bool) -> (u64, Summary) {
+    let sockets = if on_sockets { " SOCKETS=1" } else { "" };
+    let threads = if on_sockets { THREADS } else { 1 };
+    let run_some = |thread: u64| {
+        let (mut failed, mut total) = (0, Summary::default());
+        for seed in (first..=last).filter(|seed| seed % threads == thread) {
+            match run(seed, on_sockets, false) {
+                Ok(summary) => total.add(summary),
+                Err(failure) => {
+                    println!("seed {seed} failed {failure}\n  replay it: make sim SEED={seed}{sockets}");
+                    failed += 1;
+                }
             }
         }
-        worlds += 1;
-    }
-    println!("{worlds} worlds, {failed} failed; {total:?}");
+        (failed, total)
+    };
+    let (mut failed, mut total) = (0, Summary::default());
+    std::thread::scope(|scope| {
+        let running: Vec<_> = (0..threads).map(|thread| scope.spawn(move || run_some(thread))).collect();
+        for thread in running {
+            let (more, sum) = thread.join().expect("a world fails without a panic");
+            failed += more;
+            total.add(sum);
+        }
+    });
+    println!("{} worlds{}, {failed} failed; {total:?}", last + 1 - first, if on_sockets { " on sockets" } else { "" });
     (failed, total)
 }

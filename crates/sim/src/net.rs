@@ -8,19 +8,24 @@
 //! * Closing a connection resets it if input is unread, or when input arrives later (see RFC 9112, section 9.6). A
 //!   reset destroys what the peer has not read yet.
 //! * A peer that vanished sends nothing, so nothing is lost and nothing arrives.
+//!
+//! With a [`Medium`] other than the simulated one, real sockets carry what has arrived (see [`wires`]).
 
 mod pipe;
 mod server;
 #[cfg(test)]
 mod tests;
+mod wires;
 
 pub(crate) use server::{Listening, Side, number_of};
 
 use crate::clock::{Event, Micros, Shared};
+use crate::plan::Medium;
 use engine::Readiness;
 use pipe::{End, Pipe, post};
 use std::collections::{BTreeMap, VecDeque};
 use std::rc::Rc;
+use wires::Wires;
 
 /// The reset of one side of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -167,11 +172,14 @@ pub(crate) struct Network {
     pub(crate) accepted: u64,
     pub(crate) received: u64,
     pub(crate) sent: u64,
+    /// The real sockets, unless the engine's are simulated.
+    wires: Option<Wires>,
 }
 
 impl Network {
-    pub(crate) fn new(shared: Rc<Shared>, conditions: Conditions) -> Self {
+    pub(crate) fn new(shared: Rc<Shared>, conditions: Conditions, medium: Medium) -> Self {
         Self {
+            wires: (medium != Medium::Simulated).then(|| Wires::new(medium)),
             shared,
             conditions,
             connections: Vec::new(),
@@ -324,8 +332,8 @@ impl Network {
         if !connection.arrived {
             connection.arrived = true;
             let listener = connection.listener;
-            if !self.listeners[listener].is_open {
-                connection.was_refused = true;
+            if !self.listeners[listener].is_open || !self.connect_wire(number) {
+                self.connections[number].was_refused = true;
                 return self.reset_peer(number);
             }
             self.listeners[listener].backlog.push_back(number);
@@ -343,6 +351,11 @@ impl Network {
         if !any {
             return;
         }
+        self.shared.moved();
+        if self.wires.is_some() {
+            return self.carry_to_server(number);
+        }
+        let connection = &mut self.connections[number];
         if connection.dropped.is_some() {
             // The listener is closed.
             let has_data = connection.to_server.unread() > 0;
@@ -418,14 +431,16 @@ impl Network {
 
     fn list(&mut self, number: usize) {
         let connection = &mut self.connections[number];
-        if connection.watched.is_some() && !std::mem::replace(&mut connection.is_listed, true) {
+        let is_watched = self.wires.is_none() && connection.watched.is_some();
+        if is_watched && !std::mem::replace(&mut connection.is_listed, true) {
             self.listed.push_back(ReadyEntry::Connection(number));
         }
     }
 
     fn list_listener(&mut self, index: usize) {
         let listener = &mut self.listeners[index];
-        if listener.is_watched && !std::mem::replace(&mut listener.is_listed, true) {
+        let is_watched = self.wires.is_none() && listener.is_watched;
+        if is_watched && !std::mem::replace(&mut listener.is_listed, true) {
             self.listed.push_back(ReadyEntry::Listener(index));
         }
     }
@@ -440,9 +455,14 @@ impl Network {
         self.is_woken = true;
     }
 
+    /// Whether the wait for readiness was ended, and no thread has noticed it.
+    pub(crate) fn is_woken(&self) -> bool {
+        self.is_woken
+    }
+
     /// Whether a poll would report something.
     pub(crate) fn is_ready(&self) -> bool {
-        self.is_woken || !self.listed.is_empty()
+        self.is_woken || !self.listed.is_empty() || self.wires.as_ref().is_some_and(Wires::is_ready)
     }
 
     /// Reports what became ready, once each, a part of it at a time and in random order.
@@ -450,6 +470,7 @@ impl Network {
         if std::mem::take(&mut self.is_woken) {
             ready.push(Readiness::Woken);
         }
+        self.poll_wires(ready);
         let mut left = self.conditions.events;
         while left > 0
             && let Some(listed) = self.listed.pop_front()
@@ -525,6 +546,11 @@ impl Network {
             full_since: connection.to_peer.full_since,
             left_at: self.left_at(number),
         }
+    }
+
+    /// Connections that clients have begun; their numbers are those below.
+    pub(crate) fn connected(&self) -> usize {
+        self.connections.len()
     }
 
     /// Connections that the server has open.

@@ -18,6 +18,7 @@ pub(crate) struct Plan {
     /// Whether connections speak the protocol of [`crate::frames`] instead of HTTP/1.
     pub(crate) is_multiplexed: bool,
     pub(crate) config: Config,
+    pub(crate) medium: Medium,
     pub(crate) conditions: Conditions,
     pub(crate) listeners: usize,
     /// Calls of the application that may run at a time. With 1 there is one thread, otherwise one thread more than
@@ -35,6 +36,19 @@ pub(crate) struct Plan {
     pub(crate) drain: Option<Micros>,
     /// When the server is told to stop, and possibly once more, with less time.
     pub(crate) stops: Vec<Stop>,
+}
+
+/// What the engine's sockets are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Medium {
+    Simulated,
+    /// Loopback connections; sizes of the kernel's buffers at the server and at the clients, unless the kernel chooses.
+    Tcp {
+        send_buffer: Option<usize>,
+        receive_buffer: Option<usize>,
+    },
+    /// Unix sockets, which have no resets.
+    Unix,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -152,6 +166,8 @@ pub(crate) struct RequestPlan {
     pub(crate) head: usize,
     /// With frames, `bytes` is the head alone.
     pub(crate) exchange: Option<ExchangePlan>,
+    /// Whether the application panics when the head arrives.
+    pub(crate) panics: bool,
     /// The deadline of its call.
     pub(crate) deadline: Option<Micros>,
     pub(crate) script: Script,
@@ -165,6 +181,8 @@ pub(crate) struct Script {
     pub(crate) closes: bool,
     /// Whether it writes within the call, and cannot be suspended while its peer is slow.
     pub(crate) writes: bool,
+    /// Whether it writes on although its peer does not read. What it writes stays in memory.
+    pub(crate) ignores_room: bool,
     /// Whether output that its peer does not read goes to a file, instead of blocking the call.
     pub(crate) relieves: bool,
     /// How long it waits for its peer within the call, at most; then the wait is ended.
@@ -192,7 +210,10 @@ pub(crate) enum Op {
     /// Asks the engine whether the peer has left.
     Look,
     Yield,
-    Raise,
+    /// Fails: with the error page of this status, if nothing was sent yet.
+    Raise(u16),
+    /// Completes the response without having written anything, which the engine answers with an error page.
+    Done,
     /// Never returns.
     Hang,
 }
@@ -310,6 +331,7 @@ impl Plan {
         let mut plan = Self {
             is_multiplexed: swarm.multiplexed,
             config: Config { connections: most, ..config },
+            medium: Medium::Simulated,
             conditions: Conditions {
                 descriptors,
                 reserve: rng.usize(1..descriptors.min(4)),
@@ -334,6 +356,32 @@ impl Plan {
             plan.set_deadlines(rng);
         }
         plan
+    }
+
+    /// Lets the engine have real sockets, whose system calls fail only for what the clients do.
+    pub(crate) fn put_on_sockets(&mut self, rng: &mut Rng) {
+        let buffer = |rng: &mut Rng| rng.bool().then(|| rng.usize(8 << 10..64 << 10));
+        self.medium = if rng.u8(0..3) == 0 {
+            Medium::Unix
+        } else {
+            Medium::Tcp { send_buffer: buffer(rng), receive_buffer: buffer(rng) }
+        };
+        self.has_files = false;
+        self.conditions = Conditions {
+            descriptors: 1000,
+            reserve: 1,
+            failing_accepts: 0,
+            failing_watches: 0,
+            short_sends: 0,
+            cuts_at_once: self.medium != Medium::Unix,
+            events: 256,
+        };
+        // Without resets the cut of a response that ends with its connection cannot be seen.
+        for request in self.requests.iter_mut().filter(|_| self.medium == Medium::Unix) {
+            if request.is_until_close() {
+                request.script.declared = Some(request.script.length() as u64);
+            }
+        }
     }
 
     /// Gives some requests a deadline, and lets some of their calls take longer or hang.
@@ -500,6 +548,7 @@ fn request(id: usize, swarm: &Swarm, busy: Micros, config: &Config, rng: &mut Rn
         bytes: Vec::new(),
         head: 0,
         exchange: None,
+        panics: swarm.raising && garbage.is_none() && rng.u8(0..30) == 0,
         deadline: None,
         script: script(body, is_head, swarm, busy, config, rng),
     };
@@ -553,6 +602,7 @@ fn framed_request(id: usize, swarm: &Swarm, busy: Micros, config: &Config, rng: 
         bytes: Vec::new(),
         head: 0,
         exchange: Some(exchange),
+        panics: swarm.raising && garbage.is_none() && rng.u8(0..30) == 0,
         deadline: None,
         script,
     };
@@ -677,6 +727,7 @@ fn script(body: usize, is_head: bool, swarm: &Swarm, busy: Micros, config: &Conf
         declared: rng.bool().then_some(length as u64),
         closes: rng.u8(0..15) == 0,
         writes: is_flood || rng.u8(0..4) == 0,
+        ignores_room: !is_flood && rng.u8(0..8) == 0,
         relieves: rng.bool(),
         patience: (rng.u8(0..4) == 0).then(|| rng.u64(0..5 * SECOND)),
         ops,
@@ -685,7 +736,7 @@ fn script(body: usize, is_head: bool, swarm: &Swarm, busy: Micros, config: &Conf
     match rng.u8(0..30) {
         0 | 1 if swarm.raising => {
             let at = place(&script.ops, rng);
-            script.ops.insert(at, Op::Raise);
+            script.ops.insert(at, Op::Raise(pick(&[500, 503], rng)));
             script.declared = script.declared.map(|length| length + 1);
         }
         2 if swarm.hanging => {
@@ -704,6 +755,7 @@ fn script(body: usize, is_head: bool, swarm: &Swarm, busy: Micros, config: &Conf
             script.declared = None;
         }
         7 => script.status = 404,
+        8 if swarm.raising => script.ops = vec![Op::Done],
         _ => {}
     }
     script

@@ -54,9 +54,15 @@ impl<P: Protocol> World<P> {
                 job.ticket = Some(ticket);
                 return self.read(worker, job, count, most);
             }
-            Some(Op::Raise) => {
+            Some(Op::Raise(status)) => {
                 job.ticket = Some(ticket);
-                self.raise(job, 500);
+                self.raise(job, status);
+                return Step::Returned;
+            }
+            Some(Op::Done) => {
+                let is_gone = self.engine_mut().reply(&ticket, |reply| reply.is_gone());
+                let end = if is_gone { CallEnd::Cut } else { CallEnd::Refused(500) };
+                self.complete(id, ticket, end, Progress::Done);
                 return Step::Returned;
             }
             Some(Op::Look) => {
@@ -161,6 +167,10 @@ impl<P: Protocol> World<P> {
                 self.suspend(job, ticket, false);
             }
             return Step::Returned;
+        }
+        if script.ignores_room {
+            job.ticket = Some(ticket);
+            return Step::Next(job);
         }
         if writes && is_full {
             if script.relieves {

@@ -100,11 +100,14 @@ pub(crate) struct World<P: Protocol> {
     pub(crate) is_unfinished: bool,
 }
 
-/// Draws the plan of a world.
-pub(crate) fn draw(seed: u64, traces: bool) -> (Rc<Shared>, Rc<Plan>) {
+/// Draws the plan of a world, whose engine has real sockets if `on_sockets` says so.
+pub(crate) fn draw(seed: u64, on_sockets: bool, traces: bool) -> (Rc<Shared>, Rc<Plan>) {
     let shared = Shared::new(seed, traces);
-    let plan = Rc::new(Plan::draw(&mut shared.fork()));
-    (shared, plan)
+    let mut plan = Plan::draw(&mut shared.fork());
+    if on_sockets {
+        plan.put_on_sockets(&mut shared.fork());
+    }
+    (shared, Rc::new(plan))
 }
 
 impl<P: Protocol> World<P> {
@@ -117,7 +120,7 @@ impl<P: Protocol> World<P> {
                  drain {drain:?}, {stops:?}"
             )
         });
-        let network = Rc::new(RefCell::new(Network::new(Rc::clone(&shared), plan.conditions)));
+        let network = Rc::new(RefCell::new(Network::new(Rc::clone(&shared), plan.conditions, plan.medium)));
         let mut engine_core = EngineCore::new(&shared, &plan, &network);
         if seed.is_multiple_of(2) {
             engine_core.engine.take_times(Box::new(Readings::default()), usize::MAX);
@@ -176,6 +179,10 @@ impl<P: Protocol> World<P> {
             && let Some(event) = self.shared.advance()
         {
             self.process(event);
+            // What a tick sends is carried at once, and a call of an hour has millions of ticks.
+            if !matches!(event, Event::Tick(_)) {
+                self.network.borrow_mut().carry();
+            }
             self.wake_polling_thread();
             // Ticks go on forever for a queued request whose thread hangs.
             let is_hanging = || !self.threads.unfinished().0.is_empty();
@@ -356,6 +363,7 @@ impl<P: Protocol> World<P> {
 
     /// Describes what is left, for the report of a failure.
     pub(crate) fn describe(&self) -> String {
-        format!("{:?} at {}", self.engine().statistics(), moment(self.shared.now()))
+        let (statistics, due) = (self.engine().statistics(), self.engine().due());
+        format!("{statistics:?} at {}, next due at {due:?}", moment(self.shared.now()))
     }
 }

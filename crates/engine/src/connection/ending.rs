@@ -124,13 +124,8 @@ impl<A: App> Connection<A> {
             return true;
         }
         self.transport.reset_on_drop();
-        for (_, exchange) in self.exchanges.iter() {
-            match exchange.state {
-                State::Queued(_) => context.queued -= 1,
-                State::Suspended(_) => context.statistics.suspended -= 1,
-                _ => {}
-            }
-        }
+        // The application learns of the other exchanges on the connection, which had no part in the panic.
+        self.finish(context, app);
         false
     }
 }

@@ -37,7 +37,7 @@ impl<P: Protocol> World<P> {
                 continue;
             };
             let judged = match (exchange.end, &exchange.response) {
-                (Some((_, End::Whole)), Some(response)) => self.check_whole(exchange, response, &history),
+                (Some((_, End::Whole)), Some(response)) => self.check_whole(peer, exchange, response, &history),
                 (Some((_, End::Whole)), None) => Err("an end without a response".to_owned()),
                 (Some((at, End::Refused)), _) => self.check_refused(exchange, begun, at),
                 (Some((at, End::Cut)), _) => self.check_cut(peer, exchange, at, &history),
@@ -64,13 +64,19 @@ impl<P: Protocol> World<P> {
     }
 
     /// Checks a whole response.
-    fn check_whole(&self, exchange: &Exchange, response: &Response, history: &History) -> Result<(), String> {
+    fn check_whole(
+        &self,
+        peer: &Peer,
+        exchange: &Exchange,
+        response: &Response,
+        history: &History,
+    ) -> Result<(), String> {
         let id = exchange.id;
         let (request, record) = (&self.plan.requests[id], &self.records().requests[id]);
         let wrong = |what: &str| Err(what.to_owned());
         let Response { status, body, id: answered } = *response;
         if answered.is_none() {
-            return self.check_page(exchange, status, body, history);
+            return self.check_page(peer, exchange, status, body, history);
         }
         if status != request.script.status {
             return wrong("its status is wrong");
@@ -86,7 +92,14 @@ impl<P: Protocol> World<P> {
     }
 
     /// Checks a page of the server's own.
-    fn check_page(&self, exchange: &Exchange, status: u16, body: usize, history: &History) -> Result<(), String> {
+    fn check_page(
+        &self,
+        peer: &Peer,
+        exchange: &Exchange,
+        status: u16,
+        body: usize,
+        history: &History,
+    ) -> Result<(), String> {
         let id = exchange.id;
         let (request, record) = (&self.plan.requests[id], &self.records().requests[id]);
         let wrong = |what: &str| Err(what.to_owned());
@@ -96,7 +109,9 @@ impl<P: Protocol> World<P> {
             let is_right = status == 504 && body as u64 == length;
             return if is_right { Ok(()) } else { wrong("it is not the page of its deadline") };
         }
-        if status == 408 && exchange.is_starved() && !plan_of(&self.plan, id).overruns {
+        // A client that reads slowly learns late that it may send.
+        let is_reader = peer.plan.reads.pause == 0;
+        if status == 408 && is_reader && exchange.is_starved() && !plan_of(&self.plan, id).overruns {
             return wrong("its client is called slow, which the server did not let send");
         }
         match (record.ended.map(|(_, how)| how), record.dismissed) {
@@ -187,6 +202,11 @@ impl<P: Protocol> World<P> {
         if is_away || history.was_refused {
             return Ok(());
         }
+        // A panic in the engine's own call of the application ends the whole connection.
+        let panicked = |&id: &usize| self.records().requests[id].ended.is_some_and(|(_, how)| how == CallEnd::Panicked);
+        if peer.plan.requests.iter().any(panicked) {
+            return Ok(());
+        }
         let is_answered = record.late.is_some_and(|late| matches!(late.outcome, Expired::Answered { .. }));
         let hangs = (record.hangs || !is_free) && !is_answered;
         let Some(ending) = peer.ending else {
@@ -208,8 +228,13 @@ impl<P: Protocol> World<P> {
             return Ok(());
         }
         // A part of a frame is all that came, for too long.
-        let is_slow_sender = peer.plan.sends.pause > 0 || peer.plan.capacity < 8000 || peer.acted.is_some();
+        let is_slow_path = peer.plan.capacity < 8000 * (1 + usize::from(peer.plan.latency >= 100 * MILLI) * 4);
+        let is_slow_sender = peer.plan.sends.pause > 0 || is_slow_path || peer.acted.is_some();
         if is_slow_sender && accepted.saturating_add(limit(config.header_timeout)) <= late {
+            return Ok(());
+        }
+        // It has less time after the server was told to stop.
+        if is_slow_sender && self.stopped.is_some_and(|(stopped, _)| stopped + self.grace() <= late) {
             return Ok(());
         }
         // The response is unread at a client that then sends on a connection that was idle for too long.

@@ -1,6 +1,7 @@
 //! The server's side of the network: what the engine sees as [`engine::Net`] and its sockets.
 
 use super::pipe::{End, post};
+use super::wires::Wires;
 use super::{Listener, Network, Reset, Watched};
 use crate::clock::Event;
 use engine::{Accepted, Local, Moved, Net, Socket, Tcp};
@@ -9,6 +10,7 @@ use std::collections::VecDeque;
 use std::fs::File;
 use std::io::{self, IoSlice};
 use std::net::{Ipv4Addr, SocketAddr};
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::FileExt;
 use std::rc::Rc;
 
@@ -24,6 +26,8 @@ pub(crate) struct Side(pub(crate) Rc<RefCell<Network>>);
 pub(crate) struct Listening {
     network: Rc<RefCell<Network>>,
     index: usize,
+    /// The real listener.
+    socket: Option<OwnedFd>,
 }
 
 /// A connection's socket.
@@ -31,13 +35,16 @@ pub(crate) struct Listening {
 pub(crate) struct SimSocket {
     network: Rc<RefCell<Network>>,
     number: usize,
+    /// The real socket that does what the engine asks for.
+    socket: Option<OwnedFd>,
 }
 
 impl Listening {
     pub(crate) fn new(network: &Rc<RefCell<Network>>) -> Self {
         let mut inner = network.borrow_mut();
         inner.listeners.push(Listener { backlog: VecDeque::new(), is_open: true, is_watched: false, is_listed: false });
-        Self { network: Rc::clone(network), index: inner.listeners.len() - 1 }
+        let socket = inner.wires.as_mut().map(Wires::open_listener);
+        Self { network: Rc::clone(network), index: inner.listeners.len() - 1, socket }
     }
 }
 
@@ -50,7 +57,10 @@ impl Drop for Listening {
         // Connections that were not accepted are reset.
         for number in std::mem::take(&mut listener.backlog) {
             network.connections[number].was_refused = true;
-            network.reset_peer(number);
+            if self.socket.is_none() {
+                network.reset_peer(number);
+            }
+            network.note_end(number);
         }
     }
 }
@@ -63,14 +73,20 @@ impl Net for Side {
         let mut network = self.0.borrow_mut();
         assert_eq!(index, listener.index, "listeners are watched in order");
         network.listeners[index].is_watched = true;
+        if let (Some(wires), Some(socket)) = (&mut network.wires, &listener.socket) {
+            return wires.os.listen(socket, index);
+        }
         if !network.listeners[index].backlog.is_empty() {
             network.list_listener(index);
         }
         Ok(Local::Unix)
     }
 
-    fn relisten(&mut self, listener: &Listening, index: usize, _takes_turns: bool) -> io::Result<()> {
+    fn relisten(&mut self, listener: &Listening, index: usize, takes_turns: bool) -> io::Result<()> {
         let mut network = self.0.borrow_mut();
+        if let (Some(wires), Some(socket)) = (&mut network.wires, &listener.socket) {
+            return wires.os.relisten(socket, index, takes_turns);
+        }
         network.listeners[index].is_watched = false;
         // This is rare, so where watching can fail, it fails half of the time.
         if network.conditions.failing_watches > 0 && network.shared.one_in(2) {
@@ -82,7 +98,11 @@ impl Net for Side {
     }
 
     fn unlisten(&mut self, listener: &Listening) {
-        self.0.borrow_mut().listeners[listener.index].is_watched = false;
+        let mut network = self.0.borrow_mut();
+        network.listeners[listener.index].is_watched = false;
+        if let (Some(wires), Some(socket)) = (&mut network.wires, &listener.socket) {
+            wires.os.unlisten(socket);
+        }
     }
 
     fn accept(&mut self, listener: &Listening) -> io::Result<Accepted<Tcp<SimSocket>>> {
@@ -91,10 +111,24 @@ impl Net for Side {
         if !network.has_descriptor() {
             return Ok(Accepted::Exhausted(io::Error::other("out of descriptors")));
         }
+        let mut socket = None;
+        if let (Some(wires), Some(listener)) = (&mut network.wires, &listener.socket) {
+            match wires.os.accept(listener)? {
+                // The kernel keeps the order in which they have arrived.
+                Accepted::Connection(transport, _) => socket = Some(transport.into_socket()),
+                Accepted::None => return Ok(Accepted::None),
+                Accepted::Failed(error) | Accepted::Exhausted(error) => {
+                    network.shared.fail(|| format!("a connection cannot be accepted: {error}"));
+                    return Ok(Accepted::None);
+                }
+            }
+        }
         let Some(number) = network.listeners[listener.index].backlog.pop_front() else { return Ok(Accepted::None) };
         network.shared.moved();
         let has_left = network.connections[number].reset_of_server.here().is_some();
-        if (has_left && network.shared.one_in(2)) || network.failed(network.conditions.failing_accepts) {
+        if (has_left && socket.is_none() && network.shared.one_in(2))
+            || network.failed(network.conditions.failing_accepts)
+        {
             network.shared.trace(|| format!("c{number} cannot be accepted"));
             network.connections[number].was_refused = true;
             network.reset_peer(number);
@@ -105,12 +139,16 @@ impl Net for Side {
         network.open += 1;
         network.most_open = network.most_open.max(network.open);
         network.shared.trace(|| format!("c{number} accepted"));
-        let socket = SimSocket { network: Rc::clone(&self.0), number };
+        let socket = SimSocket { network: Rc::clone(&self.0), number, socket };
         Ok(Accepted::Connection(Tcp::new(socket), Some(address_of(number))))
     }
 
     fn is_awaited(&self, listener: &Listening) -> bool {
-        !self.0.borrow().listeners[listener.index].backlog.is_empty()
+        let network = self.0.borrow();
+        match (&network.wires, &listener.socket) {
+            (Some(wires), Some(socket)) => wires.os.is_awaited(socket),
+            _ => !network.listeners[listener.index].backlog.is_empty(),
+        }
     }
 
     fn watch(&mut self, transport: &Tcp<SimSocket>, slot: usize, output: bool, again: bool) -> io::Result<()> {
@@ -127,6 +165,9 @@ impl Net for Side {
             return Err(io::Error::other("no memory to watch it"));
         }
         network.connections[socket.number].watched = Some(Watched { slot, output });
+        if let (Some(wires), Some(socket)) = (&mut network.wires, &socket.socket) {
+            return wires.os.watch_descriptor(socket, slot, output, again);
+        }
         // The next poll finds out whether there is anything to report.
         network.list(socket.number);
         Ok(())
@@ -152,6 +193,55 @@ pub(crate) fn number_of(address: SocketAddr) -> usize {
 }
 
 impl SimSocket {
+    /// Records what a real socket has received into `buffer`, and compares it with what the client has sent.
+    fn note_received(&self, buffer: &[u8], outcome: &io::Result<Moved>) {
+        let mut network = self.network.borrow_mut();
+        let network = &mut *network;
+        let shared = Rc::clone(&network.shared);
+        let connection = &mut network.connections[self.number];
+        match *outcome {
+            Ok(Moved::Bytes(count)) if count > 0 => {
+                if connection.to_server.take(count) != &buffer[..count] {
+                    shared.fail(|| format!("c{} receives other bytes than its client has sent", self.number));
+                }
+                network.received += count as u64;
+                shared.moved();
+                shared.trace(|| format!("c{} receives {count}", self.number));
+                if std::mem::take(&mut connection.to_server.wants_room) {
+                    shared.schedule(shared.now() + connection.latency, Event::RoomAtPeer(self.number));
+                }
+            }
+            Ok(_) => {}
+            Err(_) => shared.moved(),
+        }
+    }
+
+    /// Records what a real socket has sent of `whole` bytes.
+    fn note_sent(&self, whole: usize, outcome: &io::Result<Moved>) {
+        let mut network = self.network.borrow_mut();
+        let network = &mut *network;
+        let shared = Rc::clone(&network.shared);
+        let now = shared.now();
+        let count = match *outcome {
+            Ok(Moved::Bytes(count)) => count,
+            Ok(Moved::WouldBlock) => 0,
+            Err(_) => return,
+        };
+        let pipe = &mut network.connections[self.number].to_peer;
+        if count < whole {
+            pipe.full_since.get_or_insert(now);
+        } else {
+            pipe.full_since = None;
+        }
+        if count > 0 {
+            pipe.last_send = now;
+            network.sent += count as u64;
+            shared.moved();
+        }
+        shared.trace(|| format!("c{} sends {count} of {whole}", self.number));
+        network.note_sent(self.number, count, count < whole);
+    }
+
     fn send_bytes(&self, bytes: &[u8], whole: usize) -> io::Result<Moved> {
         let mut network = self.network.borrow_mut();
         let network = &mut *network;
@@ -215,6 +305,11 @@ impl SimSocket {
 
 impl Socket for SimSocket {
     fn receive(&self, buffer: &mut [u8]) -> io::Result<Moved> {
+        if let Some(socket) = &self.socket {
+            let outcome = socket.receive(buffer);
+            self.note_received(buffer, &outcome);
+            return outcome;
+        }
         let mut network = self.network.borrow_mut();
         let network = &mut *network;
         let shared = &network.shared;
@@ -247,12 +342,23 @@ impl Socket for SimSocket {
         if connection.to_server.is_ended() { Ok(Moved::Bytes(0)) } else { Ok(Moved::WouldBlock) }
     }
 
-    fn send(&self, slices: &[IoSlice<'_>], _more: bool) -> io::Result<Moved> {
+    fn send(&self, slices: &[IoSlice<'_>], more: bool) -> io::Result<Moved> {
+        if let Some(socket) = &self.socket {
+            let outcome = socket.send(slices, more);
+            self.note_sent(slices.iter().map(|slice| slice.len()).sum(), &outcome);
+            return outcome;
+        }
         let bytes: Vec<u8> = slices.iter().flat_map(|slice| slice.iter().copied()).collect();
         self.send_bytes(&bytes, bytes.len())
     }
 
     fn send_file(&self, file: &File, offset: u64, count: u64) -> io::Result<Moved> {
+        if let Some(socket) = &self.socket {
+            let outcome = socket.send_file(file, offset, count);
+            let there = file.metadata()?.len().saturating_sub(offset).min(count);
+            self.note_sent(usize::try_from(there).unwrap_or(usize::MAX), &outcome);
+            return outcome;
+        }
         let mut bytes = vec![0; usize::try_from(count.min(1 << 20)).unwrap_or(usize::MAX)];
         let mut length = 0;
         while length < bytes.len() {
@@ -268,11 +374,19 @@ impl Socket for SimSocket {
     }
 
     fn end_output(&self) {
-        self.end();
+        if let Some(socket) = &self.socket {
+            socket.end_output();
+            self.network.borrow_mut().note_end(self.number);
+        } else {
+            self.end();
+        }
         self.network.borrow_mut().connections[self.number].has_ended_output = true;
     }
 
     fn reset_on_drop(&self) {
+        if let Some(socket) = &self.socket {
+            socket.reset_on_drop();
+        }
         self.network.borrow_mut().connections[self.number].resets_on_drop = true;
     }
 
@@ -281,6 +395,13 @@ impl Socket for SimSocket {
         let mut network = self.network.borrow_mut();
         network.connections[self.number].is_cut = true;
         network.shared.trace(|| format!("c{} is cut", self.number));
+        if let Some(socket) = &self.socket {
+            socket.cut();
+            if network.conditions.cuts_at_once {
+                network.note_end(self.number);
+            }
+            return;
+        }
         if network.conditions.cuts_at_once {
             network.reset_peer(self.number);
         }
@@ -288,6 +409,9 @@ impl Socket for SimSocket {
     }
 
     fn has_peer_left(&self) -> bool {
+        if let Some(socket) = &self.socket {
+            return socket.has_peer_left();
+        }
         self.network.borrow().has_left_or_was_cut(self.number)
     }
 }
@@ -300,11 +424,14 @@ impl Drop for SimSocket {
             let is_over = connection.reset_of_server.here().is_some();
             !is_over && (connection.resets_on_drop || connection.to_server.unread() > 0)
         };
-        if !is_reset {
+        if !is_reset && self.socket.is_none() {
             self.end();
         }
         let mut network = self.network.borrow_mut();
-        if is_reset {
+        if self.socket.is_some() {
+            // The real socket closes behind this function.
+            network.note_end(self.number);
+        } else if is_reset {
             network.reset_peer(self.number);
         }
         let now = network.shared.now();

@@ -26,7 +26,7 @@ struct Rig {
 impl Rig {
     fn new() -> Self {
         let shared = Shared::new(1, false);
-        let network = Rc::new(RefCell::new(Network::new(Rc::clone(&shared), CALM)));
+        let network = Rc::new(RefCell::new(Network::new(Rc::clone(&shared), CALM, Medium::Simulated)));
         let listener = Listening::new(&network);
         let mut side = Side(Rc::clone(&network));
         side.listen(&listener, 0).unwrap();
