@@ -79,6 +79,7 @@ PACKAGES = (
     (PACKAGE.parent, "kirsch"),
     (PROJECT / "packages" / "kirsch-bench" / "src", "kirsch_bench"),
     (PROJECT / "packages" / "kirsch-query" / "src", "kirsch_query"),
+    (PROJECT / "packages" / "kirsch-web" / "src", "kirsch_web"),
 )
 
 # Modules that take milliseconds to import, and that serving has no use for; threads have one for threading.

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import re
+import subprocess
+import sys
 import textwrap
 import threading
 from pathlib import Path
@@ -14,10 +18,22 @@ from interpreter import needs_gevent
 if TYPE_CHECKING:
     from running import Serve
 
-web = pytest.importorskip("kirsch_web", reason="kirsch-web is not installed here")
-testing = pytest.importorskip("kirsch_web.testing")
+# kirsch-web is pure Python and need not be installed.
+WEB = Path(__file__).resolve().parent.parent / "packages" / "kirsch-web"
+sys.path.insert(0, str(WEB / "src"))
 
-EXAMPLES = Path(__file__).parent.parent / "packages" / "kirsch-web" / "examples"
+from kirsch_web import testing  # noqa: E402
+
+EXAMPLES = WEB / "examples"
+
+# The modules of kirsch-web's tests that ask an application as a client does.
+MODULES = ("accidents", "binding", "dispatch", "pipeline", "publishing", "services")
+
+
+@pytest.fixture(autouse=True)
+def _importable(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(WEB / "src"), *os.environ.get("PYTHONPATH", "").split()]))
+
 
 ECHO = """
     import time
@@ -191,3 +207,15 @@ def test_concurrent_requests_never_see_each_other(serve: Serve, driver: str, tmp
         thread.join(90)
     assert not wrong, wrong[:5]
     assert len(done) == 8, f"{8 - len(done)} clients have not come to their end"
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_tests_of_the_framework_pass_when_kirsch_serves_their_applications() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *(f"tests/test_{n}.py" for n in MODULES)],
+        cwd=WEB, env={**os.environ, "WEB_SERVER": "kirsch"}, capture_output=True, text=True, timeout=580, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout[-8000:] + done.stderr[-2000:]
+    passed = re.search(r"(\d+) passed", done.stdout)
+    assert int(passed[1] if passed else 0) >= 200, done.stdout[-8000:]

@@ -20,6 +20,7 @@ from wsgiref.validate import validator
 import pytest
 
 import kirsch_web.compat.cherrypy as cherrypy
+from kirsch_web.compat.cherrypy import _globals
 from kirsch_web.compat.cherrypy.lib import httputil, reprconf, sessions, static
 
 
@@ -29,8 +30,7 @@ def _fresh() -> Any:
     cherrypy.tree.apps.clear()
     cherrypy.config.reset()
     cherrypy.config.update({"environment": "test_suite"})
-    if hasattr(cherrypy, "_cache"):
-        del cherrypy._cache
+    _globals.cache = None
     yield
     cherrypy.config.reset()
     cherrypy.config.update({"log.screen": False})

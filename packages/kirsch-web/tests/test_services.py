@@ -175,6 +175,7 @@ def test_a_session_that_does_not_fit_its_cookie_is_told() -> None:
     assert "give the tool a store" in reply.errors
 
 
+@pytest.mark.in_process
 def test_a_change_after_the_response_began_is_refused(client: Client) -> None:
     with pytest.raises(RuntimeError, match="was written already"):
         client.get("/late")

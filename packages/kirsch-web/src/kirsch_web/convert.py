@@ -159,7 +159,7 @@ def _named(annotation: Any) -> str:
 
 
 _TEXTS: dict[Any, FromText] = {int: _int, float: _float, bool: _bool, str: _str, bytes: _bytes}
-_NAMED_TEXTS: dict[str, FromText] = {  # by name, so that nobody's import of them is ours
+_NAMED_TEXTS: dict[str, FromText] = {  # by name: the application imports them, and this file does not
     "uuid.UUID": _uuid,
     "datetime.date": _date,
     "datetime.time": _time,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
+
 from kirsch_web import percent
 from kirsch_web.plan import Endpoint, Plan
 from kirsch_web.request import Request
@@ -14,8 +16,11 @@ if TYPE_CHECKING:
     from kirsch_web.interfaces import Application
 
 
-class Finder:
-    """Base of what dispatchers compile to. One overrides :meth:`find`, or :meth:`request` for what has no endpoints."""
+class Finder(ABC):
+    """Base of what dispatchers compile to.
+
+    A dispatcher whose paths have no endpoints overrides :meth:`request` too.
+    """
 
     def __init__(self, app: Application) -> None:
         self.app = app
@@ -29,9 +34,9 @@ class Finder:
             return Request(environ, self.app, self.refusal(error))
         return Request(environ, self.app, endpoint.plan(method), rest, captured)
 
+    @abstractmethod
     def find(self, path: str, method: str = "GET", /) -> tuple[Endpoint, Sequence[str], dict[str, str] | None]:
         """The endpoint of a decoded path, the segments for positional parameters, and those that have names."""
-        raise NotImplementedError
 
     def exact(self) -> Iterator[tuple[str, Endpoint]]:
         """Paths whose endpoint never depends on the request, and which leave no segments."""

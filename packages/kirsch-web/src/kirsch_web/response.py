@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
+
 from kirsch_web.errors import status_line
 from kirsch_web.fields import Headers, set_cookie
 
@@ -98,15 +100,16 @@ def to_body(value: object) -> tuple[bytes | Iterable[bytes | str], str]:
     return encode_json(value), JSON
 
 
-class StreamBody:
+class StreamBody(ABC):
     """A body that is made while it is sent, and knows its media type."""
 
     content_type = HTML
 
+    @abstractmethod
     def __iter__(self) -> Iterator[bytes | str]:
-        raise NotImplementedError
+        """The body, part by part."""
 
-    def close(self) -> None:
+    def close(self) -> None:  # noqa: B027 - most have nothing to close
         """The body is not read further."""
 
 

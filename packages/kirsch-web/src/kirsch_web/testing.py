@@ -204,7 +204,7 @@ class Client:
         parts = urlsplit(self.base)
         connection = HTTPConnection(parts.hostname or "127.0.0.1", parts.port or 80, timeout=30)
         try:
-            connection.putrequest(method, path, skip_accept_encoding=True)
+            connection.putrequest(method, path, skip_host="Host" in fields, skip_accept_encoding=True)
             for name, value in fields:
                 connection.putheader(name, value)
             if (body or method in ("POST", "PUT", "PATCH")) and "Content-Length" not in fields:

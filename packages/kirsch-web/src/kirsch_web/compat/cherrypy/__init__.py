@@ -16,83 +16,80 @@ What is different, and how to move a program file by file to :mod:`kirsch_web` i
 
 from __future__ import annotations
 
+import sys as _sys
 import threading as _threading
+from types import ModuleType as _ModuleType
 from typing import Any
 
-from kirsch_web.compat.cherrypy._cpconfig import Config as _Config
+from kirsch_web.compat.cherrypy import _cpconfig, _globals
+from kirsch_web.compat.cherrypy import _cpdispatch as _cpdispatch
+from kirsch_web.compat.cherrypy import _cperror as _cperror
+from kirsch_web.compat.cherrypy import _cprequest as _cprequest
+from kirsch_web.compat.cherrypy import _cpserver as _cpserver
+from kirsch_web.compat.cherrypy import _cptools as _cptools
+from kirsch_web.compat.cherrypy import _cptree as _cptree
+from kirsch_web.compat.cherrypy import _cpwsgi as _cpwsgi
+from kirsch_web.compat.cherrypy import _local as _local
+from kirsch_web.compat.cherrypy import lib as lib
+from kirsch_web.compat.cherrypy import process as process
 from kirsch_web.compat.cherrypy._cpconfig import config as config
-from kirsch_web.compat.cherrypy._cperror import (
-    CherryPyException as CherryPyException,
-)
-from kirsch_web.compat.cherrypy._cperror import (
-    HTTPError as HTTPError,
-)
-from kirsch_web.compat.cherrypy._cperror import (
-    HTTPRedirect as HTTPRedirect,
-)
-from kirsch_web.compat.cherrypy._cperror import (
-    InternalRedirect as InternalRedirect,
-)
-from kirsch_web.compat.cherrypy._cperror import (
-    NotFound as NotFound,
-)
+from kirsch_web.compat.cherrypy._cperror import CherryPyException as CherryPyException
+from kirsch_web.compat.cherrypy._cperror import HTTPError as HTTPError
+from kirsch_web.compat.cherrypy._cperror import HTTPRedirect as HTTPRedirect
+from kirsch_web.compat.cherrypy._cperror import InternalRedirect as InternalRedirect
+from kirsch_web.compat.cherrypy._cperror import NotFound as NotFound
 from kirsch_web.compat.cherrypy._cplogging import LogManager as _LogManager
+from kirsch_web.compat.cherrypy._cptools import Tool as Tool
+from kirsch_web.compat.cherrypy._cptree import Application as Application
+from kirsch_web.compat.cherrypy._globals import servers as servers
 from kirsch_web.compat.cherrypy._helper import expose as expose
 from kirsch_web.compat.cherrypy._helper import popargs as popargs
 from kirsch_web.compat.cherrypy._helper import url as url
-from kirsch_web.compat.cherrypy._local import Proxy as _Proxy
-from kirsch_web.compat.cherrypy._local import current as _current
 from kirsch_web.compat.cherrypy._local import serving as serving
 from kirsch_web.compat.cherrypy.process import plugins as _plugins
 from kirsch_web.compat.cherrypy.process.wspbus import bus as _bus
 
-__version__ = "18.10.0"
-"""The release of CherryPy whose behaviour this layer has."""
+__version__ = _globals.version
 
 
 class _GlobalLog(_LogManager):
     """``cherrypy.log``: inside a request it writes to the log of the request's application."""
 
     def __call__(self, *args: Any, **kwargs: Any) -> None:
-        app = _current().request.app
-        log = getattr(app, "log", None) or self
-        log.error(*args, **kwargs)
+        app = _local.current().request.app
+        (getattr(app, "log", None) or self).error(*args, **kwargs)
 
     def access(self) -> None:
-        _current().request.app.log.access()
+        _local.current().request.app.log.access()
 
 
-log = _GlobalLog()
+dispatch = _cpdispatch
 engine: Any = _bus
-request: Any = _Proxy("request")
-response: Any = _Proxy("response")
+request: Any = _local.Proxy("request")
+response: Any = _local.Proxy("response")
 thread_data = _threading.local()
 """What belongs to a thread; a callback of ``start_thread`` fills it."""
 
-servers: dict[str, Any] = {}
 
-from kirsch_web.compat.cherrypy import _cpdispatch as _cpdispatch  # noqa: E402
-from kirsch_web.compat.cherrypy import _cperror as _cperror  # noqa: E402
-from kirsch_web.compat.cherrypy import _cprequest as _cprequest  # noqa: E402
+class _Package(_ModuleType):
+    """The package. A program may give it another tree, say; the files of this layer use that from then on."""
 
-_cprequest.fill_outside()
-_cprequest.Request.dispatch = _cpdispatch.default
+    def __setattr__(self, name: str, value: Any) -> None:
+        if hasattr(_globals, name):
+            setattr(_globals, name, value)
+        super().__setattr__(name, value)
 
-from kirsch_web.compat.cherrypy import _cpserver as _cpserver  # noqa: E402
-from kirsch_web.compat.cherrypy import _cptools as _cptools  # noqa: E402
-from kirsch_web.compat.cherrypy import _cptree as _cptree  # noqa: E402
-from kirsch_web.compat.cherrypy import _cpwsgi as _cpwsgi  # noqa: E402
-from kirsch_web.compat.cherrypy import lib as lib  # noqa: E402
-from kirsch_web.compat.cherrypy import process as process  # noqa: E402
-from kirsch_web.compat.cherrypy._cptools import Tool as Tool  # noqa: E402
-from kirsch_web.compat.cherrypy._cptree import Application as Application  # noqa: E402
 
-dispatch = _cpdispatch
-tools: Any = _cptools.make_default()
-_cprequest.Request.namespaces["tools"] = tools
-tree: Any = _cptree.Tree()
-server: Any = _cpserver.Server()
+_globals.config = config
+_globals.log = log = _GlobalLog()
+_globals.tools = tools = _cptools.make_default()
+_globals.tree = tree = _cptree.Tree()
+_globals.server = server = _cpserver.Server()
+_sys.modules[__name__].__class__ = _Package
 server.subscribe()
+_cprequest.Request.namespaces["tools"] = tools
+_cprequest.Request.dispatch = _cpdispatch.default
+_cprequest.fill_outside()
 
 engine.thread_manager = _plugins.ThreadManager(engine)
 engine.thread_manager.subscribe()
@@ -100,6 +97,14 @@ engine.signal_handler = _plugins.SignalHandler(engine)
 engine.autoreload = _plugins.Autoreloader(engine)
 engine.subscribe("log", lambda msg, level: log(msg, "ENGINE", severity=level))
 engine.subscribe("graceful", log.reopen_files)
+
+_cpconfig.Config.defaults = {
+    f"tools.{name}.on": True for name in ("log_tracebacks", "log_headers", "trailing_slash", "encode")
+}
+config.namespaces = _cpconfig.Config.namespaces
+config.reset()
+config.namespaces(config)
+log.screen = True
 
 
 def quickstart(root: Any = None, script_name: str = "", config: Any = None) -> None:
@@ -110,32 +115,23 @@ def quickstart(root: Any = None, script_name: str = "", config: Any = None) -> N
         script_name: the path that it is mounted at.
         config: a dictionary or a file; its section ``[global]`` is for the process.
     """
-    if config:
-        _global_config.update(lib.reprconf.Parser.load(config).get("global", {}))
-    sections = {path: values for path, values in lib.reprconf.Parser.load(config or {}).items() if path != "global"}
-    tree.mount(root, script_name, sections)
+    sections = lib.reprconf.Parser.load(config or {})
+    _globals.config.update(sections.pop("global", {}))
+    _globals.tree.mount(root, script_name, sections)
     engine.signal_handler.subscribe()
     engine.start()
     engine.block()
 
 
-_global_config = config
-
-_Config.defaults = {
-    "tools.log_tracebacks.on": True,
-    "tools.log_headers.on": True,
-    "tools.trailing_slash.on": True,
-    "tools.encode.on": True,
-}
-
-config.namespaces = _Config.namespaces
-config.reset()
-config.namespaces(config)
-log.screen = True
+_session = _local.Proxy("session")
 
 
 def __getattr__(name: str) -> Any:
     if name == "session":
-        # The tool makes the proxy when the first session begins; until then a program may ask whether there is one.
+        # A program may ask whether there is one: there is, once a first session has begun.
+        if _globals.has_sessions:
+            return _session
         raise AttributeError("there is no cherrypy.session: switch tools.sessions.on")
+    if name == "_cache" and _globals.cache is not None:
+        return _globals.cache
     raise AttributeError(f"kirsch_web.compat.cherrypy has no attribute {name!r}")

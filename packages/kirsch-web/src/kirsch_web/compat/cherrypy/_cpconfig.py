@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from kirsch_web.compat.cherrypy import _globals
+from kirsch_web.compat.cherrypy._cpserver import Server
 from kirsch_web.compat.cherrypy.lib import reprconf
+from kirsch_web.compat.cherrypy.process.wspbus import bus
 
 
 def merge(base: dict[str, Any], other: Any) -> None:
@@ -29,10 +32,11 @@ class Config(reprconf.Config):
     def _apply(self, config: dict[str, Any]) -> None:
         if isinstance(config.get("global"), dict):
             if len(config) > 1:
-                from kirsch_web.compat.cherrypy import log
-
-                log("The configuration has sections beside [global], which belong to an application and are ignored: "
-                    "give them to tree.mount() or quickstart().", "CONFIG")  # fmt: skip
+                _globals.log(
+                    "The configuration has sections beside [global], which belong to an application and are ignored: "
+                    "give them to tree.mount() or quickstart().",
+                    "CONFIG",
+                )
             config = dict(config["global"])
         if "tools.staticdir.dir" in config:
             config["tools.staticdir.section"] = "global"
@@ -76,61 +80,42 @@ Config.environments = {
 
 
 def _server_namespace(key: str, value: Any) -> None:
-    import kirsch_web.compat.cherrypy as cherrypy
-
-    name, dot, attribute = key.rpartition(".")
-    if not dot:
-        setattr(cherrypy.server, key, value)
-        return
-    if name not in cherrypy.servers:
-        from kirsch_web.compat.cherrypy import _cpserver
-
-        cherrypy.servers[name] = _cpserver.Server()
-        cherrypy.servers[name].subscribe()
-    if attribute == "on":
-        (cherrypy.servers[name].subscribe if value else cherrypy.servers[name].unsubscribe)()
-    else:
-        setattr(cherrypy.servers[name], "httpserver" if attribute == "instance" else attribute, value)
+    """``server.OPTION`` of the server, and ``server.NAME.OPTION`` of a further one, which is made when it is named."""
+    name, dot, option = key.rpartition(".")
+    server = _globals.server
+    if dot:
+        if name not in _globals.servers:
+            _globals.servers[name] = Server()
+            _globals.servers[name].subscribe()
+        server = _globals.servers[name]
+        if option == "on":
+            (server.subscribe if value else server.unsubscribe)()
+            return
+        option = {"instance": "httpserver"}.get(option, option)
+    setattr(server, option, value)
 
 
 def _engine_namespace(key: str, value: Any) -> None:
-    from kirsch_web.compat.cherrypy import engine
-
+    """``engine.OPTION``, ``engine.PLUGIN.on``, ``engine.PLUGIN.OPTION``, and a callback for a signal by its name."""
+    plugin, dot, option = key.rpartition(".")
+    target = getattr(bus, plugin) if dot else bus
     if key in ("SIGHUP", "SIGTERM"):
-        engine.subscribe(key, value)
-    elif "." in key:
-        plugin_name, attribute = key.split(".", 1)
-        plugin = getattr(engine, plugin_name)
-        if attribute == "on":
-            operation = getattr(plugin, "subscribe" if value else "unsubscribe", None)
-            if callable(operation):
-                operation()
-            return
-        setattr(plugin, attribute, value)
+        bus.subscribe(key, value)
+    elif dot and option == "on":
+        # A program's own object on the engine need not be a plugin.
+        getattr(target, "subscribe" if value else "unsubscribe", lambda: None)()
     else:
-        setattr(engine, key, value)
+        setattr(target, option, value)
 
 
 def _tree_namespace(_key: str, value: Any) -> None:
-    import kirsch_web.compat.cherrypy as cherrypy
-
-    apps = value if isinstance(value, dict) else {"": value}
-    for path, app in apps.items():
-        cherrypy.tree.graft(app, path)
-
-
-def _log_namespace(key: str, value: Any) -> None:
-    import kirsch_web.compat.cherrypy as cherrypy
-
-    setattr(cherrypy.log, key, value)
-
-
-def _checker_namespace(_key: str, _value: Any) -> None:
-    """``checker.on``: this layer has no checker, because an unknown tool fails with its name."""
+    """``tree.NAME``: WSGI callables by path."""
+    for path, app in (value if isinstance(value, dict) else {"": value}).items():
+        _globals.tree.graft(app, path)
 
 
 Config.namespaces["server"] = _server_namespace
 Config.namespaces["engine"] = _engine_namespace
 Config.namespaces["tree"] = _tree_namespace
-Config.namespaces["log"] = _log_namespace
-Config.namespaces["checker"] = _checker_namespace
+Config.namespaces["log"] = lambda key, value: setattr(_globals.log, key, value)
+Config.namespaces["checker"] = lambda _key, _value: None  # an unknown tool fails with its name: nothing has to check

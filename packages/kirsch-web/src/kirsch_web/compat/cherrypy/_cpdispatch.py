@@ -7,52 +7,53 @@ import string
 from typing import Any
 
 from kirsch_web.compat.cherrypy import _cpconfig
-from kirsch_web.compat.cherrypy._cperror import CherryPyException, HTTPError, NotFound
+from kirsch_web.compat.cherrypy._cperror import CherryPyException, HTTPError, HTTPRedirect, NotFound
 from kirsch_web.compat.cherrypy._local import current
+from kirsch_web.compat.cherrypy.lib import httputil, xmlrpcutil
 
 
 class PageHandler:
     """A handler with the arguments that it is called with."""
 
     def __init__(self, callable: Any, *args: Any, **kwargs: Any) -> None:
-        self.callable = callable
-        self.args = args
-        self.kwargs = kwargs
+        self.callable, self.args, self._given = callable, args, kwargs
+
+    @property
+    def kwargs(self) -> dict[str, Any]:
+        """The keyword arguments."""
+        return self._given
+
+    @kwargs.setter
+    def kwargs(self, kwargs: dict[str, Any]) -> None:
+        self._given = kwargs
 
     def __call__(self) -> Any:
+        args, kwargs = self.args, self.kwargs
         try:
-            return self.callable(*self.args, **self.kwargs)
+            return self.callable(*args, **kwargs)
         except TypeError as error:
-            wrong = None
+            # The call may have failed because the request's arguments do not fit; else the handler itself is wrong.
+            mismatch = None
             try:
-                test_callable_spec(self.callable, self.args, self.kwargs)
-            except HTTPError as mismatch:
-                wrong = mismatch
-            if wrong is None:
-                raise
-            raise wrong from error
+                test_callable_spec(self.callable, args, kwargs)
+            except HTTPError as found:
+                mismatch = found
+            if mismatch is not None:
+                raise mismatch from error
+            raise
 
 
 class LateParamPageHandler(PageHandler):
     """A handler whose keyword arguments are the request's parameters when it is called."""
 
-    def __init__(self, callable: Any, *args: Any, **kwargs: Any) -> None:
-        self.callable = callable
-        self.args = args
-        self._kwargs = kwargs
-
     @property
     def kwargs(self) -> dict[str, Any]:
         """The parameters of the request, and what was given."""
-        kwargs = dict(current().request.params)
-        if self._kwargs:
-            kwargs.update(self._kwargs)
-        return kwargs
+        return {**current().request.params, **self._given}
 
     @kwargs.setter
     def kwargs(self, kwargs: dict[str, Any]) -> None:
-        current().request.kwargs = kwargs
-        self._kwargs = kwargs
+        current().request.kwargs = self._given = kwargs
 
 
 def test_callable_spec(callable: Any, callable_args: Any, callable_kwargs: Any) -> None:
@@ -124,9 +125,8 @@ class Dispatcher:
 
     def __init__(self, dispatch_method_name: str | None = None, translate: Any = punctuation_to_underscores) -> None:
         validate_translator(translate)
+        self.dispatch_method_name = dispatch_method_name or type(self).dispatch_method_name
         self.translate = translate
-        if dispatch_method_name:
-            self.dispatch_method_name = dispatch_method_name
 
     def __call__(self, path_info: str) -> None:
         """Set ``request.handler`` and ``request.config``."""
@@ -270,10 +270,9 @@ class RoutesDispatcher:
                 "RoutesDispatcher needs the package Routes: pip install routes; "
                 "or use kirsch_web.Routes, which needs nothing"
             ) from None
-        self.full_result = full_result
         self.controllers: dict[str, Any] = {}
-        self.mapper = routes.Mapper(**mapper_options)
-        self.mapper.controller_scan = self.controllers.keys
+        self.mapper = routes.Mapper(**{"controller_scan": self.controllers.keys, **mapper_options})
+        self.full_result = full_result
 
     def connect(self, name: str, route: str, controller: Any, **kwargs: Any) -> None:
         """Connect a route to an action of a controller."""
@@ -282,8 +281,6 @@ class RoutesDispatcher:
 
     def redirect(self, url: str) -> None:
         """Raise HTTPRedirect, for Routes."""
-        from kirsch_web.compat.cherrypy._cperror import HTTPRedirect
-
         raise HTTPRedirect(url)
 
     def __call__(self, path_info: str) -> None:
@@ -295,24 +292,19 @@ class RoutesDispatcher:
         """The action for the path, or None; parameters of the route join the request's."""
         import routes  # type: ignore[import-not-found, import-untyped, unused-ignore]
 
-        import kirsch_web.compat.cherrypy as cherrypy
-
         request = current().request
+        # What Routes matches conditions with, makes URLs of, and redirects with.
+        known = {
+            "mapper": self.mapper, "environ": request.wsgi_environ, "redirect": self.redirect,
+            "host": request.headers.get("Host"), "protocol": request.scheme,
+        }  # fmt: skip
         config = routes.request_config()
-        config.mapper = self.mapper
-        if hasattr(request, "wsgi_environ"):
-            config.environ = request.wsgi_environ
-        config.host = request.headers.get("Host")
-        config.protocol = request.scheme
-        config.redirect = self.redirect
-        result = self.mapper.match(path_info)
-        config.mapper_dict = result
-        params = dict(result) if result else {}
-        if not self.full_result:
-            params.pop("controller", None)
-            params.pop("action", None)
-        request.params.update(params)
-        request.config = base = dict(cherrypy.config)
+        for name, value in known.items():
+            setattr(config, name, value)
+        config.mapper_dict = result = self.mapper.match(path_info)
+        hidden = () if self.full_result else ("controller", "action")
+        request.params.update({name: value for name, value in (result or {}).items() if name not in hidden})
+        request.config = base = dict(_cpconfig.config)
         sections = request.app.config
         nodes = [getattr(request.app, "root", None)]
         controller = self.controllers.get(result.get("controller")) if result else None
@@ -336,8 +328,6 @@ class RoutesDispatcher:
 
 def XMLRPCDispatcher(next_dispatcher: Any = None) -> Any:
     """A dispatcher for XML-RPC, whose clients may put /RPC2 before the path."""
-    from kirsch_web.compat.cherrypy.lib import xmlrpcutil
-
     following = Dispatcher() if next_dispatcher is None else next_dispatcher
 
     def xmlrpc_dispatch(path_info: str) -> Any:
@@ -357,15 +347,13 @@ def VirtualHost(next_dispatcher: Any = None, use_x_forwarded_host: bool = True, 
     following = Dispatcher() if next_dispatcher is None else next_dispatcher
 
     def vhost_dispatch(path_info: str) -> Any:
-        from kirsch_web.compat.cherrypy.lib.httputil import urljoin
-
         request = current().request
         domain = request.headers.get("Host", "")
         if use_x_forwarded_host:
             domain = request.headers.get("X-Forwarded-Host", domain)
         prefix = domains.get(domain, "")
         if prefix:
-            path_info = urljoin(prefix, path_info)
+            path_info = httputil.urljoin(prefix, path_info)
         result = following(path_info)
         # The section that staticdir uses begins below the prefix, as the client's path does.
         section = request.config.get("tools.staticdir.section")

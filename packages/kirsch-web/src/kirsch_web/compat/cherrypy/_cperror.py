@@ -10,8 +10,10 @@ import urllib.parse
 from html import escape
 from typing import Any
 
+from kirsch_web.compat.cherrypy import _globals
+from kirsch_web.compat.cherrypy._helper import url as url_of
 from kirsch_web.compat.cherrypy._local import serving
-from kirsch_web.compat.cherrypy.lib import httputil
+from kirsch_web.compat.cherrypy._status import valid_status
 
 
 class CherryPyException(Exception):
@@ -28,11 +30,25 @@ class InternalRedirect(CherryPyException):
 
     def __init__(self, path: str, query_string: str = "") -> None:
         self.request = request = serving.request
-        self.query_string = query_string
-        if "?" in path:
-            path, self.query_string = path.split("?", 1)
+        path, mark, query = path.partition("?")
+        self.query_string = query if mark else query_string
         self.path = urllib.parse.urljoin(request.path_info, path)
         super().__init__(self.path, self.query_string)
+
+
+_REDIRECTS = {
+    300: "This resource can be found at",
+    301: "This resource has permanently moved to",
+    302: "This resource resides temporarily at",
+    303: "This resource can be found at",
+    307: "This resource has moved temporarily to",
+    308: "This resource has been moved to",
+}
+_OF_A_BODY = (
+    "Allow", "Content-Encoding", "Content-Language", "Content-Location", "Content-MD5", "Content-Range",
+    "Content-Type", "Expires", "Last-Modified",
+)  # fmt: skip
+"""Fields that describe a body: RFC 9110, 15.4.5 wants none of them in a 304 without need."""
 
 
 class HTTPRedirect(CherryPyException):
@@ -48,8 +64,6 @@ class HTTPRedirect(CherryPyException):
     encoding = "utf-8"
 
     def __init__(self, urls: Any, status: Any = None, encoding: str | None = None) -> None:
-        from kirsch_web.compat.cherrypy._helper import url as url_of
-
         request = serving.request
         encoding = encoding or self.encoding
         given = [urls] if isinstance(urls, (str, bytes)) else urls
@@ -71,35 +85,19 @@ class HTTPRedirect(CherryPyException):
 
     def set_response(self) -> None:
         """Make the redirect the current response."""
-        response = serving.response
-        response.status = status = self.status
-        if status in (300, 301, 302, 303, 307, 308):
-            response.headers["Content-Type"] = "text/html;charset=utf-8"
-            response.headers["Location"] = self.urls[0]
-            kind = {
-                300: "This resource can be found at ",
-                301: "This resource has permanently moved to ",
-                302: "This resource resides temporarily at ",
-                303: "This resource can be found at ",
-                307: "This resource has moved temporarily to ",
-                308: "This resource has been moved to ",
-            }[status]
-            links = (f'{kind}<a href="{escape(url)}">{escape(url)}</a>.' for url in self.urls)
-            response.body = "<br />\n".join(links).encode()
-            response.headers.pop("Content-Length", None)
-        elif status == 304:
-            # RFC 9110, 15.4.5: fields that describe a body are not sent without need.
-            for name in ("Allow", "Content-Encoding", "Content-Language", "Content-Length", "Content-Location",
-                         "Content-MD5", "Content-Range", "Content-Type", "Expires", "Last-Modified"):  # fmt: skip
-                response.headers.pop(name, None)
-            response.body = None
-            response.headers.pop("Content-Length", None)
-        elif status == 305:
-            response.headers["Location"] = self.urls[0]
-            response.body = None
-            response.headers.pop("Content-Length", None)
-        else:
+        status, response = self.status, serving.response
+        headers = response.headers
+        if status not in (*_REDIRECTS, 304, 305):
             raise ValueError(f"HTTPRedirect: the status {status} is not known")
+        response.status, response.body = status, None
+        for name in ("Content-Length", *(_OF_A_BODY if status == 304 else ())):
+            headers.pop(name, None)
+        if status != 304:
+            headers["Location"] = self.urls[0]
+        if status in _REDIRECTS:
+            links = (f'{_REDIRECTS[status]} <a href="{escape(url)}">{escape(url)}</a>.' for url in self.urls)
+            response.body = "<br />\n".join(links).encode()
+            headers["Content-Type"] = "text/html;charset=utf-8"
 
     def __call__(self) -> None:
         """Raise itself: an instance may be a request's handler."""
@@ -132,7 +130,7 @@ class HTTPError(CherryPyException):
     def __init__(self, status: Any = 500, message: str | None = None) -> None:
         self.status = status
         try:
-            self.code, self.reason, default = httputil.valid_status(status)
+            self.code, self.reason, default = valid_status(status)
         except ValueError as error:
             # The page of this error shows its message and no traceback.
             raise self.__class__(500, str(error)) from None
@@ -166,13 +164,22 @@ class HTTPError(CherryPyException):
         raise self
 
     @classmethod
-    @contextlib.contextmanager
     def handle(cls, exception: Any, status: int = 500, message: str = "") -> Any:
-        """Turn ``exception`` inside the block into this error."""
-        try:
-            yield
-        except exception as error:
-            raise cls(status, message or str(error)) from error
+        """A context manager, or decorator, in which ``exception`` becomes this error."""
+        return _Handling(lambda error: cls(status, message or str(error)), exception)
+
+
+class _Handling(contextlib.ContextDecorator):
+    def __init__(self, make: Any, exception: Any) -> None:
+        self._make = make
+        self._exception = exception
+
+    def __enter__(self) -> None:
+        """Begin."""
+
+    def __exit__(self, kind: Any, error: Any, traceback: Any) -> None:
+        if kind is not None and issubclass(kind, self._exception):
+            raise self._make(error) from error
 
 
 class NotFound(HTTPError):
@@ -214,18 +221,13 @@ def get_error_page(status: Any, **kwargs: Any) -> Any:
         status: as of :class:`HTTPError`.
         **kwargs: ``message``, ``traceback``, ``version``, as the template has them.
     """
-    from kirsch_web.compat.cherrypy import __version__
-
     try:
-        code, reason, message = httputil.valid_status(status)
+        code, reason, message = valid_status(status)
     except ValueError as error:
         raise HTTPError(500, str(error)) from None
-    kwargs["status"] = f"{code} {reason}"
-    if kwargs.get("message") is None:
-        kwargs["message"] = message
-    if kwargs.get("traceback") is None:
-        kwargs["traceback"] = ""
-    kwargs.setdefault("version", __version__)
+    given = {name: value for name, value in kwargs.items() if value is not None}
+    usual = {"message": message, "traceback": "", "version": _globals.version}
+    kwargs = {**kwargs, **usual, **given, "status": f"{code} {reason}"}
     shown = {name: "" if value is None else escape(str(value), quote=False) for name, value in kwargs.items()}
     pages = serving.request.error_page
     page = pages.get(code) or pages.get("default")
@@ -274,13 +276,8 @@ def _be_ie_unfriendly(status: int) -> None:
 
 def format_exc(exc: Any = None) -> str:
     """The traceback of an exception, default the current one; empty where there is none."""
-    try:
-        exc = exc or sys.exc_info()
-        if exc == (None, None, None):
-            return ""
-        return "".join(traceback.format_exception(*exc))
-    finally:
-        del exc
+    kind, error, trace = exc or sys.exc_info()
+    return "" if kind is None else "".join(traceback.format_exception(kind, error, trace))
 
 
 def bare_error(extrabody: str | bytes | None = None) -> tuple[bytes, list[tuple[bytes, bytes]], list[bytes]]:

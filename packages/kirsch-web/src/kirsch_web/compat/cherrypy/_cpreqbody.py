@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import math
 import re
 import tempfile
 import urllib.parse
@@ -19,23 +20,17 @@ _LINE = 64 * 1024
 
 def process_urlencoded(entity: Entity) -> None:
     """Read a form of names and values into ``entity.params``, in the first charset that fits."""
-    data = entity.fp.read()
+    pairs = [pair.partition(b"=") for pair in entity.fp.read().split(b"&") if pair]
     for charset in entity.attempt_charsets:
         try:
-            params: dict[str, Any] = {}
-            for pair in data.split(b"&"):
-                if pair:
-                    name, _, value = pair.partition(b"=")
-                    httputil.add_param(params, _text(name, charset), _text(value, charset))
+            found = [(_text(name, charset), _text(value, charset)) for name, _, value in pairs]
         except (UnicodeDecodeError, LookupError):
             continue
         entity.charset = charset
-        break
-    else:
-        raise _undecodable(entity.attempt_charsets)
-    for key, value in params.items():
-        for each in value if isinstance(value, list) else [value]:
-            httputil.add_param(entity.params, key, each)
+        for name, value in found:
+            httputil.add_param(entity.params, name, value)
+        return
+    raise _undecodable(entity.attempt_charsets)
 
 
 def _text(data: bytes, charset: str) -> str:
@@ -71,8 +66,8 @@ def process_multipart(entity: Entity) -> None:
             raise HTTPError(413, f"The request entity has more than {_LIMITS.parts} parts.")
         part = entity.part_class.from_fp(entity.fp, delimiter)
         part._depth = depth
-        entity.parts.append(part)
         part.process()
+        entity.parts.append(part)
         if part.fp.done:
             return
 
@@ -104,28 +99,32 @@ class Entity:
     ``fp`` is read by :meth:`process` with the processor for its Content-Type; without one it is kept as a file.
     """
 
-    attempt_charsets: Any = ["utf-8"]  # noqa: RUF012 - programs may change it
-    charset: str | None = None
-    content_type: Any = None
-    default_content_type = "application/x-www-form-urlencoded"
-    filename: str | None = None
+    # What it is read from, and with.
     fp: Any = None
-    headers: Any = None
-    length: int | None = None
-    name: str | None = None
-    params: dict[str, Any]
     processors: Any = {  # noqa: RUF012 - programs may change it
-        "application/x-www-form-urlencoded": process_urlencoded,
-        "multipart/form-data": process_multipart_form_data,
         "multipart": process_multipart,
+        "multipart/form-data": process_multipart_form_data,
+        "application/x-www-form-urlencoded": process_urlencoded,
     }
-    parts: Any = None
     part_class: Any = None
+    attempt_charsets: Any = ["utf-8"]  # noqa: RUF012 - programs may change it
+    default_content_type = "application/x-www-form-urlencoded"
+    # What its header says.
+    headers: Any = None
+    content_type: Any = None
+    length: int | None = None
+    filename: str | None = None
+    name: str | None = None
+    # What was read.
+    charset: str | None = None
+    params: dict[str, Any]
+    parts: Any = None
+    file: Any = None
+    value: Any = ""
 
     def __init__(self, fp: Any, headers: Any, params: Any = None, parts: Any = None) -> None:
-        self.processors = self.processors.copy()
-        self.fp = fp
-        self.headers = headers
+        self.fp, self.headers = fp, headers
+        self.processors = dict(self.processors)
         self.params = {} if params is None else params
         self.parts = [] if parts is None else parts
         elements = headers.elements("Content-Type")
@@ -165,31 +164,29 @@ class Entity:
 
     def readline(self, size: int | None = None) -> bytes:
         """The next line."""
-        line: bytes = self.fp.readline(size)
+        line: bytes = self.fp.readline(-1 if size is None else size)
         return line
 
     def readlines(self, sizehint: int | None = None) -> list[bytes]:
         """The lines that are left."""
-        lines: list[bytes] = self.fp.readlines(sizehint)
+        lines: list[bytes] = self.fp.readlines(-1 if sizehint is None else sizehint)
         return lines
 
     def __iter__(self) -> Any:
         return self
 
     def __next__(self) -> bytes:
-        line = self.readline()
-        if not line:
-            raise StopIteration
-        return line
+        if line := self.readline():
+            return line
+        raise StopIteration
 
     next = __next__
 
     def read_into_file(self, fp_out: Any = None) -> Any:
         """The whole body in a file, at its beginning."""
-        if fp_out is None:
-            fp_out = self.make_file()
-        self.read(fp_out=fp_out)
-        return fp_out
+        file = self.make_file() if fp_out is None else fp_out
+        self.read(fp_out=file)
+        return file
 
     def make_file(self) -> Any:
         """A file for a body that is not kept in memory; subclasses may make another."""
@@ -197,17 +194,12 @@ class Entity:
 
     def fullvalue(self) -> Any:
         """The whole value as text."""
-        value: Any
-        if self.file:
-            self.file.seek(0)
-            value = self.file.read()
-            self.file.seek(0)
-        else:
-            value = self.value
-        return self.decode_entity(value)
-
-    file: Any = None
-    value: Any = ""
+        if not self.file:
+            return self.decode_entity(self.value)
+        self.file.seek(0)
+        text = self.decode_entity(self.file.read())
+        self.file.seek(0)
+        return text
 
     def decode_entity(self, value: Any) -> str:
         """The text of bytes, in the first charset that fits; 400 where none does."""
@@ -238,10 +230,10 @@ class Entity:
 class Part(Entity):
     """A part of a multipart body. Without a filename it stays in memory, up to ``maxrambytes``."""
 
+    maxrambytes = 1000
+    default_content_type = "text/plain"
     attempt_charsets: Any = ["us-ascii", "utf-8"]  # noqa: RUF012 - programs may change it
     boundary: bytes | None = None
-    default_content_type = "text/plain"
-    maxrambytes = 1000
 
     def __init__(self, fp: Any, headers: Any, boundary: bytes) -> None:
         super().__init__(_PartReader(fp, boundary), headers)
@@ -285,24 +277,18 @@ class Part(Entity):
 
     def read_lines_to_boundary(self, fp_out: Any = None) -> Any:
         """The content, up to the delimiter: bytes, or a file where it is longer than ``maxrambytes``."""
-        held: list[bytes] = []
-        seen = 0
-        try:
-            for data in self.fp:
-                if fp_out is None:
-                    held.append(data)
-                    seen += len(data)
-                    if seen > self.maxrambytes:
-                        fp_out = self.make_file()
-                        fp_out.write(b"".join(held))
-                else:
-                    fp_out.write(data)
-        except BaseException:
-            if fp_out is not None:
-                fp_out.close()
-            raise
+        start = b""
         if fp_out is None:
-            return b"".join(held)
+            start = self.fp.read(self.maxrambytes + 1)
+            if len(start) <= self.maxrambytes:
+                return start
+            fp_out = self.make_file()
+        try:
+            fp_out.write(start)
+            self.fp.read(fp_out=fp_out)
+        except BaseException:
+            fp_out.close()
+            raise
         fp_out.seek(0)
         return fp_out
 
@@ -311,16 +297,13 @@ class Part(Entity):
         if self.filename is not None:
             self.file = self.read_lines_to_boundary(self.make_file())
             return
-        result = self.read_lines_to_boundary()
-        if isinstance(result, bytes):
-            self.value = result
-        else:
-            self.file = result
+        found = self.read_lines_to_boundary()
+        setattr(self, "value" if isinstance(found, bytes) else "file", found)
 
     def process(self) -> None:
         """As :meth:`Entity.process`; what a processor leaves is skipped, up to the delimiter."""
         super().process()
-        for _ in self.fp:
+        while self.fp.read(_LINE):
             pass
 
     def read_into_file(self, fp_out: Any = None) -> Any:
@@ -331,7 +314,39 @@ class Part(Entity):
 Entity.part_class = Part
 
 
-class _PartReader:
+class _Reader(io.BufferedReader):
+    """Reads as files do; :meth:`read` can also write what it reads to ``fp_out``."""
+
+    def read(self, size: int | None = None, fp_out: Any = None) -> Any:
+        if fp_out is None:
+            return super().read(-1 if size is None else size)
+        left = math.inf if size is None or size < 0 else size
+        while left > 0 and (data := super().read(int(min(left, _LINE)))):
+            fp_out.write(data)
+            left -= len(data)
+        return None
+
+
+class _Raw(io.RawIOBase):
+    """What a :class:`_Reader` buffers: bytes that come in pieces of any size."""
+
+    _left = b""
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        data = self._left or self.piece(len(buffer))
+        count = min(len(buffer), len(data))
+        buffer[:count], self._left = data[:count], data[count:]
+        return count
+
+    def piece(self, size: int) -> bytes:
+        """The next bytes, about ``size`` of them; empty at the end."""
+        return b""
+
+
+class _PartContent(_Raw):
     """The content of a part: what ``fp`` has up to the delimiter. The line end before that belongs to the delimiter."""
 
     def __init__(self, fp: Any, boundary: bytes) -> None:
@@ -339,16 +354,10 @@ class _PartReader:
         self._boundary = boundary
         self._end = b""  # a line end that is content only if no delimiter follows
         self._whole = True  # the next line begins a line
-        self._ready = b""
         self.over = False
         self.done = False
 
-    def __iter__(self) -> Any:
-        while data := self._next():
-            yield data
-
-    def _next(self) -> bytes:
-        """The next bytes of the content; empty at its end."""
+    def piece(self, size: int) -> bytes:
         while not self.over:
             line = self._fp.readline(_LINE)
             if not line:
@@ -368,147 +377,92 @@ class _PartReader:
                 return data
         return b""
 
-    def read(self, size: int | None = None, fp_out: Any = None) -> Any:
-        pieces = []
-        left = -1 if size is None else size
-        while left:
-            data = self._ready or self._next()
-            self._ready = b""
-            if not data:
-                break
-            if 0 <= left < len(data):
-                data, self._ready = data[:left], data[left:]
-            if left > 0:
-                left -= len(data)
-            if fp_out is None:
-                pieces.append(data)
-            else:
-                fp_out.write(data)
-        return b"".join(pieces) if fp_out is None else None
 
-    def readline(self, size: int | None = None) -> bytes:
-        limit = _LINE if size is None else size
-        data = self._ready
-        while b"\n" not in data and len(data) < limit and (more := self._next()):
-            data += more
-        at = min(data.find(b"\n") + 1 or len(data), limit)
-        data, self._ready = data[:at], data[at:]
-        return data
+class _PartReader(_Reader):
+    """The content of a part, as a file."""
 
-    def readlines(self, sizehint: int | None = None) -> list[bytes]:
-        return io.BytesIO(self.read(sizehint)).readlines()
+    def __init__(self, fp: Any, boundary: bytes) -> None:
+        self._content = _PartContent(fp, boundary)
+        super().__init__(self._content, 2048)  # a body may have many parts, and each keeps its buffer
+
+    @property
+    def done(self) -> bool:
+        """Whether the part was the last one."""
+        return self._content.done
 
 
-class SizedReader:
-    """The body as the server gives it: no more than ``length`` bytes are read, and 413 above ``maxbytes``."""
+class _SizedContent(_Raw):
+    def __init__(self, fp: Any, length: int | None, maxbytes: Any, has_trailers: bool) -> None:
+        self._fp, self._length, self._maxbytes, self._has_trailers = fp, length, maxbytes, has_trailers
+        self.bytes_read, self.done = 0, False
 
-    def __init__(
-        self, fp: Any, length: int | None, maxbytes: Any, bufsize: int = _LINE, has_trailers: bool = False
-    ) -> None:
-        self.fp = fp
-        self.length = length
-        self.maxbytes = maxbytes
-        self.buffer = b""
-        self.bufsize = bufsize
-        self.bytes_read = 0
-        self.done = False
-        self.has_trailers = has_trailers
-
-    def _fill(self, size: int) -> bytes:
-        """The next at most ``size`` bytes; empty at the end."""
-        if self.buffer:
-            data, self.buffer = self.buffer[:size], self.buffer[size:]
-            return data
+    def piece(self, size: int) -> bytes:
         if self.done:
             return b""
-        if self.length is not None:
-            size = min(size, self.length - self.bytes_read)
+        if self._length is not None:
+            size = min(size, self._length - self.bytes_read)
         try:
-            data = self.fp.read(size) if size else b""
+            data = self._fp.read(size) if size else b""
         except Exception as error:
             # cheroot's, for a chunked body above the server's own limit
             if type(error).__name__ == "MaxSizeExceeded":
                 raise HTTPError(413) from error
             raise
-        if not data:
-            self.done = True
-            if self.length is not None and self.bytes_read < self.length:
-                raise HTTPError(400, "The request entity is shorter than its Content-Length.")
-            if self.has_trailers and hasattr(self.fp, "read_trailer_lines"):
-                # cheroot leaves the trailer fields to the reader; unread they would begin the next request.
-                for _ in self.fp.read_trailer_lines():
-                    pass
-            return b""
         self.bytes_read += len(data)
-        if self.maxbytes and self.bytes_read > self.maxbytes:
+        if not data:
+            self._finish()
+        if self._maxbytes and self.bytes_read > self._maxbytes:
             raise HTTPError(413)
         return bytes(data)
 
-    def read(self, size: int | None = None, fp_out: Any = None) -> Any:
-        """The next bytes, all that are left without a size; or written to ``fp_out``."""
-        pieces = []
-        left = -1 if size is None or size < 0 else size
-        while left:
-            data = self._fill(self.bufsize if left < 0 else min(left, self.bufsize))
-            if not data:
-                break
-            if left > 0:
-                left -= len(data)
-            if fp_out is None:
-                pieces.append(data)
-            else:
-                fp_out.write(data)
-        return b"".join(pieces) if fp_out is None else None
+    def _finish(self) -> None:
+        self.done = True
+        if self._length is not None and self.bytes_read < self._length:
+            raise HTTPError(400, "The request entity is shorter than its Content-Length.")
+        if self._has_trailers and hasattr(self._fp, "read_trailer_lines"):
+            # cheroot leaves the trailer fields to the reader; unread they would begin the next request.
+            for _ in self._fp.read_trailer_lines():
+                pass
 
-    def readline(self, size: int | None = None) -> bytes:
-        """The next line, or its first ``size`` bytes."""
-        pieces = []
-        left = -1 if size is None or size < 0 else size
-        while left:
-            data = self._fill(self.bufsize if left < 0 else min(left, self.bufsize))
-            if not data:
-                break
-            at = data.find(b"\n") + 1
-            if at:
-                data, self.buffer = data[:at], data[at:] + self.buffer
-            if left > 0:
-                left -= len(data)
-            pieces.append(data)
-            if at:
-                break
-        return b"".join(pieces)
 
-    def readlines(self, sizehint: int | None = None) -> list[bytes]:
-        """The lines that are left."""
-        lines, seen = [], 0
-        while line := self.readline():
-            lines.append(line)
-            seen += len(line)
-            if sizehint and seen >= sizehint:
-                break
-        return lines
+class SizedReader(_Reader):
+    """The body as the server gives it: no more than ``length`` bytes are read, and 413 above ``maxbytes``."""
+
+    def __init__(
+        self, fp: Any, length: int | None, maxbytes: Any, bufsize: int = _LINE, has_trailers: bool = False
+    ) -> None:
+        self._content = _SizedContent(fp, length, maxbytes, has_trailers)
+        super().__init__(self._content, bufsize)
+
+    @property
+    def bytes_read(self) -> int:
+        """How many bytes the server has given."""
+        return self._content.bytes_read
+
+    @property
+    def done(self) -> bool:
+        """Whether the body is at its end."""
+        return self._content.done
 
     def finish(self) -> None:
         """Note the end."""
-        self.done = True
+        self._content.done = True
 
 
 class RequestBody(Entity):
     """The body of a request."""
 
-    bufsize = 8 * 1024
-    default_content_type = ""
     maxbytes: Any = None
+    default_content_type = ""
+    bufsize = 8 * 1024
 
     def __init__(self, fp: Any, headers: Any, params: Any = None, request_params: Any = None) -> None:
         super().__init__(fp, headers, params)
         # RFC 2616's default for text without a charset, which clients still send.
         if self.content_type.value.startswith("text/"):
-            for each in ("ISO-8859-1", "iso-8859-1", "Latin-1", "latin-1"):
-                if each in self.attempt_charsets:
-                    break
-            else:
-                self.attempt_charsets.append("ISO-8859-1")
+            named = {each.lower() for each in self.attempt_charsets}
+            if not named & {"iso-8859-1", "latin-1"}:
+                self.attempt_charsets = [*self.attempt_charsets, "ISO-8859-1"]
         self.processors["multipart"] = _old_process_multipart
         self.request_params = {} if request_params is None else request_params
 

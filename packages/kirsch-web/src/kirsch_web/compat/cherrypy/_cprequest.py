@@ -22,98 +22,15 @@ from kirsch_web.compat.cherrypy._cperror import (
     bare_error,
     format_exc,
 )
-from kirsch_web.compat.cherrypy.lib import httputil, is_closable_iterator, is_iterator, reprconf
+from kirsch_web.compat.cherrypy._cphooks import Hook, HookMap, no_hooks
+from kirsch_web.compat.cherrypy._cptools import Toolbox
+from kirsch_web.compat.cherrypy._status import valid_status
+from kirsch_web.compat.cherrypy.lib import file_generator, httputil, is_closable_iterator, is_iterator, reprconf
+from kirsch_web.hooks import POINTS
+from kirsch_web.response import NO_CONTENT
 
 serving = _local.serving
-
-hookpoints = (
-    "on_start_resource", "before_request_body", "before_handler", "before_finalize", "on_end_resource",
-    "on_end_request", "before_error_response", "after_error_response",
-)  # fmt: skip
-
-_QUIET = (HTTPError, HTTPRedirect, InternalRedirect)
-
-
-class Hook:
-    """A callback at a hook point with its options. The lowest priority runs first."""
-
-    callback: Any = None
-    failsafe = False
-    priority = 50
-
-    def __init__(self, callback: Any, failsafe: bool | None = None, priority: int | None = None, **kwargs: Any) -> None:
-        self.callback = callback
-        self.failsafe = getattr(callback, "failsafe", False) if failsafe is None else failsafe
-        self.priority = getattr(callback, "priority", 50) if priority is None else priority
-        self.kwargs = kwargs
-
-    def __lt__(self, other: Hook) -> bool:
-        return self.priority < other.priority
-
-    def __call__(self) -> Any:
-        return self.callback(**self.kwargs)
-
-    def __repr__(self) -> str:
-        options = "".join(f", {name}={value!r}" for name, value in self.kwargs.items())
-        return f"Hook(callback={self.callback!r}, failsafe={self.failsafe!r}, priority={self.priority!r}{options})"
-
-
-class HookMap(dict[str, list[Hook]]):
-    """The hooks of each point."""
-
-    def __init__(self, points: Any = ()) -> None:
-        super().__init__(points if isinstance(points, dict) else {point: [] for point in points})
-
-    def __missing__(self, point: str) -> list[Hook]:
-        hooks: list[Hook] = []
-        self[point] = hooks
-        return hooks
-
-    def attach(
-        self, point: str, callback: Any, failsafe: bool | None = None, priority: int | None = None, **kwargs: Any
-    ) -> None:
-        """Add a hook; ``kwargs`` are the options that the callback is called with."""
-        self[point].append(Hook(callback, failsafe, priority, **kwargs))
-
-    def run(self, point: str) -> None:
-        """Run the hooks of a point.
-
-        After one that raises, only failsafe hooks run; then the first exception is raised again.
-        """
-        hooks = self.get(point)
-        if not hooks:
-            return
-        if len(hooks) > 1:
-            hooks.sort()
-        failure: BaseException | None = None
-        for hook in tuple(hooks):
-            if failure is not None and not hook.failsafe:
-                continue
-            try:
-                hook.callback(**hook.kwargs)
-            except (KeyboardInterrupt, SystemExit):
-                raise
-            except _QUIET as error:
-                failure = failure or error
-            except Exception as error:  # noqa: BLE001 - the first one is raised below
-                app = serving.request.app
-                if failure is not None and app:
-                    app.log("A failsafe hook failed", "HTTP", traceback=True, severity=40)
-                failure = failure or error
-        if failure is not None:
-            try:
-                raise failure
-            finally:
-                failure = None
-
-    def copy(self) -> HookMap:
-        return HookMap({point: list(hooks) for point, hooks in self.items()})
-
-    def __repr__(self) -> str:
-        return f"HookMap(points={list(self)!r})"
-
-
-_no_hooks = functools.partial(dict.__new__, HookMap)
+hookpoints = POINTS
 
 # Handlers of the namespaces of a request's configuration. _Plan compiles these; a program may replace them.
 
@@ -157,8 +74,6 @@ class _Plan:
     """What follows from one merged configuration; see the module's docstring."""
 
     def __init__(self, request: Request, config: dict[str, Any]) -> None:
-        from kirsch_web.compat.cherrypy._cptools import Toolbox
-
         self.config = dict(config)
         self.generation = reprconf.NamespaceSet.generation
         self.hooks: dict[str, list[Hook]] = {}
@@ -207,49 +122,55 @@ def _run_setup(tool: Any) -> None:
 class Request:
     """One request. Its attributes are what programs read from ``cherrypy.request``."""
 
-    prev: Request | None = None
-    local = httputil.Host("127.0.0.1", 80)
+    # The connection.
     remote = httputil.Host("127.0.0.1", 1111)
-    scheme = "http"
+    local = httputil.Host("127.0.0.1", 80)
     server_protocol = "HTTP/1.1"
-    base = ""
+    scheme = "http"
+    multiprocess = False
+    multithread = True
+    wsgi_environ: dict[str, Any] = {}  # noqa: RUF012 - of requests that have not begun
+    # What the client asks for.
     request_line = ""
-    method = "GET"
-    query_string = ""
-    query_string_encoding = "utf8"
     protocol: Any = (1, 1)
-    params: dict[str, Any] = {}  # noqa: RUF012 - of requests that have not begun
-    header_list: Any = []  # noqa: RUF012
-    headers = httputil.HeaderMap()
-    _cookie: Any = None
-    rfile: Any = None
-    process_request_body = True
-    methods_with_bodies: Any = ("POST", "PUT", "PATCH")
-    _body: Any = None
-    dispatch: Any = None
-    script_name = ""
+    method = "GET"
+    base = ""
     path_info = "/"
-    login: Any = None
+    script_name = ""
+    query_string_encoding = "utf8"
+    query_string = ""
+    params: dict[str, Any] = {}  # noqa: RUF012
+    headers = httputil.HeaderMap()
+    header_list: Any = []  # noqa: RUF012
+    _cookie: Any = None
+    # The body.
+    methods_with_bodies: Any = ("POST", "PUT", "PATCH")
+    process_request_body = True
+    rfile: Any = None
+    _body: Any = None
+    # What answers.
     app: Any = None
-    handler: Any = None
+    dispatch: Any = None
+    config: Any = None
+    namespaces = reprconf.NamespaceSet(_BUILTIN)
+    hooks: Any = HookMap()
     _toolmaps: Any = None
     _planned: Any = None
-    config: Any = None
+    handler: Any = None
     is_index: bool | None = None
-    hooks: Any = HookMap()
+    # Errors.
+    throws: Any = (KeyboardInterrupt, SystemExit, InternalRedirect)
     error_response: Any = HTTPError(500).set_response
+    show_mismatched_params = True
     error_page: dict[Any, Any] = {}  # noqa: RUF012
     show_tracebacks = True
-    show_mismatched_params = True
-    throws: Any = (KeyboardInterrupt, SystemExit, InternalRedirect)
-    throw_errors = False
-    closed = False
+    # The course of the request.
     stage: Any = None
-    namespaces = reprconf.NamespaceSet(_BUILTIN)
-    multithread = True
-    multiprocess = False
-    wsgi_environ: dict[str, Any] = {}  # noqa: RUF012
+    login: Any = None
+    throw_errors = False
     _unique_id: Any = None
+    prev: Request | None = None
+    closed = False
 
     def __init__(
         self, local_host: Any, remote_host: Any, scheme: str = "http", server_protocol: str = "HTTP/1.1"
@@ -262,7 +183,7 @@ class Request:
             self.server_protocol = server_protocol
         kind = type(self)
         self.error_page = dict(kind.error_page)
-        self.hooks = kind.hooks.copy() if kind.hooks else _no_hooks()
+        self.hooks = kind.hooks.copy() if kind.hooks else no_hooks()
         self.params = {}
 
     @property
@@ -351,55 +272,49 @@ class Request:
         self.app.log.access_if_listened()
         return response
 
+    def _pass(self, point: str) -> None:
+        """Run the hooks of a point."""
+        self.stage = point
+        if point in self.hooks:
+            self.hooks.run(point)
+
     def respond(self, path_info: str) -> None:
-        """Process the headers, find the handler, run it and finalize; errors become responses."""
-        response = _local.current().response
-        hooks = self.hooks
+        """Find the handler, run it between its hooks and finalize; errors become responses."""
         try:
             try:
-                try:
-                    self.stage = "process_headers"
-                    self.process_headers()
-                    self.stage = "get_resource"
-                    self.get_resource(path_info)
-                    self._plan().run(self)
-                    hooks = self.hooks
-                    # Most points have no hook on most requests: then not even a call.
-                    self.stage = "on_start_resource"
-                    if "on_start_resource" in hooks:
-                        hooks.run("on_start_resource")
-                    self.stage = "process_query_string"
-                    self.process_query_string()
-                    self.stage = "before_request_body"
-                    if "before_request_body" in hooks:
-                        hooks.run("before_request_body")
-                    if self.process_request_body and self.method in self.methods_with_bodies:
-                        self.body.process()
-                    self.stage = "before_handler"
-                    if "before_handler" in hooks:
-                        hooks.run("before_handler")
-                    if self.handler:
-                        self.stage = "handler"
-                        response.body = self.handler()
-                    self.stage = "before_finalize"
-                    if "before_finalize" in hooks:
-                        hooks.run("before_finalize")
-                    response.finalize()
-                except (HTTPRedirect, HTTPError) as stop:
-                    stop.set_response()
-                    self.stage = "before_finalize (HTTPError)"
-                    self.hooks.run("before_finalize")
-                    response.finalize()
+                self._answer(path_info)
             finally:
-                self.stage = "on_end_resource"
-                if "on_end_resource" in self.hooks:
-                    self.hooks.run("on_end_resource")
-        except self.throws:
-            raise
-        except BaseException:
-            if self.throw_errors:
+                self._pass("on_end_resource")
+        except BaseException as error:
+            if self.throw_errors or isinstance(error, self.throws):
                 raise
             self.handle_error()
+
+    def _answer(self, path_info: str) -> None:
+        response = _local.current().response
+        try:
+            self.stage = "process_headers"
+            self.process_headers()
+            self.stage = "get_resource"
+            self.get_resource(path_info)
+            self._plan().run(self)
+            self._pass("on_start_resource")
+            self.stage = "process_query_string"
+            self.process_query_string()
+            self._pass("before_request_body")
+            if self.method in self.methods_with_bodies and self.process_request_body:
+                self.body.process()
+            self._pass("before_handler")
+            handler = self.handler
+            if handler:
+                self.stage = "handler"
+                response.body = handler()
+            self._pass("before_finalize")
+            response.finalize()
+        except (HTTPRedirect, HTTPError) as stop:
+            stop.set_response()
+            self._pass("before_finalize")
+            response.finalize()
 
     def _plan(self) -> _Plan:
         """The plan of the merged configuration, from the few last ones of the same handler."""
@@ -467,14 +382,14 @@ class Request:
     def handle_error(self) -> None:
         """Answer an unexpected error: its hooks, then ``error_response``."""
         try:
-            self.hooks.run("before_error_response")
-            if self.error_response:
-                self.error_response()
-            self.hooks.run("after_error_response")
-            serving.response.finalize()
+            self._pass("before_error_response")
+            answer = self.error_response
+            if answer is not None:
+                answer()
+            self._pass("after_error_response")
         except HTTPRedirect as stop:
             stop.set_response()
-            serving.response.finalize()
+        serving.response.finalize()
 
 
 _protocols: dict[str, tuple[int, int]] = {"HTTP/1.1": (1, 1), "HTTP/1.0": (1, 0)}
@@ -502,32 +417,26 @@ class ResponseBody:
         return self if response is None else response._body
 
     def __set__(self, response: Any, value: Any) -> None:
-        if isinstance(value, bytes):
-            value = [value] if value else []
-        elif isinstance(value, str):
+        if value is None or value == b"":
+            response._body = []
+        elif isinstance(value, bytes):
+            response._body = [value]
+        elif isinstance(value, str) or (isinstance(value, list) and any(isinstance(each, str) for each in value)):
             raise ValueError("Page handlers MUST return bytes. Use tools.encode if you wish to return unicode.")
-        elif isinstance(value, list):
-            if any(isinstance(each, str) for each in value):
-                raise ValueError("Page handlers MUST return bytes. Use tools.encode if you wish to return unicode.")
-        elif hasattr(value, "read"):
-            from kirsch_web.compat.cherrypy.lib import file_generator
-
-            value = file_generator(value)
-        elif value is None:
-            value = []
-        response._body = value
+        else:
+            response._body = file_generator(value) if hasattr(value, "read") else value
 
 
 class Response:
     """The response that is being made."""
 
+    output_status: bytes = b""
     status: Any = ""
-    header_list: Any = []  # noqa: RUF012 - of responses that are not finalized
     headers: Any = httputil.HeaderMap()
+    header_list: Any = []  # noqa: RUF012 - of responses that are not finalized
+    stream = False
     body: Any = ResponseBody()
     time: Any = None
-    stream = False
-    output_status: bytes = b""
     _cookie: Any = None
     _body: Any = ()
 
@@ -576,22 +485,23 @@ class Response:
     def finalize(self) -> None:
         """Turn status, headers, cookies and body into what the server sends."""
         try:
-            code, reason, _ = httputil.valid_status(self.status)
+            code, reason, _ = valid_status(self.status)
         except ValueError as error:
             raise HTTPError(500, str(error)) from None
-        headers = self.headers
         self.status = f"{code} {reason}"
         self.output_status = _status_bytes(self.status)
-        if self.stream:
-            # The server finds the body's end, by chunks or by closing the connection.
-            if dict.get(headers, "Content-Length") is None:
-                dict.pop(headers, "Content-Length", None)
-        elif code < 200 or code in (204, 205, 304):
-            dict.pop(headers, "Content-Length", None)
+        headers = self.headers
+        known = dict.get(headers, "Content-Length")
+        if not self.stream and (code in NO_CONTENT or code < 200):
             self._flush_body()
-            self._body = []
-        elif dict.get(headers, "Content-Length") is None:
-            dict.__setitem__(headers, "Content-Length", len(self.collapse_body()))
+            self._body, known = [], None
+        elif not self.stream and known is None:
+            known = len(self.collapse_body())
+        # Without a length the server finds the body's end, by chunks or by closing the connection.
+        if known is None:
+            dict.pop(headers, "Content-Length", None)
+        else:
+            dict.__setitem__(headers, "Content-Length", known)
         self.header_list = listed = headers.output()
         if self._cookie:
             for line in self._cookie.output(header="Set-Cookie:").split("\r\n"):

@@ -4,45 +4,48 @@ from __future__ import annotations
 
 from typing import Any
 
+from kirsch_web.compat.cherrypy._cpwsgi_server import CPWSGIServer
 from kirsch_web.compat.cherrypy.lib.reprconf import attributes
 from kirsch_web.compat.cherrypy.process.servers import ServerAdapter
+from kirsch_web.compat.cherrypy.process.wspbus import bus
 
 
 class Server(ServerAdapter):
     """The options of a server. Its engine is Kirsch, or what is installed: see :mod:`_cpwsgi_server`."""
 
+    # Kirsch and cheroot both have these.
+    thread_pool: Any = 10
+    shutdown_timeout: Any = 5
+    max_request_body_size: Any = 100 * 1024 * 1024
     socket_port: Any = 8080
     socket_file: Any = None
-    socket_queue_size: Any = 5
-    thread_pool: Any = 10
-    thread_pool_max: Any = -1
-    max_request_header_size: Any = 500 * 1024
-    max_request_body_size: Any = 100 * 1024 * 1024
-    socket_timeout: Any = 10
-    shutdown_timeout: Any = 5
+    # cheroot's.
     protocol_version: Any = "HTTP/1.1"
     nodelay: Any = True
-    peercreds: Any = False
-    peercreds_resolve: Any = False
+    socket_timeout: Any = 10
+    socket_queue_size: Any = 5
+    thread_pool_max: Any = -1
+    max_request_header_size: Any = 500 * 1024
+    ssl_certificate: Any = None
+    ssl_private_key: Any = None
+    ssl_certificate_chain: Any = None
+    ssl_ciphers: Any = None
+    # Of no effect: names that configurations set.
     accepted_queue_size: Any = -1
     accepted_queue_timeout: Any = 10
     max_request_line_size: Any = None
-    ssl_module: Any = "builtin"
+    peercreds: Any = False
+    peercreds_resolve: Any = False
     ssl_context: Any = None
-    ssl_certificate: Any = None
-    ssl_certificate_chain: Any = None
-    ssl_private_key: Any = None
-    ssl_ciphers: Any = None
+    ssl_module: Any = "builtin"
     statistics: Any = False
     wsgi_version: Any = (1, 0)
-    instance: Any = None
-    using_wsgi = True
     using_apache = False
+    using_wsgi = True
+    instance: Any = None
     _socket_host: Any = "127.0.0.1"
 
     def __init__(self) -> None:
-        from kirsch_web.compat.cherrypy.process.wspbus import bus
-
         super().__init__(bus)
 
     @property
@@ -59,11 +62,8 @@ class Server(ServerAdapter):
     @property
     def bind_addr(self) -> Any:
         """``(host, port)``, or the path of a Unix socket."""
-        if self.socket_file:
-            return self.socket_file
-        if self.socket_host is None and self.socket_port is None:
-            return None
-        return (self.socket_host, self.socket_port)
+        address = (self.socket_host, self.socket_port)
+        return self.socket_file or (None if address == (None, None) else address)
 
     @bind_addr.setter
     def bind_addr(self, value: Any) -> None:
@@ -90,14 +90,10 @@ class Server(ServerAdapter):
 
     def httpserver_from_self(self, httpserver: Any = None) -> tuple[Any, Any]:
         """The server object and its address."""
-        if httpserver is None:
-            httpserver = self.instance
-        if httpserver is None:
-            from kirsch_web.compat.cherrypy._cpwsgi_server import CPWSGIServer
-
-            httpserver = CPWSGIServer(self)
-        if isinstance(httpserver, str):
-            httpserver = attributes(httpserver)(self)
+        httpserver = self.instance if httpserver is None else httpserver
+        make = attributes(httpserver) if isinstance(httpserver, str) else CPWSGIServer if httpserver is None else None
+        if make is not None:
+            httpserver = make(self)
         return httpserver, self.bind_addr
 
     def start(self) -> None:

@@ -6,7 +6,7 @@ import difflib
 from typing import Any
 
 from kirsch_web.compat.cherrypy._cperror import NotFound
-from kirsch_web.compat.cherrypy._cprequest import Hook
+from kirsch_web.compat.cherrypy._cphooks import Hook
 from kirsch_web.compat.cherrypy._helper import expose
 from kirsch_web.compat.cherrypy._local import current
 from kirsch_web.compat.cherrypy.lib import reprconf
@@ -27,10 +27,8 @@ class Tool:
     namespace = "tools"
 
     def __init__(self, point: str | None, callable: Any, name: str | None = None, priority: int = 50) -> None:
-        self._point = point
         self.callable = callable
-        self._name = name
-        self._priority = priority
+        self._name, self._point, self._priority = name, point, priority
         self.__doc__ = getattr(callable, "__doc__", None)
         self._setargs()
 
@@ -88,19 +86,18 @@ class Tool:
 
     def _setup(self) -> None:
         """Attach the hook to the current request. Subclasses may attach others."""
-        conf = self._merged_args()
-        priority = conf.pop("priority", None)
-        if priority is None:
-            priority = getattr(self.callable, "priority", self._priority)
-        current().request.hooks.attach(self._point, self.callable, priority=priority, **conf)
+        self._attach(self.callable, self._merged_args())
 
-    def _hook(self, conf: dict[str, Any]) -> Hook:
-        """The hook that ``_setup`` of this class attaches, for a plan."""
-        conf = {name: value for name, value in conf.items() if name != "on"}
-        priority = conf.pop("priority", None)
+    def _attach(self, callback: Any, conf: dict[str, Any]) -> None:
+        current().request.hooks[self._point].append(self._hook(conf, callback))
+
+    def _hook(self, conf: dict[str, Any], callback: Any = None) -> Hook:
+        """The hook with the options of ``conf``; the option ``priority`` is the hook's own."""
+        options = {name: value for name, value in conf.items() if name not in ("on", "priority")}
+        priority = conf.get("priority")
         if priority is None:
             priority = getattr(self.callable, "priority", self._priority)
-        return Hook(self.callable, None, priority, **conf)
+        return Hook(callback or self.callable, None, priority, **options)
 
 
 class HandlerTool(Tool):
@@ -125,11 +122,7 @@ class HandlerTool(Tool):
             current().request.handler = None
 
     def _setup(self) -> None:
-        conf = self._merged_args()
-        priority = conf.pop("priority", None)
-        if priority is None:
-            priority = getattr(self.callable, "priority", self._priority)
-        current().request.hooks.attach(self._point, self._wrapper, priority=priority, **conf)
+        self._attach(self._wrapper, self._merged_args())
 
 
 class HandlerWrapperTool(Tool):
@@ -180,9 +173,7 @@ class Toolbox:
 
     def __setattr__(self, name: str, value: Any) -> None:
         if isinstance(value, Tool):
-            if value._name is None:
-                value._name = name
-            value.namespace = self.namespace
+            value.namespace, value._name = self.namespace, value._name or name
         reprconf.NamespaceSet.generation += 1
         object.__setattr__(self, name, value)
 
@@ -238,6 +229,14 @@ class Toolbox:
         return decorator
 
 
+# Where the session is locked; "early" is before the body is read, and after the session is there.
+_LOCKING: dict[str, Any] = {
+    "implicit": ("before_handler", None),
+    "early": ("before_request_body", 60),
+    "explicit": None,
+}
+
+
 class SessionTool(Tool):
     """Sessions; see :mod:`kirsch_web.compat.cherrypy.lib.sessions`."""
 
@@ -254,18 +253,13 @@ class SessionTool(Tool):
 
         hooks = current().request.hooks
         conf = self._merged_args()
-        priority = conf.pop("priority", None)
-        if priority is None:
-            priority = getattr(self.callable, "priority", self._priority)
-        hooks.attach(self._point, self.callable, priority=priority, **conf)
-        locking = conf.pop("locking", "implicit")
-        if locking == "implicit":
-            hooks.attach("before_handler", self._lock_session)
-        elif locking == "early":
-            # Before the body is read, but after the session is there.
-            hooks.attach("before_request_body", self._lock_session, priority=60)
-        elif locking != "explicit":
+        self._attach(self.callable, conf)
+        locking = conf.get("locking", "implicit")
+        if locking not in _LOCKING:
             raise ValueError(f"tools.sessions.locking is implicit, early or explicit, not {locking!r}")
+        if _LOCKING[locking] is not None:
+            point, priority = _LOCKING[locking]
+            hooks.attach(point, self._lock_session, priority=priority)
         hooks.attach("before_finalize", sessions.save)
         hooks.attach("on_end_request", sessions.close, priority=90)
 
@@ -320,9 +314,7 @@ class CachingTool(Tool):
             request.hooks.attach("before_finalize", caching.tee_output, priority=100)
 
     def _setup(self) -> None:
-        conf = self._merged_args()
-        priority = conf.pop("priority", None)
-        current().request.hooks.attach("before_handler", self._wrapper, priority=priority or 90, **conf)
+        self._attach(self._wrapper, self._merged_args())
 
 
 def make_default() -> Toolbox:
@@ -356,7 +348,7 @@ def make_default() -> Toolbox:
     box.staticfile = HandlerTool(static.staticfile)
     box.sessions = SessionTool()
     box.xmlrpc = ErrorTool(xmlrpcutil.on_error)
-    box.caching = CachingTool("before_handler", caching.get, "caching")
+    box.caching = CachingTool("before_handler", caching.get, "caching", priority=90)
     box.expires = Tool("before_finalize", caching.expires)
     box.ignore_headers = Tool("before_request_body", cptools.ignore_headers)
     box.referer = Tool("before_request_body", cptools.referer)

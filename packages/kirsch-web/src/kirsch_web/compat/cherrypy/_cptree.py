@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from kirsch_web.compat.cherrypy import _cpconfig, _cplogging, _cprequest, _cpwsgi, _local
+from kirsch_web.compat.cherrypy import _cpconfig, _cplogging, _cprequest, _cpwsgi, _globals, _local
 from kirsch_web.compat.cherrypy.lib import httputil, reprconf
 from kirsch_web.compat.cherrypy.process.wspbus import bus
 
@@ -26,14 +26,13 @@ class Application:
     response_class: Any = _cprequest.Response
 
     def __init__(self, root: Any, script_name: str | None = "", config: Any = None) -> None:
-        self.log = _cplogging.LogManager(id(self), _root_log().logger_root)
-        self.root = root
-        self.script_name = script_name
+        self.log = _cplogging.LogManager(id(self), _globals.log.logger_root)
         self.wsgiapp = _cpwsgi.CPWSGIApp(self)
+        self.root, self.script_name = root, script_name
         self.namespaces = reprconf.NamespaceSet()
         self.namespaces["log"] = lambda key, value: setattr(self.log, key, value)
         self.namespaces["wsgi"] = self.wsgiapp.namespace_handler
-        self.toolboxes: dict[str, Any] = {"tools": _tools()}
+        self.toolboxes: dict[str, Any] = {"tools": _globals.tools}
         self._plans: dict[Any, list[Any]] = {}
         self.config = {"/": {}}
         if config:
@@ -117,22 +116,20 @@ class Tree:
                 "of None (in order to inspect the WSGI environ for SCRIPT_NAME upon each request). You cannot mount "
                 "such Applications on this Tree; you must pass them to a WSGI server interface directly."
             )
-        script_name = script_name.rstrip("/")
+        name = script_name.rstrip("/")
         if isinstance(root, Application):
-            app = root
-            if script_name and script_name != app.script_name:
+            if name not in ("", root.script_name):
                 raise ValueError("Cannot specify a different script name and pass an Application instance to mount")
-            script_name = app.script_name
+            app, name = root, root.script_name
         else:
-            app = Application(root, script_name)
+            app = Application(root, name)
             # A site gets an icon, unless it has one.
-            wants_icon = script_name == "" and root is not None and not hasattr(root, "favicon_ico")
             icon = os.path.join(os.path.dirname(__file__), "favicon.ico")
-            if wants_icon and os.path.exists(icon):
-                root.favicon_ico = _tools().staticfile.handler(icon)
+            if not name and root is not None and not hasattr(root, "favicon_ico") and os.path.exists(icon):
+                root.favicon_ico = _globals.tools.staticfile.handler(icon)
+        self.apps[name] = app
         if config:
             app.merge(config)
-        self.apps[script_name] = app
         return app
 
     def graft(self, wsgi_callable: Any, script_name: str = "") -> None:
@@ -144,29 +141,24 @@ class Tree:
         if path is None:
             request = _local.current().request
             path = httputil.urljoin(request.script_name, request.path_info)
-        while True:
-            if path in self.apps:
-                return path
-            if not path:
-                return None
-            path = path[: path.rfind("/")]
+        return self._mount(path)
+
+    def _mount(self, path: str) -> str | None:
+        """The longest mount that ``path`` lies below."""
+        ends = [at for at, character in enumerate(path) if character == "/"]
+        return next((path[:end] for end in (len(path), *reversed(ends)) if path[:end] in self.apps), None)
 
     def __call__(self, environ: dict[str, Any], start_response: Any) -> Any:
         path = _collapsed(environ.get("SCRIPT_NAME", "") + environ.get("PATH_INFO", "")) or "/"
-        name = path
-        while True:
-            # WSGI has the bytes of a path as Latin-1; mounts are text.
-            app = self.apps.get(name if name.isascii() else name.encode("latin-1").decode("utf-8", "replace"))
-            if app is not None:
-                break
-            if not name:
-                start_response("404 Not Found", [("Content-Type", "text/plain"), ("Content-Length", "0")])
-                return []
-            name = name.rpartition("/")[0]
-        environ = environ.copy()
-        environ["SCRIPT_NAME"] = name
-        environ["PATH_INFO"] = path[len(name) :]
-        return app(environ, start_response)
+        # WSGI has the bytes of a path as Latin-1; mounts are text.
+        text = path if path.isascii() else path.encode("latin-1").decode("utf-8", "surrogateescape")
+        name = self._mount(text)
+        if name is None:
+            start_response("404 Not Found", [("Content-Type", "text/plain"), ("Content-Length", "0")])
+            return []
+        script = name if name.isascii() else name.encode("utf-8", "surrogateescape").decode("latin-1")
+        environ = {**environ, "SCRIPT_NAME": script, "PATH_INFO": path[len(script) :]}
+        return self.apps[name](environ, start_response)
 
 
 def _collapsed(path: str) -> str:
@@ -174,15 +166,3 @@ def _collapsed(path: str) -> str:
     while "//" in path:
         path = path.replace("//", "/")
     return path
-
-
-def _root_log() -> Any:
-    import kirsch_web.compat.cherrypy as cherrypy
-
-    return cherrypy.log
-
-
-def _tools() -> Any:
-    import kirsch_web.compat.cherrypy as cherrypy
-
-    return cherrypy.tools

@@ -6,7 +6,7 @@ import io
 import sys
 from typing import Any
 
-from kirsch_web.compat.cherrypy import _cperror, _local
+from kirsch_web.compat.cherrypy import _cperror, _globals, _local
 from kirsch_web.compat.cherrypy.lib import httputil, is_closable_iterator
 
 _names = {"CONTENT_TYPE": "Content-Type", "CONTENT_LENGTH": "Content-Length"}
@@ -16,16 +16,14 @@ class VirtualHost:
     """Chooses a WSGI callable by the Host."""
 
     def __init__(self, default: Any, domains: dict[str, Any] | None = None, use_x_forwarded_host: bool = True) -> None:
-        self.default = default
-        self.domains = domains or {}
         self.use_x_forwarded_host = use_x_forwarded_host
+        self.domains = {} if domains is None else domains
+        self.default = default
 
     def __call__(self, environ: dict[str, Any], start_response: Any) -> Any:
-        domain = environ.get("HTTP_HOST", "")
-        if self.use_x_forwarded_host:
-            domain = environ.get("HTTP_X_FORWARDED_HOST", domain)
-        app = self.domains.get(domain)
-        return (self.default if app is None else app)(environ, start_response)
+        asked = environ.get("HTTP_X_FORWARDED_HOST") if self.use_x_forwarded_host else None
+        app = self.domains.get(environ.get("HTTP_HOST", "") if asked is None else asked, self.default)
+        return app(environ, start_response)
 
 
 class InternalRedirector:
@@ -113,14 +111,19 @@ def _bare(start_response: Any) -> list[bytes]:
     traceback = _cperror.format_exc()
     request = _local.current().request
     app = request.app
-    (app.log if app else _log())(traceback, severity=40)
+    (app.log if app else _globals.log)(traceback, severity=40)
     # Where the request has ended its own configuration is gone, and the global one decides.
-    shows = request.show_tracebacks if app else _shows_tracebacks()
+    shows = request.show_tracebacks if app else _globals.config.get("request.show_tracebacks", True)
     status, headers, body = _cperror.bare_error(traceback if shows else "")
     text = [(name.decode("latin-1"), value.decode("latin-1")) for name, value in headers]
     # Once the fields are sent the server raises the exception here, and drops the connection.
     start_response(status.decode("latin-1"), text, sys.exc_info())
     return body
+
+
+def _must_be_bytes(value: Any, what: str) -> None:
+    if not isinstance(value, bytes):
+        raise TypeError(f"response.{what} {value!r} is not a byte string.")
 
 
 class AppResponse:
@@ -134,17 +137,12 @@ class AppResponse:
             self.run()
             response = _local.current().response
             status, headers = response.output_status, response.header_list
-            if not isinstance(status, bytes):
-                raise TypeError("response.output_status is not a byte string.")
-            text = []
+            _must_be_bytes(status, "status")
             for name, value in headers:
-                if not isinstance(name, bytes):
-                    raise TypeError(f"response.header_list key {name!r} is not a byte string.")
-                if not isinstance(value, bytes):
-                    raise TypeError(f"response.header_list value {value!r} is not a byte string.")
-                text.append((name.decode("latin-1"), value.decode("latin-1")))
-            self.response = response
-            self.body = response.body
+                _must_be_bytes(name, "header_list key")
+                _must_be_bytes(value, "header_list value")
+            text = [(name.decode("latin-1"), value.decode("latin-1")) for name, value in headers]
+            self.response, self.body = response, response.body
             self.iter_response = iter(self.body)
             self.write = start_response(status.decode("latin-1"), text)
         except BaseException:
@@ -272,32 +270,21 @@ class CPWSGIApp:
         return self.response_class(environ, start_response, self.cpapp)
 
     def __call__(self, environ: dict[str, Any], start_response: Any) -> Any:
-        head = self.head
-        if head is None:
-            head = self.tail
+        if self.head is None:
+            app: Any = self.tail
             for name, make in reversed(self.pipeline):
-                head = make(head, **self.config.get(name, {}))
-            self.head = head
-        return head(environ, start_response)
+                app = make(app, **self.config.get(name, {}))
+            self.head = app
+        return self.head(environ, start_response)
 
     def namespace_handler(self, k: str, v: Any) -> None:
         """The configuration ``wsgi.pipeline``, ``wsgi.response_class`` and ``wsgi.NAME.OPTION``."""
-        if k == "pipeline":
-            self.pipeline.extend(v)
-        elif k == "response_class":
-            self.response_class = v
-        else:
-            name, option = k.split(".", 1)
+        name, dot, option = k.partition(".")
+        if dot:
             self.config.setdefault(name, {})[option] = v
-
-
-def _log() -> Any:
-    import kirsch_web.compat.cherrypy as cherrypy
-
-    return cherrypy.log
-
-
-def _shows_tracebacks() -> bool:
-    import kirsch_web.compat.cherrypy as cherrypy
-
-    return bool(cherrypy.config.get("request.show_tracebacks", True))
+        elif name == "response_class":
+            self.response_class = v
+        elif name == "pipeline":
+            self.pipeline += v
+        else:
+            raise ValueError(f"wsgi.{k}: there are wsgi.pipeline, wsgi.response_class and wsgi.NAME.OPTION")

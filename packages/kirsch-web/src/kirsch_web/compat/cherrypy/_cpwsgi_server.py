@@ -9,6 +9,8 @@ import importlib.util
 import threading
 from typing import Any
 
+from kirsch_web.compat.cherrypy import _globals
+
 
 class CPWSGIServer:
     """Serves ``cherrypy.tree`` at the address of a :class:`~kirsch_web.compat.cherrypy._cpserver.Server`."""
@@ -16,10 +18,8 @@ class CPWSGIServer:
     ready = False
 
     def __init__(self, server_adapter: Any = None) -> None:
-        import kirsch_web.compat.cherrypy as cherrypy
-
-        self.server_adapter = adapter = cherrypy.server if server_adapter is None else server_adapter
-        self.wsgi_app: Any = cherrypy.tree
+        self.server_adapter = adapter = _globals.server if server_adapter is None else server_adapter
+        self.wsgi_app: Any = _globals.tree
         self.bind_addr = adapter.bind_addr
         self.bound_addr: Any = None
         self.timeout = adapter.socket_timeout

@@ -6,9 +6,9 @@ import sys
 import urllib.parse
 from typing import Any
 
+from kirsch_web.compat.cherrypy import _globals
 from kirsch_web.compat.cherrypy._cpcompat import text_or_bytes
 from kirsch_web.compat.cherrypy._local import current, serving
-from kirsch_web.compat.cherrypy.lib import httputil
 
 _PUNCTUATION = str.maketrans(".", "_")
 
@@ -79,8 +79,6 @@ def url(
         base: scheme and host; default: the current ones.
         relative: True for a URL relative to the current path, "server" for an absolute path.
     """
-    import kirsch_web.compat.cherrypy as cherrypy
-
     if isinstance(qs, (tuple, list, dict)):
         qs = urllib.parse.urlencode(qs, doseq=True)
     if qs:
@@ -103,9 +101,9 @@ def url(
         new = f"{base}{script_name}{normalize_path(path)}{qs}"
     else:
         if script_name is None:
-            script_name = cherrypy.server.mount_path if hasattr(cherrypy.server, "mount_path") else ""
+            script_name = _globals.server.mount_path if hasattr(_globals.server, "mount_path") else ""
         if base is None:
-            base = str(cherrypy.server.base())
+            base = str(_globals.server.base())
         path = (script_name or "") + path
         new = f"{base}{normalize_path(path)}{qs}"
     if relative is None:
@@ -125,22 +123,16 @@ def normalize_path(path: str) -> str:
     """The path without "." and ".."; none leads above the root."""
     if "./" not in path and not path.endswith("."):
         return path
-    atoms: list[str] = []
-    for atom in path.split("/"):
-        if atom == ".":
-            continue
-        if atom == "..":
-            # The first atom of an absolute path is empty, and stays.
-            if len(atoms) > 1 or (atoms and atoms[0]):
-                atoms.pop()
-            continue
-        atoms.append(atom)
-    return "/".join(atoms)
+    first, *rest = path.split("/")
+    kept: list[str] = []
+    for segment in rest if not first else [first, *rest]:
+        if segment == "..":
+            del kept[-1:]
+        elif segment != ".":
+            kept.append(segment)
+    return "/".join(kept if first else ["", *kept])
 
 
 def urlencode(values: Any) -> str:
     """A query of names and values."""
     return urllib.parse.urlencode(values, doseq=True)
-
-
-__all__ = ["expose", "httputil", "popargs", "url"]

@@ -38,9 +38,8 @@ class file_generator:
         return self
 
     def __next__(self) -> Any:
-        chunk = self.input.read(self.chunkSize)
-        if chunk:
-            return chunk
+        if data := self.input.read(self.chunkSize):
+            return data
         self.close()
         raise StopIteration
 

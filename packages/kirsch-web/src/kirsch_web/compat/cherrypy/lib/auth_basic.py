@@ -7,7 +7,8 @@ import hmac
 from base64 import b64decode
 from typing import Any
 
-import kirsch_web.compat.cherrypy as cherrypy
+from kirsch_web.compat.cherrypy._cperror import HTTPError
+from kirsch_web.compat.cherrypy._local import serving
 
 
 def checkpassword_dict(user_password_dict: dict[str, str]) -> Any:
@@ -24,8 +25,8 @@ def checkpassword_dict(user_password_dict: dict[str, str]) -> Any:
 def basic_auth(realm: str, checkpassword: Any, debug: bool = False, accept_charset: str = "utf-8") -> None:
     """Answer 401 unless ``checkpassword(realm, user, password)``; set ``request.login``."""
     if '"' in realm:
-        raise ValueError('Realm cannot contain the " (quote) character.')
-    request = cherrypy.serving.request
+        raise ValueError(f"a realm cannot contain a quote: {realm!r}")
+    request = serving.request
     header = request.headers.get("Authorization")
     if header is not None:
         scheme, _, params = header.partition(" ")
@@ -33,19 +34,19 @@ def basic_auth(realm: str, checkpassword: Any, debug: bool = False, accept_chars
             try:
                 data = b64decode(params.strip().encode("ascii"))
             except (binascii.Error, ValueError):
-                raise cherrypy.HTTPError(400, "Bad Request") from None
+                raise HTTPError(400, "Bad Request") from None
             for charset in (accept_charset, "utf-8", "ISO-8859-1"):
                 try:
                     username, colon, password = data.decode(charset).partition(":")
                 except (UnicodeDecodeError, LookupError):
                     continue
                 if not colon:
-                    raise cherrypy.HTTPError(400, "Bad Request")
+                    raise HTTPError(400, "Bad Request")
                 if checkpassword(realm, username, password):
                     request.login = username
                     return
                 break
     charset = accept_charset.upper()
     told = f', charset="{charset}"' if charset not in ("ISO-8859-1",) else ""
-    cherrypy.serving.response.headers["www-authenticate"] = f'Basic realm="{realm}"{told}'
-    raise cherrypy.HTTPError(401, "You are not authorized to access that resource")
+    serving.response.headers["www-authenticate"] = f'Basic realm="{realm}"{told}'
+    raise HTTPError(401, "You are not authorized to access that resource")

@@ -8,14 +8,12 @@ import urllib.request
 from hashlib import md5
 from typing import Any
 
-import kirsch_web.compat.cherrypy as cherrypy
+from kirsch_web.compat.cherrypy._cperror import HTTPError
+from kirsch_web.compat.cherrypy._local import serving
 
-qop_auth = "auth"
-qop_auth_int = "auth-int"
-valid_qops = (qop_auth, qop_auth_int)
+DEFAULT_CHARSET, FALLBACK_CHARSET = "UTF-8", "ISO-8859-1"
 valid_algorithms = ("MD5", "MD5-sess")
-FALLBACK_CHARSET = "ISO-8859-1"
-DEFAULT_CHARSET = "UTF-8"
+valid_qops = qop_auth, qop_auth_int = ("auth", "auth-int")
 _REQUIRED = ("username", "realm", "nonce", "uri", "response")
 
 
@@ -68,29 +66,30 @@ class HttpDigestAuthorization:
     """The Authorization of a request. Raises ValueError where it breaks the grammar."""
 
     scheme = "digest"
+    username: Any
+    realm: Any
+    nonce: Any
+    uri: Any
+    response: Any
+    method: Any
+    cnonce: Any
+    opaque: Any
+    qop: Any
+    nc: Any
 
     def __init__(
         self, auth_header: str, http_method: str, debug: bool = False, accept_charset: str = DEFAULT_CHARSET
     ) -> None:
-        self.http_method = http_method
-        self.debug = debug
         if not self.matches(auth_header):
-            raise ValueError('Authorization scheme is not "Digest"')
+            raise ValueError("the Authorization is not of the scheme Digest")
+        self.http_method, self.debug = http_method, debug
         text = _decoded(auth_header, accept_charset)
         _, _, params = text.partition(" ")
         self._params = urllib.request.parse_keqv_list(urllib.request.parse_http_list(params))
         given = self._params.get
-        self.realm = given("realm")
-        self.username = given("username")
-        self.nonce = given("nonce")
-        self.uri = given("uri")
-        self.method = given("method")
-        self.response = given("response")
+        for name in (*_REQUIRED, "method", "cnonce", "opaque", "qop", "nc"):
+            setattr(self, name, given(name))
         self.algorithm = given("algorithm", "MD5").upper().replace("SESS", "sess")
-        self.cnonce = given("cnonce")
-        self.opaque = given("opaque")
-        self.qop = given("qop")
-        self.nc = given("nc")
         if self.algorithm not in valid_algorithms:
             raise ValueError(f"Unsupported value for algorithm: '{self.algorithm}'")
         if not all(given(name) for name in _REQUIRED):
@@ -178,14 +177,14 @@ def digest_auth(realm: str, get_ha1: Any, key: str, debug: bool = False, accept_
         debug: unused.
         accept_charset: of usernames.
     """
-    request = cherrypy.serving.request
+    request = serving.request
     header = request.headers.get("Authorization")
     stale = False
     if header is not None and HttpDigestAuthorization.matches(header):
         try:
             auth = HttpDigestAuthorization(header, request.method, accept_charset=accept_charset)
         except ValueError as error:
-            raise cherrypy.HTTPError(400, f"Bad Request: {error}") from None
+            raise HTTPError(400, f"Bad Request: {error}") from None
         if auth.validate_nonce(realm, key):
             ha1 = get_ha1(realm, auth.username)
             if ha1 is not None:
@@ -196,7 +195,5 @@ def digest_auth(realm: str, get_ha1: Any, key: str, debug: bool = False, accept_
                         request.login = auth.username
                         return
     charset = accept_charset.upper()
-    cherrypy.serving.response.headers["WWW-Authenticate"] = www_authenticate(
-        realm, key, stale=stale, accept_charset=charset
-    )
-    raise cherrypy.HTTPError(401, "You are not authorized to access that resource")
+    serving.response.headers["WWW-Authenticate"] = www_authenticate(realm, key, stale=stale, accept_charset=charset)
+    raise HTTPError(401, "You are not authorized to access that resource")

@@ -2,33 +2,38 @@
 
 from __future__ import annotations
 
+import abc
+import contextlib
 import datetime
 import threading
 import time
 from typing import Any
 
-import kirsch_web.compat.cherrypy as cherrypy
+from kirsch_web.compat.cherrypy import _globals
+from kirsch_web.compat.cherrypy._cperror import HTTPError, HTTPRedirect
+from kirsch_web.compat.cherrypy._helper import url as url_of
+from kirsch_web.compat.cherrypy._local import serving
 from kirsch_web.compat.cherrypy.lib import cptools, httputil
 
 
-class Cache:
+class Cache(abc.ABC):
     """What a cache does; a subclass is given as ``tools.caching.cache_class``."""
 
+    @abc.abstractmethod
     def get(self) -> Any:
         """What is kept for the current request, or None."""
-        raise NotImplementedError
 
+    @abc.abstractmethod
     def put(self, obj: Any, size: int) -> None:
         """Keep a response of ``size`` bytes for the current request."""
-        raise NotImplementedError
 
+    @abc.abstractmethod
     def delete(self) -> None:
         """Forget what is kept for the current request's URL."""
-        raise NotImplementedError
 
+    @abc.abstractmethod
     def clear(self) -> None:
         """Forget everything."""
-        raise NotImplementedError
 
 
 class AntiStampedeCache(dict[Any, Any]):
@@ -69,13 +74,13 @@ class AntiStampedeCache(dict[Any, Any]):
 class MemoryCache(Cache):
     """Responses in memory, by URL and by the fields that Vary names. The attributes are limits, options of the tool."""
 
-    maxobjects = 1000
-    maxobj_size = 100_000
-    maxsize = 10_000_000
     delay: float = 600
+    maxsize = 10_000_000
+    maxobj_size = 100_000
+    maxobjects = 1000
     antistampede_timeout: Any = 5
-    expire_freq = 0.1
     debug = False
+    expire_freq = 0.1
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -107,13 +112,13 @@ class MemoryCache(Cache):
         del self._expirations[:late]
 
     def _selected(self, uri: str) -> tuple[str, ...]:
-        headers = cherrypy.serving.request.headers
+        headers = serving.request.headers
         return tuple(headers.get(name, "") for name in sorted(self.selecting_headers.get(uri, ())))
 
     def get(self) -> Any:
         """What is kept for the current request."""
         self.tot_gets += 1
-        uri = cherrypy.url(qs=cherrypy.serving.request.query_string)
+        uri = url_of(qs=serving.request.query_string)
         with self._lock:
             self._expire()
             variants = self.store.get(uri)
@@ -126,8 +131,8 @@ class MemoryCache(Cache):
 
     def put(self, variant: Any, size: int) -> None:
         """Keep a response for the current request, if it fits."""
-        request, response = cherrypy.serving.request, cherrypy.serving.response
-        uri = cherrypy.url(qs=request.query_string)
+        request, response = serving.request, serving.response
+        uri = url_of(qs=request.query_string)
         with self._lock:
             self._expire()
             variants = self.store.get(uri)
@@ -150,7 +155,7 @@ class MemoryCache(Cache):
 
     def delete(self) -> None:
         """Forget all variants of the current URL."""
-        uri = cherrypy.url(qs=cherrypy.serving.request.query_string)
+        uri = url_of(qs=serving.request.query_string)
         self.store.pop(uri, None)
 
 
@@ -159,11 +164,11 @@ def get(invalid_methods: Any = ("POST", "PUT", "DELETE"), debug: bool = False, *
 
     Other options are attributes of the cache, set when the first request makes it.
     """
-    request, response = cherrypy.serving.request, cherrypy.serving.response
-    cache = getattr(cherrypy, "_cache", None)
+    request, response = serving.request, serving.response
+    cache = _globals.cache
     if cache is None:
         cache = kwargs.pop("cache_class", MemoryCache)()
-        cherrypy._cache = cache
+        _globals.cache = cache
         for name, value in kwargs.items():
             setattr(cache, name, value)
     request.cached = request.cacheable = False
@@ -185,7 +190,7 @@ def get(invalid_methods: Any = ("POST", "PUT", "DELETE"), debug: bool = False, *
         directive, _, value = str(element.value).partition("=")
         if directive == "max-age":
             if not (value.isascii() and value.isdigit()):
-                raise cherrypy.HTTPError(400, "Invalid Cache-Control header")
+                raise HTTPError(400, "Invalid Cache-Control header")
             max_age = int(value)
             break
         if directive == "no-cache":
@@ -199,37 +204,41 @@ def get(invalid_methods: Any = ("POST", "PUT", "DELETE"), debug: bool = False, *
     response.headers = kept_headers = httputil.HeaderMap()
     dict.update(kept_headers, headers)
     kept_headers["Age"] = str(age)
-    try:
-        # A client that has it already needs no body.
-        cptools.validate_since()
-    except cherrypy.HTTPRedirect as stop:
-        if stop.status == 304:
-            cache.tot_non_modified += 1
-        raise
+    with _counting_304(cache):
+        cptools.validate_since()  # a client that has it already needs no body
     response.status, response.body = status, body
     return True
 
 
+@contextlib.contextmanager
+def _counting_304(cache: Any) -> Any:
+    try:
+        yield
+    except HTTPRedirect as stop:
+        cache.tot_non_modified += stop.status == 304
+        raise
+
+
 def tee_output() -> None:
     """Keep the body while it is sent, for the next request."""
-    request, response = cherrypy.serving.request, cherrypy.serving.response
+    request, response = serving.request, serving.response
     if "no-store" in request.headers.values("Cache-Control") or request.method == "HEAD":
         return
     if httputil.valid_status(response.status)[0] >= 400:
         return
 
     def tee(body: Any) -> Any:
-        said = response.headers.values("Pragma"), response.headers.values("Cache-Control")
-        if "no-cache" in said[0] or "no-store" in said[1]:
-            yield from body
-            return
-        output: list[bytes] = []
+        headers = response.headers
+        keeps = "no-cache" not in headers.values("Pragma") and "no-store" not in headers.values("Cache-Control")
+        kept: list[bytes] = []
         for chunk in body:
-            output.append(chunk)
+            if keeps:
+                kept.append(chunk)
             yield chunk
-        content = b"".join(output)
-        headers = {name: value for name, value in response.headers.items() if name != "Set-Cookie"}
-        cherrypy._cache.put((response.status, headers, content, response.time), len(content))
+        if keeps:
+            content = b"".join(kept)
+            shared = {name: value for name, value in headers.items() if name != "Set-Cookie"}
+            _globals.cache.put((response.status, shared, content, response.time), len(content))
 
     response.body = tee(response.body)
 
@@ -242,20 +251,16 @@ def expires(secs: Any = 0, force: bool = False, debug: bool = False) -> None:
         force: also where the response has no validator, and over fields that it has.
         debug: unused.
     """
-    response = cherrypy.serving.response
+    response = serving.response
     headers = response.headers
     if isinstance(secs, datetime.timedelta):
         secs = secs.total_seconds()
     # A response without a validator or an age says nothing about caches, and gets nothing.
     if not force and not any(name in headers for name in ("Etag", "Last-Modified", "Age", "Expires")):
         return
+    fields = {"Expires": httputil.HTTPDate(response.time + secs)}
     if secs == 0:
-        if force or "Pragma" not in headers:
-            headers["Pragma"] = "no-cache"
-        if cherrypy.serving.request.protocol >= (1, 1) and (force or "Cache-Control" not in headers):
-            headers["Cache-Control"] = "no-cache, must-revalidate"
-        moment = httputil.HTTPDate(1169942400.0)  # a time that is over
-    else:
-        moment = httputil.HTTPDate(response.time + secs)
-    if force or "Expires" not in headers:
-        headers["Expires"] = moment
+        fields = {"Expires": httputil.HTTPDate(1169942400.0), "Pragma": "no-cache"}  # a time that is over
+        if serving.request.protocol >= (1, 1):
+            fields["Cache-Control"] = "no-cache, must-revalidate"
+    headers.update({name: value for name, value in fields.items() if force or name not in headers})

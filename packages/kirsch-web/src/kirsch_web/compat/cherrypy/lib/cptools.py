@@ -8,9 +8,11 @@ from hashlib import md5
 from html import escape
 from typing import Any
 
-import kirsch_web.compat.cherrypy as cherrypy
-from kirsch_web.compat.cherrypy._local import current
+from kirsch_web.compat.cherrypy._cperror import HTTPError, HTTPRedirect, InternalRedirect
+from kirsch_web.compat.cherrypy._helper import url as url_of
+from kirsch_web.compat.cherrypy._local import current, serving
 from kirsch_web.compat.cherrypy.lib import httputil, is_iterator
+from kirsch_web.hooks import POINTS as hookpoints
 
 
 def validate_etags(autotags: bool = False, debug: bool = False) -> None:
@@ -20,7 +22,7 @@ def validate_etags(autotags: bool = False, debug: bool = False) -> None:
         autotags: make an ETag of the body where the response has none.
         debug: unused.
     """
-    request, response = cherrypy.serving.request, cherrypy.serving.response
+    request, response = serving.request, serving.response
     if hasattr(response, "ETag"):
         return  # the tool ran already
     status, _, _ = httputil.valid_status(response.status)
@@ -34,29 +36,30 @@ def validate_etags(autotags: bool = False, debug: bool = False) -> None:
         return
     wanted = [str(each) for each in request.headers.elements("If-Match") or []]
     if wanted and not (wanted == ["*"] or etag in wanted):
-        raise cherrypy.HTTPError(412, f"If-Match failed: ETag {etag!r} did not match {wanted!r}")
+        raise HTTPError(412, f"If-Match failed: ETag {etag!r} did not match {wanted!r}")
     unwanted = [str(each) for each in request.headers.elements("If-None-Match") or []]
     if unwanted == ["*"] or etag in unwanted:
-        if request.method in ("GET", "HEAD"):
-            raise cherrypy.HTTPRedirect([], 304)
-        raise cherrypy.HTTPError(412, f"If-None-Match failed: ETag {etag!r} matched {unwanted!r}")
+        raise _not_modified(request, f"If-None-Match failed: ETag {etag!r} matched {unwanted!r}")
+
+
+def _not_modified(request: Any, message: str | None = None) -> Exception:
+    """What a request gets whose condition says that the client has the response already."""
+    return HTTPRedirect([], 304) if request.method in ("GET", "HEAD") else HTTPError(412, message)
 
 
 def validate_since() -> None:
     """Answer If-Modified-Since and If-Unmodified-Since by the response's Last-Modified."""
-    request, response = cherrypy.serving.request, cherrypy.serving.response
+    request, response = serving.request, serving.response
     modified = response.headers.get("Last-Modified")
     if not modified:
         return
     status, _, _ = httputil.valid_status(response.status)
     since = request.headers.get("If-Unmodified-Since")
     if since and since != modified and (200 <= status <= 299 or status == 412):
-        raise cherrypy.HTTPError(412)
+        raise HTTPError(412)
     since = request.headers.get("If-Modified-Since")
     if since and since == modified and (200 <= status <= 299 or status == 304):
-        if request.method in ("GET", "HEAD"):
-            raise cherrypy.HTTPRedirect([], 304)
-        raise cherrypy.HTTPError(412)
+        raise _not_modified(request)
 
 
 def allow(methods: Any = None, debug: bool = False) -> None:
@@ -65,9 +68,9 @@ def allow(methods: Any = None, debug: bool = False) -> None:
     allowed = [name.upper() for name in names if name]
     if "GET" in allowed and "HEAD" not in allowed:
         allowed.append("HEAD")
-    cherrypy.response.headers["Allow"] = ", ".join(allowed)
-    if cherrypy.request.method not in allowed:
-        raise cherrypy.HTTPError(405)
+    serving.response.headers["Allow"] = ", ".join(allowed)
+    if serving.request.method not in allowed:
+        raise HTTPError(405)
 
 
 def proxy(
@@ -86,7 +89,7 @@ def proxy(
         scheme: the field with the scheme.
         debug: unused.
     """
-    request = cherrypy.serving.request
+    request = serving.request
     if scheme:
         named = request.headers.get(scheme, None)
         if named == "on" and scheme == "X-Forwarded-Ssl":
@@ -99,26 +102,23 @@ def proxy(
         base = forwarded.split(",")[0].strip() if forwarded else base
     if not base:
         base = request.headers.get("Host", "127.0.0.1")
-    if "://" not in base:
-        base = scheme + "://" + base
-    request.base = base
-    if remote:
-        client = request.headers.get(remote)
-        if client:
-            # The first address is the client's; those behind it are proxies'.
-            request.remote.ip = client.split(",")[0].strip()
+    request.base = base if "://" in base else f"{scheme}://{base}"
+    client = request.headers.get(remote) if remote else None
+    if client:
+        # The first address is the client's; those behind it are proxies'.
+        request.remote.ip = client.split(",")[0].strip()
 
 
 def ignore_headers(headers: Any = ("Range",), debug: bool = False) -> None:
     """Remove fields of the request."""
     for name in headers:
-        cherrypy.serving.request.headers.pop(name, None)
+        serving.request.headers.pop(name, None)
 
 
 def response_headers(headers: Any = None, debug: bool = False) -> None:
     """Set fields of the response."""
     for name, value in headers or []:
-        cherrypy.serving.response.headers[name] = value
+        serving.response.headers[name] = value
 
 
 def referer(
@@ -126,13 +126,13 @@ def referer(
     message: str = "Forbidden Referer header.", debug: bool = False,
 ) -> None:  # fmt: skip
     """Answer an error unless the Referer matches ``pattern``, or if it does where ``accept`` is False."""
-    given = cherrypy.serving.request.headers.get("Referer")
+    given = serving.request.headers.get("Referer")
     if given is None:
         if accept_missing:
             return
     elif bool(re.match(pattern, given)) == bool(accept):
         return
-    raise cherrypy.HTTPError(error, message)
+    raise HTTPError(error, message)
 
 
 class SessionAuth:
@@ -170,7 +170,7 @@ class SessionAuth:
 
     def do_login(self, username: str, password: str, from_page: str = "..", **kwargs: Any) -> bool:
         """Log in and redirect, or show the page again."""
-        response = cherrypy.serving.response
+        response = serving.response
         error = self.check_username_and_password(username, password)
         if error:
             body = self.login_screen(from_page, username, error)
@@ -178,31 +178,30 @@ class SessionAuth:
             response.headers.pop("Content-Length", None)
             return True
         # A session id from before the log-in may be known to others.
-        cherrypy.session.acquire_lock()
-        cherrypy.session.regenerate()
-        cherrypy.serving.request.login = username
-        cherrypy.session[self.session_key] = username
+        serving.session.acquire_lock()
+        serving.session.regenerate()
+        serving.session[self.session_key] = serving.request.login = username
         self.on_login(username)
-        raise cherrypy.HTTPRedirect(from_page or "/")
+        raise HTTPRedirect(from_page or "/")
 
     def do_logout(self, from_page: str = "..", **kwargs: Any) -> Any:
         """Log out and redirect."""
-        username = cherrypy.session.get(self.session_key)
-        cherrypy.session[self.session_key] = None
+        username = serving.session.get(self.session_key)
+        serving.session[self.session_key] = None
+        serving.request.login = None
         if username:
-            cherrypy.serving.request.login = None
             self.on_logout(username)
-        raise cherrypy.HTTPRedirect(from_page)
+        raise HTTPRedirect(from_page)
 
     def do_check(self) -> bool:
         """Let a user pass; show the page to others."""
-        request, response = cherrypy.serving.request, cherrypy.serving.response
-        username = cherrypy.session.get(self.session_key)
+        request, response = serving.request, serving.response
+        username = serving.session.get(self.session_key)
         if not username:
-            username = cherrypy.session[self.session_key] = self.anonymous()
+            username = serving.session[self.session_key] = self.anonymous()
         if not username:
             # Behind Basic authentication request.login is that user's; only the session says who has logged in here.
-            url = cherrypy.url(qs=request.query_string)
+            url = url_of(qs=request.query_string)
             body = self.login_screen(url)
             response.body = body
             response.headers.pop("Content-Length", None)
@@ -213,22 +212,20 @@ class SessionAuth:
 
     def run(self) -> bool:
         """Whether the tool has answered."""
-        request, response = cherrypy.serving.request, cherrypy.serving.response
-        path = request.path_info
-        if path.endswith("login_screen"):
+        request, response = serving.request, serving.response
+        for page in ("login_screen", "do_login", "do_logout"):
+            if request.path_info.endswith(page):
+                break
+        else:
+            return self.do_check()
+        if page == "login_screen":
             response.body = self.login_screen(**request.params)
             return True
-        if path.endswith("do_login"):
-            if request.method != "POST":
-                response.headers["Allow"] = "POST"
-                raise cherrypy.HTTPError(405)
+        allow("POST")
+        if page == "do_login":
             return self.do_login(**request.params)
-        if path.endswith("do_logout"):
-            if request.method != "POST":
-                response.headers["Allow"] = "POST"
-                raise cherrypy.HTTPError(405)
-            self.do_logout(**request.params)
-        return self.do_check()
+        self.do_logout(**request.params)
+        return True
 
 
 def session_auth(**kwargs: Any) -> bool:
@@ -241,31 +238,31 @@ def session_auth(**kwargs: Any) -> bool:
 
 def log_traceback(severity: int = logging.ERROR, debug: bool = False) -> None:
     """Write the traceback of the current exception to the error log."""
-    cherrypy.request.app.log("", "HTTP", severity=severity, traceback=True)
+    serving.request.app.log("", "HTTP", severity=severity, traceback=True)
 
 
 def log_request_headers(debug: bool = False) -> None:
     """Write the request's fields to the error log."""
-    lines = [f"  {name}: {value}" for name, value in cherrypy.serving.request.header_list]
-    cherrypy.request.app.log("\nRequest Headers:\n" + "\n".join(lines), "HTTP")
+    lines = [f"  {name}: {value}" for name, value in serving.request.header_list]
+    serving.request.app.log("\nRequest Headers:\n" + "\n".join(lines), "HTTP")
 
 
 def log_hooks(debug: bool = False) -> None:
     """Write the request's hooks to the error log."""
-    request = cherrypy.serving.request
+    request = serving.request
     lines = []
     for point in [
-        *cherrypy._cprequest.hookpoints,
-        *(each for each in request.hooks if each not in cherrypy._cprequest.hookpoints),
+        *hookpoints,
+        *(each for each in request.hooks if each not in hookpoints),
     ]:
         lines.append(f"    {point}:")
         lines += [f"        {hook!r}" for hook in sorted(request.hooks.get(point, []))]
-    request.app.log(f"\nRequest Hooks for {cherrypy.url()}:\n" + "\n".join(lines), "HTTP")
+    request.app.log(f"\nRequest Hooks for {url_of()}:\n" + "\n".join(lines), "HTTP")
 
 
 def redirect(url: str = "", internal: bool = True, debug: bool = False) -> None:
     """Raise InternalRedirect, or HTTPRedirect."""
-    raise (cherrypy.InternalRedirect(url) if internal else cherrypy.HTTPRedirect(url))
+    raise (InternalRedirect(url) if internal else HTTPRedirect(url))
 
 
 def trailing_slash(missing: bool = True, extra: bool = False, status: Any = None, debug: bool = False) -> None:
@@ -274,9 +271,9 @@ def trailing_slash(missing: bool = True, extra: bool = False, status: Any = None
     path = request.path_info
     if request.is_index is True:
         if missing and not path.endswith("/"):
-            raise cherrypy.HTTPRedirect(cherrypy.url(path + "/", request.query_string), status or 301)
+            raise HTTPRedirect(url_of(path + "/", request.query_string), status or 301)
     elif request.is_index is False and extra and path.endswith("/") and path != "/":
-        raise cherrypy.HTTPRedirect(cherrypy.url(path[:-1], request.query_string), status or 301)
+        raise HTTPRedirect(url_of(path[:-1], request.query_string), status or 301)
 
 
 def flatten(debug: bool = False) -> None:
@@ -289,7 +286,7 @@ def flatten(debug: bool = False) -> None:
             else:
                 yield each
 
-    response = cherrypy.serving.response
+    response = serving.response
     response.body = pieces(response.body)
 
 
@@ -298,7 +295,7 @@ def accept(media: Any = None, debug: bool = False) -> Any:
     if not media:
         return None
     offers = [media] if isinstance(media, str) else media
-    headers = cherrypy.serving.request.headers
+    headers = serving.request.headers
     ranges = headers.elements("Accept")
     if not ranges:
         return offers[0]
@@ -318,7 +315,7 @@ def accept(media: Any = None, debug: bool = False) -> Any:
         message = "Your client did not send an Accept header."
     else:
         message = f"Your client sent this Accept header: {given}."
-    raise cherrypy.HTTPError(406, f"{message} But this resource only emits these media types: {', '.join(offers)}.")
+    raise HTTPError(406, f"{message} But this resource only emits these media types: {', '.join(offers)}.")
 
 
 class MonitoredHeaderMap(httputil.HeaderMap):
@@ -347,14 +344,14 @@ class MonitoredHeaderMap(httputil.HeaderMap):
 
 def autovary(ignore: Any = None, debug: bool = False) -> None:
     """Write into Vary which fields of the request were looked at."""
-    request = cherrypy.serving.request
+    request = serving.request
     before, request.headers = request.headers, MonitoredHeaderMap()
     dict.update(request.headers, before)
     if ignore is None:
         ignore = {"Content-Disposition", "Content-Length", "Content-Type", "Cookie"}
 
     def set_response_header() -> None:
-        response = cherrypy.serving.response
+        response = serving.response
         varying = {each.value for each in response.headers.elements("Vary")}
         varying |= {each for each in request.headers.accessed_headers if each not in ignore}
         response.headers["Vary"] = ", ".join(sorted(varying))
@@ -366,7 +363,7 @@ def convert_params(exception: Any = ValueError, error: int = 400) -> None:
     """Convert parameters by the annotations of the handler; ``error`` where one cannot be."""
     import inspect
 
-    request = cherrypy.serving.request
+    request = serving.request
     handler = getattr(request.handler, "callable", None)
     if handler is None:
         return
@@ -375,7 +372,7 @@ def convert_params(exception: Any = ValueError, error: int = 400) -> None:
         import typing
 
         types = typing.get_type_hints(inspect.unwrap(handler))
-    with cherrypy.HTTPError.handle(exception, error):
+    with HTTPError.handle(exception, error):
         for name in set(types).intersection(request.params):
             if callable(types[name]):
                 request.params[name] = types[name](request.params[name])

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import io
-import struct
-import time
-import zlib
+from itertools import chain
 from typing import Any
 
-import kirsch_web.compat.cherrypy as cherrypy
-from kirsch_web.compat.cherrypy._local import current
-from kirsch_web.compat.cherrypy.lib import is_closable_iterator, set_vary_header
+from kirsch_web.compat.cherrypy._cperror import HTTPError
+from kirsch_web.compat.cherrypy._local import current, serving
+from kirsch_web.compat.cherrypy.lib import file_generator, is_closable_iterator, set_vary_header
 
 
 def decode(encoding: Any = None, default_encoding: Any = "utf-8") -> None:
@@ -20,7 +18,7 @@ def decode(encoding: Any = None, default_encoding: Any = "utf-8") -> None:
         encoding: those alone.
         default_encoding: those, after what the body itself says.
     """
-    body = cherrypy.request.body
+    body = serving.request.body
     if encoding is not None:
         body.attempt_charsets = encoding if isinstance(encoding, list) else [encoding]
     elif default_encoding:
@@ -65,12 +63,11 @@ class ResponseEncoder:
         debug: unused.
     """
 
-    default_encoding = "utf-8"
-    failmsg = "Response body could not be encoded with %r."
     encoding: Any = None
+    default_encoding = "utf-8"
+    add_charset = text_only = True
     errors = "strict"
-    text_only = True
-    add_charset = True
+    failmsg = "Response body could not be encoded with %r."
     debug = False
 
     def __init__(self, **kwargs: Any) -> None:
@@ -109,49 +106,49 @@ class ResponseEncoder:
                     response.headers["Content-Type"] = str(kind)
         return self.body
 
+    def _is_new(self, encoding: str) -> bool:
+        """Whether the charset was not tried before, and note that it is now."""
+        count = len(self.attempted_charsets)
+        self.attempted_charsets.add(encoding)
+        return len(self.attempted_charsets) > count
+
+    def _encoded(self, chunk: Any, encoding: str) -> bytes:
+        data: bytes = chunk.encode(encoding, self.errors) if isinstance(chunk, str) else chunk
+        return data
+
     def encode_stream(self, encoding: str) -> bool:
         """Encode each chunk when it is sent."""
-        if encoding in self.attempted_charsets:
+        if not self._is_new(encoding):
             return False
-        self.attempted_charsets.add(encoding)
+        body = self.body
 
-        def encoder(body: Any) -> Any:
+        def chunks() -> Any:
             try:
-                for chunk in body:
-                    yield chunk.encode(encoding, self.errors) if isinstance(chunk, str) else chunk
+                yield from (self._encoded(chunk, encoding) for chunk in body)
             finally:
                 if is_closable_iterator(body):
                     body.close()
 
-        self.body = encoder(self.body)
+        self.body = chunks()
         return True
 
     def encode_string(self, encoding: str) -> bool:
         """Encode the whole body; False where the charset does not have all its characters."""
-        if encoding in self.attempted_charsets:
+        if not self._is_new(encoding):
             return False
-        self.attempted_charsets.add(encoding)
-        body = []
-        self.body = self.body if isinstance(self.body, list) else list(self.body)
-        for chunk in self.body:
-            if isinstance(chunk, str):
-                try:
-                    chunk = chunk.encode(encoding, self.errors)
-                except (LookupError, UnicodeError):
-                    return False
-            body.append(chunk)
-        self.body = body
+        self.body = list(self.body)
+        try:
+            self.body = [self._encoded(chunk, encoding) for chunk in self.body]
+        except (LookupError, UnicodeError):
+            return False
         return True
 
     def find_acceptable_charset(self) -> str:
         """The charset that the client likes best and that has the body's characters; 406 where there is none."""
-        request, response = cherrypy.serving.request, cherrypy.serving.response
-        if response.stream:
-            encoder: Any = self.encode_stream
-        else:
-            encoder = self.encode_string
+        request, response = serving.request, serving.response
+        encoder: Any = self.encode_stream if response.stream else self.encode_string
+        if not response.stream:
             response.headers.pop("Content-Length", None)
-        # A list of one text needs no more than its encoding, in the usual case.
         encodings = request.headers.elements("Accept-Charset")
         charsets = [each.value.lower() for each in encodings]
         if self.encoding is not None:
@@ -159,9 +156,10 @@ class ResponseEncoder:
             if (not charsets or "*" in charsets or chosen in charsets) and encoder(chosen):
                 return str(chosen)
         elif not encodings:
-            if encoder(self.default_encoding):
-                return self.default_encoding
-            raise cherrypy.HTTPError(500, self.failmsg % self.default_encoding)
+            usual = self.default_encoding
+            if not encoder(usual):
+                raise HTTPError(500, self.failmsg % usual)
+            return usual
         else:
             for element in encodings:
                 if element.qvalue > 0:
@@ -178,36 +176,32 @@ class ResponseEncoder:
             else f"Your client sent this Accept-Charset header: {given}."
         )
         tried = ", ".join(sorted(self.attempted_charsets))
-        raise cherrypy.HTTPError(406, f"{message} We tried these charsets: {tried}.")
+        raise HTTPError(406, f"{message} We tried these charsets: {tried}.")
 
 
 def prepare_iter(value: Any) -> Any:
     """A handler's result as an iterable of texts and bytes."""
     if isinstance(value, (str, bytes)):
         return [value] if value else []
-    if hasattr(value, "read"):
-        from kirsch_web.compat.cherrypy.lib import file_generator
-
-        return file_generator(value)
-    return [] if value is None else value
+    if value is None:
+        return []
+    return file_generator(value) if hasattr(value, "read") else value
 
 
 def compress(body: Any, compress_level: int) -> Any:
-    """The chunks of a gzip file (RFC 1952) of the chunks of ``body``."""
-    # The extra flags say 2 for the best compression, 4 for the fastest.
-    flags = {9: b"\x02", 1: b"\x04"}.get(compress_level, b"\x00")
-    yield b"\x1f\x8b\x08\x00" + struct.pack("<L", int(time.time()) & 0xFFFFFFFF) + flags + b"\xff"
-    checksum, size = zlib.crc32(b""), 0
-    packer = zlib.compressobj(compress_level, zlib.DEFLATED, -zlib.MAX_WBITS)
+    """The chunks of ``body`` as those of a gzip file (RFC 1952), whose header is sent before the body is read."""
+    from gzip import GzipFile
+
+    written = io.BytesIO()
     try:
-        for chunk in body:
-            size += len(chunk)
-            checksum = zlib.crc32(chunk, checksum)
-            packed = packer.compress(chunk)
-            if packed:
-                yield packed
-        yield packer.flush()
-        yield struct.pack("<LL", checksum & 0xFFFFFFFF, size & 0xFFFFFFFF)
+        with GzipFile(mode="wb", fileobj=written, compresslevel=compress_level) as file:
+            for chunk in chain([b""], body):
+                file.write(chunk)
+                if written.tell():
+                    yield written.getvalue()
+                    written.seek(0)
+                    written.truncate()
+        yield written.getvalue()
     finally:
         if is_closable_iterator(body):
             body.close()
@@ -239,7 +233,7 @@ def _matches(kind: str, patterns: Any) -> bool:
 
 def gzip(compress_level: int = 5, mime_types: Any = ("text/html", "text/plain"), debug: bool = False) -> None:
     """Compress the body where the client accepts gzip and the type is one of ``mime_types``."""
-    request, response = cherrypy.serving.request, cherrypy.serving.response
+    request, response = serving.request, serving.response
     set_vary_header(response, "Accept-Encoding")
     if not response.body:
         return
@@ -261,4 +255,4 @@ def gzip(compress_level: int = 5, mime_types: Any = ("text/html", "text/plain"),
             return
     if any(coding.value == "*" and coding.qvalue == 0 for coding in accepted):
         # Not raised: the hooks of this point would run again, and this one again find nothing.
-        cherrypy.HTTPError(406, "identity, gzip").set_response()
+        HTTPError(406, "identity, gzip").set_response()

@@ -2,66 +2,26 @@
 
 from __future__ import annotations
 
+import contextlib
 import email.header
 import functools
 import re
 import time
 import urllib.parse
 from email.utils import formatdate
-from http import HTTPStatus
-from http.server import BaseHTTPRequestHandler
 from typing import Any
 
-# Reason and message of each status, as Python has them; None stands for a status that is missing.
-response_codes: dict[int, tuple[str, str]] = dict(BaseHTTPRequestHandler.responses)
-response_codes[404] = ("Not Found", "Nothing matches the given URI")
-response_codes[500] = (
-    "Internal Server Error",
-    "The server encountered an unexpected condition which prevented it from fulfilling the request.",
-)
-response_codes[503] = (
-    "Service Unavailable",
-    "The server is currently unable to handle the request due to a temporary overloading or maintenance of the server.",
-)
+from kirsch_web.compat.cherrypy._cperror import HTTPError
+from kirsch_web.compat.cherrypy._status import response_codes as response_codes
+from kirsch_web.compat.cherrypy._status import valid_status as valid_status
 
 HTTPDate = functools.partial(formatdate, usegmt=True)
 """The date of a time in seconds since 1970, default now, as HTTP writes it."""
 
 
-def valid_status(status: Any) -> tuple[int, str, str]:
-    """Number, reason and message of a status such as 404, "404" or "404 Gone fishing".
-
-    None and an empty text mean 200. Raises ValueError where it is no number from 100 to 599.
-    """
-    if not status:
-        status = 200
-    if status == 200:
-        return _OK
-    if isinstance(status, HTTPStatus):
-        status = int(status)
-    code, reason = status, None
-    if isinstance(status, str):
-        code, _, reason = status.partition(" ")
-        reason = reason.strip() or None
-    try:
-        number = int(code)
-    except (TypeError, ValueError):
-        raise ValueError(f"Illegal response status from server ({code!r} is non-numeric).") from None
-    if not 100 <= number <= 599:
-        raise ValueError(f"Illegal response status from server ({code!r} is out of range).")
-    default, message = response_codes.get(number, ("", ""))
-    return number, default if reason is None else reason, message
-
-
-_OK = (200, "OK", response_codes[200][1])
-
-
 def urljoin(*atoms: str) -> str:
     """The URL path of parts joined by slashes, never empty."""
-    url = "/".join(each for each in atoms if each)
-    while "//" in url:
-        url = url.replace("//", "/")
-    return url or "/"
+    return re.sub("//+", "/", "/".join(filter(None, atoms))) or "/"
 
 
 def urljoin_bytes(*atoms: bytes) -> bytes:
@@ -148,8 +108,6 @@ class AcceptElement(HeaderElement):
         try:
             return float(str(value))
         except ValueError:
-            from kirsch_web.compat.cherrypy._cperror import HTTPError
-
             raise HTTPError(400, f"Malformed HTTP header: `{self!s}`") from None
 
     def __eq__(self, other: object) -> bool:
@@ -348,11 +306,9 @@ class HeaderMap(CaseInsensitiveDict):
     def encode(cls, text: str) -> bytes:
         """The bytes of a text: of the first encoding that has all its characters, else as RFC 2047 says."""
         for encoding in cls.encodings:
-            try:
+            with contextlib.suppress(UnicodeEncodeError):
                 return text.encode(encoding)
-            except UnicodeEncodeError:
-                continue
-        if cls.protocol == (1, 1) and cls.use_rfc_2047:
+        if cls.use_rfc_2047 and cls.protocol == (1, 1):
             from base64 import b64encode
 
             return b"=?utf-8?b?" + b64encode(text.encode()) + b"?="
@@ -367,10 +323,6 @@ _CONTROLS = bytes([*range(9), *range(10, 32), 127])
 
 class Host:
     """An address of a connection: ip, port and name."""
-
-    ip = "0.0.0.0"  # noqa: S104 - a default to show, nothing is bound to it
-    port = 80
-    name = "unknown.tld"
 
     def __init__(self, ip: str, port: int, name: str | None = None) -> None:
         self.ip = ip

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
-import kirsch_web.compat.cherrypy as cherrypy
 from kirsch_web.compat.cherrypy import _json as json
+from kirsch_web.compat.cherrypy._cperror import HTTPError
+from kirsch_web.compat.cherrypy._local import serving
 
 
 def json_processor(entity: Any) -> None:
     """Read a body as JSON into ``request.json``; 411 without a length, 400 where it is not JSON."""
     if not entity.headers.get("Content-Length", ""):
-        raise cherrypy.HTTPError(411)
-    with cherrypy.HTTPError.handle((ValueError, RecursionError), 400, "Invalid JSON document"):
-        cherrypy.serving.request.json = json.decode(entity.fp.read().decode("utf-8"))
+        raise HTTPError(411)
+    with HTTPError.handle((ValueError, RecursionError), 400, "Invalid JSON document"):
+        serving.request.json = json.decode(entity.fp.read().decode("utf-8"))
 
 
 def json_in(
@@ -21,13 +22,13 @@ def json_in(
     processor: Any = json_processor,
 ) -> None:  # fmt: skip
     """Read bodies of JSON into ``request.json``; with ``force``, other types are answered with 415."""
-    request = cherrypy.serving.request
+    request = serving.request
     names = [content_type] if isinstance(content_type, str) else content_type
     if force:
         request.body.processors.clear()
 
         def unsupported(_entity: Any = None) -> None:
-            raise cherrypy.HTTPError(415, f"Expected an entity of content type {', '.join(names)}")
+            raise HTTPError(415, f"Expected an entity of content type {', '.join(names)}")
 
         request.body.default_proc = unsupported
     for name in names:
@@ -36,16 +37,14 @@ def json_in(
 
 def json_handler(*args: Any, **kwargs: Any) -> Any:
     """The handler's result as JSON."""
-    value = cherrypy.serving.request._json_inner_handler(*args, **kwargs)
+    value = serving.request._json_inner_handler(*args, **kwargs)
     return json.encode(value)
 
 
 def json_out(content_type: str = "application/json", debug: bool = False, handler: Any = json_handler) -> None:
     """Turn what the handler returns into JSON."""
-    request = cherrypy.serving.request
-    if request.handler is None:
-        return
-    request._json_inner_handler = request.handler
-    request.handler = handler
-    if content_type is not None:
-        cherrypy.serving.response.headers["Content-Type"] = content_type
+    request = serving.request
+    if request.handler is not None:  # a tool has answered otherwise
+        request._json_inner_handler, request.handler = request.handler, handler
+        if content_type is not None:
+            serving.response.headers["Content-Type"] = content_type

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import builtins
 import configparser
+import contextlib
 import importlib
 import operator
 from typing import Any
@@ -67,16 +68,16 @@ def apply(handler: Any, values: dict[str, Any]) -> None:
 class Config(dict[str, Any]):
     """Configuration from a dictionary, a file or the name of one."""
 
-    defaults: dict[str, Any] = {}  # noqa: RUF012 - subclasses have their own
-    environments: dict[str, dict[str, Any]] = {}  # noqa: RUF012
     namespaces = NamespaceSet()
+    environments: dict[str, dict[str, Any]] = {}  # noqa: RUF012 - subclasses have their own
+    defaults: dict[str, Any] = {}  # noqa: RUF012
 
     def __init__(self, file: Any = None, **kwargs: Any) -> None:
+        super().__init__()
         self.reset()
-        if file is not None:
-            self.update(file)
-        if kwargs:
-            self.update(kwargs)
+        for given in (file, kwargs):
+            if given:
+                self.update(given)
 
     def reset(self) -> None:
         """Go back to the defaults."""
@@ -220,11 +221,8 @@ def _attribute(node: ast.Attribute) -> Any:
 def _name(name: str) -> Any:
     if name in ("globals", "locals"):
         return dict  # such as in __import__("module", globals(), locals(), [""])
-    try:
+    with contextlib.suppress(ImportError):
         return importlib.import_module(name)
-    except ImportError:
-        pass
-    try:
+    if hasattr(builtins, name):
         return getattr(builtins, name)
-    except AttributeError:
-        raise NameError(f"name {name!r} is neither a module nor a builtin") from None
+    raise NameError(f"name {name!r} is neither a module nor a builtin")

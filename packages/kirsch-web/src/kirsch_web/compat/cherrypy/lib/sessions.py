@@ -5,6 +5,7 @@ Waiting for a lock does not poll, and a file is replaced as a whole: neither rea
 
 from __future__ import annotations
 
+import abc
 import contextlib
 import datetime
 import os
@@ -13,46 +14,46 @@ import re
 import secrets
 import threading
 import time
+from collections.abc import MutableMapping
 from typing import Any
 
-import kirsch_web.compat.cherrypy as cherrypy
+from kirsch_web.compat.cherrypy import _globals
+from kirsch_web.compat.cherrypy._cperror import HTTPError
+from kirsch_web.compat.cherrypy._local import serving
 from kirsch_web.compat.cherrypy.lib import httputil, is_iterator
+from kirsch_web.compat.cherrypy.process.wspbus import bus
 
-missing = object()
 _ID = re.compile(r"[0-9a-f]{40}").fullmatch
 
 
-class Session:
+class Session(MutableMapping[str, Any]):
     """A dictionary that lasts from request to request. It is read when it is first used."""
 
-    _id: Any = None
-    id_observers: Any = None
+    # Options of the tool.
     timeout: float = 60
-    locked = False
-    loaded = False
-    clean_thread: Any = None
     clean_freq: float = 5
-    originalid: Any = None
-    missing = False
-    regenerated = False
     debug = False
+    # The state of this request's session.
+    _id: Any = None
+    originalid: Any = None
+    id_observers: Any = None
+    loaded = locked = missing = regenerated = False
+    finished = False
+    """Whether the end of the request has kept it, or will."""
+    # The thread of the class.
+    clean_thread: Any = None
 
     def __init__(self, id: Any = None, **kwargs: Any) -> None:
         self.id_observers = []
         self._data: dict[str, Any] = {}
         for name, value in kwargs.items():
             setattr(self, name, value)
-        self.originalid = id
-        self.missing = False
-        if id is None:
+        self.originalid = self.id = id
+        # An id that this server has not made could be another's to know.
+        if id is not None and not (_ID(id) and self._exists()):
+            self.missing, self._id = True, None
+        if self._id is None:
             self._regenerate()
-        else:
-            self.id = id
-            # An id that this server has not made could be another's to know.
-            if not _ID(id) or not self._exists():
-                self._id = None
-                self.missing = True
-                self._regenerate()
 
     @property
     def id(self) -> Any:
@@ -62,8 +63,9 @@ class Session:
     @id.setter
     def id(self, value: Any) -> None:
         self._id = value
-        for observer in self.id_observers:
-            observer(value)
+        if value is not None:
+            for observer in self.id_observers:
+                observer(value)
 
     @property
     def now(self) -> Any:
@@ -83,13 +85,16 @@ class Session:
         was_locked = self.locked
         if was_locked:
             self.release_lock()
-        self.id = None
-        while self.id is None:
-            self.id = self.generate_id()
-            if self._exists():
-                self.id = None
+        self.id = self._unused_id()
         if was_locked:
             self.acquire_lock()
+
+    def _unused_id(self) -> str:
+        while True:
+            self._id = self.generate_id()
+            if not self._exists():
+                found: str = self._id
+                return found
 
     def generate_id(self) -> str:
         """160 random bits, in hexadecimal."""
@@ -120,7 +125,7 @@ class Session:
             # One thread of a class cleans for all sessions; clean_freq is in minutes.
             from kirsch_web.compat.cherrypy.process.plugins import Monitor
 
-            thread = Monitor(cherrypy.engine, self.clean_up, self.clean_freq * 60, name="Session cleanup")
+            thread = Monitor(bus, self.clean_up, self.clean_freq * 60, name="Session cleanup")
             thread.subscribe()
             cls.clean_thread = thread
             thread.start()
@@ -131,25 +136,29 @@ class Session:
 
     # What a class of sessions implements.
 
+    @abc.abstractmethod
     def _exists(self) -> bool:
-        raise NotImplementedError
+        """Whether something is kept for the id."""
 
+    @abc.abstractmethod
     def _load(self) -> Any:
-        raise NotImplementedError
+        """The data and the time at which they expire; None where nothing is kept."""
 
+    @abc.abstractmethod
     def _save(self, expiration_time: Any) -> None:
-        raise NotImplementedError
+        """Keep the data until ``expiration_time``."""
 
+    @abc.abstractmethod
     def _delete(self) -> None:
-        raise NotImplementedError
+        """Forget what is kept for the id."""
 
+    @abc.abstractmethod
     def acquire_lock(self, path: Any = None) -> None:
         """Wait until no other request uses the session."""
-        raise NotImplementedError
 
+    @abc.abstractmethod
     def release_lock(self, path: Any = None) -> None:
-        """Let others use it."""
-        raise NotImplementedError
+        """Let other requests use it."""
 
     # A dictionary.
 
@@ -173,37 +182,8 @@ class Session:
     def __iter__(self) -> Any:
         return iter(self._loaded())
 
-    def get(self, key: str, default: Any = None) -> Any:
-        """The value, or ``default``."""
-        return self._loaded().get(key, default)
-
-    def pop(self, key: str, default: Any = missing) -> Any:
-        """Remove and return a value."""
-        return self._loaded().pop(key) if default is missing else self._loaded().pop(key, default)
-
-    def update(self, d: Any) -> None:
-        """Add values."""
-        self._loaded().update(d)
-
-    def setdefault(self, key: str, default: Any = None) -> Any:
-        """The value, which is set if it is missing."""
-        return self._loaded().setdefault(key, default)
-
-    def clear(self) -> None:
-        """Remove all values."""
-        self._loaded().clear()
-
-    def keys(self) -> Any:
-        """The names."""
-        return self._loaded().keys()
-
-    def items(self) -> Any:
-        """Names and values."""
-        return self._loaded().items()
-
-    def values(self) -> Any:
-        """The values."""
-        return self._loaded().values()
+    def __len__(self) -> int:
+        return len(self._loaded())
 
 
 def _now() -> datetime.datetime:
@@ -221,7 +201,7 @@ class RamSession(Session):
         for key, (_, expires) in list(self.cache.items()):
             if expires <= now:
                 self.cache.pop(key, None)
-        # A lock without a session that nobody holds is of no more use.
+        # A lock that no session needs any more, and that no request holds, is dropped.
         for key, lock in list(self.locks.items()):
             if key not in self.cache and lock.acquire(blocking=False):
                 self.locks.pop(key, None)
@@ -262,10 +242,10 @@ class FileSession(Session):
     The files are pickles: who can write to the directory can run code in this process. It belongs to this user alone.
     """
 
-    SESSION_PREFIX = "session-"
-    LOCK_SUFFIX = ".lock"
-    pickle_protocol = pickle.HIGHEST_PROTOCOL
     storage_path: Any = None
+    SESSION_PREFIX = "session-"
+    pickle_protocol = pickle.HIGHEST_PROTOCOL
+    LOCK_SUFFIX = ".lock"
     lock_timeout: Any = None
     _lock_file: Any = None
 
@@ -282,7 +262,7 @@ class FileSession(Session):
 
     def _path(self) -> str:
         if not _ID(self.id or ""):
-            raise cherrypy.HTTPError(400, "Invalid session id in cookie.")
+            raise HTTPError(400, "Invalid session id in cookie.")
         return f"{self.storage_path}{os.sep}{self.SESSION_PREFIX}{self.id}"
 
     _get_file_path = _path
@@ -381,13 +361,11 @@ def _lock_until(file: Any, limit: float) -> None:
             return
 
 
-class MemcachedSession(Session):
+class MemcachedSession:
     """Not here: sessions of several machines need a class of yours, or a store of kirsch_web's own sessions."""
 
-    servers: Any = ("localhost:11211",)
-
     def __init__(self, *_: Any, **__: Any) -> None:
-        raise NotImplementedError(
+        raise ValueError(
             "MemcachedSession is left out: use FileSession for one machine, or a subclass of "
             "kirsch_web.compat.cherrypy.lib.sessions.Session with _exists, _load, _save, _delete and a lock"
         )
@@ -395,13 +373,11 @@ class MemcachedSession(Session):
 
 def save() -> None:
     """Keep the session before the response is sent; a stream keeps it at its end."""
-    session = getattr(cherrypy.serving, "session", None)
-    if session is None:
+    session = getattr(serving, "session", None)
+    if session is None or session.finished:
         return
-    request, response = cherrypy.serving.request, cherrypy.serving.response
-    if hasattr(request, "_sessionsaved"):
-        return
-    request._sessionsaved = True
+    session.finished = True
+    request, response = serving.request, serving.response
     if response.stream:
         request.hooks.attach("on_end_request", session.save)
     else:
@@ -410,18 +386,15 @@ def save() -> None:
         session.save()
 
 
-save.failsafe = True  # type: ignore[attr-defined]
-
-
 def close() -> None:
     """Release the lock at the end of the request."""
-    session = getattr(cherrypy.serving, "session", None)
+    session = getattr(serving, "session", None)
     if session is not None and getattr(session, "locked", False):
         session.release_lock()
 
 
-close.failsafe = True  # type: ignore[attr-defined]
-close.priority = 90  # type: ignore[attr-defined]
+for _hook, _options in ((save, {"failsafe": True}), (close, {"failsafe": True, "priority": 90})):
+    vars(_hook).update(_options)
 
 
 def init(
@@ -448,10 +421,9 @@ def init(
         storage_class: see ``storage_type``.
         **kwargs: attributes of the session, such as ``storage_path``.
     """
-    request = cherrypy.serving.request
-    if hasattr(request, "_session_init_flag"):
-        return
-    request._session_init_flag = True
+    request = serving.request
+    if getattr(serving, "session", None) is not None:
+        return  # the tool is on under two names, or the handler called init() itself
     id = request.cookie[name].value if name in request.cookie else None
     if storage_class is None:
         kind = (storage_type or "ram").title()
@@ -461,18 +433,15 @@ def init(
     kwargs.pop("locking", None)
     kwargs["timeout"] = timeout
     kwargs["clean_freq"] = clean_freq
-    cherrypy.serving.session = session = storage_class(id, **kwargs)
+    serving.session = session = storage_class(id, **kwargs)
     session.debug = debug
 
     def update_cookie(value: Any) -> None:
         if value is not None:
-            cherrypy.serving.response.cookie[name] = value
+            serving.response.cookie[name] = value
 
     session.id_observers.append(update_cookie)
-    if not hasattr(cherrypy, "session"):
-        from kirsch_web.compat.cherrypy._local import Proxy
-
-        cherrypy.session = Proxy("session")
+    _globals.has_sessions = True
     set_response_cookie(
         path=path, path_header=path_header, name=name, timeout=timeout if persistent else None, domain=domain,
         secure=secure, httponly=httponly, samesite=samesite,
@@ -485,26 +454,20 @@ def set_response_cookie(
     persistent: bool = True,
 ) -> None:  # fmt: skip
     """Set the cookie of the current session; see :func:`init`."""
-    cookie = cherrypy.serving.response.cookie
-    cookie[name] = cherrypy.serving.session.id
-    cookie[name]["path"] = path or cherrypy.serving.request.headers.get(path_header or "") or "/"
+    cookie = serving.response.cookie
+    cookie[name] = serving.session.id
+    cookie[name]["path"] = path or serving.request.headers.get(path_header or "") or "/"
     if timeout and persistent:
         cookie[name]["max-age"] = int(timeout * 60)
         cookie[name]["expires"] = httputil.HTTPDate(time.time() + timeout * 60)
-    if domain is not None:
-        cookie[name]["domain"] = domain
-    if secure:
-        cookie[name]["secure"] = 1
-    if httponly:
-        cookie[name]["httponly"] = 1
-    if samesite:
-        cookie[name]["samesite"] = samesite
+    given = {"domain": domain, "samesite": samesite, "secure": int(secure), "httponly": int(httponly)}
+    cookie[name].update({attribute: value for attribute, value in given.items() if value})
 
 
 def expire() -> None:
     """Let the client forget the current session's cookie."""
-    request = cherrypy.serving.request
+    request = serving.request
     name = request.config.get("tools.sessions.name", "session_id")
-    cookie = cherrypy.serving.response.cookie
+    cookie = serving.response.cookie
     cookie[name]["expires"] = httputil.HTTPDate(time.time() - 365 * 86400)
     cookie[name].pop("max-age", None)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import mimetypes
 import os
-import platform
 import re
 import stat
 import urllib.parse
 from email.generator import _make_boundary as make_boundary  # type: ignore[attr-defined]
 from typing import Any
 
-import kirsch_web.compat.cherrypy as cherrypy
+from kirsch_web.compat.cherrypy._cperror import HTTPError, NotFound
+from kirsch_web.compat.cherrypy._local import serving
 from kirsch_web.compat.cherrypy.lib import cptools, file_generator_limited, httputil
 
 
@@ -50,13 +50,13 @@ def serve_file(
     path = os.fspath(path)
     if not os.path.isabs(path):
         raise ValueError(f"'{path}' is not an absolute path.")
-    response = cherrypy.serving.response
+    response = serving.response
     try:
         status = os.stat(path)
     except (OSError, ValueError):  # ValueError: a null byte
-        raise cherrypy.NotFound from None
+        raise NotFound from None
     if not stat.S_ISREG(status.st_mode):
-        raise cherrypy.NotFound
+        raise NotFound
     response.headers["Last-Modified"] = httputil.HTTPDate(status.st_mtime)
     cptools.validate_since()
     if content_type is None:
@@ -74,7 +74,7 @@ def serve_fileobj(
     debug: bool = False,
 ) -> Any:  # fmt: skip
     """Make an open file the response, from its position on. The arguments are those of :func:`serve_file`."""
-    response = cherrypy.serving.response
+    response = serving.response
     length: int | None
     try:
         status = os.fstat(fileobj.fileno())
@@ -98,26 +98,23 @@ def serve_fileobj(
 
 def _serve_fileobj(fileobj: Any, content_type: str, content_length: int | None) -> Any:
     """Make the file, or the ranges that are asked for, the body."""
-    request, response = cherrypy.serving.request, cherrypy.serving.response
-    if request.protocol < (1, 1) or content_length is None or request.method not in ("GET", "HEAD"):
-        if content_length is not None:
-            response.headers["Content-Length"] = content_length
+    request, response = serving.request, serving.response
+    headers = response.headers
+    ranges = None
+    if content_length is not None:
+        if request.protocol >= (1, 1) and request.method in ("GET", "HEAD"):
+            headers["Accept-Ranges"] = "bytes"
+            unless = request.headers.get("If-Range")
+            if not unless or unless in (headers.get("ETag"), headers.get("Last-Modified")):
+                ranges = httputil.get_ranges(request.headers.get("Range"), content_length)
+        headers["Content-Length"] = content_length
+    if ranges is None:
         response.body = fileobj
         return response.body
-    response.headers["Accept-Ranges"] = "bytes"
-    asked = request.headers.get("Range")
-    unless = request.headers.get("If-Range")
-    if unless and unless not in (response.headers.get("ETag"), response.headers.get("Last-Modified")):
-        asked = None
-    ranges = httputil.get_ranges(asked, content_length)
-    if ranges == []:
-        response.headers["Content-Range"] = f"bytes */{content_length}"
-        fileobj.close()
-        raise cherrypy.HTTPError(416, "Invalid Range (first-byte-pos greater than Content-Length)")
     if not ranges:
-        response.headers["Content-Length"] = content_length
-        response.body = fileobj
-        return response.body
+        fileobj.close()
+        headers["Content-Range"] = f"bytes */{content_length}"
+        raise HTTPError(416, "Invalid Range (first-byte-pos greater than Content-Length)")
     response.status = "206 Partial Content"
     if len(ranges) == 1:
         start, stop = ranges[0]
@@ -162,7 +159,7 @@ def serve_download(path: str, name: str | None = None) -> Any:
 def _attempt(filename: str, content_types: dict[str, str] | None) -> bool:
     try:
         serve_file(filename, _content_type(filename, content_types) if content_types else None)
-    except cherrypy.NotFound:
+    except NotFound:
         return False
     return True
 
@@ -182,7 +179,7 @@ def staticdir(
         index: the file that stands for a directory.
         debug: unused.
     """
-    request = cherrypy.serving.request
+    request = serving.request
     if request.method not in ("GET", "HEAD"):
         return False
     if match and not re.search(match, request.path_info):
@@ -192,13 +189,9 @@ def staticdir(
         if not root:
             raise ValueError("Static dir requires an absolute dir (or root).")
         directory = os.path.join(os.fspath(root), directory)
-    if section == "global":
-        section = "/"
-    section = section.rstrip("\\/")
-    branch = request.path_info[len(section) + 1 :]
-    branch = urllib.parse.unquote(branch.lstrip("\\/"))
-    if platform.system() == "Windows":
-        branch = branch.replace("/", "\\")
+    above = "" if section == "global" else section.rstrip("/\\")
+    branch = urllib.parse.unquote(request.path_info[len(above) + 1 :].lstrip("/\\"))
+    branch = branch.replace("/", os.sep)
     if "\0" in branch:
         return False
     filename = os.path.join(directory, branch)
@@ -206,7 +199,7 @@ def staticdir(
     inside = os.path.normpath(directory)
     found = os.path.normpath(filename)
     if found != inside and not found.startswith(inside.rstrip(os.sep) + os.sep):
-        raise cherrypy.HTTPError(403)
+        raise HTTPError(403)
     if _attempt(filename, content_types):
         return True
     if index and _attempt(os.path.join(filename, index), content_types):
@@ -219,7 +212,7 @@ def staticfile(
     filename: Any, root: Any = None, match: str = "", content_types: Any = None, debug: bool = False
 ) -> bool:
     """Serve one file; the arguments are those of :func:`staticdir`."""
-    request = cherrypy.serving.request
+    request = serving.request
     if request.method not in ("GET", "HEAD"):
         return False
     if match and not re.search(match, request.path_info):

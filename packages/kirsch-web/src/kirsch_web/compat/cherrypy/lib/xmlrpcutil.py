@@ -5,16 +5,17 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-import kirsch_web.compat.cherrypy as cherrypy
+from kirsch_web.compat.cherrypy._cperror import HTTPError
+from kirsch_web.compat.cherrypy._local import serving
 
 
 def process_body() -> tuple[Any, str]:
     """Parameters and method of the request's body; a method that does not exist where it is no XML-RPC."""
     import xmlrpc.client
 
-    data = cherrypy.request.body.read()
+    data = serving.request.body.read()
     if b"<!DOCTYPE" in data or b"<!ENTITY" in data:
-        raise cherrypy.HTTPError(400, "An XML-RPC body has no document type.")
+        raise HTTPError(400, "An XML-RPC body has no document type.")
     try:
         params, method = xmlrpc.client.loads(data)
     except Exception:  # noqa: BLE001 - the parser raises many kinds
@@ -30,7 +31,7 @@ def patched_path(path: str) -> str:
 
 
 def _set_response(body: str) -> None:
-    response = cherrypy.response
+    response = serving.response
     response.status = "200 OK"
     response.body = data = body.encode("utf-8")
     response.headers["Content-Type"] = "text/xml"

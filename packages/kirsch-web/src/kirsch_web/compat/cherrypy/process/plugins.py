@@ -20,19 +20,16 @@ class SimplePlugin:
         self.bus = bus
 
     def _channels(self) -> Any:
-        for channel in self.bus.listeners:
-            method = getattr(self, channel, None)
-            if method is not None:
-                yield channel, method
+        return [(channel, getattr(self, channel)) for channel in self.bus.listeners if hasattr(self, channel)]
 
     def subscribe(self) -> None:
         """Subscribe the methods."""
-        for channel, method in list(self._channels()):
+        for channel, method in self._channels():
             self.bus.subscribe(channel, method)
 
     def unsubscribe(self) -> None:
         """Unsubscribe them."""
-        for channel, method in list(self._channels()):
+        for channel, method in self._channels():
             self.bus.unsubscribe(channel, method)
 
 
@@ -84,11 +81,9 @@ class BackgroundTask(threading.Thread):
 
     def __init__(self, interval: float, function: Any, args: Any = (), kwargs: Any = None, bus: Any = None) -> None:
         super().__init__(daemon=True)
-        self.interval = interval
-        self.function = function
-        self.args = args
-        self.kwargs = kwargs or {}
         self.bus = bus
+        self.function, self.args, self.kwargs = function, args, kwargs or {}
+        self.interval = interval
         self._cancelled = threading.Event()
 
     def cancel(self) -> None:
@@ -100,8 +95,8 @@ class BackgroundTask(threading.Thread):
             try:
                 self.function(*self.args, **self.kwargs)
             except Exception:
-                if self.bus:
-                    self.bus.log(f"Error in background task thread function {self.function!r}.", 40, traceback=True)
+                if self.bus is not None:
+                    self.bus.log(f"The background task {self.function!r} failed and ends", 40, traceback=True)
                 raise
 
 
@@ -111,9 +106,9 @@ PerpetualTimer = BackgroundTask
 class Monitor(SimplePlugin):
     """Calls a function every ``frequency`` seconds while the bus is started."""
 
-    callback: Any = None
-    frequency: float = 60
     thread: Any = None
+    frequency: float = 60
+    callback: Any = None
 
     def __init__(self, bus: Any, callback: Any, frequency: float = 60, name: str | None = None) -> None:
         super().__init__(bus)
@@ -204,7 +199,7 @@ class PIDFile(SimplePlugin):
 def _left_out(name: str, instead: str) -> Any:
     class Absent(SimplePlugin):
         def __init__(self, bus: Any, *_: Any, **__: Any) -> None:
-            raise NotImplementedError(f"{name} is left out: {instead}")
+            raise ValueError(f"{name} is left out: {instead}")
 
     Absent.__name__ = Absent.__qualname__ = name
     return Absent

@@ -12,12 +12,11 @@ class ServerAdapter:
     bind_addr: Any = None
 
     def __init__(self, bus: Any, httpserver: Any = None, bind_addr: Any = None) -> None:
-        self.bus = bus
-        self.httpserver = httpserver
-        if bind_addr is not None:
-            self.bind_addr = bind_addr
+        self.bus, self.httpserver = bus, httpserver
         self.interrupt: BaseException | None = None
         self.running = False
+        if bind_addr is not None:
+            self.bind_addr = bind_addr
         self._thread: threading.Thread | None = None
 
     def subscribe(self) -> None:
@@ -43,10 +42,9 @@ class ServerAdapter:
         if self.running:
             self.bus.log(f"Already serving on {self.description}")
             return
-        self.interrupt = None
-        if not self.httpserver:
-            raise ValueError("No HTTP server has been created.")
-        server = self.httpserver
+        server, self.interrupt = self.httpserver, None
+        if not server:
+            raise ValueError("there is no HTTP server to start")
         if hasattr(server, "prepare"):
             server.prepare()  # what cannot be bound fails here, in the caller's thread
         self._thread = threading.Thread(target=self._serve, args=(server,), name=f"HTTPServer {type(server).__name__}")
@@ -60,16 +58,14 @@ class ServerAdapter:
     def _serve(self, server: Any) -> None:
         try:
             (server.serve if hasattr(server, "prepare") else server.start)()
-        except KeyboardInterrupt:
-            self.bus.log("<Ctrl-C> hit: shutting down HTTP server")
-            self.bus.exit()
-        except SystemExit as error:
-            self.interrupt = error
-            self.bus.exit()
-            raise
         except BaseException as error:
+            if isinstance(error, KeyboardInterrupt):
+                self.bus.log("Ctrl-C: the HTTP server stops")
+                self.bus.exit()
+                return
             self.interrupt = error
-            self.bus.log("Error in HTTP server: shutting down", traceback=True, level=40)
+            if not isinstance(error, SystemExit):
+                self.bus.log("The HTTP server failed and stops", traceback=True, level=40)
             self.bus.exit()
             raise
 

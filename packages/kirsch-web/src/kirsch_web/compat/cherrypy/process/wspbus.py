@@ -5,6 +5,7 @@ Processes, workers and reloading are the server's. The bus keeps what programs h
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 import threading
@@ -85,9 +86,7 @@ class Bus:
             return lambda target: self.subscribe(channel, target, priority) or target
         with self._changed:
             present = self.listeners.get(channel, [])
-            if priority is None:
-                priority = getattr(callback, "priority", 50)
-            self._priorities[channel, callback] = priority
+            self._priorities[channel, callback] = getattr(callback, "priority", 50) if priority is None else priority
             # A new list: publish() reads without the lock.
             kept = [each for each in present if each != callback] + [callback]
             self.listeners[channel] = sorted(kept, key=lambda each: self._priorities[channel, each])
@@ -114,12 +113,10 @@ class Bus:
         for listener in listeners:
             try:
                 output.append(listener(*args, **kwargs))
-            except KeyboardInterrupt:
-                raise
-            except SystemExit as error:
-                # One that failed before must not leave with the status of success.
-                if failures and error.code == 0:
-                    error.code = 1
+            except (KeyboardInterrupt, SystemExit) as stop:
+                # A process in which a callback failed must not end with the status of success.
+                if failures and getattr(stop, "code", None) == 0:
+                    stop.code = 1  # type: ignore[union-attr]
                 raise
             except BaseException:  # noqa: BLE001 - it is raised with the others
                 failures.handle_exception()
@@ -139,31 +136,27 @@ class Bus:
         import atexit
 
         atexit.register(self._clean_exit)
-        self._become(states.STARTING)
-        self.log("Bus STARTING")
         try:
-            self.publish("start")
-            self._become(states.STARTED)
-            self.log("Bus STARTED")
+            self._change(states.STARTING, "start", states.STARTED)
         except (KeyboardInterrupt, SystemExit):
             raise
-        except BaseException:  # noqa: BLE001 - whatever it is, the process has to end
-            self.log("Shutting down due to error in start listener:", level=40, traceback=True)
-            failure = sys.exc_info()[1]
-            try:
+        except BaseException:
+            self.log("A callback of the channel start failed: the bus exits", level=40, traceback=True)
+            with contextlib.suppress(Exception):  # each is logged, and the first one is raised
                 self.exit()
-            except Exception:  # noqa: BLE001, S110 - each was logged, and the first one is raised
-                pass
-            assert failure is not None
-            raise failure from None
+            raise
+
+    def _change(self, meanwhile: Any, channel: str, then: Any) -> None:
+        """Go to a state, publish a channel, and go to the next state."""
+        self._become(meanwhile)
+        self.log(f"Bus {meanwhile.name}")
+        self.publish(channel)
+        self._become(then)
+        self.log(f"Bus {then.name}")
 
     def stop(self) -> None:
         """Stop: publish ``stop``."""
-        self._become(states.STOPPING)
-        self.log("Bus STOPPING")
-        self.publish("stop")
-        self._become(states.STOPPED)
-        self.log("Bus STOPPED")
+        self._change(states.STOPPING, "stop", states.STOPPED)
 
     def exit(self) -> None:
         """Stop, and let :meth:`block` return."""
@@ -195,13 +188,11 @@ class Bus:
         """Wait until the bus exits, publishing ``main`` meanwhile; Ctrl-C exits it. The main thread calls it."""
         try:
             self.wait(states.EXITING, interval=interval, channel="main")
-        except (KeyboardInterrupt, OSError):
-            self.log("Keyboard Interrupt: shutting down bus")
+        except (KeyboardInterrupt, OSError, SystemExit) as stop:
+            self.log(f"{type(stop).__name__}: the bus exits")
             self.exit()
-        except SystemExit:
-            self.log("SystemExit raised: shutting down bus")
-            self.exit()
-            raise
+            if isinstance(stop, SystemExit):
+                raise
         for thread in threading.enumerate():
             if thread is not threading.current_thread() and not thread.daemon and thread is not threading.main_thread():
                 self.log(f"Waiting for thread {thread.name}.")
@@ -233,9 +224,8 @@ class Bus:
 
     def log(self, msg: str = "", level: int = 20, traceback: bool = False) -> None:
         """Publish a message, with the traceback of the current exception if asked."""
-        if traceback:
-            msg += "\n" + "".join(_traceback.format_exception(*sys.exc_info()))
-        self.publish("log", msg, level)
+        trace = f"\n{_traceback.format_exc()}" if traceback else ""
+        self.publish("log", msg + trace, level)
 
     def _clean_exit(self) -> None:
         if self.state is not states.EXITING and self.state is not states.STOPPED:

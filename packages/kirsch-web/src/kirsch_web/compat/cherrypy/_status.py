@@ -1,0 +1,40 @@
+"""Statuses: what a number means, and what a program may write for one."""
+
+from __future__ import annotations
+
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler
+from typing import Any
+
+# Reason and message of each status, as Python has them; None stands for a status that is missing.
+response_codes: dict[int, tuple[str, str]] = dict(BaseHTTPRequestHandler.responses)
+response_codes[404] = ("Not Found", "Nothing matches the given URI")
+response_codes[500] = (
+    "Internal Server Error",
+    "The server encountered an unexpected condition which prevented it from fulfilling the request.",
+)
+response_codes[503] = (
+    "Service Unavailable",
+    "The server is currently unable to handle the request due to a temporary overloading or maintenance of the server.",
+)
+
+
+def valid_status(status: Any) -> tuple[int, str, str]:
+    """Number, reason and message of a status such as 404, "404" or "404 Gone fishing".
+
+    None and an empty text mean 200. Raises ValueError where it is no number from 100 to 599.
+    """
+    if status == 200 or not status:
+        return _OK
+    given, _, own_reason = status.partition(" ") if isinstance(status, str) else (status, "", "")
+    try:
+        number = int(given)
+    except (TypeError, ValueError):
+        raise ValueError(f"Illegal response status from server ({given!r} is non-numeric).") from None
+    if number not in range(100, 600):
+        raise ValueError(f"Illegal response status from server ({given!r} is out of range).")
+    reason, message = response_codes.get(number, ("", ""))
+    return number, own_reason.strip() or reason, message
+
+
+_OK = (200, "OK", response_codes[HTTPStatus.OK][1])
