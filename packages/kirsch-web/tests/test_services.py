@@ -640,3 +640,56 @@ def test_a_stream_of_events_is_closed_with_the_response() -> None:
     next(iterator)
     body.close()
     assert closed == [True]
+
+
+def test_json_tools_read_json_before_the_handler_and_write_what_it_returns() -> None:
+    class Root:
+        @web.post
+        def echo(self, *, request: web.Request) -> object:
+            return request.json()
+
+        @web.post(status=201)
+        def made(self) -> str:
+            return "text"
+
+        @web.delete
+        def gone(self) -> None:
+            return None
+
+        def own(self) -> web.Response:
+            return web.text("plain")
+
+    client = Client(web.App(Root(), {"tools.json_in.on": True, "tools.json_out.on": True}))
+    reply = client.post("/echo", json="a text")
+    assert (reply.status, reply.headers["Content-Type"], reply.json()) == (200, "application/json", "a text")
+    assert reply.headers["X-Content-Type-Options"] == "nosniff"
+    made = client.post("/made", json=None, body=b"{}", headers={"Content-Type": "application/json"})
+    assert (made.status, made.json()) == (201, "text")
+    assert client.post("/made", form={"a": "1"}).status == 415
+    assert client.post("/made").status == 415
+    broken = client.post("/made", body=b"{", headers={"Content-Type": "application/json"})
+    assert broken.status == 400
+    assert client.request("DELETE", "/gone").json() is None
+    assert client.get("/own").text == "plain"
+
+
+def test_json_out_has_a_type_and_refuses_one_that_is_no_json() -> None:
+    found = pages("json_out", **{"tools.json_out.type": "application/vnd.shop+json"}).get("/")
+    assert found.headers["Content-Type"] == "application/vnd.shop+json"
+    with pytest.raises(web.ConfigError, match="no media type of JSON"):
+        pages("json_out", **{"tools.json_out.type": "text/html"})
+
+
+def test_form_in_refuses_what_is_no_form_before_the_handler() -> None:
+    class Root:
+        @web.post
+        def add(self, *, request: web.Request) -> str:
+            return request.form.get("title")
+
+    client = Client(web.App(Root(), {"tools.form_in.on": True}))
+    assert client.post("/add", form={"title": "Emma"}).text == "Emma"
+    assert client.post("/add", form={"title": "Emma"}, files={"cover": ("a.png", b"x")}).text == "Emma"
+    assert client.post("/add", json={"title": "Emma"}).status == 415
+    assert (
+        client.post("/add", body=b"%ff=1", headers={"Content-Type": "application/x-www-form-urlencoded"}).status == 400
+    )

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from types import FunctionType, MethodType
 
-from kirsch_web import configuration, publishing
+from kirsch_web import publishing
 from kirsch_web.errors import (
     ConfigError,
     Finished,
@@ -16,7 +16,6 @@ from kirsch_web.errors import (
     InternalRedirect,
     status_line,
 )
-from kirsch_web.plan import Settings
 from kirsch_web.request import NOTHING, Request, current, reset_current, set_current
 from kirsch_web.response import HTML, NO_CONTENT, FileBody, Response, encode_json
 from kirsch_web.streams import Ending, Stream
@@ -28,7 +27,7 @@ if TYPE_CHECKING:
 
     from kirsch_web.configuration import Layer
     from kirsch_web.hooks import Tool
-    from kirsch_web.plan import Endpoint, Plan
+    from kirsch_web.plan import Endpoint, Plan, Settings
 
     StartResponse = Callable[..., Any]
 
@@ -73,6 +72,7 @@ class App:
         dispatch: Any = None,
         namespaces: Iterable[str] = (),
     ) -> None:
+        from kirsch_web import configuration
         from kirsch_web.builtin import BuiltinTools
 
         self.root = root
@@ -138,6 +138,8 @@ class App:
     def _check(self, layer: Layer) -> bool:
         checked = self._checked.get(id(layer))
         if checked is None:
+            from kirsch_web import configuration
+
             found = list(configuration.mistakes(layer, self.tools, self.namespaces))
             for name, tool in self._switched_on(layer, found):
                 options = {**tool.defaults, **_options(layer.values, name)}
@@ -164,7 +166,11 @@ class App:
             values = publishing.config_of(thing)
             name = getattr(thing, "__qualname__", thing) if is_function else key.__qualname__
             origin = f"{name}'s decorator" if is_function else f"class {name}"
-            layer = configuration.Layer(values, origin) if values else None
+            layer = None
+            if values:
+                from kirsch_web.configuration import Layer
+
+                layer = Layer(values, origin)
             _keep(self._layers, key, layer)
             return layer
 
@@ -173,6 +179,8 @@ class App:
         key = tuple(map(id, layers))
         found = self._settings.get(key)
         if found is None:
+            from kirsch_web.plan import Settings
+
             found = Settings(self, tuple(layer for layer in layers if self._check(layer)))
             if len(found.layers) == len(layers):  # else their ids may be those of others later
                 _keep(self._settings, key, found)

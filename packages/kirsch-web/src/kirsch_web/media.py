@@ -1,0 +1,89 @@
+"""Tools for the media types of bodies: ``json_in``, ``form_in`` and ``json_out``."""
+
+from __future__ import annotations
+
+from kirsch_web import bodies
+from kirsch_web.fields import media_type
+from kirsch_web.hooks import Hook, Tool
+from kirsch_web.publishing import WITH_BODY
+from kirsch_web.response import JSON, Response, encode_json
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+    from typing import Any
+
+    from kirsch_web.interfaces import Application
+    from kirsch_web.request import Request
+
+
+def _brings_body(request: Request) -> bool:
+    """Whether the body has to be looked at: DELETE may come without one, and other methods have none."""
+    method = request.method
+    return method in WITH_BODY and (method != "DELETE" or bodies.length_of(request.environ) != 0)
+
+
+class JsonInTool(Tool):
+    """The tool ``json_in``: a body is JSON. It is read before the handler runs, and ``request.json()`` is its value.
+
+    Another media type is answered with 415, and what is no JSON with 400.
+    """
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__("before_request_body", _read_json, "json_in", priority=30, **options)
+
+
+def _read_json(request: Request) -> None:
+    if _brings_body(request):
+        request.json()
+
+
+class FormInTool(Tool):
+    """The tool ``form_in``: a body is a form. It is read before the handler runs, and is ``request.form``.
+
+    Another media type is answered with 415, and a form that breaks its grammar with 400.
+    """
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__("before_request_body", _read_form, "form_in", priority=30, **options)
+
+
+def _read_form(request: Request) -> None:
+    if _brings_body(request):
+        assert request.form is not None
+
+
+class JsonOutTool(Tool):
+    """The tool ``json_out``: what the handler returns becomes JSON, text and None too; a Response stays as it is.
+
+    The option ``type`` is another media type of JSON, such as ``application/vnd.shop+json``.
+    """
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__("before_handler", None, "json_out", priority=30, **options)
+
+    def option_types(self) -> dict[str, Any]:
+        return {"type": str}
+
+    def check(self, options: Mapping[str, Any]) -> Iterable[str]:
+        kind = options.get("type", JSON)
+        if not (isinstance(kind, str) and bodies.is_json(media_type(kind)[0])):
+            yield f"type {kind!r} is no media type of JSON, such as application/json or application/vnd.shop+json"
+
+    def hooks(self, options: Mapping[str, Any], app: Application) -> Iterable[Hook]:  # noqa: ARG002 - as Tool has it
+        kind = options.get("type", JSON)
+
+        def wrap(request: Request) -> None:
+            handler = request.handler
+            if handler is None:
+                return
+
+            def call() -> object:
+                result = handler()
+                if isinstance(result, Response):
+                    return result
+                return Response(encode_json(result), request.response.status, type=kind)
+
+            request.handler = call
+
+        yield Hook(self.point, wrap, priority=self.priority, name=self.name)
