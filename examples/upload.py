@@ -2,7 +2,7 @@
 ``curl -T somefile http://127.0.0.1:8000/``.
 
 The body has arrived whole before the application is called, in memory or in an unlinked temporary file, so a slow
-client holds nobody up, and reading in pieces keeps the application small, however large the file is.
+client does not delay others, and reading in pieces keeps the application small, however large the file is.
 """
 
 import hashlib

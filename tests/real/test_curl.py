@@ -59,7 +59,7 @@ class Curl:
         """Run curl, which must succeed: an answer that breaks HTTP is an error to it, a 4xx is not."""
         figures = "code=%{http_code} connects=%{num_connects} sent=%{size_upload}"
         run = subprocess.run(
-            # Without --disable it reads the settings of whoever runs the tests.
+            # Without --disable it reads the settings of the user who runs the tests.
             [
                 *(self.program, "--disable", "--noproxy", "*", "--verbose", "--silent", "--show-error"),
                 *("--no-http0.9", "--max-time", "30", "--write-out", "%{stderr}figures: " + figures + "\\n"),

@@ -34,7 +34,7 @@ PACK_BYTES = 3 * 1024 * 1024
 
 
 class Git:
-    """git as nobody in particular, with no settings but those given here, and a trace of all its HTTP."""
+    """git as no particular user, with no settings but those given here, and a trace of all its HTTP."""
 
     def __init__(self, program: str, home: Path) -> None:
         self.program = program

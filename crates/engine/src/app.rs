@@ -14,7 +14,7 @@ pub enum Progress<R> {
     Done,
     /// The peer reads slower than the application writes ([`Reply::is_full`]): go on when it has caught up.
     Blocked(R),
-    /// There is more, and others wait: go on in the next turn.
+    /// There is more, and others wait: go on in the next poll.
     Yield(R),
     /// It broke off after its head had left; the peer has to see the cut.
     Cut,
@@ -76,7 +76,7 @@ pub enum AcceptPause {
     Failed(std::io::Error),
 }
 
-/// What somebody should be told.
+/// An event for the operator's log or counters.
 #[derive(Debug)]
 pub enum Report {
     /// Accepting pauses until a connection has closed.
@@ -120,7 +120,7 @@ pub(crate) type RequestOf<A> = <<A as App>::Protocol as Protocol>::Request;
 /// What writes a response.
 pub(crate) type SenderOf<A> = <<A as App>::Protocol as Protocol>::Sender;
 
-/// What the application has to do, which the engine leaves to whoever turns it: it may take its time.
+/// What the application has to do. It may take long, so the engine returns it to the polling thread.
 pub enum Work<A: App> {
     /// A request to be answered.
     Call(Ticket, A::Request),
@@ -150,7 +150,7 @@ pub trait App: Sized {
     /// Body bytes that the engine may keep until the peer has taken them. A thread of the engine may read them; it
     /// drops none.
     type Chunk: AsRef<[u8]> + Send + 'static;
-    /// Whoever waits in the middle of a call.
+    /// Names a thread or greenlet that waits in the middle of a call.
     type Waiter;
 
     /// A peer has connected.
@@ -162,7 +162,7 @@ pub trait App: Sized {
     /// The request's body is here as a whole. Not called for a request without one, nor where bodies are not buffered.
     fn receive(&mut self, request: &mut Self::Request, body: Body<'_>);
 
-    /// The request is whole and has to wait for somebody to call the application.
+    /// The request is whole, and waits until a thread is free to call the application.
     fn queued(&mut self, request: &mut Self::Request) {
         let _ = request;
     }

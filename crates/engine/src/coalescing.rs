@@ -2,9 +2,9 @@
 //!
 //! An application that produces its response in small parts, one soon after the other, would cost a system call for
 //! each; so would pipelined requests. What is composed is therefore held while the application works on the next part.
-//! But no part may be held back for as long as that takes (PEP 3333, "Buffering and Streaming"): somebody calls
-//! [`Engine::tick`](crate::Engine::tick) every [`TICK`] while anything is held, and what nobody has touched since the
-//! tick before is sent.
+//! But no part may be held back for as long as that takes (PEP 3333, "Buffering and Streaming"): the ticker thread
+//! calls [`Engine::tick`](crate::Engine::tick) every [`TICK`] while output is deferred, and what was not touched since
+//! the tick before is sent.
 
 use std::time::Duration;
 

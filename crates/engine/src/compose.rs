@@ -22,7 +22,7 @@ pub(crate) struct Composer<C> {
     sent: usize,
     /// Sending has failed: the peer is gone.
     pub(crate) failed: bool,
-    /// Held back until the tick after this one, if nobody sends it before.
+    /// Held back until the tick after this one, if nothing sends it before.
     pub(crate) deferred: Option<u64>,
 }
 

@@ -26,7 +26,7 @@ pub struct Config {
     /// Requests that one connection may have under way at a time, where its protocol has more than one.
     pub exchanges: usize,
     /// At the bound, close the connection that has waited longest for its client to send, and accept. For servers whose
-    /// clients say what they want at once, so that those who say nothing keep nobody out.
+    /// clients say what they want at once, so that silent ones keep no other client out.
     pub evicts_silent: bool,
     /// Engines that share the process's limit on descriptors, this one included.
     pub engines: usize,
@@ -50,7 +50,7 @@ pub struct Config {
     pub body_memory_total: BodyMemory,
     /// Whether a request is handed out only when its body is here as a whole.
     pub buffer_bodies: bool,
-    /// Requests that may wait for somebody to call the application. While as many do, no further one is read; those
+    /// Requests that may wait for a thread to call the application. While as many do, no further one is read; those
     /// whose bodies were under way, or that came behind an answer on their connection, may still join them.
     pub queue: usize,
     /// How long a request may wait so.
@@ -62,7 +62,7 @@ pub struct Config {
     pub health_path: String,
     /// Requests that the engine answers with files.
     pub static_files: Option<Arc<StaticFiles>>,
-    /// For so long somebody may hold up everything before the server counts as stalled; `None` for ever.
+    /// How long no thread may poll, while connections wait, before the server counts as stalled; `None`: forever.
     pub stalled_after: Option<Duration>,
 }
 
@@ -103,16 +103,15 @@ pub(crate) const WRITE_BUFFER: usize = 128 << 10;
 /// Body parts up to this size are copied behind the head; larger ones are gathered from where they lie. The copy of a
 /// few KiB costs about as much as one more element of a gathered send.
 pub(crate) const COPY_AT_MOST: usize = 4 << 10;
-/// Requests of one connection that are answered one after the other before others get their turn, however many its peer
+/// Requests of one connection that are answered one after the other before others are handled, however many its peer
 /// has sent at once.
 pub(crate) const CALLS_PER_ROUND: usize = 64;
-/// Connections accepted from one listener in a turn.
+/// Connections accepted from one listener in a poll.
 pub(crate) const ACCEPTS_PER_POLL: usize = 64;
 /// So many bytes are read at a time of a connection that has to wait, to see whether it is a health check. They hold an
 /// ordinary check as a whole.
 pub(crate) const GLANCE: usize = 1 << 10;
-/// For so long somebody must have waited in vain at a listener before a thread that does not turn the engine accepts
-/// there: where other processes accept from the same one, they have had their chance.
+/// How long a connection must have waited at a listener before the watchdog accepts there: where other processes accept from the same one, they have had their chance.
 pub(crate) const WATCHDOG_AFTER: Duration = Duration::from_millis(180);
 /// Connections that it accepts from one listener at a time.
 pub(crate) const WATCHDOG_ACCEPTS: usize = 128;
@@ -128,7 +127,7 @@ pub(crate) const ACCEPT_PAUSE: Duration = Duration::from_millis(200);
 /// After this long without a request a connection gives back what it keeps for speed.
 pub(crate) const IDLE_AFTER: Duration = Duration::from_secs(1);
 /// How long connections stay open once the engine stops on which no request is, or not even a whole head: one may be on
-/// its way to us. It is this, unless somebody knows better ([`Engine::stop`](crate::Engine::stop)).
+/// its way to us. The default of [`Engine::stop`](crate::Engine::stop)'s callers.
 pub const STOP_GRACE: Duration = Duration::from_millis(500);
 /// Body bytes that are read ahead of an application that takes a body as it arrives.
 pub(crate) const READ_AHEAD: usize = 64 << 10;

@@ -85,7 +85,7 @@ pub(crate) struct EngineContext<A: App> {
     pub(crate) brief_in_a_row: u32,
     /// Counts how often there was nothing more to do.
     pub(crate) round: u64,
-    /// Follows the stages of requests, where somebody wants to know where their time goes.
+    /// Times the stages of requests, while a profile is taken.
     pub(crate) observer: Option<Box<Stages>>,
     /// Answers what asks for the server's health.
     pub(crate) responder: HealthResponder,

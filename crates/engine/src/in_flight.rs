@@ -24,7 +24,7 @@ pub(crate) struct InFlight<S> {
 /// How soon after each other an application's parts come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Pace {
-    /// The first part has not left: it leaves at once, for whoever waits to see something. Where the response before
+    /// The first part has not left: it leaves at once, for the client that waits for it. Where the response before
     /// was fast throughout, this one is taken to be fast from its first part on.
     First,
     /// So far each came within a tick of the one before, so they are collected.

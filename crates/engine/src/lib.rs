@@ -1,35 +1,35 @@
 //! What the operating system gives: sockets, readiness, time limits, files; and threads that share it. No Python type
 //! appears here.
 //!
-//! # Turned, not running
+//! # Polled, not running
 //!
-//! An [`Engine`] does nothing by itself. Whoever turns it waits for its [`Poller`], tells it what became ready
-//! ([`Engine::notice`]), and calls [`Engine::poll`], which does what there is to do and comes back: with [`Work`] for
-//! the application, or with nothing. The poller is a file descriptor, itself pollable, so any loop can host the engine.
+//! An [`Engine`] does nothing by itself. The polling thread waits for its [`Poller`], reports what became ready
+//! ([`Engine::notice`]), and calls [`Engine::poll`], which does what is ready and returns: with [`Work`] for the
+//! application, or with nothing. The poller is a file descriptor, itself pollable, so any loop can host the engine.
 //! Time is an argument ([`Now`]) and never read inside; the operating system is one too ([`Net`]), which is [`Os`] or a
 //! simulation.
 //!
 //! ```text
-//!   Poller ─▶ notice ─▶ turn ─┬─ connection ready ──────────┬─▶ Connection::drive: flush, receive, serve
+//!   Poller ─▶ notice ─▶ poll ─┬─ connection ready ──────────┬─▶ Connection::drive: flush, receive, serve
 //!                             ├─ asked to go on (`again`) ──┤              │
 //!                             ├─ listener ready ──▶ accept ─┘              ▼
 //!                             └─ time is up ──▶ sweep               App::begin, receive ──▶ (queue) ──▶ Work
 //!
-//!   Work::Call(ticket, request) ─▶ run, with the engine free for others ─▶ reply(ticket) … put_back(ticket)
+//!   Work::Call(ticket, request) ─▶ run, with the engine free for others ─▶ reply(ticket) … complete(ticket)
 //! ```
 //!
-//! # Work is handed out
+//! # Work is returned
 //!
-//! The engine never calls what may take its time. It hands out a request with a [`Ticket`] and goes on; whoever runs it
-//! borrows a [`Reply`] from [`Engine::reply`] for each part of the response, and gives the ticket back with
+//! The engine never calls what may take its time. It returns a request with a [`Ticket`]; the thread that runs the call
+//! borrows a [`Reply`] from [`Engine::reply`] for each part of the response, and returns the ticket with
 //! [`Engine::complete`], as done, as cut, or with a response that goes on when its peer has caught up. Until then the
 //! connection's slot is kept, whatever its peer does. How threads share an engine on these terms is [`scheduler`].
 //!
-//! # Attended, while nobody turns it
+//! # The watchdog
 //!
-//! Where one call holds everything up, a health check is answered all the same: [`Engine::service_pending`] is called by a thread
-//! that has nothing to do with the application, and is given none of it. It accepts, looks at the first bytes of those
-//! that it has accepted, and leaves whatever is not for the engine itself to whoever turns it next.
+//! While one call keeps all threads from polling, health checks are answered all the same: the watchdog, a thread that
+//! never touches the application, calls [`Engine::service_pending`]. That accepts connections, reads their first bytes,
+//! and leaves what is not a health check to the next poll.
 //!
 //! # Upwards through one trait
 //!

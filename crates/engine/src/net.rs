@@ -27,11 +27,11 @@ pub enum Local {
 pub enum Accepted<T> {
     /// A peer, and its address unless it came by a Unix socket.
     Connection(T, Option<SocketAddr>),
-    /// Nobody waits.
+    /// No connection waits.
     None,
     /// This one failed, mostly because its peer left before it was accepted.
     Failed(io::Error),
-    /// Out of descriptors or memory; somebody still waits.
+    /// Out of descriptors or memory; a connection still waits.
     Exhausted(io::Error),
 }
 
@@ -40,7 +40,7 @@ pub enum Accepted<T> {
 pub enum Readiness {
     /// The engine was woken ([`Waker::wake`](crate::Waker::wake)).
     Woken,
-    /// Somebody waits at the listener with this index.
+    /// A connection waits at the listener with this index.
     Listener(usize),
     /// The connection in this slot.
     Connection {
@@ -63,10 +63,10 @@ pub trait Net {
     /// Watches `listener` under `index` and says where it listens.
     fn listen(&mut self, listener: &Self::Listener, index: usize) -> io::Result<Local>;
 
-    /// Watches it in another way from now on, and tells again if somebody waits there. While `takes_turns` somebody who
-    /// comes wakes one only of those processes that watch the same listener so and wait for their pollers, and this one
-    /// is the last in the row again; otherwise this one is woken too, whoever else is. Where the system knows no
-    /// such thing, everybody is always woken.
+    /// Watches it in another way from now on, and reports again if a connection waits there. With `takes_turns` a new
+    /// connection wakes only one of the processes that watch the listener so and wait for their pollers, and this
+    /// process becomes the last in that order. Without it this process is woken too. Where the system has no such
+    /// order (`EPOLLEXCLUSIVE`), every process is always woken.
     fn relisten(&mut self, listener: &Self::Listener, index: usize, takes_turns: bool) -> io::Result<()> {
         let _ = (listener, index, takes_turns);
         Ok(())
@@ -78,7 +78,7 @@ pub trait Net {
     /// Takes in one peer.
     fn accept(&mut self, listener: &Self::Listener) -> io::Result<Accepted<Self::Transport>>;
 
-    /// Whether somebody waits to be accepted, where accepting itself cannot tell.
+    /// Whether a connection waits to be accepted, where accepting itself cannot tell.
     fn is_awaited(&self, listener: &Self::Listener) -> bool;
 
     /// Watches `transport` under `slot`, for its input and, if `output` says so, for room for output. `again`: it is

@@ -12,7 +12,7 @@ pub enum Stage {
     Parse,
     /// It is made into what the application is given.
     Environ,
-    /// It is ready, and waits for whoever calls the application; or a response waits for its turn.
+    /// It is ready, and waits for a thread that calls the application; or a suspended response waits for one.
     Queue,
     /// The application works, its iterable included.
     App,

@@ -1,6 +1,6 @@
 //! What a connection has still to send.
 //!
-//! Whoever produces it stops while it is not empty, which is what bounds it: one write buffer and one part of a body.
+//! The application stops producing while it is not empty, which bounds it: one write buffer and one part of a body.
 //! A producer that cannot stop ([`Reply::write`](crate::Reply::write) from within a call) has what piles up moved to a
 //! file without a name ([`Output::spill`]).
 

@@ -332,7 +332,7 @@ impl<A: App> Reply<'_, A> {
         has_backlog || !self.output.is_empty() || self.transport.has_unsent()
     }
 
-    /// For whoever cannot stop to produce although the peer does not read: what piles up is kept in a file.
+    /// Moves output that the peer does not read to a file, for an application that cannot stop producing.
     ///
     /// # Errors
     /// If it cannot be kept; the response should be broken off then.
@@ -375,7 +375,7 @@ impl<A: App> Reply<'_, A> {
     }
 }
 
-/// Holds back what is composed for the connection in `slot`, until more is, or somebody sends it, or the tick after
+/// Holds back what is composed for the connection in `slot`, until more is, or it is sent, or until the tick after
 /// the next.
 pub(crate) fn defer<C>(out: &mut Composer<C>, deferred: &mut DeferredOutput, slot: usize) {
     if out.deferred.replace(deferred.tick).is_none() {

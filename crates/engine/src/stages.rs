@@ -1,4 +1,4 @@
-//! Where the time of each request goes, for whoever profiles a server.
+//! Where the time of each request goes, for `kirsch profile`.
 //!
 //! A request is in one [`Stage`] at a time, from the call that received its first byte to the one that sent its last:
 //!
@@ -8,16 +8,16 @@
 //!     └─ Peer ┘ the rest has not arrived                    └Write┘ for each part of a body
 //! ```
 //!
-//! Each moment belongs to one stage, so the stages of a request add up to its total. What nobody claims is `Other`:
-//! locks, bookkeeping, the access log, the answers that a pipelined batch is held for. The engine reads no clock: whoever
-//! wants these times gives it one ([`Engine::take_times`](crate::Engine::take_times)); otherwise nothing is stamped, and
+//! Each moment belongs to one stage, so the stages of a request add up to its total. What belongs to no other stage is `Other`:
+//! locks, bookkeeping, the access log, the answers that a pipelined batch is held for. The engine reads no clock: the
+//! profiler gives it one ([`Engine::take_times`](crate::Engine::take_times)); otherwise nothing is stamped, and
 //! what is left of it on the hot path are branches that are never taken.
 
 use crate::app::CallId;
 use crate::observe::{Observer, Stage};
 use std::collections::VecDeque;
 
-/// What reads the time. Never asked unless somebody wants the times of stages.
+/// What reads the time. Read only while stages are timed.
 pub trait StageClock: Send {
     /// Nanoseconds since any moment; it never goes back.
     fn time(&mut self) -> u64;

@@ -149,7 +149,7 @@ impl<A: App> Connection<A> {
         let facts = match &self.exchanges.first.state {
             State::Free => match self.awaited_head(context, buffer) {
                 Some(facts) => facts,
-                // What was read here makes the socket ready for nobody again.
+                // For what was read here the poller reports no readiness again.
                 None => return !self.input.is_empty(),
             },
             State::Receiving(_) | State::Queued(_) => match self.take_request(0, context) {

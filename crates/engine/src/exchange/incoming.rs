@@ -35,7 +35,7 @@ pub(crate) struct Incoming {
     expects_continue: bool,
     /// Bytes that have arrived in all.
     pub(crate) arrived: u64,
-    /// For how long somebody has waited for them, up to the wait that is under way.
+    /// How long the engine has waited for them, up to the wait that is under way.
     pub(crate) waited: Millis,
 }
 

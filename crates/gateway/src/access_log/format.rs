@@ -121,7 +121,7 @@ fn address_of(head: &RequestHead<'_>, peer: Peer) -> Option<IpAddr> {
     address(head.client, peer)
 }
 
-/// The address of the client, who is the peer unless a proxy names somebody else.
+/// The address of the client, which is the peer's unless a trusted proxy names another.
 fn address(client: Option<&Client>, peer: Peer) -> Option<IpAddr> {
     client.map_or_else(|| peer.address.map(|address| address.ip().to_canonical()), |client| client.address)
 }

@@ -115,7 +115,7 @@ pub struct Multipart {
 }
 
 impl Multipart {
-    /// The parts of `representation` in `ranges`. `boundary` must be a number that nobody can foresee, so that no file has
+    /// The parts of `representation` in `ranges`. `boundary` must be a number that cannot be predicted, so that no file has
     /// it in its content by intention.
     #[must_use]
     pub fn new(representation: &Representation<'_>, ranges: &[ByteRange], boundary: u128) -> Self {

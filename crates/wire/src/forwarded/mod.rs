@@ -83,7 +83,7 @@ impl Forwarding {
         &self.peer
     }
 
-    /// Sets the client of `head`, and takes the fields out of it that nobody trusted has written.
+    /// Sets the client of `head`, and removes the fields that no trusted proxy has written.
     ///
     /// # Errors
     /// [`Fault::ForwardedContradictory`], [`Fault::ForwardedInvalid`].

@@ -26,7 +26,7 @@
 //!
 //! # Errors
 //!
-//! Three families, so that nobody is blamed for another's mistake: a [`Fault`](crate::message::Fault) is the peer's and carries the status
+//! Three families, so that each mistake is attributed to the side that made it: a [`Fault`](crate::message::Fault) is the peer's and carries the status
 //! that it is answered with; a [`Misuse`](crate::message::Misuse) is the application's and becomes an exception in it; a panic is ours.
 
 pub mod client;

@@ -235,7 +235,7 @@ pub struct Page<'a> {
     pub status: u16,
     /// Its Content-Type.
     pub content_type: &'a str,
-    /// Whether nobody may keep it.
+    /// Whether caches must not store it.
     pub is_fleeting: bool,
     /// Seconds after which trying again may help (RFC 9110 section 10.2.3).
     pub retry_after: Option<u64>,
@@ -256,7 +256,7 @@ impl<'a> Page<'a> {
         Self { status, content_type: "text/plain; charset=utf-8", is_fleeting: false, retry_after, body: text }
     }
 
-    /// What the server has to say of itself, as JSON that nobody may keep.
+    /// What the server has to say of itself, as JSON that caches must not store.
     #[must_use]
     pub fn status_report(status: u16, json: &'a str, retry_after: Option<u64>) -> Self {
         Self { status, content_type: "application/json", is_fleeting: true, retry_after, body: json }

@@ -47,7 +47,7 @@ coarse). Then come those of :meth:`Server.statistics`, and for each histogram it
 numbers of observations in its buckets, ``_0`` to the last, which has no bound; they are not cumulative.
 
 ``queue_wait``: from the moment at which a request is whole until the application is called; 0 for one that did not
-have to wait. Under a loop that hosts the engine, until whoever hosts it comes to it. ``service_time``: from the call of
+have to wait. Under gevent, until the hub polls the engine. ``service_time``: from the call of
 the application to the end of its response, the time in which its peer is slow to read included. ``interpreter_wait``:
 how long a thread of the server that comes back from waiting for the engine's work waits for the interpreter.
 """
@@ -59,7 +59,7 @@ STAGES: tuple[str, ...]
 """What the time of a request is spent on, see :meth:`Server.times`.
 
 ``read``: receiving; ``parse``: understanding the head, keeping the body; ``environ``: making what the application is
-given; ``queue``: waiting for whoever calls it, or for a turn; ``app``: the application, its iterable and ``close()``
+given; ``queue``: waiting for a thread or greenlet that calls it; ``app``: the application, its iterable and ``close()``
 included; ``write``: composing and sending; ``peer``: waiting for the client, to send or to read; ``other``: the rest.
 """
 
@@ -108,7 +108,7 @@ def is_request_id(given: str) -> bool:
     """Whether an X-Request-ID is short and plain, so that it may be repeated in logs."""
 
 def count_dropped_line() -> None:
-    """A line was dropped by somebody else: count it as :meth:`Server.statistics` does (``log_lines_dropped``)."""
+    """Count a line that was dropped outside the native writer, in ``log_lines_dropped`` of the statistics."""
 
 @final
 class Server:

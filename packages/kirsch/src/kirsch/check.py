@@ -210,7 +210,7 @@ def _import(chosen: Settings, arguments: Arguments) -> str | None:
     try:
         identity = privileges.identity(chosen.user, chosen.group)
     except ValueError as error:
-        # Nobody else may run the application; what shows without running it is told.
+        # The application must not run as another user than the configured one; report what shows without it.
         raise UsageError("\n".join([str(error), *sources.glance(chosen, arguments)])) from None
     if chosen.target is None and not chosen.mounts:
         if not arguments.words:
@@ -330,7 +330,7 @@ def _mistakes_of_application(chosen: Settings) -> Iterator[tuple[str, str]]:
 
 
 def _own_memory() -> int:
-    """Bytes of this process that nobody shares (USS); 0 where the system does not tell."""
+    """Bytes that no other process shares with this one (USS); 0 where the system does not tell."""
     try:
         with open("/proc/self/smaps_rollup", encoding="ascii", errors="replace") as lines:
             return 1024 * sum(int(line.split()[1]) for line in lines if line.startswith(("Private_Clean", "Private_D")))

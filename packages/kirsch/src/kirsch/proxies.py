@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
     from kirsch.config.schema import Settings
 
-# Addresses for documentation (RFC 5737), so that they are nobody's proxies.
+# Addresses for documentation (RFC 5737), so that they belong to no real proxy.
 _INVENTED = "198.51.100.99"
 _CLIENT = "203.0.113.7"
 

@@ -104,13 +104,14 @@ class Server:
         # in a process that gevent has patched, because other threads wait for it.
         self._busy = drivers.original("allocate_lock")()
         self._started = False
-        # Held by begin_stop() and start() where each tells the other. A signal handler may interrupt whoever holds it.
+        # Held by begin_stop() and start() where each tells the other. Reentrant: a signal handler may interrupt the
+        # thread that holds it.
         self._order = drivers.original("RLock")()
         self._stop_requested = False
         self._calls_remaining = False
         self._stuck = False
         self._owns_process = False
-        # Asks whoever supervises this process for another one in its place; set before start().
+        # Asks the supervisor for another worker in this one's place; set before start().
         self.request_replacement: Callable[[], None] | None = None
 
     @property
@@ -168,7 +169,7 @@ class Server:
         returns False at once. May be called again, with less time.
         """
         timeout = self.graceful_timeout if graceful_timeout is None else graceful_timeout
-        # No successor listens here, so nobody could serve a request that has not come yet: do not wait for idle
+        # No successor listens here, so no process could serve a request that has not come yet: do not wait for idle
         # connections.
         self.begin_stop(timeout, 0.0)
         if self._driver.is_inside():
@@ -305,7 +306,7 @@ class Server:
         )
         native = self._make_native([listener.socket.fileno() for listener in self._listeners], config)
         # From here on only the engine holds the sockets: when it stops accepting, the kernel refuses newcomers
-        # instead of letting them queue for nobody.
+        # instead of letting them queue without a server.
         for listener in self._listeners:
             listener.close()
         self._started = True

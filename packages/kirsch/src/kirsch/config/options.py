@@ -39,7 +39,7 @@ class Options(TypedDict, total=False):
     right, past trusted addresses; the first one that is not trusted is the client. The client and its scheme then show
     in REMOTE_ADDR, REMOTE_PORT, wsgi.url_scheme and the access log; kirsch.peer in the environ keeps the address of the
     socket. From peers that are not trusted these fields are removed. all trusts every peer, and takes the last address
-    of the list. Empty: nobody."""
+    of the list. Empty: no peer."""
 
     forwarded: str
     """Default: x. Which fields trusted proxies write: x for X-Forwarded-For, X-Forwarded-Proto and their like, rfc7239

@@ -46,8 +46,9 @@ class File:
 def read_file(name: str, directory: str, *, origin: str = "", mistakes: list[str] | None = None) -> File | None:
     """Read the file ``name``, as it is seen from ``directory``; ``origin`` is who asked for it by name.
 
-    None for a pyproject.toml that nobody named and that has no table ``[tool.kirsch]``. A line for each mistake is
-    added to ``mistakes``, and the rest of the file is read; without ``mistakes`` they are raised as UsageError.
+    None for a pyproject.toml that --config does not name and that has no table ``[tool.kirsch]``. A line for each
+    mistake is added to ``mistakes``, and the rest of the file is read; without ``mistakes`` they are raised as
+    UsageError.
     """
     found: list[str] = []
     file = None
