@@ -6,12 +6,14 @@
 set -euo pipefail
 cd "$(dirname "$0")"
 
-[ $# -gt 0 ] || set -- head chunked connection response answers proxy forwarded
+[ $# -gt 0 ] || set -- head chunked connection response answers proxy forwarded fastcgi uwsgi scgi files
 for target in "$@"; do
     mkdir -p "corpus/$target"
     case $target in
     response | answers) cases=(seeds/response/*.http) ;;
     proxy) cases=(../tests/corpus/proxy/{valid,invalid}/*.bin) ;;
+    fastcgi | uwsgi | scgi) cases=(../tests/corpus/gateways/"$target"/*.bytes) ;;
+    files) cases=(seeds/files/*.txt) ;;
     forwarded) cases=(../tests/corpus/forwarded/*.http) ;;
     *) cases=(../tests/corpus/http1/{valid,invalid}/*.http) ;;
     esac

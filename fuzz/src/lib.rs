@@ -3,6 +3,8 @@
 //! The cuts of a stream follow from a hash of its bytes. So an input consists only of what a peer sends, cases of the
 //! corpus are seeds as they are, and an artifact replays without further data.
 
+pub mod files;
+pub mod gateways;
 pub mod proxies;
 
 use wire::http1::client::{self, ServerFault};
