@@ -129,6 +129,12 @@ pub trait Protocol: Default {
         true
     }
 
+    /// Whether the client of a multiplexed connection sends a request again that is refused ([`Reset::Refused`]). Where it
+    /// does not, it gets a response that says that the server is busy.
+    fn can_refuse(&self) -> bool {
+        true
+    }
+
     /// Whether the client of a multiplexed connection is told that no further exchange is begun ([`drain`](Self::drain)).
     /// Where it cannot be told, an idle connection stays open for as long as one of HTTP/1 does.
     fn announces_end(&self) -> bool {

@@ -226,3 +226,26 @@ fn request_that_arrives_before_the_last_response_is_sent_is_answered() {
         assert_eq!(world.statistics().cut, 0);
     }
 }
+
+#[test]
+fn request_that_the_queue_has_no_room_for_gets_503() {
+    let config = Config { protocols: vec![ProtocolKind::FastCgi], queue: 1, ..timeless() };
+    let mut world = World::<FastCgi>::of_kind(config, (0..4).map(|id| Plan::sized(&[5 + id])).collect());
+    (world.keeps, world.callers) = (true, 1);
+    let mut client = world.client();
+    client.send([ask(1, 0, HAPROXY), ask(2, 1, HAPROXY), ask(3, 2, HAPROXY)].concat());
+    until_ends(&mut world, &mut client, 3, 1);
+    let page: Vec<u8> =
+        records(&client).into_iter().filter(|(_, id, _)| *id == 3).flat_map(|(.., part)| part).collect();
+    let page = String::from_utf8_lossy(&page);
+    assert!(page.starts_with("Status: 503") && page.contains("Retry-After: "), "{page}");
+    // The others and the connection go on.
+    world.go_on_with(0);
+    world.settle();
+    world.go_on_with(1);
+    until_ends(&mut world, &mut client, 2, 1);
+    world.keeps = false;
+    client.send(ask(3, 3, HAPROXY));
+    until_ends(&mut world, &mut client, 3, 2);
+    assert_eq!((world.statistics().refused, world.statistics().requests), (1, 3));
+}

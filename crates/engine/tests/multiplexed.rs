@@ -427,6 +427,104 @@ fn client_that_leaves_ends_all_exchanges() {
     assert_eq!((world.statistics().running, world.app.parts_alive()), (0, 0));
 }
 
+#[test]
+fn reset_of_a_late_call_does_not_get_into_the_middle_of_a_frame() {
+    const LENGTH: usize = 1 << 20;
+    let begun = Plan::of(vec![Op::Begin, Op::Write(9), Op::Flush, Op::Write(9)]);
+    let mut world = world(timeless(), vec![Plan::sized(&[LENGTH; 2]), begun, Plan::sized(&[3])]);
+    world.keeps = true;
+    let mut client = world.client();
+    send(&mut world, &mut client, [ask(1, 1), ask(2, 2), ask(3, 0), credit(3, u32::MAX)].concat());
+    for _ in 0..3 {
+        let index = world.index_of(1);
+        world.step(index);
+    }
+    client.pump();
+    client.reads = false;
+    world.go_on_with(0);
+    world.settle();
+    assert_eq!(world.statistics().suspended, 1, "output waits, and its end is in the middle of a frame");
+    // The socket takes bytes again, and the engine does not know.
+    client.pump_in(usize::MAX);
+    let now = world.now();
+    let calls: Vec<_> = [1, 2].iter().map(|&id| world.calls[world.index_of(id)].ticket.call()).collect();
+    let expired: Vec<_> = calls.into_iter().map(|call| world.engine.expire(call, now)).collect();
+    assert!(matches!(expired[..], [Expired::Cut { .. }, Expired::Answered { .. }]), "{expired:?}");
+    client.reads = true;
+    world.keeps = false;
+    for id in [1, 2] {
+        world.go_on_with(id);
+    }
+    until(&mut world, &mut client, "all have an end", |received| {
+        received.at(3).is_whole && received.at(1).reset == Some(b'x') && received.at(2).is_whole
+    });
+    let received = Received::of(&client);
+    assert!(received.at(3).body == pattern(0, 0, 2 * LENGTH));
+    assert_eq!((received.at(1).body.len(), received.at(2).status()), (9, 504));
+}
+
+#[test]
+fn response_that_is_suspended_when_its_file_is_too_short_is_given_back() {
+    let file = Op::File { length: 4 * WINDOW, missing: 2 * WINDOW };
+    let mut world = world(timeless(), vec![Plan::of(vec![Op::Begin, file, Op::Write(3)]), Plan::sized(&[4])]);
+    let mut client = world.client();
+    send(&mut world, &mut client, ask(1, 0));
+    until(&mut world, &mut client, "the window is used up", |received| received.at(1).body.len() == WINDOW);
+    world.settle();
+    assert_eq!(world.statistics().suspended, 1);
+    send(&mut world, &mut client, credit(1, u32::MAX));
+    until(&mut world, &mut client, "it is cut", |received| received.at(1).reset == Some(b'x'));
+    world.settle();
+    assert_eq!((world.statistics().suspended, world.app.alive(), world.app.parts_alive()), (0, 0, 0));
+    // It was given back, not dropped.
+    assert!(world.app.log.contains(&Event::Abandon { id: 0 }), "{:?}", world.app.log);
+    send(&mut world, &mut client, ask(2, 1));
+    until(&mut world, &mut client, "the connection goes on", |received| received.at(2).is_whole);
+}
+
+#[test]
+fn call_that_waits_for_its_client_when_its_file_is_too_short_is_woken() {
+    let file = Op::File { length: 4 * WINDOW, missing: 2 * WINDOW };
+    let plan = Plan { manner: Manner::Waits, ..Plan::of(vec![Op::Begin, file, Op::Write(3)]) };
+    let mut world = world(timeless(), vec![plan, Plan::sized(&[4])]);
+    let mut client = world.client();
+    send(&mut world, &mut client, ask(1, 0));
+    until(&mut world, &mut client, "the window is used up", |received| received.at(1).body.len() == WINDOW);
+    world.settle();
+    assert!(world.calls[0].waits);
+    send(&mut world, &mut client, credit(1, u32::MAX));
+    until(&mut world, &mut client, "it is cut", |received| received.at(1).reset == Some(b'x'));
+    world.settle();
+    assert_eq!((world.ids_out(), world.statistics().running, world.app.alive()), (vec![], 0, 0));
+}
+
+#[test]
+fn requests_that_the_queue_has_no_room_for_are_refused_on_their_own_exchanges() {
+    let config = Config { queue: 1, queue_timeout: Some(seconds(5)), ..timeless() };
+    let mut world = world(config, (0..5).map(|id| Plan::sized(&[5 + id])).collect());
+    (world.keeps, world.callers) = (true, 1);
+    let mut busy = world.client();
+    let mut idle = world.client();
+    world.settle();
+    send(&mut world, &mut busy, [ask(1, 0), ask(2, 1)].concat());
+    // Its connection has nothing under way.
+    send(&mut world, &mut idle, [ask(1, 2), ask(2, 3)].concat());
+    until(&mut world, &mut idle, "both are refused", |received| {
+        received.at(1).reset == Some(b'r') && received.at(2).reset == Some(b'r')
+    });
+    // What waits is refused with a page when its time is up, and nothing else is.
+    world.advance(seconds(6));
+    until(&mut world, &mut busy, "the second one is refused", |received| received.at(2).is_whole);
+    idle.pump();
+    let received = Received::of(&idle);
+    assert!(received.exchanges.keys().all(|stream| [0, 1, 2].contains(stream)), "{received:?}");
+    assert_eq!((received.at(1).head, idle.end), (String::new(), None));
+    world.keeps = false;
+    world.go_on_with(0);
+    send(&mut world, &mut idle, ask(3, 4));
+    until(&mut world, &mut idle, "the connection goes on", |received| received.at(3).is_whole);
+}
+
 // ------------------------------------------------------------------------------------------------------- drain, stop
 
 /// Drains the engine, or stops it with a grace that outlasts the test.

@@ -50,7 +50,7 @@ impl<A: App> Connection<A> {
                     return (self.respond(stream, facts, used, input, context), None);
                 }
                 if !has_room {
-                    self.refuse_stream(stream, context, app);
+                    self.refuse_stream(stream, facts, context, app);
                     return (used, None);
                 }
                 let (now, wall) = (context.now, context.wall);
@@ -368,9 +368,13 @@ impl<A: App> Connection<A> {
     }
 
     /// Refuses a request for which there is no room on a connection that has others.
-    fn refuse_stream(&mut self, stream: StreamId, context: &mut EngineContext<A>, app: &mut A) {
-        context.statistics.refused += 1;
+    fn refuse_stream(&mut self, stream: StreamId, facts: RequestOf<A>, context: &mut EngineContext<A>, app: &mut A) {
         app.refused(BUSY, None, client(self.front.as_deref()), known(&mut self.app));
+        if !self.protocol.can_refuse() {
+            let index = self.exchanges.insert(stream, context.now);
+            return self.refuse_exchange(index, BUSY, facts, context);
+        }
+        context.statistics.refused += 1;
         let mut out = std::mem::take(&mut self.out(context).bytes);
         self.protocol.reset(stream, Reset::Refused, &mut out);
         self.out(context).bytes = out;

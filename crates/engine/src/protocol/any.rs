@@ -62,6 +62,10 @@ impl Protocol for AnyProtocol {
         false
     }
 
+    fn can_refuse(&self) -> bool {
+        false
+    }
+
     fn announces_end(&self) -> bool {
         false
     }
