@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import signal
 import socket
 import subprocess
@@ -116,6 +117,42 @@ def test_variables_become_the_environ(gateway: Gateway) -> None:
     assert not {"HTTP_PROXY", "CONTENT_TYPE", "CONTENT_LENGTH", "wsgi.input"} & set(found)
 
 
+def test_requests_of_a_kept_connection_have_environs_of_their_own(gateway: Gateway) -> None:
+    """What variables share with those of the request before makes no difference."""
+    seed = random.randrange(1 << 32)
+    print(f"seed {seed}")
+    rng = random.Random(seed)
+    choices: dict[str, list[list[tuple[str, str]]]] = {
+        "port": [[("REMOTE_PORT", "1")], [("REMOTE_PORT", "2")], [("REMOTE_PORT", "1"), ("REMOTE_PORT", "3")]],
+        "cookie": [[], [("HTTP_COOKIE", "a=1")], [("HTTP_COOKIE", "b=2")], [("HTTP_COOKIE", "")]],
+        "more": [[], [("HTTP_COOKIE", "c=3")], [("HTTP_X_ONE", "1")], [("HTTP_PROXY", "evil")]],
+        "https": [[], [("HTTPS", "on")], [("HTTPS", "off")]],
+        "host": [[], [("HTTP_HOST", "a")], [("HTTP_HOST", "b:1")], [("HTTP_HOST", "")]],
+        "uri": [[], [("REQUEST_URI", "/a?b")], [("REQUEST_URI", "/c%20d")], [("REQUEST_URI", "")]],
+        "path": [[("SCRIPT_NAME", "/s"), ("PATH_INFO", "/p")], [("SCRIPT_NAME", "/a"), ("PATH_INFO", "")], []],
+        "query": [[("QUERY_STRING", "q")], [("QUERY_STRING", "")], []],
+        "type": [[], [("CONTENT_TYPE", "text/x")], [("CONTENT_TYPE", "")]],
+        "user": [[], [("REMOTE_USER", "u")], [("REMOTE_USER", "v")]],
+    }
+    listed: list[list[tuple[str, str]]] = []
+    with gateway.fastcgi() as kept:
+        for _ in range(300):
+            # A few variables change from one request to the next.
+            changed = rng.sample(range(len(choices)), rng.randint(0, 3)) if listed else range(len(choices))
+            now = [*listed] or [[] for _ in choices]
+            for index in changed:
+                now[index] = rng.choice(list(choices.values())[index])
+            listed = now
+            sent: list[tuple[str, str | bytes]] = [("REQUEST_METHOD", "GET"), ("SERVER_NAME", "s")]
+            sent += (pair for some in listed for pair in some)
+            kept.send(request(1, sent))
+            found = kept.response()[0]
+            with gateway.fastcgi() as other:
+                other.send(request(1, sent))
+                expected = other.response()[0]
+            assert (found.status, found.body) == (expected.status, expected.body), sent
+
+
 @pytest.mark.parametrize(
     ("setting", "script_name", "path_info", "expected"),
     [
@@ -190,6 +227,14 @@ def test_management_records_are_answered(gateway: Gateway) -> None:
         front.send(begin(7, role=AUTHORIZER))
         assert front.receive() == (END, 7, bytes([0, 0, 0, 0, UNKNOWN_ROLE, 0, 0, 0]))
         assert front.ask().status == 200
+
+
+def test_health_check_is_answered_over_fastcgi(serve: Serve, tmp_path: Path) -> None:
+    gateway = Gateway(serve, tmp_path, "--health-path", "/healthz")
+    with gateway.fastcgi() as front:
+        assert front.ask(target="/healthz").status == 200
+        # This one is for the application.
+        assert environ(front.ask(target="/healthz/x"))["PATH_INFO"] == "/healthz/x"
 
 
 def test_request_beyond_the_limit_is_overloaded(gateway: Gateway) -> None:

@@ -8,7 +8,52 @@ use super::path::Said;
 use crate::interface::Peer;
 use crate::object::Object;
 use pyo3::prelude::*;
-use wire::message::RequestHead;
+use wire::message::{Field, RequestHead};
+
+/// The environ that the variables of a request became, before the application saw it. Web servers repeat most variables
+/// on a connection, so that the next environ is a copy but for a few values.
+pub(super) struct CgiTemplate {
+    environ: Object,
+    block: Box<[u8]>,
+    fields: Box<[Field]>,
+    /// Requests in a row that it was of no use for.
+    misses: u8,
+}
+
+impl CgiTemplate {
+    /// Where the variables of `head` differ from those here; `None` if that makes another environ than a copy with those
+    /// variables set anew.
+    fn changes(&self, head: &RequestHead<'_>) -> Option<Vec<usize>> {
+        if self.fields.len() != head.fields.len() {
+            return None;
+        }
+        let mut changes = Vec::new();
+        for (index, (old, new)) in self.fields.iter().zip(head.fields).enumerate() {
+            if old.line(&self.block) == new.line(head.block) {
+                continue;
+            }
+            let (name, value) = (new.name(head.block), new.value(head.block));
+            let may_change = match name {
+                b"REMOTE_ADDR" | b"REMOTE_PORT" | b"SCRIPT_FILENAME" | b"PATH_TRANSLATED" => true,
+                b"REQUEST_URI" => !value.is_empty() && !old.value(&self.block).is_empty(),
+                _ if is_of_path(name) => true,
+                _ => name.starts_with(b"HTTP_") && matches!(use_of(name), Use::Plain),
+            };
+            // Of a variable that comes twice the last value counts, or both.
+            let is_alone = || head.fields.iter().filter(|field| field.name(head.block) == name).count() == 1;
+            if !may_change || name != old.name(&self.block) || !is_alone() {
+                return None;
+            }
+            changes.push(index);
+        }
+        Some(changes)
+    }
+}
+
+/// Whether the path or the query of a request is made of this variable.
+fn is_of_path(name: &[u8]) -> bool {
+    matches!(name, b"REQUEST_URI" | b"SCRIPT_NAME" | b"PATH_INFO" | b"DOCUMENT_URI" | b"QUERY_STRING")
+}
 
 /// What a variable is for.
 enum Use {
@@ -54,8 +99,108 @@ fn is_on(value: &[u8]) -> bool {
 }
 
 impl Environs {
-    /// The environ of a request without a body; `None` with an exception set if memory is short.
-    pub(super) fn begin_cgi(&mut self, py: Python<'_>, head: &RequestHead<'_>, peer: &Peer) -> Option<Object> {
+    /// The environ of a request without a body; `None` with an exception set if memory is short. `template` is what the
+    /// request's connection keeps.
+    pub(super) fn begin_cgi(
+        &mut self,
+        py: Python<'_>,
+        head: &RequestHead<'_>,
+        peer: &Peer,
+        template: &mut Option<Box<CgiTemplate>>,
+    ) -> Option<Object> {
+        if let Some(kept) = template {
+            if let Some(changes) = kept.changes(head) {
+                kept.misses = 0;
+                return self.copy_cgi(py, head, &kept.environ, &changes);
+            }
+            kept.misses = kept.misses.wrapping_add(1);
+        }
+        let environ = self.build_cgi(py, head, peer)?;
+        // Where requests have little in common, a template is tried now and then.
+        let misses = template.as_ref().map_or(0, |kept| kept.misses);
+        if misses < 3 || misses.is_multiple_of(16) {
+            *template = Some(Box::new(CgiTemplate {
+                environ: environ.copy_dict(py)?,
+                block: head.block.into(),
+                fields: head.fields.into(),
+                misses,
+            }));
+        }
+        Some(environ)
+    }
+
+    /// A copy of `environ`, which was made of the same variables but for those at `changes`.
+    fn copy_cgi(
+        &mut self,
+        py: Python<'_>,
+        head: &RequestHead<'_>,
+        environ: &Object,
+        changes: &[usize],
+    ) -> Option<Object> {
+        let environ = environ.copy_dict(py)?;
+        let mut is_path_changed = false;
+        for &index in changes {
+            let field = &head.fields[index];
+            let name = field.name(head.block);
+            is_path_changed |= is_of_path(name);
+            if !matches!(use_of(name), Use::Dropped) {
+                self.set_variable(py, &environ, head, field)?;
+            }
+        }
+        if is_path_changed {
+            let mut said = Said { target_path: head.target.path, ..Said::default() };
+            let mut has_uri = false;
+            for field in head.fields {
+                let value = field.value(head.block);
+                match field.name(head.block) {
+                    b"SCRIPT_NAME" => said.script_name = value,
+                    b"PATH_INFO" => said.path_info = value,
+                    b"DOCUMENT_URI" => said.document_uri = value,
+                    b"REQUEST_URI" => has_uri = !value.is_empty(),
+                    _ => {}
+                }
+            }
+            self.set_path(py, &environ, head, &said, has_uri)?;
+        }
+        Some(environ)
+    }
+
+    /// Sets a variable that the environ has as the web server gives it.
+    fn set_variable(&mut self, py: Python<'_>, environ: &Object, head: &RequestHead<'_>, field: &Field) -> Option<()> {
+        let (name, line) = (field.name(head.block), field.line(head.block));
+        match self.lines.get(line) {
+            Ok((key, value)) => environ.set_item(py, key, value),
+            Err(vacancy) => {
+                let (key, value) = (Object::latin1(py, name)?, Object::latin1(py, field.value(head.block))?);
+                environ.set_item(py, &key, &value)?;
+                if !is_secret(name) {
+                    self.lines.offer(vacancy, line, || (key, value));
+                }
+                Some(())
+            }
+        }
+    }
+
+    /// Sets what the target of a request and its path become.
+    fn set_path(
+        &self,
+        py: Python<'_>,
+        environ: &Object,
+        head: &RequestHead<'_>,
+        said: &Said<'_>,
+        has_uri: bool,
+    ) -> Option<()> {
+        let raw = Object::latin1(py, head.target.raw)?;
+        environ.set_item(py, &self.keys.raw_uri, &raw)?;
+        if !has_uri {
+            environ.set_item(py, &self.keys.request_uri, &raw)?;
+        }
+        let (script_name, path_info) = self.script_name.split(said);
+        environ.set_item(py, &self.keys.script_name, &Object::latin1(py, &script_name)?)?;
+        environ.set_item(py, &self.keys.path_info, &Object::latin1(py, &path_info)?)
+    }
+
+    fn build_cgi(&mut self, py: Python<'_>, head: &RequestHead<'_>, peer: &Peer) -> Option<Object> {
         let environ = self.bases[peer.listener].copy_dict(py)?;
         let mut said = Said { target_path: head.target.path, ..Said::default() };
         let (mut is_https, mut has_host, mut has_uri, mut has_port, mut has_repeated) =
@@ -83,29 +228,14 @@ impl Environs {
                 self.set_server_name(py, &environ, value)?;
                 continue;
             }
-            let line = field.line(head.block);
-            match self.lines.get(line) {
-                Ok((key, value)) => environ.set_item(py, key, value)?,
-                Err(vacancy) => {
-                    let (key, value) = (Object::latin1(py, name)?, Object::latin1(py, value)?);
-                    environ.set_item(py, &key, &value)?;
-                    if !is_secret(name) {
-                        self.lines.offer(vacancy, line, || (key, value));
-                    }
-                }
-            }
+            self.set_variable(py, &environ, head, field)?;
             let grown = environ.dict_size(py);
-            has_repeated |= grown == size && name.starts_with(b"HTTP_");
+            // HTTP_HOST, which every environ has at first, is not there twice.
+            has_repeated |= grown == size && name.starts_with(b"HTTP_") && name != b"HTTP_HOST";
             size = grown;
         }
-        // HTTP_HOST, which every environ has at first, is not there twice.
         if has_repeated {
             join_repeated(py, &environ, head)?;
-        }
-        let raw = Object::latin1(py, head.target.raw)?;
-        environ.set_item(py, &self.keys.raw_uri, &raw)?;
-        if !has_uri {
-            environ.set_item(py, &self.keys.request_uri, &raw)?;
         }
         if !has_host {
             environ.delete_item(py, &self.keys.http_host)?;
@@ -116,9 +246,7 @@ impl Environs {
                 environ.set_item(py, &self.keys.server_port, &self.keys.https_port)?;
             }
         }
-        let (script_name, path_info) = self.script_name.split(&said);
-        environ.set_item(py, &self.keys.script_name, &Object::latin1(py, &script_name)?)?;
-        environ.set_item(py, &self.keys.path_info, &Object::latin1(py, &path_info)?)?;
+        self.set_path(py, &environ, head, &said, has_uri)?;
         Some(environ)
     }
 

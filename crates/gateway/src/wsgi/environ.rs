@@ -12,6 +12,7 @@
 //! Each request gets a dictionary of its own; only immutable values are shared. Values of `Cookie`, `Authorization`
 //! and the like never enter the table.
 
+use super::cgi::CgiTemplate;
 use super::client::{ClientKeys, ConnectionStrings, are_alike};
 use super::input::EmptyInput;
 use super::path::{ScriptName, percent_decoded};
@@ -35,6 +36,8 @@ pub(crate) struct ConnectionState {
     /// What a connection has that proxies stand in front of.
     proxied: Option<ConnectionStrings>,
     template: Option<Box<Template>>,
+    /// The same for CGI variables.
+    cgi: Option<Box<CgiTemplate>>,
 }
 
 /// The environ that a header block became, before the application saw it.
@@ -329,7 +332,7 @@ impl Requests for Environs {
         connection: &mut ConnectionState,
     ) -> Option<Object> {
         if head.is_cgi {
-            let environ = self.begin_cgi(py, head, peer)?;
+            let environ = self.begin_cgi(py, head, peer, &mut connection.cgi)?;
             if let Some(client) = head.client {
                 self.client_keys.set(py, &environ, client)?;
                 self.client_keys.set_connection(py, &environ, peer, client, &mut connection.proxied)?;
