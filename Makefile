@@ -347,6 +347,19 @@ survey-founding: build ## Measure the founding documents' tables again, with ser
 	done; \
 	if [ -n "$$failed" ]; then echo "Not all went well in:$$failed"; exit 1; fi
 
+# SURVEY_ARGS='--rounds 1 --seconds 0.3' shows that each row works.
+.PHONY: survey-gateways
+survey-gateways: build ## Measure web servers in front of application servers, an hour, into docs/survey
+	@bash survey/founding/packages.sh apache2 apache2-dev nginx-light lighttpd caddy haproxy php-fpm libapache2-mod-php \
+		python3-dev python3-venv build-essential
+	@failed=""; for name in gateways-fronts gateways-children; do \
+		echo "== $$name"; \
+		$(BIN)/kirsch survey survey/gateways/$$name.toml --out target/survey/$$name $(SURVEY_ARGS) || failed="$$failed $$name"; \
+		mkdir -p docs/survey/$$name; \
+		cp target/survey/$$name/survey.txt target/survey/$$name/survey.html docs/survey/$$name || failed="$$failed $$name"; \
+	done; \
+	if [ -n "$$failed" ]; then echo "Not all went well in:$$failed"; exit 1; fi
+
 # Twelve frameworks, 12 pages, SQLite and a PostgreSQL of its own: about an hour. One environment has Kirsch and the WSGI
 # frameworks; those on uvicorn get theirs from the survey. SURVEY_ARGS='--rounds 1 --seconds 0.5' shows that it works.
 .PHONY: survey-frameworks

@@ -1,4 +1,6 @@
 #!/usr/bin/env bash
+#   packages.sh [PACKAGE]...     these instead
+#
 # Installs the system programs and headers that the founding surveys use, where it may (as root, or with a sudo that
 # asks nothing, and with apt-get). What cannot be had is told, and the servers that need it take no part: each report
 # lists them with the reason.
@@ -6,6 +8,7 @@ set -u
 
 packages=(apache2-utils apache2 apache2-dev lighttpd libev-dev pypy3 pypy3-dev pypy3-venv python3-dev python3-venv
     build-essential)
+[ $# -eq 0 ] || packages=("$@")
 
 missing() {
     local package

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import os
+import re
 from pathlib import Path
 
 import pytest
 
+from kirsch_bench.errors import UsageError
 from kirsch_bench.survey import interpreters, spec, subjects
 from kirsch_bench.survey.adapters import ADAPTERS, Launch
 from kirsch_bench.survey.adapters.base import RUNTIME, Program
@@ -84,7 +87,32 @@ def test_a_command_says_where_to_listen_and_what_to_serve(name: str, tmp_path: P
     assert "4711" in told
     assert "127.0.0.1" in told
     assert "survey_apps" in told or "hello" in told or "Hello World!" in told
-    assert "--extra" in words
+    assert "--extra" in told
+
+
+def test_a_pair_is_two_commands_and_a_socket(tmp_path: Path) -> None:
+    """Threads and workers are the application's, children are Apache's."""
+    words = ADAPTERS["kirsch-fastcgi+apache"].command(launch(tmp_path, threads=7, workers=2, children=30))
+    pair = json.loads(Path(words[-1]).read_text())
+    back = " ".join(pair["back"])
+    assert f"fastcgi:unix:{tmp_path}/back.sock" in back
+    assert "--workers 2 --threads 7" in back
+    configuration = (tmp_path / "apache.conf").read_text()
+    assert f"unix:{pair['socket']}|fcgi://" in configuration
+    assert re.findall(r"^(?:MaxRequestWorkers|StartServers) (\d+)$", configuration, re.M) == ["30", "30"]
+
+
+def test_children_are_for_those_that_have_some(tmp_path: Path) -> None:
+    of_file(tmp_path, 'adapter = "mod_php"\nchildren = 30')
+    with pytest.raises(UsageError, match=r"survey.toml:5: children: *kirsch has no children|kirsch has no children"):
+        of_file(tmp_path, 'adapter = "kirsch"\nchildren = 30')
+
+
+@pytest.mark.parametrize("name", sorted(name for name in ADAPTERS if "+" in name))
+def test_a_pair_names_the_programs_of_its_front(name: str) -> None:
+    """Their processor time is told apart from the application's."""
+    front = {"apache": "apache2"}.get(name.partition("+")[2], name.partition("+")[2])
+    assert front in ADAPTERS[name].front
 
 
 def test_threads_and_workers_reach_the_command(tmp_path: Path) -> None:

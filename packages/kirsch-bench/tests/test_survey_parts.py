@@ -6,6 +6,7 @@ import itertools
 import os
 import subprocess
 import sys
+import time
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -201,3 +202,43 @@ def test_interpreters_are_found_by_version_name_and_path() -> None:
     assert interpreters.find(sys.executable).is_ours
     with pytest.raises(UsageError, match="there is none on PATH"):
         interpreters.find("nopython")
+
+
+MANY_PROCESSES = """
+import os, time
+for _ in range(20):
+    if os.fork() == 0:
+        while time.process_time() < 0.006:
+            pass
+        print("burnt", flush=True)
+        time.sleep(600)
+time.sleep(600)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="this system has no clock for another process")
+def test_usage_counts_what_is_less_than_a_tick_in_each_of_many_processes(tmp_path: Path) -> None:
+    """A hundred processes of a web server use little each; the ticks of /proc/pid/stat round it down to nothing."""
+    command = [sys.executable, "-c", MANY_PROCESSES]
+    server = Server(command, directory=str(tmp_path), environment=os.environ, front=("no-such-program",))
+    try:
+        deadline = time.monotonic() + 30
+        while (used := server.usage()).user + used.system < 20 * 0.006:
+            assert time.monotonic() < deadline, used
+        assert used.front == 0
+    finally:
+        server.end()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="processes have names there")
+def test_usage_tells_the_front_apart(tmp_path: Path) -> None:
+    """The shell burns, and so does what it has started; only the program's name decides."""
+    burn = "while time.process_time() < 0.1: pass"
+    script = f"{sys.executable} -c 'import time\n{burn}\ntime.sleep(600)' & while :; do :; done"
+    server = Server(["/bin/sh", "-c", script], directory=str(tmp_path), environment=os.environ, front=("sh", "dash"))
+    try:
+        deadline = time.monotonic() + 30
+        while (used := server.usage()).front < 0.05 or used.user + used.system - used.front < 0.1:
+            assert time.monotonic() < deadline, used
+    finally:
+        server.end()

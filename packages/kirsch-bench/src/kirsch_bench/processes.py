@@ -1,7 +1,8 @@
 """A server as a process: started in a session of its own, watched through ``/proc``, ended with all that it started.
 
 What it costs is the sum over its session and its descendants (proc(5)): processes that ended count through those that
-waited for them. The system counts time in ticks of mostly 10 ms.
+waited for them. ``/proc/pid/stat`` rounds the time of each process down to ticks of mostly 10 ms, which would hide most
+of what a hundred processes use in a second; each process's processor clock (clock_getcpuclockid(3)) has nanoseconds.
 """
 
 from __future__ import annotations
@@ -60,6 +61,8 @@ class Usage:
     system: float
     voluntary: int = 0
     involuntary: int = 0
+    front: float = 0.0
+    """Of ``user`` and ``system``, what the programs in front of the application have used."""
 
 
 @dataclass(frozen=True)
@@ -77,17 +80,22 @@ class _Stat:
     pid: int
     parent: int
     session: int
-    user: int
-    system: int
+    user: float
+    """Seconds."""
+    system: float
     threads: int
     resident: int
+    name: str = ""
 
 
 class Server:
     """One process, from its start on."""
 
-    def __init__(self, command: Sequence[str], *, directory: str, environment: Mapping[str, str]) -> None:
-        """Raises OSError if there is no such program."""
+    def __init__(
+        self, command: Sequence[str], *, directory: str, environment: Mapping[str, str], front: Sequence[str] = ()
+    ) -> None:
+        """``front``: names of programs whose usage is known apart. Raises OSError if there is no such program."""
+        self._front = frozenset(front)
         self.started = time.time()
         self._monotonic = time.monotonic()
         self._is_over = False
@@ -130,7 +138,11 @@ class Server:
 
     def usage(self) -> Usage:
         """So far."""
-        return usage_of(self.pids())
+        return self.usage_of(self.pids())
+
+    def usage_of(self, pids: Sequence[int]) -> Usage:
+        """What some of its processes have used so far."""
+        return usage_of(pids, self._front)
 
     def pids(self) -> list[int]:
         """Its processes."""
@@ -185,6 +197,9 @@ class Watched(Protocol):
     def usage(self) -> Usage:
         """What they have used so far."""
 
+    def usage_of(self, pids: Sequence[int]) -> Usage:
+        """What some of them have used so far."""
+
 
 class Watch:
     """Samples a server's usage in a thread of its own, so that what it used between two moments is known later.
@@ -208,7 +223,7 @@ class Watch:
 
     def __enter__(self) -> Watch:
         self.pids = self._server.pids()
-        self.samples.append(usage_of(self.pids))
+        self.samples.append(self._server.usage_of(self.pids))
         self._thread.start()
         return self
 
@@ -223,7 +238,7 @@ class Watch:
             if time.monotonic() - scanned >= _SCAN_SECONDS:
                 scanned = time.monotonic()
                 self.pids = self._server.pids()
-            self.samples.append(usage_of(self.pids))
+            self.samples.append(self._server.usage_of(self.pids))
 
     def _pause(self) -> float:
         now = time.time()
@@ -244,6 +259,7 @@ class Watch:
             system=last.system - first.system,
             voluntary=max(0, last.voluntary - first.voluntary),
             involuntary=max(0, last.involuntary - first.involuntary),
+            front=max(0.0, last.front - first.front),
         )
 
 
@@ -259,7 +275,7 @@ def _at(samples: Sequence[Usage], moment: float) -> Usage:
         low, high = getattr(before, name), getattr(after, name)
         return float(low + (high - low) * share)
 
-    return Usage(moment, mix("user"), mix("system"), round(mix("voluntary")), round(mix("involuntary")))
+    return Usage(moment, mix("user"), mix("system"), round(mix("voluntary")), round(mix("involuntary")), mix("front"))
 
 
 class _Tail:
@@ -295,16 +311,17 @@ class _Tail:
 # -------------------------------------------------------------------------------------------------------------- /proc
 
 
-def usage_of(pids: Sequence[int]) -> Usage:
-    """What processes have used so far."""
+def usage_of(pids: Sequence[int], front: frozenset[str] = frozenset()) -> Usage:
+    """What processes have used so far, those of the programs ``front`` also apart."""
     stats = [stat for stat in map(_stat, pids) if stat is not None]
     switches = [_switches(stat.pid) for stat in stats]
     return Usage(
         at=time.time(),
-        user=sum(stat.user for stat in stats) / _TICK,
-        system=sum(stat.system for stat in stats) / _TICK,
+        user=sum(stat.user for stat in stats),
+        system=sum(stat.system for stat in stats),
         voluntary=sum(each[0] for each in switches),
         involuntary=sum(each[1] for each in switches),
+        front=sum(stat.user + stat.system for stat in stats if stat.name in front),
     )
 
 
@@ -341,21 +358,41 @@ def _stat(pid: int) -> _Stat | None:
     """proc(5), /proc/pid/stat; the name may have blanks and parentheses."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
-            fields = file.read().rpartition(b")")[2].split()
+            head, _, rest = file.read().rpartition(b")")
     except OSError:
         return None
+    fields, name = rest.split(), head.partition(b"(")[2].decode(errors="replace")
+    user, system = int(fields[11]) / _TICK, int(fields[12]) / _TICK
     if fields[0] in (b"Z", b"X"):
         # The time of a dead process is its own until its parent has waited for it.
-        return _Stat(pid, int(fields[1]), int(fields[3]), int(fields[11]), int(fields[12]), 0, 0)
+        return _Stat(pid, int(fields[1]), int(fields[3]), user, system, 0, 0, name)
+    exact = _processor_clock(pid)
+    if exact is not None:
+        share = user / (user + system) if user + system else 0.5
+        user, system = exact * share, exact * (1 - share)
     return _Stat(
         pid,
         parent=int(fields[1]),
         session=int(fields[3]),
-        user=int(fields[11]) + int(fields[13]),
-        system=int(fields[12]) + int(fields[14]),
+        user=user + int(fields[13]) / _TICK,
+        system=system + int(fields[14]) / _TICK,
         threads=int(fields[17]),
         resident=int(fields[21]),
+        name=name,
     )
+
+
+_CLOCK_OF_PROCESS = 2
+"""CPUCLOCK_SCHED: the processor time of all threads, also of those that have ended."""
+
+
+def _processor_clock(pid: int) -> float | None:
+    """The processor time of a process in seconds, without that of its children; None where the system has no such
+    clock. Linux makes the clock's number of the pid's complement and of the kind, as glibc does."""
+    try:
+        return time.clock_gettime((~pid << 3) | _CLOCK_OF_PROCESS)
+    except (OSError, AttributeError):
+        return None
 
 
 def _switches(pid: int) -> tuple[int, int]:

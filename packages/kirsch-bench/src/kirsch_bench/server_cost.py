@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from kirsch_bench.processes import Usage, family, usage_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from kirsch_bench.target import Target
 
@@ -40,6 +40,10 @@ class ListeningServer:
     def usage(self) -> Usage:
         """So far."""
         return usage_of(self.pids())
+
+    def usage_of(self, pids: Sequence[int]) -> Usage:
+        """What some of its processes have used so far."""
+        return usage_of(pids)
 
 
 def find(target: Target) -> ListeningServer | None:

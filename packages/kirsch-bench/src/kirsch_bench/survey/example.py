@@ -47,13 +47,17 @@ connections = [10, 50]      # a series: one scenario for each number. Others are
 adapter = "kirsch"          # kirsch kirsch-gevent gunicorn gunicorn-gthread gunicorn-gevent uwsgi uwsgi-http11 granian
                             # granian-asgi bjoern fastpysgi cheroot cherrypy waitress gevent eventlet twisted
                             # twisted-resource tornado tornado-handler wsgiref uvicorn uvicorn-wsgi hypercorn
-                            # hypercorn-wsgi mod_wsgi flup nginx-static apache-static
+                            # hypercorn-wsgi mod_wsgi mod_php flup nginx-static apache-static
+                            # and pairs such as kirsch-fastcgi+nginx. Behind: kirsch-http kirsch-http-closed
+                            # kirsch-fastcgi kirsch-uwsgi kirsch-scgi flup-fastcgi flup-limited uwsgi-uwsgi
+                            # gunicorn-http gunicorn-uwsgi php-fpm In front: nginx apache lighttpd caddy haproxy
 
 [[server]]
 adapter = "kirsch"
 name = "kirsch-1"           # names are unique; the adapter's is the default
 threads = 1
 # workers = 1
+# children = 30             # processes of Apache or of php-fpm, each of which serves one request at a time
 # options = ["--limit", "1"]            # further arguments of its command
 # environment = { NAME = "value" }
 # only = ["browser"]        # scenarios; skip = ["threads"] is the opposite

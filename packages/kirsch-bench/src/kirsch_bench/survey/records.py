@@ -101,6 +101,8 @@ class Round:
     user: float = 0.0
     system: float = 0.0
     """Processor seconds of all of the server's processes during the measured requests."""
+    front: float = 0.0
+    """Of them, those of the web server in front of the application; 0: there is none."""
     processor: float = 0.0
     """The share of one processor that it used: 1.2 is a processor and a fifth."""
     rss: int = 0
@@ -128,6 +130,11 @@ class Round:
     def processor_per_request(self) -> float:
         """Seconds."""
         return (self.user + self.system) / self.requests if self.requests else 0.0
+
+    @property
+    def front_per_request(self) -> float:
+        """Seconds."""
+        return self.front / self.requests if self.requests else 0.0
 
 
 def as_json(record: Header | Round) -> dict[str, Any]:

@@ -58,6 +58,8 @@ class Cell:
     rate: Figure | None = None
     processor: Figure | None = None
     """Processor time for each request."""
+    front: Figure | None = None
+    """Of it, the web server's in front of the application; None: there is none."""
     user: float = 0.0
     """The share of it that is the program's own, and not the system's on its behalf."""
     used: Figure | None = None
@@ -324,6 +326,7 @@ def _cell(key: Key, label: str, rounds: Sequence[Round], ceilings: Mapping[int, 
         failures=failures,
         rate=_figure(each.rate for each in good),
         processor=_figure(each.processor_per_request for each in good),
+        front=_figure(each.front_per_request for each in good),
         user=user / both if both else 0.0,
         used=statistics.mean([each.processor for each in good]) if any(each.processor for each in good) else None,
         latency={

@@ -133,7 +133,8 @@ def _start(ready: Ready, scenario: Scenario, port: int, directory: str, processo
         command = ready.command(scenario, port, directory)
         environment, home = ready.environment(scenario), scenario.directory or directory
     with processors.for_server():
-        return Server(command, directory=home, environment=environment)
+        front = ready.candidate.adapter.front if ready.candidate is not None else ()
+        return Server(command, directory=home, environment=environment, front=front)
 
 
 def command_of(ready: Ready, scenario: Scenario) -> str:
@@ -306,6 +307,7 @@ def _loaded(
         latency=_latency(result),
         histogram=result.latency.histogram.encode() if result.latency.count else "",
         user=used.user,
+        front=used.front,
         system=used.system,
         processor=(used.user + used.system) / seconds,
         rss=memory.rss,

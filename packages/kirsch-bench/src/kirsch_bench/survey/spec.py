@@ -58,6 +58,7 @@ class Server:
     environment: dict[str, str] = field(default_factory=dict)
     threads: int = 0
     workers: int = 1
+    children: int = 0
     pythons: tuple[str, ...] = ()
     only: tuple[str, ...] = ()
     skip: tuple[str, ...] = ()
@@ -264,6 +265,8 @@ class _Reader:
             self._mistake((*path, "threads"), f"{adapter} has no threads to choose")
         if server.workers != 1 and not known.workers:
             self._mistake((*path, "workers"), f"{adapter} is one process")
+        if server.children and not known.children:
+            self._mistake((*path, "children"), f"{adapter} has no children to count")
         if server.wheel and not adapter.startswith("kirsch"):
             self._mistake((*path, "wheel"), "wheel is for kirsch; a wheel of another server is one of its requirements")
         elif server.wheel:
@@ -508,6 +511,7 @@ _SERVER: dict[str, Callable[[Any], Any]] = {
     "environment": _environment,
     "threads": _count(1, 1000),
     "workers": _count(1, 256),
+    "children": _count(1, 1000),
     "pythons": _texts,
     "only": _texts,
     "skip": _texts,

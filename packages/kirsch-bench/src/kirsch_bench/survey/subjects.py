@@ -95,6 +95,7 @@ class Ready:
             workers=server.workers,
             extra=server.options,
             home=scenario.directory,
+            children=server.children,
         )
         return fill(server.command, launch) if server.command else adapter.command(launch)
 
@@ -257,6 +258,8 @@ def _options(server: Server, adapter: Adapter) -> str:
         words.append(f"{threads} thread{'' if threads == 1 else 's'}")
     if server.workers != 1:
         words.append(f"{server.workers} processes")
+    if children := server.children or adapter.children:
+        words.append(f"{children} children")
     words.append({"asgi": "ASGI", "own": "its own pages, not WSGI"}.get(adapter.speaks, ""))
     words.append(" ".join(server.options))
     if server.adapter != "command":

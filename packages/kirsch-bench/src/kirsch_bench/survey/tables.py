@@ -97,6 +97,12 @@ def scene(of: Scene) -> Table:
     ]  # fmt: skip
     rows += [_row(cell, is_open=of.is_open) for cell in of.cells]
     note = []
+    if any(cell.front for cell in of.cells):
+        # Beside the sum of both.
+        rows[0][7:7] = ["front", "application"]
+        for row, cell in zip(rows[1:], of.cells, strict=True):
+            row[7:7] = _front_and_application(cell)
+        note.append("Of the processor time, what the web server in front took, and the rest.")
     if of.ceiling is not None:
         note.append(f"The null server answered {of.ceiling.value:,.0f} a second.")
     if any(cell.bound for cell in of.measured) and not of.is_open:
@@ -126,6 +132,12 @@ def _row(cell: Cell, *, is_open: bool) -> list[str]:
             [_share(cell.failed_share) if cell.failed_share else "0", *([_rounds(cell)] if cell.failures else [])]
         ),
     ]
+
+
+def _front_and_application(cell: Cell) -> list[str]:
+    if cell.front is None or cell.processor is None:
+        return [ABSENT, _seconds(cell.processor)]
+    return [show_seconds(cell.front.value), show_seconds(max(0.0, cell.processor.value - cell.front.value))]
 
 
 def _seconds(figure: Figure | None) -> str:

@@ -40,6 +40,8 @@ class Launch:
     """Arguments that the survey's file adds."""
     home: str = ""
     """Where the application's modules are; the server is started there."""
+    children: int = 0
+    """Processes of a web server, each of which serves one request at a time; 0: as many as it has by default."""
 
     def script(self, name: str) -> str:
         """A command that was installed beside the interpreter."""
@@ -101,6 +103,10 @@ class Adapter:
     """The user that serves, where that is another one than we are; empty: it is not."""
     absent: str = ""
     """Why it can run nowhere."""
+    front: tuple[str, ...] = ()
+    """Names of the programs that stand in front of the application; their processor time is shown apart."""
+    children: int = 0
+    """Processes that each serve one request at a time, unless the survey's file says otherwise; 0: it has none."""
 
     @property
     def is_python(self) -> bool:

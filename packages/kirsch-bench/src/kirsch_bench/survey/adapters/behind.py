@@ -17,15 +17,15 @@ from kirsch_bench.survey.adapters.base import RUNTIME, Adapter, Program
 if TYPE_CHECKING:
     from kirsch_bench.survey.adapters.base import Launch
 
-_APACHE = Program(("apache2", "httpd"), "apache2")
+APACHE = Program(("apache2", "httpd"), "apache2")
 _APXS = Program(("apxs", "apxs2"), "apache2-dev")
-_LIGHTTPD = Program(("lighttpd",), "lighttpd")
-_NGINX = Program(("nginx",), "nginx-light")
+LIGHTTPD = Program(("lighttpd",), "lighttpd")
+NGINX = Program(("nginx",), "nginx-light")
 
-_MODULES = ("/usr/lib/apache2/modules", "/usr/lib64/httpd/modules", "/usr/libexec/apache2")
+MODULES = ("/usr/lib/apache2/modules", "/usr/lib64/httpd/modules", "/usr/libexec/apache2")
 
 
-def _user() -> tuple[str, str]:
+def serving_user() -> tuple[str, str]:
     """The user that serves if the survey runs as root, because web servers refuse to serve as root."""
     if os.geteuid() == 0:
         for name in ("www-data", "nobody"):
@@ -40,8 +40,8 @@ def _user() -> tuple[str, str]:
 
 
 def _mod_wsgi(launch: Launch) -> list[str]:
-    user, group = _user()
-    _let_in(launch.directory)
+    user, group = serving_user()
+    let_in(launch.directory)
     identity = ["--user", user, "--group", group] if user else []
     module = launch.target.partition(":")[0]
     # Its daemon's callable is named "application" unless it is told.
@@ -81,7 +81,7 @@ fastcgi.server = ("/" => ((
     "socket" => "{socket}", "bin-path" => "{start}", "check-local" => "disable", "max-procs" => {launch.workers},
     "bin-copy-environment" => ("PATH", "PYTHONPATH", "HOME"), "fix-root-scriptname" => "enable")))
 """
-    return [_found(_LIGHTTPD), "-D", "-f", launch.write("lighttpd.conf", configuration), *launch.extra]
+    return [found(LIGHTTPD), "-D", "-f", launch.write("lighttpd.conf", configuration), *launch.extra]
 
 
 def _write_page(launch: Launch) -> str:
@@ -99,18 +99,18 @@ def _write_page(launch: Launch) -> str:
     launch.write(os.path.join("pages", name), body.decode())
     root = os.path.join(launch.directory, "pages")
     for folder in (launch.directory, root):
-        _let_in(folder)
+        let_in(folder)
     return root
 
 
-def _let_in(folder: str) -> None:
+def let_in(folder: str) -> None:
     """The user that the web server becomes."""
     os.chmod(folder, 0o755)  # noqa: S103 - it is ours alone to write to, all the same
 
 
 def _nginx(launch: Launch) -> list[str]:
     root = _write_page(launch)
-    user, group = _user()
+    user, group = serving_user()
     temporary = "\n".join(
         f"    {name}_temp_path {launch.directory}/{name};"
         for name in ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
@@ -135,13 +135,13 @@ http {{
 }}
 """
     path = launch.write("nginx.conf", configuration)
-    return [_found(_NGINX), "-p", launch.directory, "-c", path, "-e", "stderr", "-g", "daemon off;", *launch.extra]
+    return [found(NGINX), "-p", launch.directory, "-c", path, "-e", "stderr", "-g", "daemon off;", *launch.extra]
 
 
 def _apache(launch: Launch) -> list[str]:
     root = _write_page(launch)
-    user, group = _user()
-    folder = next((each for each in _MODULES if os.path.isdir(each)), _MODULES[0])
+    user, group = serving_user()
+    folder = next((each for each in MODULES if os.path.isdir(each)), MODULES[0])
     modules = "\n".join(
         f"LoadModule {name}_module {folder}/mod_{name}.so"
         for name in ("mpm_event", "authz_core", "dir", "mime")
@@ -171,10 +171,10 @@ DirectoryIndex index.html
 </Directory>
 """
     path = launch.write("apache.conf", configuration)
-    return [_found(_APACHE), "-D", "FOREGROUND", "-f", path, *launch.extra]
+    return [found(APACHE), "-D", "FOREGROUND", "-f", path, *launch.extra]
 
 
-def _found(program: Program) -> str:
+def found(program: Program) -> str:
     return program.find() or program.names[0]
 
 
@@ -188,17 +188,17 @@ ADAPTERS = (
         ("mod_wsgi",),
         frozenset({"cpython"}),
         "it is written against CPython's C interface",
-        programs=(_APACHE, _APXS),
+        programs=(APACHE, _APXS),
         threads=5,
         workers=True,
-        becomes=lambda: _user()[0],
+        becomes=lambda: serving_user()[0],
     ),
     Adapter(
         "flup",
         "FastCGI in Python behind lighttpd",
         _flup,
         ("flup",),
-        programs=(_LIGHTTPD,),
+        programs=(LIGHTTPD,),
         threads=5,
         workers=True,
     ),
@@ -207,7 +207,7 @@ ADAPTERS = (
         "nginx with a file: no Python",
         _nginx,
         interpreters=frozenset(),
-        programs=(_NGINX,),
+        programs=(NGINX,),
         workers=True,
         speaks="own",
         pages=_PAGES,
@@ -217,7 +217,7 @@ ADAPTERS = (
         "Apache with a file: no Python",
         _apache,
         interpreters=frozenset(),
-        programs=(_APACHE,),
+        programs=(APACHE,),
         speaks="own",
         pages=_PAGES,
     ),

@@ -26,6 +26,11 @@ ADAPTERS = (
         "it is a module for the system's own Python (libapache2-mod-python) and runs handlers of its own, no WSGI",
     ),
     _gone(
+        "mod_fastcgi",
+        "FastCGI in Apache by the development kit's authors",
+        "its last release, 2.4.6 of 2007, does not build for Apache 2.4; Debian has removed it",
+    ),
+    _gone(
         "python-fastcgi", "FastCGI by the C development kit", "its last release, 1.1 of 2007, is written in Python 2"
     ),
 )

@@ -164,6 +164,12 @@ def flup(host: str, port: int, load: Load, threads: int) -> None:
     server(load(), minSpare=threads, maxSpare=threads).run()
 
 
+def flup_limited(host: str, port: int, load: Load, threads: int) -> None:
+    """The same with the founding document's limits: connections beyond these threads are closed unread."""
+    server = importlib.import_module("flup.server.fcgi").WSGIServer
+    server(load(), minSpare=threads, maxSpare=threads, maxThreads=threads).run()
+
+
 def _keep_connections() -> None:
     """cheroot keeps ten connections. To all beyond it promises the same, and closes them under their next requests,
     which are lost."""
