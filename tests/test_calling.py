@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from kirsch.calling import find_problem
+from kirsch.calling import find_problem, interface_of
 
 
 def plain(environ: Any, start_response: Any) -> Any: ...
@@ -168,6 +168,34 @@ def test_what_cannot_be_called_is_refused_with_the_call_that_was_probably_meant(
     if not isinstance(found, type):
         with pytest.raises(TypeError):
             found({}, print)  # type: ignore[operator]
+
+
+class AsgiInstance:
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None: ...
+    async def method(self, one: Any, two: Any, three: Any) -> None: ...
+
+
+class AsgiClass:
+    def __init__(self, scope: Any, receive: Any, send: Any) -> None: ...
+
+
+class OfBoth:
+    def __call__(self, environ: Any, start_response: Any, more: Any = None) -> None: ...
+
+
+async def generator(scope: Any, receive: Any, send: Any) -> Any:
+    yield
+
+
+def test_interface_is_that_of_the_signature() -> None:
+    instance = AsgiInstance()
+    awaitable = lambda scope, receive, send: None  # noqa: E731
+    of_asgi: tuple[Any, ...] = (asgi, functools.partial(asgi), instance, instance.method, AsgiClass, awaitable)
+    for found in of_asgi:
+        assert interface_of(found) == "asgi", found
+    of_wsgi: tuple[Any, ...] = (plain, OfBoth(), generator, lambda scope: None, lambda a, b, c: None, print, len, 7)
+    for found in of_wsgi:
+        assert interface_of(found) == "wsgi", found
 
 
 def test_asgi_is_called_asgi() -> None:

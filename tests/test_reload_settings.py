@@ -58,6 +58,8 @@ VALUES: dict[str, tuple[Any, dict[str, Any]]] = {
     "before_fork": ("site_hooks:other", {"preload": True}),
     "after_fork": ("site_hooks:other", {"preload": True}),
     "driver": ("gevent", {}),
+    "interface": ("wsgi", {}),
+    "lifespan": ("on", {}),
     "chdir": ("other", {}),
     "mount": ([{"path": "/other", "app": "site_app:app"}], {}),
     "pythonpath": (["other"], {}),

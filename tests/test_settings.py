@@ -247,8 +247,8 @@ def test_gunicorns_spelling_with_the_underscore_is_known() -> None:
         (["--threads", "0"], "--threads: '0' is too little; 1 is the least"),
         (["--queue", "0"], "--queue: '0' is too little; 1 is the least"),
         (["--timeout-path", "x=1"], "--timeout-path: 'x' is not the beginning of a path; did you mean '/x'?"),
-        (["--driver", "gevnt"], "--driver: 'gevnt' is not one of threads, gevent; did you mean gevent?"),
-        (["--driver", "xyzzy"], "--driver: 'xyzzy' is not one of threads, gevent"),
+        (["--driver", "gevnt"], "--driver: 'gevnt' is not one of threads, gevent, asyncio; did you mean gevent?"),
+        (["--driver", "xyzzy"], "--driver: 'xyzzy' is not one of threads, gevent, asyncio"),
         (["--backlog", "0"], "--backlog: '0' is too little; 1 is the least"),
         (["-w", "four"], "-w: 'four' is not a whole number"),
         (["-w", "257"], "-w: '257' is too much; 256 is the most"),
@@ -343,15 +343,15 @@ def test_a_umask_is_read(text: str, value: int | None) -> None:
         ("eventlet", "use gevent; eventlet's own maintainers advise to migrate"),
         ("greenlet", "use gevent"),
         ("sync", "for one request at a time --threads 1"),
-        ("asyncio", "ASGI is not supported yet"),
-        ("uvicorn", "ASGI is not supported yet"),
-        ("uvicorn.workers.UvicornWorker", "ASGI is not supported yet"),
+        ("trio", "write asyncio; there is no driver for trio"),
+        ("uvicorn", "an ASGI application is always served by asyncio"),
+        ("uvicorn.workers.UvicornWorker", "an ASGI application is always served by asyncio"),
     ],
 )
 def test_a_driver_of_another_server_is_told_what_to_use(name: str, hint: str) -> None:
     with pytest.raises(UsageError) as refused:
         read(["--driver", name], {})
-    assert str(refused.value).startswith(f"--driver: {name!r} is not one of threads, gevent; ")
+    assert str(refused.value).startswith(f"--driver: {name!r} is not one of threads, gevent, asyncio; ")
     assert hint in str(refused.value)
     assert "\n" not in str(refused.value)
 

@@ -64,7 +64,7 @@ NO_HINT = "kirsch --help-all lists those there are"
         ("--maximum-requests", "write --max-requests"),
         ("--timeout-keep-alive", "write --keep-alive"),
         ("--channel-timeout", "write --keep-alive, with --header-timeout, --body-timeout and --write-timeout"),
-        ("--interface", "omit it; Kirsch serves WSGI; ASGI is not served yet"),
+        ("--asgi-lifespan", "write --lifespan"),
         ("--listen=127.0.0.1:80", "write --bind HOST:PORT"),
         ("--listen=1024", "write --backlog COUNT"),
         ("--listen", "as in uWSGI: write --backlog COUNT; as in waitress: write --bind HOST:PORT"),

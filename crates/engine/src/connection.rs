@@ -391,7 +391,8 @@ impl<A: App> Connection<A> {
                 Some(self.resume(0, context))
             }
             State::Running(_) => {
-                self.exchanges.first.wake(Awaited::Output, app);
+                self.exchanges.first.wake(Awaited::OUTPUT, app);
+                self.look_for_departure(0, app);
                 (!self.exchanges.first.wants_body()).then_some(NextAction::Wait)
             }
             State::Queued(_) => Some(NextAction::Wait),

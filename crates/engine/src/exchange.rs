@@ -42,7 +42,7 @@ pub(crate) struct Exchange<A: App> {
     pub(crate) in_flight: Option<InFlight<SenderOf<A>>>,
     /// What of the response its client does not take yet, where each exchange has its own window.
     pub(crate) backlog: Option<Box<Backlog<A::Chunk>>>,
-    /// Waits in the middle of the call for input or output.
+    /// Waits in the middle of the call.
     pub(crate) waiter: Option<(Awaited, A::Waiter)>,
     pub(crate) timer: Timer,
 }
@@ -95,11 +95,29 @@ pub(crate) enum Cause {
     },
 }
 
-/// What a call waits for in the middle.
+/// What a call waits for in the middle: one of several things, or any of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Awaited {
-    Input,
-    Output,
+pub struct Awaited(u8);
+
+impl Awaited {
+    /// Reading gives something: some of the body, its end, or that the rest will not come.
+    pub const INPUT: Self = Self(1);
+    /// The client has taken all that was written, or is gone.
+    pub const OUTPUT: Self = Self(2);
+    /// The client has ended its side of the connection, or is gone.
+    pub const DEPARTURE: Self = Self(4);
+
+    /// Either of both.
+    #[must_use]
+    pub const fn or(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+
+    /// Whether any of `other` is among these.
+    #[must_use]
+    pub const fn has(self, other: Self) -> bool {
+        self.0 & other.0 != 0
+    }
 }
 
 impl<A: App> Exchange<A> {
@@ -174,7 +192,7 @@ impl<A: App> Exchange<A> {
 
     /// Wakes the call if it waits for this.
     pub(crate) fn wake(&mut self, awaited: Awaited, app: &mut A) {
-        if let Some((_, waiter)) = self.waiter.take_if(|(what, _)| *what == awaited) {
+        if let Some((_, waiter)) = self.waiter.take_if(|(what, _)| what.has(awaited)) {
             app.wake(waiter);
         }
     }

@@ -77,7 +77,7 @@ pub use config::{Config, STOP_GRACE};
 pub use connection::{Expired, explanation};
 pub use deadline::Now;
 pub use engine::Engine;
-pub use exchange::Input;
+pub use exchange::{Awaited, Input};
 pub use group::{ENGINES_MAX, EngineGroup, Membership, ProcessRecord, SharedRecords};
 pub use memory::BodyMemory;
 pub use net::{Accepted, Local, Net, Peer, Readiness};

@@ -2,7 +2,7 @@
 //! completes, whatever its peer does.
 
 use crate::common::{Call, Client, End, Event, GRAIN, How, Manner, Op, Plan, World, ms, pattern, seconds, timeless};
-use engine::{Config, Progress, STOP_GRACE};
+use engine::{Awaited, Config, Progress, STOP_GRACE};
 use std::time::Duration;
 
 /// Small enough that large answers do not fit.
@@ -374,6 +374,28 @@ fn call_without_pending_output_is_woken_at_once() {
     world.app.woken.clear();
     world.go_on_with(0);
     world.until("it is answered", &mut [&mut client], |_, clients| clients[0].answers.len() == 1);
+}
+
+#[test]
+fn call_that_waits_for_any_is_woken_once_when_its_client_leaves() {
+    let mut world = keeping(World::unix(timeless(), vec![Plan::sized(&[5])]));
+    let client = calling(&mut world, 0);
+    let now = world.now();
+    let awaited = Awaited::DEPARTURE;
+    world.engine.wait_for_any(&world.calls[0].ticket, awaited, 7, now, &mut world.app);
+    world.settle();
+    assert!(world.app.woken.is_empty(), "the client is there");
+    drop(client);
+    while world.app.woken.is_empty() {
+        assert!(world.wait(&[]), "the poller reports the end of the client's input");
+        world.poll();
+    }
+    assert_eq!(world.app.woken, [7]);
+    world.engine.wait_for_any(&world.calls[0].ticket, awaited.or(Awaited::INPUT), 8, now, &mut world.app);
+    assert_eq!(world.app.woken, [7, 8], "what is the case already wakes at once");
+    world.app.woken.clear();
+    world.go_on_with(0);
+    world.settle();
 }
 
 #[test]

@@ -8,11 +8,13 @@
 //!   engine locked      Requests::begin: request head ──▶ what the application is given, a dict
 //!   engine not locked  Interface::prepare: request body ──▶ dict
 //!                      Interface::call: application(dict) ──▶ Answer::Whole: one block, which the host writes
-//!                                                         └─▶ Answer::Body: pulled by the host as the client reads
+//!                                                         ├─▶ Answer::Body: pulled by the host as the client reads
+//!                                                         └─▶ Answer::Suspended, Returned: written by the application,
+//!                                                             through the exchange
 //! ```
 
-pub(crate) use crate::host::exchange::{Exchange, ExchangeHost, StartRefusal};
-pub(crate) use engine::{Local, Peer};
+pub(crate) use crate::host::exchange::{Exchange, ExchangeHost, Received, Sent, StartRefusal};
+pub(crate) use engine::{Awaited, Local, Peer};
 
 use crate::object::{Chunk, Object};
 use pyo3::prelude::*;
@@ -56,6 +58,16 @@ pub(crate) trait Interface: Send + Sync + Sized + 'static {
     /// # Errors
     /// What it has raised, and what is wrong with what it has returned.
     fn call(&self, py: Python<'_>, request: &Object, handles: &Self::Handles) -> PyResult<Answer<Self::Body>>;
+
+    /// What waited for an event of the engine ([`Exchange::wake_when`]) is woken.
+    fn wake(&self, py: Python<'_>, waiter: &Py<PyAny>) {
+        let _ = (py, waiter);
+    }
+
+    /// The loop that hosts the engine has run what was ready, and is about to wait.
+    fn before_wait(&self, py: Python<'_>) {
+        let _ = py;
+    }
 
     /// What is wrong with a body whose response has no head.
     fn unstarted() -> PyErr;
@@ -123,6 +135,12 @@ pub(crate) enum Answer<B> {
     Whole(Chunk),
     /// A body that comes in parts.
     Body(B),
+    /// The call goes on, and its thread does something else meanwhile. The application writes its response through the
+    /// exchange, and the interface ends the call with [`Exchange::conclude`]. The object is what reports know the call
+    /// by.
+    Suspended(Py<PyAny>),
+    /// The call is over, with this result. The application has written its response through the exchange.
+    Returned(PyResult<()>),
 }
 
 /// A request's body.

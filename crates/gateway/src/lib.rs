@@ -2,14 +2,14 @@
 //! module `kirsch._native`, whose Python face is described in `packages/kirsch/src/kirsch/_native.pyi`.
 //!
 //! ```text
-//!   server      the class that Python sees: a host of WSGI
+//!   server      the class that Python sees: a host of WSGI or of ASGI
 //!   config      what a server is made with: settings and resources, each taken by its name
 //!   host        engines, threads, calls and their deadlines, for any interface
-//!   wsgi        an interface: makes environs, calls the application
+//!   wsgi, asgi  interfaces: make environs and scopes, call the application
 //!   interface   what the host asks of an interface, and an interface of the host
 //!   access_log, log_writer, refusals, scoreboard, limit    what is reported, and to whom
 //!   object, gil, guarded, interrupt, stacks, signals       Python objects, locks and threads
-//!   group, inotify, thread_name, clock, text               the operating system, and text
+//!   group, inotify, thread_name, clock, text, table        the operating system, and text
 //! ```
 //!
 //! Two rules hold everywhere: the GIL is taken first and the engine's lock second, and nothing of the application's runs
@@ -22,6 +22,7 @@
 //! (`tests/without_python.rs`).
 
 mod access_log;
+mod asgi;
 mod clock;
 mod config;
 mod gil;
@@ -41,6 +42,7 @@ mod scoreboard;
 mod server;
 mod signals;
 mod stacks;
+mod table;
 #[cfg(test)]
 mod testing;
 mod text;
@@ -49,7 +51,7 @@ mod wsgi;
 
 use pyo3::prelude::*;
 
-/// The native engine and WSGI gateway of Kirsch.
+/// The native engine of Kirsch, and its WSGI and ASGI gateway.
 ///
 /// Nothing here relies on the GIL, so a free-threaded interpreter that imports it stays without one
 /// (docs/design/gil.md).

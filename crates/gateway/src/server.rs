@@ -1,13 +1,15 @@
 //! The server that Python sees: engines, their application, and the threads or the loop that poll them.
 
 use crate::access_log::AccessLog;
+use crate::asgi::{self, Asgi};
 use crate::clock;
 use crate::config::{NativeConfig, seconds};
 use crate::group;
 use crate::host::{
-    AppParts, Call, EngineIndex, Engines, Hooks, Host, Job, Limits as TimeLimits, Plan, Polled, Replacement,
-    ServerShared, Stop, share,
+    AnyEngines, AppParts, Call, EngineIndex, Engines, Hooks, Host, HostedJob, Limits as TimeLimits, Plan, Replacement,
+    RunJob, ServerShared, Stop, share,
 };
+use crate::interface::{Interface, Local};
 use crate::limit::RequestLimit;
 use crate::log_writer;
 use crate::object::Object;
@@ -15,30 +17,140 @@ use crate::proxies;
 use crate::scoreboard::{Scoreboard, Stopwatch};
 use crate::wsgi::{ScriptName, ServerFacts, Wsgi};
 use engine::{
-    BodyMemory, Config, ENGINES_MAX, Engine, EngineGroup, Os, ProtocolKind, STOP_GRACE, Stage, StaticFiles,
-    StaticOptions, Times,
+    BodyMemory, Config, ENGINES_MAX, Engine, EngineGroup, Os, ProtocolKind, STOP_GRACE, SharedRecords, Stage,
+    StaticFiles, StaticOptions, Times,
 };
 use pyo3::exceptions::{PyOSError, PyRuntimeError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use std::collections::BTreeMap;
 use std::io::{self, PipeReader, PipeWriter, Read, Write};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
-use std::path::Path;
+use std::os::unix::net::UnixListener;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use wire::message::Limits;
 
-/// One engine and one WSGI application on listening sockets.
+/// One engine and one application on listening sockets.
 #[pyclass(frozen, module = "kirsch._native")]
 pub(crate) struct Server {
-    engines: Engines<Wsgi>,
+    engines: Box<dyn AnyEngines>,
     threads: usize,
     /// It has been run, or is hosted by a loop.
     begun: AtomicBool,
     poller: RawFd,
     engine_wakeup: RawFd,
+    /// Of an ASGI application: where its loop is attached.
+    event_loop: Option<Arc<asgi::Shared>>,
     monitor: Monitor,
+}
+
+/// What the engines of a server are made of, whichever interface calls the application.
+struct Resources {
+    listeners: Vec<RawFd>,
+    config: Config,
+    engines: usize,
+    threads: usize,
+    hooks: Hooks,
+    limit: Option<Arc<RequestLimit>>,
+    replacement: Option<Arc<Replacement>>,
+    scoreboard: Option<Arc<Scoreboard>>,
+    access_log_handler: Option<Py<PyAny>>,
+    access_logfile: String,
+    access_logformat: String,
+    report: Option<Py<PyAny>>,
+    time_stages: usize,
+    timeout: Option<Duration>,
+    timeout_paths: Vec<(String, Option<Duration>)>,
+    group: Option<SharedRecords>,
+    /// A loop polls the engine, and begins any number of calls.
+    is_hosted: bool,
+}
+
+impl Resources {
+    /// The engines, and the descriptors of the first one's poller and of its waker. `make` makes an interface for each,
+    /// and what makes requests that come in at these addresses.
+    fn build<I: Interface>(
+        self,
+        py: Python<'_>,
+        make: impl Fn(&[Local]) -> PyResult<(I, I::Requests)>,
+    ) -> PyResult<(Box<dyn AnyEngines>, (RawFd, RawFd))> {
+        let engines = self.engines;
+        let shared = Arc::new(ServerShared::<Host<I>>::default());
+        let mut systems = (0..engines).map(|_| Os::new()).collect::<io::Result<Vec<_>>>()?;
+        if let Some(group) = &self.group {
+            systems.iter_mut().try_for_each(|(net, ..)| net.watch_bell(group.own_bell(), group.processes()))?;
+        }
+        let (_, poller, waker) = &systems[0];
+        let descriptors = (poller.as_raw_fd(), waker.as_fd().as_raw_fd());
+        let wakers = systems.iter().map(|(.., waker)| waker.clone()).collect();
+        let group = (engines > 1 || self.group.is_some()).then(|| EngineGroup::new(wakers, self.group));
+        // One for all engines, whose lines it keeps whole.
+        let writes_access_log = self.access_log_handler.is_none() && !self.access_logfile.is_empty();
+        let access_log = writes_access_log.then(|| log_writer::access_log(&self.access_logfile)).transpose()?;
+        if let Some(log) = &access_log {
+            log.set_waker(waker.clone());
+        }
+        let mut hosts: Vec<Arc<Host<I>>> = Vec::new();
+        for (index, (net, poller, waker)) in systems.into_iter().enumerate() {
+            let next = |host: &Arc<Host<I>>| host.engine_index().next(host.thread_count());
+            let engine_index = hosts.last().map_or_else(|| EngineIndex::first(engines), next);
+            let sockets =
+                self.listeners.iter().map(|&listener| duplicate("listeners", listener)).collect::<PyResult<_>>()?;
+            let config = Config {
+                connections: share(self.config.connections, index, engines),
+                queue: share(self.config.queue, index, engines),
+                ..self.config.clone()
+            };
+            let answers_health = !config.health_path.is_empty();
+            let buffers_bodies = config.buffer_bodies;
+            let mut engine = Engine::new(net, sockets, config, clock::now())?;
+            let own_threads = share(self.threads, index, engines);
+            if let Some(group) = &group {
+                // Calls of a loop are not counted: however many there are, it can begin another.
+                let calls = if self.is_hosted { usize::MAX } else { own_threads };
+                engine.join_group(group.membership(index, calls));
+            }
+            if self.time_stages > 0 {
+                engine.take_times(Box::new(clock::Fine), self.time_stages);
+            }
+            let (interface, requests) = make(engine.locals())?;
+            let scoreboard = self.scoreboard.clone();
+            let app_parts = AppParts {
+                requests,
+                access_log: AccessLog::new(
+                    access_log.clone(),
+                    &self.access_logformat,
+                    self.access_log_handler.as_ref().map(|handler| handler.clone_ref(py)),
+                )?,
+                limits: TimeLimits::new(self.timeout, self.timeout_paths.clone()),
+                buffers_bodies,
+                multithread: self.threads > 1 || self.is_hosted,
+                stopwatch: scoreboard.clone().map(|scoreboard| Stopwatch::new(scoreboard, engines == 1)),
+                is_hosted: self.is_hosted,
+            };
+            let plan = Plan {
+                interface,
+                app: app_parts,
+                engine,
+                poller,
+                waker,
+                report: self.report.as_ref().map(|report| report.clone_ref(py)),
+                hooks: self.hooks.clone_ref(py),
+                threads: own_threads,
+                limit: self.limit.clone(),
+                scoreboard,
+                engine_index,
+                shared: Arc::clone(&shared),
+                answers_health,
+                times_stages: self.time_stages > 0,
+                replacement: self.replacement.clone(),
+            };
+            hosts.push(Host::new(plan));
+        }
+        Ok((Box::new(Engines::new(hosts, shared)), descriptors))
+    }
 }
 
 /// Where the thread that called `run` waits while others serve: signals, and the last thread, write to it.
@@ -63,6 +175,11 @@ impl Server {
             return Err(PyTypeError::new_err(format!("the application {app} is not callable")));
         }
         let threads: usize = given.take("threads")?;
+        let is_asgi = match given.take::<String>("interface")?.as_str() {
+            "wsgi" => false,
+            "asgi" => true,
+            other => return Err(PyValueError::new_err(format!("interface: {other:?} is none of wsgi, asgi"))),
+        };
         let hooks = Hooks {
             spawn: given.take("spawn")?,
             waiter: given.take("waiter")?,
@@ -79,11 +196,20 @@ impl Server {
             return Err(PyTypeError::new_err("waiter and wait belong together"));
         }
         let mut config = engine_config(&given)?;
+        if is_asgi {
+            // The application receives a body as it arrives, and its loop does something else meanwhile.
+            config.buffer_bodies = false;
+            if config.protocols.iter().any(|protocol| *protocol != ProtocolKind::Http) {
+                return Err(PyValueError::new_err(
+                    "fastcgi:, uwsgi: and scgi: addresses serve WSGI applications; an ASGI application is served over HTTP",
+                ));
+            }
+        }
         // Each has threads of its own, so that a long call keeps no other connection of its engine waiting, and a share of
         // each bound.
         let engines: usize = given.take("engines")?;
-        let engines =
-            if hooks.waiter.is_some() { 1 } else { engines.min(threads / 2).min(config.connections).min(config.queue) };
+        let is_hosted = hooks.waiter.is_some() || is_asgi;
+        let engines = if is_hosted { 1 } else { engines.min(threads / 2).min(config.connections).min(config.queue) };
         let engines = engines.clamp(1, ENGINES_MAX);
         config.engines = engines;
         let timeout = given.take_seconds("timeout")?;
@@ -114,87 +240,51 @@ impl Server {
         let script_name = ScriptName::parse(&given.take::<String>("fastcgi_script_name")?);
         given.finish()?;
         let app: Object = app.unbind().into();
-        let shared = Arc::new(ServerShared::<Host<Wsgi>>::default());
-        let mut systems = (0..engines).map(|_| Os::new()).collect::<io::Result<Vec<_>>>()?;
-        if let Some(group) = &group {
-            systems.iter_mut().try_for_each(|(net, ..)| net.watch_bell(group.own_bell(), group.processes()))?;
-        }
-        let (_, poller, waker) = &systems[0];
-        let (poller_fd, engine_wakeup) = (poller.as_raw_fd(), waker.as_fd().as_raw_fd());
-        let wakers = systems.iter().map(|(.., waker)| waker.clone()).collect();
-        let group = (engines > 1 || group.is_some()).then(|| EngineGroup::new(wakers, group));
-        // One for all engines, whose lines it keeps whole.
-        let writes_access_log = access_log_handler.is_none() && !access_logfile.is_empty();
-        let access_log = writes_access_log.then(|| log_writer::access_log(&access_logfile)).transpose()?;
-        if let Some(log) = &access_log {
-            log.set_waker(waker.clone());
-        }
-        let mut hosts: Vec<Arc<Host<Wsgi>>> = Vec::new();
-        for (index, (net, poller, waker)) in systems.into_iter().enumerate() {
-            let next = |host: &Arc<Host<Wsgi>>| host.engine_index().next(host.thread_count());
-            let engine_index = hosts.last().map_or_else(|| EngineIndex::first(engines), next);
-            let sockets =
-                listeners.iter().map(|&listener| duplicate("listeners", listener)).collect::<PyResult<_>>()?;
-            let config = Config {
-                connections: share(config.connections, index, engines),
-                queue: share(config.queue, index, engines),
-                ..config.clone()
-            };
-            let answers_health = !config.health_path.is_empty();
-            let buffers_bodies = config.buffer_bodies;
-            let mut engine = Engine::new(net, sockets, config, clock::now())?;
-            let own_threads = share(threads, index, engines);
-            if let Some(group) = &group {
-                // Greenlets are not counted: however many there are, the hub can begin another.
-                let calls = if hooks.waiter.is_some() { usize::MAX } else { own_threads };
-                engine.join_group(group.membership(index, calls));
-            }
-            if time_stages > 0 {
-                engine.take_times(Box::new(clock::Fine), time_stages);
-            }
-            let is_hosted = hooks.waiter.is_some();
+        let resources = Resources {
+            listeners,
+            config,
+            engines,
+            threads,
+            hooks,
+            limit,
+            replacement,
+            scoreboard,
+            access_log_handler,
+            access_logfile,
+            access_logformat,
+            report,
+            time_stages,
+            timeout,
+            timeout_paths,
+            group,
+            is_hosted,
+        };
+        let (engines, descriptors, event_loop) = if is_asgi {
+            let shared = Arc::new(asgi::Shared::default());
+            let paths = resources.listeners.iter().map(|&listener| unix_path(listener)).collect::<Vec<_>>();
+            let (engines, descriptors) = resources.build(py, |locals| {
+                let interface = Asgi::new(app.clone_ref(py), Arc::clone(&shared));
+                Ok((interface, Asgi::requests(py, locals, &paths)?))
+            })?;
+            (engines, descriptors, Some(shared))
+        } else {
             // Greenlets come in between each other as threads do.
             let multithread = threads > 1 || is_hosted;
-            let script_name = script_name.clone();
-            let facts = ServerFacts { multithread, multiprocess, errors: errors.clone(), script_name };
-            let app_parts = AppParts {
-                requests: Wsgi::requests(py, engine.locals(), facts)?,
-                access_log: AccessLog::new(
-                    access_log.clone(),
-                    &access_logformat,
-                    access_log_handler.as_ref().map(|handler| handler.clone_ref(py)),
-                )?,
-                limits: TimeLimits::new(timeout, timeout_paths.clone()),
-                buffers_bodies,
-                multithread,
-                stopwatch: scoreboard.clone().map(|scoreboard| Stopwatch::new(scoreboard, engines == 1)),
-                is_hosted,
-            };
-            let plan = Plan {
-                interface: Wsgi::new(py, app.clone_ref(py))?,
-                app: app_parts,
-                engine,
-                poller,
-                waker,
-                report: report.as_ref().map(|report| report.clone_ref(py)),
-                hooks: hooks.clone_ref(py),
-                threads: own_threads,
-                limit: limit.clone(),
-                scoreboard: scoreboard.clone(),
-                engine_index,
-                shared: Arc::clone(&shared),
-                answers_health,
-                times_stages: time_stages > 0,
-                replacement: replacement.clone(),
-            };
-            hosts.push(Host::new(plan));
-        }
+            let (engines, descriptors) = resources.build(py, |locals| {
+                let script_name = script_name.clone();
+                let facts = ServerFacts { multithread, multiprocess, errors: errors.clone(), script_name };
+                Ok((Wsgi::new(py, app.clone_ref(py))?, Wsgi::requests(py, locals, facts)?))
+            })?;
+            (engines, descriptors, None)
+        };
+        let (poller, engine_wakeup) = descriptors;
         Ok(Self {
-            engines: Engines::new(hosts, shared),
+            engines,
             threads,
             begun: AtomicBool::new(false),
-            poller: poller_fd,
+            poller,
             engine_wakeup,
+            event_loop,
             monitor: Monitor::new()?,
         })
     }
@@ -207,7 +297,7 @@ impl Server {
             self.engines.work_alone(py);
         } else {
             self.engines.start_first(py)?;
-            self.monitor.wait(py, &self.engines);
+            self.monitor.wait(py, &*self.engines);
         }
         self.engines.finish(py)?;
         self.engines.fail_if_failed(py)
@@ -221,12 +311,43 @@ impl Server {
     fn poll(slf: &Bound<'_, Self>) -> PyResult<(Vec<HostedExchange>, Vec<Py<PyAny>>)> {
         let this = slf.get();
         this.begun.store(true, Ordering::Relaxed);
-        let Polled { jobs, woken } = this.engines.poll(slf.py())?;
+        let (jobs, woken) = this.engines.poll(slf.py())?;
         let exchanges = jobs
             .into_iter()
-            .map(|(number, job)| HostedExchange { number, job: Mutex::new(Some(job)), server: slf.clone().unbind() })
+            .map(|HostedJob { number, run }| HostedExchange {
+                number,
+                run: Mutex::new(Some(run)),
+                _server: slf.clone().unbind(),
+            })
             .collect();
         Ok((exchanges, woken))
+    }
+
+    fn attach(&self, event_loop: &Bound<'_, PyAny>) -> PyResult<()> {
+        let Some(shared) = &self.event_loop else {
+            return Err(PyTypeError::new_err("a loop is attached to the server of an ASGI application"));
+        };
+        self.begun.store(true, Ordering::Relaxed);
+        shared.attach(asgi::EventLoop::new(event_loop)?)
+    }
+
+    fn select(&self, py: Python<'_>, timeout: Option<f64>, others: RawFd) -> PyResult<bool> {
+        let seconds = |timeout: f64| Duration::try_from_secs_f64(timeout.max(0.0)).unwrap_or(Duration::MAX);
+        let until = timeout.map(seconds).and_then(|timeout| Instant::now().checked_add(timeout));
+        loop {
+            self.engines.before_wait(py);
+            let patience = until.map(|until| until.saturating_duration_since(Instant::now()));
+            let due = self.engines.timeout(py)?;
+            let wait = patience.into_iter().chain(due).min();
+            let [is_ready, has_others] = py.detach(|| wait_for_two([self.poller, others], wait));
+            py.check_signals()?;
+            let is_due = due.is_some_and(|due| patience.is_none_or(|patience| due <= patience));
+            let has_run = (is_ready || is_due) && self.engines.turn(py)?;
+            let is_late = until.is_some_and(|until| Instant::now() >= until);
+            if has_run || has_others || is_late || self.engines.is_stopped(py)? {
+                return Ok(has_others);
+            }
+        }
     }
 
     fn times(&self, py: Python<'_>) -> PyResult<(Vec<RequestTimes>, u64)> {
@@ -312,17 +433,17 @@ impl Server {
 pub(crate) struct HostedExchange {
     #[pyo3(get)]
     number: u64,
-    job: Mutex<Option<Job<Wsgi>>>,
+    run: Mutex<Option<RunJob>>,
     /// It keeps the engine alive.
-    server: Py<Server>,
+    _server: Py<Server>,
 }
 
 #[pymethods]
 impl HostedExchange {
     fn run(&self, py: Python<'_>) -> PyResult<()> {
-        let job = self.job.lock().unwrap_or_else(PoisonError::into_inner).take();
-        let Some(job) = job else { return Err(PyRuntimeError::new_err("an exchange is run once")) };
-        self.server.get().engines.run_whole(py, job);
+        let run = self.run.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let Some(run) = run else { return Err(PyRuntimeError::new_err("an exchange is run once")) };
+        run(py);
         Ok(())
     }
 }
@@ -345,7 +466,7 @@ impl Monitor {
 
     /// Waits until no thread serves any more, and runs signal handlers meanwhile. Calls that are cut get a moment to
     /// notice it.
-    fn wait(&self, py: Python<'_>, engines: &Engines<Wsgi>) {
+    fn wait(&self, py: Python<'_>, engines: &dyn AnyEngines) {
         let mut left_over_since = None;
         loop {
             // A signal interrupts the wait or writes to the pipe, whichever thread the system chose for it.
@@ -376,6 +497,25 @@ impl Monitor {
         // Being interrupted is as good as a byte.
         let _read = reader.read(&mut [0; 64]);
     }
+}
+
+/// Waits until a descriptor is readable, at most for so long. Returns which are. An interruption by a signal ends the wait.
+fn wait_for_two(descriptors: [RawFd; 2], timeout: Option<Duration>) -> [bool; 2] {
+    let mut descriptors = descriptors.map(|fd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 });
+    // What is left of a millisecond is waited for too.
+    let millis =
+        timeout.map_or(-1, |timeout| i32::try_from(timeout.as_nanos().div_ceil(1_000_000)).unwrap_or(i32::MAX));
+    // SAFETY: the structures are those of two descriptors; one that is not open is reported as ready.
+    if unsafe { libc::poll(descriptors.as_mut_ptr(), 2, millis) } <= 0 {
+        return [false; 2];
+    }
+    descriptors.map(|descriptor| descriptor.revents != 0)
+}
+
+/// The path of a listening Unix socket; `None` for another one.
+fn unix_path(listener: RawFd) -> Option<PathBuf> {
+    let listener = UnixListener::from(duplicate("listeners", listener).ok()?);
+    listener.local_addr().ok()?.as_pathname().map(Path::to_owned)
 }
 
 /// How long calls whose peers were cut off may take to come back before the server ends without them.

@@ -53,6 +53,27 @@ pub(crate) fn client(address: &str, port: &str) -> String {
     }
 }
 
+/// Percent escapes undone; what is no escape stays as it is.
+pub(crate) fn percent_decoded(path: &[u8]) -> Vec<u8> {
+    let mut decoded = Vec::with_capacity(path.len());
+    let mut rest = path;
+    while let [first, tail @ ..] = rest {
+        let escape = match tail {
+            [high, low, after @ ..] if *first == b'%' => hex(*high).zip(hex(*low)).map(|(h, l)| (h << 4 | l, after)),
+            _ => None,
+        };
+        let (byte, after) = escape.unwrap_or((*first, tail));
+        decoded.push(byte);
+        rest = after;
+    }
+    decoded
+}
+
+fn hex(digit: u8) -> Option<u8> {
+    // A hexadecimal digit's value is below 16.
+    char::from(digit).to_digit(16).and_then(|value| u8::try_from(value).ok())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

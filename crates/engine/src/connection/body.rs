@@ -133,7 +133,7 @@ impl<A: App> Connection<A> {
         let (fields, limits) = (&mut context.fields, &context.config.limits);
         let used = incoming.take(&mut self.protocol, input, fields, limits, &mut context.meter);
         if incoming.has_something() {
-            exchange.wake(Awaited::Input, app);
+            exchange.wake(Awaited::INPUT, app);
         }
         used
     }
@@ -141,7 +141,7 @@ impl<A: App> Connection<A> {
     /// The rest of the body that a call reads will not come.
     pub(super) fn break_body(&mut self, index: Index, refusal: Refusal, app: &mut A) {
         self.end_body(index, refusal);
-        self.exchanges.at(index).wake(Awaited::Input, app);
+        self.exchanges.at(index).wake(Awaited::INPUT, app);
     }
 
     /// The same, where nothing can be waiting for it.

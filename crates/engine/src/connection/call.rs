@@ -214,7 +214,7 @@ impl<A: App> Connection<A> {
         if exchange.incoming.as_ref().is_none_or(|incoming| incoming.has_something()) {
             return app.wake(waiter);
         }
-        exchange.waiter = Some((Awaited::Input, waiter));
+        exchange.waiter = Some((Awaited::INPUT, waiter));
         self.set_deadlines(context);
     }
 
@@ -225,7 +225,40 @@ impl<A: App> Connection<A> {
         if self.is_detached(index) || !has_output {
             return app.wake(waiter);
         }
-        self.exchanges.at(index).waiter = Some((Awaited::Output, waiter));
+        self.exchanges.at(index).waiter = Some((Awaited::OUTPUT, waiter));
+    }
+
+    /// A call waits in the middle for any of these. The connection has to be driven then, because some output may not have
+    /// been sent at all.
+    pub(crate) fn wait_for_any(
+        &mut self,
+        index: Index,
+        awaited: Awaited,
+        waiter: A::Waiter,
+        context: &mut EngineContext<A>,
+        app: &mut A,
+    ) {
+        let exchange = self.exchanges.at(index);
+        let has_input = exchange.incoming.as_ref().is_none_or(|incoming| incoming.has_something());
+        let is_output_taken = !self.has_output() && !self.exchanges.at(index).has_backlog();
+        let is_over = awaited.has(Awaited::INPUT) && has_input
+            || awaited.has(Awaited::OUTPUT) && (is_output_taken || self.is_detached(index))
+            || awaited.has(Awaited::DEPARTURE) && self.has_client_left(index);
+        if is_over {
+            return app.wake(waiter);
+        }
+        self.exchanges.at(index).waiter = Some((awaited, waiter));
+        self.set_deadlines(context);
+    }
+
+    /// Wakes a call that waits until its client leaves, if it has.
+    pub(crate) fn look_for_departure(&mut self, index: Index, app: &mut A) {
+        let exchange = self.exchanges.at(index);
+        if exchange.waiter.as_ref().is_some_and(|(awaited, _)| awaited.has(Awaited::DEPARTURE))
+            && self.has_client_left(index)
+        {
+            self.exchanges.at(index).wake(Awaited::DEPARTURE, app);
+        }
     }
 
     /// The call is over. Should it still wait in the middle, there is nothing to wait for.

@@ -70,7 +70,7 @@ impl<A: App> Connection<A> {
             if let Some(backlog) = &mut exchange.backlog {
                 backlog.stop();
             }
-            exchange.wake(Awaited::Output, app);
+            exchange.wake(Awaited::OUTPUT.or(Awaited::DEPARTURE), app);
             return;
         }
         match std::mem::replace(&mut exchange.state, State::Free) {

@@ -147,7 +147,7 @@ impl<A: App> Connection<A> {
             if is_last {
                 incoming.finish();
             }
-            exchange.wake(Awaited::Input, app);
+            exchange.wake(Awaited::INPUT, app);
             return None;
         }
         if !exchange.is_receiving() {
@@ -202,7 +202,10 @@ impl<A: App> Connection<A> {
             let exchange = self.exchanges.at(index);
             match &mut exchange.state {
                 // A call also waits in vain whose response was cut meanwhile, because a file was too short.
-                State::Running(_) | State::Detached(_) => exchange.wake(Awaited::Output, app),
+                State::Running(_) | State::Detached(_) => {
+                    exchange.wake(Awaited::OUTPUT, app);
+                    self.look_for_departure(index, app);
+                }
                 State::Suspended(suspended) => {
                     if std::mem::take(&mut suspended.yielded) {
                         has_yielded = true;

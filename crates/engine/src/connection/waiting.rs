@@ -278,9 +278,14 @@ impl<A: App> Exchange<A> {
             State::Queued(_) => Wait::Queue,
             _ if self.has_backlog() => Wait::Output,
             // While the application does not ask for more, it is not the client who is slow.
-            State::Running(_) if matches!(self.waiter, Some((Awaited::Input, _))) => Wait::Body,
+            State::Running(_) if self.awaits_input() => Wait::Body,
             _ => Wait::App,
         }
+    }
+
+    /// Whether the call waits for its client to send more of the body.
+    fn awaits_input(&self) -> bool {
+        self.waiter.as_ref().is_some_and(|(awaited, _)| awaited.has(Awaited::INPUT))
     }
 
     /// Sets the deadline of what is waited for now.

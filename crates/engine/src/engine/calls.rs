@@ -4,7 +4,7 @@ use super::Engine;
 use crate::app::{App, CallId, Progress, Report, Ticket};
 use crate::connection::Expired;
 use crate::deadline::Now;
-use crate::exchange::Input;
+use crate::exchange::{Awaited, Input};
 use crate::observe::{self, Observer};
 use crate::reply::Reply;
 
@@ -85,6 +85,14 @@ impl<A: App> Engine<A> {
         self.clock.set(now, &mut self.context);
         let CallId { slot, exchange } = ticket.call;
         self.connections[slot].wait_for_output(exchange, waiter, app);
+        self.drive(slot, app);
+    }
+
+    /// Has `waiter` woken, once, when any of `awaited` is the case, or is already.
+    pub fn wait_for_any(&mut self, ticket: &Ticket, awaited: Awaited, waiter: A::Waiter, now: Now, app: &mut A) {
+        self.clock.set(now, &mut self.context);
+        let CallId { slot, exchange } = ticket.call;
+        self.connections[slot].wait_for_any(exchange, awaited, waiter, &mut self.context, app);
         self.drive(slot, app);
     }
 

@@ -14,7 +14,7 @@ use crate::interface::{Answer, Handles as _, Input, Interface, RequestBody, Resp
 use crate::object::Object;
 use crate::stacks;
 use crate::text::escaped;
-use engine::{Progress, Reply, Stage, Ticket};
+use engine::{Progress, Refusal, Reply, Stage, Ticket};
 use pyo3::exceptions::{PyKeyboardInterrupt, PyOSError};
 use pyo3::intern;
 use pyo3::prelude::*;
@@ -146,6 +146,8 @@ impl<I: Interface> Host<I> {
                 return Some(Ending { call, rest: Rest::Write(chunk) });
             }
             Ok(Answer::Body(body)) => self.respond(py, call, body, worker),
+            Ok(Answer::Suspended(waiter)) => self.suspend_call(py, call, waiter),
+            Ok(Answer::Returned(result)) => self.conclude_call(py, call, result),
             Err(error) => self.fail(py, call, Failure::Raised(error)),
         }
         None
@@ -158,9 +160,7 @@ impl<I: Interface> Host<I> {
             let key = call.key;
             self.with(py, |state| {
                 state.calls.set_waiter(key, waiter);
-                if let Some(stopwatch) = &mut state.app.stopwatch {
-                    stopwatch.take_up(key);
-                }
+                state.take_up(key);
             })?;
         }
         call.spooled = self.interface.prepare(py, &call.request, &call.handles, input)?;
@@ -442,7 +442,7 @@ impl<I: Interface> Host<I> {
     }
 
     /// The application failed: the client gets a 500 if its response has not begun, and sees a cut if it has.
-    fn fail(&self, py: Python<'_>, call: InFlight<I>, failure: Failure) {
+    pub(super) fn fail(&self, py: Python<'_>, call: InFlight<I>, failure: Failure) {
         self.switch_call(py, &call, Stage::Other);
         let mut refusal = (500, FAILED);
         let mut mismatched = None;
@@ -458,8 +458,8 @@ impl<I: Interface> Host<I> {
             Failure::Raised(error) if is_greenlet_exit(py, &error) && self.is_gone(py, &call) => drop(error),
             Failure::Raised(error) => match self.broken_body(py, &call) {
                 // What our own read() raised is the client's fault, not the application's.
-                Some(status) if error.is_instance_of::<PyOSError>(py) => {
-                    refusal = (status, "The request body did not arrive as announced.");
+                Some(broken) if error.is_instance_of::<PyOSError>(py) => {
+                    refusal = (broken.status, "The request body did not arrive as announced.");
                     let message = format!("{}, of {}", error.value(py), subject::<I>(py, &call.request));
                     self.log_call(py, WARNING, &message, None);
                 }
@@ -489,8 +489,8 @@ impl<I: Interface> Host<I> {
         self.with(py, is_gone).unwrap_or(false)
     }
 
-    /// The status for a request whose body broke, if it did.
-    fn broken_body(&self, py: Python<'_>, call: &InFlight<I>) -> Option<u16> {
+    /// What the client of a request is told whose body broke, if it did.
+    pub(super) fn broken_body(&self, py: Python<'_>, call: &InFlight<I>) -> Option<Refusal> {
         if !call.is_arriving {
             return None;
         }
@@ -500,11 +500,11 @@ impl<I: Interface> Host<I> {
                 Some(state.engine.read(ticket, &mut [], clock::now(), WithGil::new(&mut state.app, py)))
             })
         };
-        if let engine::Input::Broken(refusal) = self.with(py, read).ok()?? { Some(refusal.status) } else { None }
+        if let engine::Input::Broken(refusal) = self.with(py, read).ok()?? { Some(refusal) } else { None }
     }
 
     /// The response is over, whole or not: it is logged, and what it held is released.
-    fn end(&self, py: Python<'_>, mut call: InFlight<I>, progress: Progress<Box<Stream<I>>>) {
+    pub(super) fn end(&self, py: Python<'_>, mut call: InFlight<I>, progress: Progress<Box<Stream<I>>>) {
         self.switch_call(py, &call, Stage::Other);
         self.close_input(py, &mut call);
         let ended = self.with(py, |state| {
@@ -528,7 +528,7 @@ impl<I: Interface> Host<I> {
         }
     }
 
-    fn report_raised(&self, py: Python<'_>, call: &InFlight<I>, when: &str, error: PyErr) {
+    pub(super) fn report_raised(&self, py: Python<'_>, call: &InFlight<I>, when: &str, error: PyErr) {
         let message = format!("the application raised an exception {when} {}", subject::<I>(py, &call.request));
         let is_interrupt = error.is_instance_of::<PyKeyboardInterrupt>(py);
         let again = is_interrupt.then(|| error.clone_ref(py));
@@ -550,7 +550,7 @@ impl<I: Interface> Host<I> {
 }
 
 /// Releases what a call held, where that may run code of the application's. Returns the handles, closed.
-fn release_call<I: Interface>(py: Python<'_>, call: InFlight<I>, ended: Ended) -> I::Handles {
+pub(super) fn release_call<I: Interface>(py: Python<'_>, call: InFlight<I>, ended: Ended) -> I::Handles {
     if ended.interrupted {
         take_back_interrupt(py);
     }
@@ -567,7 +567,7 @@ fn is_greenlet_exit(py: Python<'_>, error: &PyErr) -> bool {
 }
 
 /// The request that a message is about, as method and target, fit for a terminal.
-fn subject<I: Interface>(py: Python<'_>, request: &Object) -> String {
+pub(super) fn subject<I: Interface>(py: Python<'_>, request: &Object) -> String {
     let summary = I::summary(py, request);
     let shown = |text: Option<String>| text.map_or_else(|| "?".to_owned(), |text| escaped(text.as_bytes()));
     format!("{} {}", shown(summary.method), shown(summary.target))

@@ -152,6 +152,20 @@ impl Calls {
         Ended { request, _waiter: waiter, interrupted, expired, entry }
     }
 
+    /// The response of a call is complete, and the call goes on: no deadline applies to it any more. Returns its number, and
+    /// what its line in the access log needs.
+    pub(crate) fn answer(&mut self, py: Python<'_>, key: usize) -> (u64, Option<Box<Entry>>, Object) {
+        let call = &mut self.current[key];
+        call.id = None;
+        call.limit = Limit(NEVER);
+        (call.number, call.entry.take(), call.request.clone_ref(py))
+    }
+
+    /// Whether the call has missed its deadline.
+    pub(crate) fn has_expired(&self, key: usize) -> bool {
+        self.current[key].expired.is_some()
+    }
+
     pub(crate) fn number(&self, key: usize) -> u64 {
         self.current[key].number
     }

@@ -7,7 +7,6 @@
 
 use super::calls::Call;
 use super::index::EngineIndex;
-use super::job::Job;
 use super::shared::{Reentered, ServerShared, Stop};
 use super::threads::{Host, Polled};
 use crate::interface::Interface;
@@ -31,23 +30,93 @@ pub(crate) fn share(whole: usize, index: usize, engines: usize) -> usize {
     whole / engines + usize::from(index < whole % engines)
 }
 
+/// The engines of a server, whichever interface calls its application.
+pub(crate) trait AnyEngines: Send + Sync {
+    /// Serves in this thread alone.
+    fn work_alone(&self, py: Python<'_>);
+
+    /// Starts the first thread of each engine. Where one cannot be started, the others end.
+    ///
+    /// # Errors
+    /// If not even one could be started. Otherwise the failure is that of the server.
+    fn start_first(&self, py: Python<'_>) -> PyResult<()>;
+
+    /// Is the thread `index` of the server.
+    fn work(&self, py: Python<'_>, index: usize);
+
+    /// For a loop that hosts the engine: see [`Host::poll`].
+    fn poll(&self, py: Python<'_>) -> PyResult<(Vec<HostedJob>, Vec<Py<PyAny>>)>;
+
+    /// For a loop that hosts the engine and runs in this thread: see [`Host::turn`].
+    fn turn(&self, py: Python<'_>) -> PyResult<bool>;
+
+    /// For the same: it is about to wait.
+    fn before_wait(&self, py: Python<'_>);
+
+    /// For a loop that hosts the engine: see [`Host::timeout`].
+    fn timeout(&self, py: Python<'_>) -> Result<Option<Duration>, Reentered>;
+
+    fn is_stopped(&self, py: Python<'_>) -> Result<bool, Reentered>;
+
+    /// Once all is over and only threads in calls are left: how many.
+    fn threads_left(&self, py: Python<'_>) -> Option<usize>;
+
+    /// Everything is over, or has to be: what is open is cut.
+    fn finish(&self, py: Python<'_>) -> PyResult<()>;
+
+    fn stop(&self, py: Python<'_>, stop: Stop);
+
+    fn drain(&self, py: Python<'_>);
+
+    fn wake(&self, py: Python<'_>);
+
+    /// Each has the log open for itself, and appends whole lines. All are tried.
+    fn reopen_logs(&self, py: Python<'_>) -> PyResult<()>;
+
+    fn log_counts(&self, py: Python<'_>);
+
+    fn fail_with(&self, py: Python<'_>, error: PyErr);
+
+    fn fail_if_failed(&self, py: Python<'_>) -> PyResult<()>;
+
+    /// Waits until calls have missed their deadlines, and returns each once; `None`: the server has ended.
+    fn await_overdue(&self, py: Python<'_>) -> PyResult<Option<Vec<Call>>>;
+
+    fn calls(&self, py: Python<'_>) -> Result<Vec<Call>, Reentered>;
+
+    fn interrupt(&self, py: Python<'_>, call: u64) -> Result<bool, Reentered>;
+
+    fn write_off(&self, py: Python<'_>, call: u64) -> Result<(), Reentered>;
+
+    /// The times of requests that are over, and how many there was no room for.
+    fn times(&self, py: Python<'_>) -> Result<(Vec<Times>, u64), Reentered>;
+
+    fn statistics(&self, py: Python<'_>) -> Result<BTreeMap<&'static str, u64>, Reentered>;
+}
+
+/// Something to be run, once, by a loop that hosts the engine.
+pub(crate) struct HostedJob {
+    pub(crate) number: u64,
+    pub(crate) run: RunJob,
+}
+
+/// Runs a job.
+pub(crate) type RunJob = Box<dyn FnOnce(Python<'_>) + Send>;
+
 impl<I: Interface> Engines<I> {
     /// At least one.
     pub(crate) fn new(hosts: Vec<Arc<Host<I>>>, shared: Arc<ServerShared<Host<I>>>) -> Self {
         shared.connect(&hosts);
         Self { hosts: hosts.into(), shared, started: AtomicUsize::new(0) }
     }
+}
 
-    /// Serves in this thread alone.
-    pub(crate) fn work_alone(&self, py: Python<'_>) {
+impl<I: Interface> AnyEngines for Engines<I> {
+    fn work_alone(&self, py: Python<'_>) {
         self.hosts[0].work(py, 0);
     }
 
-    /// Starts the first thread of each engine. Where one cannot be started, the others end.
-    ///
-    /// # Errors
-    /// If not even one could be started. Otherwise the failure is that of the server.
-    pub(crate) fn start_first(&self, py: Python<'_>) -> PyResult<()> {
+    fn start_first(&self, py: Python<'_>) -> PyResult<()> {
         for host in &self.hosts {
             match host.start_first(py) {
                 Ok(()) => self.started.fetch_add(1, Ordering::Relaxed),
@@ -61,27 +130,35 @@ impl<I: Interface> Engines<I> {
         Ok(())
     }
 
-    /// Is the thread `index` of the server.
-    pub(crate) fn work(&self, py: Python<'_>, index: usize) {
+    fn work(&self, py: Python<'_>, index: usize) {
         let is_before = |host: &&Arc<Host<I>>| host.engine_index().first_worker <= index;
         let host = self.hosts.iter().rev().find(is_before).expect("the first begins with 0");
         host.work(py, index - host.engine_index().first_worker);
     }
 
-    /// For a loop that hosts the engine: see [`Host::poll`].
-    pub(crate) fn poll(&self, py: Python<'_>) -> PyResult<Polled<I>> {
-        self.hosts[0].poll(py)
+    fn poll(&self, py: Python<'_>) -> PyResult<(Vec<HostedJob>, Vec<Py<PyAny>>)> {
+        let host = &self.hosts[0];
+        let Polled { jobs, woken } = host.poll(py)?;
+        let jobs = jobs.into_iter().map(|(number, job)| {
+            let host = Arc::clone(host);
+            HostedJob { number, run: Box::new(move |py| host.run_whole(py, job)) }
+        });
+        Ok((jobs.collect(), woken))
     }
 
-    pub(crate) fn timeout(&self, py: Python<'_>) -> Result<Option<Duration>, Reentered> {
+    fn turn(&self, py: Python<'_>) -> PyResult<bool> {
+        self.hosts[0].turn(py)
+    }
+
+    fn before_wait(&self, py: Python<'_>) {
+        self.hosts[0].before_wait(py);
+    }
+
+    fn timeout(&self, py: Python<'_>) -> Result<Option<Duration>, Reentered> {
         self.hosts[0].timeout(py)
     }
 
-    pub(crate) fn run_whole(&self, py: Python<'_>, job: Job<I>) {
-        self.hosts[0].run_whole(py, job);
-    }
-
-    pub(crate) fn is_stopped(&self, py: Python<'_>) -> Result<bool, Reentered> {
+    fn is_stopped(&self, py: Python<'_>) -> Result<bool, Reentered> {
         for host in &self.hosts {
             if !host.is_stopped(py)? {
                 return Ok(false);
@@ -90,14 +167,12 @@ impl<I: Interface> Engines<I> {
         Ok(true)
     }
 
-    /// Once all is over and only threads in calls are left: how many.
-    pub(crate) fn threads_left(&self, py: Python<'_>) -> Option<usize> {
+    fn threads_left(&self, py: Python<'_>) -> Option<usize> {
         let started = &self.hosts[..self.started.load(Ordering::Relaxed)];
         started.iter().map(|host| host.threads_left(py)).sum()
     }
 
-    /// Everything is over, or has to be: what is open is cut.
-    pub(crate) fn finish(&self, py: Python<'_>) -> PyResult<()> {
+    fn finish(&self, py: Python<'_>) -> PyResult<()> {
         for host in &self.hosts {
             host.finish(py)?;
         }
@@ -105,37 +180,35 @@ impl<I: Interface> Engines<I> {
         Ok(())
     }
 
-    pub(crate) fn stop(&self, py: Python<'_>, stop: Stop) {
+    fn stop(&self, py: Python<'_>, stop: Stop) {
         self.hosts.iter().for_each(|host| host.stop(py, stop));
     }
 
-    pub(crate) fn drain(&self, py: Python<'_>) {
+    fn drain(&self, py: Python<'_>) {
         self.hosts.iter().for_each(|host| host.drain(py));
     }
 
-    pub(crate) fn wake(&self, py: Python<'_>) {
+    fn wake(&self, py: Python<'_>) {
         self.hosts.iter().for_each(|host| host.wake(py));
     }
 
-    /// Each has the log open for itself, and appends whole lines. All are tried.
-    pub(crate) fn reopen_logs(&self, py: Python<'_>) -> PyResult<()> {
+    fn reopen_logs(&self, py: Python<'_>) -> PyResult<()> {
         self.hosts.iter().map(|host| host.reopen_logs(py)).fold(Ok(()), Result::and)
     }
 
-    pub(crate) fn log_counts(&self, py: Python<'_>) {
+    fn log_counts(&self, py: Python<'_>) {
         self.hosts.iter().for_each(|host| host.log_counts(py));
     }
 
-    pub(crate) fn fail_with(&self, py: Python<'_>, error: PyErr) {
+    fn fail_with(&self, py: Python<'_>, error: PyErr) {
         self.hosts[0].fail_with(py, error);
     }
 
-    pub(crate) fn fail_if_failed(&self, py: Python<'_>) -> PyResult<()> {
+    fn fail_if_failed(&self, py: Python<'_>) -> PyResult<()> {
         self.hosts.iter().try_for_each(|host| host.fail_if_failed(py))
     }
 
-    /// Waits until calls have missed their deadlines, and returns each once; `None`: the server has ended.
-    pub(crate) fn await_overdue(&self, py: Python<'_>) -> PyResult<Option<Vec<Call>>> {
+    fn await_overdue(&self, py: Python<'_>) -> PyResult<Option<Vec<Call>>> {
         loop {
             let mut overdue = Vec::new();
             let mut wait: Option<Duration> = None;
@@ -154,7 +227,7 @@ impl<I: Interface> Engines<I> {
         }
     }
 
-    pub(crate) fn calls(&self, py: Python<'_>) -> Result<Vec<Call>, Reentered> {
+    fn calls(&self, py: Python<'_>) -> Result<Vec<Call>, Reentered> {
         let mut calls = Vec::new();
         for host in &self.hosts {
             calls.extend(host.calls(py)?);
@@ -162,16 +235,15 @@ impl<I: Interface> Engines<I> {
         Ok(calls)
     }
 
-    pub(crate) fn interrupt(&self, py: Python<'_>, call: u64) -> Result<bool, Reentered> {
+    fn interrupt(&self, py: Python<'_>, call: u64) -> Result<bool, Reentered> {
         self.hosts[EngineIndex::engine_of(call, self.hosts.len())].interrupt(py, call)
     }
 
-    pub(crate) fn write_off(&self, py: Python<'_>, call: u64) -> Result<(), Reentered> {
+    fn write_off(&self, py: Python<'_>, call: u64) -> Result<(), Reentered> {
         self.hosts[EngineIndex::engine_of(call, self.hosts.len())].write_off(py, call)
     }
 
-    /// The times of requests that are over, and how many there was no room for.
-    pub(crate) fn times(&self, py: Python<'_>) -> Result<(Vec<Times>, u64), Reentered> {
+    fn times(&self, py: Python<'_>) -> Result<(Vec<Times>, u64), Reentered> {
         let mut all = (Vec::new(), 0);
         for host in &self.hosts {
             let (times, dropped) = host.times(py)?;
@@ -181,7 +253,7 @@ impl<I: Interface> Engines<I> {
         Ok(all)
     }
 
-    pub(crate) fn statistics(&self, py: Python<'_>) -> Result<BTreeMap<&'static str, u64>, Reentered> {
+    fn statistics(&self, py: Python<'_>) -> Result<BTreeMap<&'static str, u64>, Reentered> {
         let snapshots: Vec<_> = self.hosts.iter().map(|host| host.snapshot(py)).collect::<Result<_, _>>()?;
         Ok(Snapshot::entries(&snapshots).collect())
     }

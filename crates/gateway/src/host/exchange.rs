@@ -11,7 +11,7 @@
 
 use crate::guarded::Guarded;
 use crate::object::Chunk;
-use engine::Ticket;
+use engine::{Awaited, Ticket};
 use pyo3::prelude::*;
 use std::sync::Weak;
 use wire::message::{Draft, Misuse};
@@ -39,8 +39,63 @@ pub(crate) trait ExchangeHost: Send + Sync {
     /// `RuntimeError` if this thread is in the server already.
     fn is_disconnected(&self, py: Python<'_>, exchange: &Exchange) -> PyResult<bool>;
 
+    /// Writes a part of the body without waiting, and with the last one ends the response. The first part takes the head
+    /// with it.
+    ///
+    /// # Errors
+    /// `ValueError` for more or less than the response declares. Nothing of the part has been written then.
+    fn send(&self, py: Python<'_>, exchange: &Exchange, part: Option<Chunk>, is_last: bool) -> PyResult<Sent>;
+
+    /// Sends the head by itself, if the response has one that was not sent.
+    fn send_head(&self, py: Python<'_>, exchange: &Exchange);
+
+    /// Reads from a request body that is passed on as it arrives, without waiting. An empty buffer asks what the next read
+    /// would give.
+    ///
+    /// # Errors
+    /// `RuntimeError` if this thread is in the server already.
+    fn receive(&self, py: Python<'_>, exchange: &Exchange, buffer: &mut [u8]) -> PyResult<Received>;
+
+    /// Has the interface [wake](crate::interface::Interface::wake) `waiter`, once, when any of `awaited` is the case, or is
+    /// already. It takes the place of what was awaited before. False if the response is over.
+    ///
+    /// # Errors
+    /// As [`receive`](Self::receive).
+    fn wake_when(&self, py: Python<'_>, exchange: &Exchange, awaited: Awaited, waiter: Py<PyAny>) -> PyResult<bool>;
+
+    /// A call that was suspended has come to its end.
+    fn conclude(&self, py: Python<'_>, exchange: &Exchange, result: PyResult<()>);
+
     /// The call that has this ticket and this key does not come to its end.
     fn cut_off(&self, py: Python<'_>, ticket: Ticket, key: usize);
+}
+
+/// What became of a part of a response.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Sent {
+    /// It has been sent, or will be.
+    Done,
+    /// The same, and the client has not taken all of it: what is written now piles up.
+    Full,
+    /// The client has left.
+    Gone,
+    /// The response is over.
+    Over,
+}
+
+/// What reading a request body has given.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Received {
+    /// So many bytes.
+    Bytes(usize),
+    /// Nothing has arrived that was not read.
+    Pending,
+    /// The body is over.
+    End,
+    /// The client has left, or the response is over.
+    Left,
+    /// The rest of the body will not come.
+    Broken,
 }
 
 /// See the module.
@@ -150,6 +205,35 @@ impl Exchange {
     /// See [`ExchangeHost::is_disconnected`].
     pub(crate) fn is_disconnected(&self, py: Python<'_>) -> PyResult<bool> {
         self.host.upgrade().map_or(Ok(true), |host| host.is_disconnected(py, self))
+    }
+
+    /// See [`ExchangeHost::send`].
+    pub(crate) fn send(&self, py: Python<'_>, part: Option<Chunk>, is_last: bool) -> PyResult<Sent> {
+        self.host.upgrade().map_or(Ok(Sent::Over), |host| host.send(py, self, part, is_last))
+    }
+
+    /// See [`ExchangeHost::send_head`].
+    pub(crate) fn send_head(&self, py: Python<'_>) {
+        if let Some(host) = self.host.upgrade() {
+            host.send_head(py, self);
+        }
+    }
+
+    /// See [`ExchangeHost::receive`].
+    pub(crate) fn receive(&self, py: Python<'_>, buffer: &mut [u8]) -> PyResult<Received> {
+        self.host.upgrade().map_or(Ok(Received::Left), |host| host.receive(py, self, buffer))
+    }
+
+    /// See [`ExchangeHost::wake_when`].
+    pub(crate) fn wake_when(&self, py: Python<'_>, awaited: Awaited, waiter: Py<PyAny>) -> PyResult<bool> {
+        self.host.upgrade().map_or(Ok(false), |host| host.wake_when(py, self, awaited, waiter))
+    }
+
+    /// See [`ExchangeHost::conclude`].
+    pub(crate) fn conclude(&self, py: Python<'_>, result: PyResult<()>) {
+        if let Some(host) = self.host.upgrade() {
+            host.conclude(py, self, result);
+        }
     }
 
     /// Does something with the state. `act` calls nothing of Python's.

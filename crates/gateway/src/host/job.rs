@@ -53,6 +53,14 @@ impl<I: Interface> Job<I> {
         }
     }
 
+    /// The key of the call that it begins, if it begins one.
+    pub(super) fn beginning(&self) -> Option<usize> {
+        match self {
+            Job::Call { key, .. } => *key,
+            Job::Resume(..) | Job::Abandon(_) => None,
+        }
+    }
+
     /// The number of its call.
     pub(super) fn number(&self, calls: &Calls) -> u64 {
         match self {

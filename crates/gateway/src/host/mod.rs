@@ -5,6 +5,7 @@
 //!   engines    all engines of a server
 //!   control    stop, drain, reopen logs; reports    ┐
 //!   call       one call, to the end of its response ├ what a Host does
+//!   suspended  calls that go on beside others      │
 //!   waiting    reads, writes and waits of exchanges ┘
 //!   threads    Host: one engine as its threads see it
 //!   state      what the engine's lock guards
@@ -29,6 +30,7 @@ mod job;
 mod limits;
 mod shared;
 mod state;
+mod suspended;
 mod threads;
 mod waiting;
 
@@ -37,9 +39,8 @@ mod tests;
 
 pub(crate) use app::AppParts;
 pub(crate) use calls::Call;
-pub(crate) use engines::{Engines, share};
+pub(crate) use engines::{AnyEngines, Engines, HostedJob, RunJob, share};
 pub(crate) use index::EngineIndex;
-pub(crate) use job::Job;
 pub(crate) use limits::Limits;
 pub(crate) use shared::{Hooks, Replacement, ServerShared, Stop};
-pub(crate) use threads::{Host, Plan, Polled};
+pub(crate) use threads::{Host, Plan};

@@ -97,6 +97,13 @@ impl<I: Interface> EngineState<I> {
         self.engine.complete(ticket, progress, now, WithGil::new(&mut self.app, py));
     }
 
+    /// A call that was dispatched to a loop begins.
+    pub(super) fn take_up(&mut self, key: usize) {
+        if let Some(stopwatch) = &mut self.app.stopwatch {
+            stopwatch.take_up(key);
+        }
+    }
+
     /// A call is over, and counts no longer.
     pub(super) fn end(&mut self, key: usize) -> Ended {
         if let Some(stopwatch) = &mut self.app.stopwatch {

@@ -1,6 +1,6 @@
 //! The host with an interface that is not WSGI: nothing in it depends on that one.
 
-use super::{AppParts, EngineIndex, Engines, Hooks, Host, Limits, Plan, ServerShared, Stop};
+use super::{AnyEngines, AppParts, EngineIndex, Engines, Hooks, Host, Limits, Plan, ServerShared, Stop};
 use crate::clock;
 use crate::interface::{
     Answer, Exchange, ExchangeHost, Handles, Input, Interface, Peer, RequestBody, Requests, ResponseBody, Summary,

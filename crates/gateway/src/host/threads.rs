@@ -7,10 +7,11 @@
 use super::app::{AppParts, AppState, WARNING};
 use super::calls::Calls;
 use super::index::EngineIndex;
-use super::job::{Ending, Job};
+use super::job::{Ending, InFlight, Job};
 use super::shared::{Control, Hooks, Reentered, Replacement, ServerShared, Stop};
 use super::state::{EngineState, HostEngine, Watched};
 use crate::clock::{self, Clock, Usage};
+use crate::guarded::Guarded;
 use crate::interface::{ExchangeHost, Handles as _, Interface};
 use crate::limit::RequestLimit;
 use crate::scoreboard::{Histogram, Publisher, Scoreboard, Snapshot};
@@ -44,6 +45,8 @@ pub(crate) struct Host<I: Interface> {
     pub(super) has_control: AtomicBool,
     pub(super) engine_index: EngineIndex,
     pub(super) shared: Arc<ServerShared<Self>>,
+    /// Calls that are suspended, at their keys.
+    pub(super) suspended: Guarded<Vec<Option<InFlight<I>>>>,
     /// This host, for exchanges, which may outlive it.
     pub(super) myself: Weak<dyn ExchangeHost>,
 }
@@ -122,6 +125,7 @@ impl<I: Interface> Host<I> {
             has_control: AtomicBool::new(false),
             engine_index,
             shared,
+            suspended: Guarded::new(Vec::new()),
             myself: Weak::<Self>::clone(myself),
         })
     }
@@ -251,7 +255,9 @@ impl<I: Interface> Host<I> {
 
     /// For a loop that hosts the engine: how long until it has to poll at the latest.
     pub(crate) fn timeout(&self, py: Python<'_>) -> Result<Option<Duration>, Reentered> {
-        self.with(py, |state| state.engine.timeout(clock::now()))
+        self.with(py, |state| {
+            if state.app.hosted_wakes.is_empty() { state.engine.timeout(clock::now()) } else { Some(Duration::ZERO) }
+        })
     }
 
     /// For a loop that hosts the engine: what can start or go on now, and whose wait is over.
@@ -281,6 +287,28 @@ impl<I: Interface> Host<I> {
         Ok(Polled { jobs, woken })
     }
 
+    /// For a loop that hosts the engine and runs in this thread: does what is ready, runs the calls that can start, and
+    /// wakes what waited. Returns whether anything of the application's may have run.
+    pub(crate) fn turn(&self, py: Python<'_>) -> PyResult<bool> {
+        let Polled { jobs, woken } = self.poll(py)?;
+        let has_run = !jobs.is_empty() || !woken.is_empty();
+        if self.watched.is_some() {
+            let keys = jobs.iter().filter_map(|(_, job)| job.beginning());
+            self.with(py, |state| keys.for_each(|key| state.take_up(key)))?;
+        }
+        for waiter in woken {
+            self.interface.wake(py, &waiter);
+        }
+        for (_, job) in jobs {
+            self.run_whole(py, job);
+        }
+        Ok(has_run)
+    }
+
+    pub(crate) fn before_wait(&self, py: Python<'_>) {
+        self.interface.before_wait(py);
+    }
+
     /// Everything is over, or has to be: what is open is cut.
     pub(crate) fn finish(&self, py: Python<'_>) -> PyResult<()> {
         let jobs = self.with(py, |state| {
@@ -290,6 +318,7 @@ impl<I: Interface> Host<I> {
         for job in jobs {
             self.run_whole(py, job);
         }
+        self.abandon_suspended(py);
         self.tidy(py, true);
         self.scheduler.publish(&AttachedThread::new(self, py)).ok();
         Ok(())

@@ -2,7 +2,7 @@
 //! that has missed its deadline is interrupted.
 
 use super::calls::Call;
-use super::exchange::{Exchange, ExchangeHost};
+use super::exchange::{Exchange, ExchangeHost, Received, Sent};
 use super::shared::{Reentered, Waiter};
 use super::state::EngineState;
 use super::threads::{AttachedThread, Host};
@@ -12,15 +12,15 @@ use crate::interface::Interface;
 use crate::interrupt::{raise_here, raise_in};
 use crate::object::Chunk;
 use engine::scheduler;
-use engine::{Input, Progress, Refusal, Stage, Ticket};
+use engine::{Awaited, Input, Progress, Refusal, Stage, Ticket};
 use pyo3::exceptions::{PyConnectionResetError, PyOSError, PyRuntimeError, PyTimeoutError, PyValueError};
 use pyo3::prelude::*;
 use std::time::Duration;
 use wire::message::Fault;
 
-/// What is waited for in the middle of a call.
+/// What a thread or a greenlet waits for in the middle of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Awaited {
+enum Blocking {
     /// Some of the request's body. The time counts towards the call's deadline.
     Input,
     /// That the client has taken what was written. The time does not count.
@@ -74,7 +74,7 @@ impl<I: Interface> ExchangeHost for Host<I> {
                 Some(Input::Bytes(count)) => return Ok(Some(count)),
                 Some(Input::End) => return Ok(Some(0)),
                 Some(Input::Broken(refusal)) => return Err(broken_body(refusal)),
-                Some(Input::Pending) => self.wait(py, exchange, Awaited::Input)?,
+                Some(Input::Pending) => self.wait(py, exchange, Blocking::Input)?,
             }
         }
     }
@@ -89,13 +89,41 @@ impl<I: Interface> ExchangeHost for Host<I> {
         })?)
     }
 
+    fn send(&self, py: Python<'_>, exchange: &Exchange, part: Option<Chunk>, is_last: bool) -> PyResult<Sent> {
+        let sent = self.with(py, |state| state.send(py, exchange, part, is_last))?;
+        sent.map_err(|mismatch| PyValueError::new_err(mismatch.to_string()))
+    }
+
+    fn send_head(&self, py: Python<'_>, exchange: &Exchange) {
+        // This thread may have the lock already; then the head goes with the first part of the body.
+        self.with(py, |state| state.send_head(py, exchange)).ok();
+    }
+
+    fn receive(&self, py: Python<'_>, exchange: &Exchange, buffer: &mut [u8]) -> PyResult<Received> {
+        Ok(self.with(py, |state| state.receive(py, exchange, buffer))?)
+    }
+
+    fn wake_when(&self, py: Python<'_>, exchange: &Exchange, awaited: Awaited, waiter: Py<PyAny>) -> PyResult<bool> {
+        let (waits, is_woken) = self
+            .with(py, |state| (state.wake_when(py, exchange, awaited, waiter), !state.app.hosted_wakes.is_empty()))?;
+        if is_woken {
+            // The loop may wait already, where another thread than its own has called this.
+            self.waker.wake();
+        }
+        Ok(waits)
+    }
+
+    fn conclude(&self, py: Python<'_>, exchange: &Exchange, result: PyResult<()>) {
+        self.conclude_suspended(py, exchange, result);
+    }
+
     fn cut_off(&self, py: Python<'_>, ticket: Ticket, key: usize) {
         self.cut_off_call(py, ticket, Some(key));
     }
 }
 
 /// The exception for a request body that cannot be read to its end.
-fn broken_body(refusal: Refusal) -> PyErr {
+pub(super) fn broken_body(refusal: Refusal) -> PyErr {
     match refusal.fault {
         None if refusal.status == 504 => PyTimeoutError::new_err("the request has missed its deadline"),
         None => PyTimeoutError::new_err("the request body took too long to arrive"),
@@ -139,12 +167,12 @@ impl<I: Interface> Host<I> {
                 return Ok(());
             }
             // A wait may be over early.
-            self.wait(py, exchange, Awaited::Output)?;
+            self.wait(py, exchange, Blocking::Output)?;
         }
     }
 
     /// Waits in the middle of a call.
-    fn wait(&self, py: Python<'_>, exchange: &Exchange, what: Awaited) -> PyResult<()> {
+    fn wait(&self, py: Python<'_>, exchange: &Exchange, what: Blocking) -> PyResult<()> {
         if let Some(wait) = &self.hooks.wait {
             let mut waiter = None;
             let begun = self.with(py, |state| {
@@ -274,20 +302,20 @@ impl<I: Interface> EngineState<I> {
         &mut self,
         py: Python<'_>,
         exchange: &Exchange,
-        what: Awaited,
+        what: Blocking,
         waiter: Waiter,
     ) -> Option<(usize, Option<Stage>)> {
         let now = clock::now();
         exchange.with(py, |exchange| {
             let ticket = exchange.ticket.as_ref()?;
-            let counts = what == Awaited::Input;
+            let counts = what == Blocking::Input;
             let stage = self.engine.switch_stage(ticket, Stage::Peer);
             self.blocked += u64::from(!counts);
             self.calls.set_waiting(exchange.key, true, counts, now.monotonic);
             let app = WithGil::new(&mut self.app, py);
             match what {
-                Awaited::Input => self.engine.wait_for_input(ticket, waiter, now, app),
-                Awaited::Output => self.engine.wait_for_output(ticket, waiter, now, app),
+                Blocking::Input => self.engine.wait_for_input(ticket, waiter, now, app),
+                Blocking::Output => self.engine.wait_for_output(ticket, waiter, now, app),
             }
             Some((exchange.key, stage))
         })
@@ -298,10 +326,10 @@ impl<I: Interface> EngineState<I> {
         &mut self,
         py: Python<'_>,
         exchange: &Exchange,
-        what: Awaited,
+        what: Blocking,
         (key, stage): (usize, Option<Stage>),
     ) -> bool {
-        let counts = what == Awaited::Input;
+        let counts = what == Blocking::Input;
         self.blocked -= u64::from(!counts);
         exchange.with(py, |exchange| {
             if let Some(ticket) = &exchange.ticket {

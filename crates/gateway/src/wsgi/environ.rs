@@ -15,10 +15,11 @@
 use super::cgi::CgiTemplate;
 use super::client::{ClientKeys, ConnectionStrings, are_alike};
 use super::input::EmptyInput;
-use super::path::{ScriptName, percent_decoded};
-use super::table::Table;
+use super::path::ScriptName;
 use crate::interface::{Local, Peer, Requests};
 use crate::object::Object;
+use crate::table::Table;
+use crate::text::percent_decoded;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyString};
 use wire::message::{Client, Field, Form, RequestHead, Version};

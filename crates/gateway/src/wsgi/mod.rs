@@ -15,7 +15,6 @@ mod environ;
 mod input;
 mod path;
 mod start_response;
-mod table;
 
 pub(crate) mod file_wrapper;
 

@@ -1,4 +1,6 @@
-//! The path of a request: its escapes, and which part of it is `SCRIPT_NAME` and which `PATH_INFO`.
+//! The path of a request: which part of it is `SCRIPT_NAME` and which `PATH_INFO`.
+
+use crate::text::percent_decoded;
 
 /// Which part of a request's path is the application's `SCRIPT_NAME`; the rest is `PATH_INFO`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -53,27 +55,6 @@ pub(super) struct Said<'a> {
     pub(super) path_info: &'a [u8],
     pub(super) document_uri: &'a [u8],
     pub(super) target_path: &'a [u8],
-}
-
-/// Percent escapes undone; what is no escape stays as it is.
-pub(super) fn percent_decoded(path: &[u8]) -> Vec<u8> {
-    let mut decoded = Vec::with_capacity(path.len());
-    let mut rest = path;
-    while let [first, tail @ ..] = rest {
-        let escape = match tail {
-            [high, low, after @ ..] if *first == b'%' => hex(*high).zip(hex(*low)).map(|(h, l)| (h << 4 | l, after)),
-            _ => None,
-        };
-        let (byte, after) = escape.unwrap_or((*first, tail));
-        decoded.push(byte);
-        rest = after;
-    }
-    decoded
-}
-
-fn hex(digit: u8) -> Option<u8> {
-    // A hexadecimal digit's value is below 16.
-    char::from(digit).to_digit(16).and_then(|value| u8::try_from(value).ok())
 }
 
 #[cfg(test)]

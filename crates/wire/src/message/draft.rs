@@ -110,6 +110,19 @@ impl Draft {
         self.start(format!("{status} {}", reason(status)).as_bytes())
     }
 
+    /// Begins anew with a status code and its registered reason phrase, or none (RFC 9112 section 4).
+    ///
+    /// # Errors
+    /// [`Misuse::StatusMalformed`], [`Misuse::StatusInformational`].
+    pub fn start_code(&mut self, status: u16) -> Result<(), Misuse> {
+        match status {
+            // What most responses have.
+            200 => self.start(b"200 OK"),
+            100..=999 => self.start(format!("{status} {}", phrase(status).unwrap_or_default()).as_bytes()),
+            _ => Err(Misuse::StatusMalformed),
+        }
+    }
+
     /// Begins anew with a status such as `200 OK`.
     ///
     /// # Errors
@@ -280,39 +293,93 @@ impl<'a> Page<'a> {
     }
 }
 
-fn reason(status: u16) -> &'static str {
-    match status {
+/// The reason phrase of a status in the registry of RFC 9110 section 16.2.1; `None` for a status that is not in it.
+fn phrase(status: u16) -> Option<&'static str> {
+    Some(match status {
         200 => "OK",
+        201 => "Created",
+        202 => "Accepted",
+        203 => "Non-Authoritative Information",
         204 => "No Content",
+        205 => "Reset Content",
         206 => "Partial Content",
+        207 => "Multi-Status",
+        208 => "Already Reported",
+        226 => "IM Used",
+        300 => "Multiple Choices",
         301 => "Moved Permanently",
+        302 => "Found",
+        303 => "See Other",
         304 => "Not Modified",
+        305 => "Use Proxy",
+        307 => "Temporary Redirect",
+        308 => "Permanent Redirect",
         400 => "Bad Request",
+        401 => "Unauthorized",
+        402 => "Payment Required",
         403 => "Forbidden",
         404 => "Not Found",
         405 => "Method Not Allowed",
+        406 => "Not Acceptable",
+        407 => "Proxy Authentication Required",
         408 => "Request Timeout",
+        409 => "Conflict",
+        410 => "Gone",
         411 => "Length Required",
         412 => "Precondition Failed",
         413 => "Content Too Large",
         414 => "URI Too Long",
+        415 => "Unsupported Media Type",
         416 => "Range Not Satisfiable",
         417 => "Expectation Failed",
+        418 => "I'm a Teapot",
+        421 => "Misdirected Request",
+        422 => "Unprocessable Content",
+        423 => "Locked",
+        424 => "Failed Dependency",
+        425 => "Too Early",
         426 => "Upgrade Required",
+        428 => "Precondition Required",
+        429 => "Too Many Requests",
         431 => "Request Header Fields Too Large",
+        451 => "Unavailable For Legal Reasons",
         500 => "Internal Server Error",
         501 => "Not Implemented",
+        502 => "Bad Gateway",
         503 => "Service Unavailable",
         504 => "Gateway Timeout",
         505 => "HTTP Version Not Supported",
+        506 => "Variant Also Negotiates",
         507 => "Insufficient Storage",
-        _ => "Error",
-    }
+        508 => "Loop Detected",
+        510 => "Not Extended",
+        511 => "Network Authentication Required",
+        _ => return None,
+    })
+}
+
+/// The reason phrase of a status that the server answers with.
+fn reason(status: u16) -> &'static str {
+    phrase(status).unwrap_or("Error")
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn status_code_gets_its_registered_phrase_or_none() {
+        let mut draft = Draft::default();
+        for (status, line) in [(200, "200 OK"), (418, "418 I'm a Teapot"), (299, "299 "), (999, "999 ")] {
+            assert_eq!(draft.start_code(status), Ok(()));
+            assert_eq!((draft.status(), &draft.bytes[..]), (status, format!("HTTP/1.1 {line}\r\n").as_bytes()));
+        }
+        for status in [0, 99, 1000, u16::MAX] {
+            assert_eq!(draft.start_code(status), Err(Misuse::StatusMalformed), "{status}");
+        }
+        assert_eq!(draft.start_code(100), Err(Misuse::StatusInformational));
+        assert_eq!(draft.start_code(199), Err(Misuse::StatusInformational));
+    }
 
     #[test]
     fn every_status_that_we_answer_with_has_its_phrase() {

@@ -1,4 +1,4 @@
-"""Kirsch: a WSGI application server with a native engine.
+"""Kirsch: a WSGI and ASGI application server with a native engine.
 
 The whole public interface is the names in ``__all__``. They are looked up at their first use (PEP 562), so that
 ``import kirsch`` costs next to nothing and loads neither the engine nor any of the tools around the server.
@@ -9,11 +9,12 @@ from __future__ import annotations
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from kirsch._native import FileWrapper, __version__
-    from kirsch.drivers import RequestTimeout
+    from kirsch.drivers import ClientDisconnected, RequestTimeout
     from kirsch.scoreboard import worker_number, worker_numbers
     from kirsch.server import Server, listen, run, serve
 
 __all__ = [
+    "ClientDisconnected",
     "FileWrapper",
     "RequestTimeout",
     "Server",
@@ -26,6 +27,7 @@ __all__ = [
 ]
 
 _HOMES = {
+    "ClientDisconnected": "drivers",
     "FileWrapper": "_native",
     "RequestTimeout": "drivers",
     "Server": "server",

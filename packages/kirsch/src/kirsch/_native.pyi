@@ -1,4 +1,7 @@
-"""The native engine and WSGI gateway (``crates/gateway``). Everything here is re-exported or wrapped by ``kirsch``."""
+"""The native engine and its gateway to WSGI and ASGI (``crates/gateway``).
+
+Everything here is re-exported or wrapped by ``kirsch``.
+"""
 
 from collections.abc import Callable, Iterator, Sequence
 from types import CodeType, FrameType
@@ -112,7 +115,7 @@ def count_dropped_line() -> None:
 
 @final
 class Server:
-    """One engine and one WSGI application on listening sockets.
+    """One engine and one application on listening sockets.
 
     It is turned by the threads that are in :meth:`run` and :meth:`work`, or by a loop that hosts it: this watches
     :meth:`fileno`, calls :meth:`turn` when that is readable and when :meth:`timeout` has passed, and runs what it gets.
@@ -158,6 +161,22 @@ class Server:
         Returns exchanges that can start or go on, each to be run in a greenlet of its own, and the waiters whose wait
         is over.
         """
+
+    def attach(self, event_loop: Any) -> None:
+        """Let the loop of an ASGI application host the engine: it calls :meth:`select` in this thread.
+
+        ``event_loop`` has attributes: ``event_loop``, ``task_class`` and ``context``, of which each request's task is
+        made; ``make_task(coroutine, context)``, or None where a task can begin at once; ``state``, which each scope
+        copies, or None; ``wait_to_receive(call)`` and ``wait_to_send(call)``, which return coroutines;
+        ``wake(futures)``; and ``disconnected``, the class of what ``send`` raises when the client has left.
+
+        Raises RuntimeError when there is one already, TypeError for the server of a WSGI application.
+        """
+
+    def select(self, timeout: float | None, others: int) -> bool:
+        """Wait until the engine, or the descriptor ``others``, is ready, at most ``timeout`` seconds (None: without
+        limit), and call the application for requests that can start. Returns whether ``others`` is readable. It returns
+        when the application may have run, and when the server has stopped."""
 
     def times(self) -> tuple[list[tuple[list[int], int, int]], int]:
         """The times of requests that were answered since the last call, and how many there was no room for.

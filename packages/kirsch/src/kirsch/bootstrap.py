@@ -8,6 +8,7 @@ import os
 import sys
 
 from kirsch import drivers, loading, log_config, reports
+from kirsch.calling import interface_of
 from kirsch.config.schema import SETTINGS, UsageError
 from kirsch.drivers import choice
 
@@ -77,12 +78,22 @@ def load_application(chosen: Settings) -> tuple[Callable[..., Any], str]:
     except UsageError as error:
         raise StartupError(EXIT_USAGE, str(error)) from None
     try:
-        return loading.load_all(chosen.target, factory=chosen.factory, mounts=chosen.mounts)
+        app, name = loading.load_all(chosen.target, factory=chosen.factory, mounts=chosen.mounts)
+        try:
+            choice.fitting(chosen.driver, interface(app, chosen))
+        except ValueError as error:
+            raise StartupError(EXIT_USAGE, f"{name}: {error}") from None
+        return app, name
     except loading.LoadError as error:
         text = str(error)
         if missing := missing_directories(chosen):
             text += f"; {chosen.origins['pythonpath']}: there is no {', '.join(missing)}"
         raise StartupError(EXIT_NOT_LOADED, text, error.cause) from None
+
+
+def interface(app: Callable[..., Any], chosen: Settings) -> str:
+    """Return ``wsgi`` or ``asgi``: how the settings have the application called."""
+    return interface_of(app) if chosen.interface == "auto" else chosen.interface
 
 
 def raise_descriptor_limit() -> None:
@@ -168,6 +179,8 @@ def serve(signals: Signals, ready: Callable[[], None]) -> int:
         if isinstance(error, OSError):
             raise StartupError(EXIT_FAILED, reason(error)) from None
         raise StartupError(EXIT_USAGE, str(error)) from None
+    except drivers.NotStartedError as error:
+        raise StartupError(EXIT_NOT_LOADED, f"the application cannot start: {error}", error.cause) from None
 
 
 # How long the exit functions of an application may take, and how long standard output may block, before the process

@@ -1,4 +1,5 @@
-"""Whether an object can be called as WSGI calls an application, with two positional arguments, without calling it.
+"""Whether an object can be called as WSGI or ASGI calls an application, without calling it: with two positional
+arguments, or with three, to return an awaitable.
 
 Only objects that certainly cannot be called so are refused. Objects that are not written in Python are not judged, and
 neither are those with a metaclass of their own. A decorated function is judged by its wrapper, which is what will be
@@ -19,6 +20,23 @@ _COROUTINE = 0x80
 _ASYNC_GENERATOR = 0x200
 
 _WSGI_ARGUMENTS = 2
+
+
+_ASGI_ARGUMENTS = 3
+_ASGI_NAMES = ("scope", "receive", "send")
+
+
+def interface_of(found: Any) -> str:
+    """Return ``asgi`` for what is certainly an ASGI 3 application by its signature, and ``wsgi`` for everything else: a
+    coroutine function that takes three arguments, or what takes scope, receive and send by these names."""
+    function = _function(found)
+    if function is None or not function.takes(_ASGI_ARGUMENTS):
+        return "wsgi"
+    if function.code.co_flags & _ASYNC_GENERATOR:
+        return "wsgi"  # what it returns cannot be awaited
+    is_coroutine = bool(function.code.co_flags & _COROUTINE)
+    is_named = function.open_arguments[:_ASGI_ARGUMENTS] == _ASGI_NAMES
+    return "asgi" if is_coroutine or (is_named and not function.takes(_WSGI_ARGUMENTS)) else "wsgi"
 
 
 class CallProblem:

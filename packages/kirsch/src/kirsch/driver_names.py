@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-NAMES = ("threads", "gevent")
+NAMES = ("threads", "gevent", "asyncio")
 
 _THREADS = "write threads"
 _GEVENT = "write gevent"
-_ASYNC = "ASGI is not supported yet; a WSGI application is served by threads or gevent"
+_ASYNC = "write asyncio, or leave it out: an ASGI application is always served by asyncio"
 
 # Names of the same thing in other servers.
 _SAME = {"gthread": "threads", "thread": "threads", "gevent_wsgi": "gevent", "gevent_pywsgi": "gevent"}
@@ -23,10 +23,9 @@ _INSTEAD = {
     "green": _GEVENT,
     "egg:gunicorn#gevent": _GEVENT,
     "asgi": _ASYNC,
-    "asyncio": _ASYNC,
     "async": _ASYNC,
-    "uvloop": _ASYNC,
-    "trio": _ASYNC,
+    "uvloop": "write asyncio; the loop is CPython's own, and uvloop cannot take its place yet",
+    "trio": "write asyncio; there is no driver for trio",
     "uvicorn": _ASYNC,
     "uvicorn.workers.uvicornworker": _ASYNC,
     "uvicorn_worker.uvicornworker": _ASYNC,

@@ -118,6 +118,8 @@ def load_all(
         try:
             fallback, name = load(target, factory=factory)
             names.append(name)
+            if calling.interface_of(fallback) == "asgi":
+                failures.append(_cannot_mount(name))
         except LoadError as error:
             failures.append(error)
     mounted: list[tuple[Mount, Callable[..., Any]]] = []
@@ -134,12 +136,21 @@ def load_all(
                 where = mount.origin if is_named else f"{mount.origin}: the mount {mount.place}"
                 failures.append(LoadError(f"{where}: {error}", error.cause))
         pair = loaded[mount.origin]
-        if pair is not None:
+        if pair is not None and calling.interface_of(pair[0]) == "asgi":
+            failures.append(_cannot_mount(pair[1]))
+        elif pair is not None:
             mounted.append((mount, pair[0]))
             names.append(f"{pair[1]} at {mount.place}")
     if failures:
         raise failures[0] if len(failures) == 1 else _all_of(failures)
     return combine(mounted, fallback), ", ".join(names)
+
+
+def _cannot_mount(name: str) -> LoadError:
+    return LoadError(
+        f"{name} is an ASGI application, and --mount serves WSGI applications; mount it in its framework (such as "
+        "Starlette's Mount), or serve it at an address of its own"
+    )
 
 
 def load_function(target: str) -> Callable[..., Any]:
@@ -385,13 +396,15 @@ def _check_application(found: Any, name: str, module: ModuleType) -> None:
         what = "returned" if is_made else "is"
         offer = "" if is_made else _offer(module, "application")
         raise LoadError(f"{name} {what} {_described(found)}, and an application is something that can be called{offer}")
+    if calling.interface_of(found) == "asgi":
+        return
     trouble = calling.find_problem(found)
     if trouble is None:
         return
     if trouble.is_asgi:
         raise LoadError(
-            f"{name} looks like an ASGI application, and Kirsch serves WSGI for now; "
-            "a2wsgi.ASGIMiddleware makes the one from the other"
+            f"{name} looks like an ASGI application, and cannot be called as ASGI 3 does it: "
+            "await app(scope, receive, send); for ASGI 2 there is asgiref.compatibility.guarantee_single_callable"
         )
     line = f"{name} {trouble}, and a WSGI application is called with two, environ and start_response"
     if trouble.is_factory and not is_made:

@@ -98,7 +98,7 @@ def describe(calls: list[Call], native: NativeServer, driver: Driver, *, stack: 
         {
             "number": call.number,
             "id": request_id(call),
-            "method": _text(call.environ.get("REQUEST_METHOD")),
+            "method": _text(call.environ.get("method" if "asgi" in call.environ else "REQUEST_METHOD")),
             "path": _path(call),
             "age": call.age,
             "limit": call.limit,
@@ -112,7 +112,12 @@ def describe(calls: list[Call], native: NativeServer, driver: Driver, *, stack: 
 
 def request_id(call: Call) -> str:
     """Return the request's X-Request-ID if that is short and plain, otherwise the number of the call."""
-    given = call.environ.get("HTTP_X_REQUEST_ID")
+    if "asgi" in call.environ:
+        headers = call.environ.get("headers")
+        found = [value for name, value in headers if name == b"x-request-id"] if isinstance(headers, list) else []
+        given = found[0].decode("latin-1") if found and isinstance(found[0], bytes) else None
+    else:
+        given = call.environ.get("HTTP_X_REQUEST_ID")
     if isinstance(given, str) and is_request_id(given):
         return given
     return str(call.number)
@@ -120,6 +125,9 @@ def request_id(call: Call) -> str:
 
 def _path(call: Call) -> str:
     # As sent by the client: percent-encoded, without control characters. But the application may change its environ.
+    if "asgi" in call.environ:
+        raw = call.environ.get("raw_path")
+        return _text(raw.decode("latin-1"))[:_PATH_MAX] if isinstance(raw, bytes) else ""
     return _text(call.environ.get("REQUEST_URI")).partition("?")[0][:_PATH_MAX]
 
 

@@ -20,6 +20,7 @@ import os
 import signal
 
 from kirsch import _native, drivers, reports
+from kirsch.calling import interface_of
 from kirsch.config.native import NativeConfig
 from kirsch.config.schema import BY_NAME, ENGINE, SETTINGS, default
 from kirsch.drivers import choice
@@ -30,7 +31,7 @@ from kirsch.sockets import listen as listen_on
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Coroutine, Iterable
     from types import FrameType, TracebackType
     from typing import Any
 
@@ -42,7 +43,7 @@ if TYPE_CHECKING:
     from kirsch.scoreboard import Slot
     from kirsch.sockets import Address, Listener
 
-    Application = Callable[..., Iterable[bytes]]
+    Application = Callable[..., Any]
 
 _OPTIONS = tuple(each for each in SETTINGS if each.in_programs)
 _DEFAULT_BIND = BY_NAME["bind"].default
@@ -66,7 +67,7 @@ _SILENCE = 1.0
 
 
 class Server:
-    """One WSGI application on one or several addresses.
+    """One WSGI or ASGI application on one or several addresses.
 
     ``start()`` serves in the calling thread until ``stop()`` is called from another one::
 
@@ -86,14 +87,21 @@ class Server:
         if not callable(app):
             raise TypeError(f"the application must be callable, and {type(app).__name__!r} objects are not")
         checked, report = _checked(options)
-        self._app = app
+        self._app: Callable[..., Any] = app
         self._binds = (bind,) if isinstance(bind, str) else tuple(bind)
         for text in self._binds:
             parse_bind(text)
         self._options = checked
         self.graceful_timeout: float = checked["graceful_timeout"]
-        self._driver_name: str = checked["driver"]
-        self._driver: Driver = choice.make(self._driver_name, checked["threads"])
+        interface = interface_of(app) if checked["interface"] == "auto" else checked["interface"]
+        self._driver_name: str = choice.fitting(checked["driver"], interface)
+        self._driver: Driver
+        if interface == "asgi":
+            self._driver, self._app = choice.make_asyncio(app, checked["lifespan"], report)
+        else:
+            self._driver = choice.make(self._driver_name, checked["threads"])
+        # Of an ASGI application: a coroutine that is run between its start-up and the first request.
+        self.check_ready: Callable[[], Coroutine[Any, Any, None]] | None = None
         # What the native server will be made with; a worker sets its resources here before start().
         self.config = NativeConfig({each.name: checked[each.name] for each in _OPTIONS if each.scope == ENGINE})
         self.config.report = self._report = report
@@ -151,7 +159,7 @@ class Server:
             self._driver.begin()
             if not self._stop_requested:
                 self.listen()
-                self._run(ready)
+                self._serve(ready)
         finally:
             self._native = None
             discard(self._listeners)
@@ -186,6 +194,7 @@ class Server:
         with self._order:
             self._stop_requested = True
             native = self._native
+        self._driver.begin_stop(timeout)
         if native is not None:
             native.stop(timeout, idle_timeout)
         del native  # the engine closes its sockets when the last reference goes: that must be start()'s
@@ -294,6 +303,16 @@ class Server:
             start_thread = drivers.thread_starter(self._driver_name)
             return access_logger(stdout_by_default=False, start_thread=start_thread)
         return handler or None
+
+    def _serve(self, ready: Callable[[], None] | None) -> None:
+        try:
+            self._driver.start_up()
+            if self.check_ready is not None and not self._stop_requested:
+                self._driver.complete(self.check_ready())  # type: ignore[attr-defined]  # that of an ASGI application
+            if not self._stop_requested:
+                self._run(ready)
+        finally:
+            self._driver.shut_down()
 
     def _run(self, ready: Callable[[], None] | None) -> None:
         for complaint in self._driver.warnings():

@@ -24,6 +24,9 @@ class NativeConfig:
     threads: int = 1
     """How many calls of the application ``_native.Server.run`` lets run at a time. More than one need ``spawn``."""
 
+    interface: str = "wsgi"
+    """``wsgi`` or ``asgi``: how the application is called."""
+
     spawn: Callable[[int], None] | None = None
     """Called with an index: starts a thread that calls ``_native.Server.work(index)``. If it raises, there are fewer
     threads."""

@@ -70,10 +70,20 @@ class Options(TypedDict, total=False):
     slow_request: float | str
     """Default: 0. Log a request that takes longer than this, with its stack, while it still runs. 0 logs none."""
 
+    interface: str
+    """Default: auto. How the application is called. auto finds out from its signature: a coroutine function, or what
+    takes scope, receive and send, is an ASGI application."""
+
     driver: str
-    """Default: threads. threads or gevent; gthread, gunicorn's name, is the same as threads. Threads serve any
-    application. gevent runs each request in a greenlet, for applications that wait much; it patches the standard
-    library before the application is imported, and needs pip install 'kirsch[gevent]'."""
+    """Default: threads. threads, gevent or asyncio; gthread, gunicorn's name, is the same as threads. Threads serve any
+    WSGI application. gevent runs each request in a greenlet, for applications that wait much; it patches the standard
+    library before the application is imported, and needs pip install 'kirsch[gevent]'. An ASGI application is always
+    served by asyncio, also where this is threads."""
+
+    lifespan: str
+    """Default: auto. Whether an ASGI application is told of the start and end of its worker (lifespan). on: an
+    application that does not know it is not served. A worker is ready when the start-up is complete, and the shutdown
+    comes after the last request."""
 
     threads: int
     """Default: 16, at least 1. How many calls of the application may run at a time in each worker, with the driver

@@ -559,12 +559,26 @@ class Settings:
         scope=PROGRAM,
     )  # fmt: skip
 
+    interface = setting(
+        "Requests", "--interface", one_of("auto", "wsgi", "asgi"), "auto",
+        "How the application is called. auto finds out from its signature: a coroutine function, or what takes scope, "
+        "receive and send, is an ASGI application.",
+        scope=PROGRAM,
+    )  # fmt: skip
     driver = setting(
         "Requests", "-k --worker-class --driver", DRIVER, "threads",
-        "threads or gevent; gthread, gunicorn's name, is the same as threads. Threads serve any application. gevent "
-        "runs each request in a greenlet, for applications that wait much; it patches the standard library before the "
-        "application is imported, and needs pip install 'kirsch[gevent]'.",
-        scope=PROGRAM, summary="threads or gevent",
+        "threads, gevent or asyncio; gthread, gunicorn's name, is the same as threads. Threads serve any WSGI "
+        "application. gevent runs each request in a greenlet, for applications that wait much; it patches the standard "
+        "library before the application is imported, and needs pip install 'kirsch[gevent]'. An ASGI application is "
+        "always served by asyncio, also where this is threads.",
+        scope=PROGRAM, summary="threads or gevent; asyncio serves ASGI",
+    )  # fmt: skip
+    lifespan = setting(
+        "Requests", "--lifespan", one_of("auto", "on", "off"), "auto",
+        "Whether an ASGI application is told of the start and end of its worker (lifespan). on: an application that "
+        "does not know it is not served. A worker is ready when the start-up is complete, and the shutdown comes after "
+        "the last request.",
+        scope=PROGRAM,
     )  # fmt: skip
     threads = setting(
         "Requests", "--threads", COUNT, "16",

@@ -1,7 +1,8 @@
 """Drivers: each defines which thread polls the engine, and where the application runs.
 
 A driver is one module here, imported only when it is chosen (``choice.py``): ``threads`` calls the application in
-threads, ``gevent`` in greenlets of a hub that polls the engine. Both implement :class:`Driver`.
+threads, ``gevent`` in greenlets of a hub that polls the engine, and ``asyncio`` calls an ASGI application in tasks of
+an event loop. All implement :class:`Driver`.
 """
 
 from __future__ import annotations
@@ -28,8 +29,17 @@ if TYPE_CHECKING:
         def begin(self) -> None:
             """Note that this thread, and with greenlets this greenlet, is going to serve."""
 
+        def start_up(self) -> None:
+            """Start what has to run before the server serves. Raises what makes serving impossible."""
+
+        def begin_stop(self, timeout: float) -> None:
+            """The server ends, and leaves so many seconds to calls. From any thread and from signal handlers."""
+
         def run(self, native: NativeServer) -> None:
             """Serve until the native server has stopped."""
+
+        def shut_down(self) -> None:
+            """End what :meth:`start_up` has started, also if the server has not served."""
 
         def is_inside(self) -> bool:
             """Whether the caller runs in the server, where waiting for its end would wait forever."""
@@ -71,6 +81,23 @@ class RequestTimeout(BaseException):
     The client has received 504 before, or, if the response had begun, the connection was aborted. What the application
     still responds is dropped. RequestTimeout is not an Exception, so that ``except Exception`` does not catch it. An
     application may catch it to clean up, and should raise it again, so that the thread is free for other requests.
+    """
+
+    __module__ = "kirsch"
+
+
+class NotStartedError(Exception):
+    """The application cannot start. ``cause`` is the exception that it raised, if it raised one."""
+
+    def __init__(self, message: str, cause: BaseException | None = None) -> None:
+        super().__init__(message)
+        self.cause = cause
+
+
+class ClientDisconnected(ConnectionError):
+    """Raised by ``send`` of an ASGI application when the client has left, or its response was ended at its deadline.
+
+    It is an OSError, as the specification says (ASGI, HTTP, version 2.4). An application need not catch it.
     """
 
     __module__ = "kirsch"

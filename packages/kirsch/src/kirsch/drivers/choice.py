@@ -4,11 +4,34 @@ from __future__ import annotations
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
     from kirsch.drivers import Driver
+    from kirsch.reports import Report
+
+
+def fitting(name: str, interface: str) -> str:
+    """Return the driver that serves an application of ``interface``, where ``name`` is set: ``threads``, the default,
+    gives way to asyncio. Raises ValueError for a driver that cannot serve it."""
+    if interface == "asgi":
+        if name == "gevent":
+            raise ValueError(
+                "the driver gevent serves WSGI applications, and this is an ASGI application; leave --driver out, or "
+                "write --driver asyncio"
+            )
+        return "asyncio"
+    if name == "asyncio":
+        raise ValueError(
+            "the driver asyncio serves ASGI applications, and this is a WSGI application; leave --driver out, or write "
+            "--interface asgi if it is one"
+        )
+    return name
 
 
 def make(name: str, threads: int) -> Driver:
-    """Return the driver ``name``. Raises ImportError, with one line on how to fix it, where its package is missing."""
+    """Return the driver ``name`` of a WSGI application. Raises ImportError, with one line on how to fix it, where its
+    package is missing."""
     if name == "gevent":
         from kirsch.drivers import gevent
 
@@ -16,6 +39,14 @@ def make(name: str, threads: int) -> Driver:
     from kirsch.drivers.threads import ThreadsDriver
 
     return ThreadsDriver(threads)
+
+
+def make_asyncio(app: Callable[..., Any], lifespan: str, report: Report) -> tuple[Driver, Callable[..., Any]]:
+    """Return the driver of an ASGI application, and the application as it calls it."""
+    from kirsch.drivers.asyncio import AsyncioDriver, application
+
+    app = application(app)
+    return AsyncioDriver(app, lifespan, report), app
 
 
 def prepare(name: str) -> None:

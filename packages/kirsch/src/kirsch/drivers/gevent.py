@@ -105,6 +105,15 @@ class GeventDriver:
         # needs a hub of its own, which needs imports.
         lines([(sys._getframe(), 1)])
 
+    def start_up(self) -> None:
+        """Nothing runs before the server serves."""
+
+    def begin_stop(self, timeout: float) -> None:
+        """The native server ends the calls."""
+
+    def shut_down(self) -> None:
+        """Nothing was started."""
+
     def run(self, native: NativeServer) -> None:
         self._native = native
         watcher = self._hub.loop.io(native.fileno(), 1)

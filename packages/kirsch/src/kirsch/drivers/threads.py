@@ -67,6 +67,15 @@ class ThreadsDriver:
     def begin(self) -> None:
         self._serving = self._get_ident()
 
+    def start_up(self) -> None:
+        """Nothing runs before the server serves."""
+
+    def begin_stop(self, timeout: float) -> None:
+        """The native server ends the calls."""
+
+    def shut_down(self) -> None:
+        """Nothing was started."""
+
     def run(self, native: NativeServer) -> None:
         self._native = native
         if self._count > 1:

@@ -63,6 +63,51 @@ def check(app: Callable[..., Any], path: str, server: str, port: str, errors: ob
                 close()
     except Exception as error:
         raise NotReadyError(f"it raised {type(error).__name__} at --ready-path {path}", error) from error
-    status = statuses[-1] if statuses else "nothing"
+    _judge(path, statuses[-1] if statuses else "nothing")
+
+
+async def check_asgi(app: Callable[..., Any], path: str, server: str, port: str) -> None:
+    """The same for an ASGI application, in its loop. The response is over when the application returns."""
+    statuses: list[str] = []
+    is_first = True
+
+    async def receive() -> dict[str, Any]:
+        nonlocal is_first
+        if is_first:
+            is_first = False
+            return {"type": "http.request", "body": b"", "more_body": False}
+        return {"type": "http.disconnect"}
+
+    async def send(message: dict[str, Any]) -> None:
+        if message["type"] == "http.response.start":
+            statuses.append(str(message["status"]))
+
+    scope = {
+        "type": "http",
+        "asgi": {"version": "3.0", "spec_version": "2.5"},
+        "http_version": "1.1",
+        "method": "GET",
+        "scheme": "http",
+        "path": path,
+        "raw_path": path.encode(),
+        "query_string": b"",
+        "root_path": "",
+        "headers": [
+            (b"host", f"{server}:{port}".encode() if port else server.encode()),
+            (b"user-agent", b"kirsch (--ready-path)"),
+        ],
+        "client": ("127.0.0.1", 0),
+        "server": (server, int(port or 80)),
+        "state": {},
+        "extensions": {},
+    }
+    try:
+        await app(scope, receive, send)
+    except Exception as error:
+        raise NotReadyError(f"it raised {type(error).__name__} at --ready-path {path}", error) from error
+    _judge(path, statuses[-1] if statuses else "nothing")
+
+
+def _judge(path: str, status: str) -> None:
     if not status.startswith("2"):
         raise NotReadyError(f"it answered --ready-path {path} with {status}, and must answer 2xx")

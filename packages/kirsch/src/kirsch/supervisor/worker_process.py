@@ -185,9 +185,12 @@ def _serve(arguments: WorkerArguments, app: Application, name: str) -> int:
 
     chosen, errors = arguments.context.chosen, arguments.context.errors
     titles.worker(arguments.slot.index + 1, chosen.process_name or name)
-    if chosen.ready_path:
+    is_asgi = bootstrap.interface(app, chosen) == "asgi"
+    if chosen.ready_path and not is_asgi:
         _check_ready(arguments, app)
     server = bootstrap.make_server(app, chosen, errors)
+    if chosen.ready_path and is_asgi:
+        server.check_ready = lambda: _check_asgi_ready(arguments, app)
     server.adopt(arguments.listeners)
     server.slot = arguments.slot
     server.config.multiprocess = arguments.multiprocess
@@ -230,11 +233,26 @@ def _serve(arguments: WorkerArguments, app: Application, name: str) -> int:
     return status
 
 
+async def _check_asgi_ready(arguments: WorkerArguments, app: Application) -> None:
+    """The same, in the application's loop, when its start-up is complete."""
+    from kirsch.drivers import NotStartedError
+    from kirsch.supervisor import readiness
+
+    try:
+        await readiness.check_asgi(app, arguments.context.chosen.ready_path, *_own_address(arguments))
+    except readiness.NotReadyError as error:
+        raise NotStartedError(str(error), error.cause) from None
+
+
+def _own_address(arguments: WorkerArguments) -> tuple[str, str]:
+    address = arguments.listeners[0].address
+    return ("localhost", "80") if isinstance(address, str) else (str(address[0]), str(address[1]))
+
+
 def _check_ready(arguments: WorkerArguments, app: Application) -> None:
     from kirsch.supervisor import readiness
 
-    address = arguments.listeners[0].address
-    host, port = ("localhost", "80") if isinstance(address, str) else (str(address[0]), str(address[1]))
+    host, port = _own_address(arguments)
     try:
         readiness.check(app, arguments.context.chosen.ready_path, host, port, arguments.context.errors.stream())
     except readiness.NotReadyError as error:

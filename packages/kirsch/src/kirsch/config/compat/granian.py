@@ -7,7 +7,7 @@ OPTIONS = {
     "--port": "--bind HOST:PORT",
     "--uds": "--bind unix:PATH",
     "--uds-permissions": "--bind unix:PATH?mode=660",
-    "--interface": "omit it; " + texts.ASGI,
+    "--interface": "=, for asgi and wsgi; asginl is --lifespan off; RSGI is not served",
     "--http --no-ws --ws": "omit it; Kirsch speaks HTTP/1.1",
     "--workers": "=",
     "--blocking-threads": "--threads",

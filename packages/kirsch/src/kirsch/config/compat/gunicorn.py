@@ -69,7 +69,9 @@ OPTIONS = {
     "--http2-max-frame-size --http2-max-header-list-size": texts.HTTP2,
     "--http-parser": "omit it; there is one parser",
     "--websocket-max-message-size": texts.WEBSOCKETS,
-    "--asgi-loop --asgi-lifespan --asgi-disconnect-grace-period": texts.ASGI,
+    "--asgi-loop": texts.LOOP,
+    "--asgi-lifespan": "--lifespan",
+    "--asgi-disconnect-grace-period": "omit it; a disconnect is told to the application, and ends nothing by itself",
     "--control-socket --control-socket-mode --no-control-socket": "use signals, and kirsch top, which watches",
     "--dirty-app --dirty-workers --dirty-timeout --dirty-threads --dirty-graceful-timeout": (
         "use a task queue such as Celery or RQ; there are no dirty arbiters"

@@ -1,7 +1,7 @@
 """Equivalents that the options of several servers share."""
 
 TLS = "Kirsch does not speak TLS yet; terminate it in a proxy in front"
-ASGI = "Kirsch serves WSGI; ASGI is not served yet"
+LOOP = "omit it; the event loop is CPython's own, with the engine in it"
 WEBSOCKETS = "WebSockets are not served yet"
 HTTP2 = "Kirsch speaks HTTP/1.1; a proxy in front may speak HTTP/2 to clients"
 DAEMON = "systemd keeps a server in the background: {systemd}"

@@ -13,7 +13,7 @@ const KEY_AT_MOST: usize = 512;
 /// A string is taken in when it comes a second time before another claims its slot, so that strings that come once
 /// (ids, tokens) do not push out those that come always. It can be filled with rubbish but not grown.
 #[derive(Debug)]
-pub(super) struct Table<V> {
+pub(crate) struct Table<V> {
     slots: Box<[Slot<V>]>,
     hasher: RandomState,
 }
@@ -28,20 +28,20 @@ struct Slot<V> {
 
 /// The place where a string that is not known could be taken in.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Vacancy {
+pub(crate) struct Vacancy {
     hash: u64,
 }
 
 impl<V> Table<V> {
     /// A table of `slots`, a power of two from 2 on.
-    pub(super) fn new(slots: usize) -> Self {
+    pub(crate) fn new(slots: usize) -> Self {
         assert!(slots.is_power_of_two() && slots >= 2);
         let slots = (0..slots).map(|_| Slot { claim: 0, hash: 0, entry: None }).collect();
         Self { slots, hasher: RandomState::default() }
     }
 
     /// What `key` became, or where to [`offer`](Self::offer) it.
-    pub(super) fn get(&self, key: &[u8]) -> Result<&V, Vacancy> {
+    pub(crate) fn get(&self, key: &[u8]) -> Result<&V, Vacancy> {
         let hash = self.hasher.hash_one(key);
         let first = self.pair(hash);
         for slot in &self.slots[first..first + 2] {
@@ -56,7 +56,7 @@ impl<V> Table<V> {
     }
 
     /// Takes `key` in if it has come before; `value` is asked for only then.
-    pub(super) fn offer(&mut self, vacancy: Vacancy, key: &[u8], value: impl FnOnce() -> V) {
+    pub(crate) fn offer(&mut self, vacancy: Vacancy, key: &[u8], value: impl FnOnce() -> V) {
         let first = self.pair(vacancy.hash);
         let pair = &mut self.slots[first..first + 2];
         if let Some(slot) = pair.iter_mut().find(|slot| slot.claim == vacancy.hash) {

@@ -1,0 +1,189 @@
+//! One call of an ASGI application: how far its response and its request's body are, and what waits for events of it.
+
+use super::event_loop::Shared;
+use crate::guarded::Guarded;
+use crate::interface::{Awaited, Exchange};
+use crate::object::Object;
+use pyo3::prelude::*;
+use std::sync::Arc;
+
+/// See the module. Python has it as an opaque object, through which its coroutines wait.
+#[pyclass(frozen, module = "kirsch._native")]
+pub(crate) struct HttpCall {
+    exchange: Exchange,
+    pub(super) shared: Arc<Shared>,
+    state: Guarded<CallState>,
+}
+
+struct CallState {
+    response: Response,
+    body: Body,
+    /// The `bytes` object of a body that came as a whole.
+    whole: Option<Object>,
+    /// The application has not given up its thread for the first time.
+    is_first_step: bool,
+    /// Futures of those that wait for a message, and of those that wait until the client has taken output.
+    receivers: Vec<Py<PyAny>>,
+    senders: Vec<Py<PyAny>>,
+}
+
+/// How far the response is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Response {
+    /// `http.response.start` is expected.
+    Unstarted,
+    /// `http.response.body` is expected.
+    Started,
+    /// Nothing more is expected.
+    Finished,
+}
+
+/// How far the request's body is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Body {
+    /// There is none, and the application has not been told so.
+    Empty,
+    /// It came with the head, as a whole.
+    Whole,
+    Arriving,
+    /// The application has had its end.
+    Ended,
+    /// The rest of it will not come.
+    Broken,
+}
+
+impl HttpCall {
+    pub(super) fn new(exchange: Exchange, shared: Arc<Shared>) -> Self {
+        let state = CallState {
+            response: Response::Unstarted,
+            body: Body::Empty,
+            whole: None,
+            is_first_step: true,
+            receivers: Vec::new(),
+            senders: Vec::new(),
+        };
+        Self { exchange, shared, state: Guarded::new(state) }
+    }
+
+    pub(super) fn exchange(&self) -> &Exchange {
+        &self.exchange
+    }
+
+    pub(super) fn expect_body(&self, py: Python<'_>) {
+        self.state.with(py, |state| state.body = Body::Arriving);
+    }
+
+    pub(super) fn set_whole_body(&self, py: Python<'_>, bytes: Object) {
+        self.state.with(py, |state| {
+            state.body = Body::Whole;
+            state.whole = Some(bytes);
+        });
+    }
+
+    pub(super) fn take_whole_body(&self, py: Python<'_>) -> Option<Object> {
+        self.state.with(py, |state| {
+            state.body = Body::Ended;
+            state.whole.take()
+        })
+    }
+
+    pub(super) fn end_first_step(&self, py: Python<'_>) {
+        self.state.with(py, |state| state.is_first_step = false);
+    }
+
+    pub(super) fn is_first_step(&self, py: Python<'_>) -> bool {
+        self.state.with(py, |state| state.is_first_step)
+    }
+
+    /// Has the head sent before the loop waits.
+    pub(super) fn hold_head(slf: &Py<Self>, py: Python<'_>) {
+        slf.get().shared.hold_head(py, slf.clone_ref(py).into_any());
+    }
+
+    pub(super) fn is_finished(&self, py: Python<'_>) -> bool {
+        self.response(py) == Response::Finished
+    }
+
+    pub(super) fn response(&self, py: Python<'_>) -> Response {
+        self.state.with(py, |state| state.response)
+    }
+
+    pub(super) fn set_response(&self, py: Python<'_>, response: Response) {
+        self.state.with(py, |state| state.response = response);
+    }
+
+    pub(super) fn body(&self, py: Python<'_>) -> Body {
+        self.state.with(py, |state| state.body)
+    }
+
+    pub(super) fn set_body(&self, py: Python<'_>, body: Body) {
+        self.state.with(py, |state| state.body = body);
+    }
+
+    /// Resolves the futures of all that waits: each looks again whether it goes on.
+    pub(super) fn wake_all(call: &Py<Self>, py: Python<'_>) {
+        let futures = call.get().state.with(py, |state| {
+            let mut futures = std::mem::take(&mut state.receivers);
+            futures.append(&mut state.senders);
+            futures
+        });
+        if !futures.is_empty()
+            && let Ok(event_loop) = call.get().shared.event_loop()
+            && let Err(error) = event_loop.wake.call1(py, (futures,))
+        {
+            error.write_unraisable(py, None);
+        }
+    }
+
+    /// Has the call woken for what is waited for now. False if there is nothing more to wait for.
+    fn arm(call: &Py<Self>, py: Python<'_>) -> PyResult<bool> {
+        let this = call.get();
+        let awaited = this.state.with(py, |state| {
+            let input = match state.body {
+                Body::Arriving => Awaited::INPUT.or(Awaited::DEPARTURE),
+                _ => Awaited::DEPARTURE,
+            };
+            match (state.receivers.is_empty(), state.senders.is_empty()) {
+                (true, true) => None,
+                (false, true) => Some(input),
+                (true, false) => Some(Awaited::OUTPUT),
+                (false, false) => Some(input.or(Awaited::OUTPUT)),
+            }
+        });
+        let Some(awaited) = awaited else { return Ok(true) };
+        this.exchange.wake_when(py, awaited, call.clone_ref(py).into_any())
+    }
+}
+
+#[pymethods]
+impl HttpCall {
+    /// The next message for `receive`; `None` if there is none yet.
+    #[pyo3(name = "take_message")]
+    fn take(&self, py: Python<'_>) -> PyResult<Option<Py<PyAny>>> {
+        self.take_message(py)
+    }
+
+    /// Has `future` resolved when there may be a message. False if there is one now.
+    fn wait_to_receive(slf: &Bound<'_, Self>, future: Py<PyAny>) -> PyResult<bool> {
+        let (slf, py) = (slf.as_unbound(), slf.py());
+        slf.get().state.with(py, |state| state.receivers.push(future));
+        Self::wait(slf, py)
+    }
+
+    /// Has `future` resolved when the client has taken what was written. False if nothing is to be waited for.
+    fn wait_to_send(slf: &Bound<'_, Self>, future: Py<PyAny>) -> PyResult<bool> {
+        let (slf, py) = (slf.as_unbound(), slf.py());
+        slf.get().state.with(py, |state| state.senders.push(future));
+        Self::wait(slf, py)
+    }
+}
+
+impl HttpCall {
+    fn wait(call: &Py<Self>, py: Python<'_>) -> PyResult<bool> {
+        let is_waiting = Self::arm(call, py)?;
+        if !is_waiting {
+            Self::wake_all(call, py);
+        }
+        Ok(is_waiting)
+    }
+}

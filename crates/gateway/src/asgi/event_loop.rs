@@ -1,0 +1,100 @@
+//! The loop that hosts the engine of an ASGI application, and what Python lends to its calls.
+
+use crate::guarded::Guarded;
+use crate::object::Object;
+use pyo3::exceptions::PyRuntimeError;
+use pyo3::prelude::*;
+use pyo3::types::{PyString, PyTuple};
+use std::sync::OnceLock;
+
+/// What the calls of a server share.
+pub(crate) struct Shared {
+    event_loop: OnceLock<EventLoop>,
+    /// Calls that may have given their response a head since the loop waited last, in a step that the loop has run.
+    held_heads: Guarded<Vec<Py<PyAny>>>,
+}
+
+/// The loop that hosts the engine, and what Python lends to calls of the application.
+pub(crate) struct EventLoop {
+    /// The thread in which it runs.
+    pub(super) thread: libc::pthread_t,
+    /// `make_task(coroutine, context)`, where a Task cannot begin at once: before CPython 3.12.
+    pub(super) make_task: Option<Py<PyAny>>,
+    /// Otherwise the class, and the names and values of the arguments behind the coroutine and before the context.
+    pub(super) task_class: Object,
+    pub(super) task_loop: Object,
+    pub(super) task_keywords: Object,
+    /// The context that calls copy.
+    pub(super) context: Object,
+    /// The state that the lifespan has made; `None` where the application has no lifespan.
+    pub(super) state: Option<Object>,
+    /// `wait_to_receive(call)` and `wait_to_send(call)` return coroutines.
+    pub(super) wait_to_receive: Py<PyAny>,
+    pub(super) wait_to_send: Py<PyAny>,
+    /// `wake(futures)` resolves futures.
+    pub(super) wake: Py<PyAny>,
+    /// The class of what `send` raises when the client has left.
+    pub(super) disconnected: Py<PyAny>,
+}
+
+impl EventLoop {
+    /// Takes what it is made of from an object with attributes of the same names; the loop runs in this thread.
+    ///
+    /// # Errors
+    /// `AttributeError` for one that is missing.
+    pub(crate) fn new(lent: &Bound<'_, PyAny>) -> PyResult<Self> {
+        let py = lent.py();
+        let get = |name: &str| lent.getattr(name).map(Bound::unbind);
+        let object = |name: &str| get(name).map(Object::from);
+        let optional = |name: &str| PyResult::Ok(Some(lent.getattr(name)?).filter(|value| !value.is_none()));
+        let keywords = PyTuple::new(py, ["loop", "eager_start", "context"].map(|name| PyString::intern(py, name)))?;
+        Ok(Self {
+            // SAFETY: the call takes nothing and cannot fail.
+            thread: unsafe { libc::pthread_self() },
+            make_task: optional("make_task")?.map(Bound::unbind),
+            task_class: object("task_class")?,
+            task_loop: object("event_loop")?,
+            task_keywords: keywords.into_any().unbind().into(),
+            context: object("context")?,
+            state: optional("state")?.map(|state| state.unbind().into()),
+            wait_to_receive: get("wait_to_receive")?,
+            wait_to_send: get("wait_to_send")?,
+            wake: get("wake")?,
+            disconnected: get("disconnected")?,
+        })
+    }
+
+    pub(super) fn is_here(&self) -> bool {
+        // SAFETY: as above.
+        self.thread == unsafe { libc::pthread_self() }
+    }
+}
+
+impl Default for Shared {
+    fn default() -> Self {
+        Self { event_loop: OnceLock::new(), held_heads: Guarded::new(Vec::new()) }
+    }
+}
+
+impl Shared {
+    /// Sets the loop, once and before the first call.
+    ///
+    /// # Errors
+    /// `RuntimeError` if there is one.
+    pub(crate) fn attach(&self, event_loop: EventLoop) -> PyResult<()> {
+        self.event_loop.set(event_loop).map_err(|_| PyRuntimeError::new_err("a loop hosts the engine already"))
+    }
+
+    /// Has the head of a response sent before the loop waits.
+    pub(super) fn hold_head(&self, py: Python<'_>, call: Py<PyAny>) {
+        self.held_heads.with(py, |heads| heads.push(call));
+    }
+
+    pub(super) fn take_held_heads(&self, py: Python<'_>) -> Vec<Py<PyAny>> {
+        self.held_heads.with(py, std::mem::take)
+    }
+
+    pub(super) fn event_loop(&self) -> PyResult<&EventLoop> {
+        self.event_loop.get().ok_or_else(|| PyRuntimeError::new_err("no loop hosts the engine"))
+    }
+}

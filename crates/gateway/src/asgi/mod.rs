@@ -1,0 +1,252 @@
+//! ASGI 3, as an [`Interface`] (the HTTP scope, specification version 2.5).
+//!
+//! ```text
+//!   Scopes::begin    request head ──▶ scope
+//!   Asgi::call       application(scope, receive, send) ──▶ coroutine ──▶ Task, which begins at once
+//!                    the Task is done ──▶ Returned; it waits for something ──▶ Suspended
+//!   Conclusion       the Task is done later
+//!   receive, send    awaitables, over one Exchange
+//! ```
+//!
+//! The loop that hosts the engine calls the application in its own thread, while it waits for events: no other Task is
+//! current then. Every request is a Task of its own, in a copy of the context in which the application's lifespan began.
+
+mod call;
+mod event_loop;
+mod receive;
+mod scope;
+mod send;
+
+use crate::interface::{Answer, Exchange, ExchangeHost, Input, Interface, Local, RequestBody, ResponseBody, Summary};
+use crate::object::{Chunk, Object};
+use call::HttpCall;
+pub(crate) use event_loop::{EventLoop, Shared};
+use pyo3::exceptions::PyRuntimeError;
+use pyo3::ffi;
+use pyo3::intern;
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyDict};
+use receive::Receive;
+use scope::Scopes;
+use send::Send;
+use std::fs::File;
+use std::path::PathBuf;
+use std::ptr;
+use std::sync::{Arc, Weak};
+
+/// Calls an ASGI application.
+pub(crate) struct Asgi {
+    application: Object,
+    shared: Arc<Shared>,
+}
+
+impl Asgi {
+    pub(crate) fn new(application: Object, shared: Arc<Shared>) -> Self {
+        Self { application, shared }
+    }
+
+    /// Makes scopes for requests that come in at these addresses; `paths` are those of Unix sockets.
+    pub(crate) fn requests(py: Python<'_>, locals: &[Local], paths: &[Option<PathBuf>]) -> PyResult<Scopes> {
+        Scopes::new(py, locals, paths)
+    }
+
+    /// The Task of a call, which has begun.
+    fn start(&self, py: Python<'_>, event_loop: &EventLoop, scope: &Object, call: &Py<HttpCall>) -> PyResult<Object> {
+        let receive = Py::new(py, Receive::new(call.clone_ref(py)))?;
+        let send = Py::new(py, Send::new(call.clone_ref(py)))?;
+        let arguments = [ptr::null_mut(), scope.as_ptr(), receive.as_ptr(), send.as_ptr()];
+        // The application is a coroutine function, so this runs nothing of its body.
+        // SAFETY: all are live; the slot before the arguments is ours to lend (PY_VECTORCALL_ARGUMENTS_OFFSET).
+        let coroutine = unsafe {
+            let count = 3 | ffi::PY_VECTORCALL_ARGUMENTS_OFFSET;
+            let application = self.application.as_ptr();
+            let result = ffi::PyObject_Vectorcall(application, arguments.as_ptr().add(1), count, ptr::null_mut());
+            Object::from_new_or_error(py, result)
+        }?;
+        // SAFETY: the object is a context, as Python has lent it.
+        let context = unsafe { Object::from_new_or_error(py, ffi::PyContext_Copy(event_loop.context.as_ptr())) }?;
+        if let Some(make_task) = &event_loop.make_task {
+            let task = make_task.call1(py, (coroutine.bind(py), context.bind(py)))?;
+            return Ok(task.into());
+        }
+        let arguments = [
+            ptr::null_mut(),
+            coroutine.as_ptr(),
+            event_loop.task_loop.as_ptr(),
+            // SAFETY: it is immortal, or as good as that.
+            unsafe { ffi::Py_True() },
+            context.as_ptr(),
+        ];
+        // SAFETY: as above; the names are a tuple of as many as arguments follow the first.
+        unsafe {
+            let count = 1 | ffi::PY_VECTORCALL_ARGUMENTS_OFFSET;
+            let names = event_loop.task_keywords.as_ptr();
+            let task =
+                ffi::PyObject_Vectorcall(event_loop.task_class.as_ptr(), arguments.as_ptr().add(1), count, names);
+            Object::from_new_or_error(py, task)
+        }
+    }
+}
+
+impl Interface for Asgi {
+    type Requests = Scopes;
+    type Handles = Handles;
+    type Body = NoBody;
+
+    fn take_handles(&self, py: Python<'_>, host: &Weak<dyn ExchangeHost>) -> PyResult<Handles> {
+        let call = HttpCall::new(Exchange::new(Weak::clone(host)), Arc::clone(&self.shared));
+        Ok(Handles { call: Py::new(py, call)? })
+    }
+
+    fn return_handles(&self, py: Python<'_>, handles: Handles) {
+        // Whatever waits for it is told that the response is over.
+        HttpCall::wake_all(&handles.call, py);
+    }
+
+    fn prepare(
+        &self,
+        py: Python<'_>,
+        scope: &Object,
+        handles: &Handles,
+        Input { body, .. }: Input,
+    ) -> PyResult<Option<Object>> {
+        if let Some(state) = &self.shared.event_loop()?.state {
+            let state = state.copy_dict(py).ok_or_else(|| PyErr::fetch(py))?;
+            scope.bind(py).set_item(intern!(py, "state"), state.bind(py))?;
+        }
+        match body {
+            RequestBody::Empty => {}
+            RequestBody::Arriving => handles.call.get().expect_body(py),
+            // It came with the head.
+            RequestBody::Bytes(bytes) => handles.call.get().set_whole_body(py, bytes),
+            // Bodies are never collected for this interface.
+            RequestBody::File(_) => {
+                return Err(PyRuntimeError::new_err("a request body was collected for an ASGI application"));
+            }
+        }
+        Ok(None)
+    }
+
+    fn call(&self, py: Python<'_>, scope: &Object, handles: &Handles) -> PyResult<Answer<NoBody>> {
+        let event_loop = self.shared.event_loop()?;
+        let call = &handles.call;
+        let task = match self.start(py, event_loop, scope, call) {
+            Ok(task) => task.bind(py),
+            // Of what a Task raises, it passes on what ends the program.
+            Err(error) => return Ok(Answer::Returned(Err(error))),
+        };
+        call.get().end_first_step(py);
+        if task.call_method0(intern!(py, "done"))?.is_truthy()? {
+            return Ok(Answer::Returned(result_of(&task)));
+        }
+        let conclusion = Py::new(py, Conclusion { call: call.clone_ref(py) })?;
+        task.call_method1(intern!(py, "add_done_callback"), (conclusion,))?;
+        Ok(Answer::Suspended(task.unbind()))
+    }
+
+    fn wake(&self, py: Python<'_>, waiter: &Py<PyAny>) {
+        if let Ok(call) = waiter.bind(py).cast::<HttpCall>() {
+            HttpCall::wake_all(call.as_unbound(), py);
+        }
+    }
+
+    fn before_wait(&self, py: Python<'_>) {
+        for call in self.shared.take_held_heads(py) {
+            if let Ok(call) = call.bind(py).cast::<HttpCall>() {
+                call.get().exchange().send_head(py);
+            }
+        }
+    }
+
+    fn unstarted() -> PyErr {
+        PyRuntimeError::new_err(
+            "the application returned without completing its response: send http.response.start, and http.response.body \
+             with more_body false or left out",
+        )
+    }
+
+    fn summary(py: Python<'_>, scope: &Object) -> Summary {
+        let scope = scope.bind(py);
+        let Ok(scope) = scope.cast::<PyDict>() else { return Summary::default() };
+        let item = |name: &str| scope.get_item(name).ok().flatten();
+        let bytes = |name: &str| {
+            let value = item(name)?;
+            let value = value.cast::<PyBytes>().ok()?;
+            Some(String::from_utf8_lossy(value.as_bytes()).into_owned())
+        };
+        let client = item("client").and_then(|client| client.extract::<(String, u16)>().ok());
+        let query = bytes("query_string").filter(|query| !query.is_empty());
+        Summary {
+            method: item("method").and_then(|method| method.extract::<String>().ok()),
+            target: bytes("raw_path").map(|path| query.map_or(path.clone(), |query| format!("{path}?{query}"))),
+            client: match client {
+                Some((address, port)) => (Some(address), Some(port.to_string())),
+                None => (None, None),
+            },
+        }
+    }
+}
+
+/// The result of a Task that is done.
+fn result_of(task: &Bound<'_, PyAny>) -> PyResult<()> {
+    let py = task.py();
+    // It raises what has cancelled the Task.
+    let error = task.call_method0(intern!(py, "exception"))?;
+    if !error.is_none() {
+        return Err(PyErr::from_value(error));
+    }
+    Ok(())
+}
+
+/// Called when the Task of a call that was suspended is done.
+#[pyclass(frozen, module = "kirsch._native")]
+struct Conclusion {
+    call: Py<HttpCall>,
+}
+
+#[pymethods]
+impl Conclusion {
+    fn __call__(&self, task: &Bound<'_, PyAny>) {
+        self.call.get().exchange().conclude(task.py(), result_of(task));
+    }
+}
+
+/// The objects of one call.
+pub(crate) struct Handles {
+    call: Py<HttpCall>,
+}
+
+impl crate::interface::Handles for Handles {
+    fn exchange(&self) -> &Exchange {
+        self.call.get().exchange()
+    }
+
+    fn is_shared(&self) -> bool {
+        true
+    }
+}
+
+/// There is none: an ASGI application writes its response by itself.
+pub(crate) enum NoBody {}
+
+impl ResponseBody for NoBody {
+    fn start(&mut self, _: Python<'_>) -> PyResult<()> {
+        match *self {}
+    }
+
+    fn next(&mut self, _: Python<'_>) -> PyResult<Option<Chunk>> {
+        match *self {}
+    }
+
+    fn ends_at_length(&self) -> bool {
+        match *self {}
+    }
+
+    fn regular_file(&self, _: Python<'_>) -> Option<(File, u64, u64)> {
+        match *self {}
+    }
+
+    fn close(self, _: Python<'_>) -> PyResult<()> {
+        match self {}
+    }
+}

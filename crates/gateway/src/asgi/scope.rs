@@ -1,0 +1,204 @@
+//! The scope of a request (ASGI, HTTP, "HTTP Connection Scope").
+//!
+//! What is the same for all requests of a listener stands in a *base*, and a scope begins as its copy. Dictionaries and lists
+//! are new for each request, because applications change them; only immutable values are shared. A header line that repeats,
+//! on any connection, is found in a table together with its tuple. Lines of `Cookie`, `Authorization` and the like never
+//! enter the table.
+
+use crate::interface::{Local, Peer, Requests};
+use crate::object::Object;
+use crate::table::Table;
+use crate::text::percent_decoded;
+use pyo3::intern;
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyDict, PyList, PyString, PyTuple};
+use std::path::PathBuf;
+use wire::message::{Client, Field, Form, RequestHead, Version};
+
+/// Lines that are remembered.
+const LINES: usize = 1024;
+
+/// What a connection keeps so that its next request is cheaper.
+#[derive(Default)]
+pub(crate) struct ConnectionState {
+    /// `client`.
+    client: Option<Object>,
+}
+
+/// Makes scopes.
+pub(crate) struct Scopes {
+    bases: Vec<Object>,
+    lines: Table<Object>,
+}
+
+impl Scopes {
+    pub(super) fn new(py: Python<'_>, locals: &[Local], paths: &[Option<PathBuf>]) -> PyResult<Self> {
+        let bases = locals
+            .iter()
+            .enumerate()
+            .map(|(index, local)| base(py, local, paths.get(index).and_then(Option::as_ref)))
+            .collect::<PyResult<_>>()?;
+        Ok(Self { bases, lines: Table::new(LINES) })
+    }
+
+    fn scope(
+        &mut self,
+        py: Python<'_>,
+        head: &RequestHead<'_>,
+        peer: &Peer,
+        connection: &mut ConnectionState,
+    ) -> PyResult<Object> {
+        let scope = self.bases[peer.listener].copy_dict(py).ok_or_else(|| PyErr::fetch(py))?;
+        let scope = scope.bind(py);
+        let scope = scope.cast::<PyDict>()?;
+        scope.set_item(intern!(py, "asgi"), versions(py)?)?;
+        scope.set_item(intern!(py, "extensions"), PyDict::new(py))?;
+        let method = std::str::from_utf8(head.method).unwrap_or_default();
+        scope.set_item(intern!(py, "method"), PyString::new(py, method))?;
+        if head.version == Version::Http10 {
+            scope.set_item(intern!(py, "http_version"), intern!(py, "1.0"))?;
+        }
+        set_target(scope, head)?;
+        scope.set_item(intern!(py, "headers"), self.headers(py, head)?)?;
+        if let Some(client) = head.client {
+            set_client(scope, client)?;
+        } else {
+            if connection.client.is_none() {
+                let address = match peer.address {
+                    Some(address) => {
+                        (address.ip().to_canonical().to_string(), address.port()).into_pyobject(py)?.into_any()
+                    }
+                    None => py.None().into_bound(py),
+                };
+                connection.client = Some(address.unbind().into());
+            }
+            if let Some(address) = &connection.client {
+                scope.set_item(intern!(py, "client"), address.bind(py))?;
+            }
+        }
+        Ok(scope.clone().into_any().unbind().into())
+    }
+
+    fn headers<'py>(&mut self, py: Python<'py>, head: &RequestHead<'_>) -> PyResult<Bound<'py, PyList>> {
+        let headers = PyList::empty(py);
+        // The host of an absolute target takes the place of the field (RFC 9112 section 3.2.2), and so does the one that a
+        // trusted proxy names.
+        let host = match (head.client.and_then(|client| client.host.as_deref()), head.target.form) {
+            (Some(host), _) => Some(host),
+            (None, Form::Absolute) => Some(head.target.authority),
+            (None, _) => None,
+        };
+        if let Some(host) = host {
+            headers.append((PyBytes::new(py, b"host"), PyBytes::new(py, host)))?;
+        }
+        for field in head.fields {
+            if host.is_some() && field.is(head.block, b"host") {
+                continue;
+            }
+            let line = field.line(head.block);
+            match self.lines.get(line) {
+                Ok(header) => headers.append(header.bind(py))?,
+                Err(vacancy) => {
+                    let header = header(py, field, head.block)?;
+                    headers.append(&header)?;
+                    if !is_secret(field, head.block) {
+                        self.lines.offer(vacancy, line, || header.into_any().unbind().into());
+                    }
+                }
+            }
+        }
+        Ok(headers)
+    }
+}
+
+impl Requests for Scopes {
+    type Connection = ConnectionState;
+
+    /// `None` with an exception set if memory is short.
+    fn begin(
+        &mut self,
+        py: Python<'_>,
+        head: &RequestHead<'_>,
+        peer: &Peer,
+        connection: &mut ConnectionState,
+    ) -> Option<Object> {
+        self.scope(py, head, peer, connection).map_err(|error| error.restore(py)).ok()
+    }
+}
+
+/// The name in lower case, and the value.
+fn header<'py>(py: Python<'py>, field: &Field, block: &[u8]) -> PyResult<Bound<'py, PyTuple>> {
+    let name = field.name(block).to_ascii_lowercase();
+    PyTuple::new(py, [PyBytes::new(py, &name), PyBytes::new(py, field.value(block))])
+}
+
+/// Fields whose values are one user's alone are not kept where other connections' requests look.
+fn is_secret(field: &Field, block: &[u8]) -> bool {
+    [&b"cookie"[..], b"authorization", b"proxy-authorization"].iter().any(|name| field.is(block, name))
+}
+
+/// `path`, `raw_path`, `query_string`, `root_path`. The path includes the root path.
+fn set_target(scope: &Bound<'_, PyDict>, head: &RequestHead<'_>) -> PyResult<()> {
+    let py = scope.py();
+    let target = &head.target;
+    let raw = if target.form == Form::Asterisk { b"*" } else { target.path };
+    let prefix = head.client.and_then(|client| client.prefix.as_deref());
+    let joined = prefix.map(|prefix| [prefix, raw].concat());
+    let raw = joined.as_deref().unwrap_or(raw);
+    scope.set_item(intern!(py, "raw_path"), PyBytes::new(py, raw))?;
+    scope.set_item(intern!(py, "path"), path(py, raw))?;
+    scope.set_item(intern!(py, "query_string"), PyBytes::new(py, target.query.unwrap_or_default()))?;
+    if let Some(prefix) = prefix {
+        scope.set_item(intern!(py, "root_path"), path(py, prefix))?;
+    }
+    Ok(())
+}
+
+/// A path without escapes, as text. What is not UTF-8 is replaced.
+fn path<'py>(py: Python<'py>, raw: &[u8]) -> Bound<'py, PyString> {
+    if memchr::memchr(b'%', raw).is_some() {
+        PyString::new(py, &String::from_utf8_lossy(&percent_decoded(raw)))
+    } else {
+        PyString::new(py, &String::from_utf8_lossy(raw))
+    }
+}
+
+/// `client` and `scheme` of a client that a proxy names.
+fn set_client(scope: &Bound<'_, PyDict>, client: &Client) -> PyResult<()> {
+    let py = scope.py();
+    match client.address {
+        Some(address) => scope.set_item(intern!(py, "client"), (address.to_string(), client.port.unwrap_or(0)))?,
+        None => scope.set_item(intern!(py, "client"), py.None())?,
+    }
+    if client.is_https == Some(true) {
+        scope.set_item(intern!(py, "scheme"), intern!(py, "https"))?;
+    }
+    Ok(())
+}
+
+/// Applications have been seen to change it, so it is each request's own.
+fn versions(py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {
+    let versions = PyDict::new(py);
+    versions.set_item(intern!(py, "version"), intern!(py, "3.0"))?;
+    versions.set_item(intern!(py, "spec_version"), intern!(py, "2.5"))?;
+    Ok(versions)
+}
+
+fn base(py: Python<'_>, local: &Local, path: Option<&PathBuf>) -> PyResult<Object> {
+    let base = PyDict::new(py);
+    base.set_item("type", intern!(py, "http"))?;
+    base.set_item("asgi", py.None())?;
+    base.set_item("http_version", intern!(py, "1.1"))?;
+    match local {
+        Local::Tcp(address) => {
+            base.set_item("server", (address.ip().to_canonical().to_string(), address.port()))?;
+        }
+        Local::Unix => base.set_item("server", (path.map(|path| path.as_os_str()), py.None()))?,
+    }
+    for name in ["client", "method", "path", "raw_path", "query_string", "headers", "extensions"] {
+        base.set_item(PyString::intern(py, name), py.None())?;
+    }
+    base.set_item("scheme", intern!(py, "http"))?;
+    base.set_item("root_path", intern!(py, ""))?;
+    Ok(base.into_any().unbind().into())
+}

@@ -1,0 +1,276 @@
+//! `send` and the awaitables that it returns.
+
+use super::call::{HttpCall, Response};
+use super::receive::{Progress, go_on, resumed, set_progress, thrown};
+use crate::guarded::Guarded;
+use crate::interface::{Sent, StartRefusal};
+use crate::object::{Chunk, Object};
+use pyo3::exceptions::{PyRuntimeError, PyStopIteration, PyTypeError, PyValueError};
+use pyo3::intern;
+use pyo3::prelude::*;
+use pyo3::types::{PyByteArray, PyBytes, PyDict, PyList, PyMemoryView, PyString, PyTuple};
+use wire::message::{Draft, Misuse};
+
+/// `send`
+#[pyclass(frozen, module = "kirsch._native")]
+pub(super) struct Send {
+    call: Py<HttpCall>,
+}
+
+impl Send {
+    pub(super) fn new(call: Py<HttpCall>) -> Self {
+        Self { call }
+    }
+}
+
+#[pymethods]
+impl Send {
+    fn __call__(&self, py: Python<'_>, message: Py<PyAny>) -> Sending {
+        Sending { call: self.call.clone_ref(py), message, progress: Guarded::new(Progress::Created) }
+    }
+}
+
+/// What `send(message)` returns: an awaitable with the methods of a coroutine, so that `asyncio.create_task` takes it. It
+/// sends the message when it is first awaited, and then waits if the client reads slowly.
+#[pyclass(frozen, module = "kirsch._native")]
+pub(super) struct Sending {
+    call: Py<HttpCall>,
+    message: Py<PyAny>,
+    progress: Guarded<Progress>,
+}
+
+impl Sending {
+    /// Goes on. `None`: it is over.
+    fn step(&self, py: Python<'_>, value: Option<&Bound<'_, PyAny>>) -> PyResult<Option<Py<PyAny>>> {
+        let coroutine = if let Some(coroutine) = resumed(py, &self.progress)? {
+            coroutine
+        } else {
+            // Over unless there is something to wait for: an exception is raised once.
+            set_progress(py, &self.progress, Progress::Over);
+            if !send(py, &self.call, self.message.bind(py))? {
+                return Ok(None);
+            }
+            let event_loop = self.call.get().shared.event_loop()?;
+            let coroutine = event_loop.wait_to_send.call1(py, (self.call.clone_ref(py),))?;
+            set_progress(py, &self.progress, Progress::Waiting(coroutine.clone_ref(py)));
+            coroutine
+        };
+        go_on(py, &self.progress, &coroutine, intern!(py, "send"), (value,)).map(Some)
+    }
+}
+
+#[pymethods]
+impl Sending {
+    fn __await__(slf: Py<Self>) -> Py<Self> {
+        slf
+    }
+
+    fn __iter__(slf: Py<Self>) -> Py<Self> {
+        slf
+    }
+
+    fn __next__(&self, py: Python<'_>) -> PyResult<Option<Py<PyAny>>> {
+        self.step(py, None)
+    }
+
+    fn send(&self, py: Python<'_>, value: &Bound<'_, PyAny>) -> PyResult<Py<PyAny>> {
+        self.step(py, Some(value))?.ok_or_else(|| PyStopIteration::new_err(()))
+    }
+
+    #[pyo3(signature = (kind, value = None, traceback = None))]
+    fn throw(
+        &self,
+        py: Python<'_>,
+        kind: &Bound<'_, PyAny>,
+        value: Option<&Bound<'_, PyAny>>,
+        traceback: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<Py<PyAny>> {
+        let _ = traceback;
+        let error = thrown(kind, value);
+        let Some(coroutine) = resumed(py, &self.progress)? else {
+            set_progress(py, &self.progress, Progress::Over);
+            return Err(error);
+        };
+        go_on(py, &self.progress, &coroutine, intern!(py, "throw"), (error.into_value(py),))
+    }
+
+    fn close(&self, py: Python<'_>) -> PyResult<()> {
+        let coroutine = resumed(py, &self.progress).ok().flatten();
+        set_progress(py, &self.progress, Progress::Over);
+        coroutine.map_or(Ok(()), |coroutine| coroutine.call_method0(py, intern!(py, "close")).map(drop))
+    }
+}
+
+/// Sends a message. Returns whether the client has still to take some of what was written before the application goes on.
+fn send(py: Python<'_>, call: &Py<HttpCall>, message: &Bound<'_, PyAny>) -> PyResult<bool> {
+    let Ok(message) = message.cast::<PyDict>() else {
+        return Err(wrong_type(
+            message,
+            "a message must be a dict such as {'type': 'http.response.start', 'status': 200}",
+        ));
+    };
+    let Some(kind) = message.get_item(intern!(py, "type"))? else {
+        return Err(PyValueError::new_err("the message has no 'type', such as 'http.response.start'"));
+    };
+    let Ok(kind) = kind.cast::<PyString>() else {
+        return Err(wrong_type(&kind, "the type of a message must be a str such as 'http.response.start'"));
+    };
+    let kind = kind.to_string_lossy();
+    match (&*kind, call.get().response(py)) {
+        ("http.response.start", Response::Unstarted) => start(py, call, message).map(|()| false),
+        ("http.response.body", Response::Started) => body(py, call.get(), message),
+        ("http.response.body", Response::Unstarted) => Err(PyRuntimeError::new_err(
+            "http.response.body was sent before http.response.start: send the status and the headers first",
+        )),
+        ("http.response.start", Response::Started) => Err(PyRuntimeError::new_err(
+            "http.response.start was sent twice: a response has one status; send http.response.body",
+        )),
+        ("http.response.start" | "http.response.body", Response::Finished) => Err(PyRuntimeError::new_err(format!(
+            "{kind} was sent after the response was complete: send more_body=True in each http.response.body but the last"
+        ))),
+        _ => Err(PyRuntimeError::new_err(format!(
+            "{} cannot be sent here: this is an http scope, which takes http.response.start and http.response.body",
+            kind.chars().take(80).collect::<String>()
+        ))),
+    }
+}
+
+fn start(py: Python<'_>, call: &Py<HttpCall>, message: &Bound<'_, PyDict>) -> PyResult<()> {
+    let this = call.get();
+    let exchange = this.exchange();
+    // Filled outside of the exchange: reading headers may run code of the application's.
+    let mut draft = Draft::default();
+    fill(py, &mut draft, message)?;
+    let stored = exchange.take_draft(py, false).and_then(|_| exchange.store_draft(py, false, draft, || ()));
+    match stored {
+        Ok(()) => {}
+        Err(StartRefusal::Over) => return Err(disconnected(py, this)),
+        Err(StartRefusal::Begun | StartRefusal::Again) => {
+            return Err(PyRuntimeError::new_err("http.response.start was sent twice: a response has one status"));
+        }
+    }
+    this.set_response(py, Response::Started);
+    // The head leaves with the first part of the body, or when the application gives up its thread.
+    if !this.is_first_step(py) {
+        let event_loop = this.shared.event_loop()?;
+        if event_loop.is_here() {
+            HttpCall::hold_head(call, py);
+        } else {
+            exchange.send_head(py);
+        }
+    }
+    Ok(())
+}
+
+fn fill(py: Python<'_>, draft: &mut Draft, message: &Bound<'_, PyDict>) -> PyResult<()> {
+    let Some(status) = message.get_item(intern!(py, "status"))? else {
+        return Err(PyValueError::new_err("http.response.start has no 'status', such as 200"));
+    };
+    let code = status.extract::<i64>().map_err(|_| wrong_type(&status, "the status must be an int such as 200"))?;
+    let started = u16::try_from(code).map_or(Err(Misuse::StatusMalformed), |code| draft.start_code(code));
+    started.map_err(|misuse| match misuse {
+        Misuse::StatusInformational => {
+            PyValueError::new_err(format!("the status is {code}: a final status is expected, from 200 on"))
+        }
+        _ => PyValueError::new_err(format!("the status is {code}: it must be from 200 to 999")),
+    })?;
+    let Some(headers) = message.get_item(intern!(py, "headers"))? else { return Ok(()) };
+    for header in headers.try_iter().map_err(|_| wrong_type(&headers, HEADERS))? {
+        let header = header?;
+        let (name, value) = pair(&header)?;
+        let (name, value) =
+            (bytes(&name, "a header name", "b'content-type'")?, bytes(&value, "a header value", "b'text/html'")?);
+        let (name, value) = (name.as_bytes(), value.as_bytes());
+        if name.eq_ignore_ascii_case(b"transfer-encoding") {
+            // "The server must ignore it" (ASGI, HTTP, Response Start).
+            continue;
+        }
+        draft.field(name, value).map_err(|misuse| refused(&header, misuse))?;
+    }
+    Ok(())
+}
+
+const HEADERS: &str = "the headers must be an iterable of (name, value) pairs of bytes";
+
+/// The name and the value of a header.
+fn pair<'py>(header: &Bound<'py, PyAny>) -> PyResult<(Bound<'py, PyAny>, Bound<'py, PyAny>)> {
+    if let Ok(header) = header.cast::<PyTuple>()
+        && header.len() == 2
+    {
+        return Ok((header.get_item(0)?, header.get_item(1)?));
+    }
+    if let Ok(header) = header.cast::<PyList>()
+        && header.len() == 2
+    {
+        return Ok((header.get_item(0)?, header.get_item(1)?));
+    }
+    Err(wrong_type(header, "each header must be a (name, value) pair such as (b'content-type', b'text/html')"))
+}
+
+fn bytes<'py>(object: &Bound<'py, PyAny>, what: &str, example: &str) -> PyResult<Bound<'py, PyBytes>> {
+    match object.cast::<PyBytes>() {
+        Ok(bytes) => Ok(bytes.clone()),
+        Err(_) => Err(wrong_type(object, &format!("{what} must be bytes such as {example}"))),
+    }
+}
+
+fn refused(header: &Bound<'_, PyAny>, misuse: Misuse) -> PyErr {
+    let shown = shown(header);
+    match misuse {
+        Misuse::HopByHop => PyValueError::new_err(format!(
+            "this header belongs to the connection, which is the server's: leave it out: {shown}"
+        )),
+        misuse => PyValueError::new_err(format!("{misuse}: {shown}")),
+    }
+}
+
+fn wrong_type(object: &Bound<'_, PyAny>, rule: &str) -> PyErr {
+    let kind = object.get_type();
+    let kind = kind.name().map_or_else(|_| "object".to_owned(), |name| name.to_string());
+    PyTypeError::new_err(format!("{rule}, not {kind}: {}", shown(object)))
+}
+
+fn shown(object: &Bound<'_, PyAny>) -> String {
+    object.repr().map_or_else(|_| String::new(), |shown| shown.to_string_lossy().chars().take(80).collect())
+}
+
+fn body(py: Python<'_>, call: &HttpCall, message: &Bound<'_, PyDict>) -> PyResult<bool> {
+    let part = match message.get_item(intern!(py, "body"))? {
+        None => None,
+        Some(part) => Some(chunk(py, part)?),
+    };
+    let has_more = match message.get_item(intern!(py, "more_body"))? {
+        None => false,
+        Some(has_more) => has_more.is_truthy()?,
+    };
+    let part = part.filter(|part| !part.as_ref().is_empty());
+    match call.exchange().send(py, part, !has_more)? {
+        sent @ (Sent::Done | Sent::Full) => {
+            if !has_more {
+                call.set_response(py, Response::Finished);
+            }
+            // The end of a response is nothing to wait for.
+            Ok(has_more && sent == Sent::Full)
+        }
+        Sent::Gone | Sent::Over => Err(disconnected(py, call)),
+    }
+}
+
+fn chunk(py: Python<'_>, part: Bound<'_, PyAny>) -> PyResult<Chunk> {
+    if part.is_instance_of::<PyBytes>() {
+        return Chunk::of(py, part.unbind().into());
+    }
+    if part.is_instance_of::<PyByteArray>() || part.is_instance_of::<PyMemoryView>() {
+        let copy = py.get_type::<PyBytes>().call1((part,))?;
+        return Chunk::of(py, Object::from(copy.unbind()));
+    }
+    Err(wrong_type(&part, "the body of http.response.body must be bytes such as b'hello'"))
+}
+
+/// What `send` raises when nobody is there to be sent anything (specification version 2.4).
+fn disconnected(py: Python<'_>, call: &HttpCall) -> PyErr {
+    let made = call.shared.event_loop().and_then(|event_loop| {
+        event_loop.disconnected.bind(py).call1(("the client has left, or the response was ended at its deadline",))
+    });
+    made.map_or_else(|error| error, PyErr::from_value)
+}

@@ -1,0 +1,265 @@
+//! Calls that are suspended: where a loop hosts the engine, a call goes on beside others, writes its response part by part
+//! through its exchange, and waits for nothing itself. It may go on after its response is complete.
+//!
+//! ```text
+//!   call ── Suspended ──▶ kept here ── conclude ──▶ over
+//!     send … send(last)   the exchange is completed, the connection goes on
+//!     conclude            the call is over: what it held is released
+//! ```
+
+use super::app::{INFO, WARNING};
+use super::call::{release_call, subject};
+use super::exchange::{Exchange, Received, Sent};
+use super::job::{Failure, InFlight, Mismatch};
+use super::shared::Waiter;
+use super::state::EngineState;
+use super::threads::Host;
+use super::waiting::broken_body;
+use crate::access_log::Response;
+use crate::clock;
+use crate::gil::WithGil;
+use crate::interface::{Handles as _, Interface};
+use crate::object::Chunk;
+use engine::{Awaited, Input, Progress};
+use pyo3::exceptions::PyOSError;
+use pyo3::prelude::*;
+
+impl<I: Interface> Host<I> {
+    /// A call has been suspended. What it has written of its response so far is sent.
+    pub(super) fn suspend_call(&self, py: Python<'_>, call: InFlight<I>, waiter: Py<PyAny>) {
+        let key = call.key;
+        let suspended = self.with(py, |state| {
+            state.calls.set_waiter(key, waiter);
+            state.send_head(py, call.handles.exchange());
+        });
+        debug_assert!(suspended.is_ok(), "a call does not run while the engine is locked");
+        self.suspended.with(py, |calls| {
+            if calls.len() <= key {
+                calls.resize_with(key + 1, || None);
+            }
+            calls[key] = Some(call);
+        });
+    }
+
+    /// A call that was suspended has come to its end.
+    pub(super) fn conclude_suspended(&self, py: Python<'_>, exchange: &Exchange, result: PyResult<()>) {
+        let key = exchange.with(py, |state| state.key);
+        let call = self.suspended.with(py, |calls| calls.get_mut(key).and_then(Option::take));
+        match call {
+            Some(call) => self.conclude_call(py, call, result),
+            // The server has ended, and with it all calls.
+            None => drop(result),
+        }
+    }
+
+    /// A call has come to its end: so does its response, if it has not before.
+    pub(super) fn conclude_call(&self, py: Python<'_>, call: InFlight<I>, result: PyResult<()>) {
+        if call.handles.exchange().with(py, |exchange| exchange.is_over()) {
+            if let Err(error) = result
+                && !is_cancellation(py, &error)
+            {
+                self.report_raised(py, &call, "after its response, on", error);
+            }
+            return self.release_answered(py, call);
+        }
+        let (is_gone, is_expired) = self
+            .with(py, |state| {
+                let is_gone = call
+                    .handles
+                    .exchange()
+                    .with(py, |exchange| exchange.ticket.as_ref().is_some_and(|ticket| state.engine.is_gone(ticket)));
+                (is_gone, state.calls.has_expired(call.key))
+            })
+            .unwrap_or_default();
+        match result {
+            // The cancellation with which it was interrupted.
+            Err(error) if is_expired && is_cancellation(py, &error) => {
+                let error = self.timeout_error(py).unwrap_or(error);
+                self.fail(py, call, Failure::Raised(error));
+            }
+            Err(error) if is_gone && !is_expired => {
+                if !is_cancellation(py, &error) && !error.is_instance_of::<PyOSError>(py) {
+                    let message = format!(
+                        "the client had left when {} was raised on {}",
+                        error
+                            .value(py)
+                            .get_type()
+                            .name()
+                            .map_or_else(|_| "an exception".to_owned(), |name| name.to_string()),
+                        subject::<I>(py, &call.request)
+                    );
+                    self.log(py, INFO, &message, None);
+                }
+                self.end(py, call, Progress::Cut);
+            }
+            Ok(()) if is_gone => self.end(py, call, Progress::Cut),
+            result => {
+                let error = match self.broken_body(py, &call) {
+                    // The client's fault, whatever the application made of it.
+                    Some(refusal) => broken_body(refusal),
+                    None => result.err().unwrap_or_else(I::unstarted),
+                };
+                self.fail(py, call, Failure::Raised(error));
+            }
+        }
+    }
+
+    fn timeout_error(&self, py: Python<'_>) -> Option<PyErr> {
+        let exception = self.hooks.timeout_exception.as_ref()?;
+        exception.bind(py).call0().ok().map(PyErr::from_value)
+    }
+
+    /// The response of a call was complete before the call was.
+    fn release_answered(&self, py: Python<'_>, call: InFlight<I>) {
+        let ended = self.with(py, |state| state.calls.end(call.key));
+        if let Ok(ended) = ended {
+            self.interface.return_handles(py, release_call(py, call, ended));
+        }
+    }
+
+    /// The loop that hosted the engine has ended: no suspended call comes to its end any more.
+    pub(super) fn abandon_suspended(&self, py: Python<'_>) {
+        let calls = self.suspended.with(py, std::mem::take);
+        let count = calls.iter().flatten().count();
+        if count > 0 {
+            let message = format!("{count} calls of the application had not ended when the server did");
+            self.log(py, WARNING, &message, None);
+        }
+        for call in calls.into_iter().flatten() {
+            if call.handles.exchange().with(py, |exchange| exchange.is_over()) {
+                self.release_answered(py, call);
+            } else {
+                self.end(py, call, Progress::Cut);
+            }
+        }
+    }
+}
+
+/// Whether it is what a Task that was cancelled ends with.
+fn is_cancellation(py: Python<'_>, error: &PyErr) -> bool {
+    py.import("asyncio")
+        .and_then(|asyncio| asyncio.getattr("CancelledError"))
+        .is_ok_and(|cancelled| error.is_instance(py, &cancelled))
+}
+
+impl<I: Interface> EngineState<I> {
+    /// See [`ExchangeHost::send`](super::exchange::ExchangeHost::send).
+    pub(super) fn send(
+        &mut self,
+        py: Python<'_>,
+        exchange: &Exchange,
+        part: Option<Chunk>,
+        is_last: bool,
+    ) -> Result<Sent, Mismatch> {
+        let length = part.as_ref().map_or(0, |part| part.as_ref().len() as u64);
+        let (sent, body_bytes) = exchange.with(py, |exchange| {
+            let Some(ticket) = &exchange.ticket else { return Ok((Sent::Over, 0)) };
+            if self.engine.is_gone(ticket) {
+                return Ok((Sent::Gone, 0));
+            }
+            let draft = &exchange.draft;
+            let (sent, is_begun) = self.engine.reply(ticket, |reply| {
+                let write = || {
+                    if !reply.is_begun() {
+                        if is_last {
+                            reply.check_length(draft, length).map_err(|misuse| Mismatch::of(misuse, draft, length))?;
+                        }
+                        reply.begin(draft, is_last.then_some(length));
+                    }
+                    if let Some(part) = part {
+                        reply.write(part).map_err(|misuse| Mismatch::of(misuse, draft, reply.offered_bytes()))?;
+                    }
+                    if is_last {
+                        reply.finish().map_err(|misuse| Mismatch::of(misuse, draft, reply.offered_bytes()))?;
+                    } else {
+                        reply.send_soon();
+                    }
+                    let sent = match () {
+                        () if reply.is_gone() => Sent::Gone,
+                        () if reply.is_full() => Sent::Full,
+                        () => Sent::Done,
+                    };
+                    Ok((sent, reply.body_bytes()))
+                };
+                let sent = write();
+                (sent, reply.is_begun())
+            });
+            exchange.begun |= is_begun;
+            exchange.finished |= is_last && sent.is_ok();
+            sent
+        })?;
+        if is_last && matches!(sent, Sent::Done | Sent::Full) {
+            self.complete_answered(py, exchange, body_bytes);
+        }
+        Ok(sent)
+    }
+
+    /// The response of a call has been written as a whole, and the call goes on.
+    fn complete_answered(&mut self, py: Python<'_>, exchange: &Exchange, body_bytes: u64) {
+        let (ticket, key) = exchange.with(py, |state| (state.take_ticket_for_good(), state.key));
+        let Some(ticket) = ticket else { unreachable!("it was there") };
+        if let Some(stopwatch) = &mut self.app.stopwatch {
+            stopwatch.end(key);
+        }
+        let (number, entry, request) = self.calls.answer(py, key);
+        if let (Some(log), Some(entry)) = (&mut self.app.access_log, entry) {
+            // Writing a line calls Python, while an exchange must not be in use: the draft is taken out meanwhile.
+            let draft = exchange.with(py, |state| std::mem::take(&mut state.draft));
+            let response = Response { status: draft.status(), body_bytes, draft: Some(&draft) };
+            log.write(py, &entry, response, Some(&request), Some(number));
+        }
+        request.release(py);
+        self.complete(py, ticket, Progress::Done, clock::now());
+    }
+
+    /// See [`ExchangeHost::send_head`](super::exchange::ExchangeHost::send_head).
+    pub(super) fn send_head(&mut self, py: Python<'_>, exchange: &Exchange) {
+        exchange.with(py, |exchange| {
+            let Some(ticket) = &exchange.ticket else { return };
+            if exchange.begun || exchange.draft.is_empty() || self.engine.is_gone(ticket) {
+                return;
+            }
+            let draft = &exchange.draft;
+            self.engine.reply(ticket, |reply| {
+                if !reply.is_begun() {
+                    reply.begin(draft, None);
+                    reply.flush();
+                }
+            });
+            exchange.begun = true;
+        });
+    }
+
+    /// See [`ExchangeHost::receive`](super::exchange::ExchangeHost::receive).
+    pub(super) fn receive(&mut self, py: Python<'_>, exchange: &Exchange, buffer: &mut [u8]) -> Received {
+        exchange.with(py, |exchange| {
+            let Some(ticket) = &exchange.ticket else { return Received::Left };
+            match self.engine.read(ticket, buffer, clock::now(), WithGil::new(&mut self.app, py)) {
+                Input::Bytes(count) => Received::Bytes(count),
+                Input::Pending => Received::Pending,
+                Input::Broken(_) if self.engine.is_gone(ticket) => Received::Left,
+                Input::Broken(_) => Received::Broken,
+                Input::End => Received::End,
+            }
+        })
+    }
+
+    /// See [`ExchangeHost::wake_when`](super::exchange::ExchangeHost::wake_when).
+    pub(super) fn wake_when(
+        &mut self,
+        py: Python<'_>,
+        exchange: &Exchange,
+        awaited: Awaited,
+        waiter: Py<PyAny>,
+    ) -> bool {
+        exchange.with(py, |exchange| {
+            let Some(ticket) = &exchange.ticket else { return false };
+            let app = WithGil::new(&mut self.app, py);
+            self.engine.wait_for_any(ticket, awaited, Waiter::Hosted(waiter), clock::now(), app);
+            // The time in which a slow client delays the response does not count towards the call's deadline.
+            let waits_for_client = awaited.has(Awaited::OUTPUT);
+            self.calls.set_waiting(exchange.key, waits_for_client, false, clock::now().monotonic);
+            true
+        })
+    }
+}

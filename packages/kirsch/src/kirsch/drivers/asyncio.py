@@ -1,0 +1,387 @@
+"""The driver ``asyncio``: an ASGI application in an event loop, one in each worker process.
+
+The engine is part of the loop's selector, so the loop's own wait is the engine's too. When requests are ready, the
+selector calls the application right there: the loop runs, and no task is current. Each request is a task of its own,
+which begins at once (``eager_start``, from CPython 3.12 on) in a copy of the context in which the lifespan started.
+Transports, subprocesses, timers and signals are asyncio's own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import selectors
+import sys
+from time import monotonic
+
+from kirsch.calling import is_coroutine_function
+from kirsch.drivers import ClientDisconnected, RequestTimeout, has_gil, original, patched_by, patching_warnings
+from kirsch.drivers.lifespan import Lifespan
+from kirsch.stacks import capture, capture_detached, entry
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine, Iterable, Mapping
+    from types import FrameType
+    from typing import Any, Protocol
+
+    from kirsch._native import Call
+    from kirsch._native import Server as NativeServer
+    from kirsch.config.native import NativeConfig
+    from kirsch.reports import Report
+    from kirsch.stacks import Stack
+
+    class HttpCall(Protocol):
+        """What the native server knows a call by: it has no name in Python."""
+
+        def take_message(self) -> dict[str, Any] | None: ...
+        def wait_to_receive(self, future: asyncio.Future[None]) -> bool: ...
+        def wait_to_send(self, future: asyncio.Future[None]) -> bool: ...
+
+
+# A loop that does not answer another thread for this long is held up by a call that does not await.
+_LOOP_SECONDS = 0.5
+
+# How long tasks that were cancelled at the end may take to unwind.
+_CANCEL_SECONDS = 1.0
+
+# How often an end that waits for calls looks whether it has been hurried.
+_LOOK_SECONDS = 0.1
+
+
+class AsyncioDriver:
+    def __init__(self, app: Callable[..., Any], lifespan: str, report: Report) -> None:
+        self._lifespan = Lifespan(app, lifespan, report)
+        self._native: NativeServer | None = None
+        self._get_ident = original("get_ident")
+        self._thread = 0
+        self._loop: asyncio.SelectorEventLoop | None = None
+        self._selector: EngineSelector | None = None
+        self._starting: asyncio.Task[Any] | None = None
+        self._has_stopped = False
+        self._stop_due: float | None = None
+
+    def configure(self, config: NativeConfig) -> None:
+        config.threads = 1
+        config.spawn = None
+        config.interface = "asgi"
+
+    def begin(self) -> None:
+        if asyncio._get_running_loop() is not None:
+            raise RuntimeError(
+                "an event loop runs in this thread already, and the server has a loop of its own: start it in a thread"
+            )
+        self._thread = self._get_ident()
+
+    def start_up(self) -> None:
+        """Start the loop and the application's lifespan. Raises NotStartedError."""
+        self._selector = EngineSelector(self._on_stopped)
+        self._loop = asyncio.SelectorEventLoop(self._selector)
+        asyncio.set_event_loop(self._loop)
+        try:
+            self._complete(self._lifespan.start_up())
+        except BaseException:
+            self.shut_down()
+            raise
+
+    def complete(self, coroutine: Coroutine[Any, Any, Any]) -> None:
+        """Run ``coroutine`` in the loop, before the server serves."""
+        self._complete(coroutine)
+
+    def _complete(self, coroutine: Coroutine[Any, Any, Any]) -> None:
+        assert self._loop is not None
+        self._starting = self._loop.create_task(coroutine)
+        try:
+            self._loop.run_until_complete(self._starting)
+        except asyncio.CancelledError:
+            if self._stop_due is None:
+                raise
+        finally:
+            self._starting = None
+
+    def begin_stop(self, timeout: float) -> None:
+        """The server ends, and leaves so many seconds to calls. From any thread and from signal handlers."""
+        due = monotonic() + timeout
+        self._stop_due = due if self._stop_due is None else min(due, self._stop_due)
+        starting, loop = self._starting, self._loop
+        if starting is not None and loop is not None:
+            loop.call_soon_threadsafe(starting.cancel)
+
+    def run(self, native: NativeServer) -> None:
+        loop, selector = self._loop, self._selector
+        assert loop is not None
+        assert selector is not None
+        self._native = native
+        native.attach(Lent(loop, self._lifespan))
+        selector.native = native
+        try:
+            while not self._has_stopped:
+                try:
+                    loop.run_forever()
+                except (RequestTimeout, SystemExit):
+                    # The task that raised it has it too, and what becomes of its request is reported there.
+                    continue
+            selector.native = None
+            self._end_calls(native)
+        finally:
+            selector.native = None
+            native.finish()
+            self._native = None
+
+    def _on_stopped(self) -> None:
+        assert self._loop is not None
+        self._has_stopped = True
+        self._loop.stop()
+
+    def _end_calls(self, native: NativeServer) -> None:
+        """Calls may go on after their responses. Wait for them as long as the end leaves them time; cancel the rest."""
+        assert self._loop is not None
+
+        async def end() -> None:
+            tasks = [call.waiter for call in native.calls() if isinstance(call.waiter, asyncio.Task)]
+            while tasks and (left := (self._stop_due or 0.0) - monotonic()) > 0:
+                await asyncio.wait(tasks, timeout=min(left, _LOOK_SECONDS))
+                tasks = [task for task in tasks if not task.done()]
+            for task in tasks:
+                task.cancel("the server ends")
+            if tasks:
+                await asyncio.wait(tasks, timeout=_CANCEL_SECONDS)
+            await asyncio.sleep(0)  # the callbacks of tasks that are done come before this goes on
+
+        self._loop.run_until_complete(end())
+
+    def shut_down(self) -> None:
+        """Shut the application's lifespan down, and close the loop as ``asyncio.run`` does."""
+        loop, self._loop = self._loop, None
+        if loop is None:
+            return
+        seconds = max((self._stop_due or 0.0) - monotonic(), _CANCEL_SECONDS)
+        try:
+            loop.run_until_complete(self._lifespan.shut_down(seconds))
+            loop.run_until_complete(_cancel_all(loop))
+            loop.run_until_complete(loop.shutdown_asyncgens())
+            if sys.version_info >= (3, 12):
+                loop.run_until_complete(loop.shutdown_default_executor(_CANCEL_SECONDS))
+            else:
+                loop.run_until_complete(loop.shutdown_default_executor())
+        finally:
+            asyncio.set_event_loop(None)
+            loop.close()
+
+    def is_inside(self) -> bool:
+        loop = self._loop
+        return loop is not None and loop.is_running() and self._get_ident() == self._thread
+
+    def wait(self, seconds: float) -> bool | None:  # noqa: ARG002
+        return None
+
+    def end(self) -> None:
+        self._thread = 0
+
+    def stacks(self, calls: Iterable[Call]) -> dict[int, Stack]:
+        running = sys._current_frames().get(self._thread)
+        return {call.number: _stack(call.waiter, running) for call in calls}
+
+    def interrupt(self, calls: Iterable[Call]) -> None:
+        native = self._native
+        if native is None:
+            return  # the server has ended meanwhile
+        left = {call.number for call in calls}
+
+        def cancel() -> None:
+            for call in native.calls():
+                if call.number in left and isinstance(call.waiter, asyncio.Task):
+                    left.discard(call.number)
+                    call.waiter.cancel("the request has missed its deadline")
+
+        if self._in_loop(cancel):
+            return
+        # A call holds up the loop. If it is one of these, only an asynchronous exception ends it; the loop cancels the
+        # others when it runs again. Between this look and the exception the call may end, and the exception reach
+        # another one, or the loop: run() goes on then.
+        for call in native.calls():
+            if call.number in left and self._is_running(call) and native.interrupt(call.number):
+                left.discard(call.number)
+
+    def location(self, call: Call) -> str:
+        return "no task" if call.thread is None else "a task"
+
+    def warnings(self) -> list[str]:
+        return patching_warnings("asyncio") if patched_by() else []
+
+    def _in_loop(self, function: Callable[[], None]) -> bool:
+        """Have the loop call ``function``; False where it has not done so in time (it will when it runs again)."""
+        done = original("allocate_lock")()
+        done.acquire()
+
+        def call() -> None:
+            try:
+                function()
+            finally:
+                done.release()
+
+        loop = self._loop
+        if loop is None:
+            return True
+        try:
+            loop.call_soon_threadsafe(call)
+        except RuntimeError:
+            return True  # the loop has been closed meanwhile
+        return bool(done.acquire(timeout=_LOOP_SECONDS))
+
+    def _is_running(self, call: Call) -> bool:
+        """Whether the loop's thread is in this call now. From any thread."""
+        if call.waiter is None:
+            return True  # it has not given up the thread for the first time
+        coroutine = call.waiter.get_coro()
+        return bool(getattr(coroutine, "cr_running", False))
+
+
+class EngineSelector(selectors.BaseSelector):
+    """The selector of an asyncio loop that waits for the engine too, and lets it call the application."""
+
+    def __init__(self, on_stopped: Callable[[], None]) -> None:
+        self._others = selectors.DefaultSelector()
+        self._descriptor: int = self._others.fileno()  # epoll and kqueue have one
+        self._on_stopped = on_stopped
+        self.native: NativeServer | None = None
+
+    @entry
+    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+        native = self.native
+        if native is None:
+            return self._others.select(timeout)
+        has_others = native.select(timeout, self._descriptor)
+        if native.is_stopped():
+            self._on_stopped()
+        return self._others.select(0) if has_others else []
+
+    def register(self, fileobj: Any, events: int, data: Any = None) -> selectors.SelectorKey:
+        return self._others.register(fileobj, events, data)
+
+    def unregister(self, fileobj: Any) -> selectors.SelectorKey:
+        return self._others.unregister(fileobj)
+
+    def modify(self, fileobj: Any, events: int, data: Any = None) -> selectors.SelectorKey:
+        return self._others.modify(fileobj, events, data)
+
+    def get_key(self, fileobj: Any) -> selectors.SelectorKey:
+        return self._others.get_key(fileobj)
+
+    def get_map(self) -> Mapping[Any, selectors.SelectorKey]:
+        return self._others.get_map()
+
+    def close(self) -> None:
+        self._others.close()
+
+
+class Lent:
+    """What the native server is lent to call an ASGI application with."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, lifespan: Lifespan) -> None:
+        self.event_loop = loop
+        self.task_class = asyncio.Task
+        self.make_task = _make_task(loop)
+        self.context = lifespan.context
+        self.state = lifespan.state
+        self.wait_to_receive = _wait_to_receive
+        self.wait_to_send = _wait_to_send
+        self.wake = _wake
+        self.disconnected = ClientDisconnected
+
+
+def application(app: Callable[..., Any]) -> Callable[..., Coroutine[Any, Any, None]]:
+    """Return ``app`` as a coroutine function, so that all of its code runs in the task of its request."""
+    if is_coroutine_function(app):
+        return app
+
+    async def call(scope: dict[str, Any], receive: Any, send: Any) -> None:
+        await app(scope, receive, send)
+
+    return call
+
+
+def _make_task(loop: asyncio.AbstractEventLoop) -> Callable[..., asyncio.Task[None]] | None:
+    """A function that makes the task of a request; None where one can begin at once."""
+    if sys.version_info >= (3, 12):
+        return None
+    if sys.version_info >= (3, 11):
+        return lambda coroutine, context: asyncio.Task(coroutine, loop=loop, context=context)
+    return lambda coroutine, context: context.run(asyncio.Task, coroutine, loop=loop)
+
+
+async def _wait_to_receive(call: HttpCall) -> dict[str, Any]:
+    while True:
+        future = asyncio.get_running_loop().create_future()
+        call.wait_to_receive(future)
+        await future
+        message = call.take_message()
+        if message is not None:
+            return message
+
+
+async def _wait_to_send(call: HttpCall) -> None:
+    future = asyncio.get_running_loop().create_future()
+    call.wait_to_send(future)
+    await future
+
+
+def _wake(futures: list[asyncio.Future[None]]) -> None:
+    here = asyncio._get_running_loop()
+    for future in futures:
+        loop = future.get_loop()
+        if loop is here:
+            _resolve(future)
+        elif not loop.is_closed():
+            loop.call_soon_threadsafe(_resolve, future)
+
+
+def _resolve(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)
+
+
+async def _cancel_all(loop: asyncio.AbstractEventLoop) -> None:
+    tasks = asyncio.all_tasks(loop) - {asyncio.current_task()}
+    for task in tasks:
+        task.cancel()
+    if not tasks:
+        return
+    await asyncio.wait(tasks, timeout=_CANCEL_SECONDS)
+    for task in tasks:
+        if task.done() and not task.cancelled() and (error := task.exception()) is not None:
+            message = "unhandled exception when the server ended"
+            loop.call_exception_handler({"message": message, "exception": error, "task": task})
+
+
+def _stack(task: asyncio.Task[Any] | None, running: FrameType | None) -> Stack:
+    """The application's frames of a call. Of one that waits: the coroutines that await each other, the outermost
+    first."""
+    look = capture if has_gil() else capture_detached
+    if task is None:
+        return look(running)
+    links: Stack = []
+    awaited: Any = task.get_coro()
+    outermost = getattr(awaited, "cr_frame", None)
+    if outermost is not None and getattr(awaited, "cr_running", False):
+        frame = running
+        while frame is not None:
+            links.append((frame, frame.f_lineno))
+            if frame is outermost:
+                return links[::-1]
+            frame = frame.f_back
+        return []  # it has given up the thread meanwhile
+    while awaited is not None:
+        frame = (
+            getattr(awaited, "cr_frame", None)
+            or getattr(awaited, "gi_frame", None)
+            or getattr(awaited, "ag_frame", None)
+        )
+        if frame is None or frame.f_globals is globals():
+            break  # what is not written in Python, or waits for the client
+        links.append((frame, frame.f_lineno))
+        awaited = (
+            getattr(awaited, "cr_await", None)
+            or getattr(awaited, "gi_yieldfrom", None)
+            or getattr(awaited, "ag_await", None)
+        )
+    return links

@@ -1,0 +1,143 @@
+"""The lifespan of an ASGI application (ASGI, Lifespan Protocol 2.0): start-up before the first request, shutdown after
+the last one, and the state and the context in which requests are called."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+
+from kirsch.drivers import NotStartedError
+from kirsch.reports import ERROR, WARNING
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+    from typing import Any
+
+    from kirsch.reports import Report
+
+    Message = dict[str, Any]
+
+
+class Lifespan:
+    """Runs the application on the lifespan scope, in a task of its own.
+
+    ``mode`` is ``auto`` (an application without a lifespan is served), ``on`` (it is an error) or ``off`` (the scope is
+    not used). ``context`` is what requests copy: the context of the application when its start-up was complete.
+    ``state`` is what the application has put into ``scope["state"]``; None where it has no lifespan.
+    """
+
+    def __init__(self, app: Callable[..., Awaitable[None]], mode: str, report: Report) -> None:
+        self._app = app
+        self._mode = mode
+        self._report = report
+        self._task: asyncio.Task[None] | None = None
+        self._expected: tuple[str, ...] = ("lifespan.startup.complete", "lifespan.startup.failed")
+        self._received = 0
+        self._failure: str | None = None
+        self.context = contextvars.copy_context()
+        self.state: dict[str, Any] | None = None
+
+    async def start_up(self) -> None:
+        """Send ``lifespan.startup`` and wait for its answer. Raises NotStartedError."""
+        if self._mode == "off":
+            return
+        loop = asyncio.get_running_loop()
+        self._started: asyncio.Future[None] = loop.create_future()
+        self._stopping: asyncio.Future[None] = loop.create_future()
+        self._stopped: asyncio.Future[None] = loop.create_future()
+        state: dict[str, Any] = {}
+        scope = {
+            "type": "lifespan",
+            "asgi": {"version": "3.0", "spec_version": "2.0"},
+            "state": state,
+        }
+        self._task = loop.create_task(self._run(scope), name="kirsch-lifespan")
+        try:
+            await asyncio.wait({self._task, self._started}, return_when=asyncio.FIRST_COMPLETED)
+        except asyncio.CancelledError:
+            await self._cancel()
+            raise
+        if self._failure is not None:
+            await self._cancel()
+            raise NotStartedError(self._failure or "lifespan.startup.failed, without a message")
+        if self._started.done():
+            self.state = state
+            return
+        error = self._task.exception()
+        self._task = None
+        self._note_absence(error)
+
+    def _note_absence(self, error: BaseException | None) -> None:
+        """The application has ended before its start-up was complete."""
+        if self._mode == "on":
+            if error is None:
+                raise NotStartedError("it returned before it sent lifespan.startup.complete, and --lifespan is on")
+            raise NotStartedError(
+                f"it raised {type(error).__name__} on the lifespan scope, and --lifespan is on", error
+            )
+        # One that has not even received the event does not know the scope, as Django.
+        if error is not None and self._received:
+            text = f"the application raised {type(error).__name__} in its lifespan, and is served without one"
+            self._report(WARNING, f"{text}; with --lifespan on it would not be served", error)
+
+    async def shut_down(self, seconds: float) -> None:
+        """Send ``lifespan.shutdown`` and wait for its answer, at most for so long."""
+        task, self._task = self._task, None
+        if task is None:
+            return
+        if not task.done():
+            self._expected = ("lifespan.shutdown.complete", "lifespan.shutdown.failed")
+            self._stopping.set_result(None)
+            await asyncio.wait({task, self._stopped}, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+            if self._stopped.done():
+                # It may have something left to do behind its last message.
+                await asyncio.wait({task}, timeout=seconds)
+        if not task.done():
+            self._report(
+                WARNING, f"the application's lifespan did not end within {seconds:.1f} s, and is cancelled", None
+            )
+            task.cancel()
+            await asyncio.wait({task}, timeout=1.0)
+        if self._failure is not None:
+            self._report(
+                ERROR, f"the application's shutdown has failed: {self._failure or 'it has not said why'}", None
+            )
+        if task.done() and not task.cancelled() and (error := task.exception()) is not None:
+            self._report(ERROR, "the application raised an exception in its lifespan", error)
+
+    async def _cancel(self) -> None:
+        task, self._task = self._task, None
+        if task is not None and not task.done():
+            task.cancel()
+            await asyncio.wait({task}, timeout=1.0)
+        if task is not None and task.done() and not task.cancelled():
+            task.exception()  # it is reported in another way
+
+    async def _run(self, scope: dict[str, Any]) -> None:
+        await self._app(scope, self._receive, self._send)
+
+    async def _receive(self) -> Message:
+        self._received += 1
+        if self._received == 1:
+            return {"type": "lifespan.startup"}
+        await asyncio.shield(self._stopping)
+        if self._received == 2:
+            return {"type": "lifespan.shutdown"}
+        await asyncio.get_running_loop().create_future()  # nothing more comes
+        raise AssertionError
+
+    async def _send(self, message: Message) -> None:
+        kind = message.get("type")
+        if kind not in self._expected:
+            expected = " or ".join(self._expected) or "nothing more"
+            raise RuntimeError(f"the application sent {kind!r} on the lifespan scope, which expects {expected} now")
+        self._expected = ()
+        failed = kind.endswith(".failed")
+        if failed:
+            self._failure = str(message.get("message", ""))
+        if kind.startswith("lifespan.startup"):
+            self.context = contextvars.copy_context()
+            self._started.set_result(None)
+        else:
+            self._stopped.set_result(None)
