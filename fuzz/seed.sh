@@ -6,7 +6,7 @@
 set -euo pipefail
 cd "$(dirname "$0")"
 
-[ $# -gt 0 ] || set -- head chunked connection response answers proxy forwarded fastcgi uwsgi scgi files
+[ $# -gt 0 ] || set -- head chunked connection response answers proxy forwarded fastcgi uwsgi scgi files websocket handshake
 for target in "$@"; do
     mkdir -p "corpus/$target"
     case $target in
@@ -14,6 +14,8 @@ for target in "$@"; do
     proxy) cases=(../tests/corpus/proxy/{valid,invalid}/*.bin) ;;
     fastcgi | uwsgi | scgi) cases=(../tests/corpus/gateways/"$target"/*.bytes) ;;
     files) cases=(seeds/files/*.txt) ;;
+    websocket) cases=(../tests/corpus/websocket/frames/*.bytes) ;;
+    handshake) cases=(../tests/corpus/websocket/handshakes/*.http) ;;
     forwarded) cases=(../tests/corpus/forwarded/*.http) ;;
     *) cases=(../tests/corpus/http1/{valid,invalid}/*.http) ;;
     esac
@@ -23,6 +25,9 @@ for target in "$@"; do
             grep -qia '^transfer-encoding' "$case" || continue
             # A head's lines are text; the rest must come through byte for byte.
             LC_ALL=C sed '1,/^\r$/d' "$case" >"corpus/$target/$name"
+        elif [ "$target" = handshake ]; then
+            # The target writes the request line, Host and the blank line.
+            tail -n +3 "$case" | head -n -1 >"corpus/$target/$name"
         elif [ "$target" = forwarded ]; then
             # Behind the request line and Host.
             tail -n +3 "$case" >"corpus/$target/$name"

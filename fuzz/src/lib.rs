@@ -6,6 +6,7 @@
 pub mod files;
 pub mod gateways;
 pub mod proxies;
+pub mod websocket;
 
 use wire::http1::client::{self, ServerFault};
 use wire::http1::{BodyStep, Receiver};

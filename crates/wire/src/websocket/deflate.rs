@@ -129,6 +129,11 @@ impl Context {
         let new = &message[message.len().saturating_sub(*most)..];
         let old = bytes.len().saturating_sub(*most - new.len());
         bytes.drain(..old);
+        // It grows as a vector does, but not beyond the window.
+        let needed = bytes.len() + new.len();
+        if needed > bytes.capacity() {
+            bytes.reserve_exact((2 * bytes.capacity()).clamp(needed, *most) - bytes.len());
+        }
         bytes.extend_from_slice(new);
     }
 }
