@@ -227,16 +227,21 @@ fn check(what: &str, case: &Case, mut found: Outcome) {
     assert_eq!(found, expected, "{what}");
 }
 
-#[test]
-fn every_case_is_read_alike_however_it_is_cut() {
-    let seed = std::env::var("KIRSCH_SEED").map_or(0x5eed, |seed| seed.parse().expect("KIRSCH_SEED is a number"));
-    let mut state: u64 = seed | 1;
-    let mut random = |below: usize| {
+/// Random numbers below the one that is given each time (xorshift64).
+fn random_below(seed: u64) -> impl FnMut(usize) -> usize {
+    let mut state = seed | 1;
+    move |below| {
         state ^= state << 13;
         state ^= state >> 7;
         state ^= state << 17;
         usize::try_from(state % below as u64).expect("it is below a usize")
-    };
+    }
+}
+
+#[test]
+fn every_case_is_read_alike_however_it_is_cut() {
+    let seed = std::env::var("KIRSCH_SEED").map_or(0x5eed, |seed| seed.parse().expect("KIRSCH_SEED is a number"));
+    let mut random = random_below(seed);
     let mut count = 0;
     for kind in ["fastcgi", "uwsgi", "scgi"] {
         for (name, bytes, case) in cases(kind) {
@@ -331,13 +336,7 @@ fn mutated_cases_are_read_alike_however_they_are_cut() {
         std::env::var(name).map_or(default, |text| text.parse().unwrap_or_else(|_| panic!("{name} is a number")))
     };
     let (count, seed) = (number("KIRSCH_FUZZ_CASES", 20_000), number("KIRSCH_SEED", 0x5eed));
-    let mut state: u64 = seed | 1;
-    let mut random = |below: usize| {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        usize::try_from(state % below as u64).expect("it is below a usize")
-    };
+    let mut random = random_below(seed);
     let kinds = ["fastcgi", "uwsgi", "scgi"];
     // Large cases show limits, and are slow.
     let corpus =

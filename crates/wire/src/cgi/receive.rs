@@ -4,9 +4,6 @@ use super::variables::Variables;
 use super::{scgi, uwsgi};
 use crate::message::{BodyLength, Fault, Field, Limits, RequestHead};
 
-/// A name, its value, and what follows them.
-pub(super) type Variable<'a> = (&'a [u8], &'a [u8], &'a [u8]);
-
 /// How the variables of a request are written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Framing {
@@ -60,10 +57,13 @@ impl Receiver {
         self.variables.clear();
         let mut rest = &input[start..end];
         let mut is_first = true;
-        while let Some((name, value, after)) = match self.framing {
-            Framing::Uwsgi => uwsgi::variable(rest)?,
-            Framing::Scgi => scgi::variable(rest)?,
-        } {
+        let text = match self.framing {
+            Framing::Uwsgi => uwsgi::text,
+            Framing::Scgi => scgi::text,
+        };
+        while !rest.is_empty() {
+            let (name, after) = text(rest)?;
+            let (value, after) = text(after)?;
             rest = after;
             let is_length_first = name == b"CONTENT_LENGTH" && !value.is_empty();
             if std::mem::take(&mut is_first) && self.framing == Framing::Scgi && !is_length_first {

@@ -27,17 +27,8 @@ pub(super) fn frame(input: &[u8], limits: &Limits) -> Result<Option<(usize, usiz
     }
 }
 
-/// The next variable of a block, and what follows it; `None` at its end.
-pub(super) fn variable(block: &[u8]) -> Result<Option<super::receive::Variable<'_>>, Fault> {
-    if block.is_empty() {
-        return Ok(None);
-    }
-    let (name, rest) = text(block)?;
-    let (value, rest) = text(rest)?;
-    Ok(Some((name, value, rest)))
-}
-
-fn text(block: &[u8]) -> Result<(&[u8], &[u8]), Fault> {
+/// The name or the value that a block begins with, and what follows it.
+pub(super) fn text(block: &[u8]) -> Result<(&[u8], &[u8]), Fault> {
     let end = memchr::memchr(0, block).ok_or(Fault::VariablesMalformed)?;
     Ok((&block[..end], &block[end + 1..]))
 }

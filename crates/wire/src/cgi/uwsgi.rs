@@ -16,17 +16,8 @@ pub(super) fn frame(input: &[u8]) -> Result<Option<(usize, usize, usize)>, Fault
     Ok((input.len() >= end).then_some((4, end, end)))
 }
 
-/// The next variable of a block, and what follows it; `None` at its end.
-pub(super) fn variable(block: &[u8]) -> Result<Option<super::receive::Variable<'_>>, Fault> {
-    if block.is_empty() {
-        return Ok(None);
-    }
-    let (name, rest) = text(block)?;
-    let (value, rest) = text(rest)?;
-    Ok(Some((name, value, rest)))
-}
-
-fn text(block: &[u8]) -> Result<(&[u8], &[u8]), Fault> {
+/// The name or the value that a block begins with, and what follows it.
+pub(super) fn text(block: &[u8]) -> Result<(&[u8], &[u8]), Fault> {
     let (length, rest) = block.split_first_chunk::<2>().ok_or(Fault::VariablesMalformed)?;
     rest.split_at_checked(usize::from(u16::from_le_bytes(*length))).ok_or(Fault::VariablesMalformed)
 }

@@ -77,20 +77,8 @@ enum Step<'i> {
         declared: Option<u64>,
         has_body: bool,
     },
-    Data {
-        id: RequestId,
-        bytes: &'i [u8],
-    },
-    End {
-        id: RequestId,
-    },
-    Abort {
-        id: RequestId,
-    },
-    Broken {
-        id: RequestId,
-        fault: Fault,
-    },
+    /// Any other event.
+    Event(Event<'i, 'i>),
 }
 
 /// A request that is under way.
@@ -151,15 +139,11 @@ impl Receiver {
         while used < input.len() {
             let (count, step) = self.advance(&input[used..], limits)?;
             used += count;
-            let event = match step {
-                Step::Nothing => continue,
+            match step {
+                Step::Nothing => {}
                 Step::Head { at, declared, has_body } => return Ok((used, self.head(at, declared, has_body, limits))),
-                Step::Data { id, bytes } => Event::Data { id, bytes },
-                Step::End { id } => Event::End { id },
-                Step::Abort { id } => Event::Abort { id },
-                Step::Broken { id, fault } => Event::Broken { id, fault },
-            };
-            return Ok((used, event));
+                Step::Event(event) => return Ok((used, event)),
+            }
         }
         Ok((used, Event::More))
     }
@@ -381,7 +365,7 @@ impl Receiver {
             end(header.id, ProtocolStatus::RequestComplete, &mut self.answers);
             let was_reported = !matches!(self.requests[at].phase, Phase::Params(_) | Phase::Undecided(_));
             self.remove(at);
-            return if was_reported { Step::Abort { id } } else { Step::Nothing };
+            return if was_reported { Step::Event(Event::Abort { id }) } else { Step::Nothing };
         }
         if header.id == 0 {
             record::write(UNKNOWN_TYPE, 0, &[header.kind, 0, 0, 0, 0, 0, 0, 0], &mut self.answers);
@@ -395,7 +379,7 @@ impl Receiver {
         request.phase = Phase::Unwanted;
         // Where a length cannot be read it is not known what the rest of the connection would be taken for.
         self.is_ending |= fault == Fault::ContentLengthInvalid;
-        Step::Broken { id: self.requests[at].id, fault }
+        Step::Event(Event::Broken { id: self.requests[at].id, fault })
     }
 
     /// A part of PARAMS.
@@ -494,7 +478,7 @@ impl Receiver {
                 } else if *received > limits.body {
                     self.broken(at, Fault::BodyTooLarge)
                 } else {
-                    Step::Data { id, bytes: part }
+                    Step::Event(Event::Data { id, bytes: part })
                 }
             }
             Phase::Bodiless | Phase::Over => self.broken(at, Fault::BodyLengthWrong),
@@ -511,7 +495,7 @@ impl Receiver {
             }
             Phase::Body { .. } => {
                 request.phase = Phase::Over;
-                Step::End { id: request.id }
+                Step::Event(Event::End { id: request.id })
             }
             Phase::Params(_) => self.broken(at, Fault::RecordMalformed),
             Phase::Undecided(_) | Phase::Bodiless | Phase::Over | Phase::Unwanted => {
