@@ -157,7 +157,7 @@ def test_internal_redirect_to_the_same_url_is_an_error_and_not_a_loop() -> None:
     cherrypy.tree.mount(Root())
     answer = ask("/a")
     assert answer.status == 500
-    assert "visited the same URL twice" in answer.text
+    assert "an InternalRedirect leads to &#x27;/a&#x27; again" in answer.text.replace("'", "&#x27;")
 
 
 def test_internal_redirect_does_not_send_the_range_and_body_of_the_first_request() -> None:
@@ -773,3 +773,51 @@ cherrypy.engine.exit()
     assert "Hello, you" in lines
     assert '{"id":7}' in [line.replace(" ", "") for line in lines]
     assert program.returncode == 0
+
+
+def test_a_session_class_of_a_program_needs_no_lock_and_is_incomplete_without_its_store() -> None:
+    class Kept(sessions.Session):
+        kept: dict[str, Any] = {}
+
+        def _exists(self) -> bool:
+            return self.id in self.kept
+
+        def _load(self) -> Any:
+            return self.kept.get(self.id)
+
+        def _save(self, expiration_time: Any) -> None:
+            self.kept[self.id] = self._data, expiration_time
+
+        def _delete(self) -> None:
+            self.kept.pop(self.id, None)
+
+    class Root:
+        @cherrypy.expose
+        def index(self) -> str:
+            cherrypy.session["n"] = cherrypy.session.get("n", 0) + 1
+            assert cherrypy.session.locked
+            return str(cherrypy.session["n"])
+
+    cherrypy.tree.mount(Root(), config={"/": {"tools.sessions.on": True, "tools.sessions.storage_class": Kept}})
+    first = ask("/")
+    cookie = str(first.headers["Set-Cookie"]).partition(";")[0]
+    assert (first.text, ask("/", HTTP_COOKIE=cookie).text) == ("1", "2")
+    with pytest.raises(TypeError, match="abstract"):
+        sessions.Session()  # type: ignore[abstract]
+
+
+def test_a_program_may_replace_the_tree() -> None:
+    before = cherrypy.tree
+    try:
+        cherrypy.tree = cherrypy._cptree.Tree()
+
+        class Root:
+            @cherrypy.expose
+            def index(self) -> str:
+                return cherrypy.url("/x")
+
+        cherrypy.tree.mount(Root())
+        assert ask("/").text.endswith("/x")
+        assert cherrypy._globals.tree is cherrypy.tree
+    finally:
+        cherrypy.tree = before

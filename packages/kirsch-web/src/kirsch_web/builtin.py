@@ -11,18 +11,18 @@ if TYPE_CHECKING:
 MODULES: dict[str, str] = {
     "basic_auth": "protect:BasicAuthTool",
     "csrf": "protect:CsrfTool",
-    "etags": "protect:EtagsTool",
-    "expires": "protect:ExpiresTool",
-    "form_in": "media:FormInTool",
-    "gzip": "protect:GzipTool",
-    "json_in": "media:JsonInTool",
+    "etags": "protect:etags",
+    "expires": "protect:expires",
+    "form_in": "media:form_in",
+    "gzip": "protect:gzip",
+    "json_in": "media:json_in",
     "json_out": "media:JsonOutTool",
     "proxy": "protect:ProxyTool",
     "security_headers": "protect:SecurityHeadersTool",
     "session": "sessions:SessionTool",
-    "trailing_slash": "protect:TrailingSlashTool",
+    "trailing_slash": "protect:trailing_slash",
 }
-"""Names of tools, and where each is: ``module:class``."""
+"""Names of tools, and where each is: ``module:tool``, or ``module:class`` of one that has more to check."""
 
 
 class BuiltinTools:
@@ -43,7 +43,8 @@ class BuiltinTools:
             module_name, _, attribute = MODULES[name].partition(":")
             from importlib import import_module
 
-            tool = self._tools[name] = getattr(import_module(f"kirsch_web.{module_name}"), attribute)()
+            found = getattr(import_module(f"kirsch_web.{module_name}"), attribute)
+            tool = self._tools[name] = found() if isinstance(found, type) else found
         return tool
 
     def get(self, name: str) -> Tool | None:

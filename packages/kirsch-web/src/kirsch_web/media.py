@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from kirsch_web import bodies
 from kirsch_web.fields import media_type
-from kirsch_web.hooks import Hook, Tool
+from kirsch_web.hooks import Hook, Tool, tool
 from kirsch_web.publishing import WITH_BODY
+from kirsch_web.request import Request  # noqa: TC001 - the types of a tool's parameters are read at mount
 from kirsch_web.response import JSON, Response, encode_json
 
 TYPE_CHECKING = False
@@ -14,7 +15,6 @@ if TYPE_CHECKING:
     from typing import Any
 
     from kirsch_web.interfaces import Application
-    from kirsch_web.request import Request
 
 
 def _brings_body(request: Request) -> bool:
@@ -23,32 +23,22 @@ def _brings_body(request: Request) -> bool:
     return method in WITH_BODY and (method != "DELETE" or bodies.length_of(request.environ) != 0)
 
 
-class JsonInTool(Tool):
+@tool("before_request_body", priority=30)
+def json_in(request: Request) -> None:
     """The tool ``json_in``: a body is JSON. It is read before the handler runs, and ``request.json()`` is its value.
 
     Another media type is answered with 415, and what is no JSON with 400.
     """
-
-    def __init__(self, **options: Any) -> None:
-        super().__init__("before_request_body", _read_json, "json_in", priority=30, **options)
-
-
-def _read_json(request: Request) -> None:
     if _brings_body(request):
         request.json()
 
 
-class FormInTool(Tool):
+@tool("before_request_body", priority=30)
+def form_in(request: Request) -> None:
     """The tool ``form_in``: a body is a form. It is read before the handler runs, and is ``request.form``.
 
     Another media type is answered with 415, and a form that breaks its grammar with 400.
     """
-
-    def __init__(self, **options: Any) -> None:
-        super().__init__("before_request_body", _read_form, "form_in", priority=30, **options)
-
-
-def _read_form(request: Request) -> None:
     if _brings_body(request):
         assert request.form is not None
 

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import hmac
 import re
+from collections.abc import Sequence  # noqa: TC003 - the types of options are read at mount
+from typing import Literal
 
 from kirsch_web.errors import HTTPError, HTTPRedirect
-from kirsch_web.hooks import Hook, Tool
+from kirsch_web.hooks import Hook, Tool, tool
 from kirsch_web.publishing import SAFE
+from kirsch_web.request import Request  # noqa: TC001 - so are the types of a tool's parameters
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -15,7 +18,6 @@ if TYPE_CHECKING:
     from typing import Any
 
     from kirsch_web.interfaces import Application
-    from kirsch_web.request import Request
 
 CSRF_COOKIE = "csrf"
 CSRF_FIELD = "csrf"
@@ -225,64 +227,39 @@ def _hop(request: Request, name: str, hops: int) -> str:
     return values[-hops] if len(values) >= hops else ""
 
 
-class TrailingSlashTool(Tool):
+@tool("before_handler", priority=60)
+def trailing_slash(request: Request, *, missing: bool = True, extra: bool = True) -> None:
     """The tool ``trailing_slash``: one URL for each page: with a slash at the end for ``index``, without for others."""
-
-    def __init__(self, **options: Any) -> None:
-        super().__init__("before_handler", None, "trailing_slash", **options)
-
-    def option_types(self) -> dict[str, Any]:
-        return {"missing": bool, "extra": bool}
-
-    def hooks(self, options: Mapping[str, Any], app: Application) -> Iterable[Hook]:  # noqa: ARG002 - as Tool has it
-        missing, extra = options.get("missing", True), options.get("extra", True)
-
-        def check(request: Request) -> None:
-            path = request.path
-            if request.plan.function is None or request.method not in ("GET", "HEAD"):
-                return
-            has_slash = path.endswith("/")
-            if request.plan.is_index and not has_slash and missing:
-                path += "/"
-            elif not request.plan.is_index and has_slash and extra:
-                path = path.rstrip("/")
-            else:
-                return
-            query = f"?{request.query_string}" if request.query_string else ""
-            location = request.url(path)[len(request.origin) :]
-            raise HTTPRedirect(location + query, 308)
-
-        yield Hook(self.point, check, priority=60, name="trailing_slash")
+    path = request.path
+    if request.plan.function is None or request.method not in ("GET", "HEAD"):
+        return
+    has_slash = path.endswith("/")
+    if request.plan.is_index and not has_slash and missing:
+        path += "/"
+    elif not request.plan.is_index and has_slash and extra:
+        path = path.rstrip("/")
+    else:
+        return
+    query = f"?{request.query_string}" if request.query_string else ""
+    raise HTTPRedirect(request.url(path)[len(request.origin) :] + query, 308)
 
 
-class EtagsTool(Tool):
+@tool("before_finalize", priority=75)
+def etags(request: Request, *, weak: bool = False) -> None:
     """The tool ``etags``: an ETag from the body where there is none, and answers to If-Match and If-None-Match."""
+    response = request.response
+    if not 200 <= response.status < 300 or response.streams:
+        return
+    etag = response.headers.get("ETag")
+    if not etag:
+        import hashlib
 
-    def __init__(self, **options: Any) -> None:
-        super().__init__("before_finalize", None, "etags", **options)
-
-    def option_types(self) -> dict[str, Any]:
-        return {"weak": bool}
-
-    def hooks(self, options: Mapping[str, Any], app: Application) -> Iterable[Hook]:  # noqa: ARG002 - as Tool has it
-        prefix = "W/" if options.get("weak", False) else ""
-
-        def tag(request: Request) -> None:
-            response = request.response
-            if not 200 <= response.status < 300 or response.streams:
-                return
-            etag = response.headers.get("ETag")
-            if not etag:
-                import hashlib
-
-                assert isinstance(response.body, bytes)
-                etag = f'{prefix}"{hashlib.sha256(response.body).hexdigest()[:24]}"'
-                response.headers["ETag"] = etag
-            answer = conditional(request, etag)
-            if answer is not None:
-                _answer_condition(request, answer)
-
-        yield Hook(self.point, tag, priority=75, name="etags")
+        assert isinstance(response.body, bytes)
+        etag = f'{"W/" if weak else ""}"{hashlib.sha256(response.body).hexdigest()[:24]}"'
+        response.headers["ETag"] = etag
+    answer = conditional(request, etag)
+    if answer is not None:
+        _answer_condition(request, answer)
 
 
 def conditional(request: Request, etag: str) -> int | None:
@@ -319,57 +296,30 @@ def _answer_condition(request: Request, status: int) -> None:
         response.headers.remove(name)
 
 
-class GzipTool(Tool):
+_COMPRESSED = ("text/*", "application/json", "application/problem+json", "application/javascript", "image/svg+xml")
+
+
+@tool("before_finalize", priority=80)
+def gzip(
+    request: Request,
+    *,
+    level: Literal[1, 2, 3, 4, 5, 6, 7, 8, 9] = 5,
+    least: int = 500,
+    types: Sequence[str] = _COMPRESSED,
+) -> None:
     """The tool ``gzip``: compresses bodies of text where the client takes it, with zstd where both sides have it.
 
     A page that shows both a secret and something that the client chose should not be compressed: its length tells
     about the secret (the attack BREACH). Streams are compressed part by part.
     """
+    from kirsch_web.compress import compress_response
 
-    def __init__(self, **options: Any) -> None:
-        super().__init__("before_finalize", None, "gzip", **options)
-
-    def option_types(self) -> dict[str, Any]:
-        return {"level": int, "least": int, "types": list}
-
-    def check(self, options: Mapping[str, Any]) -> Iterable[str]:
-        if not 1 <= options.get("level", 5) <= 9:
-            yield "level is a number from 1 to 9"
-
-    def hooks(self, options: Mapping[str, Any], app: Application) -> Iterable[Hook]:  # noqa: ARG002 - as Tool has it
-        level, least = options.get("level", 5), options.get("least", 500)
-        types = tuple(
-            options.get(
-                "types",
-                ["text/*", "application/json", "application/problem+json", "application/javascript", "image/svg+xml"],
-            )
-        )
-
-        def compress(request: Request) -> None:
-            from kirsch_web.compress import compress_response
-
-            compress_response(request, level, least, types)
-
-        yield Hook(self.point, compress, priority=80, name="gzip")
+    compress_response(request, level, least, tuple(types))
 
 
-class ExpiresTool(Tool):
+@tool("before_finalize")
+def expires(request: Request, *, seconds: int = 0, public: bool = False) -> None:
     """The tool ``expires``: how long a response stays fresh; 0 means that it must be asked for each time."""
-
-    def __init__(self, **options: Any) -> None:
-        super().__init__("before_finalize", None, "expires", **options)
-
-    def option_types(self) -> dict[str, Any]:
-        return {"seconds": int, "public": bool}
-
-    def hooks(self, options: Mapping[str, Any], app: Application) -> Iterable[Hook]:  # noqa: ARG002 - as Tool has it
-        seconds = options.get("seconds", 0)
-        value = (
-            f"{'public' if options.get('public', False) else 'private'}, max-age={seconds}" if seconds else "no-cache"
-        )
-
-        def expire(request: Request) -> None:
-            if request.response.status < 400:
-                request.response.headers.setdefault("Cache-Control", value)
-
-        yield Hook(self.point, expire, name="expires")
+    if request.response.status < 400:
+        fresh = f"{'public' if public else 'private'}, max-age={seconds}"
+        request.response.headers.setdefault("Cache-Control", fresh if seconds else "no-cache")

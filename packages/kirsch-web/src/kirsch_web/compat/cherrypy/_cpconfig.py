@@ -15,8 +15,8 @@ def merge(base: dict[str, Any], other: Any) -> None:
     for section, values in reprconf.Parser.load(other).items():
         if not isinstance(values, dict):
             raise ValueError(
-                "Application config must include section headers, but the config you tried to merge doesn't have any "
-                "sections. Wrap your config in another dict with paths as section headers, for example: {'/': config}."
+                f"{section!r} is a value outside of a section: an application's configuration has sections by path, as "
+                "in {'/': {'tools.gzip.on': True}}"
             )
         base.setdefault(section, {}).update(values)
 

@@ -105,9 +105,9 @@ def validate_translator(translate: Any) -> None:
     """Raise ValueError unless ``translate`` is a table for ``str.translate``."""
     if isinstance(translate, str):
         if len(translate) != 256:
-            raise ValueError("The translate argument must be a str of len 256.")
+            raise ValueError("translate has the wrong length: a table that is text has 256 characters")
     elif not isinstance(translate, dict):
-        raise ValueError("The translate argument must be a dict.")
+        raise ValueError(f"translate is a table for str.translate, not {translate!r}")
 
 
 punctuation_to_underscores = str.maketrans(string.punctuation, "_" * len(string.punctuation))
@@ -162,7 +162,7 @@ class Dispatcher:
                 found = self._ask(node, left)
             if len(left) > before:
                 raise CherryPyException(
-                    f"A vpath segment was added. Custom dispatchers may only remove elements: {left}"
+                    f"{self.dispatch_method_name} of {node!r} added segments to the path; it may remove some: {left}"
                 )
             if len(left) == before:
                 del left[0]

@@ -37,12 +37,12 @@ class InternalRedirect(CherryPyException):
 
 
 _REDIRECTS = {
-    300: "This resource can be found at",
-    301: "This resource has permanently moved to",
-    302: "This resource resides temporarily at",
-    303: "This resource can be found at",
-    307: "This resource has moved temporarily to",
-    308: "This resource has been moved to",
+    300: "This resource has a choice of places:",
+    301: "This resource has moved for good, to",
+    302: "This resource is for now at",
+    303: "This resource answers at",
+    307: "This resource is for now at",
+    308: "This resource has moved for good, to",
 }
 _OF_A_BODY = (
     "Allow", "Content-Encoding", "Content-Language", "Content-Location", "Content-MD5", "Content-Range",
@@ -194,22 +194,13 @@ class NotFound(HTTPError):
 
 
 _PAGE = """<!DOCTYPE html>
-<html>
-<head>
-    <meta charset="utf-8">
-    <title>%(status)s</title>
-    <style>
-    body { font-family: sans-serif; margin: 2em }
-    #traceback { color: #a00; white-space: pre-wrap }
-    #powered_by { color: #666; font-size: smaller; margin-top: 2em }
-    </style>
-</head>
-<body>
-    <h2>%(status)s</h2>
-    <p>%(message)s</p>
-    <pre id="traceback">%(traceback)s</pre>
-    <div id="powered_by">kirsch_web.compat.cherrypy %(version)s</div>
-</body>
+<html lang="en">
+<meta charset="utf-8">
+<title>%(status)s</title>
+<h1>%(status)s</h1>
+<p>%(message)s</p>
+<pre id="traceback">%(traceback)s</pre>
+<footer>kirsch_web.compat.cherrypy %(version)s</footer>
 </html>
 """
 

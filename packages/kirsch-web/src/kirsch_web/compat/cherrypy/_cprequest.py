@@ -365,7 +365,7 @@ class Request:
         host = dict.get(headers, "Host")
         if host is None:
             if self.protocol >= (1, 1):
-                raise HTTPError(400, "HTTP/1.1 requires a 'Host' request header.")
+                raise HTTPError(400, "The request has no Host, which HTTP/1.1 requires (RFC 9112, 3.2).")
             host = self.local.name or self.local.ip
         else:
             clean = httputil.SanitizedHost(host)

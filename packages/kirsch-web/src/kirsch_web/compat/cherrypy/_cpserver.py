@@ -76,10 +76,7 @@ class Server(ServerAdapter):
             self.socket_host, self.socket_port = value
             self.socket_file = None
         else:
-            raise ValueError(
-                "bind_addr must be a (host, port) tuple (for TCP sockets) or a string (for Unix domain sockets), "
-                f"not {value!r}"
-            )
+            raise ValueError(f"bind_addr is (host, port) or the path of a Unix socket, and not {value!r}")
 
     @property
     def bound_addr(self) -> Any:

@@ -69,9 +69,7 @@ class Tool:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Decorator: switch the tool on for a handler, with options."""
         if args:
-            raise TypeError(
-                f"The {self._name!r} Tool does not accept positional arguments; you must use keyword arguments."
-            )
+            raise TypeError(f"the options of the tool {self._name} are keywords: @tools.{self._name}(option=value)")
 
         def tool_decorator(target: Any) -> Any:
             if not hasattr(target, "_cp_config"):

@@ -112,9 +112,8 @@ class Tree:
         """Mount an object as an application, and return that."""
         if script_name is None:
             raise TypeError(
-                "The 'script_name' argument may not be None. Application objects may, however, possess a script_name "
-                "of None (in order to inspect the WSGI environ for SCRIPT_NAME upon each request). You cannot mount "
-                "such Applications on this Tree; you must pass them to a WSGI server interface directly."
+                "a tree mounts at a path, and None is none. Give Application(root, None), which takes its path from "
+                "each request's environ, to a WSGI server without a tree"
             )
         name = script_name.rstrip("/")
         if isinstance(root, Application):

@@ -47,7 +47,7 @@ class InternalRedirector:
                     new = target + ("?" + redirect.query_string if redirect.query_string else "")
                     if new in redirections:
                         redirect.request.close()
-                        raise RuntimeError(f"InternalRedirector visited the same URL twice: {new!r}") from redirect
+                        raise RuntimeError(f"an InternalRedirect leads to {new!r} again") from redirect
                 environ = environ.copy()
                 environ["REQUEST_METHOD"] = "GET"
                 environ["PATH_INFO"] = redirect.path.encode().decode("latin-1")

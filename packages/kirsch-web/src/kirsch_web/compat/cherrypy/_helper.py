@@ -41,7 +41,7 @@ def popargs(*args: str, **kwargs: Any) -> Any:
     """
     handler = kwargs.pop("handler", None)
     if kwargs:
-        raise TypeError(f"popargs() got an unexpected keyword argument {next(iter(kwargs))!r}")
+        raise TypeError(f"popargs has one keyword, handler, and not {next(iter(kwargs))}")
     makes = handler is not None and (callable(handler) or isinstance(handler, type))
 
     def decorated(cls_or_self: Any = None, vpath: Any = None) -> Any:

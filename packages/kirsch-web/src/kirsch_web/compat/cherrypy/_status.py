@@ -13,10 +13,6 @@ response_codes[500] = (
     "Internal Server Error",
     "The server encountered an unexpected condition which prevented it from fulfilling the request.",
 )
-response_codes[503] = (
-    "Service Unavailable",
-    "The server is currently unable to handle the request due to a temporary overloading or maintenance of the server.",
-)
 
 
 def valid_status(status: Any) -> tuple[int, str, str]:

@@ -49,4 +49,4 @@ def basic_auth(realm: str, checkpassword: Any, debug: bool = False, accept_chars
     charset = accept_charset.upper()
     told = f', charset="{charset}"' if charset not in ("ISO-8859-1",) else ""
     serving.response.headers["www-authenticate"] = f'Basic realm="{realm}"{told}'
-    raise HTTPError(401, "You are not authorized to access that resource")
+    raise HTTPError(401, "Name and password are needed, or are wrong.")

@@ -91,16 +91,16 @@ class HttpDigestAuthorization:
             setattr(self, name, given(name))
         self.algorithm = given("algorithm", "MD5").upper().replace("SESS", "sess")
         if self.algorithm not in valid_algorithms:
-            raise ValueError(f"Unsupported value for algorithm: '{self.algorithm}'")
+            raise ValueError(f"the algorithm {self.algorithm!r} is not one of {valid_algorithms}")
         if not all(given(name) for name in _REQUIRED):
-            raise ValueError("Not all required parameters are present: " + ", ".join(_REQUIRED))
+            raise ValueError(f"one of the parameters {', '.join(_REQUIRED)} is missing")
         if self.qop:
             if self.qop not in valid_qops:
-                raise ValueError(f"Unsupported value for qop: '{self.qop}'")
+                raise ValueError(f"the qop {self.qop!r} is not one of {valid_qops}")
             if not (self.cnonce and self.nc):
-                raise ValueError("If qop is sent then cnonce and nc MUST be present")
+                raise ValueError("with qop, cnonce and nc have to be there too")
         elif self.cnonce or self.nc:
-            raise ValueError("If qop is not sent, neither cnonce nor nc can be present")
+            raise ValueError("cnonce and nc are there without qop")
 
     @classmethod
     def matches(cls, header: str) -> bool:
@@ -155,9 +155,9 @@ def www_authenticate(
 ) -> str:  # fmt: skip
     """The WWW-Authenticate of a 401."""
     if qop not in valid_qops:
-        raise ValueError(f"Unsupported value for qop: '{qop}'")
+        raise ValueError(f"the qop {qop!r} is not one of {valid_qops}")
     if algorithm not in valid_algorithms:
-        raise ValueError(f"Unsupported value for algorithm: '{algorithm}'")
+        raise ValueError(f"the algorithm {algorithm!r} is not one of {valid_algorithms}")
     if nonce is None:
         nonce = synthesize_nonce(realm, key)
     return (
@@ -196,4 +196,4 @@ def digest_auth(realm: str, get_ha1: Any, key: str, debug: bool = False, accept_
                         return
     charset = accept_charset.upper()
     serving.response.headers["WWW-Authenticate"] = www_authenticate(realm, key, stale=stale, accept_charset=charset)
-    raise HTTPError(401, "You are not authorized to access that resource")
+    raise HTTPError(401, "Name and password are needed, or are wrong.")

@@ -158,14 +158,15 @@ class SessionAuth:
 
     def login_screen(self, from_page: str = "..", username: str = "", error_msg: str = "", **kwargs: Any) -> bytes:
         """The page with the form."""
+        message, name, back = (escape(str(each or "")) for each in (error_msg, username, from_page))
         return (
-            "<!DOCTYPE html>\n<html><body>\n"
-            f"<p>{escape(str(error_msg or ''))}</p>\n"
+            '<!DOCTYPE html>\n<html lang="en">\n<title>Log in</title>\n'
+            f"<p>{message}</p>\n"
             '<form method="post" action="do_login">\n'
-            f'Login: <input type="text" name="username" value="{escape(str(username or ""))}" size="10"><br>\n'
-            'Password: <input type="password" name="password" size="10"><br>\n'
-            f'<input type="hidden" name="from_page" value="{escape(str(from_page or ""))}"><br>\n'
-            '<input type="submit">\n</form>\n</body></html>'
+            f'<p><label>Name <input name="username" value="{name}" autocomplete="username"></label></p>\n'
+            '<p><label>Password <input name="password" type="password" autocomplete="current-password"></label></p>\n'
+            f'<button name="from_page" value="{back}">Log in</button>\n'
+            "</form>\n</html>"
         ).encode()
 
     def do_login(self, username: str, password: str, from_page: str = "..", **kwargs: Any) -> bool:
@@ -311,10 +312,7 @@ def accept(media: Any = None, debug: bool = False) -> Any:
             elif each.value in offers:
                 return each.value
     given = headers.get("Accept")
-    if given is None:
-        message = "Your client did not send an Accept header."
-    else:
-        message = f"Your client sent this Accept header: {given}."
+    message = "The request has no Accept." if given is None else f"Your client sent this Accept header: {given}."
     raise HTTPError(406, f"{message} But this resource only emits these media types: {', '.join(offers)}.")
 
 

@@ -67,7 +67,7 @@ class ResponseEncoder:
     default_encoding = "utf-8"
     add_charset = text_only = True
     errors = "strict"
-    failmsg = "Response body could not be encoded with %r."
+    failmsg = "The body has characters that are not in the charset %r."
     debug = False
 
     def __init__(self, **kwargs: Any) -> None:
@@ -171,7 +171,7 @@ class ResponseEncoder:
                 return "iso-8859-1"
         given = request.headers.get("Accept-Charset")
         message = (
-            "Your client did not send an Accept-Charset header."
+            "The request has no Accept-Charset."
             if given is None
             else f"Your client sent this Accept-Charset header: {given}."
         )

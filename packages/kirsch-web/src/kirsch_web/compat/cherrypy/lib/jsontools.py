@@ -28,7 +28,7 @@ def json_in(
         request.body.processors.clear()
 
         def unsupported(_entity: Any = None) -> None:
-            raise HTTPError(415, f"Expected an entity of content type {', '.join(names)}")
+            raise HTTPError(415, f"The body has to be {' or '.join(names)}.")
 
         request.body.default_proc = unsupported
     for name in names:

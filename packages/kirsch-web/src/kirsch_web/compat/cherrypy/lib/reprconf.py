@@ -131,7 +131,7 @@ class Parser(configparser.ConfigParser):
                 except Exception as error:
                     raise ValueError(
                         f"Config error in section: {section!r}, option: {option!r}, value: {text!r}. "
-                        f"Config values must be valid Python. ({error})",
+                        f"A value is a Python expression. ({error})",
                         type(error).__name__, error.args,
                     ) from error  # fmt: skip
         return result

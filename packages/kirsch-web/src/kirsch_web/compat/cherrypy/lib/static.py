@@ -114,7 +114,7 @@ def _serve_fileobj(fileobj: Any, content_type: str, content_length: int | None) 
     if not ranges:
         fileobj.close()
         headers["Content-Range"] = f"bytes */{content_length}"
-        raise HTTPError(416, "Invalid Range (first-byte-pos greater than Content-Length)")
+        raise HTTPError(416, f"The file has {content_length} bytes: no part of the Range lies inside.")
     response.status = "206 Partial Content"
     if len(ranges) == 1:
         start, stop = ranges[0]
@@ -187,7 +187,9 @@ def staticdir(
     directory = os.path.expanduser(os.fspath(dir))
     if not os.path.isabs(directory):
         if not root:
-            raise ValueError("Static dir requires an absolute dir (or root).")
+            raise ValueError(
+                f"tools.staticdir.dir {directory!r} is relative: make it absolute, or set tools.staticdir.root"
+            )
         directory = os.path.join(os.fspath(root), directory)
     above = "" if section == "global" else section.rstrip("/\\")
     branch = urllib.parse.unquote(request.path_info[len(above) + 1 :].lstrip("/\\"))
@@ -220,6 +222,8 @@ def staticfile(
     filename = os.fspath(filename)
     if not os.path.isabs(filename):
         if not root:
-            raise ValueError(f"Static tool requires an absolute filename (got '{filename}').")
+            raise ValueError(
+                f"tools.staticfile.filename {filename!r} is relative: make it absolute, or set tools.staticfile.root"
+            )
         filename = os.path.join(os.fspath(root), filename)
     return _attempt(filename, content_types)

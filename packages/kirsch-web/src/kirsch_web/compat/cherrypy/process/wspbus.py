@@ -230,9 +230,8 @@ class Bus:
     def _clean_exit(self) -> None:
         if self.state is not states.EXITING and self.state is not states.STOPPED:
             warnings.warn(
-                f"The main thread is exiting, but the Bus is in the {self.state!r} state; shutting it down "
-                "automatically now. You must either call bus.block() after start(), or call bus.exit() before the "
-                "main thread exits.",
+                f"the program ends while the bus is {self.state.name}, so the bus exits now: call engine.block() "
+                "behind engine.start(), or engine.exit() at the end",
                 RuntimeWarning,
                 stacklevel=2,
             )
