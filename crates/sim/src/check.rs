@@ -379,7 +379,8 @@ impl<P: Protocol> World<P> {
         at + EARLY >= earliest && (self.plan.most_calls == 1 || at <= latest + EARLY)
     }
 
-    /// Checks that there is a reason why a request has no whole answer.
+    /// Checks that there is a reason why a request has no whole answer. Longer than other functions: it is the list of
+    /// these reasons, each a line or two, in the order in which they have to be asked.
     fn excuse(&self, peer: &Peer, index: usize, history: &History, is_free: bool) -> Result<(), String> {
         let id = peer.plan.requests[index];
         let record = &self.records().requests[id];

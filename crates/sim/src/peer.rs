@@ -339,11 +339,10 @@ impl Peer {
                         let number = |value: &[u8]| str::from_utf8(value).ok()?.parse().ok();
                         used += head.length;
                         if head.is_interim {
-                            if self.world.requests[id].waits_for_continue.is_none()
-                                && !self.world.requests[id].bytes.windows(7).any(|window| window == b"Expect:")
-                            {
-                                self.shared
-                                    .fail(|| format!("request {id} gets {} without having sent Expect", head.status));
+                            let request = &self.world.requests[id];
+                            if !request.bytes.windows(7).any(|window| window == b"Expect:") {
+                                let status = head.status;
+                                self.shared.fail(|| format!("request {id} gets {status} without having sent Expect"));
                             }
                             self.is_told_to_continue = true;
                             self.told_to_continue.push(id);

@@ -732,6 +732,12 @@ fn script(body: usize, is_head: bool, swarm: &Swarm, busy: Micros, config: &Conf
         patience: (rng.u8(0..4) == 0).then(|| rng.u64(0..5 * SECOND)),
         ops,
     };
+    give_trouble(&mut script, length, is_head, swarm, rng);
+    script
+}
+
+/// Lets a few scripts fail, hang, or have a response that is not the one declared.
+fn give_trouble(script: &mut Script, length: usize, is_head: bool, swarm: &Swarm, rng: &mut Rng) {
     let place = |ops: &[Op], rng: &mut Rng| rng.usize(0..=ops.len());
     match rng.u8(0..30) {
         0 | 1 if swarm.raising => {
@@ -758,5 +764,4 @@ fn script(body: usize, is_head: bool, swarm: &Swarm, busy: Micros, config: &Conf
         8 if swarm.raising => script.ops = vec![Op::Done],
         _ => {}
     }
-    script
 }

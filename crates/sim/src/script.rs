@@ -12,7 +12,20 @@ use std::rc::Rc;
 use wire::message::Draft;
 
 impl<P: Protocol> World<P> {
-    /// Performs one operation of a call.
+    /// Checks what the engine reports of the peer's presence.
+    fn check_peer_left(&self, job: &Job, ticket: &Ticket) {
+        let reported = self.engine().has_peer_left(ticket);
+        let has_left = self.network.borrow().has_left_or_was_cut(job.connection);
+        let must = has_left || self.records().requests[job.id].late.is_some();
+        // With many exchanges, each side can end one of them; when the engine learns of it is not known here.
+        let may = must || (P::MULTIPLEXED && self.may_be_reset(job.id));
+        let is_right = if reported { may } else { !must };
+        if !is_right {
+            self.shared.fail(|| format!("request {}: the engine wrongly reports has_peer_left() = {reported}", job.id));
+        }
+    }
+
+    /// Performs one operation of a call. Longer than other functions: it is one match over the operations.
     pub(crate) fn step(&mut self, worker: usize, mut job: Job) -> Step {
         let id = job.id;
         let script = &Rc::clone(&self.plan).requests[id].script;
@@ -66,18 +79,7 @@ impl<P: Protocol> World<P> {
                 return Step::Returned;
             }
             Some(Op::Look) => {
-                let reported = self.engine().has_peer_left(&ticket);
-                let network = self.network.borrow();
-                let has_left = network.has_left_or_was_cut(job.connection);
-                let must = has_left || self.records().requests[id].late.is_some();
-                // With many exchanges, each side can end one of them; when the engine learns of it is not known here.
-                let may = must || (P::MULTIPLEXED && self.may_be_reset(id));
-                drop(network);
-                let is_right = if reported { may } else { !must };
-                if !is_right {
-                    self.shared
-                        .fail(|| format!("request {id}: the engine wrongly reports has_peer_left() = {reported}"));
-                }
+                self.check_peer_left(&job, &ticket);
             }
             Some(Op::Yield) => {
                 job.at += 1;

@@ -330,12 +330,13 @@ impl FileResponder {
         key.clear();
         key.extend_from_slice(&mapping.to_le_bytes());
         key.extend_from_slice(name);
-        let answer = self.find(&key, directory, name, now, wall).and_then(|entry| {
+        let wanted = Wanted { key: &key, directory, name, now, wall };
+        let answer = self.find(&wanted).and_then(|entry| {
             if let Some(answer) = self.respond(&conditions, &entry, directory, name)? {
                 return Ok(answer);
             }
             // It has changed since it was looked at.
-            let entry = self.load(&key, directory, name, now, wall)?;
+            let entry = self.load(&wanted)?;
             let answer = self.respond(&conditions, &entry, directory, name)?;
             answer.ok_or_else(|| Unavailable::Failed(io::Error::other("it changes all the time")))
         });
@@ -382,32 +383,19 @@ impl FileResponder {
     }
 
     /// The entry of a file as it is now, or was less than a second ago.
-    fn find(
-        &mut self,
-        key: &[u8],
-        directory: &Directory,
-        name: &[u8],
-        now: Millis,
-        wall: u64,
-    ) -> Result<Arc<Entry>, Unavailable> {
-        match self.cache.find(key, now) {
+    fn find(&mut self, wanted: &Wanted<'_>) -> Result<Arc<Entry>, Unavailable> {
+        match self.cache.find(wanted.key, wanted.now) {
             Some((entry, false)) => Ok(entry),
-            Some((entry, true)) if entry.is_current(directory, name, wall)? => {
-                self.cache.confirm(key, now);
+            Some((entry, true)) if entry.is_current(wanted.directory, wanted.name, wanted.wall)? => {
+                self.cache.confirm(wanted.key, wanted.now);
                 Ok(entry)
             }
-            _ => self.load(key, directory, name, now, wall),
+            _ => self.load(wanted),
         }
     }
 
-    fn load(
-        &mut self,
-        key: &[u8],
-        directory: &Directory,
-        name: &[u8],
-        now: Millis,
-        wall: u64,
-    ) -> Result<Arc<Entry>, Unavailable> {
+    fn load(&mut self, wanted: &Wanted<'_>) -> Result<Arc<Entry>, Unavailable> {
+        let Wanted { key, directory, name, now, wall } = *wanted;
         let patterns = &self.files.immutable;
         let is_immutable = has_content_hash(name) || patterns.iter().any(|pattern| matches(pattern, name));
         let cache_control = Arc::clone(if is_immutable { &self.immutable } else { &self.max_age });
@@ -415,6 +403,18 @@ impl FileResponder {
         self.cache.insert(key, Arc::clone(&entry), now);
         Ok(entry)
     }
+}
+
+/// A file that a request names.
+struct Wanted<'a> {
+    /// Its key in the cache.
+    key: &'a [u8],
+    directory: &'a Directory,
+    /// Beneath the directory.
+    name: &'a [u8],
+    now: Millis,
+    /// Seconds since 1970.
+    wall: u64,
 }
 
 impl Entry {

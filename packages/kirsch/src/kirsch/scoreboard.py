@@ -16,6 +16,9 @@ the middle of a release blocks no reader.
 
 On x86, stores become visible in their order; elsewhere :func:`_fence` makes sure of it. Each word is loaded and stored
 as a whole, because a memoryview of format ``Q`` copies eight aligned bytes.
+
+This file is longer than others: the layout of the memory stands beside all code that writes it or reads it, so that
+both change together.
 """
 
 from __future__ import annotations
