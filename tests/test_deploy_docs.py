@@ -1,7 +1,8 @@
 """What docs/deploy shows is what works: its units, configurations and commands are taken from there and run.
 
 Paths and ports are replaced by a test's own, and nothing else. What needs a running systemd, Docker or Kubernetes is
-checked as far as its files go, and its command for Kirsch is run as that would run it.
+checked as far as its files go, and its command for Kirsch is run as that would run it. The file is long because all
+pages share the blocks, the application and the launcher; web servers and machines have files of their own.
 """
 
 from __future__ import annotations
