@@ -5,9 +5,9 @@ mod late;
 
 use crate::app::{CallEnd, Record};
 use crate::clock::{EARLY, MILLI, Micros, SLACK, micros};
-use crate::net::History;
+use crate::net::{History, Medium};
 use crate::peer::{Answer, Ending, Peer};
-use crate::plan::{Act, Garbage, Medium, pattern};
+use crate::plan::{Act, Garbage, pattern};
 use crate::world::World;
 use engine::{Config, Expired, Protocol};
 use late::{check_late_time, excuse_late};

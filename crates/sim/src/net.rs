@@ -11,6 +11,7 @@
 //!
 //! With a [`Medium`] other than the simulated one, real sockets carry what has arrived (see [`wires`]).
 
+mod carrying;
 mod pipe;
 mod server;
 #[cfg(test)]
@@ -18,9 +19,9 @@ mod tests;
 mod wires;
 
 pub(crate) use server::{Listening, Side, number_of};
+pub(crate) use wires::Medium;
 
 use crate::clock::{Event, Micros, Shared};
-use crate::plan::Medium;
 use engine::Readiness;
 use pipe::{End, Pipe, post};
 use std::collections::{BTreeMap, VecDeque};

@@ -7,7 +7,7 @@
 //! The file is long, because it is one sequence of draws: what is drawn later depends on what was drawn before.
 
 use crate::clock::{MILLI, Micros, SECOND};
-use crate::net::Conditions;
+use crate::net::{Conditions, Medium};
 use engine::{BodyMemory, Config, STOP_GRACE};
 use fastrand::Rng;
 use std::time::Duration;
@@ -36,19 +36,6 @@ pub(crate) struct Plan {
     pub(crate) drain: Option<Micros>,
     /// When the server is told to stop, and possibly once more, with less time.
     pub(crate) stops: Vec<Stop>,
-}
-
-/// What the engine's sockets are.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Medium {
-    Simulated,
-    /// Loopback connections; sizes of the kernel's buffers at the server and at the clients, unless the kernel chooses.
-    Tcp {
-        send_buffer: Option<usize>,
-        receive_buffer: Option<usize>,
-    },
-    /// Unix sockets, which have no resets.
-    Unix,
 }
 
 #[derive(Clone, Copy, Debug)]

@@ -3,89 +3,13 @@
 //! The variables are the environ, but for those that the server answers for itself (`wsgi.*`, `SERVER_SOFTWARE`), those that
 //! could mislead an application, and `SCRIPT_NAME` and `PATH_INFO`, which web servers fill in differently ([`ScriptName`](super::path::ScriptName)).
 
+use super::cgi_template::{CgiTemplate, Use, is_of_path, use_of};
 use super::environ::Environs;
 use super::path::Said;
 use crate::interface::Peer;
 use crate::object::Object;
 use pyo3::prelude::*;
 use wire::message::{Field, RequestHead};
-
-/// The environ that the variables of a request became, before the application saw it. Web servers repeat most variables
-/// on a connection, so that the next environ is a copy but for a few values.
-pub(super) struct CgiTemplate {
-    environ: Object,
-    block: Box<[u8]>,
-    fields: Box<[Field]>,
-    /// Requests in a row that it was of no use for.
-    misses: u8,
-}
-
-impl CgiTemplate {
-    /// Where the variables of `head` differ from those here; `None` if that makes another environ than a copy with those
-    /// variables set anew.
-    fn changes(&self, head: &RequestHead<'_>) -> Option<Vec<usize>> {
-        if self.fields.len() != head.fields.len() {
-            return None;
-        }
-        let mut changes = Vec::new();
-        for (index, (old, new)) in self.fields.iter().zip(head.fields).enumerate() {
-            if old.line(&self.block) == new.line(head.block) {
-                continue;
-            }
-            let (name, value) = (new.name(head.block), new.value(head.block));
-            let may_change = match name {
-                b"REMOTE_ADDR" | b"REMOTE_PORT" | b"SCRIPT_FILENAME" | b"PATH_TRANSLATED" => true,
-                b"REQUEST_URI" => !value.is_empty() && !old.value(&self.block).is_empty(),
-                _ if is_of_path(name) => true,
-                _ => name.starts_with(b"HTTP_") && matches!(use_of(name), Use::Plain),
-            };
-            // Of a variable that comes twice the last value counts, or both.
-            let is_alone = || head.fields.iter().filter(|field| field.name(head.block) == name).count() == 1;
-            if !may_change || name != old.name(&self.block) || !is_alone() {
-                return None;
-            }
-            changes.push(index);
-        }
-        Some(changes)
-    }
-}
-
-/// Whether the path or the query of a request is made of this variable.
-fn is_of_path(name: &[u8]) -> bool {
-    matches!(name, b"REQUEST_URI" | b"SCRIPT_NAME" | b"PATH_INFO" | b"DOCUMENT_URI" | b"QUERY_STRING")
-}
-
-/// What a variable is for.
-enum Use {
-    /// It is a variable of the environ.
-    Plain,
-    /// It is one unless it is empty, which is how some web servers say that there is none.
-    UnlessEmpty,
-    /// It is no variable of the environ.
-    Dropped,
-}
-
-fn use_of(name: &[u8]) -> Use {
-    match name {
-        b"CONTENT_LENGTH" | b"CONTENT_TYPE" | b"SERVER_NAME" | b"SERVER_PORT" | b"SERVER_PROTOCOL" | b"HTTPS"
-        | b"HTTP_HOST" | b"REQUEST_URI" => Use::UnlessEmpty,
-        // They are set below; it is this server that calls the application; `HTTP_PROXY` is a variable that libraries take
-        // for their own (CVE-2016-5385); the coding is undone; the other two stand without `HTTP_`.
-        b"SCRIPT_NAME"
-        | b"PATH_INFO"
-        | b"RAW_URI"
-        | b"UWSGI_SCHEME"
-        | b"SERVER_SOFTWARE"
-        | b"GATEWAY_INTERFACE"
-        | b"HTTP_PROXY"
-        | b"HTTP_TRANSFER_ENCODING"
-        | b"HTTP_CONTENT_LENGTH"
-        | b"HTTP_CONTENT_TYPE" => Use::Dropped,
-        // Names with a dot are this server's (PEP 3333), such as `wsgi.input`.
-        _ if name.contains(&b'.') => Use::Dropped,
-        _ => Use::Plain,
-    }
-}
 
 /// Values of one user alone are not kept where other connections' requests look.
 fn is_secret(name: &[u8]) -> bool {
@@ -119,12 +43,7 @@ impl Environs {
         // Where requests have little in common, a template is tried now and then.
         let misses = template.as_ref().map_or(0, |kept| kept.misses);
         if misses < 3 || misses.is_multiple_of(16) {
-            *template = Some(Box::new(CgiTemplate {
-                environ: environ.copy_dict(py)?,
-                block: head.block.into(),
-                fields: head.fields.into(),
-                misses,
-            }));
+            *template = Some(Box::new(CgiTemplate::new(environ.copy_dict(py)?, head, misses)));
         }
         Some(environ)
     }

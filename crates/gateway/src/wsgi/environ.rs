@@ -12,7 +12,7 @@
 //! Each request gets a dictionary of its own; only immutable values are shared. Values of `Cookie`, `Authorization`
 //! and the like never enter the table.
 
-use super::cgi::CgiTemplate;
+use super::cgi_template::CgiTemplate;
 use super::client::{ClientKeys, ConnectionStrings, are_alike};
 use super::input::EmptyInput;
 use super::path::ScriptName;

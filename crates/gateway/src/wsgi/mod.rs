@@ -10,6 +10,7 @@
 
 mod body;
 mod cgi;
+mod cgi_template;
 mod client;
 mod environ;
 mod input;
