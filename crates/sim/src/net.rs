@@ -149,6 +149,8 @@ pub(crate) struct History {
     pub(crate) was_refused: bool,
     pub(crate) last_arrival: Micros,
     pub(crate) last_send: Micros,
+    /// The server's last send before that one.
+    pub(crate) earlier_send: Micros,
     pub(crate) taken: u64,
     /// Since when the last bytes sent did not fit.
     pub(crate) full_since: Option<Micros>,
@@ -244,7 +246,7 @@ impl Network {
             for at in arrivals {
                 self.shared.schedule(at, Event::ArriveAtServer(number));
             }
-            connection.to_server.last_send = now;
+            connection.to_server.sent_at(now);
             self.shared.moved();
         }
         count
@@ -543,6 +545,7 @@ impl Network {
             was_refused: connection.was_refused,
             last_arrival: connection.to_server.last_arrival,
             last_send: connection.to_peer.last_send,
+            earlier_send: connection.to_peer.earlier_send,
             taken: connection.to_server.taken,
             full_since: connection.to_peer.full_since,
             left_at: self.left_at(number),

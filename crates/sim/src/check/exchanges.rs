@@ -240,14 +240,26 @@ impl<P: Protocol> World<P> {
         // The response is unread at a client that then sends on a connection that was idle for too long.
         let is_stopping = self.stopped.is_some_and(|(at, _)| at <= dropped);
         let idle = limit(config.keep_alive).min(if is_stopping { self.grace() } else { Micros::MAX });
-        let was_idle = history.last_send.saturating_add(idle) <= late && history.last_arrival > dropped;
-        let is_over = record.ended.is_some() || record.dismissed.is_some();
+        let is_idle = history.last_send.saturating_add(idle) <= late;
+        // The last that was sent is that the server begins nothing further here: an idle connection ends a while later.
+        let is_announced = history.earlier_send.saturating_add(idle) <= history.last_send + EARLY
+            && history.last_send + LINGER <= late;
+        let was_idle = (is_idle || is_announced) && history.last_arrival > dropped;
+        // Of a request that never began the client was told so, or that none begins any more.
+        let was_refused =
+            is_announced || self.records().connections[peer.connection.unwrap_or_default()].refused.is_some();
+        let is_over = record.ended.is_some() || record.dismissed.is_some() || (record.begun.is_none() && was_refused);
         if ending == Ending::Reset && is_over && was_idle {
             return Ok(());
         }
         // What a closing server had sent was destroyed, because the client went on sending.
         let is_closing = self.draining_since.is_some_and(|since| since + LINGER <= late);
         if ending == Ending::Reset && is_closing {
+            return Ok(());
+        }
+        // The client was told that nothing further begins: it may send such a request again on another connection.
+        let was_told = is_announced || peer.exchanges.as_ref().is_some_and(|all| all.goes_away_at.is_some());
+        if record.begun.is_none() && was_told {
             return Ok(());
         }
         let Some((_, head)) = exchange.begun else { return Ok(()) };

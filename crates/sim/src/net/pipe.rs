@@ -23,6 +23,8 @@ pub(super) struct Pipe {
     pub(super) taken: u64,
     pub(super) last_arrival: Micros,
     pub(super) last_send: Micros,
+    /// The last send before that one.
+    pub(super) earlier_send: Micros,
     /// Since when the sender's bytes do not fit completely.
     pub(super) full_since: Option<Micros>,
 }
@@ -51,8 +53,13 @@ impl Pipe {
             taken: 0,
             last_arrival: 0,
             last_send: 0,
+            earlier_send: 0,
             full_since: None,
         }
+    }
+
+    pub(super) fn sent_at(&mut self, now: Micros) {
+        self.earlier_send = std::mem::replace(&mut self.last_send, now);
     }
 
     pub(super) fn unread(&self) -> usize {

@@ -234,7 +234,7 @@ impl SimSocket {
             pipe.full_since = None;
         }
         if count > 0 {
-            pipe.last_send = now;
+            pipe.sent_at(now);
             network.sent += count as u64;
             shared.moved();
         }
@@ -278,7 +278,7 @@ impl SimSocket {
             return Ok(Moved::WouldBlock);
         }
         let arrivals = post(&shared, pipe, &bytes[..count], connection.latency, connection.packet);
-        pipe.last_send = now;
+        pipe.sent_at(now);
         if !connection.has_vanished {
             for at in arrivals {
                 shared.schedule(at, Event::ArriveAtPeer(self.number));
