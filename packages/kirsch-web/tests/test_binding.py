@@ -150,7 +150,7 @@ class Root:
         return request.body()[::-1]
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def client() -> Client:
     return Client(web.App(Root()))
 

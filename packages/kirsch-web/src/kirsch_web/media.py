@@ -18,9 +18,12 @@ if TYPE_CHECKING:
 
 
 def _brings_body(request: Request) -> bool:
-    """Whether the body has to be looked at: DELETE may come without one, and other methods have none."""
-    method = request.method
-    return method in WITH_BODY and (method != "DELETE" or bodies.length_of(request.environ) != 0)
+    """Whether the body has to be looked at: DELETE may come without one, and GET and HEAD have none."""
+    if request.method != "DELETE":
+        return request.method in WITH_BODY
+    length = bodies.length_of(request.environ)
+    # Where only the end would tell, a body is known by its type: servers say nothing of a body that there is not.
+    return bool(request.environ.get("CONTENT_TYPE")) if length is None else length > 0
 
 
 @tool("before_request_body", priority=30)
