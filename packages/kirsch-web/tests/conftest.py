@@ -17,7 +17,7 @@ import kirsch_web as web
 from kirsch_web import testing
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 SERVER = os.environ.get("WEB_SERVER", "")
 
@@ -30,14 +30,64 @@ class ServedReply(testing.Reply):
     )
 
 
+class Calls:
+    """An application, and how many of its calls have not ended: a client has its response before the call ends."""
+
+    def __init__(self, app: Any) -> None:
+        self._app = app
+        self._running = 0
+        self._changed = threading.Condition()
+
+    def __call__(self, environ: dict[str, Any], start_response: Any) -> Any:
+        with self._changed:
+            self._running += 1
+        try:
+            result = self._app(environ, start_response)
+        except BaseException:
+            self._end()
+            raise
+        if not hasattr(result, "close") or isinstance(result, environ["wsgi.file_wrapper"]):
+            self._end()
+            return result
+        return Closing(result, self._end)
+
+    def _end(self) -> None:
+        with self._changed:
+            self._running -= 1
+            self._changed.notify_all()
+
+    def wait(self) -> None:
+        with self._changed:
+            assert self._changed.wait_for(lambda: not self._running, 30), "a call does not end"
+
+
+class Closing:
+    """A response whose end is noticed."""
+
+    def __init__(self, result: Any, end: Callable[[], None]) -> None:
+        self._result = result
+        self._end = end
+
+    def __iter__(self) -> Iterator[bytes]:
+        return iter(self._result)
+
+    def close(self) -> None:
+        try:
+            self._result.close()
+        finally:
+            self._end()
+
+
 class ServedClient(testing.Client):
-    """A client that serves its application by Kirsch, in this process."""
+    """A client that serves its application by Kirsch, in this process. A request has ended when its call has."""
 
     _running: list[tuple[Any, threading.Thread]] = []
+    _calls: Calls | None = None
 
     def __init__(self, app: Any = None, server: bool | str = False, *, headers: Any = (), mount: str = "") -> None:
         if server is False and app is not None:
-            super().__init__(app, f"http://{self._serve(web.Mounts({mount: app}) if mount else app)}", headers=headers)
+            self._calls = Calls(web.Mounts({mount: app}) if mount else app)
+            super().__init__(app, f"http://{self._serve(self._calls)}", headers=headers)
             self.headers.setdefault("Host", "testserver")
             self.mount = mount
         else:
@@ -59,6 +109,8 @@ class ServedClient(testing.Client):
 
     def _ask(self, method: str, path: str, fields: Any, body: bytes) -> testing.Reply:
         reply = super()._ask(method, self.mount + path, fields, body)
+        if self._calls is not None:
+            self._calls.wait()
         return ServedReply(reply.status, reply.headers, reply.body)
 
     @classmethod
