@@ -21,7 +21,7 @@ RUNNING = sorted(name for name, each in ADAPTERS.items() if not each.absent and 
 PYPY = Interpreter("/usr/bin/pypy3", "pypy", "PyPy 7.3.11 (3.9)", "/usr/lib/pypy")
 OTHER = Interpreter("/opt/python3.99", "cpython", "CPython 3.99.0", "/opt")
 
-# Those that issue 5 names.
+# What a survey of application servers has at least.
 NAMED = [
     "kirsch",
     "kirsch-gevent",

@@ -44,10 +44,10 @@ connections = [10, 50]      # a series: one scenario for each number. Others are
 # The servers. `kirsch survey --list survey.toml` shows which can run here.
 
 [[server]]
-adapter = "kirsch"          # kirsch kirsch-gevent gunicorn gunicorn-gthread gunicorn-gevent uwsgi uwsgi-http11 granian
-                            # granian-asgi bjoern fastpysgi cheroot cherrypy waitress gevent eventlet twisted
-                            # twisted-resource tornado tornado-handler wsgiref uvicorn uvicorn-wsgi hypercorn
-                            # hypercorn-wsgi mod_wsgi mod_php flup nginx-static apache-static
+adapter = "kirsch"          # kirsch kirsch-gevent kirsch-asgi gunicorn gunicorn-gthread gunicorn-gevent uwsgi
+                            # uwsgi-http11 granian granian-asgi bjoern fastpysgi cheroot cherrypy waitress gevent
+                            # eventlet twisted twisted-resource tornado tornado-handler wsgiref uvicorn uvicorn-wsgi
+                            # hypercorn hypercorn-wsgi mod_wsgi mod_php flup nginx-static apache-static
                             # and pairs such as kirsch-fastcgi+nginx. Behind: kirsch-http kirsch-http-closed
                             # kirsch-fastcgi kirsch-uwsgi kirsch-scgi flup-fastcgi flup-limited uwsgi-uwsgi
                             # gunicorn-http gunicorn-uwsgi php-fpm In front: nginx apache lighttpd caddy haproxy

@@ -17,23 +17,9 @@ def _threads(launch: Launch) -> list[str]:
     return _command(launch, *(["--threads", str(launch.threads)] if launch.threads else []))
 
 
-def _driver(name: str, launch: Launch) -> list[str]:
-    return _command(launch, "--driver", name)
-
-
 def _command(launch: Launch, *args: str) -> list[str]:
     workers = [] if launch.workers == 1 else ["--workers", str(launch.workers)]
     return [launch.python, "-m", "kirsch", launch.target, "--bind", launch.address, *workers, *args, *launch.extra]
-
-
-def _driver_missing(name: str) -> str:
-    from kirsch.driver_names import canonical_name
-
-    try:
-        canonical_name(name)
-    except ValueError as error:
-        return f"this Kirsch has no driver {name}: it {error}"
-    return ""
 
 
 ADAPTERS = (
@@ -48,19 +34,19 @@ ADAPTERS = (
     Adapter(
         "kirsch-gevent",
         "a native loop in gevent's hub, a greenlet for each request",
-        lambda launch: _driver("gevent", launch),
+        lambda launch: _command(launch, "--driver", "gevent"),
         requirements=("gevent",),
         interpreters=_CPYTHON,
         why_not=_WHY_NOT,
         workers=True,
     ),
     Adapter(
-        "kirsch-asyncio",
-        "a native loop in asyncio's",
-        lambda launch: _driver("asyncio", launch),
+        "kirsch-asgi",
+        "a native loop that asyncio's waits for, ASGI",
+        lambda launch: _command(launch, "--interface", "asgi"),
         interpreters=_CPYTHON,
         why_not=_WHY_NOT,
         workers=True,
-        absent=_driver_missing("asyncio"),
+        speaks="asgi",
     ),
 )
