@@ -4,7 +4,7 @@ mod exchanges;
 mod late;
 
 use crate::app::{CallEnd, Record};
-use crate::clock::{EARLY, MILLI, Micros, SLACK, micros};
+use crate::clock::{EARLY, LINGER, Micros, SLACK, micros};
 use crate::net::{History, Medium};
 use crate::peer::{Answer, Ending, Peer};
 use crate::plan::{Act, Garbage, pattern};
@@ -21,8 +21,6 @@ const UNRELIEVED_AT_MOST: i64 = 1 << 20;
 const READ_AHEAD_AT_MOST: u64 = (64 << 10) + (64 << 10) + 16;
 /// The same as allocated memory, which may be twice the number of bytes in it.
 const BODY_BEYOND_MEMORY: usize = 2 * ((64 << 10) + (64 << 10));
-/// How long a connection lingers.
-const LINGER: Micros = 2000 * MILLI;
 
 impl<P: Protocol> World<P> {
     // ------------------------------------------------------------------------------------------- after every step

@@ -17,6 +17,8 @@ pub(crate) const SECOND: Micros = 1_000_000;
 pub(crate) const SLACK: Micros = 120 * MILLI;
 /// How early a time limit may be, because of the clock's grain.
 pub(crate) const EARLY: Micros = 5 * MILLI;
+/// How long a connection lingers.
+pub(crate) const LINGER: Micros = 2 * SECOND;
 
 pub(crate) fn micros(duration: Duration) -> Micros {
     u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)

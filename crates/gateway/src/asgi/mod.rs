@@ -11,6 +11,7 @@
 //! The loop that hosts the engine calls the application in its own thread, while it waits for events: no other Task is
 //! current then. Every request is a Task of its own, in a copy of the context in which the application's lifespan began.
 
+mod awaitable;
 mod call;
 mod event_loop;
 mod receive;

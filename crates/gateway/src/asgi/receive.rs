@@ -1,9 +1,9 @@
 //! `receive` and the awaitables that it returns.
 
+use super::awaitable::Awaitable;
 use super::call::{Body, HttpCall};
-use crate::guarded::Guarded;
 use crate::interface::Received;
-use pyo3::exceptions::{PyRuntimeError, PyStopIteration};
+use pyo3::exceptions::PyStopIteration;
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
@@ -26,16 +26,8 @@ impl Receive {
 #[pymethods]
 impl Receive {
     fn __call__(&self, py: Python<'_>) -> Receiving {
-        Receiving { call: self.call.clone_ref(py), progress: Guarded::new(Progress::Created) }
+        Receiving { call: self.call.clone_ref(py), awaitable: Awaitable::new() }
     }
-}
-
-/// How far an awaitable is.
-pub(super) enum Progress {
-    Created,
-    /// It goes on with this coroutine.
-    Waiting(Py<PyAny>),
-    Over,
 }
 
 /// What `receive()` returns: an awaitable with the methods of a coroutine, so that `asyncio.create_task` takes it. It takes
@@ -43,76 +35,21 @@ pub(super) enum Progress {
 #[pyclass(frozen, module = "kirsch._native")]
 pub(super) struct Receiving {
     call: Py<HttpCall>,
-    progress: Guarded<Progress>,
-}
-
-/// The coroutine that an awaitable goes on with; `None` if it was not awaited yet.
-///
-/// # Errors
-/// `RuntimeError` if it is over.
-pub(super) fn resumed(py: Python<'_>, progress: &Guarded<Progress>) -> PyResult<Option<Py<PyAny>>> {
-    // Cloning a reference runs nothing of Python's.
-    let (coroutine, is_over) = progress.with(py, |progress| match progress {
-        Progress::Created => (None, false),
-        Progress::Waiting(coroutine) => (Some(coroutine.clone_ref(py)), false),
-        Progress::Over => (None, true),
-    });
-    if is_over {
-        return Err(PyRuntimeError::new_err("cannot reuse already awaited coroutine"));
-    }
-    Ok(coroutine)
-}
-
-/// Notes that an awaitable is over, or with which coroutine it goes on.
-pub(super) fn set_progress(py: Python<'_>, progress: &Guarded<Progress>, next: Progress) {
-    // Dropped outside, because that may run code of the application's.
-    let before = progress.with(py, |progress| std::mem::replace(progress, next));
-    drop(before);
-}
-
-/// Has the coroutine of an awaitable go on by `method(arguments)`, and notes its end.
-pub(super) fn go_on<'py>(
-    py: Python<'py>,
-    progress: &Guarded<Progress>,
-    coroutine: &Py<PyAny>,
-    method: &Bound<'py, pyo3::types::PyString>,
-    arguments: impl pyo3::call::PyCallArgs<'py>,
-) -> PyResult<Py<PyAny>> {
-    let result = coroutine.bind(py).call_method1(method, arguments).map(Bound::unbind);
-    if result.is_err() {
-        set_progress(py, progress, Progress::Over);
-    }
-    result
-}
-
-/// Raises what `throw` was called with: an instance, or a class with arguments.
-pub(super) fn thrown(kind: &Bound<'_, PyAny>, value: Option<&Bound<'_, PyAny>>) -> PyErr {
-    match value {
-        Some(value) if !value.is_none() => PyErr::from_value(value.clone()),
-        _ => PyErr::from_value(kind.clone()),
-    }
+    awaitable: Awaitable,
 }
 
 impl Receiving {
     fn step(&self, py: Python<'_>, value: Option<&Bound<'_, PyAny>>) -> PyResult<Py<PyAny>> {
-        let coroutine = if let Some(coroutine) = resumed(py, &self.progress)? {
-            coroutine
-        } else {
-            let message = self.call.get().take_message(py).inspect_err(|_| self.end(py))?;
-            if let Some(message) = message {
-                self.end(py);
-                return Err(PyStopIteration::new_err((message,)));
+        let mut message = None;
+        let waiting = self.awaitable.step(py, value, || {
+            message = self.call.get().take_message(py)?;
+            if message.is_some() {
+                return Ok(None);
             }
             let event_loop = self.call.get().shared.event_loop()?;
-            let coroutine = event_loop.wait_to_receive.call1(py, (self.call.clone_ref(py),))?;
-            set_progress(py, &self.progress, Progress::Waiting(coroutine.clone_ref(py)));
-            coroutine
-        };
-        go_on(py, &self.progress, &coroutine, intern!(py, "send"), (value,))
-    }
-
-    fn end(&self, py: Python<'_>) {
-        set_progress(py, &self.progress, Progress::Over);
+            event_loop.wait_to_receive.call1(py, (self.call.clone_ref(py),)).map(Some)
+        })?;
+        waiting.ok_or_else(|| PyStopIteration::new_err((message,)))
     }
 }
 
@@ -142,19 +79,13 @@ impl Receiving {
         value: Option<&Bound<'_, PyAny>>,
         traceback: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<Py<PyAny>> {
+        // It is the exception's own.
         let _ = traceback;
-        let error = thrown(kind, value);
-        let Some(coroutine) = resumed(py, &self.progress)? else {
-            set_progress(py, &self.progress, Progress::Over);
-            return Err(error);
-        };
-        go_on(py, &self.progress, &coroutine, intern!(py, "throw"), (error.into_value(py),))
+        self.awaitable.throw(py, kind, value)
     }
 
     fn close(&self, py: Python<'_>) -> PyResult<()> {
-        let coroutine = resumed(py, &self.progress).ok().flatten();
-        self.end(py);
-        coroutine.map_or(Ok(()), |coroutine| coroutine.call_method0(py, intern!(py, "close")).map(drop))
+        self.awaitable.close(py)
     }
 }
 

@@ -1,8 +1,7 @@
 //! `send` and the awaitables that it returns.
 
+use super::awaitable::Awaitable;
 use super::call::{HttpCall, Response};
-use super::receive::{Progress, go_on, resumed, set_progress, thrown};
-use crate::guarded::Guarded;
 use crate::interface::{Sent, StartRefusal};
 use crate::object::{Chunk, Object};
 use pyo3::exceptions::{PyRuntimeError, PyStopIteration, PyTypeError, PyValueError};
@@ -26,7 +25,7 @@ impl Send {
 #[pymethods]
 impl Send {
     fn __call__(&self, py: Python<'_>, message: Py<PyAny>) -> Sending {
-        Sending { call: self.call.clone_ref(py), message, progress: Guarded::new(Progress::Created) }
+        Sending { call: self.call.clone_ref(py), message, awaitable: Awaitable::new() }
     }
 }
 
@@ -36,26 +35,19 @@ impl Send {
 pub(super) struct Sending {
     call: Py<HttpCall>,
     message: Py<PyAny>,
-    progress: Guarded<Progress>,
+    awaitable: Awaitable,
 }
 
 impl Sending {
     /// Goes on. `None`: it is over.
     fn step(&self, py: Python<'_>, value: Option<&Bound<'_, PyAny>>) -> PyResult<Option<Py<PyAny>>> {
-        let coroutine = if let Some(coroutine) = resumed(py, &self.progress)? {
-            coroutine
-        } else {
-            // Over unless there is something to wait for: an exception is raised once.
-            set_progress(py, &self.progress, Progress::Over);
+        self.awaitable.step(py, value, || {
             if !send(py, &self.call, self.message.bind(py))? {
                 return Ok(None);
             }
             let event_loop = self.call.get().shared.event_loop()?;
-            let coroutine = event_loop.wait_to_send.call1(py, (self.call.clone_ref(py),))?;
-            set_progress(py, &self.progress, Progress::Waiting(coroutine.clone_ref(py)));
-            coroutine
-        };
-        go_on(py, &self.progress, &coroutine, intern!(py, "send"), (value,)).map(Some)
+            event_loop.wait_to_send.call1(py, (self.call.clone_ref(py),)).map(Some)
+        })
     }
 }
 
@@ -85,19 +77,13 @@ impl Sending {
         value: Option<&Bound<'_, PyAny>>,
         traceback: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<Py<PyAny>> {
+        // It is the exception's own.
         let _ = traceback;
-        let error = thrown(kind, value);
-        let Some(coroutine) = resumed(py, &self.progress)? else {
-            set_progress(py, &self.progress, Progress::Over);
-            return Err(error);
-        };
-        go_on(py, &self.progress, &coroutine, intern!(py, "throw"), (error.into_value(py),))
+        self.awaitable.throw(py, kind, value)
     }
 
     fn close(&self, py: Python<'_>) -> PyResult<()> {
-        let coroutine = resumed(py, &self.progress).ok().flatten();
-        set_progress(py, &self.progress, Progress::Over);
-        coroutine.map_or(Ok(()), |coroutine| coroutine.call_method0(py, intern!(py, "close")).map(drop))
+        self.awaitable.close(py)
     }
 }
 
@@ -267,7 +253,7 @@ fn chunk(py: Python<'_>, part: Bound<'_, PyAny>) -> PyResult<Chunk> {
     Err(wrong_type(&part, "the body of http.response.body must be bytes such as b'hello'"))
 }
 
-/// What `send` raises when nobody is there to be sent anything (specification version 2.4).
+/// What `send` raises when the client has left, or has an answer already (specification version 2.4).
 fn disconnected(py: Python<'_>, call: &HttpCall) -> PyErr {
     let made = call.shared.event_loop().and_then(|event_loop| {
         event_loop.disconnected.bind(py).call1(("the client has left, or the response was ended at its deadline",))

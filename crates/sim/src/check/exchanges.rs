@@ -3,7 +3,7 @@
 //! exchange is no reason for another.
 
 use crate::app::{CallEnd, Record};
-use crate::clock::{EARLY, MILLI, Micros, SECOND, micros};
+use crate::clock::{EARLY, LINGER, MILLI, Micros, micros};
 use crate::exchanges::{End, Exchange, Response, is_garbage, plan_of};
 use crate::net::History;
 use crate::peer::{Ending, Peer};
@@ -11,9 +11,6 @@ use crate::plan::Act;
 use crate::world::World;
 use engine::{Expired, Protocol};
 use std::time::Duration;
-
-/// How long a connection lingers.
-const LINGER: Micros = 2 * SECOND;
 
 impl<P: Protocol> World<P> {
     pub(super) fn check_exchanges(&self, peer: &Peer, is_free: bool) {
