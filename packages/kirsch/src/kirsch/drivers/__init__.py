@@ -118,6 +118,28 @@ def original(name: str) -> Any:
     return getattr(_thread, name)
 
 
+# A loop that does not answer another thread for this long is held up by a call that does not wait.
+_LOOP_SECONDS = 0.5
+
+
+def run_in_loop(schedule: Callable[[Callable[[], None]], object], function: Callable[[], None]) -> bool:
+    """Have the thread of a loop call ``function``, which ``schedule`` arranges, and wait for it. From another thread.
+
+    False where the loop has not done so in time; it still will when it runs again.
+    """
+    done = original("allocate_lock")()
+    done.acquire()
+
+    def call() -> None:
+        try:
+            function()
+        finally:
+            done.release()
+
+    schedule(call)
+    return bool(done.acquire(timeout=_LOOP_SECONDS))
+
+
 def thread_starter(driver: str) -> Any:
     """Return a function that starts a thread in which the server may use Python libraries; None where the driver has
     patched these, because they then work in its hub only."""

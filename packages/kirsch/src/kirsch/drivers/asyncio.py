@@ -14,7 +14,15 @@ import sys
 from time import monotonic
 
 from kirsch.calling import is_coroutine_function
-from kirsch.drivers import ClientDisconnected, RequestTimeout, has_gil, original, patched_by, patching_warnings
+from kirsch.drivers import (
+    ClientDisconnected,
+    RequestTimeout,
+    has_gil,
+    original,
+    patched_by,
+    patching_warnings,
+    run_in_loop,
+)
 from kirsch.drivers.lifespan import Lifespan
 from kirsch.stacks import capture, capture_detached, entry
 
@@ -37,9 +45,6 @@ if TYPE_CHECKING:
         def wait_to_receive(self, future: asyncio.Future[None]) -> bool: ...
         def wait_to_send(self, future: asyncio.Future[None]) -> bool: ...
 
-
-# A loop that does not answer another thread for this long is held up by a call that does not await.
-_LOOP_SECONDS = 0.5
 
 # How long tasks that were cancelled at the end may take to unwind.
 _CANCEL_SECONDS = 1.0
@@ -209,24 +214,14 @@ class AsyncioDriver:
         return patching_warnings("asyncio") if patched_by() else []
 
     def _in_loop(self, function: Callable[[], None]) -> bool:
-        """Have the loop call ``function``; False where it has not done so in time (it will when it runs again)."""
-        done = original("allocate_lock")()
-        done.acquire()
-
-        def call() -> None:
-            try:
-                function()
-            finally:
-                done.release()
-
+        """Have the loop call ``function``; False where it has not done so in time, True where it is closed."""
         loop = self._loop
         if loop is None:
             return True
         try:
-            loop.call_soon_threadsafe(call)
+            return run_in_loop(loop.call_soon_threadsafe, function)
         except RuntimeError:
             return True  # the loop has been closed meanwhile
-        return bool(done.acquire(timeout=_LOOP_SECONDS))
 
     def _is_running(self, call: Call) -> bool:
         """Whether the loop's thread is in this call now. From any thread."""

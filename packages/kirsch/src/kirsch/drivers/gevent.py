@@ -17,7 +17,7 @@ import sys
 from time import monotonic
 from weakref import getweakrefcount
 
-from kirsch.drivers import RequestTimeout, has_gil, original, patched_by, patching_warnings
+from kirsch.drivers import RequestTimeout, has_gil, original, patched_by, patching_warnings, run_in_loop
 from kirsch.stacks import capture, capture_detached, entry, lines
 
 _HAD_GIL = has_gil()
@@ -44,7 +44,7 @@ if not has_gil() and getattr(sys.flags, "gil", None) == 0:
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Iterable
     from typing import Any
 
     from kirsch._native import Call, Exchange
@@ -55,9 +55,6 @@ if TYPE_CHECKING:
     _Greenlet = Greenlet[[], None]
 else:
     _Greenlet = Greenlet
-
-# A hub that does not answer another thread for this long is held up by a greenlet that does not wait.
-_HUB_SECONDS = 0.5
 
 # A timer that fires this much early costs one poll. Setting another timer each time would cost more.
 _TIMER_SLACK = 0.001
@@ -151,7 +148,7 @@ class GeventDriver:
         calls = list(calls)
         taken: dict[int, Stack] = {}
         here = self._get_ident() == self._thread
-        if here or not self._in_hub(lambda: self._take(calls, taken)):
+        if here or not run_in_loop(self._hub.loop.run_callback_threadsafe, lambda: self._take(calls, taken)):
             # The hub does not answer, so it runs one greenlet and switches to no other.
             self._take(calls, taken)
         return taken
@@ -168,7 +165,7 @@ class GeventDriver:
                 if greenlet in self._requests:
                     greenlet.throw(RequestTimeout)
 
-        if self._in_hub(throw):
+        if run_in_loop(self._hub.loop.run_callback_threadsafe, throw):
             return
         # A greenlet holds up the hub. If it is one of these, only an asynchronous exception ends it. The hub throws the
         # exception into the others when it runs again.
@@ -288,20 +285,6 @@ class GeventDriver:
             raise
 
     # From other threads
-
-    def _in_hub(self, function: Callable[[], None]) -> bool:
-        """Have the hub call ``function``; False where it has not done so in time (it still will when it runs again)."""
-        done = original("allocate_lock")()
-        done.acquire()
-
-        def call() -> None:
-            try:
-                function()
-            finally:
-                done.release()
-
-        self._hub.loop.run_callback_threadsafe(call)
-        return bool(done.acquire(timeout=_HUB_SECONDS))
 
     def _take(self, calls: list[Call], taken: dict[int, Stack]) -> None:
         running = sys._current_frames().get(self._thread)
