@@ -62,6 +62,7 @@ impl Network {
         let Some(end) = wires.ends.get_mut(number).and_then(Option::as_mut) else { return };
         let is_heard = connection.dropped.is_none() && connection.watched.is_some() && !connection.is_cut;
         if connection.reset_of_server.here().is_some() {
+            // An error, and one of shutdown below, says that the server has reset the connection: there is nothing to end.
             sockopt::set_socket_linger(&end.socket, Some(Duration::ZERO)).ok();
             // Where both sides had ended already there is nothing to report.
             let is_over = end.is_shut || end.is_ended || end.expects_end;
