@@ -5,6 +5,7 @@
 #   PROFILE=release     cargo's profile for the engine; `profiling` adds line tables
 #   BIND=127.0.0.1:8000 where `make serve` listens
 #   PYTEST_ARGS=...     e.g. PYTEST_ARGS='-k chunked -x'; PYTEST_SLOW_ARGS for the slow tests
+#   PYTEST_RERUNS=...   how often pytest runs a failed test again (never, and once in CI)
 #   FUZZ_ARGS='-s none'  for cargo fuzz: without a sanitizer it is many times faster, and wire has no unsafe code
 #   FUZZ_SECONDS=60     for each target; FUZZ_RUNS=10000000 bounds cases instead; FUZZ_TARGETS='a b' chooses
 #   PEERS=.venvs/peers  a virtual environment that holds the servers to compare with; SCENARIO=ka,chrome,... RIVALS=...
@@ -86,7 +87,7 @@ test-all: test test-slow ## Run every test on this Python
 # What takes long and rarely fails alone.
 .PHONY: test-slow
 test-slow: build $(STAMPS)/test test-system loom ## Run the slow tests: those marked so, loom's models, paths, the other distributions, a survey
-	SHARED="$(abspath $(SHARED))" $(BIN)/python -m pytest $(PYTEST_SLOW_ARGS) -m slow tests
+	SHARED="$(abspath $(SHARED))" $(BIN)/python -m pytest $(PYTEST_SLOW_ARGS) $(PYTEST_RERUNS) -m slow tests
 	@$(MAKE) test-bench
 	@$(MAKE) test-path
 	QUERY_CASES=20000 QUERY_HISTORIES=1000 timeout 1200 $(MAKE) test-query
@@ -120,12 +121,12 @@ sim: ## Simulate the engine's world: SEEDS=5000 of them, or SEED=7 alone and tra
 
 .PHONY: test-python
 test-python: build $(STAMPS)/test test-system ## Run the server's Python tests alone, but the slow ones
-	SHARED="$(abspath $(SHARED))" $(BIN)/python -m pytest -m 'not slow' $(PYTEST_ARGS) $(PYTEST_TESTS)
+	SHARED="$(abspath $(SHARED))" $(BIN)/python -m pytest -m 'not slow' $(PYTEST_ARGS) $(PYTEST_RERUNS) $(PYTEST_TESTS)
 	@[ -f $(SHARED)/corpus/run_corpus.py ] || echo "Not run: the shared corpus, which is not at $(SHARED)/corpus."
 
 .PHONY: test-bench
 test-bench: build $(STAMPS)/test ## Run kirsch-bench's tests
-	$(BIN)/python -m pytest $(PYTEST_SLOW_ARGS) packages/kirsch-bench/tests
+	$(BIN)/python -m pytest $(PYTEST_SLOW_ARGS) $(PYTEST_RERUNS) packages/kirsch-bench/tests
 
 .PHONY: test-path
 test-path: build $(STAMPS)/test ## Run the tests that look at paths in a clone with a space, an é and "kirsch" in its path
@@ -149,7 +150,7 @@ test-query-all: ## Run kirsch-query's tests with 100,000 random queries and 10,0
 .PHONY: test-query
 test-query: $(QUERY_VENV)/.stamps/test ## Run kirsch-query's tests on SQLite, PostgreSQL and MariaDB; QUERY_CASES=20000 tries more
 	bash $(QUERY)/tests/install_databases.sh
-	cd $(QUERY) && "$(abspath $(QUERY_VENV))/bin/python" -m pytest $(QUERY_ARGS)
+	cd $(QUERY) && "$(abspath $(QUERY_VENV))/bin/python" -m pytest $(QUERY_ARGS) $(PYTEST_RERUNS)
 
 $(QUERY_VENV)/.stamps/test: $(QUERY)/pyproject.toml
 	@[ -n "$(PYTHON)" ] || { echo "No CPython >= 3.10 with the module venv found: install one, or choose with PYTHON=."; exit 1; }
@@ -189,7 +190,7 @@ WEB_VENV ?= .venvs/web
 
 .PHONY: test-web
 test-web: $(WEB_VENV)/.stamps/test ## Run kirsch-web's tests; WEB_TREES=N compares N random trees, 1,000 else
-	cd $(WEB) && "$(abspath $(WEB_VENV))/bin/python" -m pytest $(WEB_ARGS)
+	cd $(WEB) && "$(abspath $(WEB_VENV))/bin/python" -m pytest $(WEB_ARGS) $(PYTEST_RERUNS)
 
 # About ten minutes of one processor; WEB_SEED=N repeats a run.
 .PHONY: test-web-trees

@@ -25,7 +25,7 @@ import pytest
 from interpreter import HAS_LOCK
 from running import Running, Serve, start
 
-pytest_plugins = ["leftovers"]
+pytest_plugins = ["leftovers", "reruns"]
 
 # A shell without job control has its background processes ignore SIGINT, and they pass that on to what they start.
 # Tests of Ctrl-C need servers that do not.
