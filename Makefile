@@ -143,7 +143,7 @@ test-query-quick: ## Compare 2,000 random queries of kirsch-query with Python on
 
 # What takes minutes: the same with 100,000 random queries and 10,000 random histories on each database.
 .PHONY: test-query-all
-# About half an hour on two cores.
+# About ten minutes on two cores at rest.
 test-query-all: ## Run kirsch-query's tests with 100,000 random queries and 10,000 histories on each database
 	QUERY_CASES=100000 QUERY_HISTORIES=10000 $(MAKE) test-query QUERY_ARGS="$(QUERY_ARGS)"
 

@@ -47,9 +47,17 @@ class TopError(Exception):
     """There is nothing to show; the message says in one line what to do."""
 
 
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        # As the server's own command line says it, and without the usage before it.
+        message = message.replace("unrecognized arguments: -", "there is no flag -")
+        reports.write_stderr(f"kirsch top: {message}; kirsch top --help tells more")
+        self.exit(2)
+
+
 def main(argv: Sequence[str]) -> int:
     """Run the command; return 0, 1 where no server answers, or 2 for a wrong command line."""
-    parser = argparse.ArgumentParser(
+    parser = _Parser(
         prog="kirsch top",
         description="Watch a running server: requests, latencies, workers, and slow requests while they run.",
         epilog="Keys: q quits. Without ADDRESS or a pid it takes the only supervisor that this user may read.",
