@@ -111,12 +111,13 @@ def _docstring(text: str) -> list[str]:
 def migrating() -> str:
     """The page about other servers with its tables, each between two comments, written anew."""
     from kirsch.config import compat
-    from kirsch.config.compat import gunicorn
+    from kirsch.config.compat import gunicorn, hypercorn
 
     text = MIGRATING.read_text(encoding="utf-8")
     tables = {server: _table("option", compat.grouped(server)) for server in compat.SERVERS}
     tables["gunicorn hooks"] = _table("hook", gunicorn.HOOKS.items())
     tables["gunicorn names"] = _table("name", gunicorn.NAMES.items())
+    tables["hypercorn names"] = _table("name", hypercorn.NAMES.items())
     for name, table in tables.items():
         begin, end = f"<!-- table: {name} -->\n", "<!-- end -->"
         if begin not in text:

@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -46,7 +48,6 @@ NO_HINT = "kirsch --help-all lists those there are"
         ("--find", NO_HINT),
         ("--load", NO_HINT),
         ("--unload", NO_HINT),
-        ("--read-timeout", NO_HINT),
         ("--minimum-rate", NO_HINT),
         ("--xyzzy", NO_HINT),
         ("--ip", NO_HINT),
@@ -65,6 +66,9 @@ NO_HINT = "kirsch --help-all lists those there are"
         ("--timeout-keep-alive", "write --keep-alive"),
         ("--channel-timeout", "write --keep-alive, with --header-timeout, --body-timeout and --write-timeout"),
         ("--asgi-lifespan", "write --lifespan"),
+        ("--read-timeout", "write --header-timeout and --body-timeout, which hold unasked"),
+        ("--quic-bind", "Kirsch speaks HTTP/1.1; a proxy in front may speak HTTP/3 to clients"),
+        ("--static-path-mount", "write --static /static=DIRECTORY, which is both"),
         ("--listen=127.0.0.1:80", "write --bind HOST:PORT"),
         ("--listen=1024", "write --backlog COUNT"),
         ("--listen", "as in uWSGI: write --backlog COUNT; as in waitress: write --bind HOST:PORT"),
@@ -117,8 +121,8 @@ def test_flags_of_gunicorn_simply_work_where_they_mean_the_same() -> None:
     assert read(["-k", "gevent"], {}).driver == "gevent"
 
 
-# Every option of the others, as the --help of gunicorn 27, uWSGI 2.0, mod_wsgi-express 5.0, waitress 3.0, uvicorn 0.54
-# and granian 2.8 list them; names on lines, to be split.
+# Every option of the others, as the --help of gunicorn 27, uWSGI 2.0, mod_wsgi-express 5.0, waitress 3.0, uvicorn 0.54,
+# hypercorn 0.18 and granian 2.8 list them; names on lines, to be split.
 PEERS = json.loads((Path(__file__).parent / "peer_options.json").read_text(encoding="utf-8"))
 
 
@@ -148,6 +152,46 @@ def test_every_option_of_another_server_is_answered_on_the_command_line(server: 
             assert "did you mean" not in line, line
 
 
+# Prints the flags and the variables that a server's own command line knows.
+ASGI_SERVERS = {
+    "uvicorn": "from uvicorn.main import main as command",
+    "granian": "from granian.cli import cli as command",
+    "hypercorn": "import argparse; from hypercorn.__main__ import main; command = None",
+}
+LIST_OPTIONS = """
+flags, variables = [], []
+if command is None:
+    def listed(parser, *_):
+        flags.extend(flag for action in parser._actions for flag in action.option_strings)
+        raise SystemExit
+    argparse.ArgumentParser.parse_args = listed
+    try:
+        main([])
+    except SystemExit:
+        pass
+else:
+    for option in command.params:
+        if option.param_type_name == "option":
+            flags += [*option.opts, *option.secondary_opts]
+            variables += [option.envvar] if isinstance(option.envvar, str) else []
+import json
+print(json.dumps([flags, variables]))
+"""
+
+
+@pytest.mark.parametrize("server", ASGI_SERVERS)
+def test_every_option_of_an_installed_server_is_in_its_table(server: str) -> None:
+    """The release of tests/requirements.txt: where it has a new option, this test names it."""
+    pytest.importorskip(server)
+    program = [sys.executable, "-W", "ignore", "-c", f"{ASGI_SERVERS[server]}\n{LIST_OPTIONS}"]
+    done = subprocess.run(program, capture_output=True, text=True, timeout=60, check=True)
+    flags, variables = json.loads(done.stdout)
+    assert len(flags) > 20
+    assert [flag for flag in flags if flag not in ("--help", "-h") and not compat.equivalent(server, flag)] == []
+    names = [name.removeprefix(f"{server.upper()}_") for name in variables]
+    assert [name for name in names if not compat.equivalent(server, compat.flag_of_variable(server, name))] == []
+
+
 @pytest.mark.parametrize("server", compat.SERVERS)
 def test_an_answer_names_only_flags_that_there_are(server: str) -> None:
     for spelling, text in compat.patterns(server):
@@ -171,6 +215,10 @@ def test_an_answer_names_only_flags_that_there_are(server: str) -> None:
         ("post_fork", "use worker-start; with preload also after-fork"),
         ("processes", "write workers"),
         ("harakiri", "write timeout"),
+        # hypercorn's
+        ("keep_alive_timeout", "write keep-alive"),
+        ("pid_path", "write pid-file"),
+        ("max_app_queue_size", "omit it; while the application receives nothing, nothing is read from the client"),
         ("mounts", None),
         ("xyzzy", "kirsch --help-all lists those there are"),
     ],
@@ -201,6 +249,10 @@ def test_hint_at_a_key(key: str, hint: str | None, tmp_path: object) -> None:
          "on the command line, most are the same, or set KIRSCH_WORKERS and the like")),
         ("UVICORN_PORT", "UVICORN_PORT in the environment is uvicorn's and is not read; write KIRSCH_BIND=HOST:PORT"),
         ("GRANIAN_WORKERS", "GRANIAN_WORKERS in the environment is granian's and is not read; write KIRSCH_WORKERS"),
+        ("GRANIAN_LOG_ACCESS_ENABLED", ("GRANIAN_LOG_ACCESS_ENABLED in the environment is granian's and is not read; "
+         "write KIRSCH_ACCESS_LOGFILE -")),
+        ("FORWARDED_ALLOW_IPS", ("FORWARDED_ALLOW_IPS in the environment is gunicorn's and uvicorn's and is not read; "
+         "write KIRSCH_TRUSTED_PROXIES=ADDRESSES")),
     ],
 )  # fmt: skip
 def test_hint_at_a_variable(name: str, line: str) -> None:

@@ -228,7 +228,7 @@ def _unknown_variables(environ: Mapping[str, str]) -> Iterator[str]:
 
 def _variables_of_others(environ: Mapping[str, str]) -> Iterator[str]:
     """A line for each variable that another server would have read."""
-    for prefix in ("GUNICORN_", "UVICORN_", "GRANIAN_"):
+    for prefix in ("GUNICORN_", "UVICORN_", "GRANIAN_", "FORWARDED_ALLOW_IPS"):
         if any(name.startswith(prefix) for name in environ):
             from kirsch.config import compat
 

@@ -20,6 +20,7 @@ SERVERS = {
     "mod_wsgi-express": "mod_wsgi",
     "waitress": "waitress",
     "uvicorn": "uvicorn",
+    "hypercorn": "hypercorn",
     "granian": "granian",
 }
 """The names of the servers, and of the modules here with their options."""
@@ -116,9 +117,10 @@ def near(flag: str) -> str:
 
 def key_hint(key: str) -> str:
     """The same as :func:`hint` for a key of a settings file, in which flags have no dashes."""
-    from kirsch.config.compat import gunicorn
+    from kirsch.config.compat import gunicorn, hypercorn
 
-    text = gunicorn.NAMES.get(key.replace("-", "_")) or gunicorn.HOOKS.get(key.replace("-", "_"))
+    name = key.replace("-", "_")
+    text = gunicorn.NAMES.get(name) or gunicorn.HOOKS.get(name) or hypercorn.NAMES.get(name)
     text = imperative(text) if text else hint(f"--{key.replace('_', '-')}") or hint(f"--{key}")
     return text if "`" in text else _OUR_FLAG.sub(lambda match: match[0].removeprefix("--"), text)
 
@@ -144,19 +146,32 @@ def variables(environ: Mapping[str, str]) -> Iterator[str]:
             "GUNICORN_CMD_ARGS in the environment is gunicorn's and is not read; "
             "write its flags on the command line, most are the same, or set KIRSCH_WORKERS and the like"
         )
+    if environ.get("FORWARDED_ALLOW_IPS"):
+        yield (
+            "FORWARDED_ALLOW_IPS in the environment is gunicorn's and uvicorn's and is not read; "
+            "write KIRSCH_TRUSTED_PROXIES=ADDRESSES"
+        )
     for server in ("uvicorn", "granian"):
         prefix = f"{server.upper()}_"
         for name in environ:
             if name.startswith(prefix):
-                flag = f"--{name.removeprefix(prefix).lower().replace('_', '-')}"
+                flag = flag_of_variable(server, name.removeprefix(prefix))
                 text = equivalent(server, flag)
                 if text:
                     instead = (
-                        variable_hint(name.removeprefix(prefix))
+                        variable_hint(flag.removeprefix("--"))
                         if text[0] != "="
                         else (f"write KIRSCH_{_settings()[flag].upper()}" if flag in _settings() else "")
                     )
                     yield f"{name} in the environment is {server}'s and is not read{instead and '; '}{instead}"
+
+
+def flag_of_variable(server: str, name: str) -> str:
+    """The flag of ``server`` that its variable ``name``, without its prefix, stands for."""
+    from kirsch.config.compat import granian
+
+    special = granian.VARIABLES.get(name) if server == "granian" else None
+    return special or f"--{name.lower().replace('_', '-')}"
 
 
 def _settings() -> dict[str, str]:

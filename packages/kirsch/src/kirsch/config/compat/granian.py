@@ -1,4 +1,5 @@
-"""granian's options, and what Kirsch has for each. Its environment variables are these with GRANIAN_ in front."""
+"""granian's options, and what Kirsch has for each. Its environment variables are these with GRANIAN_ in front, but for
+a few."""
 
 from kirsch.config.compat import texts
 
@@ -42,7 +43,9 @@ OPTIONS = {
     "--factory --no-factory": "=",
     "--working-dir": "--chdir",
     "--env-files": "--env NAME=VALUE, or a table [env] in kirsch.toml",
-    "--static-path-*": texts.STATIC,
+    "--static-path-route --static-path-mount": "--static /static=DIRECTORY, which is both",
+    "--static-path-dir-to-file": "--static-index FILE",
+    "--static-path-expires": "--static-max-age DURATION; 60 seconds by default, and not a day",
     "--metrics --metrics-address --metrics-port": texts.METRICS,
     "--no-metrics": "omit --metrics-bind",
     "--metrics-scrape-interval": "omit it; numbers are read when they are asked for",
@@ -59,3 +62,12 @@ OPTIONS = {
     "--pid-file": "=",
     "--version": "=",
 }
+
+VARIABLES = {
+    "WEBSOCKETS": "--ws",
+    "LOG_ENABLED": "--log",
+    "LOG_ACCESS_ENABLED": "--access-log",
+    "LOG_ACCESS_FMT": "--access-log-fmt",
+    "METRICS_ENABLED": "--metrics",
+}
+"""Environment variables, without GRANIAN_, that are not named as their flags."""

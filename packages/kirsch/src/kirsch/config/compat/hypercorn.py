@@ -1,0 +1,73 @@
+"""hypercorn's options and the names of its settings file, and what Kirsch has for each. hypercorn reads no environment
+variables."""
+
+from kirsch.config.compat import texts
+
+OPTIONS = {
+    "-b --bind": "=",
+    "--insecure-bind": "--bind HOST:PORT; Kirsch does not speak TLS, so every address is without it",
+    "--quic-bind": "Kirsch speaks HTTP/1.1; a proxy in front may speak HTTP/3 to clients",
+    "--backlog": "=; 2048 by default, not 100",
+    "-w --workers": "=",
+    "-k --worker-class": "=, for asyncio, which may be omitted; uvloop and trio are not there",
+    "--max-requests": "=",
+    "--max-requests-jitter": "=",
+    "--keep-alive": "=; 75 seconds by default, not 5",
+    "--read-timeout": "--header-timeout and --body-timeout, which hold unasked",
+    "--graceful-timeout": "=; 30 seconds by default, not 3",
+    "--websocket-ping-interval": texts.WEBSOCKETS,
+    "--reload": "=",
+    "-c --config": "=, in TOML: kirsch.toml. The names of settings are those of the flags",
+    "--root-path": texts.PREFIX,
+    "--server-name": "use a middleware that looks at the host, such as Starlette's TrustedHostMiddleware, or the proxy "
+    "in front",
+    "--access-log --access-logfile": "--access-logfile FILE",
+    "--access-logformat": "=, with gunicorn's atoms; json is a format too",
+    "--error-log": "--error-logfile FILE",
+    "--error-logfile --log-file": "=",
+    "--log-level": "=",
+    "--log-config": "=, without json: or toml: in front, which the name's ending says",
+    "--debug": "--log-level debug, and the variable PYTHONASYNCIODEBUG=1 for asyncio's own checks",
+    "--statsd-host --statsd-prefix": texts.STATSD,
+    "-p --pid": "=",
+    "-D --daemon": texts.DAEMON,
+    "-u --user": "=",
+    "-g --group": "=",
+    "-m --umask": "=, in octal digits",
+    "--certfile --keyfile --keyfile-password --ca-certs --ciphers --cert-reqs --verify-mode": texts.TLS,
+}
+
+NAMES = {
+    "access_log_format": "--access-logformat",
+    "accesslog": "--access-logfile",
+    "errorlog": "--error-logfile",
+    "loglevel": "--log-level",
+    "logconfig": texts.LOG_CONFIG,
+    "logconfig_dict": "write a table [logging]",
+    "logger_class": "--access-logger, and handlers of logging for the loggers kirsch and kirsch.access",
+    "application_path": 'write app = "module:app"',
+    "keep_alive_timeout": "--keep-alive",
+    "keep_alive_max_requests": "omit it; a connection may have any number of requests",
+    "max_app_queue_size": "omit it; while the application receives nothing, nothing is read from the client",
+    "pid_path": "--pid-file",
+    "use_reloader": "--reload",
+    "server_names": "use a middleware that looks at the host, such as Starlette's TrustedHostMiddleware, or the proxy "
+    "in front",
+    "shutdown_timeout": "--graceful-timeout, which is the lifespan's shutdown too",
+    "startup_timeout": "=",
+    "include_server_header": "--server-header TEXT; empty omits it",
+    "include_date_header": "omit it; RFC 9110 asks a server with a clock for a Date",
+    "dogstatsd_tags": texts.STATSD,
+    "h11_max_incomplete_size": "--limit-request-head",
+    "h11_pass_raw_headers": "omit it; the names of header fields are in lower case, as ASGI asks",
+    "h2_max_concurrent_streams": texts.HTTP2,
+    "h2_max_header_list_size": texts.HTTP2,
+    "h2_max_inbound_frame_size": texts.HTTP2,
+    "alpn_protocols": texts.TLS,
+    "alt_svc_headers": "use a middleware that adds the field, or the proxy in front",
+    "ssl_handshake_timeout": texts.TLS,
+    "verify_flags": texts.TLS,
+    "websocket_max_message_size": texts.WEBSOCKETS,
+    "wsgi_max_body_size": "--limit-request-body",
+}
+"""Names that settings have in its file, beside those of the flags with underscores."""
