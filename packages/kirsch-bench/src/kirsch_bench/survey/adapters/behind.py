@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING
 from kirsch_bench.survey.adapters.base import RUNTIME, Adapter, Program
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from kirsch_bench.survey.adapters.base import Launch
 
 APACHE = Program(("apache2", "httpd"), "apache2")
@@ -138,40 +140,51 @@ http {{
     return [found(NGINX), "-p", launch.directory, "-c", path, "-e", "stderr", "-g", "daemon off;", *launch.extra]
 
 
-def _apache(launch: Launch) -> list[str]:
-    root = _write_page(launch)
+def apache(launch: Launch, modules: Sequence[str], serving: str, log_level: str = "error") -> list[str]:
+    """Run Apache in the foreground with those of ``modules`` that exist; ``serving`` says what it serves."""
     user, group = serving_user()
-    folder = next((each for each in MODULES if os.path.isdir(each)), MODULES[0])
-    modules = "\n".join(
+    folder = module_folder()
+    loads = "\n".join(
         f"LoadModule {name}_module {folder}/mod_{name}.so"
-        for name in ("mpm_event", "authz_core", "dir", "mime")
+        for name in modules
         if os.path.exists(f"{folder}/mod_{name}.so")
     )
     configuration = f"""\
 ServerRoot {launch.directory}
 ServerName {launch.host}
-{modules}
+{loads}
 Listen {launch.address}
 ListenBacklog 2048
 PidFile {launch.directory}/apache.pid
 DefaultRuntimeDir {launch.directory}
 Mutex file:{launch.directory}
 ErrorLog /dev/stderr
-LogLevel error
-TypesConfig /dev/null
+LogLevel {log_level}
 {f"User {user}" if user else ""}
 {f"Group {group}" if group else ""}
 KeepAlive On
 MaxKeepAliveRequests 0
+{serving}
+"""
+    return [found(APACHE), "-D", "FOREGROUND", "-f", launch.write("apache.conf", configuration)]
+
+
+def module_folder() -> str:
+    """Return the folder of Apache's modules, or where it is most often."""
+    return next((each for each in MODULES if os.path.isdir(each)), MODULES[0])
+
+
+def _apache_with_file(launch: Launch) -> list[str]:
+    root = _write_page(launch)
+    serving = f"""\
+TypesConfig /dev/null
 DocumentRoot {root}
 DirectoryIndex index.html
 <Directory {root}>
     Require all granted
     ForceType text/plain
-</Directory>
-"""
-    path = launch.write("apache.conf", configuration)
-    return [found(APACHE), "-D", "FOREGROUND", "-f", path, *launch.extra]
+</Directory>"""
+    return [*apache(launch, ["mpm_event", "authz_core", "dir", "mime"], serving), *launch.extra]
 
 
 def found(program: Program) -> str:
@@ -215,7 +228,7 @@ ADAPTERS = (
     Adapter(
         "apache-static",
         "Apache with a file: no Python",
-        _apache,
+        _apache_with_file,
         interpreters=frozenset(),
         programs=(APACHE,),
         speaks="own",

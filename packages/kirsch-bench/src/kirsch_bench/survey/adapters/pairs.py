@@ -15,7 +15,17 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from kirsch_bench.survey.adapters.base import RUNTIME, Adapter, Program
-from kirsch_bench.survey.adapters.behind import APACHE, LIGHTTPD, MODULES, NGINX, found, let_in, serving_user
+from kirsch_bench.survey.adapters.behind import (
+    APACHE,
+    LIGHTTPD,
+    MODULES,
+    NGINX,
+    apache,
+    found,
+    let_in,
+    module_folder,
+    serving_user,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -175,16 +185,13 @@ http {{
 
 def _apache(launch: Launch, back: Back | None, path: str) -> list[str]:
     """Prefork; ``back`` None: with PHP inside."""
-    user, group = serving_user()
-    folder = next((each for each in MODULES if os.path.isdir(each)), MODULES[0])
     scheme = {"http": "http", "http-closed": "http", "fastcgi": "fcgi", "uwsgi": "uwsgi", "scgi": "scgi"}
     modules = {"http": "proxy_http", "http-closed": "proxy_http", "fastcgi": "proxy_fcgi"}
     loaded = ["mpm_prefork", "authz_core"]
-    loads = ""
     if back is None:
-        (library,) = glob.glob(f"{folder}/{_PHP_MODULE}")[:1]
-        loads = f"LoadModule php_module {library}\n"
-        serving = f"DocumentRoot {launch.directory}/pages\nAliasMatch ^ {launch.directory}/pages/index.php\n"
+        (library,) = glob.glob(f"{module_folder()}/{_PHP_MODULE}")[:1]
+        serving = f"LoadModule php_module {library}\n"
+        serving += f"DocumentRoot {launch.directory}/pages\nAliasMatch ^ {launch.directory}/pages/index.php\n"
         serving += f"<Directory {launch.directory}/pages>\nRequire all granted\nSetHandler application/x-httpd-php\n"
         serving += "</Directory>\n"
         loaded.append("alias")
@@ -195,32 +202,11 @@ def _apache(launch: Launch, back: Back | None, path: str) -> list[str]:
         serving += f'ProxyPass "/" "unix:{path}|{scheme[back.speaks]}://back/" enablereuse={reuse}\n'
         if not back.is_python:
             serving += f'ProxyFCGISetEnvIf "true" SCRIPT_FILENAME "{launch.directory}/index.php"\n'
-    loads += "".join(f"LoadModule {name}_module {folder}/mod_{name}.so\n" for name in loaded)
     children = launch.children or _CHILDREN
-    text = f"""\
-ServerRoot {launch.directory}
-ServerName {launch.host}
-{loads}
-Listen {launch.address}
-ListenBacklog 2048
-PidFile {launch.directory}/apache.pid
-DefaultRuntimeDir {launch.directory}
-Mutex file:{launch.directory}
-ErrorLog /dev/stderr
-LogLevel crit
-{f"User {user}" if user else ""}
-{f"Group {group}" if group else ""}
-KeepAlive On
-MaxKeepAliveRequests 0
-StartServers {children}
-ServerLimit {children}
-MaxRequestWorkers {children}
-MinSpareServers {children}
-MaxSpareServers {children}
-MaxConnectionsPerChild 0
-{serving}
-"""
-    return [found(APACHE), "-D", "FOREGROUND", "-f", launch.write("apache.conf", text)]
+    for directive in ("StartServers", "ServerLimit", "MaxRequestWorkers", "MinSpareServers", "MaxSpareServers"):
+        serving += f"{directive} {children}\n"
+    serving += "MaxConnectionsPerChild 0"
+    return apache(launch, loaded, serving, log_level="crit")
 
 
 def _lighttpd(launch: Launch, back: Back, path: str) -> list[str]:
