@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from running import Running, Serve
 
 HERE = os.path.dirname(__file__)
+EXTENSIONS = ("early_hint", "pathsend", "trailers", "zerocopysend")
 
 
 def serve_asgi(serve: Serve, *args: str, app: str = "asgi_app:app", **env: str) -> Running:
@@ -84,7 +85,7 @@ def test_scope_has_what_the_specification_says(serve: Serve) -> None:
                 "headers": [["host", "h:1"], ["x-one", "1"], ["x-two", "a b"], ["x-one", "2"], ["x_under", "3"]],
                 "server": [site.host, site.port],
                 "state": {"numbers": [1], "name": "shared"},
-                "extensions": {},
+                "extensions": {f"http.response.{name}": {} for name in EXTENSIONS},
             }
             assert {"raw_path:bytes", "query_string:bytes", "headers:list", "client:tuple", "server:tuple"} <= set(
                 found["types"]
@@ -442,7 +443,10 @@ def test_each_request_has_its_own_context_and_dictionaries(serve: Serve) -> None
             assert numbers == list(range(1, number + 1))
         scope = json.loads(exchange(site.host, site.port, build_request("GET", "/scope")).body)["scope"]
     assert scope["asgi"] == {"version": "3.0", "spec_version": "2.5"}
-    assert (scope["extensions"], sorted(scope["state"])) == ({}, ["name", "numbers"])
+    assert (sorted(scope["extensions"]), sorted(scope["state"])) == (
+        [f"http.response.{name}" for name in EXTENSIONS],
+        ["name", "numbers"],
+    )
 
 
 def test_send_works_from_a_thread_with_a_loop_of_its_own(serve: Serve) -> None:

@@ -23,7 +23,7 @@ pub use any::AnyProtocol;
 pub use http1::Http1;
 
 use std::fmt::Debug;
-use wire::message::{Draft, Fault, Field, Limits, Misuse, PartialRequestLine, RequestHead, Stamp};
+use wire::message::{Draft, Fault, Field, FieldLines, Limits, Misuse, PartialRequestLine, RequestHead, Stamp};
 
 /// Names an exchange on its connection, as the protocol numbers them.
 pub type StreamId = u32;
@@ -203,6 +203,12 @@ pub trait Protocol: Default {
     /// Tells the client that the body of its request is wanted.
     fn tell_to_continue(&mut self, stream: StreamId, out: &mut Vec<u8>);
 
+    /// Writes an interim response 103 with `fields` before the head of a response (RFC 8297), where the client of the
+    /// request can read one.
+    fn write_early_hints(&mut self, stream: StreamId, fields: &FieldLines, request: Self::Request, out: &mut Vec<u8>) {
+        let _ = (stream, fields, request, out);
+    }
+
     /// Writes the head of a response. `length` is the body's, if it is known though the application did not declare it.
     fn begin(
         &mut self,
@@ -299,6 +305,15 @@ pub trait ResponseSender: Debug {
     /// # Errors
     /// [`Misuse::BodyTooShort`]: the peer still waits for the rest.
     fn finish(&mut self, out: &mut Vec<u8>) -> Result<(), Misuse>;
+
+    /// Ends the response with trailers, which are left out where the client takes none.
+    ///
+    /// # Errors
+    /// As [`finish`](Self::finish).
+    fn finish_with(&mut self, trailers: &FieldLines, out: &mut Vec<u8>) -> Result<(), Misuse> {
+        let _ = trailers;
+        self.finish(out)
+    }
 
     /// Bytes that may still be written, where their number is known.
     fn room(&self) -> Option<u64>;

@@ -14,7 +14,7 @@ use crate::statistics::Statistics;
 use crate::transport::Transport;
 use std::fs::File;
 use std::io;
-use wire::message::{Draft, Misuse, Page, Stamp};
+use wire::message::{Draft, FieldLines, Misuse, Page, Stamp};
 
 /// Bytes that one response may produce while the peer keeps up; then others get their turn.
 const SHARE: u64 = 256 << 10;
@@ -84,6 +84,16 @@ impl<A: App> Reply<'_, A> {
         let sender = self.protocol.begin(self.stream, draft, self.request, length, self.stamp, &mut self.out.bytes);
         let pace = if *self.parts_come_fast { Pace::Fast } else { Pace::First };
         *self.in_flight = Some(InFlight::new(sender, pace, start, draft.status()));
+    }
+
+    /// Sends an interim response 103 with `fields`, if the head has not been written.
+    pub fn send_early_hints(&mut self, fields: &FieldLines) {
+        if self.is_begun() {
+            return;
+        }
+        self.recall();
+        self.protocol.write_early_hints(self.stream, fields, self.request, &mut self.out.bytes);
+        self.flush();
     }
 
     /// Whether a body of `length` bytes is the one that `draft` declares, if it declares one.
@@ -195,13 +205,32 @@ impl<A: App> Reply<'_, A> {
     /// # Panics
     /// If the head has not been written.
     pub fn finish(&mut self) -> Result<(), Misuse> {
+        self.end(None)
+    }
+
+    /// Ends the response with trailers, which are left out where the client takes none.
+    ///
+    /// # Errors
+    /// As [`finish`](Self::finish).
+    ///
+    /// # Panics
+    /// As [`finish`](Self::finish).
+    pub fn finish_with(&mut self, trailers: &FieldLines) -> Result<(), Misuse> {
+        self.end(Some(trailers))
+    }
+
+    fn end(&mut self, trailers: Option<&FieldLines>) -> Result<(), Misuse> {
         self.recall();
         let in_flight = self.in_flight.as_mut().expect("the head comes first");
         if in_flight.parts > 0 && *self.ending != Ending::Unpredictable {
             let is_soon = self.now.saturating_sub(in_flight.part_at) <= SOON;
             *self.ending = if is_soon { Ending::BehindPart(in_flight.parts) } else { Ending::Unknown };
         }
-        in_flight.sender.finish(&mut self.out.bytes)?;
+        let out = &mut self.out.bytes;
+        match trailers {
+            None => in_flight.sender.finish(out)?,
+            Some(trailers) => in_flight.sender.finish_with(trailers, out)?,
+        }
         if self.protocol.is_multiplexed() {
             self.backlog().finish();
             self.pump();

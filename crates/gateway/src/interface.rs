@@ -13,7 +13,7 @@
 //!                                                             through the exchange
 //! ```
 
-pub(crate) use crate::host::exchange::{Exchange, ExchangeHost, Received, Sent, StartRefusal};
+pub(crate) use crate::host::exchange::{End, Exchange, ExchangeHost, Part, Received, Sent, StartRefusal};
 pub(crate) use engine::{Awaited, Local, Peer};
 
 use crate::object::{Chunk, Object};

@@ -25,6 +25,7 @@ mod access_log;
 mod asgi;
 mod clock;
 mod config;
+mod descriptor;
 mod gil;
 mod group;
 mod guarded;

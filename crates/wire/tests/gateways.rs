@@ -292,7 +292,12 @@ fn a_head_longer_than_a_record_is_written_in_several() {
     for _ in 0..20 {
         draft.field(b"X-Long", &[b'x'; 8000]).expect("a field");
     }
-    let request = wire::http1::Request { version: wire::message::Version::Http11, is_head: false, keep_alive: true };
+    let request = wire::http1::Request {
+        version: wire::message::Version::Http11,
+        is_head: false,
+        keep_alive: true,
+        takes_trailers: false,
+    };
     let mut out = Vec::new();
     fastcgi::begin(id, &draft, request, Some(3), &mut out);
     let (mut head, mut rest) = (Vec::new(), &out[..]);

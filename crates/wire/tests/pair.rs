@@ -267,7 +267,7 @@ fn write_response(answered: &Answered, asked: &Asked, random: &mut Random, out: 
         }
     }
     let is_head = asked.method == b"HEAD";
-    let request = Request { version: asked.version, is_head, keep_alive: asked.keep_alive };
+    let request = Request { version: asked.version, is_head, keep_alive: asked.keep_alive, takes_trailers: false };
     let mut sender = Sender::begin(&draft, request, known, &Stamp::new("", 784_111_777).unwrap(), out);
     assert_eq!(sender.keeps_alive(), answered.keep_alive);
     for part in parts(random, &answered.body) {

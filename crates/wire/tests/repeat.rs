@@ -26,6 +26,7 @@ const LINES: &[&str] = &[
     "Transfer-Encoding: chunked",
     "Transfer-Encoding: gzip",
     "Expect: 100-continue",
+    "TE: trailers",
     "Expect: else",
     "X-Id: 1",
     "X-Id: 22",
@@ -77,6 +78,7 @@ struct Said {
     framing: BodyLength,
     keep_alive: bool,
     expects_continue: bool,
+    takes_trailers: bool,
     length: usize,
 }
 
@@ -89,6 +91,7 @@ fn said(head: &Head<'_>) -> Said {
         framing: head.request.body,
         keep_alive: head.keep_alive,
         expects_continue: head.expects_continue,
+        takes_trailers: head.takes_trailers,
         length: head.length,
     }
 }

@@ -1,8 +1,8 @@
 //! The written bytes: responses of `Draft`, `Sender` and `refuse`, and requests of the client role.
 
 use wire::http1::client::{self, ClientMisuse, Content};
-use wire::http1::{CONTINUE, Request, Sender, close_after, write_page};
-use wire::message::{Draft, Misuse, Page, Stamp, Version};
+use wire::http1::{CONTINUE, Request, Sender, close_after, write_early_hints, write_page};
+use wire::message::{Draft, FieldLines, Misuse, Page, Stamp, Version};
 
 const DATE: &str = "Date: Sun, 06 Nov 1994 08:49:37 GMT\r\n";
 
@@ -137,7 +137,12 @@ fn responses_are_framed_by_request_and_status() {
         },
     ];
     for (nth, case) in cases.iter().enumerate() {
-        let request = Request { version: case.version, is_head: case.is_head, keep_alive: case.keep_alive };
+        let request = Request {
+            version: case.version,
+            is_head: case.is_head,
+            keep_alive: case.keep_alive,
+            takes_trailers: false,
+        };
         let mut out = Vec::new();
         let draft = draft(case.status, case.fields).expect("a draft");
         let mut sender = Sender::begin(&draft, request, case.known, &stamp(""), &mut out);
@@ -165,7 +170,7 @@ fn responses_are_framed_by_request_and_status() {
 #[test]
 fn bodiless_responses_are_recognised() {
     let is_bodiless = |status, is_head, known| {
-        let request = Request { version: Version::Http11, is_head, keep_alive: true };
+        let request = Request { version: Version::Http11, is_head, keep_alive: true, takes_trailers: false };
         Sender::begin(&draft(status, &[]).unwrap(), request, known, &stamp(""), &mut Vec::new()).is_bodiless()
     };
     for status in ["204 No Content", "205 Reset Content", "304 Not Modified"] {
@@ -214,7 +219,7 @@ fn every_misuse_of_a_draft_is_refused() {
         assert_eq!(draft(status, fields).err(), Some(*misuse), "{status:?} {fields:?}");
         assert!(!misuse.to_string().is_empty());
     }
-    // The misuses of a body are covered by the first test. Here every variant is named, so that a new one is not
+    // The misuses of a body are covered by the first test, that of a trailer by one of its own. Here every variant is named, so that a new one is not
     // forgotten.
     let reached = |misuse| table.iter().any(|(found, ..)| *found == misuse);
     for misuse in [
@@ -227,10 +232,11 @@ fn every_misuse_of_a_draft_is_refused() {
         Misuse::ReasonInvalid,
         Misuse::StatusInformational,
         Misuse::StatusMalformed,
+        Misuse::TrailerForbidden,
         Misuse::ValueInvalid,
     ] {
         match misuse {
-            Misuse::BodyTooLong | Misuse::BodyTooShort => {}
+            Misuse::BodyTooLong | Misuse::BodyTooShort | Misuse::TrailerForbidden => {}
             Misuse::ContentLengthInvalid
             | Misuse::ContentLengthRepeated
             | Misuse::HopByHop
@@ -257,8 +263,79 @@ fn draft_returns_its_fields_and_can_be_started_again() {
 }
 
 #[test]
+fn trailers_follow_the_body_where_the_client_takes_them() {
+    let chunked = "Transfer-Encoding: chunked\r\nTrailer: x-sum, x-time\r\n";
+    // (version, HEAD, TE: trailers, status, Content-Length; head, body)
+    let cases = [
+        (Version::Http11, false, true, "200 OK", None, chunked, "5\r\nhello\r\n0\r\nX-Sum: 1\r\nx-time: \r\n\r\n"),
+        // One framing: the declared length gives way, and is held to.
+        (Version::Http11, false, true, "200 OK", Some("5"), chunked, "5\r\nhello\r\n0\r\nX-Sum: 1\r\nx-time: \r\n\r\n"),
+        (Version::Http11, false, false, "200 OK", None, "Transfer-Encoding: chunked\r\n", "5\r\nhello\r\n0\r\n\r\n"),
+        (Version::Http11, false, false, "200 OK", Some("5"), "Content-Length: 5\r\n", "hello"),
+        (Version::Http10, false, true, "200 OK", Some("5"), "Content-Length: 5\r\n", "hello"),
+        (Version::Http11, true, true, "200 OK", None, "", ""),
+        (Version::Http11, false, true, "204 No Content", None, "", ""),
+        (Version::Http11, false, true, "205 Reset Content", None, "Content-Length: 0\r\n", ""),
+    ];
+    let mut trailers = FieldLines::default();
+    trailers.trailer(b"X-Sum", b"1").unwrap();
+    trailers.trailer(b"x-time", b"").unwrap();
+    for (version, is_head, takes_trailers, status, length, head, body) in cases {
+        let request = Request { version, is_head, keep_alive: true, takes_trailers };
+        let mut draft = Draft::default();
+        draft.start(status.as_bytes()).unwrap();
+        draft.expect_trailers();
+        draft.field(b"Trailer", b"x-sum").unwrap();
+        if let Some(length) = length {
+            draft.field(b"Content-Length", length.as_bytes()).unwrap();
+        }
+        draft.field(b"trailer", b"x-time").unwrap();
+        let mut out = Vec::new();
+        let mut sender = Sender::begin(&draft, request, None, &stamp(""), &mut out);
+        let admitted = sender.open(5, &mut out).0;
+        out.extend_from_slice(&b"hello"[..usize::try_from(admitted).unwrap()]);
+        sender.close(admitted, &mut out);
+        sender.finish_with(&trailers, &mut out).unwrap();
+        let connection = if version == Version::Http10 { "Connection: keep-alive\r\n" } else { "" };
+        let expected = format!("HTTP/1.1 {status}\r\n{head}{DATE}{connection}\r\n{body}");
+        assert_eq!(String::from_utf8(out).unwrap(), expected);
+        assert!(sender.is_whole() && sender.keeps_alive());
+    }
+}
+
+#[test]
+fn body_before_trailers_is_held_to_its_declared_length() {
+    let request = Request { version: Version::Http11, is_head: false, keep_alive: true, takes_trailers: true };
+    let mut draft = Draft::default();
+    draft.start(b"200 OK").unwrap();
+    draft.expect_trailers();
+    draft.field(b"Content-Length", b"5").unwrap();
+    let mut sender = Sender::begin(&draft, request, None, &stamp(""), &mut Vec::new());
+    assert_eq!(sender.open(4, &mut Vec::new()), (4, Ok(())));
+    assert_eq!(sender.finish_with(&FieldLines::default(), &mut Vec::new()), Err(Misuse::BodyTooShort));
+    assert!(!sender.is_whole());
+    assert_eq!(sender.open(2, &mut Vec::new()), (0, Err(Misuse::BodyTooLong)));
+}
+
+#[test]
+fn trailers_and_early_hints_are_checked_like_heads() {
+    let mut lines = FieldLines::default();
+    for name in ["Content-Length", "transfer-encoding", "Host", "set-cookie", "content-type", "Trailer", "te"] {
+        assert_eq!(lines.trailer(name.as_bytes(), b"1"), Err(Misuse::TrailerForbidden), "{name}");
+    }
+    assert_eq!(lines.trailer(b"a b", b"1"), Err(Misuse::NameInvalid));
+    assert_eq!(lines.trailer(b"a", b"1\r\nb: 2"), Err(Misuse::ValueInvalid));
+    assert_eq!(lines.field(b"link", b"1\nb"), Err(Misuse::ValueInvalid));
+    assert!(lines.is_empty());
+    lines.field(b"link", b"</a.css>; rel=preload").unwrap();
+    let mut out = Vec::new();
+    write_early_hints(&lines, &mut out);
+    assert_eq!(out, b"HTTP/1.1 103 Early Hints\r\nlink: </a.css>; rel=preload\r\n\r\n");
+}
+
+#[test]
 fn fields_of_the_application_replace_the_stamp() {
-    let request = Request { version: Version::Http11, is_head: false, keep_alive: true };
+    let request = Request { version: Version::Http11, is_head: false, keep_alive: true, takes_trailers: false };
     let write = |fields: &[(&str, &str)], stamp: &Stamp| {
         let mut out = Vec::new();
         Sender::begin(&draft("200 OK", fields).unwrap(), request, Some(0), stamp, &mut out);

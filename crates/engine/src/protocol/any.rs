@@ -9,7 +9,7 @@ use super::gateway::{self, Gateway};
 use super::{Event, Http1, Protocol, ProtocolKind, Reset, StreamId};
 use wire::cgi::Framing;
 use wire::http1::{Request, Sender};
-use wire::message::{Draft, Fault, Field, Limits, Misuse, PartialRequestLine, Stamp};
+use wire::message::{Draft, Fault, Field, FieldLines, Limits, Misuse, PartialRequestLine, Stamp};
 
 /// See the module.
 #[derive(Debug)]
@@ -147,6 +147,12 @@ impl Protocol for AnyProtocol {
         // A web server tells its clients itself.
         if let Any::Http(http) = &mut self.0 {
             http.tell_to_continue(stream, out);
+        }
+    }
+
+    fn write_early_hints(&mut self, stream: StreamId, fields: &FieldLines, request: Request, out: &mut Vec<u8>) {
+        if let Any::Http(http) = &mut self.0 {
+            http.write_early_hints(stream, fields, request, out);
         }
     }
 

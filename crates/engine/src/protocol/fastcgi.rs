@@ -176,5 +176,5 @@ impl FastCgi {
 
 /// What the response to a request depends on of which nothing is known.
 pub(super) fn request() -> Request {
-    Request { version: Version::Http11, is_head: false, keep_alive: true }
+    Request { version: Version::Http11, is_head: false, keep_alive: true, takes_trailers: false }
 }

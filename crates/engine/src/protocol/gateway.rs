@@ -54,5 +54,5 @@ impl Gateway {
 
 /// What the response to a request depends on of which nothing is known.
 pub(super) fn request() -> Request {
-    Request { version: Version::Http11, is_head: false, keep_alive: false }
+    Request { version: Version::Http11, is_head: false, keep_alive: false, takes_trailers: false }
 }

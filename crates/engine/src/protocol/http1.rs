@@ -2,7 +2,7 @@
 
 use super::{Event, Protocol, ResponseSender, StreamId};
 use wire::http1::{self, BodyStep, CONTINUE, Receiver, Request, Sender};
-use wire::message::{Draft, Fault, Field, Limits, Misuse, PartialRequestLine, Stamp};
+use wire::message::{Draft, Fault, Field, FieldLines, Limits, Misuse, PartialRequestLine, Stamp, Version};
 
 /// The only exchange.
 const STREAM: StreamId = 0;
@@ -33,7 +33,12 @@ impl Protocol for Http1 {
         let Some(head) = self.receiver.head(input, fields, limits)? else { return Ok((0, Event::More)) };
         self.in_body = !head.request.body.is_empty();
         let is_head = head.request.method == b"HEAD";
-        let request = Request { version: head.request.version, is_head, keep_alive: head.keep_alive };
+        let request = Request {
+            version: head.request.version,
+            is_head,
+            keep_alive: head.keep_alive,
+            takes_trailers: head.takes_trailers,
+        };
         let (head, length, expects_continue) = (head.request, head.length, head.expects_continue);
         Ok((length, Event::Head { stream: STREAM, head, request, expects_continue }))
     }
@@ -74,6 +79,12 @@ impl Protocol for Http1 {
 
     fn tell_to_continue(&mut self, _stream: StreamId, out: &mut Vec<u8>) {
         out.extend_from_slice(CONTINUE);
+    }
+
+    fn write_early_hints(&mut self, _: StreamId, fields: &FieldLines, request: Request, out: &mut Vec<u8>) {
+        if request.version == Version::Http11 {
+            http1::write_early_hints(fields, out);
+        }
     }
 
     #[inline]
@@ -133,6 +144,10 @@ impl ResponseSender for Sender {
     #[inline]
     fn finish(&mut self, out: &mut Vec<u8>) -> Result<(), Misuse> {
         Sender::finish(self, out)
+    }
+
+    fn finish_with(&mut self, trailers: &FieldLines, out: &mut Vec<u8>) -> Result<(), Misuse> {
+        Sender::finish_with(self, trailers, out)
     }
 
     fn room(&self) -> Option<u64> {

@@ -6,6 +6,7 @@ use crate::interface::{Awaited, Exchange};
 use crate::object::Object;
 use pyo3::prelude::*;
 use std::sync::Arc;
+use wire::message::FieldLines;
 
 /// See the module. Python has it as an opaque object, through which its coroutines wait.
 #[pyclass(frozen, module = "kirsch._native")]
@@ -20,6 +21,8 @@ struct CallState {
     body: Body,
     /// The `bytes` object of a body that came as a whole.
     whole: Option<Object>,
+    /// Trailers that have been sent so far; `None` if the application has announced none.
+    trailers: Option<FieldLines>,
     /// The application has not given up its thread for the first time.
     is_first_step: bool,
     /// Futures of those that wait for a message, and of those that wait until the client has taken output.
@@ -32,8 +35,12 @@ struct CallState {
 pub(super) enum Response {
     /// `http.response.start` is expected.
     Unstarted,
-    /// `http.response.body` is expected.
+    /// The body is expected.
     Started,
+    /// A part of the body has been sent, and another one is expected.
+    InBody,
+    /// The body is over, and `http.response.trailers` is expected.
+    Trailing,
     /// Nothing more is expected.
     Finished,
 }
@@ -58,6 +65,7 @@ impl HttpCall {
             response: Response::Unstarted,
             body: Body::Empty,
             whole: None,
+            trailers: None,
             is_first_step: true,
             receivers: Vec::new(),
             senders: Vec::new(),
@@ -110,6 +118,20 @@ impl HttpCall {
 
     pub(super) fn set_response(&self, py: Python<'_>, response: Response) {
         self.state.with(py, |state| state.response = response);
+    }
+
+    /// The body and the trailers of the response have a message each.
+    pub(super) fn expect_trailers(&self, py: Python<'_>) {
+        self.state.with(py, |state| state.trailers = Some(FieldLines::default()));
+    }
+
+    pub(super) fn expects_trailers(&self, py: Python<'_>) -> bool {
+        self.state.with(py, |state| state.trailers.is_some())
+    }
+
+    /// Adds to the trailers of the response: `add` says what, and whether it is right.
+    pub(super) fn add_trailers<R>(&self, py: Python<'_>, add: impl FnOnce(&mut FieldLines) -> R) -> R {
+        self.state.with(py, |state| add(state.trailers.get_or_insert_default()))
     }
 
     pub(super) fn body(&self, py: Python<'_>) -> Body {

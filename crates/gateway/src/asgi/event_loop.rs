@@ -12,6 +12,8 @@ pub(crate) struct Shared {
     event_loop: OnceLock<EventLoop>,
     /// Calls that may have given their response a head since the loop waited last, in a step that the loop has run.
     held_heads: Guarded<Vec<Py<PyAny>>>,
+    /// What parts of request bodies are read into.
+    buffer: Guarded<Vec<u8>>,
 }
 
 /// The loop that hosts the engine, and what Python lends to calls of the application.
@@ -72,7 +74,7 @@ impl EventLoop {
 
 impl Default for Shared {
     fn default() -> Self {
-        Self { event_loop: OnceLock::new(), held_heads: Guarded::new(Vec::new()) }
+        Self { event_loop: OnceLock::new(), held_heads: Guarded::new(Vec::new()), buffer: Guarded::new(Vec::new()) }
     }
 }
 
@@ -83,6 +85,14 @@ impl Shared {
     /// `RuntimeError` if there is one.
     pub(crate) fn attach(&self, event_loop: EventLoop) -> PyResult<()> {
         self.event_loop.set(event_loop).map_err(|_| PyRuntimeError::new_err("a loop hosts the engine already"))
+    }
+
+    pub(super) fn take_buffer(&self, py: Python<'_>) -> Vec<u8> {
+        self.buffer.with(py, std::mem::take)
+    }
+
+    pub(super) fn return_buffer(&self, py: Python<'_>, buffer: Vec<u8>) {
+        self.buffer.with(py, |kept| *kept = buffer);
     }
 
     /// Has the head of a response sent before the loop waits.

@@ -14,6 +14,7 @@
 mod awaitable;
 mod call;
 mod event_loop;
+mod file;
 mod receive;
 mod scope;
 mod send;

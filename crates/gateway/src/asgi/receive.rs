@@ -113,20 +113,28 @@ impl HttpCall {
     }
 
     fn take_part(&self, py: Python<'_>) -> PyResult<Option<Py<PyAny>>> {
-        let mut buffer = vec![0; PART];
-        match self.exchange().receive(py, &mut buffer)? {
-            Received::Bytes(count) => {
+        // Kept between parts, because making it clears it. One that another thread uses now is not here.
+        let mut buffer = self.shared.take_buffer(py);
+        buffer.resize(PART, 0);
+        let received = self.exchange().receive(py, &mut buffer);
+        let bytes = match &received {
+            Ok(Received::Bytes(count)) => PyBytes::new(py, &buffer[..*count]),
+            _ => PyBytes::new(py, b""),
+        };
+        self.shared.return_buffer(py, buffer);
+        match received? {
+            Received::Bytes(_) => {
                 // That the rest will not come is told in the next message.
                 let is_last = matches!(self.exchange().receive(py, &mut [])?, Received::End);
                 if is_last {
                     self.set_body(py, Body::Ended);
                 }
-                part(&PyBytes::new(py, &buffer[..count]), !is_last).map(Some)
+                part(&bytes, !is_last).map(Some)
             }
             Received::Pending => Ok(None),
             Received::End => {
                 self.set_body(py, Body::Ended);
-                part(&PyBytes::new(py, b""), false).map(Some)
+                part(&bytes, false).map(Some)
             }
             Received::Left | Received::Broken => {
                 self.set_body(py, Body::Broken);

@@ -52,7 +52,7 @@ impl Scopes {
         let scope = scope.bind(py);
         let scope = scope.cast::<PyDict>()?;
         scope.set_item(intern!(py, "asgi"), versions(py)?)?;
-        scope.set_item(intern!(py, "extensions"), PyDict::new(py))?;
+        scope.set_item(intern!(py, "extensions"), extensions(py, head.version)?)?;
         let method = std::str::from_utf8(head.method).unwrap_or_default();
         scope.set_item(intern!(py, "method"), PyString::new(py, method))?;
         if head.version == Version::Http10 {
@@ -182,6 +182,21 @@ fn versions(py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {
     versions.set_item(intern!(py, "version"), intern!(py, "3.0"))?;
     versions.set_item(intern!(py, "spec_version"), intern!(py, "2.5"))?;
     Ok(versions)
+}
+
+/// The extensions that this server has, for a request of this version: a client of HTTP/1.0 knows no interim responses
+/// (RFC 9110 section 15.2) and no chunks, behind which trailers are.
+fn extensions(py: Python<'_>, version: Version) -> PyResult<Bound<'_, PyDict>> {
+    let extensions = PyDict::new(py);
+    // They have nothing to say, and so one dictionary of this request does for all.
+    let empty = PyDict::new(py);
+    extensions.set_item(intern!(py, "http.response.pathsend"), &empty)?;
+    extensions.set_item(intern!(py, "http.response.zerocopysend"), &empty)?;
+    if version == Version::Http11 {
+        extensions.set_item(intern!(py, "http.response.early_hint"), &empty)?;
+        extensions.set_item(intern!(py, "http.response.trailers"), &empty)?;
+    }
+    Ok(extensions)
 }
 
 fn base(py: Python<'_>, local: &Local, path: Option<&PathBuf>) -> PyResult<Object> {

@@ -2,13 +2,14 @@
 
 use super::awaitable::Awaitable;
 use super::call::{HttpCall, Response};
-use crate::interface::{Sent, StartRefusal};
+use super::file;
+use crate::interface::{End, Part, Sent, StartRefusal};
 use crate::object::{Chunk, Object};
-use pyo3::exceptions::{PyRuntimeError, PyStopIteration, PyTypeError, PyValueError};
+use pyo3::exceptions::{PyOverflowError, PyRuntimeError, PyStopIteration, PyTypeError, PyValueError};
 use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::{PyByteArray, PyBytes, PyDict, PyList, PyMemoryView, PyString, PyTuple};
-use wire::message::{Draft, Misuse};
+use pyo3::types::{PyBool, PyByteArray, PyBytes, PyDict, PyList, PyMemoryView, PyString, PyTuple};
+use wire::message::{Draft, FieldLines, Misuse};
 
 /// `send`
 #[pyclass(frozen, module = "kirsch._native")]
@@ -102,23 +103,74 @@ fn send(py: Python<'_>, call: &Py<HttpCall>, message: &Bound<'_, PyAny>) -> PyRe
         return Err(wrong_type(&kind, "the type of a message must be a str such as 'http.response.start'"));
     };
     let kind = kind.to_string_lossy();
-    match (&*kind, call.get().response(py)) {
+    let this = call.get();
+    let response = this.response(py);
+    match (&*kind, response) {
         ("http.response.start", Response::Unstarted) => start(py, call, message).map(|()| false),
-        ("http.response.body", Response::Started) => body(py, call.get(), message),
-        ("http.response.body", Response::Unstarted) => Err(PyRuntimeError::new_err(
-            "http.response.body was sent before http.response.start: send the status and the headers first",
-        )),
-        ("http.response.start", Response::Started) => Err(PyRuntimeError::new_err(
-            "http.response.start was sent twice: a response has one status; send http.response.body",
-        )),
-        ("http.response.start" | "http.response.body", Response::Finished) => Err(PyRuntimeError::new_err(format!(
-            "{kind} was sent after the response was complete: send more_body=True in each http.response.body but the last"
-        ))),
-        _ => Err(PyRuntimeError::new_err(format!(
-            "{} cannot be sent here: this is an http scope, which takes http.response.start and http.response.body",
-            kind.chars().take(80).collect::<String>()
-        ))),
+        ("http.response.body", Response::Started | Response::InBody) => body(py, this, message),
+        ("http.response.pathsend", Response::Started) => {
+            let file = file::of_path(py, message)?;
+            send_part(py, this, Some(file), false)
+        }
+        ("http.response.zerocopysend", Response::Started | Response::InBody) => {
+            let has_more = is_true(message, "more_body")?;
+            let file = file::of_descriptor(py, message)?;
+            send_part(py, this, Some(file), has_more)
+        }
+        ("http.response.trailers", Response::Trailing) => trailers(py, this, message).map(|()| false),
+        // The specification has them behind the start. Before it they are of more use: the status is not known yet.
+        ("http.response.early_hint", Response::Unstarted | Response::Started | Response::InBody) => {
+            early_hint(py, this, message).map(|()| false)
+        }
+        _ => Err(misplaced(&kind, response, this.expects_trailers(py))),
     }
+}
+
+/// The exception for a message that cannot be sent now.
+fn misplaced(kind: &str, response: Response, expects_trailers: bool) -> PyErr {
+    const KINDS: [&str; 6] = [
+        "http.response.start",
+        "http.response.body",
+        "http.response.trailers",
+        "http.response.pathsend",
+        "http.response.zerocopysend",
+        "http.response.early_hint",
+    ];
+    if !KINDS.contains(&kind) {
+        return PyRuntimeError::new_err(format!(
+            "{} cannot be sent here: this is an http scope, which takes {}",
+            kind.chars().take(80).collect::<String>(),
+            KINDS.join(", ")
+        ));
+    }
+    PyRuntimeError::new_err(match (kind, response) {
+        (_, Response::Unstarted) => {
+            format!("{kind} was sent before http.response.start: send the status and the headers first")
+        }
+        ("http.response.trailers", _) if !expects_trailers => {
+            format!("{kind} was not announced: send 'trailers': True in http.response.start")
+        }
+        (_, Response::Finished) => format!(
+            "{kind} was sent after the response was complete: send more_body=True in each http.response.body but the last"
+        ),
+        (_, Response::Trailing) => format!(
+            "{kind} was sent after the body was complete: send http.response.trailers, as http.response.start has announced"
+        ),
+        ("http.response.trailers", _) => {
+            format!("{kind} was sent before the body was complete: send more_body=False first")
+        }
+        ("http.response.pathsend", _) => {
+            format!(
+                "{kind} was sent after a part of the body: the file is the whole body; send http.response.zerocopysend"
+            )
+        }
+        _ => format!("{kind} was sent twice: a response has one status; send http.response.body"),
+    })
+}
+
+/// Whether an item of a message is there and true.
+fn is_true(message: &Bound<'_, PyDict>, name: &str) -> PyResult<bool> {
+    message.get_item(PyString::intern(message.py(), name))?.map_or(Ok(false), |value| value.is_truthy())
 }
 
 fn start(py: Python<'_>, call: &Py<HttpCall>, message: &Bound<'_, PyDict>) -> PyResult<()> {
@@ -126,14 +178,18 @@ fn start(py: Python<'_>, call: &Py<HttpCall>, message: &Bound<'_, PyDict>) -> Py
     let exchange = this.exchange();
     // Filled outside of the exchange: reading headers may run code of the application's.
     let mut draft = Draft::default();
-    fill(py, &mut draft, message)?;
+    let has_trailers = is_true(message, "trailers")?;
+    fill(py, &mut draft, message, has_trailers)?;
     let stored = exchange.take_draft(py, false).and_then(|_| exchange.store_draft(py, false, draft, || ()));
     match stored {
         Ok(()) => {}
         Err(StartRefusal::Over) => return Err(disconnected(py, this)),
         Err(StartRefusal::Begun | StartRefusal::Again) => {
-            return Err(PyRuntimeError::new_err("http.response.start was sent twice: a response has one status"));
+            return Err(misplaced("http.response.start", Response::Started, false));
         }
+    }
+    if has_trailers {
+        this.expect_trailers(py);
     }
     this.set_response(py, Response::Started);
     // The head leaves with the first part of the body, or when the application gives up its thread.
@@ -148,33 +204,95 @@ fn start(py: Python<'_>, call: &Py<HttpCall>, message: &Bound<'_, PyDict>) -> Py
     Ok(())
 }
 
-fn fill(py: Python<'_>, draft: &mut Draft, message: &Bound<'_, PyDict>) -> PyResult<()> {
+fn fill(py: Python<'_>, draft: &mut Draft, message: &Bound<'_, PyDict>, has_trailers: bool) -> PyResult<()> {
     let Some(status) = message.get_item(intern!(py, "status"))? else {
         return Err(PyValueError::new_err("http.response.start has no 'status', such as 200"));
     };
-    let code = status.extract::<i64>().map_err(|_| wrong_type(&status, "the status must be an int such as 200"))?;
-    let started = u16::try_from(code).map_or(Err(Misuse::StatusMalformed), |code| draft.start_code(code));
+    let code = match status.extract::<i64>() {
+        Ok(code) if !status.is_instance_of::<PyBool>() => u16::try_from(code).unwrap_or(u16::MAX),
+        Err(error) if error.is_instance_of::<PyOverflowError>(py) => u16::MAX,
+        _ => return Err(wrong_type(&status, "the status must be an int such as 200")),
+    };
+    let started = draft.start_code(code);
     started.map_err(|misuse| match misuse {
-        Misuse::StatusInformational => {
-            PyValueError::new_err(format!("the status is {code}: a final status is expected, from 200 on"))
-        }
-        _ => PyValueError::new_err(format!("the status is {code}: it must be from 200 to 999")),
+        Misuse::StatusInformational => PyValueError::new_err(format!(
+            "the status is {}: a final status is expected, from 200 on; hints are sent with http.response.early_hint",
+            shown(&status)
+        )),
+        _ => PyValueError::new_err(format!("the status is {}: it must be from 200 to 999", shown(&status))),
     })?;
+    if has_trailers {
+        draft.expect_trailers();
+    }
     let Some(headers) = message.get_item(intern!(py, "headers"))? else { return Ok(()) };
-    for header in headers.try_iter().map_err(|_| wrong_type(&headers, HEADERS))? {
+    each_header(&headers, |name, value| {
+        if name.eq_ignore_ascii_case(b"transfer-encoding") {
+            // "The server must ignore it" (ASGI, HTTP, Response Start).
+            return Ok(());
+        }
+        draft.field(name, value)
+    })
+}
+
+/// Calls `add` with the name and the value of each header.
+fn each_header(headers: &Bound<'_, PyAny>, mut add: impl FnMut(&[u8], &[u8]) -> Result<(), Misuse>) -> PyResult<()> {
+    for header in headers.try_iter().map_err(|_| wrong_type(headers, HEADERS))? {
         let header = header?;
         let (name, value) = pair(&header)?;
         let (name, value) =
             (bytes(&name, "a header name", "b'content-type'")?, bytes(&value, "a header value", "b'text/html'")?);
-        let (name, value) = (name.as_bytes(), value.as_bytes());
-        if name.eq_ignore_ascii_case(b"transfer-encoding") {
-            // "The server must ignore it" (ASGI, HTTP, Response Start).
-            continue;
-        }
-        draft.field(name, value).map_err(|misuse| refused(&header, misuse))?;
+        add(name.as_bytes(), value.as_bytes()).map_err(|misuse| refused(&header, misuse))?;
     }
     Ok(())
 }
+
+/// Adds trailers, and with the last ones ends the response.
+fn trailers(py: Python<'_>, call: &HttpCall, message: &Bound<'_, PyDict>) -> PyResult<()> {
+    let mut fields = FieldLines::default();
+    if let Some(headers) = message.get_item(intern!(py, "headers"))? {
+        each_header(&headers, |name, value| fields.trailer(name, value))?;
+    }
+    let has_more = is_true(message, "more_trailers")?;
+    let fields = call.add_trailers(py, |trailers| {
+        trailers.extend(&fields);
+        if has_more { None } else { Some(std::mem::take(trailers)) }
+    });
+    let Some(fields) = fields else { return Ok(()) };
+    match call.exchange().send(py, None, End::Trailers(&fields))? {
+        Sent::Done | Sent::Full => {
+            call.set_response(py, Response::Finished);
+            Ok(())
+        }
+        Sent::Gone | Sent::Over => Err(disconnected(py, call)),
+    }
+}
+
+fn early_hint(py: Python<'_>, call: &HttpCall, message: &Bound<'_, PyDict>) -> PyResult<()> {
+    let Some(links) = message.get_item(intern!(py, "links"))? else {
+        return Err(PyValueError::new_err(
+            "http.response.early_hint has no 'links', such as [b'</a.css>; rel=preload']",
+        ));
+    };
+    if links.is_instance_of::<PyBytes>() || links.is_instance_of::<PyString>() {
+        return Err(wrong_type(&links, LINKS));
+    }
+    let mut fields = FieldLines::default();
+    for link in links.try_iter().map_err(|_| wrong_type(&links, LINKS))? {
+        let link = link?;
+        let value = bytes(&link, "a link", "b'</a.css>; rel=preload; as=style'")?;
+        fields.field(b"Link", value.as_bytes()).map_err(|misuse| refused(&link, misuse))?;
+    }
+    if fields.is_empty() {
+        return Ok(());
+    }
+    match call.exchange().send_early_hints(py, &fields)? {
+        Sent::Done | Sent::Full => Ok(()),
+        Sent::Gone | Sent::Over => Err(disconnected(py, call)),
+    }
+}
+
+const LINKS: &str =
+    "the links of http.response.early_hint must be an iterable of bytes such as [b'</a.css>; rel=preload; as=style']";
 
 const HEADERS: &str = "the headers must be an iterable of (name, value) pairs of bytes";
 
@@ -210,13 +328,13 @@ fn refused(header: &Bound<'_, PyAny>, misuse: Misuse) -> PyErr {
     }
 }
 
-fn wrong_type(object: &Bound<'_, PyAny>, rule: &str) -> PyErr {
+pub(super) fn wrong_type(object: &Bound<'_, PyAny>, rule: &str) -> PyErr {
     let kind = object.get_type();
     let kind = kind.name().map_or_else(|_| "object".to_owned(), |name| name.to_string());
     PyTypeError::new_err(format!("{rule}, not {kind}: {}", shown(object)))
 }
 
-fn shown(object: &Bound<'_, PyAny>) -> String {
+pub(super) fn shown(object: &Bound<'_, PyAny>) -> String {
     object.repr().map_or_else(|_| String::new(), |shown| shown.to_string_lossy().chars().take(80).collect())
 }
 
@@ -230,11 +348,23 @@ fn body(py: Python<'_>, call: &HttpCall, message: &Bound<'_, PyDict>) -> PyResul
         Some(has_more) => has_more.is_truthy()?,
     };
     let part = part.filter(|part| !part.as_ref().is_empty());
-    match call.exchange().send(py, part, !has_more)? {
+    send_part(py, call, part.map(Part::Chunk), has_more)
+}
+
+/// Sends a part of the body. Returns whether the application waits for its client before it goes on.
+fn send_part(py: Python<'_>, call: &HttpCall, part: Option<Part>, has_more: bool) -> PyResult<bool> {
+    let has_trailers = call.expects_trailers(py);
+    let end = if has_more || has_trailers { End::NotYet } else { End::Here };
+    match call.exchange().send(py, part, end)? {
         sent @ (Sent::Done | Sent::Full) => {
-            if !has_more {
-                call.set_response(py, Response::Finished);
-            }
+            call.set_response(
+                py,
+                match (has_more, has_trailers) {
+                    (true, _) => Response::InBody,
+                    (false, true) => Response::Trailing,
+                    (false, false) => Response::Finished,
+                },
+            );
             // The end of a response is nothing to wait for.
             Ok(has_more && sent == Sent::Full)
         }

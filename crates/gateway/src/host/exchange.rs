@@ -13,8 +13,9 @@ use crate::guarded::Guarded;
 use crate::object::Chunk;
 use engine::{Awaited, Ticket};
 use pyo3::prelude::*;
+use std::fs::File;
 use std::sync::Weak;
-use wire::message::{Draft, Misuse};
+use wire::message::{Draft, FieldLines, Misuse};
 
 /// What an exchange asks of the host that it belongs to.
 pub(crate) trait ExchangeHost: Send + Sync {
@@ -39,12 +40,19 @@ pub(crate) trait ExchangeHost: Send + Sync {
     /// `RuntimeError` if this thread is in the server already.
     fn is_disconnected(&self, py: Python<'_>, exchange: &Exchange) -> PyResult<bool>;
 
-    /// Writes a part of the body without waiting, and with the last one ends the response. The first part takes the head
-    /// with it.
+    /// Writes a part of the body without waiting, and ends the response as `end` says. The first part takes the head with
+    /// it.
     ///
     /// # Errors
     /// `ValueError` for more or less than the response declares. Nothing of the part has been written then.
-    fn send(&self, py: Python<'_>, exchange: &Exchange, part: Option<Chunk>, is_last: bool) -> PyResult<Sent>;
+    fn send(&self, py: Python<'_>, exchange: &Exchange, part: Option<Part>, end: End<'_>) -> PyResult<Sent>;
+
+    /// Sends an interim response 103 with `fields`. Nothing is sent where the head has been, or where the client cannot
+    /// read one.
+    ///
+    /// # Errors
+    /// `RuntimeError` if this thread is in the server already.
+    fn send_early_hints(&self, py: Python<'_>, exchange: &Exchange, fields: &FieldLines) -> PyResult<Sent>;
 
     /// Sends the head by itself, if the response has one that was not sent.
     fn send_head(&self, py: Python<'_>, exchange: &Exchange);
@@ -68,6 +76,29 @@ pub(crate) trait ExchangeHost: Send + Sync {
 
     /// The call that has this ticket and this key does not come to its end.
     fn cut_off(&self, py: Python<'_>, ticket: Ticket, key: usize);
+}
+
+/// A part of a response's body.
+pub(crate) enum Part {
+    Chunk(Chunk),
+    File {
+        file: File,
+        offset: u64,
+        length: u64,
+        /// The part is the whole body: one that is longer than the response declares ends there.
+        is_whole: bool,
+    },
+}
+
+/// What follows a part of a response's body.
+#[derive(Clone, Copy)]
+pub(crate) enum End<'a> {
+    /// More of it.
+    NotYet,
+    /// The response is over.
+    Here,
+    /// The response is over behind these trailers, which a client that takes none does not get.
+    Trailers(&'a FieldLines),
 }
 
 /// What became of a part of a response.
@@ -208,8 +239,13 @@ impl Exchange {
     }
 
     /// See [`ExchangeHost::send`].
-    pub(crate) fn send(&self, py: Python<'_>, part: Option<Chunk>, is_last: bool) -> PyResult<Sent> {
-        self.host.upgrade().map_or(Ok(Sent::Over), |host| host.send(py, self, part, is_last))
+    pub(crate) fn send(&self, py: Python<'_>, part: Option<Part>, end: End<'_>) -> PyResult<Sent> {
+        self.host.upgrade().map_or(Ok(Sent::Over), |host| host.send(py, self, part, end))
+    }
+
+    /// See [`ExchangeHost::send_early_hints`].
+    pub(crate) fn send_early_hints(&self, py: Python<'_>, fields: &FieldLines) -> PyResult<Sent> {
+        self.host.upgrade().map_or(Ok(Sent::Over), |host| host.send_early_hints(py, self, fields))
     }
 
     /// See [`ExchangeHost::send_head`].

@@ -9,7 +9,7 @@
 
 use super::app::{INFO, WARNING};
 use super::call::{release_call, subject};
-use super::exchange::{Exchange, Received, Sent};
+use super::exchange::{End, Exchange, Part, Received, Sent};
 use super::job::{Failure, InFlight, Mismatch};
 use super::shared::Waiter;
 use super::state::EngineState;
@@ -19,10 +19,10 @@ use crate::access_log::Response;
 use crate::clock;
 use crate::gil::WithGil;
 use crate::interface::{Handles as _, Interface};
-use crate::object::Chunk;
 use engine::{Awaited, Input, Progress};
 use pyo3::exceptions::PyOSError;
 use pyo3::prelude::*;
+use wire::message::{FieldLines, Misuse};
 
 impl<I: Interface> Host<I> {
     /// A call has been suspended. What it has written of its response so far is sent.
@@ -135,6 +135,20 @@ impl<I: Interface> Host<I> {
     }
 }
 
+/// How many bytes a part has. A file that is the whole body has no more than the response declares.
+fn length_of(part: &mut Option<Part>, declared: Option<u64>) -> u64 {
+    match part {
+        None => 0,
+        Some(Part::Chunk(chunk)) => chunk.as_ref().len() as u64,
+        Some(Part::File { length, is_whole, .. }) => {
+            if *is_whole {
+                *length = declared.map_or(*length, |declared| declared.min(*length));
+            }
+            *length
+        }
+    }
+}
+
 /// Whether it is what a Task that was cancelled ends with.
 fn is_cancellation(py: Python<'_>, error: &PyErr) -> bool {
     py.import("asyncio")
@@ -148,32 +162,41 @@ impl<I: Interface> EngineState<I> {
         &mut self,
         py: Python<'_>,
         exchange: &Exchange,
-        part: Option<Chunk>,
-        is_last: bool,
+        mut part: Option<Part>,
+        end: End<'_>,
     ) -> Result<Sent, Mismatch> {
-        let length = part.as_ref().map_or(0, |part| part.as_ref().len() as u64);
+        let is_last = !matches!(end, End::NotYet);
         let (sent, body_bytes) = exchange.with(py, |exchange| {
             let Some(ticket) = &exchange.ticket else { return Ok((Sent::Over, 0)) };
             if self.engine.is_gone(ticket) {
                 return Ok((Sent::Gone, 0));
             }
             let draft = &exchange.draft;
+            let length = length_of(&mut part, draft.content_length());
             let (sent, is_begun) = self.engine.reply(ticket, |reply| {
-                let write = || {
+                let mut write = || {
                     if !reply.is_begun() {
                         if is_last {
                             reply.check_length(draft, length).map_err(|misuse| Mismatch::of(misuse, draft, length))?;
                         }
                         reply.begin(draft, is_last.then_some(length));
                     }
-                    if let Some(part) = part {
-                        reply.write(part).map_err(|misuse| Mismatch::of(misuse, draft, reply.offered_bytes()))?;
-                    }
-                    if is_last {
-                        reply.finish().map_err(|misuse| Mismatch::of(misuse, draft, reply.offered_bytes()))?;
-                    } else {
-                        reply.send_soon();
-                    }
+                    let mismatch = |misuse: Misuse, offered: u64| Mismatch::of(misuse, draft, offered);
+                    let written = match part.take() {
+                        None => Ok(()),
+                        Some(Part::Chunk(chunk)) => reply.write(chunk),
+                        Some(Part::File { file, offset, length, .. }) => reply.write_file(file, offset, length),
+                    };
+                    written.map_err(|misuse| mismatch(misuse, reply.offered_bytes()))?;
+                    let ended = match end {
+                        End::NotYet => {
+                            reply.send_soon();
+                            Ok(())
+                        }
+                        End::Here => reply.finish(),
+                        End::Trailers(trailers) => reply.finish_with(trailers),
+                    };
+                    ended.map_err(|misuse| mismatch(misuse, reply.offered_bytes()))?;
                     let sent = match () {
                         () if reply.is_gone() => Sent::Gone,
                         () if reply.is_full() => Sent::Full,
@@ -192,6 +215,20 @@ impl<I: Interface> EngineState<I> {
             self.complete_answered(py, exchange, body_bytes);
         }
         Ok(sent)
+    }
+
+    /// See [`ExchangeHost::send_early_hints`](super::exchange::ExchangeHost::send_early_hints).
+    pub(super) fn send_early_hints(&mut self, py: Python<'_>, exchange: &Exchange, fields: &FieldLines) -> Sent {
+        exchange.with(py, |exchange| {
+            let Some(ticket) = &exchange.ticket else { return Sent::Over };
+            if self.engine.is_gone(ticket) {
+                return Sent::Gone;
+            }
+            self.engine.reply(ticket, |reply| {
+                reply.send_early_hints(fields);
+                if reply.is_gone() { Sent::Gone } else { Sent::Done }
+            })
+        })
     }
 
     /// The response of a call has been written as a whole, and the call goes on.

@@ -2,7 +2,7 @@
 //! that has missed its deadline is interrupted.
 
 use super::calls::Call;
-use super::exchange::{Exchange, ExchangeHost, Received, Sent};
+use super::exchange::{End, Exchange, ExchangeHost, Part, Received, Sent};
 use super::shared::{Reentered, Waiter};
 use super::state::EngineState;
 use super::threads::{AttachedThread, Host};
@@ -16,7 +16,7 @@ use engine::{Awaited, Input, Progress, Refusal, Stage, Ticket};
 use pyo3::exceptions::{PyConnectionResetError, PyOSError, PyRuntimeError, PyTimeoutError, PyValueError};
 use pyo3::prelude::*;
 use std::time::Duration;
-use wire::message::Fault;
+use wire::message::{Fault, FieldLines};
 
 /// What a thread or a greenlet waits for in the middle of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -89,9 +89,13 @@ impl<I: Interface> ExchangeHost for Host<I> {
         })?)
     }
 
-    fn send(&self, py: Python<'_>, exchange: &Exchange, part: Option<Chunk>, is_last: bool) -> PyResult<Sent> {
-        let sent = self.with(py, |state| state.send(py, exchange, part, is_last))?;
+    fn send(&self, py: Python<'_>, exchange: &Exchange, part: Option<Part>, end: End<'_>) -> PyResult<Sent> {
+        let sent = self.with(py, |state| state.send(py, exchange, part, end))?;
         sent.map_err(|mismatch| PyValueError::new_err(mismatch.to_string()))
+    }
+
+    fn send_early_hints(&self, py: Python<'_>, exchange: &Exchange, fields: &FieldLines) -> PyResult<Sent> {
+        Ok(self.with(py, |state| state.send_early_hints(py, exchange, fields))?)
     }
 
     fn send_head(&self, py: Python<'_>, exchange: &Exchange) {

@@ -1,11 +1,11 @@
 //! `wsgi.file_wrapper` (PEP 3333, "Optional Platform-Specific File Handling").
 
+use crate::descriptor;
 use pyo3::exceptions::PyStopIteration;
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 use std::fs::File;
-use std::os::fd::BorrowedFd;
 
 /// An iterator over blocks of a file-like object, which the server sends with sendfile(2) where it can.
 #[pyclass(frozen, module = "kirsch._native")]
@@ -59,22 +59,7 @@ impl FileWrapper {
         // Whatever stands in the way of the short cut, the long way reports it if it is a fault. The descriptor is asked for
         // last: `tell` releases the GIL, and another thread may close the file meanwhile.
         let offset: u64 = object.call_method0(intern!(py, "tell")).ok()?.extract().ok()?;
-        let descriptor: i32 = object.call_method0(intern!(py, "fileno")).ok()?.extract().ok()?;
-        if descriptor < 0 {
-            return None;
-        }
-        // SAFETY: the object has just said that this is its descriptor, and it is alive and not closed while we hold
-        // the interpreter; the borrow ends before anything of Python runs again. Where another thread may close it at
-        // any time, the descriptor may be closed by now, and then duplicating it fails, or be another file's.
-        let file = File::from(unsafe { BorrowedFd::borrow_raw(descriptor) }.try_clone_to_owned().ok()?);
-        if cfg!(Py_GIL_DISABLED) {
-            // A plain file forgets its descriptor before it closes it, and never gets another: if it still has it, the
-            // duplicate is of this file.
-            let still: i32 = object.call_method0(intern!(py, "fileno")).ok()?.extract().ok()?;
-            if still != descriptor {
-                return None;
-            }
-        }
+        let file = descriptor::duplicate(object).ok()?;
         let metadata = file.metadata().ok()?;
         metadata.is_file().then(|| (file, offset, metadata.len().saturating_sub(offset)))
     }

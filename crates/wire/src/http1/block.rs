@@ -161,7 +161,7 @@ impl<O: Own> Facts<O> {
             self.content_length = None;
             return self.learn(name, value).ok();
         }
-        let is_lasting = [&b"host"[..], b"expect", b"connection", b"transfer-encoding"]
+        let is_lasting = [&b"host"[..], b"expect", b"connection", b"transfer-encoding", b"te"]
             .iter()
             .any(|lasting| name.eq_ignore_ascii_case(lasting));
         (!is_lasting).then_some(())

@@ -565,7 +565,7 @@ impl Sender {
         let most = match self.body {
             send::Body::None => 0,
             send::Body::Length(left) => left,
-            send::Body::Chunked | send::Body::UntilClose => u64::MAX,
+            send::Body::Chunked | send::Body::Trailed(_) | send::Body::UntilClose => u64::MAX,
         };
         if length > most {
             return Err(Misuse::BodyTooLong.into());

@@ -17,6 +17,8 @@ pub struct Head<'a> {
     pub keep_alive: bool,
     /// Whether the peer waits for `100 Continue` before it sends the body.
     pub expects_continue: bool,
+    /// Whether the peer takes trailers behind the body of the response (`TE: trailers`, RFC 9110 section 10.1.4).
+    pub takes_trailers: bool,
     /// Bytes of input that the head took.
     pub length: usize,
 }
@@ -51,6 +53,7 @@ struct Kept {
 struct RequestFacts {
     has_host: bool,
     expectation: Expectation,
+    takes_trailers: bool,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -142,6 +145,7 @@ impl Receiver {
             },
             keep_alive: facts.keeps_alive(line.version),
             expects_continue: facts.own.expectation == Expectation::Continue && line.version == Version::Http11,
+            takes_trailers: facts.own.takes_trailers && line.version == Version::Http11,
             length: block_start + block_length,
         }))
     }
@@ -328,6 +332,9 @@ impl Own for RequestFacts {
     #[inline]
     fn learn(&mut self, name: &[u8], value: &[u8]) -> Result<(), Fault> {
         match name.len() {
+            2 if name.eq_ignore_ascii_case(b"te") => {
+                self.takes_trailers |= list(value).any(|member| member.eq_ignore_ascii_case(b"trailers"));
+            }
             4 if name.eq_ignore_ascii_case(b"host") => {
                 if std::mem::replace(&mut self.has_host, true) {
                     return Err(Fault::HostRepeated);

@@ -1,9 +1,17 @@
 //! The server role's writing half: writes heads, and bodies with their framing.
 
-use crate::message::{Draft, Misuse, Page, Stamp, Version};
+use crate::message::{Draft, FieldLines, Misuse, Page, Stamp, Version};
 
 /// The interim response that lets a waiting peer send its body (RFC 9110 section 15.2.1).
 pub const CONTINUE: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\n";
+
+/// Writes an interim response with `fields`, such as `Link` (RFC 8297). Only a peer of HTTP/1.1 may get one
+/// (RFC 9110 section 15.2).
+pub fn write_early_hints(fields: &FieldLines, out: &mut Vec<u8>) {
+    out.extend_from_slice(b"HTTP/1.1 103 Early Hints\r\n");
+    out.extend_from_slice(&fields.bytes);
+    out.extend_from_slice(b"\r\n");
+}
 
 /// Properties of a request that determine the framing of its response.
 #[derive(Clone, Copy, Debug)]
@@ -14,6 +22,8 @@ pub struct Request {
     pub is_head: bool,
     /// Whether request and server allow to keep the connection open after this response.
     pub keep_alive: bool,
+    /// Whether the peer takes trailers behind the body.
+    pub takes_trailers: bool,
 }
 
 /// The framing of a body while it is written, and what is still missing.
@@ -22,6 +32,8 @@ pub(super) enum Body {
     /// Bytes still missing.
     Length(u64),
     Chunked,
+    /// The same, with trailers behind it, and so many bytes still missing if the application has declared a length.
+    Trailed(Option<u64>),
     /// HTTP/1.0 without a length: the body ends with the connection.
     UntilClose,
     /// HEAD, 204, 205 and 304: nothing is written, whatever the application yields.
@@ -34,14 +46,17 @@ impl Body {
         match self {
             Body::None => (0, Ok(())),
             Body::UntilClose => (length, Ok(())),
-            Body::Length(left) if length > *left => (0, Err(Misuse::BodyTooLong)),
+            Body::Length(left) | Body::Trailed(Some(left)) if length > *left => (0, Err(Misuse::BodyTooLong)),
             Body::Length(left) => {
                 *left -= length;
                 (length, Ok(()))
             }
             // An empty chunk would end the body.
-            Body::Chunked if length == 0 => (0, Ok(())),
-            Body::Chunked => {
+            Body::Chunked | Body::Trailed(_) if length == 0 => (0, Ok(())),
+            Body::Chunked | Body::Trailed(_) => {
+                if let Body::Trailed(Some(left)) = self {
+                    *left -= length;
+                }
                 push_hex(length, out);
                 out.extend_from_slice(b"\r\n");
                 (length, Ok(()))
@@ -51,7 +66,7 @@ impl Body {
 
     #[inline]
     pub(super) fn close(self, admitted: u64, out: &mut Vec<u8>) {
-        if self == Body::Chunked && admitted > 0 {
+        if matches!(self, Body::Chunked | Body::Trailed(_)) && admitted > 0 {
             out.extend_from_slice(b"\r\n");
         }
     }
@@ -77,10 +92,14 @@ impl Sender {
     /// it.
     pub fn begin(draft: &Draft, request: Request, length: Option<u64>, stamp: &Stamp, out: &mut Vec<u8>) -> Self {
         out.extend_from_slice(&draft.bytes);
-        let (declared, bodiless) = declare(draft, request, length, out);
+        let trailer = draft.trailer.as_deref().filter(|_| takes_trailers(draft, request));
+        // Trailers need chunks, and a message has one framing (RFC 9112 section 6.1).
+        let (declared, bodiless) =
+            if trailer.is_some() { (draft.content_length(), false) } else { declare(draft, request, length, out) };
         let body = match declared {
             _ if bodiless => Body::None,
             _ if draft.status() == 205 => Body::None,
+            _ if trailer.is_some() => Body::Trailed(declared),
             Some(length) => Body::Length(length),
             None if request.version == Version::Http11 => {
                 out.extend_from_slice(b"Transfer-Encoding: chunked\r\n");
@@ -88,6 +107,14 @@ impl Sender {
             }
             None => Body::UntilClose,
         };
+        if let Some(names) = trailer {
+            out.extend_from_slice(b"Transfer-Encoding: chunked\r\n");
+            if !names.is_empty() {
+                for bytes in [b"Trailer: ", names, b"\r\n"] {
+                    out.extend_from_slice(bytes);
+                }
+            }
+        }
         if !draft.has_date {
             out.extend_from_slice(&stamp.date);
         }
@@ -163,8 +190,22 @@ impl Sender {
     pub fn finish(&mut self, out: &mut Vec<u8>) -> Result<(), Misuse> {
         match self.body {
             Body::Length(0) | Body::None | Body::UntilClose => {}
-            Body::Length(_) => return Err(Misuse::BodyTooShort),
+            Body::Trailed(None | Some(0)) => return self.finish_with(&FieldLines::default(), out),
+            Body::Length(_) | Body::Trailed(_) => return Err(Misuse::BodyTooShort),
             Body::Chunked => out.extend_from_slice(b"0\r\n\r\n"),
+        }
+        self.is_finished = true;
+        Ok(())
+    }
+
+    /// Ends the response with trailers, which are left out where its peer takes none.
+    ///
+    /// # Errors
+    /// As [`finish`](Self::finish).
+    pub fn finish_with(&mut self, trailers: &FieldLines, out: &mut Vec<u8>) -> Result<(), Misuse> {
+        let Body::Trailed(None | Some(0)) = self.body else { return self.finish(out) };
+        for bytes in [b"0\r\n", &trailers.bytes[..], b"\r\n"] {
+            out.extend_from_slice(bytes);
         }
         self.is_finished = true;
         Ok(())
@@ -224,6 +265,14 @@ fn push_hex(number: u64, out: &mut Vec<u8>) {
     }
 }
 
+/// Whether trailers can follow the body of a response, and its peer takes them.
+fn takes_trailers(draft: &Draft, request: Request) -> bool {
+    request.takes_trailers
+        && request.version == Version::Http11
+        && draft.status() != 205
+        && !has_no_body(draft.status(), request)
+}
+
 /// Whether a response with this status has no body, whatever its fields say.
 fn has_no_body(status: u16, request: Request) -> bool {
     request.is_head || matches!(status, 204 | 304)
@@ -255,7 +304,7 @@ pub fn write_page(page: &Page<'_>, request: Request, stamp: &Stamp, out: &mut Ve
 /// is HEAD.
 #[must_use]
 pub fn close_after(is_head: bool) -> Request {
-    Request { version: Version::Http11, is_head, keep_alive: false }
+    Request { version: Version::Http11, is_head, keep_alive: false, takes_trailers: false }
 }
 
 #[cfg(test)]

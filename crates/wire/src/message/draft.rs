@@ -25,6 +25,8 @@ pub enum Misuse {
     StatusInformational,
     /// Not three digits, a space and a reason phrase.
     StatusMalformed,
+    /// A field that must stand in the head (RFC 9110 section 6.5.1).
+    TrailerForbidden,
     /// A field value with a control character: CR and LF would begin another field, or another response.
     ValueInvalid,
 }
@@ -44,6 +46,9 @@ impl fmt::Display for Misuse {
             Misuse::ReasonInvalid => "the reason phrase must not contain control characters",
             Misuse::StatusInformational => "a final status is expected; the server sends 1xx itself",
             Misuse::StatusMalformed => "the status must be like '200 OK': three digits, a space and a reason",
+            Misuse::TrailerForbidden => {
+                "this header is of no use behind the body: send it with the status (RFC 9110 section 6.5.1)"
+            }
             Misuse::ValueInvalid => "a header value must not contain control characters such as CR, LF or NUL",
         })
     }
@@ -62,6 +67,8 @@ pub struct Draft {
     pub(crate) has_server: bool,
     /// The application asks for the connection to end, where it is for one response at a time.
     pub(crate) close: bool,
+    /// Set if trailers follow the body: the value of `Trailer`, which may be empty.
+    pub(crate) trailer: Option<Vec<u8>>,
 }
 
 impl Draft {
@@ -73,6 +80,13 @@ impl Draft {
         self.has_date = false;
         self.has_server = false;
         self.close = false;
+        self.trailer = None;
+    }
+
+    /// Trailers follow the body, and the head may announce them with the field `Trailer`. To be called behind `start`.
+    /// Head and trailers are written so where the client takes trailers; otherwise neither `Trailer` nor the trailers are.
+    pub fn expect_trailers(&mut self) {
+        self.trailer = Some(Vec::new());
     }
 
     /// Whether there is no status yet.
@@ -190,6 +204,15 @@ impl Draft {
                     return Err(Misuse::HopByHop);
                 }
             }
+            return Ok(false);
+        }
+        if let Some(announced) = &mut self.trailer
+            && (is(b"trailer") || is(b"trailers"))
+        {
+            if !announced.is_empty() {
+                announced.extend_from_slice(b", ");
+            }
+            announced.extend_from_slice(value);
             return Ok(false);
         }
         let hop_by_hop: [&[u8]; 7] = [
