@@ -39,6 +39,12 @@ gc.freeze()
 def app(environ, start_response):
     start_response("200 OK", [("Content-Type", "text/plain"), ("Content-Length", "19")])
     return [b"My Own Hello World!"]
+
+async def asgi(scope, receive, send):
+    assert scope["type"] == "http"
+    headers = [(b"content-type", b"text/plain"), (b"content-length", b"19")]
+    await send({"type": "http.response.start", "status": 200, "headers": headers})
+    await send({"type": "http.response.body", "body": b"My Own Hello World!"})
 """
 
 BROWSER = """\
@@ -59,12 +65,14 @@ Upgrade-Insecure-Requests: 1
 User-Agent: Mozilla/5.0 (X11; Linux x86_64) AppleWebKit/537.36 (KHTML, like Gecko) Chrome/140.0.0.0 Safari/537.36
 """
 
-# name: target and fields of a request, where {n} is its number, and how many are sent at once
+# name: the application, target and fields of a request, where {n} is its number, and how many are sent at once
 SHAPES = {
-    "ka": ("/", "Host: localhost\n", 1),
-    "chrome": ("/", BROWSER, 1),
-    "mixed": ("/item/{n}?page={n}", BROWSER + "X-Id: {n:08x}\n", 1),
-    "pipe16": ("/", "Host: localhost\n", 16),
+    "ka": ("app", "/", "Host: localhost\n", 1),
+    "chrome": ("app", "/", BROWSER, 1),
+    "mixed": ("app", "/item/{n}?page={n}", BROWSER + "X-Id: {n:08x}\n", 1),
+    "pipe16": ("app", "/", "Host: localhost\n", 16),
+    "asgi": ("asgi", "/", "Host: localhost\n", 1),
+    "asgi-chrome": ("asgi", "/", BROWSER, 1),
 }
 
 BODY = "My Own Hello World!"
@@ -73,7 +81,7 @@ FEW, MANY = 1024, 5120
 
 
 def request(shape: str, number: int) -> bytes:
-    target, fields = (text.format(n=number) for text in SHAPES[shape][:2])
+    target, fields = (text.format(n=number) for text in SHAPES[shape][1:3])
     return f"GET {target} HTTP/1.1\n{fields}\n".replace("\n", "\r\n").encode()
 
 
@@ -84,9 +92,12 @@ def instructions(shape: str, count: int, profile: Path | None) -> int:
         output = profile or Path(folder, "callgrind.out")
         # Without a random layout (setarch -R) tables that hash addresses have the same collisions each time.
         command = ["setarch", "-R", "valgrind", "--tool=callgrind", f"--callgrind-out-file={output}"]
-        command += [sys.executable, "-m", "kirsch"]
+        command += [sys.executable, "-m", "kirsch", f"counted:{SHAPES[shape][0]}"]
+        command += ["--workers", "0", "--threads", "1", "--bind", "127.0.0.1:0", "--chdir", folder]
+        # ASGI without a lifespan, which the application does not know.
+        command += ["--lifespan", "off"]
         server = subprocess.Popen(  # noqa: S603  # our own command line
-            [*command, "--workers", "0", "--threads", "1", "--bind", "127.0.0.1:0", "--chdir", folder, "counted:app"],
+            command,
             stderr=subprocess.PIPE,
             text=True,
             env={**os.environ, "PYTHONHASHSEED": "0"},
@@ -105,9 +116,11 @@ def instructions(shape: str, count: int, profile: Path | None) -> int:
 
 
 def wait_until_blocked(pid: int) -> None:
-    """Return when the main thread of the process ``pid`` blocks in ``epoll_wait``."""
+    """Return when the main thread of the process ``pid`` blocks in ``epoll_wait``, or with asyncio in ``poll``."""
     channel, deadline = Path(f"/proc/{pid}/wchan"), time.monotonic() + 120
-    while channel.read_text() not in ("do_epoll_wait", "ep_poll"):  # the name depends on the kernel
+    # The names depend on the kernel.
+    waits = ("do_epoll_wait", "ep_poll", "do_sys_poll", "poll_schedule_timeout")
+    while channel.read_text().split(".")[0] not in waits:
         if time.monotonic() > deadline:
             raise SystemExit(f"{channel} does not tell when the server waits for a request")
         time.sleep(0)
@@ -115,7 +128,7 @@ def wait_until_blocked(pid: int) -> None:
 
 def drive(pid: int, port: int, shape: str, count: int) -> None:
     """Send ``count`` requests of ``shape`` on one connection to the server with the process number ``pid``."""
-    depth = SHAPES[shape][2]
+    depth = SHAPES[shape][3]
     with socket.create_connection(("127.0.0.1", port), timeout=120) as connection:
         for number in range(0, count, depth):
             wait_until_blocked(pid)
@@ -138,7 +151,7 @@ def main() -> None:
             raise SystemExit(f"{tool} is missing: apt-get install {package}")
     for shape in arguments.shape or SHAPES:
         few, many = instructions(shape, FEW, None), instructions(shape, MANY, arguments.profile)
-        sys.stdout.write(f"{shape:8} {(many - few) / (MANY - FEW):8.0f} instructions a request\n")
+        sys.stdout.write(f"{shape:12} {(many - few) / (MANY - FEW):8.0f} instructions a request\n")
         sys.stdout.flush()
 
 

@@ -69,6 +69,11 @@ pub(crate) trait Interface: Send + Sync + Sized + 'static {
         let _ = py;
     }
 
+    /// No call comes any more, and none goes on.
+    fn end(&self, py: Python<'_>) {
+        let _ = py;
+    }
+
     /// What is wrong with a body whose response has no head.
     fn unstarted() -> PyErr;
 

@@ -1,10 +1,10 @@
 //! The loop that hosts the engine of an ASGI application, and what Python lends to its calls.
 
+use super::tasks::Tasks;
 use crate::guarded::Guarded;
 use crate::object::Object;
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
-use pyo3::types::{PyString, PyTuple};
 use std::sync::OnceLock;
 
 /// What the calls of a server share.
@@ -20,14 +20,8 @@ pub(crate) struct Shared {
 pub(crate) struct EventLoop {
     /// The thread in which it runs.
     pub(super) thread: libc::pthread_t,
-    /// `make_task(coroutine, context)`, where a Task cannot begin at once: before CPython 3.12.
-    pub(super) make_task: Option<Py<PyAny>>,
-    /// Otherwise the class, and the names and values of the arguments behind the coroutine and before the context.
-    pub(super) task_class: Object,
-    pub(super) task_loop: Object,
-    pub(super) task_keywords: Object,
-    /// The context that calls copy.
-    pub(super) context: Object,
+    /// Makes the Tasks of requests.
+    pub(super) tasks: Tasks,
     /// The state that the lifespan has made; `None` where the application has no lifespan.
     pub(super) state: Option<Object>,
     /// `wait_to_receive(call)` and `wait_to_send(call)` return coroutines.
@@ -45,19 +39,12 @@ impl EventLoop {
     /// # Errors
     /// `AttributeError` for one that is missing.
     pub(crate) fn new(lent: &Bound<'_, PyAny>) -> PyResult<Self> {
-        let py = lent.py();
         let get = |name: &str| lent.getattr(name).map(Bound::unbind);
-        let object = |name: &str| get(name).map(Object::from);
         let optional = |name: &str| PyResult::Ok(Some(lent.getattr(name)?).filter(|value| !value.is_none()));
-        let keywords = PyTuple::new(py, ["loop", "eager_start", "context"].map(|name| PyString::intern(py, name)))?;
         Ok(Self {
             // SAFETY: the call takes nothing and cannot fail.
             thread: unsafe { libc::pthread_self() },
-            make_task: optional("make_task")?.map(Bound::unbind),
-            task_class: object("task_class")?,
-            task_loop: object("event_loop")?,
-            task_keywords: keywords.into_any().unbind().into(),
-            context: object("context")?,
+            tasks: Tasks::new(lent)?,
             state: optional("state")?.map(|state| state.unbind().into()),
             wait_to_receive: get("wait_to_receive")?,
             wait_to_send: get("wait_to_send")?,

@@ -9,15 +9,18 @@
 //! ```
 //!
 //! The loop that hosts the engine calls the application in its own thread, while it waits for events: no other Task is
-//! current then. Every request is a Task of its own, in a copy of the context in which the application's lifespan began.
+//! current then. Every request is a Task of its own ([`tasks`]), in a copy of the context in which the application's lifespan
+//! began.
 
 mod awaitable;
 mod call;
 mod event_loop;
 mod file;
+mod parking;
 mod receive;
 mod scope;
 mod send;
+mod tasks;
 
 use crate::interface::{Answer, Exchange, ExchangeHost, Input, Interface, Local, RequestBody, ResponseBody, Summary};
 use crate::object::{Chunk, Object};
@@ -35,6 +38,7 @@ use std::fs::File;
 use std::path::PathBuf;
 use std::ptr;
 use std::sync::{Arc, Weak};
+use tasks::{Begun, result_of};
 
 /// Calls an ASGI application.
 pub(crate) struct Asgi {
@@ -52,8 +56,8 @@ impl Asgi {
         Scopes::new(py, locals, paths)
     }
 
-    /// The Task of a call, which has begun.
-    fn start(&self, py: Python<'_>, event_loop: &EventLoop, scope: &Object, call: &Py<HttpCall>) -> PyResult<Object> {
+    /// Begins a call, in a Task of its own.
+    fn start(&self, py: Python<'_>, event_loop: &EventLoop, scope: &Object, call: &Py<HttpCall>) -> PyResult<Begun> {
         let receive = Py::new(py, Receive::new(call.clone_ref(py)))?;
         let send = Py::new(py, Send::new(call.clone_ref(py)))?;
         let arguments = [ptr::null_mut(), scope.as_ptr(), receive.as_ptr(), send.as_ptr()];
@@ -65,28 +69,7 @@ impl Asgi {
             let result = ffi::PyObject_Vectorcall(application, arguments.as_ptr().add(1), count, ptr::null_mut());
             Object::from_new_or_error(py, result)
         }?;
-        // SAFETY: the object is a context, as Python has lent it.
-        let context = unsafe { Object::from_new_or_error(py, ffi::PyContext_Copy(event_loop.context.as_ptr())) }?;
-        if let Some(make_task) = &event_loop.make_task {
-            let task = make_task.call1(py, (coroutine.bind(py), context.bind(py)))?;
-            return Ok(task.into());
-        }
-        let arguments = [
-            ptr::null_mut(),
-            coroutine.as_ptr(),
-            event_loop.task_loop.as_ptr(),
-            // SAFETY: it is immortal, or as good as that.
-            unsafe { ffi::Py_True() },
-            context.as_ptr(),
-        ];
-        // SAFETY: as above; the names are a tuple of as many as arguments follow the first.
-        unsafe {
-            let count = 1 | ffi::PY_VECTORCALL_ARGUMENTS_OFFSET;
-            let names = event_loop.task_keywords.as_ptr();
-            let task =
-                ffi::PyObject_Vectorcall(event_loop.task_class.as_ptr(), arguments.as_ptr().add(1), count, names);
-            Object::from_new_or_error(py, task)
-        }
+        event_loop.tasks.begin(py, &coroutine)
     }
 }
 
@@ -132,15 +115,14 @@ impl Interface for Asgi {
     fn call(&self, py: Python<'_>, scope: &Object, handles: &Handles) -> PyResult<Answer<NoBody>> {
         let event_loop = self.shared.event_loop()?;
         let call = &handles.call;
-        let task = match self.start(py, event_loop, scope, call) {
-            Ok(task) => task.bind(py),
+        let begun = self.start(py, event_loop, scope, call);
+        call.get().end_first_step(py);
+        let task = match begun {
+            Ok(Begun::Waiting(task)) => task.into_bound(py),
+            Ok(Begun::Over(result)) => return Ok(Answer::Returned(result)),
             // Of what a Task raises, it passes on what ends the program.
             Err(error) => return Ok(Answer::Returned(Err(error))),
         };
-        call.get().end_first_step(py);
-        if task.call_method0(intern!(py, "done"))?.is_truthy()? {
-            return Ok(Answer::Returned(result_of(&task)));
-        }
         let conclusion = Py::new(py, Conclusion { call: call.clone_ref(py) })?;
         task.call_method1(intern!(py, "add_done_callback"), (conclusion,))?;
         Ok(Answer::Suspended(task.unbind()))
@@ -157,6 +139,12 @@ impl Interface for Asgi {
             if let Ok(call) = call.bind(py).cast::<HttpCall>() {
                 call.get().exchange().send_head(py);
             }
+        }
+    }
+
+    fn end(&self, py: Python<'_>) {
+        if let Ok(event_loop) = self.shared.event_loop() {
+            event_loop.tasks.end(py);
         }
     }
 
@@ -187,17 +175,6 @@ impl Interface for Asgi {
             },
         }
     }
-}
-
-/// The result of a Task that is done.
-fn result_of(task: &Bound<'_, PyAny>) -> PyResult<()> {
-    let py = task.py();
-    // It raises what has cancelled the Task.
-    let error = task.call_method0(intern!(py, "exception"))?;
-    if !error.is_none() {
-        return Err(PyErr::from_value(error));
-    }
-    Ok(())
 }
 
 /// Called when the Task of a call that was suspended is done.

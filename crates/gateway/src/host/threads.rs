@@ -319,6 +319,7 @@ impl<I: Interface> Host<I> {
             self.run_whole(py, job);
         }
         self.abandon_suspended(py);
+        self.interface.end(py);
         self.tidy(py, true);
         self.scheduler.publish(&AttachedThread::new(self, py)).ok();
         Ok(())

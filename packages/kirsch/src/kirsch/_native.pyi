@@ -166,8 +166,8 @@ class Server:
         """Let the loop of an ASGI application host the engine: it calls :meth:`select` in this thread.
 
         ``event_loop`` has attributes: ``event_loop``, ``task_class`` and ``context``, of which each request's task is
-        made; ``make_task(coroutine, context)``, or None where a task can begin at once; ``state``, which each scope
-        copies, or None; ``wait_to_receive(call)`` and ``wait_to_send(call)``, which return coroutines;
+        made; ``make_task(coroutine, context, name)``, or None where a task can begin at once; ``state``, which each
+        scope copies, or None; ``wait_to_receive(call)`` and ``wait_to_send(call)``, which return coroutines;
         ``wake(futures)``; and ``disconnected``, the class of what ``send`` raises when the client has left.
 
         Raises RuntimeError when there is one already, TypeError for the server of a WSGI application.

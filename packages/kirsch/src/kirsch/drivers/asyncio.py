@@ -300,8 +300,8 @@ def _make_task(loop: asyncio.AbstractEventLoop) -> Callable[..., asyncio.Task[No
     if sys.version_info >= (3, 12):
         return None
     if sys.version_info >= (3, 11):
-        return lambda coroutine, context: asyncio.Task(coroutine, loop=loop, context=context)
-    return lambda coroutine, context: context.run(asyncio.Task, coroutine, loop=loop)
+        return lambda coroutine, context, name: asyncio.Task(coroutine, loop=loop, context=context, name=name)
+    return lambda coroutine, context, name: context.run(lambda: asyncio.Task(coroutine, loop=loop, name=name))
 
 
 async def _wait_to_receive(call: HttpCall) -> dict[str, Any]:

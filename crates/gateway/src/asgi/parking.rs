@@ -1,0 +1,379 @@
+//! What a Task is parked with, so that it can be used for more than one request ([`Tasks`](super::tasks::Tasks)).
+//!
+//! ```text
+//!   Task ── steps ──▶ RequestCoroutine ── yields, at its first step ──▶ ParkingFuture
+//!     ▲                                                                    │
+//!     └────────── the wake-up callback that asyncio gives it ◀─────────────┘
+//! ```
+//!
+//! The Task waits for the future. A request's first step runs with this Task as the current one, without a step of its own.
+//! When the request waits for something, or is over and the Task cannot be used again, the callback is called: the Task
+//! steps its coroutine, which yields what the request waits for, or ends as the request did. From there on it is a Task
+//! like any other.
+
+use pyo3::PyTraverseError;
+use pyo3::exceptions::{PyAttributeError, PyRuntimeError, PyStopIteration};
+use pyo3::gc::PyVisit;
+use pyo3::intern;
+use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
+use pyo3::types::{PyDict, PyString, PyType};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// The coroutine of a Task that is parked.
+#[pyclass(frozen, module = "kirsch._native")]
+pub(super) struct RequestCoroutine {
+    progress: Mutex<Progress>,
+}
+
+enum Progress {
+    /// Its first step yields this future.
+    Created(Py<ParkingFuture>),
+    /// The Task waits for that future. The request's own coroutine, while its first step runs.
+    Parked(Option<Py<PyAny>>),
+    /// The next step ends as the request has ended.
+    Ended(PyResult<Py<PyAny>>),
+    /// The next step yields what the request waits for.
+    Yielding {
+        coroutine: Py<PyAny>,
+        awaited: Py<PyAny>,
+    },
+    /// Every step is one of the request's coroutine. The Task was cancelled before its first wait, and that could not be
+    /// cancelled: this is raised in the next step.
+    Running {
+        coroutine: Py<PyAny>,
+        cancelled: Option<PyErr>,
+    },
+    Over,
+}
+
+impl RequestCoroutine {
+    pub(super) fn new(future: Py<ParkingFuture>) -> Self {
+        Self { progress: Mutex::new(Progress::Created(future)) }
+    }
+
+    /// The first step of a request begins: `coroutine` is what reports and debuggers see.
+    pub(super) fn begin(&self, coroutine: Py<PyAny>) {
+        self.set(Progress::Parked(Some(coroutine)));
+    }
+
+    /// The first step is over, and so is the request.
+    pub(super) fn clear(&self) {
+        self.set(Progress::Parked(None));
+    }
+
+    /// The Task is to end as the request has.
+    pub(super) fn end(&self, result: PyResult<Py<PyAny>>) {
+        self.set(Progress::Ended(result));
+    }
+
+    /// The request waits for `awaited`, which its coroutine has yielded.
+    pub(super) fn wait(&self, coroutine: Py<PyAny>, awaited: Py<PyAny>) {
+        self.set(Progress::Yielding { coroutine, awaited });
+    }
+
+    /// Never held while anything of Python's runs.
+    fn lock(&self) -> MutexGuard<'_, Progress> {
+        self.progress.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn set(&self, next: Progress) {
+        // Dropped outside: that may run code of the application's.
+        let before = std::mem::replace(&mut *self.lock(), next);
+        drop(before);
+    }
+
+    fn step(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
+        let progress = std::mem::replace(&mut *self.lock(), Progress::Over);
+        match progress {
+            Progress::Created(future) => {
+                self.set(Progress::Parked(None));
+                Ok(future.into_any())
+            }
+            Progress::Ended(result) => {
+                Err(result.map_or_else(|error| error, |value| PyStopIteration::new_err((value,))))
+            }
+            Progress::Yielding { coroutine, awaited } => {
+                self.set(Progress::Running { coroutine, cancelled: None });
+                Ok(awaited)
+            }
+            Progress::Running { coroutine, cancelled } => {
+                let cancelled = cancelled.filter(|_| !is_uncancelled(py));
+                self.set(Progress::Running { coroutine: coroutine.clone_ref(py), cancelled: None });
+                let result = match cancelled {
+                    None => coroutine.call_method1(py, intern!(py, "send"), (py.None(),)),
+                    Some(error) => coroutine.call_method1(py, intern!(py, "throw"), (error.into_value(py),)),
+                };
+                result.inspect_err(|_| self.set(Progress::Over))
+            }
+            // Nothing wakes a Task that is parked but its pool, and that says before what comes next.
+            Progress::Parked(_) | Progress::Over => {
+                Err(PyRuntimeError::new_err("this is a bug in kirsch, please report it: a parked task was stepped"))
+            }
+        }
+    }
+}
+
+#[pymethods]
+impl RequestCoroutine {
+    fn __await__(slf: Py<Self>) -> Py<Self> {
+        slf
+    }
+
+    fn __iter__(slf: Py<Self>) -> Py<Self> {
+        slf
+    }
+
+    fn __next__(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
+        self.step(py)
+    }
+
+    fn send(&self, py: Python<'_>, value: &Bound<'_, PyAny>) -> PyResult<Py<PyAny>> {
+        // A Task sends None alone.
+        let _ = value;
+        self.step(py)
+    }
+
+    #[pyo3(signature = (kind, value = None, traceback = None))]
+    fn throw(
+        &self,
+        py: Python<'_>,
+        kind: &Bound<'_, PyAny>,
+        value: Option<&Bound<'_, PyAny>>,
+        traceback: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<Py<PyAny>> {
+        // It is the exception's own.
+        let _ = traceback;
+        let error = PyErr::from_value(value.filter(|value| !value.is_none()).unwrap_or(kind).clone());
+        let progress = std::mem::replace(&mut *self.lock(), Progress::Over);
+        match progress {
+            // Cancelled in its only step: a Task whose coroutine returns then is cancelled, and one whose coroutine raises
+            // has that exception.
+            Progress::Ended(result) => Err(result.map_or_else(|raised| raised, |_| error)),
+            // Cancelled in its first step: what it waits for now is cancelled, or else its next step raises.
+            Progress::Yielding { coroutine, awaited } => {
+                let is_taken = cancel(awaited.bind(py), &error)?;
+                self.set(Progress::Running { coroutine, cancelled: (!is_taken).then_some(error) });
+                Ok(awaited)
+            }
+            Progress::Running { coroutine, cancelled } => {
+                self.set(Progress::Running { coroutine: coroutine.clone_ref(py), cancelled: None });
+                // A cancellation that is due takes the place of any other exception, as asyncio has it.
+                let error = match cancelled {
+                    Some(cancelled) if !is_cancellation(py, &error) && !is_uncancelled(py) => cancelled,
+                    _ => error,
+                };
+                let result = coroutine.call_method1(py, intern!(py, "throw"), (error.into_value(py),));
+                result.inspect_err(|_| self.set(Progress::Over))
+            }
+            // Cancelled while it is parked, as at the loop's end.
+            Progress::Created(_) | Progress::Parked(_) | Progress::Over => Err(error),
+        }
+    }
+
+    fn close(&self, py: Python<'_>) -> PyResult<()> {
+        let progress = std::mem::replace(&mut *self.lock(), Progress::Over);
+        match progress {
+            Progress::Yielding { coroutine, .. } | Progress::Running { coroutine, .. } => {
+                coroutine.call_method0(py, intern!(py, "close")).map(drop)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// What else a coroutine has, `cr_frame` or its name, is that of the request's coroutine.
+    fn __getattr__(&self, py: Python<'_>, name: &Bound<'_, PyString>) -> PyResult<Py<PyAny>> {
+        let coroutine = match &*self.lock() {
+            Progress::Parked(Some(coroutine))
+            | Progress::Yielding { coroutine, .. }
+            | Progress::Running { coroutine, .. } => Some(coroutine.clone_ref(py)),
+            _ => None,
+        };
+        match coroutine {
+            Some(coroutine) => coroutine.getattr(py, name),
+            None => match name.to_str()? {
+                "__name__" | "__qualname__" => Ok(intern!(py, "request").clone().into_any().unbind()),
+                "cr_running" | "cr_suspended" => Ok(false.into_pyobject(py)?.to_owned().into_any().unbind()),
+                "cr_frame" | "cr_await" | "cr_origin" => Ok(py.None()),
+                name => Err(PyAttributeError::new_err(format!("the coroutine of a request has no attribute {name:?}"))),
+            },
+        }
+    }
+
+    fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
+        // The garbage collector runs where no step is, or it finds the lock taken and comes again.
+        let Ok(progress) = self.progress.try_lock() else { return Ok(()) };
+        match &*progress {
+            Progress::Created(future) => visit.call(future),
+            Progress::Parked(coroutine) => visit.call(coroutine),
+            Progress::Ended(Ok(value)) => visit.call(value),
+            Progress::Yielding { coroutine, awaited } => {
+                visit.call(coroutine)?;
+                visit.call(awaited)
+            }
+            Progress::Running { coroutine, .. } => visit.call(coroutine),
+            Progress::Ended(Err(_)) | Progress::Over => Ok(()),
+        }
+    }
+
+    fn __clear__(&self) {
+        self.set(Progress::Over);
+    }
+}
+
+/// Cancels what the Task is about to wait for, as the Task itself does. Whether that will end the wait.
+fn cancel(awaited: &Bound<'_, PyAny>, error: &PyErr) -> PyResult<bool> {
+    let py = awaited.py();
+    // A bare yield is nothing to cancel; and a future that was yielded in a wrong way is the Task's to refuse.
+    let Some(is_blocking) = awaited.getattr_opt(intern!(py, "_asyncio_future_blocking"))? else { return Ok(false) };
+    if !is_blocking.is_truthy()? {
+        return Ok(false);
+    }
+    let arguments = PyDict::new(py);
+    if let Ok(message) = error.value(py).getattr(intern!(py, "args")).and_then(|args| args.get_item(0)) {
+        arguments.set_item(intern!(py, "msg"), message)?;
+    }
+    awaited.call_method(intern!(py, "cancel"), (), Some(&arguments))?.is_truthy()
+}
+
+/// Whether all cancellations of the current Task have been taken back, where asyncio forgets them then (CPython 3.13).
+fn is_uncancelled(py: Python<'_>) -> bool {
+    let ask = || {
+        let task = py.import("asyncio")?.call_method0("current_task")?;
+        task.call_method0("cancelling")?.extract::<usize>()
+    };
+    py.version_info() >= (3, 13) && ask().is_ok_and(|count| count == 0)
+}
+
+fn is_cancellation(py: Python<'_>, error: &PyErr) -> bool {
+    cancelled_error(py).is_ok_and(|kind| error.is_instance(py, kind))
+}
+
+fn cancelled_error(py: Python<'_>) -> PyResult<&Bound<'_, PyType>> {
+    static KIND: PyOnceLock<Py<PyType>> = PyOnceLock::new();
+    KIND.import(py, "asyncio", "CancelledError")
+}
+
+/// What a parked Task waits for: a future, as asyncio's Task sees it.
+#[pyclass(frozen, module = "kirsch._native")]
+pub(super) struct ParkingFuture {
+    event_loop: Py<PyAny>,
+    context: Py<PyAny>,
+    state: Mutex<FutureState>,
+}
+
+#[derive(Default)]
+struct FutureState {
+    is_blocking: bool,
+    callback: Option<Py<PyAny>>,
+    /// A request runs with the Task.
+    is_used: bool,
+    is_cancelled: bool,
+    message: Option<Py<PyAny>>,
+}
+
+impl ParkingFuture {
+    pub(super) fn new(event_loop: Py<PyAny>, context: Py<PyAny>) -> Self {
+        let state = FutureState { is_blocking: true, ..FutureState::default() };
+        Self { event_loop, context, state: Mutex::new(state) }
+    }
+
+    /// Never held while anything of Python's runs.
+    fn lock(&self) -> MutexGuard<'_, FutureState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn is_parked(&self) -> bool {
+        self.lock().callback.is_some()
+    }
+
+    pub(super) fn is_cancelled(&self) -> bool {
+        self.lock().is_cancelled
+    }
+
+    pub(super) fn set_used(&self, is_used: bool) {
+        self.lock().is_used = is_used;
+    }
+
+    /// Has the Task step its coroutine now.
+    ///
+    /// # Errors
+    /// What the Task passes on: `SystemExit`, `KeyboardInterrupt`.
+    pub(super) fn resume(slf: &Py<Self>, py: Python<'_>) -> PyResult<()> {
+        let callback = {
+            let mut state = slf.get().lock();
+            state.is_cancelled = false;
+            state.callback.take()
+        };
+        callback.map_or(Ok(()), |callback| callback.call1(py, (slf.clone_ref(py),)).map(drop))
+    }
+}
+
+#[pymethods]
+impl ParkingFuture {
+    #[getter(_asyncio_future_blocking)]
+    fn is_blocking(&self) -> bool {
+        self.lock().is_blocking
+    }
+
+    #[setter(_asyncio_future_blocking)]
+    fn set_is_blocking(&self, is_blocking: bool) {
+        self.lock().is_blocking = is_blocking;
+    }
+
+    fn get_loop(&self, py: Python<'_>) -> Py<PyAny> {
+        self.event_loop.clone_ref(py)
+    }
+
+    #[pyo3(signature = (callback, *, context = None))]
+    fn add_done_callback(&self, callback: Py<PyAny>, context: Option<Py<PyAny>>) {
+        // The Task's own context is the one that this future has.
+        drop(context);
+        let before = self.lock().callback.replace(callback);
+        drop(before);
+    }
+
+    /// `Task.cancel` calls it. Within a request's first step the Task itself notes that it was cancelled.
+    #[pyo3(signature = (msg = None))]
+    fn cancel(slf: &Bound<'_, Self>, msg: Option<Py<PyAny>>) -> PyResult<bool> {
+        let py = slf.py();
+        let callback = {
+            let mut state = slf.get().lock();
+            state.is_cancelled = true;
+            if state.is_used { None } else { state.callback.take() }
+        };
+        let Some(callback) = callback else { return Ok(false) };
+        slf.get().lock().message = msg;
+        let arguments = PyDict::new(py);
+        arguments.set_item("context", &slf.get().context)?;
+        slf.get().event_loop.call_method(py, "call_soon", (callback, slf), Some(&arguments))?;
+        Ok(true)
+    }
+
+    fn result(&self, py: Python<'_>) -> PyResult<()> {
+        let (is_cancelled, message) = {
+            let mut state = self.lock();
+            (state.is_cancelled, state.message.take())
+        };
+        if !is_cancelled {
+            return Ok(());
+        }
+        let kind = cancelled_error(py)?;
+        let error = message.map_or_else(|| kind.call0(), |message| kind.call1((message,)))?;
+        Err(PyErr::from_value(error))
+    }
+
+    fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
+        visit.call(&self.event_loop)?;
+        visit.call(&self.context)?;
+        // As above.
+        let Ok(state) = self.state.try_lock() else { return Ok(()) };
+        visit.call(&state.callback)?;
+        visit.call(&state.message)
+    }
+
+    fn __clear__(&self) {
+        let before = std::mem::take(&mut *self.lock());
+        drop(before);
+    }
+}

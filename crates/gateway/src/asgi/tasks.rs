@@ -1,0 +1,466 @@
+//! The Tasks of requests, and the one that is used again.
+//!
+//! Every request runs in a real `asyncio.Task`. To make one costs more than all else that is done for a short request, so
+//! the Task of a request that never waits is used for the next one where no code can tell:
+//!
+//! * nothing refers to the Task, its context, its coroutine or its `__dict__`, and no weak reference to it exists;
+//! * it has no done callbacks and no attributes, and was not cancelled;
+//! * its context has the same variables, with the very same values, as when it was made.
+//!
+//! Its name is a new one for each request. Between requests it is parked ([`parking`](super::parking)), and
+//! `asyncio.all_tasks` does not show it. Otherwise the Task ends, and another request gets a new one.
+//!
+//! A Task that is parked costs more than a plain one where its request waits after all, or leaves something behind. So
+//! after such a request the next ones get plain Tasks: one, then twice as many each time.
+//!
+//! What this rests on was read and tested in CPython 3.12 and 3.13. On other versions, in asyncio's debug mode and on
+//! free-threaded builds every request has a new Task.
+
+use super::parking::{ParkingFuture, RequestCoroutine};
+use crate::guarded::Guarded;
+use crate::object::Object;
+use pyo3::exceptions::PyRuntimeError;
+use pyo3::ffi;
+use pyo3::intern;
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyString, PyTuple};
+use std::ptr;
+
+/// Plain Tasks that follow each other at most until another one is parked.
+const PLAIN: u32 = 128;
+
+/// What the names of the Tasks begin with. A number follows.
+const NAME: &[u8] = b"Request-";
+
+/// Makes the Tasks of requests.
+pub(super) struct Tasks {
+    event_loop: Object,
+    /// The context that each Task has a copy of.
+    context: Object,
+    maker: Maker,
+    /// The number in the name of the next Task.
+    number: Guarded<u64>,
+}
+
+enum Maker {
+    /// `make_task(coroutine, context, name)`, where a Task cannot begin at once: before CPython 3.12.
+    Later(Py<PyAny>),
+    /// The class, and the names of the arguments behind the coroutine.
+    AtOnce { class: Object, keywords: Object, reuse: Option<Reuse> },
+}
+
+/// What a Task is used again with.
+struct Reuse {
+    functions: Functions,
+    /// The variables of the context, with their values.
+    variables: Vec<(Object, Object)>,
+    state: Guarded<ReuseState>,
+}
+
+#[derive(Default)]
+struct ReuseState {
+    parked: Option<ParkedTask>,
+    /// So many plain Tasks come before the next one is parked, and so many came before this one.
+    plain: u32,
+    last_plain: u32,
+}
+
+/// asyncio's functions for those who implement Tasks ("Extending", in the documentation of asyncio), and others.
+struct Functions {
+    enter: Object,
+    leave: Object,
+    register: Object,
+    unregister: Object,
+    register_eager: Object,
+    unregister_eager: Object,
+    set_name: Object,
+    count_weak_references: Object,
+    callbacks: Object,
+}
+
+/// A Task between two requests.
+struct ParkedTask {
+    task: Object,
+    context: Object,
+    attributes: Object,
+    coroutine: Py<RequestCoroutine>,
+    future: Py<ParkingFuture>,
+    /// References to the task, its context, its attributes and its coroutine while nothing else has any.
+    references: [isize; 4],
+}
+
+/// How far the first step of a request has come.
+pub(super) enum Begun {
+    /// The Task is done.
+    Over(PyResult<()>),
+    /// It waits for something.
+    Waiting(Py<PyAny>),
+}
+
+impl Tasks {
+    /// Takes what it is made of from an object with attributes `event_loop`, `context`, `task_class` and `make_task`.
+    ///
+    /// # Errors
+    /// `AttributeError` for one that is missing.
+    pub(super) fn new(lent: &Bound<'_, PyAny>) -> PyResult<Self> {
+        let py = lent.py();
+        let event_loop = lent.getattr("event_loop")?;
+        let context = lent.getattr("context")?;
+        let make_task = lent.getattr("make_task")?;
+        let maker = if make_task.is_none() {
+            let class = lent.getattr("task_class")?;
+            let keywords = ["loop", "eager_start", "context", "name"].map(|name| PyString::intern(py, name));
+            // Without what it needs, each request has a Task of its own.
+            let reuse = if can_reuse(&event_loop)? { Reuse::new(py, &class, &context).ok() } else { None };
+            let keywords = PyTuple::new(py, keywords)?.into_any().unbind().into();
+            Maker::AtOnce { class: class.unbind().into(), keywords, reuse }
+        } else {
+            Maker::Later(make_task.unbind())
+        };
+        let (event_loop, context) = (event_loop.unbind().into(), context.unbind().into());
+        Ok(Self { event_loop, context, maker, number: Guarded::new(1) })
+    }
+
+    /// Begins a request: the first step of `coroutine`, in a Task.
+    pub(super) fn begin(&self, py: Python<'_>, coroutine: &Object) -> PyResult<Begun> {
+        let name = self.name(py)?;
+        match &self.maker {
+            Maker::Later(make_task) => {
+                let task = make_task.call1(py, (coroutine.bind(py), self.copy_context(py)?.bind(py), name.bind(py)))?;
+                Ok(Begun::Waiting(task))
+            }
+            Maker::AtOnce { class, keywords, reuse } => {
+                if let Some(reuse) = reuse
+                    && let Some(parked) = reuse.take(py, |context| {
+                        let made = ParkedTask::new(py, self, class, keywords, context);
+                        made.and_then(|made| made.hidden(py, &reuse.functions))
+                    })
+                {
+                    match reuse.begin(py, self, parked, coroutine, &name) {
+                        Err(parked) => reuse.keep(py, parked),
+                        Ok(begun) => return begun,
+                    }
+                }
+                let context = self.copy_context(py)?;
+                let task = self.make(py, class, keywords, coroutine, &context, &name)?.bind(py);
+                if task.call_method0(intern!(py, "done"))?.is_truthy()? {
+                    return Ok(Begun::Over(result_of(&task)));
+                }
+                Ok(Begun::Waiting(task.unbind()))
+            }
+        }
+    }
+
+    /// Ends the Task that is parked: no request comes any more.
+    pub(super) fn end(&self, py: Python<'_>) {
+        if let Maker::AtOnce { reuse: Some(reuse), .. } = &self.maker
+            && let Some(parked) = reuse.state.with(py, |state| state.parked.take())
+            && let Err(error) = parked.end(py, Ok(py.None()))
+        {
+            error.write_unraisable(py, None);
+        }
+    }
+
+    /// A name that no other Task has.
+    fn name(&self, py: Python<'_>) -> PyResult<Object> {
+        let number = self.number.with(py, |number| {
+            *number += 1;
+            *number - 1
+        });
+        // A u64 has at most 20 digits.
+        let mut text = [0; NAME.len() + 20];
+        let (mut start, mut rest) = (text.len(), number);
+        while rest > 0 {
+            start -= 1;
+            text[start] = b'0' + u8::try_from(rest % 10).unwrap_or_default();
+            rest /= 10;
+        }
+        start -= NAME.len();
+        text[start..start + NAME.len()].copy_from_slice(NAME);
+        Object::latin1(py, &text[start..]).ok_or_else(|| PyErr::fetch(py))
+    }
+
+    fn copy_context(&self, py: Python<'_>) -> PyResult<Object> {
+        // SAFETY: the object is a context, as Python has lent it, and the thread is attached.
+        unsafe { Object::from_new_or_error(py, ffi::PyContext_Copy(self.context.as_ptr())) }
+    }
+
+    /// A Task, whose first step this is.
+    fn make(
+        &self,
+        py: Python<'_>,
+        class: &Object,
+        keywords: &Object,
+        coroutine: &Object,
+        context: &Object,
+        name: &Object,
+    ) -> PyResult<Object> {
+        // SAFETY: the thread is attached; the constant is immortal, or as good as that.
+        let is_eager = unsafe { ffi::Py_True() };
+        let arguments =
+            [ptr::null_mut(), coroutine.as_ptr(), self.event_loop.as_ptr(), is_eager, context.as_ptr(), name.as_ptr()];
+        // SAFETY: all are live; the slot before the arguments is ours to lend (PY_VECTORCALL_ARGUMENTS_OFFSET); the names
+        // are a tuple of as many as arguments follow the first.
+        unsafe {
+            let count = 1 | ffi::PY_VECTORCALL_ARGUMENTS_OFFSET;
+            let task = ffi::PyObject_Vectorcall(class.as_ptr(), arguments.as_ptr().add(1), count, keywords.as_ptr());
+            Object::from_new_or_error(py, task)
+        }
+    }
+}
+
+/// Whether Tasks may be used again: see the module.
+fn can_reuse(event_loop: &Bound<'_, PyAny>) -> PyResult<bool> {
+    let py = event_loop.py();
+    let version = py.version_info();
+    let is_known = (3, 12) <= (version.major, version.minor) && (version.major, version.minor) <= (3, 13);
+    Ok(is_known && !cfg!(Py_GIL_DISABLED) && !event_loop.call_method0("get_debug")?.is_truthy()?)
+}
+
+impl Reuse {
+    fn new(py: Python<'_>, class: &Bound<'_, PyAny>, context: &Bound<'_, PyAny>) -> PyResult<Self> {
+        let asyncio = py.import("_asyncio")?;
+        if !class.is(&asyncio.getattr("Task")?) {
+            return Err(PyRuntimeError::new_err("the class of Tasks is not that of the C implementation"));
+        }
+        let get = |name: &str| asyncio.getattr(name).map(|function| Object::from(function.unbind()));
+        let functions = Functions {
+            enter: get("_enter_task")?,
+            leave: get("_leave_task")?,
+            register: get("_register_task")?,
+            unregister: get("_unregister_task")?,
+            register_eager: get("_register_eager_task")?,
+            unregister_eager: get("_unregister_eager_task")?,
+            set_name: class.getattr("set_name")?.unbind().into(),
+            count_weak_references: py.import("_weakref")?.getattr("getweakrefcount")?.unbind().into(),
+            callbacks: PyString::intern(py, "_callbacks").into_any().unbind().into(),
+        };
+        class.getattr("_callbacks")?;
+        let mut variables = Vec::new();
+        for item in context.call_method0("items")?.try_iter()? {
+            let (variable, value) = item?.extract::<(Py<PyAny>, Py<PyAny>)>()?;
+            variables.push((variable.into(), value.into()));
+        }
+        Ok(Self { functions, variables, state: Guarded::new(ReuseState::default()) })
+    }
+
+    /// The Task that is parked, or a new one; `None` if it is the turn of a plain one.
+    fn take(&self, py: Python<'_>, make: impl FnOnce(&Self) -> PyResult<ParkedTask>) -> Option<ParkedTask> {
+        let (parked, is_plain) = self.state.with(py, |state| {
+            let is_plain = state.plain > 0;
+            state.plain = state.plain.saturating_sub(1);
+            (if is_plain { None } else { state.parked.take() }, is_plain)
+        });
+        if is_plain {
+            return None;
+        }
+        // One that was cancelled ends by itself.
+        let parked = parked.filter(|parked| !parked.future.get().is_cancelled());
+        parked.or_else(|| {
+            let made = make(self);
+            if made.is_err() {
+                self.state.with(py, |state| state.plain = PLAIN);
+            }
+            made.ok()
+        })
+    }
+
+    fn keep(&self, py: Python<'_>, parked: ParkedTask) {
+        let surplus = self.state.with(py, |state| state.parked.replace(parked));
+        // Where a request has run within another one's step.
+        if let Some(surplus) = surplus
+            && let Err(error) = surplus.end(py, Ok(py.None()))
+        {
+            error.write_unraisable(py, None);
+        }
+    }
+
+    /// Runs the first step of `coroutine` with a Task that is parked. `Err`: it did not begin, because another Task is
+    /// current.
+    fn begin(
+        &self,
+        py: Python<'_>,
+        tasks: &Tasks,
+        parked: ParkedTask,
+        coroutine: &Object,
+        name: &Object,
+    ) -> Result<PyResult<Begun>, ParkedTask> {
+        let functions = &self.functions;
+        let task = &parked.task;
+        let named = call(py, &functions.set_name, [task, name]);
+        if named.is_err() || call(py, &functions.enter, [&tasks.event_loop, task]).is_err() {
+            return Err(parked);
+        }
+        let mut is_sound = call(py, &functions.register_eager, [task]).is_ok();
+        parked.future.get().set_used(true);
+        parked.coroutine.get().begin(coroutine.bind(py).unbind());
+        let mut result = ptr::null_mut();
+        // SAFETY: the thread is attached and all objects are live; a result is a new reference, and with PYGEN_ERROR the
+        // exception is set.
+        let (status, result) = unsafe {
+            let entered = ffi::PyContext_Enter(parked.context.as_ptr());
+            is_sound &= entered == 0;
+            let status = ffi::PyIter_Send(coroutine.as_ptr(), ffi::Py_None(), &raw mut result);
+            (status, Bound::from_owned_ptr_or_err(py, result).map(Bound::unbind))
+        };
+        is_sound &= call(py, &functions.unregister_eager, [task]).is_ok();
+        is_sound &= call(py, &functions.leave, [&tasks.event_loop, task]).is_ok();
+        let begun = match result {
+            Ok(awaited) if status == ffi::PySendResult::PYGEN_NEXT => {
+                self.note_plain(py);
+                let registered = call(py, &functions.register, [task]);
+                parked.coroutine.get().wait(coroutine.bind(py).unbind(), awaited);
+                registered.and_then(|_| parked.resume(py)).map(|()| Some(Begun::Waiting(task.bind(py).unbind())))
+            }
+            result => {
+                parked.coroutine.get().clear();
+                parked.future.get().set_used(false);
+                if is_sound && result.is_ok() && self.is_untouched(py, &parked) {
+                    Ok(None)
+                } else {
+                    self.note_plain(py);
+                    parked.end(py, result).map(|()| Some(Begun::Over(result_of(&task.bind(py)))))
+                }
+            }
+        };
+        // SAFETY: as above; it was entered by this thread.
+        unsafe {
+            if ffi::PyContext_Exit(parked.context.as_ptr()) != 0 {
+                PyErr::fetch(py).write_unraisable(py, None);
+            }
+        }
+        Ok(match begun {
+            Ok(None) => {
+                self.state.with(py, |state| state.last_plain = 0);
+                self.keep(py, parked);
+                Ok(Begun::Over(Ok(())))
+            }
+            Ok(Some(begun)) => Ok(begun),
+            Err(error) => Err(error),
+        })
+    }
+
+    /// The next requests get plain Tasks.
+    fn note_plain(&self, py: Python<'_>) {
+        self.state.with(py, |state| {
+            state.last_plain = (state.last_plain * 2).clamp(1, PLAIN);
+            state.plain = state.last_plain;
+        });
+    }
+
+    /// Whether no code can tell this Task from a new one. Its context is still entered.
+    fn is_untouched(&self, py: Python<'_>, parked: &ParkedTask) -> bool {
+        let ParkedTask { task, context, attributes, .. } = parked;
+        let weak_references = || call(py, &self.functions.count_weak_references, [task])?.bind(py).extract::<usize>();
+        let callbacks = || {
+            // SAFETY: both objects are live and the thread is attached.
+            unsafe {
+                let callbacks = ffi::PyObject_GetAttr(task.as_ptr(), self.functions.callbacks.as_ptr());
+                Object::from_new_or_error(py, callbacks)
+            }
+        };
+        let [of_task, of_context, of_attributes, of_coroutine] = parked.references;
+        // The thread has one to the context.
+        parked.count_references() == [of_task, of_context + 1, of_attributes, of_coroutine]
+            && !parked.future.get().is_cancelled()
+            && attributes.dict_size(py) == 0
+            && callbacks().is_ok_and(|callbacks| callbacks.bind(py).is_none())
+            && weak_references().is_ok_and(|count| count == 0)
+            && self.has_same_variables(py, context)
+    }
+
+    fn has_same_variables(&self, py: Python<'_>, context: &Object) -> bool {
+        // SAFETY: the objects are live and the thread is attached. To look a variable up compares addresses alone.
+        unsafe {
+            if ffi::PyObject_Size(context.as_ptr()) != self.variables.len().cast_signed() {
+                return false;
+            }
+            self.variables.iter().all(|(variable, value)| {
+                let found = Object::from_new(ffi::PyObject_GetItem(context.as_ptr(), variable.as_ptr()));
+                if found.is_none() {
+                    ffi::PyErr_Clear();
+                }
+                found.is_some_and(|found| {
+                    let is_same = found.as_ptr() == value.as_ptr();
+                    found.release(py);
+                    is_same
+                })
+            })
+        }
+    }
+}
+
+impl ParkedTask {
+    fn new(py: Python<'_>, tasks: &Tasks, class: &Object, keywords: &Object, reuse: &Reuse) -> PyResult<Self> {
+        let context = tasks.copy_context(py)?;
+        let (event_loop, shared) = (tasks.event_loop.bind(py).unbind(), context.bind(py).unbind());
+        let future = Py::new(py, ParkingFuture::new(event_loop, shared))?;
+        let coroutine = Py::new(py, RequestCoroutine::new(future.clone_ref(py)))?;
+        let object = Object::from(coroutine.clone_ref(py).into_any());
+        let name = Object::latin1(py, b"Request-0").ok_or_else(|| PyErr::fetch(py))?;
+        let task = tasks.make(py, class, keywords, &object, &context, &name)?;
+        if !future.get().is_parked() {
+            return Err(PyRuntimeError::new_err(
+                "the Task does not wait for the future that its coroutine has yielded",
+            ));
+        }
+        drop(object);
+        call(py, &reuse.functions.unregister, [&task])?;
+        // SAFETY: the object is live and the thread attached.
+        let attributes = unsafe {
+            let attributes = ffi::PyObject_GenericGetDict(task.as_ptr(), ptr::null_mut());
+            Object::from_new_or_error(py, attributes)
+        }?;
+        if !attributes.bind(py).is_exact_instance_of::<PyDict>() {
+            return Err(PyRuntimeError::new_err("a Task has no dict"));
+        }
+        Ok(Self { task, context, attributes, coroutine, future, references: [0; 4] })
+    }
+
+    /// Counts the references that nothing but the Task's being parked makes.
+    fn hidden(mut self, py: Python<'_>, functions: &Functions) -> PyResult<Self> {
+        let count = call(py, &functions.count_weak_references, [&self.task])?.bind(py).extract::<usize>()?;
+        if count != 0 {
+            return Err(PyRuntimeError::new_err("a Task that asyncio does not know has weak references"));
+        }
+        self.references = self.count_references();
+        Ok(self)
+    }
+
+    fn count_references(&self) -> [isize; 4] {
+        let objects = [self.task.as_ptr(), self.context.as_ptr(), self.attributes.as_ptr(), self.coroutine.as_ptr()];
+        // SAFETY: the objects are live, and with a GIL nothing changes their counts meanwhile.
+        objects.map(|object| unsafe { ffi::Py_REFCNT(object) })
+    }
+
+    fn resume(&self, py: Python<'_>) -> PyResult<()> {
+        ParkingFuture::resume(&self.future, py)
+    }
+
+    /// The Task ends with `result`.
+    fn end(&self, py: Python<'_>, result: PyResult<Py<PyAny>>) -> PyResult<()> {
+        self.coroutine.get().end(result);
+        self.resume(py)
+    }
+}
+
+/// `function(*arguments)`
+fn call<const N: usize>(py: Python<'_>, function: &Object, arguments: [&Object; N]) -> PyResult<Object> {
+    let arguments = arguments.map(Object::as_ptr);
+    // SAFETY: all objects are live, and the thread is attached.
+    unsafe {
+        let result = ffi::PyObject_Vectorcall(function.as_ptr(), arguments.as_ptr(), N, ptr::null_mut());
+        Object::from_new_or_error(py, result)
+    }
+}
+
+/// The result of a Task that is done.
+pub(super) fn result_of(task: &Bound<'_, PyAny>) -> PyResult<()> {
+    let py = task.py();
+    // It raises what has cancelled the Task.
+    let error = task.call_method0(intern!(py, "exception"))?;
+    if !error.is_none() {
+        return Err(PyErr::from_value(error));
+    }
+    Ok(())
+}

@@ -1,0 +1,33 @@
+"""Event loops that may take the place of CPython's own (``--loop``)."""
+
+from __future__ import annotations
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import asyncio
+    from typing import Any
+
+MISSING = "--loop uvloop needs the package uvloop: pip install uvloop, or leave --loop out"
+
+
+def check(name: str) -> None:
+    """Raise ImportError, with one line on how to fix it, where the package of a loop is missing."""
+    if name == "uvloop":
+        _uvloop()
+
+
+def new_uvloop() -> asyncio.AbstractEventLoop:
+    """Return a new loop of uvloop. Raises ImportError as :func:`check` does."""
+    loop: asyncio.AbstractEventLoop = _uvloop().new_event_loop()
+    return loop
+
+
+def _uvloop() -> Any:
+    import importlib
+
+    try:
+        return importlib.import_module("uvloop")
+    except ModuleNotFoundError as error:
+        if error.name != "uvloop":
+            raise
+        raise ImportError(MISSING) from None
