@@ -113,6 +113,7 @@ fn read_in_a_row(seed: u64, recognised: &mut Recognised) {
     let mut receiver = Receiver::default();
     let mut scratch = Vec::new();
     let mut kept: Option<Vec<(Vec<u8>, Vec<u8>)>> = None;
+    let mut blocks_kept = 0;
     let mut lines = vec!["Host: a"];
     for _ in 0..random.below(8) {
         lines.push(["X-Id: 1", "Cookie: a=b", "Accept: */*", "Content-Length: 5"][random.below(4)]);
@@ -166,6 +167,8 @@ fn read_in_a_row(seed: u64, recognised: &mut Recognised) {
             recognised.whole += usize::from(changed.is_empty());
             recognised.partly += usize::from(!changed.is_empty());
         }
+        blocks_kept += u32::from(head.request.retained);
+        assert_eq!(head.request.kept, blocks_kept);
         if head.request.retained {
             kept = Some(now.fields.iter().map(|(name, _)| name.clone()).zip(now.lines.iter().cloned()).collect());
         }

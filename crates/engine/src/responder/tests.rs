@@ -92,6 +92,7 @@ fn head<'a>(method: &'a [u8], path: &'a [u8]) -> RequestHead<'a> {
         body: BodyLength::None,
         changed: None,
         retained: false,
+        kept: 0,
         client: None,
         is_cgi: false,
     }

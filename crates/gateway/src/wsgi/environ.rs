@@ -44,6 +44,9 @@ pub(crate) struct ConnectionState {
 /// The environ that a header block became, before the application saw it.
 struct Template {
     environ: Object,
+    /// Which of the blocks that the reader has kept ([`RequestHead::kept`]). Heads that were answered without the
+    /// application are not seen here, and the reader may have kept one of them since.
+    kept: u32,
     method: Box<[u8]>,
     target: Box<[u8]>,
     /// A variable has the values of several fields.
@@ -58,6 +61,7 @@ impl Template {
         let environ = environ.copy_dict(py)?;
         Some(Box::new(Self {
             environ,
+            kept: head.kept,
             method: head.method.into(),
             target: head.target.raw.into(),
             has_joined,
@@ -344,6 +348,7 @@ impl Requests for Environs {
         if let Some(changed) = head.changed
             && is_origin_form
             && let Some(template) = &connection.template
+            && template.kept == head.kept
             && (changed.is_empty() || !template.has_joined)
             && are_alike(template.client.as_ref(), head.client)
         {

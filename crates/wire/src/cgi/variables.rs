@@ -157,6 +157,7 @@ impl Variables {
             is_cgi: true,
             changed: None,
             retained: false,
+            kept: 0,
             client: None,
         })
     }

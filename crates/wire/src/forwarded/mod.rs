@@ -62,8 +62,9 @@ pub struct Forwarding {
     /// The peer itself.
     peer: Client,
     is_trusted: bool,
-    /// The client of the head for which `retained` was set last; `None` where that head had fields to be removed.
-    kept: Option<Client>,
+    /// The client of the head for which `retained` was set last, and which of them that was ([`RequestHead::kept`]);
+    /// `None` where that head had fields to be removed.
+    kept: Option<(u32, Client)>,
     current: Client,
     /// Scratch for heads from which fields are removed.
     fields: Vec<Field>,
@@ -95,7 +96,7 @@ impl Forwarding {
             return Ok(());
         };
         if self.is_kept(head) {
-            head.client = self.kept.as_ref();
+            head.client = self.kept.as_ref().map(|(_, client)| client);
             return Ok(());
         }
         self.read(head, trust)
@@ -105,7 +106,8 @@ impl Forwarding {
     fn is_kept(&self, head: &RequestHead<'_>) -> bool {
         let lines = Lines::of(head);
         let is_same = |&index: &u16| !lines.is_forwarding(&head.fields[usize::from(index)]);
-        self.kept.is_some() && head.changed.is_some_and(|changed| changed.iter().all(is_same))
+        self.kept.as_ref().is_some_and(|(kept, _)| *kept == head.kept)
+            && head.changed.is_some_and(|changed| changed.iter().all(is_same))
     }
 
     fn read<'a>(&'a mut self, head: &mut RequestHead<'a>, trust: &Trust) -> Result<(), Fault> {
@@ -122,7 +124,7 @@ impl Forwarding {
             self.fields = head.fields.iter().filter(|field| !is_removed(field)).copied().collect();
         }
         if head.retained {
-            self.kept = (!has_removed).then(|| self.current.clone());
+            self.kept = (!has_removed).then(|| (head.kept, self.current.clone()));
         }
         if has_removed {
             head.fields = &self.fields;

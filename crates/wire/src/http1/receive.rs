@@ -37,6 +37,8 @@ pub struct Receiver {
     patience: u8,
     backoff: u8,
     heads_seen: bool,
+    /// How many blocks have been kept, those that were forgotten included.
+    blocks_kept: u32,
     /// Whether the request line of the current head asks for HEAD.
     is_head: bool,
 }
@@ -141,6 +143,7 @@ impl Receiver {
                 is_cgi: false,
                 changed,
                 retained,
+                kept: self.blocks_kept,
                 client: None,
             },
             keep_alive: facts.keeps_alive(line.version),
@@ -186,6 +189,7 @@ impl Receiver {
     }
 
     fn keep(&mut self, version: Version, block: &[u8], fields: &[Field], facts: Facts<RequestFacts>) {
+        self.blocks_kept = self.blocks_kept.wrapping_add(1);
         match &mut self.kept {
             Some(kept) => {
                 kept.version = version;

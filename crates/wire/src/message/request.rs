@@ -56,8 +56,12 @@ pub struct RequestHead<'a> {
     /// byte for byte.
     pub changed: Option<&'a [u16]>,
     /// The reader keeps this block to compare the next one with. An application that builds something from a block
-    /// should keep it now, because [`changed`](Self::changed) of later heads refers to it.
+    /// should keep it now, with [`kept`](Self::kept), because [`changed`](Self::changed) of later heads refers to it.
     pub retained: bool,
+    /// How many blocks the reader has kept on this connection. The last of them is what [`changed`](Self::changed)
+    /// refers to, so a caller that has built something from another one, because it has not seen that head, must not
+    /// use it.
+    pub kept: u32,
     /// The client, where a proxy names it ([`crate::forwarded`], [`crate::proxy`]); `None`: the peer of the socket. A
     /// reader leaves it `None`, unless the protocol itself names the client.
     pub client: Option<&'a Client>,
