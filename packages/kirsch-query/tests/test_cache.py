@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import datetime
 import decimal
+import sys
 import threading
 import types
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import sqlalchemy as sa
@@ -15,6 +16,9 @@ from sqlalchemy.sql.util import ClauseAdapter
 
 from kirsch_query import Refused, cache, comparison, where
 from models import Colour, Item, Owner, Thing, insert, wipe
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 
 @pytest.fixture(scope="module")
@@ -153,6 +157,93 @@ def test_statements_of_select_are_executed_in_any_order_with_their_own_values(se
     assert session.scalar(sa.select(sa.func.count()).select_from(both)) == 6
     narrowed = statements[5].where(statements[3].whereclause, Thing.j > 0)  # type: ignore[arg-type]
     assert [each.j for each in session.scalars(narrowed.order_by(Thing.j))] == [1, 2]
+
+
+def test_a_statement_of_select_takes_its_values_along_however_it_is_executed(session: orm.Session) -> None:
+    limit = 0
+    query = where(lambda x: x.j < limit)
+    table = Thing.__table__
+    connection = session.connection()
+    for limit in (3, 5, 3, 11):
+        statement = query.select(table)
+        most: Any = sa.bindparam("most")
+        ways = {
+            "plain": connection.execute(statement),
+            "no parameters": connection.execute(statement, {}),
+            "not kept by SQLAlchemy": connection.execute(statement, execution_options={"compiled_cache": None}),
+            "beside a parameter": connection.execute(statement.where(table.c.j <= most), {"most": 99}),
+            "copied": connection.execute(statement._clone()),
+            "annotated": connection.execute(statement._annotate({"a": 1})),
+        }
+        for name, result in ways.items():
+            assert sorted(row.j for row in result) == list(range(limit)), name
+        assert connection.scalar(statement.order_by(table.c.j.desc()).with_only_columns(table.c.j)) == limit - 1
+
+
+def test_listeners_see_the_values_of_a_statement_of_select(session: orm.Session) -> None:
+    limit = 0
+    query = where(lambda x: x.j < limit)
+    seen: list[Any] = []
+    connection = session.connection()
+
+    def see(conn: Any, element: Any, many: Any, one: Any, options: Any) -> None:
+        seen.append(sorted(one.values()))
+
+    sa.event.listen(connection, "before_execute", see)
+    try:
+        for limit in (3, 5):
+            connection.execute(query.select(Thing.__table__)).all()
+    finally:
+        sa.event.remove(connection, "before_execute", see)
+    assert seen == [[3], [5]]
+
+
+def calls(use: Callable[[], object]) -> int:
+    """How many functions a use calls. It is the same on a slow machine and on a fast one."""
+    number = 0
+
+    def count(frame: Any, event: str, argument: Any) -> None:
+        nonlocal number
+        number += event in ("call", "c_call")
+
+    before = sys.getprofile()
+    sys.setprofile(count)
+    try:
+        use()
+    finally:
+        sys.setprofile(before)
+    return number
+
+
+@pytest.mark.skipif(sys.implementation.name != "cpython", reason="PyPy compiles calls away; CPython's are counted")
+def test_second_use_of_a_query_makes_no_statement_anew() -> None:
+    limit, prefix, table = 3, "a", Thing.__table__
+    query = where(lambda x: x.j < limit and x.t.startswith(prefix))
+    columns = table.c
+    prepared = sa.select(table).where(
+        columns.j < sa.bindparam("limit"), columns.t >= sa.bindparam("low"), columns.t < sa.bindparam("high")
+    )
+    engine = sa.create_engine("sqlite://", poolclass=sa.StaticPool)
+    with engine.connect() as connection:
+        Thing.metadata.create_all(connection)
+
+        def by_query() -> Any:
+            return connection.execute(query.select(table)).all()
+
+        def beforehand() -> Any:
+            return connection.execute(prepared, {"limit": limit, "low": "a", "high": "b"}).all()
+
+        def by_hand() -> Any:
+            return connection.execute(sa.select(table).where(columns.j < limit, columns.t.startswith("a"))).all()
+
+        uses = (by_query, beforehand, by_hand)
+        for each in uses * 3:
+            each()
+        limit = 4
+        found = [calls(each) for each in uses]
+    engine.dispose()
+    assert found[0] < 2 * found[1], found
+    assert found[0] < found[2] / 2, found
 
 
 def test_relations_are_loaded_eagerly_by_a_statement_of_select(session: orm.Session) -> None:

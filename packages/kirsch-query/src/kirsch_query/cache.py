@@ -14,7 +14,6 @@ import ast
 import datetime
 import decimal
 import functools
-import operator
 import threading
 from types import BuiltinFunctionType
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -30,9 +29,8 @@ from .scope import ABSENT, Scope, Space, constant
 from .trace import Trace
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
-    from .source import Source
     from .trace import Leaf, Query, Read
 
 MOST_KEYS = 512
@@ -73,32 +71,31 @@ def _pin(value: Any) -> Any:
 Getter: TypeAlias = "Callable[[Leaf], Any]"
 
 
-def _getter(node: ast.expr, source: Source) -> Getter | None:
-    """A function that gives the value of a name around a query; None where reading it takes more than that.
+def _getter(node: ast.expr, leaf: Leaf) -> Getter:
+    """A function that gives the value of a name around a query; _UNKNOWN where reading it takes more than that.
 
     It skips the scope in which the expressions of a translation are evaluated: making one takes longer than all else
-    that the second use of a query does.
+    that the second use of a query does. It serves each function that has the leaf's code.
     """
-    if not isinstance(node, ast.Name) or node.id in source.rows or source.private:
-        return None
-    name = node.id
+    function, name = leaf.function, node.id if isinstance(node, ast.Name) else ""
+    code = None if function is None else function.__code__
+    if not name or name in leaf.source.rows or leaf.source.private:
+        return lambda _: _UNKNOWN
+    if code is not None and name in code.co_freevars:
+        at = code.co_freevars.index(name)
 
-    def get(leaf: Leaf) -> Any:
-        function = leaf.function
-        if name in leaf.given:
-            return leaf.given[name]
-        if function is not None:
-            code = function.__code__
-            if name in code.co_freevars and function.__closure__:
-                try:
-                    return function.__closure__[code.co_freevars.index(name)].cell_contents
-                except ValueError:
-                    return _UNKNOWN
-            if name not in code.co_varnames and name in function.__globals__:
-                return function.__globals__[name]
-        return _UNKNOWN
+        def cell(leaf: Leaf) -> Any:
+            if name in leaf.given:
+                return leaf.given[name]
+            try:
+                return leaf.function.__closure__[at].cell_contents
+            except ValueError:  # not assigned yet
+                return _UNKNOWN
 
-    return get
+        return cell
+    if code is None or name in code.co_varnames:
+        return lambda leaf: leaf.given.get(name, _UNKNOWN)
+    return lambda leaf: leaf.given[name] if name in leaf.given else leaf.function.__globals__.get(name, _UNKNOWN)
 
 
 class _Expected:
@@ -106,23 +103,20 @@ class _Expected:
 
     __slots__ = ("claims", "get", "last", "leaf", "node", "pin", "scope", "type")
 
-    def __init__(self, read: Read, pin: Any, source: Source) -> None:
+    def __init__(self, read: Read, pin: Any, leaf: Leaf) -> None:
         self.node = read.node
         self.leaf = read.leaf
         self.type = type(read.value)
         self.pin = pin
         self.claims = tuple(read.claims)
-        self.get = _getter(read.node, source)
-        self.scope = Scope(source, Space({}, {}), {})
+        self.get = _getter(read.node, leaf)
+        self.scope = Scope(leaf.source, Space({}, {}), {})
         """Where a value that is refused stands; no name is read in it."""
         self.last: tuple[Any, list[Any]] = (_UNKNOWN, [])
         """The last value of a type that cannot change, and what the parameters have for it."""
 
     def values(self, value: Any) -> list[Any] | None:
         """What the parameters have for another value; None where the clause would be another one."""
-        last, found = self.last
-        if last is value:
-            return found
         if type(value) is not self.type or (self.pin is not _FREE and _pin(value) != self.pin):
             return None
         found = []
@@ -187,53 +181,76 @@ class Template:
         self.reads = reads
         self.models = models
         self.binds = [bind for read in reads for _, binds, _ in read.claims for bind in binds]
+        self.keys = [bind.key for bind in self.binds]
         # What all parameters that take the place of one have in common with it.
         blank = [sa.BindParameter(None, None, bind.type, unique=True) for bind in self.binds]
         self.states = [{name: each for name, each in bind.__dict__.items() if name not in _NAMES} for bind in blank]
 
-    def filled(self, leaves: list[Leaf], scopes: list[Scope | None]) -> list[Any] | None:
-        """Parameters with the values that the names have now; None where the clause would be another one.
+    def values(self, leaves: Sequence[Leaf], scopes: list[Scope | None]) -> list[Any] | None:
+        """What the parameters have for the values that the names have now; None where the clause would be another one.
 
         ``scopes`` are those of the leaves; one that is needed is made there.
         """
         found: list[Any] = []
         for read in self.reads:
             leaf = leaves[read.leaf]
-            value = _UNKNOWN if read.get is None else read.get(leaf)
+            value = read.get(leaf)
             if value is _UNKNOWN:
                 scope = scopes[read.leaf] = scopes[read.leaf] or leaf.scope({})
                 value = constant(read.node, scope)
-            values = read.values(value)
-            if values is None:
-                return None
-            found += values
-        return list(map(_Parameter, self.states, found))
+            last, known = read.last
+            if last is not value:
+                new = read.values(value)
+                if new is None:
+                    return None
+                known = new
+            found += known
+        return found
 
     @functools.cached_property
-    def statement(self) -> tuple[Any, Any]:
-        """A SELECT of the clause's models by it, and SQLAlchemy's key of it if that has no other parameters."""
-        prepared = Prepared(self, self.binds)
-        statement = sa.select(*self.models).where(prepared)
-        key = statement._generate_cache_key()
-        alone = key is not None and len(key.bindparams) == len(self.binds)
-        alone = alone and all(map(operator.is_, key.bindparams, self.binds))  # type: ignore[union-attr]
-        return statement, key if alone and "_generate_cache_key" in statement.__dict__ else None
+    def statement(self) -> Any:
+        """A SELECT of the clause's models by it."""
+        return sa.select(*self.models).where(Prepared(self, [bind.value for bind in self.binds], self.binds))
 
-    def selected(self, prepared: Prepared) -> Any:
-        """The SELECT by another clause of this template.
+    @functools.cached_property
+    def state(self) -> dict[str, Any]:
+        """What a SELECT of the clause's models consists of, beside its condition."""
+        return sa.select(*self.models).__dict__
 
-        SQLAlchemy keeps the key of a statement in it, and takes as long to make one as to execute the statement. Only
-        the parameters differ here. A method such as ``order_by`` copies the statement without its key.
-        """
-        statement, key = self.statement
-        if key is None:
-            return sa.select(*self.models).where(prepared)
-        made = statement.__class__.__new__(statement.__class__)
-        made.__dict__ = statement.__dict__.copy()
-        made._where_criteria = (prepared,)
-        new_key = key._replace(bindparams=prepared.binds)
-        made.__dict__["_generate_cache_key"] = lambda: new_key
+
+class Selected(sa.Select[Any]):
+    """The SELECT by a kept clause with values of its own.
+
+    Executed as it is, it is its template's own statement with parameters: SQLAlchemy keeps in a statement the key by
+    which it finds what it has compiled, and takes as long to make a key as to execute the statement. A method such as
+    ``order_by`` makes a plain SELECT of it.
+    """
+
+    inherit_cache = True
+
+    def __init__(self, template: Template, values: list[Any]) -> None:
+        self.__dict__ = {**template.state, "_where_criteria": (Prepared(template, values),)}
+
+    def _execute_on_connection(self, connection: Any, distilled_params: Any, execution_options: Any) -> Any:
+        if type(self) is not Selected or (distilled_params and distilled_params != [{}]):
+            return super()._execute_on_connection(connection, distilled_params, execution_options)
+        prepared: Any = self._where_criteria[0]
+        template = prepared.template
+        parameters = dict(zip(template.keys, prepared.values, strict=True))
+        return connection._execute_clauseelement(
+            template.statement, [parameters] if parameters else distilled_params, execution_options
+        )
+
+    def _plain(self, made: Any) -> Any:
+        if type(self) is Selected:
+            made.__class__ = sa.Select
         return made
+
+    def _generate(self) -> Any:
+        return self._plain(super()._generate())
+
+    def _clone(self, **options: Any) -> Any:
+        return self._plain(super()._clone(**options))
 
 
 class Prepared(Checked):
@@ -244,18 +261,29 @@ class Prepared(Checked):
 
     inherit_cache = True
 
-    def __init__(self, template: Template, binds: list[Any]) -> None:
+    def __init__(self, template: Template, values: list[Any], binds: list[Any] | None = None) -> None:
         self.template: Template | None = template
-        self.binds = binds
-        self.refusals = template.clause.refusals
-        self.read = template.clause.read
-        self.classes = template.clause.classes
-        self._propagate_attrs = template.clause._propagate_attrs
+        self.values = values
+        clause = template.clause
+        self.refusals = clause.refusals
+        self.read = clause.read
+        self.classes = clause.classes
+        self._propagate_attrs = clause._propagate_attrs
         self._has_args = True
+        if binds is not None:
+            self.binds = binds
+
+    @functools.cached_property
+    def binds(self) -> list[Any]:
+        """The clause's parameters."""
+        assert self.template is not None
+        return list(map(_Parameter, self.template.states, self.values))
 
     @functools.cached_property
     def clause_expr(self) -> Any:  # type: ignore[override]
         assert self.template is not None
+        if self.binds is self.template.binds:
+            return self.template.clause.clause_expr
         new = {id(old): bind for old, bind in zip(self.template.binds, self.binds, strict=True)}
 
         def replaced(element: Any, **_: Any) -> Any:
@@ -266,6 +294,10 @@ class Prepared(Checked):
             return None
 
         return visitors.replacement_traverse(self.template.clause.clause_expr, {}, replaced)
+
+    def _clone(self, **options: Any) -> Any:
+        assert self.binds  # which a copy has too
+        return super()._clone(**options)
 
     def _copy_internals(self, **options: Any) -> None:
         super()._copy_internals(**options)
@@ -286,46 +318,44 @@ _kept: dict[Any, tuple[Template, ...]] = {}
 _writing = threading.Lock()
 
 
-def clause(query: Query, models: tuple[Any, ...], dialect: Any) -> Checked:
-    """The condition of a query for some models, with the values that the names around it have now."""
-    # An alias is made for one statement, and would be kept in vain.
-    lasting = True
-    for each in models:
-        lasting = lasting and isinstance(each, type | sa.Table)
-    key = (query.form(), models, None if dialect is None else dialect_name(dialect)) if lasting else None
-    leaves = list(query.leaves())
+def _kept_for(query: Query, models: tuple[Any, ...], dialect: Any) -> tuple[Template, list[Any]] | Checked:
+    """The template of a query for some models, and its values now; the clause itself where none is kept."""
+    key = (query.form(), models, None if dialect is None else dialect_name(dialect))
+    leaves = query.leaves()
     scopes: list[Scope | None] = [None] * len(leaves)
     for template in _kept.get(key, ()):
-        binds = template.filled(leaves, scopes)
-        if binds is not None:
-            return Prepared(template, binds)
+        values = template.values(leaves, scopes)
+        if values is not None:
+            return template, values
     translator = sql.Translator(dialect)
     spaces = [leaf.space() if scope is None else scope.space for leaf, scope in zip(leaves, scopes, strict=True)]
     translator.trace = trace = Trace(spaces)
     rows = tuple(map(sql.Entity, models))
     made = sql.checked(query.translate(translator, rows, positive=True), translator)
-    if key is None or not trace.kept:
+    # An alias is made for one statement, and would be kept in vain.
+    if not trace.kept or not all(isinstance(each, (type, sa.Table)) for each in models):
         return made
     reads = []
     for each in trace.reads:
         pin = _pin(each.value) if each.pinned else _FREE
         if pin is _UNKNOWN:
             return made
-        reads.append(_Expected(each, pin, leaves[each.leaf].source))
+        reads.append(_Expected(each, pin, leaves[each.leaf]))
     template = Template(made, tuple(reads), models)
     with _writing:
         _kept[key] = (template, *_kept.pop(key, ())[: MOST_CLAUSES - 1])
         while len(_kept) > MOST_KEYS:
             del _kept[next(iter(_kept))]
-    prepared = Prepared(template, template.binds)
-    prepared.clause_expr = made.clause_expr
-    return prepared
+    return template, [bind.value for bind in template.binds]
+
+
+def clause(query: Query, models: tuple[Any, ...], dialect: Any) -> Checked:
+    """The condition of a query for some models, with the values that the names around it have now."""
+    found = _kept_for(query, models, dialect)
+    return Prepared(*found) if isinstance(found, tuple) else found
 
 
 def select(query: Query, models: tuple[Any, ...]) -> sa.Select[Any]:
     """The SELECT of the rows for which a query holds."""
-    found = clause(query, models, None)
-    if isinstance(found, Prepared) and found.template is not None:
-        made: sa.Select[Any] = found.template.selected(found)
-        return made
-    return sa.select(*models).where(found)
+    found = _kept_for(query, models, None)
+    return Selected(*found) if isinstance(found, tuple) else sa.select(*models).where(found)

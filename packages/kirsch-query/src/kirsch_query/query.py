@@ -112,7 +112,7 @@ class Where(Generic[T]):
         """What two queries have in common if only the values of the names around them differ. Hashable."""
         raise NotImplementedError
 
-    def leaves(self) -> Iterator[_Leaf[Any]]:
+    def leaves(self) -> tuple[_Leaf[Any], ...]:
         """The functions of which the query is made, in the order in which they are translated."""
         raise NotImplementedError
 
@@ -145,8 +145,8 @@ class _Leaf(Where[T]):
     def form(self) -> Any:
         return self.source
 
-    def leaves(self) -> Iterator[_Leaf[Any]]:
-        yield self
+    def leaves(self) -> tuple[_Leaf[Any], ...]:
+        return (self,)
 
     def judge(self) -> tuple[Callable[..., Any] | None, Callable[..., bool]]:
         from . import memory
@@ -175,9 +175,8 @@ class _Joint(Where[T]):
     def form(self) -> Any:
         return (self.op, *(each.form() for each in self.parts))
 
-    def leaves(self) -> Iterator[_Leaf[Any]]:
-        for each in self.parts:
-            yield from each.leaves()
+    def leaves(self) -> tuple[_Leaf[Any], ...]:
+        return tuple(leaf for each in self.parts for leaf in each.leaves())
 
     def __repr__(self) -> str:
         return "(" + (" & " if self.op == "and" else " | ").join(map(repr, self.parts)) + ")"
@@ -224,7 +223,7 @@ class _Not(Where[T]):
     def form(self) -> Any:
         return ("not", self.part.form())
 
-    def leaves(self) -> Iterator[_Leaf[Any]]:
+    def leaves(self) -> tuple[_Leaf[Any], ...]:
         return self.part.leaves()
 
     def judge(self) -> tuple[Callable[..., Any] | None, Callable[..., bool]]:

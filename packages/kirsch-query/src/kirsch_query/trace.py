@@ -10,7 +10,7 @@ from .scope import Scope, Space
 
 if TYPE_CHECKING:
     import ast
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Mapping, Sequence
 
     from .source import Source
 
@@ -31,7 +31,7 @@ class Query(Protocol):
     """What a translation needs of a :class:`query.Where`."""
 
     def form(self) -> Any: ...
-    def leaves(self) -> Iterable[Leaf]: ...
+    def leaves(self) -> Sequence[Leaf]: ...
     def translate(self, translator: Any, rows: tuple[Any, ...], positive: bool) -> Any: ...
 
 
