@@ -3,12 +3,22 @@
 from __future__ import annotations
 
 import dataclasses
+import os
+import random
+import sys
 from types import SimpleNamespace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
+import sqlalchemy as sa
 
-from kirsch_query import where
+import generate
+from kirsch_query import judging, memory, where
+from kirsch_query.scope import Item, Scope
+from models import Thing
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 
 def row(**values: Any) -> SimpleNamespace:
@@ -87,3 +97,83 @@ def test_mistakes_are_not_swallowed() -> None:
     missing = where("b.a < 3 or unknown_function(b)", unknown_function=lambda b: b.nothing > 1)
     with pytest.raises(AttributeError, match="nothing"):
         missing(row(a=5))
+
+
+CASES = int(os.environ.get("QUERY_CASES", "2000")) // 4
+RAISED = (TypeError, ZeroDivisionError, OverflowError, AttributeError, IndexError)
+SEED = int(os.environ.get("QUERY_SEED", "0"))
+
+
+class Row(dict[str, Any]):
+    """A mapping with the values of an object, and its property."""
+
+    is_sure = Thing.is_sure
+
+
+def test_code_made_of_random_queries_gives_what_their_trees_give(say: Callable[[str], None]) -> None:
+    chance = random.Random(SEED)
+    things = [each for each in generate.rows(chance, 40) if isinstance(each, Thing)]
+    names = [each.key for each in sa.inspect(Thing).attrs]
+    mappings = [Row((name, getattr(thing, name)) for name in names) for thing in things]
+    predicates = generate.Predicates(chance)
+    compared = written = 0
+    for _ in range(CASES):
+        text = predicates.predicate(chance.choice([1, 2, 2, 3]))
+        query: Any = where(f"lambda x: {text}", **predicates.names)
+        scope, source = query.scope({}), query.source
+        try:
+            expected = [memory.truth(source.body, Scope(source, scope.space, {"x": Item(each)})) for each in things]
+        except RAISED:
+            with pytest.raises(RAISED):
+                [*query.filter(things)]  # raised in memory by a part that no row is in, whatever evaluates it
+            continue
+        found = set(map(id, query.filter(things)))
+        assert [id(each) in found for each in things] == expected, f"seed {SEED}: {text}"
+        found = set(map(id, query.filter(mappings)))
+        assert [id(each) in found for each in mappings] == expected, f"seed {SEED}: {text}, of mappings"
+        compared += 1
+        written += judging._rule_code(source) is not None
+    say(f"memory: QUERY_SEED={SEED} {compared} queries compared with their trees, code was written for {written}")
+    assert written > CASES / 2
+
+
+class Word(str):
+    """Text with a method that takes None."""
+
+    @staticmethod
+    def count(part: str | None) -> int:  # type: ignore[override]
+        return 0 if part is None else 1
+
+
+def test_a_static_method_of_a_known_name_is_called_with_none() -> None:
+    query = where(lambda x: x.s.count(x.a) == 0 and not x.a > 1)
+    assert query(row(s=Word("a")))
+    assert not query(row(s="a"))
+
+
+def test_a_name_in_the_query_may_be_one_that_the_code_made_of_it_would_use() -> None:
+    part_0 = 3
+    query = where(lambda part_value1: part_value1.b < part_0 and part_value1.a != 1)
+    assert query({"a": 2, "b": 2})
+    assert query(row())
+    assert not query({"a": 1, "b": 2})
+
+
+@pytest.mark.skipif(sys.implementation.name != "cpython", reason="PyPy compiles calls away; CPython's are counted")
+def test_filter_of_rows_with_none_evaluates_no_syntax_tree(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: Any) -> Any:
+        raise AssertionError("the tree was evaluated")
+
+    monkeypatch.setattr(memory, "truth", fail)
+    limit = 3
+    rows = [row(a=None if at % 3 == 0 else at, s=None if at % 5 == 0 else "ab", b=at) for at in range(30)]
+    queries = [
+        where(lambda x: x.a < limit and x.s.startswith("a")),
+        where(lambda x: not x.a * 2 >= limit or len(x.s) > x.a),
+        where(lambda x: limit < x.a <= x.b and x.a in (x.b, limit, 1) and x.s[:1] in ("a", "b")),
+    ]
+    for query in queries:
+        expected = [each for each in rows if query(each)]
+        assert [*query.filter(rows)] == expected
+        mappings = [vars(each) for each in rows]
+        assert [*query.filter(mappings)] == [vars(each) for each in expected]

@@ -1,19 +1,17 @@
 """Evaluate a query over objects in memory, by the rule that the databases follow too.
 
 A comparison that Python cannot evaluate because something in it is None is false; so is one that divides by zero.
-Everywhere else the result is Python's own. Python's function itself runs first, since it is faster, with the parts that
-depend on no row evaluated beforehand; only where it raises is the expression evaluated again by the rule.
+Everywhere else the result is Python's own. This is the rule itself; :mod:`judging` has faster code for most queries.
 """
 
 from __future__ import annotations
 
 import ast
-import functools
 import operator
 import sys
 from collections.abc import Callable, Iterable, Mapping
-from types import CodeType, FunctionType
-from typing import Any, TypeVar
+from types import FunctionType
+from typing import Any
 
 from .errors import Refused
 from .scope import (
@@ -25,13 +23,11 @@ from .scope import (
     bound_names,
     called,
     constant,
-    free_names,
     inlined,
     inlined_with,
     is_builtin,
     run,
 )
-from .source import Source, compiled_quietly
 
 _ARITHMETIC: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
     ast.Add: operator.add,
@@ -62,7 +58,7 @@ _ORDER: dict[type[ast.cmpop], Callable[[Any, Any], Any]] = {
 
 def read(value: Any, name: str) -> Any:
     """An attribute of an object, or the item of that name of a mapping."""
-    if isinstance(value, Mapping) and name in value:
+    if (type(value) is dict or isinstance(value, Mapping)) and name in value:
         return value[name]
     return getattr(value, name)
 
@@ -77,8 +73,7 @@ def truth(node: ast.expr, scope: Scope) -> bool:
         return not truth(node.operand, scope)
     if isinstance(node, ast.IfExp):
         return truth(node.body if truth(node.test, scope) else node.orelse, scope)
-    found = value(node, scope)
-    return found is not ABSENT and bool(found)
+    return bool(value(node, scope))
 
 
 def value(node: ast.expr, scope: Scope) -> Any:
@@ -158,8 +153,7 @@ def _boolean(node: ast.BoolOp, scope: Scope) -> Any:
     found: Any = ABSENT
     for each in node.values:
         found = value(each, scope)
-        holds = found is not ABSENT and bool(found)
-        if holds == isinstance(node.op, ast.Or):
+        if bool(found) == isinstance(node.op, ast.Or):
             return found
     return found
 
@@ -255,7 +249,11 @@ METHODS = {
 }  # fmt: skip
 """Methods of the values that databases know. Each is a function of its owner and its arguments, and of nothing else."""
 
-_FUNCTIONS = ("len", "abs", "round", "int", "float", "str", "bool", "ord", "divmod", "sorted", "tuple", "list", "set")
+FUNCTIONS = (
+    "len", "abs", "round", "int", "float", "str", "bool", "ord", "divmod", "sorted", "tuple", "list", "set", "min",
+    "max", "sum",
+)  # fmt: skip
+"""Builtin functions that know no None."""
 
 
 def _call(node: ast.Call, scope: Scope) -> Any:
@@ -280,7 +278,7 @@ def _call(node: ast.Call, scope: Scope) -> Any:
         return value(inner.source.body, inner)
     arguments = [value(each, scope) for each in node.args]
     named = {name: value(each, scope) for name, each in keywords.items()}
-    strict = is_builtin(method, *_FUNCTIONS, "min", "max", "sum") or hasattr(method, "__self__")
+    strict = is_builtin(method, *FUNCTIONS) or hasattr(method, "__self__")
     everything = [*arguments, *named.values()]
     if any(each is ABSENT for each in everything) or (strict and _missing(*everything)):
         return ABSENT
@@ -320,88 +318,3 @@ _HANDLERS: dict[type[ast.expr], Callable[[Any, Scope], Any]] = {
     ast.Subscript: _subscript,
     ast.Slice: _slice,
 }
-
-
-# The fast path: Python's own code, with the parts that depend on no row as arguments of an outer function.
-
-
-class _Hoist(ast.NodeTransformer):
-    """Replaces each largest part that reads no bound name by a name, and collects those parts."""
-
-    def __init__(self, rows: frozenset[str]) -> None:
-        self.bound = rows
-        self.parts: list[ast.expr] = []
-
-    def visit(self, node: ast.AST) -> Any:
-        if isinstance(node, ast.Constant) or not isinstance(node, ast.expr) or isinstance(node, ast.Slice):
-            return self.generic_visit(_shallow(node))  # the tree itself is read by others
-        if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load):
-            return node
-        if isinstance(node, ast.Starred) or free_names(node) & self.bound:
-            return self._inside(node)
-        self.parts.append(node)
-        return ast.copy_location(ast.Name(f" part{len(self.parts) - 1}", ast.Load()), node)
-
-    def _inside(self, node: ast.expr) -> ast.AST:
-        before = self.bound
-        if isinstance(node, ast.GeneratorExp | ast.ListComp | ast.SetComp | ast.DictComp):
-            targets = (
-                name.id for each in node.generators for name in ast.walk(each.target) if isinstance(name, ast.Name)
-            )
-            self.bound = before.union(targets)
-        elif isinstance(node, ast.Lambda):
-            self.bound = before.union(each.arg for each in ast.walk(node.args) if isinstance(each, ast.arg))
-        result = self.generic_visit(_shallow(node))
-        self.bound = before
-        return result
-
-
-_Node = TypeVar("_Node", bound=ast.AST)
-
-
-def _shallow(node: _Node) -> _Node:
-    """A copy whose children are the same nodes, in lists of its own."""
-    fields = {name: list(each) if isinstance(each, list) else each for name, each in ast.iter_fields(node)}
-    return ast.copy_location(type(node)(**fields), node)
-
-
-@functools.lru_cache(maxsize=4096)
-def _fast_code(source: Source) -> tuple[CodeType, tuple[ast.expr, ...]] | None:
-    """The code of a function of the hoisted parts that returns a function of the rows."""
-    if source.private or any(isinstance(each, ast.NamedExpr | ast.Await | ast.Yield) for each in ast.walk(source.body)):
-        return None
-    hoist = _Hoist(frozenset(source.rows))
-    body = hoist.visit(source.body)
-
-    def function(names: Iterable[str], inner: ast.expr) -> ast.Lambda:
-        positional = [ast.arg(each) for each in names]
-        arguments = ast.arguments(
-            posonlyargs=positional, args=[], vararg=None, kwonlyargs=[], kw_defaults=[], kwarg=None, defaults=[]
-        )
-        return ast.Lambda(arguments, inner)
-
-    outer = function((f" part{number}" for number in range(len(hoist.parts))), function(source.rows, body))
-    module = ast.fix_missing_locations(ast.Expression(ast.copy_location(outer, source.body)))
-    compiled = compiled_quietly(module, source.filename, "eval")
-    return next(each for each in compiled.co_consts if isinstance(each, CodeType)), tuple(hoist.parts)
-
-
-def judge(scope: Scope) -> tuple[Callable[..., Any] | None, Callable[..., bool]]:
-    """The query as two functions of its rows: Python's own, if there is one, and the one to ask where that raises.
-
-    What depends on no row is evaluated once, now.
-    """
-    source = scope.source
-
-    def guarded(*rows: Any) -> bool:
-        names = dict(zip(source.rows, map(Item, rows), strict=True))
-        return truth(source.body, Scope(source, scope.space, names))
-
-    code = _fast_code(source)
-    if code is None:
-        return None, guarded
-    try:
-        parts = [constant(each, scope) for each in code[1]]
-    except Exception:  # noqa: BLE001 - the rule for None decides, and raises again what is another mistake
-        return None, guarded
-    return FunctionType(code[0], scope.space.globals)(*parts), guarded

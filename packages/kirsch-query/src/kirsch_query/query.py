@@ -105,7 +105,7 @@ class Where(Generic[T]):
         raise QueryError("a query is neither true nor false", hint="Join queries by & and |, negate one by ~.")
 
     def judge(self) -> tuple[Callable[..., Any] | None, Callable[..., bool]]:
-        """Two functions of the rows, see :func:`memory.judge`; names have the values that they have now."""
+        """Two functions of the rows, see :func:`judging.judge`; names have the values that they have now."""
         raise NotImplementedError
 
     def form(self) -> Any:
@@ -149,9 +149,9 @@ class _Leaf(Where[T]):
         return (self,)
 
     def judge(self) -> tuple[Callable[..., Any] | None, Callable[..., bool]]:
-        from . import memory
+        from . import judging
 
-        return memory.judge(self.scope({}))
+        return judging.judge(self.scope({}))
 
     def translate(self, translator: Any, rows: tuple[Any, ...], positive: bool) -> Any:
         names = dict(zip(self.source.rows, rows, strict=True))

@@ -16,7 +16,10 @@ if TYPE_CHECKING:
 
 
 class Absent:
-    """The result of an expression that Python could not evaluate because a part of it is None."""
+    """The result of an expression that Python could not evaluate because a part of it is None. It is false."""
+
+    def __bool__(self) -> bool:
+        return False
 
     def __repr__(self) -> str:
         return "ABSENT"

@@ -1,0 +1,324 @@
+"""Judge objects in memory by code that is made of a query: Python's own, and that with the rule for None written out.
+
+Python's own function runs first, with the parts that depend on no row evaluated beforehand. Where it raises, and for
+mappings, the second function decides: it tests for None wherever :mod:`memory` does. Where that raises too, or where
+the query has something that it does not know, :mod:`memory` evaluates the syntax tree.
+"""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import functools
+from types import CodeType, FunctionType
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+
+from . import memory
+from .scope import ABSENT, Item, Scope, constant, free_names, is_builtin
+from .source import Source, compiled_quietly
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+
+class _Hoist(ast.NodeTransformer):
+    """Replaces each largest part that reads no bound name by a name, and collects those parts."""
+
+    def __init__(self, rows: frozenset[str], prefix: str) -> None:
+        self.bound = rows
+        self.prefix = prefix
+        self.parts: list[ast.expr] = []
+
+    def visit(self, node: ast.AST) -> Any:
+        if isinstance(node, ast.Constant) or not isinstance(node, ast.expr) or isinstance(node, ast.Slice):
+            return self.generic_visit(_shallow(node))  # the tree itself is read by others
+        if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load):
+            return node
+        if isinstance(node, ast.Starred) or free_names(node) & self.bound:
+            return self._inside(node)
+        self.parts.append(node)
+        return ast.copy_location(ast.Name(f"{self.prefix}{len(self.parts) - 1}", ast.Load()), node)
+
+    def _inside(self, node: ast.expr) -> ast.AST:
+        before = self.bound
+        if isinstance(node, ast.GeneratorExp | ast.ListComp | ast.SetComp | ast.DictComp):
+            targets = (
+                name.id for each in node.generators for name in ast.walk(each.target) if isinstance(name, ast.Name)
+            )
+            self.bound = before.union(targets)
+        elif isinstance(node, ast.Lambda):
+            self.bound = before.union(each.arg for each in ast.walk(node.args) if isinstance(each, ast.arg))
+        result = self.generic_visit(_shallow(node))
+        self.bound = before
+        return result
+
+
+_Node = TypeVar("_Node", bound=ast.AST)
+
+
+def _shallow(node: _Node) -> _Node:
+    """A copy whose children are the same nodes, in lists of its own."""
+    fields = {name: list(each) if isinstance(each, list) else each for name, each in ast.iter_fields(node)}
+    return ast.copy_location(type(node)(**fields), node)
+
+
+class _Hoisted(NamedTuple):
+    """An expression, and the parts of it that are evaluated beforehand: the names ``prefix0``, ``prefix1``, ..."""
+
+    body: ast.expr
+    parts: tuple[ast.expr, ...]
+    prefix: str
+
+    @property
+    def names(self) -> list[str]:
+        return [f"{self.prefix}{number}" for number in range(len(self.parts))]
+
+
+@functools.lru_cache(maxsize=4096)
+def _hoisted(source: Source) -> _Hoisted | None:
+    """A query's expression with its parts; None where Python's scopes do not let it be taken apart."""
+    if source.private or any(isinstance(each, ast.NamedExpr | ast.Await | ast.Yield) for each in ast.walk(source.body)):
+        return None
+    prefix = "part_"
+    text = f"{source.rows} {ast.unparse(source.body)}"
+    while prefix in text:
+        prefix += "_"
+    hoist = _Hoist(frozenset(source.rows), prefix)
+    body = hoist.visit(source.body)
+    return _Hoisted(body, tuple(hoist.parts), prefix)
+
+
+@functools.lru_cache(maxsize=4096)
+def _fast_code(source: Source) -> CodeType:
+    """The code of a function of the hoisted parts that returns Python's own function of the rows."""
+    hoisted = _hoisted(source)
+    assert hoisted is not None
+
+    def function(names: Iterable[str], inner: ast.expr) -> ast.Lambda:
+        arguments = ast.arguments(
+            posonlyargs=[*map(ast.arg, names)], args=[], vararg=None, kwonlyargs=[], kw_defaults=[], kwarg=None,
+            defaults=[],
+        )  # fmt: skip
+        return ast.Lambda(arguments, inner)
+
+    outer = function(hoisted.names, function(source.rows, hoisted.body))
+    return _inner(ast.fix_missing_locations(ast.Expression(ast.copy_location(outer, source.body))), source)
+
+
+def _inner(module: ast.Expression, source: Source) -> CodeType:
+    compiled = compiled_quietly(module, source.filename, "eval")
+    return next(each for each in compiled.co_consts if isinstance(each, CodeType))
+
+
+_SIGNS: dict[type[ast.AST], str] = {
+    ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.Div: "/", ast.FloorDiv: "//", ast.Mod: "%", ast.Pow: "**",
+    ast.BitAnd: "&", ast.BitOr: "|", ast.BitXor: "^", ast.LShift: "<<", ast.RShift: ">>", ast.USub: "-", ast.UAdd: "+",
+    ast.Invert: "~", ast.Lt: "<", ast.LtE: "<=", ast.Gt: ">", ast.GtE: ">=", ast.Eq: "==", ast.NotEq: "!=",
+    ast.Is: "is", ast.IsNot: "is not",
+}  # fmt: skip
+
+
+class _Unknown(Exception):
+    """An expression for which no code is written: the tree is evaluated."""
+
+
+class _Rule:
+    """Writes an expression as Python with the tests for None that :mod:`memory` makes, in its order."""
+
+    def __init__(self, hoisted: _Hoisted) -> None:
+        self.prefix = hoisted.prefix
+        self.parts = set(hoisted.names)
+        self.strict: set[str] = set()
+        """The names of the parts that are called. Each must be a builtin function that knows no None."""
+        self.number = 0
+
+    def truth(self, node: ast.expr) -> str:
+        """What is true wherever the expression holds. An absent value is false."""
+        if isinstance(node, ast.BoolOp):
+            return f"({(' and ' if isinstance(node.op, ast.And) else ' or ').join(map(self.truth, node.values))})"
+        if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
+            return f"(not {self.truth(node.operand)})"
+        if isinstance(node, ast.IfExp):
+            return f"({self.truth(node.body)} if {self.truth(node.test)} else {self.truth(node.orelse)})"
+        if isinstance(node, ast.Compare):
+            sides = [node.left, *node.comparators]
+            return f"({' and '.join(map(self.compared, node.ops, sides, sides[1:]))})"
+        return self.value(node)
+
+    def value(self, node: ast.expr) -> str:
+        """The value of the expression; absent where a part that it needs is None."""
+        if isinstance(node, ast.Name | ast.Constant):
+            return ast.unparse(node)
+        if isinstance(node, ast.Attribute):
+            test, owner = self.missing(node.value)
+            return self.unless([test], f"{self.prefix}read({owner}, {node.attr!r})")
+        if isinstance(node, ast.BinOp) and type(node.op) in _SIGNS:
+            return self.strictly([node.left, node.right], lambda *given: f" {_SIGNS[type(node.op)]} ".join(given))
+        if isinstance(node, ast.UnaryOp) and type(node.op) in _SIGNS:
+            return self.strictly([node.operand], lambda given: f"{_SIGNS[type(node.op)]} {given}")
+        if isinstance(node, ast.BoolOp):
+            return f"({(' and ' if isinstance(node.op, ast.And) else ' or ').join(map(self.value, node.values))})"
+        if isinstance(node, ast.IfExp):
+            return f"({self.value(node.body)} if {self.truth(node.test)} else {self.value(node.orelse)})"
+        if isinstance(node, ast.Compare) or (isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not)):
+            return f"(True if {self.truth(node)} else False)"
+        if isinstance(node, ast.Subscript):
+            return self.subscript(node)
+        if isinstance(node, ast.Call) and not node.keywords and not any(isinstance(e, ast.Starred) for e in node.args):
+            return self.call(node)
+        raise _Unknown
+
+    def call(self, node: ast.Call) -> str:
+        """A call of a method of plain values, or of a builtin function that knows no None."""
+        if isinstance(node.func, ast.Attribute) and node.func.attr in memory.METHODS:
+            test, owner = self.missing(node.func.value)
+            tests, values = self.missing_of(node.args)
+            # A static method may know what to do with None, which the tree's evaluation finds out.
+            given = self.unless(tests, f"{owner}.{node.func.attr}({', '.join(values)})", f"{self.prefix}give_up()")
+            return self.unless([test], given)
+        if isinstance(node.func, ast.Name) and node.func.id in self.parts:
+            name = node.func.id
+            self.strict.add(name)
+            return self.strictly(node.args, lambda *given: f"{name}({', '.join(given)})")
+        raise _Unknown
+
+    def subscript(self, node: ast.Subscript) -> str:
+        """An item or a slice. A slice's bounds may be None."""
+        if not isinstance(node.slice, ast.Slice):
+            return self.strictly([node.value, node.slice], lambda owner, index: f"{owner}[{index}]")
+        test, owner = self.missing(node.value)
+        bounds = [("", "") if each is None else self.absent(each) for each in (node.slice.lower, node.slice.upper)]
+        if node.slice.step is not None:
+            bounds.append(self.absent(node.slice.step))
+        return self.unless([test, *(each for each, _ in bounds)], f"{owner}[{':'.join(each for _, each in bounds)}]")
+
+    def compared(self, op: ast.cmpop, left: ast.expr, right: ast.expr) -> str:
+        """One comparison."""
+        if isinstance(op, ast.In | ast.NotIn):
+            return self.contained(isinstance(op, ast.NotIn), left, right)
+        ordered = isinstance(op, ast.Lt | ast.LtE | ast.Gt | ast.GtE)
+        (test, first), (other, second) = map(self.missing if ordered else self.absent, (left, right))
+        return self.unless([test, other], f"{first} {_SIGNS[type(op)]} {second}", "False")
+
+    def contained(self, negated: bool, left: ast.expr, right: ast.expr) -> str:
+        """A test of membership."""
+        test, needle = self.absent(left)
+        if isinstance(right, ast.Tuple | ast.List | ast.Set):
+            held = left if isinstance(left, ast.Constant) else ast.Name(needle)
+            found = " or ".join(self.compared(ast.Eq(), held, each) for each in right.elts)
+            return self.unless([test], f"{'not ' if negated else ''}({found})", "False")
+        other, container = self.missing(right)
+        found = f"{needle} {'not in' if negated else 'in'} {container}"
+        if not isinstance(left, ast.Constant):
+            found = self.unless([f"{needle} is None and isinstance({container}, (str, bytes))"], found, "False")
+        return self.unless([test, other], found, "False")
+
+    def strictly(self, nodes: list[ast.expr], write: Callable[..., str]) -> str:
+        """What is absent where one of the values is None or absent."""
+        tests, values = self.missing_of(nodes)
+        return self.unless(tests, write(*values))
+
+    def missing_of(self, nodes: list[ast.expr]) -> tuple[list[str], list[str]]:
+        pairs = [self.missing(each) for each in nodes]
+        return [test for test, _ in pairs], [text for _, text in pairs]
+
+    def missing(self, node: ast.expr) -> tuple[str, str]:
+        """The test that a value is None or absent, which evaluates it, and how to write it after that."""
+        if isinstance(node, ast.Constant):
+            return "True" if node.value is None else "", f"({ast.unparse(node)})"
+        if isinstance(node, ast.Name):
+            return f"{node.id} is None", node.id
+        name, value = self.evaluated(node)
+        return f"({name} := {value}) is None or {name} is {self.prefix}absent", name
+
+    def absent(self, node: ast.expr) -> tuple[str, str]:
+        """The test that a value is absent, which evaluates it, and how to write it after that."""
+        if isinstance(node, ast.Constant):
+            return "", f"({ast.unparse(node)})"
+        if isinstance(node, ast.Name):
+            return "", node.id
+        name, value = self.evaluated(node)
+        return f"({name} := {value}) is {self.prefix}absent", name
+
+    def evaluated(self, node: ast.expr) -> tuple[str, str]:
+        """A name for a value, and the value."""
+        self.number += 1
+        return f"{self.prefix}value{self.number}", self.value(node)
+
+    def unless(self, tests: Iterable[str], text: str, otherwise: str = "") -> str:
+        """The text where no test holds. All tests that evaluate something do so, as where the tree is evaluated."""
+        evaluating = [f"({each})" for each in tests if ":=" in each]
+        plain = [each for each in tests if each and ":=" not in each]
+        every = " or ".join([*([" | ".join(evaluating)] if evaluating else []), *plain])
+        return f"({otherwise or self.prefix + 'absent'} if {every} else {text})" if every else f"({text})"
+
+
+@functools.lru_cache(maxsize=4096)
+def _rule_code(source: Source) -> tuple[CodeType, frozenset[str]] | None:
+    """The code of a function of the hoisted parts and some helpers that returns the query by the rule for None.
+
+    Then the names of the parts that must be builtin functions. None where the tree is to be evaluated.
+    """
+    hoisted = _hoisted(source)
+    assert hoisted is not None
+    rule = _Rule(hoisted)
+    try:
+        text = rule.truth(hoisted.body)
+        helpers = [f"{hoisted.prefix}{name}" for name in _HELPERS]
+        text = f"lambda {', '.join([*helpers, *hoisted.names])}: lambda {', '.join(source.rows)}: {text}"
+        return _inner(ast.parse(text, mode="eval"), source), frozenset(rule.strict)
+    except (_Unknown, RecursionError, MemoryError):  # too deep for the compiler: Python's own words for it
+        return None
+
+
+def _give_up() -> Any:
+    raise _Unknown
+
+
+_HELPERS: dict[str, Any] = {"absent": ABSENT, "read": memory.attribute, "give_up": _give_up}
+
+
+def _by_rule(source: Source, parts: list[Any]) -> Callable[..., Any] | None:
+    """The query by the rule for None, with the parts that depend on no row."""
+    made = _rule_code(source)
+    hoisted = _hoisted(source)
+    if made is None or hoisted is None:
+        return None
+    code, strict = made
+    for name, part in zip(hoisted.names, parts, strict=True):
+        if name in strict and (part is bool or not is_builtin(part, *memory.FUNCTIONS)):
+            return None
+    function: Callable[..., Any] = FunctionType(code, {"__builtins__": builtins})(*_HELPERS.values(), *parts)
+    return function
+
+
+def judge(scope: Scope) -> tuple[Callable[..., Any] | None, Callable[..., bool]]:
+    """The query as two functions of its rows: Python's own, if there is one, and the one to ask where that raises.
+
+    What depends on no row is evaluated once, now.
+    """
+    source = scope.source
+
+    def by_tree(*rows: Any) -> bool:
+        names = dict(zip(source.rows, map(Item, rows), strict=True))
+        return memory.truth(source.body, Scope(source, scope.space, names))
+
+    hoisted = _hoisted(source)
+    if hoisted is None:
+        return None, by_tree
+    try:
+        parts = [constant(each, scope) for each in hoisted.parts]
+    except Exception:  # noqa: BLE001 - the rule for None decides, and raises again what is another mistake
+        return None, by_tree
+    rule: Callable[..., Any] | None = None
+
+    def guarded(*rows: Any) -> bool:
+        nonlocal rule
+        if rule is None:
+            rule = _by_rule(source, parts) or by_tree
+        try:
+            return bool(rule(*rows))
+        except Exception:  # noqa: BLE001 - the tree decides, and raises again what is another mistake
+            return by_tree(*rows)
+
+    return FunctionType(_fast_code(source), scope.space.globals)(*parts), guarded
