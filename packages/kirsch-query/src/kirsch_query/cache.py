@@ -166,7 +166,7 @@ class _Parameter(sa.BindParameter[Any]):
 
     def _clone(self, *args: Any, **options: Any) -> Any:
         """A copy. It may keep the name, so that the name must be known."""
-        assert self.key
+        _ = self.key
         return super()._clone(*args, **options)
 
 
@@ -210,7 +210,7 @@ class Template:
     @functools.cached_property
     def statement(self) -> Any:
         """A SELECT of the clause's models by it."""
-        return sa.select(*self.models).where(Prepared(self, [bind.value for bind in self.binds], self.binds))
+        return sa.select(*self.models).where(Prepared(self, None))
 
     @functools.cached_property
     def state(self) -> dict[str, Any]:
@@ -228,7 +228,7 @@ class Selected(sa.Select[Any]):
 
     inherit_cache = True
 
-    def __init__(self, template: Template, values: list[Any]) -> None:
+    def __init__(self, template: Template, values: list[Any] | None) -> None:
         self.__dict__ = {**template.state, "_where_criteria": (Prepared(template, values),)}
 
     def _execute_on_connection(self, connection: Any, distilled_params: Any, execution_options: Any) -> Any:
@@ -236,10 +236,8 @@ class Selected(sa.Select[Any]):
             return super()._execute_on_connection(connection, distilled_params, execution_options)
         prepared: Any = self._where_criteria[0]
         template = prepared.template
-        parameters = dict(zip(template.keys, prepared.values, strict=True))
-        return connection._execute_clauseelement(
-            template.statement, [parameters] if parameters else distilled_params, execution_options
-        )
+        parameters = [dict(zip(template.keys, prepared.values, strict=True))] if prepared.values else ()
+        return connection._execute_clauseelement(template.statement, parameters, execution_options)
 
     def _plain(self, made: Any) -> Any:
         if type(self) is Selected:
@@ -254,14 +252,15 @@ class Selected(sa.Select[Any]):
 
 
 class Prepared(Checked):
-    """A kept clause with values of its own. The whole clause is made when SQLAlchemy first looks into it.
+    """A kept clause with values of its own, or with those for which it was made where ``values`` is None.
 
-    SQLAlchemy's cache of compiled statements knows it by its template and its parameters.
+    The whole clause is made when SQLAlchemy first looks into it. SQLAlchemy's cache of compiled statements knows it by
+    its template and its parameters.
     """
 
     inherit_cache = True
 
-    def __init__(self, template: Template, values: list[Any], binds: list[Any] | None = None) -> None:
+    def __init__(self, template: Template, values: list[Any] | None) -> None:
         self.template: Template | None = template
         self.values = values
         clause = template.clause
@@ -270,19 +269,17 @@ class Prepared(Checked):
         self.classes = clause.classes
         self._propagate_attrs = clause._propagate_attrs
         self._has_args = True
-        if binds is not None:
-            self.binds = binds
 
     @functools.cached_property
     def binds(self) -> list[Any]:
         """The clause's parameters."""
         assert self.template is not None
-        return list(map(_Parameter, self.template.states, self.values))
+        return self.template.binds if self.values is None else list(map(_Parameter, self.template.states, self.values))
 
     @functools.cached_property
     def clause_expr(self) -> Any:  # type: ignore[override]
         assert self.template is not None
-        if self.binds is self.template.binds:
+        if self.values is None:
             return self.template.clause.clause_expr
         new = {id(old): bind for old, bind in zip(self.template.binds, self.binds, strict=True)}
 
@@ -296,7 +293,7 @@ class Prepared(Checked):
         return visitors.replacement_traverse(self.template.clause.clause_expr, {}, replaced)
 
     def _clone(self, **options: Any) -> Any:
-        assert self.binds  # which a copy has too
+        _ = self.binds  # which a copy has too
         return super()._clone(**options)
 
     def _copy_internals(self, **options: Any) -> None:
@@ -318,8 +315,8 @@ _kept: dict[Any, tuple[Template, ...]] = {}
 _writing = threading.Lock()
 
 
-def _kept_for(query: Query, models: tuple[Any, ...], dialect: Any) -> tuple[Template, list[Any]] | Checked:
-    """The template of a query for some models, and its values now; the clause itself where none is kept."""
+def _kept_for(query: Query, models: tuple[Any, ...], dialect: Any) -> tuple[Template, list[Any] | None] | Checked:
+    """The template of a query for some models, and other values for it; the clause itself where none is kept."""
     key = (query.form(), models, None if dialect is None else dialect_name(dialect))
     leaves = query.leaves()
     scopes: list[Scope | None] = [None] * len(leaves)
@@ -346,7 +343,7 @@ def _kept_for(query: Query, models: tuple[Any, ...], dialect: Any) -> tuple[Temp
         _kept[key] = (template, *_kept.pop(key, ())[: MOST_CLAUSES - 1])
         while len(_kept) > MOST_KEYS:
             del _kept[next(iter(_kept))]
-    return template, [bind.value for bind in template.binds]
+    return template, None
 
 
 def clause(query: Query, models: tuple[Any, ...], dialect: Any) -> Checked:

@@ -26,7 +26,7 @@ _AS_TEXT = 'Give the same text as a string instead: where("b.price < limit", lim
 class Source:
     """One expression, the names of the rows that it judges, and where it is written."""
 
-    __slots__ = ("__weakref__", "body", "filename", "lines", "private", "rows")
+    __slots__ = ("__weakref__", "body", "filename", "judged", "lines", "private", "rows")
 
     def __init__(
         self, body: ast.expr, rows: tuple[str, ...], filename: str, lines: list[str], private: str = ""
@@ -37,6 +37,8 @@ class Source:
         self.lines = lines
         self.private = private
         """The class whose name goes before names such as ``__x`` in this source; empty outside of a class."""
+        self.judged = 0
+        """How many rows its tree has judged in memory."""
 
     def place(self, node: ast.AST) -> Place:
         return Place.of(node, self.filename, self.lines)
