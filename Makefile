@@ -231,6 +231,21 @@ $(WEB_CHERRYPY_VENV)/.stamps/test: $(WEB)/pyproject.toml
 	cd $(WEB) && "$(abspath $(WEB_CHERRYPY_VENV))/bin/python" -m pip --quiet --disable-pip-version-check install --group cherrypy --editable .
 	@mkdir -p $(@D) && touch $@
 
+# The tests of Starlette and FastAPI, from their source distributions, with a server and a socket between TestClient and
+# the application. Not a part of the other commands: FastAPI's take a quarter of an hour. SUITE=starlette runs one;
+# asgi_suites/expected.txt has the tests that cannot pass over a wire.
+SUITES_VENV ?= .venvs/asgi-suites
+
+.PHONY: test-asgi-suites
+test-asgi-suites: build $(SUITES_VENV)/.stamps/test ## Run the tests of Starlette and FastAPI against Kirsch over a socket
+	$(SUITES_VENV)/bin/python -m pip --quiet --disable-pip-version-check install --force-reinstall --no-deps $(VENV)/.wheel/kirsch/*.whl
+	$(SUITES_VENV)/bin/python tests/asgi_suites/run.py $(SUITE) $(SUITE_ARGS)
+
+$(SUITES_VENV)/.stamps/test: tests/asgi_suites/requirements.txt
+	[ -x $(SUITES_VENV)/bin/python ] || $(BIN)/python -m venv $(SUITES_VENV)
+	$(SUITES_VENV)/bin/python -m pip --quiet --disable-pip-version-check install 'pip>=25.1' -r $<
+	@mkdir -p $(@D) && touch $@
+
 # The programs that some tests drive (git, litmus, ...); says what it could not install.
 .PHONY: test-system
 test-system:
