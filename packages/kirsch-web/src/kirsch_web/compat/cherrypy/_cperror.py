@@ -14,6 +14,7 @@ from kirsch_web.compat.cherrypy import _globals
 from kirsch_web.compat.cherrypy._helper import url as url_of
 from kirsch_web.compat.cherrypy._local import serving
 from kirsch_web.compat.cherrypy._status import valid_status
+from kirsch_web.errors import HTTPError as CoreError
 
 
 class CherryPyException(Exception):
@@ -180,6 +181,15 @@ class _Handling(contextlib.ContextDecorator):
     def __exit__(self, kind: Any, error: Any, traceback: Any) -> None:
         if kind is not None and issubclass(kind, self._exception):
             raise self._make(error) from error
+
+
+def set_response_of(stop: Any) -> None:
+    """Make a redirect or an error, such as one of the core's parsers, the current response."""
+    (HTTPError(stop.status, stop.detail or None) if isinstance(stop, CoreError) else stop).set_response()
+
+
+STOPS = HTTPRedirect, HTTPError, CoreError
+"""What ends a handler or a hook with a response of its own."""
 
 
 class NotFound(HTTPError):

@@ -5,10 +5,10 @@ from __future__ import annotations
 import functools
 from typing import Any
 
-from kirsch_web.compat.cherrypy._cperror import HTTPError, HTTPRedirect, InternalRedirect
+from kirsch_web.compat.cherrypy._cperror import STOPS, InternalRedirect
 from kirsch_web.compat.cherrypy._local import serving
 
-_QUIET = (HTTPError, HTTPRedirect, InternalRedirect)
+_QUIET = (*STOPS, InternalRedirect)
 
 
 class Hook:

@@ -10,49 +10,44 @@ from typing import Any
 
 from kirsch_web.compat.cherrypy import _local
 
-logfmt = logging.Formatter("%(message)s")
 
-
-class NullHandler(logging.Handler):
-    """Keeps the standard library from printing a message that no handler takes."""
-
-    def handle(self, record: logging.LogRecord) -> bool:
-        return False
+class WSGIErrorHandler(logging.Handler):
+    """Writes to the ``wsgi.errors`` of the current request."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Do nothing."""
-
-    def createLock(self) -> None:
-        self.lock = None
+        """Write a record."""
+        stream = _local.current().request.wsgi_environ.get("wsgi.errors")
+        if stream is not None:
+            try:
+                stream.write(self.format(record) + "\n")
+                stream.flush()
+            except Exception:  # noqa: BLE001 - logging's way
+                self.handleError(record)
 
 
 class LogManager:
-    """Two loggers, and where they write to: ``log.screen``, ``log.error_file``, ``log.access_file``.
+    """Two loggers, and where they write to: ``log.screen``, ``log.wsgi``, ``log.error_file``, ``log.access_file``.
 
     Calling it writes to the error log.
     """
 
-    appid: Any = None
     access_log_format = '{h} {l} {u} {t} "{r}" {s} {b} "{f}" "{a}"'
-    logger_root = ""
 
     def __init__(self, appid: Any = None, logger_root: str = "cherrypy") -> None:
-        self.logger_root = logger_root
-        self.appid = appid
+        self.logger_root, self.appid = logger_root, appid
         suffix = "" if appid is None else f".{appid}"
         self.error_log = logging.getLogger(f"{logger_root}.error{suffix}")
         self.access_log = logging.getLogger(f"{logger_root}.access{suffix}")
         for log in (self.error_log, self.access_log):
             log.setLevel(logging.INFO)
             if appid is None:
-                log.addHandler(NullHandler())
+                log.addHandler(logging.NullHandler())
 
     def reopen_files(self) -> None:
-        """Close and open the files again, after they were renamed."""
-        for log in (self.error_log, self.access_log):
-            for handler in log.handlers:
-                if isinstance(handler, logging.FileHandler):
-                    handler.close()  # the next message opens it again
+        """Close the files, after they were renamed: the next message opens them again."""
+        for handler in (*self.error_log.handlers, *self.access_log.handlers):
+            if isinstance(handler, logging.FileHandler):
+                handler.close()
 
     def error(self, msg: str = "", context: str = "", severity: int = logging.INFO, traceback: bool = False) -> None:
         """Write to the error log, with the traceback of the current exception if asked."""
@@ -69,7 +64,7 @@ class LogManager:
             return
         while log is not None:
             for handler in log.handlers:
-                if type(handler).__name__ != "NullHandler":  # ours, logging's, or another library's
+                if type(handler).__name__ != "NullHandler":  # logging's, or another library's
                     self.access()
                     return
             log = log.parent if log.propagate else None
@@ -86,111 +81,95 @@ class LogManager:
         """The time as the access log has it."""
         return f"{datetime.datetime.now():[%d/%b/%Y:%H:%M:%S]}"
 
-    def _file(self, log: logging.Logger, path: str) -> None:
-        for handler in list(log.handlers):
-            if getattr(handler, "_cpbuiltin", None) == "file":
-                if path and os.path.abspath(path) == handler.baseFilename:  # type: ignore[attr-defined]
-                    return
-                handler.close()
-                log.removeHandler(handler)
-        if path:
-            made = logging.FileHandler(path, encoding="utf-8")
-            made.setFormatter(logfmt)
-            made._cpbuiltin = "file"  # type: ignore[attr-defined]
-            log.addHandler(made)
-
-    def _path(self, log: logging.Logger) -> str:
-        for handler in log.handlers:
-            if getattr(handler, "_cpbuiltin", None) == "file":
-                return handler.baseFilename  # type: ignore[attr-defined, no-any-return]
-        return ""
-
     error_file = property(
-        lambda self: self._path(self.error_log), lambda self, path: self._file(self.error_log, path and str(path)),
+        lambda self: _file_of(self.error_log), lambda self, path: _write_to(self.error_log, "file", path),
         doc="The file of the error log; empty: none.",
     )  # fmt: skip
     access_file = property(
-        lambda self: self._path(self.access_log), lambda self, path: self._file(self.access_log, path and str(path)),
+        lambda self: _file_of(self.access_log), lambda self, path: _write_to(self.access_log, "file", path),
         doc="The file of the access log; empty: none.",
     )  # fmt: skip
+    wsgi = property(
+        lambda self: _handler_of(self.error_log, "wsgi") is not None,
+        lambda self, on: _write_to(self.error_log, "wsgi", on),
+        doc="Whether errors go to the server's ``wsgi.errors``.",
+    )
 
     @property
     def screen(self) -> bool:
         """Whether errors go to stderr and accesses to stdout."""
-        return any(getattr(handler, "_cpbuiltin", None) == "screen" for handler in self.error_log.handlers)
+        return _handler_of(self.error_log, "screen") is not None
 
     @screen.setter
     def screen(self, on: bool) -> None:
-        for log, stream in ((self.error_log, sys.stderr), (self.access_log, sys.stdout)):
-            for handler in list(log.handlers):
-                if getattr(handler, "_cpbuiltin", None) == "screen":
-                    log.removeHandler(handler)
-            if on:
-                made = logging.StreamHandler(stream)
-                made.setFormatter(logfmt)
-                made._cpbuiltin = "screen"  # type: ignore[attr-defined]
-                log.addHandler(made)
+        _write_to(self.error_log, "screen", on and sys.stderr)
+        _write_to(self.access_log, "screen", on and sys.stdout)
 
-    @property
-    def wsgi(self) -> bool:
-        """Whether errors go to the server's ``wsgi.errors``."""
-        return any(isinstance(handler, WSGIErrorHandler) for handler in self.error_log.handlers)
 
-    @wsgi.setter
-    def wsgi(self, on: bool) -> None:
-        for handler in list(self.error_log.handlers):
-            if isinstance(handler, WSGIErrorHandler):
-                self.error_log.removeHandler(handler)
-        if on:
-            made = WSGIErrorHandler()
-            made.setFormatter(logfmt)
-            self.error_log.addHandler(made)
+_KINDS: dict[str, Any] = {
+    "file": lambda path: logging.FileHandler(str(path), encoding="utf-8"),
+    "screen": logging.StreamHandler,
+    "wsgi": lambda _on: WSGIErrorHandler(),
+}
+
+
+def _handler_of(log: logging.Logger, kind: str) -> Any:
+    """The handler of a kind that the configuration has added."""
+    return next((each for each in log.handlers if each.name == f"cherrypy.{kind}"), None)
+
+
+def _file_of(log: logging.Logger) -> str:
+    handler = _handler_of(log, "file")
+    return handler.baseFilename if handler else ""
+
+
+def _write_to(log: logging.Logger, kind: str, target: Any) -> None:
+    """Replace the handler of a kind; without a target there is none."""
+    present = _handler_of(log, kind)
+    if present:
+        if kind == "file" and target and os.path.abspath(target) == present.baseFilename:
+            return
+        log.removeHandler(present)
+        if kind == "file":
+            present.close()
+    if target:
+        handler = _KINDS[kind](target)
+        handler.name = f"cherrypy.{kind}"
+        log.addHandler(handler)
+
+
+_ATOMS: dict[str, Any] = {
+    "h": lambda request, _: request.remote.name or request.remote.ip,
+    "l": lambda *_: "-",
+    "u": lambda request, _: request.login or "-",
+    "r": lambda request, _: request.request_line,
+    "s": lambda _, response: response.output_status.partition(b" ")[0].decode("latin-1") or "-",
+    "b": lambda _, response: response.headers.get("Content-Length") or "-",
+    "f": lambda request, _: request.headers.get("Referer", ""),
+    "a": lambda request, _: request.headers.get("User-Agent", ""),
+    "o": lambda request, _: request.headers.get("Host", "-"),
+    "i": lambda request, _: request.unique_id,
+    "z": lambda *_: LazyRfc3339UtcTime(),
+}
+"""What a format of the access log may name."""
 
 
 class _Atoms(dict[str, str]):
-    """What a format of the access log may name, made when it is asked for."""
+    """The atoms of the current request, each made when the format asks for it."""
 
     def __init__(self, log: LogManager) -> None:
         super().__init__()
         self._log = log
 
     def __missing__(self, name: str) -> str:
+        if name == "t":
+            return self._log.time()  # a program may write another
         frame = _local.current()
-        request, response = frame.request, frame.response
-        value: Any
-        match name:
-            case "h":
-                value = request.remote.name or request.remote.ip
-            case "l":
-                value = "-"
-            case "u":
-                value = getattr(request, "login", None) or "-"
-            case "t":
-                value = self._log.time()
-            case "r":
-                value = request.request_line
-            case "s":
-                value = response.output_status.split(b" ", 1)[0].decode("latin-1") if response.output_status else "-"
-            case "b":
-                value = dict.get(response.headers, "Content-Length", "") or "-"
-            case "f":
-                value = request.headers.get("Referer", "")
-            case "a":
-                value = request.headers.get("User-Agent", "")
-            case "o":
-                value = request.headers.get("Host", "-")
-            case "i":
-                value = request.unique_id
-            case "z":
-                value = LazyRfc3339UtcTime()
-            case _:
-                raise KeyError(name)
-        return _escaped(value)
+        return _escaped(str(_ATOMS[name](frame.request, frame.response)))
 
 
-def _escaped(value: Any) -> str:
-    """A value that cannot begin a line or end a quoted string of the log: as Apache escapes it."""
-    text = value if isinstance(value, str) else str(value)
+def _escaped(text: str) -> str:
+    """A text that cannot begin a line or end a quoted string of the log: as Apache escapes it."""
     if text.isascii() and text.isprintable() and '"' not in text and "\\" not in text:
         return text
     # Bytes beyond ASCII as \xNN, control characters as \n; the backslash as it is.
@@ -198,23 +177,9 @@ def _escaped(value: Any) -> str:
     return shown.replace("\\\\", "\\").replace("\\'", "'").replace('"', '\\"')
 
 
-class WSGIErrorHandler(logging.Handler):
-    """Writes to the ``wsgi.errors`` of the current request."""
-
-    def emit(self, record: logging.LogRecord) -> None:
-        stream = _local.current().request.wsgi_environ.get("wsgi.errors")
-        if stream is not None:
-            try:
-                stream.write(self.format(record) + "\n")
-                stream.flush()
-            except Exception:  # noqa: BLE001 - logging's way
-                self.handleError(record)
-
-
 class LazyRfc3339UtcTime:
     """The time as RFC 3339 writes it, made when it is asked for."""
 
     def __str__(self) -> str:
-        # A naive time is UTC's already.
         moment = datetime.datetime.now(datetime.timezone.utc).replace(tzinfo=None)
         return moment.isoformat("T", "seconds") + "Z"

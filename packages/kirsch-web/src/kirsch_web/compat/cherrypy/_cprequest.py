@@ -16,11 +16,13 @@ from typing import Any
 
 from kirsch_web.compat.cherrypy import _cpreqbody, _local
 from kirsch_web.compat.cherrypy._cperror import (
+    STOPS,
     HTTPError,
     HTTPRedirect,
     InternalRedirect,
     bare_error,
     format_exc,
+    set_response_of,
 )
 from kirsch_web.compat.cherrypy._cphooks import Hook, HookMap, no_hooks
 from kirsch_web.compat.cherrypy._cptools import Toolbox
@@ -311,8 +313,8 @@ class Request:
                 response.body = handler()
             self._pass("before_finalize")
             response.finalize()
-        except (HTTPRedirect, HTTPError) as stop:
-            stop.set_response()
+        except STOPS as stop:
+            set_response_of(stop)
             self._pass("before_finalize")
             response.finalize()
 

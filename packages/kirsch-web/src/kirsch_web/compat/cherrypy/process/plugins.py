@@ -5,6 +5,7 @@ Left out: daemons, dropping privileges and reloading. Those names exist, and say
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import threading
@@ -38,20 +39,14 @@ class SignalHandler:
 
     def __init__(self, bus: Any) -> None:
         self.bus = bus
-        self.handlers: dict[str, Any] = {
-            "SIGTERM": bus.exit,
-            "SIGHUP": bus.exit,
-            "SIGUSR1": bus.graceful,
-        }
+        self.handlers: dict[str, Any] = {"SIGTERM": bus.exit, "SIGHUP": bus.exit, "SIGUSR1": bus.graceful}
         self._previous_handlers: dict[int, Any] = {}
 
     def subscribe(self) -> None:
         """Take the signals."""
         for name, handler in self.handlers.items():
-            try:
+            with contextlib.suppress(ValueError):  # outside of the main thread signals are another part's
                 self.set_handler(name, handler)
-            except ValueError:
-                pass  # outside of the main thread signals are another part's
 
     def unsubscribe(self) -> None:
         """Give them back."""
@@ -190,19 +185,15 @@ class PIDFile(SimplePlugin):
 
     def exit(self) -> None:
         """Remove it."""
-        try:
+        with contextlib.suppress(OSError):
             os.remove(self.pidfile)
-        except OSError:
-            pass
 
 
 def _left_out(name: str, instead: str) -> Any:
-    class Absent(SimplePlugin):
-        def __init__(self, bus: Any, *_: Any, **__: Any) -> None:
-            raise ValueError(f"{name} is left out: {instead}")
+    def absent(*_: Any, **__: Any) -> None:
+        raise ValueError(f"{name} is left out: {instead}")
 
-    Absent.__name__ = Absent.__qualname__ = name
-    return Absent
+    return absent
 
 
 Daemonizer = _left_out("Daemonizer", "run the program under systemd or another supervisor")

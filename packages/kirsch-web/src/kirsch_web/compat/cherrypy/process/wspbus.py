@@ -5,64 +5,41 @@ Processes, workers and reloading are the server's. The bus keeps what programs h
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import os
 import sys
 import threading
 import traceback as _traceback
 import warnings
+from types import SimpleNamespace
 from typing import Any
 
 
 class ChannelFailures(Exception):
-    """The exceptions of the callbacks of one publication."""
-
-    delimiter = "\n"
-
-    def __init__(self, *args: Any) -> None:
-        super().__init__(*args)
-        self._exceptions: list[BaseException] = []
-
-    def handle_exception(self) -> None:
-        """Note the current exception."""
-        error = sys.exc_info()[1]
-        assert error is not None
-        self._exceptions.append(error)
+    """The exceptions of the callbacks of one publication, which are its arguments."""
 
     def get_instances(self) -> list[BaseException]:
         """The exceptions."""
-        return self._exceptions[:]
+        return list(self.args)
 
     def __str__(self) -> str:
-        return self.delimiter.join(map(repr, self._exceptions))
-
-    __repr__ = __str__
-
-    def __bool__(self) -> bool:
-        return bool(self._exceptions)
+        return "\n".join(map(repr, self.args))
 
 
-class _StateEnum:
-    """The states, as attributes."""
+class _State:
+    """A state of the bus."""
 
-    class State:
-        """One state."""
+    def __init__(self, name: str) -> None:
+        self.name = name
 
-        def __init__(self, name: str) -> None:
-            self.name = name
-
-        def __repr__(self) -> str:
-            return f"states.{self.name}"
-
-    def __init__(self) -> None:
-        for name in ("STOPPED", "STARTING", "STARTED", "STOPPING", "EXITING"):
-            setattr(self, name, self.State(name))
-
-    def __getattr__(self, name: str) -> Any:
-        raise AttributeError(name)
+    def __repr__(self) -> str:
+        return f"states.{self.name}"
 
 
-states = _StateEnum()
+states: Any = SimpleNamespace(
+    **{name: _State(name) for name in ("STOPPED", "STARTING", "STARTED", "STOPPING", "EXITING")}
+)
 
 
 class Bus:
@@ -70,7 +47,6 @@ class Bus:
 
     states = states
     execv = False
-    max_cloexec_files = 0
 
     def __init__(self) -> None:
         self.state = states.STOPPED
@@ -85,20 +61,17 @@ class Bus:
         if callback is None:
             return lambda target: self.subscribe(channel, target, priority) or target
         with self._changed:
-            present = self.listeners.get(channel, [])
             self._priorities[channel, callback] = getattr(callback, "priority", 50) if priority is None else priority
             # A new list: publish() reads without the lock.
-            kept = [each for each in present if each != callback] + [callback]
+            kept = [each for each in self.listeners.get(channel, ()) if each != callback] + [callback]
             self.listeners[channel] = sorted(kept, key=lambda each: self._priorities[channel, each])
         return None
 
     def unsubscribe(self, channel: str, callback: Any) -> None:
         """Remove a callback; nothing where it is not there."""
         with self._changed:
-            present = self.listeners.get(channel)
-            if present and callback in present:
-                self.listeners[channel] = [each for each in present if each != callback]
-                self._priorities.pop((channel, callback), None)
+            if self._priorities.pop((channel, callback), None) is not None:
+                self.listeners[channel] = [each for each in self.listeners[channel] if each != callback]
 
     def publish(self, channel: str, *args: Any, **kwargs: Any) -> list[Any]:
         """Call the callbacks of a channel and return their results.
@@ -108,7 +81,7 @@ class Bus:
         listeners = self.listeners.get(channel)
         if not listeners:
             return []
-        failures = ChannelFailures()
+        failures: list[BaseException] = []
         output = []
         for listener in listeners:
             try:
@@ -118,12 +91,12 @@ class Bus:
                 if failures and getattr(stop, "code", None) == 0:
                     stop.code = 1  # type: ignore[union-attr]
                 raise
-            except BaseException:  # noqa: BLE001 - it is raised with the others
-                failures.handle_exception()
+            except BaseException as error:  # noqa: BLE001 - it is raised with the others
+                failures.append(error)
                 if channel != "log":
                     self.log(f"Error in {channel!r} listener {listener!r}", level=40, traceback=True)
         if failures:
-            raise failures
+            raise ChannelFailures(*failures)
         return output
 
     def _become(self, state: Any) -> None:
@@ -133,8 +106,6 @@ class Bus:
 
     def start(self) -> None:
         """Start: publish ``start``. Where a callback fails, stop and exit, and raise its exception."""
-        import atexit
-
         atexit.register(self._clean_exit)
         try:
             self._change(states.STARTING, "start", states.STARTED)
