@@ -33,7 +33,19 @@ def test_importing_the_package_loads_only_what_most_applications_use() -> None:
     loaded = set(
         subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout.split()
     )
-    late = {"sessions", "protect", "files", "sse", "multipart", "openapi", "explain", "testing", "stages", "compress"}
+    late = {
+        "sessions",
+        "protect",
+        "files",
+        "sse",
+        "multipart",
+        "openapi",
+        "explain",
+        "testing",
+        "stages",
+        "compress",
+        "threaded",
+    }
     assert not {f"kirsch_web.{name}" for name in late} & loaded
     assert not {"inspect", "dataclasses", "json", "logging", "asyncio", "http", "email"} & loaded
 

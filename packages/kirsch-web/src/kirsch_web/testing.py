@@ -74,7 +74,6 @@ class Client:
         self.cookies: dict[str, str] = {}
         self.mount = mount
         self._server: Any = None
-        self._thread: Any = None
         self.base = server if isinstance(server, str) else "http://testserver"
         self._remote = bool(server)
         if server is True:
@@ -228,29 +227,18 @@ class Client:
 
     def _start(self) -> None:
         import threading
-        from socketserver import ThreadingMixIn
-        from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 
-        class Server(ThreadingMixIn, WSGIServer):
-            daemon_threads = True
-
-        class Handler(WSGIRequestHandler):
-            def log_message(self, *_args: object) -> None:
-                """Nothing: the test says what it expects."""
+        from kirsch_web.threaded import ThreadedServer
 
         assert self.app is not None, "there is no application to serve"
-        app: Any = self.app
-        self._server = make_server("127.0.0.1", 0, app, Server, Handler)
+        self._server = ThreadedServer(("127.0.0.1", 0), self.app)
         self.base = f"http://127.0.0.1:{self._server.server_port}"
-        self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
-        self._thread.start()
+        threading.Thread(target=self._server.serve, daemon=True).start()
 
     def close(self) -> None:
         """End the server that this client has started."""
         if self._server is not None:
-            self._server.shutdown()
-            self._server.server_close()
-            self._thread.join()
+            self._server.stop()
             self._server = None
 
     def __enter__(self) -> Client:

@@ -211,7 +211,7 @@ class Entity:
 
     def decode_entity(self, value: Any) -> str:
         """The text of bytes, in the first charset that fits; 400 where none does."""
-        return value if isinstance(value, str) else self._first_that_fits(value.decode)  # type: ignore[no-any-return]
+        return value if isinstance(value, str) else self._first_that_fits(value.decode)
 
     def _first_that_fits(self, decode: Any) -> Any:
         for charset in self.attempt_charsets:

@@ -11,7 +11,7 @@ from kirsch_web.compat.cherrypy.process.wspbus import bus
 
 
 class Server(ServerAdapter):
-    """The options of a server. Its engine is Kirsch, or what is installed: see :mod:`_cpwsgi_server`."""
+    """The options of a server; others than these may be set, and have no effect. See :mod:`_cpwsgi_server`."""
 
     # Kirsch and cheroot both have these.
     thread_pool: Any = 10
@@ -30,20 +30,11 @@ class Server(ServerAdapter):
     ssl_private_key: Any = None
     ssl_certificate_chain: Any = None
     ssl_ciphers: Any = None
-    # Of no effect: names that configurations set.
-    accepted_queue_size: Any = -1
-    accepted_queue_timeout: Any = 10
-    max_request_line_size: Any = None
-    peercreds: Any = False
-    peercreds_resolve: Any = False
-    ssl_context: Any = None
-    ssl_module: Any = "builtin"
-    statistics: Any = False
-    wsgi_version: Any = (1, 0)
-    using_apache = False
-    using_wsgi = True
+    # The server itself: its class or dotted name; default: CPWSGIServer.
     instance: Any = None
     _socket_host: Any = "127.0.0.1"
+    _bound: Any = None
+    _made = False
 
     def __init__(self) -> None:
         super().__init__(bus)
@@ -67,30 +58,22 @@ class Server(ServerAdapter):
 
     @bind_addr.setter
     def bind_addr(self, value: Any) -> None:
-        if value is None:
-            self.socket_file = self.socket_host = self.socket_port = None
-        elif isinstance(value, str):
-            self.socket_file = value
-            self.socket_host = self.socket_port = None
-        elif isinstance(value, tuple) and len(value) == 2:
-            self.socket_host, self.socket_port = value
-            self.socket_file = None
-        else:
+        is_path = isinstance(value, str)
+        if not (value is None or is_path or (isinstance(value, tuple) and len(value) == 2)):
             raise ValueError(f"bind_addr is (host, port) or the path of a Unix socket, and not {value!r}")
+        self.socket_file = value if is_path else None
+        self.socket_host, self.socket_port = (None, None) if is_path or value is None else value
 
     @property
     def bound_addr(self) -> Any:
         """Where it listens, with the real port; while it does not, ``bind_addr``."""
         return self.bind_addr if self._bound is None else self._bound
 
-    _bound: Any = None
-
     def httpserver_from_self(self, httpserver: Any = None) -> tuple[Any, Any]:
         """The server object and its address."""
         httpserver = self.instance if httpserver is None else httpserver
-        make = attributes(httpserver) if isinstance(httpserver, str) else CPWSGIServer if httpserver is None else None
-        if make is not None:
-            httpserver = make(self)
+        if httpserver is None or isinstance(httpserver, str):
+            httpserver = (attributes(httpserver) if httpserver else CPWSGIServer)(self)
         return httpserver, self.bind_addr
 
     def start(self) -> None:
@@ -101,19 +84,14 @@ class Server(ServerAdapter):
         super().start()
         self._bound = getattr(self.httpserver, "bound_addr", None)
 
-    start.priority = 75  # type: ignore[attr-defined]
-    _made = False
-
     def stop(self) -> None:
         """Stop the server. A port 0 keeps the number that it became."""
         super().stop()
-        if self._bound is not None and isinstance(self._bound, tuple) and isinstance(self.bind_addr, tuple):
+        if isinstance(self._bound, tuple) and isinstance(self.bind_addr, tuple):
             self.socket_port = self._bound[1]
         self._bound = None
         if self._made:  # a server serves once
             self.httpserver, self._made = None, False
-
-    stop.priority = 25  # type: ignore[attr-defined]
 
     def base(self) -> str:
         """Scheme and host for URLs that are made outside of requests."""
@@ -124,7 +102,5 @@ class Server(ServerAdapter):
             import socket
 
             host = socket.gethostname()
-        scheme = "https" if self.ssl_certificate else "http"
-        port = self.socket_port
-        shown = "" if port == {"http": 80, "https": 443}[scheme] else f":{port}"
-        return f"{scheme}://{host}{shown}"
+        scheme, usual = ("https", 443) if self.ssl_certificate else ("http", 80)
+        return f"{scheme}://{host}" + ("" if self.socket_port == usual else f":{self.socket_port}")

@@ -6,7 +6,6 @@ Programs in production are better served by the command, ``kirsch module:applica
 from __future__ import annotations
 
 import importlib.util
-import threading
 from typing import Any
 
 from kirsch_web.compat.cherrypy import _globals
@@ -16,28 +15,32 @@ class CPWSGIServer:
     """Serves ``cherrypy.tree`` at the address of a :class:`~kirsch_web.compat.cherrypy._cpserver.Server`."""
 
     ready = False
+    bound_addr: Any = None
+    interrupt: Any = None
+    _backend: Any = None
 
     def __init__(self, server_adapter: Any = None) -> None:
-        self.server_adapter = adapter = _globals.server if server_adapter is None else server_adapter
+        self.server_adapter = _globals.server if server_adapter is None else server_adapter
         self.wsgi_app: Any = _globals.tree
-        self.bind_addr = adapter.bind_addr
-        self.bound_addr: Any = None
-        self.timeout = adapter.socket_timeout
-        self.interrupt: Any = None
-        self._backend: Any = None
+        self.bind_addr = self.server_adapter.bind_addr
 
     def _app(self, environ: dict[str, Any], start_response: Any) -> Any:
         return self.wsgi_app(environ, start_response)
 
     def prepare(self) -> None:
         """Bind the address. Raises OSError where it cannot be bound."""
-        self._backend = _backend(self)
-        self.bound_addr = self._backend.bound_addr
+        adapter = self.server_adapter
+        tls = bool(adapter.ssl_certificate)
+        if importlib.util.find_spec("kirsch") and not tls:  # Kirsch leaves TLS to a proxy in front
+            make = _kirsch
+        elif importlib.util.find_spec("cheroot"):
+            make = _cheroot
+        elif tls:
+            raise ValueError("server.ssl_certificate needs cheroot: pip install cheroot; or a proxy with TLS in front")
+        else:
+            make = _wsgiref
+        self._backend, self.serve, self.bound_addr = make(self._app, self.bind_addr, adapter)
         self.ready = True
-
-    def serve(self) -> None:
-        """Serve until :meth:`stop`."""
-        self._backend.serve()
 
     def start(self) -> None:
         """Bind and serve."""
@@ -50,125 +53,75 @@ class CPWSGIServer:
         if self._backend is not None:
             self._backend.stop()
 
-    def __setattr__(self, name: str, value: Any) -> None:
-        object.__setattr__(self, name, value)
-        backend = self.__dict__.get("_backend")
-        if name == "timeout" and backend is not None and hasattr(backend, "set_timeout"):
-            backend.set_timeout(value)
+    @property
+    def timeout(self) -> Any:
+        """Seconds that a connection may be silent, where the server is cheroot."""
+        return getattr(self._backend, "timeout", self.server_adapter.socket_timeout)
+
+    @timeout.setter
+    def timeout(self, seconds: Any) -> None:
+        if hasattr(self._backend, "timeout"):
+            self._backend.timeout = seconds
 
 
-def _backend(server: CPWSGIServer) -> Any:
-    tls = bool(server.server_adapter.ssl_certificate)
-    for name, backend in (("kirsch", _Kirsch), ("cheroot", _Cheroot)):
-        # Kirsch leaves TLS to a proxy in front.
-        if importlib.util.find_spec(name) is not None and not (tls and backend is _Kirsch):
-            return backend(server)
-    if tls:
-        raise ValueError("server.ssl_certificate needs cheroot: pip install cheroot; or put a proxy with TLS in front")
-    return _Wsgiref(server)
+# Each of these binds, and returns the server, the function that serves, and the address that is bound.
 
 
-class _Kirsch:
-    def __init__(self, server: CPWSGIServer) -> None:
-        import kirsch
+def _kirsch(app: Any, address: Any, adapter: Any) -> tuple[Any, Any, Any]:
+    import kirsch
 
-        adapter = server.server_adapter
-        options: dict[str, Any] = {
-            "threads": int(adapter.thread_pool),
-            "graceful_timeout": float(adapter.shutdown_timeout),
-        }
-        if adapter.max_request_body_size:
-            options["limit_request_body"] = int(adapter.max_request_body_size)
-        address = server.bind_addr
-        if isinstance(address, tuple):
-            host, port = address
-            bind = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-        else:
-            bind = f"unix:{address}"
-        self._server = kirsch.Server(server._app, bind=bind, **options)
-        self._server.listen()
-        found = self._server.addresses[0]
-        self.bound_addr = tuple(found[:2]) if isinstance(found, tuple) else found
-
-    def serve(self) -> None:
-        self._server.start()
-
-    def stop(self) -> None:
-        self._server.stop()
+    options: dict[str, Any] = {
+        "threads": int(adapter.thread_pool), "graceful_timeout": float(adapter.shutdown_timeout)
+    }  # fmt: skip
+    if adapter.max_request_body_size:
+        options["limit_request_body"] = int(adapter.max_request_body_size)
+    if isinstance(address, tuple):
+        host, port = address
+        bind = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+    else:
+        bind = f"unix:{address}"
+    server = kirsch.Server(app, bind=bind, **options)
+    server.listen()
+    found = server.addresses[0]
+    return server, server.start, tuple(found[:2]) if isinstance(found, tuple) else found
 
 
-class _Cheroot:
-    def __init__(self, server: CPWSGIServer) -> None:
-        import cheroot.server
-        import cheroot.wsgi
+def _cheroot(app: Any, address: Any, adapter: Any) -> tuple[Any, Any, Any]:
+    import cheroot.server
+    import cheroot.wsgi
 
-        class Request(cheroot.server.HTTPRequest):  # type: ignore[misc, unused-ignore]
-            """Accepts absolute URLs, as RFC 9112, 3.2.2 asks of servers."""
+    class Request(cheroot.server.HTTPRequest):  # type: ignore[misc, unused-ignore]
+        """Accepts absolute URLs, as RFC 9112, 3.2.2 asks of servers."""
 
-            def __init__(self, server: Any, conn: Any) -> None:
-                super().__init__(server, conn, proxy_mode=True)
+        def __init__(self, server: Any, conn: Any) -> None:
+            super().__init__(server, conn, proxy_mode=True)
 
-        class Connection(cheroot.server.HTTPConnection):  # type: ignore[misc, unused-ignore]
-            RequestHandlerClass = Request
+    class Connection(cheroot.server.HTTPConnection):  # type: ignore[misc, unused-ignore]
+        RequestHandlerClass = Request
 
-        adapter = server.server_adapter
-        self._server = made = cheroot.wsgi.Server(
-            server.bind_addr, server._app, numthreads=int(adapter.thread_pool), max=int(adapter.thread_pool_max),
-            request_queue_size=int(adapter.socket_queue_size), timeout=adapter.socket_timeout,
-            shutdown_timeout=adapter.shutdown_timeout,
-        )  # fmt: skip
-        made.ConnectionClass = Connection
-        made.protocol = adapter.protocol_version
-        made.nodelay = adapter.nodelay
-        made.max_request_header_size = adapter.max_request_header_size or 0
-        made.max_request_body_size = adapter.max_request_body_size or 0
-        if adapter.ssl_certificate:
-            from cheroot.ssl.builtin import BuiltinSSLAdapter
+    server = cheroot.wsgi.Server(
+        address, app, numthreads=int(adapter.thread_pool), max=int(adapter.thread_pool_max),
+        request_queue_size=int(adapter.socket_queue_size), timeout=adapter.socket_timeout,
+        shutdown_timeout=adapter.shutdown_timeout,
+    )  # fmt: skip
+    server.ConnectionClass = Connection
+    server.protocol, server.nodelay = adapter.protocol_version, adapter.nodelay
+    server.max_request_header_size = adapter.max_request_header_size or 0
+    server.max_request_body_size = adapter.max_request_body_size or 0
+    if adapter.ssl_certificate:
+        from cheroot.ssl.builtin import BuiltinSSLAdapter
 
-            made.ssl_adapter = BuiltinSSLAdapter(
-                adapter.ssl_certificate, adapter.ssl_private_key, adapter.ssl_certificate_chain, adapter.ssl_ciphers
-            )
-        made.prepare()
-        self.bound_addr = made.bind_addr
-
-    def set_timeout(self, seconds: float) -> None:
-        self._server.timeout = seconds
-
-    def serve(self) -> None:
-        self._server.serve()
-
-    def stop(self) -> None:
-        self._server.stop()
+        server.ssl_adapter = BuiltinSSLAdapter(
+            adapter.ssl_certificate, adapter.ssl_private_key, adapter.ssl_certificate_chain, adapter.ssl_ciphers
+        )
+    server.prepare()
+    return server, server.serve, server.bind_addr
 
 
-class _Wsgiref:
-    """For trying things out: HTTP/1.0, a thread for each connection."""
+def _wsgiref(app: Any, address: Any, adapter: Any) -> tuple[Any, Any, Any]:
+    from kirsch_web.threaded import ThreadedServer
 
-    def __init__(self, server: CPWSGIServer) -> None:
-        from socketserver import ThreadingMixIn
-        from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
-
-        class Threading(ThreadingMixIn, WSGIServer):
-            daemon_threads = True
-
-        class Quiet(WSGIRequestHandler):
-            def log_message(self, *_: Any) -> None:
-                """The access log is the application's."""
-
-        if not isinstance(server.bind_addr, tuple):
-            raise ValueError("a Unix socket needs Kirsch or cheroot: pip install kirsch")
-        self._server = Threading(server.bind_addr, Quiet)
-        self._server.set_app(server._app)
-        self._over = threading.Event()
-        self.bound_addr = self._server.server_address[:2]
-
-    def serve(self) -> None:
-        try:
-            self._server.serve_forever(poll_interval=0.05)
-        finally:
-            self._server.server_close()
-            self._over.set()
-
-    def stop(self) -> None:
-        self._server.shutdown()
-        self._over.wait(5)
+    if not isinstance(address, tuple):
+        raise ValueError("a Unix socket needs Kirsch or cheroot: pip install kirsch")
+    server = ThreadedServer(address, app)
+    return server, server.serve, server.server_address[:2]

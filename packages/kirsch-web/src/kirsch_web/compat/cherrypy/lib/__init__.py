@@ -68,15 +68,10 @@ def set_vary_header(response: Any, header_name: str) -> None:
     response.headers["Vary"] = ", ".join(sorted(names))
 
 
-def attributes(full_name: str) -> Any:
-    """The object that a dotted name stands for."""
-    from kirsch_web.compat.cherrypy.lib.reprconf import attributes as found
-
-    return found(full_name)
-
-
-def modules(name: str) -> Any:
-    """The module of a dotted name, imported."""
-    import importlib
-
-    return importlib.import_module(name)
+def closing(resource: Any, pieces: Any) -> Any:
+    """``pieces``, at whose end, or the client's, ``resource`` is closed if it is an iterator that can be."""
+    try:
+        yield from pieces
+    finally:
+        if is_closable_iterator(resource):
+            resource.close()

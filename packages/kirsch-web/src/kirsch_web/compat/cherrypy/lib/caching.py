@@ -2,38 +2,23 @@
 
 from __future__ import annotations
 
-import abc
-import contextlib
 import datetime
 import threading
 import time
 from typing import Any
 
 from kirsch_web.compat.cherrypy import _globals
-from kirsch_web.compat.cherrypy._cperror import HTTPError, HTTPRedirect
+from kirsch_web.compat.cherrypy._cperror import HTTPError
 from kirsch_web.compat.cherrypy._helper import url as url_of
 from kirsch_web.compat.cherrypy._local import serving
 from kirsch_web.compat.cherrypy.lib import cptools, httputil
 
 
-class Cache(abc.ABC):
-    """What a cache does; a subclass is given as ``tools.caching.cache_class``."""
+class Cache:
+    """The base of caches: get(), put(obj, size), delete() and clear() are for the current request's URL.
 
-    @abc.abstractmethod
-    def get(self) -> Any:
-        """What is kept for the current request, or None."""
-
-    @abc.abstractmethod
-    def put(self, obj: Any, size: int) -> None:
-        """Keep a response of ``size`` bytes for the current request."""
-
-    @abc.abstractmethod
-    def delete(self) -> None:
-        """Forget what is kept for the current request's URL."""
-
-    @abc.abstractmethod
-    def clear(self) -> None:
-        """Forget everything."""
+    A subclass is given as ``tools.caching.cache_class``.
+    """
 
 
 class AntiStampedeCache(dict[Any, Any]):
@@ -47,21 +32,17 @@ class AntiStampedeCache(dict[Any, Any]):
         """The value; None where the caller has to compute it, because it is the first, or has waited in vain."""
         with self._lock:
             value = self.get(key)
-            if not isinstance(value, threading.Event):
-                if value is None:
-                    self[key] = threading.Event()
-                return value
+            if value is None:
+                self[key] = threading.Event()
+        if not isinstance(value, threading.Event):
+            return value
         if not timeout:
             return None
-        waiting: threading.Event = value
-        waiting.wait(timeout)
-        found = self.get(key)
-        if found is waiting:  # the first one has failed, or needs longer
-            with self._lock:
-                if self.get(key) is waiting:
-                    self[key] = threading.Event()
-                    waiting.set()
-            return None
+        value.wait(timeout)
+        with self._lock:
+            found = self.get(key)
+            if found is value:  # the first one has failed, or needs longer
+                self[key] = threading.Event()
         return None if isinstance(found, threading.Event) else found
 
     def __setitem__(self, key: Any, value: Any) -> None:
@@ -69,6 +50,13 @@ class AntiStampedeCache(dict[Any, Any]):
         super().__setitem__(key, value)
         if isinstance(before, threading.Event):
             before.set()
+
+    def pop(self, key: Any, default: Any = None) -> Any:
+        """Remove a key, and let those go on who wait for it."""
+        before = super().pop(key, default)
+        if isinstance(before, threading.Event):
+            before.set()
+        return before
 
 
 class MemoryCache(Cache):
@@ -79,8 +67,6 @@ class MemoryCache(Cache):
     maxobj_size = 100_000
     maxobjects = 1000
     antistampede_timeout: Any = 5
-    debug = False
-    expire_freq = 0.1
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -90,26 +76,19 @@ class MemoryCache(Cache):
         """Forget everything."""
         self.store: dict[str, AntiStampedeCache] = {}
         self.selecting_headers: dict[str, list[str]] = {}
-        self._expirations: list[tuple[float, int, str, Any, Any]] = []  # in the order of their times
-        self.cursize = 0
-        self.tot_puts = self.tot_gets = self.tot_hist = self.tot_expires = self.tot_non_modified = 0
+        self._kept: dict[tuple[str, Any], tuple[float, int]] = {}  # when each expires, and its size
 
     def _expire(self) -> None:
         """Forget what is too old. The lock is held."""
-        now, late = time.time(), 0
-        for moment, size, uri, selected, obj in self._expirations:
+        now = time.time()
+        for (uri, selected), (moment, _) in list(self._kept.items()):
             if moment > now:
-                break
-            late += 1
-            self.cursize -= size
-            self.tot_expires += 1
-            variants = self.store.get(uri)
-            if variants is not None and variants.get(selected) is obj:
-                del variants[selected]
-                if not variants:
-                    self.store.pop(uri, None)
-                    self.selecting_headers.pop(uri, None)
-        del self._expirations[:late]
+                break  # the oldest come first
+            del self._kept[uri, selected]
+            if uri in self.store:
+                self.store[uri].pop(selected)
+                if not self.store[uri]:
+                    del self.store[uri]
 
     def _selected(self, uri: str) -> tuple[str, ...]:
         headers = serving.request.headers
@@ -117,17 +96,11 @@ class MemoryCache(Cache):
 
     def get(self) -> Any:
         """What is kept for the current request."""
-        self.tot_gets += 1
         uri = url_of(qs=serving.request.query_string)
         with self._lock:
             self._expire()
             variants = self.store.get(uri)
-        if variants is None:
-            return None
-        found = variants.wait(self._selected(uri), timeout=self.antistampede_timeout or 0)
-        if found is not None:
-            self.tot_hist += 1
-        return found
+        return None if variants is None else variants.wait(self._selected(uri), self.antistampede_timeout or 0)
 
     def put(self, variant: Any, size: int) -> None:
         """Keep a response for the current request, if it fits."""
@@ -135,28 +108,23 @@ class MemoryCache(Cache):
         uri = url_of(qs=request.query_string)
         with self._lock:
             self._expire()
-            variants = self.store.get(uri)
-            if variants is None:
+            if uri not in self.store:
                 if len(self.store) >= self.maxobjects:
                     return
-                variants = self.store[uri] = AntiStampedeCache()
+                self.store[uri] = AntiStampedeCache()
                 self.selecting_headers[uri] = [each.value for each in response.headers.elements("Vary")]
             selected = self._selected(uri)
-            if size >= self.maxobj_size or self.cursize + size >= self.maxsize:
-                waiting = variants.pop(selected, None)
-                if isinstance(waiting, threading.Event):
-                    waiting.set()
-                return
-            self.tot_puts += 1
-            self.cursize += size
-            self._expirations.append((response.time + self.delay, size, uri, selected, variant))
-            self._expirations.sort(key=lambda each: each[0])
-            variants[selected] = variant
+            self._kept.pop((uri, selected), None)
+            total = sum(each for _, each in self._kept.values())
+            if size >= self.maxobj_size or total + size >= self.maxsize:
+                self.store[uri].pop(selected)
+            else:
+                self._kept[uri, selected] = response.time + self.delay, size
+                self.store[uri][selected] = variant
 
     def delete(self) -> None:
         """Forget all variants of the current URL."""
-        uri = url_of(qs=serving.request.query_string)
-        self.store.pop(uri, None)
+        self.store.pop(url_of(qs=serving.request.query_string), None)
 
 
 def get(invalid_methods: Any = ("POST", "PUT", "DELETE"), debug: bool = False, **kwargs: Any) -> bool:
@@ -181,42 +149,29 @@ def get(invalid_methods: Any = ("POST", "PUT", "DELETE"), debug: bool = False, *
     if "no-cache" in [each.value for each in request.headers.elements("Pragma")]:
         return False
     kept = cache.get()
-    request.cached = kept is not None
-    request.cacheable = not request.cached
-    if not request.cached:
+    if kept is None:
         return False
+    status, headers, body, created = kept
     max_age: float = getattr(cache, "delay", 600)
     for element in request.headers.elements("Cache-Control"):
         directive, _, value = str(element.value).partition("=")
+        if directive == "no-cache":
+            return False
         if directive == "max-age":
             if not (value.isascii() and value.isdigit()):
                 raise HTTPError(400, "Invalid Cache-Control header")
             max_age = int(value)
             break
-        if directive == "no-cache":
-            request.cached, request.cacheable = False, True
-            return False
-    status, headers, body, created = kept
     age = int(response.time - created)
     if age > max_age or max_age == 0:
-        request.cached, request.cacheable = False, True
         return False
+    request.cached, request.cacheable = True, False
     response.headers = kept_headers = httputil.HeaderMap()
     dict.update(kept_headers, headers)
     kept_headers["Age"] = str(age)
-    with _counting_304(cache):
-        cptools.validate_since()  # a client that has it already needs no body
+    cptools.validate_since()  # a client that has it already needs no body
     response.status, response.body = status, body
     return True
-
-
-@contextlib.contextmanager
-def _counting_304(cache: Any) -> Any:
-    try:
-        yield
-    except HTTPRedirect as stop:
-        cache.tot_non_modified += stop.status == 304
-        raise
 
 
 def tee_output() -> None:

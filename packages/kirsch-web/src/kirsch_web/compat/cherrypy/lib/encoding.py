@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import gzip as _gzip
 import io
+from fnmatch import fnmatchcase
 from itertools import chain
 from typing import Any
 
 from kirsch_web.compat.cherrypy._cperror import HTTPError
 from kirsch_web.compat.cherrypy._local import current, serving
-from kirsch_web.compat.cherrypy.lib import file_generator, is_closable_iterator, set_vary_header
+from kirsch_web.compat.cherrypy.lib import closing, file_generator, set_vary_header
 
 
 def decode(encoding: Any = None, default_encoding: Any = "utf-8") -> None:
@@ -24,29 +26,6 @@ def decode(encoding: Any = None, default_encoding: Any = "utf-8") -> None:
     elif default_encoding:
         more = default_encoding if isinstance(default_encoding, list) else [default_encoding]
         body.attempt_charsets = body.attempt_charsets + more
-
-
-class UTF8StreamEncoder:
-    """Encodes what an iterator yields."""
-
-    def __init__(self, iterator: Any) -> None:
-        self._iterator = iterator
-
-    def __iter__(self) -> Any:
-        return self
-
-    def __next__(self) -> bytes:
-        chunk = next(self._iterator)
-        return chunk.encode() if isinstance(chunk, str) else chunk
-
-    def close(self) -> None:
-        if is_closable_iterator(self._iterator):
-            self._iterator.close()
-
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("__"):
-            raise AttributeError(name)
-        return getattr(self._iterator, name)
 
 
 _TOLD = {kind: f"{kind};charset=utf-8" for kind in ("text/html", "text/plain")}
@@ -106,77 +85,52 @@ class ResponseEncoder:
                     response.headers["Content-Type"] = str(kind)
         return self.body
 
-    def _is_new(self, encoding: str) -> bool:
-        """Whether the charset was not tried before, and note that it is now."""
-        count = len(self.attempted_charsets)
-        self.attempted_charsets.add(encoding)
-        return len(self.attempted_charsets) > count
+    def _encode(self, charset: str) -> bool:
+        """Encode the body, or a stream when it is sent; False where the charset does not have all its characters.
 
-    def _encoded(self, chunk: Any, encoding: str) -> bytes:
-        data: bytes = chunk.encode(encoding, self.errors) if isinstance(chunk, str) else chunk
-        return data
-
-    def encode_stream(self, encoding: str) -> bool:
-        """Encode each chunk when it is sent."""
-        if not self._is_new(encoding):
+        A charset that was tried before is not tried again.
+        """
+        if charset in self.attempted_charsets:
             return False
-        body = self.body
+        self.attempted_charsets.add(charset)
+        response, body = serving.response, self.body
 
-        def chunks() -> Any:
-            try:
-                yield from (self._encoded(chunk, encoding) for chunk in body)
-            finally:
-                if is_closable_iterator(body):
-                    body.close()
+        def encoded(piece: Any) -> Any:
+            return piece.encode(charset, self.errors) if isinstance(piece, str) else piece
 
-        self.body = chunks()
-        return True
-
-    def encode_string(self, encoding: str) -> bool:
-        """Encode the whole body; False where the charset does not have all its characters."""
-        if not self._is_new(encoding):
-            return False
-        self.body = list(self.body)
+        if response.stream:
+            self.body = closing(body, map(encoded, body))
+            return True
+        response.headers.pop("Content-Length", None)
+        self.body = list(body)
         try:
-            self.body = [self._encoded(chunk, encoding) for chunk in self.body]
+            self.body = [encoded(piece) for piece in self.body]
         except (LookupError, UnicodeError):
             return False
         return True
 
     def find_acceptable_charset(self) -> str:
         """The charset that the client likes best and that has the body's characters; 406 where there is none."""
-        request, response = serving.request, serving.response
-        encoder: Any = self.encode_stream if response.stream else self.encode_string
-        if not response.stream:
-            response.headers.pop("Content-Length", None)
-        encodings = request.headers.elements("Accept-Charset")
-        charsets = [each.value.lower() for each in encodings]
+        ranges = serving.request.headers.elements("Accept-Charset")
+        named = [each.value.lower() for each in ranges]
         if self.encoding is not None:
-            chosen = self.encoding.lower()
-            if (not charsets or "*" in charsets or chosen in charsets) and encoder(chosen):
-                return str(chosen)
-        elif not encodings:
-            usual = self.default_encoding
-            if not encoder(usual):
-                raise HTTPError(500, self.failmsg % usual)
-            return usual
+            fixed = self.encoding.lower()
+            wanted = [fixed] if not named or "*" in named or fixed in named else []
+        elif not ranges:
+            if not self._encode(self.default_encoding):
+                raise HTTPError(500, self.failmsg % self.default_encoding)
+            return self.default_encoding
         else:
-            for element in encodings:
-                if element.qvalue > 0:
-                    chosen = self.default_encoding if element.value == "*" else element.value
-                    if encoder(chosen):
-                        return chosen
+            wanted = [self.default_encoding if each.value == "*" else each.value for each in ranges if each.qvalue > 0]
             # RFC 2616 gave ISO-8859-1 a quality of 1 unless it is named.
-            if "*" not in charsets and "iso-8859-1" not in charsets and encoder("iso-8859-1"):
-                return "iso-8859-1"
-        given = request.headers.get("Accept-Charset")
-        message = (
-            "The request has no Accept-Charset."
-            if given is None
-            else f"Your client sent this Accept-Charset header: {given}."
-        )
+            wanted += [] if {"*", "iso-8859-1"}.intersection(named) else ["iso-8859-1"]
+        for charset in wanted:
+            if self._encode(charset):
+                return str(charset)
+        given = serving.request.headers.get("Accept-Charset")
+        sent = "has no Accept-Charset." if given is None else f"sent this Accept-Charset header: {given}."
         tried = ", ".join(sorted(self.attempted_charsets))
-        raise HTTPError(406, f"{message} We tried these charsets: {tried}.")
+        raise HTTPError(406, f"Your client {sent} We tried these charsets: {tried}.")
 
 
 def prepare_iter(value: Any) -> Any:
@@ -190,69 +144,47 @@ def prepare_iter(value: Any) -> Any:
 
 def compress(body: Any, compress_level: int) -> Any:
     """The chunks of ``body`` as those of a gzip file (RFC 1952), whose header is sent before the body is read."""
-    from gzip import GzipFile
-
     written = io.BytesIO()
-    try:
-        with GzipFile(mode="wb", fileobj=written, compresslevel=compress_level) as file:
+
+    def pieces() -> Any:
+        with _gzip.GzipFile(mode="wb", fileobj=written, compresslevel=compress_level) as file:
             for chunk in chain([b""], body):
                 file.write(chunk)
-                if written.tell():
-                    yield written.getvalue()
-                    written.seek(0)
-                    written.truncate()
+                yield written.getvalue()
+                written.seek(0)
+                written.truncate()
         yield written.getvalue()
-    finally:
-        if is_closable_iterator(body):
-            body.close()
+
+    return closing(body, filter(None, pieces()))
 
 
 def decompress(body: bytes) -> bytes:
     """The content of a gzip file."""
-    import gzip as _gzip
-
-    with _gzip.GzipFile(mode="rb", fileobj=io.BytesIO(body)) as file:
-        return file.read()
+    return _gzip.decompress(body)
 
 
 def _matches(kind: str, patterns: Any) -> bool:
     """Whether a type is one of ``text/html``, ``text/*``, ``*/*``, ``application/*+xml``."""
-    for pattern in patterns:
-        if "*" not in pattern:
-            if kind == pattern:
-                return True
-            continue
-        wanted, _, wanted_sub = pattern.partition("/")
-        major, _, sub = kind.partition("/")
-        if wanted not in ("*", major):
-            continue
-        if wanted_sub == "*" or ("+" in wanted_sub and sub.endswith(wanted_sub.lstrip("*"))):
-            return True
-    return False
+    return any(fnmatchcase(kind, pattern) for pattern in patterns)
 
 
 def gzip(compress_level: int = 5, mime_types: Any = ("text/html", "text/plain"), debug: bool = False) -> None:
     """Compress the body where the client accepts gzip and the type is one of ``mime_types``."""
     request, response = serving.request, serving.response
     set_vary_header(response, "Accept-Encoding")
-    if not response.body:
-        return
-    if getattr(request, "cached", False):
-        return  # the cache keeps the body as it was sent
-    accepted = request.headers.elements("Accept-Encoding")
-    if not accepted:
+    if not response.body or getattr(request, "cached", False):  # the cache keeps the body as it was sent
         return
     kind = response.headers.get("Content-Type", "").split(";")[0]
-    for coding in accepted:
-        if coding.value == "identity" and coding.qvalue != 0:
-            return
+    for coding in request.headers.elements("Accept-Encoding"):
         if coding.value in ("gzip", "x-gzip"):
-            if coding.qvalue == 0 or not _matches(kind, mime_types):
-                return
-            response.headers["Content-Encoding"] = "gzip"
-            response.body = compress(response.body, compress_level)
-            response.headers.pop("Content-Length", None)
+            if coding.qvalue > 0 and _matches(kind, mime_types):
+                response.headers["Content-Encoding"] = "gzip"
+                response.body = compress(response.body, compress_level)
+                response.headers.pop("Content-Length", None)
             return
-    if any(coding.value == "*" and coding.qvalue == 0 for coding in accepted):
-        # Not raised: the hooks of this point would run again, and this one again find nothing.
-        HTTPError(406, "identity, gzip").set_response()
+        if coding.value == "identity" and coding.qvalue > 0:
+            return
+        if coding.value == "*" and coding.qvalue == 0:
+            # Not raised: the hooks of this point would run again, and this one again find nothing.
+            HTTPError(406, "identity, gzip").set_response()
+            return

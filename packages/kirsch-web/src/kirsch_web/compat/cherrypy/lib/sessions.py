@@ -67,11 +67,6 @@ class Session(MutableMapping[str, Any]):
             for observer in self.id_observers:
                 observer(value)
 
-    @property
-    def now(self) -> Any:
-        """The time, for expirations."""
-        return datetime.datetime.now
-
     def regenerate(self) -> None:
         """Replace the id: call it when a user logs in. The data stay."""
         self.regenerated = True
@@ -85,16 +80,12 @@ class Session(MutableMapping[str, Any]):
         was_locked = self.locked
         if was_locked:
             self.release_lock()
-        self.id = self._unused_id()
+        self._id = self.generate_id()
+        while self._exists():
+            self._id = self.generate_id()
+        self.id = self._id
         if was_locked:
             self.acquire_lock()
-
-    def _unused_id(self) -> str:
-        while True:
-            self._id = self.generate_id()
-            if not self._exists():
-                found: str = self._id
-                return found
 
     def generate_id(self) -> str:
         """160 random bits, in hexadecimal."""
@@ -114,21 +105,17 @@ class Session(MutableMapping[str, Any]):
 
     def load(self) -> None:
         """Read the data."""
-        data = self._load()
-        if data is None or data[1] < _now():
-            self._data = {}
-        else:
-            self._data = data[0]
+        kept = self._load()
+        self._data = {} if kept is None or kept[1] < _now() else kept[0]
         self.loaded = True
         cls = type(self)
         if self.clean_freq and not cls.clean_thread:
             # One thread of a class cleans for all sessions; clean_freq is in minutes.
             from kirsch_web.compat.cherrypy.process.plugins import Monitor
 
-            thread = Monitor(bus, self.clean_up, self.clean_freq * 60, name="Session cleanup")
-            thread.subscribe()
-            cls.clean_thread = thread
-            thread.start()
+            cls.clean_thread = Monitor(bus, self.clean_up, self.clean_freq * 60, name="Session cleanup")
+            cls.clean_thread.subscribe()
+            cls.clean_thread.start()
 
     def delete(self) -> None:
         """Forget what is kept."""
@@ -226,13 +213,12 @@ class RamSession(Session):
         self.cache.pop(self.id, None)
 
     def acquire_lock(self, path: Any = None) -> None:
-        while True:
+        while not self.locked:
             lock = self.locks.setdefault(self.id, threading.RLock())
             lock.acquire()
-            if self.locks.get(self.id) is lock:  # clean_up may have dropped the lock meanwhile
-                break
-            lock.release()
-        self.locked = True
+            self.locked = self.locks.get(self.id) is lock  # clean_up may have dropped the lock meanwhile
+            if not self.locked:
+                lock.release()
 
     def release_lock(self, path: Any = None) -> None:
         self.locks[self.id].release()
@@ -259,19 +245,10 @@ class FileSession(Session):
         kwargs["storage_path"] = os.path.abspath(kwargs["storage_path"])
         super().__init__(id, **kwargs)
 
-    @classmethod
-    def setup(cls, **kwargs: Any) -> None:
-        """Set the directory, once."""
-        kwargs["storage_path"] = os.path.abspath(kwargs["storage_path"])
-        for name, value in kwargs.items():
-            setattr(cls, name, value)
-
     def _path(self) -> str:
         if not _ID(self.id or ""):
             raise HTTPError(400, "Invalid session id in cookie.")
         return f"{self.storage_path}{os.sep}{self.SESSION_PREFIX}{self.id}"
-
-    _get_file_path = _path
 
     def _exists(self) -> bool:
         return os.path.exists(self._path())
@@ -296,27 +273,19 @@ class FileSession(Session):
 
     def acquire_lock(self, path: Any = None) -> None:
         """Wait for the lock of the session's lock file, which the system releases if the process dies."""
-        import fcntl
-
         name = (path or self._path()) + self.LOCK_SUFFIX
-        limit = None if self.lock_timeout is None else time.monotonic() + _seconds(self.lock_timeout)
-        while True:
+        while not self.locked:
             file = open(name, "ab")  # noqa: SIM115 - release_lock closes it
             try:
-                if limit is None:
-                    fcntl.flock(file, fcntl.LOCK_EX)
-                else:
-                    _lock_until(file, limit)
+                _lock(file, self.lock_timeout)
                 # The one that had the lock has removed the file, and another one may be there by now, or none.
                 with contextlib.suppress(FileNotFoundError):
-                    if os.stat(name).st_ino == os.fstat(file.fileno()).st_ino:
-                        break
-            except BaseException:
-                file.close()
-                raise
-            file.close()
-        self._lock_file = file
-        self.locked = True
+                    self.locked = os.stat(name).st_ino == os.fstat(file.fileno()).st_ino
+            finally:
+                if self.locked:
+                    self._lock_file = file
+                else:
+                    file.close()
 
     def release_lock(self, path: Any = None) -> None:
         """Release it, and remove its file."""
@@ -327,44 +296,42 @@ class FileSession(Session):
             file.close()
         self.locked = False
 
+    def _kept(self) -> list[str]:
+        """The files of all sessions."""
+        return [
+            os.path.join(self.storage_path, name)
+            for name in os.listdir(self.storage_path)
+            if name.startswith(self.SESSION_PREFIX) and not name.endswith(self.LOCK_SUFFIX)
+        ]
+
     def clean_up(self) -> None:
+        """Remove the files of expired sessions."""
         now = _now()
-        for name in os.listdir(self.storage_path):
-            if not name.startswith(self.SESSION_PREFIX) or name.endswith(self.LOCK_SUFFIX):
-                continue
-            path = os.path.join(self.storage_path, name)
+        for path in self._kept():
             contents = self._load(path)
             if contents is not None and contents[1] < now:
                 with contextlib.suppress(FileNotFoundError):
                     os.unlink(path)
 
     def __len__(self) -> int:
-        return len(
-            [
-                name
-                for name in os.listdir(self.storage_path)
-                if name.startswith(self.SESSION_PREFIX) and not name.endswith(self.LOCK_SUFFIX)
-            ]
-        )
+        return len(self._kept())
 
 
-def _seconds(value: Any) -> float:
-    return value.total_seconds() if isinstance(value, datetime.timedelta) else float(value)
-
-
-def _lock_until(file: Any, limit: float) -> None:
-    """Lock with a limit, which flock() has not."""
+def _lock(file: Any, timeout: Any) -> None:
+    """Lock a file; TimeoutError after ``timeout``, seconds or a timedelta, for which it has to poll."""
     import fcntl
 
+    if timeout is None:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        return
+    limit = time.monotonic() + (timeout.total_seconds() if isinstance(timeout, datetime.timedelta) else float(timeout))
     while True:
-        try:
+        with contextlib.suppress(BlockingIOError):
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            if time.monotonic() >= limit:
-                raise TimeoutError("the lock of the session was not released in time") from None
-            time.sleep(0.01)
-        else:
             return
+        if time.monotonic() >= limit:
+            raise TimeoutError("the lock of the session was not released in time")
+        time.sleep(0.01)
 
 
 class MemcachedSession:
@@ -404,54 +371,46 @@ for _hook, _options in ((save, {"failsafe": True}), (close, {"failsafe": True, "
 
 
 def init(
-    storage_type: str | None = None, path: str | None = None, path_header: str | None = None,
-    name: str = "session_id", timeout: float = 60, domain: str | None = None, secure: bool = False,
-    clean_freq: float = 5, persistent: bool = True, httponly: bool = False, debug: bool = False,
-    samesite: str | None = None, storage_class: Any = None, **kwargs: Any,
+    storage_type: str | None = None, name: str = "session_id", timeout: float = 60, clean_freq: float = 5,
+    persistent: bool = True, storage_class: Any = None, path: str | None = None, path_header: str | None = None,
+    domain: str | None = None, secure: bool = False, httponly: bool = False, samesite: str | None = None, **kwargs: Any,
 ) -> None:  # fmt: skip
     """Give the request its session, and the response its cookie.
 
     Args:
-        storage_type: ``Ram`` or ``File``; ``storage_class`` is its class itself.
-        path: of the cookie; ``path_header`` names a field of the request that has it.
-        path_header: see ``path``.
+        storage_type: ``Ram`` or ``File``.
         name: of the cookie.
         timeout: minutes that a session lasts without a request.
-        domain: of the cookie.
-        secure: whether the cookie is sent over TLS only.
         clean_freq: minutes between removals of expired sessions.
         persistent: whether the cookie outlasts the browser.
+        storage_class: the class of sessions itself.
+        path: of the cookie.
+        path_header: names a field of the request that has the path.
+        domain: of the cookie.
+        secure: whether the cookie is sent over TLS only.
         httponly: whether scripts cannot read the cookie.
-        debug: unused.
         samesite: ``Lax``, ``Strict`` or ``None``, which CherryPy has not.
-        storage_class: see ``storage_type``.
         **kwargs: attributes of the session, such as ``storage_path``.
     """
     request = serving.request
     if getattr(serving, "session", None) is not None:
         return  # the tool is on under two names, or the handler called init() itself
-    id = request.cookie[name].value if name in request.cookie else None
     if storage_class is None:
-        kind = (storage_type or "ram").title()
-        storage_class = {"Ram": RamSession, "File": FileSession, "Memcached": MemcachedSession}.get(kind)
+        kinds = {"ram": RamSession, "file": FileSession, "memcached": MemcachedSession}
+        storage_class = kinds.get((storage_type or "ram").lower())
         if storage_class is None:
             raise ValueError(f"tools.sessions.storage_type is ram or file, not {storage_type!r}")
     kwargs.pop("locking", None)
-    kwargs["timeout"] = timeout
-    kwargs["clean_freq"] = clean_freq
-    serving.session = session = storage_class(id, **kwargs)
-    session.debug = debug
+    id = request.cookie[name].value if name in request.cookie else None
+    serving.session = session = storage_class(id, timeout=timeout, clean_freq=clean_freq, **kwargs)
+    response = serving.response
 
-    def update_cookie(value: Any) -> None:
-        if value is not None:
-            serving.response.cookie[name] = value
+    def update_cookie(value: str) -> None:
+        response.cookie[name] = value
 
     session.id_observers.append(update_cookie)
     _globals.has_sessions = True
-    set_response_cookie(
-        path=path, path_header=path_header, name=name, timeout=timeout if persistent else None, domain=domain,
-        secure=secure, httponly=httponly, samesite=samesite,
-    )  # fmt: skip
+    set_response_cookie(path, path_header, name, timeout if persistent else None, domain, secure, httponly, samesite)
 
 
 def set_response_cookie(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import mimetypes
 import os
 import re
@@ -15,13 +16,12 @@ from kirsch_web.compat.cherrypy._local import serving
 from kirsch_web.compat.cherrypy.lib import cptools, file_generator_limited, httputil
 
 
-def _content_type(path: str, known: dict[str, str] | None) -> str:
+def _content_type(path: str, known: dict[str, str] | None = None) -> str:
     extension = os.path.splitext(path)[1].lower()
-    if known and extension.lstrip(".") in known:
-        return known[extension.lstrip(".")]
-    if known and extension in known:
-        return known[extension]
-    return mimetypes.types_map.get(extension) or _TYPES.get(extension) or "text/plain"
+    for types in ({f".{name.lstrip('.')}": kind for name, kind in (known or {}).items()}, mimetypes.types_map, _TYPES):
+        if extension in types:
+            return types[extension]
+    return "text/plain"
 
 
 _TYPES = {".dwg": "image/x-dwg", ".ico": "image/x-icon", ".bz2": "application/x-bzip2", ".gz": "application/x-gzip"}
@@ -50,23 +50,20 @@ def serve_file(
     path = os.fspath(path)
     if not os.path.isabs(path):
         raise ValueError(f"'{path}' is not an absolute path.")
-    response = serving.response
     try:
         status = os.stat(path)
     except (OSError, ValueError):  # ValueError: a null byte
         raise NotFound from None
     if not stat.S_ISREG(status.st_mode):
         raise NotFound
-    response.headers["Last-Modified"] = httputil.HTTPDate(status.st_mtime)
-    cptools.validate_since()
-    if content_type is None:
-        content_type = _content_type(path, None)
-    response.headers["Content-Type"] = content_type
-    if disposition is not None:
-        response.headers["Content-Disposition"] = _disposition(
-            disposition, os.path.basename(path) if name is None else name
-        )
-    return _serve_fileobj(open(path, "rb"), content_type, status.st_size)
+    if disposition is not None and name is None:
+        name = os.path.basename(path)
+    file = open(path, "rb")  # noqa: SIM115 - the response closes it
+    try:
+        return serve_fileobj(file, content_type or _content_type(path), disposition, name)
+    except BaseException:
+        file.close()
+        raise
 
 
 def serve_fileobj(
@@ -93,62 +90,51 @@ def serve_fileobj(
         response.headers["Content-Type"] = content_type
     if disposition is not None:
         response.headers["Content-Disposition"] = disposition if name is None else _disposition(disposition, name)
-    return _serve_fileobj(fileobj, content_type or "", length)
-
-
-def _serve_fileobj(fileobj: Any, content_type: str, content_length: int | None) -> Any:
-    """Make the file, or the ranges that are asked for, the body."""
-    request, response = serving.request, serving.response
-    headers = response.headers
-    ranges = None
-    if content_length is not None:
-        if request.protocol >= (1, 1) and request.method in ("GET", "HEAD"):
-            headers["Accept-Ranges"] = "bytes"
-            unless = request.headers.get("If-Range")
-            if not unless or unless in (headers.get("ETag"), headers.get("Last-Modified")):
-                ranges = httputil.get_ranges(request.headers.get("Range"), content_length)
-        headers["Content-Length"] = content_length
-    if ranges is None:
-        response.body = fileobj
-        return response.body
-    if not ranges:
-        fileobj.close()
-        headers["Content-Range"] = f"bytes */{content_length}"
-        raise HTTPError(416, f"The file has {content_length} bytes: no part of the Range lies inside.")
-    response.status = "206 Partial Content"
-    if len(ranges) == 1:
-        start, stop = ranges[0]
-        response.headers["Content-Range"] = f"bytes {start}-{stop - 1}/{content_length}"
-        response.headers["Content-Length"] = stop - start
-        fileobj.seek(start)
-        response.body = _closing(fileobj, file_generator_limited(fileobj, stop - start))
-        return response.body
-    boundary = make_boundary()
-    response.headers["Content-Type"] = f"multipart/byteranges; boundary={boundary}"
-    response.headers.pop("Content-Length", None)
-
-    def parts() -> Any:
-        yield b"\r\n"
-        for start, stop in ranges:
-            yield (
-                f"--{boundary}\r\nContent-type: {content_type}\r\n"
-                f"Content-range: bytes {start}-{stop - 1}/{content_length}\r\n\r\n"
-            ).encode()
-            fileobj.seek(start)
-            yield from file_generator_limited(fileobj, stop - start)
-            yield b"\r\n"
-        yield f"--{boundary}--".encode()
-        yield b"\r\n"
-
-    response.body = _closing(fileobj, parts())
+    response.body = _ranged(fileobj, content_type or "", length)
     return response.body
 
 
-def _closing(fileobj: Any, chunks: Any) -> Any:
-    try:
-        yield from chunks
-    finally:
+def _ranged(fileobj: Any, content_type: str, length: int | None) -> Any:
+    """The file, or the ranges of it that are asked for."""
+    request, response = serving.request, serving.response
+    headers = response.headers
+    if length is None:
+        return fileobj
+    headers["Content-Length"] = length
+    ranges = None
+    if request.protocol >= (1, 1) and request.method in ("GET", "HEAD"):
+        headers["Accept-Ranges"] = "bytes"
+        unless = request.headers.get("If-Range")
+        if not unless or unless in (headers.get("ETag"), headers.get("Last-Modified")):
+            ranges = httputil.get_ranges(request.headers.get("Range"), length)
+    if ranges is None:
+        return fileobj
+    if not ranges:
         fileobj.close()
+        headers["Content-Range"] = f"bytes */{length}"
+        raise HTTPError(416, f"The file has {length} bytes: no part of the Range lies inside.")
+    response.status = "206 Partial Content"
+    boundary = make_boundary() if len(ranges) > 1 else ""
+    if boundary:
+        headers["Content-Type"] = f"multipart/byteranges; boundary={boundary}"
+        headers.pop("Content-Length", None)
+    else:
+        start, stop = ranges[0]
+        headers["Content-Range"] = f"bytes {start}-{stop - 1}/{length}"
+        headers["Content-Length"] = stop - start
+
+    def parts() -> Any:
+        with contextlib.closing(fileobj):
+            for start, stop in ranges:
+                if boundary:
+                    fields = f"Content-type: {content_type}\r\nContent-range: bytes {start}-{stop - 1}/{length}\r\n"
+                    yield f"\r\n--{boundary}\r\n{fields}\r\n".encode()
+                fileobj.seek(start)
+                yield from file_generator_limited(fileobj, stop - start)
+            if boundary:
+                yield f"\r\n--{boundary}--\r\n".encode()
+
+    return parts()
 
 
 def serve_download(path: str, name: str | None = None) -> Any:
@@ -158,10 +144,26 @@ def serve_download(path: str, name: str | None = None) -> Any:
 
 def _attempt(filename: str, content_types: dict[str, str] | None) -> bool:
     try:
-        serve_file(filename, _content_type(filename, content_types) if content_types else None)
+        serve_file(filename, _content_type(filename, content_types))
     except NotFound:
         return False
     return True
+
+
+def _serves(match: str) -> bool:
+    """Whether the request is one for a file whose path has ``match``."""
+    request = serving.request
+    return request.method in ("GET", "HEAD") and bool(re.search(match, request.path_info))
+
+
+def _absolute(path: Any, root: Any, option: str) -> str:
+    name: str = os.fspath(path)
+    if not os.path.isabs(name):
+        if not root:
+            tool = option.partition(".")[0]
+            raise ValueError(f"tools.{option} {name!r} is relative: make it absolute, or set tools.{tool}.root")
+        name = os.path.join(os.fspath(root), name)
+    return name
 
 
 def staticdir(
@@ -180,26 +182,16 @@ def staticdir(
         debug: unused.
     """
     request = serving.request
-    if request.method not in ("GET", "HEAD"):
+    if not _serves(match):
         return False
-    if match and not re.search(match, request.path_info):
-        return False
-    directory = os.path.expanduser(os.fspath(dir))
-    if not os.path.isabs(directory):
-        if not root:
-            raise ValueError(
-                f"tools.staticdir.dir {directory!r} is relative: make it absolute, or set tools.staticdir.root"
-            )
-        directory = os.path.join(os.fspath(root), directory)
+    directory = _absolute(os.path.expanduser(dir), root, "staticdir.dir")
     above = "" if section == "global" else section.rstrip("/\\")
     branch = urllib.parse.unquote(request.path_info[len(above) + 1 :].lstrip("/\\"))
-    branch = branch.replace("/", os.sep)
     if "\0" in branch:
         return False
     filename = os.path.join(directory, branch)
     # With a separator: /x/public is the beginning of /x/public2, and does not contain it.
-    inside = os.path.normpath(directory)
-    found = os.path.normpath(filename)
+    inside, found = os.path.normpath(directory), os.path.normpath(filename)
     if found != inside and not found.startswith(inside.rstrip(os.sep) + os.sep):
         raise HTTPError(403)
     if _attempt(filename, content_types):
@@ -214,16 +206,4 @@ def staticfile(
     filename: Any, root: Any = None, match: str = "", content_types: Any = None, debug: bool = False
 ) -> bool:
     """Serve one file; the arguments are those of :func:`staticdir`."""
-    request = serving.request
-    if request.method not in ("GET", "HEAD"):
-        return False
-    if match and not re.search(match, request.path_info):
-        return False
-    filename = os.fspath(filename)
-    if not os.path.isabs(filename):
-        if not root:
-            raise ValueError(
-                f"tools.staticfile.filename {filename!r} is relative: make it absolute, or set tools.staticfile.root"
-            )
-        filename = os.path.join(os.fspath(root), filename)
-    return _attempt(filename, content_types)
+    return _serves(match) and _attempt(_absolute(filename, root, "staticfile.filename"), content_types)

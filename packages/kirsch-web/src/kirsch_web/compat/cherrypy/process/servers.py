@@ -10,14 +10,14 @@ class ServerAdapter:
     """Starts ``httpserver`` in a thread of its own when the bus starts, and stops it with the bus."""
 
     bind_addr: Any = None
+    interrupt: BaseException | None = None
+    running = False
+    _thread: Any = None
 
     def __init__(self, bus: Any, httpserver: Any = None, bind_addr: Any = None) -> None:
         self.bus, self.httpserver = bus, httpserver
-        self.interrupt: BaseException | None = None
-        self.running = False
         if bind_addr is not None:
             self.bind_addr = bind_addr
-        self._thread: threading.Thread | None = None
 
     def subscribe(self) -> None:
         """Follow the bus."""
@@ -33,9 +33,7 @@ class ServerAdapter:
     def description(self) -> str:
         """Where it serves."""
         address = getattr(self.httpserver, "bound_addr", None) or self.bind_addr
-        if isinstance(address, tuple):
-            return f"http://{address[0]}:{address[1]}"
-        return f"socket file: {address}"
+        return f"http://{address[0]}:{address[1]}" if isinstance(address, tuple) else f"socket file: {address}"
 
     def start(self) -> None:
         """Start the server; returns when clients may connect."""
@@ -45,51 +43,43 @@ class ServerAdapter:
         server, self.interrupt = self.httpserver, None
         if not server:
             raise ValueError("there is no HTTP server to start")
+        serve = server.start
         if hasattr(server, "prepare"):
             server.prepare()  # what cannot be bound fails here, in the caller's thread
-        self._thread = threading.Thread(target=self._serve, args=(server,), name=f"HTTPServer {type(server).__name__}")
+            serve = server.serve
+        self._thread = threading.Thread(target=self._serve, args=(serve,), name=f"HTTPServer {type(server).__name__}")
         self._thread.start()
         self.wait()
         self.running = True
         self.bus.log(f"Serving on {self.description}")
 
-    start.priority = 75  # type: ignore[attr-defined]
-
-    def _serve(self, server: Any) -> None:
+    def _serve(self, serve: Any) -> None:
         try:
-            (server.serve if hasattr(server, "prepare") else server.start)()
+            serve()
+        except KeyboardInterrupt:
+            self.bus.log("Ctrl-C: the HTTP server stops")
+            self.bus.exit()
         except BaseException as error:
-            if isinstance(error, KeyboardInterrupt):
-                self.bus.log("Ctrl-C: the HTTP server stops")
-                self.bus.exit()
-                return
             self.interrupt = error
-            if not isinstance(error, SystemExit):
-                self.bus.log("The HTTP server failed and stops", traceback=True, level=40)
+            self.bus.log("The HTTP server failed and stops", traceback=True, level=40)
             self.bus.exit()
             raise
 
     def wait(self) -> None:
         """Wait until the server is ready, and raise what it failed with."""
-        while not getattr(self.httpserver, "ready", True):
-            if self.interrupt:
-                raise self.interrupt
-            if self._thread is not None:
-                self._thread.join(0.01)
+        while not (self.interrupt or getattr(self.httpserver, "ready", True)):
+            self._thread.join(0.01)
         if self.interrupt:
             raise self.interrupt
 
     def stop(self) -> None:
         """Stop the server, and wait for its end."""
-        if not self.running:
-            return
-        self.httpserver.stop()
-        if self._thread is not None and self._thread is not threading.current_thread():
-            self._thread.join()
-        self.running = False
-        self.bus.log("HTTP Server shut down")
-
-    stop.priority = 25  # type: ignore[attr-defined]
+        if self.running:
+            self.httpserver.stop()
+            if self._thread is not threading.current_thread():
+                self._thread.join()
+            self.running = False
+            self.bus.log("HTTP Server shut down")
 
     def restart(self) -> None:
         """Stop and start."""

@@ -1,0 +1,40 @@
+"""The standard library's HTTP server with a thread for each connection: to try things out, and to test."""
+
+from __future__ import annotations
+
+import threading
+from socketserver import ThreadingMixIn
+from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+
+class _Quiet(WSGIRequestHandler):
+    def log_message(self, *_args: object) -> None:
+        """Nothing: what is logged is the application's business."""
+
+
+class ThreadedServer(ThreadingMixIn, WSGIServer):
+    """Serves ``app`` in HTTP/1.0 at ``(host, port)``, which it binds at once."""
+
+    daemon_threads = True
+
+    def __init__(self, address: tuple[str, int], app: Any) -> None:
+        super().__init__(address, _Quiet)
+        self.set_app(app)
+        self._over = threading.Event()
+
+    def serve(self) -> None:
+        """Serve until :meth:`stop`."""
+        try:
+            self.serve_forever(poll_interval=0.05)
+        finally:
+            self.server_close()
+            self._over.set()
+
+    def stop(self) -> None:
+        """Stop serving, and wait until the port is free."""
+        self.shutdown()
+        self._over.wait(5)
