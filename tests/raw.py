@@ -215,6 +215,13 @@ class Peer:
                 raise PeerClosed(f"ended before {marker!r}, after {bytes(self._buffer)!r}")
         return self._take(found + len(marker))
 
+    def read_exactly(self, size: int, timeout: float | None = None) -> bytes:
+        """Read ``size`` raw bytes. Raises PeerClosed where the connection ends first."""
+        try:
+            return self._read_exactly(size, self._deadline(timeout))
+        except _Cut:
+            raise PeerClosed(f"ended before {size} bytes, after {bytes(self._buffer)!r}") from None
+
     def read_until_closed(self, timeout: float | None = None) -> bytes:
         """Read raw bytes until the server ends the connection. Raises TimeoutError where it stays open."""
         deadline = self._deadline(timeout)

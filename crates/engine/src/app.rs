@@ -3,9 +3,11 @@
 use crate::net::{Net, Peer};
 use crate::protocol::Protocol;
 use crate::spool::Body;
+use std::borrow::Cow;
 use std::fmt;
 use wire::message::{Client, Draft, Fault, PartialRequestLine, RequestHead};
 use wire::proxy::ProxyFault;
+use wire::websocket::{Kind, Opening};
 
 /// How far an application got with a response.
 #[derive(Debug)]
@@ -16,6 +18,9 @@ pub enum Progress<R> {
     Blocked(R),
     /// There is more, and others wait: go on in the next poll.
     Yield(R),
+    /// A WebSocket ([`Engine::accept_websocket`](crate::Engine::accept_websocket)): go on when a message is there, or its
+    /// end.
+    Listening(R),
     /// It broke off after its head had left; the peer has to see the cut.
     Cut,
 }
@@ -24,7 +29,7 @@ impl<R> Progress<R> {
     /// The response, if there is more of it.
     pub(crate) fn into_response(self) -> Option<R> {
         match self {
-            Progress::Blocked(response) | Progress::Yield(response) => Some(response),
+            Progress::Blocked(response) | Progress::Yield(response) | Progress::Listening(response) => Some(response),
             Progress::Done | Progress::Cut => None,
         }
     }
@@ -152,12 +157,29 @@ pub trait App: Sized {
     type Chunk: AsRef<[u8]> + Send + 'static;
     /// Names a thread or greenlet that waits in the middle of a call.
     type Waiter;
+    /// A message of a WebSocket that the application has not taken.
+    type Message;
 
     /// A peer has connected.
     fn connect(&mut self, peer: &Peer) -> Self::Connection;
 
     /// A head has arrived. It is borrowed: what the request needs of it is taken now.
     fn begin(&mut self, head: &RequestHead<'_>, connection: &mut Self::Connection) -> Self::Request;
+
+    /// A head has arrived that asks for a WebSocket, and breaks no rule of that. What `opening` offers is kept until the
+    /// request is answered ([`Engine::accept_websocket`](crate::Engine::accept_websocket)).
+    fn begin_websocket(
+        &mut self,
+        head: &RequestHead<'_>,
+        opening: &Opening<'_>,
+        connection: &mut Self::Connection,
+    ) -> Self::Request {
+        let _ = opening;
+        self.begin(head, connection)
+    }
+
+    /// A message of a WebSocket has arrived; UTF-8 if it is text. It is kept until the application takes it.
+    fn message(&mut self, kind: Kind, bytes: Cow<'_, [u8]>) -> Self::Message;
 
     /// The request's body is here as a whole. Not called for a request without one, nor where bodies are not buffered.
     fn receive(&mut self, request: &mut Self::Request, body: Body<'_>);

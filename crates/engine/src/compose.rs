@@ -82,6 +82,11 @@ impl<C: AsRef<[u8]>> Composer<C> {
         self.length() > WRITE_BUFFER || self.chunks.len() == CHUNKS
     }
 
+    /// Bytes that have not left.
+    pub(crate) fn unsent(&self) -> usize {
+        self.length() - self.sent
+    }
+
     /// Bytes composed.
     fn length(&self) -> usize {
         self.bytes.len() + self.chunk_bytes

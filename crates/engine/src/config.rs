@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use wire::forwarded::{Trust, Trusted};
 use wire::message::Limits;
+use wire::websocket::DeflateSettings;
 
 /// Limits and times of an engine. A `None` time is no limit.
 #[derive(Clone, Debug)]
@@ -64,6 +65,35 @@ pub struct Config {
     pub static_files: Option<Arc<StaticFiles>>,
     /// How long no thread may poll, while connections wait, before the server counts as stalled; `None`: forever.
     pub stalled_after: Option<Duration>,
+    /// Requests may ask for a WebSocket; `None`: what asks for one is an ordinary request.
+    pub websocket: Option<WebSocketConfig>,
+}
+
+/// Limits and times of WebSockets. A `None` time is no limit.
+#[derive(Clone, Debug)]
+pub struct WebSocketConfig {
+    /// Bytes of a message, after inflating. A longer one is answered with close code 1009.
+    pub message: usize,
+    /// Messages that may wait for the application. While as many do, or [`READ_AHEAD`] bytes, nothing is read.
+    pub queue: usize,
+    /// How messages are compressed; `None`: they are not.
+    pub deflate: Option<DeflateSettings>,
+    /// How often a client is pinged; `None`: never.
+    pub ping_interval: Option<Duration>,
+    /// How long a client may send nothing at all after a ping.
+    pub ping_timeout: Option<Duration>,
+}
+
+impl Default for WebSocketConfig {
+    fn default() -> Self {
+        Self {
+            message: 16 << 20,
+            queue: 32,
+            deflate: Some(DeflateSettings::default()),
+            ping_interval: Some(Duration::from_secs(20)),
+            ping_timeout: Some(Duration::from_secs(20)),
+        }
+    }
 }
 
 impl Default for Config {
@@ -92,6 +122,7 @@ impl Default for Config {
             health_path: String::new(),
             static_files: None,
             stalled_after: Some(Duration::from_secs(30)),
+            websocket: None,
         }
     }
 }

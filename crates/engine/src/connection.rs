@@ -34,12 +34,13 @@ mod receiving;
 mod schedule;
 mod waiting;
 mod watchdog;
+mod websocket;
 
 use crate::app::{App, CallId, Refusal, Report};
 use crate::config::{CALLS_PER_ROUND, LINGER_BYTES};
 use crate::context::EngineContext;
 use crate::deadline::{Millis, Timer};
-use crate::exchange::{Awaited, Exchange, Exchanges, Index, State};
+use crate::exchange::{Awaited, Exchange, Exchanges, Index, State, Until};
 use crate::meter;
 use crate::net::{Net, Peer};
 use crate::observe::{Observer, Stage};
@@ -53,6 +54,7 @@ use std::any::Any;
 
 pub use expiring::Expired;
 pub(crate) use watchdog::Serviced;
+pub(crate) use websocket::Sending;
 
 /// What becomes of a connection that was driven.
 pub(crate) enum NextAction<A: App> {
@@ -100,6 +102,8 @@ pub(crate) struct Connection<A: App> {
     schedule: Schedule,
     /// A call has left output waiting, and the next poll sets the deadline.
     has_stale_deadline: bool,
+    /// It has become a WebSocket.
+    is_upgraded: bool,
 }
 
 /// Whether a connection goes on.
@@ -171,7 +175,13 @@ impl<A: App> Connection<A> {
             watched: Watched::No,
             schedule: Schedule::OnEvent,
             has_stale_deadline: false,
+            is_upgraded: false,
         }
+    }
+
+    /// Whether it has become a WebSocket.
+    pub(crate) fn is_upgraded(&self) -> bool {
+        self.is_upgraded
     }
 
     /// Whether it has many exchanges at a time.
@@ -318,6 +328,9 @@ impl<A: App> Connection<A> {
 
     /// One step: send, then go on with a response, or with input that is here, or receive.
     fn step(&mut self, context: &mut EngineContext<A>, buffer: &mut [u8], app: &mut A) -> Step<A> {
+        if self.is_websocket() {
+            return self.step_websocket(context, buffer, app);
+        }
         // Answers to pipelined requests leave together.
         let is_composing =
             !self.has_output() && self.send.composer.as_ref().is_some_and(|out| !out.is_full()) && !context.is_full;
@@ -384,7 +397,7 @@ impl<A: App> Connection<A> {
         }
         match &mut self.exchanges.first.state {
             State::Suspended(suspended) => {
-                if std::mem::take(&mut suspended.yielded) {
+                if std::mem::replace(&mut suspended.until, Until::Output) == Until::Turn {
                     // It has had its share of this turn.
                     return Some(NextAction::Again);
                 }

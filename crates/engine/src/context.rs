@@ -12,6 +12,7 @@ use crate::stages::Stages;
 use crate::statistics::Statistics;
 use std::time::Duration;
 use wire::message::{Field, Stamp};
+use wire::websocket::{CloseCode, Compression};
 
 /// How the engine serves connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -93,7 +94,16 @@ pub(crate) struct EngineContext<A: App> {
     pub(crate) files: Option<Box<FileResponder>>,
     /// Responses that cannot go on, for the application to let go of.
     pub(crate) abandoned: Vec<A::Response>,
+    /// Compressors that all WebSockets share.
+    pub(crate) compression: Compression,
+    /// The last number that a WebSocket was given.
+    pub(crate) websocket_serial: u64,
+    /// WebSockets are closed with this code: the engine drains or stops.
+    pub(crate) websocket_end: Option<CloseCode>,
 }
+
+/// How much work compressing a message is, from 1 to 9.
+const COMPRESSION_LEVEL: u8 = 6;
 
 impl<A: App> EngineContext<A> {
     pub(crate) fn new(config: Config, stamp: Stamp) -> Self {
@@ -122,6 +132,9 @@ impl<A: App> EngineContext<A> {
             responder,
             files,
             abandoned: Vec::new(),
+            compression: Compression::new(COMPRESSION_LEVEL),
+            websocket_serial: 0,
+            websocket_end: None,
         }
     }
 

@@ -92,6 +92,8 @@ pub(crate) enum Wait {
     App,
     /// The peer, to close.
     Linger,
+    /// The peer of a WebSocket: that it lives, or answers a Close frame, or ends its message.
+    WebSocket,
 }
 
 /// What is waited for, since when, and until when.

@@ -2,8 +2,8 @@
 //!
 //! The engine's parts are in files of their own: the [clock](clock), the [round](round) and its queues of connections,
 //! the [run queue](work) of requests, the [acceptor](acceptor), [deadlines](deadlines) that are still to be set, the
-//! [stop](stopping), and what the [watchdog](pending) leaves to the next poll. `accept`, `calls`, `stop` and `watchdog`
-//! implement [`Engine`]'s methods about each.
+//! [stop](stopping), and what the [watchdog](pending) leaves to the next poll. `accept`, `calls`, `stop`, `watchdog` and
+//! `websocket` implement [`Engine`]'s methods about each.
 
 mod accept;
 mod acceptor;
@@ -15,6 +15,7 @@ mod round;
 mod stop;
 mod stopping;
 mod watchdog;
+mod websocket;
 mod work;
 
 use crate::app::{App, CallId, Report, Ticket, Work};
@@ -517,8 +518,10 @@ impl<A: App> Engine<A> {
 
     fn remove(&mut self, slot: usize) {
         self.context.observer.forget(slot);
+        let connection = self.connections.remove(slot);
+        self.context.statistics.websockets -= u64::from(connection.is_upgraded());
         // Dropping the transport takes it out of the poller.
-        drop(self.connections.remove(slot));
+        drop(connection);
         self.context.statistics.connections -= 1;
         self.acceptor.resume();
     }

@@ -24,6 +24,7 @@ use crate::deadline::{Millis, Timer};
 use crate::in_flight::InFlight;
 use crate::memory::Reservation;
 use crate::protocol::{Protocol, StreamId};
+use crate::websocket::Upgrade;
 use slab::Slab;
 
 /// The place of an exchange on its connection.
@@ -42,6 +43,8 @@ pub(crate) struct Exchange<A: App> {
     pub(crate) in_flight: Option<InFlight<SenderOf<A>>>,
     /// What of the response its client does not take yet, where each exchange has its own window.
     pub(crate) backlog: Option<Box<Backlog<A::Chunk>>>,
+    /// The WebSocket that its request asks for, or that it has become.
+    pub(crate) upgrade: Option<Box<Upgrade<A::Message>>>,
     /// Waits in the middle of the call.
     pub(crate) waiter: Option<(Awaited, A::Waiter)>,
     pub(crate) timer: Timer,
@@ -61,7 +64,8 @@ pub(crate) enum State<A: App> {
     Detached(Detached<RequestOf<A>>),
     /// The response is under way, and waits for its client or its turn.
     Suspended(Box<Suspended<A>>),
-    /// The response has been written as a whole, and its client has not taken all of it. Multiplexed protocols only.
+    /// The response has been written as a whole, and its client has not taken all of it: multiplexed protocols only. Or the
+    /// call of a WebSocket is over, and its closing handshake is not.
     Finishing(RequestOf<A>),
 }
 
@@ -73,8 +77,18 @@ pub(crate) struct Queued<A: App> {
 pub(crate) struct Suspended<A: App> {
     pub(crate) response: A::Response,
     pub(crate) facts: RequestOf<A>,
-    /// It lets others go on before it does.
-    pub(crate) yielded: bool,
+    pub(crate) until: Until,
+}
+
+/// What a suspended response waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Until {
+    /// Its client, to take what was written.
+    Output,
+    /// Others, to have their turn.
+    Turn,
+    /// A message of its WebSocket, or the end.
+    Message,
 }
 
 /// A call whose client has its answer, or is gone.
@@ -129,6 +143,7 @@ impl<A: App> Exchange<A> {
             body_memory: None,
             in_flight: None,
             backlog: None,
+            upgrade: None,
             waiter: None,
             timer: Timer::new(now),
         }
@@ -204,6 +219,13 @@ impl<A: App> Exchange<A> {
         self.body_memory = None;
         self.in_flight = None;
         self.backlog = None;
+        self.upgrade = None;
+    }
+
+    /// Whether it is an open WebSocket.
+    #[inline]
+    pub(crate) fn has_websocket(&self) -> bool {
+        self.upgrade.as_deref().is_some_and(|upgrade| matches!(upgrade, Upgrade::Open(_)))
     }
 }
 

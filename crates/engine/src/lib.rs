@@ -70,10 +70,11 @@ mod stages;
 mod statistics;
 mod sync;
 mod transport;
+mod websocket;
 
 pub use app::{AcceptPause, App, CallId, Progress, Refusal, Rejection, Report, Ticket, Work};
 pub use coalescing::TICK;
-pub use config::{Config, STOP_GRACE};
+pub use config::{Config, STOP_GRACE, WebSocketConfig};
 pub use connection::{Expired, explanation};
 pub use deadline::Now;
 pub use engine::Engine;
@@ -91,3 +92,4 @@ pub use spool::Body;
 pub use stages::{StageClock, Times};
 pub use statistics::Statistics;
 pub use transport::{Moved, Received, Socket, Tcp, Transport};
+pub use websocket::{Incoming, Room, WebSocketEnd, WebSocketId};

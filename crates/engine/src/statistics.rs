@@ -26,7 +26,8 @@ pub struct Statistics {
     /// Requests answered with a static file, or because there is none.
     pub static_files: u64,
     /// Responses by the first digit of their status, 1 to 5: those of the application and error pages, without health
-    /// checks. A status above 599 counts as 5. The only counted response with 1 is `100 Continue`.
+    /// checks. A status above 599 counts as 5. Of those with 1, `100 Continue` and `101 Switching Protocols` are
+    /// counted.
     pub statuses: [u64; 5],
     /// Connections or responses cut at a deadline.
     pub timeouts: u64,
@@ -36,6 +37,8 @@ pub struct Statistics {
     pub accept_pauses: u64,
     /// Contained panics of the engine.
     pub panics: u64,
+    /// Gauge: connections that have become a WebSocket.
+    pub websockets: u64,
     /// Bytes received.
     pub bytes_in: u64,
     /// Bytes sent.

@@ -23,3 +23,4 @@ mod stages;
 mod stop;
 mod time;
 mod transport;
+mod websocket;

@@ -13,14 +13,18 @@
 //!                                                             through the exchange
 //! ```
 
-pub(crate) use crate::host::exchange::{End, Exchange, ExchangeHost, Part, Received, Sent, StartRefusal};
-pub(crate) use engine::{Awaited, Local, Peer};
+pub(crate) use crate::host::exchange::{
+    Acceptance, End, Exchange, ExchangeHost, MessageSent, Part, Received, Sent, StartRefusal,
+};
+pub(crate) use crate::object::Message;
+pub(crate) use engine::{Awaited, Incoming, Local, Peer, WebSocketEnd};
 
 use crate::object::{Chunk, Object};
 use pyo3::prelude::*;
 use std::fs::File;
 use std::sync::Weak;
 use wire::message::RequestHead;
+use wire::websocket::Opening;
 
 /// Calls an application.
 pub(crate) trait Interface: Send + Sync + Sized + 'static {
@@ -95,6 +99,19 @@ pub(crate) trait Requests: Send + 'static {
         peer: &Peer,
         connection: &mut Self::Connection,
     ) -> Option<Object>;
+
+    /// The same for a request that asks for a WebSocket, where the interface has them.
+    fn begin_websocket(
+        &mut self,
+        py: Python<'_>,
+        head: &RequestHead<'_>,
+        opening: &Opening<'_>,
+        peer: &Peer,
+        connection: &mut Self::Connection,
+    ) -> Option<Object> {
+        let _ = opening;
+        self.begin(py, head, peer, connection)
+    }
 }
 
 /// What an application answers with: the Python objects of one exchange.
@@ -165,6 +182,8 @@ pub(crate) enum RequestBody {
     File(Box<(File, u64)>),
     /// It is still arriving, and is read with [`Exchange::read`].
     Arriving,
+    /// There is none, and the request asks for a WebSocket ([`Exchange::accept`]).
+    WebSocket,
 }
 
 /// What a report says of a request, as far as that is known.

@@ -167,6 +167,14 @@ fn text(value: &Bound<'_, PyAny>) -> String {
     format!("<{}>", name.to_string_lossy())
 }
 
+/// A message of a WebSocket.
+pub(crate) enum Message {
+    /// A `str`.
+    Text(Object),
+    /// A `bytes` object.
+    Binary(Object),
+}
+
 /// A part of a body on its way out: a `bytes` object, whose content never changes.
 pub(crate) struct Chunk(Object);
 

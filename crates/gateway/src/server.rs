@@ -18,7 +18,7 @@ use crate::scoreboard::{Scoreboard, Stopwatch};
 use crate::wsgi::{ScriptName, ServerFacts, Wsgi};
 use engine::{
     BodyMemory, Config, ENGINES_MAX, Engine, EngineGroup, Os, ProtocolKind, STOP_GRACE, SharedRecords, Stage,
-    StaticFiles, StaticOptions, Times,
+    StaticFiles, StaticOptions, Times, WebSocketConfig,
 };
 use pyo3::exceptions::{PyOSError, PyRuntimeError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
@@ -31,6 +31,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use wire::message::Limits;
+use wire::websocket::DeflateSettings;
 
 /// One engine and one application on listening sockets.
 #[pyclass(frozen, module = "kirsch._native")]
@@ -196,6 +197,9 @@ impl Server {
             return Err(PyTypeError::new_err("waiter and wait belong together"));
         }
         let mut config = engine_config(&given)?;
+        if !is_asgi {
+            config.websocket = None;
+        }
         if is_asgi {
             // The application receives a body as it arrives, and its loop does something else meanwhile.
             config.buffer_bodies = false;
@@ -336,6 +340,10 @@ impl Server {
         let until = timeout.map(seconds).and_then(|timeout| Instant::now().checked_add(timeout));
         loop {
             self.engines.before_wait(py);
+            if self.engines.is_stopped(py)? {
+                // A call that the loop has run was the last thing that the stop waited for: no event follows.
+                return Ok(false);
+            }
             let patience = until.map(|until| until.saturating_duration_since(Instant::now()));
             let due = self.engines.timeout(py)?;
             let wait = patience.into_iter().chain(due).min();
@@ -569,6 +577,13 @@ fn engine_config(given: &NativeConfig<'_>) -> PyResult<Config> {
         health_path: path("health_path", given.take("health_path")?)?,
         static_files: static_files(given)?,
         stalled_after: given.take_seconds("stall_timeout")?,
+        websocket: Some(WebSocketConfig {
+            message: given.take("ws_max_size")?,
+            queue: given.take("ws_max_queue")?,
+            deflate: given.take::<bool>("ws_compression")?.then(DeflateSettings::default),
+            ping_interval: given.take_seconds("ws_ping_interval")?,
+            ping_timeout: given.take_seconds("ws_ping_timeout")?,
+        }),
     })
 }
 

@@ -6,6 +6,7 @@ use crate::clock::{Micros, SLACK, Shared, micros};
 use crate::net::{Network, Side, number_of};
 use crate::plan::{Plan, RequestPlan, pattern, upload};
 use engine::{AcceptPause, App, Body, Expired, Peer, Protocol, Refusal, Report, Ticket};
+use std::borrow::Cow;
 use std::cell::RefCell;
 use std::io::Read;
 use std::marker::PhantomData;
@@ -13,6 +14,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use wire::message::{Client, PartialRequestLine, RequestHead};
+use wire::websocket::Kind;
 
 /// The message of a panic of the application that the plan has.
 const PLANNED_PANIC: &str = "as planned";
@@ -309,11 +311,16 @@ impl<P: Protocol> App for Records<P> {
     type Response = SuspendedCall;
     type Chunk = Chunk;
     type Waiter = usize;
+    type Message = (Kind, Vec<u8>);
 
     fn connect(&mut self, peer: &Peer) -> ConnectionObject {
         let number = peer.address.map(number_of).expect("the network reports addresses");
         self.connections[number].is_open = true;
         ConnectionObject { number, alive: Returnable::new(&self.ledger) }
+    }
+
+    fn message(&mut self, kind: Kind, bytes: Cow<'_, [u8]>) -> (Kind, Vec<u8>) {
+        (kind, bytes.into_owned())
     }
 
     fn begin(&mut self, head: &RequestHead<'_>, connection: &mut ConnectionObject) -> QueuedRequest {

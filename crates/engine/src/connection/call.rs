@@ -3,7 +3,7 @@
 use super::{BUSY, Closing, Connection, Lifecycle, NextAction};
 use crate::app::{App, Progress};
 use crate::context::EngineContext;
-use crate::exchange::{Awaited, Index, Queued, State, Suspended};
+use crate::exchange::{Awaited, Index, Queued, State, Suspended, Until};
 use crate::observe::{Observer, Stage};
 use crate::protocol::{Protocol, ResponseSender};
 use crate::reply::{Loss, Reply};
@@ -14,7 +14,9 @@ impl<A: App> Connection<A> {
     /// Whether nothing has been said in answer to a request, and its client is there to hear it.
     pub(crate) fn is_unanswered(&self, index: Index) -> bool {
         let exchange = self.exchanges.get(index);
-        exchange.is_some_and(|exchange| exchange.in_flight.is_none() && matches!(exchange.state, State::Running(_)))
+        exchange.is_some_and(|exchange| {
+            exchange.in_flight.is_none() && matches!(exchange.state, State::Running(_)) && !exchange.has_websocket()
+        })
     }
 
     /// Whether what a call writes goes nowhere.
@@ -160,15 +162,23 @@ impl<A: App> Connection<A> {
             context.abandoned.extend(progress.into_response());
             return;
         };
+        if matches!(progress, Progress::Done) && self.release_websocket(index, facts) {
+            return context.observer.answered(call);
+        }
+        let exchange = self.exchanges.at(index);
         if let Some(in_flight) = &mut exchange.in_flight {
             in_flight.produced = 0;
         }
-        let yielded = matches!(progress, Progress::Yield(_));
+        let until = match progress {
+            Progress::Yield(_) => Until::Turn,
+            Progress::Listening(_) => Until::Message,
+            _ => Until::Output,
+        };
         match progress {
-            Progress::Blocked(response) | Progress::Yield(response) => {
+            Progress::Blocked(response) | Progress::Yield(response) | Progress::Listening(response) => {
                 context.statistics.suspended += 1;
-                context.observer.switch(call, if yielded { Stage::Queue } else { Stage::Peer });
-                exchange.state = State::Suspended(Box::new(Suspended { response, facts, yielded }));
+                context.observer.switch(call, if until == Until::Turn { Stage::Queue } else { Stage::Peer });
+                exchange.state = State::Suspended(Box::new(Suspended { response, facts, until }));
             }
             Progress::Done => {
                 context.observer.answered(call);
@@ -178,6 +188,7 @@ impl<A: App> Connection<A> {
                     return self.complete_exchange(index, is_body_left, facts, context);
                 }
                 exchange.body_memory = None;
+                exchange.upgrade = None;
                 exchange.state = State::Free;
                 let goes_on = exchange.in_flight.take().is_some_and(|in_flight| in_flight.sender.keeps_alive());
                 if !goes_on || is_body_left {
@@ -196,7 +207,9 @@ impl<A: App> Connection<A> {
                 exchange.incoming = None;
                 exchange.body_memory = None;
                 exchange.state = State::Free;
-                let needs_reset = exchange.in_flight.take().is_some_and(|in_flight| in_flight.sender.needs_reset());
+                let was_websocket = exchange.upgrade.take().is_some_and(|mut upgrade| upgrade.websocket().is_some());
+                let in_flight = exchange.in_flight.take();
+                let needs_reset = was_websocket || in_flight.is_some_and(|in_flight| in_flight.sender.needs_reset());
                 self.lifecycle = Lifecycle::Closing(if needs_reset { Closing::Reset } else { Closing::Linger });
             }
         }
@@ -210,8 +223,10 @@ impl<A: App> Connection<A> {
         context: &mut EngineContext<A>,
         app: &mut A,
     ) {
+        let has_awaited = self.has_awaited_of_websocket(index, Awaited::INPUT);
         let exchange = self.exchanges.at(index);
-        if exchange.incoming.as_ref().is_none_or(|incoming| incoming.has_something()) {
+        let has_input = || exchange.incoming.as_ref().is_none_or(|incoming| incoming.has_something());
+        if has_awaited.unwrap_or_else(has_input) {
             return app.wake(waiter);
         }
         exchange.waiter = Some((Awaited::INPUT, waiter));
@@ -222,7 +237,8 @@ impl<A: App> Connection<A> {
     /// because some of it may not have been sent at all.
     pub(crate) fn wait_for_output(&mut self, index: Index, waiter: A::Waiter, app: &mut A) {
         let has_output = self.has_output() || self.exchanges.at(index).has_backlog();
-        if self.is_detached(index) || !has_output {
+        let is_over = self.has_awaited_of_websocket(index, Awaited::OUTPUT).unwrap_or(!has_output);
+        if self.is_detached(index) || is_over {
             return app.wake(waiter);
         }
         self.exchanges.at(index).waiter = Some((Awaited::OUTPUT, waiter));
@@ -238,13 +254,14 @@ impl<A: App> Connection<A> {
         context: &mut EngineContext<A>,
         app: &mut A,
     ) {
+        let of_websocket = self.has_awaited_of_websocket(index, awaited);
         let exchange = self.exchanges.at(index);
         let has_input = exchange.incoming.as_ref().is_none_or(|incoming| incoming.has_something());
         let is_output_taken = !self.has_output() && !self.exchanges.at(index).has_backlog();
         let is_over = awaited.has(Awaited::INPUT) && has_input
             || awaited.has(Awaited::OUTPUT) && (is_output_taken || self.is_detached(index))
             || awaited.has(Awaited::DEPARTURE) && self.has_client_left(index);
-        if is_over {
+        if of_websocket.unwrap_or(is_over) {
             return app.wake(waiter);
         }
         self.exchanges.at(index).waiter = Some((awaited, waiter));

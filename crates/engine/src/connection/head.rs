@@ -3,6 +3,7 @@
 use super::front::client;
 use super::{BUSY, Closing, Connection, Lifecycle, known};
 use crate::app::{App, Refusal, RequestOf};
+use crate::config::WebSocketConfig;
 use crate::context::EngineContext;
 use crate::deadline::Wait;
 use crate::exchange::{Incoming, Index, Receiving, State};
@@ -13,7 +14,9 @@ use crate::protocol::{Event, Protocol, Reset, StreamId};
 use crate::reply;
 use crate::responder::Responder;
 use crate::spool::Body;
+use crate::websocket::Upgrade;
 use wire::message::{BodyLength, Fault, Page};
+use wire::websocket::{Carrier, Opening};
 
 /// A head that has been read, and what the application has made of it.
 pub(super) struct Begun<A: App> {
@@ -22,6 +25,7 @@ pub(super) struct Begun<A: App> {
     pub(super) facts: RequestOf<A>,
     pub(super) length: BodyLength,
     pub(super) expects_continue: bool,
+    pub(super) upgrade: Option<Box<Upgrade<A::Message>>>,
 }
 
 impl<A: App> Connection<A> {
@@ -61,10 +65,32 @@ impl<A: App> Connection<A> {
                     self.send_file(stream, facts, &answer, has_body, context, app);
                     return (used, None);
                 }
+                let mut opening = None;
+                if let Some(config) = &context.config.websocket
+                    && WebSocketConfig::is_asked_for(&head)
+                {
+                    match Opening::read(&head, Carrier::Http1) {
+                        Ok(read) => opening = Some((read.keep(config.deflate), read)),
+                        Err(refusal) => {
+                            let text = refusal.text();
+                            let draft = refusal.draft(&text);
+                            let body_bytes = if head.method == b"HEAD" { 0 } else { text.len() as u64 };
+                            app.served(&head, &draft, body_bytes, known(&mut self.app));
+                            self.refuse_handshake(stream, facts, &draft, &text, context);
+                            return (input.len(), None);
+                        }
+                    }
+                }
                 context.observer.switch(call, Stage::Environ);
-                let request = app.begin(&head, known(&mut self.app));
+                let (request, upgrade) = match opening {
+                    None => (app.begin(&head, known(&mut self.app)), None),
+                    Some((kept, opening)) => {
+                        let request = app.begin_websocket(&head, &opening, known(&mut self.app));
+                        (request, Some(Box::new(Upgrade::Asked(kept))))
+                    }
+                };
                 context.observer.switch(call, Stage::Parse);
-                let begun = Begun { stream, request, facts, length: head.body, expects_continue };
+                let begun = Begun { stream, request, facts, length: head.body, expects_continue, upgrade };
                 self.begin(begun, used, input, context, app)
             }
             Ok((used, Event::More)) => (used, None),
@@ -117,11 +143,12 @@ impl<A: App> Connection<A> {
         context: &mut EngineContext<A>,
         app: &mut A,
     ) -> (usize, Option<(Index, A::Request)>) {
-        let Begun { stream, mut request, facts, length, expects_continue } = begun;
+        let Begun { stream, mut request, facts, length, expects_continue, upgrade } = begun;
         let mut used = used;
         self.note_begin(facts, context);
         let index = self.exchanges.insert(stream, context.now);
         self.exchanges.at(index).timer.wait = Wait::App;
+        self.exchanges.at(index).upgrade = upgrade;
         if length.is_empty() {
             return (used, Some((index, self.ready(index, request, facts))));
         }
@@ -318,6 +345,7 @@ impl<A: App> Connection<A> {
             State::Queued(queued) => {
                 context.queued -= 1;
                 exchange.body_memory = None;
+                exchange.upgrade = None;
                 Some((queued.request, queued.facts))
             }
             state => {

@@ -12,7 +12,7 @@ use super::{BUSY, Closing, Connection, Expired, History, Lifecycle, NextAction, 
 use crate::app::{App, Refusal, RequestOf};
 use crate::config::WRITE_BUFFER;
 use crate::context::EngineContext;
-use crate::exchange::{Awaited, Cause, Exchange, Index, State};
+use crate::exchange::{Awaited, Cause, Exchange, Index, State, Until};
 use crate::health::Health;
 use crate::observe::Observer;
 use crate::protocol::{Event, Protocol, Reset, ResponseSender, StreamId};
@@ -207,7 +207,7 @@ impl<A: App> Connection<A> {
                     self.look_for_departure(index, app);
                 }
                 State::Suspended(suspended) => {
-                    if std::mem::take(&mut suspended.yielded) {
+                    if std::mem::replace(&mut suspended.until, Until::Output) == Until::Turn {
                         has_yielded = true;
                         continue;
                     }

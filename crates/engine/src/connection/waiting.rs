@@ -26,6 +26,7 @@ impl<A: App> Connection<A> {
             _ if self.has_output() => Wait::Output,
             Lifecycle::Linger(_) => Wait::Linger,
             Lifecycle::Closing(_) => Wait::App,
+            Lifecycle::Open if self.exchanges.first.has_websocket() => Wait::WebSocket,
             Lifecycle::Open if self.awaits_room() => Wait::Queue,
             Lifecycle::Open if self.awaits_proxy_header() => Wait::ProxyHeader,
             Lifecycle::Open if self.is_multiplexed() && !self.input.is_empty() && self.input.is_exhausted => Wait::Head,
@@ -38,6 +39,7 @@ impl<A: App> Connection<A> {
 
     /// Sets the deadlines of what is waited for now.
     pub(crate) fn set_deadlines(&mut self, context: &mut EngineContext<A>) {
+        let of_websocket = self.websocket_deadline(context);
         let now = context.now;
         let config = &context.config;
         let after =
@@ -65,6 +67,7 @@ impl<A: App> Connection<A> {
                 let limits = (config.write_timeout, config.min_rate);
                 self.timer.transfer(limits, begun, self.send.moved, is_new, now)
             }
+            Wait::WebSocket => of_websocket,
             Wait::App | Wait::Body => Millis::MAX,
         };
         let has_nothing_to_note = wait == Wait::Idle && self.history == History::Served;
@@ -211,6 +214,10 @@ impl<A: App> Connection<A> {
                 NextAction::Again
             }
             Wait::Idle | Wait::Linger | Wait::App | Wait::Body => self.end_connection(context, app),
+            Wait::WebSocket => {
+                self.expire_websocket(context);
+                NextAction::Again
+            }
             Wait::ProxyHeader => {
                 context.statistics.timeouts += u64::from(!self.input.is_empty());
                 self.end_connection(context, app)
@@ -264,7 +271,7 @@ impl<A: App> Connection<A> {
                 context.statistics.timeouts += 1;
                 self.abandon_exchange(index, context, app);
             }
-            Wait::Idle | Wait::Head | Wait::ProxyHeader | Wait::App | Wait::Linger => {}
+            Wait::Idle | Wait::Head | Wait::ProxyHeader | Wait::App | Wait::Linger | Wait::WebSocket => {}
         }
     }
 }
@@ -273,7 +280,7 @@ impl<A: App> Exchange<A> {
     /// What the exchange waits for. `is_blocked`: its connection waits for something that has to come before.
     fn awaits(&self, is_blocked: bool) -> Wait {
         match &self.state {
-            _ if is_blocked => Wait::App,
+            _ if is_blocked || self.has_websocket() => Wait::App,
             State::Receiving(_) => Wait::Body,
             State::Queued(_) => Wait::Queue,
             _ if self.has_backlog() => Wait::Output,

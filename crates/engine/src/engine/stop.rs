@@ -7,20 +7,23 @@ use crate::context::Phase;
 use crate::deadline::{Millis, Now, millis};
 use crate::protocol::Protocol;
 use std::time::Duration;
+use wire::websocket::CloseCode;
 
 impl<A: App> Engine<A> {
     /// From now on each response is the last one of its connection, so that clients go elsewhere when they ask the next
     /// time. Nothing else changes: clients are accepted and served, and idle connections stay until they ask. Where the
-    /// protocol can say so, clients are told now, and idle connections are closed.
+    /// protocol can say so, clients are told now, and idle connections are closed. WebSockets are closed with 1012
+    /// (service restart).
     pub fn drain(&mut self) {
         self.context.phase.drain();
-        self.drive_multiplexed();
+        self.context.websocket_end.get_or_insert(CloseCode::SERVICE_RESTART);
+        self.drive_told();
     }
 
     /// Has the next poll drive all connections whose clients can be told that the engine drains.
-    fn drive_multiplexed(&mut self) {
-        if <A::Protocol as Protocol>::MULTIPLEXED {
-            for (_, connection) in &mut self.connections {
+    fn drive_told(&mut self) {
+        for (_, connection) in &mut self.connections {
+            if <A::Protocol as Protocol>::MULTIPLEXED || connection.is_upgraded() {
                 connection.come_back(&mut self.round.again);
             }
         }
@@ -30,14 +33,16 @@ impl<A: App> Engine<A> {
     /// what is left after `timeout` (`None`: never). A connection on which nothing is under way may ask once more for so
     /// long as `grace`, counted from now or from the end of its response; and a request of which only a part of the head
     /// has arrived has as long for the rest of it. With a grace of zero a connection on which nothing has arrived is
-    /// closed in the next poll. Called again both can only become shorter.
+    /// closed in the next poll. Called again both can only become shorter. WebSockets are closed with 1001 (going away),
+    /// unless the engine drains.
     pub fn stop(&mut self, now: Now, timeout: Option<Duration>, grace: Duration) {
         let now = self.clock.millis(now.monotonic);
         let cut_at = timeout.map_or(Millis::MAX, |timeout| now.saturating_add(millis(timeout)));
         let is_hastier = self.context.phase.stop(grace);
         self.stopping.request(cut_at, is_hastier);
         self.acceptor.look_at_all();
-        self.drive_multiplexed();
+        self.context.websocket_end.get_or_insert(CloseCode::GOING_AWAY);
+        self.drive_told();
     }
 
     /// Whether each response is the last one of its connection, because the engine drains or stops.

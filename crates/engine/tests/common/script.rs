@@ -5,6 +5,7 @@ use engine::{
     AcceptPause, App, Body, Engine, Http1, Input, Net, Now, Os, Peer, Poller, Protocol, Refusal, Rejection, Reply,
     Report, Ticket, Waker,
 };
+use std::borrow::Cow;
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::marker::PhantomData;
 use std::os::fd::OwnedFd;
@@ -615,6 +616,7 @@ impl<K: Kind> App for Script<K> {
     type Chunk = Part;
     /// The number of a call.
     type Waiter = usize;
+    type Message = (wire::websocket::Kind, Vec<u8>);
 
     fn connect(&mut self, peer: &Peer) -> usize {
         if let Some(message) = self.panics_at_next.take() {
@@ -631,6 +633,10 @@ impl<K: Kind> App for Script<K> {
         self.log.push(Event::Begin { id, repeated: head.is_repeated(), retained: head.retained });
         assert!(!self.plans[id].panics_early, "a panic of plan {id}");
         Asked { id, body: ReceivedBody::Empty, life: Rc::clone(&self.life) }
+    }
+
+    fn message(&mut self, kind: wire::websocket::Kind, bytes: Cow<'_, [u8]>) -> Self::Message {
+        (kind, bytes.into_owned())
     }
 
     fn receive(&mut self, request: &mut Asked, body: Body<'_>) {

@@ -23,6 +23,8 @@ struct CallState {
     whole: Option<Object>,
     /// Trailers that have been sent so far; `None` if the application has announced none.
     trailers: Option<FieldLines>,
+    /// How far it is with a WebSocket, if the request asks for one, and whether it has been told of it.
+    websocket: Option<(Phase, bool)>,
     /// The application has not given up its thread for the first time.
     is_first_step: bool,
     /// Futures of those that wait for a message, and of those that wait until the client has taken output.
@@ -59,6 +61,18 @@ pub(super) enum Body {
     Broken,
 }
 
+/// How far the application is with a WebSocket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Phase {
+    /// It has not answered.
+    Asked,
+    Accepted,
+    /// It denies with a response of its own, whose head it has sent.
+    Denying,
+    /// It has closed, or denied. Nothing more is expected.
+    Closed,
+}
+
 impl HttpCall {
     pub(super) fn new(exchange: Exchange, shared: Arc<Shared>) -> Self {
         let state = CallState {
@@ -66,6 +80,7 @@ impl HttpCall {
             body: Body::Empty,
             whole: None,
             trailers: None,
+            websocket: None,
             is_first_step: true,
             receivers: Vec::new(),
             senders: Vec::new(),
@@ -75,6 +90,32 @@ impl HttpCall {
 
     pub(super) fn exchange(&self) -> &Exchange {
         &self.exchange
+    }
+
+    pub(super) fn expect_websocket(&self, py: Python<'_>) {
+        self.state.with(py, |state| state.websocket = Some((Phase::Asked, false)));
+    }
+
+    /// How far the application is with a WebSocket; `None`: the request does not ask for one.
+    pub(super) fn phase(&self, py: Python<'_>) -> Option<Phase> {
+        self.state.with(py, |state| state.websocket.map(|(phase, _)| phase))
+    }
+
+    pub(super) fn set_phase(&self, py: Python<'_>, phase: Phase) {
+        self.state.with(py, |state| state.websocket = Some((phase, state.websocket.is_some_and(|(_, told)| told))));
+    }
+
+    /// Whether the application is to be told that a WebSocket is asked for: once.
+    pub(super) fn take_connect(&self, py: Python<'_>) -> bool {
+        self.state.with(py, |state| match &mut state.websocket {
+            Some((_, is_told)) => !std::mem::replace(is_told, true),
+            None => false,
+        })
+    }
+
+    /// Whether others wait until the client has taken output.
+    pub(super) fn has_waiting_senders(&self, py: Python<'_>) -> bool {
+        self.state.with(py, |state| !state.senders.is_empty())
     }
 
     pub(super) fn expect_body(&self, py: Python<'_>) {

@@ -27,6 +27,8 @@ pub(crate) struct EventLoop {
     /// `wait_to_receive(call)` and `wait_to_send(call)` return coroutines.
     pub(super) wait_to_receive: Py<PyAny>,
     pub(super) wait_to_send: Py<PyAny>,
+    /// `send_later(call, send_again)` returns a coroutine that sends a message when there is room.
+    pub(super) send_later: Py<PyAny>,
     /// `wake(futures)` resolves futures.
     pub(super) wake: Py<PyAny>,
     /// The class of what `send` raises when the client has left.
@@ -48,6 +50,7 @@ impl EventLoop {
             state: optional("state")?.map(|state| state.unbind().into()),
             wait_to_receive: get("wait_to_receive")?,
             wait_to_send: get("wait_to_send")?,
+            send_later: get("send_later")?,
             wake: get("wake")?,
             disconnected: get("disconnected")?,
         })

@@ -1,4 +1,4 @@
-//! ASGI 3, as an [`Interface`] (the HTTP scope, specification version 2.5).
+//! ASGI 3, as an [`Interface`] (the scopes HTTP and WebSocket, specification version 2.5).
 //!
 //! ```text
 //!   Scopes::begin    request head ──▶ scope
@@ -20,11 +20,13 @@ mod parking;
 mod receive;
 mod scope;
 mod send;
+mod sending;
 mod tasks;
+mod websocket;
 
 use crate::interface::{Answer, Exchange, ExchangeHost, Input, Interface, Local, RequestBody, ResponseBody, Summary};
 use crate::object::{Chunk, Object};
-use call::HttpCall;
+use call::{HttpCall, Phase};
 pub(crate) use event_loop::{EventLoop, Shared};
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::ffi;
@@ -33,7 +35,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
 use receive::Receive;
 use scope::Scopes;
-use send::Send;
+use sending::Send;
 use std::fs::File;
 use std::path::PathBuf;
 use std::ptr;
@@ -102,6 +104,7 @@ impl Interface for Asgi {
         match body {
             RequestBody::Empty => {}
             RequestBody::Arriving => handles.call.get().expect_body(py),
+            RequestBody::WebSocket => handles.call.get().expect_websocket(py),
             // It came with the head.
             RequestBody::Bytes(bytes) => handles.call.get().set_whole_body(py, bytes),
             // Bodies are never collected for this interface.
@@ -119,7 +122,7 @@ impl Interface for Asgi {
         call.get().end_first_step(py);
         let task = match begun {
             Ok(Begun::Waiting(task)) => task.into_bound(py),
-            Ok(Begun::Over(result)) => return Ok(Answer::Returned(result)),
+            Ok(Begun::Over(result)) => return Ok(Answer::Returned(call.get().checked(py, result))),
             // Of what a Task raises, it passes on what ends the program.
             Err(error) => return Ok(Answer::Returned(Err(error))),
         };
@@ -167,13 +170,27 @@ impl Interface for Asgi {
         let client = item("client").and_then(|client| client.extract::<(String, u16)>().ok());
         let query = bytes("query_string").filter(|query| !query.is_empty());
         Summary {
-            method: item("method").and_then(|method| method.extract::<String>().ok()),
+            // A WebSocket's scope has none.
+            method: item("method").map_or(Some("GET".to_owned()), |method| method.extract::<String>().ok()),
             target: bytes("raw_path").map(|path| query.map_or(path.clone(), |query| format!("{path}?{query}"))),
             client: match client {
                 Some((address, port)) => (Some(address), Some(port.to_string())),
                 None => (None, None),
             },
         }
+    }
+}
+
+impl HttpCall {
+    /// The result of a call, whose Task has ended with `result`.
+    fn checked(&self, py: Python<'_>, result: PyResult<()>) -> PyResult<()> {
+        result?;
+        if self.phase(py) == Some(Phase::Asked) && !self.exchange().is_disconnected(py)? {
+            return Err(PyRuntimeError::new_err(
+                "the application returned without answering the WebSocket: send websocket.accept, or websocket.close",
+            ));
+        }
+        Ok(())
     }
 }
 
@@ -186,7 +203,8 @@ struct Conclusion {
 #[pymethods]
 impl Conclusion {
     fn __call__(&self, task: &Bound<'_, PyAny>) {
-        self.call.get().exchange().conclude(task.py(), result_of(task));
+        let call = self.call.get();
+        call.exchange().conclude(task.py(), call.checked(task.py(), result_of(task)));
     }
 }
 

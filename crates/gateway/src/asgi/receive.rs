@@ -92,6 +92,9 @@ impl Receiving {
 impl HttpCall {
     /// The next message; `None` if there is none yet.
     pub(super) fn take_message(&self, py: Python<'_>) -> PyResult<Option<Py<PyAny>>> {
+        if let Some(phase) = self.phase(py) {
+            return self.take_event(py, phase);
+        }
         if self.is_finished(py) {
             return disconnect(py).map(Some);
         }

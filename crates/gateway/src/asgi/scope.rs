@@ -14,6 +14,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList, PyString, PyTuple};
 use std::path::PathBuf;
 use wire::message::{Client, Field, Form, RequestHead, Version};
+use wire::websocket::Opening;
 
 /// Lines that are remembered.
 const LINES: usize = 1024;
@@ -111,8 +112,36 @@ impl Scopes {
     }
 }
 
+/// Makes the scope of a WebSocket of that of its request (ASGI, WebSocket, "WebSocket Connection Scope").
+fn turn_to_websocket(scope: &Bound<'_, PyDict>, opening: &Opening<'_>) -> PyResult<()> {
+    let py = scope.py();
+    scope.set_item(intern!(py, "type"), intern!(py, "websocket"))?;
+    scope.del_item(intern!(py, "method"))?;
+    let is_secure = scope.get_item(intern!(py, "scheme"))?.is_some_and(|scheme| scheme.eq("https").unwrap_or(false));
+    scope.set_item(intern!(py, "scheme"), if is_secure { intern!(py, "wss") } else { intern!(py, "ws") })?;
+    scope.set_item(intern!(py, "subprotocols"), PyList::new(py, opening.subprotocols())?)?;
+    let extensions = PyDict::new(py);
+    extensions.set_item(intern!(py, "websocket.http.response"), PyDict::new(py))?;
+    scope.set_item(intern!(py, "extensions"), extensions)
+}
+
 impl Requests for Scopes {
     type Connection = ConnectionState;
+
+    fn begin_websocket(
+        &mut self,
+        py: Python<'_>,
+        head: &RequestHead<'_>,
+        opening: &Opening<'_>,
+        peer: &Peer,
+        connection: &mut ConnectionState,
+    ) -> Option<Object> {
+        let scope = self.scope(py, head, peer, connection).and_then(|scope| {
+            turn_to_websocket(scope.bind(py).cast::<PyDict>()?, opening)?;
+            Ok(scope)
+        });
+        scope.map_err(|error| error.restore(py)).ok()
+    }
 
     /// `None` with an exception set if memory is short.
     fn begin(

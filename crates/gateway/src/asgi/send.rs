@@ -1,111 +1,21 @@
-//! `send` and the awaitables that it returns.
+//! The messages of a response, and what all messages share.
 
-use super::awaitable::Awaitable;
 use super::call::{HttpCall, Response};
 use super::file;
 use crate::interface::{End, Part, Sent, StartRefusal};
 use crate::object::{Chunk, Object};
-use pyo3::exceptions::{PyOverflowError, PyRuntimeError, PyStopIteration, PyTypeError, PyValueError};
+use pyo3::exceptions::{PyOverflowError, PyRuntimeError, PyTypeError, PyValueError};
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyByteArray, PyBytes, PyDict, PyList, PyMemoryView, PyString, PyTuple};
 use wire::message::{Draft, FieldLines, Misuse};
 
-/// `send`
-#[pyclass(frozen, module = "kirsch._native")]
-pub(super) struct Send {
-    call: Py<HttpCall>,
-}
-
-impl Send {
-    pub(super) fn new(call: Py<HttpCall>) -> Self {
-        Self { call }
-    }
-}
-
-#[pymethods]
-impl Send {
-    fn __call__(&self, py: Python<'_>, message: Py<PyAny>) -> Sending {
-        Sending { call: self.call.clone_ref(py), message, awaitable: Awaitable::new() }
-    }
-}
-
-/// What `send(message)` returns: an awaitable with the methods of a coroutine, so that `asyncio.create_task` takes it. It
-/// sends the message when it is first awaited, and then waits if the client reads slowly.
-#[pyclass(frozen, module = "kirsch._native")]
-pub(super) struct Sending {
-    call: Py<HttpCall>,
-    message: Py<PyAny>,
-    awaitable: Awaitable,
-}
-
-impl Sending {
-    /// Goes on. `None`: it is over.
-    fn step(&self, py: Python<'_>, value: Option<&Bound<'_, PyAny>>) -> PyResult<Option<Py<PyAny>>> {
-        self.awaitable.step(py, value, || {
-            if !send(py, &self.call, self.message.bind(py))? {
-                return Ok(None);
-            }
-            let event_loop = self.call.get().shared.event_loop()?;
-            event_loop.wait_to_send.call1(py, (self.call.clone_ref(py),)).map(Some)
-        })
-    }
-}
-
-#[pymethods]
-impl Sending {
-    fn __await__(slf: Py<Self>) -> Py<Self> {
-        slf
-    }
-
-    fn __iter__(slf: Py<Self>) -> Py<Self> {
-        slf
-    }
-
-    fn __next__(&self, py: Python<'_>) -> PyResult<Option<Py<PyAny>>> {
-        self.step(py, None)
-    }
-
-    fn send(&self, py: Python<'_>, value: &Bound<'_, PyAny>) -> PyResult<Py<PyAny>> {
-        self.step(py, Some(value))?.ok_or_else(|| PyStopIteration::new_err(()))
-    }
-
-    #[pyo3(signature = (kind, value = None, traceback = None))]
-    fn throw(
-        &self,
-        py: Python<'_>,
-        kind: &Bound<'_, PyAny>,
-        value: Option<&Bound<'_, PyAny>>,
-        traceback: Option<&Bound<'_, PyAny>>,
-    ) -> PyResult<Py<PyAny>> {
-        // It is the exception's own.
-        let _ = traceback;
-        self.awaitable.throw(py, kind, value)
-    }
-
-    fn close(&self, py: Python<'_>) -> PyResult<()> {
-        self.awaitable.close(py)
-    }
-}
-
-/// Sends a message. Returns whether the client has still to take some of what was written before the application goes on.
-fn send(py: Python<'_>, call: &Py<HttpCall>, message: &Bound<'_, PyAny>) -> PyResult<bool> {
-    let Ok(message) = message.cast::<PyDict>() else {
-        return Err(wrong_type(
-            message,
-            "a message must be a dict such as {'type': 'http.response.start', 'status': 200}",
-        ));
-    };
-    let Some(kind) = message.get_item(intern!(py, "type"))? else {
-        return Err(PyValueError::new_err("the message has no 'type', such as 'http.response.start'"));
-    };
-    let Ok(kind) = kind.cast::<PyString>() else {
-        return Err(wrong_type(&kind, "the type of a message must be a str such as 'http.response.start'"));
-    };
-    let kind = kind.to_string_lossy();
+/// Sends a message of a response. Returns whether the client has still to take some of what was written before the
+/// application goes on.
+pub(super) fn send(py: Python<'_>, call: &Py<HttpCall>, kind: &str, message: &Bound<'_, PyDict>) -> PyResult<bool> {
     let this = call.get();
     let response = this.response(py);
-    match (&*kind, response) {
+    match (kind, response) {
         ("http.response.start", Response::Unstarted) => start(py, call, message).map(|()| false),
         ("http.response.body", Response::Started | Response::InBody) => body(py, this, message),
         ("http.response.pathsend", Response::Started) => {
@@ -122,7 +32,7 @@ fn send(py: Python<'_>, call: &Py<HttpCall>, message: &Bound<'_, PyAny>) -> PyRe
         ("http.response.early_hint", Response::Unstarted | Response::Started | Response::InBody) => {
             early_hint(py, this, message).map(|()| false)
         }
-        _ => Err(misplaced(&kind, response, this.expects_trailers(py))),
+        _ => Err(misplaced(kind, response, this.expects_trailers(py))),
     }
 }
 
@@ -173,7 +83,7 @@ fn is_true(message: &Bound<'_, PyDict>, name: &str) -> PyResult<bool> {
     message.get_item(PyString::intern(message.py(), name))?.map_or(Ok(false), |value| value.is_truthy())
 }
 
-fn start(py: Python<'_>, call: &Py<HttpCall>, message: &Bound<'_, PyDict>) -> PyResult<()> {
+pub(super) fn start(py: Python<'_>, call: &Py<HttpCall>, message: &Bound<'_, PyDict>) -> PyResult<()> {
     let this = call.get();
     let exchange = this.exchange();
     // Filled outside of the exchange: reading headers may run code of the application's.
@@ -235,7 +145,10 @@ fn fill(py: Python<'_>, draft: &mut Draft, message: &Bound<'_, PyDict>, has_trai
 }
 
 /// Calls `add` with the name and the value of each header.
-fn each_header(headers: &Bound<'_, PyAny>, mut add: impl FnMut(&[u8], &[u8]) -> Result<(), Misuse>) -> PyResult<()> {
+pub(super) fn each_header(
+    headers: &Bound<'_, PyAny>,
+    mut add: impl FnMut(&[u8], &[u8]) -> Result<(), Misuse>,
+) -> PyResult<()> {
     for header in headers.try_iter().map_err(|_| wrong_type(headers, HEADERS))? {
         let header = header?;
         let (name, value) = pair(&header)?;
@@ -338,7 +251,7 @@ pub(super) fn shown(object: &Bound<'_, PyAny>) -> String {
     object.repr().map_or_else(|_| String::new(), |shown| shown.to_string_lossy().chars().take(80).collect())
 }
 
-fn body(py: Python<'_>, call: &HttpCall, message: &Bound<'_, PyDict>) -> PyResult<bool> {
+pub(super) fn body(py: Python<'_>, call: &HttpCall, message: &Bound<'_, PyDict>) -> PyResult<bool> {
     let part = match message.get_item(intern!(py, "body"))? {
         None => None,
         Some(part) => Some(chunk(py, part)?),
@@ -384,7 +297,7 @@ fn chunk(py: Python<'_>, part: Bound<'_, PyAny>) -> PyResult<Chunk> {
 }
 
 /// What `send` raises when the client has left, or has an answer already (specification version 2.4).
-fn disconnected(py: Python<'_>, call: &HttpCall) -> PyErr {
+pub(super) fn disconnected(py: Python<'_>, call: &HttpCall) -> PyErr {
     let made = call.shared.event_loop().and_then(|event_loop| {
         event_loop.disconnected.bind(py).call1(("the client has left, or the response was ended at its deadline",))
     });

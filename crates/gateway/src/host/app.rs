@@ -8,17 +8,19 @@ use super::limits::Limits;
 use super::shared::Waiter;
 use crate::access_log::{AccessLog, Entry, LoggerLines, Response};
 use crate::gil::WithGil;
-use crate::interface::{Interface, RequestBody, Requests};
-use crate::object::Chunk;
+use crate::interface::{Interface, Message, RequestBody, Requests};
+use crate::object::{Chunk, Object};
 use crate::refusals::{Refusals, Refused};
 use crate::scoreboard::Stopwatch;
 use crate::text::client;
 use engine::scheduler::RouteKeys;
 use engine::{AcceptPause, App, Body, Os, Peer, Refusal, Rejection, Report};
 use pyo3::prelude::*;
-use pyo3::types::PyBytes;
+use pyo3::types::{PyBytes, PyString};
+use std::borrow::Cow;
 use std::time::Duration;
 use wire::message::{BodyLength, Client, Draft, PartialRequestLine, RequestHead};
+use wire::websocket::{Kind, Opening};
 
 /// Severities of `logging`.
 pub(super) const ERROR: u8 = 40;
@@ -94,6 +96,14 @@ impl<I: Interface> AppState<I> {
         self.notes.push(Note { level, message, error });
     }
 
+    /// Reports that a request could not be made.
+    fn check_memory(&mut self, py: Python<'_>, request: Option<&Object>) {
+        if request.is_none() {
+            let error = PyErr::take(py);
+            self.note(ERROR, "no memory for a request".to_owned(), error);
+        }
+    }
+
     pub(super) fn has_notes(&self) -> bool {
         !self.notes.is_empty() || self.access_log.as_ref().is_some_and(AccessLog::has_pending)
     }
@@ -133,6 +143,7 @@ impl<I: Interface> App for WithGil<AppState<I>> {
     type Response = Box<Stream<I>>;
     type Chunk = Chunk;
     type Waiter = Waiter;
+    type Message = Message;
 
     fn connect(&mut self, peer: &Peer) -> Self::Connection {
         Connection { peer: *peer, of_interface: Default::default() }
@@ -141,10 +152,7 @@ impl<I: Interface> App for WithGil<AppState<I>> {
     fn begin(&mut self, head: &RequestHead<'_>, connection: &mut Self::Connection) -> Request {
         let (py, app) = self.parts();
         let object = app.requests.begin(py, head, &connection.peer, &mut connection.of_interface);
-        if object.is_none() {
-            let error = PyErr::take(py);
-            app.note(ERROR, "no memory for a request".to_owned(), error);
-        }
+        app.check_memory(py, object.as_ref());
         let has_body = !matches!(head.body, BodyLength::None | BodyLength::Known(0));
         Request {
             object,
@@ -154,6 +162,39 @@ impl<I: Interface> App for WithGil<AppState<I>> {
             route_key: app.route_keys.as_ref().map(|route_keys| route_keys.of_request(head.method, head.target.path)),
             entry: app.access_log.as_ref().map(|_| Box::new(Entry::new(head, connection.peer))),
             queued_at: None,
+        }
+    }
+
+    fn begin_websocket(
+        &mut self,
+        head: &RequestHead<'_>,
+        opening: &Opening<'_>,
+        connection: &mut Self::Connection,
+    ) -> Request {
+        let (py, app) = self.parts();
+        let Connection { peer, of_interface } = connection;
+        let object = app.requests.begin_websocket(py, head, opening, peer, of_interface);
+        app.check_memory(py, object.as_ref());
+        Request {
+            object,
+            body: RequestBody::WebSocket,
+            is_chunked: false,
+            // It lasts as long as both sides want.
+            limit: None.into(),
+            route_key: None,
+            entry: app.access_log.as_ref().map(|_| Box::new(Entry::new(head, *peer))),
+            queued_at: None,
+        }
+    }
+
+    fn message(&mut self, kind: Kind, bytes: Cow<'_, [u8]>) -> Message {
+        let (py, _) = self.parts();
+        match kind {
+            Kind::Text => {
+                let text = str::from_utf8(&bytes).expect("a text message is UTF-8");
+                Message::Text(PyString::new(py, text).into_any().unbind().into())
+            }
+            Kind::Binary => Message::Binary(PyBytes::new(py, &bytes).into_any().unbind().into()),
         }
     }
 

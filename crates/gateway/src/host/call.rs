@@ -510,7 +510,10 @@ impl<I: Interface> Host<I> {
         let ended = self.with(py, |state| {
             let ticket = call.handles.exchange().with(py, ExchangeState::take_ticket_for_good);
             let Some(ticket) = ticket else { unreachable!("the call has not ended") };
-            let body_bytes = state.engine.reply(&ticket, |reply| reply.body_bytes());
+            let body_bytes = match call.handles.exchange().with(py, |exchange| exchange.websocket) {
+                Some(id) => state.engine.websocket_state(id).1,
+                None => state.engine.reply(&ticket, |reply| reply.body_bytes()),
+            };
             let ended = state.end_call(py, &call, body_bytes);
             state.complete(py, ticket, progress, clock::now());
             ended

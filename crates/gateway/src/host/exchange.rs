@@ -10,12 +10,13 @@
 //! The host alone sees the state; interfaces have the methods of [`Exchange`] that are `pub(crate)`.
 
 use crate::guarded::Guarded;
-use crate::object::Chunk;
-use engine::{Awaited, Ticket};
+use crate::object::{Chunk, Message};
+use engine::{Awaited, Incoming, Ticket, WebSocketEnd, WebSocketId};
 use pyo3::prelude::*;
 use std::fs::File;
 use std::sync::Weak;
 use wire::message::{Draft, FieldLines, Misuse};
+use wire::websocket::{AcceptMisuse, CloseCode, Outgoing};
 
 /// What an exchange asks of the host that it belongs to.
 pub(crate) trait ExchangeHost: Send + Sync {
@@ -70,6 +71,42 @@ pub(crate) trait ExchangeHost: Send + Sync {
     /// # Errors
     /// As [`receive`](Self::receive).
     fn wake_when(&self, py: Python<'_>, exchange: &Exchange, awaited: Awaited, waiter: Py<PyAny>) -> PyResult<bool>;
+
+    /// Accepts the WebSocket that the request asks for, with a subprotocol and header fields of the application's.
+    ///
+    /// # Errors
+    /// `RuntimeError` if this thread is in the server already.
+    fn accept(
+        &self,
+        py: Python<'_>,
+        exchange: &Exchange,
+        subprotocol: Option<&str>,
+        fields: &[(Vec<u8>, Vec<u8>)],
+    ) -> PyResult<Acceptance>;
+
+    /// Takes the next message of an accepted WebSocket, without waiting.
+    ///
+    /// # Errors
+    /// As [`accept`](Self::accept).
+    fn take_message(&self, py: Python<'_>, exchange: &Exchange) -> PyResult<Incoming<Message>>;
+
+    /// Sends a message on an accepted WebSocket, without waiting.
+    ///
+    /// # Errors
+    /// As [`accept`](Self::accept).
+    fn send_message(&self, py: Python<'_>, exchange: &Exchange, message: Outgoing<'_>) -> PyResult<MessageSent>;
+
+    /// Closes an accepted WebSocket, if it is open.
+    ///
+    /// # Errors
+    /// As [`accept`](Self::accept).
+    fn close_websocket(&self, py: Python<'_>, exchange: &Exchange, code: CloseCode, reason: &str) -> PyResult<()>;
+
+    /// Why no message follows; `None` while the WebSocket is open.
+    ///
+    /// # Errors
+    /// As [`accept`](Self::accept).
+    fn websocket_end(&self, py: Python<'_>, exchange: &Exchange) -> PyResult<Option<WebSocketEnd>>;
 
     /// A call that was suspended has come to its end.
     fn conclude(&self, py: Python<'_>, exchange: &Exchange, result: PyResult<()>);
@@ -129,6 +166,29 @@ pub(crate) enum Received {
     Broken,
 }
 
+/// What became of accepting a WebSocket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Acceptance {
+    Accepted,
+    /// The client has left, or the request is answered.
+    Gone,
+    /// The answer may not be as the application wants it.
+    Misused(AcceptMisuse),
+}
+
+/// What became of a message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum MessageSent {
+    /// It has been sent, or will be.
+    Done,
+    /// The same, and the client has much to take.
+    Full,
+    /// It has not: the client has much to take, and it may be sent again then.
+    Refused,
+    /// The WebSocket is closed.
+    Closed,
+}
+
 /// See the module.
 pub(crate) struct Exchange {
     host: Weak<dyn ExchangeHost>,
@@ -148,6 +208,8 @@ pub(super) struct ExchangeState {
     pub(super) finished: bool,
     /// From [`Exchange::open`] until the response is over.
     is_open: bool,
+    /// The WebSocket that it has become.
+    pub(super) websocket: Option<WebSocketId>,
     /// What `write` was not allowed to send, kept for the report: the application may swallow the exception.
     pub(super) misuse: Option<Misuse>,
 }
@@ -187,6 +249,7 @@ impl Exchange {
             begun: false,
             finished: false,
             is_open: false,
+            websocket: None,
             misuse: None,
         };
         Self { host, state: Guarded::new(state) }
@@ -265,6 +328,42 @@ impl Exchange {
         self.host.upgrade().map_or(Ok(false), |host| host.wake_when(py, self, awaited, waiter))
     }
 
+    /// See [`ExchangeHost::accept`].
+    pub(crate) fn accept(
+        &self,
+        py: Python<'_>,
+        subprotocol: Option<&str>,
+        fields: &[(Vec<u8>, Vec<u8>)],
+    ) -> PyResult<Acceptance> {
+        self.host.upgrade().map_or(Ok(Acceptance::Gone), |host| host.accept(py, self, subprotocol, fields))
+    }
+
+    /// Whether it has become a WebSocket.
+    pub(crate) fn is_upgraded(&self, py: Python<'_>) -> bool {
+        self.state.with(py, |state| state.websocket.is_some())
+    }
+
+    /// See [`ExchangeHost::take_message`].
+    pub(crate) fn take_message(&self, py: Python<'_>) -> PyResult<Incoming<Message>> {
+        let host = self.host.upgrade();
+        host.map_or(Ok(Incoming::End(WebSocketEnd::abnormal())), |host| host.take_message(py, self))
+    }
+
+    /// See [`ExchangeHost::send_message`].
+    pub(crate) fn send_message(&self, py: Python<'_>, message: Outgoing<'_>) -> PyResult<MessageSent> {
+        self.host.upgrade().map_or(Ok(MessageSent::Closed), |host| host.send_message(py, self, message))
+    }
+
+    /// See [`ExchangeHost::close_websocket`].
+    pub(crate) fn close_websocket(&self, py: Python<'_>, code: CloseCode, reason: &str) -> PyResult<()> {
+        self.host.upgrade().map_or(Ok(()), |host| host.close_websocket(py, self, code, reason))
+    }
+
+    /// See [`ExchangeHost::websocket_end`].
+    pub(crate) fn websocket_end(&self, py: Python<'_>) -> PyResult<Option<WebSocketEnd>> {
+        self.host.upgrade().map_or(Ok(Some(WebSocketEnd::abnormal())), |host| host.websocket_end(py, self))
+    }
+
     /// See [`ExchangeHost::conclude`].
     pub(crate) fn conclude(&self, py: Python<'_>, result: PyResult<()>) {
         if let Some(host) = self.host.upgrade() {
@@ -293,6 +392,7 @@ impl Exchange {
             state.draft.clear();
             state.begun = false;
             state.finished = false;
+            state.websocket = None;
             state.misuse = None;
         });
     }

@@ -6,6 +6,7 @@
 //!   control    stop, drain, reopen logs; reports    ┐
 //!   call       one call, to the end of its response ├ what a Host does
 //!   suspended  calls that go on beside others      │
+//!   websockets exchanges that become WebSockets     │
 //!   waiting    reads, writes and waits of exchanges ┘
 //!   threads    Host: one engine as its threads see it
 //!   state      what the engine's lock guards
@@ -33,6 +34,7 @@ mod state;
 mod suspended;
 mod threads;
 mod waiting;
+mod websockets;
 
 #[cfg(test)]
 mod tests;

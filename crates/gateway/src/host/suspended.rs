@@ -62,6 +62,9 @@ impl<I: Interface> Host<I> {
             }
             return self.release_answered(py, call);
         }
+        if call.handles.exchange().with(py, |exchange| exchange.websocket.is_some()) {
+            return self.conclude_websocket(py, call, result);
+        }
         let (is_gone, is_expired) = self
             .with(py, |state| {
                 let is_gone = call
@@ -78,18 +81,7 @@ impl<I: Interface> Host<I> {
                 self.fail(py, call, Failure::Raised(error));
             }
             Err(error) if is_gone && !is_expired => {
-                if !is_cancellation(py, &error) && !error.is_instance_of::<PyOSError>(py) {
-                    let message = format!(
-                        "the client had left when {} was raised on {}",
-                        error
-                            .value(py)
-                            .get_type()
-                            .name()
-                            .map_or_else(|_| "an exception".to_owned(), |name| name.to_string()),
-                        subject::<I>(py, &call.request)
-                    );
-                    self.log(py, INFO, &message, None);
-                }
+                self.log_left(py, &call, &error);
                 self.end(py, call, Progress::Cut);
             }
             Ok(()) if is_gone => self.end(py, call, Progress::Cut),
@@ -102,6 +94,17 @@ impl<I: Interface> Host<I> {
                 self.fail(py, call, Failure::Raised(error));
             }
         }
+    }
+
+    /// Reports what the application has raised because its client had left, if that is worth a line.
+    pub(super) fn log_left(&self, py: Python<'_>, call: &InFlight<I>, error: &PyErr) {
+        if is_cancellation(py, error) || error.is_instance_of::<PyOSError>(py) {
+            return;
+        }
+        let name = error.value(py).get_type().name();
+        let name = name.map_or_else(|_| "an exception".to_owned(), |name| name.to_string());
+        let subject = subject::<I>(py, &call.request);
+        self.log(py, INFO, &format!("the client had left when {name} was raised on {subject}"), None);
     }
 
     fn timeout_error(&self, py: Python<'_>) -> Option<PyErr> {
@@ -150,7 +153,7 @@ fn length_of(part: &mut Option<Part>, declared: Option<u64>) -> u64 {
 }
 
 /// Whether it is what a Task that was cancelled ends with.
-fn is_cancellation(py: Python<'_>, error: &PyErr) -> bool {
+pub(super) fn is_cancellation(py: Python<'_>, error: &PyErr) -> bool {
     py.import("asyncio")
         .and_then(|asyncio| asyncio.getattr("CancelledError"))
         .is_ok_and(|cancelled| error.is_instance(py, &cancelled))

@@ -97,7 +97,7 @@ impl Interface for Plain {
         input: Input,
     ) -> PyResult<Option<Object>> {
         let body = match input.body {
-            RequestBody::Empty => PyBytes::new(py, b"").into_any(),
+            RequestBody::Empty | RequestBody::WebSocket => PyBytes::new(py, b"").into_any(),
             RequestBody::Bytes(bytes) => bytes.bind(py),
             RequestBody::File(spooled) => {
                 let mut bytes = Vec::new();

@@ -2,21 +2,22 @@
 //! that has missed its deadline is interrupted.
 
 use super::calls::Call;
-use super::exchange::{End, Exchange, ExchangeHost, Part, Received, Sent};
+use super::exchange::{Acceptance, End, Exchange, ExchangeHost, MessageSent, Part, Received, Sent};
 use super::shared::{Reentered, Waiter};
 use super::state::EngineState;
 use super::threads::{AttachedThread, Host};
 use crate::clock;
 use crate::gil::WithGil;
-use crate::interface::Interface;
+use crate::interface::{Interface, Message};
 use crate::interrupt::{raise_here, raise_in};
 use crate::object::Chunk;
 use engine::scheduler;
-use engine::{Awaited, Input, Progress, Refusal, Stage, Ticket};
+use engine::{Awaited, Incoming, Input, Progress, Refusal, Stage, Ticket, WebSocketEnd};
 use pyo3::exceptions::{PyConnectionResetError, PyOSError, PyRuntimeError, PyTimeoutError, PyValueError};
 use pyo3::prelude::*;
 use std::time::Duration;
 use wire::message::{Fault, FieldLines};
+use wire::websocket::{CloseCode, Outgoing};
 
 /// What a thread or a greenlet waits for in the middle of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -115,6 +116,32 @@ impl<I: Interface> ExchangeHost for Host<I> {
             self.waker.wake();
         }
         Ok(waits)
+    }
+
+    fn accept(
+        &self,
+        py: Python<'_>,
+        exchange: &Exchange,
+        subprotocol: Option<&str>,
+        fields: &[(Vec<u8>, Vec<u8>)],
+    ) -> PyResult<Acceptance> {
+        Ok(self.with(py, |state| state.accept(py, exchange, subprotocol, fields))?)
+    }
+
+    fn take_message(&self, py: Python<'_>, exchange: &Exchange) -> PyResult<Incoming<Message>> {
+        Ok(self.with(py, |state| state.take_message(py, exchange))?)
+    }
+
+    fn send_message(&self, py: Python<'_>, exchange: &Exchange, message: Outgoing<'_>) -> PyResult<MessageSent> {
+        Ok(self.with(py, |state| state.send_message(py, exchange, message))?)
+    }
+
+    fn close_websocket(&self, py: Python<'_>, exchange: &Exchange, code: CloseCode, reason: &str) -> PyResult<()> {
+        Ok(self.with(py, |state| state.close_websocket(py, exchange, code, reason))?)
+    }
+
+    fn websocket_end(&self, py: Python<'_>, exchange: &Exchange) -> PyResult<Option<WebSocketEnd>> {
+        Ok(self.with(py, |state| state.websocket_state(py, exchange).0)?)
     }
 
     fn conclude(&self, py: Python<'_>, exchange: &Exchange, result: PyResult<()>) {

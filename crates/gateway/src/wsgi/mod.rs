@@ -92,7 +92,7 @@ impl Interface for Wsgi {
         self.inputs.set_disconnected(py, environ, handles)?;
         let mut file_input = None;
         let length = match body {
-            RequestBody::Empty => 0,
+            RequestBody::Empty | RequestBody::WebSocket => 0,
             RequestBody::Bytes(bytes) => self.inputs.set_bytes(py, environ, &bytes)?,
             RequestBody::File(spooled) => {
                 let (file, length) = *spooled;

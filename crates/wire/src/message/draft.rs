@@ -137,6 +137,12 @@ impl Draft {
         }
     }
 
+    /// Begins anew with 101, for a log: the head of an upgrade is written by what it upgrades to.
+    pub fn start_upgrade(&mut self) {
+        self.clear();
+        self.status = 101;
+    }
+
     /// Begins anew with a status such as `200 OK`.
     ///
     /// # Errors

@@ -111,6 +111,13 @@ impl<'a> Opening<'a> {
         &self.subprotocols
     }
 
+    /// The same, to be answered when the application has decided. `deflate` as in [`agree`](Self::agree).
+    #[must_use]
+    pub fn keep(&self, deflate: Option<DeflateSettings>) -> PendingOpening {
+        let agreement = self.agree(None, deflate).unwrap_or_else(|_| unreachable!("no subprotocol is offered always"));
+        PendingOpening { agreement, subprotocols: self.subprotocols.iter().map(|&name| name.into()).collect() }
+    }
+
     /// Agrees. `deflate` is `None` where nothing is to be compressed.
     ///
     /// # Errors
@@ -133,6 +140,31 @@ impl<'a> Opening<'a> {
         if let Some((deflate, answer)) = deflate.and_then(|settings| extension::choose(&self.extensions, settings)) {
             agreement.deflate = Some(deflate);
             agreement.fields.push(("sec-websocket-extensions", answer));
+        }
+        Ok(agreement)
+    }
+}
+
+/// A client's opening handshake without the head that it came in.
+#[derive(Clone, Debug)]
+pub struct PendingOpening {
+    /// Without a subprotocol.
+    agreement: Agreement,
+    subprotocols: Box<[Box<str>]>,
+}
+
+impl PendingOpening {
+    /// As [`Opening::agree`].
+    ///
+    /// # Errors
+    /// [`AcceptMisuse::SubprotocolNotOffered`].
+    pub fn agree(&self, subprotocol: Option<&str>) -> Result<Agreement, AcceptMisuse> {
+        let mut agreement = self.agreement.clone();
+        if let Some(name) = subprotocol {
+            if !self.subprotocols.iter().any(|offered| **offered == *name) {
+                return Err(AcceptMisuse::SubprotocolNotOffered);
+            }
+            agreement.fields.push(("sec-websocket-protocol", name.to_owned()));
         }
         Ok(agreement)
     }

@@ -46,7 +46,7 @@ pub use deflate::Compression;
 pub use extension::{Deflate, DeflateSettings};
 pub use fault::{WebSocketFault, WebSocketRefusal};
 pub use frame::{ControlPayload, Kind};
-pub use handshake::{AcceptMisuse, Agreement, Carrier, Opening, wants_websocket};
+pub use handshake::{AcceptMisuse, Agreement, Carrier, Opening, PendingOpening, wants_websocket};
 pub use mask::{Keys, Role};
 pub use receive::{Received, Receiver};
 pub use send::{FrameHead, Outgoing, Prepared, SendError, Sender};

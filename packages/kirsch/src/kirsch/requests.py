@@ -9,7 +9,8 @@ from kirsch._native import is_request_id
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
+    from typing import Any
     from typing import TypedDict as TypedDict
 
     from kirsch._native import Call
@@ -98,7 +99,7 @@ def describe(calls: list[Call], native: NativeServer, driver: Driver, *, stack: 
         {
             "number": call.number,
             "id": request_id(call),
-            "method": _text(call.environ.get("method" if "asgi" in call.environ else "REQUEST_METHOD")),
+            "method": _method(call.environ),
             "path": _path(call),
             "age": call.age,
             "limit": call.limit,
@@ -129,6 +130,12 @@ def _path(call: Call) -> str:
         raw = call.environ.get("raw_path")
         return _text(raw.decode("latin-1"))[:_PATH_MAX] if isinstance(raw, bytes) else ""
     return _text(call.environ.get("REQUEST_URI")).partition("?")[0][:_PATH_MAX]
+
+
+def _method(environ: Mapping[str, Any]) -> str:
+    if environ.get("type") == "websocket":
+        return "WEBSOCKET"
+    return _text(environ.get("method" if "asgi" in environ else "REQUEST_METHOD"))
 
 
 def _text(value: object) -> str:

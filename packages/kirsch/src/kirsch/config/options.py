@@ -172,6 +172,26 @@ class Options(TypedDict, total=False):
     """Default: kirsch. The Server header field of responses in which the application sets none. Empty: no such
     field."""
 
+    ws_max_size: int | str
+    """Default: 16MiB, at least 1. How long a message of a client may be, after it is decompressed. A longer one closes
+    the WebSocket with code 1009. Each WebSocket may take this much memory."""
+
+    ws_max_queue: int
+    """Default: 32, at least 1. How many messages of a client may wait for the application. While as many do, or 64 KiB,
+    nothing is read from this client."""
+
+    ws_ping_interval: float | str
+    """Default: 20s. How often a client is pinged, which also keeps proxies from closing an idle WebSocket. 0 sends no
+    pings."""
+
+    ws_ping_timeout: float | str
+    """Default: 20s. How long a client may send nothing at all after a ping. Then the WebSocket is closed, with code
+    1006 for the application. 0 sets no limit."""
+
+    ws_compression: bool
+    """Default: on. Whether messages are compressed (permessage-deflate) where the client offers it. Messages below 256
+    bytes never are."""
+
     static: Mapping[str, str] | Iterable[tuple[str, str]]
     """Answer requests beneath a path with the files of a directory, as in /static=./public, before any mount and
     without the application. Repeat the flag for several; in the variable each is a line of its own. A directory is

@@ -80,6 +80,7 @@ SECTIONS = {
     "Time": "How long a client may take. Durations are written 90, 90s, 5m, 1h30m or 500ms; a bare number is seconds.",
     "Size": "How much a client may send. Sizes are written 65536, 64k, 1MiB or 1g; k, m and g are powers of 1024.",
     "Response": "What is added to responses.",
+    "WebSocket": "How much a client of a WebSocket may send, and how it is seen to be there. For ASGI applications.",
     "Static files": "Files that the server answers with by itself, without the application.",
     "Logs": "What is logged, and where.",
     "Instead of serving": "Check the configuration and exit.",
@@ -701,6 +702,36 @@ class Settings:
         "How much memory all request bodies of a worker may take together, each from its first byte until its "
         "response is complete. A body that does not fit goes to a temporary file, however short it is. With "
         "--request-buffering off the engine then reads 4 KiB ahead for each call, instead of 64.",
+        scope=ENGINE,
+    )  # fmt: skip
+
+    ws_max_size = setting(
+        "WebSocket", "--ws-max-size", SIZE, "16MiB",
+        "How long a message of a client may be, after it is decompressed. A longer one closes the WebSocket with code "
+        "1009. Each WebSocket may take this much memory.",
+        least=1, scope=ENGINE,
+    )  # fmt: skip
+    ws_max_queue = setting(
+        "WebSocket", "--ws-max-queue", COUNT, "32",
+        "How many messages of a client may wait for the application. While as many do, or 64 KiB, nothing is read from "
+        "this client.",
+        least=1, scope=ENGINE,
+    )  # fmt: skip
+    ws_ping_interval = setting(
+        "WebSocket", "--ws-ping-interval", DURATION, "20s",
+        "How often a client is pinged, which also keeps proxies from closing an idle WebSocket. 0 sends no pings.",
+        scope=ENGINE,
+    )  # fmt: skip
+    ws_ping_timeout = setting(
+        "WebSocket", "--ws-ping-timeout", DURATION, "20s",
+        "How long a client may send nothing at all after a ping. Then the WebSocket is closed, with code 1006 for the "
+        "application. 0 sets no limit.",
+        scope=ENGINE,
+    )  # fmt: skip
+    ws_compression = setting(
+        "WebSocket", "--ws-compression", ON_OFF, "on",
+        "Whether messages are compressed (permessage-deflate) where the client offers it. Messages below 256 bytes "
+        "never are.",
         scope=ENGINE,
     )  # fmt: skip
 

@@ -280,6 +280,7 @@ class Lent:
         self.state = lifespan.state
         self.wait_to_receive = _wait_to_receive
         self.wait_to_send = _wait_to_send
+        self.send_later = _send_later
         self.wake = _wake
         self.disconnected = ClientDisconnected
 
@@ -318,6 +319,15 @@ async def _wait_to_send(call: HttpCall) -> None:
     future = asyncio.get_running_loop().create_future()
     call.wait_to_send(future)
     await future
+
+
+async def _send_later(call: HttpCall, send_again: Callable[[], bool | None]) -> None:
+    must_wait = None
+    while must_wait is None:
+        await _wait_to_send(call)
+        must_wait = send_again()
+    if must_wait:
+        await _wait_to_send(call)
 
 
 def _wake(futures: list[asyncio.Future[None]]) -> None:

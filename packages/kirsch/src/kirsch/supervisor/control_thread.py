@@ -88,6 +88,9 @@ class ControlThread:
     def _handle(self, message: Message) -> None:
         if message["message"] == "stop":
             self._stop_reported = True
+            if message["why"] != "the end":
+                # Others serve on: the clients of WebSockets are told to connect again.
+                self._server.drain()
             self._signals.end(message["why"], message["graceful_timeout"], message["idle_timeout"])
             self._channel.send("left")
         elif message["message"] == "drain":

@@ -68,7 +68,7 @@ OPTIONS = {
     "--http-protocols --http2-cleartext --http2-initial-window-size --http2-max-concurrent-streams": texts.HTTP2,
     "--http2-max-frame-size --http2-max-header-list-size": texts.HTTP2,
     "--http-parser": "omit it; there is one parser",
-    "--websocket-max-message-size": texts.WEBSOCKETS,
+    "--websocket-max-message-size": "--ws-max-size",
     "--asgi-loop": texts.LOOP,
     "--asgi-lifespan": "--lifespan",
     "--asgi-disconnect-grace-period": "omit it; a disconnect is told to the application, and ends nothing by itself",

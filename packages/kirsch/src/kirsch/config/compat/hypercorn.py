@@ -15,7 +15,7 @@ OPTIONS = {
     "--keep-alive": "=; 75 seconds by default, not 5",
     "--read-timeout": "--header-timeout and --body-timeout, which hold unasked",
     "--graceful-timeout": "=; 30 seconds by default, not 3",
-    "--websocket-ping-interval": texts.WEBSOCKETS,
+    "--websocket-ping-interval": "--ws-ping-interval",
     "--reload": "=",
     "-c --config": "=, in TOML: kirsch.toml. The names of settings are those of the flags",
     "--root-path": texts.PREFIX,
@@ -67,7 +67,7 @@ NAMES = {
     "alt_svc_headers": "use a middleware that adds the field, or the proxy in front",
     "ssl_handshake_timeout": texts.TLS,
     "verify_flags": texts.TLS,
-    "websocket_max_message_size": texts.WEBSOCKETS,
+    "websocket_max_message_size": "ws_max_size",
     "wsgi_max_body_size": "--limit-request-body",
 }
 """Names that settings have in its file, beside those of the flags with underscores."""

@@ -2,7 +2,7 @@
 
 TLS = "Kirsch does not speak TLS yet; terminate it in a proxy in front"
 LOOP = "omit it; the event loop is CPython's own, with the engine in it"
-WEBSOCKETS = "WebSockets are not served yet"
+WEBSOCKETS = "WSGI applications have no WebSockets yet; ASGI applications do"
 HTTP2 = "Kirsch speaks HTTP/1.1; a proxy in front may speak HTTP/2 to clients"
 DAEMON = "systemd keeps a server in the background: {systemd}"
 FORWARDED = "--trusted-proxies ADDRESSES; Kirsch reads X-Forwarded-For and X-Forwarded-Proto of these proxies alone"

@@ -1,0 +1,351 @@
+//! A connection of HTTP/1.1 whose exchange has become a WebSocket: its bytes are frames.
+//!
+//! Unlike with HTTP it is read while output waits for the client, for a client may send all that it has before it reads.
+//! What bounds it is the queue of messages: while that is full nothing is read.
+
+use super::{Closing, Connection, Lifecycle, NextAction, Step, known};
+use crate::app::{App, RequestOf};
+use crate::config::WebSocketConfig;
+use crate::context::EngineContext;
+use crate::exchange::{Awaited, Index, State, Until};
+use crate::meter;
+use crate::observe::Observer;
+use crate::protocol::{Protocol, ResponseSender, StreamId};
+use crate::transport::{Received, Transport};
+use crate::websocket::{Incoming, Overdue, Room, Upgrade, WebSocket, WebSocketEnd, WebSocketId};
+use wire::message::{Draft, RequestHead};
+use wire::websocket::{AcceptMisuse, CloseCode, Outgoing, Prepared, SendError};
+
+/// A message to be sent.
+pub(crate) enum Sending<'m> {
+    One(Outgoing<'m>),
+    Prepared(&'m Prepared),
+}
+
+impl<A: App> Connection<A> {
+    /// Whether frames are read and written.
+    pub(super) fn is_websocket(&self) -> bool {
+        self.lifecycle == Lifecycle::Open && self.exchanges.first.has_websocket()
+    }
+
+    fn websocket(&mut self) -> Option<&mut WebSocket<A::Message>> {
+        self.exchanges.first.upgrade.as_mut().and_then(|upgrade| upgrade.websocket())
+    }
+
+    /// The WebSocket of this serial number, and bytes of output that wait.
+    fn named(&mut self, id: WebSocketId) -> Option<(&mut WebSocket<A::Message>, usize)> {
+        let backlog = self.backlog();
+        self.websocket().filter(|websocket| websocket.serial == id.serial).map(|websocket| (websocket, backlog))
+    }
+
+    /// Bytes of output that wait in memory.
+    fn backlog(&self) -> usize {
+        let composed = self.send.composer.as_ref().map_or(0, |out| out.unsent());
+        composed + usize::try_from(self.send.waiting.length()).unwrap_or(usize::MAX)
+    }
+
+    /// Refuses a handshake that breaks a rule. It is the last request of its connection.
+    pub(super) fn refuse_handshake(
+        &mut self,
+        stream: StreamId,
+        facts: RequestOf<A>,
+        draft: &Draft,
+        text: &str,
+        context: &mut EngineContext<A>,
+    ) {
+        self.note_begin(facts, context);
+        let mut out = std::mem::take(&mut self.out(context).bytes);
+        let facts = A::Protocol::refusing(facts);
+        let mut sender = self.protocol.begin(stream, draft, facts, None, &context.stamp, &mut out);
+        if sender.open(text.len() as u64, &mut out).0 > 0 {
+            out.extend_from_slice(text.as_bytes());
+        }
+        self.out(context).bytes = out;
+        context.observer.give_up(self.next_call());
+        self.end_with_refusal(draft.status(), context);
+    }
+
+    /// The application accepts. `None` if its client has gone. The connection has to be driven then.
+    pub(crate) fn accept_websocket<'f>(
+        &mut self,
+        index: Index,
+        answer: (Option<&str>, impl IntoIterator<Item = (&'f [u8], &'f [u8])>),
+        context: &mut EngineContext<A>,
+        app: &mut A,
+    ) -> Result<Option<WebSocketId>, AcceptMisuse> {
+        let slot = self.slot;
+        let exchange = self.exchanges.at(index);
+        let (State::Running(_), None, Some(config)) = (&exchange.state, &exchange.in_flight, &context.config.websocket)
+        else {
+            return Ok(None);
+        };
+        let Some(Upgrade::Asked(opening)) = exchange.upgrade.as_deref() else { return Ok(None) };
+        context.websocket_serial += 1;
+        let serial = context.websocket_serial;
+        let mut head = Vec::new();
+        let websocket = WebSocket::accept(opening, answer, (serial, context.now), config, &context.stamp, &mut head)?;
+        *exchange.upgrade.as_deref_mut().expect("it was asked for") = Upgrade::Open(websocket);
+        self.out(context).bytes.extend_from_slice(&head);
+        context.statistics.websockets += 1;
+        self.is_upgraded = true;
+        context.statistics.count_status(101);
+        // No head follows on this connection.
+        self.protocol.forget();
+        app.idle(known(&mut self.app));
+        Ok(Some(WebSocketId { slot, exchange: index, serial }))
+    }
+
+    /// Takes a message. Returns whether the connection has to be driven, because there is room for more.
+    pub(crate) fn receive_message(
+        &mut self,
+        id: WebSocketId,
+        context: &EngineContext<A>,
+    ) -> (Incoming<A::Message>, bool) {
+        let Some(config) = &context.config.websocket else { return (Incoming::Pending, false) };
+        let Some((websocket, _)) = self.named(id) else {
+            return (Incoming::End(WebSocketEnd::abnormal()), false);
+        };
+        let had_room = websocket.wants_input(config);
+        let incoming = websocket.take();
+        let has_room = websocket.wants_input(config);
+        if matches!(incoming, Incoming::Pending) && self.lifecycle != Lifecycle::Open {
+            // Nothing comes any more, whatever has ended it.
+            return (Incoming::End(WebSocketEnd::abnormal()), false);
+        }
+        (incoming, !had_room && has_room)
+    }
+
+    /// Writes a message. The connection has to be driven then.
+    pub(crate) fn send_message(
+        &mut self,
+        id: WebSocketId,
+        message: &Sending<'_>,
+        context: &mut EngineContext<A>,
+    ) -> Result<(), SendError> {
+        if self.lifecycle != Lifecycle::Open {
+            return Err(SendError::Closed);
+        }
+        let mut out = std::mem::take(&mut self.out(context).bytes);
+        let sent = match (self.named(id), message) {
+            (None, _) => Err(SendError::Closed),
+            (Some((websocket, backlog)), Sending::One(message)) => {
+                websocket.send(*message, &mut context.compression, backlog + out.len(), &mut out)
+            }
+            (Some((websocket, backlog)), Sending::Prepared(message)) => {
+                websocket.send_prepared(message, &mut context.compression, backlog + out.len(), &mut out)
+            }
+        };
+        self.out(context).bytes = out;
+        self.store(context);
+        sent
+    }
+
+    /// Whether the client takes more, after a message was sent.
+    pub(crate) fn room(&self) -> Room {
+        WebSocket::<A::Message>::room(self.backlog())
+    }
+
+    /// Begins the closing handshake. The connection has to be driven then.
+    pub(crate) fn close_websocket(
+        &mut self,
+        id: WebSocketId,
+        code: CloseCode,
+        reason: &str,
+        context: &mut EngineContext<A>,
+    ) {
+        if self.lifecycle == Lifecycle::Open && self.named(id).is_some() {
+            self.write_close(code, reason, true, context);
+        }
+    }
+
+    fn write_close(&mut self, code: CloseCode, reason: &str, is_own: bool, context: &mut EngineContext<A>) {
+        let mut out = std::mem::take(&mut self.out(context).bytes);
+        if let Some(websocket) = self.websocket() {
+            websocket.close(code, reason, is_own, &mut out);
+        }
+        self.out(context).bytes = out;
+    }
+
+    /// Why no message follows, and how many bytes of messages have been sent.
+    pub(crate) fn websocket_state(&mut self, id: WebSocketId) -> (Option<WebSocketEnd>, u64) {
+        let is_open = self.lifecycle == Lifecycle::Open;
+        match self.named(id) {
+            Some((websocket, _)) => {
+                let end = websocket.end().cloned();
+                (end.or_else(|| (!is_open).then(WebSocketEnd::abnormal)), websocket.sent_bytes)
+            }
+            None => (Some(WebSocketEnd::abnormal()), 0),
+        }
+    }
+
+    /// Whether what is waited for is the case; `None`: the exchange is no WebSocket.
+    pub(super) fn has_awaited_of_websocket(&self, index: Index, awaited: Awaited) -> Option<bool> {
+        let Some(Upgrade::Open(websocket)) = self.exchanges.get(index)?.upgrade.as_deref() else { return None };
+        let is_over = self.lifecycle != Lifecycle::Open;
+        Some(
+            is_over
+                || awaited.has(Awaited::INPUT) && websocket.has_something()
+                || awaited.has(Awaited::OUTPUT) && websocket.has_room(self.backlog())
+                || awaited.has(Awaited::DEPARTURE) && !websocket.is_open(),
+        )
+    }
+
+    /// One step of a WebSocket: answers, output, what wakes the application, then input.
+    pub(super) fn step_websocket(&mut self, context: &mut EngineContext<A>, buffer: &mut [u8], app: &mut A) -> Step<A> {
+        self.end_if_due(context);
+        self.write_answers(context);
+        if !self.flush(context) {
+            return Step::Stop(self.abort(context, app));
+        }
+        let (has_output, backlog) = (self.has_output(), self.backlog());
+        let Some(config) = &context.config.websocket else { return Step::Stop(NextAction::Close) };
+        let exchange = &mut self.exchanges.first;
+        let Some(websocket) = exchange.upgrade.as_mut().and_then(|upgrade| upgrade.websocket()) else {
+            return Step::Stop(NextAction::Wait);
+        };
+        let (is_over, wants_input) = (websocket.is_over(), websocket.wants_input(config));
+        let (has_something, has_room) = (websocket.has_something(), websocket.has_room(backlog));
+        if has_something {
+            let awaited = if websocket.is_open() { Awaited::INPUT } else { Awaited::INPUT.or(Awaited::DEPARTURE) };
+            exchange.wake(awaited, app);
+        }
+        if has_room {
+            exchange.wake(Awaited::OUTPUT, app);
+        }
+        if let State::Suspended(suspended) = &mut exchange.state {
+            match suspended.until {
+                Until::Turn => {
+                    suspended.until = Until::Output;
+                    return Step::Stop(NextAction::Again);
+                }
+                Until::Output if has_room => return Step::Stop(self.resume(0, context)),
+                Until::Message if has_something => return Step::Stop(self.resume(0, context)),
+                Until::Output | Until::Message => {}
+            }
+        }
+        if is_over && (!has_output || self.input.has_ended()) {
+            // The server is who closes the transport (RFC 6455 section 7.1.1).
+            self.lifecycle = Lifecycle::Closing(Closing::Linger);
+            return Step::Next;
+        }
+        if is_over || !wants_input {
+            return Step::Stop(NextAction::Wait);
+        }
+        if self.input.has_unseen() {
+            let mut bytes = std::mem::take(&mut self.input.bytes);
+            let start = std::mem::take(&mut self.input.used);
+            self.take_frames(&mut bytes[start..], context, app);
+            return Step::Next;
+        }
+        if !self.input.is_readable() {
+            return Step::Stop(NextAction::Wait);
+        }
+        self.receive_frames(context, buffer, app)
+    }
+
+    fn receive_frames(&mut self, context: &mut EngineContext<A>, buffer: &mut [u8], app: &mut A) -> Step<A> {
+        match self.transport.receive(buffer) {
+            Ok(Received::Bytes { count, is_drained }) => {
+                context.statistics.bytes_in += count as u64;
+                context.meter.charge(count as u64);
+                if is_drained {
+                    self.input.note_drained();
+                }
+                self.take_frames(&mut buffer[..count], context, app);
+                Step::Next
+            }
+            Ok(Received::WouldBlock) => {
+                self.input.note_drained();
+                if self.transport.has_unsent() { Step::Next } else { Step::Stop(NextAction::Wait) }
+            }
+            Ok(Received::End) => {
+                self.input.end();
+                if let Some(websocket) = self.websocket() {
+                    websocket.lose();
+                }
+                Step::Next
+            }
+            Err(_) => Step::Stop(self.abort(context, app)),
+        }
+    }
+
+    /// Takes the messages in `bytes`, and keeps what there is no room for.
+    fn take_frames(&mut self, bytes: &mut [u8], context: &mut EngineContext<A>, app: &mut A) {
+        let EngineContext { config, compression, now, meter, .. } = context;
+        let (Some(config), Some(Upgrade::Open(websocket))) =
+            (&config.websocket, self.exchanges.first.upgrade.as_deref_mut())
+        else {
+            return;
+        };
+        let used = websocket.receive(bytes, *now, config, compression, |kind, bytes| {
+            meter.charge(meter::CHUNK);
+            app.message(kind, bytes)
+        });
+        let rest = &bytes[used..];
+        self.input.is_exhausted = rest.is_empty();
+        self.input.bytes = rest.to_vec();
+        self.input.used = 0;
+    }
+
+    /// Closes it where the server ends, or the call is over and has not closed it.
+    fn end_if_due(&mut self, context: &mut EngineContext<A>) {
+        let end = context.websocket_end;
+        let Some(websocket) = self.websocket().filter(|websocket| websocket.is_open()) else { return };
+        if websocket.is_released() {
+            self.write_close(CloseCode::NORMAL, "", true, context);
+        } else if let Some(code) = end {
+            self.write_close(code, "", false, context);
+        }
+    }
+
+    /// Writes pongs and the answer to a Close frame.
+    fn write_answers(&mut self, context: &mut EngineContext<A>) {
+        if self.websocket().is_none_or(|websocket| !websocket.owes_answer()) {
+            return;
+        }
+        let backlog = self.backlog();
+        let mut out = std::mem::take(&mut self.out(context).bytes);
+        if let Some(websocket) = self.websocket() {
+            websocket.write_answers(backlog, &mut out);
+        }
+        self.out(context).bytes = out;
+    }
+
+    /// The time is up for something that the WebSocket waits for. The connection has to be driven then.
+    pub(super) fn expire_websocket(&mut self, context: &mut EngineContext<A>) {
+        let mut out = std::mem::take(&mut self.out(context).bytes);
+        let (now, config) = (context.now, &context.config);
+        let overdue = self.websocket().map(|websocket| websocket.expire(now, config, &mut out));
+        self.out(context).bytes = out;
+        context.statistics.timeouts += u64::from(overdue == Some(Overdue::Ended));
+    }
+
+    /// The peer is gone, or must see that something is missing.
+    pub(super) fn lose_websocket(&mut self) {
+        if let Some(websocket) = self.websocket() {
+            websocket.lose();
+        }
+    }
+
+    /// The call of a WebSocket is over. Returns whether it was one; the connection has to be driven then.
+    pub(super) fn release_websocket(&mut self, index: Index, facts: RequestOf<A>) -> bool {
+        let exchange = self.exchanges.at(index);
+        let Some(websocket) = exchange.upgrade.as_mut().and_then(|upgrade| upgrade.websocket()) else { return false };
+        websocket.release();
+        exchange.state = State::Finishing(facts);
+        true
+    }
+
+    /// When something is to be done for the WebSocket.
+    pub(super) fn websocket_deadline(&mut self, context: &EngineContext<A>) -> crate::deadline::Millis {
+        let (config, now) = (&context.config, context.now);
+        self.websocket().map_or(crate::deadline::Millis::MAX, |websocket| websocket.deadline(config, now))
+    }
+}
+
+impl WebSocketConfig {
+    /// Whether a request of this head asks for a WebSocket.
+    pub(super) fn is_asked_for(head: &RequestHead<'_>) -> bool {
+        wire::websocket::wants_websocket(head)
+    }
+}
