@@ -156,7 +156,7 @@ def _follow(
         target = _target(location, environ, current)
         assert target is not None
         path, query = target
-        current = _second(environ, path, query)
+        current = second_environ(environ, path, query)
         visited = _visited(current)
         if visited in history and not recursive:
             raise RuntimeError(f"redirector visited the same URL twice: {visited}")
@@ -172,7 +172,7 @@ def _visited(environ: dict[str, Any]) -> str:
     return f"{path}?{query}" if query else path
 
 
-def _second(environ: dict[str, Any], path: str, query: str) -> dict[str, Any]:
+def second_environ(environ: dict[str, Any], path: str, query: str) -> dict[str, Any]:
     """The environ of the request that a redirect leads to."""
     import io
 

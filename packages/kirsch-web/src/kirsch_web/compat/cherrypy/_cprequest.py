@@ -39,18 +39,18 @@ hookpoints = POINTS
 
 def hooks_namespace(key: str, value: Any) -> None:
     """``hooks.POINT`` or ``hooks.POINT.NUMBER``: a callable, a Hook or a dotted name."""
-    point = key.split(".", 1)[0]
-    if isinstance(value, str):
-        value = reprconf.attributes(value)
-    serving.request.hooks[point].append(value if isinstance(value, Hook) else Hook(value))
+    serving.request.hooks[key.split(".", 1)[0]].append(_hook(value))
+
+
+def _hook(value: Any) -> Hook:
+    value = reprconf.attributes(value) if isinstance(value, str) else value
+    return value if isinstance(value, Hook) else Hook(value)
 
 
 def request_namespace(key: str, value: Any) -> None:
     """``request.NAME`` and ``request.body.NAME``."""
-    if key.startswith("body."):
-        setattr(serving.request.body, key[5:], value)
-    else:
-        setattr(serving.request, key, value)
+    body, dot, name = key.partition(".")
+    setattr(serving.request.body if dot and body == "body" else serving.request, name or key, value)
 
 
 def response_namespace(key: str, value: Any) -> None:
@@ -81,21 +81,14 @@ class _Plan:
         self.hooks: dict[str, list[Hook]] = {}
         self.toolmaps: dict[str, dict[str, dict[str, Any]]] = {}
         steps: list[Any] = []  # what must be done for each request, in order
-        by_namespace: dict[str, dict[str, Any]] = {}
-        for key, value in config.items():
-            namespace, dot, name = key.partition(".")
-            if dot:
-                by_namespace.setdefault(namespace, {})[name] = value
+        found = reprconf.by_namespace(config)
         for namespace, handler in list(request.namespaces.items()):
-            values = by_namespace.get(namespace, {})
+            values = found.get(namespace, {})
             if not values and not hasattr(handler, "__exit__"):
                 continue
             if handler is hooks_namespace:
                 for name, value in values.items():
-                    value = reprconf.attributes(value) if isinstance(value, str) else value
-                    self.hooks.setdefault(name.split(".", 1)[0], []).append(
-                        value if isinstance(value, Hook) else Hook(value)
-                    )
+                    self.hooks.setdefault(name.split(".", 1)[0], []).append(_hook(value))
             elif type(handler) is Toolbox:
                 steps += [(_run_setup, tool) for tool in handler._compile(values, self.toolmaps, self.hooks)]
             else:
@@ -370,8 +363,9 @@ class Request:
                 raise HTTPError(400, "The request has no Host, which HTTP/1.1 requires (RFC 9112, 3.2).")
             host = self.local.name or self.local.ip
         else:
-            clean = httputil.SanitizedHost(host)
-            if clean is not host:
+            # An encoded word may bring CR and LF.
+            clean = host.replace("\r", "").replace("\n", "")
+            if clean != host:
                 put(headers, "Host", clean)
                 host = clean
         self.base = f"{self.scheme}://{host}"

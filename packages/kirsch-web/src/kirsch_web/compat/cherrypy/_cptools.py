@@ -9,7 +9,18 @@ from kirsch_web.compat.cherrypy._cperror import NotFound
 from kirsch_web.compat.cherrypy._cphooks import Hook
 from kirsch_web.compat.cherrypy._helper import expose
 from kirsch_web.compat.cherrypy._local import current
-from kirsch_web.compat.cherrypy.lib import reprconf
+from kirsch_web.compat.cherrypy.lib import (
+    auth_basic,
+    auth_digest,
+    caching,
+    cptools,
+    encoding,
+    jsontools,
+    reprconf,
+    sessions,
+    static,
+    xmlrpcutil,
+)
 
 _ON = 'Tool.on must not be set. Use the config entry "tools.{}.on" or the tool as a decorator.'
 
@@ -239,16 +250,12 @@ class SessionTool(Tool):
     """Sessions; see :mod:`kirsch_web.compat.cherrypy.lib.sessions`."""
 
     def __init__(self) -> None:
-        from kirsch_web.compat.cherrypy.lib import sessions
-
         super().__init__("before_request_body", sessions.init)
 
     def _lock_session(self) -> None:
         current().session.acquire_lock()  # type: ignore[attr-defined]
 
     def _setup(self) -> None:
-        from kirsch_web.compat.cherrypy.lib import sessions
-
         hooks = current().request.hooks
         conf = self._merged_args()
         self._attach(self.callable, conf)
@@ -265,15 +272,9 @@ class SessionTool(Tool):
         """Give the session a new id and forget the old one."""
         session = current().session  # type: ignore[attr-defined]
         session.regenerate()
-        from kirsch_web.compat.cherrypy.lib import sessions
-
         options = ("path", "path_header", "name", "timeout", "domain", "secure", "httponly", "persistent", "samesite")
         conf = {name: value for name, value in self._merged_args().items() if name in options}
         sessions.set_response_cookie(**conf)
-
-
-class SessionAuthTool(HandlerTool):
-    """A log-in page in front of handlers."""
 
 
 class XMLRPCController:
@@ -284,8 +285,6 @@ class XMLRPCController:
     @expose
     def default(self, *vpath: str, **params: Any) -> Any:
         """Call the method that the request's body names."""
-        from kirsch_web.compat.cherrypy.lib import xmlrpcutil
-
         rpcparams, rpcmethod = xmlrpcutil.process_body()
         subhandler: Any = self
         for name in str(rpcmethod).split("."):
@@ -303,8 +302,6 @@ class CachingTool(Tool):
     """Serves GET from the cache, and keeps what handlers return."""
 
     def _wrapper(self, **kwargs: Any) -> None:
-        from kirsch_web.compat.cherrypy.lib import caching
-
         request = current().request
         if caching.get(**kwargs):
             request.handler = None
@@ -317,19 +314,8 @@ class CachingTool(Tool):
 
 def make_default() -> Toolbox:
     """The tools of ``cherrypy.tools``."""
-    from kirsch_web.compat.cherrypy.lib import (
-        auth_basic,
-        auth_digest,
-        caching,
-        cptools,
-        encoding,
-        jsontools,
-        static,
-        xmlrpcutil,
-    )  # fmt: skip
-
     box = Toolbox("tools")
-    box.session_auth = SessionAuthTool(cptools.session_auth)
+    box.session_auth = HandlerTool(cptools.session_auth)
     box.allow = Tool("on_start_resource", cptools.allow)
     box.proxy = Tool("before_request_body", cptools.proxy, priority=30)
     box.response_headers = Tool("on_start_resource", cptools.response_headers)

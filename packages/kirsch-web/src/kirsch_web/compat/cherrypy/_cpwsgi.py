@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import io
 import sys
 from typing import Any
 
 from kirsch_web.compat.cherrypy import _cperror, _globals, _local
 from kirsch_web.compat.cherrypy.lib import httputil, is_closable_iterator
+from kirsch_web.internal_redirect import second_environ
 
 _names = {"CONTENT_TYPE": "Content-Type", "CONTENT_LENGTH": "Content-Length"}
 
@@ -48,16 +48,10 @@ class InternalRedirector:
                     if new in redirections:
                         redirect.request.close()
                         raise RuntimeError(f"an InternalRedirect leads to {new!r} again") from redirect
-                environ = environ.copy()
-                environ["REQUEST_METHOD"] = "GET"
-                environ["PATH_INFO"] = redirect.path.encode().decode("latin-1")
-                environ["QUERY_STRING"] = redirect.query_string
-                environ["wsgi.input"] = io.BytesIO()
-                environ["CONTENT_LENGTH"] = "0"
+                path = redirect.path.encode().decode("latin-1")
                 # The body and what was asked of the first URL do not belong to the second.
-                for key in ("HTTP_TRANSFER_ENCODING", "HTTP_RANGE", "HTTP_IF_RANGE", "HTTP_IF_MATCH",
-                            "HTTP_IF_UNMODIFIED_SINCE", "CONTENT_TYPE"):  # fmt: skip
-                    environ.pop(key, None)
+                environ = second_environ(environ, path, redirect.query_string)
+                environ["REQUEST_METHOD"] = "GET"
                 environ["cherrypy.previous_request"] = redirect.request
 
 

@@ -131,8 +131,3 @@ def normalize_path(path: str) -> str:
         elif segment != ".":
             kept.append(segment)
     return "/".join(kept if first else ["", *kept])
-
-
-def urlencode(values: Any) -> str:
-    """A query of names and values."""
-    return urllib.parse.urlencode(values, doseq=True)

@@ -169,15 +169,17 @@ class SessionAuth:
             "</form>\n</html>"
         ).encode()
 
+    @staticmethod
+    def _show(page: bytes) -> bool:
+        serving.response.body = page
+        serving.response.headers.pop("Content-Length", None)
+        return True
+
     def do_login(self, username: str, password: str, from_page: str = "..", **kwargs: Any) -> bool:
         """Log in and redirect, or show the page again."""
-        response = serving.response
         error = self.check_username_and_password(username, password)
         if error:
-            body = self.login_screen(from_page, username, error)
-            response.body = body
-            response.headers.pop("Content-Length", None)
-            return True
+            return self._show(self.login_screen(from_page, username, error))
         # A session id from before the log-in may be known to others.
         serving.session.acquire_lock()
         serving.session.regenerate()
@@ -196,17 +198,13 @@ class SessionAuth:
 
     def do_check(self) -> bool:
         """Let a user pass; show the page to others."""
-        request, response = serving.request, serving.response
+        request = serving.request
         username = serving.session.get(self.session_key)
         if not username:
             username = serving.session[self.session_key] = self.anonymous()
         if not username:
             # Behind Basic authentication request.login is that user's; only the session says who has logged in here.
-            url = url_of(qs=request.query_string)
-            body = self.login_screen(url)
-            response.body = body
-            response.headers.pop("Content-Length", None)
-            return True
+            return self._show(self.login_screen(url_of(qs=request.query_string)))
         request.login = username
         self.on_check(username)
         return False
@@ -214,18 +212,17 @@ class SessionAuth:
     def run(self) -> bool:
         """Whether the tool has answered."""
         request, response = serving.request, serving.response
-        for page in ("login_screen", "do_login", "do_logout"):
-            if request.path_info.endswith(page):
-                break
+        path = request.path_info
+        if path.endswith("login_screen"):
+            response.body = self.login_screen(**request.params)
+        elif path.endswith("do_login"):
+            allow("POST")
+            return self.do_login(**request.params)
+        elif path.endswith("do_logout"):
+            allow("POST")
+            self.do_logout(**request.params)
         else:
             return self.do_check()
-        if page == "login_screen":
-            response.body = self.login_screen(**request.params)
-            return True
-        allow("POST")
-        if page == "do_login":
-            return self.do_login(**request.params)
-        self.do_logout(**request.params)
         return True
 
 
@@ -252,10 +249,7 @@ def log_hooks(debug: bool = False) -> None:
     """Write the request's hooks to the error log."""
     request = serving.request
     lines = []
-    for point in [
-        *hookpoints,
-        *(each for each in request.hooks if each not in hookpoints),
-    ]:
+    for point in dict.fromkeys([*hookpoints, *request.hooks]):
         lines.append(f"    {point}:")
         lines += [f"        {hook!r}" for hook in sorted(request.hooks.get(point, []))]
     request.app.log(f"\nRequest Hooks for {url_of()}:\n" + "\n".join(lines), "HTTP")
@@ -323,21 +317,9 @@ class MonitoredHeaderMap(httputil.HeaderMap):
         self.accessed_headers: set[str] = set()
         super().__init__()
 
-    def __getitem__(self, key: Any) -> Any:
-        self.accessed_headers.add(key)
-        return super().__getitem__(key)
-
-    def __contains__(self, key: Any) -> bool:
-        self.accessed_headers.add(key)
-        return super().__contains__(key)
-
-    def get(self, key: Any, default: Any = None) -> Any:
-        self.accessed_headers.add(key)
-        return super().get(key, default)
-
-    def elements(self, key: str) -> Any:
-        self.accessed_headers.add(key)
-        return super().elements(key)
+    def _key(self, name: Any) -> str:
+        self.accessed_headers.add(name)
+        return super()._key(name)
 
 
 def autovary(ignore: Any = None, debug: bool = False) -> None:

@@ -6,7 +6,6 @@ import contextlib
 import email.header
 import functools
 import re
-import time
 import urllib.parse
 from email.utils import formatdate
 from typing import Any
@@ -22,11 +21,6 @@ HTTPDate = functools.partial(formatdate, usegmt=True)
 def urljoin(*atoms: str) -> str:
     """The URL path of parts joined by slashes, never empty."""
     return re.sub("//+", "/", "/".join(filter(None, atoms))) or "/"
-
-
-def urljoin_bytes(*atoms: bytes) -> bytes:
-    """As :func:`urljoin`, for bytes."""
-    return urljoin(*(each.decode("latin-1") for each in atoms)).encode("latin-1")
 
 
 def protocol_from_http(protocol: str) -> tuple[int, int]:
@@ -77,25 +71,15 @@ class HeaderElement:
     def __bytes__(self) -> bytes:
         return str(self).encode("latin-1")
 
-    @staticmethod
-    def parse(elementstr: str) -> tuple[str, dict[str, str]]:
-        """Value and parameters of an element's text."""
-        first, *rest = _split(elementstr, ";")
-        params = {}
-        for each in rest:
-            if not each.strip():
-                continue
-            name, _, value = each.strip().partition("=")
-            value = value.strip()
-            if len(value) > 1 and value[0] == value[-1] == '"':
-                value = value[1:-1]
-            params[name.strip()] = value
-        return first.strip(), params
-
     @classmethod
     def from_str(cls, elementstr: str) -> HeaderElement:
         """The element of a text."""
-        return cls(*cls.parse(elementstr))
+        value, *rest = _split(elementstr, ";")
+        params = {}
+        for each in filter(str.strip, rest):
+            name, _, text = (part.strip() for part in each.partition("="))
+            params[name] = text[1:-1] if len(text) > 1 and text[0] == text[-1] == '"' else text
+        return cls(value.strip(), params)
 
 
 class AcceptElement(HeaderElement):
@@ -128,22 +112,21 @@ def _specific(element: AcceptElement) -> int:
     return parts * 10 + len([name for name in element.params if name != "q"])
 
 
+@functools.lru_cache(maxsize=2)
+def _piece(separator: str) -> Any:
+    return re.compile(rf'(?:[^"{separator}]|"(?:[^"\\]|\\.)*(?:"|$))*', re.DOTALL).match
+
+
 def _split(text: str, separator: str) -> list[str]:
     """Split outside of quoted strings."""
     if '"' not in text:
         return text.split(separator)
-    pieces, start, quoted, escaped = [], 0, False, False
-    for at, character in enumerate(text):
-        if escaped:
-            escaped = False
-        elif character == "\\":
-            escaped = quoted
-        elif character == '"':
-            quoted = not quoted
-        elif character == separator and not quoted:
-            pieces.append(text[start:at])
-            start = at + 1
-    return [*pieces, text[start:]]
+    pieces, at = [], 0
+    while at <= len(text):
+        piece = _piece(separator)(text, at)[0]
+        pieces.append(piece)
+        at += len(piece) + 1
+    return pieces
 
 
 def header_elements(fieldname: str, fieldvalue: str | None) -> list[HeaderElement]:
@@ -153,8 +136,6 @@ def header_elements(fieldname: str, fieldvalue: str | None) -> list[HeaderElemen
     accepts = fieldname.startswith("Accept") or fieldname == "TE"
     kind = AcceptElement if accepts else HeaderElement
     result = [kind.from_str(each) for each in _split(fieldvalue, ",") if each.strip()]
-    if accepts:
-        return sorted(result, reverse=True)
     return result if fieldname in ("Cookie", "Set-Cookie") else sorted(result, reverse=True)
 
 
@@ -164,11 +145,6 @@ def decode_TEXT(value: str) -> str:
     for atom, charset in email.header.decode_header(value):
         decoded += atom.decode(charset or "latin-1") if isinstance(atom, bytes) else atom
     return decoded
-
-
-def decode_TEXT_maybe(value: str) -> str:
-    """As :func:`decode_TEXT`, unless nothing in ``value`` is encoded."""
-    return decode_TEXT(value) if "=?" in value else value
 
 
 _ISMAP = re.compile(r"[0-9]+,[0-9]+", re.ASCII).fullmatch
@@ -225,26 +201,29 @@ class CaseInsensitiveDict(dict[str, Any]):
         if values or more:
             self.update(*values, **more)
 
+    def _key(self, name: Any) -> str:
+        return _title(str(name))
+
     def __getitem__(self, key: Any) -> Any:
-        return super().__getitem__(_title(str(key)))
+        return super().__getitem__(self._key(key))
 
     def __setitem__(self, key: Any, value: Any) -> None:
-        super().__setitem__(_title(str(key)), value)
+        super().__setitem__(self._key(key), value)
 
     def __delitem__(self, key: Any) -> None:
-        super().__delitem__(_title(str(key)))
+        super().__delitem__(self._key(key))
 
     def __contains__(self, key: Any) -> bool:
-        return super().__contains__(_title(str(key)))
+        return super().__contains__(self._key(key))
 
     def get(self, key: Any, default: Any = None) -> Any:
-        return super().get(_title(str(key)), default)
+        return super().get(self._key(key), default)
 
     def pop(self, key: Any, *default: Any) -> Any:
-        return super().pop(_title(str(key)), *default)
+        return super().pop(self._key(key), *default)
 
     def setdefault(self, key: Any, value: Any = None) -> Any:
-        return super().setdefault(_title(str(key)), value)
+        return super().setdefault(self._key(key), value)
 
     def update(self, *values: Any, **more: Any) -> None:
         for key, value in dict(*values, **more).items():
@@ -331,23 +310,3 @@ class Host:
 
     def __repr__(self) -> str:
         return f"httputil.Host({self.ip!r}, {self.port!r}, {self.name!r})"
-
-
-class SanitizedHost(str):
-    """A Host field without the CR and LF that an encoded word may bring into it."""
-
-    __slots__ = ("raw",)
-    raw: str
-
-    def __new__(cls, raw: str) -> SanitizedHost:
-        clean = raw.replace("\r", "").replace("\n", "")
-        if clean == raw:
-            return raw  # type: ignore[return-value]
-        self = super().__new__(cls, clean)
-        self.raw = raw
-        return self
-
-
-def now() -> float:
-    """Seconds since 1970."""
-    return time.time()

@@ -7,7 +7,6 @@ import builtins
 import configparser
 import contextlib
 import importlib
-import operator
 from typing import Any
 
 
@@ -41,28 +40,30 @@ class NamespaceSet(dict[str, Any]):
         super().__setitem__(key, value)
 
     def __call__(self, config: dict[str, Any]) -> None:
-        by_namespace: dict[str, dict[str, Any]] = {}
-        for key, value in config.items():
-            namespace, dot, name = key.partition(".")
-            if dot:
-                by_namespace.setdefault(namespace, {})[name] = value
+        found = by_namespace(config)
         for namespace, handler in list(self.items()):
-            if namespace in by_namespace or hasattr(handler, "__exit__"):
-                apply(handler, by_namespace.get(namespace, {}))
+            if namespace in found or hasattr(handler, "__exit__"):
+                apply(handler, found.get(namespace, {}))
 
     def copy(self) -> NamespaceSet:
         return NamespaceSet(self)
 
 
+def by_namespace(config: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """The keys with a dot, by what is before it."""
+    found: dict[str, dict[str, Any]] = {}
+    for key, value in config.items():
+        namespace, dot, name = key.partition(".")
+        if dot:
+            found.setdefault(namespace, {})[name] = value
+    return found
+
+
 def apply(handler: Any, values: dict[str, Any]) -> None:
     """Give a namespace's handler its keys."""
-    if hasattr(handler, "__exit__"):
-        with handler as entered:
-            for name, value in values.items():
-                entered(name, value)
-    else:
+    with handler if hasattr(handler, "__exit__") else contextlib.nullcontext(handler) as entered:
         for name, value in values.items():
-            handler(name, value)
+            entered(name, value)
 
 
 class Config(dict[str, Any]):
@@ -152,77 +153,41 @@ class Parser(configparser.ConfigParser):
         return dict(given)
 
 
-_BINARY: dict[type, Any] = {
-    ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: operator.truediv,
-    ast.FloorDiv: operator.floordiv, ast.Mod: operator.mod, ast.Pow: operator.pow, ast.BitOr: operator.or_,
-    ast.BitAnd: operator.and_, ast.BitXor: operator.xor, ast.LShift: operator.lshift, ast.RShift: operator.rshift,
-}  # fmt: skip
-_UNARY: dict[type, Any] = {
-    ast.USub: operator.neg,
-    ast.UAdd: operator.pos,
-    ast.Not: operator.not_,
-    ast.Invert: operator.invert,
-}
+_ALLOWED = (
+    ast.Expression, ast.Constant, ast.List, ast.Tuple, ast.Set, ast.Dict, ast.Name, ast.Attribute, ast.Subscript,
+    ast.Slice, ast.BinOp, ast.UnaryOp, ast.Call, ast.keyword, ast.Starred, ast.operator, ast.unaryop, ast.expr_context,
+)  # fmt: skip
 
 
 def unrepr(text: str) -> Any:
     """The value of a Python expression: literals, modules, builtins, attributes, items, calls, arithmetic."""
     if not text:
         return text
-    return _value(ast.parse(text.strip(), mode="eval").body)
-
-
-def _value(node: ast.AST) -> Any:
-    match node:
-        case ast.Constant():
-            return node.value
-        case ast.List() | ast.Tuple() | ast.Set():
-            kind: Any = {ast.List: list, ast.Tuple: tuple, ast.Set: set}[type(node)]
-            return kind(_value(each) for each in node.elts)
-        case ast.Dict():
-            made: dict[Any, Any] = {}
-            for key, each in zip(node.keys, node.values, strict=True):
-                if key is None:
-                    made.update(_value(each))
-                else:
-                    made[_value(key)] = _value(each)
-            return made
-        case ast.Name():
-            return _name(node.id)
-        case ast.Attribute():
-            return _attribute(node)
-        case ast.Subscript():
-            return _value(node.value)[_value(node.slice)]
-        case ast.Slice():
-            return slice(*(None if each is None else _value(each) for each in (node.lower, node.upper, node.step)))
-        case ast.BinOp() if type(node.op) in _BINARY:
-            return _BINARY[type(node.op)](_value(node.left), _value(node.right))
-        case ast.UnaryOp():
-            return _UNARY[type(node.op)](_value(node.operand))
-        case ast.Call():
-            named: dict[str, Any] = {}
+    tree = ast.parse(text.strip(), mode="eval")
+    for node in ast.walk(tree):
+        if not isinstance(node, _ALLOWED):
+            raise TypeError(f"an expression may not contain {type(node).__name__}")
+        if isinstance(node, ast.Attribute):
+            # A module of a package need not be imported yet: each beginning of a dotted name may be one.
+            with contextlib.suppress(ImportError):
+                importlib.import_module(ast.unparse(node))
+        if isinstance(node, ast.Call) and any(each.arg is None for each in node.keywords):
             # What is written out wins over what ** brings.
-            for keyword in sorted(node.keywords, key=lambda each: each.arg is not None):
-                named.update(_value(keyword.value) if keyword.arg is None else {keyword.arg: _value(keyword.value)})
-            return _value(node.func)(*(_value(each) for each in node.args), **named)
-    raise TypeError(f"an expression may not contain {type(node).__name__}")
+            given = sorted(node.keywords, key=lambda each: each.arg is not None)
+            names: list[ast.expr | None] = [None if each.arg is None else ast.Constant(each.arg) for each in given]
+            node.keywords = [ast.keyword(None, ast.Dict(names, [each.value for each in given]))]
+    ast.fix_missing_locations(tree)
+    return eval(compile(tree, "<configuration>", "eval"), {"__builtins__": {}}, _Names())  # noqa: S307 - it is checked
 
 
-def _attribute(node: ast.Attribute) -> Any:
-    value = _value(node.value)
-    try:
-        return getattr(value, node.attr)
-    except AttributeError:
-        if hasattr(value, "__path__"):  # a package whose module is not imported yet
-            return importlib.import_module(f"{value.__name__}.{node.attr}")
-        raise
+class _Names(dict[str, Any]):
+    """What a name in an expression is: a module, or a builtin."""
 
-
-def _name(name: str) -> Any:
-    if name in ("globals", "locals"):
-        return dict  # such as in __import__("module", globals(), locals(), [""])
-    with contextlib.suppress(ImportError):
-        return importlib.import_module(name)
-    if hasattr(builtins, name):
-        return getattr(builtins, name)
-    raise NameError(f"name {name!r} is neither a module nor a builtin")
+    def __missing__(self, name: str) -> Any:
+        if name in ("globals", "locals"):
+            return dict  # such as in __import__("module", globals(), locals(), [""])
+        with contextlib.suppress(ImportError):
+            return importlib.import_module(name)
+        if hasattr(builtins, name):
+            return getattr(builtins, name)
+        raise NameError(f"name {name!r} is neither a module nor a builtin")
