@@ -58,25 +58,16 @@ class Config(reprconf.Config):
 config: Any = Config.__new__(Config)
 """``cherrypy.config``. The package fills it, because its handlers need all that the package has."""
 
+_OFF = dict.fromkeys(("engine.autoreload.on", "checker.on", "tools.log_headers.on"), False)
+_SHOWN = ("request.show_tracebacks", "request.show_mismatched_params")
+_STAGING = {**_OFF, **dict.fromkeys(_SHOWN, False)}
+_PRODUCTION = {**_STAGING, "log.screen": False}
 Config.environments = {
-    "staging": {
-        "engine.autoreload.on": False, "checker.on": False, "tools.log_headers.on": False,
-        "request.show_tracebacks": False, "request.show_mismatched_params": False,
-    },
-    "production": {
-        "engine.autoreload.on": False, "checker.on": False, "tools.log_headers.on": False,
-        "request.show_tracebacks": False, "request.show_mismatched_params": False, "log.screen": False,
-    },
-    "embedded": {
-        "engine.autoreload.on": False, "checker.on": False, "tools.log_headers.on": False,
-        "request.show_tracebacks": False, "request.show_mismatched_params": False, "log.screen": False,
-        "engine.SIGHUP": None, "engine.SIGTERM": None,
-    },
-    "test_suite": {
-        "engine.autoreload.on": False, "checker.on": False, "tools.log_headers.on": False,
-        "request.show_tracebacks": True, "request.show_mismatched_params": True, "log.screen": False,
-    },
-}  # fmt: skip
+    "staging": _STAGING,
+    "production": _PRODUCTION,
+    "embedded": {**_PRODUCTION, "engine.SIGHUP": None, "engine.SIGTERM": None},
+    "test_suite": {**_OFF, **dict.fromkeys(_SHOWN, True), "log.screen": False},
+}
 
 
 def _server_namespace(key: str, value: Any) -> None:

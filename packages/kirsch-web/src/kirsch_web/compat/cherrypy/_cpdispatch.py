@@ -304,25 +304,18 @@ class RoutesDispatcher:
         config.mapper_dict = result = self.mapper.match(path_info)
         hidden = () if self.full_result else ("controller", "action")
         request.params.update({name: value for name, value in (result or {}).items() if name not in hidden})
-        request.config = base = dict(_cpconfig.config)
-        sections = request.app.config
-        nodes = [getattr(request.app, "root", None)]
         controller = self.controllers.get(result.get("controller")) if result else None
         if isinstance(controller, type):
             controller = controller()
         action = getattr(controller, result.get("action", "index"), None) if controller is not None else None
-        for node in [*nodes, controller, action]:
-            base.update(_config_of(node))
-            if node is nodes[0]:
-                base.update(sections.get("/", {}))
-        at = ""
-        for segment in path_info.strip("/").split("/"):
-            at = f"{at}/{segment}"
-            conf = sections.get(at)
-            if conf and at != "/":
-                base.update(conf)
-                if "tools.staticdir.dir" in conf:
-                    base["tools.staticdir.section"] = at
+        sections, root = request.app.config, getattr(request.app, "root", None)
+        segments = path_info.strip("/").split("/")
+        count = len(segments)
+        trail = [("", root, {**_config_of(root), **sections.get("/", {})}, count)]
+        trail += [("", node, _config_of(node), count) for node in (controller, action)]
+        for left in reversed(range(count if segments[0] else 0)):
+            trail.append(("", None, sections.get("/" + "/".join(segments[: count - left]), {}), left))
+        request.config = _merged(trail, segments)
         return action
 
 

@@ -114,7 +114,24 @@ def _run_setup(tool: Any) -> None:
     tool._setup()
 
 
-class Request:
+class _WithCookies:
+    """Cookies, made when they are first looked at."""
+
+    _cookie: Any = None
+
+    @property
+    def cookie(self) -> Any:
+        """The cookies that the client sent, or that the response sets."""
+        if self._cookie is None:
+            self._cookie = SimpleCookie()
+        return self._cookie
+
+    @cookie.setter
+    def cookie(self, value: Any) -> None:
+        self._cookie = value
+
+
+class Request(_WithCookies):
     """One request. Its attributes are what programs read from ``cherrypy.request``."""
 
     # The connection.
@@ -137,7 +154,6 @@ class Request:
     params: dict[str, Any] = {}  # noqa: RUF012
     headers = httputil.HeaderMap()
     header_list: Any = []  # noqa: RUF012
-    _cookie: Any = None
     # The body.
     methods_with_bodies: Any = ("POST", "PUT", "PATCH")
     process_request_body = True
@@ -200,17 +216,6 @@ class Request:
     @body.setter
     def body(self, value: Any) -> None:
         self._body = value
-
-    @property
-    def cookie(self) -> Any:
-        """The cookies that the client sent."""
-        if self._cookie is None:
-            self._cookie = SimpleCookie()
-        return self._cookie
-
-    @cookie.setter
-    def cookie(self, value: Any) -> None:
-        self._cookie = value
 
     @property
     def toolmaps(self) -> Any:
@@ -423,7 +428,7 @@ class ResponseBody:
             response._body = file_generator(value) if hasattr(value, "read") else value
 
 
-class Response:
+class Response(_WithCookies):
     """The response that is being made."""
 
     output_status: bytes = b""
@@ -433,7 +438,6 @@ class Response:
     stream = False
     body: Any = ResponseBody()
     time: Any = None
-    _cookie: Any = None
     _body: Any = ()
 
     def __init__(self) -> None:
@@ -445,17 +449,6 @@ class Response:
         put(headers, "Content-Type", "text/html")
         put(headers, "Server", _server_name)
         put(headers, "Date", _http_date(int(self.time)))
-
-    @property
-    def cookie(self) -> Any:
-        """The cookies that the response sets."""
-        if self._cookie is None:
-            self._cookie = SimpleCookie()
-        return self._cookie
-
-    @cookie.setter
-    def cookie(self, value: Any) -> None:
-        self._cookie = value
 
     def _flush_body(self) -> None:
         """Read a body that is not sent, so that it comes to its end."""

@@ -212,11 +212,7 @@ class Toolbox:
 
     def _compile(self, values: dict[str, Any], toolmaps: dict[str, Any], hooks: dict[str, list[Hook]]) -> Any:
         """Fill ``toolmaps`` and ``hooks`` of a plan; returns the tools whose ``_setup`` each request must call."""
-        tools: dict[str, dict[str, Any]] = {}
-        toolmaps[self.namespace] = tools
-        for key, value in values.items():
-            name, _, option = key.partition(".")
-            tools.setdefault(name, {})[option] = value
+        toolmaps[self.namespace] = tools = reprconf.by_namespace(values)
         setups = []
         for name, options in tools.items():
             if options.get("on", False):
