@@ -408,7 +408,12 @@ fuzz: ## Fuzz each target for FUZZ_SECONDS, from the seeds in tests/corpus
 
 # Echoes by crates/wire alone. AUTOBAHN_CASES=quick leaves out those that take long; or patterns, such as '12.1.*'.
 .PHONY: autobahn
-autobahn: ## Run the Autobahn test suite (517 cases, Python 2.7) against the WebSocket of crates/wire
+autobahn: same-python $(STAMPS)/kirsch ## Run the Autobahn test suite (517 cases, Python 2.7) against the server with an ASGI application
+	$(PYTHON) scripts/autobahn.py --server $(BIN)/kirsch \
+		--venv .venvs/autobahn --cases $(or $(AUTOBAHN_CASES),all) $(AUTOBAHN_ARGS)
+
+.PHONY: autobahn-wire
+autobahn-wire: ## The same against the WebSocket of crates/wire alone
 	cargo build --release -p wire --example websocket_echo
 	$(PYTHON) scripts/autobahn.py --echo target/release/examples/websocket_echo \
 		--venv .venvs/autobahn --cases $(or $(AUTOBAHN_CASES),all) $(AUTOBAHN_ARGS)

@@ -1,6 +1,7 @@
-"""Run the Autobahn test suite against the WebSocket of ``crates/wire``, by the example ``websocket_echo``.
+"""Run the Autobahn test suite against the server with an ASGI application, or against ``crates/wire`` alone.
 
-    autobahn.py --echo PROGRAM --venv FOLDER [--cases all|quick|PATTERN...] [--seconds N] [--out FOLDER]
+    autobahn.py --server PROGRAM --venv FOLDER [--cases all|quick|PATTERN...] [--seconds N] [--out FOLDER]
+    autobahn.py --echo PROGRAM --venv FOLDER ...
 
 The suite is ``autobahntestsuite``, whose client sends what a server may and may not be sent: 517 cases. It needs Python
 2.7, which is looked for on PATH and in pyenv, and is installed into an environment of its own. The exit status is 0 if
@@ -12,13 +13,19 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
 import time
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 SUITE = "autobahntestsuite==25.10.1"
 VIRTUALENV = "virtualenv<20.22"
@@ -114,10 +121,43 @@ def run_chunk(cases: list[str], address: str, venv: Path, out: Path, deadline: f
     return ended
 
 
+@contextmanager
+def echoing(command: list[str]) -> Iterator[str]:
+    """Run ``websocket_echo``; its address."""
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as echo:  # noqa: S603  # our own program
+        try:
+            assert echo.stdout is not None
+            yield echo.stdout.readline().strip()
+        finally:
+            echo.kill()
+
+
+@contextmanager
+def served(kirsch: str, folder: Path) -> Iterator[str]:
+    """Run the server with the application of the tests that echoes; its address."""
+    folder.mkdir(parents=True, exist_ok=True)
+    tests = Path(__file__).resolve().parent.parent / "tests"
+    command = [kirsch, "--bind", "127.0.0.1:0", "--chdir", str(tests), "websocket_app:echo_app"]
+    log = folder / "server.txt"
+    with log.open("wb") as output, subprocess.Popen(command, stderr=output) as server:  # noqa: S603  # as above
+        try:
+            found = None
+            while found is None:
+                if server.poll() is not None:
+                    raise SystemExit(f"the server did not start: {log}")
+                time.sleep(0.05)
+                found = re.search(r"^on http://(\S+)$", log.read_text(encoding="utf-8"), re.M)
+            yield found[1]
+        finally:
+            server.terminate()
+
+
 def main() -> int:
     """Install, run, and report."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--echo", required=True, help="the program websocket_echo")
+    judged = parser.add_mutually_exclusive_group(required=True)
+    judged.add_argument("--server", help="the program kirsch")
+    judged.add_argument("--echo", help="the program websocket_echo")
     parser.add_argument("--venv", type=Path, required=True, help="where the suite is installed")
     parser.add_argument("--out", type=Path, default=Path("target/autobahn"), help="where its reports go")
     parser.add_argument("--cases", nargs="+", default=["all"], help="all, quick, or patterns such as 12.1.*")
@@ -130,21 +170,17 @@ def main() -> int:
         report(f"Not run: the Autobahn test suite: {why}")
         return 3
     chunks = {"all": list(CHUNKS), "quick": list(QUICK)}.get(options.cases[0], [[each] for each in options.cases])
-    arguments = ["--client-context", options.client_context] if options.client_context else []
+    if options.server:
+        judged_server = served(options.server, options.out.absolute())
+    else:
+        arguments = ["--client-context", options.client_context] if options.client_context else []
+        judged_server = echoing([options.echo, *arguments])
     deadline = time.monotonic() + options.seconds
-    command = [options.echo, *arguments]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as echo:  # noqa: S603  # our own program
-        try:
-            assert echo.stdout is not None
-            address = echo.stdout.readline().strip()
-            with ThreadPoolExecutor(options.jobs) as pool:
-                run = [
-                    pool.submit(run_chunk, chunk, address, options.venv, options.out.absolute(), deadline)
-                    for chunk in chunks
-                ]
-                ended = {case: how for each in run for case, how in each.result().items()}
-        finally:
-            echo.kill()
+    with judged_server as address, ThreadPoolExecutor(options.jobs) as pool:
+        run = [
+            pool.submit(run_chunk, chunk, address, options.venv, options.out.absolute(), deadline) for chunk in chunks
+        ]
+        ended = {case: how for each in run for case, how in each.result().items()}
     bad = {case: how for case, how in ended.items() if how not in GOOD}
     for case, how in sorted(bad.items()):
         report(f"{case}: {how}")

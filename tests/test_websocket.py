@@ -215,10 +215,15 @@ def test_cancelled_receive_loses_no_message(serve: Serve) -> None:
         assert json.loads(client.recv(timeout=30)) == [str(number) for number in range(100)]
 
 
+def test_receive_that_began_before_accepting_gets_the_first_message(serve: Serve) -> None:
+    with connect(serve_app(serve), "/receives-early") as client:
+        client.send("first")
+        assert client.recv(timeout=20) == "first"
+
+
 def test_many_senders_wait_for_a_client_that_reads_slowly(serve: Serve) -> None:
     site = serve_app(serve)
     with connect(site, "/floods", max_size=None, compression=None) as client:
-        assert "all sent" not in site.stderr
         found = {client.recv(timeout=30)[:3].rstrip("x") for _ in range(300)}  # type: ignore[arg-type]
         assert found == {str(number) for number in range(300)}
         site.wait_for("all sent")
@@ -306,7 +311,7 @@ def test_ping_flood_of_a_client_that_does_not_read_harms_nobody(serve: Serve) ->
 
 
 def test_client_is_pinged_and_silence_ends_it(serve: Serve) -> None:
-    site = serve_app(serve, "--ws-ping-interval", "0.2s", "--ws-ping-timeout", "0.4s")
+    site = serve_app(serve, "--ws-ping-interval", "0.2s", "--ws-ping-timeout", "3s")
     with upgraded(site) as peer, connect(site, "/echoes") as client:
         for _ in range(3):
             assert read_frame(peer) == (0x89, b"")
@@ -361,8 +366,7 @@ def test_client_that_does_not_answer_is_cut_at_the_graceful_timeout(serve: Serve
 
 def test_slow_application_stops_the_client(serve: Serve, tmp_path: Path) -> None:
     wake = tmp_path / "wake"
-    more = ("--ws-max-queue", "4", "--ws-ping-interval", "0.1s", "--ws-ping-timeout", "0.2s")
-    site = serve_app(serve, *more, WAKE=str(wake))
+    site = serve_app(serve, "--ws-max-queue", "4", WAKE=str(wake))
     with connect(site, "/sleeps", max_queue=None) as client:
         site.wait_for("sleeps")
 

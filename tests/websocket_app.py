@@ -36,6 +36,13 @@ async def echo(receive: Any, send: Any) -> None:
     say(f"disconnect {message['code']} {message['reason']!r}")
 
 
+async def echo_app(scope: Any, receive: Any, send: Any) -> None:
+    """Echoes on every path, for the Autobahn test suite."""
+    if scope["type"] == "websocket":
+        await accepted(receive, send)
+        await echo(receive, send)
+
+
 async def app(scope: Any, receive: Any, send: Any) -> None:
     if scope["type"] == "lifespan":
         raise ValueError("no lifespan here")
@@ -69,6 +76,17 @@ async def scope(scope: Any, receive: Any, send: Any) -> None:
         await send({"type": "websocket.send", "text": "late"})
     except RuntimeError as error:
         say(f"RuntimeError: {error}")
+
+
+async def receives_early(scope: Any, receive: Any, send: Any) -> None:
+    """Waits for a message before it accepts, in a task of its own."""
+    assert await receive() == {"type": "websocket.connect"}
+    task = asyncio.create_task(receive())
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    await send({"type": "websocket.accept"})
+    await send({"type": "websocket.send", "text": (await task)["text"]})
+    await echo(receive, send)
 
 
 async def denies(scope: Any, receive: Any, send: Any) -> None:

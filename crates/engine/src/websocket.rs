@@ -401,3 +401,14 @@ impl<M> WebSocket<M> {
 fn after(now: Millis, time: Option<std::time::Duration>) -> Millis {
     time.map_or(Millis::MAX, |time| now.saturating_add(millis(time)))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What an idle WebSocket takes in the engine beside its connection, which is as large as one of HTTP.
+    #[test]
+    fn idle_websocket_takes_little_memory() {
+        assert!(size_of::<Upgrade<[usize; 2]>>() <= 512, "{}", size_of::<Upgrade<[usize; 2]>>());
+    }
+}

@@ -74,7 +74,7 @@ pub(super) fn send(
 ) -> PyResult<Outcome> {
     let this = call.get();
     match (kind, phase) {
-        ("websocket.accept", Phase::Asked) => accept(py, this, message).map(|()| Outcome::Done),
+        ("websocket.accept", Phase::Asked) => accept(py, call, message).map(|()| Outcome::Done),
         ("websocket.close", Phase::Asked) => deny(py, this, message).map(|()| Outcome::Done),
         ("websocket.http.response.start", Phase::Asked) => {
             start(py, call, message)?;
@@ -130,7 +130,8 @@ fn given<'py>(message: &Bound<'py, PyDict>, name: &Bound<'py, PyString>) -> PyRe
     Ok(message.get_item(name)?.filter(|value| !value.is_none()))
 }
 
-fn accept(py: Python<'_>, call: &HttpCall, message: &Bound<'_, PyDict>) -> PyResult<()> {
+fn accept(py: Python<'_>, this: &Py<HttpCall>, message: &Bound<'_, PyDict>) -> PyResult<()> {
+    let call = this.get();
     let subprotocol = match given(message, intern!(py, "subprotocol"))? {
         None => None,
         Some(name) => match name.cast::<PyString>() {
@@ -150,6 +151,8 @@ fn accept(py: Python<'_>, call: &HttpCall, message: &Bound<'_, PyDict>) -> PyRes
             call.set_phase(py, Phase::Accepted);
             // From now on messages are waited for.
             call.set_body(py, Body::Arriving);
+            // Quart receives in a task of its own before it accepts: it has waited for the client's departure alone.
+            HttpCall::wake_all(this, py);
             Ok(())
         }
         Acceptance::Gone => Err(disconnected(py, call)),
