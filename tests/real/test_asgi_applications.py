@@ -8,7 +8,6 @@ import hashlib
 import json
 import os
 import random
-import signal
 import socket
 import subprocess
 import sys
@@ -16,11 +15,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from browsers import chromium
 
 from proc import wait_until
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterator
+    from collections.abc import AsyncIterator, Callable
 
     import requests
 
@@ -28,25 +28,6 @@ if TYPE_CHECKING:
 
 HERE = Path(__file__).parent / "asgi"
 PATIENCE = 20.0
-
-
-@contextlib.contextmanager
-def chromium(program: Callable[[str], str], url: str, folder: Path) -> Iterator[None]:
-    """A page in a browser without a window, ended with all of its processes."""
-    flags = ["--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run"]
-    flags += [f"--user-data-dir={folder / 'profile'}", "--remote-debugging-port=0", "--no-proxy-server"]
-    with open(folder / "chromium.log", "wb") as log:
-        process = subprocess.Popen(
-            [program("chromium"), *flags, url], stdout=log, stderr=log, env={**os.environ, "HOME": str(folder)},
-            start_new_session=True,
-        )  # fmt: skip
-    try:
-        yield
-    finally:
-        print((folder / "chromium.log").read_text(errors="replace"))
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
-        process.wait(PATIENCE)
 
 
 def read_events(response: requests.Response, count: int) -> list[dict[str, str]]:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from websockets.sync.client import connect
+
 from proc import wait_until
 
 if TYPE_CHECKING:
@@ -39,3 +41,19 @@ def test_clock_ticks_until_its_page_is_closed(serve: Serve, browser: requests.Se
         assert response.raw.read(len("data: 12:00:00\n\n"), decode_content=True)[:6] == b"data: "
         assert "closed" not in site.stdout
     wait_until(lambda: site.stdout.splitlines() == ["a page is open", "a page is closed"], "the example has noticed")
+
+
+def test_chat_tells_everybody_in_the_room(serve: Serve, browser: requests.Session) -> None:
+    site = serve("chat:app", cwd=EXAMPLES)
+    assert "new WebSocket" in browser.get(f"{site.url}/", timeout=PATIENCE).text
+    url = f"ws://{site.host}:{site.port}/"
+    with connect(url, proxy=None) as ann, connect(url, proxy=None) as bob:
+        for text in ("hello", "grüße"):
+            ann.send(text)
+            # Bob may have entered the room after the first message.
+            assert ann.recv(timeout=PATIENCE) == text
+        bob.send("bye")
+        assert ann.recv(timeout=PATIENCE) == "bye"
+        while bob.recv(timeout=PATIENCE) != "bye":
+            pass
+    assert "Traceback" not in site.stderr
