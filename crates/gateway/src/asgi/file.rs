@@ -1,6 +1,6 @@
 //! The files of `http.response.pathsend` and `http.response.zerocopysend`.
 
-use super::send::{shown, wrong_type};
+use super::complaint::{shown, wrong_type};
 use crate::descriptor;
 use crate::interface::Part;
 use pyo3::exceptions::{PyOSError, PyValueError};

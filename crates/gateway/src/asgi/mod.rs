@@ -14,6 +14,7 @@
 
 mod awaitable;
 mod call;
+mod complaint;
 mod event_loop;
 mod file;
 mod parking;

@@ -1,10 +1,11 @@
 //! The messages of a response, and what all messages share.
 
 use super::call::{HttpCall, Response};
+use super::complaint::{shown, wrong_type};
 use super::file;
 use crate::interface::{End, Part, Sent, StartRefusal};
 use crate::object::{Chunk, Object};
-use pyo3::exceptions::{PyOverflowError, PyRuntimeError, PyTypeError, PyValueError};
+use pyo3::exceptions::{PyOverflowError, PyRuntimeError, PyValueError};
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyByteArray, PyBytes, PyDict, PyList, PyMemoryView, PyString, PyTuple};
@@ -239,16 +240,6 @@ fn refused(header: &Bound<'_, PyAny>, misuse: Misuse) -> PyErr {
         )),
         misuse => PyValueError::new_err(format!("{misuse}: {shown}")),
     }
-}
-
-pub(super) fn wrong_type(object: &Bound<'_, PyAny>, rule: &str) -> PyErr {
-    let kind = object.get_type();
-    let kind = kind.name().map_or_else(|_| "object".to_owned(), |name| name.to_string());
-    PyTypeError::new_err(format!("{rule}, not {kind}: {}", shown(object)))
-}
-
-pub(super) fn shown(object: &Bound<'_, PyAny>) -> String {
-    object.repr().map_or_else(|_| String::new(), |shown| shown.to_string_lossy().chars().take(80).collect())
 }
 
 pub(super) fn body(py: Python<'_>, call: &HttpCall, message: &Bound<'_, PyDict>) -> PyResult<bool> {

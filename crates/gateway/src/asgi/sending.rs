@@ -2,7 +2,8 @@
 
 use super::awaitable::Awaitable;
 use super::call::HttpCall;
-use super::send::{self, wrong_type};
+use super::complaint::wrong_type;
+use super::send;
 use super::websocket::{self, Outcome};
 use pyo3::exceptions::{PyStopIteration, PyValueError};
 use pyo3::intern;

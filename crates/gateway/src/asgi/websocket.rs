@@ -7,7 +7,8 @@
 //! ```
 
 use super::call::{Body, HttpCall, Phase, Response};
-use super::send::{body, disconnected, each_header, shown, start, wrong_type};
+use super::complaint::{shown, wrong_type};
+use super::send::{body, disconnected, each_header, start};
 use crate::interface::{Acceptance, End, Incoming, Message, MessageSent, Sent, WebSocketEnd};
 use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::intern;
