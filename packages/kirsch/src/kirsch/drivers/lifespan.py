@@ -63,8 +63,9 @@ class Lifespan:
             raise NotStartedError(self._failure or "lifespan.startup.failed, without a message")
         if self._started.done():
             self.state = state
+            self._task.add_done_callback(self._note_end)
             return
-        error = self._task.exception()
+        error = asyncio.CancelledError() if self._task.cancelled() else self._task.exception()
         self._task = None
         self._note_absence(error)
 
@@ -80,6 +81,13 @@ class Lifespan:
         if error is not None and self._received:
             text = f"the application raised {type(error).__name__} in its lifespan, and is served without one"
             self._report(WARNING, f"{text}; with --lifespan on it would not be served", error)
+
+    def _note_end(self, task: asyncio.Task[None]) -> None:
+        """The lifespan has ended; before the shutdown, if the task is still there."""
+        if task is self._task and not task.cancelled() and (error := task.exception()) is not None:
+            self._task = None
+            text = "the application raised an exception in its lifespan, after its start-up; it is served on"
+            self._report(ERROR, text, error)
 
     async def shut_down(self, seconds: float) -> None:
         """Send ``lifespan.shutdown`` and wait for its answer, at most for so long."""
@@ -118,16 +126,23 @@ class Lifespan:
         await self._app(scope, self._receive, self._send)
 
     async def _receive(self) -> Message:
-        self._received += 1
-        if self._received == 1:
+        if self._received == 0:
+            self._received = 1
             return {"type": "lifespan.startup"}
+        # One that is cancelled has received nothing.
         await asyncio.shield(self._stopping)
-        if self._received == 2:
+        if self._received == 1:
+            self._received = 2
             return {"type": "lifespan.shutdown"}
         await asyncio.get_running_loop().create_future()  # nothing more comes
         raise AssertionError
 
     async def _send(self, message: Message) -> None:
+        if not isinstance(message, dict):
+            raise TypeError(
+                "a message must be a dict such as {'type': 'lifespan.startup.complete'}, "
+                f"not {type(message).__name__}: {message!r:.80}"
+            )
         kind = message.get("type")
         if kind not in self._expected:
             expected = " or ".join(self._expected) or "nothing more"
