@@ -279,7 +279,8 @@ impl<A: App> Reply<'_, A> {
             return false;
         }
         let text = Page::text(status, explanation);
-        let page = Page::error(status, &text, None);
+        // Who is refused because there is too much to do may try again soon.
+        let page = Page::error(status, &text, (status == 503).then_some(1));
         let out = &mut self.out.bytes;
         let sender = write_page(self.protocol, self.stream, &page, request, self.stamp, out, self.backlog);
         *self.in_flight = Some(InFlight::new(sender, Pace::First, None, status));

@@ -53,6 +53,7 @@ struct Resources {
     config: Config,
     engines: usize,
     threads: usize,
+    calls_at_most: Option<usize>,
     hooks: Hooks,
     limit: Option<Arc<RequestLimit>>,
     replacement: Option<Arc<Replacement>>,
@@ -140,6 +141,7 @@ impl Resources {
                 report: self.report.as_ref().map(|report| report.clone_ref(py)),
                 hooks: self.hooks.clone_ref(py),
                 threads: own_threads,
+                calls_at_most: self.calls_at_most.map_or(usize::MAX, |most| share(most, index, engines)),
                 limit: self.limit.clone(),
                 scoreboard,
                 engine_index,
@@ -213,6 +215,8 @@ impl Server {
         // each bound.
         let engines: usize = given.take("engines")?;
         let is_hosted = hooks.waiter.is_some() || is_asgi;
+        let calls_at_most = Some(given.take("limit_concurrency")?).filter(|&most| most > 0);
+        let engines = engines.min(calls_at_most.unwrap_or(usize::MAX));
         let engines = if is_hosted { 1 } else { engines.min(threads / 2).min(config.connections).min(config.queue) };
         let engines = engines.clamp(1, ENGINES_MAX);
         config.engines = engines;
@@ -249,6 +253,7 @@ impl Server {
             config,
             engines,
             threads,
+            calls_at_most,
             hooks,
             limit,
             replacement,

@@ -104,6 +104,21 @@ impl<I: Interface> AppState<I> {
         }
     }
 
+    /// A request was refused that the application has not had: it is as the interface made it.
+    pub(super) fn note_refusal(&mut self, py: Python<'_>, refusal: Refusal, request: Option<&Object>) {
+        let summary = request.map(|object| I::summary(py, object)).unwrap_or_default();
+        let (address, port) = summary.client;
+        let (method, target) = (summary.method.unwrap_or_default(), summary.target.unwrap_or_default());
+        let message = self.refusals.note(refusal, || Refused {
+            client: client(&address.unwrap_or_default(), &port.unwrap_or_default()),
+            method: method.as_bytes(),
+            target: target.as_bytes(),
+        });
+        if let Some(message) = message {
+            self.note(INFO, message, None);
+        }
+    }
+
     pub(super) fn has_notes(&self) -> bool {
         !self.notes.is_empty() || self.access_log.as_ref().is_some_and(AccessLog::has_pending)
     }
@@ -162,6 +177,7 @@ impl<I: Interface> App for WithGil<AppState<I>> {
             route_key: app.route_keys.as_ref().map(|route_keys| route_keys.of_request(head.method, head.target.path)),
             entry: app.access_log.as_ref().map(|_| Box::new(Entry::new(head, connection.peer))),
             queued_at: None,
+            is_beyond_limit: false,
         }
     }
 
@@ -184,6 +200,7 @@ impl<I: Interface> App for WithGil<AppState<I>> {
             route_key: None,
             entry: app.access_log.as_ref().map(|_| Box::new(Entry::new(head, *peer))),
             queued_at: None,
+            is_beyond_limit: false,
         }
     }
 
@@ -229,18 +246,7 @@ impl<I: Interface> App for WithGil<AppState<I>> {
         if let (Some(log), Some(entry)) = (&mut app.access_log, &request.entry) {
             log.write(py, entry, Response::refused(refusal), request.object.as_ref(), None);
         }
-        // The application has not had it, so it is as the interface made it.
-        let summary = request.object.as_ref().map(|object| I::summary(py, object)).unwrap_or_default();
-        let (address, port) = summary.client;
-        let (method, target) = (summary.method.unwrap_or_default(), summary.target.unwrap_or_default());
-        let message = app.refusals.note(refusal, || Refused {
-            client: client(&address.unwrap_or_default(), &port.unwrap_or_default()),
-            method: method.as_bytes(),
-            target: target.as_bytes(),
-        });
-        if let Some(message) = message {
-            app.note(INFO, message, None);
-        }
+        app.note_refusal(py, refusal, request.object.as_ref());
     }
 
     fn wake(&mut self, waiter: Waiter) {

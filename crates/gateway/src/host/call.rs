@@ -118,7 +118,7 @@ impl<I: Interface> Host<I> {
         worker: Option<usize>,
         handles: Option<I::Handles>,
     ) -> Option<Ending<I>> {
-        let Request { object: Some(object), body, is_chunked, .. } = request else {
+        let Request { object: Some(object), body, is_chunked, is_beyond_limit, .. } = request else {
             self.cut_off_call(py, ticket, Some(key));
             return None;
         };
@@ -133,6 +133,10 @@ impl<I: Interface> Host<I> {
         let handles = OpenHandles::open(py, handles, ticket, key);
         let is_arriving = matches!(body, RequestBody::Arriving);
         let mut call = InFlight { key, request: object, handles, spooled: None, is_arriving };
+        if is_beyond_limit {
+            self.refuse(py, call);
+            return None;
+        }
         self.switch_call(py, &call, Stage::Environ);
         let answer = self.prepare(py, &mut call, Input { body, is_chunked }).and_then(|()| {
             self.switch_call(py, &call, Stage::App);
@@ -477,6 +481,19 @@ impl<I: Interface> Host<I> {
             // The access log shows what the client got.
             let _ = call.handles.exchange().with(py, |exchange| exchange.draft.start_refusal(status));
         }
+        self.end(py, call, if refused { Progress::Done } else { Progress::Cut });
+    }
+
+    /// As many calls as may run already: the client is to try again.
+    #[cold]
+    fn refuse(&self, py: Python<'_>, call: InFlight<I>) {
+        let refusal = Refusal { status: 503, fault: None };
+        let refused = self
+            .write_last(py, &call, |reply, _| reply.fail(refusal.status, engine::explanation(refusal.status)))
+            .unwrap_or(false);
+        let _ = call.handles.exchange().with(py, |exchange| exchange.draft.start_refusal(refusal.status));
+        let noted = self.with(py, |state| state.app.note_refusal(py, refusal, Some(&call.request)));
+        debug_assert!(noted.is_ok(), "a call does not run while the engine is locked");
         self.end(py, call, if refused { Progress::Done } else { Progress::Cut });
     }
 

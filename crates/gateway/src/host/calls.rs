@@ -115,6 +115,11 @@ impl Calls {
     }
 
     /// A call begins, in this thread. Returns its key.
+    /// How many there are.
+    pub(crate) fn count(&self) -> usize {
+        self.current.len()
+    }
+
     pub(crate) fn begin(
         &mut self,
         id: CallId,

@@ -24,6 +24,8 @@ pub(crate) struct Request {
     pub(super) entry: Option<Box<Entry>>,
     /// Since when it waits in the queue, or has, if the time is taken.
     pub(super) queued_at: Option<Moment>,
+    /// As many calls as may ran already when this one began: it is refused.
+    pub(super) is_beyond_limit: bool,
 }
 
 /// Something to be run for the application.

@@ -54,6 +54,8 @@ pub(super) struct EngineState<I: Interface> {
     pub(super) replacement: Option<Arc<Replacement>>,
     /// The shortest limit that a call may have, where calls have limits.
     pub(super) shortest_limit: Option<Duration>,
+    /// How many calls may run at a time.
+    pub(super) calls_at_most: usize,
     /// When the engine was polled last, and when its statistics were published last.
     pub(super) polled: Duration,
     pub(super) published: Duration,
@@ -78,6 +80,7 @@ impl<I: Interface> EngineState<I> {
                     let object = object.clone_ref(py);
                     self.calls.begin(ticket.call(), object, entry, request.limit, worker, now.monotonic)
                 });
+                request.is_beyond_limit = self.calls.count() > self.calls_at_most;
                 if let (Some(stopwatch), Some(key)) = (&mut self.app.stopwatch, key) {
                     if self.app.is_hosted {
                         stopwatch.dispatch(key);

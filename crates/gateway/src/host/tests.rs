@@ -197,6 +197,7 @@ impl Served {
                 report: Some(report.unwrap().into_any().unbind()),
                 hooks: Hooks { spawn: None, waiter: None, wait: None, timeout_exception: None },
                 threads: 1,
+                calls_at_most: usize::MAX,
                 limit: None,
                 scoreboard: None,
                 engine_index: EngineIndex::first(1),

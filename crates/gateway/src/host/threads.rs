@@ -61,6 +61,8 @@ pub(crate) struct Plan<I: Interface> {
     pub(crate) report: Option<Py<PyAny>>,
     pub(crate) hooks: Hooks,
     pub(crate) threads: usize,
+    /// How many calls may run at a time. A request beyond is answered with 503.
+    pub(crate) calls_at_most: usize,
     pub(crate) limit: Option<Arc<RequestLimit>>,
     pub(crate) scoreboard: Option<Arc<Scoreboard>>,
     pub(crate) engine_index: EngineIndex,
@@ -106,6 +108,7 @@ impl<I: Interface> Host<I> {
             expired_at: None,
             replacement: plan.replacement,
             shortest_limit,
+            calls_at_most: plan.calls_at_most,
             polled: Duration::ZERO,
             published: Duration::ZERO,
         };

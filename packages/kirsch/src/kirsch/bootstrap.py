@@ -154,6 +154,10 @@ def make_server(app: Callable[..., Any], chosen: Settings, report: reports.Repor
     ``wsgi.errors`` of the application."""
     from kirsch.server import Server
 
+    is_buffering_asked_for = chosen.request_buffering and chosen.origins["request_buffering"] != "default"
+    if is_buffering_asked_for and interface(app, chosen) == "asgi":
+        origin = chosen.origins["request_buffering"]
+        report(reports.WARNING, f"{origin} has no effect: an ASGI application receives a body as it arrives", None)
     server = Server(app, chosen.bind, **_options(chosen, report))
     if isinstance(report, reports.ErrorLog):
         server.config.errors = report.stream()

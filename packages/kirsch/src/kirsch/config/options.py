@@ -111,9 +111,16 @@ class Options(TypedDict, total=False):
     application is not called. 0 sets no limit. With --threads 1 the engine reads nothing while a call runs, so requests
     wait in the kernel and this time does not run."""
 
+    limit_concurrency: int
+    """Default: 0. How many requests a worker may have in the application at a time, with those whose calls go on behind
+    their responses. One more is answered with 503 and Retry-After, and the application is not called. Health checks,
+    static files and idle connections do not count. The driver threads runs at most --threads calls at a time, and
+    further requests wait in the --queue, so asyncio and gevent need this limit. 0 sets no limit."""
+
     request_buffering: bool
     """Default: on. on receives the whole request body before the application is called, so that a slow client occupies
-    no thread. off calls the application after the head and passes the body on as it arrives."""
+    no thread. off calls the application after the head and passes the body on as it arrives. An ASGI application always
+    receives it as it arrives."""
 
     keep_alive: float | str
     """Default: 75s. How long a connection may be idle between two requests. A longer time saves clients new connections

@@ -618,10 +618,19 @@ class Settings:
         "wait in the kernel and this time does not run.",
         scope=ENGINE,
     )  # fmt: skip
+    limit_concurrency = setting(
+        "Requests", "--limit-concurrency", COUNT, "0",
+        "How many requests a worker may have in the application at a time, with those whose calls go on behind their "
+        "responses. One more is answered with 503 and Retry-After, and the application is not called. Health checks, "
+        "static files and idle connections do not count. The driver threads runs at most --threads calls at a time, "
+        "and further requests wait in the --queue, so asyncio and gevent need this limit. 0 sets no limit.",
+        scope=ENGINE,
+    )  # fmt: skip
     request_buffering = setting(
         "Requests", "--request-buffering", ON_OFF, "on",
         "on receives the whole request body before the application is called, so that a slow client occupies no "
-        "thread. off calls the application after the head and passes the body on as it arrives.",
+        "thread. off calls the application after the head and passes the body on as it arrives. An ASGI application "
+        "always receives it as it arrives.",
         scope=ENGINE,
     )  # fmt: skip
 

@@ -18,7 +18,10 @@ OPTIONS = {
         "omit it; one event loop serves each worker, and --threads call the application"
     ),
     "--backlog": "=",
-    "--backpressure": "--threads for calls at a time, and --queue for those that wait",
+    "--backpressure": (
+        "--limit-concurrency, beyond which the answer is 503; for WSGI, --threads for calls at a time, and --queue for "
+        "those that wait"
+    ),
     "--http1-buffer-size": "--limit-request-head",
     "--http1-header-read-timeout": "--header-timeout, in seconds",
     "--http1-keep-alive": "omit it; --keep-alive DURATION says how long",

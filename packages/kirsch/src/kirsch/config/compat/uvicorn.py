@@ -17,7 +17,7 @@ OPTIONS = {
     "--reload-include": "--reload-extra-file",
     "--reload-exclude": "omit it; only what is imported is watched",
     "--reload-delay": "omit it; changes that come together are one reload",
-    "--limit-concurrency": "--worker-connections; requests beyond --threads wait in the --queue",
+    "--limit-concurrency": "=; connections without a request do not count",
     "--limit-max-requests": "--max-requests",
     "--limit-max-requests-jitter": "--max-requests-jitter",
     "--timeout-keep-alive": "--keep-alive",
