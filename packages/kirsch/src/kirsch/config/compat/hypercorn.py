@@ -67,7 +67,7 @@ NAMES = {
     "alt_svc_headers": "use a middleware that adds the field, or the proxy in front",
     "ssl_handshake_timeout": texts.TLS,
     "verify_flags": texts.TLS,
-    "websocket_max_message_size": "ws_max_size",
+    "websocket_max_message_size": "--ws-max-size",
     "wsgi_max_body_size": "--limit-request-body",
 }
 """Names that settings have in its file, beside those of the flags with underscores."""
