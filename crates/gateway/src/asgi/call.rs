@@ -103,6 +103,7 @@ impl HttpCall {
 
     pub(super) fn set_phase(&self, py: Python<'_>, phase: Phase) {
         self.state.with(py, |state| state.websocket = Some((phase, state.websocket.is_some_and(|(_, told)| told))));
+        self.shared.note_step(py);
     }
 
     /// Whether the application is to be told that a WebSocket is asked for: once.
@@ -158,7 +159,13 @@ impl HttpCall {
     }
 
     pub(super) fn set_response(&self, py: Python<'_>, response: Response) {
-        self.state.with(py, |state| state.response = response);
+        let is_first_step = self.state.with(py, |state| {
+            state.response = response;
+            state.is_first_step
+        });
+        if !is_first_step {
+            self.shared.note_step(py);
+        }
     }
 
     /// The body and the trailers of the response have a message each.
@@ -244,6 +251,7 @@ impl HttpCall {
 impl HttpCall {
     fn wait(call: &Py<Self>, py: Python<'_>) -> PyResult<bool> {
         let is_waiting = Self::arm(call, py)?;
+        call.get().shared.note_step(py);
         if !is_waiting {
             Self::wake_all(call, py);
         }

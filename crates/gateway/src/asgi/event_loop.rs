@@ -29,6 +29,8 @@ pub(crate) struct EventLoop {
     pub(super) wait_to_send: Py<PyAny>,
     /// `send_later(call, send_again)` returns a coroutine that sends a message when there is room.
     pub(super) send_later: Py<PyAny>,
+    /// `note_step()` has the engine polled before the loop waits, where the loop's own wait does not do that.
+    note_step: Option<Py<PyAny>>,
     /// `wake(futures)` resolves futures.
     pub(super) wake: Py<PyAny>,
     /// The class of what `send` raises when the client has left.
@@ -51,6 +53,7 @@ impl EventLoop {
             wait_to_receive: get("wait_to_receive")?,
             wait_to_send: get("wait_to_send")?,
             send_later: get("send_later")?,
+            note_step: optional("note_step")?.map(Bound::unbind),
             wake: get("wake")?,
             disconnected: get("disconnected")?,
         })
@@ -88,6 +91,15 @@ impl Shared {
     /// Has the head of a response sent before the loop waits.
     pub(super) fn hold_head(&self, py: Python<'_>, call: Py<PyAny>) {
         self.held_heads.with(py, |heads| heads.push(call));
+    }
+
+    /// A step that the loop has run may have changed what the engine has to do next.
+    pub(super) fn note_step(&self, py: Python<'_>) {
+        if let Some(EventLoop { note_step: Some(note_step), .. }) = self.event_loop.get()
+            && let Err(error) = note_step.call0(py)
+        {
+            error.write_unraisable(py, None);
+        }
     }
 
     pub(super) fn take_held_heads(&self, py: Python<'_>) -> Vec<Py<PyAny>> {

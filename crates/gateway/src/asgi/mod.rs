@@ -206,6 +206,7 @@ impl Conclusion {
     fn __call__(&self, task: &Bound<'_, PyAny>) {
         let call = self.call.get();
         call.exchange().conclude(task.py(), call.checked(task.py(), result_of(task)));
+        call.shared.note_step(task.py());
     }
 }
 

@@ -307,6 +307,21 @@ impl ParkingFuture {
         };
         callback.map_or(Ok(()), |callback| callback.call1(py, (slf.clone_ref(py),)).map(drop))
     }
+
+    /// Has the Task step its coroutine in the loop's next turn: now another Task may be current.
+    ///
+    /// # Errors
+    /// `RuntimeError` where the loop is closed.
+    pub(super) fn resume_soon(slf: &Py<Self>, py: Python<'_>) -> PyResult<()> {
+        let callback = slf.get().lock().callback.take();
+        callback.map_or(Ok(()), |callback| slf.get().schedule(py, callback, slf))
+    }
+
+    fn schedule(&self, py: Python<'_>, callback: Py<PyAny>, slf: &Py<Self>) -> PyResult<()> {
+        let arguments = PyDict::new(py);
+        arguments.set_item("context", &self.context)?;
+        self.event_loop.call_method(py, "call_soon", (callback, slf), Some(&arguments)).map(drop)
+    }
 }
 
 #[pymethods]
@@ -344,9 +359,7 @@ impl ParkingFuture {
         };
         let Some(callback) = callback else { return Ok(false) };
         slf.get().lock().message = msg;
-        let arguments = PyDict::new(py);
-        arguments.set_item("context", &slf.get().context)?;
-        slf.get().event_loop.call_method(py, "call_soon", (callback, slf), Some(&arguments))?;
+        slf.get().schedule(py, callback, slf.as_unbound())?;
         Ok(true)
     }
 

@@ -155,9 +155,11 @@ impl Tasks {
     pub(super) fn end(&self, py: Python<'_>) {
         if let Maker::AtOnce { reuse: Some(reuse), .. } = &self.maker
             && let Some(parked) = reuse.state.with(py, |state| state.parked.take())
-            && let Err(error) = parked.end(py, Ok(py.None()))
         {
-            error.write_unraisable(py, None);
+            parked.coroutine.get().end(Ok(py.None()));
+            if let Err(error) = ParkingFuture::resume_soon(&parked.future, py) {
+                error.write_unraisable(py, None);
+            }
         }
     }
 

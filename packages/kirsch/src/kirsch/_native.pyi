@@ -168,15 +168,16 @@ class Server:
         ``event_loop`` has attributes: ``event_loop``, ``task_class`` and ``context``, of which each request's task is
         made; ``make_task(coroutine, context, name)``, or None where a task can begin at once; ``state``, which each
         scope copies, or None; ``wait_to_receive(call)`` and ``wait_to_send(call)``, which return coroutines;
-        ``wake(futures)``; and ``disconnected``, the class of what ``send`` raises when the client has left.
+        ``wake(futures)``; ``note_step()`` or None, called when a step of the loop may have changed what the engine has
+        to do next; and ``disconnected``, the class of what ``send`` raises when the client has left.
 
         Raises RuntimeError when there is one already, TypeError for the server of a WSGI application.
         """
 
     def select(self, timeout: float | None, others: int) -> bool:
         """Wait until the engine, or the descriptor ``others``, is ready, at most ``timeout`` seconds (None: without
-        limit), and call the application for requests that can start. Returns whether ``others`` is readable. It returns
-        when the application may have run, and when the server has stopped."""
+        limit), and call the application for requests that can start. Returns whether ``others`` is readable; it may be
+        -1. It returns when the application may have run, and when the server has stopped."""
 
     def times(self) -> tuple[list[tuple[list[int], int, int]], int]:
         """The times of requests that were answered since the last call, and how many there was no room for.

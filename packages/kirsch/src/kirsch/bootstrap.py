@@ -10,7 +10,7 @@ import sys
 from kirsch import drivers, loading, log_config, reports
 from kirsch.calling import interface_of
 from kirsch.config.schema import SETTINGS, UsageError
-from kirsch.drivers import choice
+from kirsch.drivers import choice, loops
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -79,10 +79,15 @@ def load_application(chosen: Settings) -> tuple[Callable[..., Any], str]:
         raise StartupError(EXIT_USAGE, str(error)) from None
     try:
         app, name = loading.load_all(chosen.target, factory=chosen.factory, mounts=chosen.mounts)
+        called_by = interface(app, chosen)
         try:
-            choice.fitting(chosen.driver, interface(app, chosen))
+            choice.fitting(chosen.driver, called_by)
+            if called_by == "asgi":
+                loops.check(chosen.loop)
         except ValueError as error:
             raise StartupError(EXIT_USAGE, f"{name}: {error}") from None
+        except ImportError as error:
+            raise StartupError(EXIT_FAILED, str(error)) from None
         return app, name
     except loading.LoadError as error:
         text = str(error)

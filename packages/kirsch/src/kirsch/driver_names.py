@@ -24,7 +24,7 @@ _INSTEAD = {
     "egg:gunicorn#gevent": _GEVENT,
     "asgi": _ASYNC,
     "async": _ASYNC,
-    "uvloop": "write asyncio; the loop is CPython's own, and uvloop cannot take its place yet",
+    "uvloop": "write --loop uvloop; the driver of an ASGI application is asyncio with any loop",
     "trio": "write asyncio; there is no driver for trio",
     "uvicorn": _ASYNC,
     "uvicorn.workers.uvicornworker": _ASYNC,

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 
     from kirsch.config.options import Options
     from kirsch.drivers import Driver
+    from kirsch.drivers.asyncio import AsyncioDriver
     from kirsch.requests import RunningRequest, Statistics
     from kirsch.scoreboard import Slot
     from kirsch.sockets import Address, Listener
@@ -97,7 +98,7 @@ class Server:
         self._driver_name: str = choice.fitting(checked["driver"], interface)
         self._driver: Driver
         if interface == "asgi":
-            self._driver, self._app = choice.make_asyncio(app, checked["lifespan"], report)
+            self._driver, self._app = choice.make_asyncio(app, checked["lifespan"], checked["loop"], report)
         else:
             self._driver = choice.make(self._driver_name, checked["threads"])
         # Of an ASGI application: a coroutine that is run between its start-up and the first request.
@@ -151,22 +152,88 @@ class Server:
 
         Raises OSError like :meth:`listen`, and RuntimeError when it serves or has served already.
         """
-        if not self._busy.acquire(blocking=False):
-            raise RuntimeError("this server is running already")
+        self._occupy()
         try:
-            if self._started:
-                raise RuntimeError("this server has served already; make a new one")
             self._driver.begin()
             if not self._stop_requested:
                 self.listen()
                 self._serve(ready)
         finally:
-            self._native = None
-            discard(self._listeners)
-            if not self._started:
-                self._listeners = []  # closed, and of no use to another attempt
+            self._vacate()
+
+    async def serve(self, ready: Callable[[], None] | None = None) -> None:
+        """Serve an ASGI application in the event loop that runs here, whichever it is, until :meth:`stop`.
+
+        A cancellation of this task is a graceful stop: requests in flight have ``graceful_timeout`` seconds, a second
+        cancellation cuts them. Signals and other tasks are the program's. Otherwise as :meth:`start`; raises TypeError
+        for a WSGI application.
+        """
+        import asyncio
+
+        from kirsch.drivers.asyncio import AsyncioDriver
+
+        driver = self._driver
+        if not isinstance(driver, AsyncioDriver):
+            raise TypeError(
+                "serve() serves an ASGI application, and this is a WSGI application: call start() in a thread"
+            )
+        self._occupy()
+        try:
+            driver.join()
+            if self._stop_requested:
+                return
+            self.listen()
+            serving = asyncio.ensure_future(self._serve_in_loop(driver, ready))
+            cancelled: asyncio.CancelledError | None = None
+            while not serving.done():
+                try:
+                    await asyncio.wait({serving})
+                except asyncio.CancelledError as error:
+                    self.begin_stop(0.0 if cancelled else self.graceful_timeout, 0.0)
+                    cancelled = error
+            if cancelled is not None:
+                serving.exception()  # the cancellation is what the caller has to know
+                raise cancelled
+            serving.result()
+        finally:
+            self._vacate()
+
+    async def _serve_in_loop(self, driver: AsyncioDriver, ready: Callable[[], None] | None) -> None:
+        try:
+            await driver.start_up_in_loop()
+            if self._stop_requested:
+                return
+            run = self._prepare()
+            if run is None:
+                return
+            try:
+                self._begin(run.native, ready)
+                await driver.serve(run.native)
+                self._note_calls(run.native)
+            except RuntimeError:
+                if not self._stop_requested:
+                    raise
+            finally:
+                run.end()
+        finally:
+            await driver.shut_down_in_loop()
+
+    def _occupy(self) -> None:
+        """Make sure that it serves once. Raises RuntimeError."""
+        if not self._busy.acquire(blocking=False):
+            raise RuntimeError("this server is running already")
+        if self._started:
             self._busy.release()
-            self._driver.end()
+            raise RuntimeError("this server has served already; make a new one")
+
+    def _vacate(self) -> None:
+        """Let go of everything."""
+        self._native = None
+        discard(self._listeners)
+        if not self._started:
+            self._listeners = []  # closed, and of no use to another attempt
+        self._busy.release()
+        self._driver.end()
 
     def stop(self, graceful_timeout: float | None = None) -> bool:
         """Stop accepting, let requests in flight finish for ``graceful_timeout`` seconds, cut the rest.
@@ -315,6 +382,28 @@ class Server:
             self._driver.shut_down()
 
     def _run(self, ready: Callable[[], None] | None) -> None:
+        run = self._prepare()
+        if run is None:
+            return
+        try:
+            previous = signal.set_wakeup_fd(run.native.wakeup_fd(), warn_on_full_buffer=False)
+        except ValueError:
+            previous = None  # not the main thread: no signal is handled here
+        try:
+            self._begin(run.native, ready)
+            self._driver.run(run.native)
+            self._note_calls(run.native)
+        except RuntimeError:
+            if not self._stop_requested:
+                raise
+            # stop() came between our look and the engine's start, which then refuses to run.
+        finally:
+            if previous is not None:
+                signal.set_wakeup_fd(previous)
+            run.end()
+
+    def _prepare(self) -> _Run | None:
+        """Make the native server; None where the end has come first."""
         for complaint in self._driver.warnings():
             self.report(WARNING, complaint)
         handler = self._access_log_handler()
@@ -331,38 +420,24 @@ class Server:
         self._started = True
         with self._order:
             self._native = native
-            stop_requested = self._stop_requested
-        if stop_requested:
-            return
-        try:
-            previous = signal.set_wakeup_fd(native.wakeup_fd(), warn_on_full_buffer=False)
-        except ValueError:
-            previous = None  # not the main thread: no signal is handled here
-        try:
-            if self._driver_name == "gevent":
-                import kirsch.requests  # noqa: F401 - for dump() in another thread, which must not import there
-            if self._options["timeout"] or self._options["timeout_paths"]:
-                self._watch_deadlines(native)
-            if self._options["slow_request"]:
-                self._watch_slow_requests()
-            if ready is not None:
-                ready()
-            self._driver.run(native)
-            calls = native.calls()
-            self._calls_remaining = bool(calls)
-            # One that was cut off now is no less stuck than one that was given up before.
-            self._stuck |= any(call.outcome for call in calls)
-        except RuntimeError:
-            if not self._stop_requested:
-                raise
-            # stop() came between our look and the engine's start, which then refuses to run.
-        finally:
-            if previous is not None:
-                signal.set_wakeup_fd(previous)
-            if isinstance(handler, AccessThread):
-                handler.flush(reports.END_PATIENCE)
-            reports.flush()
-            native.log_counts()
+            return None if self._stop_requested else _Run(native, handler)
+
+    def _begin(self, native: _native.Server, ready: Callable[[], None] | None) -> None:
+        if self._driver_name == "gevent":
+            import kirsch.requests  # noqa: F401 - for dump() in another thread, which must not import there
+        if self._options["timeout"] or self._options["timeout_paths"]:
+            self._watch_deadlines(native)
+        if self._options["slow_request"]:
+            self._watch_slow_requests()
+        if ready is not None:
+            ready()
+
+    def _note_calls(self, native: _native.Server) -> None:
+        """Note the calls that the native server has left behind."""
+        calls = native.calls()
+        self._calls_remaining = bool(calls)
+        # One that was cut off now is no less stuck than one that was given up before.
+        self._stuck |= any(call.outcome for call in calls)
 
     def _watch_deadlines(self, native: _native.Server) -> None:
         # Up to 3.12 the thread that imports it first is taken for the main one, and a report would do so.
@@ -414,6 +489,21 @@ class Server:
     def report(self, level: int, message: str, error: BaseException | None = None) -> None:
         """Report as the engine does; ``level`` is that of ``logging``."""
         self._report(level, message, error)
+
+
+class _Run:
+    """The native server while it serves, and what its log goes through."""
+
+    def __init__(self, native: _native.Server, handler: object) -> None:
+        self.native = native
+        self._handler = handler
+
+    def end(self) -> None:
+        """Write what is left in the logs."""
+        if isinstance(self._handler, AccessThread):
+            self._handler.flush(reports.END_PATIENCE)
+        reports.flush()
+        self.native.log_counts()
 
 
 def serve(app: Application, bind: str | Iterable[str] = _DEFAULT_BIND, **options: Unpack[Options]) -> None:

@@ -85,6 +85,11 @@ class Options(TypedDict, total=False):
     application that does not know it is not served. A worker is ready when the start-up is complete, and the shutdown
     comes after the last request."""
 
+    loop: str
+    """Default: auto. The event loop of an ASGI application. auto and asyncio: CPython's own, of which the engine is a
+    part. uvloop: for an application whose own connections, as to a database, are its bottleneck; needs pip install
+    uvloop."""
+
     threads: int
     """Default: 16, at least 1. How many calls of the application may run at a time in each worker, with the driver
     threads. A thread is started when a call needs it. 1 calls the application in the main thread, one call after

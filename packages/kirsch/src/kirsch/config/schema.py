@@ -581,6 +581,13 @@ class Settings:
         "the last request.",
         scope=PROGRAM,
     )  # fmt: skip
+    loop = setting(
+        "Requests", "--loop", one_of("auto", "asyncio", "uvloop"), "auto",
+        "The event loop of an ASGI application. auto and asyncio: CPython's own, of which the engine is a part. "
+        "uvloop: for an application whose own connections, as to a database, are its bottleneck; needs pip install "
+        "uvloop.",
+        scope=PROGRAM,
+    )  # fmt: skip
     threads = setting(
         "Requests", "--threads", COUNT, "16",
         "How many calls of the application may run at a time in each worker, with the driver threads. A thread is "

@@ -24,6 +24,7 @@ from kirsch.drivers import (
     run_in_loop,
 )
 from kirsch.drivers.lifespan import Lifespan
+from kirsch.drivers.loops import new_uvloop
 from kirsch.stacks import capture, capture_detached, entry
 
 TYPE_CHECKING = False
@@ -54,12 +55,15 @@ _LOOK_SECONDS = 0.1
 
 
 class AsyncioDriver:
-    def __init__(self, app: Callable[..., Any], lifespan: str, report: Report) -> None:
+    """Serves in a loop of its own, CPython's or uvloop's (:meth:`run`), or in one that runs already (:meth:`serve`)."""
+
+    def __init__(self, app: Callable[..., Any], lifespan: str, loop: str, report: Report) -> None:
         self._lifespan = Lifespan(app, lifespan, report)
+        self._uses_uvloop = loop == "uvloop"
         self._native: NativeServer | None = None
         self._get_ident = original("get_ident")
         self._thread = 0
-        self._loop: asyncio.SelectorEventLoop | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._selector: EngineSelector | None = None
         self._starting: asyncio.Task[Any] | None = None
         self._has_stopped = False
@@ -73,14 +77,17 @@ class AsyncioDriver:
     def begin(self) -> None:
         if asyncio._get_running_loop() is not None:
             raise RuntimeError(
-                "an event loop runs in this thread already, and the server has a loop of its own: start it in a thread"
+                "an event loop runs in this thread already, and start() has one of its own: write await server.serve()"
             )
         self._thread = self._get_ident()
 
     def start_up(self) -> None:
         """Start the loop and the application's lifespan. Raises NotStartedError."""
-        self._selector = EngineSelector(self._on_stopped)
-        self._loop = asyncio.SelectorEventLoop(self._selector)
+        if self._uses_uvloop:
+            self._loop = new_uvloop()
+        else:
+            self._selector = EngineSelector(self._on_stopped)
+            self._loop = asyncio.SelectorEventLoop(self._selector)
         asyncio.set_event_loop(self._loop)
         try:
             self._complete(self._lifespan.start_up())
@@ -114,10 +121,11 @@ class AsyncioDriver:
     def run(self, native: NativeServer) -> None:
         loop, selector = self._loop, self._selector
         assert loop is not None
-        assert selector is not None
         self._native = native
-        native.attach(Lent(loop, self._lifespan))
-        selector.native = native
+        poller = None if selector is not None else EnginePoller(loop, native, self._on_stopped)
+        native.attach(Lent(loop, self._lifespan, poller))
+        if selector is not None:
+            selector.native = native
         try:
             while not self._has_stopped:
                 try:
@@ -125,34 +133,69 @@ class AsyncioDriver:
                 except (RequestTimeout, SystemExit):
                     # The task that raised it has it too, and what becomes of its request is reported there.
                     continue
-            selector.native = None
-            self._end_calls(native)
+            if selector is not None:
+                selector.native = None
+            loop.run_until_complete(self._end_calls(native))
         finally:
-            selector.native = None
+            if selector is not None:
+                selector.native = None
+            if poller is not None:
+                poller.close()
             native.finish()
             self._native = None
+
+    def join(self) -> None:
+        """The server is going to serve in the loop that runs in this thread."""
+        self._loop = asyncio.get_running_loop()
+        self._thread = self._get_ident()
+
+    async def start_up_in_loop(self) -> None:
+        """Start the application's lifespan. Raises NotStartedError."""
+        self._starting = asyncio.get_running_loop().create_task(self._lifespan.start_up())
+        try:
+            await self._starting
+        except asyncio.CancelledError:
+            if self._stop_due is None:
+                raise
+        finally:
+            self._starting = None
+
+    async def serve(self, native: NativeServer) -> None:
+        """Serve in the loop that runs here until the native server has stopped. A cancellation stops it gracefully."""
+        loop = asyncio.get_running_loop()
+        self._native = native
+        stopped = asyncio.Event()
+        poller = EnginePoller(loop, native, stopped.set)
+        native.attach(Lent(loop, self._lifespan, poller))
+        try:
+            await stopped.wait()
+            await self._end_calls(native)
+        finally:
+            poller.close()
+            native.finish()
+            self._native = None
+
+    async def shut_down_in_loop(self) -> None:
+        """Shut the application's lifespan down. The loop and its other tasks are the program's."""
+        await self._lifespan.shut_down(max((self._stop_due or 0.0) - monotonic(), _CANCEL_SECONDS))
+        self._loop = None
 
     def _on_stopped(self) -> None:
         assert self._loop is not None
         self._has_stopped = True
         self._loop.stop()
 
-    def _end_calls(self, native: NativeServer) -> None:
+    async def _end_calls(self, native: NativeServer) -> None:
         """Calls may go on after their responses. Wait for them as long as the end leaves them time; cancel the rest."""
-        assert self._loop is not None
-
-        async def end() -> None:
-            tasks = [call.waiter for call in native.calls() if isinstance(call.waiter, asyncio.Task)]
-            while tasks and (left := (self._stop_due or 0.0) - monotonic()) > 0:
-                await asyncio.wait(tasks, timeout=min(left, _LOOK_SECONDS))
-                tasks = [task for task in tasks if not task.done()]
-            for task in tasks:
-                task.cancel("the server ends")
-            if tasks:
-                await asyncio.wait(tasks, timeout=_CANCEL_SECONDS)
-            await asyncio.sleep(0)  # the callbacks of tasks that are done come before this goes on
-
-        self._loop.run_until_complete(end())
+        tasks = [call.waiter for call in native.calls() if isinstance(call.waiter, asyncio.Task)]
+        while tasks and (left := (self._stop_due or 0.0) - monotonic()) > 0:
+            await asyncio.wait(tasks, timeout=min(left, _LOOK_SECONDS))
+            tasks = [task for task in tasks if not task.done()]
+        for task in tasks:
+            task.cancel("the server ends")
+        if tasks:
+            await asyncio.wait(tasks, timeout=_CANCEL_SECONDS)
+        await asyncio.sleep(0)  # the callbacks of tasks that are done come before this goes on
 
     def shut_down(self) -> None:
         """Shut the application's lifespan down, and close the loop as ``asyncio.run`` does."""
@@ -269,10 +312,75 @@ class EngineSelector(selectors.BaseSelector):
         self._others.close()
 
 
+class EnginePoller:
+    """Polls the engine from any loop: its poller is a descriptor, which the loop watches.
+
+    The loop's own wait knows nothing of the engine's deadlines, so a timer stands for the next one. A step of a task
+    may bring it forward, and may have held a head back: then the engine is polled once more before the loop waits.
+    """
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, native: NativeServer, on_stopped: Callable[[], object]) -> None:
+        self._loop = loop
+        self._native: NativeServer | None = native
+        self._on_stopped = on_stopped
+        self._descriptor = native.fileno()
+        self._get_ident = original("get_ident")
+        self._thread = self._get_ident()
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_due = 0.0
+        self._is_due = False
+        loop.add_reader(self._descriptor, self._poll)
+        loop.call_soon(self._poll)
+
+    def note_step(self) -> None:
+        """A task has done something with its request, in a step that the loop runs. From any thread."""
+        if self._is_due or self._native is None:
+            return
+        self._is_due = True
+        call = self._loop.call_soon if self._get_ident() == self._thread else self._loop.call_soon_threadsafe
+        call(self._poll)
+
+    def close(self) -> None:
+        self._native = None
+        self._loop.remove_reader(self._descriptor)
+        if self._timer is not None:
+            self._timer.cancel()
+
+    @entry
+    def _poll(self) -> None:
+        native = self._native
+        if native is None:
+            return
+        self._is_due = False
+        try:
+            native.select(0.0, -1)
+        except (RequestTimeout, SystemExit):
+            pass  # as in run()
+        if native.is_stopped():
+            self._native = None  # it is told once
+            self._on_stopped()
+            return
+        seconds = native.timeout()
+        due = None if seconds is None else self._loop.time() + seconds
+        timer = self._timer
+        if timer is not None and (due is None or due < self._timer_due):
+            timer.cancel()
+            timer = None
+        # A timer that comes too early sets the next one.
+        if timer is None and due is not None:
+            timer, self._timer_due = self._loop.call_at(due, self._poll_when_due), due
+        self._timer = timer
+
+    def _poll_when_due(self) -> None:
+        self._timer = None
+        self._poll()
+
+
 class Lent:
     """What the native server is lent to call an ASGI application with."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, lifespan: Lifespan) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, lifespan: Lifespan, poller: EnginePoller | None) -> None:
+        self.note_step = None if poller is None else poller.note_step
         self.event_loop = loop
         self.task_class = asyncio.Task
         self.make_task = _make_task(loop)

@@ -41,12 +41,17 @@ def make(name: str, threads: int) -> Driver:
     return ThreadsDriver(threads)
 
 
-def make_asyncio(app: Callable[..., Any], lifespan: str, report: Report) -> tuple[Driver, Callable[..., Any]]:
-    """Return the driver of an ASGI application, and the application as it calls it."""
+def make_asyncio(
+    app: Callable[..., Any], lifespan: str, loop: str, report: Report
+) -> tuple[Driver, Callable[..., Any]]:
+    """Return the driver of an ASGI application, and the application as it calls it. Raises ImportError as :func:`make`
+    does, where the package of ``loop`` is missing."""
+    from kirsch.drivers import loops
     from kirsch.drivers.asyncio import AsyncioDriver, application
 
+    loops.check(loop)
     app = application(app)
-    return AsyncioDriver(app, lifespan, report), app
+    return AsyncioDriver(app, lifespan, loop, report), app
 
 
 def prepare(name: str) -> None:

@@ -14,7 +14,8 @@ OPTIONS = {
     "--workers": "=",
     "--blocking-threads": "--threads",
     "--blocking-threads-idle-timeout": "omit it; a thread is started when a call needs it",
-    "--runtime-threads --runtime-blocking-threads --runtime-mode --loop --task-impl": (
+    "--loop": "=, for auto, asyncio and uvloop",
+    "--runtime-threads --runtime-blocking-threads --runtime-mode --task-impl": (
         "omit it; one event loop serves each worker, and --threads call the application"
     ),
     "--backlog": "=",

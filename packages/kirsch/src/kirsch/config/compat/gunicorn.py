@@ -69,7 +69,7 @@ OPTIONS = {
     "--http2-max-frame-size --http2-max-header-list-size": texts.HTTP2,
     "--http-parser": "omit it; there is one parser",
     "--websocket-max-message-size": "--ws-max-size",
-    "--asgi-loop": texts.LOOP,
+    "--asgi-loop": "--loop",
     "--asgi-lifespan": "--lifespan",
     "--asgi-disconnect-grace-period": "omit it; a disconnect is told to the application, and ends nothing by itself",
     "--control-socket --control-socket-mode --no-control-socket": "use signals, and kirsch top, which watches",

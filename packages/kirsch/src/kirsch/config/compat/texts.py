@@ -1,7 +1,6 @@
 """Equivalents that the options of several servers share."""
 
 TLS = "Kirsch does not speak TLS yet; terminate it in a proxy in front"
-LOOP = "omit it; the event loop is CPython's own, with the engine in it"
 WEBSOCKETS = "WSGI applications have no WebSockets yet; ASGI applications do"
 HTTP2 = "Kirsch speaks HTTP/1.1; a proxy in front may speak HTTP/2 to clients"
 DAEMON = "systemd keeps a server in the background: {systemd}"

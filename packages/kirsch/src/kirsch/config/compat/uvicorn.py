@@ -37,7 +37,7 @@ OPTIONS = {
     "--forwarded-allow-ips": "=; * is all, which takes the last address of the list",
     "--proxy-headers --no-proxy-headers": texts.FORWARDED,
     "--root-path": texts.PREFIX,
-    "--loop": texts.LOOP,
+    "--loop": "=; a loop of another package than uvloop cannot be named",
     "--lifespan": "=",
     "--reset-contextvars": "omit it; each request has a context of its own, a copy of the lifespan's",
     "--interface": "=, with asgi for asgi3; ASGI 2 is not served",
