@@ -169,13 +169,14 @@ impl<M> WebSocket<M> {
         }
     }
 
-    /// Reads on in `input`, which is changed, until there is no room for more messages. Returns the bytes used.
+    /// Reads on in `input`, which is changed, until there is no room for more messages. Each ping is answered in its turn.
+    /// `backlog`: bytes of output that wait before those in `out`. Returns the bytes used.
     pub(crate) fn receive(
         &mut self,
         input: &mut [u8],
-        now: Millis,
-        config: &WebSocketConfig,
+        (now, config): (Millis, &WebSocketConfig),
         compression: &mut Compression,
+        (backlog, out): (usize, &mut Vec<u8>),
         mut message: impl FnMut(Kind, Cow<'_, [u8]>) -> M,
     ) -> usize {
         self.heard = now;
@@ -196,6 +197,9 @@ impl<M> WebSocket<M> {
                 }
                 Event::Close(frame) => self.note_end(frame.number(), frame.reason, false),
                 Event::Fault(fault) => self.note_end(fault.code().number(), fault.explanation().into(), false),
+            }
+            if self.frames.owes_answer() {
+                self.frames.flush(backlog + out.len(), out);
             }
             if used == 0 {
                 break;

@@ -271,16 +271,19 @@ impl<A: App> Connection<A> {
 
     /// Takes the messages in `bytes`, and keeps what there is no room for.
     fn take_frames(&mut self, bytes: &mut [u8], context: &mut EngineContext<A>, app: &mut A) {
-        let EngineContext { config, compression, now, meter, .. } = context;
-        let (Some(config), Some(Upgrade::Open(websocket))) =
+        let backlog = usize::try_from(self.send.waiting.length()).unwrap_or(usize::MAX);
+        let mut out = std::mem::take(&mut self.out(context).bytes);
+        let EngineContext { config, compression, now, meter, .. } = &mut *context;
+        let mut used = 0;
+        if let (Some(config), Some(Upgrade::Open(websocket))) =
             (&config.websocket, self.exchanges.first.upgrade.as_deref_mut())
-        else {
-            return;
-        };
-        let used = websocket.receive(bytes, *now, config, compression, |kind, bytes| {
-            meter.charge(meter::CHUNK);
-            app.message(kind, bytes)
-        });
+        {
+            used = websocket.receive(bytes, (*now, config), compression, (backlog, &mut out), |kind, bytes| {
+                meter.charge(meter::CHUNK);
+                app.message(kind, bytes)
+            });
+        }
+        self.out(context).bytes = out;
         let rest = &bytes[used..];
         self.input.is_exhausted = rest.is_empty();
         self.input.bytes = rest.to_vec();
