@@ -65,7 +65,7 @@ fn latin1(bytes: &[u8]) -> String {
 }
 
 fn request(head: &RequestHead<'_>) -> Request {
-    assert!(head.is_cgi && head.changed.is_none() && !head.retained);
+    assert!(head.is_cgi);
     let length = match head.body {
         BodyLength::None => 0,
         BodyLength::Known(length) => i64::try_from(length).expect("it fits"),

@@ -2,7 +2,7 @@
 //!
 //! Each seed makes a row of heads, of which most differ from the one before in a few lines, valid or not, and gives them
 //! to one receiver that reads them all, and each to a fresh one. A failure prints its seed;
-//! `KIRSCH_SEED=n cargo test -p wire --test repeat` runs that one alone.
+//! `KIRSCH_SEED=n cargo test -p wire repeat` runs that one alone.
 
 use wire::http1::{BodyStep, Head, Receiver};
 use wire::message::{BodyLength, Fault, Field, Limits, Version};
@@ -46,10 +46,10 @@ const LINES: &[&str] = &[
 ];
 
 /// The generator of Steele, Lea and Flood, "Fast splittable pseudorandom number generators" (2014).
-struct Random(u64);
+pub(crate) struct Random(pub(crate) u64);
 
 impl Random {
-    fn below(&mut self, bound: usize) -> usize {
+    pub(crate) fn below(&mut self, bound: usize) -> usize {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;
         z = (z ^ z >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -197,6 +197,13 @@ fn read_in_a_row(seed: u64, recognised: &mut Recognised) {
 #[test]
 fn heads_in_a_row_are_read_as_if_each_were_the_first() {
     let mut recognised = Recognised::default();
+    let is_all = seeds("repeat", |seed| read_in_a_row(seed, &mut recognised));
+    let Recognised { whole, partly } = recognised;
+    assert!(!is_all || whole > 1000 && partly > 1000, "{whole} whole, {partly} partly");
+}
+
+/// Calls `read` with each seed, or with that of `KIRSCH_SEED`. Returns whether it was all of them.
+pub(crate) fn seeds(test: &str, mut read: impl FnMut(u64)) -> bool {
     let seeds = match std::env::var("KIRSCH_SEED") {
         Ok(seed) => {
             let seed = seed.parse().expect("KIRSCH_SEED is a number");
@@ -206,12 +213,11 @@ fn heads_in_a_row_are_read_as_if_each_were_the_first() {
     };
     let is_all = seeds.clone().count() > 100;
     for seed in seeds {
-        let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| read_in_a_row(seed, &mut recognised)));
+        let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| read(seed)));
         if let Err(panic) = result {
-            eprintln!("to replay: KIRSCH_SEED={seed} cargo test -p wire --test repeat");
+            eprintln!("to replay: KIRSCH_SEED={seed} cargo test -p wire {test}");
             std::panic::resume_unwind(panic);
         }
     }
-    let Recognised { whole, partly } = recognised;
-    assert!(!is_all || whole > 1000 && partly > 1000, "{whole} whole, {partly} partly");
+    is_all
 }

@@ -8,5 +8,6 @@ mod glance;
 mod pair;
 mod proxy;
 mod repeat;
+mod repeat_fastcgi;
 mod sender;
 mod websocket;

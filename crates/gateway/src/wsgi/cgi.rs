@@ -32,18 +32,14 @@ impl Environs {
         peer: &Peer,
         template: &mut Option<Box<CgiTemplate>>,
     ) -> Option<Object> {
-        if let Some(kept) = template {
-            if let Some(changes) = kept.changes(head) {
-                kept.misses = 0;
-                return self.copy_cgi(py, head, &kept.environ, &changes);
-            }
-            kept.misses = kept.misses.wrapping_add(1);
+        if let Some(kept) = template
+            && let Some(changes) = kept.changes(head)
+        {
+            return self.copy_cgi(py, head, &kept.environ, changes);
         }
         let environ = self.build_cgi(py, head, peer)?;
-        // Where requests have little in common, a template is tried now and then.
-        let misses = template.as_ref().map_or(0, |kept| kept.misses);
-        if misses < 3 || misses.is_multiple_of(16) {
-            *template = Some(Box::new(CgiTemplate::new(environ.copy_dict(py)?, head, misses)));
+        if head.retained {
+            *template = CgiTemplate::new(environ.copy_dict(py)?, head).map(Box::new);
         }
         Some(environ)
     }
@@ -54,12 +50,12 @@ impl Environs {
         py: Python<'_>,
         head: &RequestHead<'_>,
         environ: &Object,
-        changes: &[usize],
+        changes: &[u16],
     ) -> Option<Object> {
         let environ = environ.copy_dict(py)?;
         let mut is_path_changed = false;
         for &index in changes {
-            let field = &head.fields[index];
+            let field = &head.fields[usize::from(index)];
             let name = field.name(head.block);
             is_path_changed |= is_of_path(name);
             if !matches!(use_of(name), Use::Dropped) {

@@ -1,49 +1,40 @@
 //! The environ of a connection's last request with CGI variables, of which the next one is a copy but for what differs.
 
 use crate::object::Object;
-use wire::message::{Field, RequestHead};
+use wire::message::RequestHead;
 
 /// The environ that the variables of a request became, before the application saw it. Web servers repeat most variables
 /// on a connection, so that the next environ is a copy but for a few values.
 pub(super) struct CgiTemplate {
     pub(super) environ: Object,
-    block: Box<[u8]>,
-    fields: Box<[Field]>,
-    /// Requests in a row that it was of no use for.
-    pub(super) misses: u8,
+    /// Which of the heads that the reader has kept it was made of ([`RequestHead::kept`]).
+    kept: u32,
+    /// `REQUEST_URI` was there and not empty.
+    has_uri: bool,
 }
 
 impl CgiTemplate {
-    pub(super) fn new(environ: Object, head: &RequestHead<'_>, misses: u8) -> Self {
-        Self { environ, block: head.block.into(), fields: head.fields.into(), misses }
+    /// `None` for a request that has a variable twice: the last value counts, or both.
+    pub(super) fn new(environ: Object, head: &RequestHead<'_>) -> Option<Self> {
+        let mut names: Vec<&[u8]> = head.fields.iter().map(|field| field.name(head.block)).collect();
+        names.sort_unstable();
+        let has_uri = head.variable(b"REQUEST_URI").is_some_and(|uri| !uri.is_empty());
+        names.is_sorted_by(|one, other| one < other).then_some(Self { environ, kept: head.kept, has_uri })
     }
 
-    /// Where the variables of `head` differ from those here; `None` if that makes another environ than a copy with those
-    /// variables set anew.
-    pub(super) fn changes(&self, head: &RequestHead<'_>) -> Option<Vec<usize>> {
-        if self.fields.len() != head.fields.len() {
-            return None;
-        }
-        let mut changes = Vec::new();
-        for (index, (old, new)) in self.fields.iter().zip(head.fields).enumerate() {
-            if old.line(&self.block) == new.line(head.block) {
-                continue;
-            }
-            let (name, value) = (new.name(head.block), new.value(head.block));
-            let may_change = match name {
+    /// The variables of `head` that differ from those here, as places among its fields; `None` if that makes another
+    /// environ than a copy with those variables set anew.
+    pub(super) fn changes<'a>(&self, head: &RequestHead<'a>) -> Option<&'a [u16]> {
+        let changed = head.changed.filter(|_| head.kept == self.kept)?;
+        let may_change = |&index: &u16| {
+            let field = &head.fields[usize::from(index)];
+            match field.name(head.block) {
                 b"REMOTE_ADDR" | b"REMOTE_PORT" | b"SCRIPT_FILENAME" | b"PATH_TRANSLATED" => true,
-                b"REQUEST_URI" => !value.is_empty() && !old.value(&self.block).is_empty(),
-                _ if is_of_path(name) => true,
-                _ => name.starts_with(b"HTTP_") && matches!(use_of(name), Use::Plain),
-            };
-            // Of a variable that comes twice the last value counts, or both.
-            let is_alone = || head.fields.iter().filter(|field| field.name(head.block) == name).count() == 1;
-            if !may_change || name != old.name(&self.block) || !is_alone() {
-                return None;
+                b"REQUEST_URI" => self.has_uri && !field.value(head.block).is_empty(),
+                name => is_of_path(name) || name.starts_with(b"HTTP_") && matches!(use_of(name), Use::Plain),
             }
-            changes.push(index);
-        }
-        Some(changes)
+        };
+        changed.iter().all(may_change).then_some(changed)
     }
 }
 

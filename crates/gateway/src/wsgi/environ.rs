@@ -367,9 +367,6 @@ impl Requests for Environs {
                     self.client_keys.set_names(py, &environ, client)?;
                 }
             }
-            if head.retained {
-                connection.template = Some(Template::new(py, &environ, head, false)?);
-            }
             return Some(environ);
         }
         let environ = self.bases[peer.listener].copy_dict(py)?;

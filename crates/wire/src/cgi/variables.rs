@@ -14,19 +14,33 @@ pub(crate) struct Variables {
     /// Bytes of names and values, and how many variables are fields of the request.
     size: usize,
     http_fields: usize,
+    /// Where the variables are that the head is made of, once that was looked for.
+    known: Option<Known>,
 }
 
-/// What a head is made of besides the lines.
-#[derive(Default)]
-struct Known {
-    method: Option<Field>,
-    uri: Option<Field>,
-    path_info: Option<Field>,
-    script_name: Option<Field>,
-    document_uri: Option<Field>,
-    query: Option<Field>,
-    protocol: Option<Field>,
+/// What a head is made of besides the lines: places among the fields.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Known {
+    method: Option<usize>,
+    uri: Option<usize>,
+    path_info: Option<usize>,
+    script_name: Option<usize>,
+    document_uri: Option<usize>,
+    query: Option<usize>,
+    protocol: Option<usize>,
     has_host: bool,
+}
+
+impl Clone for Variables {
+    fn clone(&self) -> Self {
+        Self { block: self.block.clone(), ..*self }
+    }
+
+    // It is done for each request, and so without a new block.
+    fn clone_from(&mut self, other: &Self) {
+        self.block.clone_from(&other.block);
+        (self.size, self.http_fields, self.known) = (other.size, other.http_fields, other.known);
+    }
 }
 
 /// How many bytes of names and values a request may have.
@@ -41,6 +55,39 @@ impl Variables {
         self.block.shrink_to(4 << 10);
         self.size = 0;
         self.http_fields = 0;
+        self.known = None;
+    }
+
+    /// The name of a variable.
+    pub(crate) fn name(&self, field: &Field) -> &[u8] {
+        field.name(&self.block)
+    }
+
+    /// Gives the variable at `index` another value. Returns false, and leaves variables that are of no use, if the value
+    /// breaks a rule or the body's length may depend on it.
+    pub(crate) fn replace(&mut self, index: usize, value: &[u8], fields: &mut [Field], limits: &Limits) -> bool {
+        let field = fields[index];
+        let (name, old) = (field.name(&self.block), field.value(&self.block).len());
+        let is_allowed = match name {
+            b"CONTENT_LENGTH" | b"SERVER_SOFTWARE" | b"HTTP_TRANSFER_ENCODING" => false,
+            b"HTTP_HOST" => is_host(value) && check_field(name, value, limits).is_ok(),
+            _ => check_field(name, value, limits).is_ok(),
+        };
+        self.size = self.size - old + value.len();
+        if !is_allowed || self.size > most_bytes(limits) {
+            return false;
+        }
+        let (start, end) = (field.value as usize, field.value_end as usize);
+        if old == value.len() {
+            self.block[start..end].copy_from_slice(value);
+            return true;
+        }
+        self.block.splice(start..end, value.iter().copied());
+        fields[index].value_end = offset(start + value.len());
+        for field in &mut fields[index + 1..] {
+            *field = field.moved_to(field.start() + value.len() - old);
+        }
+        true
     }
 
     /// Adds a variable.
@@ -62,15 +109,8 @@ impl Variables {
         if self.size > most_bytes(limits) {
             return Err(Fault::HeadTooLarge);
         }
-        if name.starts_with(b"HTTP_") {
-            self.http_fields += 1;
-            if !is_value(value) {
-                return Err(Fault::FieldValueInvalid);
-            }
-            if name.len() + value.len() > limits.field_line {
-                return Err(Fault::FieldLineTooLong);
-            }
-        }
+        self.http_fields += usize::from(name.starts_with(b"HTTP_"));
+        check_field(name, value, limits)?;
         if self.http_fields > limits.fields || fields.len() >= limits.fields.saturating_add(OWN_VARIABLES) {
             return Err(Fault::FieldsTooMany);
         }
@@ -126,8 +166,8 @@ impl Variables {
         limits: &Limits,
         body: BodyLength,
     ) -> Result<RequestHead<'a>, Fault> {
-        let known = self.known(fields)?;
-        let method = known.method.map(|field| field.value(&self.block)).ok_or(Fault::VariablesMalformed)?;
+        let known = self.learn(fields)?;
+        let method = known.method.map(|at| fields[at].value(&self.block)).ok_or(Fault::VariablesMalformed)?;
         if !is_token(method) {
             return Err(Fault::MethodInvalid);
         }
@@ -136,16 +176,16 @@ impl Variables {
             _ if method.len() > 64 => return Err(Fault::MethodTooLong),
             _ => {}
         }
-        let version = match known.protocol.map(|field| field.value(&self.block)) {
+        let version = match known.protocol.map(|at| fields[at].value(&self.block)) {
             Some(b"HTTP/1.0" | b"HTTP/0.9") => Version::Http10,
             _ => Version::Http11,
         };
-        let (start, end) = self.target(&known);
+        let (start, end) = self.target(&known, fields);
         if end - start > limits.request_line {
             return Err(Fault::RequestLineTooLong);
         }
         let block = &self.block[..];
-        let method = known.method.map_or(&b""[..], |field| field.value(block));
+        let method = known.method.map_or(&b""[..], |at| fields[at].value(block));
         let target = Target::read(&block[start..end], method)?;
         Ok(RequestHead {
             method,
@@ -164,9 +204,15 @@ impl Variables {
 
     /// Finds the variables that a head is made of. Of one that comes twice the last counts, because that is how a web
     /// server's configuration replaces one that it has included.
-    fn known(&self, fields: &[Field]) -> Result<Known, Fault> {
+    ///
+    /// # Errors
+    /// [`Fault::HostRepeated`], [`Fault::HostInvalid`].
+    pub(crate) fn learn(&mut self, fields: &[Field]) -> Result<Known, Fault> {
+        if let Some(known) = self.known {
+            return Ok(known);
+        }
         let mut known = Known::default();
-        for field in fields {
+        for (at, field) in fields.iter().enumerate() {
             let place = match field.name(&self.block) {
                 b"REQUEST_METHOD" => &mut known.method,
                 b"REQUEST_URI" => &mut known.uri,
@@ -186,25 +232,26 @@ impl Variables {
                 }
                 _ => continue,
             };
-            *place = Some(*field);
+            *place = Some(at);
         }
+        self.known = Some(known);
         Ok(known)
     }
 
     /// Where the request target lies in the block: `REQUEST_URI`, or what the path and the query make, which is put there.
-    fn target(&mut self, known: &Known) -> (usize, usize) {
-        if let Some(uri) = known.uri {
+    fn target(&mut self, known: &Known, fields: &[Field]) -> (usize, usize) {
+        if let Some(uri) = known.uri.map(|at| &fields[at]) {
             let value = uri.value(&self.block);
             // A fragment is no part of a target; some clients send it, and some web servers pass it on.
             let end = memchr::memchr(b'#', value).unwrap_or(value.len());
-            let method = known.method.map_or(&b""[..], |field| field.value(&self.block));
+            let method = known.method.map_or(&b""[..], |at| fields[at].value(&self.block));
             let is_target = !value.is_empty() && target_end(&value[..end], 0) == end;
             if is_target && Target::read(&value[..end], method).is_ok() {
                 let start = uri.value as usize;
                 return (start, start + end);
             }
         }
-        let of = |field: Option<Field>| field.map_or(&b""[..], |field| field.value(&self.block)).to_vec();
+        let of = |at: Option<usize>| at.map_or(&b""[..], |at| fields[at].value(&self.block)).to_vec();
         let mut path = of(known.script_name);
         path.extend_from_slice(&of(known.path_info));
         if path.is_empty() {
@@ -222,6 +269,20 @@ impl Variables {
         }
         (start, self.block.len())
     }
+}
+
+/// Judges the value of a variable that is a field of the request.
+fn check_field(name: &[u8], value: &[u8], limits: &Limits) -> Result<(), Fault> {
+    if !name.starts_with(b"HTTP_") {
+        return Ok(());
+    }
+    if !is_value(value) {
+        return Err(Fault::FieldValueInvalid);
+    }
+    if name.len() + value.len() > limits.field_line {
+        return Err(Fault::FieldLineTooLong);
+    }
+    Ok(())
 }
 
 /// Appends `text` with escapes for what a request target cannot hold, and for `also` (RFC 3986 section 2.1).

@@ -12,6 +12,7 @@
 
 mod receive;
 mod record;
+mod repeat;
 mod send;
 
 pub use receive::{Event, Receiver};

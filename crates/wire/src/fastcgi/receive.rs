@@ -4,8 +4,9 @@ use super::record::{
     self, ABORT_REQUEST, BEGIN_REQUEST, GET_VALUES, GET_VALUES_RESULT, HEADER, Header, KEEP_CONN, PARAMS,
     ProtocolStatus, RESPONDER, RequestId, STDIN, UNKNOWN_TYPE, end,
 };
+use super::repeat::Repeat;
 use crate::cgi::Variables;
-use crate::message::{BodyLength, Fault, Field, Limits, RequestHead};
+use crate::message::{BodyLength, Fault, Field, Keeping, Limits, RequestHead};
 
 /// What is next in the input.
 #[derive(Clone, Copy, Debug)]
@@ -58,6 +59,10 @@ pub struct Receiver {
     variables: Variables,
     fields: Vec<Field>,
     prepared: u32,
+    /// Whether they are those of the request that was kept, but for some values.
+    is_like_kept: bool,
+    kept: Option<Box<Repeat>>,
+    keeping: Keeping,
     /// Answers to records that are no request's, until they are [taken](Self::take_answers).
     answers: Vec<u8>,
     /// How many requests may be under way.
@@ -74,6 +79,8 @@ enum Step<'i> {
     /// The variables of the request at this place have been read, and what its body will be is known.
     Head {
         at: usize,
+        /// PARAMS.
+        pairs: Vec<u8>,
         declared: Option<u64>,
         has_body: bool,
     },
@@ -141,7 +148,9 @@ impl Receiver {
             used += count;
             match step {
                 Step::Nothing => {}
-                Step::Head { at, declared, has_body } => return Ok((used, self.head(at, declared, has_body, limits))),
+                Step::Head { at, pairs, declared, has_body } => {
+                    return Ok((used, self.head(at, pairs, declared, has_body, limits)));
+                }
                 Step::Event(event) => return Ok((used, event)),
             }
         }
@@ -235,6 +244,7 @@ impl Receiver {
         self.variables = Variables::default();
         self.fields = Vec::new();
         self.prepared = 0;
+        self.kept = None;
         self.content = Vec::new();
         self.answers = Vec::new();
         self.requests.shrink_to_fit();
@@ -400,7 +410,7 @@ impl Receiver {
     fn params_ended(&mut self, at: usize, pairs: Vec<u8>, limits: &Limits) -> Step<'static> {
         match self.prepare(at, &pairs, limits) {
             Err(fault) => self.broken(at, fault),
-            Ok(Some(length)) => Step::Head { at, declared: Some(length), has_body: length > 0 },
+            Ok(Some(length)) => Step::Head { at, pairs, declared: Some(length), has_body: length > 0 },
             // Only STDIN tells whether there is a body (Apache passes chunked bodies on so).
             Ok(None) => {
                 self.requests[at].phase = Phase::Undecided(pairs);
@@ -420,12 +430,18 @@ impl Receiver {
         {
             return self.broken(at, fault);
         }
-        Step::Head { at, declared: None, has_body }
+        Step::Head { at, pairs, declared: None, has_body }
     }
 
     /// Reads the variables of a request, and returns the length that they declare.
     fn prepare(&mut self, at: usize, pairs: &[u8], limits: &Limits) -> Result<Option<u64>, Fault> {
         self.prepared = 0;
+        let Self { kept, variables, fields, .. } = self;
+        self.is_like_kept = kept.as_mut().is_some_and(|kept| kept.compare(pairs, variables, fields, limits));
+        if self.is_like_kept {
+            self.prepared = self.requests[at].id.serial;
+            return Ok(self.kept.as_ref().and_then(|kept| kept.length()));
+        }
         self.variables.clear();
         self.fields.clear();
         let mut rest = pairs;
@@ -438,8 +454,15 @@ impl Receiver {
     }
 
     /// Reports the head of the request whose variables have been read.
-    fn head<'s, 'i>(&'s mut self, at: usize, declared: Option<u64>, has_body: bool, limits: &Limits) -> Event<'s, 'i> {
-        let Self { requests, variables, fields, prepared, .. } = self;
+    fn head<'s, 'i>(
+        &'s mut self,
+        at: usize,
+        pairs: Vec<u8>,
+        declared: Option<u64>,
+        has_body: bool,
+        limits: &Limits,
+    ) -> Event<'s, 'i> {
+        let Self { requests, variables, fields, prepared, is_like_kept, kept, keeping, .. } = self;
         *prepared = 0;
         let request = &mut requests[at];
         let id = request.id;
@@ -448,8 +471,15 @@ impl Receiver {
             Some(length) => BodyLength::Known(length),
             None => BodyLength::Unknown,
         };
+        let is_repetition = *is_like_kept && kept.as_ref().is_some_and(|kept| kept.changed().is_empty());
+        let retained = keeping.keeps(is_repetition);
+        if retained && variables.learn(fields).is_ok() {
+            *kept = Some(Box::new(Repeat::new(pairs, variables, fields, declared)));
+        }
+        let changed = kept.as_ref().filter(|_| *is_like_kept && !retained).map(|kept| kept.changed());
         match variables.head(fields, limits, body) {
-            Ok(head) => {
+            Ok(mut head) => {
+                (head.changed, head.retained, head.kept) = (changed, retained, keeping.kept());
                 request.phase = match declared {
                     _ if has_body => Phase::Body { declared, received: 0 },
                     Some(_) => Phase::Bodiless,

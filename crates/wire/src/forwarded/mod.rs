@@ -105,7 +105,11 @@ impl Forwarding {
     /// Whether the client is that of the head that was kept.
     fn is_kept(&self, head: &RequestHead<'_>) -> bool {
         let lines = Lines::of(head);
-        let is_same = |&index: &u16| !lines.is_forwarding(&head.fields[usize::from(index)]);
+        let is_same = |&index: &u16| {
+            let field = &head.fields[usize::from(index)];
+            let names_client = || CLIENT_VARIABLES.contains(&field.name(head.block));
+            !(lines.is_forwarding(field) || head.is_cgi && names_client())
+        };
         self.kept.as_ref().is_some_and(|(kept, _)| *kept == head.kept)
             && head.changed.is_some_and(|changed| changed.iter().all(is_same))
     }
@@ -225,12 +229,16 @@ impl<'a> Lines<'a> {
         if !self.is_cgi {
             return is_forwarding(name);
         }
-        name.strip_prefix(b"HTTP_").is_some_and(|name| {
+        let is_possible = |name: &&[u8]| matches!(name.first(), Some(b'X' | b'T' | b'C' | b'F'));
+        name.strip_prefix(b"HTTP_").filter(is_possible).is_some_and(|name| {
             let dashed: Vec<u8> = name.iter().map(|&byte| if byte == b'_' { b'-' } else { byte }).collect();
             is_forwarding(&dashed)
         })
     }
 }
+
+/// The variables with which a web server names its client.
+const CLIENT_VARIABLES: [&[u8]; 5] = [b"REMOTE_ADDR", b"REMOTE_PORT", b"HTTPS", b"REQUEST_SCHEME", b"UWSGI_SCHEME"];
 
 /// The client of a web server that passes a request on, as its variables say (RFC 3875 section 4.1), and whether that
 /// client is itself a proxy that is trusted. `peer` is the web server.

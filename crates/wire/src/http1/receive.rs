@@ -6,7 +6,9 @@ use super::repeat::Repeat;
 use super::version::version;
 use super::{limits, other_protocols};
 use crate::grammar::{line_feed, list, target_end, token_end};
-use crate::message::{BodyLength, Fault, Field, Limits, PartialRequestLine, RequestHead, Target, Version, is_host};
+use crate::message::{
+    BodyLength, Fault, Field, Keeping, Limits, PartialRequestLine, RequestHead, Target, Version, is_host,
+};
 
 /// One request's head, borrowed from the input and the receiver.
 #[derive(Clone, Copy, Debug)]
@@ -32,13 +34,7 @@ pub struct Receiver {
     body: BodyReader,
     progress: Progress<RequestFacts>,
     kept: Option<Box<Kept>>,
-    /// Heads until the next one is worth keeping; `patience` is reset to `backoff`. While heads do repeat, both are 0.
-    /// Where they never do, one in 64 is kept in case they begin to.
-    patience: u8,
-    backoff: u8,
-    heads_seen: bool,
-    /// How many blocks have been kept, those that were forgotten included.
-    blocks_kept: u32,
+    keeping: Keeping,
     /// Whether the request line of the current head asks for HEAD.
     is_head: bool,
 }
@@ -110,12 +106,7 @@ impl Receiver {
             check(&facts, line.version)?;
             (facts, length)
         };
-        let retained = if is_repeated {
-            self.backoff = 0;
-            false
-        } else {
-            self.is_worth_keeping()
-        };
+        let retained = self.keeping.keeps(is_repeated);
         if retained {
             self.keep(line.version, &block[..block_length], fields, facts);
         }
@@ -129,7 +120,7 @@ impl Receiver {
         self.is_head = false;
         let (fields, changed): (&[Field], _) = match &self.kept {
             Some(kept) if is_repeated => (kept.repeat.fields(), Some(kept.repeat.changed())),
-            Some(kept) if is_like_kept => (fields, Some(kept.repeat.changed())),
+            Some(kept) if is_like_kept && !retained => (fields, Some(kept.repeat.changed())),
             _ => (fields, None),
         };
         Ok(Some(Head {
@@ -143,7 +134,7 @@ impl Receiver {
                 is_cgi: false,
                 changed,
                 retained,
-                kept: self.blocks_kept,
+                kept: self.keeping.kept(),
                 client: None,
             },
             keep_alive: facts.keeps_alive(line.version),
@@ -189,29 +180,7 @@ impl Receiver {
     }
 
     fn keep(&mut self, version: Version, block: &[u8], fields: &[Field], facts: Facts<RequestFacts>) {
-        self.blocks_kept = self.blocks_kept.wrapping_add(1);
-        match &mut self.kept {
-            Some(kept) => {
-                kept.version = version;
-                kept.repeat.replace(block, fields, facts);
-            }
-            None => self.kept = Some(Box::new(Kept { version, repeat: Repeat::new(block, fields, facts) })),
-        }
-    }
-
-    /// Whether the block just parsed should be kept. Never a connection's first one, because many connections have one
-    /// request only; and ever more rarely where keeping did not pay.
-    fn is_worth_keeping(&mut self) -> bool {
-        if !std::mem::replace(&mut self.heads_seen, true) {
-            return false;
-        }
-        if self.patience > 0 {
-            self.patience -= 1;
-            return false;
-        }
-        self.backoff = (self.backoff * 2 + 1).min(63);
-        self.patience = self.backoff - 1;
-        true
+        self.kept = Some(Box::new(Kept { version, repeat: Repeat::new(block, fields, facts) }));
     }
 }
 

@@ -28,12 +28,6 @@ impl<O: Own> Repeat<O> {
         Self { block: block.into(), fields: fields.into(), facts, changed: Vec::new() }
     }
 
-    /// Keeps `block` instead. Which fields differ from the block that was kept before remains known.
-    pub(super) fn replace(&mut self, block: &[u8], fields: &[Field], facts: Facts<O>) {
-        let changed = std::mem::take(&mut self.changed);
-        *self = Self { changed, ..Self::new(block, fields, facts) };
-    }
-
     /// The fields of the block that was kept.
     pub(super) fn fields(&self) -> &[Field] {
         &self.fields

@@ -13,6 +13,7 @@ mod draft;
 mod fault;
 mod field;
 mod field_lines;
+mod keeping;
 mod limits;
 mod request;
 mod target;
@@ -27,4 +28,5 @@ pub use limits::Limits;
 pub use request::{BodyLength, PartialRequestLine, RequestHead, Version, find};
 pub use target::{Form, Target};
 
+pub(crate) use keeping::Keeping;
 pub(crate) use target::is_host;

@@ -1,0 +1,89 @@
+//! The variables of a request that a connection keeps, to recognise those of the next ones by them.
+//!
+//! A web server sends nearly the same pairs with every request of a connection. Where a request has the same names in the
+//! same order, only the pairs that differ are read.
+
+use super::record;
+use crate::cgi::Variables;
+use crate::message::{Field, Limits};
+
+/// Requests that differ in more variables than that are read as a whole.
+const CHANGED_MAX: usize = 8;
+
+/// The variables of a request that was kept.
+#[derive(Debug)]
+pub(super) struct Repeat {
+    /// PARAMS as they came, and where each pair of them ends.
+    pairs: Vec<u8>,
+    ends: Vec<usize>,
+    variables: Variables,
+    fields: Vec<Field>,
+    /// The length of the body that the variables declare.
+    length: Option<u64>,
+    /// The variables that differ in the request that was compared with this one last.
+    changed: Vec<u16>,
+}
+
+impl Repeat {
+    /// Keeps a request of which `pairs` are PARAMS, and `variables` and `fields` what they say.
+    pub(super) fn new(pairs: Vec<u8>, variables: &Variables, fields: &[Field], length: Option<u64>) -> Self {
+        let mut ends = Vec::with_capacity(fields.len());
+        let mut rest = &pairs[..];
+        while let Ok(Some((_, _, after))) = record::pair(rest) {
+            rest = after;
+            ends.push(pairs.len() - rest.len());
+        }
+        Self { pairs, ends, variables: variables.clone(), fields: fields.to_vec(), length, changed: Vec::new() }
+    }
+
+    /// The variables that differ, as places among the fields, after [`compare`](Self::compare) has returned true.
+    pub(super) fn changed(&self) -> &[u16] {
+        &self.changed
+    }
+
+    /// The length of the body that the variables declare.
+    pub(super) fn length(&self) -> Option<u64> {
+        self.length
+    }
+
+    /// Whether `pairs` are those of the request that was kept but for the values of a few variables. Then `variables` and
+    /// `fields` are what they say.
+    ///
+    /// A value that breaks a rule, or says something about the message's framing other than before, makes the request a
+    /// different one.
+    pub(super) fn compare(
+        &mut self,
+        pairs: &[u8],
+        variables: &mut Variables,
+        fields: &mut Vec<Field>,
+        limits: &Limits,
+    ) -> bool {
+        self.changed.clear();
+        variables.clone_from(&self.variables);
+        fields.clone_from(&self.fields);
+        if pairs == self.pairs {
+            return true;
+        }
+        let (mut at, mut start) = (0, 0);
+        for (index, &end) in self.ends.iter().enumerate() {
+            let known = &self.pairs[start..end];
+            start = end;
+            if pairs[at..].starts_with(known) {
+                at += known.len();
+                continue;
+            }
+            if self.changed.len() == CHANGED_MAX {
+                return false;
+            }
+            let Ok(Some((name, value, rest))) = record::pair(&pairs[at..]) else { return false };
+            let is_same_name = name == self.variables.name(&self.fields[index]);
+            if !is_same_name || !variables.replace(index, value, fields, limits) {
+                return false;
+            }
+            let Ok(place) = u16::try_from(index) else { return false };
+            self.changed.push(place);
+            at = pairs.len() - rest.len();
+        }
+        at == pairs.len()
+    }
+}
