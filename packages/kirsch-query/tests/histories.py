@@ -112,9 +112,15 @@ class History:
 
     def expected(self, name: str, order: str | None, limit: int | None, offset: int) -> list[Any]:
         found = [row for row in self.rows if QUERIES[name][1](row)]
-        # Equal keys: by primary key; rows that have none yet follow in the order in which they were added.
-        keys = {row["added"]: sa.inspect(row["thing"]).identity for row in found}
-        found.sort(key=lambda row: (keys[row["added"]] is None, keys[row["added"]] or (), row["added"]))
+        # Equal keys: by primary key. Rows that have none yet follow in the order in which a flush will insert them.
+        # SQLAlchemy numbers them by how many new objects the session has then, which are fewer after one was expunged.
+        states = {row["added"]: sa.inspect(row["thing"]) for row in found}
+
+        def place(row: Row) -> Any:
+            state = states[row["added"]]
+            return (0, state.identity) if state.identity else (1, state.insert_order, row["added"])
+
+        found.sort(key=place)
         for key, descends in reversed(ORDERS[order][1] if order else []):
             found.sort(key=key, reverse=descends)
         return [row["thing"] for row in found[offset : None if limit is None else offset + limit]]

@@ -26,7 +26,7 @@ CHUNK = 1000
 STEPS = 6
 
 
-@pytest.mark.timeout(max(900, HISTORIES // 5))
+@pytest.mark.timeout(max(900, HISTORIES // 2))
 def test_random_histories_agree_with_a_list_of_dicts(servers: Servers, say: Callable[[str], None]) -> None:
     start = time.monotonic()
     chunks = [

@@ -234,3 +234,18 @@ def test_a_registry_of_sessions_is_taken_for_its_session(session: orm.Session, e
     assert [each.j for each in recall(registry, Thing, lambda x: x.j == 1)] == [1]
     assert count(registry, Thing, lambda x: x.j == 1) == 1
     registry.remove()
+
+
+def test_new_objects_are_in_the_order_in_which_a_flush_inserts_them(session: orm.Session) -> None:
+    first, second, third, fourth = (thing(j=number) for number in range(4))
+    session.add_all([first, second, third])
+    session.expunge(first)
+    session.expunge(second)
+    session.add(fourth)  # SQLAlchemy inserts it before the third, since it counts the new objects that there are
+    unsaved = recall(session, Thing, lambda x: x.j >= 0)
+    by_key = recall(session, Thing, lambda x: x.j >= 0, order=lambda x: x.id)
+    assert third in session.new
+    session.flush()
+    saved = recall(session, Thing, lambda x: x.j >= 0)
+    assert unsaved == by_key == saved
+    assert [each.id for each in saved] == sorted(each.id for each in (third, fourth))
