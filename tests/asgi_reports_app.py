@@ -7,7 +7,9 @@ import builtins
 import gc
 import json
 import os
+import random
 import threading
+from pathlib import Path
 from typing import Any
 
 from asgi_app import answer, lifespan, read, say
@@ -324,6 +326,74 @@ async def page_bad(scope: Any, receive: Any, send: Any) -> None:
     except RuntimeError:
         pass  # it has been sent
     await send({"type": "http.response.body", "body": said.encode()})
+
+
+# Cancellation at random moments
+
+storm = random.Random(os.environ.get("SEED", "1"))
+cancelled = {"requests": 0}
+
+
+async def page_storm(scope: Any, receive: Any, send: Any) -> None:
+    """Ends in one of many ways, at a random moment."""
+    cancelled["requests"] += 1
+    kind = int(scope["path"].split("/")[2])
+    task = asyncio.current_task()
+    assert task is not None
+    later = asyncio.get_running_loop().call_later
+    try:
+        if kind == 0:  # by itself, from outside, wherever it is
+            later(storm.random() / 200, task.cancel)
+        elif kind == 1:  # its parts, by a time limit
+            await asyncio.wait_for(work(receive, send), storm.random() / 200)
+            return
+        elif kind == 2:  # its parts, by their owner
+            part = asyncio.ensure_future(work(receive, send))
+            later(storm.random() / 200, part.cancel)
+            await asyncio.wait({part})
+            return
+        elif kind == 3:  # what it waits for, before it has begun
+            waiting = asyncio.ensure_future(receive())
+            waiting.cancel()
+            await asyncio.wait({waiting})
+        await work(receive, send)
+    except (asyncio.TimeoutError, TimeoutError):
+        await asyncio.sleep(0)
+    except RuntimeError:
+        # A part that was cancelled between its start and its end.
+        await asyncio.sleep(0)
+
+
+async def work(receive: Any, send: Any) -> None:
+    while True:
+        message = await receive()
+        if message["type"] == "http.disconnect" or not message["more_body"]:
+            break
+    await asyncio.sleep(storm.random() / 200)
+    await send(START)
+    for number in range(4):
+        await send({"type": "http.response.body", "body": b"x" * storm.choice((1, 1000, 100_000)), "more_body": True})
+        if number % 2:
+            await asyncio.sleep(storm.random() / 500)
+    listener = asyncio.ensure_future(receive())
+    await asyncio.sleep(0)
+    listener.cancel()
+    await asyncio.wait({listener})
+    await send({"type": "http.response.body", "body": b"end"})
+
+
+async def page_left(scope: Any, receive: Any, send: Any) -> None:
+    """How many requests there were, what is left of them, and how much memory the process has."""
+    gc.collect()
+    status = Path("/proc/self/status").read_text(encoding="ascii")
+    memory = int(status.split("VmRSS:")[1].split()[0])
+    names: dict[str, int] = {}
+    for each in gc.get_objects():
+        kind = type(each).__name__
+        if kind in ("Task", "coroutine", "Future"):
+            names[kind] = names.get(kind, 0) + 1
+    found = [cancelled["requests"], len(asyncio.all_tasks()), names.get("Task", 0), names.get("coroutine", 0), memory]
+    await answer(send, json.dumps(found).encode())
 
 
 async def attempt(send: Any, message: Any) -> None:
