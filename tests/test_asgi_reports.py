@@ -377,8 +377,8 @@ def test_lifespan_that_misbehaves_is_reported_and_the_application_served(
 ) -> None:
     site = start("--graceful-timeout", "1s", ODD=odd)
     assert [get(site, "/").body for _ in range(2)] == [b"hello"] * 2
-    # A task that cannot be cancelled is ended with its process.
-    assert site.stop(timeout=30) == (1 if odd == "swallows" else 0)
+    # A task that cannot be cancelled ends with its process: by itself, or cut when its time is up.
+    assert site.stop(timeout=30) in ((0, 1) if odd == "swallows" else (0,))
     assert [text for text in LIFESPANS[odd] if text not in site.stderr] == []
 
 
