@@ -60,6 +60,7 @@ VALUES: dict[str, tuple[Any, dict[str, Any]]] = {
     "driver": ("gevent", {}),
     "interface": ("wsgi", {}),
     "lifespan": ("on", {}),
+    "loop": ("asyncio", {}),
     "chdir": ("other", {}),
     "mount": ([{"path": "/other", "app": "site_app:app"}], {}),
     "pythonpath": (["other"], {}),
