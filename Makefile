@@ -87,6 +87,7 @@ test-all: test test-slow ## Run every test on this Python
 # What takes long and rarely fails alone.
 .PHONY: test-slow
 test-slow: build $(STAMPS)/test test-system loom ## Run the slow tests: those marked so, loom's models, paths, the other distributions, a survey
+	bash tests/system_packages.sh chromium:chromium  # 290 MB, which only these need
 	SHARED="$(abspath $(SHARED))" $(BIN)/python -m pytest $(PYTEST_SLOW_ARGS) $(PYTEST_RERUNS) -m slow tests
 	@$(MAKE) test-bench
 	@$(MAKE) test-path
