@@ -1,4 +1,6 @@
 //! Health checks: answered by the engine however busy it is, and by the ticker while no thread polls.
+//!
+//! The file is long because each state that a connection or a stop can be in has its case.
 
 use crate::common::{Address, Client, End, Event, Plan, World, ms, pattern, seconds, tcp_listener, timeless};
 use engine::Config;

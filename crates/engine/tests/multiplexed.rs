@@ -1,5 +1,7 @@
 //! Many exchanges on one connection, shown by a protocol of frames: each has its own state, window, deadline and end, and
 //! what holds up one holds up no other.
+//!
+//! The file is long because each case has the plans of several exchanges.
 
 use crate::common::{Client, Event, GRAIN, Kind, Manner, Op, Plan, World, ms, pattern, seconds, timeless};
 use crate::frames::{CREDIT, DATA, END, Frames, GOAWAY, HEAD, HEAD_ONLY, RESET, SETTINGS, WINDOW, frame};

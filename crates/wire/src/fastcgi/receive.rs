@@ -473,6 +473,7 @@ impl Receiver {
         };
         let is_repetition = *is_like_kept && kept.as_ref().is_some_and(|kept| kept.changed().is_empty());
         let retained = keeping.keeps(is_repetition);
+        // What breaks a rule is not kept; `head` says below which rule that is.
         if retained && variables.learn(fields).is_ok() {
             *kept = Some(Box::new(Repeat::new(pairs, variables, fields, declared)));
         }

@@ -11,6 +11,8 @@ everything when it is done. Which thread does what::
 
 The serving thread is the one that calls start(). Where the driver has one thread, or a hub, the application runs in it
 too; where it has more, the serving thread only waits, and signal handlers run there while every other thread is busy.
+
+It is a long module because all of it is one object's life: what starts, watches and ends a server shares its state.
 """
 
 from __future__ import annotations
