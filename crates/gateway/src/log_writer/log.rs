@@ -543,8 +543,8 @@ pub(super) fn flush_all(patience: Duration, settle: bool) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::io::Read as _;
-    use std::os::fd::OwnedFd;
+    use std::io::{Read as _, Write as _};
+    use std::os::fd::{AsRawFd as _, OwnedFd};
 
     const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -572,9 +572,15 @@ mod tests {
 
     #[test]
     fn test_full_log_drops_lines_and_counts_them_in_a_notice() {
-        let (mut reader, log) = pipe(Manner::Notice);
+        let (mut reader, mut writer) = io::pipe().unwrap();
         let line = [&[b'x'; 1023][..], b"\n"].concat();
-        // More than the pipe and the queue hold, and nothing is read.
+        // The pipe is full from the start, so that the writer thread gets on only when the reader comes back.
+        // SAFETY: the descriptor is open, and this request takes and fills no memory.
+        let size = unsafe { libc::fcntl(writer.as_raw_fd(), libc::F_GETPIPE_SZ) };
+        let full = line.repeat(usize::try_from(size).unwrap() / line.len());
+        writer.write_all(&full).unwrap();
+        let log = Log::new("a pipe", None, Target::Owned(OwnedFd::from(writer)), Manner::Notice);
+        // More than the queue holds, and nothing is read.
         for _ in 0..3 * CAPACITY / line.len() {
             log.append(&line, Duration::ZERO);
         }
