@@ -6,6 +6,7 @@
 #   BIND=127.0.0.1:8000 where `make serve` listens
 #   PYTEST_ARGS=...     e.g. PYTEST_ARGS='-k chunked -x'; PYTEST_SLOW_ARGS for the slow tests
 #   PYTEST_RERUNS=...   how often pytest runs a failed test again (never, and once in CI)
+#   RERUN=.ci/rerun     before the commands that test without pytest: runs each once more if it fails (empty, but in CI)
 #   FUZZ_ARGS='-s none'  for cargo fuzz: without a sanitizer it is many times faster, and wire has no unsafe code
 #   FUZZ_SECONDS=60     for each target; FUZZ_RUNS=10000000 bounds cases instead; FUZZ_TARGETS='a b' chooses
 #   PEERS=.venvs/peers  a virtual environment that holds the servers to compare with; SCENARIO=ka,chrome,... RIVALS=...
@@ -98,23 +99,24 @@ test-slow: build $(STAMPS)/test test-system loom ## Run the slow tests: those ma
 
 .PHONY: test-rust
 test-rust: ## Run the tests of the Rust crates alone, 200 simulated worlds among them
-	cargo test --workspace --exclude gateway --exclude load-py --no-fail-fast
+	$(RERUN) cargo test --workspace --exclude gateway --exclude load-py --no-fail-fast
 	@$(MAKE) test-gateway
 
 # The gateway's tests link the interpreter's libpython. Where there is none, those of files that know no Python run alone.
 .PHONY: test-gateway
 test-gateway: $(STAMPS)/venv ## Run the Rust tests of the gateway, with the interpreter in VENV
 	@if $(BIN)/python .ci/libpython >/dev/null; then \
-		cargo test -p gateway --no-fail-fast; \
+		$(RERUN) cargo test -p gateway --no-fail-fast; \
 	else \
 		echo "Not run: the gateway's tests with an interpreter. The others follow."; \
-		PYO3_BUILD_EXTENSION_MODULE=1 CARGO_TARGET_DIR=target/no-libpython cargo test -p gateway --test without_python; \
+		export PYO3_BUILD_EXTENSION_MODULE=1 CARGO_TARGET_DIR=target/no-libpython; \
+		$(RERUN) cargo test -p gateway --test without_python --no-fail-fast; \
 	fi
 
 # Everything is built anew for it, in a place of its own: otherwise each would throw away what the other has built.
 .PHONY: loom
 loom: ## Try the orders in which threads can share the engine; LOOM_MAX_PREEMPTIONS=3 tries more
-	RUSTFLAGS='--cfg loom' CARGO_TARGET_DIR=target/loom CARGO_PROFILE_TEST_DEBUG=0 cargo test -p engine --lib model::
+	RUSTFLAGS='--cfg loom' CARGO_TARGET_DIR=target/loom CARGO_PROFILE_TEST_DEBUG=0 $(RERUN) cargo test -p engine --lib model::
 
 .PHONY: sim
 sim: ## Simulate the engine's world: SEEDS=5000 of them, or SEED=7 alone and traced; SOCKETS=1 over real sockets
@@ -131,7 +133,7 @@ test-bench: build $(STAMPS)/test ## Run kirsch-bench's tests
 
 .PHONY: test-path
 test-path: build $(STAMPS)/test ## Run the tests that look at paths in a clone with a space, an é and "kirsch" in its path
-	.ci/test-path $(VENV)
+	$(RERUN) .ci/test-path $(VENV)
 
 # kirsch-query is pure Python and has an environment of its own: it needs databases and no engine. QUERY_CASES random
 # queries are tried on each of them. The servers are Debian's, started and ended by the tests.
@@ -223,7 +225,7 @@ WEB_CHERRYPY_VENV ?= .venvs/web-cherrypy
 
 .PHONY: test-web-cherrypy
 test-web-cherrypy: $(WEB_CHERRYPY_VENV)/.stamps/test ## Run CherryPy's own tests against kirsch_web.compat.cherrypy
-	$(WEB_CHERRYPY_VENV)/bin/python $(WEB)/tests/cherrypy_suite.py $(CHERRYPY_ARGS)
+	$(RERUN) $(WEB_CHERRYPY_VENV)/bin/python $(WEB)/tests/cherrypy_suite.py $(CHERRYPY_ARGS)
 
 $(WEB_CHERRYPY_VENV)/.stamps/test: $(WEB)/pyproject.toml
 	@[ -n "$(PYTHON)" ] || { echo "No CPython >= 3.10 with the module venv found: install one, or choose with PYTHON=."; exit 1; }
@@ -349,7 +351,7 @@ bench-peers: $(STAMPS)/venv ## Install the servers to compare with into .venvs/p
 .PHONY: survey-smoke
 survey-smoke: build ## Survey three servers for a few seconds, so that the whole of `kirsch survey` has run once
 	@rm -rf target/survey-smoke
-	timeout 170 $(BIN)/kirsch survey survey/smoke.toml --out target/survey-smoke $(SURVEY_ARGS)
+	$(RERUN) timeout 170 $(BIN)/kirsch survey survey/smoke.toml --out target/survey-smoke $(SURVEY_ARGS)
 
 # About 40 minutes, on a machine that has nothing else to do, and 15 more at first, to install the servers. What was
 # measured is not measured again; FOUNDING=picows chooses. The raw data stay in target/survey; docs/survey gets the
