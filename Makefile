@@ -5,7 +5,7 @@
 #   PROFILE=release     cargo's profile for the engine; `profiling` adds line tables
 #   BIND=127.0.0.1:8000 where `make serve` listens
 #   PYTEST_ARGS=...     e.g. PYTEST_ARGS='-k chunked -x'; PYTEST_SLOW_ARGS for the slow tests
-#   PYTEST_RERUNS=...   how often pytest runs a failed test again (never, and once in CI)
+#   PYTEST_RERUNS=...   how often pytest runs a failed test again (never, but in CI)
 #   RERUN=.ci/rerun     before the commands that test without pytest: runs each once more if it fails (empty, but in CI)
 #   FUZZ_ARGS='-s none'  for cargo fuzz: without a sanitizer it is many times faster, and wire has no unsafe code
 #   FUZZ_SECONDS=60     for each target; FUZZ_RUNS=10000000 bounds cases instead; FUZZ_TARGETS='a b' chooses
@@ -79,7 +79,7 @@ test: same-python ## Build and run the server's tests but the slow ones, the sha
 	failed=""; $(MAKE) test-python || failed=" test-python"; \
 	$(MAKE) test-query-quick || failed="$$failed test-query-quick"; \
 	echo "Waiting for the Rust tests."; \
-	if wait $$rust; then grep '^test result' target/test-rust.log; else cat target/test-rust.log; failed="$$failed test-rust"; fi; \
+	if wait $$rust; then grep -E '^(test result|test .* FAILED$$|FAILED AT FIRST)' target/test-rust.log; else cat target/test-rust.log; failed="$$failed test-rust"; fi; \
 	if [ -n "$$failed" ]; then echo "Failed:$$failed"; exit 1; fi
 
 .PHONY: test-all
