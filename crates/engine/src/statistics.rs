@@ -39,6 +39,10 @@ pub struct Statistics {
     pub panics: u64,
     /// Gauge: connections that have become a WebSocket.
     pub websockets: u64,
+    /// Messages of WebSockets that have come from clients, and that were sent to them.
+    pub messages_in: u64,
+    /// See [`messages_in`](Self::messages_in).
+    pub messages_out: u64,
     /// Bytes received.
     pub bytes_in: u64,
     /// Bytes sent.

@@ -136,6 +136,7 @@ impl<A: App> Connection<A> {
             }
         };
         self.out(context).bytes = out;
+        context.statistics.messages_out += u64::from(sent.is_ok());
         self.store(context);
         sent
     }
@@ -273,13 +274,14 @@ impl<A: App> Connection<A> {
     fn take_frames(&mut self, bytes: &mut [u8], context: &mut EngineContext<A>, app: &mut A) {
         let backlog = usize::try_from(self.send.waiting.length()).unwrap_or(usize::MAX);
         let mut out = std::mem::take(&mut self.out(context).bytes);
-        let EngineContext { config, compression, now, meter, .. } = &mut *context;
+        let EngineContext { config, compression, now, meter, statistics, .. } = &mut *context;
         let mut used = 0;
         if let (Some(config), Some(Upgrade::Open(websocket))) =
             (&config.websocket, self.exchanges.first.upgrade.as_deref_mut())
         {
             used = websocket.receive(bytes, (*now, config), compression, (backlog, &mut out), |kind, bytes| {
                 meter.charge(meter::CHUNK);
+                statistics.messages_in += 1;
                 app.message(kind, bytes)
             });
         }

@@ -11,9 +11,9 @@ use wire::message::{Client, Draft, Field, PartialRequestLine, RequestHead, Versi
 
 /// Apache's and gunicorn's combined format.
 const COMBINED: &str = r#"%(h)s %(l)s %(u)s %(t)s "%(r)s" %(s)s %(b)s "%(f)s" "%(a)s""#;
-/// gunicorn's atoms, without those that carry a name.
-const ATOMS: [&str; 19] =
-    ["h", "l", "u", "t", "r", "m", "U", "q", "H", "s", "b", "B", "f", "a", "T", "L", "M", "D", "p"];
+/// gunicorn's atoms, without those that carry a name, and one of our own: `W`, the close code of a WebSocket.
+const ATOMS: [&str; 20] =
+    ["h", "l", "u", "t", "r", "m", "U", "q", "H", "s", "b", "B", "f", "a", "T", "L", "M", "D", "p", "W"];
 
 const REQUEST_ID_MAX: usize = 128;
 /// Of the target of a request that was refused no more is shown.
@@ -149,6 +149,7 @@ pub(super) enum Piece {
     Milliseconds,
     Microseconds,
     Process,
+    CloseCode,
     RequestField(String),
     ResponseField(String),
     Variable(String),
@@ -181,12 +182,14 @@ pub(crate) struct Response<'a> {
     pub(crate) body_bytes: u64,
     /// What the application said; `None` if it did not come to that.
     pub(crate) draft: Option<&'a Draft>,
+    /// The close code of the WebSocket that the exchange had become.
+    pub(crate) close_code: Option<u16>,
 }
 
 impl Response<'_> {
     /// The server has answered by itself.
     pub(crate) fn refused(refusal: Refusal) -> Self {
-        Self { status: refusal.status, body_bytes: 0, draft: None }
+        Self { status: refusal.status, body_bytes: 0, draft: None, close_code: None }
     }
 }
 
@@ -284,10 +287,11 @@ fn piece(name: &str) -> Result<Piece, String> {
         "M" => Piece::Milliseconds,
         "D" => Piece::Microseconds,
         "p" => Piece::Process,
+        "W" => Piece::CloseCode,
         _ => {
             return Err(format!(
                 "is no access log format: there is no atom %({name})s; the atoms are h l u t r m U q H s b B f a T L M \
-                 D p and {{NAME}}i, {{NAME}}o, {{NAME}}e"
+                 D p W and {{NAME}}i, {{NAME}}o, {{NAME}}e"
             ));
         }
     })
@@ -339,6 +343,10 @@ impl Line<'_> {
             Piece::SecondsDecimal => write!(out, "{:.6}", self.took.as_secs_f64()),
             Piece::Milliseconds => write!(out, "{}", self.took.as_millis()),
             Piece::Microseconds => write!(out, "{}", self.took.as_micros()),
+            Piece::CloseCode => match self.response.close_code {
+                Some(code) => write!(out, "{code}"),
+                None => out.write_str("-"),
+            },
             Piece::Process => write!(out, "<{}>", std::process::id()),
             Piece::RequestField(name) => push_escaped(entry.field(name.as_bytes()), out),
             Piece::ResponseField(name) => push_escaped(self.response_field(name).as_deref(), out),
@@ -390,6 +398,9 @@ impl Line<'_> {
             "pid": std::process::id(),
             "request_id": self.request_id(),
         });
+        if let Some(code) = self.response.close_code {
+            object["websocket_close_code"] = code.into();
+        }
         if let Some(is_https) = entry.is_https {
             object["scheme"] = if is_https { "https" } else { "http" }.into();
         }
@@ -452,7 +463,7 @@ mod tests {
     fn line(format: &str, variable: &dyn Fn(&str) -> Option<String>) -> String {
         let entry = entry();
         let format = Format::compile(format).unwrap();
-        let response = Response { status: 200, body_bytes: 0, draft: None };
+        let response = Response { status: 200, body_bytes: 0, draft: None, close_code: None };
         let line = Line { entry: &entry, response, variable, call: Some(7), took: Duration::from_micros(1_500_250) };
         let (mut time, mut out) = (LineTime::default(), String::new());
         line.push(&format, time.of(&entry), &mut out);

@@ -288,7 +288,7 @@ impl<I: Interface> App for WithGil<AppState<I>> {
         let (py, app) = self.parts();
         if let Some(log) = &mut app.access_log {
             let entry = Entry::new(head, connection.peer);
-            let response = Response { status: response.status(), body_bytes, draft: Some(response) };
+            let response = Response { status: response.status(), body_bytes, draft: Some(response), close_code: None };
             log.write(py, &entry, response, None, None);
         }
     }

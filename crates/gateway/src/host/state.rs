@@ -119,6 +119,7 @@ impl<I: Interface> EngineState<I> {
     pub(super) fn end_call(&mut self, py: Python<'_>, call: &InFlight<I>, body_bytes: u64) -> Ended {
         let number = self.calls.number(call.key);
         let mut ended = self.end(call.key);
+        let close_code = if ended.entry.is_some() { self.close_code(py, call.handles.exchange()) } else { None };
         if let (Some(log), Some(entry)) = (&mut self.app.access_log, ended.entry.take()) {
             let (is_refused, body_bytes) = match ended.expired {
                 Some(Expired::Answered { body_bytes }) => (true, body_bytes),
@@ -132,7 +133,7 @@ impl<I: Interface> EngineState<I> {
                 // The client did not get what the application said later.
                 draft = timeout_draft();
             }
-            let response = Response { status: draft.status(), body_bytes, draft: Some(&draft) };
+            let response = Response { status: draft.status(), body_bytes, draft: Some(&draft), close_code };
             log.write(py, &entry, response, Some(&ended.request), Some(number));
             exchange.with(py, |state| state.draft = draft);
         }
@@ -143,7 +144,7 @@ impl<I: Interface> EngineState<I> {
     pub(super) fn log_late(&mut self, py: Python<'_>, Late { number, entry, request, body_bytes }: &Late) {
         if let Some(log) = &mut self.app.access_log {
             let draft = timeout_draft();
-            let response = Response { status: 504, body_bytes: *body_bytes, draft: Some(&draft) };
+            let response = Response { status: 504, body_bytes: *body_bytes, draft: Some(&draft), close_code: None };
             log.write(py, entry, response, Some(request), Some(*number));
         }
     }

@@ -245,7 +245,7 @@ impl<I: Interface> EngineState<I> {
         if let (Some(log), Some(entry)) = (&mut self.app.access_log, entry) {
             // Writing a line calls Python, while an exchange must not be in use: the draft is taken out meanwhile.
             let draft = exchange.with(py, |state| std::mem::take(&mut state.draft));
-            let response = Response { status: draft.status(), body_bytes, draft: Some(&draft) };
+            let response = Response { status: draft.status(), body_bytes, draft: Some(&draft), close_code: None };
             log.write(py, &entry, response, Some(&request), Some(number));
         }
         request.release(py);

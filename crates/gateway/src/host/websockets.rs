@@ -82,6 +82,16 @@ impl<I: Interface> EngineState<I> {
     }
 }
 
+impl<I: Interface> EngineState<I> {
+    /// The close code of a WebSocket whose call is over, which closes it with 1000 if nothing else has; `None` of any other
+    /// exchange.
+    pub(super) fn close_code(&mut self, py: Python<'_>, exchange: &Exchange) -> Option<u16> {
+        let id = Self::websocket(py, exchange)?;
+        let end = self.engine.websocket_state(id).0;
+        Some(end.map_or(CloseCode::NORMAL.number(), |end| end.code))
+    }
+}
+
 impl<I: Interface> Host<I> {
     /// The call of a WebSocket has come to its end: so does the WebSocket, with 1000, or with 1011 if the application has
     /// failed.

@@ -53,6 +53,8 @@ fields! { snapshot =>
     "log_lines_dropped": snapshot.log_lines_dropped,
     "bytes_in": snapshot.engine.bytes_in,
     "bytes_out": snapshot.engine.bytes_out,
+    "websocket_messages_in": snapshot.engine.messages_in,
+    "websocket_messages_out": snapshot.engine.messages_out,
     "overdue": snapshot.overdue,
     "handovers": snapshot.pool_statistics.handovers,
     "status_1xx": snapshot.engine.statuses[0],
@@ -61,6 +63,7 @@ fields! { snapshot =>
     "status_4xx": snapshot.engine.statuses[3],
     "status_5xx": snapshot.engine.statuses[4],
     "connections": snapshot.engine.connections,
+    "websockets": snapshot.engine.websockets,
     // The engine does not distinguish a greenlet that waits for its client from one that works.
     "running": snapshot.engine.running.saturating_sub(snapshot.blocked),
     "queued": snapshot.engine.queued,

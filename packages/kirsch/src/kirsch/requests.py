@@ -76,6 +76,9 @@ class Statistics(TypedDict, total=False):
     accept_pauses: int
     panics: int
     log_lines_dropped: int
+    websockets: int
+    websocket_messages_in: int
+    websocket_messages_out: int
     bytes_in: int
     bytes_out: int
     threads: int

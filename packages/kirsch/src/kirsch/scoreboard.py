@@ -121,6 +121,7 @@ NOT_COUNTED = frozenset(
         "draining",
         "stalled",
         "connections",
+        "websockets",
         "running",
         "queued",
         "suspended",

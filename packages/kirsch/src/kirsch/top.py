@@ -11,6 +11,7 @@ import argparse
 import contextlib
 import math
 import os
+import re
 import sys
 import time
 
@@ -275,13 +276,20 @@ def render(report: Report, width: int, *, unicode: bool = True, stack_max: int =
     return [(style, _fit(text, width)) for style, text in lines]
 
 
+# Between mounted applications of both interfaces: "shop:app at /shop (WSGI), api:app at /api (ASGI)".
+_BETWEEN = re.compile(r"(?<=\((?:WSGI|ASGI)\)), ")
+
+
 def _head(report: Report, width: int, unicode: bool) -> Iterator[Line]:
     recent, gauges = report["recent"], report["gauges"]
-    name = report["application"] or "kirsch"
+    applications = _BETWEEN.split(report["application"])
+    name = f"{len(applications)} applications" if len(applications) > 1 else applications[0] or "kirsch"
     yield (
         "title",
         _spread(f" {name}", f"kirsch {report['version']}  pid {report['pid']}  up {span(report['uptime'])} ", width),
     )
+    for each in applications if len(applications) > 1 else ():
+        yield "", f"serving    {each}"
     counts = "  ".join(f"{status} {short(count)}" for status, count in report["responses"].items() if count)
     text = f"requests   {short(recent['requests_per_second'])}/s, {short(report['counters']['requests'])} in all"
     yield "head", f"{text}   {counts}"
@@ -298,6 +306,9 @@ def _head(report: Report, width: int, unicode: bool) -> Iterator[Line]:
     if gauges["suspended"]:
         rest += f"   waiting for slow clients {gauges['suspended']}"
     yield "", f"busy       {busy}   {rest}"
+    sent, received = (report["counters"].get(f"websocket_messages_{way}", 0) for way in ("out", "in"))
+    if gauges.get("websockets") or sent or received:
+        yield "", f"WebSockets {short(gauges['websockets'])}   messages {short(received)} in, {short(sent)} out"
     yield "faint", f"{'at most':22}{'median':>9}{'p90':>10}{'p99':>10}{'(mean)':>10}"
     names = {"service_time": "service time", "queue_wait": "wait in queue", "interpreter_wait": "wait for the GIL"}
     for key, title in names.items():

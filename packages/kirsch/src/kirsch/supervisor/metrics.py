@@ -24,6 +24,12 @@ COUNTERS = (
     ("accepted", "kirsch_connections_accepted_total", "Connections accepted."),
     ("bytes_in", "kirsch_received_bytes_total", "Bytes received from clients."),
     ("bytes_out", "kirsch_sent_bytes_total", "Bytes sent to clients."),
+    (
+        "websocket_messages_in",
+        "kirsch_websocket_messages_received_total",
+        "Messages that clients have sent on WebSockets.",
+    ),
+    ("websocket_messages_out", "kirsch_websocket_messages_sent_total", "Messages sent to clients on WebSockets."),
     ("refused", "kirsch_requests_refused_total", "Requests that the engine refused, such as malformed ones."),
     ("health_checks", "kirsch_health_checks_total", "Requests for the health path."),
     ("static_files", "kirsch_static_files_total", "Requests answered from the directories of static files."),
@@ -51,6 +57,7 @@ STATUS_CLASSES = ("1xx", "2xx", "3xx", "4xx", "5xx")
 # Gauges: sums over the current workers.
 GAUGES = (
     ("connections", "kirsch_connections", "Connections open now."),
+    ("websockets", "kirsch_websockets", "Connections that are WebSockets now."),
     (
         "running",
         "kirsch_requests_running",

@@ -1,0 +1,74 @@
+"""What operators see of WebSockets: metrics, ``kirsch top``, the access log."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+import urllib.request
+from typing import TYPE_CHECKING
+
+from proc import wait_until
+from test_websocket import connect
+
+if TYPE_CHECKING:
+    from running import Serve
+
+HERE = os.path.dirname(__file__)
+
+
+def test_open_websockets_and_their_messages_are_counted_and_shown(serve: Serve) -> None:
+    site = serve("websocket_app:app", "--workers", "2", "--metrics-bind", "127.0.0.1:0", cwd=HERE)
+    address = site.wait_for(r"metrics on http://(\S+)", timeout=20).group(1)
+
+    def metric(name: str) -> float:
+        with urllib.request.urlopen(f"http://{address}/metrics", timeout=20) as answer:
+            found = re.search(rf"^{name} (\S+)$", answer.read().decode(), re.MULTILINE)
+        assert found is not None, name
+        return float(found.group(1))
+
+    def top() -> str:
+        command = [sys.executable, "-m", "kirsch", "top", "--once", address]
+        return subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout
+
+    assert metric("kirsch_websockets") == 0
+    assert "WebSockets" not in top()
+    clients = [connect(site, "/echoes") for _ in range(3)]
+    for client in clients:
+        for message in ("one", b"two"):
+            client.send(message)
+            assert client.recv(timeout=20) == message
+        client.ping().wait(20)  # no message
+    wait_until(lambda: metric("kirsch_websocket_messages_sent_total") == 6, "messages are counted", 20)
+    assert metric("kirsch_websocket_messages_received_total") == 6
+    assert metric("kirsch_websockets") == 3
+    assert "WebSockets 3   messages 6 in, 6 out" in top()
+    with urllib.request.urlopen(f"http://{address}/status.json", timeout=20) as answer:
+        assert json.load(answer)["gauges"]["websockets"] == 3
+    for client in clients:
+        client.close()
+    wait_until(lambda: metric("kirsch_websockets") == 0, "none is open", 20)
+    assert metric("kirsch_websocket_messages_sent_total") == 6
+
+
+def test_access_log_has_the_close_code_and_the_time_of_a_websocket(serve: Serve) -> None:
+    log = ("--access-logfile", "-", "--access-logformat")
+    site = serve("websocket_app:app", *log, "json", cwd=HERE)
+    with connect(site, "/echoes") as client:
+        client.send("four")
+        client.recv(timeout=20)
+        client.close(4001)
+    found = json.loads(site.wait_for_output(r'^\{.*"websocket_close_code".*\}$', timeout=20).group())
+    assert (found["status"], found["path"], found["websocket_close_code"]) == (101, "/echoes", 4001)
+    assert (found["response_bytes"], found["duration_us"] > 0) == (4, True)
+    urllib.request.urlopen(site.url, timeout=20).close()
+    plain = json.loads(site.wait_for_output(r'^\{.*"path":"/",.*\}$', timeout=20).group())
+    assert "websocket_close_code" not in plain
+    site = serve("websocket_app:app", *log, "%(m)s %(U)s %(s)s %(W)s %(D)s", cwd=HERE)
+    with connect(site, "/returns"):
+        pass
+    assert site.wait_for_output(r"^GET /returns 101 (\d+) \d+$", timeout=20).group(1) == "1000"
+    urllib.request.urlopen(site.url, timeout=20).close()
+    site.wait_for_output(r"^GET / 200 - \d+$", timeout=20)
