@@ -181,6 +181,13 @@ pub trait App: Sized {
     /// A message of a WebSocket has arrived; UTF-8 if it is text. It is kept until the application takes it.
     fn message(&mut self, kind: Kind, bytes: Cow<'_, [u8]>) -> Self::Message;
 
+    /// Whether the request's body is to be received as a whole before the application is called, where the
+    /// [configuration](crate::Config::buffer_bodies) has bodies buffered at all.
+    fn buffers(&mut self, request: &Self::Request) -> bool {
+        let _ = request;
+        true
+    }
+
     /// The request's body is here as a whole. Not called for a request without one, nor where bodies are not buffered.
     fn receive(&mut self, request: &mut Self::Request, body: Body<'_>);
 

@@ -18,13 +18,24 @@ pub(crate) use crate::host::exchange::{
 };
 pub(crate) use crate::object::Message;
 pub(crate) use engine::{Awaited, Incoming, Local, Peer, WebSocketEnd};
+pub(crate) use wire::websocket::Opening;
 
 use crate::object::{Chunk, Object};
 use pyo3::prelude::*;
 use std::fs::File;
 use std::sync::Weak;
 use wire::message::RequestHead;
-use wire::websocket::Opening;
+
+/// Which of several applications a request is for, and how that is called.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Route {
+    /// Its index among the applications of the interface.
+    pub(crate) application: usize,
+    /// A loop hosts the engine, and this application is called in threads beside it.
+    pub(crate) is_threaded: bool,
+    /// It receives a body as it arrives, whatever is set for others.
+    pub(crate) streams_bodies: bool,
+}
 
 /// Calls an application.
 pub(crate) trait Interface: Send + Sync + Sized + 'static {
@@ -39,7 +50,7 @@ pub(crate) trait Interface: Send + Sync + Sized + 'static {
     ///
     /// # Errors
     /// `MemoryError`.
-    fn take_handles(&self, py: Python<'_>, host: &Weak<dyn ExchangeHost>) -> PyResult<Self::Handles>;
+    fn take_handles(&self, py: Python<'_>, route: Route, host: &Weak<dyn ExchangeHost>) -> PyResult<Self::Handles>;
 
     /// The response is over: handles that nothing else refers to may be used again.
     fn return_handles(&self, py: Python<'_>, handles: Self::Handles);
@@ -81,6 +92,11 @@ pub(crate) trait Interface: Send + Sync + Sized + 'static {
     /// What is wrong with a body whose response has no head.
     fn unstarted() -> PyErr;
 
+    /// What is wrong with a call that has ended before its response has.
+    fn incomplete() -> PyErr {
+        Self::unstarted()
+    }
+
     /// What a report says of a request. It runs nothing of the application's.
     fn summary(py: Python<'_>, request: &Object) -> Summary;
 }
@@ -90,6 +106,12 @@ pub(crate) trait Interface: Send + Sync + Sized + 'static {
 pub(crate) trait Requests: Send + 'static {
     /// What is kept with a connection, so that its next request is cheaper to make.
     type Connection: Default + Send;
+
+    /// Which application the request is for, where there are several.
+    fn route(&self, head: &RequestHead<'_>) -> Route {
+        let _ = head;
+        Route::default()
+    }
 
     /// The request without its body: a dict. `None` with an exception set if memory is short.
     fn begin(
@@ -121,6 +143,11 @@ pub(crate) trait Handles: Send {
 
     /// Whether the application may still hold one of them, and would meet the next response with it.
     fn is_shared(&self) -> bool;
+
+    /// Whether the call may wait in the middle, in its thread or greenlet.
+    fn may_block(&self) -> bool {
+        true
+    }
 }
 
 /// A response body that the application produces part by part. It stays on the thread that it was made on.

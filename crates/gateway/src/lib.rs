@@ -6,6 +6,7 @@
 //!   config      what a server is made with: settings and resources, each taken by its name
 //!   host        engines, threads, calls and their deadlines, for any interface
 //!   wsgi, asgi  interfaces: make environs and scopes, call the application
+//!   mounted     both in one server: which application a request is for (mounts)
 //!   interface   what the host asks of an interface, and an interface of the host
 //!   access_log, log_writer, refusals, scoreboard, limit    what is reported, and to whom
 //!   object, gil, guarded, interrupt, stacks, signals       Python objects, locks and threads
@@ -36,6 +37,8 @@ mod interface;
 mod interrupt;
 mod limit;
 mod log_writer;
+mod mounted;
+mod mounts;
 mod object;
 mod proxies;
 mod refusals;

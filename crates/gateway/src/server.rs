@@ -7,11 +7,12 @@ use crate::config::{NativeConfig, seconds};
 use crate::group;
 use crate::host::{
     AnyEngines, AppParts, Call, EngineIndex, Engines, Hooks, Host, HostedJob, Limits as TimeLimits, Plan, Replacement,
-    RunJob, ServerShared, Stop, share,
+    RunJob, RunsIn, ServerShared, Stop, share,
 };
 use crate::interface::{Interface, Local};
 use crate::limit::RequestLimit;
 use crate::log_writer;
+use crate::mounted::{Application, Mounted, MountedRequests};
 use crate::object::Object;
 use crate::proxies;
 use crate::scoreboard::{Scoreboard, Stopwatch};
@@ -42,8 +43,10 @@ pub(crate) struct Server {
     begun: AtomicBool,
     poller: RawFd,
     engine_wakeup: RawFd,
-    /// Of an ASGI application: where its loop is attached.
-    event_loop: Option<Arc<asgi::Shared>>,
+    /// Of each ASGI application: where its loop is attached.
+    event_loops: Vec<Arc<asgi::Shared>>,
+    /// Has a thread beside the loop run what it is called with.
+    hand_over: Option<Py<PyAny>>,
     monitor: Monitor,
 }
 
@@ -178,11 +181,20 @@ impl Server {
             return Err(PyTypeError::new_err(format!("the application {app} is not callable")));
         }
         let threads: usize = given.take("threads")?;
-        let is_asgi = match given.take::<String>("interface")?.as_str() {
-            "wsgi" => false,
-            "asgi" => true,
-            other => return Err(PyValueError::new_err(format!("interface: {other:?} is none of wsgi, asgi"))),
+        let interface: String = given.take("interface")?;
+        let is_wsgi = |interface: &str| match interface {
+            "wsgi" => Ok(true),
+            "asgi" => Ok(false),
+            other => Err(PyValueError::new_err(format!("interface: {other:?} is none of wsgi, asgi"))),
         };
+        let mounts: Vec<(String, String, String, Object)> = given
+            .take::<Vec<(String, String, String, Py<PyAny>)>>("mounts")?
+            .into_iter()
+            .map(|(host, path, interface, app)| (host, path, interface, app.into()))
+            .collect();
+        let hand_over: Option<Py<PyAny>> = given.take("hand_over")?;
+        // A loop hosts the engine where any application is ASGI.
+        let is_asgi = !is_wsgi(&interface)? || !mounts.is_empty();
         let hooks = Hooks {
             spawn: given.take("spawn")?,
             waiter: given.take("waiter")?,
@@ -203,8 +215,10 @@ impl Server {
             config.websocket = None;
         }
         if is_asgi {
-            // The application receives a body as it arrives, and its loop does something else meanwhile.
-            config.buffer_bodies = false;
+            if mounts.is_empty() {
+                // The application receives a body as it arrives, and its loop does something else meanwhile.
+                config.buffer_bodies = false;
+            }
             if config.protocols.iter().any(|protocol| *protocol != ProtocolKind::Http) {
                 return Err(PyValueError::new_err(
                     "fastcgi:, uwsgi: and scgi: addresses serve WSGI applications; an ASGI application is served over HTTP",
@@ -268,14 +282,41 @@ impl Server {
             group,
             is_hosted,
         };
-        let (engines, descriptors, event_loop) = if is_asgi {
+        let (engines, descriptors, event_loops) = if !mounts.is_empty() {
+            let places = mounts
+                .iter()
+                .map(|(host, path, interface, _)| Ok((host.clone(), path.clone(), is_wsgi(interface)?)))
+                .collect::<PyResult<Vec<_>>>()?;
+            let paths = resources.listeners.iter().map(|&listener| unix_path(listener)).collect::<Vec<_>>();
+            let event_loops: Vec<Arc<asgi::Shared>> = places.iter().map(|_| Arc::default()).collect();
+            let (engines, descriptors) = resources.build(py, |locals| {
+                let script_name = script_name.clone();
+                let facts = ServerFacts { multithread: true, multiprocess, errors: errors.clone(), script_name };
+                let requests = MountedRequests::new(
+                    &places,
+                    Wsgi::requests(py, locals, facts)?,
+                    Asgi::requests(py, locals, &paths)?,
+                );
+                let applications = mounts.iter().zip(&places).zip(&event_loops).map(|((mount, place), event_loop)| {
+                    let app = mount.3.clone_ref(py);
+                    Ok(if place.2 {
+                        Application::Wsgi(Wsgi::new(py, app)?)
+                    } else {
+                        Application::Asgi(Asgi::new(app, Arc::clone(event_loop)))
+                    })
+                });
+                Ok((Mounted::new(applications.collect::<PyResult<_>>()?), requests))
+            })?;
+            let of_asgi = event_loops.into_iter().zip(&places).filter(|(_, (.., is_wsgi))| !is_wsgi);
+            (engines, descriptors, of_asgi.map(|(event_loop, _)| event_loop).collect())
+        } else if is_asgi {
             let shared = Arc::new(asgi::Shared::default());
             let paths = resources.listeners.iter().map(|&listener| unix_path(listener)).collect::<Vec<_>>();
             let (engines, descriptors) = resources.build(py, |locals| {
                 let interface = Asgi::new(app.clone_ref(py), Arc::clone(&shared));
                 Ok((interface, Asgi::requests(py, locals, &paths)?))
             })?;
-            (engines, descriptors, Some(shared))
+            (engines, descriptors, vec![shared])
         } else {
             // Greenlets come in between each other as threads do.
             let multithread = threads > 1 || is_hosted;
@@ -284,7 +325,7 @@ impl Server {
                 let facts = ServerFacts { multithread, multiprocess, errors: errors.clone(), script_name };
                 Ok((Wsgi::new(py, app.clone_ref(py))?, Wsgi::requests(py, locals, facts)?))
             })?;
-            (engines, descriptors, None)
+            (engines, descriptors, Vec::new())
         };
         let (poller, engine_wakeup) = descriptors;
         Ok(Self {
@@ -293,7 +334,8 @@ impl Server {
             begun: AtomicBool::new(false),
             poller,
             engine_wakeup,
-            event_loop,
+            event_loops,
+            hand_over,
             monitor: Monitor::new()?,
         })
     }
@@ -321,43 +363,39 @@ impl Server {
         let this = slf.get();
         this.begun.store(true, Ordering::Relaxed);
         let (jobs, woken) = this.engines.poll(slf.py())?;
-        let exchanges = jobs
-            .into_iter()
-            .map(|HostedJob { number, run }| HostedExchange {
-                number,
-                run: Mutex::new(Some(run)),
-                _server: slf.clone().unbind(),
-            })
-            .collect();
+        let exchanges = jobs.into_iter().map(|job| HostedExchange::new(slf, job)).collect();
         Ok((exchanges, woken))
     }
 
-    fn attach(&self, event_loop: &Bound<'_, PyAny>) -> PyResult<()> {
-        let Some(shared) = &self.event_loop else {
-            return Err(PyTypeError::new_err("a loop is attached to the server of an ASGI application"));
-        };
+    #[allow(clippy::needless_pass_by_value, reason = "they are Python's arguments")]
+    fn attach(&self, lent: Vec<Bound<'_, PyAny>>) -> PyResult<()> {
+        if lent.len() != self.event_loops.len() {
+            let applications = self.event_loops.len();
+            return Err(PyTypeError::new_err(format!("a loop is attached to each ASGI application: {applications}")));
+        }
         self.begun.store(true, Ordering::Relaxed);
-        shared.attach(asgi::EventLoop::new(event_loop)?)
+        self.event_loops.iter().zip(&lent).try_for_each(|(shared, lent)| shared.attach(asgi::EventLoop::new(lent)?))
     }
 
-    fn select(&self, py: Python<'_>, timeout: Option<f64>, others: RawFd) -> PyResult<bool> {
+    fn select(slf: &Bound<'_, Self>, timeout: Option<f64>, others: RawFd) -> PyResult<bool> {
+        let (this, py) = (slf.get(), slf.py());
         let seconds = |timeout: f64| Duration::try_from_secs_f64(timeout.max(0.0)).unwrap_or(Duration::MAX);
         let until = timeout.map(seconds).and_then(|timeout| Instant::now().checked_add(timeout));
         loop {
-            self.engines.before_wait(py);
-            if self.engines.is_stopped(py)? {
+            this.engines.before_wait(py);
+            if this.engines.is_stopped(py)? {
                 // A call that the loop has run was the last thing that the stop waited for: no event follows.
                 return Ok(false);
             }
             let patience = until.map(|until| until.saturating_duration_since(Instant::now()));
-            let due = self.engines.timeout(py)?;
+            let due = this.engines.timeout(py)?;
             let wait = patience.into_iter().chain(due).min();
-            let [is_ready, has_others] = py.detach(|| wait_for_two([self.poller, others], wait));
+            let [is_ready, has_others] = py.detach(|| wait_for_two([this.poller, others], wait));
             py.check_signals()?;
             let is_due = due.is_some_and(|due| patience.is_none_or(|patience| due <= patience));
-            let has_run = (is_ready || is_due) && self.engines.turn(py)?;
+            let has_run = (is_ready || is_due) && Self::turn(slf)?;
             let is_late = until.is_some_and(|until| Instant::now() >= until);
-            if has_run || has_others || is_late || self.engines.is_stopped(py)? {
+            if has_run || has_others || is_late || this.engines.is_stopped(py)? {
                 return Ok(has_others);
             }
         }
@@ -441,11 +479,29 @@ impl Server {
     }
 }
 
-/// A request that a loop which hosts the engine can run, once.
+impl Server {
+    /// Does what is ready; whether anything of the application's may have run.
+    fn turn(slf: &Bound<'_, Self>) -> PyResult<bool> {
+        let (this, py) = (slf.get(), slf.py());
+        let (has_run, jobs) = this.engines.turn(py)?;
+        for job in jobs {
+            let exchange = Py::new(py, HostedExchange::new(slf, job))?;
+            match &this.hand_over {
+                Some(hand_over) => hand_over.call1(py, (exchange,)).map(drop)?,
+                None => exchange.get().refuse(py)?,
+            }
+        }
+        Ok(has_run)
+    }
+}
+
+/// A request that a loop which hosts the engine can run, or a thread beside it, once.
 #[pyclass(frozen, module = "kirsch._native", name = "Exchange")]
 pub(crate) struct HostedExchange {
     #[pyo3(get)]
     number: u64,
+    #[pyo3(get)]
+    worker: Option<usize>,
     run: Mutex<Option<RunJob>>,
     /// It keeps the engine alive.
     _server: Py<Server>,
@@ -454,9 +510,27 @@ pub(crate) struct HostedExchange {
 #[pymethods]
 impl HostedExchange {
     fn run(&self, py: Python<'_>) -> PyResult<()> {
+        self.run_in(py, RunsIn::Loop)
+    }
+
+    fn work(&self, py: Python<'_>, worker: usize) -> PyResult<()> {
+        self.run_in(py, RunsIn::Thread(worker))
+    }
+
+    fn refuse(&self, py: Python<'_>) -> PyResult<()> {
+        self.run_in(py, RunsIn::Nothing)
+    }
+}
+
+impl HostedExchange {
+    fn new(server: &Bound<'_, Server>, HostedJob { number, worker, run }: HostedJob) -> Self {
+        Self { number, worker, run: Mutex::new(Some(run)), _server: server.clone().unbind() }
+    }
+
+    fn run_in(&self, py: Python<'_>, place: RunsIn) -> PyResult<()> {
         let run = self.run.lock().unwrap_or_else(PoisonError::into_inner).take();
         let Some(run) = run else { return Err(PyRuntimeError::new_err("an exchange is run once")) };
-        run(py);
+        run(py, place);
         Ok(())
     }
 }

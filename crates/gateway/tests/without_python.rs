@@ -8,6 +8,9 @@ mod text;
 #[path = "../src/limit.rs"]
 mod limit;
 
+#[path = "../src/mounts.rs"]
+mod mounts;
+
 #[path = "../src/refusals.rs"]
 mod refusals;
 

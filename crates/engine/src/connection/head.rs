@@ -174,7 +174,7 @@ impl<A: App> Connection<A> {
             }
             return (used, self.body_ended(index, context, app));
         }
-        if !context.config.buffer_bodies {
+        if !context.config.buffer_bodies || !app.buffers(&request) {
             let memory = context.config.body_memory_total.reservation();
             let mut incoming = Box::new(Incoming::new(expects_continue && is_alone, memory));
             if !self.is_multiplexed() {

@@ -25,7 +25,9 @@ mod sending;
 mod tasks;
 mod websocket;
 
-use crate::interface::{Answer, Exchange, ExchangeHost, Input, Interface, Local, RequestBody, ResponseBody, Summary};
+use crate::interface::{
+    Answer, Exchange, ExchangeHost, Input, Interface, Local, RequestBody, ResponseBody, Route, Summary,
+};
 use crate::object::{Chunk, Object};
 use call::{HttpCall, Phase};
 pub(crate) use event_loop::{EventLoop, Shared};
@@ -81,7 +83,7 @@ impl Interface for Asgi {
     type Handles = Handles;
     type Body = NoBody;
 
-    fn take_handles(&self, py: Python<'_>, host: &Weak<dyn ExchangeHost>) -> PyResult<Handles> {
+    fn take_handles(&self, py: Python<'_>, _: Route, host: &Weak<dyn ExchangeHost>) -> PyResult<Handles> {
         let call = HttpCall::new(Exchange::new(Weak::clone(host)), Arc::clone(&self.shared));
         Ok(Handles { call: Py::new(py, call)? })
     }
@@ -133,9 +135,7 @@ impl Interface for Asgi {
     }
 
     fn wake(&self, py: Python<'_>, waiter: &Py<PyAny>) {
-        if let Ok(call) = waiter.bind(py).cast::<HttpCall>() {
-            HttpCall::wake_all(call.as_unbound(), py);
-        }
+        wake(py, waiter);
     }
 
     fn before_wait(&self, py: Python<'_>) {
@@ -182,6 +182,13 @@ impl Interface for Asgi {
     }
 }
 
+/// Wakes what waits for an event of a call; false if `waiter` is none of these.
+pub(crate) fn wake(py: Python<'_>, waiter: &Py<PyAny>) -> bool {
+    let Ok(call) = waiter.bind(py).cast::<HttpCall>() else { return false };
+    HttpCall::wake_all(call.as_unbound(), py);
+    true
+}
+
 impl HttpCall {
     /// The result of a call, whose Task has ended with `result`.
     fn checked(&self, py: Python<'_>, result: PyResult<()>) -> PyResult<()> {
@@ -222,6 +229,10 @@ impl crate::interface::Handles for Handles {
 
     fn is_shared(&self) -> bool {
         true
+    }
+
+    fn may_block(&self) -> bool {
+        false
     }
 }
 

@@ -166,12 +166,15 @@ impl<I: Interface> App for WithGil<AppState<I>> {
 
     fn begin(&mut self, head: &RequestHead<'_>, connection: &mut Self::Connection) -> Request {
         let (py, app) = self.parts();
+        let route = app.requests.route(head);
         let object = app.requests.begin(py, head, &connection.peer, &mut connection.of_interface);
         app.check_memory(py, object.as_ref());
         let has_body = !matches!(head.body, BodyLength::None | BodyLength::Known(0));
+        let is_arriving = has_body && (route.streams_bodies || !app.buffers_bodies);
         Request {
             object,
-            body: if has_body && !app.buffers_bodies { RequestBody::Arriving } else { RequestBody::Empty },
+            route,
+            body: if is_arriving { RequestBody::Arriving } else { RequestBody::Empty },
             is_chunked: head.body == BodyLength::Unknown,
             limit: app.limits.of(head.target.path),
             route_key: app.route_keys.as_ref().map(|route_keys| route_keys.of_request(head.method, head.target.path)),
@@ -189,10 +192,12 @@ impl<I: Interface> App for WithGil<AppState<I>> {
     ) -> Request {
         let (py, app) = self.parts();
         let Connection { peer, of_interface } = connection;
+        let route = app.requests.route(head);
         let object = app.requests.begin_websocket(py, head, opening, peer, of_interface);
         app.check_memory(py, object.as_ref());
         Request {
             object,
+            route,
             body: RequestBody::WebSocket,
             is_chunked: false,
             // It lasts as long as both sides want.
@@ -213,6 +218,10 @@ impl<I: Interface> App for WithGil<AppState<I>> {
             }
             Kind::Binary => Message::Binary(PyBytes::new(py, &bytes).into_any().unbind().into()),
         }
+    }
+
+    fn buffers(&mut self, request: &Request) -> bool {
+        !matches!(request.body, RequestBody::Arriving)
     }
 
     fn queued(&mut self, request: &mut Request) {

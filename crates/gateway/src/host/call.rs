@@ -83,9 +83,9 @@ impl<I: Interface> Host<I> {
         })
     }
 
-    /// Runs a job as a whole.
-    pub(crate) fn run_whole(&self, py: Python<'_>, job: Job<I>) {
-        if let Some(mut ending) = self.run(py, job, None, &mut None) {
+    /// Runs a job as a whole; `worker`: in this thread beside the loop that hosts the engine.
+    pub(crate) fn run_whole(&self, py: Python<'_>, job: Job<I>, worker: Option<usize>) {
+        if let Some(mut ending) = self.run(py, job, worker, &mut None) {
             let ended = self.with(py, |state| state.end_whole(py, &mut ending));
             debug_assert!(ended.is_ok(), "a call does not run while the engine is locked");
             if let Some(handles) = self.release(py, ending) {
@@ -118,11 +118,11 @@ impl<I: Interface> Host<I> {
         worker: Option<usize>,
         handles: Option<I::Handles>,
     ) -> Option<Ending<I>> {
-        let Request { object: Some(object), body, is_chunked, is_beyond_limit, .. } = request else {
+        let Request { object: Some(object), route, body, is_chunked, is_beyond_limit, .. } = request else {
             self.cut_off_call(py, ticket, Some(key));
             return None;
         };
-        let handles = match handles.map_or_else(|| self.interface.take_handles(py, &self.myself), Ok) {
+        let handles = match handles.map_or_else(|| self.interface.take_handles(py, route, &self.myself), Ok) {
             Ok(handles) => handles,
             Err(error) => {
                 self.cut_off_call(py, ticket, Some(key));
@@ -159,7 +159,7 @@ impl<I: Interface> Host<I> {
 
     /// Completes the request with what is this call's alone.
     fn prepare(&self, py: Python<'_>, call: &mut InFlight<I>, input: Input) -> PyResult<()> {
-        if let Some(make_waiter) = &self.hooks.waiter {
+        if let Some(make_waiter) = self.hooks.waiter.as_ref().filter(|_| call.handles.may_block()) {
             let waiter = make_waiter.call0(py)?;
             let key = call.key;
             self.with(py, |state| {
@@ -174,7 +174,7 @@ impl<I: Interface> Host<I> {
     /// The call goes over to another stage, where the stages of requests are measured.
     #[inline(always)]
     #[allow(clippy::inline_always, reason = "where they are not, it costs a branch and not a call")]
-    fn switch_call(&self, py: Python<'_>, call: &InFlight<I>, stage: Stage) {
+    pub(super) fn switch_call(&self, py: Python<'_>, call: &InFlight<I>, stage: Stage) {
         if self.times_stages {
             self.switch_stage(py, call, stage);
         }

@@ -130,8 +130,6 @@ impl Calls {
         now: Duration,
     ) -> usize {
         self.count += 1;
-        // SAFETY: the call takes nothing and cannot fail.
-        let thread = unsafe { libc::pthread_self() };
         let now = nanos(now);
         self.current.insert(Current {
             number: self.engine.number(self.count),
@@ -140,7 +138,7 @@ impl Calls {
             limit,
             spent: 0,
             since: now,
-            thread,
+            thread: this_thread(),
             worker: worker.and_then(|worker| u32::try_from(worker).ok()),
             waiter: None,
             waiting: false,
@@ -193,6 +191,21 @@ impl Calls {
             }
             self.suspended[worker] += 1;
         }
+    }
+
+    /// It has been dispatched to the loop that hosts the engine, and waits for a thread beside that.
+    pub(crate) fn set_aside(&mut self, key: usize, now: Duration) {
+        self.current[key].pause(nanos(now));
+    }
+
+    /// It begins in this thread, `worker` of those beside the loop.
+    pub(crate) fn take_over(&mut self, key: usize, worker: usize, now: Duration) {
+        let call = &mut self.current[key];
+        call.thread = this_thread();
+        call.worker = u32::try_from(worker).ok();
+        call.spent = 0;
+        call.since = nanos(now);
+        self.next_look = self.next_look.min(call.due());
     }
 
     /// It goes on, or will not: then its connection is gone.
@@ -336,6 +349,11 @@ impl Calls {
         let is_here = |call: &Current| call.worker() == Some(worker) && (call.is_running() || call.waiting);
         self.current.iter().any(|(_, call)| call.interrupted && is_here(call))
     }
+}
+
+fn this_thread() -> libc::pthread_t {
+    // SAFETY: the call takes nothing and cannot fail.
+    unsafe { libc::pthread_self() }
 }
 
 /// A call that has not ended, as Python sees it.

@@ -7,6 +7,7 @@
 
 use super::calls::Call;
 use super::index::EngineIndex;
+use super::job::Job;
 use super::shared::{Reentered, ServerShared, Stop};
 use super::threads::{Host, Polled};
 use crate::interface::Interface;
@@ -48,7 +49,7 @@ pub(crate) trait AnyEngines: Send + Sync {
     fn poll(&self, py: Python<'_>) -> PyResult<(Vec<HostedJob>, Vec<Py<PyAny>>)>;
 
     /// For a loop that hosts the engine and runs in this thread: see [`Host::turn`].
-    fn turn(&self, py: Python<'_>) -> PyResult<bool>;
+    fn turn(&self, py: Python<'_>) -> PyResult<(bool, Vec<HostedJob>)>;
 
     /// For the same: it is about to wait.
     fn before_wait(&self, py: Python<'_>);
@@ -94,14 +95,27 @@ pub(crate) trait AnyEngines: Send + Sync {
     fn statistics(&self, py: Python<'_>) -> Result<BTreeMap<&'static str, u64>, Reentered>;
 }
 
-/// Something to be run, once, by a loop that hosts the engine.
+/// Something to be run, once, by a loop that hosts the engine, or by a thread beside it.
 pub(crate) struct HostedJob {
     pub(crate) number: u64,
+    /// The thread beside the loop that has to run it: a response body stays where it was made.
+    pub(crate) worker: Option<usize>,
     pub(crate) run: RunJob,
 }
 
+/// Where a job is run.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum RunsIn {
+    /// In the loop's thread, or in a greenlet of it.
+    Loop,
+    /// In this thread beside the loop.
+    Thread(usize),
+    /// Nowhere: its client is to try again.
+    Nothing,
+}
+
 /// Runs a job.
-pub(crate) type RunJob = Box<dyn FnOnce(Python<'_>) + Send>;
+pub(crate) type RunJob = Box<dyn FnOnce(Python<'_>, RunsIn) + Send>;
 
 impl<I: Interface> Engines<I> {
     /// At least one.
@@ -109,6 +123,17 @@ impl<I: Interface> Engines<I> {
         shared.connect(&hosts);
         Self { hosts: hosts.into(), shared, started: AtomicUsize::new(0) }
     }
+}
+
+fn hosted<I: Interface>(host: &Arc<Host<I>>, number: u64, job: Job<I>) -> HostedJob {
+    let host = Arc::clone(host);
+    let worker = job.worker();
+    let run = move |py: Python<'_>, place: RunsIn| match place {
+        RunsIn::Loop => host.run_whole(py, job, None),
+        RunsIn::Thread(worker) => host.run_beside(py, job, worker),
+        RunsIn::Nothing => host.refuse_job(py, job),
+    };
+    HostedJob { number, worker, run: Box::new(run) }
 }
 
 impl<I: Interface> AnyEngines for Engines<I> {
@@ -139,15 +164,14 @@ impl<I: Interface> AnyEngines for Engines<I> {
     fn poll(&self, py: Python<'_>) -> PyResult<(Vec<HostedJob>, Vec<Py<PyAny>>)> {
         let host = &self.hosts[0];
         let Polled { jobs, woken } = host.poll(py)?;
-        let jobs = jobs.into_iter().map(|(number, job)| {
-            let host = Arc::clone(host);
-            HostedJob { number, run: Box::new(move |py| host.run_whole(py, job)) }
-        });
+        let jobs = jobs.into_iter().map(|(number, job)| hosted(host, number, job));
         Ok((jobs.collect(), woken))
     }
 
-    fn turn(&self, py: Python<'_>) -> PyResult<bool> {
-        self.hosts[0].turn(py)
+    fn turn(&self, py: Python<'_>) -> PyResult<(bool, Vec<HostedJob>)> {
+        let host = &self.hosts[0];
+        let (has_run, jobs) = host.turn(py)?;
+        Ok((has_run, jobs.into_iter().map(|job| hosted(host, 0, job)).collect()))
     }
 
     fn before_wait(&self, py: Python<'_>) {

@@ -3,7 +3,7 @@
 use super::calls::{Calls, Ended};
 use super::limits::Limit;
 use crate::access_log::Entry;
-use crate::interface::{Handles as _, Interface, RequestBody};
+use crate::interface::{Handles as _, Interface, RequestBody, Route};
 use crate::object::{Chunk, Object};
 use crate::scoreboard::Moment;
 use engine::Ticket;
@@ -17,6 +17,7 @@ use wire::message::{Draft, Misuse};
 pub(crate) struct Request {
     /// What the application will be given; `None` if memory was short.
     pub(super) object: Option<Object>,
+    pub(super) route: Route,
     pub(super) body: RequestBody,
     pub(super) is_chunked: bool,
     pub(super) limit: Limit,
@@ -44,6 +45,14 @@ impl<I: Interface> Job<I> {
         match self {
             Job::Call { .. } => None,
             Job::Resume(_, stream) | Job::Abandon(stream) => stream.worker,
+        }
+    }
+
+    /// Whether a thread beside the loop that hosts the engine has to run it.
+    pub(super) fn is_threaded(&self) -> bool {
+        match self {
+            Job::Call { request, .. } => request.route.is_threaded,
+            Job::Resume(_, stream) | Job::Abandon(stream) => stream.worker.is_some(),
         }
     }
 

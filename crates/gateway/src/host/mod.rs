@@ -41,7 +41,7 @@ mod tests;
 
 pub(crate) use app::AppParts;
 pub(crate) use calls::Call;
-pub(crate) use engines::{AnyEngines, Engines, HostedJob, RunJob, share};
+pub(crate) use engines::{AnyEngines, Engines, HostedJob, RunJob, RunsIn, share};
 pub(crate) use index::EngineIndex;
 pub(crate) use limits::Limits;
 pub(crate) use shared::{Hooks, Replacement, ServerShared, Stop};

@@ -19,7 +19,7 @@ use crate::access_log::Response;
 use crate::clock;
 use crate::gil::WithGil;
 use crate::interface::{Handles as _, Interface};
-use engine::{Awaited, Input, Progress};
+use engine::{Awaited, Input, Progress, Stage};
 use pyo3::exceptions::PyOSError;
 use pyo3::prelude::*;
 use wire::message::{FieldLines, Misuse};
@@ -33,6 +33,8 @@ impl<I: Interface> Host<I> {
             state.send_head(py, call.handles.exchange());
         });
         debug_assert!(suspended.is_ok(), "a call does not run while the engine is locked");
+        // What it waits for, and does when the wait is over, is the application's time.
+        self.switch_call(py, &call, Stage::App);
         self.suspended.with(py, |calls| {
             if calls.len() <= key {
                 calls.resize_with(key + 1, || None);
@@ -89,7 +91,7 @@ impl<I: Interface> Host<I> {
                 let error = match self.broken_body(py, &call) {
                     // The client's fault, whatever the application made of it.
                     Some(refusal) => broken_body(refusal),
-                    None => result.err().unwrap_or_else(I::unstarted),
+                    None => result.err().unwrap_or_else(I::incomplete),
                 };
                 self.fail(py, call, Failure::Raised(error));
             }

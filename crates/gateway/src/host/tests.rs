@@ -3,7 +3,8 @@
 use super::{AnyEngines, AppParts, EngineIndex, Engines, Hooks, Host, Limits, Plan, ServerShared, Stop};
 use crate::clock;
 use crate::interface::{
-    Answer, Exchange, ExchangeHost, Handles, Input, Interface, Peer, RequestBody, Requests, ResponseBody, Summary,
+    Answer, Exchange, ExchangeHost, Handles, Input, Interface, Peer, RequestBody, Requests, ResponseBody, Route,
+    Summary,
 };
 use crate::object::{Chunk, Object};
 use crate::testing::attach;
@@ -81,7 +82,7 @@ impl Interface for Plain {
     type Handles = PlainHandles;
     type Body = Parts;
 
-    fn take_handles(&self, _: Python<'_>, host: &Weak<dyn ExchangeHost>) -> PyResult<PlainHandles> {
+    fn take_handles(&self, _: Python<'_>, _: Route, host: &Weak<dyn ExchangeHost>) -> PyResult<PlainHandles> {
         let exchange = Arc::new(Exchange::new(Weak::clone(host)));
         self.kept.lock().unwrap().push(Arc::clone(&exchange));
         Ok(PlainHandles(exchange))

@@ -33,6 +33,8 @@ pub(crate) struct Host<I: Interface> {
     watched: Option<Watched>,
     /// The watchdog has something to do also while nothing is ready: others watch the server, or calls have deadlines.
     needs_ticks: bool,
+    /// It writes an access log.
+    logs_access: bool,
     pub(super) report: Option<Py<PyAny>>,
     pub(super) hooks: Hooks,
     /// Calls at a time.
@@ -88,6 +90,7 @@ impl<I: Interface> Host<I> {
         let is_watched = plan.answers_health || plan.scoreboard.is_some();
         let publisher = plan.scoreboard.clone().map(|scoreboard| Publisher::new(scoreboard, engine_index.is_alone()));
         let watched = is_watched.then(|| Watched { scoreboard: plan.scoreboard, coming: Arc::default() });
+        let logs_access = plan.app.access_log.is_some();
         let app = AppState::new(plan.app);
         let shortest_limit = app.shortest_limit();
         let state = EngineState {
@@ -119,6 +122,7 @@ impl<I: Interface> Host<I> {
             scheduler: Scheduler::new(state, poller, threads),
             watched,
             needs_ticks,
+            logs_access,
             report,
             hooks,
             threads,
@@ -291,10 +295,17 @@ impl<I: Interface> Host<I> {
     }
 
     /// For a loop that hosts the engine and runs in this thread: does what is ready, runs the calls that can start, and
-    /// wakes what waited. Returns whether anything of the application's may have run.
-    pub(crate) fn turn(&self, py: Python<'_>) -> PyResult<bool> {
-        let Polled { jobs, woken } = self.poll(py)?;
+    /// wakes what waited. Returns whether anything of the application's may have run, and the calls that are for threads
+    /// beside the loop.
+    pub(crate) fn turn(&self, py: Python<'_>) -> PyResult<(bool, Vec<Job<I>>)> {
+        let Polled { mut jobs, woken } = self.poll(py)?;
         let has_run = !jobs.is_empty() || !woken.is_empty();
+        let threaded: Vec<_> = jobs.extract_if(.., |(_, job)| job.is_threaded()).map(|(_, job)| job).collect();
+        if !threaded.is_empty() {
+            let now = clock::now().monotonic;
+            let keys = threaded.iter().filter_map(Job::beginning);
+            self.with(py, |state| keys.for_each(|key| state.calls.set_aside(key, now)))?;
+        }
         if self.watched.is_some() {
             let keys = jobs.iter().filter_map(|(_, job)| job.beginning());
             self.with(py, |state| keys.for_each(|key| state.take_up(key)))?;
@@ -303,13 +314,43 @@ impl<I: Interface> Host<I> {
             self.interface.wake(py, &waiter);
         }
         for (_, job) in jobs {
-            self.run_whole(py, job);
+            self.run_whole(py, job, None);
         }
-        Ok(has_run)
+        self.flush_access_log(py);
+        Ok((has_run, threaded))
+    }
+
+    /// For a loop that hosts the engine: there may be no other event soon.
+    fn flush_access_log(&self, py: Python<'_>) {
+        if self.logs_access {
+            self.tidy(py, true);
+        }
+    }
+
+    /// Runs a job in this thread, `worker` of those beside the loop that hosts the engine.
+    pub(crate) fn run_beside(&self, py: Python<'_>, job: Job<I>, worker: usize) {
+        self.engine_index.set_worker(Some(worker));
+        if let Some(key) = job.beginning() {
+            let begun = self.with(py, |state| state.calls.take_over(key, worker, clock::now().monotonic));
+            debug_assert!(begun.is_ok(), "a thread that takes a call is in no other");
+        }
+        self.run_whole(py, job, Some(worker));
+        self.tidy(py, true);
+        // The loop may wait, and what the connection does next is its to do.
+        self.waker.wake();
+    }
+
+    /// Answers a request with 503, for which no thread was free.
+    pub(crate) fn refuse_job(&self, py: Python<'_>, mut job: Job<I>) {
+        if let Job::Call { request, .. } = &mut job {
+            request.is_beyond_limit = true;
+        }
+        self.run_whole(py, job, None);
     }
 
     pub(crate) fn before_wait(&self, py: Python<'_>) {
         self.interface.before_wait(py);
+        self.flush_access_log(py);
     }
 
     /// Everything is over, or has to be: what is open is cut.
@@ -319,7 +360,11 @@ impl<I: Interface> Host<I> {
             std::iter::from_fn(|| state.next(py, false)).collect::<Vec<_>>()
         })?;
         for job in jobs {
-            self.run_whole(py, job);
+            self.run_whole(py, job, None);
+        }
+        // Threads beside the loop wait for clients that are gone now.
+        for waiter in self.with(py, |state| std::mem::take(&mut state.app.hosted_wakes))? {
+            self.interface.wake(py, &waiter);
         }
         self.abandon_suspended(py);
         self.interface.end(py);

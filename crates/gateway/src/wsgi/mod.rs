@@ -19,7 +19,7 @@ mod start_response;
 
 pub(crate) mod file_wrapper;
 
-use crate::interface::{Answer, ExchangeHost, Handles as _, Input, Interface, Local, RequestBody, Summary};
+use crate::interface::{Answer, ExchangeHost, Handles as _, Input, Interface, Local, RequestBody, Route, Summary};
 use crate::object::{Chunk, Item, Object};
 use body::Iterable;
 use environ::{Constants, Environs};
@@ -74,7 +74,7 @@ impl Interface for Wsgi {
     type Handles = Handles;
     type Body = Iterable;
 
-    fn take_handles(&self, py: Python<'_>, host: &Weak<dyn ExchangeHost>) -> PyResult<Handles> {
+    fn take_handles(&self, py: Python<'_>, _: Route, host: &Weak<dyn ExchangeHost>) -> PyResult<Handles> {
         self.handles.take(py, host)
     }
 

@@ -162,22 +162,24 @@ class Server:
         is over.
         """
 
-    def attach(self, event_loop: Any) -> None:
-        """Let the loop of an ASGI application host the engine: it calls :meth:`select` in this thread.
+    def attach(self, lent: Sequence[Any]) -> None:
+        """Let a loop host the engine: it calls :meth:`select` in this thread.
 
-        ``event_loop`` has attributes: ``event_loop``, ``task_class`` and ``context``, of which each request's task is
+        ``lent`` has an object for each ASGI application, in their order, with attributes: ``event_loop``,
+        ``task_class`` and ``context``, of which each request's task is
         made; ``make_task(coroutine, context, name)``, or None where a task can begin at once; ``state``, which each
         scope copies, or None; ``wait_to_receive(call)`` and ``wait_to_send(call)``, which return coroutines;
         ``wake(futures)``; ``note_step()`` or None, called when a step of the loop may have changed what the engine has
         to do next; and ``disconnected``, the class of what ``send`` raises when the client has left.
 
-        Raises RuntimeError when there is one already, TypeError for the server of a WSGI application.
+        Raises RuntimeError when there is a loop already, TypeError for another number of objects.
         """
 
     def select(self, timeout: float | None, others: int) -> bool:
         """Wait until the engine, or the descriptor ``others``, is ready, at most ``timeout`` seconds (None: without
-        limit), and call the application for requests that can start. Returns whether ``others`` is readable; it may be
-        -1. It returns when the application may have run, and when the server has stopped."""
+        limit), and call the application for requests that can start; what WSGI applications have to run is handed over
+        (``hand_over``). Returns whether ``others`` is readable; it may be -1. It returns when the application may
+        have run, and when the server has stopped."""
 
     def times(self) -> tuple[list[tuple[list[int], int, int]], int]:
         """The times of requests that were answered since the last call, and how many there was no room for.
@@ -266,11 +268,21 @@ class Exchange:
     def number(self) -> int:
         """The server's requests are counted from 1."""
 
+    @property
+    def worker(self) -> int | None:
+        """Of what was handed over: the thread that has to :meth:`work` on it; None: any thread."""
+
     def run(self) -> None:
         """Call the application, or go on with its iterable, and write the response.
 
         Raises nothing that the application raised.
         """
+
+    def work(self, worker: int) -> None:
+        """The same for what was handed over, in the thread ``worker``, which is not the loop's."""
+
+    def refuse(self) -> None:
+        """Answer with 503 instead of calling the application."""
 
 @final
 class Call:

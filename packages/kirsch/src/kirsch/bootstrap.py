@@ -78,7 +78,9 @@ def load_application(chosen: Settings) -> tuple[Callable[..., Any], str]:
     except UsageError as error:
         raise StartupError(EXIT_USAGE, str(error)) from None
     try:
-        app, name = loading.load_all(chosen.target, factory=chosen.factory, mounts=chosen.mounts)
+        app, name = loading.load_all(
+            chosen.target, factory=chosen.factory, mounts=chosen.mounts, interface=chosen.interface
+        )
         called_by = interface(app, chosen)
         try:
             choice.fitting(chosen.driver, called_by)
@@ -97,8 +99,9 @@ def load_application(chosen: Settings) -> tuple[Callable[..., Any], str]:
 
 
 def interface(app: Callable[..., Any], chosen: Settings) -> str:
-    """Return ``wsgi`` or ``asgi``: how the settings have the application called."""
-    return interface_of(app) if chosen.interface == "auto" else chosen.interface
+    """Return ``wsgi`` or ``asgi``: how the settings have the application called, ``asgi`` where several are that."""
+    # Where there are mounts, --interface was for each of them, and what they are combined into has one of its own.
+    return interface_of(app) if chosen.mounts or chosen.interface == "auto" else chosen.interface
 
 
 def raise_descriptor_limit() -> None:
@@ -240,6 +243,8 @@ def _options(chosen: Settings, report: reports.Report) -> Options:
     """The settings that are also options of ``Server``, with the command line's error log and access logger."""
     values = {each.name: getattr(chosen, each.name) for each in SETTINGS if each.in_programs}
     values["report"] = report
+    if chosen.mounts:
+        values["interface"] = "auto"
     if chosen.access_logger:
         values["access_logger"] = reports.access_logger(
             stdout_by_default=True, start_thread=drivers.thread_starter(chosen.driver)

@@ -102,27 +102,29 @@ def glance(target: str, directories: Sequence[str] = ()) -> str:
 
 
 def load_all(
-    target: str | None, *, factory: bool = False, mounts: Sequence[Mount] = ()
+    target: str | None, *, factory: bool = False, mounts: Sequence[Mount] = (), interface: str = "auto"
 ) -> tuple[Callable[..., Any], str]:
-    """Load ``target`` and the mounted applications, combined into one, and return it and all names. Raises
-    LoadError."""
+    """Load ``target`` and the mounted applications, combined into one, and return it and all names. ``interface`` is
+    that of all that do not say their own. Raises LoadError.
+
+    Where any of several is an ASGI application, a :class:`kirsch.mounts.Mounted` is what they are combined into.
+    """
     if not mounts:
         assert target is not None
         return load(target, factory=factory)
-    from kirsch.mounts import combine
+    from kirsch.mounts import MountedApplication, combine_all
 
     names = []
     failures: list[LoadError] = []
+    applications: list[MountedApplication] = []
     fallback = None
     if target is not None:
         try:
-            fallback, name = load(target, factory=factory)
+            found, name = load(target, factory=factory)
+            fallback = MountedApplication(found, _interface(found, interface), host="", path="", name=name)
             names.append(name)
-            if calling.interface_of(fallback) == "asgi":
-                failures.append(_cannot_mount(name))
         except LoadError as error:
             failures.append(error)
-    mounted: list[tuple[Mount, Callable[..., Any]]] = []
     loaded: dict[str, tuple[Callable[..., Any], str] | None] = {}
     for mount in mounts:
         # A table with several hosts is one application, even if a factory creates it.
@@ -136,21 +138,23 @@ def load_all(
                 where = mount.origin if is_named else f"{mount.origin}: the mount {mount.place}"
                 failures.append(LoadError(f"{where}: {error}", error.cause))
         pair = loaded[mount.origin]
-        if pair is not None and calling.interface_of(pair[0]) == "asgi":
-            failures.append(_cannot_mount(pair[1]))
-        elif pair is not None:
-            mounted.append((mount, pair[0]))
-            names.append(f"{pair[1]} at {mount.place}")
+        if pair is not None:
+            found, name = pair
+            called_by = mount.interface or _interface(found, interface)
+            applications.append(MountedApplication(found, called_by, host=mount.host, path=mount.path, name=name))
+            names.append(f"{name} at {mount.place}")
     if failures:
         raise failures[0] if len(failures) == 1 else _all_of(failures)
-    return combine(mounted, fallback), ", ".join(names)
+    if fallback is not None:
+        applications.append(fallback)
+    if any(each.interface == "asgi" for each in applications):
+        of_all = [*applications[-1:], *applications[:-1]] if fallback is not None else applications
+        names = [f"{name} ({each.interface.upper()})" for name, each in zip(names, of_all, strict=True)]
+    return combine_all(applications), ", ".join(names)
 
 
-def _cannot_mount(name: str) -> LoadError:
-    return LoadError(
-        f"{name} is an ASGI application, and --mount serves WSGI applications; mount it in its framework (such as "
-        "Starlette's Mount), or serve it at an address of its own"
-    )
+def _interface(found: Callable[..., Any], interface: str) -> str:
+    return calling.interface_of(found) if interface == "auto" else interface
 
 
 def load_function(target: str) -> Callable[..., Any]:

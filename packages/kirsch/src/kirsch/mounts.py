@@ -12,17 +12,95 @@ if TYPE_CHECKING:
     Table = list[tuple[str, str, Application]]
 
 
+INTERFACES = ("wsgi", "asgi")
+
+
+class MountedApplication:
+    """An application at its place. ``host`` and ``path`` are those of :class:`Mount`; ``interface`` is ``wsgi`` or
+    ``asgi``; ``name`` is empty for what answers where no application is."""
+
+    __slots__ = ("app", "host", "interface", "name", "path")
+
+    def __init__(self, app: Callable[..., Any], interface: str, *, host: str, path: str, name: str) -> None:
+        self.app = app
+        self.interface = interface
+        self.host = host
+        self.path = path
+        self.name = name
+
+    def __str__(self) -> str:
+        return f"{self.name} at {self.host}{self.path}" if self.host or self.path else self.name
+
+
+class Mounted:
+    """Several applications, ASGI ones among them, as :func:`kirsch.loading.load_all` returns them. The last one gets
+    the requests that no other is for.
+
+    The native server calls each of them by its interface. This object is an ASGI application by its signature: to call
+    it, as ``--ready-path`` does, is to call the ASGI application of a path.
+    """
+
+    def __init__(self, applications: Sequence[MountedApplication]) -> None:
+        self.applications = tuple(applications)
+        if any(each.host or each.path for each in self.applications[-1:]):
+            nowhere = MountedApplication(_asgi_not_found, "asgi", host="", path="", name="")
+            self.applications = (*self.applications, nowhere)
+
+    def prepared(self, prepare: Callable[[Callable[..., Any]], Callable[..., Any]]) -> Mounted:
+        """The same with ``prepare`` of each ASGI application, made once for all its places."""
+        of_asgi = {id(each.app): each.app for each in self.applications if each.interface == "asgi"}
+        made = {number: prepare(app) for number, app in of_asgi.items()}
+        return Mounted(
+            [
+                MountedApplication(
+                    made[id(each.app)] if each.interface == "asgi" else each.app,
+                    each.interface,
+                    host=each.host,
+                    path=each.path,
+                    name=each.name,
+                )
+                for each in self.applications
+            ]
+        )
+
+    def find(self, path: str) -> MountedApplication:
+        """The application of a decoded ``path``, for a host that no mount names."""
+        fitting = [each for each in self.applications if not each.host and _is_at(each.path, path)]
+        return max(fitting, key=lambda each: len(each.path))
+
+    async def __call__(self, scope: dict[str, Any], receive: Any, send: Any) -> None:
+        found = self.find(scope["path"])
+        if found.interface != "asgi":
+            raise TypeError(f"{found} is a WSGI application")
+        await found.app({**scope, "root_path": scope.get("root_path", "") + found.path}, receive, send)
+
+
+def _is_at(prefix: str, path: str) -> bool:
+    return not prefix or path == prefix or path.startswith(prefix + "/")
+
+
 class Mount:
     """One ``--mount``, or one ``[[mount]]`` of the settings file for one host.
 
     ``path`` is empty or ``/prefix`` without a slash at its end. ``host`` is empty (any), ``example.org`` or
-    ``*.example.org``. ``app`` is written as on the command line.
+    ``*.example.org``. ``app`` is written as on the command line. ``interface`` is ``wsgi`` or ``asgi``, or empty where
+    ``--interface`` decides.
     """
 
-    __slots__ = ("app", "factory", "host", "origin", "path")
+    __slots__ = ("app", "factory", "host", "interface", "origin", "path")
 
-    def __init__(self, app: str, *, path: str = "", host: str = "", factory: bool = False, origin: str = "") -> None:
+    def __init__(
+        self,
+        app: str,
+        *,
+        path: str = "",
+        host: str = "",
+        factory: bool = False,
+        interface: str = "",
+        origin: str = "",
+    ) -> None:
         self.app = app
+        self.interface = interface
         self.path = path
         self.host = host
         self.factory = factory
@@ -34,7 +112,7 @@ class Mount:
         return f"{self.host}{self.path}" or "/"
 
     def __str__(self) -> str:
-        return f"{self.app} at {self.place}"
+        return f"{self.interface and self.interface + ':'}{self.app} at {self.place}"
 
 
 def check_path(text: str) -> str:
@@ -66,13 +144,29 @@ def check_host(text: str) -> str:
 
 
 def parse_mount(place: str, app: str, origin: str = "") -> Mount:
-    """Parse ``/path``, ``host`` or ``host/path`` and the application there. Raises ValueError, which quotes the
-    text."""
+    """Parse ``/path``, ``host`` or ``host/path`` and the application there, ``module:app`` or, with its interface,
+    ``asgi:module:app``. Raises ValueError, which quotes the text."""
     host, slash, path = place.partition("/")
+    interface, _, rest = app.partition(":")
+    if ":" not in rest.partition("(")[0]:
+        interface = ""
+    elif interface in INTERFACES:
+        app = rest
+    else:
+        raise ValueError(f"{app!r} begins with {interface!r}, which is none of {', '.join(INTERFACES)}")
     try:
-        return Mount(app, path=check_path(slash + path) if slash else "", host=host and check_host(host), origin=origin)
+        path = check_path(slash + path) if slash else ""
+        return Mount(app, path=path, host=host and check_host(host), interface=interface, origin=origin)
     except ValueError as error:
         raise ValueError(f"{place!r} {error}") from None
+
+
+def combine_all(applications: Sequence[MountedApplication]) -> Callable[..., Any]:
+    """Return what serves all: one WSGI application if all are, and a :class:`Mounted` otherwise."""
+    if any(each.interface == "asgi" for each in applications):
+        return Mounted(applications)
+    mounted = [(Mount("", path=each.path, host=each.host), each.app) for each in applications]
+    return combine(mounted)
 
 
 def combine(mounted: Sequence[tuple[Mount, Application]], fallback: Application | None = None) -> Application:
@@ -125,8 +219,18 @@ def _without_port(host: str) -> str:
     return name if colon and (not port or port.isdigit()) and not ("[" in name and "]" not in name) else host
 
 
+_NOT_FOUND = b"404 Not Found\nNo application is mounted here.\n"
+_TYPE = "text/plain; charset=utf-8"
+
+
 def _not_found(environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
-    body = b"404 Not Found\nNo application is mounted here.\n"
-    headers = [("Content-Type", "text/plain; charset=utf-8"), ("Content-Length", str(len(body)))]
+    headers = [("Content-Type", _TYPE), ("Content-Length", str(len(_NOT_FOUND)))]
     start_response("404 Not Found", headers)
-    return [] if environ["REQUEST_METHOD"] == "HEAD" else [body]
+    return [] if environ["REQUEST_METHOD"] == "HEAD" else [_NOT_FOUND]
+
+
+async def _asgi_not_found(scope: dict[str, Any], receive: Any, send: Any) -> None:  # noqa: ARG001
+    kind = "websocket.http.response" if scope["type"] == "websocket" else "http.response"
+    headers = [(b"content-type", _TYPE.encode()), (b"content-length", str(len(_NOT_FOUND)).encode())]
+    await send({"type": f"{kind}.start", "status": 404, "headers": headers})
+    await send({"type": f"{kind}.body", "body": b"" if scope.get("method") == "HEAD" else _NOT_FOUND})

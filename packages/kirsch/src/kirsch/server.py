@@ -33,7 +33,7 @@ from kirsch.sockets import listen as listen_on
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Iterable
+    from collections.abc import Callable, Coroutine, Iterable, Mapping
     from types import FrameType, TracebackType
     from typing import Any
 
@@ -70,7 +70,7 @@ _SILENCE = 1.0
 
 
 class Server:
-    """One WSGI or ASGI application on one or several addresses.
+    """One WSGI or ASGI application, or several at paths of their own, on one or several addresses.
 
     ``start()`` serves in the calling thread until ``stop()`` is called from another one::
 
@@ -81,26 +81,38 @@ class Server:
 
     With ``driver="gevent"`` it serves in a greenlet of the calling thread's hub, as in ``gevent.spawn(server.start)``.
 
+    ``mounts`` are applications at paths and hosts, as ``{"/shop": shop, "api.example.org/v1": api}``, WSGI and ASGI
+    ones side by side; ``app`` gets what is not for them, and may be left out then.
+
     ``bind`` is one address or several, each ``host:port``, ``:port``, ``[ipv6]:port`` or ``unix:path``; port 0 takes a
     free one. A server serves once. Raises TypeError for an unknown or mistyped option, ValueError for a bad value, and
     ImportError where the driver needs a package that is not installed.
     """
 
-    def __init__(self, app: Application, bind: str | Iterable[str] = _DEFAULT_BIND, **options: Unpack[Options]) -> None:
+    def __init__(
+        self,
+        app: Application | None = None,
+        bind: str | Iterable[str] = _DEFAULT_BIND,
+        *,
+        mounts: Mapping[str, Application] | None = None,
+        **options: Unpack[Options],
+    ) -> None:
+        checked, report = _checked(options)
+        if mounts:
+            app = _combined(app, mounts, checked["interface"])
         if not callable(app):
             raise TypeError(f"the application must be callable, and {type(app).__name__!r} objects are not")
-        checked, report = _checked(options)
         self._app: Callable[..., Any] = app
         self._binds = (bind,) if isinstance(bind, str) else tuple(bind)
         for text in self._binds:
             parse_bind(text)
         self._options = checked
         self.graceful_timeout: float = checked["graceful_timeout"]
-        interface = interface_of(app) if checked["interface"] == "auto" else checked["interface"]
+        interface = interface_of(app) if mounts or checked["interface"] == "auto" else checked["interface"]
         self._driver_name: str = choice.fitting(checked["driver"], interface)
         self._driver: Driver
         if interface == "asgi":
-            self._driver, self._app = choice.make_asyncio(app, checked["lifespan"], checked["loop"], report)
+            self._driver, self._app = choice.make_asyncio(app, checked, report)
         else:
             self._driver = choice.make(self._driver_name, checked["threads"])
         # Of an ASGI application: a coroutine that is run between its start-up and the first request.
@@ -711,6 +723,36 @@ def _checked(options: Options) -> tuple[dict[str, Any], reports.Report]:
         for each in _OPTIONS
     }
     return values, report
+
+
+def _combined(app: Application | None, mounts: Mapping[str, Application], interface: str) -> Application:
+    """Several applications as one. Raises TypeError for what is none, ValueError for a place that is none."""
+    from kirsch.mounts import MountedApplication, combine_all, parse_mount
+
+    applications = []
+    for place, mounted in mounts.items():
+        if not callable(mounted):
+            raise TypeError(f"mounts: what is at {place!r} must be callable, and {mounted!r} is not")
+        mount = parse_mount(place, "")
+        applications.append((mount.host, mount.path, mounted))
+    if app is not None:
+        if not callable(app):
+            raise TypeError(f"the application must be callable, and {type(app).__name__!r} objects are not")
+        if any(not (host or path) for host, path, _ in applications):
+            raise ValueError("mounts: '/' is for every request, and so is the application; omit one of them")
+        applications.append(("", "", app))
+    return combine_all(
+        [
+            MountedApplication(
+                each,
+                interface_of(each) if interface == "auto" else interface,
+                host=host,
+                path=path,
+                name=getattr(each, "__qualname__", None) or type(each).__name__,
+            )
+            for host, path, each in applications
+        ]
+    )
 
 
 def _option_hint(name: str) -> str:

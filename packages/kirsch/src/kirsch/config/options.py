@@ -72,7 +72,7 @@ class Options(TypedDict, total=False):
 
     interface: str
     """Default: auto. How the application is called. auto finds out from its signature: a coroutine function, or what
-    takes scope, receive and send, is an ASGI application."""
+    takes scope, receive and send, is an ASGI application. A mount can say its own (--mount /api=asgi:shop.api:app)."""
 
     driver: str
     """Default: threads. threads, gevent or asyncio; gthread, gunicorn's name, is the same as threads. Threads serve any

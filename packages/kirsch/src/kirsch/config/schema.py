@@ -290,7 +290,9 @@ class Settings:
         "Application", "--mount", MOUNTS, "",
         "Serve another application below a path, as in /shop=shop:app, or for a host, as in example.org=site:app or "
         "example.org/shop=shop:app. Repeat the flag for several; in the variable each mount is a line of its own. "
-        "Mounts of the command line or the environment replace those of the settings file.",
+        "WSGI and ASGI applications stand side by side; where the signature of one does not tell, write its interface, "
+        "as in /api=asgi:shop.api:app. Mounts of the command line or the environment replace those of the settings "
+        "file.",
         summary="another application below a path, /shop=shop:app",
     )  # fmt: skip
 
@@ -563,7 +565,7 @@ class Settings:
     interface = setting(
         "Requests", "--interface", one_of("auto", "wsgi", "asgi"), "auto",
         "How the application is called. auto finds out from its signature: a coroutine function, or what takes scope, "
-        "receive and send, is an ASGI application.",
+        "receive and send, is an ASGI application. A mount can say its own (--mount /api=asgi:shop.api:app).",
         scope=PROGRAM,
     )  # fmt: skip
     driver = setting(

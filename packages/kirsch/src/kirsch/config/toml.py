@@ -11,7 +11,7 @@ import sys
 
 from kirsch.config.kinds import LOG_CONFIG, STATIC
 from kirsch.config.schema import SETTINGS, Setting, UsageError
-from kirsch.mounts import Mount, check_host, check_path, parse_mount
+from kirsch.mounts import INTERFACES, Mount, check_host, check_path, parse_mount
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 PROJECT_FILE = "pyproject.toml"
 _PROJECT_TABLE = ("tool", "kirsch")
 
-_MOUNT_KEYS = ("path", "host", "app", "factory")
+_MOUNT_KEYS = ("path", "host", "app", "factory", "interface")
 _OTHER_NAMES = {
     "application": "app",
     "target": "app",
@@ -326,10 +326,14 @@ class _Reader:
                 hint = did_you_mean(key, _MOUNT_KEYS) or f"; it has {', '.join(_MOUNT_KEYS)}"
                 self._mistake((name, index, key), f"a mount has no {key}{hint}")
         app, factory, path, hosts = (table.get(key) for key in ("app", "factory", "path", "host"))
+        interface = table.get("interface", "auto")
         if not isinstance(app, str) or not app:
             self._mistake((name, index, "app"), 'a mount has an application, such as app = "shop:app"')
         if not isinstance(factory, (bool, type(None))):
             self._mistake((name, index, "factory"), f"factory is {described(factory)}, and true or false is wanted")
+        if interface not in ("auto", *INTERFACES):
+            wanted = f"and one of auto, {', '.join(INTERFACES)} is wanted"
+            self._mistake((name, index, "interface"), f"interface is {interface!r}, {wanted}")
         if path is None and hosts is None:
             self._mistake((name, index), 'a mount has a path or a host, such as path = "/shop"')
         checked_path = self._checked(check_path, "/" if path is None else path, name, index, "path")
@@ -339,7 +343,8 @@ class _Reader:
             return
         for host in checked_hosts:
             origin = self._origin(name, index)
-            yield Mount(app, path=checked_path, host=host, factory=bool(factory), origin=origin)
+            called_by = "" if interface == "auto" else str(interface)
+            yield Mount(app, path=checked_path, host=host, factory=bool(factory), interface=called_by, origin=origin)
 
     def _checked(self, check: Callable[[str], str], value: object, name: str, index: int, key: str) -> str:
         if not isinstance(value, str):

@@ -1,9 +1,10 @@
-"""The driver ``asyncio``: an ASGI application in an event loop, one in each worker process.
+"""The driver ``asyncio``: ASGI applications in an event loop, one loop in each worker process.
 
 The engine is part of the loop's selector, so the loop's own wait is the engine's too. When requests are ready, the
 selector calls the application right there: the loop runs, and no task is current. Each request is a task of its own,
 which begins at once (``eager_start``, from CPython 3.12 on) in a copy of the context in which the lifespan started.
-Transports, subprocesses, timers and signals are asyncio's own.
+Transports, subprocesses, timers and signals are asyncio's own. WSGI applications that are mounted in the same process
+are called in threads beside the loop (``beside.py``).
 """
 
 from __future__ import annotations
@@ -23,7 +24,6 @@ from kirsch.drivers import (
     patching_warnings,
     run_in_loop,
 )
-from kirsch.drivers.lifespan import Lifespan
 from kirsch.drivers.loops import new_uvloop
 from kirsch.stacks import capture, capture_detached, entry
 
@@ -36,7 +36,9 @@ if TYPE_CHECKING:
     from kirsch._native import Call
     from kirsch._native import Server as NativeServer
     from kirsch.config.native import NativeConfig
-    from kirsch.reports import Report
+    from kirsch.drivers.beside import ThreadsBeside
+    from kirsch.drivers.lifespan import Lifespan, Lifespans
+    from kirsch.mounts import Mounted
     from kirsch.stacks import Stack
 
     class HttpCall(Protocol):
@@ -57,8 +59,10 @@ _LOOK_SECONDS = 0.1
 class AsyncioDriver:
     """Serves in a loop of its own, CPython's or uvloop's (:meth:`run`), or in one that runs already (:meth:`serve`)."""
 
-    def __init__(self, app: Callable[..., Any], lifespan: str, loop: str, report: Report) -> None:
-        self._lifespan = Lifespan(app, lifespan, report)
+    def __init__(self, lifespans: Lifespans, loop: str, mounted: Mounted | None, threads: ThreadsBeside | None) -> None:
+        self._lifespans = lifespans
+        self._mounted = mounted
+        self._threads = threads
         self._uses_uvloop = loop == "uvloop"
         self._native: NativeServer | None = None
         self._get_ident = original("get_ident")
@@ -73,6 +77,14 @@ class AsyncioDriver:
         config.threads = 1
         config.spawn = None
         config.interface = "asgi"
+        if self._mounted is not None:
+            config.mounts = [(each.host, each.path, each.interface, each.app) for each in self._mounted.applications]
+        if self._threads is not None:
+            from kirsch.drivers.beside import Wait
+
+            config.hand_over = self._threads.hand_over
+            config.waiter = Wait
+            config.wait = Wait.wait
 
     def begin(self) -> None:
         if asyncio._get_running_loop() is not None:
@@ -90,7 +102,7 @@ class AsyncioDriver:
             self._loop = asyncio.SelectorEventLoop(self._selector)
         asyncio.set_event_loop(self._loop)
         try:
-            self._complete(self._lifespan.start_up())
+            self._complete(self._lifespans.start_up())
         except BaseException:
             self.shut_down()
             raise
@@ -123,7 +135,7 @@ class AsyncioDriver:
         assert loop is not None
         self._native = native
         poller = None if selector is not None else EnginePoller(loop, native, self._on_stopped)
-        native.attach(Lent(loop, self._lifespan, poller))
+        self._attach(native, loop, poller)
         if selector is not None:
             selector.native = native
         try:
@@ -141,8 +153,18 @@ class AsyncioDriver:
                 selector.native = None
             if poller is not None:
                 poller.close()
-            native.finish()
-            self._native = None
+            self._finish(native)
+
+    def _attach(self, native: NativeServer, loop: asyncio.AbstractEventLoop, poller: EnginePoller | None) -> None:
+        native.attach([Lent(loop, lifespan, poller) for lifespan in self._lifespans.each])
+        if self._threads is not None:
+            self._threads.start(loop)
+
+    def _finish(self, native: NativeServer) -> None:
+        native.finish()
+        if self._threads is not None:
+            self._threads.end()
+        self._native = None
 
     def join(self) -> None:
         """The server is going to serve in the loop that runs in this thread."""
@@ -151,7 +173,7 @@ class AsyncioDriver:
 
     async def start_up_in_loop(self) -> None:
         """Start the application's lifespan. Raises NotStartedError."""
-        self._starting = asyncio.get_running_loop().create_task(self._lifespan.start_up())
+        self._starting = asyncio.get_running_loop().create_task(self._lifespans.start_up())
         try:
             await self._starting
         except asyncio.CancelledError:
@@ -166,18 +188,17 @@ class AsyncioDriver:
         self._native = native
         stopped = asyncio.Event()
         poller = EnginePoller(loop, native, stopped.set)
-        native.attach(Lent(loop, self._lifespan, poller))
+        self._attach(native, loop, poller)
         try:
             await stopped.wait()
             await self._end_calls(native)
         finally:
             poller.close()
-            native.finish()
-            self._native = None
+            self._finish(native)
 
     async def shut_down_in_loop(self) -> None:
         """Shut the application's lifespan down. The loop and its other tasks are the program's."""
-        await self._lifespan.shut_down(max((self._stop_due or 0.0) - monotonic(), _CANCEL_SECONDS))
+        await self._lifespans.shut_down(max((self._stop_due or 0.0) - monotonic(), _CANCEL_SECONDS))
         self._loop = None
 
     def _on_stopped(self) -> None:
@@ -204,7 +225,7 @@ class AsyncioDriver:
             return
         seconds = max((self._stop_due or 0.0) - monotonic(), _CANCEL_SECONDS)
         try:
-            loop.run_until_complete(self._lifespan.shut_down(seconds))
+            loop.run_until_complete(self._lifespans.shut_down(seconds))
             loop.run_until_complete(_cancel_all(loop))
             loop.run_until_complete(loop.shutdown_asyncgens())
             if sys.version_info >= (3, 12):
@@ -216,8 +237,10 @@ class AsyncioDriver:
             loop.close()
 
     def is_inside(self) -> bool:
-        loop = self._loop
-        return loop is not None and loop.is_running() and self._get_ident() == self._thread
+        loop, ident = self._loop, self._get_ident()
+        if self._threads is not None and self._threads.is_inside(ident):
+            return True
+        return loop is not None and loop.is_running() and ident == self._thread
 
     def wait(self, seconds: float) -> bool | None:  # noqa: ARG002
         return None
@@ -226,14 +249,23 @@ class AsyncioDriver:
         self._thread = 0
 
     def stacks(self, calls: Iterable[Call]) -> dict[int, Stack]:
-        running = sys._current_frames().get(self._thread)
-        return {call.number: _stack(call.waiter, running) for call in calls}
+        frames = sys._current_frames()
+        running = frames.get(self._thread)
+        look = capture if has_gil() else capture_detached
+        return {
+            call.number: _stack(call.waiter, running) if call.worker is None else look(frames.get(call.thread or 0))
+            for call in calls
+        }
 
     def interrupt(self, calls: Iterable[Call]) -> None:
         native = self._native
         if native is None:
             return  # the server has ended meanwhile
-        left = {call.number for call in calls}
+        if self._threads is not None:
+            self._threads.interrupt(native, [call for call in calls if call.worker is not None])
+        left = {call.number for call in calls if call.worker is None}
+        if not left:
+            return
 
         def cancel() -> None:
             for call in native.calls():
@@ -251,6 +283,8 @@ class AsyncioDriver:
                 left.discard(call.number)
 
     def location(self, call: Call) -> str:
+        if call.worker is not None and self._threads is not None:
+            return self._threads.location(call)
         return "no task" if call.thread is None else "a task"
 
     def warnings(self) -> list[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
     from typing import Any
 
     from kirsch.drivers import Driver
@@ -42,16 +42,34 @@ def make(name: str, threads: int) -> Driver:
 
 
 def make_asyncio(
-    app: Callable[..., Any], lifespan: str, loop: str, report: Report
+    app: Callable[..., Any], options: Mapping[str, Any], report: Report
 ) -> tuple[Driver, Callable[..., Any]]:
-    """Return the driver of an ASGI application, and the application as it calls it. Raises ImportError as :func:`make`
-    does, where the package of ``loop`` is missing."""
+    """Return the driver of an ASGI application, or of mounted ones, and the application as it calls it. Raises
+    ImportError as :func:`make` does, where the package of the loop is missing."""
     from kirsch.drivers import loops
     from kirsch.drivers.asyncio import AsyncioDriver, application
+    from kirsch.drivers.lifespan import Lifespan, Lifespans
+    from kirsch.mounts import Mounted
 
-    loops.check(loop)
-    app = application(app)
-    return AsyncioDriver(app, lifespan, loop, report), app
+    loops.check(options["loop"])
+    if not isinstance(app, Mounted):
+        app = application(app)
+        lifespans = Lifespans([Lifespan(app, options["lifespan"], report)])
+        return AsyncioDriver(lifespans, options["loop"], None, None), app
+    mounted = app.prepared(application)
+    of_asgi = [each for each in mounted.applications if each.interface == "asgi"]
+    found: dict[int, Lifespan] = {}
+    for each in of_asgi:
+        if id(each.app) not in found:
+            # What answers where nothing is mounted has no name, and no lifespan.
+            found[id(each.app)] = Lifespan(each.app, options["lifespan"] if each.name else "off", report)
+    lifespans = Lifespans([found[id(each.app)] for each in of_asgi], [str(each) for each in of_asgi])
+    threads = None
+    if len(of_asgi) < len(mounted.applications):
+        from kirsch.drivers.beside import ThreadsBeside
+
+        threads = ThreadsBeside(options["threads"], options["queue"], options["queue_timeout"])
+    return AsyncioDriver(lifespans, options["loop"], mounted, threads), mounted
 
 
 def prepare(name: str) -> None:

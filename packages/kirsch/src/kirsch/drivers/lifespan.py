@@ -5,18 +5,25 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+from time import monotonic
 
 from kirsch.drivers import NotStartedError
 from kirsch.reports import ERROR, WARNING
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Sequence
     from typing import Any
 
     from kirsch.reports import Report
 
     Message = dict[str, Any]
+
+
+# How long the shutdown of applications may take that have started before one that could not, and how long that of each
+# may at least, whatever those before it have left of the time.
+_UNDO_SECONDS = 5.0
+_LEAST_SECONDS = 0.5
 
 
 class Lifespan:
@@ -52,20 +59,22 @@ class Lifespan:
             "asgi": {"version": "3.0", "spec_version": "2.0"},
             "state": state,
         }
-        self._task = loop.create_task(self._run(scope), name="kirsch-lifespan")
+        self._task = task = loop.create_task(self._run(scope), name="kirsch-lifespan")
         try:
-            await asyncio.wait({self._task, self._started}, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait({task, self._started}, return_when=asyncio.FIRST_COMPLETED)
         except asyncio.CancelledError:
             await self._cancel()
             raise
+        if self._task is not task:
+            return  # it has raised what ends the program, and was shut down before this went on
         if self._failure is not None:
             await self._cancel()
             raise NotStartedError(self._failure or "lifespan.startup.failed, without a message")
         if self._started.done():
             self.state = state
-            self._task.add_done_callback(self._note_end)
+            task.add_done_callback(self._note_end)
             return
-        error = asyncio.CancelledError() if self._task.cancelled() else self._task.exception()
+        error = asyncio.CancelledError() if task.cancelled() else task.exception()
         self._task = None
         self._note_absence(error)
 
@@ -156,3 +165,37 @@ class Lifespan:
             self._started.set_result(None)
         else:
             self._stopped.set_result(None)
+
+
+class Lifespans:
+    """The lifespans of all applications of a process, in the order in which they start.
+
+    ``each`` has one for each place at which an application is, the same one where that is the same application.
+    ``names`` are those of mounted applications, for messages; there is none for an application that serves alone.
+    """
+
+    def __init__(self, each: Sequence[Lifespan], names: Sequence[str] = ()) -> None:
+        self.each = tuple(each)
+        self._different = tuple(dict.fromkeys(self.each))
+        self._names = dict(zip(reversed(self.each), reversed(names), strict=False))  # of several names the first
+
+    async def start_up(self) -> None:
+        """Start all, one after the other. Where one fails, those before it are shut down again. Raises
+        NotStartedError."""
+        for index, lifespan in enumerate(self._different):
+            try:
+                await lifespan.start_up()
+            except BaseException as error:
+                await self._shut_down(self._different[:index], _UNDO_SECONDS)
+                if isinstance(error, NotStartedError) and lifespan in self._names:
+                    raise NotStartedError(f"{self._names[lifespan]}: {error}", error.cause) from None
+                raise
+
+    async def shut_down(self, seconds: float) -> None:
+        """Shut all down, the last one first, within so many seconds together."""
+        await self._shut_down(self._different, seconds)
+
+    async def _shut_down(self, lifespans: Sequence[Lifespan], seconds: float) -> None:
+        due = monotonic() + seconds
+        for lifespan in reversed(lifespans):
+            await lifespan.shut_down(max(due - monotonic(), _LEAST_SECONDS))

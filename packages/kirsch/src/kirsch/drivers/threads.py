@@ -48,6 +48,24 @@ def engines(threads: int) -> int:
     return max(min(processors, threads // 4), 1)
 
 
+class SwitchInterval:
+    """The interval at which threads give up the GIL, while threads of ours serve."""
+
+    def __init__(self) -> None:
+        self._previous: float | None = None
+
+    def set(self) -> None:
+        interval = sys.getswitchinterval()
+        if interval == _DEFAULT_SWITCH_INTERVAL:  # otherwise the user has set it
+            self._previous = interval
+            sys.setswitchinterval(_SWITCH_INTERVAL)
+
+    def reset(self) -> None:
+        if self._previous is not None and sys.getswitchinterval() == _SWITCH_INTERVAL:
+            sys.setswitchinterval(self._previous)
+        self._previous = None
+
+
 class ThreadsDriver:
     def __init__(self, threads: int) -> None:
         self._count = threads
@@ -88,14 +106,13 @@ class ThreadsDriver:
                 from gevent import get_hub
 
                 get_hub()
-        interval = sys.getswitchinterval()
-        if self._count > 1 and interval == _DEFAULT_SWITCH_INTERVAL:  # otherwise the user has set it
-            sys.setswitchinterval(_SWITCH_INTERVAL)
+        interval = SwitchInterval()
+        if self._count > 1:
+            interval.set()
         try:
             _run(native)
         finally:
-            if sys.getswitchinterval() == _SWITCH_INTERVAL:
-                sys.setswitchinterval(interval)
+            interval.reset()
             self._join(native)
             self._native = None  # breaks a reference cycle
 

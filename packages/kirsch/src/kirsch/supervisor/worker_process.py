@@ -236,10 +236,19 @@ def _serve(arguments: WorkerArguments, app: Application, name: str) -> int:
 async def _check_asgi_ready(arguments: WorkerArguments, app: Application) -> None:
     """The same, in the application's loop, when its start-up is complete."""
     from kirsch.drivers import NotStartedError
+    from kirsch.mounts import Mount, Mounted, combine
     from kirsch.supervisor import readiness
 
+    path, address = arguments.context.chosen.ready_path, _own_address(arguments)
+    found = app.find(path) if isinstance(app, Mounted) else None
     try:
-        await readiness.check_asgi(app, arguments.context.chosen.ready_path, *_own_address(arguments))
+        if found is not None and found.interface == "wsgi":
+            import asyncio
+
+            wsgi = combine([(Mount("", path=found.path), found.app)])
+            await asyncio.to_thread(readiness.check, wsgi, path, *address, arguments.context.errors.stream())
+        else:
+            await readiness.check_asgi(app, path, *address)
     except readiness.NotReadyError as error:
         raise NotStartedError(str(error), error.cause) from None
 

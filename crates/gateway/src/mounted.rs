@@ -1,0 +1,290 @@
+//! Several applications of one server, WSGI and ASGI side by side, as one [`Interface`].
+//!
+//! ```text
+//!   MountedRequests::route   request head ──▶ which application, and whether it is called in a thread
+//!   MountedRequests::begin   its environ or its scope, with the mount's path
+//!   Mounted                  passes each call on to the interface of its application
+//! ```
+//!
+//! The loop that hosts the engine calls the ASGI applications. It would stand still in a WSGI application, so the host has
+//! these called in threads beside it ([`Route::is_threaded`]).
+
+use crate::asgi::{self, Asgi};
+use crate::interface::{
+    Answer, Exchange, ExchangeHost, Handles, Input, Interface, Opening, Peer, Requests, Route, Summary,
+};
+use crate::mounts::Mounts;
+use crate::object::Object;
+use crate::wsgi::Wsgi;
+use pyo3::intern;
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyString};
+use std::sync::Weak;
+use wire::message::RequestHead;
+
+/// One of the applications.
+pub(crate) enum Application {
+    Wsgi(Wsgi),
+    Asgi(Asgi),
+}
+
+/// See the module.
+pub(crate) struct Mounted(Box<[Application]>);
+
+/// Environs and scopes.
+pub(crate) struct MountedRequests {
+    mounts: Mounts,
+    /// Of each application: the mount's path, and whether it is WSGI. The last one is for what no place fits.
+    places: Box<[(Box<str>, bool)]>,
+    environs: <Wsgi as Interface>::Requests,
+    scopes: <Asgi as Interface>::Requests,
+}
+
+/// The objects of one call, with the index of its application.
+pub(crate) enum MountedHandles {
+    Wsgi(usize, <Wsgi as Interface>::Handles),
+    Asgi(usize, <Asgi as Interface>::Handles),
+}
+
+/// What a connection keeps for both.
+#[derive(Default)]
+pub(crate) struct ConnectionState {
+    environs: <<Wsgi as Interface>::Requests as Requests>::Connection,
+    scopes: <<Asgi as Interface>::Requests as Requests>::Connection,
+}
+
+impl Mounted {
+    pub(crate) fn new(applications: Vec<Application>) -> Self {
+        Self(applications.into())
+    }
+
+    fn asgi(&self, index: usize) -> &Asgi {
+        match &self.0[index] {
+            Application::Asgi(asgi) => asgi,
+            Application::Wsgi(_) => unreachable!("handles are given back where they were taken"),
+        }
+    }
+
+    fn wsgi(&self, index: usize) -> &Wsgi {
+        match &self.0[index] {
+            Application::Wsgi(wsgi) => wsgi,
+            Application::Asgi(_) => unreachable!("handles are given back where they were taken"),
+        }
+    }
+
+    fn each_asgi(&self) -> impl Iterator<Item = &Asgi> {
+        self.0.iter().filter_map(|application| match application {
+            Application::Asgi(asgi) => Some(asgi),
+            Application::Wsgi(_) => None,
+        })
+    }
+}
+
+impl Interface for Mounted {
+    type Requests = MountedRequests;
+    type Handles = MountedHandles;
+    type Body = <Wsgi as Interface>::Body;
+
+    fn take_handles(&self, py: Python<'_>, route: Route, host: &Weak<dyn ExchangeHost>) -> PyResult<MountedHandles> {
+        let index = route.application;
+        Ok(match &self.0[index] {
+            Application::Wsgi(wsgi) => MountedHandles::Wsgi(index, wsgi.take_handles(py, route, host)?),
+            Application::Asgi(asgi) => MountedHandles::Asgi(index, asgi.take_handles(py, route, host)?),
+        })
+    }
+
+    fn return_handles(&self, py: Python<'_>, handles: MountedHandles) {
+        match handles {
+            MountedHandles::Wsgi(index, handles) => self.wsgi(index).return_handles(py, handles),
+            MountedHandles::Asgi(index, handles) => self.asgi(index).return_handles(py, handles),
+        }
+    }
+
+    fn prepare(
+        &self,
+        py: Python<'_>,
+        request: &Object,
+        handles: &MountedHandles,
+        input: Input,
+    ) -> PyResult<Option<Object>> {
+        match handles {
+            MountedHandles::Wsgi(index, handles) => self.wsgi(*index).prepare(py, request, handles, input),
+            MountedHandles::Asgi(index, handles) => self.asgi(*index).prepare(py, request, handles, input),
+        }
+    }
+
+    fn call(&self, py: Python<'_>, request: &Object, handles: &MountedHandles) -> PyResult<Answer<Self::Body>> {
+        match handles {
+            MountedHandles::Wsgi(index, handles) => self.wsgi(*index).call(py, request, handles),
+            MountedHandles::Asgi(index, handles) => Ok(match self.asgi(*index).call(py, request, handles)? {
+                Answer::Whole(chunk) => Answer::Whole(chunk),
+                Answer::Body(never) => match never {},
+                Answer::Suspended(waiter) => Answer::Suspended(waiter),
+                Answer::Returned(result) => Answer::Returned(result),
+            }),
+        }
+    }
+
+    fn wake(&self, py: Python<'_>, waiter: &Py<PyAny>) {
+        if asgi::wake(py, waiter) {
+            return;
+        }
+        // A thread waits with it.
+        if let Err(error) = waiter.call_method0(py, intern!(py, "set")) {
+            error.write_unraisable(py, Some(waiter.bind(py)));
+        }
+    }
+
+    fn before_wait(&self, py: Python<'_>) {
+        self.each_asgi().for_each(|asgi| asgi.before_wait(py));
+    }
+
+    fn end(&self, py: Python<'_>) {
+        self.each_asgi().for_each(|asgi| asgi.end(py));
+    }
+
+    /// Only WSGI applications have bodies.
+    fn unstarted() -> PyErr {
+        Wsgi::unstarted()
+    }
+
+    /// Only calls of ASGI applications end before their responses.
+    fn incomplete() -> PyErr {
+        Asgi::incomplete()
+    }
+
+    fn summary(py: Python<'_>, request: &Object) -> Summary {
+        let is_scope = request.bind(py).cast::<PyDict>().is_ok_and(|dict| dict.contains("asgi").unwrap_or(false));
+        if is_scope { Asgi::summary(py, request) } else { Wsgi::summary(py, request) }
+    }
+}
+
+impl Handles for MountedHandles {
+    fn exchange(&self) -> &Exchange {
+        match self {
+            Self::Wsgi(_, handles) => handles.exchange(),
+            Self::Asgi(_, handles) => handles.exchange(),
+        }
+    }
+
+    fn is_shared(&self) -> bool {
+        match self {
+            Self::Wsgi(_, handles) => handles.is_shared(),
+            Self::Asgi(_, handles) => handles.is_shared(),
+        }
+    }
+
+    fn may_block(&self) -> bool {
+        matches!(self, Self::Wsgi(..))
+    }
+}
+
+impl MountedRequests {
+    /// `places` are host, path and kind (whether it is WSGI) of each application, in their order.
+    pub(crate) fn new(
+        places: &[(String, String, bool)],
+        environs: <Wsgi as Interface>::Requests,
+        scopes: <Asgi as Interface>::Requests,
+    ) -> Self {
+        Self {
+            mounts: Mounts::new(places.iter().map(|(host, path, _)| (&host[..], &path[..]))),
+            places: places.iter().map(|(_, path, is_wsgi)| (path.as_str().into(), *is_wsgi)).collect(),
+            environs,
+            scopes,
+        }
+    }
+
+    fn place(&self, head: &RequestHead<'_>) -> (usize, &str, bool) {
+        let index = self.mounts.of(head).unwrap_or(self.places.len() - 1);
+        let (path, is_wsgi) = &self.places[index];
+        (index, path, *is_wsgi)
+    }
+
+    /// Begins the request where its application is, by one of these.
+    fn begin_there(
+        &mut self,
+        py: Python<'_>,
+        head: &RequestHead<'_>,
+        begin_environ: impl FnOnce(&mut <Wsgi as Interface>::Requests) -> Option<Object>,
+        begin_scope: impl FnOnce(&mut <Asgi as Interface>::Requests) -> Option<Object>,
+    ) -> Option<Object> {
+        let (index, _, is_wsgi) = self.place(head);
+        let request = if is_wsgi { begin_environ(&mut self.environs) } else { begin_scope(&mut self.scopes) }?;
+        let path = &*self.places[index].0;
+        if !path.is_empty() {
+            let mounted = if is_wsgi { mount_environ(py, &request, path) } else { mount_scope(py, &request, path) };
+            mounted.map_err(|error| error.restore(py)).ok()?;
+        }
+        Some(request)
+    }
+}
+
+impl Requests for MountedRequests {
+    type Connection = ConnectionState;
+
+    fn route(&self, head: &RequestHead<'_>) -> Route {
+        let (application, _, is_wsgi) = self.place(head);
+        Route { application, is_threaded: is_wsgi, streams_bodies: !is_wsgi }
+    }
+
+    fn begin(
+        &mut self,
+        py: Python<'_>,
+        head: &RequestHead<'_>,
+        peer: &Peer,
+        connection: &mut ConnectionState,
+    ) -> Option<Object> {
+        let ConnectionState { environs: of_environs, scopes: of_scopes } = connection;
+        self.begin_there(
+            py,
+            head,
+            |environs| environs.begin(py, head, peer, of_environs),
+            |scopes| scopes.begin(py, head, peer, of_scopes),
+        )
+    }
+
+    fn begin_websocket(
+        &mut self,
+        py: Python<'_>,
+        head: &RequestHead<'_>,
+        opening: &Opening<'_>,
+        peer: &Peer,
+        connection: &mut ConnectionState,
+    ) -> Option<Object> {
+        let ConnectionState { environs: of_environs, scopes: of_scopes } = connection;
+        self.begin_there(
+            py,
+            head,
+            |environs| environs.begin_websocket(py, head, opening, peer, of_environs),
+            |scopes| scopes.begin_websocket(py, head, opening, peer, of_scopes),
+        )
+    }
+}
+
+/// The mount's path moves from `PATH_INFO` to the end of `SCRIPT_NAME` (PEP 3333). Both are bytes of UTF-8, each as a
+/// character of Latin-1.
+fn mount_environ(py: Python<'_>, environ: &Object, path: &str) -> PyResult<()> {
+    let environ = environ.bind(py);
+    let environ = environ.cast::<PyDict>()?;
+    let text = |key: &Bound<'_, PyString>| match environ.get_item(key)? {
+        Some(value) => value.extract::<String>(),
+        None => Ok(String::new()),
+    };
+    let (script_name, path_info) = (intern!(py, "SCRIPT_NAME"), intern!(py, "PATH_INFO"));
+    let prefix = path.bytes().map(char::from);
+    let mounted_at: String = text(script_name)?.chars().chain(prefix).collect();
+    let rest: String = text(path_info)?.chars().skip(path.len()).collect();
+    environ.set_item(script_name, mounted_at)?;
+    environ.set_item(path_info, rest)
+}
+
+/// The mount's path is the end of `root_path`; `path` keeps it (ASGI, HTTP, "HTTP Connection Scope").
+fn mount_scope(py: Python<'_>, scope: &Object, path: &str) -> PyResult<()> {
+    let scope = scope.bind(py);
+    let scope = scope.cast::<PyDict>()?;
+    let root_path = match scope.get_item(intern!(py, "root_path"))? {
+        Some(root_path) => root_path.extract::<String>()?,
+        None => String::new(),
+    };
+    scope.set_item(intern!(py, "root_path"), root_path + path)
+}
