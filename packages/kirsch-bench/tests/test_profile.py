@@ -147,6 +147,44 @@ def found(calls: list[dict[str, Any]], name: str) -> dict[str, Any]:
 # ------------------------------------------------------------------------------------------------------- the command
 
 
+ASGI = """
+    import asyncio
+
+    def compute():
+        return sum(range(1000))
+
+    async def inner():
+        await asyncio.sleep(0.2)
+        compute()
+
+    async def app(scope, receive, send):
+        if scope["type"] == "lifespan":
+            raise ValueError("none here")
+        await receive()
+        await inner()
+        if scope["path"] == "/raise":
+            raise LookupError("as the test wants it")
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": b"done"})
+"""
+
+
+def test_stages_and_calls_of_an_asgi_application(tmp_path: Path) -> None:
+    (tmp_path / "demo.py").write_text(textwrap.dedent(ASGI), encoding="utf-8")
+    document = profiled(tmp_path, "-n", "3", "--warmup", "1", "--threshold", "0", "demo:app", "/")
+    # What the task waits for is the application's time, and in none of its calls.
+    assert document["stages"]["app"]["mean"] > 200_000
+    assert found(document["calls"], "compute")["calls"] == 1
+    assert found(document["calls"], "inner")["calls"] == 2
+    assert sum(call["total"] for call in document["calls"]) < 150_000_000
+    text = profile(tmp_path, "-n", "2", "--warmup", "1", "demo:app", "/").stdout
+    assert "driver asyncio" in text
+    assert "with all that the request's task waits for" in text
+    assert "of the request's own task, without its waits" in text
+    done = profile(tmp_path, "-n", "1", "--warmup", "1", "demo:app", "/raise", status=1)
+    assert "The application raised LookupError." in done.stdout
+
+
 @every_driver
 def test_the_stages_add_up_to_the_whole(driver: str, folder: Path) -> None:
     document = profiled(folder, *flags(driver), "-n", "60", "--warmup", "5", "demo:app", "/")

@@ -92,12 +92,13 @@ def _run(given: dict[str, Any], chosen: Settings) -> int:
         kirsch_reports.write_stderr(f"kirsch: {warning}")
     os.environ.update(chosen.env)
     app, name = bootstrap.load_application(chosen)
+    interface = bootstrap.interface(app, chosen)
     reports = serving.Reports(bootstrap.open_logs(chosen))
     profile = results.Profile(
         application=name,
         method=request.method,
         path=request.path,
-        driver=chosen.driver,
+        driver="asyncio" if interface == "asgi" else chosen.driver,
         threads=chosen.threads,
         threshold=given.get("threshold", THRESHOLD_NANOSECONDS),
         sort=given.get("sort", "order"),
@@ -114,17 +115,19 @@ def _run(given: dict[str, Any], chosen: Settings) -> int:
     room = measurement.requests + measurement.warmup + 64
     serving.serve(app, chosen, reports, request.path, 64, lambda *server: requests.ask(request, profile, *server))
     if measurement.requests and not profile.answer.trouble:
-        # An application that tells nothing of its stages is measured without what would listen to it.
-        asked = serving.Staged(app)
-        serving.serve(asked, chosen, serving.no_report, request.path, 64, lambda _, target: request.ask(target))
-        staged = serving.Staged(app) if asked.spent else None
+        staged = None
+        if interface == "wsgi":
+            # An application that tells nothing of its stages is measured without what would listen to it.
+            asked = serving.Staged(app)
+            serving.serve(asked, chosen, serving.no_report, request.path, 64, lambda _, target: request.ask(target))
+            staged = serving.Staged(app) if asked.spent else None
         measured = staged or app
         serving.serve(
             measured, chosen, reports, request.path, room, lambda *server: measurement.run(profile, staged, *server)
         )
-    followed = serving.Followed(app)
+    followed = serving.Followed(app, interface)
     serving.serve(
-        followed,
+        followed.application,
         chosen,
         reports,
         request.path,

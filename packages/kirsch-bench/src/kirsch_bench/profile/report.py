@@ -63,6 +63,8 @@ def _stages(profile: Profile) -> Iterator[str]:
         spread = (stage.p50, stage.p99) if name.strip() != "rest" else ()
         figures = f"{stage.mean / 1e3:10,.2f}" + "".join(f" {value / 1e3:10,.2f}" for value in spread).ljust(22)
         yield f"  {name:{width}} {figures} {stage.share:7.1%}"
+    if profile.driver == "asyncio":
+        yield "  (app is from the call to the end of the response, with all that the request's task waits for)"
 
 
 def _rows(profile: Profile) -> Iterator[tuple[str, Stage]]:
@@ -101,6 +103,11 @@ def _calls(profile: Profile) -> Iterator[str]:
     total = sum(call["total"] for call in profile.calls)
     which = f"that took {_duration(profile.threshold)} or longer" if profile.threshold else "all of them"
     yield f"Calls of one more request, under the tracer, {which}"
+    if profile.driver == "asyncio":
+        yield (
+            "(of the request's own task, without its waits; for other tasks and threads use py-spy record, and to see "
+            "what is waited for, --slow-request)"
+        )
     yield f"{tree.HEAD[0]}"
     if profile.followed_times is None:
         yield from tree.lines(profile.calls, profile.threshold, profile.sort)

@@ -7,6 +7,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from kirsch import bootstrap
+from kirsch.mounts import Mounted, MountedApplication
 from kirsch.profile.wsgi import traced
 from kirsch.sockets import listen
 from kirsch_bench import target as targets
@@ -32,7 +33,7 @@ needs a moment to notice."""
 
 
 def serve(
-    app: Application,
+    app: Callable[..., Any],
     chosen: Settings,
     report: Report,
     path: str,
@@ -79,16 +80,40 @@ def times(server: Server, expected: int) -> list[Times]:
 
 
 class Followed:
-    """An application whose calls are traced, one request after the other."""
+    """An application whose calls are traced, one request after the other: ``application`` is what has to be served.
+    ``interface`` is ``wsgi`` or ``asgi``, or that of each where ``app`` is several."""
 
-    def __init__(self, app: Application) -> None:
-        self._app = app
+    def __init__(self, app: Callable[..., Any], interface: str) -> None:
         self._runs: list[Run] = []
         self._is_over = threading.Event()
+        self.application = self._mounted(app) if isinstance(app, Mounted) else self._of(app, interface)
 
-    def __call__(self, environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:
-        iterable: Iterable[bytes] = traced(self._app, environ, start_response, self._done)
-        return iterable
+    def _mounted(self, mounted: Mounted) -> Mounted:
+        applications = []
+        for each in mounted.applications:
+            app = self._of(each.app, each.interface)
+            applications.append(MountedApplication(app, each.interface, host=each.host, path=each.path, name=each.name))
+        return Mounted(applications)
+
+    def _of(self, app: Callable[..., Any], interface: str) -> Callable[..., Any]:
+        def wsgi(environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:
+            iterable: Iterable[bytes] = traced(app, environ, start_response, self._done)
+            return iterable
+
+        if interface == "wsgi":
+            return wsgi
+        from kirsch.drivers.asyncio import application
+        from kirsch.profile.asgi import traced as traced_asgi
+
+        coroutine_function = application(app)
+
+        async def asgi(scope: dict[str, Any], receive: Any, send: Any) -> None:
+            if scope["type"] == "http":
+                await traced_asgi(coroutine_function, scope, receive, send, self._done)
+            else:
+                await coroutine_function(scope, receive, send)
+
+        return asgi
 
     def _done(self, run: Run) -> None:
         self._runs.append(run)
