@@ -82,7 +82,7 @@ pub(crate) struct EngineContext<A: App> {
     pub(crate) may_call: bool,
     /// No thread can call the application now, and as many requests wait as may: no further one is read.
     pub(crate) is_full: bool,
-    /// Connections in a row whose first request asked for the connection to be closed after it.
+    /// Connections in a row whose client asked with the first request for them to be closed after it.
     pub(crate) brief_in_a_row: u32,
     /// Counts how often there was nothing more to do.
     pub(crate) round: u64,

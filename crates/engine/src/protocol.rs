@@ -193,6 +193,11 @@ pub trait Protocol: Default {
     /// Whether the client, or this server, ends the connection behind this exchange. Never where there are many.
     fn is_last(request: Self::Request) -> bool;
 
+    /// Whether the client opened the connection for this request alone, as far as its head tells.
+    fn serves_one(&self, request: Self::Request) -> bool {
+        Self::is_last(request)
+    }
+
     /// The same request, whose response is the last one of its connection.
     #[must_use]
     fn ending(request: Self::Request) -> Self::Request;

@@ -12,6 +12,7 @@ const PARAMS: u8 = 4;
 const STDIN: u8 = 5;
 const STDOUT: u8 = 6;
 const GET_VALUES_RESULT: u8 = 10;
+const KEEP_CONN: u8 = 1;
 
 struct FastCgi;
 
@@ -36,6 +37,10 @@ fn record(kind: u8, id: u16, content: &[u8]) -> Vec<u8> {
 
 /// A request for plan `plan` from the web server `software`, which keeps the connection.
 fn ask(id: u16, plan: usize, software: &str) -> Vec<u8> {
+    ask_with(KEEP_CONN, id, plan, software)
+}
+
+fn ask_with(flags: u8, id: u16, plan: usize, software: &str) -> Vec<u8> {
     let path = format!("/{plan}");
     let pairs = [
         ("REQUEST_METHOD", "GET"),
@@ -52,7 +57,7 @@ fn ask(id: u16, plan: usize, software: &str) -> Vec<u8> {
         params.extend_from_slice(name.as_bytes());
         params.extend_from_slice(value.as_bytes());
     }
-    let begin = record(BEGIN_REQUEST, id, &[0, 1, 1, 0, 0, 0, 0, 0]);
+    let begin = record(BEGIN_REQUEST, id, &[0, 1, flags, 0, 0, 0, 0, 0]);
     [begin, record(PARAMS, id, &params), record(PARAMS, id, b""), record(STDIN, id, b"")].concat()
 }
 
@@ -174,6 +179,21 @@ fn last_response_and_the_end_of_the_connection_leave_in_one_step() {
         // nginx closes a connection of which anything follows the end of a response.
         assert_eq!(last, if software.starts_with("nginx") { GET_VALUES_RESULT } else { END_REQUEST });
     }
+}
+
+/// Each request of such a web server has a connection of its own, so what is done for one costs each request.
+#[test]
+fn connection_for_one_request_is_closed_with_its_response() {
+    let mut world = world(vec![Plan::sized(&[5])]);
+    world.keeps = true;
+    let mut client = world.client();
+    client.send(ask_with(0, 1, 0, "lighttpd/1.4.69"));
+    world.until("it is called", &mut [&mut client], |world, _| world.is_out(0));
+    world.go_on_with(0);
+    // The client has not closed its side, and no poll follows.
+    assert_eq!(world.statistics().connections, 0);
+    client.pump();
+    assert_eq!((ends(&client, 1), client.end), (1, Some(End::Closed)));
 }
 
 #[test]

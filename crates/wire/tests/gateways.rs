@@ -279,13 +279,34 @@ fn every_fault_of_gateways_is_reached_twice() {
     }
 }
 
+/// A request without a body, with the end of STDIN. `length` is a pair for `CONTENT_LENGTH`, or empty.
+fn bodiless(flags: u8, length: &[u8]) -> Vec<u8> {
+    let mut input = vec![1, 1, 0, 5, 0, 8, 0, 0, 0, 1, flags, 0, 0, 0, 0, 0];
+    let pairs = [b"\x0e\x03REQUEST_METHODGET", length].concat();
+    input.extend_from_slice(&[1, 4, 0, 5, 0, u8::try_from(pairs.len()).expect("a short text"), 0, 0]);
+    input.extend_from_slice(&pairs);
+    input.extend_from_slice(&[1, 4, 0, 5, 0, 0, 0, 0, 1, 5, 0, 5, 0, 0, 0, 0]);
+    input
+}
+
+#[test]
+fn last_request_of_a_connection_is_read_to_its_end_with_its_head() {
+    let none = &b""[..];
+    let zero = b"\x0e\x01CONTENT_LENGTH0";
+    for (flags, length) in [(0, none), (1, none), (0, zero), (1, zero)] {
+        let input = bodiless(flags, length);
+        let mut receiver = Receiver::new(1);
+        let Ok((used, Event::Head { id, .. })) = receiver.next(&input, &Limits::default()) else { panic!("a head") };
+        assert_eq!((used, receiver.has_last()), (input.len(), flags == 0));
+        receiver.forget(id.serial);
+        assert_eq!((receiver.is_ending(), receiver.is_unread()), (flags == 0, false));
+    }
+}
+
 #[test]
 fn a_head_longer_than_a_record_is_written_in_several() {
     let mut receiver = Receiver::new(1);
-    let mut input = vec![1, 1, 0, 5, 0, 8, 0, 0, 0, 1, 1, 0, 0, 0, 0, 0];
-    input.extend_from_slice(&[1, 4, 0, 5, 0, 19, 0, 0, 14, 3]);
-    input.extend_from_slice(b"REQUEST_METHODGET");
-    input.extend_from_slice(&[1, 4, 0, 5, 0, 0, 0, 0, 1, 5, 0, 5, 0, 0, 0, 0]);
+    let input = bodiless(1, b"");
     let Ok((_, Event::Head { id, .. })) = receiver.next(&input, &Limits::default()) else { panic!("a head") };
     let mut draft = wire::message::Draft::default();
     draft.start(b"200 OK").expect("a status");

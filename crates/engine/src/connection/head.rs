@@ -198,7 +198,7 @@ impl<A: App> Connection<A> {
     /// A head has been read: whatever is waited for next is waited for from now on.
     pub(super) fn note_begin(&mut self, facts: RequestOf<A>, context: &mut EngineContext<A>) {
         if self.history == super::History::New {
-            let is_brief = A::Protocol::is_last(facts);
+            let is_brief = self.protocol.serves_one(facts);
             context.brief_in_a_row = if is_brief { context.brief_in_a_row.saturating_add(1) } else { 0 };
         }
         self.history = super::History::Served;

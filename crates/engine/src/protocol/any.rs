@@ -135,6 +135,11 @@ impl Protocol for AnyProtocol {
     }
 
     #[inline]
+    fn serves_one(&self, request: Request) -> bool {
+        if let Any::FastCgi(fastcgi) = &self.0 { fastcgi.has_last() } else { Self::is_last(request) }
+    }
+
+    #[inline]
     fn ending(request: Request) -> Request {
         Http1::ending(request)
     }

@@ -164,6 +164,11 @@ impl FastCgi {
         self.receiver.is_ending() || self.drain == Drain::Over && !may_go_on
     }
 
+    /// See [`Protocol::serves_one`](super::Protocol::serves_one).
+    pub(super) fn has_last(&self) -> bool {
+        self.receiver.has_last()
+    }
+
     /// See [`Protocol::is_unread`](super::Protocol::is_unread).
     pub(super) fn is_unread(&self) -> bool {
         self.receiver.is_unread() || self.drain == Drain::Over

@@ -149,7 +149,14 @@ impl Receiver {
             match step {
                 Step::Nothing => {}
                 Step::Head { at, pairs, declared, has_body } => {
-                    return Ok((used, self.head(at, pairs, declared, has_body, limits)));
+                    let end = if has_body { 0 } else { self.end_of_stdin(at, &input[used..]) };
+                    let phase = match declared {
+                        _ if has_body => Phase::Body { declared, received: 0 },
+                        Some(_) if end == 0 => Phase::Bodiless,
+                        // Without a declared length, it is the end of STDIN that has shown that there is no body.
+                        _ => Phase::Over,
+                    };
+                    return Ok((used + end, self.head(at, pairs, declared, phase, limits)));
                 }
                 Step::Event(event) => return Ok((used, event)),
             }
@@ -225,6 +232,12 @@ impl Receiver {
     #[must_use]
     pub fn is_ending(&self) -> bool {
         self.is_ending
+    }
+
+    /// Whether a request that has begun is the connection's last, because the web server leaves closing to us.
+    #[must_use]
+    pub fn has_last(&self) -> bool {
+        self.is_ending || self.requests.iter().any(|request| !request.keeps_connection)
     }
 
     /// Whether the web server may still be sending when the connection is closed. It takes an error in that for one of the
@@ -459,17 +472,17 @@ impl Receiver {
         at: usize,
         pairs: Vec<u8>,
         declared: Option<u64>,
-        has_body: bool,
+        phase: Phase,
         limits: &Limits,
     ) -> Event<'s, 'i> {
         let Self { requests, variables, fields, prepared, is_like_kept, kept, keeping, .. } = self;
         *prepared = 0;
         let request = &mut requests[at];
         let id = request.id;
-        let body = match declared {
-            _ if !has_body => BodyLength::None,
-            Some(length) => BodyLength::Known(length),
-            None => BodyLength::Unknown,
+        let body = match (&phase, declared) {
+            (Phase::Body { .. }, Some(length)) => BodyLength::Known(length),
+            (Phase::Body { .. }, None) => BodyLength::Unknown,
+            _ => BodyLength::None,
         };
         let is_repetition = *is_like_kept && kept.as_ref().is_some_and(|kept| kept.changed().is_empty());
         let retained = keeping.keeps(is_repetition);
@@ -481,12 +494,7 @@ impl Receiver {
         match variables.head(fields, limits, body) {
             Ok(mut head) => {
                 (head.changed, head.retained, head.kept) = (changed, retained, keeping.kept());
-                request.phase = match declared {
-                    _ if has_body => Phase::Body { declared, received: 0 },
-                    Some(_) => Phase::Bodiless,
-                    // It is the end of STDIN that has shown it.
-                    None => Phase::Over,
-                };
+                request.phase = phase;
                 Event::Head { id, head }
             }
             Err(fault) => {
@@ -515,6 +523,14 @@ impl Receiver {
             Phase::Bodiless | Phase::Over => self.broken(at, Fault::BodyLengthWrong),
             Phase::Params(_) | Phase::Undecided(_) => self.broken(at, Fault::RecordMalformed),
         }
+    }
+
+    /// How many bytes of `input` are the end of STDIN of a request without a body, if it follows the head at once. The
+    /// connection can be closed with the response then: nothing of the request is left unread.
+    fn end_of_stdin(&self, at: usize, input: &[u8]) -> usize {
+        let [id1, id0] = self.requests[at].id.number.to_be_bytes();
+        let is_end = input.starts_with(&[record::VERSION, STDIN, id1, id0, 0, 0, 0]) && input.len() >= HEADER;
+        if is_end && matches!(self.stage, Stage::Header(0)) { HEADER } else { 0 }
     }
 
     /// The end of STDIN.
