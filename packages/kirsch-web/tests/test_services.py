@@ -52,6 +52,9 @@ class Shop:
     def untouched(self) -> str:
         return "x"
 
+    def ignores(self, *, session: web.Session) -> str:
+        return "x"
+
     def late(self, *, session: web.Session) -> Iterator[str]:
         yield "a"
         session["late"] = 1
@@ -173,6 +176,17 @@ def test_a_session_that_does_not_fit_its_cookie_is_told() -> None:
     reply = cookie_client().post("/much")
     assert reply.status == 500
     assert "give the tool a store" in reply.errors
+
+
+@pytest.mark.in_process
+def test_a_session_is_not_read_where_its_handler_does_not_look_at_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = sqlite(tmp_path)
+    client = cookie_client(store=store)
+    client.post("/add", form={"book": "1"})
+    monkeypatch.setattr(store, "get", lambda _key: pytest.fail("the store was asked"))
+    assert client.get("/ignores").text == "x"
 
 
 @pytest.mark.in_process

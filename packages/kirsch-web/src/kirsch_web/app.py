@@ -193,15 +193,16 @@ class App:
             from kirsch_web import stages
 
             return stages.answer(self, environ, start_response)
-        plan: Any
-        try:
-            plan = self._exact[environ["REQUEST_METHOD"]][environ["PATH_INFO"]]
-        except KeyError:
+        plan: Any = None
+        fixed = self._exact.get(environ["REQUEST_METHOD"])
+        if fixed is not None:
+            plan = fixed.get(environ.get("PATH_INFO", ""))
+        if plan is None:
             request = self._request(environ)
             plan = request.plan
+        elif plan.quick is not None:
+            return plan.quick(environ, start_response)  # type: ignore[no-any-return]
         else:
-            if plan.quick is not None:
-                return plan.quick(environ, start_response)  # type: ignore[no-any-return]
             # CPython runs __init__ without a C call where all arguments are given.
             request = Request(environ, self, plan, (), None)
         token = set_current(request)
@@ -241,8 +242,9 @@ class App:
         head, _, last = environ.get("PATH_INFO", "").rpartition("/")
         if last and last.isascii():
             leaves = self._leaves.get(environ["REQUEST_METHOD"])
-            if leaves is not None and head in leaves:
-                return Request(environ, self, leaves[head], (last,), None)
+            plan = None if leaves is None else leaves.get(head)
+            if plan is not None:
+                return Request(environ, self, plan, (last,), None)
         found: Request = self.finder.request(environ)
         return found
 

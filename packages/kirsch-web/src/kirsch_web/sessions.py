@@ -83,8 +83,9 @@ class Session(MutableMapping[str, Any]):
 
     @classmethod
     def __from_request__(cls, request: Request) -> Session:
-        found: Session = request._session or request.session  # the property says what is missing
-        return found
+        found: Session | None = request._session
+        # Without asking for its truth, which would read it. The property says what is missing.
+        return request.session if found is None else found
 
     def _read(self) -> dict[str, Any]:
         values = self._values
