@@ -11,17 +11,18 @@ One is chosen for a whole application: ``App(root, dispatch=...)``, or ``{"/": {
 from __future__ import annotations
 
 import re
+from typing import NamedTuple
 
 from kirsch_web import publishing
 from kirsch_web.bind import binder
 from kirsch_web.configuration import Layer, nearest
-from kirsch_web.errors import ConfigError, HTTPError, NotFound
+from kirsch_web.errors import ConfigError, NotFound
 from kirsch_web.finder import Finder
 from kirsch_web.percent import quote_segment, unquote, wsgi_path
-from kirsch_web.plan import Endpoint, Plan, allowed, refuse
+from kirsch_web.plan import Endpoint, Plan, endpoint_of, refuse
 from kirsch_web.request import Request, reset_current, set_current
 from kirsch_web.shape import shape_of
-from kirsch_web.tree import Section, Tree, options_plan
+from kirsch_web.tree import Section, Tree
 from kirsch_web.urls import _text
 
 TYPE_CHECKING = False
@@ -57,24 +58,25 @@ _VARIABLE = re.compile(
 )
 
 
-class Route:
-    """One entry of :class:`Routes`."""
+class _Entry(NamedTuple):
+    """What was connected: a route, or several whose path names their controller or action."""
 
-    def __init__(
-        self,
-        name: str,
-        route: str,
-        controller: object,
-        action: str,
-        methods: tuple[str, ...],
-        requirements: Mapping[str, str],
-        defaults: Mapping[str, object],
-    ) -> None:
-        self.name = name
+    name: str
+    route: str
+    controller: object
+    action: str | None
+    methods: tuple[str, ...]
+    requirements: Mapping[str, str]
+    defaults: Mapping[str, object]
+
+
+class Route:
+    """One path of :class:`Routes`."""
+
+    def __init__(self, entry: _Entry) -> None:
+        self.name, route, self.controller, action, self.methods, requirements, defaults = entry
         self.route = "/" + route.strip("/")
-        self.controller = controller
-        self.action = action
-        self.methods = methods
+        self.action = action or "index"
         self.defaults = dict(defaults)
         self.function: Callable[..., object] = NotFound()
         """The controller's method; resolved when the application is mounted."""
@@ -139,7 +141,7 @@ class Routes:
     """
 
     def __init__(self) -> None:
-        self._routes: list[tuple[str, str, object, str | None, tuple[str, ...], dict[str, str], dict[str, object]]] = []
+        self._entries: list[_Entry] = []
         self._controllers: dict[str, object] = {}
         self.mapper = Mapper(self)
 
@@ -156,7 +158,7 @@ class Routes:
         """Add a route, and its controller under its name."""
         if controller is not None and not isinstance(controller, str):
             self._controllers.setdefault(name, controller)
-        self._add(name, route, controller, action, conditions, requirements, defaults)
+        self._add(name, route, controller, action, conditions, requirements, **defaults)
 
     def _add(
         self,
@@ -164,9 +166,9 @@ class Routes:
         route: str,
         controller: object,
         action: str | None,
-        conditions: Mapping[str, Any] | None,
-        requirements: Mapping[str, str] | None,
-        defaults: Mapping[str, object],
+        conditions: Mapping[str, Any] | None = None,
+        requirements: Mapping[str, str] | None = None,
+        **defaults: object,
     ) -> None:
         conditions = conditions or {}
         for key in conditions:
@@ -178,43 +180,32 @@ class Routes:
             if method.upper() not in publishing.METHODS:
                 raise ConfigError(f"route {route!r}: there is no method {method}{nearest(method, publishing.METHODS)}")
         upper = tuple(dict.fromkeys(method.upper() for method in methods))
-        self._routes.append((name, route, controller, action, upper, dict(requirements or {}), dict(defaults)))
+        self._entries.append(_Entry(name, route, controller, action, upper, requirements or {}, defaults))
 
     def finder(self, app: Application) -> Finder:
         """The compiled routes."""
-        return RouteFinder(app, [found for each in self._routes for found in self._expanded(*each)])
+        return RouteFinder(app, [Route(found) for each in self._entries for found in self._expanded(each)])
 
-    def _expanded(
-        self,
-        name: str,
-        route: str,
-        controller: object,
-        action: str | None,
-        methods: tuple[str, ...],
-        requirements: dict[str, str],
-        defaults: dict[str, object],
-    ) -> Iterator[Route]:
-        """The routes that one entry stands for: one for each controller and action that its path may name."""
+    def _expanded(self, entry: _Entry) -> Iterator[_Entry]:
+        """What one entry stands for: an entry for each controller and action that its path may name."""
+        route, controller = entry.route, entry.controller
         names = {match[1] or match[3] or match[4] for match in _VARIABLE.finditer(route)}
         if "controller" in names:
             for each in self._controllers:
-                text = _without(route, "controller", each)
-                yield from self._expanded(name, text, each, action, methods, requirements, defaults)
+                yield from self._expanded(entry._replace(route=_without(route, "controller", each), controller=each))
             return
-        found = controller
         if isinstance(controller, str):
-            found = self._controllers.get(controller)
-            if found is None:
+            if controller not in self._controllers:
                 hint = nearest(controller, self._controllers)
                 raise ConfigError(f"route {route!r}: there is no controller {controller!r}{hint}")
-        if found is None:
+            controller = self._controllers[controller]
+        if controller is None:
             raise ConfigError(f"route {route!r} has no controller")
         if "action" in names:
-            for each in _actions(found):
-                text = _without(route, "action", each)
-                yield from self._expanded(name, text, found, each, methods, requirements, defaults)
+            for each in _actions(controller):
+                yield entry._replace(route=_without(route, "action", each), controller=controller, action=each)
             return
-        yield Route(name, route, found, action or "index", methods, requirements, defaults)
+        yield entry._replace(controller=controller)
 
 
 def _without(route: str, variable: str, value: str) -> str:
@@ -232,15 +223,7 @@ class Mapper:
         """Add a route; of two texts the first is its name."""
         if len(names) not in (1, 2):
             raise ConfigError("connect() takes a route, or a name and a route")
-        self._routes._add(
-            names[0],
-            names[-1],
-            controller,
-            action,
-            others.pop("conditions", None),
-            others.pop("requirements", None),
-            others,
-        )
+        self._routes._add(names[0], names[-1], controller, action, **others)
 
 
 def _actions(controller: object) -> list[str]:
@@ -331,24 +314,19 @@ class RouteFinder(Finder):
         return found
 
     def _made(self, numbers: tuple[int, ...], layers: tuple[Layer, ...]) -> Endpoint:
-        settings = self.app.settings
         if not numbers:
-            return Endpoint({}, Plan(settings(layers), refuse(NotFound()), method=""), 0)
-        routes = [self.routes[number] for number in numbers]
-        allow = allowed(method for route in routes for method in route.methods)
-        plans: dict[str, Plan] = {}
-        for route in routes:
-            for method in route.methods:
-                if method not in plans:
-                    plans[method] = self._plan(route, method, layers, allow)
-                    if method == "GET":
-                        plans["HEAD"] = self._plan(route, "HEAD", layers, allow)
-        path = routes[0].route
-        if "OPTIONS" not in plans:
-            plans["OPTIONS"] = options_plan(self.app, layers, path, allow)
-        error = HTTPError(405, headers=[("Allow", ", ".join(allow))])
-        other = Plan(settings(layers), refuse(error), method="", path=path, allow=allow)
-        return Endpoint(plans, other, 0)
+            return Endpoint({}, Plan(self.app.settings(layers), refuse(NotFound()), method=""), 0)
+        methods: dict[str, Route] = {}
+        for number in numbers:
+            for method in self.routes[number].methods:
+                methods.setdefault(method, self.routes[number])
+        return endpoint_of(
+            self.app,
+            layers,
+            self.routes[numbers[0]].route,
+            methods,
+            lambda method, route, allow: self._plan(route, method, layers, allow),
+        )
 
     def _plan(self, route: Route, method: str, layers: tuple[Layer, ...], allow: tuple[str, ...]) -> Plan:
         function = route.function

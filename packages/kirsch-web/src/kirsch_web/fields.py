@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 
 from kirsch_web.errors import HTTPError
 
@@ -157,10 +158,18 @@ class RequestHeaders:
 
     def __iter__(self) -> Iterator[tuple[str, str]]:
         for key, value in self._environ.items():
-            if isinstance(value, str) and key.startswith("HTTP_"):
-                yield key[5:].replace("_", "-").title(), value
-            elif isinstance(value, str) and value and key in ("CONTENT_TYPE", "CONTENT_LENGTH"):
-                yield key.replace("_", "-").title(), value
+            name = field_name(key)
+            # An empty CONTENT_TYPE or CONTENT_LENGTH stands for none.
+            if name and isinstance(value, str) and (value or key.startswith("HTTP_")):
+                yield name, value
+
+
+@lru_cache(maxsize=1000)
+def field_name(key: str) -> str:
+    """The name of the header field that a key of ``environ`` stands for; empty for other keys."""
+    if key.startswith("HTTP_") or key in ("CONTENT_TYPE", "CONTENT_LENGTH"):
+        return key.removeprefix("HTTP_").replace("_", "-").title()
+    return ""
 
 
 _PARAMETER = r';[ \t]*([!#$%&\'*+.^_`|~0-9A-Za-z-]+)=(?:"((?:[^"\\]|\\.)*)"|([^;"\s]*))[ \t]*'

@@ -87,44 +87,62 @@ def _response(request: Request, opened: object, status: os.stat_result, content_
         body = FileBody(opened, size)
         response.headers["Content-Length"] = str(size)
     else:
-        first, last = part
+        first, end = part
         opened.seek(first)  # type: ignore[attr-defined]
-        body = FileBody(opened, last - first + 1)
+        body = FileBody(opened, end - first)
         response.status = 206
-        response.headers["Content-Range"] = f"bytes {first}-{last}/{size}"
-        response.headers["Content-Length"] = str(last - first + 1)
+        response.headers["Content-Range"] = f"bytes {first}-{end - 1}/{size}"
+        response.headers["Content-Length"] = str(end - first)
     response.body = body
     return response
 
 
-_RANGE = re.compile(r"bytes=([0-9]{0,18})-([0-9]{0,18})", re.ASCII).fullmatch
+_RANGE = re.compile(r"[ \t]*([0-9]{0,18})-([0-9]{0,18})[ \t]*", re.ASCII).fullmatch
+
+
+def byte_ranges(value: str | None, size: int) -> list[tuple[int, int]] | None:
+    """The ranges of bytes that a Range asks for (RFC 9110, 14.1.2), each with its first byte and the one behind its
+    last.
+
+    An empty list where none lies inside of ``size`` bytes; None where the field is to be ignored: it is another unit or
+    breaks the grammar, or its many or overlapping ranges would multiply the body (CVE-2011-3192).
+    """
+    unit, equals, members = (value or "").partition("=")
+    if not equals or unit.strip().lower() != "bytes":
+        return None
+    found: list[tuple[int, int]] = []
+    for member in members.split(","):
+        match = _RANGE(member)
+        if match is None or not (match[1] or match[2]):
+            return None
+        if not match[1]:
+            first, end = max(0, size - int(match[2])), size
+        else:
+            first, end = int(match[1]), min(int(match[2]) + 1 if match[2] else size, size)
+            if match[2] and int(match[2]) < first:
+                return None
+        if first < end:
+            found.append((first, end))
+    if len(found) > 10 or (len(found) > 1 and sum(end - first for first, end in found) > 2 * size):
+        return None
+    return found
 
 
 def _range(request: Request, etag: str, modified: float, size: int) -> tuple[int, int] | None:
-    """First and last byte of the one range that is asked for; None for the whole file. 416 where it has no byte.
+    """The one range that is asked for, as of :func:`byte_ranges`; None for the whole file. 416 where it has no byte.
 
     Several ranges are answered with the whole file, which RFC 9110 allows: merging and multiplying them is what made
     them dangerous.
     """
-    value = request.headers.get("Range")
-    if not value or request.method != "GET":
+    if request.method != "GET":
         return None
     unless = request.headers.get("If-Range")
     if unless and unless != etag and parse_http_date(unless) != int(modified):
         return None
-    match = _RANGE(value)
-    if match is None or not (match[1] or match[2]):
-        return None
-    if not match[1]:
-        length = min(int(match[2]), size)
-        first, last = size - length, size - 1
-    else:
-        first, last = int(match[1]), min(int(match[2]) if match[2] else size - 1, size - 1)
-        if match[2] and int(match[2]) < first:
-            return None
-    if first > last or first >= size:
+    found = byte_ranges(request.headers.get("Range"), size)
+    if found == []:
         raise HTTPError(416, "the file has no such bytes", headers=[("Content-Range", f"bytes */{size}")])
-    return first, last
+    return found[0] if found is not None and len(found) == 1 else None
 
 
 def _disposition(name: str) -> str:

@@ -120,8 +120,11 @@ class Tool:
         failsafe: as of :class:`Hook`.
         **options: values of options where the configuration says nothing.
 
-    Subclasses override :meth:`hooks`, and :attr:`options` if they take any.
+    Subclasses override :meth:`hooks`, and :attr:`types` if they take options.
     """
+
+    types: Mapping[str, Any] = {}
+    """Names and types of the options, where there is no callback; a type of None is not checked."""
 
     def __init__(
         self,
@@ -145,7 +148,7 @@ class Tool:
     def option_types(self) -> dict[str, Any]:
         """Names and types of the options; a type of None is not checked."""
         if self.callback is None:
-            return {}
+            return dict(self.types)
         from kirsch_web.shape import keyword_types
 
         return keyword_types(self.callback)

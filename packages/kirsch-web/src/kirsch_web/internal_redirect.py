@@ -215,7 +215,7 @@ def _target(location: str, environ: dict[str, Any], current: dict[str, Any]) -> 
             query = current.get("QUERY_STRING", "")
     elif not decoded.startswith("/") and authority is None:
         decoded = here.rpartition("/")[0] + "/" + decoded
-    decoded = _without_dots(decoded or "/")
+    decoded = without_dots(decoded or "/")
     # The mount ends at a slash: /application is not below /app.
     if script and not (decoded + "/").lower().startswith(script.rstrip("/").lower() + "/"):
         return None
@@ -233,8 +233,10 @@ def _authorities(environ: dict[str, Any]) -> set[str]:
     return {host, name} if port == default else {host}
 
 
-def _without_dots(path: str) -> str:
+def without_dots(path: str) -> str:
     """The path without ``.`` and ``..`` (RFC 3986, 5.2.4)."""
+    if "./" not in path and not path.endswith("."):
+        return path
     kept: list[str] = []
     segments = path.split("/")[1:]
     for number, segment in enumerate(segments):

@@ -52,11 +52,10 @@ class JsonOutTool(Tool):
     The option ``type`` is another media type of JSON, such as ``application/vnd.shop+json``.
     """
 
+    types = {"type": str}  # noqa: RUF012 - no one changes it
+
     def __init__(self, **options: Any) -> None:
         super().__init__("before_handler", None, "json_out", priority=30, **options)
-
-    def option_types(self) -> dict[str, Any]:
-        return {"type": str}
 
     def check(self, options: Mapping[str, Any]) -> Iterable[str]:
         kind = options.get("type", JSON)

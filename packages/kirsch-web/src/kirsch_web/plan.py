@@ -12,7 +12,7 @@ from kirsch_web.response import HTML, JSON, NO_CONTENT
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Mapping, Sequence
     from typing import Any
 
     from kirsch_web.configuration import Layer
@@ -208,3 +208,44 @@ def allowed(methods: Iterable[str]) -> tuple[str, ...]:
     found["OPTIONS"] = None
     order = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "QUERY", "OPTIONS")
     return tuple(sorted(found, key=lambda each: order.index(each) if each in order else len(order)))
+
+
+def endpoint_of(
+    app: Application,
+    layers: Sequence[Layer],
+    path: str,
+    methods: Mapping[str, Any],
+    plan_of: Callable[[str, Any, tuple[str, ...]], Plan],
+    segments: tuple[Any, ...] = (0,),
+) -> Endpoint:
+    """The endpoint of the handlers of one path: HEAD comes with GET, OPTIONS is answered, other methods get 405.
+
+    Args:
+        app: the application.
+        layers: the configuration of the path.
+        path: up to where positional parameters begin.
+        methods: what ``plan_of`` makes the plan of a method from, with what ``Allow`` lists.
+        plan_of: makes a plan.
+        segments: the further arguments of :class:`Endpoint`.
+    """
+    allow = allowed(methods)
+    answered = {**methods, "HEAD": methods["GET"]} if "GET" in methods else methods
+    plans = {method: plan_of(method, each, allow) for method, each in answered.items()}
+    if "OPTIONS" not in plans:
+        plans["OPTIONS"] = _options_plan(app, layers, path, allow)
+    error = HTTPError(405, headers=[("Allow", ", ".join(allow))])
+    other = Plan(app.settings(layers), refuse(error), method="", path=path, allow=allow)
+    return Endpoint(plans, other, *segments)
+
+
+def _options_plan(app: Application, layers: Sequence[Layer], path: str, allow: tuple[str, ...]) -> Plan:
+    """The plan that answers OPTIONS."""
+    fields = [("Allow", ", ".join(allow))]
+    if "QUERY" in allow:
+        fields.append(("Accept-Query", '"application/json", "application/x-www-form-urlencoded"'))
+
+    def answer(request: Any) -> None:
+        for name, value in fields:
+            request.response.headers[name] = value
+
+    return Plan(app.settings(layers), answer, method="OPTIONS", path=path, allow=allow)

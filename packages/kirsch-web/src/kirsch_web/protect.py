@@ -31,11 +31,10 @@ class CsrfTool(Tool):
     but cookies, must bring the token of :func:`csrf_token`. One without cookies carries no user's rights, and passes.
     """
 
+    types = {"trusted": list}  # noqa: RUF012 - no one changes it
+
     def __init__(self, **options: Any) -> None:
         super().__init__("before_request_body", None, "csrf", **options)
-
-    def option_types(self) -> dict[str, Any]:
-        return {"trusted": list}
 
     def check(self, options: Mapping[str, Any]) -> Iterable[str]:
         for origin in options.get("trusted", ()):
@@ -95,11 +94,10 @@ def csrf_token(request: Request) -> str:
 class SecurityHeadersTool(Tool):
     """The tool ``security_headers``: what a browser needs to be told; a response's own fields count more."""
 
+    types = {"csp": str, "hsts": int, "referrer": str, "frames": str}  # noqa: RUF012 - no one changes it
+
     def __init__(self, **options: Any) -> None:
         super().__init__("before_finalize", None, "security_headers", **options)
-
-    def option_types(self) -> dict[str, Any]:
-        return {"csp": str, "hsts": int, "referrer": str, "frames": str}
 
     def hooks(self, options: Mapping[str, Any], app: Application) -> Iterable[Hook]:  # noqa: ARG002 - as Tool has it
         fields = {
@@ -136,11 +134,10 @@ def security_headers(**options: Any) -> SecurityHeadersTool:
 class BasicAuthTool(Tool):
     """The tool ``basic_auth`` (RFC 7617): ``check(name, password)`` says who may pass; ``request.user`` is the name."""
 
+    types = {"realm": str, "check": None}  # noqa: RUF012 - no one changes it
+
     def __init__(self, **options: Any) -> None:
         super().__init__("before_request_body", None, "basic_auth", **options)
-
-    def option_types(self) -> dict[str, Any]:
-        return {"realm": str, "check": None}
 
     def check(self, options: Mapping[str, Any]) -> Iterable[str]:
         if not callable(options.get("check")):
@@ -190,11 +187,10 @@ class ProxyTool(Tool):
     are the client's own and are not believed. Where the server does this itself (Kirsch does), do not use the tool.
     """
 
+    types = {"hops": int, "scheme": str, "host": str, "remote": str}  # noqa: RUF012 - no one changes it
+
     def __init__(self, **options: Any) -> None:
         super().__init__("on_start_resource", None, "proxy", **options)
-
-    def option_types(self) -> dict[str, Any]:
-        return {"hops": int, "scheme": str, "host": str, "remote": str}
 
     def check(self, options: Mapping[str, Any]) -> Iterable[str]:
         if options.get("hops", 1) < 1:

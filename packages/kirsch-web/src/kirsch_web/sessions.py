@@ -300,14 +300,13 @@ def _merged(before: dict[str, str], mine: dict[str, str], theirs: dict[str, str]
 class SessionTool(Tool):
     """The tool ``session``; :func:`session` makes one."""
 
+    types = {  # noqa: RUF012 - no one changes it
+        "secret": None, "cookie": str, "max_age": int, "store": None, "secure": bool, "same_site": str,
+        "path": str, "domain": str,
+    }  # fmt: skip
+
     def __init__(self, **options: Any) -> None:
         super().__init__("before_request_body", None, "session", **options)
-
-    def option_types(self) -> dict[str, Any]:
-        return {
-            "secret": None, "cookie": str, "max_age": int, "store": None, "secure": bool, "same_site": str,
-            "path": str, "domain": str,
-        }  # fmt: skip
 
     def check(self, options: Mapping[str, Any]) -> Iterable[str]:
         secret = options.get("secret")

@@ -25,12 +25,13 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from threading import Lock
+from typing import NamedTuple
 
 from kirsch_web import publishing
 from kirsch_web.bind import binder
-from kirsch_web.errors import ConfigError, HTTPError, NotFound
+from kirsch_web.errors import ConfigError, NotFound
 from kirsch_web.finder import Finder
-from kirsch_web.plan import Endpoint, Plan, allowed, refuse
+from kirsch_web.plan import Endpoint, Plan, endpoint_of, refuse
 from kirsch_web.shape import shape_of
 
 TYPE_CHECKING = False
@@ -121,46 +122,22 @@ class Branch:
         """Makes at run time the object at which the walk goes on."""
 
 
-class Way:
+class Way(NamedTuple):
     """What was collected on the way to a place."""
 
-    __slots__ = ("ancestors", "captures", "depth", "fallback", "layers", "path", "section")
-
-    def __init__(
-        self,
-        path: str,
-        depth: int,
-        layers: tuple[Layer, ...],
-        section: Section,
-        fallback: Target | None,
-        captures: tuple[tuple[str, int], ...],
-        ancestors: tuple[int, ...],
-    ) -> None:
-        self.path = path
-        self.depth = depth
-        self.layers = layers
-        self.section = section
-        self.fallback = fallback
-        self.captures = captures
-        self.ancestors = ancestors
+    path: str
+    depth: int
+    layers: tuple[Layer, ...]
+    section: Section
+    fallback: Target | None = None
+    captures: tuple[tuple[str, int], ...] = ()
+    ancestors: tuple[int, ...] = ()
 
     def to(self, segment: str, own: Layer | None, section: Section, **changes: Any) -> Way:
         """The way one segment further: its object's layer, then its section's."""
-        layers = self.layers
-        if own is not None:
-            layers = (*layers, own)
-        if section.layer is not None:
-            layers = (*layers, section.layer)
+        layers = tuple(each for each in (*self.layers, own, section.layer) if each is not None)
         path = f"{self.path}/{segment}"
-        return Way(
-            path,
-            self.depth + 1,
-            layers,
-            section,
-            changes.get("fallback", self.fallback),
-            changes.get("captures", self.captures),
-            changes.get("ancestors", self.ancestors),
-        )
+        return self._replace(path=path, depth=self.depth + 1, layers=layers, section=section, **changes)
 
 
 class Tree(Finder):
@@ -183,19 +160,18 @@ class Tree(Finder):
         self._found: OrderedDict[Any, tuple[object, Branch]] = OrderedDict()
         self._lock = Lock()
         section = Section.tree(sections)
-        layers = tuple(each for each in (app.defaults, sections.get("")) if each is not None)
-        if root is not None:
-            own = self.app.layer_of(root)
-            layers += (own,) if own is not None else ()
-        if section.layer is not None:
-            layers += (section.layer,)
-        way = Way("", 0, layers, section, None, (), ())
+        own = None if root is None else app.layer_of(root)
+        layers = tuple(each for each in (app.defaults, sections.get(""), own, section.layer) if each is not None)
+        way = Way("", 0, layers, section)
         self.root = self._bare(way) if root is None else self._node(root, way)
 
     # Compiling
 
     def _node(self, obj: Any, way: Way) -> Branch:
-        described = self.described(obj)
+        return self._place(obj, self.described(obj), way._replace(ancestors=(*way.ancestors, id(obj))), 0)
+
+    def _place(self, obj: Any, described: Described, way: Way, popped: int) -> Branch:
+        """The branch of an object; ``popped`` segments behind its own were captured."""
         branch = Branch(way.path)
         fallback = way.fallback
         if described.default is not None:
@@ -205,13 +181,13 @@ class Tree(Finder):
             here = Target(described.index, way.depth, len(way.layers), way.captures, way.path, True)
         branch.here = self._endpoint(here, way)
         branch.rest = self._endpoint(fallback, way)
-        inner = Way(way.path, way.depth, way.layers, way.section, fallback, way.captures, (*way.ancestors, id(obj)))
+        inner = way._replace(fallback=fallback)
         self._attributes(branch, described, inner)
-        if described.popargs is not None:
-            names, handler = described.popargs
-            self._popargs(branch, obj, described, inner, names, handler, 0)
-        elif described.dynamic:
-            self._dynamic(branch, obj, inner)
+        if described.popargs is None:
+            if described.dynamic:
+                self._dynamic(branch, obj, inner)
+        elif popped < len(described.popargs[0]):
+            self._popargs(branch, obj, described, inner, popped)
         self._sections(branch, inner)
         return branch
 
@@ -251,54 +227,23 @@ class Tree(Finder):
             if name not in branch.children:
                 target[name] = self._bare(way.to(section.name, None, section))
 
-    def _popargs(
-        self,
-        branch: Branch,
-        obj: Any,
-        described: Described,
-        way: Way,
-        names: tuple[str, ...],
-        handler: Any,
-        popped: int,
-    ) -> None:
+    def _popargs(self, branch: Branch, obj: Any, described: Described, way: Way, popped: int) -> None:
         """The branches behind ``branch`` for the names that are left, for any segment and for those with sections."""
+        assert described.popargs is not None
+        names, handler = described.popargs
+
+        def behind(segment: str, section: Section) -> Branch:
+            captures = (*way.captures, (names[popped], way.depth))
+            further = way.to(segment, None, section, captures=captures)
+            if handler is not None and popped + 1 == len(names):
+                return self._handed_over(handler, further, names)
+            return self._place(obj, described, further, popped + 1)
+
         known = set(branch.children)
         for name, section in way.section.children.items():
             if name not in known:
-                branch.children[name] = self._popped(obj, described, way, names, handler, popped, section.name, section)
-        branch.wild = self._popped(obj, described, way, names, handler, popped, "{" + names[popped] + "}", _NO_SECTION)
-
-    def _popped(
-        self,
-        obj: Any,
-        described: Described,
-        outer: Way,
-        names: tuple[str, ...],
-        handler: Any,
-        popped: int,
-        segment: str,
-        section: Section,
-    ) -> Branch:
-        captures = (*outer.captures, (names[popped], outer.depth))
-        way = outer.to(segment, None, section, captures=captures)
-        popped += 1
-        if handler is not None and popped == len(names):
-            return self._handed_over(handler, way, names)
-        branch = Branch(way.path)
-        fallback = outer.fallback
-        if described.default is not None:
-            fallback = Target(described.default, way.depth, len(way.layers), captures, way.path, False)
-        here = fallback
-        if described.index is not None:
-            here = Target(described.index, way.depth, len(way.layers), captures, way.path, True)
-        branch.here = self._endpoint(here, way)
-        branch.rest = self._endpoint(fallback, way)
-        inner = Way(way.path, way.depth, way.layers, section, fallback, captures, way.ancestors)
-        self._attributes(branch, described, inner)
-        if popped < len(names):
-            self._popargs(branch, obj, described, inner, names, handler, popped)
-        self._sections(branch, inner)
-        return branch
+                branch.children[name] = behind(section.name, section)
+        branch.wild = behind("{" + names[popped] + "}", _NO_SECTION)
 
     def _handed_over(self, handler: Any, way: Way, names: tuple[str, ...]) -> Branch:
         """The walk goes on at an object, or at what a callable makes of the captured segments."""
@@ -313,9 +258,7 @@ class Tree(Finder):
                 return None
             own = self.app.layer_of(made)
             layers = way.layers if own is None else (*way.layers, own)
-            return self._compiled(
-                made, Way(way.path, way.depth, layers, way.section, way.fallback, way.captures[:-count], ())
-            )
+            return self._compiled(made, way._replace(layers=layers, captures=way.captures[:-count], ancestors=()))
 
         branch.hand_over = make
         return branch
@@ -353,8 +296,7 @@ class Tree(Finder):
                     # What is found may be the object itself, now with fewer segments.
                     own = self.app.layer_of(found)
                     layers = further.layers if own is None or found is obj else (*further.layers, own)
-                    plain = Way(further.path, further.depth, layers, further.section, way.fallback, way.captures, ())
-                    return self._compiled(found, plain), at + used
+                    return self._compiled(found, further._replace(layers=layers, ancestors=())), at + used
             name = publishing.canonical(segment)
             if not has_getattr or not name or name.startswith("_"):
                 return None
@@ -398,20 +340,15 @@ class Tree(Finder):
         if target is None:
             other = self._plan(refuse(NotFound()), way.layers, method="", path=way.path)
             return Endpoint({}, other, way.depth)
-        plans: dict[str, Plan] = {}
-        names = tuple(name for name, _ in target.captures)
-        allow = allowed(target.table.methods)
-        for method, function in target.table.methods.items():
-            plans[method] = self._handler_plan(target, way, method, function, names, allow)
-        if "GET" in plans:
-            plans["HEAD"] = self._handler_plan(target, way, "HEAD", target.table.methods["GET"], names, allow)
-        field = ("Allow", ", ".join(allow))
-        other = self._plan(
-            refuse(HTTPError(405, headers=[field])), way.layers, method="", path=target.path, allow=allow
+        found = target
+        return endpoint_of(
+            self.app,
+            way.layers,
+            target.path,
+            target.table.methods,
+            lambda method, function, allow: self._handler_plan(found, way, method, function, allow),
+            (target.start, target.captures, target.is_index),
         )
-        if "OPTIONS" not in plans:
-            plans["OPTIONS"] = options_plan(self.app, way.layers, target.path, allow)
-        return Endpoint(plans, other, target.start, target.captures, target.is_index)
 
     def _handler_plan(
         self,
@@ -419,9 +356,9 @@ class Tree(Finder):
         way: Way,
         method: str,
         function: Callable[..., object],
-        names: tuple[str, ...],
         allow: tuple[str, ...],
     ) -> Plan:
+        names = tuple(name for name, _ in target.captures)
         layers = way.layers
         own = self.app.layer_of(function)
         if own is not None:
@@ -555,19 +492,6 @@ class Tree(Finder):
             if branch.wild is not None:
                 stack.append(branch.wild)
             stack.extend(reversed(branch.children.values()))
-
-
-def options_plan(app: Application, layers: tuple[Layer, ...], path: str, allow: tuple[str, ...]) -> Plan:
-    """The plan that answers OPTIONS."""
-    fields = [("Allow", ", ".join(allow))]
-    if "QUERY" in allow:
-        fields.append(("Accept-Query", '"application/json", "application/x-www-form-urlencoded"'))
-
-    def answer(request: Any) -> None:
-        for name, value in fields:
-            request.response.headers[name] = value
-
-    return Plan(app.settings(layers), answer, method="OPTIONS", path=path, allow=allow)
 
 
 def _either(first: Any, second: Any) -> Any:
