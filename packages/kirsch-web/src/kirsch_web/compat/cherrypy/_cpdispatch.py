@@ -16,30 +16,16 @@ class PageHandler:
     """A handler with the arguments that it is called with."""
 
     def __init__(self, callable: Any, *args: Any, **kwargs: Any) -> None:
-        self.callable, self.args, self._given = callable, args, kwargs
-
-    @property
-    def kwargs(self) -> dict[str, Any]:
-        """The keyword arguments."""
-        return self._given
-
-    @kwargs.setter
-    def kwargs(self, kwargs: dict[str, Any]) -> None:
-        self._given = kwargs
+        self.callable, self.args = callable, args
+        self.kwargs = kwargs
 
     def __call__(self) -> Any:
         args, kwargs = self.args, self.kwargs
         try:
             return self.callable(*args, **kwargs)
-        except TypeError as error:
+        except TypeError:
             # The call may have failed because the request's arguments do not fit; else the handler itself is wrong.
-            mismatch = None
-            try:
-                test_callable_spec(self.callable, args, kwargs)
-            except HTTPError as found:
-                mismatch = found
-            if mismatch is not None:
-                raise mismatch from error
+            test_callable_spec(self.callable, args, kwargs)
             raise
 
 
@@ -53,7 +39,7 @@ class LateParamPageHandler(PageHandler):
 
     @kwargs.setter
     def kwargs(self, kwargs: dict[str, Any]) -> None:
-        current().request.kwargs = self._given = kwargs
+        self._given = kwargs
 
 
 def test_callable_spec(callable: Any, callable_args: Any, callable_kwargs: Any) -> None:
@@ -62,43 +48,30 @@ def test_callable_spec(callable: Any, callable_args: Any, callable_kwargs: Any) 
     What the path and the query bring is part of the URL: 404. What the body brings: 400.
     """
     request = current().request
-    shown = request.show_mismatched_params
-    try:
-        spec = inspect.getfullargspec(callable)
-    except TypeError:
-        if not hasattr(callable, "__call__"):  # noqa: B004 - its signature is wanted
-            raise
-        spec = inspect.getfullargspec(callable.__call__)
-    names = spec.args
-    if names and (inspect.ismethod(callable) or (not inspect.isfunction(callable) and names[0] == "self")):
-        names = names[1:]
-    given = dict.fromkeys(names, 0)
-    for name in names[: len(callable_args)]:
-        given[name] += 1
-    extra = []
-    for name in callable_kwargs:
-        if name in given:
-            given[name] += 1
-        elif name not in spec.kwonlyargs:
-            extra.append(name)
-    optional = names[len(names) - len(spec.defaults or ()) :]
-    missing = [name for name in names if not given[name] and name not in optional]
-    missing += [n for n in spec.kwonlyargs if n not in callable_kwargs and n not in (spec.kwonlydefaults or ())]
-    if missing:
-        raise HTTPError(404, f"Missing parameters: {','.join(missing)}" if shown else None)
-    if not spec.varargs and len(callable_args) > len(names):
-        raise HTTPError(404)
+    parameters = inspect.signature(callable, follow_wrapped=False).parameters.values()
+    kinds = {each.kind for each in parameters}
+    names = [each.name for each in parameters if each.kind in (each.POSITIONAL_ONLY, each.POSITIONAL_OR_KEYWORD)]
+    keywords = [each.name for each in parameters if each.kind is each.KEYWORD_ONLY]
+    required = {each.name for each in parameters if each.default is each.empty}
+    of_path = names[: len(callable_args)]
     of_body = set(getattr(request.body, "params", None) or ())
-    multiple = [name for name, count in given.items() if count > 1]
+    missing = [n for n in (*names, *keywords) if n in required and n not in of_path and n not in callable_kwargs]
+    multiple = [name for name in of_path if name in callable_kwargs]
+    extra = [name for name in callable_kwargs if name not in names and name not in keywords]
+
+    def refusal(status: int, what: str, which: list[str]) -> HTTPError:
+        return HTTPError(status, f"{what} parameters: {', '.join(which)}" if request.show_mismatched_params else None)
+
+    if missing:
+        raise refusal(404, "Missing", missing)
+    if len(callable_args) > len(names) and inspect.Parameter.VAR_POSITIONAL not in kinds:
+        raise HTTPError(404)
     if multiple:
-        message = f"Multiple values for parameters: {','.join(multiple)}" if shown else None
-        raise HTTPError(400 if of_body.intersection(multiple) else 404, message)
-    if extra and not spec.varkw:
-        of_query = [name for name in extra if name not in of_body]
-        if of_query:
-            message = f"Unexpected query string parameters: {', '.join(of_query)}" if shown else None
-            raise HTTPError(404, message)
-        raise HTTPError(400, f"Unexpected body parameters: {', '.join(extra)}" if shown else None)
+        raise refusal(400 if of_body.intersection(multiple) else 404, "Multiple values for", multiple)
+    if extra and inspect.Parameter.VAR_KEYWORD not in kinds:
+        if of_query := [name for name in extra if name not in of_body]:
+            raise refusal(404, "Unexpected query string", of_query)
+        raise refusal(400, "Unexpected body", extra)
 
 
 def validate_translator(translate: Any) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import io
 import sys
 import traceback
 import urllib.parse
@@ -37,14 +36,8 @@ class InternalRedirect(CherryPyException):
         super().__init__(self.path, self.query_string)
 
 
-_REDIRECTS = {
-    300: "This resource has a choice of places:",
-    301: "This resource has moved for good, to",
-    302: "This resource is for now at",
-    303: "This resource answers at",
-    307: "This resource is for now at",
-    308: "This resource has moved for good, to",
-}
+_WITH_LINKS = (300, 301, 302, 303, 307, 308)
+"""Redirects whose body names where to go, for clients that do not go by themselves."""
 _OF_A_BODY = (
     "Allow", "Content-Encoding", "Content-Language", "Content-Location", "Content-MD5", "Content-Range",
     "Content-Type", "Expires", "Last-Modified",
@@ -87,33 +80,41 @@ class HTTPRedirect(CherryPyException):
     def set_response(self) -> None:
         """Make the redirect the current response."""
         status, response = self.status, serving.response
-        headers = response.headers
-        if status not in (*_REDIRECTS, 304, 305):
+        if status not in (*_WITH_LINKS, 304, 305):
             raise ValueError(f"HTTPRedirect: the status {status} is not known")
         response.status, response.body = status, None
-        for name in ("Content-Length", *(_OF_A_BODY if status == 304 else ())):
-            headers.pop(name, None)
+        _remove("Content-Length", *(_OF_A_BODY if status == 304 else ()))
         if status != 304:
-            headers["Location"] = self.urls[0]
-        if status in _REDIRECTS:
-            links = (f'{_REDIRECTS[status]} <a href="{escape(url)}">{escape(url)}</a>.' for url in self.urls)
+            response.headers["Location"] = self.urls[0]
+        if status in _WITH_LINKS:
+            links = (f'This resource is at <a href="{escape(url)}">{escape(url)}</a>.' for url in self.urls)
             response.body = "<br />\n".join(links).encode()
-            headers["Content-Type"] = "text/html;charset=utf-8"
+            response.headers["Content-Type"] = "text/html;charset=utf-8"
 
     def __call__(self) -> None:
         """Raise itself: an instance may be a request's handler."""
         raise self
 
 
+_OF_A_RESULT = (
+    "Accept-Ranges", "Age", "Content-Encoding", "Content-Length", "Content-Location", "Content-MD5", "ETag", "Expires",
+    "Last-Modified", "Retry-After", "Vary",
+)  # fmt: skip
+"""Fields that describe what an error replaces."""
+
+
+def _remove(*names: str) -> None:
+    for name in names:
+        serving.response.headers.pop(name, None)
+
+
 def clean_headers(status: int) -> None:
     """Remove header fields that described the body which the error replaces."""
-    headers = serving.response.headers
-    names = ["Accept-Ranges", "Age", "ETag", "Retry-After", "Vary", "Content-Encoding", "Content-Length", "Expires",
-             "Content-Location", "Content-MD5", "Last-Modified"]  # fmt: skip
-    if status != 416:
-        names.append("Content-Range")
-    for name in names:
-        headers.pop(name, None)
+    _remove(*_OF_A_RESULT, *(() if status == 416 else ("Content-Range",)))
+
+
+_LEAST = {**dict.fromkeys((400, 404, 406, 408, 409, 500, 501, 505), 513), **dict.fromkeys((403, 405, 410), 257)}
+"""Bytes of an error's page: Internet Explorer showed a page of its own in the place of a shorter one."""
 
 
 class HTTPError(CherryPyException):
@@ -151,10 +152,10 @@ class HTTPError(CherryPyException):
         clean_headers(self.code)
         response.status = self.status
         shown = format_exc() if serving.request.show_tracebacks else None
-        response.headers.pop("Content-Length", None)
-        content = self.get_error_page(self.status, traceback=shown, message=self._message)
-        response.body = content
-        _be_ie_unfriendly(self.code)
+        response.body = self.get_error_page(self.status, traceback=shown, message=self._message)
+        if least := _LEAST.get(self.code):
+            response.body = response.collapse_body().ljust(least)
+            response.headers["Content-Length"] = str(len(response.body[0]))
 
     def get_error_page(self, *args: Any, **kwargs: Any) -> Any:
         """The body; subclasses may override it."""
@@ -165,22 +166,13 @@ class HTTPError(CherryPyException):
         raise self
 
     @classmethod
+    @contextlib.contextmanager
     def handle(cls, exception: Any, status: int = 500, message: str = "") -> Any:
         """A context manager, or decorator, in which ``exception`` becomes this error."""
-        return _Handling(lambda error: cls(status, message or str(error)), exception)
-
-
-class _Handling(contextlib.ContextDecorator):
-    def __init__(self, make: Any, exception: Any) -> None:
-        self._make = make
-        self._exception = exception
-
-    def __enter__(self) -> None:
-        """Begin."""
-
-    def __exit__(self, kind: Any, error: Any, traceback: Any) -> None:
-        if kind is not None and issubclass(kind, self._exception):
-            raise self._make(error) from error
+        try:
+            yield
+        except exception as error:
+            raise cls(status, message or str(error)) from error
 
 
 def set_response_of(stop: Any) -> None:
@@ -226,10 +218,10 @@ def get_error_page(status: Any, **kwargs: Any) -> Any:
         code, reason, message = valid_status(status)
     except ValueError as error:
         raise HTTPError(500, str(error)) from None
-    given = {name: value for name, value in kwargs.items() if value is not None}
     usual = {"message": message, "traceback": "", "version": _globals.version}
-    kwargs = {**kwargs, **usual, **given, "status": f"{code} {reason}"}
-    shown = {name: "" if value is None else escape(str(value), quote=False) for name, value in kwargs.items()}
+    given = {name: usual.get(name, "") if value is None else value for name, value in kwargs.items()}
+    kwargs = {**usual, **given, "status": f"{code} {reason}"}
+    shown = {name: escape(str(value), quote=False) for name, value in kwargs.items()}
     pages = serving.request.error_page
     page = pages.get(code) or pages.get("default")
     if page:
@@ -246,33 +238,11 @@ def get_error_page(status: Any, **kwargs: Any) -> Any:
             with open(page, encoding="utf-8", newline="") as file:
                 return (file.read() % shown).encode()
         except Exception:  # noqa: BLE001 - a page that fails must not hide the error that it is for
-            failure = escape(_format_exc_last(), quote=False)
+            failure = escape("".join(traceback.format_exception_only(*sys.exc_info()[:2])).strip(), quote=False)
             shown["message"] += f"<br />In addition, the custom error page failed:\n<br />{failure}"
-            serving.request.app and serving.request.app.log(
-                f"The custom error page {page!r} failed", "HTTP", traceback=True
-            )
-    headers = serving.response.headers
-    headers["Content-Type"] = "text/html;charset=utf-8"
+            _globals.log(f"The custom error page {page!r} failed", "HTTP", traceback=True)
+    serving.response.headers["Content-Type"] = "text/html;charset=utf-8"
     return (_PAGE % shown).encode()
-
-
-def _format_exc_last() -> str:
-    return "".join(traceback.format_exception_only(*sys.exc_info()[:2])).strip()
-
-
-# Sizes at which Internet Explorer showed the server's page and not one of its own.
-_ie_friendly_error_sizes = {
-    400: 512, 403: 256, 404: 512, 405: 256, 406: 512, 408: 512, 409: 512, 410: 256, 500: 512, 501: 512, 505: 512,
-}  # fmt: skip
-
-
-def _be_ie_unfriendly(status: int) -> None:
-    response = serving.response
-    size = _ie_friendly_error_sizes.get(status, 0)
-    if size:
-        content = response.collapse_body()
-        response.body = content.ljust(size + 1)
-        response.headers["Content-Length"] = str(len(response.body[0]))
 
 
 def format_exc(exc: Any = None) -> str:
@@ -283,10 +253,8 @@ def format_exc(exc: Any = None) -> str:
 
 def bare_error(extrabody: str | bytes | None = None) -> tuple[bytes, list[tuple[bytes, bytes]], list[bytes]]:
     """Status, header fields and body for an error that hit the error page itself."""
-    body = io.BytesIO()
-    body.write(b"Unrecoverable error in the server.")
+    content = b"Unrecoverable error in the server."
     if extrabody is not None:
-        body.write(b"\n" + (extrabody if isinstance(extrabody, bytes) else extrabody.encode()))
-    content = body.getvalue()
+        content += b"\n" + (extrabody if isinstance(extrabody, bytes) else extrabody.encode())
     fields = [(b"Content-Type", b"text/plain; charset=utf-8"), (b"Content-Length", b"%d" % len(content))]
     return b"500 Internal Server Error", fields, [content]

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import functools
 from typing import Any
 
-from kirsch_web.compat.cherrypy._cperror import STOPS, InternalRedirect
 from kirsch_web.compat.cherrypy._local import serving
-
-_QUIET = (*STOPS, InternalRedirect)
 
 
 class Hook:
@@ -34,9 +30,6 @@ class Hook:
 class HookMap(dict[str, list[Hook]]):
     """The hooks of each point."""
 
-    def __init__(self, points: Any = ()) -> None:
-        super().__init__(points if isinstance(points, dict) else {point: [] for point in points})
-
     def __missing__(self, point: str) -> list[Hook]:
         hooks: list[Hook] = []
         self[point] = hooks
@@ -53,38 +46,19 @@ class HookMap(dict[str, list[Hook]]):
 
         After one that raises, only failsafe hooks run; then the first exception is raised again.
         """
-        hooks = self.get(point)
-        if not hooks:
-            return
-        if len(hooks) > 1:
-            hooks.sort()
-        failure: BaseException | None = None
-        for hook in tuple(hooks):
-            if failure is not None and not hook.failsafe:
-                continue
-            try:
+        self[point].sort()
+        remaining = iter(tuple(self[point]))
+        try:
+            for hook in remaining:
                 hook.callback(**hook.kwargs)
-            except (KeyboardInterrupt, SystemExit):
-                raise
-            except _QUIET as error:
-                failure = failure or error
-            except Exception as error:  # noqa: BLE001 - the first one is raised below
-                app = serving.request.app
-                if failure is not None and app:
-                    app.log("A failsafe hook failed", "HTTP", traceback=True, severity=40)
-                failure = failure or error
-        if failure is not None:
-            try:
-                raise failure
-            finally:
-                failure = None
+        except Exception:
+            for hook in remaining:
+                if hook.failsafe:
+                    try:
+                        hook()
+                    except Exception:  # noqa: BLE001 - the first one is raised below
+                        serving.request.app.log("A failsafe hook failed", "HTTP", traceback=True, severity=40)
+            raise
 
     def copy(self) -> HookMap:
         return HookMap({point: list(hooks) for point, hooks in self.items()})
-
-    def __repr__(self) -> str:
-        return f"HookMap(points={list(self)!r})"
-
-
-no_hooks = functools.partial(dict.__new__, HookMap)
-"""Makes an empty HookMap without calling its ``__init__``."""

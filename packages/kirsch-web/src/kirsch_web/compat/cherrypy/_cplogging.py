@@ -59,9 +59,7 @@ class LogManager:
 
     def access_if_listened(self) -> None:
         """Write the access line, if a handler takes it: making the line costs as much as a small response."""
-        log: logging.Logger | None = self.access_log
-        if not self.access_log.isEnabledFor(logging.INFO):
-            return
+        log: logging.Logger | None = self.access_log if self.access_log.isEnabledFor(logging.INFO) else None
         while log is not None:
             for handler in log.handlers:
                 if type(handler).__name__ != "NullHandler":  # logging's, or another library's
@@ -82,28 +80,30 @@ class LogManager:
         return f"{datetime.datetime.now():[%d/%b/%Y:%H:%M:%S]}"
 
     error_file = property(
-        lambda self: _file_of(self.error_log), lambda self, path: _write_to(self.error_log, "file", path),
+        lambda self: getattr(_handler_of(self.error_log, "file"), "baseFilename", ""),
+        lambda self, path: _write_to(self.error_log, "file", path),
         doc="The file of the error log; empty: none.",
-    )  # fmt: skip
+    )
     access_file = property(
-        lambda self: _file_of(self.access_log), lambda self, path: _write_to(self.access_log, "file", path),
+        lambda self: getattr(_handler_of(self.access_log, "file"), "baseFilename", ""),
+        lambda self, path: _write_to(self.access_log, "file", path),
         doc="The file of the access log; empty: none.",
-    )  # fmt: skip
+    )
     wsgi = property(
         lambda self: _handler_of(self.error_log, "wsgi") is not None,
         lambda self, on: _write_to(self.error_log, "wsgi", on),
         doc="Whether errors go to the server's ``wsgi.errors``.",
     )
 
-    @property
-    def screen(self) -> bool:
-        """Whether errors go to stderr and accesses to stdout."""
-        return _handler_of(self.error_log, "screen") is not None
-
-    @screen.setter
-    def screen(self, on: bool) -> None:
+    def _set_screen(self, on: bool) -> None:
         _write_to(self.error_log, "screen", on and sys.stderr)
         _write_to(self.access_log, "screen", on and sys.stdout)
+
+    screen = property(
+        lambda self: _handler_of(self.error_log, "screen") is not None,
+        _set_screen,
+        doc="Whether errors go to stderr and accesses to stdout.",
+    )
 
 
 _KINDS: dict[str, Any] = {
@@ -118,20 +118,14 @@ def _handler_of(log: logging.Logger, kind: str) -> Any:
     return next((each for each in log.handlers if each.name == f"cherrypy.{kind}"), None)
 
 
-def _file_of(log: logging.Logger) -> str:
-    handler = _handler_of(log, "file")
-    return handler.baseFilename if handler else ""
-
-
 def _write_to(log: logging.Logger, kind: str, target: Any) -> None:
     """Replace the handler of a kind; without a target there is none."""
     present = _handler_of(log, kind)
     if present:
-        if kind == "file" and target and os.path.abspath(target) == present.baseFilename:
+        if target and getattr(present, "baseFilename", None) == os.path.abspath(str(target)):
             return
         log.removeHandler(present)
-        if kind == "file":
-            present.close()
+        present.close()  # a stream of the process itself stays open
     if target:
         handler = _KINDS[kind](target)
         handler.name = f"cherrypy.{kind}"

@@ -24,10 +24,10 @@ from kirsch_web.compat.cherrypy._cperror import (
     format_exc,
     set_response_of,
 )
-from kirsch_web.compat.cherrypy._cphooks import Hook, HookMap, no_hooks
+from kirsch_web.compat.cherrypy._cphooks import Hook, HookMap
 from kirsch_web.compat.cherrypy._cptools import Toolbox
 from kirsch_web.compat.cherrypy._status import valid_status
-from kirsch_web.compat.cherrypy.lib import file_generator, httputil, is_closable_iterator, is_iterator, reprconf
+from kirsch_web.compat.cherrypy.lib import as_iterable, httputil, is_iterator, reprconf
 from kirsch_web.hooks import POINTS
 from kirsch_web.response import NO_CONTENT
 
@@ -89,19 +89,16 @@ class _Plan:
             if handler is hooks_namespace:
                 for name, value in values.items():
                     self.hooks.setdefault(name.split(".", 1)[0], []).append(_hook(value))
-            elif type(handler) is Toolbox:
+            elif isinstance(handler, Toolbox):
                 steps += [(_run_setup, tool) for tool in handler._compile(values, self.toolmaps, self.hooks)]
             else:
                 steps.append((_apply, (handler, values)))
         self.steps = steps
-        for hooks in self.hooks.values():
-            hooks.sort()
 
     def run(self, request: Request) -> None:
         request._planned = self.toolmaps
-        present = request.hooks
         for point, hooks in self.hooks.items():
-            present[point] = present[point] + hooks if point in present else hooks.copy()
+            request.hooks[point].extend(hooks)
         for step, argument in self.steps:
             step(argument)
 
@@ -114,14 +111,14 @@ def _run_setup(tool: Any) -> None:
     tool._setup()
 
 
-class _WithCookies:
-    """Cookies, made when they are first looked at."""
+class _Message:
+    """What a request and a response both have."""
 
     _cookie: Any = None
 
     @property
     def cookie(self) -> Any:
-        """The cookies that the client sent, or that the response sets."""
+        """The cookies that the client sent, or that the response sets; made when they are first looked at."""
         if self._cookie is None:
             self._cookie = SimpleCookie()
         return self._cookie
@@ -131,7 +128,7 @@ class _WithCookies:
         self._cookie = value
 
 
-class Request(_WithCookies):
+class Request(_Message):
     """One request. Its attributes are what programs read from ``cherrypy.request``."""
 
     # The connection.
@@ -165,7 +162,6 @@ class Request(_WithCookies):
     config: Any = None
     namespaces = reprconf.NamespaceSet(_BUILTIN)
     hooks: Any = HookMap()
-    _toolmaps: Any = None
     _planned: Any = None
     handler: Any = None
     is_index: bool | None = None
@@ -179,7 +175,6 @@ class Request(_WithCookies):
     stage: Any = None
     login: Any = None
     throw_errors = False
-    _unique_id: Any = None
     prev: Request | None = None
     closed = False
 
@@ -194,17 +189,15 @@ class Request(_WithCookies):
             self.server_protocol = server_protocol
         kind = type(self)
         self.error_page = dict(kind.error_page)
-        self.hooks = kind.hooks.copy() if kind.hooks else no_hooks()
+        self.hooks = kind.hooks.copy()
         self.params = {}
 
-    @property
+    # Made when they are first looked at: most requests have no body and no tool that asks for its options.
+
+    @functools.cached_property
     def unique_id(self) -> Any:
         """A random UUID, the same for the whole request."""
-        if self._unique_id is None:
-            self._unique_id = uuid.uuid4()
-        return self._unique_id
-
-    # Made when they are first looked at: most requests have no body, no cookies and no tool that asks for its options.
+        return uuid.uuid4()
 
     @property
     def body(self) -> Any:
@@ -217,22 +210,19 @@ class Request(_WithCookies):
     def body(self, value: Any) -> None:
         self._body = value
 
-    @property
+    @functools.cached_property
     def toolmaps(self) -> Any:
         """The options of tools, by namespace and name; this request's own, to be changed at will."""
-        if self._toolmaps is None:
-            planned = self._planned or {}
-            self._toolmaps = {
-                space: {name: dict(options) for name, options in tools.items()} for space, tools in planned.items()
-            }
-        return self._toolmaps
+        return {
+            space: {name: dict(options) for name, options in tools.items()}
+            for space, tools in (self._planned or {}).items()
+        }
 
     def close(self) -> None:
         """Run the hooks of the end, once."""
         if not self.closed:
             self.closed = True
-            if "on_end_request" in self.hooks:
-                self.hooks.run("on_end_request")
+            self._pass("on_end_request")
             self.stage = "close"
 
     def run(self, method: str, path: str, query_string: str, req_protocol: str, headers: Any, rfile: Any) -> Any:
@@ -251,7 +241,7 @@ class Request(_WithCookies):
             response.headers.protocol = self.protocol
             url = path + "?" + query_string if query_string else path
             self.request_line = f"{method} {url} {req_protocol}"
-            self.header_list = headers if isinstance(headers, list) else list(headers)
+            self.header_list = list(headers)
             self.headers = httputil.empty_map()
             self.rfile = rfile
             self.script_name = self.app.script_name
@@ -351,12 +341,9 @@ class Request(_WithCookies):
     def process_headers(self) -> None:
         """Read ``header_list`` into ``headers`` and ``cookie``."""
         headers = self.headers
-        put = dict.__setitem__
-        if not getattr(self.header_list, "plain", False):
-            for name, value in self.header_list:
-                put(headers, httputil._title(name), _decoded(value) if "=?" in value else value)
-        else:  # the usual case: the names are ready, and no value is encoded
-            dict.update(headers, self.header_list)
+        put = dict.__setitem__  # the map's own method calls a function for each
+        for name, value in self.header_list:
+            put(headers, httputil.titled(name), _decoded(value) if "=?" in value else value)
         if dict.__contains__(headers, "Cookie"):
             try:
                 self.cookie.load(headers["Cookie"])
@@ -367,12 +354,8 @@ class Request(_WithCookies):
             if self.protocol >= (1, 1):
                 raise HTTPError(400, "The request has no Host, which HTTP/1.1 requires (RFC 9112, 3.2).")
             host = self.local.name or self.local.ip
-        else:
-            # An encoded word may bring CR and LF.
-            clean = host.replace("\r", "").replace("\n", "")
-            if clean != host:
-                put(headers, "Host", clean)
-                host = clean
+        elif "\r" in host or "\n" in host:  # of an encoded word
+            headers["Host"] = host = host.replace("\r", "").replace("\n", "")
         self.base = f"{self.scheme}://{host}"
 
     def get_resource(self, path: str) -> None:
@@ -384,24 +367,18 @@ class Request(_WithCookies):
         """Answer an unexpected error: its hooks, then ``error_response``."""
         try:
             self._pass("before_error_response")
-            answer = self.error_response
-            if answer is not None:
-                answer()
+            if self.error_response is not None:
+                self.error_response()
             self._pass("after_error_response")
         except HTTPRedirect as stop:
             stop.set_response()
         serving.response.finalize()
 
 
-_protocols: dict[str, tuple[int, int]] = {"HTTP/1.1": (1, 1), "HTTP/1.0": (1, 0)}
-
-
+@functools.lru_cache(maxsize=16)
 def _protocol(text: str) -> tuple[int, int]:
     """The version that a text such as HTTP/1.1 stands for."""
-    found = _protocols.get(text)
-    if found is None:
-        found = httputil.protocol_from_http(text) if re.fullmatch("HTTP/[0-9][.][0-9]", text) else (1, 1)
-    return found
+    return httputil.protocol_from_http(text) if re.fullmatch("HTTP/[0-9][.][0-9]", text) else (1, 1)
 
 
 def _decoded(value: str) -> str:
@@ -418,17 +395,12 @@ class ResponseBody:
         return self if response is None else response._body
 
     def __set__(self, response: Any, value: Any) -> None:
-        if value is None or value == b"":
-            response._body = []
-        elif isinstance(value, bytes):
-            response._body = [value]
-        elif isinstance(value, str) or (isinstance(value, list) and any(isinstance(each, str) for each in value)):
+        if isinstance(value, str) or (isinstance(value, list) and any(isinstance(each, str) for each in value)):
             raise ValueError("Page handlers MUST return bytes. Use tools.encode if you wish to return unicode.")
-        else:
-            response._body = file_generator(value) if hasattr(value, "read") else value
+        response._body = as_iterable(value)
 
 
-class Response(_WithCookies):
+class Response(_Message):
     """The response that is being made."""
 
     output_status: bytes = b""
@@ -444,11 +416,9 @@ class Response(_WithCookies):
         self.status = None
         self._body = []
         self.time = time.time()
-        self.headers = headers = httputil.empty_map()
-        put = dict.__setitem__
-        put(headers, "Content-Type", "text/html")
-        put(headers, "Server", _server_name)
-        put(headers, "Date", _http_date(int(self.time)))
+        self.headers = httputil.empty_map()
+        # Without a call for each: the names are written as the map has them.
+        dict.update(self.headers, {"Content-Type": "text/html", "Server": "Kirsch", "Date": _http_date(int(self.time))})
 
     def _flush_body(self) -> None:
         """Read a body that is not sent, so that it comes to its end."""
@@ -458,17 +428,11 @@ class Response(_WithCookies):
 
     def collapse_body(self) -> bytes:
         """Join the body into one piece of bytes."""
-        body = self._body
-        if type(body) is list and len(body) == 1 and type(body[0]) is bytes:
-            content: bytes = body[0]
-            return content
-        pieces = []
-        for chunk in body:
+        pieces = list(self.body)
+        for chunk in pieces:
             if not isinstance(chunk, bytes):
                 raise TypeError(f"Chunk {chunk!r} is not of type bytes.")
-            pieces.append(chunk)
-        joined = b"".join(pieces)
-        self.body = joined
+        self.body = joined = b"".join(pieces)
         return joined
 
     def finalize(self) -> None:
@@ -478,43 +442,27 @@ class Response(_WithCookies):
         except ValueError as error:
             raise HTTPError(500, str(error)) from None
         self.status = f"{code} {reason}"
-        self.output_status = _status_bytes(self.status)
         headers = self.headers
+        self.output_status = headers.encode_header_item(self.status)
         known = dict.get(headers, "Content-Length")
         if not self.stream and (code in NO_CONTENT or code < 200):
             self._flush_body()
-            self._body, known = [], None
+            self.body = known = None
         elif not self.stream and known is None:
             known = len(self.collapse_body())
         # Without a length the server finds the body's end, by chunks or by closing the connection.
         if known is None:
-            dict.pop(headers, "Content-Length", None)
+            headers.pop("Content-Length", None)
         else:
             dict.__setitem__(headers, "Content-Length", known)
-        self.header_list = listed = headers.output()
-        if self._cookie:
-            for line in self._cookie.output(header="Set-Cookie:").split("\r\n"):
-                name, value = line.split(": ", 1)
-                listed.append((name.encode(), headers.encode_header_item(value)))
-
-
-_server_name = "Kirsch"
-
-
-@functools.lru_cache(maxsize=200)
-def _status_bytes(status: str) -> bytes:
-    return httputil.HeaderMap.encode_header_item(status)
+        self.header_list = headers.output()
+        for _, cookie in sorted((self._cookie or {}).items()):
+            self.header_list.append((b"Set-Cookie", headers.encode_header_item(cookie.OutputString())))
 
 
 @functools.lru_cache(maxsize=4)
 def _http_date(second: int) -> str:
     return httputil.HTTPDate(second)
-
-
-def close_body(response: Any) -> None:
-    """Close the iterator of a streamed body."""
-    if response.stream and is_closable_iterator(response.body):
-        response.body.close()
 
 
 def fill_outside() -> None:

@@ -41,41 +41,20 @@ class Tool:
         self.callable = callable
         self._name, self._point, self._priority = name, point, priority
         self.__doc__ = getattr(callable, "__doc__", None)
-        self._setargs()
 
     def __setattr__(self, name: str, value: Any) -> None:
         reprconf.NamespaceSet.generation += 1  # plans that were compiled with the tool are made again
         object.__setattr__(self, name, value)
 
-    @property
-    def on(self) -> Any:
-        """Not to be read: the configuration says where the tool is on."""
+    def _no_on(self, *_value: Any) -> Any:
         raise AttributeError(_ON.format(self._name))
 
-    @on.setter
-    def on(self, value: Any) -> None:
-        raise AttributeError(_ON.format(self._name))
-
-    def _setargs(self) -> None:
-        """Give the tool an attribute for each parameter of the callable, for those who look at it."""
-        import inspect
-
-        try:
-            names = inspect.signature(self.callable).parameters
-        except (TypeError, ValueError):
-            return
-        for name in names:
-            if name not in ("self", "on") and not hasattr(self, name):
-                self.__dict__[name] = None
+    on = property(_no_on, _no_on, doc="Not to be read or set: the configuration says where the tool is on.")
 
     def _merged_args(self, d: dict[str, Any] | None = None) -> dict[str, Any]:
         """The options that the configuration sets, over those in ``d``."""
-        conf = dict(d) if d else {}
-        tools = current().request.toolmaps.get(self.namespace)
-        if tools and self._name in tools:
-            conf.update(tools[self._name])
-        conf.pop("on", None)
-        return conf
+        given = current().request.toolmaps.get(self.namespace, {}).get(self._name, {})
+        return {name: value for name, value in {**(d or {}), **given}.items() if name != "on"}
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Decorator: switch the tool on for a handler, with options."""
@@ -86,27 +65,22 @@ class Tool:
             if not hasattr(target, "_cp_config"):
                 target._cp_config = {}
             prefix = f"{self.namespace}.{self._name}."
-            target._cp_config[prefix + "on"] = True
-            for name, value in kwargs.items():
-                target._cp_config[prefix + name] = value
+            target._cp_config.update({prefix + name: value for name, value in {"on": True, **kwargs}.items()})
             return target
 
         return tool_decorator
 
     def _setup(self) -> None:
         """Attach the hook to the current request. Subclasses may attach others."""
-        self._attach(self.callable, self._merged_args())
+        current().request.hooks[self._point].append(self._hook(self._merged_args()))
 
-    def _attach(self, callback: Any, conf: dict[str, Any]) -> None:
-        current().request.hooks[self._point].append(self._hook(conf, callback))
-
-    def _hook(self, conf: dict[str, Any], callback: Any = None) -> Hook:
+    def _hook(self, conf: dict[str, Any]) -> Hook:
         """The hook with the options of ``conf``; the option ``priority`` is the hook's own."""
         options = {name: value for name, value in conf.items() if name not in ("on", "priority")}
         priority = conf.get("priority")
         if priority is None:
             priority = getattr(self.callable, "priority", self._priority)
-        return Hook(callback or self.callable, None, priority, **options)
+        return Hook(getattr(self, "_wrapper", self.callable), None, priority, **options)
 
 
 class HandlerTool(Tool):
@@ -130,9 +104,6 @@ class HandlerTool(Tool):
         if self.callable(**kwargs):
             current().request.handler = None
 
-    def _setup(self) -> None:
-        self._attach(self._wrapper, self._merged_args())
-
 
 class HandlerWrapperTool(Tool):
     """A tool around the handler: ``newhandler(next_handler, *args, **kwargs)``."""
@@ -142,9 +113,6 @@ class HandlerWrapperTool(Tool):
     ) -> None:
         self.newhandler = newhandler
         super().__init__(point, newhandler, name, priority)
-
-    def _setargs(self) -> None:
-        """The parameters are the handler's, not options."""
 
     def callable(self, *args: Any, **kwargs: Any) -> None:
         """Wrap the current request's handler."""
@@ -193,23 +161,6 @@ class Toolbox:
         hint = f"; did you mean {self.namespace}.{near[0]}?" if near else ""
         raise AttributeError(f"there is no tool {self.namespace}.{name}{hint}")
 
-    def __enter__(self) -> Any:
-        """Collect options of the current request's tools."""
-        tools: dict[str, Any] = {}
-        current().request.toolmaps[self.namespace] = tools
-
-        def populate(key: str, value: Any) -> None:
-            name, _, option = key.partition(".")
-            tools.setdefault(name, {})[option] = value
-
-        return populate
-
-    def __exit__(self, kind: Any, value: Any, traceback: Any) -> None:
-        """Set up the tools that are on."""
-        for name, options in current().request.toolmaps.get(self.namespace, {}).items():
-            if options.get("on", False):
-                getattr(self, name)._setup()
-
     def _compile(self, values: dict[str, Any], toolmaps: dict[str, Any], hooks: dict[str, list[Hook]]) -> Any:
         """Fill ``toolmaps`` and ``hooks`` of a plan; returns the tools whose ``_setup`` each request must call."""
         toolmaps[self.namespace] = tools = reprconf.by_namespace(values)
@@ -252,10 +203,9 @@ class SessionTool(Tool):
         current().session.acquire_lock()  # type: ignore[attr-defined]
 
     def _setup(self) -> None:
+        super()._setup()
         hooks = current().request.hooks
-        conf = self._merged_args()
-        self._attach(self.callable, conf)
-        locking = conf.get("locking", "implicit")
+        locking = self._merged_args().get("locking", "implicit")
         if locking not in _LOCKING:
             raise ValueError(f"tools.sessions.locking is implicit, early or explicit, not {locking!r}")
         if _LOCKING[locking] is not None:
@@ -303,9 +253,6 @@ class CachingTool(Tool):
             request.handler = None
         elif request.cacheable:
             request.hooks.attach("before_finalize", caching.tee_output, priority=100)
-
-    def _setup(self) -> None:
-        self._attach(self._wrapper, self._merged_args())
 
 
 def make_default() -> Toolbox:

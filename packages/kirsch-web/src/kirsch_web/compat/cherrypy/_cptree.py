@@ -82,17 +82,14 @@ class Application:
         response = self.response_class()
         _local.serving.load(request, response)
         bus.publish("acquire_thread")
-        if bus.listeners["before_request"]:
-            bus.publish("before_request")
+        bus.publish("before_request")
         return request, response
 
     def release_serving(self) -> None:
         """End the current request."""
-        current = _local.current()
-        if bus.listeners["after_request"]:
-            bus.publish("after_request")
+        bus.publish("after_request")
         try:
-            current.request.close()
+            _local.current().request.close()
         except Exception:  # noqa: BLE001 - a response that is sent already cannot tell of it
             self.log("The end of a request failed", traceback=True, severity=40)
         finally:

@@ -7,9 +7,8 @@ from typing import Any
 
 from kirsch_web.compat.cherrypy import _cperror, _globals, _local
 from kirsch_web.compat.cherrypy.lib import httputil, is_closable_iterator
+from kirsch_web.fields import field_name
 from kirsch_web.internal_redirect import second_environ
-
-_names = {"CONTENT_TYPE": "Content-Type", "CONTENT_LENGTH": "Content-Length"}
 
 
 class VirtualHost:
@@ -34,21 +33,18 @@ class InternalRedirector:
         self.recursive = recursive
 
     def __call__(self, environ: dict[str, Any], start_response: Any) -> Any:
-        redirections: list[str] = []
+        redirections: list[tuple[str, str]] = []
         while True:
             try:
                 return self.nextapp(environ, start_response)
             except _cperror.InternalRedirect as redirect:
                 name, path = environ.get("SCRIPT_NAME", ""), environ.get("PATH_INFO", "")
                 query = environ.get("QUERY_STRING", "")
-                redirections.append(name + path + ("?" + query if query else ""))
-                target = name + redirect.path.encode().decode("latin-1")
-                if not self.recursive:
-                    new = target + ("?" + redirect.query_string if redirect.query_string else "")
-                    if new in redirections:
-                        redirect.request.close()
-                        raise RuntimeError(f"an InternalRedirect leads to {new!r} again") from redirect
+                redirections.append((name + path, query))
                 path = redirect.path.encode().decode("latin-1")
+                if not self.recursive and (name + path, redirect.query_string) in redirections:
+                    redirect.request.close()
+                    raise RuntimeError(f"an InternalRedirect leads to {name + path!r} again") from redirect
                 # The body and what was asked of the first URL do not belong to the second.
                 environ = second_environ(environ, path, redirect.query_string)
                 environ["REQUEST_METHOD"] = "GET"
@@ -104,14 +100,12 @@ def _bare(start_response: Any) -> list[bytes]:
     """The body of a page about the current exception, whose fields are given to ``start_response``."""
     traceback = _cperror.format_exc()
     request = _local.current().request
-    app = request.app
-    (app.log if app else _globals.log)(traceback, severity=40)
+    _globals.log(traceback, severity=40)
     # Where the request has ended its own configuration is gone, and the global one decides.
-    shows = request.show_tracebacks if app else _globals.config.get("request.show_tracebacks", True)
+    shows = request.show_tracebacks if request.app else _globals.config.get("request.show_tracebacks", True)
     status, headers, body = _cperror.bare_error(traceback if shows else "")
-    text = [(name.decode("latin-1"), value.decode("latin-1")) for name, value in headers]
     # Once the fields are sent the server raises the exception here, and drops the connection.
-    start_response(status.decode("latin-1"), text, sys.exc_info())
+    start_response(status.decode(), [(name.decode(), value.decode()) for name, value in headers], sys.exc_info())
     return body
 
 
@@ -126,19 +120,19 @@ class AppResponse:
     def __init__(self, environ: dict[str, Any], start_response: Any, cpapp: Any) -> None:
         self.cpapp = cpapp
         self.environ = environ
-        self._closed = False
         try:
             self.run()
-            response = _local.current().response
+            self.response = response = _local.current().response
             status, headers = response.output_status, response.header_list
             _must_be_bytes(status, "status")
             for name, value in headers:
-                _must_be_bytes(name, "header_list key")
-                _must_be_bytes(value, "header_list value")
-            text = [(name.decode("latin-1"), value.decode("latin-1")) for name, value in headers]
-            self.response, self.body = response, response.body
+                if type(name) is not bytes or type(value) is not bytes:
+                    _must_be_bytes(name, "header_list key")
+                    _must_be_bytes(value, "header_list value")
+            fields = [(name.decode("latin-1"), value.decode("latin-1")) for name, value in headers]
+            self.body = response.body
             self.iter_response = iter(self.body)
-            self.write = start_response(status.decode("latin-1"), text)
+            self.write = start_response(status.decode("latin-1"), fields)
         except BaseException:
             self.close()
             raise
@@ -160,19 +154,19 @@ class AppResponse:
         if self._closed:
             return
         self._closed = True
-        frame = _local.current()
         try:
-            response = getattr(self, "response", None)
-            if response is not None and response.stream and is_closable_iterator(self.body):
+            if self.response is not None and self.response.stream and is_closable_iterator(self.body):
                 self.body.close()
         finally:
             # A server may close the response in a context that has seen none of the request, or another request.
-            if frame.request is not self.request:
-                _local.serving.load(self.request, self.response_object)
+            if _local.current().request is not self.request:
+                _local.serving.load(self.request, self.response)
             self.cpapp.release_serving()
 
     request: Any = None
-    response_object: Any = None
+    response: Any = None
+    body: Any = None
+    _closed = False
 
     def run(self) -> None:
         """Make the request of the environ, and run it."""
@@ -182,8 +176,8 @@ class AppResponse:
         remote = httputil.Host(get("REMOTE_ADDR") or "", int(get("REMOTE_PORT") or -1), get("REMOTE_HOST") or "")
         named = get("SERVER_PROTOCOL", "HTTP/1.1")
         actual = get("ACTUAL_SERVER_PROTOCOL") or named
-        request, response = self.cpapp.get_serving(local, remote, environ["wsgi.url_scheme"], actual)
-        self.request, self.response_object = request, response
+        self.request, self.response = self.cpapp.get_serving(local, remote, environ["wsgi.url_scheme"], actual)
+        request = self.request
         # What is the class's default is not set: an object of more than 30 attributes costs CPython twice as much.
         if login := get("LOGON_USER") or get("REMOTE_USER"):
             request.login = login
@@ -206,34 +200,12 @@ class AppResponse:
     @staticmethod
     def translate_headers(environ: dict[str, Any]) -> list[tuple[str, str]]:
         """The header fields of the environ, by their names in HTTP."""
-        keys = tuple(environ)
-        known = _layouts.get(keys)
-        if known is None:
-            known = _layout(keys)
-        found = [(name, environ[key]) for key, name in known]
-        if known and known[-1][1].startswith("Content-"):
-            # An empty CONTENT_TYPE or CONTENT_LENGTH stands for none.
-            found = [field for field in found if field[1] or not field[0].startswith("Content-")]
-        return found if "=?" in "\n".join([value for _, value in found]) else Plain(found)
-
-
-def _layout(keys: tuple[str, ...]) -> list[tuple[str, str]]:
-    """The keys that are header fields, with their names; requests of one client have the same ones."""
-    fields = [(key, key[5:].replace("_", "-").title()) for key in keys if key.startswith("HTTP_")]
-    fields += [(key, name) for key, name in _names.items() if key in keys]
-    if len(_layouts) >= 100:  # a client may send any names
-        _layouts.clear()
-    _layouts[keys] = fields
-    return fields
-
-
-_layouts: dict[tuple[str, ...], list[tuple[str, str]]] = {}
-
-
-class Plain(list[tuple[str, str]]):
-    """Header fields whose names are written Like-This already, and no value of which has encoded words."""
-
-    plain = True
+        # An empty CONTENT_TYPE or CONTENT_LENGTH stands for none.
+        return [
+            (name, value)
+            for key, value in environ.items()
+            if (name := field_name(key)) and (value or key.startswith("HTTP_"))
+        ]
 
 
 def _recoded(text: str, encoding: str) -> str:

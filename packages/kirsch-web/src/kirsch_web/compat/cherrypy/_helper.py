@@ -9,6 +9,7 @@ from typing import Any
 from kirsch_web.compat.cherrypy import _globals
 from kirsch_web.compat.cherrypy._cpcompat import text_or_bytes
 from kirsch_web.compat.cherrypy._local import current, serving
+from kirsch_web.internal_redirect import without_dots
 
 _PUNCTUATION = str.maketrans(".", "_")
 
@@ -42,7 +43,6 @@ def popargs(*args: str, **kwargs: Any) -> Any:
     handler = kwargs.pop("handler", None)
     if kwargs:
         raise TypeError(f"popargs has one keyword, handler, and not {next(iter(kwargs))}")
-    makes = handler is not None and (callable(handler) or isinstance(handler, type))
 
     def decorated(cls_or_self: Any = None, vpath: Any = None) -> Any:
         if isinstance(cls_or_self, type):
@@ -55,12 +55,11 @@ def popargs(*args: str, **kwargs: Any) -> Any:
             if not vpath:
                 break
             parms[name] = vpath.pop(0)
-        if handler is not None:
-            if makes:
-                return handler(**parms)
-            serving.request.params.update(parms)
-            return handler
+        if callable(handler):
+            return handler(**parms)
         serving.request.params.update(parms)
+        if handler is not None:
+            return handler
         # Where a segment is left the object goes on with it, without popping again.
         return getattr(cls_or_self, vpath.pop(0), None) if vpath else cls_or_self
 
@@ -98,14 +97,9 @@ def url(
             script_name = request.script_name
         if base is None:
             base = request.base
-        new = f"{base}{script_name}{normalize_path(path)}{qs}"
-    else:
-        if script_name is None:
-            script_name = _globals.server.mount_path if hasattr(_globals.server, "mount_path") else ""
-        if base is None:
-            base = str(_globals.server.base())
-        path = (script_name or "") + path
-        new = f"{base}{normalize_path(path)}{qs}"
+    elif base is None:
+        base = _globals.server.base()
+    new = f"{base}{script_name or ''}{without_dots(path)}{qs}"
     if relative is None:
         relative = getattr(request.app, "relative_urls", False)
     if relative == "server":
@@ -117,17 +111,3 @@ def url(
             del old[0], pieces[0]
         return "/".join([".."] * len(old) + pieces)
     return new
-
-
-def normalize_path(path: str) -> str:
-    """The path without "." and ".."; none leads above the root."""
-    if "./" not in path and not path.endswith("."):
-        return path
-    first, *rest = path.split("/")
-    kept: list[str] = []
-    for segment in rest if not first else [first, *rest]:
-        if segment == "..":
-            del kept[-1:]
-        elif segment != ".":
-            kept.append(segment)
-    return "/".join(kept if first else ["", *kept])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from contextvars import ContextVar
 from typing import Any
 
@@ -67,23 +68,14 @@ class Proxy:
         found: dict[str, Any] = getattr(current(), self._target).__dict__
         return found
 
-    def __getitem__(self, key: Any) -> Any:
-        return getattr(current(), self._target)[key]
 
-    def __setitem__(self, key: Any, value: Any) -> None:
-        getattr(current(), self._target)[key] = value
+def _forwarded(call: Any) -> Any:
+    return lambda self, *args: call(getattr(current(), self._target), *args)
 
-    def __delitem__(self, key: Any) -> None:
-        del getattr(current(), self._target)[key]
 
-    def __contains__(self, key: Any) -> bool:
-        return key in getattr(current(), self._target)
-
-    def __len__(self) -> int:
-        return len(getattr(current(), self._target))
-
-    def __iter__(self) -> Any:
-        return iter(getattr(current(), self._target))
-
-    def __bool__(self) -> bool:
-        return bool(getattr(current(), self._target))
+# Python looks for these in the class.
+for _name, _call in {
+    "__getitem__": operator.getitem, "__setitem__": operator.setitem, "__delitem__": operator.delitem,
+    "__contains__": operator.contains, "__len__": len, "__iter__": iter, "__bool__": bool,
+}.items():  # fmt: skip
+    setattr(Proxy, _name, _forwarded(_call))

@@ -51,14 +51,11 @@ class file_generator:
             self.input.close()
 
 
-def file_generator_limited(file: Any, count: int, chunk_size: int = _CHUNK) -> Any:
-    """The next ``count`` bytes of a file, in chunks."""
-    while count > 0:
-        chunk = file.read(min(chunk_size, count))
-        if not chunk:
-            return
-        count -= len(chunk)
-        yield chunk
+def as_iterable(value: Any) -> Any:
+    """What a handler returned as an iterable of texts and bytes: a file, and one piece, become one."""
+    if value is None or isinstance(value, (str, bytes)):
+        return [value] if value else []
+    return file_generator(value) if hasattr(value, "read") else value
 
 
 def set_vary_header(response: Any, header_name: str) -> None:

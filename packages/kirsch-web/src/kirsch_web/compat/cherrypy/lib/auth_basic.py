@@ -47,6 +47,6 @@ def basic_auth(realm: str, checkpassword: Any, debug: bool = False, accept_chars
                     return
                 break
     charset = accept_charset.upper()
-    told = f', charset="{charset}"' if charset not in ("ISO-8859-1",) else ""
+    told = "" if charset == "ISO-8859-1" else f', charset="{charset}"'
     serving.response.headers["www-authenticate"] = f'Basic realm="{realm}"{told}'
     raise HTTPError(401, "Name and password are needed, or are wrong.")

@@ -70,26 +70,20 @@ class HttpDigestAuthorization:
     ) -> None:
         if not self.matches(auth_header):
             raise ValueError("the Authorization is not of the scheme Digest")
-        self.http_method, self.debug = http_method, debug
-        text = _decoded(auth_header, accept_charset)
-        _, _, params = text.partition(" ")
-        self._params = urllib.request.parse_keqv_list(urllib.request.parse_http_list(params))
-        given = self._params.get
+        self.http_method = http_method
+        params = _decoded(auth_header, accept_charset).partition(" ")[2]
+        given = urllib.request.parse_keqv_list(urllib.request.parse_http_list(params)).get
         self.username, self.realm, self.uri, self.response = map(given, ("username", "realm", "uri", "response"))
         self.cnonce, self.opaque, self.qop, self.nc = map(given, ("cnonce", "opaque", "qop", "nc"))
         self.nonce: str = given("nonce", "")
         self.algorithm = given("algorithm", "MD5").upper().replace("SESS", "sess")
-        if self.algorithm not in valid_algorithms:
-            raise ValueError(f"the algorithm {self.algorithm!r} is not one of {valid_algorithms}")
         if not all(given(name) for name in _REQUIRED):
             raise ValueError(f"one of the parameters {', '.join(_REQUIRED)} is missing")
-        if self.qop:
-            if self.qop not in valid_qops:
-                raise ValueError(f"the qop {self.qop!r} is not one of {valid_qops}")
-            if not (self.cnonce and self.nc):
-                raise ValueError("with qop, cnonce and nc have to be there too")
-        elif self.cnonce or self.nc:
-            raise ValueError("cnonce and nc are there without qop")
+        if self.algorithm not in valid_algorithms or self.qop not in (None, "", *valid_qops):
+            raise ValueError(f"algorithm {self.algorithm!r} or qop {self.qop!r} is not one that this server knows")
+        if (self.cnonce and self.nc) if self.qop else not (self.cnonce or self.nc):
+            return
+        raise ValueError("qop, cnonce and nc have to be there all or not at all")
 
     @classmethod
     def matches(cls, header: str) -> bool:
@@ -168,15 +162,14 @@ def digest_auth(realm: str, get_ha1: Any, key: str, debug: bool = False, accept_
             auth = HttpDigestAuthorization(header, request.method, accept_charset=accept_charset)
         except ValueError as error:
             raise HTTPError(400, f"Bad Request: {error}") from None
-        if auth.validate_nonce(realm, key):
-            ha1 = get_ha1(realm, auth.username)
-            if ha1 is not None:
-                digest = auth.request_digest(ha1, request.body.read() if auth.qop == qop_auth_int else "")
-                if hmac.compare_digest(digest.encode(), str(auth.response).encode()):
-                    stale = auth.is_nonce_stale()
-                    if not stale:
-                        request.login = auth.username
-                        return
+        ha1 = get_ha1(realm, auth.username) if auth.validate_nonce(realm, key) else None
+        if ha1 is not None:
+            digest = auth.request_digest(ha1, request.body.read() if auth.qop == qop_auth_int else "")
+            if hmac.compare_digest(digest.encode(), str(auth.response).encode()):
+                stale = auth.is_nonce_stale()
+                if not stale:
+                    request.login = auth.username
+                    return
     charset = accept_charset.upper()
     serving.response.headers["WWW-Authenticate"] = www_authenticate(realm, key, stale=stale, accept_charset=charset)
     raise HTTPError(401, "Name and password are needed, or are wrong.")

@@ -80,9 +80,8 @@ class MemoryCache(Cache):
 
     def _expire(self) -> None:
         """Forget what is too old. The lock is held."""
-        now = time.time()
         for (uri, selected), (moment, _) in list(self._kept.items()):
-            if moment > now:
+            if moment > time.time():
                 break  # the oldest come first
             del self._kept[uri, selected]
             if uri in self.store:
@@ -142,19 +141,15 @@ def get(invalid_methods: Any = ("POST", "PUT", "DELETE"), debug: bool = False, *
     request.cached = request.cacheable = False
     if request.method in invalid_methods:
         cache.delete()
-        return False
-    if request.method not in ("GET", "HEAD"):
+    if request.method in invalid_methods or request.method not in ("GET", "HEAD"):
         return False
     request.cacheable = True
-    if "no-cache" in [each.value for each in request.headers.elements("Pragma")]:
-        return False
-    kept = cache.get()
-    if kept is None:
+    if "no-cache" in request.headers.values("Pragma") or (kept := cache.get()) is None:
         return False
     status, headers, body, created = kept
     max_age: float = getattr(cache, "delay", 600)
-    for element in request.headers.elements("Cache-Control"):
-        directive, _, value = str(element.value).partition("=")
+    for element in request.headers.values("Cache-Control"):
+        directive, _, value = element.partition("=")
         if directive == "no-cache":
             return False
         if directive == "max-age":

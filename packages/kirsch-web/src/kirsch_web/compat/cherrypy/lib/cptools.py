@@ -34,10 +34,10 @@ def validate_etags(autotags: bool = False, debug: bool = False) -> None:
     response.ETag = etag
     if not 200 <= status <= 299:
         return
-    wanted = [str(each) for each in request.headers.elements("If-Match") or []]
+    wanted = [str(each) for each in request.headers.elements("If-Match")]
     if wanted and not (wanted == ["*"] or etag in wanted):
         raise HTTPError(412, f"If-Match failed: ETag {etag!r} did not match {wanted!r}")
-    unwanted = [str(each) for each in request.headers.elements("If-None-Match") or []]
+    unwanted = [str(each) for each in request.headers.elements("If-None-Match")]
     if unwanted == ["*"] or etag in unwanted:
         raise _not_modified(request, f"If-None-Match failed: ETag {etag!r} matched {unwanted!r}")
 
@@ -127,12 +127,9 @@ def referer(
 ) -> None:  # fmt: skip
     """Answer an error unless the Referer matches ``pattern``, or if it does where ``accept`` is False."""
     given = serving.request.headers.get("Referer")
-    if given is None:
-        if accept_missing:
-            return
-    elif bool(re.match(pattern, given)) == bool(accept):
-        return
-    raise HTTPError(error, message)
+    passes = accept_missing if given is None else bool(re.match(pattern, given)) == bool(accept)
+    if not passes:
+        raise HTTPError(error, message)
 
 
 class SessionAuth:
@@ -247,12 +244,11 @@ def log_request_headers(debug: bool = False) -> None:
 
 def log_hooks(debug: bool = False) -> None:
     """Write the request's hooks to the error log."""
-    request = serving.request
-    lines = []
-    for point in dict.fromkeys([*hookpoints, *request.hooks]):
-        lines.append(f"    {point}:")
-        lines += [f"        {hook!r}" for hook in sorted(request.hooks.get(point, []))]
-    request.app.log(f"\nRequest Hooks for {url_of()}:\n" + "\n".join(lines), "HTTP")
+    hooks = serving.request.hooks
+    lines = [f"\nRequest Hooks for {url_of()}:"]
+    for point in dict.fromkeys([*hookpoints, *hooks]):
+        lines += [f"    {point}:", *(f"        {hook!r}" for hook in sorted(hooks.get(point, [])))]
+    serving.request.app.log("\n".join(lines), "HTTP")
 
 
 def redirect(url: str = "", internal: bool = True, debug: bool = False) -> None:
@@ -290,24 +286,18 @@ def accept(media: Any = None, debug: bool = False) -> Any:
     if not media:
         return None
     offers = [media] if isinstance(media, str) else media
-    headers = serving.request.headers
-    ranges = headers.elements("Accept")
+    ranges = serving.request.headers.elements("Accept")
     if not ranges:
         return offers[0]
     for each in ranges:
-        if each.qvalue > 0:
-            if each.value == "*/*":
-                return offers[0]
-            if each.value.endswith("/*"):
-                kind = each.value[:-1]
-                for offer in offers:
-                    if offer.startswith(kind):
-                        return offer
-            elif each.value in offers:
-                return each.value
-    given = headers.get("Accept")
-    message = "The request has no Accept." if given is None else f"Your client sent this Accept header: {given}."
-    raise HTTPError(406, f"{message} But this resource only emits these media types: {', '.join(offers)}.")
+        fitting = [offer for offer in offers if each.value in (offer, offer.partition("/")[0] + "/*", "*/*")]
+        if fitting and each.qvalue > 0:
+            return fitting[0]
+    raise HTTPError(
+        406,
+        f"Your client sent this Accept header: {serving.request.headers['Accept']}. But this resource only emits "
+        f"these media types: {', '.join(offers)}.",
+    )
 
 
 class MonitoredHeaderMap(httputil.HeaderMap):
@@ -319,7 +309,7 @@ class MonitoredHeaderMap(httputil.HeaderMap):
 
     def _key(self, name: Any) -> str:
         self.accessed_headers.add(name)
-        return super()._key(name)
+        return httputil.titled(name)
 
 
 def autovary(ignore: Any = None, debug: bool = False) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 from kirsch_web.compat.cherrypy._cperror import HTTPError
 from kirsch_web.compat.cherrypy._local import current, serving
-from kirsch_web.compat.cherrypy.lib import closing, file_generator, set_vary_header
+from kirsch_web.compat.cherrypy.lib import as_iterable, closing, set_vary_header
 
 
 def decode(encoding: Any = None, default_encoding: Any = "utf-8") -> None:
@@ -26,9 +26,6 @@ def decode(encoding: Any = None, default_encoding: Any = "utf-8") -> None:
     elif default_encoding:
         more = default_encoding if isinstance(default_encoding, list) else [default_encoding]
         body.attempt_charsets = body.attempt_charsets + more
-
-
-_TOLD = {kind: f"{kind};charset=utf-8" for kind in ("text/html", "text/plain")}
 
 
 class ResponseEncoder:
@@ -50,6 +47,7 @@ class ResponseEncoder:
     debug = False
 
     def __init__(self, **kwargs: Any) -> None:
+        self.usual = not kwargs and type(self).default_encoding == "utf-8"
         for name, value in kwargs.items():
             setattr(self, name, value)
         self.attempted_charsets: set[str] = set()
@@ -61,24 +59,15 @@ class ResponseEncoder:
         frame = current()
         response = frame.response
         body = self.oldhandler(*args, **kwargs)
-        if (
-            type(body) is str
-            and self.encoding is None
-            and not response.stream
-            and self.add_charset
-            and self.default_encoding == "utf-8"
-            and self.errors == "strict"
-            and (told := _TOLD.get(dict.get(response.headers, "Content-Type", "")))
-            and "Accept-Charset" not in frame.request.headers
-        ):
+        if type(body) is str and self.usual and not response.stream and "Accept-Charset" not in frame.request.headers:
             # The usual case, without looking for what is not there.
-            dict.pop(response.headers, "Content-Length", None)
-            dict.__setitem__(response.headers, "Content-Type", told)
-            return body.encode()
-        self.body = body = prepare_iter(body)
-        kind = response.headers.elements("Content-Type")
-        if kind and (self.add_charset or self.text_only):
-            kind = kind[0]
+            told = dict.get(response.headers, "Content-Type")
+            if told in ("text/html", "text/plain"):
+                dict.pop(response.headers, "Content-Length", None)
+                dict.__setitem__(response.headers, "Content-Type", f"{told};charset=utf-8")
+                return body.encode()
+        self.body = as_iterable(body)
+        for kind in response.headers.elements("Content-Type")[:1] if self.add_charset or self.text_only else ():
             if not self.text_only or kind.value.lower().startswith("text/"):
                 kind.params["charset"] = self.find_acceptable_charset()
                 if self.add_charset:
@@ -133,15 +122,6 @@ class ResponseEncoder:
         raise HTTPError(406, f"Your client {sent} We tried these charsets: {tried}.")
 
 
-def prepare_iter(value: Any) -> Any:
-    """A handler's result as an iterable of texts and bytes."""
-    if isinstance(value, (str, bytes)):
-        return [value] if value else []
-    if value is None:
-        return []
-    return file_generator(value) if hasattr(value, "read") else value
-
-
 def compress(body: Any, compress_level: int) -> Any:
     """The chunks of ``body`` as those of a gzip file (RFC 1952), whose header is sent before the body is read."""
     written = io.BytesIO()
@@ -163,11 +143,6 @@ def decompress(body: bytes) -> bytes:
     return _gzip.decompress(body)
 
 
-def _matches(kind: str, patterns: Any) -> bool:
-    """Whether a type is one of ``text/html``, ``text/*``, ``*/*``, ``application/*+xml``."""
-    return any(fnmatchcase(kind, pattern) for pattern in patterns)
-
-
 def gzip(compress_level: int = 5, mime_types: Any = ("text/html", "text/plain"), debug: bool = False) -> None:
     """Compress the body where the client accepts gzip and the type is one of ``mime_types``."""
     request, response = serving.request, serving.response
@@ -177,7 +152,8 @@ def gzip(compress_level: int = 5, mime_types: Any = ("text/html", "text/plain"),
     kind = response.headers.get("Content-Type", "").split(";")[0]
     for coding in request.headers.elements("Accept-Encoding"):
         if coding.value in ("gzip", "x-gzip"):
-            if coding.qvalue > 0 and _matches(kind, mime_types):
+            # A type is one of text/html, text/*, */*, application/*+xml.
+            if coding.qvalue > 0 and any(fnmatchcase(kind, pattern) for pattern in mime_types):
                 response.headers["Content-Encoding"] = "gzip"
                 response.body = compress(response.body, compress_level)
                 response.headers.pop("Content-Length", None)

@@ -13,6 +13,7 @@ from typing import Any
 from kirsch_web.compat.cherrypy._cperror import HTTPError
 from kirsch_web.compat.cherrypy._status import response_codes as response_codes
 from kirsch_web.compat.cherrypy._status import valid_status as valid_status
+from kirsch_web.files import byte_ranges
 
 HTTPDate = functools.partial(formatdate, usegmt=True)
 """The date of a time in seconds since 1970, default now, as HTTP writes it."""
@@ -28,31 +29,8 @@ def protocol_from_http(protocol: str) -> tuple[int, int]:
     return int(protocol[5]), int(protocol[7])
 
 
-def get_ranges(headervalue: str | None, content_length: int) -> list[tuple[int, int]] | None:
-    """The ``(start, stop)`` pairs that a Range asks for: [] where none can be met, None where it must be ignored."""
-    if not headervalue or "=" not in headervalue:
-        return None
-    unit, _, specs = headervalue.partition("=")
-    if unit.strip().lower() != "bytes":
-        return None
-    result: list[tuple[int, int]] = []
-    for spec in specs.split(","):
-        match = re.fullmatch(r"\s*([0-9]{0,18})-([0-9]{0,18})\s*", spec, re.ASCII)
-        if match is None or not (match[1] or match[2]):
-            return None
-        if match[1]:
-            start, stop = int(match[1]), int(match[2]) if match[2] else content_length - 1
-            if match[2] and stop < start:
-                return None
-            if start >= content_length:
-                continue
-            result.append((start, min(stop, content_length - 1) + 1))
-        elif content_length and int(match[2]):
-            result.append((max(0, content_length - int(match[2])), content_length))
-    # Many overlapping ranges multiply the body (CVE-2011-3192): more than ten, or more bytes than the file, is refused.
-    if len(result) > 10 or (len(result) > 1 and sum(stop - start for start, stop in result) > 2 * content_length):
-        return None
-    return result
+get_ranges = byte_ranges
+"""The ``(start, stop)`` pairs that a Range asks for."""
 
 
 class HeaderElement:
@@ -156,53 +134,35 @@ def parse_query_string(query_string: str, keep_blank_values: bool = True, encodi
         x, y = query_string.split(",")
         return {"x": int(x), "y": int(y)}
     found: dict[str, Any] = {}
-    for pair in query_string.split("&"):
-        if not pair:
-            continue
-        name, equals, value = pair.partition("=")
-        if not value and not (keep_blank_values or not equals):
-            continue
-        add_param(found, _unquote(name, encoding), _unquote(value, encoding))
+    for name, value in urllib.parse.parse_qsl(query_string, keep_blank_values, encoding=encoding, errors="strict"):
+        add_param(found, name, value)
     return found
-
-
-def _unquote(text: str, encoding: str) -> str:
-    if "%" not in text and text.isascii():
-        return text.replace("+", " ")
-    return urllib.parse.unquote_plus(text, encoding, "strict")
 
 
 def add_param(params: dict[str, Any], name: str, value: Any) -> None:
     """Add a parameter; a name that occurs again gets a list."""
-    if name in params:
-        present = params[name]
-        if not isinstance(present, list):
-            params[name] = present = [present]
-        present.append(value)
-    else:
+    if name not in params:
         params[name] = value
+    elif isinstance(params[name], list):
+        params[name].append(value)
+    else:
+        params[name] = [params[name], value]
 
 
 @functools.lru_cache(maxsize=1000)
-def _title(name: str) -> str:
-    return name.title()
-
-
-@functools.lru_cache(maxsize=1000)
-def _name_bytes(name: str) -> bytes:
-    return HeaderMap.encode_header_item(name)
+def titled(name: Any) -> str:
+    """A name as :class:`CaseInsensitiveDict` has it: Like-This."""
+    return str(name).title()
 
 
 class CaseInsensitiveDict(dict[str, Any]):
     """A dictionary whose keys are written Like-This, whichever way they are given."""
 
     def __init__(self, *values: Any, **more: Any) -> None:
-        super().__init__()
         if values or more:
             self.update(*values, **more)
 
-    def _key(self, name: Any) -> str:
-        return _title(str(name))
+    _key: Any = staticmethod(titled)
 
     def __getitem__(self, key: Any) -> Any:
         return super().__getitem__(self._key(key))
@@ -232,10 +192,6 @@ class CaseInsensitiveDict(dict[str, Any]):
     def copy(self) -> Any:
         return type(self)(self)
 
-    @classmethod
-    def fromkeys(cls, keys: Any, value: Any = None) -> Any:
-        return cls(dict.fromkeys(keys, value))
-
 
 class HeaderMap(CaseInsensitiveDict):
     """Header fields, with access to their elements."""
@@ -246,40 +202,26 @@ class HeaderMap(CaseInsensitiveDict):
 
     def elements(self, key: str) -> list[HeaderElement]:
         """The elements of a field, the most preferred first."""
-        return header_elements(_title(str(key)), self.get(key))
+        return header_elements(titled(key), self.get(key))
 
     def values(self, key: str | None = None) -> Any:
         """The values of a field's elements; without a name, the values of all fields."""
         return super().values() if key is None else [element.value for element in self.elements(key)]
 
     def output(self) -> list[tuple[bytes, bytes]]:
-        """The fields as bytes; see :meth:`encode_header_items`."""
+        """The fields as bytes, without the control characters that could end one early."""
         item = self.encode_header_item
-        return [
-            (
-                _name_bytes(name),
-                value.encode()
-                if type(value) is str and value.isascii() and value.isprintable()
-                else b"%d" % value
-                if type(value) is int
-                else item(value),
-            )
-            for name, value in self.items()
-        ]
-
-    @classmethod
-    def encode_header_items(cls, header_items: Any) -> Any:
-        """The pairs as bytes, without the control characters that could end a field early."""
-        for name, value in header_items:
-            yield cls.encode_header_item(name), cls.encode_header_item(value)
+        return [(_name_bytes(name), item(value)) for name, value in self.items()]
 
     @classmethod
     def encode_header_item(cls, item: Any) -> bytes:
         """The bytes of a name or a value."""
-        if type(item) is str and item.isascii() and item.isprintable():
-            return item.encode()
-        data = item if isinstance(item, bytes) else cls.encode(item if isinstance(item, str) else str(item))
-        return data.translate(None, _CONTROLS)
+        if not isinstance(item, bytes):
+            text = str(item)
+            if text.isascii() and text.isprintable():
+                return text.encode()
+            item = cls.encode(text)
+        return bytes(item).translate(None, _CONTROLS)
 
     @classmethod
     def encode(cls, text: str) -> bytes:
@@ -297,6 +239,7 @@ class HeaderMap(CaseInsensitiveDict):
 empty_map = functools.partial(dict.__new__, HeaderMap)
 """Makes an empty HeaderMap without calling its ``__init__``."""
 
+_name_bytes = functools.lru_cache(maxsize=1000)(HeaderMap.encode_header_item)
 _CONTROLS = bytes([*range(9), *range(10, 32), 127])
 
 

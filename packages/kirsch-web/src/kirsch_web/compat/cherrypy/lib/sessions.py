@@ -50,9 +50,8 @@ class Session(MutableMapping[str, Any]):
             setattr(self, name, value)
         self.originalid = self.id = id
         # An id that this server has not made could be another's to know.
-        if id is not None and not (_ID(id) and self._exists()):
-            self.missing, self._id = True, None
-        if self._id is None:
+        if id is None or not (_ID(id) and self._exists()):
+            self.missing, self._id = id is not None, None
             self._regenerate()
 
     @property
@@ -190,9 +189,8 @@ class RamSession(Session):
     locks: dict[str, Any] = {}  # noqa: RUF012
 
     def clean_up(self) -> None:
-        now = _now()
         for key, (_, expires) in list(self.cache.items()):
-            if expires <= now:
+            if expires <= _now():
                 self.cache.pop(key, None)
         # A lock that no session needs any more, and that no request holds, is dropped.
         for key, lock in list(self.locks.items()):
@@ -306,10 +304,9 @@ class FileSession(Session):
 
     def clean_up(self) -> None:
         """Remove the files of expired sessions."""
-        now = _now()
         for path in self._kept():
             contents = self._load(path)
-            if contents is not None and contents[1] < now:
+            if contents is not None and contents[1] < _now():
                 with contextlib.suppress(FileNotFoundError):
                     os.unlink(path)
 
@@ -334,25 +331,15 @@ def _lock(file: Any, timeout: Any) -> None:
         time.sleep(0.01)
 
 
-class MemcachedSession:
-    """Not here: sessions of several machines need a class of yours, or a store of kirsch_web's own sessions."""
-
-    def __init__(self, *_: Any, **__: Any) -> None:
-        raise ValueError(
-            "MemcachedSession is left out: use FileSession for one machine, or a subclass of "
-            "kirsch_web.compat.cherrypy.lib.sessions.Session with _exists, _load, _save, _delete and a lock"
-        )
-
-
 def save() -> None:
     """Keep the session before the response is sent; a stream keeps it at its end."""
     session = getattr(serving, "session", None)
     if session is None or session.finished:
         return
     session.finished = True
-    request, response = serving.request, serving.response
+    response = serving.response
     if response.stream:
-        request.hooks.attach("on_end_request", session.save)
+        serving.request.hooks.attach("on_end_request", session.save)
     else:
         if is_iterator(response.body):
             response.collapse_body()  # a generator may still change the session
@@ -366,8 +353,7 @@ def close() -> None:
         session.release_lock()
 
 
-for _hook, _options in ((save, {"failsafe": True}), (close, {"failsafe": True, "priority": 90})):
-    vars(_hook).update(_options)
+vars(save)["failsafe"] = vars(close)["failsafe"] = True
 
 
 def init(
@@ -396,10 +382,12 @@ def init(
     if getattr(serving, "session", None) is not None:
         return  # the tool is on under two names, or the handler called init() itself
     if storage_class is None:
-        kinds = {"ram": RamSession, "file": FileSession, "memcached": MemcachedSession}
-        storage_class = kinds.get((storage_type or "ram").lower())
+        storage_class = {"ram": RamSession, "file": FileSession}.get((storage_type or "ram").lower())
         if storage_class is None:
-            raise ValueError(f"tools.sessions.storage_type is ram or file, not {storage_type!r}")
+            raise ValueError(
+                f"tools.sessions.storage_type is ram or file, not {storage_type!r}: another store is a subclass of "
+                "sessions.Session with _exists, _load, _save and _delete, and tools.sessions.storage_class"
+            )
     kwargs.pop("locking", None)
     id = request.cookie[name].value if name in request.cookie else None
     serving.session = session = storage_class(id, timeout=timeout, clean_freq=clean_freq, **kwargs)
@@ -419,20 +407,18 @@ def set_response_cookie(
     persistent: bool = True,
 ) -> None:  # fmt: skip
     """Set the cookie of the current session; see :func:`init`."""
-    cookie = serving.response.cookie
-    cookie[name] = serving.session.id
-    cookie[name]["path"] = path or serving.request.headers.get(path_header or "") or "/"
-    if timeout and persistent:
-        cookie[name]["max-age"] = int(timeout * 60)
-        cookie[name]["expires"] = httputil.HTTPDate(time.time() + timeout * 60)
-    given = {"domain": domain, "samesite": samesite, "secure": int(secure), "httponly": int(httponly)}
-    cookie[name].update({attribute: value for attribute, value in given.items() if value})
+    serving.response.cookie[name] = serving.session.id
+    lasts = int(timeout * 60) if timeout and persistent else None
+    given = {
+        "path": path or serving.request.headers.get(path_header or "") or "/", "domain": domain, "samesite": samesite,
+        "secure": secure, "httponly": httponly, "max-age": lasts,
+        "expires": lasts and httputil.HTTPDate(time.time() + lasts),
+    }  # fmt: skip
+    serving.response.cookie[name].update({attribute: value for attribute, value in given.items() if value})
 
 
 def expire() -> None:
     """Let the client forget the current session's cookie."""
-    request = serving.request
-    name = request.config.get("tools.sessions.name", "session_id")
-    cookie = serving.response.cookie
-    cookie[name]["expires"] = httputil.HTTPDate(time.time() - 365 * 86400)
-    cookie[name].pop("max-age", None)
+    cookie = serving.response.cookie[serving.request.config.get("tools.sessions.name", "session_id")]
+    cookie["expires"] = httputil.HTTPDate(time.time() - 365 * 86400)
+    cookie.pop("max-age", None)

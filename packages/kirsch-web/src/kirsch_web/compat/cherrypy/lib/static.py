@@ -13,18 +13,15 @@ from typing import Any
 
 from kirsch_web.compat.cherrypy._cperror import HTTPError, NotFound
 from kirsch_web.compat.cherrypy._local import serving
-from kirsch_web.compat.cherrypy.lib import cptools, file_generator_limited, httputil
+from kirsch_web.compat.cherrypy.lib import cptools, httputil
+from kirsch_web.response import FileBody
+
+_TYPES = {".dwg": "image/x-dwg", ".ico": "image/x-icon", ".bz2": "application/x-bzip2", ".gz": "application/x-gzip"}
 
 
 def _content_type(path: str, known: dict[str, str] | None = None) -> str:
-    extension = os.path.splitext(path)[1].lower()
-    for types in ({f".{name.lstrip('.')}": kind for name, kind in (known or {}).items()}, mimetypes.types_map, _TYPES):
-        if extension in types:
-            return types[extension]
-    return "text/plain"
-
-
-_TYPES = {".dwg": "image/x-dwg", ".ico": "image/x-icon", ".bz2": "application/x-bzip2", ".gz": "application/x-gzip"}
+    own = {f".{name.lstrip('.')}": kind for name, kind in (known or {}).items()}
+    return {**_TYPES, **mimetypes.types_map, **own}.get(os.path.splitext(path)[1].lower(), "text/plain")
 
 
 def _disposition(disposition: str, name: str) -> str:
@@ -50,11 +47,7 @@ def serve_file(
     path = os.fspath(path)
     if not os.path.isabs(path):
         raise ValueError(f"'{path}' is not an absolute path.")
-    try:
-        status = os.stat(path)
-    except (OSError, ValueError):  # ValueError: a null byte
-        raise NotFound from None
-    if not stat.S_ISREG(status.st_mode):
+    if not os.path.isfile(path):
         raise NotFound
     if disposition is not None and name is None:
         name = os.path.basename(path)
@@ -72,16 +65,14 @@ def serve_fileobj(
 ) -> Any:  # fmt: skip
     """Make an open file the response, from its position on. The arguments are those of :func:`serve_file`."""
     response = serving.response
-    length: int | None
+    length: int | None = None
     try:
         status = os.fstat(fileobj.fileno())
     except (AttributeError, OSError):
-        try:
+        with contextlib.suppress(AttributeError, OSError):  # what cannot tell its length is streamed
             start = fileobj.tell()
             length = fileobj.seek(0, os.SEEK_END) - start
             fileobj.seek(start)
-        except (AttributeError, OSError):
-            length = None
     else:
         response.headers["Last-Modified"] = httputil.HTTPDate(status.st_mtime)
         cptools.validate_since()
@@ -130,7 +121,7 @@ def _ranged(fileobj: Any, content_type: str, length: int | None) -> Any:
                     fields = f"Content-type: {content_type}\r\nContent-range: bytes {start}-{stop - 1}/{length}\r\n"
                     yield f"\r\n--{boundary}\r\n{fields}\r\n".encode()
                 fileobj.seek(start)
-                yield from file_generator_limited(fileobj, stop - start)
+                yield from FileBody(fileobj, stop - start)
             if boundary:
                 yield f"\r\n--{boundary}--\r\n".encode()
 
@@ -152,8 +143,7 @@ def _attempt(filename: str, content_types: dict[str, str] | None) -> bool:
 
 def _serves(match: str) -> bool:
     """Whether the request is one for a file whose path has ``match``."""
-    request = serving.request
-    return request.method in ("GET", "HEAD") and bool(re.search(match, request.path_info))
+    return serving.request.method in ("GET", "HEAD") and bool(re.search(match, serving.request.path_info))
 
 
 def _absolute(path: Any, root: Any, option: str) -> str:

@@ -12,7 +12,7 @@ import sys
 import threading
 import traceback as _traceback
 import warnings
-from types import SimpleNamespace
+from enum import Enum
 from typing import Any
 
 
@@ -27,19 +27,7 @@ class ChannelFailures(Exception):
         return "\n".join(map(repr, self.args))
 
 
-class _State:
-    """A state of the bus."""
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-
-    def __repr__(self) -> str:
-        return f"states.{self.name}"
-
-
-states: Any = SimpleNamespace(
-    **{name: _State(name) for name in ("STOPPED", "STARTING", "STARTED", "STOPPING", "EXITING")}
-)
+states = Enum("states", ("STOPPED", "STARTING", "STARTED", "STOPPING", "EXITING"))
 
 
 class Bus:
